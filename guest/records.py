@@ -1,0 +1,377 @@
+"""The one vocabulary shared by orchestrator, guest and analysis: what a run is asked to do
+(`RunSpec`), what it says while it runs (`Message`), and what it leaves behind (`RunRecord`).
+
+Everything here is plain data that travels as JSON. Nothing is ever unpickled.
+
+Schema history
+    1   first version
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import json
+import types
+import typing
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Literal, NamedTuple, TypeVar, get_args, get_origin
+
+SCHEMA_VERSION = 1
+
+HISTORY = "history.csv"
+PREDICTIONS = "predictions.npz"
+WEIGHTS = "weights.safetensors"
+SELECTED = "selected.safetensors"
+LOG = "log.txt"
+RECORD = "run.json"
+ARTIFACTS = (HISTORY, PREDICTIONS, WEIGHTS, SELECTED, LOG)
+"""The files a finished run consists of, beside its record. The agent may send these and no others."""
+
+
+class Variant(StrEnum):
+    """Which nondeterminism is left free (Zhuang et al., MLSys 2022, section 3)."""
+
+    DEFAULT = "default"  # nothing fixed: ALGO + IMPL
+    FIXED_SEED = "fixed-seed"  # all seeds fixed; what is left is the implementation: IMPL
+    ALGO = "algo"  # seeds free, deterministic implementation asked for
+    CONTROL = "control"  # everything fixed; must come out bitwise equal
+
+    @property
+    def seeds_fixed(self) -> bool:
+        return self in (Variant.FIXED_SEED, Variant.CONTROL)
+
+    @property
+    def deterministic(self) -> bool:
+        """Whether the framework's determinism switches and the vendor's are set."""
+        return self in (Variant.ALGO, Variant.CONTROL)
+
+
+class Framework(StrEnum):
+    TORCH = "torch"
+    TENSORFLOW = "tensorflow"
+
+
+class Optimizer(StrEnum):
+    SGD = "sgd"
+    ADAM = "adam"
+
+
+class Isa(StrEnum):
+    """Which instruction sets the libraries may use."""
+
+    NATIVE = "native"
+    PORTABLE = "portable"  # capped at AVX2 and MKL's compatible mode: same bits on unlike hosts
+
+
+class Metric(StrEnum):
+    """Metrics computed in the guest after every epoch, on validation and test samples."""
+
+    ACCURACY = "accuracy"
+    F1_MACRO = "f1_macro"
+    F1_MICRO = "f1_micro"
+    F1_BINARY = "f1_binary"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkloadSpec:
+    """What is trained. `train_samples` and `test_samples` limit the data (None: all of it)."""
+
+    name: str
+    framework: Framework
+    model: str
+    dataset: str
+    epochs: int
+    batch_size: int
+    learning_rate: float
+    optimizer: Optimizer
+    momentum: float = 0.0
+    weight_decay: float = 0.0
+    augment: bool = False
+    train_samples: int | None = None
+    test_samples: int | None = None
+    metrics: tuple[Metric, ...] = (Metric.ACCURACY,)  # the first one selects the model
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seeds:
+    """One seed a factor; None leaves the factor free (drawn from the operating system)."""
+
+    initialisation: int | None = None
+    data_order: int | None = None
+    augmentation: int | None = None
+    dropout: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ThreadSpec:
+    """Thread counts asked of the frameworks. `cpus` is what the guest has."""
+
+    cpus: int
+    intra_op: int
+    inter_op: int
+
+    @property
+    def label(self) -> str:
+        """`cpus-4`, `cpus-4-threads-2`, `cpus-4-interop-1`: what differs from the default is named."""
+        text = f"cpus-{self.cpus}"
+        if self.intra_op != self.cpus:
+            text += f"-threads-{self.intra_op}"
+        if self.inter_op != self.intra_op:
+            text += f"-interop-{self.inter_op}"
+        return text
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunSpec:
+    """One training, completely described. Equal specs with every seed fixed should train equal
+    models; whether they do is what the study measures."""
+
+    study_id: str
+    workload: WorkloadSpec
+    variant: Variant
+    threads: ThreadSpec
+    repetition: int  # counted from 1
+    seeds: Seeds
+    isa: Isa = Isa.NATIVE
+    schema_version: int = SCHEMA_VERSION
+
+    @property
+    def set_id(self) -> str:
+        """The experiment set this run belongs to: `lenet5/fixed-seed/cpus-4`."""
+        return f"{self.workload.name}/{self.variant}/{self.threads.label}"
+
+    @property
+    def run_id(self) -> str:
+        """The run's folder below `runs/`: `lenet5/fixed-seed/cpus-4/0001`."""
+        return f"{self.set_id}/{self.repetition:04d}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Artifact:
+    """One file of a run: what it must hash to, and its size."""
+
+    sha256: str
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hashes:
+    """SHA-256 of canonical bytes. `weights` and `logits` are the last model's,
+    `selected_*` those of the model with the best validation metric, `predictions` the argmax."""
+
+    weights: str
+    logits: str
+    predictions: str
+    selected_weights: str
+    selected_logits: str
+    selected_predictions: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timings:
+    """Seconds by the monotonic clock. `wall_s` runs from the start of the run to the end of
+    testing, data loading included; importing the framework is `import_s`, paid once a warm worker."""
+
+    import_s: float
+    data_s: float
+    build_s: float
+    train_s: float
+    evaluate_s: float
+    wall_s: float
+    cpu_s: float
+    warm: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Isolation:
+    """How alone a run was. `neighbours` ran at the same time on other cores;
+    `load_by_others` is the mean number of busy cores that were not this run's (None: not measurable)."""
+
+    oversubscribed: bool
+    host_cores: tuple[int, ...]
+    cpuset: str  # "cgroup" or "affinity" or "" (the guest has no cores of its own)
+    neighbours: tuple[str, ...]
+    load_by_others: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunResult:
+    """What the agent says of a finished run in its `done` message."""
+
+    seeds_used: Seeds  # as drawn, when they were free: every run can be repeated
+    step_hashes: dict[str, str]  # after training step "1", "2", "4", ... : SHA-256 of the weights
+    selected_epoch: int
+    last: dict[str, float]  # test metrics of the last model
+    selected: dict[str, float]  # test metrics of the selected model
+    hashes: Hashes
+    timings: Timings
+    environment: dict[str, Any]  # the fingerprint, with the thread counts in force
+    artifacts: dict[str, Artifact]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunRecord:
+    """`run.json`: the run as it lies in the store."""
+
+    schema_version: int
+    spec: RunSpec
+    status: Literal["done"]
+    result: RunResult
+    isolation: Isolation
+    guest: dict[str, Any]  # name, provider, what the hypervisor said
+    agent_sha256: str
+    attempt: int
+    started_at: str  # ISO 8601, UTC
+    finished_at: str
+
+
+def history_columns(metrics: Sequence[Metric]) -> list[str]:
+    """The columns of `history.csv`, one line an epoch (counted from 1). `test_*` is the model as it
+    stands after the epoch, `selected_test_*` the best-validation model so far, first chosen at
+    `selected_epoch`: the views without and with model selection."""
+    return [
+        "epoch",
+        "step",
+        "train_loss",
+        "validation_loss",
+        "test_loss",
+        *(f"validation_{metric}" for metric in metrics),
+        *(f"test_{metric}" for metric in metrics),
+        "selected_epoch",
+        *(f"selected_test_{metric}" for metric in metrics),
+        "weights_sha256",
+        "logits_sha256",
+        "predictions_sha256",
+        "elapsed_s",
+    ]
+
+
+class Message(NamedTuple):
+    """One JSON line of the agent: `kind` is hello, epoch, heartbeat, done or error."""
+
+    kind: str
+    run_id: str
+    body: dict[str, Any]
+
+
+class RecordError(ValueError):
+    """A record that does not fit the schema; the text names the field."""
+
+
+T = TypeVar("T")
+
+
+def to_json(record: Any) -> Any:
+    """A dataclass as JSON-ready data: tuples become lists, enums their values."""
+    if dataclasses.is_dataclass(record) and not isinstance(record, type):
+        return {f.name: to_json(getattr(record, f.name)) for f in dataclasses.fields(record)}
+    if isinstance(record, Mapping):
+        return {str(key): to_json(value) for key, value in record.items()}
+    if isinstance(record, (list, tuple)):
+        return [to_json(value) for value in record]
+    if isinstance(record, StrEnum):
+        return record.value
+    return record
+
+
+def from_json(cls: type[T], data: Any, where: str = "record") -> T:
+    """The inverse of `to_json`, checked field by field. Raises RecordError naming the field."""
+    return typing.cast(T, _read(cls, data, where))
+
+
+def _read(kind: Any, data: Any, where: str) -> Any:
+    origin = get_origin(kind)
+    if kind is Any:
+        return data
+    if origin in (typing.Union, types.UnionType):
+        if data is None:
+            return None
+        return _read(next(arm for arm in get_args(kind) if arm is not type(None)), data, where)
+    if origin is Literal:
+        if data not in get_args(kind):
+            raise RecordError(f"{where}: {data!r} is none of {', '.join(map(repr, get_args(kind)))}")
+        return data
+    if origin is tuple:
+        if not isinstance(data, list):
+            raise RecordError(f"{where}: a list was expected, not {data!r:.80}")
+        return tuple(_read(get_args(kind)[0], v, f"{where}[{i}]") for i, v in enumerate(data))
+    if origin is dict:
+        if not isinstance(data, dict):
+            raise RecordError(f"{where}: an object was expected, not {data!r:.80}")
+        return {key: _read(get_args(kind)[1], v, f"{where}.{key}") for key, v in data.items()}
+    if dataclasses.is_dataclass(kind):
+        return _read_dataclass(typing.cast(type, kind), data, where)
+    if isinstance(kind, type) and issubclass(kind, StrEnum):
+        try:
+            return kind(data)
+        except ValueError as error:
+            raise RecordError(f"{where}: {error}") from error
+    if kind is float and isinstance(data, int) and not isinstance(data, bool):
+        return float(data)
+    if not isinstance(data, kind) or (isinstance(data, bool) and kind is not bool):
+        raise RecordError(f"{where}: {kind.__name__} was expected, not {data!r:.80}")
+    return data
+
+
+@functools.cache
+def _hints(cls: type) -> dict[str, Any]:
+    return typing.get_type_hints(cls)
+
+
+def _read_dataclass(cls: type, data: Any, where: str) -> Any:
+    if not isinstance(data, dict):
+        raise RecordError(f"{where}: an object was expected, not {data!r:.80}")
+    hints = _hints(cls)
+    unknown = sorted(set(data) - set(hints))
+    if unknown:
+        raise RecordError(f"{where}: unknown field {unknown[0]!r}")
+    values: dict[str, Any] = {}
+    for f in dataclasses.fields(cls):
+        if f.name in data:
+            values[f.name] = _read(hints[f.name], data[f.name], f"{where}.{f.name}")
+        elif f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING:
+            raise RecordError(f"{where}: field {f.name!r} is missing")
+    return cls(**values)
+
+
+def canonical_json(data: Any) -> bytes:
+    """The bytes that are hashed: sorted keys, no spaces, UTF-8."""
+    return json.dumps(to_json(data), sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def digest(data: Any) -> str:
+    """SHA-256 of the canonical JSON."""
+    return hashlib.sha256(canonical_json(data)).hexdigest()
+
+
+def encode_record(record: RunRecord) -> str:
+    """`run.json` as text, with a checksum of itself so that a flipped byte shows."""
+    data = to_json(record)
+    return json.dumps({**data, "record_sha256": digest(data)}, indent=1, ensure_ascii=False) + "\n"
+
+
+def decode_record(text: str | bytes) -> RunRecord:
+    """Reads `run.json`. Raises RecordError for damage, and for a schema newer than this program."""
+    try:
+        data = json.loads(text)
+    except ValueError as error:
+        raise RecordError(f"not JSON: {error}") from error
+    if not isinstance(data, dict):
+        raise RecordError("an object was expected")
+    version = data.get("schema_version")
+    if isinstance(version, int) and version > SCHEMA_VERSION:
+        raise NewerSchemaError(
+            f"schema version {version} is newer than this vbstudy reads ({SCHEMA_VERSION}); upgrade vbstudy"
+        )
+    claimed = data.pop("record_sha256", None)
+    if claimed != digest(data):
+        raise RecordError("the record does not match its own checksum")
+    return from_json(RunRecord, data, RECORD)
+
+
+class NewerSchemaError(RecordError):
+    """The record was written by a newer vbstudy: not damage, and never quarantined."""
