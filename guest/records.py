@@ -151,6 +151,17 @@ class RunSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RunRequest:
+    """What the agent is handed: the spec, and what it needs to know of this guest.
+    `visible_cpus` is the number of cores the process must see, or the run is refused."""
+
+    spec: RunSpec
+    visible_cpus: int
+    data_folders: tuple[str, ...] = ()
+    heartbeat_s: float = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Artifact:
     """One file of a run: what it must hash to, and its size."""
 

@@ -1,0 +1,311 @@
+"""Reads a study's folder into tidy tables. The folder tree is the truth: every file read is checked
+against the SHA-256 in its run's record, and a run that does not pass is left out and named."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import io
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from guest.records import (
+    HISTORY,
+    PREDICTIONS,
+    RECORD,
+    Metric,
+    NewerSchemaError,
+    RecordError,
+    RunRecord,
+    decode_record,
+    digest,
+    history_columns,
+)
+
+READERS = 8  # threads: reading and hashing release the interpreter's lock
+REDO = "run `vbstudy sweep`: it sets damaged runs aside and redoes them"
+FOREIGN = "move the folder out of runs/; `vbstudy sweep` redoes what is missing"
+
+
+class NothingToAnalyse(ValueError):  # noqa: N818  (it says what is the matter better than ...Error)
+    """There is no finished run to look at; the text says what to do."""
+
+
+class View(StrEnum):
+    """The model looked at: as it stood after the last epoch, or the one with the best validation
+    metric (with model selection)."""
+
+    LAST = "last"
+    SELECTED = "selected"
+
+    def metric(self, metric: str) -> str:
+        """The column of `runs` with the test metric."""
+        return f"{self}_{metric}"
+
+    def epoch_metric(self, metric: str) -> str:
+        """The column of `epochs` with the test metric."""
+        return f"test_{metric}" if self is View.LAST else f"selected_test_{metric}"
+
+    def sha256(self, what: str) -> str:
+        """The column of `runs` with the hash of `weights`, `logits` or `predictions`."""
+        return f"{self}_{what}_sha256"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Problem:
+    """Something a reader should know: which path, what is the matter, what to do about it."""
+
+    path: str
+    what: str
+    todo: str
+    skipped: bool = True  # the run is in no table; False: it is, with this reservation
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.what} ({self.todo})"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Study:
+    """A study in tidy tables, ordered by workload, variant, threads and repetition.
+
+    runs    one row a run: what was asked, every hash, test metrics, timings in seconds, isolation
+    epochs  one row a run and epoch: `run_id` and all of history.csv
+    steps   run_id, step, weights_sha256: the weights after training step 1, 2, 4, ...
+    metrics the metrics of each workload; the first one selects the model
+    """
+
+    directory: Path
+    runs: pd.DataFrame
+    epochs: pd.DataFrame
+    steps: pd.DataFrame
+    metrics: dict[str, tuple[str, ...]]
+    problems: tuple[Problem, ...] = ()
+
+    def experiments(self) -> Iterator[tuple[str, str, pd.DataFrame]]:
+        """(workload, variant, its runs), in order."""
+        for (workload, variant), runs in self.runs.groupby(["workload", "variant"], sort=False):
+            yield str(workload), str(variant), runs
+
+    def without(self, problems: Iterable[Problem]) -> Study:
+        """The study without the runs these problems name. Raises NothingToAnalyse when none is left."""
+        problems = tuple(problems)
+        gone = {p.path.removeprefix("runs/") for p in problems if p.skipped}
+        kept = [frame[~frame.run_id.isin(gone)] for frame in (self.runs, self.epochs, self.steps)]
+        if kept[0].empty:
+            raise NothingToAnalyse(f"no usable run in {self.directory}: {problems[0]}")
+        runs, epochs, steps = (frame.reset_index(drop=True) for frame in kept)
+        found = (*self.problems, *problems)
+        return dataclasses.replace(self, runs=runs, epochs=epochs, steps=steps, problems=found)
+
+
+def by_threads(runs: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """The runs of one workload and variant by thread setting (`1`, `4`, `4 (2 threads)`), in order."""
+    return {str(threads): setting for threads, setting in runs.groupby("threads", sort=False)}
+
+
+def load_study(directory: Path) -> Study:
+    """Reads every finished run below `directory`. Predictions are left for `read_predictions`.
+
+    Raises NothingToAnalyse when no run can be used, and NewerSchemaError when a record was written
+    by a newer vbstudy (that is not damage).
+    """
+    folders = _run_folders(directory)
+    if not folders:
+        raise NothingToAnalyse(f"no finished run in {directory}; run `vbstudy sweep` first")
+    with ThreadPoolExecutor(READERS) as pool:
+        outcomes = list(pool.map(lambda folder: _read_run(directory, folder), folders))
+    found = [outcome for outcome in outcomes if not isinstance(outcome, Problem)]
+    problems = [outcome for outcome in outcomes if isinstance(outcome, Problem)]
+    if not found:
+        more = f" and {len(problems) - 1} more" if len(problems) > 1 else ""
+        raise NothingToAnalyse(f"no usable run in {directory}: {problems[0]}{more}")
+    found.sort(key=lambda pair: _order(pair[0]))
+    records = [record for record, _ in found]
+    return Study(
+        directory=directory,
+        runs=pd.DataFrame([_run_row(record) for record in records]),
+        epochs=_epochs(found),
+        steps=_steps(records),
+        metrics=_metrics(records),
+        problems=tuple(problems),
+    )
+
+
+# ---- from files to checked records -------------------------------------------------------------
+
+
+def _run_folders(directory: Path) -> list[Path]:
+    """`runs/<workload>/<variant>/<label>/<repetition>`; names with a leading dot are being written."""
+    return sorted(
+        folder
+        for folder in (directory / "runs").glob("*/*/*/*")
+        if folder.is_dir() and not any(part.startswith(".") for part in folder.relative_to(directory).parts)
+    )
+
+
+def _read_run(directory: Path, folder: Path) -> tuple[RunRecord, bytes] | Problem:
+    """The record and the bytes of history.csv, checked, or why not."""
+    path = folder.relative_to(directory).as_posix()
+    try:
+        record = decode_record((folder / RECORD).read_bytes())
+        if f"runs/{record.spec.run_id}" != path:
+            what = f"the record inside is of {record.spec.run_id}: this run belongs elsewhere"
+            return Problem(path=path, what=what, todo=FOREIGN)
+        for name, artifact in record.result.artifacts.items():
+            size = (folder / name).stat().st_size
+            if size != artifact.size_bytes:
+                what = f"{name} has {size} bytes, not {artifact.size_bytes}"
+                return Problem(path=path, what=what, todo=REDO)
+        _check_complete(record)
+        history = checked_bytes(folder, HISTORY, record.result.artifacts[HISTORY].sha256)
+        _check_history(history, history_columns(record.spec.workload.metrics))
+    except NewerSchemaError:
+        raise
+    except FileNotFoundError as error:
+        return Problem(path=path, what=f"{Path(error.filename).name} is missing", todo=REDO)
+    except (OSError, RecordError) as error:
+        return Problem(path=path, what=str(error), todo=REDO)
+    return record, history
+
+
+def checked_bytes(folder: Path, name: str, sha256: str) -> bytes:
+    """The bytes of a run's file. Raises RecordError when they are not those the record names."""
+    data = (folder / name).read_bytes()
+    if hashlib.sha256(data).hexdigest() != sha256:
+        raise RecordError(f"{name} does not match its SHA-256")
+    return data
+
+
+def _check_complete(record: RunRecord) -> None:
+    result = record.result
+    lacking = [name for name in (HISTORY, PREDICTIONS) if name not in result.artifacts]
+    lacking += [m for m in record.spec.workload.metrics if m not in result.last or m not in result.selected]
+    if lacking:
+        raise RecordError(f"the record has no {lacking[0]}")
+
+
+def _check_history(history: bytes, columns: list[str]) -> None:
+    lines = history.splitlines()
+    if not lines or lines[0].decode(errors="replace").split(",") != columns:
+        raise RecordError(f"{HISTORY} has other columns than {', '.join(columns)}")
+    if len(lines) < 2 or any(line.count(b",") != len(columns) - 1 for line in lines):
+        raise RecordError(f"{HISTORY} has no epoch, or lines of unequal length")
+    if [line.split(b",", 1)[0] for line in lines[1:]] != [b"%d" % i for i in range(1, len(lines))]:
+        raise RecordError(f"{HISTORY} does not count its epochs from 1")
+
+
+# ---- from records to tables --------------------------------------------------------------------
+
+
+def _order(record: RunRecord) -> tuple[Any, ...]:
+    spec, threads = record.spec, record.spec.threads
+    counts = (threads.cpus, threads.intra_op, threads.inter_op)
+    variants = list(type(spec.variant))
+    return (spec.workload.name, variants.index(spec.variant), *counts, spec.repetition)
+
+
+def _run_row(record: RunRecord) -> dict[str, Any]:
+    spec, result, isolation = record.spec, record.result, record.isolation
+    environment, hashes = result.environment, result.hashes
+    return {
+        "run_id": spec.run_id,
+        "study_id": spec.study_id,
+        "workload": spec.workload.name,
+        "framework": spec.workload.framework.value,
+        "model": spec.workload.model,
+        "dataset": spec.workload.dataset,
+        "workload_digest": digest(spec.workload),
+        "variant": spec.variant.value,
+        "seeds_fixed": spec.variant.seeds_fixed,
+        "cpus": spec.threads.cpus,
+        "intra_op": spec.threads.intra_op,
+        "inter_op": spec.threads.inter_op,
+        "label": spec.threads.label,
+        "threads": _threads_text(record),
+        "repetition": spec.repetition,
+        "set_id": spec.set_id,
+        "isa": spec.isa.value,
+        "seeds_used": digest(result.seeds_used),
+        "last_weights_sha256": hashes.weights,
+        "last_logits_sha256": hashes.logits,
+        "last_predictions_sha256": hashes.predictions,
+        "selected_weights_sha256": hashes.selected_weights,
+        "selected_logits_sha256": hashes.selected_logits,
+        "selected_predictions_sha256": hashes.selected_predictions,
+        "predictions_file_sha256": result.artifacts[PREDICTIONS].sha256,
+        "selected_epoch": result.selected_epoch,
+        **{f"last_{name}": value for name, value in result.last.items()},
+        **{f"selected_{name}": value for name, value in result.selected.items()},
+        **{f.name: getattr(result.timings, f.name) for f in dataclasses.fields(result.timings)},
+        "oversubscribed": isolation.oversubscribed,
+        "neighbours": len(isolation.neighbours),
+        "load_by_others": np.nan if isolation.load_by_others is None else isolation.load_by_others,
+        "cpu_model": _text(environment, "cpu", "model"),
+        "hypervisor": _text(environment, "hypervisor"),
+        "framework_version": _text(environment, "framework", "version"),
+        "provider": _text(record.guest, "provider"),
+    }
+
+
+def _text(data: Any, *keys: str) -> str:
+    """A value deep in what the guest said of itself; empty when it did not say."""
+    for key in keys:
+        data = data.get(key) if isinstance(data, dict) else None
+    return "" if data is None else str(data)
+
+
+def _threads_text(record: RunRecord) -> str:
+    """What a reader calls the set: `4`; `4 (2 threads)` or `4 (inter-op 1)` where they are crossed."""
+    threads = record.spec.threads
+    extra = []
+    if threads.intra_op != threads.cpus:
+        extra.append(f"{threads.intra_op} thread" + "s" * (threads.intra_op != 1))
+    if threads.inter_op != threads.intra_op:
+        extra.append(f"inter-op {threads.inter_op}")
+    return str(threads.cpus) + (f" ({', '.join(extra)})" if extra else "")
+
+
+def _epochs(found: list[tuple[RunRecord, bytes]]) -> pd.DataFrame:
+    """All histories, by one parse for each set of columns rather than one a run."""
+    groups: dict[tuple[Metric, ...], list[tuple[str, list[bytes]]]] = {}
+    for record, history in found:
+        lines = [line for line in history.splitlines()[1:] if line]
+        groups.setdefault(record.spec.workload.metrics, []).append((record.spec.run_id, lines))
+    parts = []
+    for metrics, runs in groups.items():
+        columns = history_columns(metrics)
+        texts = {name: str for name in columns if name.endswith("sha256")}
+        body = b"\n".join(line for _, lines in runs for line in lines)
+        part = pd.read_csv(io.BytesIO(body), names=columns, dtype=texts, float_precision="round_trip")
+        numbers = [name for name in columns if name not in texts]
+        part[numbers] = part[numbers].apply(pd.to_numeric, errors="coerce")
+        part.insert(0, "run_id", np.repeat([run for run, _ in runs], [len(lines) for _, lines in runs]))
+        parts.append(part)
+    return pd.concat(parts, ignore_index=True)
+
+
+def _steps(records: list[RunRecord]) -> pd.DataFrame:
+    rows = [
+        (record.spec.run_id, int(step), sha256)
+        for record in records
+        for step, sha256 in record.result.step_hashes.items()
+        if step.isdecimal()
+    ]
+    return pd.DataFrame(rows, columns=["run_id", "step", "weights_sha256"])
+
+
+def _metrics(records: list[RunRecord]) -> dict[str, tuple[str, ...]]:
+    """For each workload the metrics all of its runs have, in the order of the first run."""
+    found: dict[str, tuple[str, ...]] = {}
+    for record in records:
+        mine = tuple(metric.value for metric in record.spec.workload.metrics)
+        known = found.get(record.spec.workload.name, mine)
+        found[record.spec.workload.name] = tuple(metric for metric in known if metric in mine)
+    return found

@@ -1,0 +1,93 @@
+"""Measures of how much runs differ. Pure functions of arrays; R is runs, N samples, E epochs, T
+thread settings."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+
+def churn_within(labels: np.ndarray) -> float:
+    """Churn of one set: the mean over its pairs of runs of P(f1(x) != f2(x)) (Zhuang et al., MLSys
+    2022, section 3.2). `labels` is (R, N) integers from 0; the result lies in [0, 1].
+
+    Counted by classes, not by pairs: a sample that c_k runs put in class k has c_k (c_k - 1) / 2
+    agreeing pairs. Raises ValueError for fewer than two runs.
+    """
+    runs, samples = _shape(labels)
+    if runs < 2:
+        raise ValueError("churn needs at least two runs")
+    counts = class_counts(labels)
+    agreeing = int((counts * (counts - 1)).sum())
+    return 1.0 - agreeing / (runs * (runs - 1) * samples)
+
+
+def churn_between(a: np.ndarray, b: np.ndarray) -> float:
+    """Churn across two sets: the mean over pairs, one run of each, of P(f1(x) != f2(x)).
+    `a` is (R, N), `b` (S, N), integers from 0; the result lies in [0, 1]."""
+    (runs_a, samples), (runs_b, other) = _shape(a), _shape(b)
+    if samples != other:
+        raise ValueError(f"the sets predict {samples} and {other} samples")
+    classes = int(max(a.max(), b.max())) + 1
+    agreeing = int((class_counts(a, classes) * class_counts(b, classes)).sum())
+    return 1.0 - agreeing / (runs_a * runs_b * samples)
+
+
+def agreement(labels: np.ndarray) -> float:
+    """The share of samples that all runs put in one class. `labels` is (R, N); in [0, 1]."""
+    _shape(labels)
+    return float((labels == labels[0]).all(axis=0).mean())
+
+
+def class_counts(labels: np.ndarray, classes: int | None = None) -> np.ndarray:
+    """(N, C): how many of the runs put each sample in each class. `labels` is (R, N)."""
+    _, samples = _shape(labels)
+    classes = int(labels.max()) + 1 if classes is None else classes
+    cells = np.arange(samples) * classes + labels  # int64: small label types would overflow
+    return np.bincount(cells.ravel(), minlength=samples * classes).reshape(samples, classes)
+
+
+def _shape(labels: np.ndarray) -> tuple[int, int]:
+    if labels.ndim != 2 or 0 in labels.shape:
+        raise ValueError(f"labels must be (runs, samples) and not empty, not {labels.shape}")
+    return labels.shape[0], labels.shape[1]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MaxDifference:
+    """The largest difference between rows, and the columns where it is attained (first to last
+    of the unbroken stretch that starts at the first)."""
+
+    difference: float
+    first: int
+    last: int
+
+
+def max_difference(values: np.ndarray) -> MaxDifference | None:
+    """The largest max-min across thread settings at one epoch (Xiao et al., ISSRE 2021, table VII).
+    `values` is (T, E); epochs where a value is not finite are left out. None when fewer than two
+    settings or no epoch is left."""
+    finite = np.isfinite(values).all(axis=0)
+    if values.shape[0] < 2 or not finite.any():
+        return None
+    spread = np.full(values.shape[1], -1.0)
+    spread[finite] = values[:, finite].max(axis=0) - values[:, finite].min(axis=0)
+    first = int(spread.argmax())
+    last = first
+    while last + 1 < len(spread) and spread[last + 1] == spread[first]:
+        last += 1
+    return MaxDifference(difference=float(spread[first]), first=first, last=last)
+
+
+def column_sd(values: np.ndarray) -> np.ndarray:
+    """(E,) sample standard deviation (ddof 1) of each column of `values` (R, E); NaN where a value is
+    not finite or there is one row only, exactly 0 where all are equal."""
+    result = np.full(values.shape[1], np.nan)
+    if values.shape[0] < 2:
+        return result
+    finite = np.isfinite(values).all(axis=0)
+    kept = values[:, finite]
+    # The rounded mean of equal numbers may differ from them: zero is decided by equality.
+    result[finite] = np.where((kept == kept[0]).all(axis=0), 0.0, kept.std(axis=0, ddof=1))
+    return result

@@ -1,0 +1,166 @@
+"""Intervals and tests. n is always carried, a set without variance is reported as such, and no p
+value is ever NaN. Everything here is exact or a formula: nothing is drawn at random."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import stats
+from statsmodels.stats.multitest import multipletests
+
+EXACT_LIMIT = 200_000  # permutations enumerated before the normal approximation takes over
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """A number from n finite values, with its interval. `low` and `high` are None where n does not
+    allow one; `constant` says that all values are equal."""
+
+    value: float | None
+    low: float | None
+    high: float | None
+    n: int
+    constant: bool
+
+
+def mean(values: Sequence[float] | np.ndarray, confidence: float = 0.95) -> Estimate:
+    """The mean with Student's t interval. Values that are not finite are left out of it and of n."""
+    kept = _finite(values)
+    n, constant = len(kept), _constant(kept)
+    if n == 0:
+        return Estimate(value=None, low=None, high=None, n=0, constant=False)
+    centre = float(kept[0]) if constant else float(kept.mean())
+    if n == 1:
+        return Estimate(value=centre, low=None, high=None, n=1, constant=constant)
+    half = 0.0
+    if not constant:
+        half = float(stats.t.ppf((1 + confidence) / 2, n - 1) * kept.std(ddof=1) / math.sqrt(n))
+    return Estimate(value=centre, low=centre - half, high=centre + half, n=n, constant=constant)
+
+
+def sd(values: Sequence[float] | np.ndarray, confidence: float = 0.95) -> Estimate:
+    """The sample standard deviation with its chi-square interval,
+    s*sqrt((n-1)/chi2_{1-a/2}) .. s*sqrt((n-1)/chi2_{a/2}) (Pham et al., ASE 2020, section 3.3).
+    It supposes normal values. Of a constant set it is exactly 0 and the interval says nothing."""
+    kept = _finite(values)
+    n, constant = len(kept), _constant(kept)
+    if n < 2:
+        return Estimate(value=None, low=None, high=None, n=n, constant=constant)
+    if constant:
+        return Estimate(value=0.0, low=0.0, high=0.0, n=n, constant=True)
+    s = float(kept.std(ddof=1))
+    upper, lower = stats.chi2.ppf([(1 + confidence) / 2, (1 - confidence) / 2], n - 1)
+    low, high = (s * math.sqrt((n - 1) / quantile) for quantile in (upper, lower))
+    return Estimate(value=s, low=low, high=high, n=n, constant=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """Two sets compared. `p` is None when there was nothing to test; `method` then says why.
+    `smallest_p` is what these sizes could reach at best; `delta` is Cliff's, > 0 when a is larger."""
+
+    n_a: int
+    n_b: int
+    u: float | None
+    p: float | None
+    smallest_p: float | None
+    delta: float | None
+    method: str
+
+
+def mann_whitney(a: Sequence[float] | np.ndarray, b: Sequence[float] | np.ndarray) -> Comparison:
+    """Two-sided Mann-Whitney U of two sets.
+
+    Exact without ties; with ties the permutation distribution of the rank sum, enumerated; beyond
+    EXACT_LIMIT permutations the normal approximation with tie and continuity correction. Two
+    constant sets are not tested: their runs are copies, and copies carry no evidence.
+    """
+    x, y = _finite(a), _finite(b)
+    if len(x) < 2 or len(y) < 2:
+        reason = "fewer than two runs in a set"
+        return Comparison(
+            n_a=len(x), n_b=len(y), u=None, p=None, smallest_p=None, delta=cliffs_delta(x, y), method=reason
+        )
+    p: float | None
+    permutations = math.comb(len(x) + len(y), len(x))
+    u, p = (float(v) for v in stats.mannwhitneyu(x, y, method="asymptotic"))
+    if _constant(x) and _constant(y):
+        p = None
+        method = "both sets constant, " + ("equal" if x[0] == y[0] else "unequal")
+    elif permutations > EXACT_LIMIT:
+        method = "normal approximation"
+    elif len(np.unique(np.concatenate([x, y]))) == len(x) + len(y):
+        p, method = float(stats.mannwhitneyu(x, y, method="exact").pvalue), "exact"
+    else:
+        p, method = _permutation_p(x, y), "exact permutation (ties)"
+    return Comparison(
+        n_a=len(x),
+        n_b=len(y),
+        u=u,
+        p=p,
+        smallest_p=smallest_p(len(x), len(y)),
+        delta=cliffs_delta(x, y),
+        method=method,
+    )
+
+
+def _permutation_p(x: np.ndarray, y: np.ndarray) -> float:
+    ranks = stats.rankdata(np.concatenate([x, y]))
+    result = stats.permutation_test(
+        (ranks[: len(x)], ranks[len(x) :]),
+        lambda first, _second, axis: first.sum(axis=axis),
+        vectorized=True,
+        n_resamples=np.inf,
+    )
+    return min(1.0, float(result.pvalue))
+
+
+def smallest_p(n_a: int, n_b: int) -> float:
+    """The smallest two-sided p a rank test of these sizes can reach: 2 of all C(n_a+n_b, n_a)
+    arrangements are as extreme as complete separation."""
+    return min(1.0, 2 / math.comb(n_a + n_b, n_a))
+
+
+def runs_needed(tests: int, alpha: float = 0.05) -> int:
+    """The runs a set must have before Holm's correction over `tests` tests can find anything."""
+    n = 2
+    while tests * smallest_p(n, n) > alpha:
+        n += 1
+    return n
+
+
+def cliffs_delta(a: np.ndarray, b: np.ndarray) -> float | None:
+    """P(a > b) - P(a < b), in [-1, 1]; None when a set is empty."""
+    if len(a) == 0 or len(b) == 0:
+        return None
+    u = stats.mannwhitneyu(a, b, method="asymptotic").statistic
+    return float(2 * u / (len(a) * len(b)) - 1)
+
+
+def welch(a: Sequence[float] | np.ndarray, b: Sequence[float] | np.ndarray) -> float | None:
+    """Two-sided p of Welch's t test; None when a set has fewer than two values or both are constant."""
+    x, y = _finite(a), _finite(b)
+    if len(x) < 2 or len(y) < 2 or (_constant(x) and _constant(y)):
+        return None
+    return float(stats.ttest_ind(x, y, equal_var=False).pvalue)
+
+
+def holm(p_values: Sequence[float | None]) -> list[float | None]:
+    """Holm's adjusted p values over one family; None (not tested) stays None and does not count."""
+    tested = [p for p in p_values if p is not None]
+    if not tested:
+        return list(p_values)
+    adjusted = iter(multipletests(tested, method="holm")[1])
+    return [None if p is None else float(next(adjusted)) for p in p_values]
+
+
+def _finite(values: Sequence[float] | np.ndarray) -> np.ndarray:
+    array = np.asarray(values, dtype=np.float64)
+    return array[np.isfinite(array)]
+
+
+def _constant(values: np.ndarray) -> bool:
+    return len(values) > 0 and bool((values == values[0]).all())

@@ -1,0 +1,152 @@
+"""What each thread count costs, and which is fastest. Sets that were oversubscribed are shown, and
+left out of every conclusion."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from analysis import statistics
+from analysis.load import Study, by_threads
+from analysis.results import ALPHA, Column, Kind, Table
+
+LOAD_WORTH_SAYING = 0.1  # busy cores
+
+
+def wall_time(study: Study) -> Table:
+    """Wall time of each set (from the start of the run to the end of testing, data loading included,
+    import of the framework excluded), and its speed-up against the smallest thread count."""
+    rows = []
+    for workload, variant, runs in study.experiments():
+        slowest = None
+        for threads, setting in by_threads(runs).items():
+            mean, sd = (f(setting.wall_s.to_numpy()) for f in (statistics.mean, statistics.sd))
+            slowest = slowest or mean.value
+            rows.append(
+                {
+                    "workload": workload,
+                    "variant": variant,
+                    "threads": threads,
+                    "set_id": setting.set_id.iloc[0],
+                    "n": mean.n,
+                    "wall_s": mean.value,
+                    "wall_low": mean.low,
+                    "wall_high": mean.high,
+                    "sd": sd.value,
+                    "sd_low": sd.low,
+                    "sd_high": sd.high,
+                    "train_s": setting.train_s.mean(),
+                    "cpu_s": setting.cpu_s.mean(),
+                    "speed_up": slowest / mean.value if slowest and mean.value else None,
+                    "oversubscribed": bool(setting.oversubscribed.any()),
+                    "flags": ", ".join(_flags(setting)),
+                }
+            )
+    return Table(
+        name="time",
+        title="Time of a run",
+        note="Seconds with 95 % intervals (mean: Student's t, SD: chi-square). Speed-up is against the "
+        "smallest thread count. Oversubscribed sets had fewer cores than threads: they are shown, and no "
+        "conclusion rests on them.",
+        frame=pd.DataFrame(rows),
+        columns=(
+            Column(header="workload", source="workload"),
+            Column(header="variant", source="variant"),
+            Column(header="threads", source="threads"),
+            Column(header="n", source="n", kind=Kind.COUNT),
+            Column(header="seconds", source="wall_s", kind=Kind.SECONDS, low="wall_low", high="wall_high"),
+            Column(header="SD", source="sd", kind=Kind.SPREAD, low="sd_low", high="sd_high"),
+            Column(header="training", source="train_s", kind=Kind.SECONDS),
+            Column(header="speed-up", source="speed_up", kind=Kind.RATIO),
+            Column(header="marks", source="flags"),
+        ),
+    )
+
+
+def _flags(runs: pd.DataFrame) -> list[str]:
+    flags = []
+    over, beside = int(runs.oversubscribed.sum()), int((runs.neighbours > 0).sum())
+    if over:
+        flags.append(
+            "oversubscribed" if over == len(runs) else f"oversubscribed ({over} of {len(runs)} runs)"
+        )
+    if beside:
+        flags.append(
+            "beside other guests"
+            if beside == len(runs)
+            else f"beside other guests ({beside} of {len(runs)} runs)"
+        )
+    load = runs.load_by_others.mean()
+    if load >= LOAD_WORTH_SAYING:
+        flags.append(f"load by others {load:.1f} cores")
+    return flags
+
+
+# ---- the fastest thread count -----------------------------------------------------------------------
+
+
+def fastest(study: Study) -> Table:
+    """The thread count with the least mean wall time among those that were not oversubscribed, and
+    whether its lead over each other one is decided (Welch's t test, Holm's correction over them)."""
+    rows = [
+        {"workload": workload, "variant": variant} | _fastest(runs)
+        for workload, variant, runs in study.experiments()
+    ]
+    return Table(
+        name="fastest",
+        title="The fastest thread count",
+        note="Among the thread counts that had cores of their own. The lead is decided when the fastest "
+        f"beats every other one (Welch's t, Holm-corrected p < {ALPHA}).",
+        frame=pd.DataFrame(rows),
+        columns=(
+            Column(header="workload", source="workload"),
+            Column(header="variant", source="variant"),
+            Column(header="fastest", source="fastest"),
+            Column(header="seconds", source="wall_s", kind=Kind.SECONDS),
+            Column(header="compared with", source="others"),
+            Column(header="their seconds", source="others_s", kind=Kind.SECONDS),
+            Column(header="p (Holm)", source="p_holm", kind=Kind.P),
+            Column(header="lead", source="lead"),
+            Column(header="left out", source="left_out"),
+        ),
+    )
+
+
+def _fastest(runs: pd.DataFrame) -> dict[str, Any]:
+    sets = by_threads(runs)
+    own = {name: s.wall_s.to_numpy() for name, s in sets.items() if not s.oversubscribed.any()}
+    row: dict[str, Any] = {
+        "eligible": list(own),
+        "left_out": ", ".join(f"{name}: oversubscribed" for name in sets if name not in own),
+    }
+    if len(own) < 2:
+        only = (
+            f"only {next(iter(own))} had cores of its own" if own else "every thread count was oversubscribed"
+        )
+        reason = "one thread count only" if len(sets) == 1 else only
+        empty: dict[str, Any] = {
+            "fastest": None,
+            "wall_s": None,
+            "others": [],
+            "others_s": [],
+            "n": [],
+            "p_holm": [],
+        }
+        return row | empty | {"decided": None, "lead": f"cannot be told: {reason}"}
+    best = min(own, key=lambda name: float(np.mean(own[name])))
+    others = [name for name in own if name != best]
+    p_holm = statistics.holm([statistics.welch(own[best], own[name]) for name in others])
+    told = all(p is not None for p in p_holm)
+    decided = told and all(p is not None and p < ALPHA for p in p_holm)
+    return row | {
+        "fastest": best,
+        "wall_s": float(np.mean(own[best])),
+        "others": others,
+        "others_s": [float(np.mean(own[name])) for name in others],
+        "n": [len(own[name]) for name in (best, *others)],
+        "p_holm": p_holm,
+        "decided": decided if told else None,
+        "lead": ("decided" if decided else "not decided") if told else "cannot be told: too few runs",
+    }

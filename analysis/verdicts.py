@@ -1,0 +1,151 @@
+"""Are the runs the same? Asked at three levels (weights bit for bit, predictions, metrics), within
+each set and across thread counts; and from which training step on they are not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+
+from analysis.load import Study, View, by_threads
+from analysis.results import ACROSS, Column, Kind, Table
+
+IDENTICAL, DIFFER = "identical", "differ"
+ONE_RUN = "one run: cannot be told"
+ONE_SETTING = "one thread count: cannot be told"
+LEVELS = ("weights", "predictions", "metric")
+
+
+def verdicts(study: Study) -> Table:
+    """The three-level verdict for every set, and across all thread counts of a workload and variant."""
+    rows = []
+    for workload, variant, runs in study.experiments():
+        metrics = study.metrics[workload]
+        for view in View:
+            head = {"workload": workload, "variant": variant, "view": view.value}
+            for threads, setting in by_threads(runs).items():
+                rows.append(head | {"scope": threads} | _levels(setting, view, metrics, ONE_RUN))
+            one = ONE_SETTING if runs.label.nunique() == 1 else ""
+            rows.append(head | {"scope": ACROSS} | _levels(runs, view, metrics, one))
+    return Table(
+        name="verdicts",
+        title="The same model? Weights bit for bit, predictions, metric",
+        note="Within a thread count: are its repetitions identical? Across thread counts: are all runs of "
+        "all thread counts? View `last` is without model selection, `selected` with.",
+        frame=pd.DataFrame(rows),
+        columns=(
+            Column(header="workload", source="workload"),
+            Column(header="variant", source="variant"),
+            Column(header="view", source="view"),
+            Column(header="threads", source="scope"),
+            Column(header="weights", source="weights", kind=Kind.LEVEL, low="weights_distinct", high="n"),
+            Column(
+                header="predictions",
+                source="predictions",
+                kind=Kind.LEVEL,
+                low="predictions_distinct",
+                high="n",
+            ),
+            Column(header="metric", source="metric", kind=Kind.LEVEL, low="metric_distinct", high="n"),
+        ),
+    )
+
+
+def _levels(runs: pd.DataFrame, view: View, metrics: tuple[str, ...], one: str) -> dict[str, Any]:
+    """`one` is the verdict where there is nothing to compare ("" when there is)."""
+    distinct = {
+        "weights": runs[view.sha256("weights")].nunique(),
+        "predictions": runs[view.sha256("predictions")].nunique(),
+        # All metrics together; NaN equals NaN here, as it does for a reader.
+        "metric": len(runs[[view.metric(metric) for metric in metrics]].drop_duplicates()),
+    }
+    row: dict[str, Any] = {"n": len(runs)}
+    for level in LEVELS:
+        alone = one and (one == ONE_SETTING or len(runs) == 1)
+        row[level] = one if alone else IDENTICAL if distinct[level] == 1 else DIFFER
+        row[f"{level}_distinct"] = distinct[level]
+    return row
+
+
+# ---- from which step on ---------------------------------------------------------------------------
+
+
+def divergence(study: Study) -> Table:
+    """Where training with equal seeds parts across thread counts: between which two recorded steps
+    the weights, and at which epoch the loss, the predictions and the metric first differ."""
+    rows = [
+        {"workload": workload, "variant": variant} | _parting(study, runs, study.metrics[workload][0])
+        for workload, variant, runs in study.experiments()
+        if runs.seeds_fixed.all() and runs.label.nunique() > 1
+    ]
+    columns = ["workload", "variant", "settings", "n", "equal_up_to", "different_at", "bracket"]
+    columns += ["loss_epoch", "weights_epoch", "predictions_epoch", "metric_epoch"]
+    return Table(
+        name="divergence",
+        title="Where training parts across thread counts",
+        note="Variants with fixed seeds only: free seeds part at the start. Weights are hashed after "
+        "steps 1, 2, 4, 8, ..., so the first differing step is known up to a bracket. The epoch columns "
+        "give the first epoch at which not all runs are equal.",
+        frame=pd.DataFrame(rows, columns=columns),
+        columns=(
+            Column(header="workload", source="workload"),
+            Column(header="variant", source="variant"),
+            Column(header="thread counts", source="settings", kind=Kind.COUNT),
+            Column(header="n", source="n", kind=Kind.COUNT),
+            Column(header="weights", source="bracket"),
+            Column(header="loss: epoch", source="loss_epoch", kind=Kind.COUNT),
+            Column(header="weights: epoch", source="weights_epoch", kind=Kind.COUNT),
+            Column(header="predictions: epoch", source="predictions_epoch", kind=Kind.COUNT),
+            Column(header="metric: epoch", source="metric_epoch", kind=Kind.COUNT),
+        ),
+    )
+
+
+def _parting(study: Study, runs: pd.DataFrame, metric: str) -> dict[str, Any]:
+    steps = study.steps[study.steps.run_id.isin(runs.run_id)]
+    equal, different = _first_difference(steps, "step", "weights_sha256", len(runs))
+    epochs = study.epochs[study.epochs.run_id.isin(runs.run_id)]
+    columns = {
+        "loss_epoch": "train_loss",
+        "weights_epoch": "weights_sha256",
+        "predictions_epoch": "predictions_sha256",
+        "metric_epoch": View.LAST.epoch_metric(metric),
+    }
+    return {
+        "settings": runs.label.nunique(),
+        "n": len(runs),
+        "equal_up_to": equal,
+        "different_at": different,
+        "bracket": _bracket(equal, different),
+        **{k: _first_difference(epochs, "epoch", column, len(runs))[1] for k, column in columns.items()},
+    }
+
+
+def _first_difference(frame: pd.DataFrame, at: str, column: str, runs: int) -> tuple[int | None, int | None]:
+    """(last point before the first difference, the first difference), among the points every run has."""
+    grouped = frame.groupby(at)[column]
+    distinct = grouped.nunique(dropna=False)[grouped.size() == runs]
+    parted = distinct[distinct > 1]
+    different = None if parted.empty else int(parted.index[0])
+    before = distinct.index if different is None else distinct.index[distinct.index < different]
+    return (int(before[-1]) if len(before) else None), different
+
+
+def _bracket(equal: int | None, different: int | None) -> str:
+    if different is None:
+        return "not recorded" if equal is None else f"equal up to step {equal}, the last recorded"
+    if equal is None:
+        return f"different at step {different}, the first recorded"
+    return f"equal up to step {equal}, different at step {different}"
+
+
+def alarms(table: Table) -> tuple[str, ...]:
+    """What must be said loudly: a control, with everything fixed, that is not bitwise equal."""
+    bad = table.frame[(table.frame.variant == "control") & (table.frame.weights == DIFFER)]
+    return tuple(
+        f"CONTROL IS NOT BITWISE EQUAL: {row['workload']}, {row['view']} model, "
+        f"{row['scope'] if row['scope'] == ACROSS else 'threads ' + row['scope']}: "
+        f"{row['weights_distinct']} distinct models in {row['n']} runs. Something is left free that this "
+        "study does not control; read its other numbers with that in mind."
+        for row in bad.to_dict("records")
+    )

@@ -1,0 +1,347 @@
+"""The agent: one run from request to files.
+
+    python agent.pyz run --request request.json --out DIR     a cold start: one run, one process
+    python agent.pyz serve --framework torch                  a warm worker: requests on stdin
+
+Both write the run's files into DIR and speak JSON lines on stdout (`guest.records.Message`):
+hello, epoch, heartbeat, then done or error. Whatever libraries print goes to DIR/log.txt.
+
+The warm worker imports the framework once and runs nothing with it; each request is computed by a
+fresh fork, so that runs share no state, no generator and no thread, and give the bits of a cold start.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import csv
+import ctypes
+import hashlib
+import json
+import os
+import select
+import signal
+import sys
+import threading
+import time
+import traceback
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from guest import fingerprint, seeds, threads
+from guest.records import (
+    ARTIFACTS,
+    HISTORY,
+    LOG,
+    PREDICTIONS,
+    SCHEMA_VERSION,
+    SELECTED,
+    WEIGHTS,
+    Artifact,
+    Framework,
+    Hashes,
+    RunRequest,
+    RunResult,
+    Timings,
+    from_json,
+    history_columns,
+    to_json,
+)
+
+if TYPE_CHECKING:
+    from guest.datasets import Data
+    from guest.training import Outcome
+
+PR_SET_PDEATHSIG = 1
+
+
+class Speaker:
+    """Writes messages to the orchestrator, one JSON line each, from any thread."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._lock = threading.Lock()
+
+    def say(self, kind: str, run_id: str, **body: Any) -> None:
+        line = json.dumps({"kind": kind, "run_id": run_id, "body": to_json(body)}) + "\n"
+        with self._lock:
+            data = line.encode()
+            while data:
+                data = data[os.write(self._descriptor, data) :]
+
+
+def main(argv: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="agent", description="The vbstudy guest agent.")
+    commands = parser.add_subparsers(dest="command", required=True)
+    run = commands.add_parser("run", help="one run in this process")
+    run.add_argument("--request", type=Path, required=True)
+    run.add_argument("--out", type=Path, required=True)
+    serve = commands.add_parser("serve", help="runs forked from this process, requests on stdin")
+    serve.add_argument("--framework", type=Framework, required=True)
+    arguments = parser.parse_args(argv)
+
+    # Libraries print to descriptor 1; the protocol gets a private copy and 1 becomes 2.
+    speaker = Speaker(os.dup(1))
+    os.dup2(2, 1)
+    if arguments.command == "run":
+        request = from_json(RunRequest, json.loads(arguments.request.read_text()), "request")
+        return execute(request, arguments.out, speaker, warm=None)
+    return Worker(arguments.framework, speaker).serve()
+
+
+# ---- one run ---------------------------------------------------------------------------------
+
+
+def execute(request: RunRequest, out: Path, speaker: Speaker, warm: Warm | None) -> int:
+    """Runs one request in this process and reports; the exit status is 0 for done, 1 for error."""
+    run_id = request.spec.run_id
+    progress = Progress()
+    out.mkdir(parents=True, exist_ok=True)
+    log = os.open(out / LOG, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+    os.dup2(log, 1)
+    os.dup2(log, 2)
+    os.close(log)
+    speaker.say("hello", run_id, schema_version=SCHEMA_VERSION, pid=os.getpid(), warm=warm is not None)
+    with _heartbeat(speaker, run_id, request.heartbeat_s, progress):
+        try:
+            result = _run(request, out, speaker, warm, progress)
+        except Exception as error:  # noqa: BLE001  (whatever a run dies of is that run's result)
+            text = traceback.format_exc()
+            sys.stderr.write(text)
+            kind = type(error).__name__
+            speaker.say("error", run_id, kind=kind, message=str(error) or kind, traceback=text)
+            return 1
+    speaker.say("done", run_id, result=result)
+    return 0
+
+
+def _run(request: RunRequest, out: Path, speaker: Speaker, warm: Warm | None, progress: Progress) -> RunResult:
+    from guest import workloads
+    from guest.training import hash_arrays, train
+
+    spec, workload = request.spec, request.spec.workload
+    started, cpu_started = time.perf_counter(), time.process_time()
+    if warm is None:
+        workloads.preload(workload.framework)
+        import_s = time.perf_counter() - started
+        data, data_s = _load(request)
+    else:
+        import_s = warm.import_s
+        data, data_s = warm.data if warm.data is not None else _load(request)
+    threads.apply(workload.framework, spec.threads)
+    _check_threads(request)
+
+    building = time.perf_counter()
+    drawn = seeds.draw(spec.seeds)
+    seeds.seed_globals(drawn)
+    backend = workloads.build(workload, data.info, drawn, deterministic=spec.variant.deterministic)
+    build_s = time.perf_counter() - building
+
+    def on_epoch(row: dict[str, Any]) -> None:
+        speaker.say("epoch", spec.run_id, **{k: v for k, v in row.items() if not k.endswith("sha256")})
+
+    def on_step(step: int) -> None:
+        progress.step = step
+
+    outcome = train(backend, data, workload, drawn, on_epoch, on_step)
+    wall_s = time.perf_counter() - started + (data_s if warm else -import_s)
+    cpu_s = time.process_time() - cpu_started
+
+    in_force = _check_threads(request)  # again: some pools stand only after the first operation
+    _write(out, outcome, data, history_columns(workload.metrics))
+    environment = fingerprint.fingerprint(workload.framework) | {"threads_in_force": in_force}
+    sys.stdout.flush()
+    sys.stderr.flush()
+
+    last, selected = outcome.last, outcome.selected
+    return RunResult(
+        seeds_used=drawn,
+        step_hashes=outcome.step_hashes,
+        selected_epoch=outcome.selected_epoch,
+        last=last.scores,
+        selected=selected.scores,
+        hashes=Hashes(
+            weights=hash_arrays(last.weights),
+            logits=hash_arrays({"logits": last.logits}),
+            predictions=hash_arrays({"predictions": last.logits.argmax(axis=1)}),
+            selected_weights=hash_arrays(selected.weights),
+            selected_logits=hash_arrays({"logits": selected.logits}),
+            selected_predictions=hash_arrays({"predictions": selected.logits.argmax(axis=1)}),
+        ),
+        timings=Timings(
+            import_s=import_s,
+            data_s=data_s,
+            build_s=build_s,
+            train_s=outcome.train_s,
+            evaluate_s=outcome.evaluate_s,
+            wall_s=wall_s,
+            cpu_s=cpu_s,
+            warm=warm is not None,
+        ),
+        environment=environment,
+        artifacts={name: _artifact(out / name) for name in ARTIFACTS},
+    )
+
+
+def _check_threads(request: RunRequest) -> dict[str, Any]:
+    in_force = threads.in_force(request.spec.workload.framework)
+    wrong = threads.mismatches(request.spec.threads, request.visible_cpus, in_force)
+    if wrong:
+        raise threads.ThreadMismatchError("; ".join(wrong))
+    return in_force
+
+
+def _load(request: RunRequest) -> tuple[Data, float]:
+    from guest import datasets
+
+    began = time.perf_counter()
+    workload = request.spec.workload
+    data = datasets.load(
+        workload.dataset,
+        folders=[Path(folder) for folder in request.data_folders],
+        train_samples=workload.train_samples,
+        test_samples=workload.test_samples,
+    )
+    return data, time.perf_counter() - began
+
+
+def _write(out: Path, outcome: Outcome, data: Data, columns: list[str]) -> None:
+    import numpy as np
+    from safetensors.numpy import save_file
+
+    with (out / HISTORY).open("w", newline="") as file:
+        writer = csv.DictWriter(file, columns)
+        writer.writeheader()
+        writer.writerows(outcome.history)
+    np.savez(
+        out / PREDICTIONS,
+        y_true=data.test.y.astype(np.int64),
+        last=outcome.last.logits.astype(np.float32),
+        selected=outcome.selected.logits.astype(np.float32),
+    )
+    for name, model in ((WEIGHTS, outcome.last), (SELECTED, outcome.selected)):
+        save_file({k: np.ascontiguousarray(v) for k, v in model.weights.items()}, out / name)
+
+
+def _artifact(path: Path) -> Artifact:
+    with path.open("rb") as file:
+        sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+    return Artifact(sha256=sha256, size_bytes=path.stat().st_size)
+
+
+class Progress:
+    """The training step reached, for the heartbeat."""
+
+    step = 0
+
+
+@contextlib.contextmanager
+def _heartbeat(speaker: Speaker, run_id: str, every_s: float, progress: Progress) -> Any:
+    """Says every few seconds that the process lives, and at which step it is."""
+    stop = threading.Event()
+
+    def beat() -> None:
+        while not stop.wait(every_s):
+            speaker.say("heartbeat", run_id, step=progress.step)
+
+    thread = threading.Thread(target=beat, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+
+
+# ---- the warm worker -------------------------------------------------------------------------
+
+
+class Warm:
+    """What a fork finds ready: the seconds the import took, and the data of the last request."""
+
+    def __init__(self, import_s: float) -> None:
+        self.import_s = import_s
+        self.data: tuple[Data, float] | None = None
+        self._key: tuple[Any, ...] | None = None
+
+    def load(self, request: RunRequest) -> None:
+        """Loads the request's data unless it is here already. An error is left to the run, which
+        meets it again and reports it."""
+        from guest.datasets import DatasetError
+
+        w = request.spec.workload
+        key = (w.dataset, w.train_samples, w.test_samples, request.data_folders)
+        if key == self._key:
+            return
+        self._key, self.data = None, None
+        with contextlib.suppress(DatasetError, OSError):
+            self.data = _load(request)
+            self._key = key
+
+
+class Worker:
+    """Reads requests from stdin, forks a process for each, and ends when stdin does."""
+
+    def __init__(self, framework: Framework, speaker: Speaker) -> None:
+        self._framework = framework
+        self._speaker = speaker
+
+    def serve(self) -> int:
+        from guest import workloads
+
+        began = time.perf_counter()
+        try:
+            workloads.preload(self._framework)
+        except ImportError as error:
+            self._speaker.say("error", "", kind="ImportError", message=str(error), traceback="")
+            return 1
+        warm = Warm(time.perf_counter() - began)
+        self._speaker.say(
+            "hello", "", schema_version=SCHEMA_VERSION, pid=os.getpid(), warm=True, import_s=warm.import_s
+        )
+        for line in iter(sys.stdin.readline, ""):
+            message = json.loads(line)
+            request = from_json(RunRequest, message["request"], "request")
+            warm.load(request)
+            if not self._fork(request, Path(message["out"]), warm):
+                return 1
+        return 0
+
+    def _fork(self, request: RunRequest, out: Path, warm: Warm) -> bool:
+        """One run in a child. False when stdin ended meanwhile: nobody waits for the answer."""
+        child = os.fork()
+        if child == 0:
+            status = 1
+            try:
+                die_with_parent()
+                status = execute(request, out, self._speaker, warm)
+            finally:
+                os._exit(status)  # the parent's exit handlers are not this process's to run
+        descriptor = os.pidfd_open(child)
+        try:
+            # The next request comes only after this run's answer, so a readable stdin is its end.
+            ready, _, _ = select.select([descriptor, sys.stdin], [], [])
+            orphaned = descriptor not in ready
+            if orphaned:
+                os.kill(child, signal.SIGKILL)
+        finally:
+            os.close(descriptor)
+        _, status = os.waitpid(child, 0)
+        if os.WIFSIGNALED(status) and not orphaned:
+            name = signal.Signals(os.WTERMSIG(status)).name
+            hint = " (out of memory?)" if name == "SIGKILL" else ""
+            self._speaker.say(
+                "error", request.spec.run_id, kind="Killed", message=f"ended by {name}{hint}", traceback=""
+            )
+        return not orphaned
+
+
+def die_with_parent() -> None:
+    """Linux: this process is killed when the one that started it dies, however it dies."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG) failed")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,345 @@
+"""The command line: thin commands over the pipeline, and the only place that exits.
+
+Everything heavy is imported inside the command that needs it, so that `vbstudy --help` is quick."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import click
+
+from orchestrator import __version__
+from orchestrator.errors import EXIT_DONE, EXIT_INTERRUPTED, EXIT_RUNS_FAILED, UsageError, VbstudyError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from orchestrator.store import Store
+    from orchestrator.study import Study
+
+PROVIDERS = ("local",)  # as in orchestrator.providers, which is too heavy to import for --help
+FORMATS = ("table", "json", "markdown", "latex", "csv")
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """The global options."""
+
+    directory: Path
+    quiet: bool
+    verbose: bool
+    as_json: bool
+
+    def store(self) -> Store:
+        from orchestrator.store import Store
+
+        if not self.directory.is_dir():
+            raise UsageError(f"-C {self.directory}: is not a folder")
+        return Store(self.directory)
+
+    def stderr(self) -> Console:
+        from rich.console import Console
+
+        return Console(stderr=True, quiet=self.quiet)
+
+    def study(self) -> Study:
+        from orchestrator import study
+
+        return study.load(self.store().study_file)
+
+
+class Commands(click.Group):
+    """Lists commands in the order of the work, not of the alphabet, and knows near spellings."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        return list(self.commands)
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in self.commands:
+            import difflib
+
+            near = difflib.get_close_matches(args[0], self.commands, 1, 0.5)
+            hint = f"; did you mean '{near[0]}'?" if near else f"; there are {', '.join(self.commands)}"
+            raise click.UsageError(f"there is no command '{args[0]}'{hint}", ctx)
+        return super().resolve_command(ctx, args)
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="vbstudy")
+@click.option(
+    "-C", "--directory", type=click.Path(path_type=Path), default=".", help="The study's folder [default: .]."
+)
+@click.option("-q", "--quiet", is_flag=True, help="No progress, only results and errors.")
+@click.option("-v", "--verbose", is_flag=True, help="Show the evidence of errors.")
+@click.option("--json", "as_json", is_flag=True, help="Results as JSON on stdout.")
+@click.pass_context
+def cli(context: click.Context, directory: Path, quiet: bool, verbose: bool, as_json: bool) -> None:
+    """Measure how the CPU thread count changes the models you train.
+
+    \b
+    In an empty folder:
+        vbstudy provision --cpus 1,2,4,8
+        vbstudy sweep
+        vbstudy analyze
+    """
+    context.obj = Options(directory, quiet, verbose, as_json)
+
+
+@cli.command()
+@click.option("--force", is_flag=True, help="Overwrite a study.toml that is there.")
+@click.pass_obj
+def init(options: Options, force: bool) -> None:
+    """Write a commented study.toml."""
+    store = options.store()
+    if store.study_file.exists() and not force:
+        raise UsageError(f"{store.study_file}: exists already; edit it, or overwrite it with --force")
+    _write_default_study(store, (1, 2, 4, 8))
+    _result(options, {"study": str(store.study_file)}, f"wrote {store.study_file}")
+
+
+@cli.command()
+@click.pass_obj
+def doctor(options: Options) -> None:
+    """Say what this host can do, and what to install for the rest."""
+    from orchestrator import doctor as doctor_
+
+    report = doctor_.examine(options.store())
+    if options.as_json:
+        _print_json(doctor_.as_json(report))
+    else:
+        _stdout().print(doctor_.as_table(report))
+    problem = doctor_.first_problem(report)
+    if problem:
+        raise problem
+
+
+@cli.command()
+@click.option("--cpus", metavar="N,N,...", help="One guest for each count; kept in study.toml.")
+@click.option("--provider", type=click.Choice(PROVIDERS), help="What makes the guests; kept in study.toml.")
+@click.pass_obj
+def provision(options: Options, cpus: str | None, provider: str | None) -> None:
+    """Make one guest for each CPU count."""
+    from orchestrator import provision as provision_
+    from orchestrator import study
+    from orchestrator.guests import Guest
+    from orchestrator.progress import DownloadProgress
+    from orchestrator.providers import make
+
+    counts = study.parse_counts(cpus) if cpus is not None else None
+    store = options.store()
+    console = options.stderr()
+    with store.lock("vbstudy provision"):
+        if not store.study_file.exists():
+            _write_default_study(store, counts or (1, 2, 4, 8))
+            console.print(f"wrote {store.study_file}", highlight=False, soft_wrap=True)
+        changed = study.edit(store.study_file, counts, provider)
+        if changed:
+            console.print(f"{store.study_file}: {changed}", highlight=False, soft_wrap=True)
+        loaded = options.study()
+
+        def on_guest(guest: Guest) -> None:
+            note = " (oversubscribed: its timings will not count)" if guest.observed.oversubscribed else ""
+            console.print(
+                f"guest {guest.spec.name}: {guest.spec.cpus} asked for, "
+                f"{guest.observed.guest_cpus} cores seen inside{note}",
+                highlight=False,
+            )
+
+        with DownloadProgress(console, quiet=options.quiet) as progress:
+            inventory = provision_.provision(
+                loaded, store, make(loaded, store), on_guest, progress
+            )
+    from guest.records import to_json
+
+    _result(options, to_json(inventory), f"{len(inventory.guests)} guests ready; next: vbstudy sweep")
+
+
+@cli.command()
+@click.option("--runs", type=click.IntRange(min=1), metavar="N", help="Repetitions of each experiment set.")
+@click.pass_obj
+def sweep(options: Options, runs: int | None) -> None:
+    """Run what is planned and not done yet. Ctrl-C stops; running it again resumes."""
+    import dataclasses
+
+    from orchestrator import sweep as sweep_
+    from orchestrator.guests import read_inventory
+    from orchestrator.progress import SweepProgress
+    from orchestrator.providers import make
+
+    store, loaded = options.store(), options.study()
+    with (
+        store.lock("vbstudy sweep"),
+        SweepProgress(options.stderr(), quiet=options.quiet) as progress,
+    ):
+        summary = sweep_.sweep(
+            loaded, store, make(loaded, store), read_inventory(store.guests_file), progress, runs
+        )
+    text = f"{summary.done_now} runs done in {summary.elapsed_s:.0f} s, {summary.done_before} were done before"
+    if summary.quarantined:
+        text += f", {len(summary.quarantined)} damaged ones set aside in {store.quarantined}"
+    if summary.without_guest:
+        text += (
+            f"; no guest has {', '.join(map(str, summary.without_guest))} cpus, so their runs wait: "
+            "run `vbstudy provision`"
+        )
+    if summary.failed:
+        text += f"; {len(summary.failed)} failed, evidence in {store.failed}"
+    else:
+        text += "; next: vbstudy analyze"
+    _result(options, dataclasses.asdict(summary), text)
+    if summary.failed:
+        raise RunsFailed
+
+
+@cli.command()
+@click.option("--runs", type=click.IntRange(min=1), metavar="N", help="Repetitions, as given to sweep.")
+@click.pass_obj
+def status(options: Options, runs: int | None) -> None:
+    """Show guests, and done, failed and to do per experiment set."""
+    from orchestrator import status as status_
+
+    report = status_.examine(options.study(), options.store(), runs)
+    if options.as_json:
+        _print_json(status_.as_json(report))
+    else:
+        for table in status_.as_tables(report):
+            _stdout().print(table)
+
+
+@cli.command()
+@click.option("--format", "form", type=click.Choice(FORMATS), help="How to print [default: table].")
+@click.option(
+    "--output", type=click.Path(path_type=Path), help="Where the report goes [default: report/ in the study]."
+)
+@click.pass_obj
+def analyze(options: Options, form: str | None, output: Path | None) -> None:
+    """Print the findings and write the report."""
+    from analysis import pipeline
+    from analysis.load import NothingToAnalyseError
+    from guest.records import NewerSchemaError
+    from orchestrator.errors import StoreError
+    from orchestrator.study import ModelSelection
+
+    store = options.store()
+    if not store.runs.is_dir() and not store.study_file.exists():
+        options.study()  # says that there is no study here
+    selection = options.study().model_selection if store.study_file.exists() else ModelSelection.BOTH
+    target = output or store.report
+    try:
+        analysis = pipeline.analyze(store.directory, selection)
+        paths = pipeline.write(analysis, target)
+    except NothingToAnalyseError as error:
+        raise UsageError(str(error)) from None
+    except NewerSchemaError as error:
+        raise StoreError(str(error)) from None
+    except OSError as error:
+        raise UsageError(f"{target}: the report cannot be written: {error.strerror}") from None
+    pipeline.show(analysis, form or ("json" if options.as_json else "table"), sys.stdout)
+    options.stderr().print(f"report: {paths.index}", highlight=False, soft_wrap=True)
+
+
+@cli.command()
+@click.pass_obj
+def destroy(options: Options) -> None:
+    """Remove all guests. Runs and reports stay."""
+    from orchestrator import provision as provision_
+    from orchestrator.providers import make
+
+    store, loaded = options.store(), options.study()
+    with store.lock("vbstudy destroy"):
+        names = provision_.destroy(store, make(loaded, store))
+    _result(options, {"destroyed": names}, f"{len(names)} guests removed; runs and reports are kept")
+
+
+class RunsFailed(Exception):  # noqa: N818  (not an error: the sweep went through)
+    """Some runs failed; everything else is done."""
+
+
+def _write_default_study(store: Store, cpus: tuple[int, ...]) -> None:
+    import re
+
+    from orchestrator import study
+    from orchestrator.store import write_durably
+
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", store.directory.resolve().name).strip("-._") or "study"
+    write_durably(store.study_file, study.template(name[:64], cpus, study.default_dataset()))
+
+
+def _stdout() -> Console:
+    from rich.console import Console
+
+    return Console()
+
+
+def _print_json(data: Any) -> None:
+    click.echo(json.dumps(data, indent=1))
+
+
+def _result(options: Options, data: Any, text: str) -> None:
+    if options.as_json:
+        _print_json(data)
+    else:
+        click.echo(text)
+
+
+@contextlib.contextmanager
+def _terminate_like_interrupt() -> Iterator[None]:
+    """SIGTERM stops as cleanly as Ctrl-C."""
+
+    def interrupt(number: int, frame: Any) -> NoReturn:  # noqa: ARG001
+        raise KeyboardInterrupt
+
+    kept = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, kept)
+
+
+def run(arguments: list[str] | None = None) -> int:
+    """Runs one command; returns its exit code and never raises."""
+    verbose = "-v" in (arguments or sys.argv) or "--verbose" in (arguments or sys.argv)
+    try:
+        with _terminate_like_interrupt():
+            cli.main(arguments, prog_name="vbstudy", standalone_mode=False)
+    except RunsFailed:
+        return EXIT_RUNS_FAILED
+    except VbstudyError as error:
+        click.echo(f"vbstudy: {error.message}", err=True)
+        if error.evidence and verbose:
+            click.echo(error.evidence, err=True)
+        return error.exit_code
+    except click.exceptions.NoArgsIsHelpError as error:
+        error.show()
+        return UsageError.exit_code
+    except click.ClickException as error:
+        click.echo(f"vbstudy: {error.format_message()}", err=True)
+        if isinstance(error, click.UsageError) and error.ctx is not None:
+            click.echo(f"try: {error.ctx.command_path} --help", err=True)
+        return UsageError.exit_code
+    except (KeyboardInterrupt, click.Abort):
+        click.echo("vbstudy: stopped; finished runs are kept, run it again to go on", err=True)
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        # The reader (`| head`) has enough; what Python would still flush goes nowhere.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_DONE
+    return EXIT_DONE
+
+
+def main() -> NoReturn:
+    sys.exit(run())
+
+
+if __name__ == "__main__":
+    main()

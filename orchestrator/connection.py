@@ -1,0 +1,217 @@
+"""How the host talks to a guest: run a command, stream one, put and get files. One small protocol;
+a local process sandbox and (later) SSH are two ends of it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import shutil
+import signal
+import subprocess
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from orchestrator.errors import GuestError
+
+STDERR_TAIL_BYTES = 8192
+MAX_LINE_BYTES = 16 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Completed:
+    """A command that ended."""
+
+    status: int
+    stdout: str
+    stderr: str
+
+
+class Stream(Protocol):
+    """A running command: lines in, lines out."""
+
+    def send(self, line: str) -> None:
+        """Writes one line to its stdin. Raises GuestError when it has ended."""
+
+    def receive(self, timeout_s: float) -> bytes | None:
+        """Its next line of stdout, b"" at the end of the output, None after `timeout_s`."""
+
+    def kill(self) -> None:
+        """Ends it, with everything it started. Safe to call twice, and from another thread."""
+
+    def stderr(self) -> str:
+        """The tail of what it wrote to stderr."""
+
+
+class Connection(Protocol):
+    """One guest's end. Remote paths are relative to the guest's working folder."""
+
+    python: str
+
+    def run(self, argv: Sequence[str], env: Mapping[str, str], timeout_s: float) -> Completed: ...
+    def open(self, argv: Sequence[str], env: Mapping[str, str]) -> Stream: ...
+    def put(self, local: Path, remote: str) -> None: ...
+    def get(self, remote: str, local: Path, max_bytes: int) -> None: ...
+    def remove(self, remote: str) -> None: ...
+    def close(self) -> None: ...
+
+
+class LocalConnection:
+    """A process sandbox: own working folder, own environment, and only the given cores.
+
+    `cgroup_procs` is the file that a process must be written to in order to join the guest's
+    cgroup, or None; processes are started with the cores as their affinity in any case. `mark` is
+    an environment variable by which the guest's processes are found again after a crash."""
+
+    def __init__(
+        self,
+        folder: Path,
+        python: str,
+        cores: tuple[int, ...],
+        cgroup_procs: Path | None,
+        mark: Mapping[str, str],
+    ) -> None:
+        self.python = python
+        self._folder = folder
+        self._cores = cores
+        self._cgroup_procs = cgroup_procs
+        self._mark = dict(mark)
+        self._streams: list[LocalStream] = []
+
+    def run(self, argv: Sequence[str], env: Mapping[str, str], timeout_s: float) -> Completed:
+        stream = self._start(argv, env)
+        try:
+            out, err = stream.process.communicate(timeout=timeout_s)
+        except subprocess.TimeoutExpired:
+            stream.kill()
+            raise GuestError(f"{argv[0]} did not end within {timeout_s:.0f} s") from None
+        return Completed(
+            status=stream.process.returncode,
+            stdout=out.decode(errors="replace"),
+            stderr=err.decode(errors="replace"),
+        )
+
+    def open(self, argv: Sequence[str], env: Mapping[str, str]) -> Stream:
+        stream = self._start(argv, env)
+        stream.follow()
+        self._streams.append(stream)
+        return stream
+
+    def put(self, local: Path, remote: str) -> None:
+        target = self._folder / remote
+        target.parent.mkdir(parents=True, exist_ok=True)
+        part = target.with_name(target.name + ".part")
+        shutil.copyfile(local, part)
+        part.rename(target)
+
+    def get(self, remote: str, local: Path, max_bytes: int) -> None:
+        source = self._folder / remote
+        if source.is_symlink() or not source.is_file():
+            raise GuestError(f"{remote}: is not a plain file in the guest")
+        if source.stat().st_size > max_bytes:
+            raise GuestError(f"{remote}: is larger than the {max_bytes} bytes that were announced")
+        shutil.copyfile(source, local)
+
+    def remove(self, remote: str) -> None:
+        shutil.rmtree(self._folder / remote, ignore_errors=True)
+
+    def close(self) -> None:
+        for stream in self._streams:
+            stream.kill()
+
+    def _start(self, argv: Sequence[str], env: Mapping[str, str]) -> LocalStream:
+        # A child inherits the affinity of the thread that starts it, so it has its cores from its
+        # first instruction; code between fork and exec would be unsafe beside other threads.
+        kept = os.sched_getaffinity(0)
+        os.sched_setaffinity(0, self._cores)
+        try:
+            process = subprocess.Popen(
+                list(argv),
+                cwd=self._folder,
+                env={**self._base_environment(), **env},
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise GuestError(f"{argv[0]}: cannot be started: {error.strerror}") from None
+        finally:
+            os.sched_setaffinity(0, kept)
+        if self._cgroup_procs is not None:
+            try:
+                self._cgroup_procs.write_text(str(process.pid))
+            except ProcessLookupError:
+                pass  # it ended already, and its status tells why
+        return LocalStream(process)
+
+    def _base_environment(self) -> dict[str, str]:
+        """Nothing is inherited but what finds programs and names the locale."""
+        (self._folder / "tmp").mkdir(exist_ok=True)
+        kept = {k: os.environ[k] for k in ("PATH", "LANG", "LC_ALL", "VBSTUDY_DATA") if k in os.environ}
+        return {
+            **kept,
+            **self._mark,
+            "HOME": str(self._folder),
+            "TMPDIR": str(self._folder / "tmp"),
+            "KERAS_HOME": str(self._folder / ".keras"),
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "PYTHONNOUSERSITE": "1",
+        }
+
+
+class LocalStream:
+    """A process and the thread that reads it."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self.process = process
+        self._lines: queue.Queue[bytes] = queue.Queue(maxsize=10_000)
+        self._tail = bytearray()
+        self._killed = threading.Event()
+
+    def follow(self) -> None:
+        """Starts reading. Not for `communicate`."""
+        for target in (self._read_stdout, self._read_stderr):
+            threading.Thread(target=target, daemon=True).start()
+
+    def send(self, line: str) -> None:
+        assert self.process.stdin is not None  # noqa: S101  (opened with a pipe)
+        try:
+            self.process.stdin.write(line.encode() + b"\n")
+            self.process.stdin.flush()
+        except (BrokenPipeError, ValueError):
+            raise GuestError("the agent has ended", evidence=self.stderr()) from None
+
+    def receive(self, timeout_s: float) -> bytes | None:
+        try:
+            line = self._lines.get(timeout=max(timeout_s, 0))
+        except queue.Empty:
+            return None
+        if line == b"":
+            self._lines.put(b"")  # the end stays the end
+        return line
+
+    def kill(self) -> None:
+        if not self._killed.is_set():  # once: a reaped process's number may be given to another
+            self._killed.set()
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+    def stderr(self) -> str:
+        return bytes(self._tail).decode(errors="replace")
+
+    def _read_stdout(self) -> None:
+        assert self.process.stdout is not None  # noqa: S101
+        while line := self.process.stdout.readline(MAX_LINE_BYTES):
+            self._lines.put(line)
+        self._lines.put(b"")
+
+    def _read_stderr(self) -> None:
+        assert self.process.stderr is not None  # noqa: S101
+        while piece := self.process.stderr.read1(4096):  # type: ignore[attr-defined]
+            self._tail += piece
+            del self._tail[:-STDERR_TAIL_BYTES]

@@ -1,0 +1,104 @@
+"""What this host can do, and what to install for the rest."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import platform
+import shutil
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from rich.table import Table
+
+from guest import datasets, fingerprint
+from guest.records import Framework
+from orchestrator.cpuset import Cpuset, CpusetUnavailable
+from orchestrator.errors import PrerequisiteError
+from orchestrator.scheduler import host_cores
+from orchestrator.store import Store
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """One line: what was looked at, what was found, and what to do where something is missing.
+    Without a `needed` check nothing can run."""
+
+    what: str
+    found: str
+    missing: str = ""
+    needed: bool = False
+
+
+def examine(store: Store) -> list[Check]:
+    cpu = fingerprint.cpu()
+    cores = host_cores()
+    free_gib = shutil.disk_usage(store.directory).free / 2**30
+    return [
+        Check(what="CPU", found=f"{cpu['model']} ({cpu['vendor']}), {len(cores)} cores for us"),
+        Check(what="hypervisor below", found=fingerprint.hypervisor()),
+        Check(what="kernel, libc", found=f"{platform.release()}, {' '.join(platform.libc_ver())}"),
+        Check(what="free disk", found=f"{free_gib:.1f} GiB", missing="" if free_gib > 1 else "make room"),
+        _cpuset(store),
+        *_frameworks(),
+        *(_dataset(name) for name in datasets.DATASETS),
+    ]
+
+
+def _cpuset(store: Store) -> Check:
+    try:
+        Cpuset.of(store.guests / "doctor").probe()
+    except CpusetUnavailable as error:
+        return Check(what="provider local", found="cores by affinity", missing=f"for a cgroup cpuset: {error}")
+    return Check(what="provider local", found="cores by affinity and cgroup cpuset")
+
+
+def _frameworks() -> list[Check]:
+    distributions = {Framework.TORCH: ("torch",), Framework.TENSORFLOW: ("tensorflow", "tensorflow-cpu")}
+    versions = {
+        framework: next((v for v in map(_version, names) if v), "")
+        for framework, names in distributions.items()
+    }
+    return [
+        Check(
+            what=framework.value,
+            found=version,
+            missing="" if version else f"pip install 'vbstudy[{framework.value}]'",
+            needed=not any(versions.values()),
+        )
+        for framework, version in versions.items()
+    ]
+
+
+def _version(distribution: str) -> str:
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+
+
+def _dataset(name: str) -> Check:
+    info = datasets.DATASETS[name]
+    if info.embedded:
+        return Check(what=f"dataset {name}", found="embedded")
+    path = datasets.find(name, ())
+    return Check(
+        what=f"dataset {name}",
+        found=str(path or ""),
+        missing="" if path else "downloaded by `vbstudy provision` when a study asks for it",
+    )
+
+
+def first_problem(checks: list[Check]) -> PrerequisiteError | None:
+    problem = next((check for check in checks if check.needed and check.missing), None)
+    return PrerequisiteError(f"{problem.what} is missing: {problem.missing}") if problem else None
+
+
+def as_json(checks: list[Check]) -> Any:
+    return [asdict(check) for check in checks]
+
+
+def as_table(checks: list[Check]) -> Table:
+    table = Table("what", "found", "to do", title="This host", title_justify="left")
+    for check in checks:
+        table.add_row(check.what, check.found or "-", check.missing)
+    return table

@@ -1,0 +1,50 @@
+"""What can go wrong, each kind with its exit code. A failed *run* is data and raises nothing;
+what raises is a study that cannot go on."""
+
+from __future__ import annotations
+
+EXIT_DONE = 0
+EXIT_RUNS_FAILED = 1
+EXIT_INTERRUPTED = 130
+
+
+class VbstudyError(Exception):
+    """Base of all errors shown to the user. `message` is one line that says what is wrong, where,
+    and what to do; `evidence` is the tail of an output, or nothing."""
+
+    exit_code = 2
+
+    def __init__(self, message: str, *, evidence: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.evidence = evidence
+
+
+class UsageError(VbstudyError):
+    """The command line or the study file."""
+
+    exit_code = 2
+
+
+class PrerequisiteError(VbstudyError):
+    """Something must be installed or fetched first."""
+
+    exit_code = 3
+
+
+class GuestError(VbstudyError):
+    """A provider or a guest failed."""
+
+    exit_code = 4
+
+
+class ProtocolError(VbstudyError):
+    """The agent said something that is not the protocol, or nothing at all."""
+
+    exit_code = 5
+
+
+class StoreError(VbstudyError):
+    """The store is damaged, cannot be written, or is newer than this program."""
+
+    exit_code = 6

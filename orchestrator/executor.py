@@ -1,0 +1,202 @@
+"""Runs on one guest: keeps its warm worker, hands it one request at a time, and collects what comes
+back. Nothing that a guest says is believed before it is checked."""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from guest import threads
+from guest.records import (
+    ARTIFACTS,
+    LOG,
+    SCHEMA_VERSION,
+    Framework,
+    Message,
+    RecordError,
+    RunRequest,
+    RunResult,
+    RunSpec,
+    from_json,
+    to_json,
+)
+from orchestrator.agent_archive import AgentArchive
+from orchestrator.connection import Connection, Stream
+from orchestrator.errors import GuestError, PrerequisiteError, ProtocolError
+from orchestrator.study import EngineTable
+
+WORKER_START_TIMEOUT_S = 600.0
+MAX_ARTIFACT_BYTES = 8 << 30
+OnMessage = Callable[[Message], None]
+
+
+class RunFailedError(Exception):
+    """The run itself failed: data, not a fault of the infrastructure."""
+
+    def __init__(self, kind: str, message: str, traceback: str = "") -> None:
+        super().__init__(f"{kind}: {message}")
+        self.error = {"kind": kind, "message": message, "traceback": traceback}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GuestContext:
+    """What is the same for all runs on a guest."""
+
+    visible_cpus: int
+    oversubscribed: bool
+    cpu_vendor: str
+    data_folders: tuple[str, ...]
+    engine: EngineTable
+
+    def is_oversubscribed(self, spec: RunSpec) -> bool:
+        """More threads than cores: by the guest as a whole, or by this run in it."""
+        return self.oversubscribed or spec.threads.intra_op > self.visible_cpus
+
+
+class Executor:
+    """One guest's side of the host. Not thread-safe, but for `Connection.close`."""
+
+    def __init__(self, connection: Connection, agent: AgentArchive, context: GuestContext) -> None:
+        self._connection = connection
+        self._agent = agent
+        self._context = context
+        self._worker: Stream | None = None
+        self._key: tuple[Framework, tuple[tuple[str, str], ...]] | None = None
+
+    def execute(self, spec: RunSpec, into: Path, on_message: OnMessage) -> RunResult:
+        """Runs one spec and collects its files into the folder `into`. Raises RunFailedError when
+        the run failed or was lost, ProtocolError when the agent broke the protocol, GuestError
+        when the guest is gone. After any of them the next call starts a fresh worker."""
+        out = f"out/{uuid.uuid4().hex}"
+        try:
+            worker = self._warm_worker(spec)
+            request = RunRequest(
+                spec=spec,
+                visible_cpus=self._context.visible_cpus,
+                data_folders=self._context.data_folders,
+                heartbeat_s=self._context.engine.heartbeat_s,
+            )
+            worker.send(json.dumps({"request": to_json(request), "out": out}))
+            try:
+                result = self._follow(worker, spec, on_message)
+            except RunFailedError:
+                self._collect_log(out, into)
+                raise
+            self._collect(out, into, result)
+        except RunFailedError as error:
+            if error.error["kind"] in ("Lost", "Timeout"):
+                self.stop_worker()
+            raise
+        except BaseException:
+            self.stop_worker()
+            raise
+        finally:
+            self._connection.remove(out)
+        return result
+
+    def stop_worker(self) -> None:
+        if self._worker is not None:
+            self._worker.kill()
+        self._worker, self._key = None, None
+
+    def _warm_worker(self, spec: RunSpec) -> Stream:
+        """The worker whose environment is this run's: libraries read theirs when they load, so
+        another environment needs another process."""
+        env = threads.environment(
+            spec, cpu_vendor=self._context.cpu_vendor, oversubscribed=self._context.is_oversubscribed(spec)
+        )
+        key = (spec.workload.framework, tuple(sorted(env.items())))
+        if self._worker is not None and key == self._key:
+            return self._worker
+        self.stop_worker()
+        self._worker = worker = self._connection.open(
+            [self._connection.python, self._agent.name, "serve", "--framework", spec.workload.framework], env
+        )
+        self._key = key
+        message = self._next(worker, time.monotonic() + WORKER_START_TIMEOUT_S)
+        if message is None:
+            raise GuestError(
+                f"the agent was not ready after {WORKER_START_TIMEOUT_S:.0f} s", evidence=worker.stderr()
+            )
+        if message.kind == "error":
+            raise PrerequisiteError(
+                f"the guest cannot import {spec.workload.framework}: {message.body.get('message')}",
+                evidence=worker.stderr(),
+            )
+        version = message.body.get("schema_version")
+        if message.kind != "hello" or version != SCHEMA_VERSION:
+            raise ProtocolError(f"the agent said {message.kind} (schema {version}) where hello was due")
+        return worker
+
+    def _follow(self, worker: Stream, spec: RunSpec, on_message: OnMessage) -> RunResult:
+        """Reads messages until the run's last one."""
+        engine = self._context.engine
+        deadline = time.monotonic() + engine.timeout_s
+        while True:
+            message = self._next(worker, min(deadline, time.monotonic() + engine.lost_after_s))
+            if message is None:
+                if time.monotonic() >= deadline:
+                    raise RunFailedError("Timeout", f"not done within engine.timeout_s = {engine.timeout_s:g}")
+                raise RunFailedError("Lost", f"silent for engine.lost_after_s = {engine.lost_after_s:g}")
+            if message.run_id != spec.run_id:
+                raise ProtocolError(f"the agent spoke of run {message.run_id!r} during {spec.run_id}")
+            if message.kind == "error":
+                body = message.body
+                raise RunFailedError(
+                    str(body.get("kind")), str(body.get("message")), str(body.get("traceback", ""))
+                )
+            if message.kind == "done":
+                try:
+                    return from_json(RunResult, message.body.get("result"), "done.result")
+                except RecordError as error:
+                    raise ProtocolError(f"{spec.run_id}: the agent's result is malformed: {error}") from None
+            on_message(message)
+
+    def _next(self, worker: Stream, deadline: float) -> Message | None:
+        line = worker.receive(deadline - time.monotonic())
+        if line is None:
+            return None
+        if line == b"":
+            raise GuestError("the agent ended unasked", evidence=worker.stderr())
+        return parse_message(line)
+
+    def _collect(self, out: str, into: Path, result: RunResult) -> None:
+        """Fetches exactly the files a run consists of, none larger than announced; the store
+        checks their hashes before it publishes them."""
+        if set(result.artifacts) != set(ARTIFACTS):
+            odd = sorted(set(result.artifacts) ^ set(ARTIFACTS))
+            raise ProtocolError(f"the manifest is wrong about {', '.join(odd)}")
+        for name, artifact in result.artifacts.items():
+            if not 0 <= artifact.size_bytes <= MAX_ARTIFACT_BYTES:
+                raise ProtocolError(f"the manifest says {name} has {artifact.size_bytes} bytes")
+            self._connection.get(str(PurePosixPath(out) / name), into / name, artifact.size_bytes)
+
+    def _collect_log(self, out: str, into: Path) -> None:
+        try:
+            self._connection.get(str(PurePosixPath(out) / LOG), into / LOG, 16 << 20)
+        except GuestError:
+            return  # a run that died early may have none
+
+
+def parse_message(line: bytes) -> Message:
+    """One line of the agent. Raises ProtocolError for anything that is not a message."""
+    shown = line[:120].decode(errors="replace").rstrip()
+    try:
+        data: Any = json.loads(line)
+    except ValueError:
+        raise ProtocolError(f"the agent sent something that is not JSON: {shown!r}") from None
+    if (
+        not isinstance(data, dict)
+        or set(data) != {"kind", "run_id", "body"}
+        or not isinstance(data["kind"], str)
+        or not isinstance(data["run_id"], str)
+        or not isinstance(data["body"], dict)
+        or data["kind"] not in ("hello", "epoch", "heartbeat", "done", "error")
+    ):
+        raise ProtocolError(f"the agent sent something that is not a message: {shown!r}")
+    return Message(**data)

@@ -1,0 +1,77 @@
+"""Guests and the inventory, `guests.json`: what was asked for and what was really observed."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from guest.records import RecordError, from_json, to_json
+from orchestrator.errors import StoreError, UsageError
+from orchestrator.store import write_durably
+
+INVENTORY_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GuestSpec:
+    """A guest as asked for."""
+
+    name: str
+    cpus: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observation:
+    """What is really there. `provider_cpus` is the count as the provider enforces it, `guest_cpus`
+    as a process inside counts it; they must agree."""
+
+    provider_cpus: int
+    guest_cpus: int
+    oversubscribed: bool
+    start_s: float
+    details: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Guest:
+    """One line of the inventory."""
+
+    spec: GuestSpec
+    observed: Observation
+    created_at: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inventory:
+    """`guests.json`."""
+
+    version: int
+    provider: str
+    guests: tuple[Guest, ...]
+
+    def by_cpus(self) -> dict[int, Guest]:
+        return {guest.spec.cpus: guest for guest in self.guests}
+
+
+def guest_name(cpus: int) -> str:
+    return f"cpus-{cpus}"
+
+
+def read_inventory(path: Path) -> Inventory:
+    """Raises UsageError when nothing was provisioned, StoreError when the file is damaged."""
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+        inventory = from_json(Inventory, data, path.name)
+    except FileNotFoundError:
+        raise UsageError(f"{path}: there are no guests yet; run `vbstudy provision` first") from None
+    except (OSError, ValueError, RecordError) as error:
+        raise StoreError(f"{path}: {error}; run `vbstudy provision` to write it anew") from None
+    if inventory.version > INVENTORY_VERSION:
+        raise StoreError(f"{path}: version {inventory.version} is newer than this vbstudy; upgrade it")
+    return inventory
+
+
+def write_inventory(path: Path, inventory: Inventory) -> None:
+    write_durably(path, json.dumps(to_json(inventory), indent=1) + "\n")

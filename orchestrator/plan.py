@@ -1,0 +1,46 @@
+"""study -> run specs. Pure: the same study gives the same list in the same order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from guest.records import Metric, RunSpec, ThreadSpec, WorkloadSpec
+from orchestrator.study import Study, WorkloadTable
+
+
+def plan(study: Study, repetitions: int | None = None) -> list[RunSpec]:
+    """All runs of a study. Experiment sets follow one another, so that a guest can keep one warm
+    worker for all repetitions of a set."""
+    return [
+        RunSpec(
+            study_id=study.name,
+            workload=_workload(table, study.metrics),
+            variant=variant,
+            threads=threads,
+            repetition=repetition,
+            seeds=study.factor_seeds(variant),
+            isa=study.isa,
+        )
+        for table in study.workload
+        for variant in study.variants
+        for threads in _threads(study)
+        for repetition in range(1, (repetitions or study.repetitions) + 1)
+    ]
+
+
+def _threads(study: Study) -> Iterator[ThreadSpec]:
+    """cpus, crossed with threads and inter-op threads where the study names them. Combinations
+    that come out equal (4 cpus x 4 threads beside the default) are planned once."""
+    seen = set()
+    for cpus in study.cpus:
+        for intra_op in study.threads or (cpus,):
+            for inter_op in study.inter_op_threads or (intra_op,):
+                spec = ThreadSpec(cpus=cpus, intra_op=intra_op, inter_op=inter_op)
+                if spec not in seen:
+                    seen.add(spec)
+                    yield spec
+
+
+def _workload(table: WorkloadTable, study_metrics: tuple[Metric, ...]) -> WorkloadSpec:
+    values = {name: getattr(table, name) for name in WorkloadTable.model_fields}
+    return WorkloadSpec(**values | {"metrics": table.metrics or study_metrics})

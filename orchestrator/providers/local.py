@@ -1,0 +1,126 @@
+"""The embedded default: a guest is a process sandbox on this machine, with a working folder and an
+environment of its own, held to its cores by affinity and, where the system permits it, by a cgroup
+cpuset. A guest with more CPUs than the host has cores gets all cores and is marked oversubscribed."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from orchestrator.connection import Connection, LocalConnection
+from orchestrator.cpuset import Cpuset, CpusetUnavailable
+from orchestrator.errors import GuestError
+from orchestrator.guests import GuestSpec, Observation
+from orchestrator.scheduler import host_cores
+from orchestrator.store import Store
+from orchestrator.study import Study
+
+PROBE = "import json, os, platform, sys; print(json.dumps({'cpus': len(os.sched_getaffinity(0)), 'python': platform.python_version(), 'executable': sys.executable}))"
+PROBE_TIMEOUT_S = 60
+STOP_TIMEOUT_S = 10
+GUEST_MARK = "VBSTUDY_GUEST"
+
+
+class LocalProvider:
+    name = "local"
+
+    def __init__(self, study: Study, store: Store) -> None:
+        self._settings = study.provider
+        self._store = store
+        self._python = study.provider.python or sys.executable
+        self._frameworks = {w.framework.value for w in study.workload}
+
+    def check(self) -> list[str]:
+        problems = []
+        if shutil.which(self._python) is None:
+            return [f"provider.python = {self._python!r}: there is no such interpreter"]
+        probe = f"import importlib.util as u; print(*[m for m in {sorted(self._frameworks)!r} if not u.find_spec(m)])"
+        found = subprocess.run(
+            [self._python, "-c", probe], capture_output=True, text=True, timeout=PROBE_TIMEOUT_S, check=False
+        )
+        if found.returncode != 0:
+            return [f"{self._python}: does not run: {found.stderr.strip()[-200:]}"]
+        for framework in found.stdout.split():
+            problems.append(
+                f"{self._python} has no {framework}: install it with `pip install 'vbstudy[{framework}]'`, "
+                "or name another interpreter as provider.python in study.toml"
+            )
+        if self._settings.cpuset == "cgroup":
+            try:
+                self._cpuset(GuestSpec(name="check", cpus=1)).probe()
+            except CpusetUnavailable as error:
+                problems.append(f"provider.cpuset = 'cgroup': {error}; use 'auto' or 'affinity'")
+        return problems
+
+    def create(self, guest: GuestSpec) -> None:
+        self._folder(guest).mkdir(parents=True, exist_ok=True)
+
+    def start(self, guest: GuestSpec, cores: tuple[int, ...]) -> Connection:
+        self.create(guest)
+        procs = None
+        if self._settings.cpuset != "affinity":
+            try:
+                procs = self._cpuset(guest).create(cores)
+            except CpusetUnavailable as error:
+                if self._settings.cpuset == "cgroup":
+                    raise GuestError(f"guest {guest.name}: {error}") from None
+        mark = {GUEST_MARK: self._cpuset(guest).name}
+        return LocalConnection(self._folder(guest), self._python, cores, procs, mark)
+
+    def observe(self, guest: GuestSpec, connection: Connection) -> Observation:
+        began = time.perf_counter()
+        probe = connection.run([connection.python, "-c", PROBE], {}, PROBE_TIMEOUT_S)
+        if probe.status != 0:
+            raise GuestError(f"guest {guest.name}: its Python does not run", evidence=probe.stderr)
+        seen = json.loads(probe.stdout)
+        cores = len(host_cores())
+        enforced = min(guest.cpus, cores)
+        if seen["cpus"] != enforced:
+            raise GuestError(f"guest {guest.name}: sees {seen['cpus']} cores, {enforced} were given to it")
+        return Observation(
+            provider_cpus=enforced,
+            guest_cpus=seen["cpus"],
+            oversubscribed=guest.cpus > cores,
+            start_s=time.perf_counter() - began,
+            details={
+                "python": seen["python"],
+                "cpuset": "cgroup" if self._cpuset(guest).exists() else "affinity",
+                "folder": str(self._folder(guest).relative_to(self._store.directory)),
+            },
+        )
+
+    def stop(self, guest: GuestSpec) -> None:
+        # What a killed orchestrator left is found by its cgroup, or by the mark in its environment.
+        for pid in {*self._cpuset(guest).processes(), *_marked(self._cpuset(guest).name)}:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        self._cpuset(guest).remove(STOP_TIMEOUT_S)
+
+    def destroy(self, guest: GuestSpec) -> None:
+        self.stop(guest)
+        if self._folder(guest).exists():
+            shutil.rmtree(self._folder(guest))
+
+    def _folder(self, guest: GuestSpec) -> Path:
+        return self._store.guests / guest.name
+
+    def _cpuset(self, guest: GuestSpec) -> Cpuset:
+        return Cpuset.of(self._folder(guest))
+
+
+def _marked(name: str) -> list[int]:
+    """Processes that were started in the guest of this name."""
+    mark = f"{GUEST_MARK}={name}".encode()
+    found = []
+    for environ in Path("/proc").glob("[0-9]*/environ"):
+        with contextlib.suppress(OSError):  # it ended, or is somebody else's
+            if mark in environ.read_bytes().split(b"\0"):
+                found.append(int(environ.parent.name))
+    return found

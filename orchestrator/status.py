@@ -1,0 +1,77 @@
+"""Guests, and how far each experiment set is. Reads names of folders, not their contents."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+from rich.table import Table
+
+from guest.records import to_json
+from orchestrator.guests import Guest, read_inventory
+from orchestrator.plan import plan
+from orchestrator.store import Store
+from orchestrator.study import Study
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetStatus:
+    """One experiment set: runs planned and done, attempts that failed, runs still to do."""
+
+    set_id: str
+    planned: int
+    done: int
+    failed_attempts: int
+    to_do: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Status:
+    guests: tuple[Guest, ...]
+    sets: tuple[SetStatus, ...]
+
+
+def examine(study: Study, store: Store, repetitions: int | None = None) -> Status:
+    specs = plan(study, repetitions)
+    done = Counter(spec.set_id for spec in specs if store.has(spec))
+    failed = Counter[str]()
+    for spec in specs:
+        failed[spec.set_id] += store.failures(spec)
+    planned = Counter(spec.set_id for spec in specs)
+    return Status(
+        guests=read_inventory(store.guests_file).guests if store.guests_file.exists() else (),
+        sets=tuple(
+            SetStatus(
+                set_id=set_id,
+                planned=count,
+                done=done[set_id],
+                failed_attempts=failed[set_id],
+                to_do=count - done[set_id],
+            )
+            for set_id, count in planned.items()
+        ),
+    )
+
+
+def as_json(status: Status) -> Any:
+    return {"guests": to_json(status.guests), "sets": [dataclasses.asdict(s) for s in status.sets]}
+
+
+def as_tables(status: Status) -> list[Table]:
+    guests = Table("guest", "asked", "enforced", "seen inside", "note", title="Guests", title_justify="left")
+    for guest in status.guests:
+        seen = guest.observed
+        note = "oversubscribed" if seen.oversubscribed else ""
+        guests.add_row(
+            guest.spec.name, str(guest.spec.cpus), str(seen.provider_cpus), str(seen.guest_cpus), note
+        )
+    if not status.guests:
+        guests.caption = "none yet: run `vbstudy provision`"
+    sets = Table(title="Experiment sets", title_justify="left")
+    for heading in ("set", "planned", "done", "failed attempts", "to do"):
+        sets.add_column(heading, justify="left" if heading == "set" else "right")
+    for s in status.sets:
+        sets.add_row(s.set_id, str(s.planned), str(s.done), str(s.failed_attempts), str(s.to_do))
+    return [guests, sets]

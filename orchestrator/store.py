@@ -1,0 +1,259 @@
+"""The run directory, which is the ledger: a run exists when its folder does.
+
+    study.toml  guests.json
+    runs/<workload>/<variant>/cpus-<n>[-threads-<t>]/<rep>/     finished runs, never edited
+    failed/...       attempts that failed, with their evidence
+    quarantine/...   folders that were damaged, with the reason
+    incoming/...     what is being collected; swept away by the next orchestrator
+
+A finished run is published by renaming a complete, checked folder into place. This class owns every
+path of a study."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import socket
+import uuid
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from guest.records import (
+    ARTIFACTS,
+    LOG,
+    RECORD,
+    Artifact,
+    NewerSchemaError,
+    RecordError,
+    RunRecord,
+    RunSpec,
+    decode_record,
+    encode_record,
+)
+from orchestrator.errors import StoreError, UsageError
+
+
+class DamagedRunError(Exception):
+    """A run folder that cannot be trusted; the text says why."""
+
+
+class Store:
+    """The folders of one study. Creating it touches nothing."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.study_file = directory / "study.toml"
+        self.guests_file = directory / "guests.json"
+        self.runs = directory / "runs"
+        self.failed = directory / "failed"
+        self.quarantined = directory / "quarantine"
+        self.incoming = directory / "incoming"
+        self.guests = directory / "guests"
+        self.report = directory / "report"
+        self._lock_file = directory / ".lock"
+
+    # ---- reading -----------------------------------------------------------------------------
+
+    def folder(self, spec: RunSpec) -> Path:
+        return self.runs / spec.run_id
+
+    def has(self, spec: RunSpec) -> bool:
+        """Whether the run's folder exists; says nothing of its health."""
+        return (self.folder(spec) / RECORD).is_file()
+
+    def check(self, spec: RunSpec) -> RunRecord:
+        """Reads a stored run and all its bytes. Raises DamagedRunError for damage, StoreError for a
+        record this program cannot read, UsageError for a run of another study file."""
+        folder = self.folder(spec)
+        record = read_record(folder)
+        _check_artifacts(folder, record.result.artifacts)
+        if record.spec != spec:
+            differing = _differences(record.spec, spec)
+            raise UsageError(
+                f"{folder}: was run with {differing}; "
+                "give the workload a new name, or move the old folder away"
+            )
+        return record
+
+    def failures(self, spec: RunSpec) -> int:
+        """How many attempts of a run failed so far."""
+        folder = self.failed / spec.set_id
+        return len(list(folder.glob(f"{spec.repetition:04d}-*"))) if folder.is_dir() else 0
+
+    # ---- writing -----------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def lock(self, command: str) -> Iterator[None]:
+        """Makes this process the study's one orchestrator. Raises UsageError that says who is.
+        The operating system drops the lock when its holder dies, however it dies."""
+        try:
+            descriptor = os.open(self._lock_file, os.O_RDWR | os.O_CREAT, 0o644)
+        except OSError as error:
+            raise StoreError(f"{self._lock_file}: cannot be written: {error.strerror}") from None
+        try:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                holder = os.pread(descriptor, 4096, 0).decode(errors="replace").strip()
+                raise UsageError(
+                    f"{self.directory}: another vbstudy works on this study: {holder or 'unknown holder'}; "
+                    "wait for it or stop it"
+                ) from None
+            holder = f"`{command}`, process {os.getpid()} on {socket.gethostname()}, since {now()}"
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, holder.encode(), 0)
+            yield
+        finally:
+            os.close(descriptor)
+
+    def clear_incoming(self) -> None:
+        """Removes what a killed orchestrator left half collected. Only under the lock."""
+        if self.incoming.exists():
+            shutil.rmtree(self.incoming)
+
+    def new_incoming(self) -> Path:
+        """An empty folder to collect one attempt in."""
+        folder = self.incoming / uuid.uuid4().hex
+        with _storage_errors(folder):
+            folder.mkdir(parents=True)
+        return folder
+
+    def publish(self, folder: Path, record: RunRecord) -> bool:
+        """Publishes a collected run: checks every byte, writes its record, renames it into place.
+        False when the run existed already (the folder is dropped: nothing counts twice).
+        Raises DamagedRunError when the files are not what the manifest says."""
+        _check_artifacts(folder, record.result.artifacts)
+        target = self.folder(record.spec)
+        with _storage_errors(target):
+            write_durably(folder / RECORD, encode_record(record))
+            for name in ARTIFACTS:
+                _sync(folder / name)
+            _sync(folder)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                folder.rename(target)
+            except OSError as error:
+                if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
+                    raise
+                shutil.rmtree(folder)
+                return False
+            _sync(target.parent)
+        return True
+
+    def set_aside(self, spec: RunSpec, reason: str) -> Path:
+        """Moves a damaged run out of `runs/`, with the reason beside its files."""
+        target = self.quarantined / f"{spec.run_id}-{_stamp()}"
+        with _storage_errors(target):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            self.folder(spec).rename(target)
+            write_durably(target / "reason.txt", reason + "\n")
+        return target
+
+    def keep_failure(self, spec: RunSpec, attempt: int, folder: Path, error: dict[str, Any]) -> Path:
+        """Keeps the evidence of a failed attempt: the error and the log, not the partial results."""
+        target = self.failed / spec.set_id / f"{spec.repetition:04d}-{_stamp()}"
+        with _storage_errors(target):
+            target.mkdir(parents=True)
+            write_durably(
+                target / "error.json",
+                json.dumps({"run_id": spec.run_id, "attempt": attempt, "at": now(), **error}, indent=1) + "\n",
+            )
+            if (folder / LOG).is_file():
+                shutil.copyfile(folder / LOG, target / LOG)
+            shutil.rmtree(folder, ignore_errors=True)
+        return target
+
+
+# ---- checks ----------------------------------------------------------------------------------
+
+
+def read_record(folder: Path) -> RunRecord:
+    """A folder's record. Raises DamagedRunError, or StoreError when a newer vbstudy wrote it."""
+    try:
+        return decode_record((folder / RECORD).read_bytes())
+    except NewerSchemaError as error:
+        raise StoreError(f"{folder / RECORD}: {error}") from None
+    except FileNotFoundError:
+        raise DamagedRunError(f"{RECORD} is missing") from None
+    except (OSError, RecordError, UnicodeDecodeError) as error:
+        raise DamagedRunError(f"{RECORD}: {error}") from None
+
+
+def _check_artifacts(folder: Path, artifacts: dict[str, Artifact]) -> None:
+    """Raises DamagedRunError unless the folder holds just the named files, byte for byte."""
+    missing = sorted(set(ARTIFACTS) - set(artifacts))
+    if missing:
+        raise DamagedRunError(f"{missing[0]} is not in the manifest")
+    for name in ARTIFACTS:
+        path, expected = folder / name, artifacts[name]
+        try:
+            size = path.lstat().st_size
+            if path.is_symlink() or not path.is_file():
+                raise DamagedRunError(f"{name} is not a plain file")
+            if size != expected.size_bytes:
+                raise DamagedRunError(f"{name} has {size} bytes, {expected.size_bytes} were promised")
+            with path.open("rb") as file:
+                actual = hashlib.file_digest(file, "sha256").hexdigest()
+        except FileNotFoundError:
+            raise DamagedRunError(f"{name} is missing") from None
+        except OSError as error:
+            raise DamagedRunError(f"{name}: {error.strerror}") from None
+        if actual != expected.sha256:
+            raise DamagedRunError(f"{name} does not match its SHA-256")
+
+
+def _differences(stored: RunSpec, asked: RunSpec) -> str:
+    """`epochs = 2 (the study says 3)`, for every field that differs."""
+    pairs = []
+    for a, b in ((stored.workload, asked.workload), (stored.seeds, asked.seeds), (stored, asked)):
+        pairs += [
+            f"{name} = {getattr(a, name)} (the study says {getattr(b, name)})"
+            for name in a.__slots__
+            if name not in ("workload", "seeds", "threads") and getattr(a, name) != getattr(b, name)
+        ]
+    return ", ".join(pairs)
+
+
+# ---- small file operations -------------------------------------------------------------------
+
+
+def write_durably(path: Path, text: str) -> None:
+    """Writes a whole file or none: beside it, synced, then renamed."""
+    part = path.with_name(path.name + ".part")
+    with part.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    part.rename(path)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def _storage_errors(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        what = "the disk is full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else error.strerror
+        raise StoreError(f"{path}: cannot be written: {what}; finished runs are safe, sweep again after") from error
+
+
+def now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+def _stamp() -> str:
+    return datetime.now(UTC).strftime("%Y%m%dT%H%M%S") + "-" + uuid.uuid4().hex[:6]

@@ -1,0 +1,294 @@
+"""The pipeline: plan - store -> schedule -> run -> collect."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import threading
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from guest import fingerprint
+from guest.records import SCHEMA_VERSION, Isolation, Message, RunRecord, RunResult, RunSpec
+from orchestrator import agent_archive, load
+from orchestrator.agent_archive import AgentArchive
+from orchestrator.errors import GuestError, ProtocolError, StoreError, UsageError, VbstudyError
+from orchestrator.executor import Executor, GuestContext, RunFailedError
+from orchestrator.guests import Guest, Inventory
+from orchestrator.plan import plan
+from orchestrator.providers import Provider
+from orchestrator.provision import data_folders
+from orchestrator.scheduler import CoreLeases, Lease, host_cores
+from orchestrator.store import DamagedRunError, Store, now
+from orchestrator.study import Study
+
+POLL_S = 0.2
+
+
+class Observer(Protocol):
+    """Who is told what happens; called from several threads."""
+
+    def planned(self, specs: Sequence[RunSpec], done: Sequence[RunSpec]) -> None: ...
+    def quarantined(self, spec: RunSpec, reason: str, kept: Path) -> None: ...
+    def started(self, guest: Guest, spec: RunSpec) -> None: ...
+    def message(self, guest: Guest, message: Message) -> None: ...
+    def finished(self, guest: Guest, spec: RunSpec, result: RunResult) -> None: ...
+    def failed(self, guest: Guest, spec: RunSpec, reason: str, kept: Path, *, again: bool) -> None: ...
+
+
+@dataclass(slots=True)
+class Summary:
+    """What a sweep did."""
+
+    planned: int = 0
+    done_before: int = 0
+    done_now: int = 0
+    failed: list[str] = field(default_factory=list)
+    quarantined: list[str] = field(default_factory=list)
+    without_guest: list[int] = field(default_factory=list)
+    elapsed_s: float = 0.0
+
+
+def sweep(
+    study: Study,
+    store: Store,
+    provider: Provider,
+    inventory: Inventory,
+    observer: Observer,
+    repetitions: int | None = None,
+) -> Summary:
+    """Runs what is planned and not in the store. The caller holds the study's lock.
+    KeyboardInterrupt stops all guests cleanly and passes on."""
+    began = time.perf_counter()
+    store.clear_incoming()
+    specs = plan(study, repetitions)
+    guests = inventory.by_cpus()
+    summary = Summary(
+        planned=len(specs),
+        without_guest=sorted({s.threads.cpus for s in specs} - set(guests)),
+    )
+    if len(summary.without_guest) == len(study.cpus):
+        raise UsageError(f"no guest has {_or(study.cpus)} cpus; run `vbstudy provision`")
+    done = _stored(store, specs, summary, observer)
+    summary.done_before = len(done)
+    observer.planned(specs, done)
+    finished = {spec.run_id for spec in done}
+    queues = {
+        cpus: [s for s in specs if s.threads.cpus == cpus and s.run_id not in finished] for cpus in guests
+    }
+    crew = Crew(study, store, provider, observer, summary)
+    crew.work([(guests[cpus], queue) for cpus, queue in queues.items() if queue])
+    summary.elapsed_s = time.perf_counter() - began
+    return summary
+
+
+def _stored(store: Store, specs: list[RunSpec], summary: Summary, observer: Observer) -> list[RunSpec]:
+    """The runs that the store holds in good health. Damaged ones are set aside, to be redone."""
+    present = [spec for spec in specs if store.has(spec) or store.folder(spec).exists()]
+
+    def damage(spec: RunSpec) -> str:
+        try:
+            store.check(spec)
+        except DamagedRunError as error:
+            return str(error)
+        return ""
+
+    with ThreadPoolExecutor(max_workers=len(host_cores())) as pool:
+        reasons = list(pool.map(damage, present))  # hashing lets other threads run
+    for spec, reason in zip(present, reasons, strict=True):
+        if reason:
+            summary.quarantined.append(spec.run_id)
+            observer.quarantined(spec, reason, store.set_aside(spec, reason))
+    return [spec for spec, reason in zip(present, reasons, strict=True) if not reason]
+
+
+class Crew:
+    """One thread a guest; each leases its cores, works through its queue, and leaves."""
+
+    def __init__(
+        self, study: Study, store: Store, provider: Provider, observer: Observer, summary: Summary
+    ) -> None:
+        self._study = study
+        self._store = store
+        self._provider = provider
+        self._observer = observer
+        self._summary = summary
+        self._agent: AgentArchive = agent_archive.build()
+        self._leases = CoreLeases(host_cores(), side_by_side=study.engine.side_by_side)
+        self._stop = threading.Event()
+        self._running: set[str] = set()
+        self._errors: list[BaseException] = []
+        self._lock = threading.Lock()
+        self._vendor = fingerprint.cpu()["vendor"]
+
+    def work(self, queues: list[tuple[Guest, list[RunSpec]]]) -> None:
+        """Returns when all queues are empty. Raises the first infrastructure error, or
+        KeyboardInterrupt, after every guest has stopped."""
+        workers = [
+            threading.Thread(target=self._guard, args=(guest, queue), name=guest.spec.name)
+            for guest, queue in queues
+        ]
+        try:
+            for worker in workers:
+                worker.start()
+            for worker in workers:
+                while worker.is_alive():
+                    worker.join(POLL_S)
+        finally:
+            self._stop.set()
+            while any(worker.is_alive() for worker in workers):
+                self._end_running(queues)
+                time.sleep(POLL_S)
+        if self._errors:
+            raise self._errors[0]
+
+    def _end_running(self, queues: list[tuple[Guest, list[RunSpec]]]) -> None:
+        """Ends what still runs in guests, so that the threads that follow it come to their end."""
+        for guest, _ in queues:
+            with self._lock:
+                running = guest.spec.name in self._running
+            if running:
+                self._provider.stop(guest.spec)
+
+    def _guard(self, guest: Guest, queue: list[RunSpec]) -> None:
+        try:
+            lease = self._leases.lease(guest.spec.name, guest.spec.cpus, self._stop)
+            if lease is not None:
+                with lease:
+                    self._work_through(guest, queue, lease)
+        except BaseException as error:  # noqa: BLE001  (handed to the main thread, which raises it)
+            if not self._stop.is_set():
+                self._errors.append(error)
+            self._stop.set()
+
+    def _work_through(self, guest: Guest, queue: list[RunSpec], lease: Lease) -> None:
+        self._provider.stop(guest.spec)  # what a killed orchestrator may have left running
+        with self._lock:
+            self._running.add(guest.spec.name)
+        connection = self._provider.start(guest.spec, lease.cores)
+        try:
+            with tempfile.TemporaryDirectory() as folder:
+                connection.put(self._agent.write(Path(folder)), self._agent.name)
+            context = self._context(guest)
+            executor = Executor(connection, self._agent, context)
+            for spec in queue:
+                self._run(guest, executor, context, spec, lease)
+                if self._stop.is_set():
+                    return
+            executor.stop_worker()
+        finally:
+            connection.close()
+            self._provider.stop(guest.spec)
+            with self._lock:
+                self._running.discard(guest.spec.name)
+
+    def _context(self, guest: Guest) -> GuestContext:
+        return GuestContext(
+            visible_cpus=guest.observed.guest_cpus,
+            oversubscribed=guest.observed.oversubscribed,
+            cpu_vendor=self._vendor,
+            data_folders=tuple(map(str, data_folders(self._study, self._store))),
+            engine=self._study.engine,
+        )
+
+    def _run(
+        self, guest: Guest, executor: Executor, context: GuestContext, spec: RunSpec, lease: Lease
+    ) -> None:
+        """One run with its retries."""
+        attempts = self._study.engine.retries + 1
+        for attempt in range(1, attempts + 1):
+            folder = self._store.new_incoming()
+            self._observer.started(guest, spec)
+            try:
+                result, isolation, started_at = self._execute(guest, executor, context, spec, lease, folder)
+                record = self._record(guest, spec, result, isolation, attempt, started_at)
+                self._store.publish(folder, record)
+            except (RunFailedError, ProtocolError, GuestError, DamagedRunError) as error:
+                if self._stop.is_set():
+                    return  # ended by us, not by itself
+                kept = self._store.keep_failure(spec, attempt, folder, _evidence(error))
+                again = attempt < attempts
+                self._observer.failed(guest, spec, str(error), kept, again=again)
+                if not again:
+                    with self._lock:
+                        self._summary.failed.append(spec.run_id)
+            except StoreError:
+                shutil.rmtree(folder, ignore_errors=True)  # gives a full disk its room back
+                raise
+            else:
+                with self._lock:
+                    self._summary.done_now += 1
+                self._observer.finished(guest, spec, result)
+                return
+
+    def _execute(
+        self,
+        guest: Guest,
+        executor: Executor,
+        context: GuestContext,
+        spec: RunSpec,
+        lease: Lease,
+        folder: Path,
+    ) -> tuple[RunResult, Isolation, str]:
+        """One attempt, its files in `folder`, with how alone it was and when it started."""
+        neighbours = set(self._leases.holders())
+        started_at, began, busy = now(), time.perf_counter(), load.busy_s(lease.cores)
+        result = executor.execute(spec, folder, lambda message: self._observer.message(guest, message))
+        wall_s = time.perf_counter() - began
+        neighbours = (neighbours | set(self._leases.holders())) - {guest.spec.name}
+        isolation = Isolation(
+            oversubscribed=context.is_oversubscribed(spec),
+            host_cores=lease.cores,
+            cpuset=str(guest.observed.details.get("cpuset", "")),
+            neighbours=tuple(sorted(neighbours)),
+            load_by_others=load.load_by_others(
+                busy, load.busy_s(lease.cores), result.timings.cpu_s, wall_s
+            ),
+        )
+        return result, isolation, started_at
+
+    def _record(
+        self,
+        guest: Guest,
+        spec: RunSpec,
+        result: RunResult,
+        isolation: Isolation,
+        attempt: int,
+        started_at: str,
+    ) -> RunRecord:
+        observed = guest.observed
+        return RunRecord(
+            schema_version=SCHEMA_VERSION,
+            spec=spec,
+            status="done",
+            result=result,
+            isolation=isolation,
+            guest={
+                "name": guest.spec.name,
+                "provider": self._provider.name,
+                "cpus": guest.spec.cpus,
+                "observed": {"provider": observed.provider_cpus, "guest": observed.guest_cpus},
+                "host": os.uname().nodename,
+            },
+            agent_sha256=self._agent.sha256,
+            attempt=attempt,
+            started_at=started_at,
+            finished_at=now(),
+        )
+
+
+def _evidence(error: Exception) -> dict[str, str]:
+    if isinstance(error, RunFailedError):
+        return error.error
+    evidence = error.evidence if isinstance(error, VbstudyError) else ""
+    return {"kind": type(error).__name__, "message": str(error), "traceback": evidence}
+
+
+def _or(counts: Sequence[int]) -> str:
+    *first, last = map(str, counts)
+    return f"{', '.join(first)} or {last}" if first else last
