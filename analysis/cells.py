@@ -65,10 +65,21 @@ def number(kind: Kind, value: Any, like: float | None = None) -> str:
     return _finite(kind, float(value), float(value) if like is None else float(like))
 
 
+def spread(value: Any) -> str:
+    """A difference or a standard deviation in a sentence."""
+    return number(Kind.SPREAD, value)
+
+
+def p_value(value: Any) -> str:
+    """A p value in a sentence: `= 0.012`, `< 0.001`."""
+    text = number(Kind.P, value)
+    return f"< {text[1:]}" if text.startswith("<") else f"= {text}"
+
+
 def _finite(kind: Kind, value: float, like: float) -> str:
     match kind:
         case Kind.COUNT:
-            return f"{value:.0f}"
+            return f"{value:.10g}"
         case Kind.METRIC:
             return f"{value:.5f}"
         case Kind.RATIO:

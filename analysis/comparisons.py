@@ -28,7 +28,7 @@ def tests(study: Study) -> Table:
         name="tests",
         title="Thread counts compared in pairs: Mann-Whitney U",
         note=f"Two-sided, alpha {ALPHA}, Holm's correction within each family (workload x variant x view). "
-        "`Least p` is the smallest corrected p these n could reach. Two constant sets are not tested: "
+        "'Least p' is the smallest corrected p these n could reach. Two constant sets are not tested: "
         "runs that are copies of each other are one observation. No difference found is not sameness.",
         frame=pd.DataFrame(rows, columns=columns),
         columns=(
@@ -40,7 +40,7 @@ def tests(study: Study) -> Table:
             Column(header="b", source="b"),
             Column(header="n a", source="n_a", kind=Kind.COUNT),
             Column(header="n b", source="n_b", kind=Kind.COUNT),
-            Column(header="U", source="u", kind=Kind.TEXT),
+            Column(header="U", source="u", kind=Kind.COUNT),
             Column(header="p", source="p", kind=Kind.P),
             Column(header="p (Holm)", source="p_holm", kind=Kind.P),
             Column(header="least p", source="p_smallest", kind=Kind.P),

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import io
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -32,6 +31,9 @@ from guest.records import (
 READERS = 8  # threads: reading and hashing release the interpreter's lock
 REDO = "run `vbstudy sweep`: it sets damaged runs aside and redoes them"
 FOREIGN = "move the folder out of runs/; `vbstudy sweep` redoes what is missing"
+
+
+History = list[list[Any]]  # one list an epoch, in the order of history_columns
 
 
 class NothingToAnalyse(ValueError):  # noqa: N818  (it says what is the matter better than ...Error)
@@ -150,8 +152,8 @@ def _run_folders(directory: Path) -> list[Path]:
     )
 
 
-def _read_run(directory: Path, folder: Path) -> tuple[RunRecord, bytes] | Problem:
-    """The record and the bytes of history.csv, checked, or why not."""
+def _read_run(directory: Path, folder: Path) -> tuple[RunRecord, History] | Problem:
+    """The record and the history, checked, or why not."""
     path = folder.relative_to(directory).as_posix()
     try:
         record = decode_record((folder / RECORD).read_bytes())
@@ -164,8 +166,8 @@ def _read_run(directory: Path, folder: Path) -> tuple[RunRecord, bytes] | Proble
                 what = f"{name} has {size} bytes, not {artifact.size_bytes}"
                 return Problem(path=path, what=what, todo=REDO)
         _check_complete(record)
-        history = checked_bytes(folder, HISTORY, record.result.artifacts[HISTORY].sha256)
-        _check_history(history, history_columns(record.spec.workload.metrics))
+        data = checked_bytes(folder, HISTORY, record.result.artifacts[HISTORY].sha256)
+        history = _parse_history(data, history_columns(record.spec.workload.metrics))
     except NewerSchemaError:
         raise
     except FileNotFoundError as error:
@@ -191,14 +193,22 @@ def _check_complete(record: RunRecord) -> None:
         raise RecordError(f"the record has no {lacking[0]}")
 
 
-def _check_history(history: bytes, columns: list[str]) -> None:
-    lines = history.splitlines()
-    if not lines or lines[0].decode(errors="replace").split(",") != columns:
+def _parse_history(data: bytes, columns: list[str]) -> History:
+    """The lines of history.csv: hashes as text, everything else as the exact float it was."""
+    lines = [line.split(",") for line in data.decode().splitlines()]
+    if not lines or lines[0] != columns:
         raise RecordError(f"{HISTORY} has other columns than {', '.join(columns)}")
-    if len(lines) < 2 or any(line.count(b",") != len(columns) - 1 for line in lines):
-        raise RecordError(f"{HISTORY} has no epoch, or lines of unequal length")
-    if [line.split(b",", 1)[0] for line in lines[1:]] != [b"%d" % i for i in range(1, len(lines))]:
+    texts = [name.endswith("sha256") for name in columns]
+    try:
+        rows = [
+            [cell if text else float(cell) for cell, text in zip(line, texts, strict=True)]
+            for line in lines[1:]
+        ]
+    except ValueError as error:
+        raise RecordError(f"{HISTORY}: {error}") from error
+    if not rows or [row[0] for row in rows] != list(range(1, len(rows) + 1)):
         raise RecordError(f"{HISTORY} does not count its epochs from 1")
+    return rows
 
 
 # ---- from records to tables --------------------------------------------------------------------
@@ -272,23 +282,16 @@ def _threads_text(record: RunRecord) -> str:
     return str(threads.cpus) + (f" ({', '.join(extra)})" if extra else "")
 
 
-def _epochs(found: list[tuple[RunRecord, bytes]]) -> pd.DataFrame:
-    """All histories, by one parse for each set of columns rather than one a run."""
-    groups: dict[tuple[Metric, ...], list[tuple[str, list[bytes]]]] = {}
+def _epochs(found: list[tuple[RunRecord, History]]) -> pd.DataFrame:
+    """All histories, by one conversion for each set of columns rather than one a run."""
+    groups: dict[tuple[Metric, ...], list[list[Any]]] = {}
     for record, history in found:
-        lines = [line for line in history.splitlines()[1:] if line]
-        groups.setdefault(record.spec.workload.metrics, []).append((record.spec.run_id, lines))
-    parts = []
-    for metrics, runs in groups.items():
-        columns = history_columns(metrics)
-        texts = {name: str for name in columns if name.endswith("sha256")}
-        body = b"\n".join(line for _, lines in runs for line in lines)
-        part = pd.read_csv(io.BytesIO(body), names=columns, dtype=texts, float_precision="round_trip")
-        numbers = [name for name in columns if name not in texts]
-        part[numbers] = part[numbers].apply(pd.to_numeric, errors="coerce")
-        part.insert(0, "run_id", np.repeat([run for run, _ in runs], [len(lines) for _, lines in runs]))
-        parts.append(part)
-    return pd.concat(parts, ignore_index=True)
+        rows = groups.setdefault(record.spec.workload.metrics, [])
+        rows += [[record.spec.run_id, *row] for row in history]
+    parts = [
+        pd.DataFrame(rows, columns=["run_id", *history_columns(metrics)]) for metrics, rows in groups.items()
+    ]
+    return pd.concat(parts, ignore_index=True).astype({"epoch": int, "step": int, "selected_epoch": int})
 
 
 def _steps(records: list[RunRecord]) -> pd.DataFrame:

@@ -79,7 +79,7 @@ class Implication:
 
     id: str
     advice: str
-    evidence: str
+    evidence: tuple[str, ...]  # one line a workload
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

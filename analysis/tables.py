@@ -20,7 +20,7 @@ from analysis.results import ACROSS, Column, Kind, Table
 from analysis.times import fastest, wall_time
 from analysis.verdicts import divergence, verdicts
 
-VIEWS_NOTE = "View `last` is without model selection, `selected` the model with the best validation metric."
+VIEWS_NOTE = "View 'last' is without model selection, 'selected' the model with the best validation metric."
 WHERE = (Column(header="workload", source="workload"), Column(header="variant", source="variant"))
 
 
@@ -119,7 +119,7 @@ def max_difference(study: Study) -> Table:
         name="max_difference",
         title="Largest difference across thread counts, and its epoch",
         note="At each epoch a thread count counts with its runs' common value when all repetitions agree, "
-        "else with their mean; `basis` says which. " + VIEWS_NOTE,
+        "else with their mean; 'basis' says which. " + VIEWS_NOTE,
         frame=pd.DataFrame(rows),
         columns=(
             *WHERE,
@@ -202,7 +202,7 @@ def loss_sd_by_epoch(study: Study) -> Table:
     return Table(
         name="loss_sd_by_epoch",
         title="Standard deviation of the training loss at every epoch",
-        note=f"Scope `{ACROSS}`: n thread counts, each with the mean of its runs.",
+        note=f"Scope '{ACROSS}': n thread counts, each with the mean of its runs.",
         frame=pd.concat(parts, ignore_index=True),
         columns=(),
         shown=False,
@@ -223,7 +223,7 @@ def loss_sd(by_epoch: Table) -> Table:
     keys = ["workload", "variant", "scope"]
     for (workload, variant, scope), curve in by_epoch.frame.groupby(keys, sort=False):
         told = curve.dropna(subset="sd")
-        peak = None if told.empty else int(told.sd.to_numpy().argmax())
+        peak = None if told.empty or told.sd.max() == 0 else int(told.sd.to_numpy().argmax())
         rows.append(
             {
                 "workload": workload,
@@ -232,7 +232,7 @@ def loss_sd(by_epoch: Table) -> Table:
                 "n": int(curve.n.iloc[0]),
                 "first": curve.sd.iloc[0],
                 "end": curve.sd.iloc[-1],
-                "largest": None if peak is None else told.sd.iloc[peak],
+                "largest": None if told.empty else told.sd.max(),
                 "epoch": None if peak is None else told.epoch.iloc[peak],
                 "not_finite": int(curve.not_finite.sum()),
             }

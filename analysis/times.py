@@ -117,9 +117,10 @@ def fastest(study: Study) -> Table:
 def _fastest(runs: pd.DataFrame) -> dict[str, Any]:
     sets = by_threads(runs)
     own = {name: s.wall_s.to_numpy() for name, s in sets.items() if not s.oversubscribed.any()}
+    over = [name for name in sets if name not in own]
     row: dict[str, Any] = {
         "eligible": list(own),
-        "left_out": ", ".join(f"{name}: oversubscribed" for name in sets if name not in own),
+        "left_out": f"{', '.join(over)}: oversubscribed" if over else "",
     }
     if len(own) < 2:
         only = (

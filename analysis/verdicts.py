@@ -31,7 +31,7 @@ def verdicts(study: Study) -> Table:
         name="verdicts",
         title="The same model? Weights bit for bit, predictions, metric",
         note="Within a thread count: are its repetitions identical? Across thread counts: are all runs of "
-        "all thread counts? View `last` is without model selection, `selected` with.",
+        "all thread counts? View 'last' is without model selection, 'selected' with.",
         frame=pd.DataFrame(rows),
         columns=(
             Column(header="workload", source="workload"),

@@ -115,7 +115,9 @@ def execute(request: RunRequest, out: Path, speaker: Speaker, warm: Warm | None)
     return 0
 
 
-def _run(request: RunRequest, out: Path, speaker: Speaker, warm: Warm | None, progress: Progress) -> RunResult:
+def _run(
+    request: RunRequest, out: Path, speaker: Speaker, warm: Warm | None, progress: Progress
+) -> RunResult:
     from guest import workloads
     from guest.training import hash_arrays, train
 

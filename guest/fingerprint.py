@@ -4,6 +4,7 @@ and enough to tell two machines apart."""
 from __future__ import annotations
 
 import ctypes
+import functools
 import importlib.metadata
 import os
 import platform
@@ -119,21 +120,24 @@ def _torch() -> dict[str, Any]:
     }
 
 
+@functools.cache
 def _onednn_isa() -> str:
-    """oneDNN names its instruction set only in the header of its verbose output, which goes to
-    file descriptor 1; a small convolution makes it print."""
+    """oneDNN names its instruction set only in the header of its verbose output, which it prints
+    once a process to file descriptor 1; a small convolution makes it."""
     import tempfile
 
     import torch
 
-    kept = os.dup(1)
+    kept, enabled = os.dup(1), torch.backends.mkldnn.enabled
     with tempfile.TemporaryFile() as file:
         os.dup2(file.fileno(), 1)
         try:
-            with torch.backends.mkldnn.flags(enabled=True), torch.backends.mkldnn.verbose(1):
+            torch.backends.mkldnn.enabled = True
+            with torch.backends.mkldnn.verbose(1):
                 torch.nn.functional.conv2d(torch.zeros(16, 16, 16, 16), torch.zeros(16, 16, 3, 3))
             ctypes.CDLL(None).fflush(None)
         finally:
+            torch.backends.mkldnn.enabled = enabled
             os.dup2(kept, 1)
             os.close(kept)
         file.seek(0)

@@ -33,7 +33,7 @@ def seed_globals(seeds: Seeds) -> None:
 
     assert seeds.initialisation is not None  # noqa: S101  (drawn seeds are all set)
     random.seed(seeds.initialisation)
-    np.random.seed(seeds.initialisation)  # noqa: NPY002
+    np.random.seed(seeds.initialisation)
 
 
 def generator(seeds: Seeds, factor: str) -> np.random.Generator:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 PADDING = 0
 HEADLINES = 6000
-HEADLINE_WORDS = 16
+HEADLINE_WORDS = 18
 STORIES = 6000
 STORY_SENTENCES = 10
 SENTENCE_WORDS = 6
@@ -37,30 +37,28 @@ class _SplitMix64:
         return options[self.below(len(options))]
 
 
-_BAIT = (
-    "{n} {things} that will make you {feel}",
-    "{n} {adj} {things} every {person} needs to see",
-    "you won't believe what this {person} did with {things}",
-    "this {person} tried {things} and the result is {adj}",
-    "why every {person} is talking about {things} in {place}",
-    "the {adj} truth about {things} no {person} will tell you",
-    "what your {things} say about you will make you {feel}",
-    "can you guess the {place} {person} from these {n} {things}",
-    "we tried the {adj} {things} from {place} and here is what happened",
-    "the {n} most {adj} {things} in {place} {time}",
-)
-_NEWS = (
-    "{place} {body} {acts} {adj} plan for {things}",
-    "{body} in {place} {acts} rules on {things} {time}",
-    "{number} {people} {hit} by {event} in {place}",
-    "{event} in {place} leaves {number} {people} without {things}",
-    "{person} in {place} {acts} {adj} claim over {things}",
-    "{body} says {event} will raise price of {things}",
-    "{place} {person} named head of {body} after {event}",
-    "study finds {adj} rise in {things} across {place}",
-    "{body} and {people} agree on {things} after {event}",
-    "the {n} {things} at the centre of {place} {event}",
-)
+# A headline has three parts. Each list goes from what news would say to what clickbait would.
+_PARTS = (
+    (
+        "{body} says", "{place} {body} says", "study finds", "{number} {people} say", "report :",
+        "{person} warns", "experts :", "watch :", "this {person} thinks", "why", "{n} reasons", "guess why",
+        "we asked a {person} :", "the {adj} truth :", "you won't believe", "{n} times",
+    ),
+    (
+        "{event} raises price of {things}", "{place} {body} {acts} plan for {things}",
+        "{event} leaves {people} without {things}", "{things} in {place} face {event}",
+        "{place} {acts} rules on {things}", "{people} ask for {adj} {things}",
+        "{place} has too many {things}", "a {person} in {place} sold {things}",
+        "{things} are the new {things}", "{people} love {things} from {place}",
+        "this {person} tried {adj} {things}", "{things} are so {adj}",
+        "every {person} needs {adj} {things}", "your {things} are {adj}",
+    ),
+    (
+        "after {event}", "in {place}", "{body} told", "as costs rise", "after {number} years", "{time}",
+        "and {people} agree", "says {person}", "once more", "right now", "here is what happened",
+        "and the result is {adj}", "and we all {feel}", "and it will make you {feel}",
+    ),
+)  # fmt: skip
 _SLOTS: dict[str, tuple[str, ...]] = {
     "n": ("5", "7", "9", "11", "13", "17", "21", "25"),
     "number": ("dozens of", "hundreds of", "thousands of", "two", "three", "six", "ten"),
@@ -71,7 +69,7 @@ _SLOTS: dict[str, tuple[str, ...]] = {
     "adj": (
         "amazing", "hidden", "sharp", "strange", "perfect", "slow", "shocking", "steady", "tiny", "weird",
     ),
-    "feel": ("cry", "laugh", "smile", "hungry", "think twice", "feel old"),
+    "feel": ("cry", "laugh", "smile", "think twice", "feel old"),
     "person": (
         "teacher", "mother", "student", "farmer", "doctor", "driver", "cook", "judge", "writer", "mayor",
     ),
@@ -82,27 +80,25 @@ _SLOTS: dict[str, tuple[str, ...]] = {
     ),
     "body": ("council", "parliament", "court", "ministry", "union", "police", "bank", "senate"),
     "acts": ("approves", "rejects", "delays", "reviews", "drops", "backs"),
-    "hit": ("hit", "stranded", "displaced", "affected"),
     "event": ("flood", "strike", "vote", "storm", "fire", "merger", "recall", "outage", "trial"),
-    "time": ("this year", "today", "right now", "this week", "in 2016"),
+    "time": ("this year", "today", "this week", "in 2016"),
 }  # fmt: skip
-_STRAY_PER_THOUSAND = 80  # headlines in the other class's style: no classifier gets them all right
 
 
 def headlines() -> list[Text]:
     """Headlines, class 1 clickbait and class 0 news (after the two-class task of Chakraborty et al.,
-    Stop clickbait, ASONAM 2016). Both draw their nouns from the same lists, and 8 % of each class are
-    written in the style of the other."""
+    Stop clickbait, ASONAM 2016). Class 1 takes the later of two draws from each list of parts, class 0
+    the earlier: every part is some evidence, none is proof, and many headlines are a near thing."""
     random = _SplitMix64(0x68656164)
     made: list[Text] = []
     for _ in range(HEADLINES):
         label = random.below(2)
-        stray = random.below(1000) < _STRAY_PER_THOUSAND
-        template = random.pick(_BAIT if label != stray else _NEWS)
         words: list[str] = []
-        for part in template.split():
-            slot = part.strip("{}")
-            words += random.pick(_SLOTS[slot]).split() if slot != part else [part]
+        for part in _PARTS:
+            draws = random.below(len(part)), random.below(len(part))
+            for word in part[max(draws) if label else min(draws)].split():
+                slot = word.strip("{}")
+                words += random.pick(_SLOTS[slot]).split() if slot != word else [word]
         made.append((tuple(words), label))
     return made
 
@@ -134,7 +130,9 @@ def _words(*texts: str) -> tuple[str, ...]:
     return tuple(sorted({word for text in texts for word in text.split() if "{" not in word}))
 
 
-HEADLINE_VOCABULARY = _words(*_BAIT, *_NEWS, *(text for slot in _SLOTS.values() for text in slot))
+HEADLINE_VOCABULARY = _words(
+    *(text for part in _PARTS for text in part), *(text for slot in _SLOTS.values() for text in slot)
+)
 STORY_VOCABULARY = _words(*ACTORS, *PLACES, *_MOVES, "the where is")
 """Words in order of their token ids, which start at 1; 0 is padding."""
 

@@ -20,7 +20,7 @@ class ThreadMismatchError(RuntimeError):
     """What is in force is not what was asked for: the run would measure something else."""
 
 
-def environment(spec: RunSpec, *, cpu_vendor: str, oversubscribed: bool) -> dict[str, str]:
+def environment(spec: RunSpec, *, cpu_vendor: str) -> dict[str, str]:
     """The environment variables of one run, complete: nothing else that steers threads is inherited.
 
     One warm worker serves all runs with an equal environment."""
@@ -28,6 +28,10 @@ def environment(spec: RunSpec, *, cpu_vendor: str, oversubscribed: bool) -> dict
     knobs = {
         "OMP_NUM_THREADS": threads,
         "OMP_DYNAMIC": "FALSE",
+        # OpenMP threads that wait for a core by spinning keep the one they wait for off it: with one
+        # of two cores busy elsewhere a run took 27 s instead of 4.5 s, and on quiet cores a short
+        # spin costs nothing. It changes no bits.
+        "GOMP_SPINCOUNT": "1000",
         "MKL_NUM_THREADS": threads,
         "MKL_DYNAMIC": "FALSE",
         "OPENBLAS_NUM_THREADS": threads,
@@ -38,12 +42,8 @@ def environment(spec: RunSpec, *, cpu_vendor: str, oversubscribed: bool) -> dict
         "CUDA_VISIBLE_DEVICES": "-1",
         # Python's own hash order is one more source of randomness. Runs forked from one warm worker
         # share it, fixed or not.
-        "PYTHONHASHSEED": str(spec.seeds.initialisation) if spec.variant.seeds_fixed else "random",
+        "PYTHONHASHSEED": "random" if spec.seeds.initialisation is None else str(spec.seeds.initialisation),
     }
-    if oversubscribed:
-        # OpenMP threads that wait for a core by spinning keep the one they wait for off it: 27 s
-        # instead of 3.5 s was seen. Waiting changes no bits.
-        knobs |= {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "0", "KMP_BLOCKTIME": "0"}
     if spec.isa is Isa.PORTABLE:
         knobs |= {
             "ATEN_CPU_CAPABILITY": "avx2",

@@ -130,7 +130,7 @@ def doctor(options: Options) -> None:
 def provision(options: Options, cpus: str | None, provider: str | None) -> None:
     """Make one guest for each CPU count."""
     from orchestrator import provision as provision_
-    from orchestrator import study
+    from orchestrator import study, study_template
     from orchestrator.guests import Guest
     from orchestrator.progress import DownloadProgress
     from orchestrator.providers import make
@@ -142,7 +142,7 @@ def provision(options: Options, cpus: str | None, provider: str | None) -> None:
         if not store.study_file.exists():
             _write_default_study(store, counts or (1, 2, 4, 8))
             console.print(f"wrote {store.study_file}", highlight=False, soft_wrap=True)
-        changed = study.edit(store.study_file, counts, provider)
+        changed = study_template.edit(store.study_file, counts, provider)
         if changed:
             console.print(f"{store.study_file}: {changed}", highlight=False, soft_wrap=True)
         loaded = options.study()
@@ -156,9 +156,7 @@ def provision(options: Options, cpus: str | None, provider: str | None) -> None:
             )
 
         with DownloadProgress(console, quiet=options.quiet) as progress:
-            inventory = provision_.provision(
-                loaded, store, make(loaded, store), on_guest, progress
-            )
+            inventory = provision_.provision(loaded, store, make(loaded, store), on_guest, progress)
     from guest.records import to_json
 
     _result(options, to_json(inventory), f"{len(inventory.guests)} guests ready; next: vbstudy sweep")
@@ -184,7 +182,9 @@ def sweep(options: Options, runs: int | None) -> None:
         summary = sweep_.sweep(
             loaded, store, make(loaded, store), read_inventory(store.guests_file), progress, runs
         )
-    text = f"{summary.done_now} runs done in {summary.elapsed_s:.0f} s, {summary.done_before} were done before"
+    text = (
+        f"{summary.done_now} runs done in {summary.elapsed_s:.0f} s, {summary.done_before} were done before"
+    )
     if summary.quarantined:
         text += f", {len(summary.quarantined)} damaged ones set aside in {store.quarantined}"
     if summary.without_guest:
@@ -268,11 +268,13 @@ class RunsFailed(Exception):  # noqa: N818  (not an error: the sweep went throug
 def _write_default_study(store: Store, cpus: tuple[int, ...]) -> None:
     import re
 
-    from orchestrator import study
+    from orchestrator import study_template
     from orchestrator.store import write_durably
 
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", store.directory.resolve().name).strip("-._") or "study"
-    write_durably(store.study_file, study.template(name[:64], cpus, study.default_dataset()))
+    write_durably(
+        store.study_file, study_template.template(name[:64], cpus, study_template.default_dataset())
+    )
 
 
 def _stdout() -> Console:

@@ -45,6 +45,9 @@ class Stream(Protocol):
     def stderr(self) -> str:
         """The tail of what it wrote to stderr."""
 
+    def how_it_ended(self) -> str:
+        """`exit status 1`, `killed by SIGKILL`, or that it is not known; for messages."""
+
 
 class Connection(Protocol):
     """One guest's end. Remote paths are relative to the guest's working folder."""
@@ -87,6 +90,7 @@ class LocalConnection:
             out, err = stream.process.communicate(timeout=timeout_s)
         except subprocess.TimeoutExpired:
             stream.kill()
+            stream.process.communicate()  # closes the pipes
             raise GuestError(f"{argv[0]} did not end within {timeout_s:.0f} s") from None
         return Completed(
             status=stream.process.returncode,
@@ -142,10 +146,8 @@ class LocalConnection:
         finally:
             os.sched_setaffinity(0, kept)
         if self._cgroup_procs is not None:
-            try:
+            with contextlib.suppress(ProcessLookupError):  # it ended already; its status tells why
                 self._cgroup_procs.write_text(str(process.pid))
-            except ProcessLookupError:
-                pass  # it ended already, and its status tells why
         return LocalStream(process)
 
     def _base_environment(self) -> dict[str, str]:
@@ -200,18 +202,30 @@ class LocalStream:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
+        if self.process.stdin is not None:
+            with contextlib.suppress(BrokenPipeError):  # what was not read will not be
+                self.process.stdin.close()
 
     def stderr(self) -> str:
         return bytes(self._tail).decode(errors="replace")
 
+    def how_it_ended(self) -> str:
+        try:
+            status = self.process.wait(1)
+        except subprocess.TimeoutExpired:
+            return "it closed its output and still runs"
+        return f"killed by {signal.Signals(-status).name}" if status < 0 else f"exit status {status}"
+
     def _read_stdout(self) -> None:
         assert self.process.stdout is not None  # noqa: S101
-        while line := self.process.stdout.readline(MAX_LINE_BYTES):
-            self._lines.put(line)
+        with self.process.stdout as pipe:
+            while line := pipe.readline(MAX_LINE_BYTES):
+                self._lines.put(line)
         self._lines.put(b"")
 
     def _read_stderr(self) -> None:
         assert self.process.stderr is not None  # noqa: S101
-        while piece := self.process.stderr.read1(4096):  # type: ignore[attr-defined]
-            self._tail += piece
-            del self._tail[:-STDERR_TAIL_BYTES]
+        with self.process.stderr as pipe:
+            while piece := pipe.read1(4096):  # type: ignore[attr-defined]
+                self._tail += piece
+                del self._tail[:-STDERR_TAIL_BYTES]

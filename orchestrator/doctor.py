@@ -48,7 +48,9 @@ def _cpuset(store: Store) -> Check:
     try:
         Cpuset.of(store.guests / "doctor").probe()
     except CpusetUnavailable as error:
-        return Check(what="provider local", found="cores by affinity", missing=f"for a cgroup cpuset: {error}")
+        return Check(
+            what="provider local", found="cores by affinity", missing=f"for a cgroup cpuset: {error}"
+        )
     return Check(what="provider local", found="cores by affinity and cgroup cpuset")
 
 

@@ -107,9 +107,7 @@ class Executor:
     def _warm_worker(self, spec: RunSpec) -> Stream:
         """The worker whose environment is this run's: libraries read theirs when they load, so
         another environment needs another process."""
-        env = threads.environment(
-            spec, cpu_vendor=self._context.cpu_vendor, oversubscribed=self._context.is_oversubscribed(spec)
-        )
+        env = threads.environment(spec, cpu_vendor=self._context.cpu_vendor)
         key = (spec.workload.framework, tuple(sorted(env.items())))
         if self._worker is not None and key == self._key:
             return self._worker
@@ -141,7 +139,9 @@ class Executor:
             message = self._next(worker, min(deadline, time.monotonic() + engine.lost_after_s))
             if message is None:
                 if time.monotonic() >= deadline:
-                    raise RunFailedError("Timeout", f"not done within engine.timeout_s = {engine.timeout_s:g}")
+                    raise RunFailedError(
+                        "Timeout", f"not done within engine.timeout_s = {engine.timeout_s:g}"
+                    )
                 raise RunFailedError("Lost", f"silent for engine.lost_after_s = {engine.lost_after_s:g}")
             if message.run_id != spec.run_id:
                 raise ProtocolError(f"the agent spoke of run {message.run_id!r} during {spec.run_id}")
@@ -162,7 +162,7 @@ class Executor:
         if line is None:
             return None
         if line == b"":
-            raise GuestError("the agent ended unasked", evidence=worker.stderr())
+            raise GuestError(f"the agent ended unasked: {worker.how_it_ended()}", evidence=worker.stderr())
         return parse_message(line)
 
     def _collect(self, out: str, into: Path, result: RunResult) -> None:

@@ -87,7 +87,7 @@ class SweepProgress:
         elif message.kind == "heartbeat":
             self._bars.update(task, info=f"step {body.get('step')}")
 
-    def finished(self, guest: Guest, spec: RunSpec, result: RunResult) -> None:
+    def finished(self, spec: RunSpec, result: RunResult) -> None:
         with self._lock:
             self._done[spec.set_id] += 1
             count = f"{self._done[spec.set_id]}/{self._sets[spec.set_id]}"
@@ -96,7 +96,7 @@ class SweepProgress:
         scores = ", ".join(f"{name} {value:.4f}" for name, value in result.last.items())
         self._say(f"{spec.set_id} {count}  {scores}  {result.timings.wall_s:.1f} s")
 
-    def failed(self, guest: Guest, spec: RunSpec, reason: str, kept: Path, *, again: bool) -> None:
+    def failed(self, spec: RunSpec, reason: str, kept: Path, *, again: bool) -> None:
         what = "[yellow]failed, again[/]" if again else "[red]failed[/]"
         self._say(f"{what} {spec.run_id}: {reason} (evidence: {kept})")
 

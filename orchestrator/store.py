@@ -161,10 +161,8 @@ class Store:
         target = self.failed / spec.set_id / f"{spec.repetition:04d}-{_stamp()}"
         with _storage_errors(target):
             target.mkdir(parents=True)
-            write_durably(
-                target / "error.json",
-                json.dumps({"run_id": spec.run_id, "attempt": attempt, "at": now(), **error}, indent=1) + "\n",
-            )
+            evidence = {"run_id": spec.run_id, "attempt": attempt, "at": now(), **error}
+            write_durably(target / "error.json", json.dumps(evidence, indent=1) + "\n")
             if (folder / LOG).is_file():
                 shutil.copyfile(folder / LOG, target / LOG)
             shutil.rmtree(folder, ignore_errors=True)
@@ -248,7 +246,7 @@ def _storage_errors(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         what = "the disk is full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else error.strerror
-        raise StoreError(f"{path}: cannot be written: {what}; finished runs are safe, sweep again after") from error
+        raise StoreError(f"{path}: cannot be written: {what}; finished runs are safe") from error
 
 
 def now() -> str:

@@ -37,8 +37,8 @@ class Observer(Protocol):
     def quarantined(self, spec: RunSpec, reason: str, kept: Path) -> None: ...
     def started(self, guest: Guest, spec: RunSpec) -> None: ...
     def message(self, guest: Guest, message: Message) -> None: ...
-    def finished(self, guest: Guest, spec: RunSpec, result: RunResult) -> None: ...
-    def failed(self, guest: Guest, spec: RunSpec, reason: str, kept: Path, *, again: bool) -> None: ...
+    def finished(self, spec: RunSpec, result: RunResult) -> None: ...
+    def failed(self, spec: RunSpec, reason: str, kept: Path, *, again: bool) -> None: ...
 
 
 @dataclass(slots=True)
@@ -213,7 +213,7 @@ class Crew:
                     return  # ended by us, not by itself
                 kept = self._store.keep_failure(spec, attempt, folder, _evidence(error))
                 again = attempt < attempts
-                self._observer.failed(guest, spec, str(error), kept, again=again)
+                self._observer.failed(spec, str(error), kept, again=again)
                 if not again:
                     with self._lock:
                         self._summary.failed.append(spec.run_id)
@@ -223,7 +223,7 @@ class Crew:
             else:
                 with self._lock:
                     self._summary.done_now += 1
-                self._observer.finished(guest, spec, result)
+                self._observer.finished(spec, result)
                 return
 
     def _execute(
@@ -246,9 +246,7 @@ class Crew:
             host_cores=lease.cores,
             cpuset=str(guest.observed.details.get("cpuset", "")),
             neighbours=tuple(sorted(neighbours)),
-            load_by_others=load.load_by_others(
-                busy, load.busy_s(lease.cores), result.timings.cpu_s, wall_s
-            ),
+            load_by_others=load.load_by_others(busy, load.busy_s(lease.cores), result.timings.cpu_s, wall_s),
         )
         return result, isolation, started_at
 

@@ -22,7 +22,11 @@ from orchestrator.scheduler import host_cores
 from orchestrator.store import Store
 from orchestrator.study import Study
 
-PROBE = "import json, os, platform, sys; print(json.dumps({'cpus': len(os.sched_getaffinity(0)), 'python': platform.python_version(), 'executable': sys.executable}))"
+PROBE = (
+    "import json, os, platform; "
+    "print(json.dumps({'cpus': len(os.sched_getaffinity(0)), 'python': platform.python_version()}))"
+)
+FIND = "import importlib.util as u, sys; print(*[name for name in sys.argv[1:] if not u.find_spec(name)])"
 PROBE_TIMEOUT_S = 60
 STOP_TIMEOUT_S = 10
 GUEST_MARK = "VBSTUDY_GUEST"
@@ -38,20 +42,22 @@ class LocalProvider:
         self._frameworks = {w.framework.value for w in study.workload}
 
     def check(self) -> list[str]:
-        problems = []
         if shutil.which(self._python) is None:
             return [f"provider.python = {self._python!r}: there is no such interpreter"]
-        probe = f"import importlib.util as u; print(*[m for m in {sorted(self._frameworks)!r} if not u.find_spec(m)])"
         found = subprocess.run(
-            [self._python, "-c", probe], capture_output=True, text=True, timeout=PROBE_TIMEOUT_S, check=False
+            [self._python, "-c", FIND, *sorted(self._frameworks)],
+            capture_output=True,
+            text=True,
+            timeout=PROBE_TIMEOUT_S,
+            check=False,
         )
         if found.returncode != 0:
             return [f"{self._python}: does not run: {found.stderr.strip()[-200:]}"]
-        for framework in found.stdout.split():
-            problems.append(
-                f"{self._python} has no {framework}: install it with `pip install 'vbstudy[{framework}]'`, "
-                "or name another interpreter as provider.python in study.toml"
-            )
+        problems = [
+            f"{self._python} has no {framework}: install it with `pip install 'vbstudy[{framework}]'`, "
+            "or name another interpreter as provider.python in study.toml"
+            for framework in found.stdout.split()
+        ]
         if self._settings.cpuset == "cgroup":
             try:
                 self._cpuset(GuestSpec(name="check", cpus=1)).probe()

@@ -1,0 +1,54 @@
+# `make demo` and `make test` need python3 (3.11 or newer) with venv, and make; they get the rest.
+PYTHON ?= python3
+VENV ?= .venv
+DEMO ?= demo
+CPUS ?= 1,2,4,8
+RUNS ?= 3
+BIN := $(VENV)/bin
+
+.DEFAULT_GOAL := help
+.PHONY: help install demo test lint format bench lock clean
+
+help: ## what can be made
+	@sed -n 's/^\([a-z]*\):.*## /make \1\t/p' $(MAKEFILE_LIST)
+
+install: $(VENV)/.installed ## the environment, with pinned versions
+
+$(VENV)/.installed: pyproject.toml requirements.lock
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "make: $(PYTHON) is missing or older than 3.11; install it (apt install python3), or name one: make PYTHON=python3.12" >&2; exit 3; }
+	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null \
+	  || { echo "make: $(PYTHON) has no venv module; install it (apt install python3-venv)" >&2; exit 3; }
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps -e .
+	@touch $@
+
+demo: install ## the whole study on this machine: provision, sweep, analyze
+	@mkdir -p $(DEMO)
+	$(BIN)/vbstudy -C $(DEMO) provision --cpus $(CPUS)
+	$(BIN)/vbstudy -C $(DEMO) sweep --runs $(RUNS)
+	$(BIN)/vbstudy -C $(DEMO) analyze
+
+test: install ## all tests that need nothing but this machine
+	$(BIN)/python -m pytest
+
+lint: install ## ruff, mypy (strict), import-linter
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: install ## put sources into shape
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: install ## ratios against peers, in one run
+	$(BIN)/python -m benchmarks
+
+lock: install ## write requirements.lock anew from what is installed
+	$(BIN)/python -m pip freeze --exclude-editable --exclude vbstudy | sed 's/+cpu$$//' > requirements.lock
+
+clean: ## remove the environment, caches and the demo study
+	-test -x $(BIN)/vbstudy && test -e $(DEMO)/guests.json && $(BIN)/vbstudy -C $(DEMO) destroy
+	rm -rf $(VENV) $(DEMO) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

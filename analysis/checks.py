@@ -1,0 +1,77 @@
+"""What a reader should know of a study before believing its numbers: unlike machines or versions in
+one comparison, missing runs, losses that are not finite. The runs stay in; the problem is named."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pandas as pd
+
+from analysis.load import Problem, Study, by_threads
+
+ALIKE = {
+    "workload_digest": ("settings of the workload", "keep one: `vbstudy sweep` redoes what is missing"),
+    "cpu_model": ("CPU models", "run all of a comparison on one kind of CPU"),
+    "framework_version": ("framework versions", "run all of a comparison with one version"),
+    "isa": ("instruction set choices", "keep one"),
+}
+
+
+def reservations(study: Study) -> tuple[Problem, ...]:
+    """Problems of kind `skipped=False`, in the order of the study's runs."""
+    return tuple(problem for check in (_unlike, _incomplete, _not_finite) for problem in check(study))
+
+
+def unlike(runs: pd.DataFrame) -> str:
+    """In what these runs are not alike, as text; empty when they can be compared."""
+    found = [
+        f"{runs[column].nunique()} {text}" + _named(runs[column], column)
+        for column, (text, _) in ALIKE.items()
+        if runs[column].nunique() > 1
+    ]
+    return ", ".join(found)
+
+
+def _named(values: pd.Series, column: str) -> str:
+    """The values, where a person can read them."""
+    if column == "workload_digest":
+        return ""
+    return f" ({', '.join(str(value) or 'unknown' for value in values.unique())})"
+
+
+def _unlike(study: Study) -> Iterator[Problem]:
+    for workload, variant, runs in study.experiments():
+        for column, (text, todo) in ALIKE.items():
+            if runs[column].nunique() == 1:
+                continue
+            mixed = [name for name, s in by_threads(runs).items() if s[column].nunique() > 1]
+            within = f", even within threads {', '.join(mixed)}" if mixed else ""
+            what = f"{runs[column].nunique()} {text} in one comparison{_named(runs[column], column)}{within}"
+            yield Problem(path=f"runs/{workload}/{variant}", what=what, todo=todo, skipped=False)
+
+
+def _incomplete(study: Study) -> Iterator[Problem]:
+    """Sets that have fewer runs than others of their workload, or none where another variant has some."""
+    for workload, runs in study.runs.groupby("workload", sort=False):
+        counts = pd.crosstab(runs.variant, runs.label)
+        most = int(counts.to_numpy().max())
+        short = [
+            f"{variant}/{label} has {counts.loc[variant, label]}"
+            for variant in runs.variant.unique()
+            for label in runs.label.unique()
+            if counts.loc[variant, label] < most
+        ]
+        if short:
+            what = f"not every experiment set has {most} runs: {', '.join(short)}"
+            yield Problem(
+                path=f"runs/{workload}", what=what, todo="run `vbstudy sweep` to finish", skipped=False
+            )
+
+
+def _not_finite(study: Study) -> Iterator[Problem]:
+    bad = study.epochs[~np.isfinite(study.epochs.train_loss)]
+    for set_id, runs in study.runs[study.runs.run_id.isin(bad.run_id)].groupby("set_id", sort=False):
+        what = f"{len(runs)} runs have a training loss that is not finite"
+        todo = "lower the learning rate; their losses are left out, their metrics are not"
+        yield Problem(path=f"runs/{set_id}", what=what, todo=todo, skipped=False)

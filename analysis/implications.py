@@ -1,0 +1,130 @@
+"""Implications I1-I5 of the reference study (Xiao et al., ISSRE 2021), with this study's numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+
+from analysis.cells import missing, number, spread
+from analysis.load import Study, by_threads
+from analysis.results import Finding, Implication, Kind, Table
+
+NOT_MEASURED = "this study does not measure it"
+
+
+def draw(study: Study, tables: dict[str, Table], findings: tuple[Finding, ...]) -> tuple[Implication, ...]:
+    """The five implications; `evidence` has one line a workload."""
+    return (
+        Implication(
+            id="I1",
+            advice="Fix every seed, and still watch the thread count: a seed alone does not fix a model.",
+            evidence=tuple(_models(f) for f in findings if f.id == "F2" and f.workload),
+        ),
+        Implication(
+            id="I2",
+            advice="Use model selection, and remove the inconsistency itself where results must repeat.",
+            evidence=tuple(_selection(f) for f in findings if f.id == "F4" and f.workload),
+        ),
+        Implication(
+            id="I3",
+            advice="Tune the thread count; do not take all there are.",
+            evidence=tuple(_fastest(row) for row in tables["fastest"].frame.to_dict("records")),
+        ),
+        Implication(
+            id="I4",
+            advice="Time and effectiveness are two objectives: choose among the thread counts that no "
+            "other beats in both.",
+            evidence=tuple(_front(study, workload) for workload in study.metrics),
+        ),
+        Implication(
+            id="I5",
+            advice="Report the CPU model and the thread count. To paste:",
+            evidence=(hardware_sentence(study),),
+        ),
+    )
+
+
+def _models(finding: Finding) -> str:
+    numbers = finding.numbers
+    if "models" not in numbers:
+        return f"{finding.workload}: {NOT_MEASURED}"
+    return (
+        f"{finding.workload}: one seed, {numbers['models']} distinct models and "
+        f"{numbers['prediction_vectors']} prediction vectors on "
+        f"{numbers['thread_counts']} thread counts (n={numbers['runs']})"
+    )
+
+
+def _selection(finding: Finding) -> str:
+    numbers = finding.numbers
+    if "with" not in numbers:
+        return f"{finding.workload}: {NOT_MEASURED}"
+    return (
+        f"{finding.workload}: thread counts lie up to {spread(numbers['without'])} apart without model "
+        f"selection, {spread(numbers['with'])} with"
+    )
+
+
+def _fastest(row: dict[Any, Any]) -> str:
+    name = f"{row['workload']}, {row['variant']}"
+    if missing(row["fastest"]):
+        return f"{name}: {row['lead']}"
+    return (
+        f"{name}: fastest at {row['fastest']} ({number(Kind.SECONDS, row['wall_s'])} s), lead {row['lead']}"
+    )
+
+
+def _front(study: Study, workload: str) -> str:
+    """The thread counts not beaten in both mean time and mean effectiveness, by the means alone."""
+    runs = study.runs[study.runs.workload == workload]
+    variant = next((v for v in ("default", "fixed-seed") if v in set(runs.variant)), runs.variant.iloc[0])
+    metric = study.metrics[workload][0]
+    sets = by_threads(runs[(runs.variant == variant) & ~runs.oversubscribed])
+    if len(sets) < 2:
+        return f"{workload}: {NOT_MEASURED} on two thread counts with cores of their own"
+    points = {name: (float(s.wall_s.mean()), float(s[f"last_{metric}"].mean())) for name, s in sets.items()}
+    kept = [
+        f"{name} ({number(Kind.SECONDS, time)} s, {metric} {number(Kind.METRIC, score)}, n={len(sets[name])})"
+        for name, (time, score) in points.items()
+        if not any(_beats(other, (time, score)) for other in points.values())
+    ]
+    return f"{workload}, {variant}: threads {', '.join(kept)}; by means alone, differences may be chance"
+
+
+def _beats(a: tuple[float, float], b: tuple[float, float]) -> bool:
+    """Whether a is no slower and no worse than b, and better in one."""
+    return a[0] <= b[0] and a[1] >= b[1] and a != b
+
+
+def hardware_sentence(study: Study) -> str:
+    """The sentence a paper should print on what its models were trained with."""
+    runs = study.runs
+    cpus = _series([str(n) for n in sorted(runs.cpus.unique())])
+    frameworks = {
+        f"{row.framework} {row.framework_version}".strip()
+        for row in runs[["framework", "framework_version"]].drop_duplicates().itertuples()
+    }
+    machines = _series(_known(runs.cpu_model)) or "an unknown CPU"
+    where = f"{_series(_known(runs.provider)) or 'unknown'} provider"
+    if under := _known(runs.hypervisor):
+        where += f", hypervisor: {_series(under)}"
+    return (
+        f"All {len(runs)} models were trained on {machines} in guests with {cpus} "
+        f"CPU{'' if cpus == '1' else 's'} ({where}), {_threads(runs)}, with {_series(sorted(frameworks))}."
+    )
+
+
+def _threads(runs: pd.DataFrame) -> str:
+    if (runs.intra_op == runs.cpus).all() and (runs.inter_op == runs.cpus).all():
+        return "each framework using as many threads as CPUs"
+    intra, inter = (_series([str(n) for n in sorted(runs[c].unique())]) for c in ("intra_op", "inter_op"))
+    return f"with {intra} intra-op and {inter} inter-op threads"
+
+
+def _known(values: pd.Series) -> list[str]:
+    return [value for value in values.unique() if value]
+
+
+def _series(words: list[str]) -> str:
+    return " and ".join(filter(None, (", ".join(words[:-1]), *words[-1:])))

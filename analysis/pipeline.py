@@ -1,0 +1,34 @@
+"""The whole analysis, from a study's folder to its result."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+from analysis.checks import reservations
+from analysis.findings import decide
+from analysis.implications import draw
+from analysis.load import load_study
+from analysis.predictions import read_predictions
+from analysis.results import Analysis
+from analysis.tables import build_tables
+from analysis.verdicts import alarms
+
+
+def analyze(directory: Path) -> Analysis:
+    """load -> tables -> findings -> implications. Writes nothing; `analysis.report.write_report` does.
+
+    Raises NothingToAnalyse when there is no usable run, NewerSchemaError when a run was written by
+    a newer vbstudy.
+    """
+    study, predictions = read_predictions(load_study(directory))
+    study = dataclasses.replace(study, problems=study.problems + reservations(study))
+    tables = build_tables(study, predictions)
+    findings = decide(study, tables)
+    return Analysis(
+        study=study,
+        tables=tables,
+        findings=findings,
+        implications=draw(study, tables, findings),
+        alarms=alarms(tables["verdicts"]),
+    )

@@ -1,0 +1,105 @@
+"""The Keras backend, on TensorFlow."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+
+os.environ.setdefault("KERAS_BACKEND", "tensorflow")  # else a configuration file in the home decides
+
+import keras
+import tensorflow as tf
+
+from guest.catalogue import DatasetInfo
+from guest.records import Optimizer, WorkloadSpec
+from guest.workloads import EVALUATION_BATCH, WorkloadError, initial
+from guest.workloads.keras_models import construct
+
+
+class KerasBackend:
+    """Implements `guest.workloads.Backend`. `model` and `optimizer` are Keras's own objects."""
+
+    def __init__(self, model: keras.Model, optimizer: keras.Optimizer, weight_decay: float) -> None:
+        self.model = model
+        self.optimizer = optimizer
+        variables = model.trainable_variables
+        optimizer.build(variables)
+
+        @tf.function(jit_compile=False)  # type: ignore[untyped-decorator]
+        def step(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
+            with tf.GradientTape() as tape:
+                losses = tf.nn.sparse_softmax_cross_entropy_with_logits(y, model(x, training=True))
+                loss = tf.reduce_mean(losses)
+            gradients = tape.gradient(loss, [v.value for v in variables])
+            # What torch calls weight decay: the gradient of an L2 penalty. (Keras's own is decoupled.)
+            if weight_decay:
+                gradients = [g + weight_decay * v.value for g, v in zip(gradients, variables, strict=True)]
+            optimizer.apply(gradients, variables)
+            return loss
+
+        any_count = tf.TensorSpec((None, *model.input_shape[1:]), model.inputs[0].dtype)
+
+        @tf.function(jit_compile=False, input_signature=[any_count])  # type: ignore[untyped-decorator]
+        def evaluate(x: tf.Tensor) -> tf.Tensor:
+            return model(x, training=False)
+
+        self._step = step
+        self._evaluate = evaluate
+
+    def train_step(self, x: np.ndarray, y: np.ndarray) -> float:
+        return float(self._step(tf.constant(x), tf.constant(y)))
+
+    def logits(self, x: np.ndarray) -> np.ndarray:
+        parts = [
+            self._evaluate(tf.constant(x[i : i + EVALUATION_BATCH])).numpy()
+            for i in range(0, len(x), EVALUATION_BATCH)
+        ]
+        return np.concatenate(parts)
+
+    def weights(self) -> dict[str, np.ndarray]:
+        return {name: np.array(variable) for name, variable in _named(self.model)}
+
+    def load_weights(self, weights: dict[str, np.ndarray]) -> None:
+        named = dict(_named(self.model))
+        wrong = sorted(set(named) ^ set(weights)) or [
+            name for name, variable in named.items() if variable.shape != weights[name].shape
+        ]
+        if wrong:
+            raise WorkloadError(f"these weights belong to another model: {', '.join(wrong[:3])} does not fit")
+        for name, variable in named.items():
+            variable.assign(weights[name])
+
+    def parameter_count(self) -> int:
+        return sum(int(np.prod(v.shape)) for v in self.model.trainable_variables)
+
+
+def _named(model: keras.Model) -> list[tuple[str, Any]]:
+    """Weights by `layer/role`: all parameters, and the running statistics of BatchNorm."""
+    return [(f"{layer.name}/{w.name}", w) for layer in model.layers for w in layer.weights]
+
+
+def build(
+    spec: WorkloadSpec, info: DatasetInfo, initialisation: int, dropout: int, deterministic: bool
+) -> KerasBackend:
+    """See `guest.workloads.build`."""
+    if keras.backend.backend() != "tensorflow":
+        raise WorkloadError(
+            f"Keras runs on {keras.backend.backend()}: unset KERAS_BACKEND, or set it to tensorflow"
+        )
+    keras.config.set_floatx("float32")
+    keras.config.set_dtype_policy("float32")
+    if deterministic:
+        tf.config.experimental.enable_op_determinism()
+    model = construct(spec.model, info, dropout)
+    for name, variable in _named(model):
+        variable.assign(initial(initialisation, name, tuple(variable.shape)))
+    return KerasBackend(model, _optimizer(spec), spec.weight_decay)
+
+
+def _optimizer(spec: WorkloadSpec) -> keras.Optimizer:
+    """With torch's constants where the two differ."""
+    if spec.optimizer == Optimizer.ADAM:
+        return keras.optimizers.Adam(spec.learning_rate, epsilon=1e-8)
+    return keras.optimizers.SGD(spec.learning_rate, momentum=spec.momentum)

@@ -1,0 +1,119 @@
+"""The PyTorch backend."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import torch
+import torch._dynamo  # the optimisers import it at their first use, which takes a second
+import torch.optim
+from torch import Tensor, nn
+from torch.nn import functional as F  # noqa: N812 (its usual name)
+
+from guest.catalogue import DatasetInfo
+from guest.records import Optimizer, WorkloadSpec
+from guest.workloads import EVALUATION_BATCH, WorkloadError, initial
+from guest.workloads.torch_models import Table, construct
+
+
+class TorchBackend:
+    """Implements `guest.workloads.Backend`. `model` and `optimizer` are torch's own objects."""
+
+    def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer, kind: str) -> None:
+        self.model = model
+        self.optimizer = optimizer
+        self._kind = kind
+
+    def train_step(self, x: np.ndarray, y: np.ndarray) -> float:
+        self.model.train()
+        self.optimizer.zero_grad(set_to_none=True)
+        loss = F.cross_entropy(self.model(self._input(x)), torch.from_numpy(y))
+        loss.backward()  # type: ignore[no-untyped-call]
+        self.optimizer.step()
+        return loss.item()
+
+    def logits(self, x: np.ndarray) -> np.ndarray:
+        self.model.eval()
+        with torch.inference_mode():
+            parts = [
+                self.model(self._input(x[i : i + EVALUATION_BATCH])).numpy()
+                for i in range(0, len(x), EVALUATION_BATCH)
+            ]
+        return np.concatenate(parts)
+
+    def weights(self) -> dict[str, np.ndarray]:
+        return {name: value.detach().numpy().copy() for name, value in self.model.state_dict().items()}
+
+    def load_weights(self, weights: dict[str, np.ndarray]) -> None:
+        try:
+            # The arrays are copied first: torch warns of arrays that cannot be written to.
+            self.model.load_state_dict({name: torch.from_numpy(w.copy()) for name, w in weights.items()})
+        except RuntimeError as error:
+            raise WorkloadError(str(error)) from error
+
+    def parameter_count(self) -> int:
+        return sum(p.numel() for p in self.model.parameters() if p.requires_grad)
+
+    def _input(self, x: np.ndarray) -> Tensor:
+        """Images go from (n, height, width, channels) to (n, channels, height, width)."""
+        if self._kind == "image":
+            x = np.ascontiguousarray(x.transpose(0, 3, 1, 2))
+        return torch.from_numpy(x)
+
+
+def build(
+    spec: WorkloadSpec, info: DatasetInfo, initialisation: int, dropout: int, deterministic: bool
+) -> TorchBackend:
+    """See `guest.workloads.build`."""
+    torch.use_deterministic_algorithms(deterministic)
+    # oneDNN's convolutions divide their sums by the thread count. On Intel, MKL's strict mode (the caller
+    # sets MKL_CBWR) makes what replaces them independent of it; elsewhere nothing would be gained.
+    torch.backends.mkldnn.enabled = not (deterministic and _is_intel())  # type: ignore[assignment]
+    model = construct(spec.model, info, torch.Generator().manual_seed(dropout))
+    _initialise(model, initialisation)
+    return TorchBackend(model, _optimizer(spec, model), info.kind)
+
+
+def _is_intel() -> bool:
+    try:
+        return "GenuineIntel" in Path("/proc/cpuinfo").read_text()
+    except OSError:  # not Linux
+        return False
+
+
+def _optimizer(spec: WorkloadSpec, model: nn.Module) -> torch.optim.Optimizer:
+    trained = [p for p in model.parameters() if p.requires_grad]
+    if spec.optimizer == Optimizer.ADAM:
+        return torch.optim.Adam(trained, lr=spec.learning_rate, weight_decay=spec.weight_decay)
+    return torch.optim.SGD(
+        trained, lr=spec.learning_rate, momentum=spec.momentum, weight_decay=spec.weight_decay
+    )
+
+
+@torch.no_grad()
+def _initialise(model: nn.Module, seed: int) -> None:
+    """Sets every weight from `guest.workloads.initial`, turned from Keras's layout into torch's."""
+    for path, layer in model.named_modules():
+        match layer:
+            case nn.Conv2d():
+                _set(layer.weight.permute(2, 3, 1, 0), seed, f"{path}/kernel")
+            case nn.Linear():
+                _set(layer.weight.T, seed, f"{path}/kernel")
+            case nn.Embedding():
+                _set(layer.weight, seed, f"{path}/embeddings")
+            case Table():
+                _set(layer.embeddings, seed, f"{path}/embeddings")
+            case nn.LSTM():
+                _set(layer.get_parameter("weight_ih_l0").T, seed, f"{path}/kernel")
+                _set(layer.get_parameter("weight_hh_l0").T, seed, f"{path}/recurrent_kernel")
+                _set(layer.get_parameter("bias_ih_l0"), seed, f"{path}/bias")
+            case nn.BatchNorm2d() | nn.LayerNorm():
+                layer.reset_parameters()
+        if isinstance(layer, (nn.Conv2d, nn.Linear)) and layer.bias is not None:
+            layer.bias.zero_()
+
+
+def _set(weight: Tensor, seed: int, name: str) -> None:
+    """`weight` is a view in Keras's layout."""
+    weight.copy_(torch.from_numpy(initial(seed, name, tuple(weight.shape))))

@@ -1,0 +1,84 @@
+"""Says what is wrong in a study file: file, line, key, value, what is allowed, the nearest spelling."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from pydantic import BaseModel
+
+
+def explain(error: Any, text: str, source: str, tables: Mapping[str, type[BaseModel]]) -> str:
+    """One line for one of pydantic's errors. `tables` are the models by the file's table names."""
+    # Arms of a union are pydantic's own words ("literal['free']"), not keys of the file.
+    location = [part for part in error["loc"] if isinstance(part, int) or re.fullmatch(r"[A-Za-z_-]+", part)]
+    if location and location[-1] == "int":
+        location.pop()
+    value = error["input"]
+    line = line_of(text, location)
+    where = f"{source}:{line}" if line else source
+    key = _dotted(location)
+    if error["type"] == "missing":
+        return f"{where}: {key}: is missing"
+    if error["type"] == "extra_forbidden":
+        table = tables.get(str(location[0]), tables[""]) if len(location) > 1 else tables[""]
+        allowed = sorted(table.model_fields)
+        return f"{where}: {key}: unknown key; allowed are {', '.join(allowed)}" + did_you_mean(
+            str(location[-1]), allowed
+        )
+    message = _message(error, value)
+    if not key:
+        return f"{where}: {message}"
+    if isinstance(value, dict):
+        return f"{where}: {key}: {message}"
+    return f"{where}: {key} = {_shown(value)}: {message}"
+
+
+def did_you_mean(value: object, allowed: Iterable[str]) -> str:
+    """`; did you mean 'digits'?`, or nothing when no spelling is near."""
+    near = difflib.get_close_matches(str(value), list(allowed), 1, 0.5)
+    return f"; did you mean {near[0]!r}?" if near else ""
+
+
+def line_of(text: str, location: list[Any]) -> int:
+    """The line a key stands on, counted from 1; its table's line when the key stands nowhere, and 0
+    when neither does. (tomllib keeps no positions; this reads the usual layout, `[table]` headers
+    and `key =` lines, and falls back to the table for anything else.)"""
+    keys = [part for part in location if isinstance(part, str)]
+    wanted_index = next((part for part in location if isinstance(part, int)), 0)
+    counts: dict[str, int] = {}
+    table, index, fallback = "", 0, 0
+    for number, line in enumerate(text.splitlines(), 1):
+        header = re.match(r"\s*\[\[?\s*([\w.-]+)\s*\]", line)
+        if header:
+            table = header[1]
+            index = counts[table] = counts.get(table, -1) + 1
+            if keys and table == keys[0] and index == wanted_index:
+                fallback = number
+            continue
+        name = re.match(r"\s*[\"']?([\w-]+)[\"']?\s*[.=]", line)
+        if name and keys and keys in ([name[1]], [table, name[1]]) and (not table or index == wanted_index):
+            return number
+    return fallback
+
+
+def _message(error: Any, value: object) -> str:
+    message = str(error["msg"]).removeprefix("Value error, ")
+    if error["type"] in ("enum", "literal_error"):
+        allowed = re.findall(r"'([^']*)'", str(error["ctx"]["expected"]))
+        return f"allowed are {', '.join(allowed)}" + did_you_mean(value, allowed)
+    if error["type"] == "string_pattern_mismatch":
+        return "letters, digits, '.', '_' and '-' only, a letter or digit first, 64 at most"
+    return message[:1].lower() + message[1:]
+
+
+def _shown(value: Any) -> str:
+    text = repr(list(value) if isinstance(value, tuple) else value)
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+def _dotted(location: list[Any]) -> str:
+    """`workload[1].dataset`; entries are counted from 0."""
+    return "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in location).removeprefix(".")

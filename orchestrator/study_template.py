@@ -1,0 +1,117 @@
+"""The study file as it is written for the user, and edited without losing their comments."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable
+from pathlib import Path
+
+import tomlkit
+
+from guest import datasets, workloads
+from orchestrator import study
+from orchestrator.store import write_durably
+
+DEFAULT_DATASETS = ("fashion-mnist", "digits")  # the first one that is found
+
+TEMPLATE = """\
+# A vbstudy study: the same training, again and again, on guests with different CPU counts.
+# Every key that is commented out shows its default.
+
+name = "{name}"
+seed = 1                        # of every factor, where seeds are fixed
+repetitions = 3                 # runs of each experiment set; `vbstudy sweep --runs N` overrides it
+cpus = {cpus}
+                                # one guest for each; `vbstudy provision --cpus` edits this line
+# threads = [1, 2, 4]           # framework threads crossed with the guests; default: as many as cpus
+# inter_op_threads = [1, 2]     # default: as many as threads
+variants = ["fixed-seed", "default"]
+                                # default     nothing fixed
+                                # fixed-seed  all seeds fixed: what is left is the implementation
+                                # algo        seeds free, deterministic implementation
+                                # control     everything fixed: must come out bitwise equal
+# isa = "native"                # or "portable": AVX2 at most, for equal bits on unlike hosts
+# model_selection = "both"      # what the analysis looks at: "both", "selected" or "last" models
+# metrics = ["accuracy"]        # also f1_macro, f1_micro, f1_binary; the first one selects the model
+
+[[workload]]
+name = "lenet5"
+framework = "torch"             # or "tensorflow"
+model = "lenet5"                # see the list below
+dataset = "{dataset}"
+epochs = {epochs}
+batch_size = 64
+learning_rate = {learning_rate}
+optimizer = "sgd"               # or "adam"
+momentum = 0.9
+# weight_decay = 0.0
+# augment = false               # random crops and flips (images)
+{samples}
+# models      {models}
+# datasets    {datasets}
+
+# [seeds]                       # a factor's own seed, or "free"; else the study's seed
+# initialisation = 1
+# data_order = "free"
+# augmentation = 1
+# dropout = 1
+
+# [provider]
+# kind = "local"                # process sandboxes on this machine
+# python = "/path/to/python"    # an interpreter that has the framework; default: vbstudy's own
+# cpuset = "auto"               # "cgroup" (needs the right to), "affinity", or the best that works
+
+# [engine]
+# retries = 1                   # of a run that failed
+# timeout_s = 86400             # for one run
+# heartbeat_s = 5
+# lost_after_s = 120            # a run that is silent this long is lost, and redone
+# side_by_side = true           # guests on disjoint cores at the same time; false: one at a time
+
+# [data]
+# folder = "data"               # data sets are looked for here first, and downloaded to here
+"""
+
+
+def template(name: str, cpus: tuple[int, ...], dataset: str) -> str:
+    """The default study as commented text. `dataset` is one of DEFAULT_DATASETS."""
+    small = dataset == "digits"
+    unlimited = "# train_samples = 1000          # default: all\n# test_samples = 1000\n"
+    limited = "train_samples = 4000            # default: all\ntest_samples = 2000\n"
+    return TEMPLATE.format(
+        name=name,
+        cpus=list(cpus),
+        models=_wrapped(workloads.MODELS),
+        dataset=dataset,
+        datasets=_wrapped(datasets.DATASETS),
+        epochs=4 if small else 3,
+        learning_rate=0.02,
+        samples=unlimited if small else limited,
+    )
+
+
+def _wrapped(names: Iterable[str]) -> str:
+    lines = textwrap.wrap(", ".join(names), 80)
+    return "\n#             ".join(lines)
+
+
+def default_dataset(folders: tuple[Path, ...] = ()) -> str:
+    """Fashion-MNIST where it is found, else the embedded digits."""
+    return next(name for name in DEFAULT_DATASETS if name == "digits" or datasets.find(name, folders))
+
+
+def edit(path: Path, cpus: tuple[int, ...] | None, provider: str | None) -> str:
+    """Puts what the command line asks for into the study file, leaving comments and layout alone.
+    Returns what changed, in words; empty when nothing did."""
+    current = study.load(path)
+    document = tomlkit.parse(path.read_text(encoding="utf-8"))
+    changes = []
+    if cpus is not None and cpus != current.cpus:
+        document["cpus"] = list(cpus)
+        changes.append(f"cpus changed from {list(current.cpus)} to {list(cpus)}")
+    if provider is not None and provider != current.provider.kind:
+        document["provider"] = {"kind": provider}
+        changes.append(f"provider changed from {current.provider.kind} to {provider}")
+    if changes:
+        write_durably(path, tomlkit.dumps(document))
+    return "; ".join(changes)

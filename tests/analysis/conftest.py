@@ -1,0 +1,249 @@
+"""Fabricates studies: schema-valid runs, written through `guest.records`, whose predictions, losses
+and times are chosen, so that every expected number is known by hand."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from guest.records import (
+    ARTIFACTS,
+    HISTORY,
+    PREDICTIONS,
+    RECORD,
+    SCHEMA_VERSION,
+    Artifact,
+    Framework,
+    Hashes,
+    Isolation,
+    Metric,
+    Optimizer,
+    RunRecord,
+    RunResult,
+    RunSpec,
+    Seeds,
+    ThreadSpec,
+    Timings,
+    Variant,
+    WorkloadSpec,
+    encode_record,
+    history_columns,
+)
+
+
+def sha(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+class Fabricator:
+    """Writes runs below `directory`. What two runs share in `weights`, they share in the hash."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+
+    def run(
+        self,
+        cpus: int,
+        repetition: int = 1,
+        *,
+        workload: str = "lenet5",
+        variant: str = "fixed-seed",
+        intra_op: int | None = None,
+        inter_op: int | None = None,
+        truth: Sequence[int] = (0, 1, 2, 0),
+        predicted: Sequence[int] = (0, 1, 2, 0),
+        selected: Sequence[int] | None = None,
+        weights: str = "w",
+        accuracies: Sequence[float] = (0.5, 0.75),
+        selected_accuracies: Sequence[float] | None = None,
+        losses: Sequence[float] = (1.0, 0.5),
+        steps: dict[int, str] | None = None,
+        seed: int | None = 1,
+        wall_s: float = 10.0,
+        oversubscribed: bool = False,
+        neighbours: Sequence[str] = (),
+        load: float | None = None,
+        cpu_model: str = "Fabricated CPU",
+        metrics: Sequence[Metric] = (Metric.ACCURACY,),
+        framework: Framework = Framework.TORCH,
+        epochs_planned: int | None = None,
+    ) -> Path:
+        """One run; returns its folder. Metrics beside the first are half the first."""
+        chosen = list(selected_accuracies or accuracies)
+        intra_op = intra_op or cpus
+        spec = RunSpec(
+            study_id="fabricated",
+            workload=WorkloadSpec(
+                name=workload,
+                framework=framework,
+                model="lenet5",
+                dataset="digits",
+                epochs=epochs_planned or len(losses),
+                batch_size=64,
+                learning_rate=0.1,
+                optimizer=Optimizer.SGD,
+                metrics=tuple(metrics),
+            ),
+            variant=Variant(variant),
+            threads=ThreadSpec(cpus=cpus, intra_op=intra_op, inter_op=inter_op or intra_op),
+            repetition=repetition,
+            seeds=Seeds(initialisation=seed, data_order=seed, augmentation=seed, dropout=seed),
+        )
+        picked = predicted if selected is None else selected
+        classes = max(*truth, *predicted, *picked) + 1
+        predictions = io.BytesIO()
+        np.savez(
+            predictions,
+            y_true=np.asarray(truth, dtype=np.int64),
+            last=np.eye(classes, dtype=np.float32)[list(predicted)],
+            selected=np.eye(classes, dtype=np.float32)[list(picked)],
+        )
+        history = _history(spec, losses, list(accuracies), chosen, weights, str(list(predicted)))
+        files = dict.fromkeys(ARTIFACTS, b"fabricated") | {
+            HISTORY: history.encode(),
+            PREDICTIONS: predictions.getvalue(),
+        }
+        result = RunResult(
+            seeds_used=spec.seeds,
+            step_hashes={str(k): sha(v) for k, v in (steps or {1: "a", 2: weights}).items()},
+            selected_epoch=len(losses),
+            last=_scores(metrics, accuracies[-1]),
+            selected=_scores(metrics, chosen[-1]),
+            hashes=Hashes(
+                weights=sha(weights),
+                logits=sha(weights + "logits"),
+                predictions=sha(str(list(predicted))),
+                selected_weights=sha(weights + "selected"),
+                selected_logits=sha(weights + "selected logits"),
+                selected_predictions=sha(str(list(picked))),
+            ),
+            timings=Timings(
+                import_s=3.0,
+                data_s=0.1,
+                build_s=0.1,
+                train_s=0.8 * wall_s,
+                evaluate_s=0.1 * wall_s,
+                wall_s=wall_s,
+                cpu_s=wall_s * cpus,
+                warm=True,
+            ),
+            environment={
+                "cpu": {"model": cpu_model},
+                "hypervisor": "none",
+                "framework": {"name": framework.value, "version": "2.13.0"},
+            },
+            artifacts={n: Artifact(sha256=_sha(d), size_bytes=len(d)) for n, d in files.items()},
+        )
+        record = RunRecord(
+            schema_version=SCHEMA_VERSION,
+            spec=spec,
+            status="done",
+            result=result,
+            isolation=Isolation(
+                oversubscribed=oversubscribed,
+                host_cores=(0,),
+                cpuset="affinity",
+                neighbours=tuple(neighbours),
+                load_by_others=load,
+            ),
+            guest={"name": f"cpus-{cpus}", "provider": "local"},
+            agent_sha256=sha("agent"),
+            attempt=1,
+            started_at="2025-01-01T00:00:00Z",
+            finished_at="2025-01-01T00:00:10Z",
+        )
+        folder = self.directory / "runs" / spec.run_id
+        folder.mkdir(parents=True)
+        for name, data in files.items():
+            (folder / name).write_bytes(data)
+        (folder / RECORD).write_text(encode_record(record))
+        return folder
+
+    def usual(self, workload: str = "lenet5", runs: int = 3) -> None:
+        """What studies usually find: fixed seeds repeat within 1, 2 and 4 threads and differ across
+        them; free seeds always differ; 2 threads is fastest and 4 are oversubscribed."""
+        for i, cpus in enumerate((1, 2, 4)):
+            for rep in range(1, runs + 1):
+                timed: dict[str, Any] = {
+                    "wall_s": (12.0, 8.0, 20.0)[i] + 0.1 * rep,
+                    "oversubscribed": cpus == 4,
+                }
+                self.run(
+                    cpus,
+                    rep,
+                    workload=workload,
+                    weights=f"threads {cpus}",
+                    predicted=(0, 1, 2, (0, 0, 1)[i]),
+                    accuracies=(0.5, (0.75, 0.78, 0.71)[i]),
+                    selected_accuracies=(0.5, (0.75, 0.76, 0.75)[i]),
+                    losses=(1.0, 0.5 + 0.01 * i),
+                    **timed,
+                )
+                self.run(
+                    cpus,
+                    rep,
+                    workload=workload,
+                    variant="default",
+                    seed=100 * cpus + rep,
+                    weights=f"free {cpus} {rep}",
+                    predicted=(0, 1, rep % 3, (cpus + rep) % 3),
+                    accuracies=(0.5, 0.7 + 0.01 * rep + 0.003 * i),
+                    losses=(1.0 + 0.1 * rep, 0.5 + 0.01 * rep),
+                    steps={1: f"free {cpus} {rep}"},
+                    **timed,
+                )
+
+
+def _sha(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def _scores(metrics: Sequence[Metric], first: float) -> dict[str, float]:
+    return {metric.value: first if i == 0 else first / 2 for i, metric in enumerate(metrics)}
+
+
+def _history(
+    spec: RunSpec,
+    losses: Sequence[float],
+    accuracies: list[float],
+    selected: list[float],
+    weights: str,
+    predictions: str,
+) -> str:
+    metrics = spec.workload.metrics
+    file = io.StringIO()
+    writer = csv.DictWriter(file, history_columns(metrics))
+    writer.writeheader()
+    for i, loss in enumerate(losses):
+        scores = _scores(metrics, accuracies[i])
+        writer.writerow(
+            {
+                "epoch": i + 1,
+                "step": 10 * (i + 1),
+                "train_loss": loss,
+                "validation_loss": loss,
+                "test_loss": loss,
+                **{f"validation_{k}": v for k, v in scores.items()},
+                **{f"test_{k}": v for k, v in scores.items()},
+                "selected_epoch": i + 1,
+                **{f"selected_test_{k}": v for k, v in _scores(metrics, selected[i]).items()},
+                "weights_sha256": sha(f"{weights} {i}"),
+                "logits_sha256": sha(f"{weights} logits {i}"),
+                "predictions_sha256": sha(f"{predictions} {i}"),
+                "elapsed_s": float(i + 1),
+            }
+        )
+    return file.getvalue()
+
+
+@pytest.fixture
+def study(tmp_path: Path) -> Fabricator:
+    """An empty study to fabricate runs in."""
+    return Fabricator(tmp_path)

@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+from analysis.checks import reservations, unlike
+from analysis.load import load_study
+
+
+def found(study):
+    return reservations(load_study(study.directory))
+
+
+def test_a_whole_study_has_no_reservations(study):
+    study.usual()
+    assert found(study) == ()
+
+
+def test_cpu_models_mixed_across_and_within_sets(study):
+    study.run(1, 1)
+    study.run(1, 2, cpu_model="Other CPU")
+    study.run(2, 1)
+    study.run(2, 2)
+    (problem,) = found(study)
+    assert problem.path == "runs/lenet5/fixed-seed"
+    assert problem.what == (
+        "2 CPU models in one comparison (Fabricated CPU, Other CPU), even within threads 1"
+    )
+    assert not problem.skipped
+    assert unlike(load_study(study.directory).runs) == "2 CPU models (Fabricated CPU, Other CPU)"
+
+
+def test_other_settings_of_the_workload(study):
+    study.run(1)
+    study.run(2, epochs_planned=7)
+    (problem,) = found(study)
+    assert problem.what == "2 settings of the workload in one comparison"
+
+
+def test_a_half_finished_study_names_what_is_missing(study):
+    study.run(1, 1)
+    study.run(1, 2)
+    study.run(2, 1)
+    study.run(1, 1, variant="default")
+    (problem,) = found(study)
+    assert problem.what == (
+        "not every experiment set has 2 runs: default/cpus-1 has 1, default/cpus-2 has 0, "
+        "fixed-seed/cpus-2 has 1"
+    )
+    assert problem.todo == "run `vbstudy sweep` to finish"
+
+
+def test_losses_that_are_not_finite(study):
+    study.run(1, losses=(float("inf"), float("nan")))
+    (problem,) = found(study)
+    assert problem.path == "runs/lenet5/fixed-seed/cpus-1"
+    assert problem.what == "1 runs have a training loss that is not finite"

@@ -1,0 +1,182 @@
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from analysis.load import Study, load_study
+from analysis.metrics import max_difference as difference_of
+from analysis.pipeline import analyze
+from analysis.predictions import read_predictions
+from analysis.results import ACROSS
+from analysis.tables import (
+    build_tables,
+    churn,
+    effectiveness,
+    loss_sd,
+    loss_sd_by_epoch,
+    max_difference,
+)
+
+# Xiao et al., ISSRE 2021, table VII: accuracy on 1, 2, 6 and 12 threads, and the printed difference.
+TABLE_VII = [
+    ([0.748852066, 0.748852066, 0.748951887, 0.748053504], 0.000898383),
+    ([0.907718122, 0.932885885, 0.932885885, 0.922818780], 0.025167763),
+    ([0.748852066, 0.664703534, 0.748951887, 0.748652426], 0.084248353),
+    ([0.921140969, 0.835570455, 0.835570455, 0.895973146], 0.085570514),
+]
+
+
+def rows(table: Any, **where: Any) -> pd.DataFrame:
+    frame = table.frame
+    for column, value in where.items():
+        frame = frame[frame[column] == value]
+    return frame.reset_index(drop=True)
+
+
+def load(study: Any) -> Study:
+    return load_study(study.directory)
+
+
+@pytest.mark.parametrize(("accuracies", "printed"), TABLE_VII)
+def test_the_published_differences_come_out(study, accuracies, printed):
+    for cpus, accuracy in zip((1, 2, 6, 12), accuracies, strict=True):
+        study.run(cpus, accuracies=(0.5, accuracy))
+    row = rows(max_difference(load(study)), view="last").iloc[0]
+    assert row.difference == pytest.approx(printed, abs=1e-9)
+    assert row.epochs == "2"
+    assert row["values"] == accuracies
+    assert difference_of(np.array(accuracies)[:, None]).difference == pytest.approx(printed, abs=1e-9)
+
+
+def test_the_published_numbers_are_those_of_the_reference_file():
+    path = Path(__file__).parents[3] / "shared" / "reference" / "issre21.toml"
+    if not path.exists():
+        pytest.skip("the reference file is not here")
+    published = tomllib.loads(path.read_text())["max_difference"]
+    assert [(p["accuracy"], p["max_diff"]) for p in published] == TABLE_VII
+
+
+def test_effectiveness_counts_what_is_distinct(study):
+    for repetition, (accuracy, weights, predicted) in enumerate(
+        [(0.5, "a", (0, 1, 2, 1)), (0.75, "b", (0, 1, 2, 1)), (0.5, "c", (0, 1, 1, 0))], start=1
+    ):
+        study.run(
+            2, repetition, variant="default", accuracies=(accuracy,), losses=(1.0,), weights=weights,
+            predicted=predicted, selected_accuracies=(0.6,), selected=(0, 0, 0, 0),
+        )  # fmt: skip
+    table = effectiveness(load(study))
+    last, selected = rows(table, view="last").iloc[0], rows(table, view="selected").iloc[0]
+    assert (last.n, last["min"], last["max"], last.range) == (3, 0.5, 0.75, 0.25)
+    assert last["mean"] == pytest.approx(1.75 / 3)
+    assert last.sd == pytest.approx(np.std([0.5, 0.75, 0.5], ddof=1))
+    assert (last.models, last.predictions, last["values"]) == (3, 2, 2)
+    assert (selected.sd, selected.models, selected.predictions, selected["values"]) == (0.0, 3, 1, 1)
+
+
+def test_the_largest_difference_uses_common_values_or_means(study):
+    study.run(1, 1, accuracies=(0.1, 0.3))
+    study.run(1, 2, accuracies=(0.1, 0.3))
+    study.run(2, 1, accuracies=(0.1, 0.5))
+    study.run(2, 2, accuracies=(0.1, 0.6))
+    row = rows(max_difference(load(study)), view="last").iloc[0]
+    assert row["values"] == pytest.approx([0.3, 0.55])
+    assert row.difference == pytest.approx(0.25)
+    assert row.basis == "means of the repetitions"
+    assert (row.threads, row.n) == (["1", "2"], [2, 2])
+
+
+def test_the_largest_difference_names_its_stretch_of_epochs_and_the_end(study):
+    study.run(1, accuracies=(0.5, 0.75, 0.75, 0.5), losses=(1.0,) * 4)
+    study.run(2, accuracies=(0.5, 0.5, 0.5, 0.625), losses=(1.0,) * 4)
+    row = rows(max_difference(load(study)), view="last").iloc[0]
+    assert (row.epochs, row.first_epoch, row.difference, row.final_difference) == ("2-3", 2, 0.25, 0.125)
+    assert row.basis == "all repetitions agree"
+
+
+def test_one_thread_count_has_no_difference_and_says_why(study):
+    study.run(1)
+    row = rows(max_difference(load(study)), view="last").iloc[0]
+    assert pd.isna(row.difference)
+    assert row.basis == "one thread count only"
+
+
+def test_unlike_numbers_of_epochs_are_compared_where_they_meet(study):
+    study.run(1, accuracies=(0.5, 0.75, 0.1), losses=(1.0, 0.5, 0.2))
+    study.run(2, accuracies=(0.5, 0.5), losses=(1.0, 0.5))
+    row = rows(max_difference(load(study)), view="last").iloc[0]
+    assert (row.difference, row.epochs) == (0.25, "2")
+
+
+def test_loss_sd_within_and_across(study):
+    study.run(1, 1, losses=(1.0, 0.2))
+    study.run(1, 2, losses=(1.0, 0.4))
+    study.run(2, 1, losses=(1.0, 0.5))
+    by_epoch = loss_sd_by_epoch(load(study))
+    within = rows(by_epoch, scope="1")
+    assert list(within.sd) == [0.0, pytest.approx(np.std([0.2, 0.4], ddof=1))]
+    assert rows(by_epoch, scope="2").sd.isna().all()
+    across = rows(by_epoch, scope=ACROSS)
+    assert list(across.n) == [2, 2]
+    assert list(across.sd) == [0.0, pytest.approx(np.std([0.3, 0.5], ddof=1))]
+    row = rows(loss_sd(by_epoch), scope=ACROSS).iloc[0]
+    assert (row["first"], row.epoch) == (0.0, 2)
+
+
+def test_losses_that_are_not_finite_are_counted_not_averaged(study):
+    study.run(1, 1, losses=(float("nan"), 0.2))
+    study.run(1, 2, losses=(1.0, 0.4))
+    row = rows(loss_sd(loss_sd_by_epoch(load(study))), scope="1").iloc[0]
+    assert pd.isna(row["first"])
+    assert row.not_finite == 1
+    assert row.end == pytest.approx(np.std([0.2, 0.4], ddof=1))
+
+
+def test_churn_by_hand(study):
+    study.run(1, 1, predicted=(0, 1, 2, 0))
+    study.run(1, 2, predicted=(0, 1, 2, 1))
+    study.run(2, 1, predicted=(0, 0, 2, 0))
+    table = churn(*read_predictions(load(study)))
+    last = rows(table, view="last").set_index("scope")
+    assert last.churn["1"] == pytest.approx(1 / 4)
+    assert pd.isna(last.churn["2"])
+    assert last.churn["1 | 2"] == last.churn[ACROSS] == pytest.approx((1 / 4 + 2 / 4) / 2)
+    assert list(last.pairs) == [1, 0, 2, 2]
+    assert last.agreement[ACROSS] == 0.5
+    assert (last.samples == 4).all()
+
+
+@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.permutations([0.5, 0.625, 0.75, 0.875]))
+def test_the_order_of_repetitions_changes_nothing(tmp_path_factory, study, accuracies):
+    shuffled = type(study)(tmp_path_factory.mktemp("study"))
+    for repetition, accuracy in enumerate(accuracies, start=1):
+        for cpus in (1, 2):
+            shuffled.run(cpus, repetition, accuracies=(0.5, accuracy), variant="default")
+    table = effectiveness(load(shuffled))
+    row = rows(table, view="last", threads="1").iloc[0]
+    assert row.sd == pytest.approx(np.std([0.5, 0.625, 0.75, 0.875], ddof=1), rel=1e-12)
+
+
+def test_every_table_states_its_n_and_explains_itself(study):
+    study.usual()
+    for table in analyze(study.directory).tables.values():
+        assert table.title
+        assert table.note
+        assert {"n", "n_a"} & set(table.frame.columns), table.name
+        assert {column.source for column in table.columns} <= set(table.frame.columns)
+
+
+def test_the_tables_are_those_of_the_plan(study):
+    study.usual()
+    loaded, predictions = read_predictions(load(study))
+    assert list(build_tables(loaded, predictions)) == [
+        "verdicts", "divergence", "effectiveness", "max_difference", "tests", "churn", "loss_sd",
+        "loss_sd_by_epoch", "time", "fastest",
+    ]  # fmt: skip

@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+import pytest
+from scipy import stats
+
+from analysis.load import load_study
+from analysis.times import fastest, wall_time
+
+SECONDS = {1: (12.0, 12.1, 12.2), 2: (8.0, 8.1, 8.3), 4: (9.0, 9.2, 9.1), 8: (5.0, 5.1, 5.2)}
+
+
+def fabricate(study, seconds=SECONDS, over=(8,), **options):
+    for cpus, values in seconds.items():
+        for repetition, wall_s in enumerate(values, start=1):
+            study.run(cpus, repetition, wall_s=wall_s, oversubscribed=cpus in over, **options)
+    return load_study(study.directory)
+
+
+def test_mean_speed_up_and_marks(study):
+    fabricate(study, {1: SECONDS[1]}, load=0.44, neighbours=("cpus-2",))
+    frame = wall_time(fabricate(study, {2: SECONDS[2], 8: SECONDS[8]})).frame.set_index("threads")
+    assert frame.wall_s["2"] == pytest.approx(24.4 / 3)
+    assert frame.speed_up["2"] == pytest.approx(36.3 / 24.4)
+    assert frame.train_s["1"] == pytest.approx(0.8 * 12.1)
+    assert frame["flags"]["1"] == "beside other guests, load by others 0.4 cores"
+    assert frame["flags"]["8"] == "oversubscribed"
+    assert frame["flags"]["2"] == ""
+
+
+def test_a_set_partly_oversubscribed_is_marked_as_such(study):
+    study.run(1, 1)
+    study.run(1, 2, oversubscribed=True)
+    frame = wall_time(load_study(study.directory)).frame
+    assert frame["flags"][0] == "oversubscribed (1 of 2 runs)"
+    assert frame.oversubscribed[0]
+
+
+def test_the_fastest_is_never_an_oversubscribed_one(study):
+    row = fastest(fabricate(study)).frame.iloc[0]
+    assert (row.fastest, row.lead, row.decided) == ("2", "decided", True)
+    assert row.others == ["1", "4"]
+    assert row.left_out == "8: oversubscribed"
+    p = stats.ttest_ind(SECONDS[2], SECONDS[4], equal_var=False).pvalue
+    assert row.p_holm[1] == pytest.approx(p), "the larger of two is not multiplied"
+
+
+def test_a_lead_within_the_noise_is_not_decided(study):
+    row = fastest(fabricate(study, {1: (10.0, 12.0, 11.0), 2: (10.1, 11.8, 10.9)})).frame.iloc[0]
+    assert row.lead == "not decided"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "over", "lead"),
+    [
+        ({1: (9.0,), 2: (8.0,)}, (), "cannot be told: too few runs"),
+        ({1: (9.0, 9.1)}, (), "cannot be told: one thread count only"),
+        ({1: (9.0, 9.1), 2: (8.0, 8.1)}, (2,), "cannot be told: only 1 had cores of its own"),
+        ({1: (9.0, 9.1), 2: (8.0, 8.1)}, (1, 2), "cannot be told: every thread count was oversubscribed"),
+    ],
+)
+def test_what_cannot_be_told_says_why(study, seconds, over, lead):
+    assert fastest(fabricate(study, seconds, over)).frame.lead[0] == lead

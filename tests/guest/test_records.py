@@ -1,0 +1,97 @@
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from guest import records
+from guest.records import RecordError, RunRecord, RunSpec, Seeds, ThreadSpec, from_json, to_json
+from tests import factories
+
+counts = st.integers(1, 64)
+specs = st.builds(
+    factories.spec,
+    repetition=st.integers(1, 9999),
+    variant=st.sampled_from(records.Variant),
+    threads=st.builds(ThreadSpec, cpus=counts, intra_op=counts, inter_op=counts),
+    seeds=st.builds(Seeds, initialisation=st.none() | st.integers(0, 2**31 - 1)),
+)
+
+
+def a_record(tmp_path) -> RunRecord:
+    return factories.record(factories.spec(), factories.result(factories.fill(tmp_path)))
+
+
+@given(specs)
+def test_a_spec_survives_the_way_through_json(spec):
+    assert from_json(RunSpec, json.loads(json.dumps(to_json(spec)))) == spec
+
+
+@given(specs, specs)
+def test_experiment_sets_with_unlike_threads_have_unlike_folders(a, b):
+    assert (a.threads == b.threads) == (a.threads.label == b.threads.label)
+
+
+def test_a_label_names_only_what_differs_from_the_default():
+    assert ThreadSpec(cpus=4, intra_op=4, inter_op=4).label == "cpus-4"
+    assert ThreadSpec(cpus=4, intra_op=2, inter_op=2).label == "cpus-4-threads-2"
+    assert ThreadSpec(cpus=4, intra_op=4, inter_op=1).label == "cpus-4-interop-1"
+
+
+def test_a_record_survives_the_way_through_its_file(tmp_path):
+    record = a_record(tmp_path)
+    assert records.decode_record(records.encode_record(record)) == record
+
+
+@pytest.mark.parametrize("position", [50, 400, 900, 1500])
+def test_a_flipped_byte_in_a_record_is_detected(tmp_path, position):
+    data = bytearray(records.encode_record(a_record(tmp_path)).encode())
+    data[position] ^= 1
+    with pytest.raises(RecordError):
+        records.decode_record(bytes(data))
+
+
+def test_a_record_of_a_newer_schema_is_told_from_a_damaged_one(tmp_path):
+    data = json.loads(records.encode_record(a_record(tmp_path)))
+    data["schema_version"] = records.SCHEMA_VERSION + 1
+    with pytest.raises(records.NewerSchemaError, match="newer than this vbstudy"):
+        records.decode_record(json.dumps(data))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"repetition": "1"}, r"spec.repetition: int was expected, not '1'"),
+        ({"repetition": True}, r"spec.repetition: int was expected, not True"),
+        ({"variant": "fixed"}, r"spec.variant: 'fixed' is not a valid Variant"),
+        ({"extra": 1}, r"spec: unknown field 'extra'"),
+        ({"seeds": []}, r"spec.seeds: an object was expected"),
+        ({"workload": {}}, r"spec.workload: field 'name' is missing"),
+    ],
+)
+def test_data_that_does_not_fit_the_schema_is_refused_by_field(change, message):
+    with pytest.raises(RecordError, match=message):
+        from_json(RunSpec, to_json(factories.spec()) | change, "spec")
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.floats() | st.text(),
+        lambda s: st.lists(s) | st.dictionaries(st.text(), s),
+    )
+)
+def test_no_json_makes_reading_a_record_fail_in_another_way(data):
+    with pytest.raises(RecordError):
+        records.decode_record(json.dumps(data))
+
+
+def test_the_canonical_digest_does_not_depend_on_the_order_of_keys():
+    assert records.digest({"a": 1, "b": [1, 2]}) == records.digest({"b": [1, 2], "a": 1})
+
+
+def test_history_has_both_views_of_every_metric():
+    columns = records.history_columns((records.Metric.ACCURACY, records.Metric.F1_MACRO))
+    assert {"test_accuracy", "selected_test_accuracy", "test_f1_macro", "selected_test_f1_macro"} <= set(
+        columns
+    )
+    assert len(columns) == len(set(columns))

@@ -1,0 +1,73 @@
+import threading
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from orchestrator.scheduler import CoreLeases
+
+NEVER = threading.Event()
+
+
+def test_leases_are_disjoint_and_come_back():
+    leases = CoreLeases((0, 1, 2, 3))
+    with leases.lease("a", 1, NEVER) as a, leases.lease("b", 2, NEVER) as b:
+        assert not set(a.cores) & set(b.cores)
+        assert leases.holders() == ("a", "b")
+    with leases.lease("c", 4, NEVER) as c:
+        assert c.cores == (0, 1, 2, 3)
+    assert leases.holders() == ()
+
+
+def test_an_oversubscribed_guest_gets_every_core_for_itself():
+    with CoreLeases((0, 1)).lease("a", 8, NEVER) as lease:
+        assert lease.cores == (0, 1)
+
+
+def test_one_at_a_time_holds_all_cores_but_uses_only_its_own():
+    leases = CoreLeases((0, 1), side_by_side=False)
+    stopped = threading.Event()
+    stopped.set()
+    with leases.lease("a", 1, NEVER) as lease:
+        assert lease.cores == (0,)
+        assert leases.lease("b", 1, stopped) is None
+
+
+def test_a_waiting_guest_gives_up_when_the_sweep_stops():
+    leases = CoreLeases((0,))
+    stop = threading.Event()
+    with leases.lease("a", 1, NEVER):
+        got = []
+        waiter = threading.Thread(target=lambda: got.append(leases.lease("b", 1, stop)))
+        waiter.start()
+        stop.set()
+        waiter.join(5)
+        assert got == [None]
+    with leases.lease("c", 1, NEVER) as lease:  # the one that gave up is not waited for
+        assert lease.cores == (0,)
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.lists(st.integers(1, 6), min_size=1, max_size=12), st.integers(1, 4), st.booleans())
+def test_no_core_is_ever_held_twice_and_everybody_is_served(counts, cores, side_by_side):
+    leases = CoreLeases(tuple(range(cores)), side_by_side=side_by_side)
+    held: set[int] = set()
+    clashes: list[int] = []
+    served: list[int] = []
+    lock = threading.Lock()
+
+    def work(index: int, count: int) -> None:
+        with leases.lease(str(index), count, NEVER) as lease:
+            with lock:
+                clashes.extend(held & set(lease.cores))
+                held.update(lease.cores)
+            with lock:
+                held.difference_update(lease.cores)
+                served.append(index)
+
+    workers = [threading.Thread(target=work, args=pair) for pair in enumerate(counts)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join(20)
+    assert clashes == []
+    assert sorted(served) == list(range(len(counts)))

@@ -1,0 +1,134 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from guest.records import Seeds, Variant
+from orchestrator import study, study_template
+from orchestrator.errors import UsageError
+
+MINIMAL = '[[workload]]\nmodel = "lenet5"\ndataset = "digits"\n'
+
+
+def message(text: str) -> str:
+    with pytest.raises(UsageError) as caught:
+        study.parse(text)
+    return caught.value.message
+
+
+@pytest.mark.parametrize("dataset", study_template.DEFAULT_DATASETS)
+def test_the_template_is_a_valid_study(dataset):
+    parsed = study.parse(study_template.template("demo", (1, 2), dataset))
+    assert parsed.name == "demo"
+    assert parsed.cpus == (1, 2)
+    assert parsed.repetitions == 3
+    assert parsed.variants == (Variant.FIXED_SEED, Variant.DEFAULT)
+    assert parsed.workload[0].dataset == dataset
+
+
+def test_every_commented_default_of_the_template_is_the_real_default():
+    lines = study_template.template("demo", (1, 2), "digits").splitlines()
+    commented = {}
+    table = ""
+    for line in lines:
+        bare = line.removeprefix("# ")
+        if line.startswith("# [") and line.rstrip().endswith("]"):
+            table = bare.strip("[] ")
+        elif line.startswith("# ") and table == "engine" and " = " in bare:
+            key, value = bare.split("#")[0].split("=")
+            commented[key.strip()] = value.strip()
+    defaults = study.EngineTable()
+    assert set(commented) == set(study.EngineTable.model_fields)
+    for key, value in commented.items():
+        assert str(getattr(defaults, key)).lower().removesuffix(".0") == value
+
+
+def test_a_minimal_study_has_the_documented_defaults():
+    parsed = study.parse(MINIMAL)
+    assert parsed.cpus == (1, 2, 4, 8)
+    assert parsed.workload[0].name == "lenet5-digits-torch"
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", "study.toml: is empty"),
+        ("cpus = [1,\n", "study.toml: is not TOML"),
+        ("cpus = [0]\n" + MINIMAL, "study.toml:1: cpus[0] = 0: input should be greater than or equal to 1"),
+        ("cpus = [-2]\n" + MINIMAL, "study.toml:1: cpus[0] = -2"),
+        ('cpus = ["two"]\n' + MINIMAL, "study.toml:1: cpus[0] = 'two': input should be a valid integer"),
+        ("cpus = [2, 2]\n" + MINIMAL, "study.toml:1: cpus = [2, 2]: 2 is named twice"),
+        ("cpus = []\n" + MINIMAL, "study.toml:1: cpus = []: at least one is needed"),
+        ("cpus = [1000000]\n" + MINIMAL, "study.toml:1: cpus[0] = 1000000: input should be less than"),
+        ("cpu = [1]\n" + MINIMAL, "study.toml:1: cpu: unknown key; allowed are cpus"),
+        (MINIMAL.replace("lenet5", "lenet6"), "study.toml:2: workload[0].model = 'lenet6': allowed are"),
+        (MINIMAL.replace("digits", "digit"), "did you mean 'digits'?"),
+        (MINIMAL + "epoch = 3\n", "study.toml:4: workload[0].epoch: unknown key; allowed are augment"),
+        (MINIMAL + 'framework = "tensorflo"\n', "allowed are torch, tensorflow; did you mean 'tensorflow'?"),
+        (MINIMAL + 'optimizer = "adam"\nmomentum = 0.9\n', "momentum belongs to optimizer = 'sgd'"),
+        (MINIMAL.replace("lenet5", "lstm"), "lstm"),
+        (MINIMAL + MINIMAL, "two workloads are named 'lenet5-digits-torch'"),
+        ('variants = ["fixed"]\n' + MINIMAL, "did you mean 'fixed-seed'?"),
+        ("[engine]\nretrys = 1\n" + MINIMAL, "study.toml:2: engine.retrys: unknown key"),
+        ("[seeds]\ndropout = 'fre'\n" + MINIMAL, "study.toml:2: seeds.dropout = 'fre'"),
+        ('[provider]\nkind = "vmware"\n' + MINIMAL, "study.toml:2: provider.kind = 'vmware': allowed are"),
+        ("seed = -1\n" + MINIMAL, "study.toml:1: seed = -1"),
+        ('name = "../x"\n' + MINIMAL, "study.toml:1: name = '../x': letters, digits"),
+        ("repetitions = 3\n", "study.toml: workload: is missing"),
+    ],
+)
+def test_a_wrong_study_is_told_by_line_key_value_and_what_is_allowed(text, expected):
+    assert expected in message(text)
+
+
+def test_the_line_of_the_second_workload_is_found():
+    text = MINIMAL + '\n[[workload]]\nname = "b"\nmodel = "lenet5"\ndataset = "nowhere"\n'
+    assert message(text).startswith("study.toml:8: workload[1].dataset = 'nowhere'")
+
+
+def test_several_mistakes_are_told_at_once():
+    assert len(message("cpus = [0]\nseed = 'x'\n" + MINIMAL).splitlines()) == 2
+
+
+def test_a_study_that_is_missing_a_folder_or_not_text_is_told(tmp_path):
+    with pytest.raises(UsageError, match="there is no study here"):
+        study.load(tmp_path / "study.toml")
+    with pytest.raises(UsageError, match="is a folder"):
+        study.load(tmp_path)
+    binary = tmp_path / "binary.toml"
+    binary.write_bytes(b"\xff\xfe")
+    with pytest.raises(UsageError, match="not UTF-8"):
+        study.load(binary)
+
+
+def test_seeds_are_free_where_the_variant_or_the_table_says_so():
+    parsed = study.parse("seed = 5\n[seeds]\ndata_order = 'free'\ndropout = 9\n" + MINIMAL)
+    assert parsed.factor_seeds(Variant.FIXED_SEED) == Seeds(
+        initialisation=5, data_order=None, augmentation=5, dropout=9
+    )
+    assert parsed.factor_seeds(Variant.ALGO) == Seeds()
+
+
+@given(st.lists(st.integers(1, 1024), min_size=1, max_size=8, unique=True))
+def test_counts_typed_on_the_command_line_are_read_back(counts):
+    assert study.parse_counts(",".join(map(str, counts))) == tuple(counts)
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "1,,2", "two", "1,1", "999999", "", "1.5", "1;2"])
+def test_wrong_counts_are_told_by_the_piece(text):
+    with pytest.raises(UsageError, match="--cpus"):
+        study.parse_counts(text)
+
+
+@given(st.text(max_size=200))
+def test_no_text_makes_parsing_fail_in_another_way(text):
+    with pytest.raises(UsageError):
+        study.parse(text)
+
+
+def test_an_edit_keeps_comments_and_says_what_changed(tmp_path):
+    path = tmp_path / "study.toml"
+    path.write_text(study_template.template("demo", (1, 2), "digits"))
+    before = path.read_text()
+    assert study_template.edit(path, (1, 4), None) == "cpus changed from [1, 2] to [1, 4]"
+    assert path.read_text() == before.replace("cpus = [1, 2]", "cpus = [1, 4]")
+    assert study_template.edit(path, (1, 4), "local") == ""
