@@ -72,6 +72,6 @@ def _incomplete(study: Study) -> Iterator[Problem]:
 def _not_finite(study: Study) -> Iterator[Problem]:
     bad = study.epochs[~np.isfinite(study.epochs.train_loss)]
     for set_id, runs in study.runs[study.runs.run_id.isin(bad.run_id)].groupby("set_id", sort=False):
-        what = f"{len(runs)} runs have a training loss that is not finite"
+        what = f"{len(runs)} run{' has' if len(runs) == 1 else 's have'} a training loss that is not finite"
         todo = "lower the learning rate; their losses are left out, their metrics are not"
         yield Problem(path=f"runs/{set_id}", what=what, todo=todo, skipped=False)

@@ -14,7 +14,7 @@ from analysis.results import ALPHA, Column, Kind, Table
 DIFFER, NONE_FOUND, UNREACHABLE = "differ", "no difference found", "n too small to find any"
 
 
-def tests(study: Study) -> Table:
+def u_tests(study: Study) -> Table:
     """Pairwise U tests of the final test metric (Xiao et al., ISSRE 2021, section IV, which did not
     correct). A family is one workload, variant and view, with all its metrics."""
     rows: list[dict[str, Any]] = []

@@ -107,7 +107,9 @@ def free_seeds(study: Study, tables: dict[str, Table], workload: str) -> Decisio
     )
     significant = tests[tests.result == SIGNIFICANT]
     if len(significant):
-        pairs = ", ".join(f"{r.a} | {r.b} (p {p_value(r.p_holm)})" for r in significant.itertuples())
+        pairs = ", ".join(
+            f"{r.a} | {r.b} ({r.view}, p {p_value(r.p_holm)})" for r in significant.itertuples()
+        )
         why = f"significant after Holm's correction, {metric}: {pairs}; {extent}"
         return Decision(verdict=Verdict.FAILS, why=why, numbers=numbers)
     if told.empty:

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from analysis import metrics, statistics
-from analysis.comparisons import tests
+from analysis.comparisons import u_tests
 from analysis.load import Study, View, by_threads
 from analysis.predictions import Predictions
 from analysis.results import ACROSS, Column, Kind, Table
@@ -32,7 +32,7 @@ def build_tables(study: Study, predictions: Predictions) -> dict[str, Table]:
         divergence(study),
         effectiveness(study),
         max_difference(study),
-        tests(study),
+        u_tests(study),
         churn(study, predictions),
         loss_sd(loss_by_epoch),
         loss_by_epoch,

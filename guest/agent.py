@@ -53,6 +53,8 @@ if TYPE_CHECKING:
     from guest.training import Outcome
 
 PR_SET_PDEATHSIG = 1
+DONE, FAILED = 0, 1  # exit statuses of a run that has said how it ended
+UNREPORTED = 70
 
 
 class Speaker:
@@ -62,7 +64,7 @@ class Speaker:
         self._descriptor = descriptor
         self._lock = threading.Lock()
 
-    def say(self, kind: str, run_id: str, **body: Any) -> None:
+    def say(self, kind: str, run_id: str, /, **body: Any) -> None:
         line = json.dumps({"kind": kind, "run_id": run_id, "body": to_json(body)}) + "\n"
         with self._lock:
             data = line.encode()
@@ -93,7 +95,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def execute(request: RunRequest, out: Path, speaker: Speaker, warm: Warm | None) -> int:
-    """Runs one request in this process and reports; the exit status is 0 for done, 1 for error."""
+    """Runs one request in this process and reports; returns DONE or FAILED."""
     run_id = request.spec.run_id
     progress = Progress()
     out.mkdir(parents=True, exist_ok=True)
@@ -110,9 +112,9 @@ def execute(request: RunRequest, out: Path, speaker: Speaker, warm: Warm | None)
             sys.stderr.write(text)
             kind = type(error).__name__
             speaker.say("error", run_id, kind=kind, message=str(error) or kind, traceback=text)
-            return 1
+            return FAILED
     speaker.say("done", run_id, result=result)
-    return 0
+    return DONE
 
 
 def _run(
@@ -313,7 +315,7 @@ class Worker:
         """One run in a child. False when stdin ended meanwhile: nobody waits for the answer."""
         child = os.fork()
         if child == 0:
-            status = 1
+            status = UNREPORTED
             try:
                 die_with_parent()
                 status = execute(request, out, self._speaker, warm)
@@ -329,12 +331,11 @@ class Worker:
         finally:
             os.close(descriptor)
         _, status = os.waitpid(child, 0)
-        if os.WIFSIGNALED(status) and not orphaned:
-            name = signal.Signals(os.WTERMSIG(status)).name
-            hint = " (out of memory?)" if name == "SIGKILL" else ""
-            self._speaker.say(
-                "error", request.spec.run_id, kind="Killed", message=f"ended by {name}{hint}", traceback=""
-            )
+        code = os.waitstatus_to_exitcode(status)
+        if code not in (DONE, FAILED) and not orphaned:
+            how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit status {code}"
+            hint = " (out of memory?)" if code == -signal.SIGKILL else ""
+            self._speaker.say("error", request.spec.run_id, kind="Died", message=how + hint, traceback="")
         return not orphaned
 
 

@@ -36,6 +36,7 @@ class SourceFile:
     sha256: str
     contents: tuple[Content, ...]
     pickled: str = ""
+    pickled_sha256: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -201,6 +202,7 @@ DATASETS: dict[str, DatasetInfo] = {
                     )
                 ),
                 pickled="cifar-10-python.tar.gz",
+                pickled_sha256="6d958be074577803d12ecdefd02955f39262c83c16fe9348329d7fe0b5c001ce",
             ),
         ),
         subfolders=("cifar10",),
@@ -229,6 +231,7 @@ DATASETS: dict[str, DatasetInfo] = {
                     )
                 ),
                 pickled="cifar-100-python.tar.gz",
+                pickled_sha256="85cd44d02ba6437773c5bbd22e183051d648de2e7d6b014e1ef29b855ba677a7",
             ),
         ),
         subfolders=("cifar100",),

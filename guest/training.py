@@ -62,6 +62,8 @@ def train(
     noise = seeds.generator(drawn, "augmentation")
     count = len(data.train.y)
     starts = range(0, count - spec.batch_size + 1, spec.batch_size)
+    if not starts:
+        raise ValueError(f"batch_size = {spec.batch_size} is more than the {count} training samples")
     history: list[Row] = []
     step_hashes: dict[str, str] = {}
     step = 0

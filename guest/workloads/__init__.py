@@ -191,13 +191,14 @@ def augment(x: np.ndarray, generator: np.random.Generator) -> np.ndarray:
     in, and mirrored with probability 1/2 (He et al. 2016, section 4.2)."""
     import numpy as np
 
-    count, height, width, _ = x.shape
+    count, (height, width, _) = len(x), x.shape[1:]
     padded = np.pad(x, ((0, 0), (PAD_PIXELS, PAD_PIXELS), (PAD_PIXELS, PAD_PIXELS), (0, 0)))
     tops = generator.integers(0, 2 * PAD_PIXELS + 1, size=count)
     lefts = generator.integers(0, 2 * PAD_PIXELS + 1, size=count)
     mirrored = generator.integers(0, 2, size=count)
     out = np.empty_like(x)
     for i in range(count):
-        crop = padded[i, tops[i] : tops[i] + height, lefts[i] : lefts[i] + width]
+        top, left = int(tops[i]), int(lefts[i])
+        crop = padded[i, top : top + height, left : left + width]
         out[i] = crop[:, ::-1] if mirrored[i] else crop
     return out

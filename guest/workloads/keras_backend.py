@@ -59,7 +59,7 @@ class KerasBackend:
         return np.concatenate(parts)
 
     def weights(self) -> dict[str, np.ndarray]:
-        return {name: np.array(variable) for name, variable in _named(self.model)}
+        return {name: variable.numpy().copy() for name, variable in _named(self.model)}
 
     def load_weights(self, weights: dict[str, np.ndarray]) -> None:
         named = dict(_named(self.model))

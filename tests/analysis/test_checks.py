@@ -51,4 +51,4 @@ def test_losses_that_are_not_finite(study):
     study.run(1, losses=(float("inf"), float("nan")))
     (problem,) = found(study)
     assert problem.path == "runs/lenet5/fixed-seed/cpus-1"
-    assert problem.what == "1 runs have a training loss that is not finite"
+    assert problem.what == "1 run has a training loss that is not finite"

@@ -39,8 +39,8 @@ def test_every_metric_agrees_with_scikit_learn(pair: tuple[np.ndarray, np.ndarra
     assert metrics.f1_binary(two_true, two_pred) == pytest.approx(expected)
 
 
-@given(labels, st.randoms(use_true_random=False))
-def test_the_order_of_the_samples_changes_no_bit(pair: tuple[np.ndarray, np.ndarray], random: object) -> None:
+@given(labels)
+def test_the_order_of_the_samples_changes_no_bit(pair: tuple[np.ndarray, np.ndarray]) -> None:
     y_true, y_pred = pair
     order = np.random.default_rng(len(y_true)).permutation(len(y_true))
     logits = np.random.default_rng(0).normal(0, 5, (len(y_true), 5)).astype(np.float32)

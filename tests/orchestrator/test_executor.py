@@ -1,0 +1,211 @@
+"""The host's side of the protocol, against agents that misbehave: small programs in place of the
+real one, over a real process and real files."""
+
+import hashlib
+import json
+import os
+import sys
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from guest.records import ARTIFACTS, SCHEMA_VERSION, Message, to_json
+from orchestrator.agent_archive import AgentArchive, build
+from orchestrator.connection import LocalConnection
+from orchestrator.errors import GuestError, PrerequisiteError, ProtocolError
+from orchestrator.executor import Executor, GuestContext, RunFailedError, parse_message
+from orchestrator.study import EngineTable
+from tests import factories
+
+RUN = factories.spec(cpus=1)
+PRELUDE = f"""
+import json, os, sys, time
+def say(kind, run_id={RUN.run_id!r}, /, **body):
+    print(json.dumps({{"kind": kind, "run_id": run_id, "body": body}}), flush=True)
+say("hello", "", schema_version={SCHEMA_VERSION})
+message = json.loads(sys.stdin.readline())
+out = message["out"]
+os.makedirs(out)
+"""
+LIMITS = EngineTable(lost_after_s=1.5, timeout_s=30)
+
+
+@pytest.fixture
+def executor(tmp_path):
+    """Makes an executor whose agent is the given program."""
+    guest = tmp_path / "guest"
+    guest.mkdir()
+    core = min(os.sched_getaffinity(0))
+    opened = []
+
+    def make(program: str, engine: EngineTable = LIMITS) -> Executor:
+        data = program.encode()
+        agent = AgentArchive(data, hashlib.sha256(data).hexdigest())
+        agent.write(guest)
+        connection = LocalConnection(guest, sys.executable, (core,), None, {})
+        opened.append(connection)
+        context = GuestContext(
+            visible_cpus=1, oversubscribed=False, cpu_vendor="x", data_folders=(), engine=engine
+        )
+        return Executor(connection, agent, context)
+
+    yield make
+    for connection in opened:
+        connection.close()
+
+
+@pytest.fixture
+def into(tmp_path):
+    folder = tmp_path / "into"
+    folder.mkdir()
+    return folder
+
+
+def done(**changes) -> str:
+    """A program's last words: files, and a result that describes them, with changes to the manifest."""
+    files = {name: f"{name}\n" for name in ARTIFACTS}
+    manifest = {
+        name: {"sha256": hashlib.sha256(text.encode()).hexdigest(), "size_bytes": len(text)}
+        for name, text in files.items()
+    }
+    result = to_json(factories.result({})) | {"artifacts": manifest | changes}
+    return f"""
+for name, text in {files!r}.items():
+    open(os.path.join(out, name), "w").write(text)
+say("done", result=json.loads({json.dumps(result)!r}))
+sys.stdin.readline()
+"""
+
+
+def nothing(message: Message) -> None:
+    pass
+
+
+def test_a_run_is_followed_and_its_files_collected(executor, into, tmp_path):
+    heard = []
+    program = PRELUDE + 'say("hello"); say("epoch", epoch=1); say("heartbeat", step=3)\n' + done()
+    result = executor(program).execute(RUN, into, heard.append)
+    assert [message.kind for message in heard] == ["hello", "epoch", "heartbeat"]
+    assert set(result.artifacts) == {path.name for path in into.iterdir()} == set(ARTIFACTS)
+    assert list((tmp_path / "guest" / "out").iterdir()) == []  # nothing stays in the guest
+
+
+@pytest.mark.parametrize(
+    ("last_words", "error", "message"),
+    [
+        ("print('Segmentation fault', flush=True)\nsys.stdin.readline()", ProtocolError, "not JSON: 'Segmentation"),
+        ("print('[1, 2]', flush=True)\nsys.stdin.readline()", ProtocolError, "not a message"),
+        ("say('shout')\nsys.stdin.readline()", ProtocolError, "not a message"),
+        ("say('epoch', 'another/run')\nsys.stdin.readline()", ProtocolError, "spoke of run 'another/run'"),
+        ("say('done', result={})\nsys.stdin.readline()", ProtocolError, "malformed: done.result: field"),
+        ("say('done')\nsys.stdin.readline()", ProtocolError, "malformed"),
+        ("sys.exit(3)", GuestError, "ended unasked: exit status 3"),
+        ("os.kill(os.getpid(), 9)", GuestError, "ended unasked: killed by SIGKILL"),
+        ("time.sleep(60)", RunFailedError, "Lost: silent for"),
+        ("say('error', kind='ValueError', message='no such thing')\nsys.stdin.readline()", RunFailedError, "ValueError: no such"),
+        (done(extra={"sha256": "", "size_bytes": 1}), ProtocolError, "the manifest is wrong about extra"),
+        (done(**{"../../escape": {"sha256": "", "size_bytes": 1}}), ProtocolError, "the manifest is wrong about ../../escape"),
+        (done(**{"log.txt": {"sha256": "", "size_bytes": -1}}), ProtocolError, "says log.txt has -1 bytes"),
+        (done(**{"log.txt": {"sha256": "", "size_bytes": 1}}), GuestError, "larger than the 1 bytes"),
+        (done().replace("say(", "os.remove(out + '/log.txt'); say("), GuestError, "not a plain file"),
+        (
+            done().replace("say(", "os.remove(out + '/log.txt'); os.symlink('/etc/passwd', out + '/log.txt'); say("),
+            GuestError,
+            "not a plain file",
+        ),
+    ],
+)  # fmt: skip
+def test_what_a_guest_does_wrong_is_told_and_nothing_is_believed(executor, into, last_words, error, message):
+    with pytest.raises(error, match=message.replace("(", r"\(").replace("[", r"\[")):
+        executor(PRELUDE + last_words).execute(RUN, into, nothing)
+
+
+def test_a_run_that_takes_too_long_is_ended(executor, into):
+    program = PRELUDE + "while True: say('heartbeat', step=0); time.sleep(0.05)"
+    with pytest.raises(RunFailedError, match=r"Timeout: not done within engine.timeout_s = 0.5"):
+        executor(program, EngineTable(timeout_s=0.5)).execute(RUN, into, nothing)
+
+
+def test_heartbeats_keep_a_slow_run_alive(executor, into):
+    program = PRELUDE + "for _ in range(8): say('heartbeat', step=0); time.sleep(0.1)\n" + done()
+    assert executor(program, EngineTable(lost_after_s=0.5)).execute(RUN, into, nothing)
+
+
+def test_the_log_of_a_failed_run_is_collected(executor, into):
+    program = (
+        PRELUDE
+        + "open(out + '/log.txt', 'w').write('tail'); say('error', kind='E', message='m')\nsys.stdin.readline()"
+    )
+    with pytest.raises(RunFailedError):
+        executor(program).execute(RUN, into, nothing)
+    assert (into / "log.txt").read_text() == "tail"
+
+
+@pytest.mark.parametrize(
+    ("program", "error", "message"),
+    [
+        ("import json; print(json.dumps({'kind': 'hello', 'run_id': '', 'body': {'schema_version': 99}}))", ProtocolError, "schema 99"),
+        ("import json; print(json.dumps({'kind': 'error', 'run_id': '', 'body': {'message': 'No module named torch'}}))", PrerequisiteError, "cannot import torch: No module named torch"),
+        ("raise SystemExit('broken')", GuestError, "ended unasked"),
+    ],
+)  # fmt: skip
+def test_an_agent_that_cannot_start_is_told(executor, into, program, error, message):
+    with pytest.raises(error, match=message):
+        executor(program).execute(RUN, into, nothing)
+
+
+def test_after_a_fault_the_next_run_gets_a_fresh_worker(executor, into, tmp_path):
+    marker = tmp_path / "was-here"
+    program = (
+        PRELUDE
+        + (
+            f"\nif not os.path.exists({str(marker)!r}):\n    open({str(marker)!r}, 'w'); os.kill(os.getpid(), 9)\n"
+        )
+        + done()
+    )
+    runner = executor(program)
+    with pytest.raises(GuestError):
+        runner.execute(RUN, into, nothing)
+    assert runner.execute(RUN, into, nothing)
+
+
+def test_a_worker_stops_at_once_when_told(executor, into):
+    runner = executor(PRELUDE + done())
+    runner.execute(RUN, into, nothing)
+    began = time.monotonic()
+    runner.stop_worker()
+    assert time.monotonic() - began < 2
+
+
+@given(st.binary(max_size=300))
+def test_no_bytes_make_the_parser_fail_in_another_way(line):
+    with pytest.raises(ProtocolError):
+        parse_message(line)
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(["kind", "run_id", "body", "more"]),
+        st.none() | st.text() | st.dictionaries(st.text(), st.integers()),
+    )
+)
+def test_only_whole_messages_are_messages(data):
+    line = json.dumps(data).encode()
+    whole = (
+        set(data) == {"kind", "run_id", "body"}
+        and data["kind"] in ("hello", "epoch", "heartbeat", "done", "error")
+        and isinstance(data["run_id"], str)
+        and isinstance(data["body"], dict)
+    )
+    if whole:
+        assert parse_message(line) == Message(**data)
+    else:
+        with pytest.raises(ProtocolError):
+            parse_message(line)
+
+
+def test_the_same_sources_make_the_same_agent():
+    assert build().sha256 == build().sha256
+    assert build().name.startswith("agent-")

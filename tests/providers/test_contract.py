@@ -1,0 +1,115 @@
+"""What every provider must do. A provider joins by one entry in GUESTS."""
+
+import json
+import os
+import sys
+
+import pytest
+
+from orchestrator import study
+from orchestrator.guests import GuestSpec
+from orchestrator.providers import make
+from orchestrator.scheduler import host_cores
+from orchestrator.store import Store
+
+CORES = len(host_cores())
+ONE = GuestSpec(name="cpus-1", cpus=1)
+MANY = GuestSpec(name=f"cpus-{CORES + 6}", cpus=CORES + 6)
+WORKLOAD = '[[workload]]\nmodel = "lenet1"\ndataset = "digits"\n'
+PROVIDERS = {
+    "local with the best cpuset there is": '[provider]\nkind = "local"\n',
+    "local by affinity": '[provider]\nkind = "local"\ncpuset = "affinity"\n',
+}
+
+
+@pytest.fixture(params=PROVIDERS)
+def provider(request, tmp_path):
+    made = make(study.parse(PROVIDERS[request.param] + WORKLOAD), Store(tmp_path))
+    yield made
+    for spec in (ONE, MANY):
+        made.destroy(spec)
+
+
+def count(connection) -> int:
+    code = "import os; print(len(os.sched_getaffinity(0)))"
+    return int(connection.run([connection.python, "-c", code], {}, 60).stdout)
+
+
+def test_nothing_is_missing_here(provider):
+    assert provider.check() == []
+
+
+def test_a_guest_has_the_cpus_that_were_asked_for(provider):
+    provider.create(ONE)
+    connection = provider.start(ONE, host_cores()[:1])
+    assert count(connection) == 1
+    observed = provider.observe(ONE, connection)
+    assert (observed.provider_cpus, observed.guest_cpus, observed.oversubscribed) == (1, 1, False)
+
+
+def test_a_guest_with_more_cpus_than_the_host_says_that_it_is_oversubscribed(provider):
+    provider.create(MANY)
+    connection = provider.start(MANY, host_cores())
+    observed = provider.observe(MANY, connection)
+    assert observed.oversubscribed
+    assert observed.guest_cpus == CORES
+
+
+def test_creating_and_starting_twice_is_as_good_as_once(provider):
+    for _ in range(2):
+        provider.create(ONE)
+        connection = provider.start(ONE, host_cores()[:1])
+    assert count(connection) == 1
+
+
+def test_stopping_ends_everything_that_runs_in_a_guest(provider):
+    connection = provider.start(ONE, host_cores()[:1])
+    stream = connection.open(
+        [
+            connection.python,
+            "-c",
+            "import os, time; os.setsid() if os.fork() else 0; print(1, flush=True); time.sleep(60)",
+        ],
+        {},
+    )
+    assert stream.receive(30) == b"1\n"
+    provider.stop(ONE)
+    assert b"" in (stream.receive(10), stream.receive(10))
+    connection.close()
+
+
+def test_stop_and_destroy_do_no_harm_where_there_is_nothing(provider):
+    provider.stop(ONE)
+    provider.destroy(ONE)
+    provider.destroy(ONE)
+
+
+def test_destroying_leaves_nothing_behind(provider, tmp_path):
+    before = set(os.listdir("/proc"))
+    provider.create(ONE)
+    provider.start(ONE, host_cores()[:1]).run([sys.executable, "-c", "pass"], {}, 60)
+    provider.destroy(ONE)
+    assert not (tmp_path / "guests" / ONE.name).exists()
+    left = [p for p in set(os.listdir("/proc")) - before if p.isdigit() and _belongs(p, tmp_path)]
+    assert left == []
+
+
+def _belongs(pid: str, folder) -> bool:
+    try:
+        return str(folder) in os.readlink(f"/proc/{pid}/cwd")
+    except OSError:
+        return False
+
+
+def test_an_interpreter_that_does_not_exist_is_told_before_anything_is_made(tmp_path):
+    text = '[provider]\npython = "/no/such/python"\n' + WORKLOAD
+    assert "there is no such interpreter" in make(study.parse(text), Store(tmp_path)).check()[0]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_missing_framework_is_told_with_its_cure(tmp_path):
+    bare = tmp_path / "python"
+    bare.write_text(f'#!/bin/sh\nexec {sys.executable} -I -S "$@"\n')
+    bare.chmod(0o755)
+    text = f"[provider]\npython = {json.dumps(str(bare))}\n" + WORKLOAD
+    assert "pip install 'vbstudy[torch]'" in make(study.parse(text), Store(tmp_path)).check()[0]
