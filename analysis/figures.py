@@ -3,6 +3,7 @@ not in a table; nothing is random, and the same study gives the same SVG bytes."
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +26,8 @@ from analysis.tables import epochs_by_run
 
 WIDTH = 9.0  # inches
 ROW = 2.9  # inches a row of panels
+LEGEND = 105  # characters a line of a legend holds
+TITLE = 58  # characters a line of a panel's title holds
 POINTS = 60  # runs a set up to which every run is drawn beside its box
 VIEW_TEXT = {View.LAST: "without model selection", View.SELECTED: "with model selection"}
 MARKERS = "osD^vPX*<>"
@@ -177,13 +180,15 @@ def loss_sd(analysis: Analysis, workload: str) -> Drawing:
             drawn = curve[curve.sd > 0]
             if len(drawn):
                 axes.plot(drawn.epoch, drawn.sd, **(styles[str(scope)] | {"ms": 4}), lw=1.3)
-        axes.set_title(f"{variant}\n{_silent(curves)}".strip())
+        silent = [line for text in _silent(curves) for line in textwrap.wrap(text, TITLE)]
+        axes.set_title("\n".join([variant, *silent]))
+        axes.set_xlim(0.5, curves.epoch.max() + 0.5)
         axes.set(xlabel="epoch", ylabel="SD of the training loss")
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         if (curves.sd > 0).any():
             axes.set_yscale("log")
         else:
-            axes.set(yticks=[], xlim=(0.5, curves.epoch.max() + 0.5))
+            axes.set_yticks([])
             axes.text(0.5, 0.5, "nothing to draw", transform=axes.transAxes, ha="center", color="0.45")
     handles = [Line2D([], [], **(style | {"label": scope})) for scope, style in styles.items()]
     _place_legend(figure, handles, "threads")
@@ -197,13 +202,13 @@ def loss_sd(analysis: Analysis, workload: str) -> Drawing:
     )
 
 
-def _silent(curves: pd.DataFrame) -> str:
+def _silent(curves: pd.DataFrame) -> list[str]:
     """What a log scale cannot show: where the SD is 0, or unknown, at every epoch."""
     scopes = list(curves.scope.unique())
     zero = [s for s, c in curves.groupby("scope", sort=False) if (c.sd == 0).all()]
     alone = [s for s, c in curves.groupby("scope", sort=False) if c.sd.isna().all()]
     texts = (("0 at every epoch", zero), ("not known (one run, or not finite)", alone))
-    return "\n".join(f"{text}: {_names(named, scopes)}" for text, named in texts if named)
+    return [f"{text}: {_names(named, scopes)}" for text, named in texts if named]
 
 
 def _names(named: Sequence[Any], scopes: Sequence[Any]) -> str:
@@ -275,9 +280,10 @@ def _by_view(study: Study, workload: str) -> tuple[Figure, Iterator[tuple[Axes, 
 
 def _grid(variants: Sequence[str]) -> tuple[Figure, list[Axes]]:
     """One panel a variant, two in a row."""
-    rows = -(-len(variants) // 2)
+    columns = min(len(variants), 2)
+    rows = -(-len(variants) // columns)
     figure = Figure(figsize=(WIDTH, ROW * rows + 0.5), layout="constrained")
-    panels = list(figure.subplots(rows, 2, squeeze=False).flat)
+    panels = list(figure.subplots(rows, columns, squeeze=False).flat)
     for unused in panels[len(variants) :]:
         unused.set_axis_off()
     return figure, panels[: len(variants)]
@@ -317,7 +323,11 @@ def _legend(figure: Figure, study: Study, workload: str) -> None:
 
 
 def _place_legend(figure: Figure, handles: Sequence[Any], title: str | None) -> None:
-    figure.legend(handles=handles, loc="outside lower center", ncols=min(len(handles), 8), title=title)
+    lengths = [len(str(handle.get_label())) + 8 for handle in handles]  # 8: the line's sample and a gap
+    columns = min(len(handles), 8)
+    while columns > 1 and sum(max(part) for part in np.array_split(lengths, columns)) > LEGEND:
+        columns -= 1
+    figure.legend(handles=handles, loc="outside lower center", ncols=columns, title=title)
 
 
 def _n(study: Study, workload: str) -> str:

@@ -256,7 +256,7 @@ def _run_row(record: RunRecord) -> dict[str, Any]:
         **{f.name: getattr(result.timings, f.name) for f in dataclasses.fields(result.timings)},
         "oversubscribed": isolation.oversubscribed,
         "neighbours": len(isolation.neighbours),
-        "load_by_others": np.nan if isolation.load_by_others is None else isolation.load_by_others,
+        "load_by_others": np.nan if result.load_by_others is None else result.load_by_others,
         "cpu_model": _text(environment, "cpu", "model"),
         "hypervisor": _text(environment, "hypervisor"),
         "framework_version": _text(environment, "framework", "version"),

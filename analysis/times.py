@@ -149,5 +149,7 @@ def _fastest(runs: pd.DataFrame) -> dict[str, Any]:
         "n": [len(own[name]) for name in (best, *others)],
         "p_holm": p_holm,
         "decided": decided if told else None,
-        "lead": ("decided" if decided else "not decided") if told else "cannot be told: too few runs",
+        "lead": ("decided" if decided else "not decided")
+        if told
+        else "cannot be told: too few runs, or times that do not vary",
     }

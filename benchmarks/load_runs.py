@@ -125,6 +125,7 @@ def write_run(folder: Path, spec: RunSpec, rng: np.random.Generator) -> None:
                 warm=True,
             ),
             environment=ENVIRONMENT,
+            load_by_others=0.0,
             artifacts={n: Artifact(sha256=sha(d), size_bytes=len(d)) for n, d in files.items()},
         ),
         isolation=Isolation(oversubscribed=False, host_cores=(0,), cpuset="affinity", neighbours=()),

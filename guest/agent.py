@@ -28,7 +28,7 @@ import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from guest import fingerprint, seeds, threads
+from guest import fingerprint, load, seeds, threads
 from guest.records import (
     ARTIFACTS,
     HISTORY,
@@ -124,7 +124,7 @@ def _run(
     from guest.training import hash_arrays, train
 
     spec, workload = request.spec, request.spec.workload
-    started, cpu_started = time.perf_counter(), time.process_time()
+    started, cpu_started, busy = time.perf_counter(), time.process_time(), load.busy_s()
     if warm is None:
         workloads.preload(workload.framework)
         import_s = time.perf_counter() - started
@@ -148,8 +148,8 @@ def _run(
         progress.step = step
 
     outcome = train(backend, data, workload, drawn, on_epoch, on_step)
-    wall_s = time.perf_counter() - started + (data_s if warm else -import_s)
-    cpu_s = time.process_time() - cpu_started
+    elapsed_s, cpu_s = time.perf_counter() - started, time.process_time() - cpu_started
+    by_others = load.load_by_others(busy, load.busy_s(), cpu_s, elapsed_s)
 
     in_force = _check_threads(request)  # again: some pools stand only after the first operation
     _write(out, outcome, data, history_columns(workload.metrics))
@@ -178,11 +178,12 @@ def _run(
             build_s=build_s,
             train_s=outcome.train_s,
             evaluate_s=outcome.evaluate_s,
-            wall_s=wall_s,
+            wall_s=elapsed_s + (data_s if warm else -import_s),
             cpu_s=cpu_s,
             warm=warm is not None,
         ),
         environment=environment,
+        load_by_others=by_others,
         artifacts={name: _artifact(out / name) for name in ARTIFACTS},
     )
 

@@ -102,13 +102,14 @@ def _libraries() -> dict[str, str]:
 def _torch() -> dict[str, Any]:
     import torch
 
+    mkldnn: Any = torch.backends.mkldnn  # carries no types
     library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"))
     return {
         "name": "torch",
         "version": torch.__version__,
         "cpu_capability": torch.backends.cpu.get_cpu_capability(),
-        "onednn_enabled": bool(torch.backends.mkldnn.enabled),
-        "onednn_isa": _onednn_isa() if torch.backends.mkldnn.is_available() else "",
+        "onednn_enabled": bool(mkldnn.enabled),
+        "onednn_isa": _onednn_isa() if mkldnn.is_available() else "",
         "mkl_cbwr": library.mkl_serv_cbwr_get(-1) if hasattr(library, "mkl_serv_cbwr_get") else None,
         "mkl_auto_branch": (
             library.mkl_serv_cbwr_get_auto_branch()
@@ -128,16 +129,17 @@ def _onednn_isa() -> str:
 
     import torch
 
-    kept, enabled = os.dup(1), torch.backends.mkldnn.enabled
+    mkldnn: Any = torch.backends.mkldnn
+    kept, enabled = os.dup(1), mkldnn.enabled
     with tempfile.TemporaryFile() as file:
         os.dup2(file.fileno(), 1)
         try:
-            torch.backends.mkldnn.enabled = True
-            with torch.backends.mkldnn.verbose(1):
+            mkldnn.enabled = True
+            with mkldnn.verbose(1):
                 torch.nn.functional.conv2d(torch.zeros(16, 16, 16, 16), torch.zeros(16, 16, 3, 3))
             ctypes.CDLL(None).fflush(None)
         finally:
-            torch.backends.mkldnn.enabled = enabled
+            mkldnn.enabled = enabled
             os.dup2(kept, 1)
             os.close(kept)
         file.seek(0)

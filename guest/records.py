@@ -78,7 +78,8 @@ class Metric(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadSpec:
-    """What is trained. `train_samples` and `test_samples` limit the data (None: all of it)."""
+    """What is trained. `train_samples` and `test_samples` limit the data (None: all of it);
+    `test_samples` limits the validation part too."""
 
     name: str
     framework: Framework
@@ -199,14 +200,12 @@ class Timings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Isolation:
-    """How alone a run was. `neighbours` ran at the same time on other cores;
-    `load_by_others` is the mean number of busy cores that were not this run's (None: not measurable)."""
+    """How alone a run was: `neighbours` ran at the same time on other cores of the host."""
 
     oversubscribed: bool
     host_cores: tuple[int, ...]
     cpuset: str  # "cgroup" or "affinity" or "" (the guest has no cores of its own)
     neighbours: tuple[str, ...]
-    load_by_others: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -221,6 +220,7 @@ class RunResult:
     hashes: Hashes
     timings: Timings
     environment: dict[str, Any]  # the fingerprint, with the thread counts in force
+    load_by_others: float | None  # mean number of this guest's cores that others kept busy
     artifacts: dict[str, Artifact]
 
 

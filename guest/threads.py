@@ -10,6 +10,7 @@ import collections
 import ctypes
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,9 @@ def environment(spec: RunSpec, *, cpu_vendor: str) -> dict[str, str]:
         "GOMP_SPINCOUNT": "1000",
         "MKL_NUM_THREADS": threads,
         "MKL_DYNAMIC": "FALSE",
-        "OPENBLAS_NUM_THREADS": threads,
+        # OpenBLAS starts its threads when it is loaded, and a warm worker must have none when it
+        # forks; `apply` sets the count in the run itself.
+        "OPENBLAS_NUM_THREADS": "1",
         "NUMEXPR_NUM_THREADS": threads,
         "TF_NUM_INTRAOP_THREADS": threads,
         "TF_NUM_INTEROP_THREADS": str(spec.threads.inter_op),
@@ -60,7 +63,10 @@ def environment(spec: RunSpec, *, cpu_vendor: str) -> dict[str, str]:
 
 
 def apply(framework: Framework, threads: ThreadSpec) -> None:
-    """Sets the framework's own pools. To be called once, before its first operation."""
+    """Sets the framework's own pools, and numpy's. To be called once, before the first operation."""
+    set_openblas = _openblas("set_num_threads")
+    if set_openblas is not None:
+        set_openblas(threads.intra_op)
     if framework is Framework.TORCH:
         import torch
 
@@ -81,8 +87,10 @@ def in_force(framework: Framework) -> dict[str, Any]:
         "visible_cpus": len(os.sched_getaffinity(0)),
         "online_cpus": os.cpu_count(),
         "os_threads": os_threads(),
-        "openblas": _openblas_threads(),
     }
+    get_openblas = _openblas("get_num_threads")
+    if get_openblas is not None:
+        seen["openblas"] = get_openblas()
     if framework is Framework.TORCH:
         import torch
 
@@ -111,6 +119,7 @@ def mismatches(asked: ThreadSpec, visible_cpus: int, seen: dict[str, Any]) -> li
         "inter_op": asked.inter_op,
         "mkl": asked.intra_op,
         "openmp": asked.intra_op,
+        "openblas": asked.intra_op,
         "tf_compute_pool": asked.inter_op,
     }
     return [
@@ -131,15 +140,18 @@ def os_threads() -> dict[str, int]:
     return dict(collections.Counter(names))
 
 
-def _openblas_threads() -> int | None:
-    """What numpy's OpenBLAS uses, where numpy is built with it."""
+def _openblas(verb: str) -> Callable[..., int] | None:
+    """A function of numpy's OpenBLAS, `get_num_threads` or `set_num_threads`, where numpy has one."""
     numpy = sys.modules.get("numpy")
     if numpy is None or numpy.__file__ is None:
         return None
-    for folder in (Path(numpy.__file__).parent.parent / "numpy.libs", Path(numpy.__file__).parent / ".libs"):
-        for file in sorted(folder.glob("*openblas*")):
-            library = ctypes.CDLL(str(file))
-            for symbol in ("scipy_openblas_get_num_threads64_", "openblas_get_num_threads64_"):
-                if hasattr(library, symbol):
-                    return int(getattr(library, symbol)())
+    package = Path(numpy.__file__).parent
+    for file in sorted(
+        [*(package.parent / "numpy.libs").glob("*openblas*"), *package.glob(".libs/*openblas*")]
+    ):
+        library = ctypes.CDLL(str(file))
+        for symbol in (f"scipy_openblas_{verb}64_", f"openblas_{verb}64_", f"openblas_{verb}"):
+            if hasattr(library, symbol):
+                function: Callable[..., int] = getattr(library, symbol)
+                return function
     return None

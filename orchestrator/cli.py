@@ -217,35 +217,37 @@ def status(options: Options, runs: int | None) -> None:
 
 
 @cli.command()
-@click.option("--format", "form", type=click.Choice(FORMATS), help="How to print [default: table].")
+@click.option(
+    "--format", "form", type=click.Choice(FORMATS), default="table", help="How to print [default: table]."
+)
 @click.option(
     "--output", type=click.Path(path_type=Path), help="Where the report goes [default: report/ in the study]."
 )
 @click.pass_obj
-def analyze(options: Options, form: str | None, output: Path | None) -> None:
+def analyze(options: Options, form: str, output: Path | None) -> None:
     """Print the findings and write the report."""
-    from analysis import pipeline
-    from analysis.load import NothingToAnalyseError
+    from analysis.load import NothingToAnalyse
+    from analysis.pipeline import analyze as analyze_
+    from analysis.printing import Format, print_to
+    from analysis.report import NotAReportError, write_report
     from guest.records import NewerSchemaError
     from orchestrator.errors import StoreError
-    from orchestrator.study import ModelSelection
 
     store = options.store()
-    if not store.runs.is_dir() and not store.study_file.exists():
+    if not store.runs.exists() and not store.study_file.exists():
         options.study()  # says that there is no study here
-    selection = options.study().model_selection if store.study_file.exists() else ModelSelection.BOTH
     target = output or store.report
     try:
-        analysis = pipeline.analyze(store.directory, selection)
-        paths = pipeline.write(analysis, target)
-    except NothingToAnalyseError as error:
+        analysis = analyze_(store.directory)
+        paths = write_report(analysis, target)
+    except (NothingToAnalyse, NotAReportError) as error:
         raise UsageError(str(error)) from None
     except NewerSchemaError as error:
         raise StoreError(str(error)) from None
     except OSError as error:
-        raise UsageError(f"{target}: the report cannot be written: {error.strerror}") from None
-    pipeline.show(analysis, form or ("json" if options.as_json else "table"), sys.stdout)
-    options.stderr().print(f"report: {paths.index}", highlight=False, soft_wrap=True)
+        raise UsageError(f"{error.filename or target}: {error.strerror}") from None
+    print_to(analysis, Format("json" if options.as_json else form), sys.stdout)
+    options.stderr().print(f"report: {paths.page}", highlight=False, soft_wrap=True)
 
 
 @cli.command()

@@ -47,10 +47,10 @@ class WorkloadTable(Table):
     dataset: str
     epochs: Count = 5
     batch_size: Count = 64
-    learning_rate: float = Field(0.01, gt=0, allow_inf_nan=False)
+    learning_rate: float = Field(default=0.01, gt=0, allow_inf_nan=False)
     optimizer: Optimizer = Optimizer.SGD
-    momentum: float = Field(0.0, ge=0, lt=1)
-    weight_decay: float = Field(0.0, ge=0, allow_inf_nan=False)
+    momentum: float = Field(default=0.0, ge=0, lt=1)
+    weight_decay: float = Field(default=0.0, ge=0, allow_inf_nan=False)
     augment: bool = False
     train_samples: Count | None = None
     test_samples: Count | None = None
@@ -101,10 +101,10 @@ class LocalTable(Table):
 class EngineTable(Table):
     """How runs are executed."""
 
-    retries: int = Field(1, ge=0, le=100)
-    timeout_s: float = Field(24 * 3600, gt=0)
-    heartbeat_s: float = Field(5, gt=0)
-    lost_after_s: float = Field(120, gt=0)
+    retries: int = Field(default=1, ge=0, le=100)
+    timeout_s: float = Field(default=24 * 3600, gt=0)
+    heartbeat_s: float = Field(default=5, gt=0)
+    lost_after_s: float = Field(default=120, gt=0)
     side_by_side: bool = True
 
 
@@ -118,7 +118,7 @@ class Study(Table):
     """A whole study file."""
 
     name: Name = "study"
-    seed: int = Field(1, ge=0, lt=2**31, strict=True)
+    seed: int = Field(default=1, ge=0, lt=2**31, strict=True)
     repetitions: Count = 3
     cpus: tuple[ThreadCount, ...] = (1, 2, 4, 8)
     threads: tuple[ThreadCount, ...] | None = None

@@ -15,7 +15,7 @@ from typing import Protocol
 
 from guest import fingerprint
 from guest.records import SCHEMA_VERSION, Isolation, Message, RunRecord, RunResult, RunSpec
-from orchestrator import agent_archive, load
+from orchestrator import agent_archive
 from orchestrator.agent_archive import AgentArchive
 from orchestrator.errors import GuestError, ProtocolError, StoreError, UsageError, VbstudyError
 from orchestrator.executor import Executor, GuestContext, RunFailedError
@@ -237,16 +237,14 @@ class Crew:
     ) -> tuple[RunResult, Isolation, str]:
         """One attempt, its files in `folder`, with how alone it was and when it started."""
         neighbours = set(self._leases.holders())
-        started_at, began, busy = now(), time.perf_counter(), load.busy_s(lease.cores)
+        started_at = now()
         result = executor.execute(spec, folder, lambda message: self._observer.message(guest, message))
-        wall_s = time.perf_counter() - began
         neighbours = (neighbours | set(self._leases.holders())) - {guest.spec.name}
         isolation = Isolation(
             oversubscribed=context.is_oversubscribed(spec),
             host_cores=lease.cores,
             cpuset=str(guest.observed.details.get("cpuset", "")),
             neighbours=tuple(sorted(neighbours)),
-            load_by_others=load.load_by_others(busy, load.busy_s(lease.cores), result.timings.cpu_s, wall_s),
         )
         return result, isolation, started_at
 

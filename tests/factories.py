@@ -84,6 +84,7 @@ def result(artifacts: dict[str, Artifact], **changes: Any) -> RunResult:
             cpu_s=2.3,
             warm=True,
         ),
+        "load_by_others": 0.0,
         "environment": {"cpu": {"model": "test"}},
         "artifacts": artifacts,
     }

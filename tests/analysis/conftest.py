@@ -139,6 +139,7 @@ class Fabricator:
                 "hypervisor": "none",
                 "framework": {"name": framework.value, "version": "2.13.0"},
             },
+            load_by_others=load,
             artifacts={n: Artifact(sha256=_sha(d), size_bytes=len(d)) for n, d in files.items()},
         )
         record = RunRecord(
@@ -151,7 +152,6 @@ class Fabricator:
                 host_cores=(0,),
                 cpuset="affinity",
                 neighbours=tuple(neighbours),
-                load_by_others=load,
             ),
             guest={"name": f"cpus-{cpus}", "provider": "local"},
             agent_sha256=sha("agent"),

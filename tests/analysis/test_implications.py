@@ -27,8 +27,9 @@ def test_each_has_the_studys_numbers(study):
         ),
         "I5": (
             (
-                "All 18 models were trained on Fabricated CPU in guests with 1, 2 and 4 CPUs (local provider, "
-                "hypervisor: none), each framework using as many threads as CPUs, with torch 2.13.0."
+                "All 18 models were trained on Fabricated CPU in guests with 1, 2 and 4 CPUs "
+                "(local provider, hypervisor: none), each framework using as many threads as CPUs, "
+                "with torch 2.13.0."
             ),
         ),
     }

@@ -42,7 +42,7 @@ def undrawn(monkeypatch):
     monkeypatch.setattr(report, "write_figures", lambda _analysis, _folder: [])
 
 
-def test_everything_is_written_where_it_says(study, tmp_path):
+def test_everything_is_written_and_the_page_stands_alone(study, tmp_path):
     study.usual()
     analysis = analyze(study.directory)
     paths = write_report(analysis, tmp_path / "report")
@@ -55,10 +55,8 @@ def test_everything_is_written_where_it_says(study, tmp_path):
     assert json.loads(paths.findings.read_text())["schema_version"] == 1
     assert not list(tmp_path.glob(".report*"))
 
-
-def test_the_page_needs_nothing_from_outside_and_is_well_formed(study, tmp_path):
-    study.usual()
-    text = write_report(analyze(study.directory), tmp_path / "report").page.read_text()
+    # The page needs nothing from outside, and is well formed.
+    text = paths.page.read_text()
     parsed = Page(text)
     assert parsed.stack == []
     assert len(parsed.sources) == 5
@@ -68,7 +66,6 @@ def test_the_page_needs_nothing_from_outside_and_is_well_formed(study, tmp_path)
     for link in parsed.links:
         found = link[1:] in parsed.ids if link.startswith("#") else (tmp_path / "report" / link).exists()
         assert found, link
-    assert "does nan" not in text
     assert ">nan<" not in text
     assert "prefers-color-scheme: dark" in text
 

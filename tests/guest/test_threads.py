@@ -1,3 +1,8 @@
+import json
+import os
+import subprocess
+import sys
+
 import pytest
 
 from guest import threads
@@ -11,7 +16,7 @@ def environment(vendor="GenuineIntel", **changes):
 
 def test_every_library_is_given_the_thread_count():
     env = environment(threads=ThreadSpec(cpus=4, intra_op=3, inter_op=2))
-    for knob in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "TF_NUM_INTRAOP_THREADS"):
+    for knob in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "TF_NUM_INTRAOP_THREADS"):
         assert env[knob] == "3"
     assert env["TF_NUM_INTEROP_THREADS"] == "2"
 
@@ -59,3 +64,17 @@ def test_no_mismatch_is_found_where_all_is_as_asked():
 
 def test_the_operating_system_counts_at_least_this_thread():
     assert sum(threads.os_threads().values()) >= 1
+
+
+def test_numpys_own_threads_are_set_in_the_run_and_read_back():
+    code = (
+        "import numpy, json; from guest import threads; from guest.records import Framework, ThreadSpec\n"
+        "before = sum(threads.os_threads().values())\n"
+        "threads.apply(Framework.TORCH, ThreadSpec(cpus=3, intra_op=3, inter_op=2))\n"
+        "print(json.dumps([before, threads.in_force(Framework.TORCH)]))"
+    )
+    environment_ = {**os.environ, **environment(threads=ThreadSpec(cpus=3, intra_op=3, inter_op=2))}
+    done = subprocess.run([sys.executable, "-c", code], env=environment_, capture_output=True, check=True)
+    before, seen = json.loads(done.stdout)
+    assert before == 1
+    assert (seen["openblas"], seen["openmp"], seen["intra_op"], seen["inter_op"]) == (3, 3, 3, 2)

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -22,15 +23,23 @@ WITH_DROPOUT = ["mlp", "lstm", "transformer"]
 SEEDS = Seeds(initialisation=1, data_order=2, augmentation=3, dropout=4)
 
 
-@pytest.fixture(scope="session", autouse=True)
-def _frameworks(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """Both are imported once, quietly: what they warn of while they load is not ours."""
-    os.environ["KERAS_HOME"] = str(tmp_path_factory.mktemp("keras"))
-    os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        for framework in Framework:
-            workloads.preload(framework)
+@pytest.fixture(scope="module", autouse=True)
+def _frameworks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Both are imported once, quietly: what they warn of while they load is not ours. torch gets one
+    thread, because threads that spin on a busy machine take most of the time."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("KERAS_HOME", str(tmp_path_factory.mktemp("keras")))
+        patch.setenv("TF_CPP_MIN_LOG_LEVEL", "2")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            for framework in Framework:
+                workloads.preload(framework)
+        import torch
+
+        threads = torch.get_num_threads()
+        torch.set_num_threads(1)
+        yield
+        torch.set_num_threads(threads)
 
 
 def data_for(model: str) -> datasets.Data:

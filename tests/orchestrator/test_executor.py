@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from guest.records import ARTIFACTS, SCHEMA_VERSION, Message, to_json
+from guest.records import ARTIFACTS, LOG, SCHEMA_VERSION, Message, to_json
 from orchestrator.agent_archive import AgentArchive, build
 from orchestrator.connection import LocalConnection
 from orchestrator.errors import GuestError, PrerequisiteError, ProtocolError
@@ -63,6 +63,11 @@ def into(tmp_path):
     return folder
 
 
+WAIT = "\nsys.stdin.readline()"
+LINK = "os.remove(out + '/log.txt'); os.symlink('/etc/passwd', out + '/log.txt')"
+ONE_BYTE = {"sha256": "", "size_bytes": 1}
+
+
 def done(**changes) -> str:
     """A program's last words: files, and a result that describes them, with changes to the manifest."""
     files = {name: f"{name}\n" for name in ARTIFACTS}
@@ -95,26 +100,22 @@ def test_a_run_is_followed_and_its_files_collected(executor, into, tmp_path):
 @pytest.mark.parametrize(
     ("last_words", "error", "message"),
     [
-        ("print('Segmentation fault', flush=True)\nsys.stdin.readline()", ProtocolError, "not JSON: 'Segmentation"),
-        ("print('[1, 2]', flush=True)\nsys.stdin.readline()", ProtocolError, "not a message"),
-        ("say('shout')\nsys.stdin.readline()", ProtocolError, "not a message"),
-        ("say('epoch', 'another/run')\nsys.stdin.readline()", ProtocolError, "spoke of run 'another/run'"),
-        ("say('done', result={})\nsys.stdin.readline()", ProtocolError, "malformed: done.result: field"),
-        ("say('done')\nsys.stdin.readline()", ProtocolError, "malformed"),
+        (f"print('Segmentation fault', flush=True){WAIT}", ProtocolError, "not JSON: 'Segmentation"),
+        (f"print('[1, 2]', flush=True){WAIT}", ProtocolError, "not a message"),
+        (f"say('shout'){WAIT}", ProtocolError, "not a message"),
+        (f"say('epoch', 'another/run'){WAIT}", ProtocolError, "spoke of run 'another/run'"),
+        (f"say('done', result={{}}){WAIT}", ProtocolError, "malformed: done.result: field"),
+        (f"say('done'){WAIT}", ProtocolError, "malformed"),
         ("sys.exit(3)", GuestError, "ended unasked: exit status 3"),
         ("os.kill(os.getpid(), 9)", GuestError, "ended unasked: killed by SIGKILL"),
         ("time.sleep(60)", RunFailedError, "Lost: silent for"),
-        ("say('error', kind='ValueError', message='no such thing')\nsys.stdin.readline()", RunFailedError, "ValueError: no such"),
-        (done(extra={"sha256": "", "size_bytes": 1}), ProtocolError, "the manifest is wrong about extra"),
-        (done(**{"../../escape": {"sha256": "", "size_bytes": 1}}), ProtocolError, "the manifest is wrong about ../../escape"),
-        (done(**{"log.txt": {"sha256": "", "size_bytes": -1}}), ProtocolError, "says log.txt has -1 bytes"),
-        (done(**{"log.txt": {"sha256": "", "size_bytes": 1}}), GuestError, "larger than the 1 bytes"),
+        (f"say('error', kind='ValueError', message='no'){WAIT}", RunFailedError, "ValueError: no"),
+        (done(extra=ONE_BYTE), ProtocolError, "the manifest is wrong about extra"),
+        (done(**{"../../escape": ONE_BYTE}), ProtocolError, "the manifest is wrong about ../../escape"),
+        (done(**{LOG: ONE_BYTE | {"size_bytes": -1}}), ProtocolError, "says log.txt has -1 bytes"),
+        (done(**{LOG: ONE_BYTE}), GuestError, "larger than the 1 bytes"),
         (done().replace("say(", "os.remove(out + '/log.txt'); say("), GuestError, "not a plain file"),
-        (
-            done().replace("say(", "os.remove(out + '/log.txt'); os.symlink('/etc/passwd', out + '/log.txt'); say("),
-            GuestError,
-            "not a plain file",
-        ),
+        (done().replace("say(", f"{LINK}; say("), GuestError, "not a plain file"),
     ],
 )  # fmt: skip
 def test_what_a_guest_does_wrong_is_told_and_nothing_is_believed(executor, into, last_words, error, message):
@@ -135,19 +136,23 @@ def test_heartbeats_keep_a_slow_run_alive(executor, into):
 
 def test_the_log_of_a_failed_run_is_collected(executor, into):
     program = (
-        PRELUDE
-        + "open(out + '/log.txt', 'w').write('tail'); say('error', kind='E', message='m')\nsys.stdin.readline()"
+        PRELUDE + f"open(out + '/log.txt', 'w').write('tail'); say('error', kind='E', message='m'){WAIT}"
     )
     with pytest.raises(RunFailedError):
         executor(program).execute(RUN, into, nothing)
     assert (into / "log.txt").read_text() == "tail"
 
 
+def one_line(kind: str, **body) -> str:
+    """A program that says one thing and ends."""
+    return f"print({json.dumps({'kind': kind, 'run_id': '', 'body': body})!r})"
+
+
 @pytest.mark.parametrize(
     ("program", "error", "message"),
     [
-        ("import json; print(json.dumps({'kind': 'hello', 'run_id': '', 'body': {'schema_version': 99}}))", ProtocolError, "schema 99"),
-        ("import json; print(json.dumps({'kind': 'error', 'run_id': '', 'body': {'message': 'No module named torch'}}))", PrerequisiteError, "cannot import torch: No module named torch"),
+        (one_line("hello", schema_version=99), ProtocolError, "schema 99"),
+        (one_line("error", message="No module named x"), PrerequisiteError, "cannot import torch: No module"),
         ("raise SystemExit('broken')", GuestError, "ended unasked"),
     ],
 )  # fmt: skip
@@ -158,13 +163,12 @@ def test_an_agent_that_cannot_start_is_told(executor, into, program, error, mess
 
 def test_after_a_fault_the_next_run_gets_a_fresh_worker(executor, into, tmp_path):
     marker = tmp_path / "was-here"
-    program = (
-        PRELUDE
-        + (
-            f"\nif not os.path.exists({str(marker)!r}):\n    open({str(marker)!r}, 'w'); os.kill(os.getpid(), 9)\n"
-        )
-        + done()
+    die_once = (
+        f"if not os.path.exists({str(marker)!r}):\n"
+        f"    open({str(marker)!r}, 'w')\n"
+        "    os.kill(os.getpid(), 9)\n"
     )
+    program = PRELUDE + die_once + done()
     runner = executor(program)
     with pytest.raises(GuestError):
         runner.execute(RUN, into, nothing)

@@ -6,16 +6,16 @@ import os
 from pathlib import Path
 
 
-def busy_s(cores: tuple[int, ...]) -> float | None:
-    """Seconds the cores were busy since boot, all processes together; None where the kernel does
-    not tell. Idle and I/O wait are not work; neither is steal, which is others' by definition."""
+def busy_s() -> float | None:
+    """Seconds that the cores of this process were busy since boot, with all processes together and
+    what a hypervisor took away (steal); None where the kernel does not tell."""
     try:
         lines = Path("/proc/stat").read_text().splitlines()
     except OSError:
         return None
     ticks = os.sysconf("SC_CLK_TCK")
     total = 0.0
-    wanted = {f"cpu{core}" for core in cores}
+    wanted = {f"cpu{core}" for core in os.sched_getaffinity(0)}
     for line in lines:
         name, *fields = line.split()
         if name in wanted:

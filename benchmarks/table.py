@@ -1,0 +1,87 @@
+"""One row a comparison, one table for all of them, and the machine they were measured on."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rich.markup import escape
+from rich.table import Table
+
+from guest import fingerprint
+from orchestrator.scheduler import host_cores
+
+LIBRARIES = ("torch", "tensorflow-cpu", "numpy", "pandas")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One comparison. `value` is what the target judges; `samples` (the same unit) show its spread.
+    A row without a target is there to be read beside one that has it."""
+
+    name: str
+    what: str
+    n: str
+    value: float
+    samples: Sequence[float]
+    unit: str
+    at_least: float | None = None
+    at_most: float | None = None
+
+    def target(self) -> str:
+        if self.at_least is not None:
+            return f">= {self.show(self.at_least)}"
+        return f"<= {self.show(self.at_most)}" if self.at_most is not None else ""
+
+    def verdict(self) -> str:
+        if self.at_least is not None:
+            return "met" if self.value >= self.at_least else "MISSED"
+        if self.at_most is not None:
+            return "met" if self.value <= self.at_most else "MISSED"
+        return ""
+
+    def show(self, number: float) -> str:
+        if self.unit == "%":
+            return f"{number:.1%}"
+        return f"{number:.2f}{'x' if self.unit == 'x' else ' ' + self.unit}"
+
+
+def machine() -> str:
+    """CPU model, cores and load average: without them a time says little."""
+    loads = " ".join(f"{load:.2f}" for load in os.getloadavg())
+    versions = [f"Python {platform.python_version()}"]
+    for name in LIBRARIES:
+        try:
+            versions.append(f"{name} {importlib.metadata.version(name)}")
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return (
+        f"{fingerprint.cpu()['model']}, {len(host_cores())} cores, load average {loads}\n"
+        f"{platform.system()} {platform.release()}, {', '.join(versions)}"
+    )
+
+
+def table(rows: Sequence[Row]) -> Table:
+    drawn = Table(caption="min, median and max are over the parts of one run: blocks, runs or calls")
+    for title in ("benchmark", "what is compared"):
+        drawn.add_column(title, overflow="fold")
+    for title in ("n", "ratio", "min", "median", "max", "target", ""):
+        drawn.add_column(title, justify="right", no_wrap=True)
+    for row in rows:
+        spread = (min(row.samples), statistics.median(row.samples), max(row.samples))
+        verdict = row.verdict()
+        style = {"met": "green", "MISSED": "bold red"}.get(verdict, "")
+        drawn.add_row(
+            row.name,
+            escape(row.what),
+            row.n,
+            row.show(row.value),
+            *map(row.show, spread),
+            row.target(),
+            f"[{style}]{verdict}[/]" if style else "",
+        )
+    return drawn

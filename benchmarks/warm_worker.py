@@ -1,0 +1,152 @@
+"""Runs per hour of one sweep with its warm worker, against a loop of cold starts.
+
+The peer is what `python train.py` in a shell loop does: one fresh process a run, which imports the
+framework, loads the data, trains and writes its files (`python -m guest run`). What is fair about it:
+
+- Both compute the same spec with the same code, and must come to the same weights, to the bit.
+- Both have the same core (by affinity), the same environment knobs, and the same Python. The cold
+  start may cache its bytecode, and starts with a page cache that has seen one cold start already.
+- They take turns, a block of runs each, so that whatever else the machine does meets both alike. The
+  sweep waits in its progress callback meanwhile, its worker idle; that time is not counted.
+- The sweep's side is charged with all that it does more: the start of its worker, checking hashes,
+  publishing durably, and one whole `vbstudy sweep` that finds nothing left to do, which stands for
+  the command's own start. The cold loop is charged with its processes only.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from benchmarks.studies import study, vbstudy
+from benchmarks.table import Row
+from guest import fingerprint, threads
+from guest.records import Framework, Message, RunRequest, RunResult, RunSpec, to_json
+from orchestrator import study as study_
+from orchestrator import sweep as sweep_
+from orchestrator.connection import Connection, LocalConnection
+from orchestrator.guests import Guest, read_inventory
+from orchestrator.plan import plan
+from orchestrator.providers import make
+from orchestrator.scheduler import host_cores
+from orchestrator.store import Store
+
+TARGET = 3.0
+BLOCK = 10
+EPOCHS = {Framework.TORCH: 14, Framework.TENSORFLOW: 12}  # about a second on a core of 2023
+COLD_TIMEOUT_S = 600
+
+
+@dataclass(slots=True)
+class Times:
+    """Seconds of each block, and every weight hash that either side came to."""
+
+    sweep: list[float] = field(default_factory=list)
+    cold: list[float] = field(default_factory=list)
+    runs: list[float] = field(default_factory=list)
+    hashes: set[str] = field(default_factory=set)
+
+
+class ColdStarts:
+    """One process a run, with the sweep's environment, on the sweep's core."""
+
+    def __init__(self, connection: Connection, folder: Path, spec: RunSpec, data: Sequence[Path]) -> None:
+        self._connection = connection
+        self._request = folder / "request.json"
+        request = RunRequest(spec=spec, visible_cpus=1, data_folders=tuple(map(str, data)))
+        self._request.write_text(json.dumps(to_json(request)))
+        # An empty PYTHONDONTWRITEBYTECODE counts as none: a user's own script is cached as well.
+        self._env = threads.environment(spec, cpu_vendor=fingerprint.cpu()["vendor"])
+        self._env["PYTHONDONTWRITEBYTECODE"] = ""
+
+    def run(self, out: str) -> str:
+        """One run; returns its weight hash."""
+        argv = [self._connection.python, "-m", "guest", "run", "--request", str(self._request), "--out", out]
+        done = self._connection.run(argv, self._env, COLD_TIMEOUT_S)
+        assert done.status == 0, done.stdout + done.stderr
+        message = json.loads(done.stdout.splitlines()[-1])
+        return str(message["body"]["result"]["hashes"]["weights"])
+
+
+class TakingTurns:
+    """A sweep's observer that lets the cold starts have their turn after every block of runs."""
+
+    def __init__(self, cold: ColdStarts, runs: int, report: Callable[[str], None]) -> None:
+        self.times = Times()
+        self._cold = cold
+        self._runs = runs
+        self._report = report
+        self._done = self._in_block = 0
+        self._resumed = 0.0
+
+    def planned(self, specs: Sequence[RunSpec], done: Sequence[RunSpec]) -> None:
+        assert len(specs) == self._runs
+        assert not done
+
+    def quarantined(self, spec: RunSpec, reason: str, kept: Path) -> None: ...
+    def started(self, guest: Guest, spec: RunSpec) -> None: ...
+    def message(self, guest: Guest, message: Message) -> None: ...
+
+    def failed(self, spec: RunSpec, reason: str, kept: Path, *, again: bool) -> None:  # noqa: ARG002
+        raise AssertionError(f"{spec.run_id}: {reason}")
+
+    def start(self) -> None:
+        self._resumed = time.perf_counter()
+
+    def finished(self, spec: RunSpec, result: RunResult) -> None:  # noqa: ARG002
+        self.times.runs.append(result.timings.wall_s)
+        self.times.hashes.add(result.hashes.weights)
+        self._done += 1
+        self._in_block += 1
+        if self._in_block < BLOCK and self._done < self._runs:
+            return
+        paused = time.perf_counter()
+        self.times.sweep.append(paused - self._resumed)
+        hashes = [self._cold.run(f"out/{self._done}-{i}") for i in range(self._in_block)]
+        self.times.cold.append(time.perf_counter() - paused)
+        self.times.hashes.update(hashes)
+        self._report(f"{self._done} of {self._runs} runs each, the last block {self._ratio():.2f}x")
+        self._in_block = 0
+        self._resumed = time.perf_counter()
+
+    def stop(self) -> None:
+        """Adds what the sweep did after its last block."""
+        self.times.sweep[-1] += time.perf_counter() - self._resumed
+
+    def _ratio(self) -> float:
+        return self.times.cold[-1] / self.times.sweep[-1]
+
+
+def measure(framework: Framework, name: str, runs: int, report: Callable[[str], None]) -> list[Row]:
+    with study(framework, EPOCHS[framework], runs) as directory:
+        store = Store(directory)
+        loaded = study_.load(store.study_file)
+        folder = directory / "cold"
+        folder.mkdir()
+        provider = make(loaded, store)
+        connection = LocalConnection(folder, sys.executable, host_cores()[:1], None, {})
+        cold = ColdStarts(connection, folder, plan(loaded)[0], [])
+        unmeasured = cold.run("out/0")
+        turns = TakingTurns(cold, runs, report)
+        turns.start()
+        sweep_.sweep(loaded, store, provider, read_inventory(store.guests_file), turns)
+        turns.stop()
+        began = time.perf_counter()
+        vbstudy(directory, "sweep")
+        command_s = time.perf_counter() - began
+    times = turns.times
+    assert times.hashes == {unmeasured}, f"{len(times.hashes | {unmeasured})} different weights"
+    cold_s, sweep_s = sum(times.cold), sum(times.sweep) + command_s
+    what = (
+        f"{framework}: runs per hour, sweep {3600 * runs / sweep_s:,.0f} : cold starts "
+        f"{3600 * runs / cold_s:,.0f}; runs of {sum(times.runs) / runs:.1f} s; all weights equal"
+    )
+    ratios = [c / s for c, s in zip(times.cold, times.sweep, strict=True)]
+    n = f"{runs} + {runs}"
+    return [
+        Row(name=name, what=what, n=n, value=cold_s / sweep_s, samples=ratios, unit="x", at_least=TARGET)
+    ]
