@@ -22,7 +22,8 @@ def measure(name: str, runs: int, report: Callable[[str], None]) -> list[Row]:
     script = Path(sys.executable).parent / "vbstudy"
     ours, bare = [str(script), "--help"], [sys.executable, "-c", "pass"]
     report(f"{runs} starts each, in turns")
-    _start(ours), _start(bare)
+    for command in (ours, bare):
+        _start(command)
     pairs = [(_start(ours), _start(bare)) for _ in range(runs)]
     help_s, pass_s = ([pair[i] for pair in pairs] for i in (0, 1))
     median = statistics.median

@@ -9,6 +9,7 @@ worker is warm: the time from one run's publishing to the next one's, beyond the
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable
 from datetime import datetime
@@ -31,7 +32,7 @@ def measure(name: str, runs: int, report: Callable[[str], None]) -> list[Row]:
     assert len(finished) == runs
     trained = [record.result.timings.wall_s for record in finished]
     ends = [datetime.fromisoformat(record.finished_at) for record in finished]
-    between = [(later - earlier).total_seconds() for earlier, later in zip(ends, ends[1:], strict=False)]
+    between = [(later - earlier).total_seconds() for earlier, later in itertools.pairwise(ends)]
     each = [gap / own - 1 for gap, own in zip(between, trained[1:], strict=True)]
     whole = sweep_s / sum(trained) - 1
     what = f"wall time of vbstudy sweep beyond its runs of {sum(trained) / runs:.1f} s"

@@ -9,6 +9,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from rich import box
 from rich.markup import escape
 from rich.table import Table
 
@@ -49,6 +50,11 @@ class Row:
             return f"{number:.1%}"
         return f"{number:.2f}{'x' if self.unit == 'x' else ' ' + self.unit}"
 
+    def spread(self) -> str:
+        """`1.2 / 1.3 / 1.5`: min, median and max of the samples."""
+        numbers = (min(self.samples), statistics.median(self.samples), max(self.samples))
+        return " / ".join(f"{100 * x:.1f}" if self.unit == "%" else f"{x:.2f}" for x in numbers)
+
 
 def machine() -> str:
     """CPU model, cores and load average: without them a time says little."""
@@ -66,13 +72,16 @@ def machine() -> str:
 
 
 def table(rows: Sequence[Row]) -> Table:
-    drawn = Table(caption="min, median and max are over the parts of one run: blocks, runs or calls")
-    for title in ("benchmark", "what is compared"):
-        drawn.add_column(title, overflow="fold")
-    for title in ("n", "ratio", "min", "median", "max", "target", ""):
+    drawn = Table(
+        box=box.SIMPLE_HEAD,
+        caption="min, median and max are over the parts of one run: blocks of runs, runs, or starts",
+        caption_justify="left",
+    )
+    drawn.add_column("benchmark", no_wrap=True)
+    drawn.add_column("what is compared", overflow="fold")
+    for title in ("n", "value", "min / median / max", "target", ""):
         drawn.add_column(title, justify="right", no_wrap=True)
     for row in rows:
-        spread = (min(row.samples), statistics.median(row.samples), max(row.samples))
         verdict = row.verdict()
         style = {"met": "green", "MISSED": "bold red"}.get(verdict, "")
         drawn.add_row(
@@ -80,7 +89,7 @@ def table(rows: Sequence[Row]) -> Table:
             escape(row.what),
             row.n,
             row.show(row.value),
-            *map(row.show, spread),
+            row.spread(),
             row.target(),
             f"[{style}]{verdict}[/]" if style else "",
         )

@@ -121,7 +121,15 @@ class TakingTurns:
         return self.times.cold[-1] / self.times.sweep[-1]
 
 
-def measure(framework: Framework, name: str, runs: int, report: Callable[[str], None]) -> list[Row]:
+def measure_torch(name: str, runs: int, report: Callable[[str], None]) -> list[Row]:
+    return _measure(Framework.TORCH, name, runs, report)
+
+
+def measure_tensorflow(name: str, runs: int, report: Callable[[str], None]) -> list[Row]:
+    return _measure(Framework.TENSORFLOW, name, runs, report)
+
+
+def _measure(framework: Framework, name: str, runs: int, report: Callable[[str], None]) -> list[Row]:
     with study(framework, EPOCHS[framework], runs) as directory:
         store = Store(directory)
         loaded = study_.load(store.study_file)
@@ -147,6 +155,4 @@ def measure(framework: Framework, name: str, runs: int, report: Callable[[str], 
     )
     ratios = [c / s for c, s in zip(times.cold, times.sweep, strict=True)]
     n = f"{runs} + {runs}"
-    return [
-        Row(name=name, what=what, n=n, value=cold_s / sweep_s, samples=ratios, unit="x", at_least=TARGET)
-    ]
+    return [Row(name=name, what=what, n=n, value=cold_s / sweep_s, samples=ratios, unit="x", at_least=TARGET)]

@@ -299,7 +299,7 @@ class Worker:
             workloads.preload(self._framework)
         except ImportError as error:
             self._speaker.say("error", "", kind="ImportError", message=str(error), traceback="")
-            return 1
+            return FAILED
         warm = Warm(time.perf_counter() - began)
         self._speaker.say(
             "hello", "", schema_version=SCHEMA_VERSION, pid=os.getpid(), warm=True, import_s=warm.import_s
@@ -309,8 +309,8 @@ class Worker:
             request = from_json(RunRequest, message["request"], "request")
             warm.load(request)
             if not self._fork(request, Path(message["out"]), warm):
-                return 1
-        return 0
+                break
+        return DONE
 
     def _fork(self, request: RunRequest, out: Path, warm: Warm) -> bool:
         """One run in a child. False when stdin ended meanwhile: nobody waits for the answer."""
@@ -324,9 +324,11 @@ class Worker:
                 os._exit(status)  # the parent's exit handlers are not this process's to run
         descriptor = os.pidfd_open(child)
         try:
-            # The next request comes only after this run's answer, so a readable stdin is its end.
-            ready, _, _ = select.select([descriptor, sys.stdin], [], [])
-            orphaned = descriptor not in ready
+            poll = select.poll()
+            poll.register(descriptor, select.POLLIN)
+            # Only its end is waited for: the next request may come before this child has gone.
+            poll.register(sys.stdin, 0)
+            orphaned = descriptor not in dict(poll.poll())
             if orphaned:
                 os.kill(child, signal.SIGKILL)
         finally:

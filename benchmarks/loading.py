@@ -1,0 +1,55 @@
+"""How long a fabricated study takes to load into tidy tables (see load_runs), beside a bare reading of
+the same files: json.loads of every run.json and csv.reader of every history.csv.
+
+What is fair about it: both read the same files out of the page cache, in turns. The bare reading
+checks nothing and keeps nothing; what is above it is the price of the checks and of the tables."""
+
+from __future__ import annotations
+
+import csv
+import json
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from benchmarks.load_runs import fabricate, time_loading
+from benchmarks.table import Row
+from guest.records import HISTORY, RECORD
+
+TARGET_S = 5.0
+EPOCHS = 20
+LOADS = 5
+
+
+def measure(name: str, runs: int, report: Callable[[str], None]) -> list[Row]:
+    with tempfile.TemporaryDirectory(prefix="vbstudy-bench-") as folder:
+        directory = Path(folder)
+        report(f"fabricating {runs} runs of {EPOCHS} epochs")
+        fabricate(directory, runs, EPOCHS)
+        report(f"loading {runs} runs, {LOADS} times")
+        _read_barely(directory)
+        loads = [(*time_loading(directory, runs, EPOCHS), _read_barely(directory)) for _ in range(LOADS)]
+    tables, predictions, bare = zip(*loads, strict=True)
+
+    def row(name: str, what: str, samples: Sequence[float], unit: str, at_most: float | None = None) -> Row:
+        value = statistics.median(samples)
+        n = str(LOADS)
+        return Row(name=name, what=what, n=n, value=value, samples=samples, unit=unit, at_most=at_most)
+
+    ratios = [ours / theirs for ours, theirs in zip(tables, bare, strict=True)]
+    return [
+        row(name, f"{runs:,} runs of {EPOCHS} epochs into tables", tables, "s", TARGET_S),
+        row("", "the same : json.loads and csv.reader of the same files", ratios, "x"),
+        row("", "their predictions, on top", predictions, "s"),
+    ]
+
+
+def _read_barely(directory: Path) -> float:
+    began = time.perf_counter()
+    for record in directory.glob(f"runs/**/{RECORD}"):
+        json.loads(record.read_bytes())
+        with (record.parent / HISTORY).open(newline="") as file:
+            list(csv.reader(file))
+    return time.perf_counter() - began
