@@ -219,7 +219,7 @@ def _names(named: Sequence[Any], scopes: Sequence[Any]) -> str:
 
 
 def times(analysis: Analysis, workload: str) -> Drawing:
-    """Mean wall time by thread count with its interval; oversubscribed sets hatched."""
+    """Mean wall time by thread count with its interval; sets that support no conclusion hatched."""
     study, frame = analysis.study, _rows(analysis.tables["time"], workload)
     variants = list(frame.variant.unique())
     figure, panels = _grid(variants)
@@ -229,7 +229,7 @@ def times(analysis: Analysis, workload: str) -> Drawing:
         for i, (row, colour) in enumerate(
             zip(rows.to_dict("records"), _colours(len(rows)), strict=True), start=1
         ):
-            hatched = {"hatch": "////", "alpha": 0.55} if row["oversubscribed"] else {"alpha": 0.8}
+            hatched = {"hatch": "////", "alpha": 0.55} if row["unfit"] else {"alpha": 0.8}
             axes.bar(i, row["wall_s"], width=0.6, color=colour, edgecolor="white", **hatched)
             if not pd.isna(row["wall_low"]):
                 low, high = row["wall_s"] - row["wall_low"], row["wall_high"] - row["wall_s"]
@@ -241,8 +241,8 @@ def times(analysis: Analysis, workload: str) -> Drawing:
         axes.set_ylim(bottom=0)
         axes.set_title(variant)
         axes.set_ylabel("seconds a run")
-    if frame.oversubscribed.any():
-        text = "oversubscribed: fewer cores than threads, not used in conclusions"
+    if frame.unfit.any():
+        text = f"{' or '.join(sorted(set(frame.unfit) - {''}))}: not used in conclusions"
         _place_legend(figure, [Patch(facecolor="0.7", edgecolor="white", hatch="////", label=text)], None)
     return Drawing(
         name=f"{workload}-time",

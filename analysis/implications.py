@@ -9,6 +9,7 @@ import pandas as pd
 from analysis.cells import missing, number, spread
 from analysis.load import Study, by_threads
 from analysis.results import Finding, Implication, Kind, Table
+from analysis.times import unfit
 
 NOT_MEASURED = "this study does not measure it"
 
@@ -80,9 +81,9 @@ def _front(study: Study, workload: str) -> str:
     runs = study.runs[study.runs.workload == workload]
     variant = next((v for v in ("default", "fixed-seed") if v in set(runs.variant)), runs.variant.iloc[0])
     metric = study.metrics[workload][0]
-    sets = by_threads(runs[(runs.variant == variant) & ~runs.oversubscribed])
+    sets = {name: s for name, s in by_threads(runs[runs.variant == variant]).items() if not unfit(s)}
     if len(sets) < 2:
-        return f"{workload}: {NOT_MEASURED} on two thread counts with cores of their own"
+        return f"{workload}: {NOT_MEASURED} on two thread counts with cores to themselves"
     points = {name: (float(s.wall_s.mean()), float(s[f"last_{metric}"].mean())) for name, s in sets.items()}
     kept = [
         f"{name} ({number(Kind.SECONDS, time)} s, {metric} {number(Kind.METRIC, score)}, n={len(sets[name])})"

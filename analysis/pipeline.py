@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
 
 from analysis.checks import reservations
 from analysis.findings import decide
 from analysis.implications import draw
-from analysis.load import load_study
+from analysis.load import View, load_study
 from analysis.predictions import read_predictions
-from analysis.results import Analysis
+from analysis.results import Analysis, Table
 from analysis.tables import build_tables
 from analysis.verdicts import alarms
 
 
-def analyze(directory: Path) -> Analysis:
+def analyze(directory: Path, views: Sequence[View] = tuple(View)) -> Analysis:
     """load -> tables -> findings -> implications. Writes nothing; `analysis.report.write_report` does.
+    Tables show the given views; findings are decided from all of them.
 
     Raises NothingToAnalyse when there is no usable run, NewerSchemaError when a run was written by
     a newer vbstudy.
@@ -27,8 +29,14 @@ def analyze(directory: Path) -> Analysis:
     findings = decide(study, tables)
     return Analysis(
         study=study,
-        tables=tables,
+        tables={name: _only(table, views) for name, table in tables.items()},
         findings=findings,
         implications=draw(study, tables, findings),
         alarms=alarms(tables["verdicts"]),
     )
+
+
+def _only(table: Table, views: Sequence[View]) -> Table:
+    if "view" not in table.frame.columns:
+        return table
+    return dataclasses.replace(table, frame=table.frame[table.frame["view"].isin(views)])

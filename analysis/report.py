@@ -144,9 +144,9 @@ def _settings(analysis: Analysis) -> list[str]:
 
 def _matrix(analysis: Analysis) -> list[dict[str, Any]]:
     """One row a workload and variant, one cell a thread setting and one across them, each with its
-    three levels; last models."""
+    three levels; of the last models, or of the selected ones when only these are looked at."""
     frame = analysis.tables["verdicts"].frame
-    frame = frame[frame.view == "last"]
+    frame = frame[frame["view"] == frame["view"].iloc[0]]
     matrix = []
     for (workload, variant), lines in frame.groupby(["workload", "variant"], sort=False):
         cells = {line["scope"]: _levels(line) for line in lines.to_dict("records")}

@@ -1,5 +1,5 @@
-"""What each thread count costs, and which is fastest. Sets that were oversubscribed are shown, and
-left out of every conclusion."""
+"""What each thread count costs, and which is fastest. Sets that were oversubscribed, or whose cores
+others kept busy, are shown, and left out of every conclusion."""
 
 from __future__ import annotations
 
@@ -12,7 +12,17 @@ from analysis import statistics
 from analysis.load import Study, by_threads
 from analysis.results import ALPHA, Column, Kind, Table
 
-LOAD_WORTH_SAYING = 0.1  # busy cores
+LOAD_WORTH_SAYING = 0.1  # cores kept busy by others, mean over a set's runs
+LOAD_TOO_MUCH = 0.25  # from here on a set's times say more of the others than of the set
+
+
+def unfit(runs: pd.DataFrame) -> str:
+    """Why the times of a set support no conclusion; empty when they do."""
+    if runs.oversubscribed.any():
+        return "oversubscribed"
+    if runs.load_by_others.mean() >= LOAD_TOO_MUCH:
+        return "disturbed by others"
+    return ""
 
 
 def wall_time(study: Study) -> Table:
@@ -41,6 +51,7 @@ def wall_time(study: Study) -> Table:
                     "cpu_s": setting.cpu_s.mean(),
                     "speed_up": slowest / mean.value if slowest and mean.value else None,
                     "oversubscribed": bool(setting.oversubscribed.any()),
+                    "unfit": unfit(setting),
                     "flags": ", ".join(_flags(setting)),
                 }
             )
@@ -48,8 +59,8 @@ def wall_time(study: Study) -> Table:
         name="time",
         title="Time of a run",
         note="Seconds with 95 % intervals (mean: Student's t, SD: chi-square). Speed-up is against the "
-        "smallest thread count. Oversubscribed sets had fewer cores than threads: they are shown, and no "
-        "conclusion rests on them.",
+        "smallest thread count. Oversubscribed sets had fewer cores than threads; a load by others from "
+        f"{LOAD_TOO_MUCH} cores disturbs a set. Both are shown, and no conclusion rests on them.",
         frame=pd.DataFrame(rows),
         columns=(
             Column(header="workload", source="workload"),
@@ -88,7 +99,7 @@ def _flags(runs: pd.DataFrame) -> list[str]:
 
 
 def fastest(study: Study) -> Table:
-    """The thread count with the least mean wall time among those that were not oversubscribed, and
+    """The thread count with the least mean wall time among those whose times are fit to conclude from, and
     whether its lead over each other one is decided (Welch's t test, Holm's correction over them)."""
     rows = [
         {"workload": workload, "variant": variant} | _fastest(runs)
@@ -97,8 +108,8 @@ def fastest(study: Study) -> Table:
     return Table(
         name="fastest",
         title="The fastest thread count",
-        note="Among the thread counts that had cores of their own. The lead is decided when the fastest "
-        f"beats every other one (Welch's t, Holm-corrected p < {ALPHA}).",
+        note="Among the thread counts that had their cores to themselves. The lead is decided when the "
+        f"fastest beats every other one (Welch's t, Holm-corrected p < {ALPHA}).",
         frame=pd.DataFrame(rows),
         columns=(
             Column(header="workload", source="workload"),
@@ -116,15 +127,18 @@ def fastest(study: Study) -> Table:
 
 def _fastest(runs: pd.DataFrame) -> dict[str, Any]:
     sets = by_threads(runs)
-    own = {name: s.wall_s.to_numpy() for name, s in sets.items() if not s.oversubscribed.any()}
-    over = [name for name in sets if name not in own]
-    row: dict[str, Any] = {
-        "eligible": list(own),
-        "left_out": f"{', '.join(over)}: oversubscribed" if over else "",
-    }
+    reasons = {name: unfit(s) for name, s in sets.items()}
+    own = {name: s.wall_s.to_numpy() for name, s in sets.items() if not reasons[name]}
+    left_out = [
+        f"{', '.join(name for name in sets if reasons[name] == reason)}: {reason}"
+        for reason in dict.fromkeys(filter(None, reasons.values()))
+    ]
+    row: dict[str, Any] = {"eligible": list(own), "left_out": "; ".join(left_out)}
     if len(own) < 2:
         only = (
-            f"only {next(iter(own))} had cores of its own" if own else "every thread count was oversubscribed"
+            f"only {next(iter(own))} had its cores to itself"
+            if own
+            else "no thread count had its cores to itself"
         )
         reason = "one thread count only" if len(sets) == 1 else only
         empty: dict[str, Any] = {

@@ -153,6 +153,7 @@ def provision(options: Options, cpus: str | None, provider: str | None) -> None:
                 f"guest {guest.spec.name}: {guest.spec.cpus} asked for, "
                 f"{guest.observed.guest_cpus} cores seen inside{note}",
                 highlight=False,
+                soft_wrap=True,
             )
 
         with DownloadProgress(console, quiet=options.quiet) as progress:
@@ -226,19 +227,22 @@ def status(options: Options, runs: int | None) -> None:
 @click.pass_obj
 def analyze(options: Options, form: str, output: Path | None) -> None:
     """Print the findings and write the report."""
-    from analysis.load import NothingToAnalyse
+    from analysis.load import NothingToAnalyse, View
     from analysis.pipeline import analyze as analyze_
     from analysis.printing import Format, print_to
     from analysis.report import NotAReportError, write_report
     from guest.records import NewerSchemaError
     from orchestrator.errors import StoreError
+    from orchestrator.study import ModelSelection
 
     store = options.store()
     if not store.runs.exists() and not store.study_file.exists():
         options.study()  # says that there is no study here
+    selection = options.study().model_selection if store.study_file.exists() else ModelSelection.BOTH
+    views = tuple(View) if selection is ModelSelection.BOTH else (View(selection.value),)
     target = output or store.report
     try:
-        analysis = analyze_(store.directory)
+        analysis = analyze_(store.directory, views)
         paths = write_report(analysis, target)
     except (NothingToAnalyse, NotAReportError) as error:
         raise UsageError(str(error)) from None

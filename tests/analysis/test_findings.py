@@ -202,8 +202,13 @@ def timed(study, seconds, over=(), variant="default"):
         ({1: 12.0, 2: 8.0, 4: 6.0}, (), FAILS, "its lead over 1, 2 decided"),
         ({1: 12.0, 2: 8.0, 4: 8.0}, (), OPEN, "not decided"),
         ({1: 8.0, 2: 9.0, 4: 2.0}, (4,), HOLDS, "its lead over 2 decided"),
-        ({1: 12.0, 2: 8.0, 4: 2.0}, (4,), OPEN, "only 1 and 2 had cores of their own; 4: oversubscribed"),
-        ({1: 12.0, 2: 8.0}, (2,), OPEN, "only 1 had cores of its own"),
+        (
+            {1: 12.0, 2: 8.0, 4: 2.0},
+            (4,),
+            OPEN,
+            "only 1 and 2 had their cores to themselves; 4: oversubscribed",
+        ),
+        ({1: 12.0, 2: 8.0}, (2,), OPEN, "only 1 had its cores to itself"),
         ({1: 12.0}, (), OPEN, "one thread count only"),
     ],
 )

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from analysis.load import NothingToAnalyse
+from analysis.load import NothingToAnalyse, View
 from analysis.pipeline import analyze
 from analysis.printing import Format, render
 from analysis.results import Verdict
@@ -75,3 +75,12 @@ def test_problems_of_every_stage_are_collected(study):
     (study.run(16) / "predictions.npz").write_bytes(b"")
     problems = analyze(study.directory).study.problems
     assert [problem.skipped for problem in problems] == [True, True]
+
+
+def test_tables_show_the_views_that_were_asked_for_and_findings_use_both(study):
+    study.usual()
+    both, selected = analyze(study.directory), analyze(study.directory, (View.SELECTED,))
+    assert set(both.tables["effectiveness"].frame["view"]) == {"last", "selected"}
+    assert set(selected.tables["effectiveness"].frame["view"]) == {"selected"}
+    assert selected.findings == both.findings
+    assert "F4" in render(selected, Format.TABLE)

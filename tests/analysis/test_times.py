@@ -54,9 +54,19 @@ def test_a_lead_within_the_noise_is_not_decided(study):
     [
         ({1: (9.0,), 2: (8.0,)}, (), "cannot be told: too few runs, or times that do not vary"),
         ({1: (9.0, 9.1)}, (), "cannot be told: one thread count only"),
-        ({1: (9.0, 9.1), 2: (8.0, 8.1)}, (2,), "cannot be told: only 1 had cores of its own"),
-        ({1: (9.0, 9.1), 2: (8.0, 8.1)}, (1, 2), "cannot be told: every thread count was oversubscribed"),
+        ({1: (9.0, 9.1), 2: (8.0, 8.1)}, (2,), "cannot be told: only 1 had its cores to itself"),
+        ({1: (9.0, 9.1), 2: (8.0, 8.1)}, (1, 2), "cannot be told: no thread count had its cores to itself"),
     ],
 )
 def test_what_cannot_be_told_says_why(study, seconds, over, lead):
     assert fastest(fabricate(study, seconds, over)).frame.lead[0] == lead
+
+
+def test_a_set_whose_cores_others_kept_busy_supports_no_conclusion(study):
+    for repetition in (1, 2, 3):
+        study.run(1, repetition, wall_s=8.0 + repetition)
+        study.run(2, repetition, wall_s=5.0 + repetition)
+        study.run(4, repetition, wall_s=1.0 + repetition, load=0.8)
+    row = fastest(load_study(study.directory)).frame.iloc[0]
+    assert row.eligible == ["1", "2"]
+    assert row.left_out == "4: disturbed by others"

@@ -1,0 +1,237 @@
+"""The command line as a user meets it: whole outputs, exit codes, and no traceback."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from guest.records import RECORD, SCHEMA_VERSION
+from orchestrator import cli
+from orchestrator.cli import PROVIDERS
+from orchestrator.providers import PROVIDERS as REAL_PROVIDERS
+from orchestrator.store import Store
+from tests.orchestrator.test_sweep import STUDY
+
+COMMANDS = ["init", "doctor", "provision", "sweep", "status", "analyze", "destroy"]
+
+
+@pytest.fixture
+def vbstudy(tmp_path, capsys):
+    """Runs a command in an empty folder; returns exit code, stdout and stderr."""
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        capsys.readouterr()
+        status = cli.run(["-C", str(tmp_path), *arguments])
+        output = capsys.readouterr()
+        assert "Traceback" not in output.err
+        return status, output.out, output.err
+
+    return run
+
+
+@pytest.fixture
+def study(tmp_path):
+    (tmp_path / "study.toml").write_text(STUDY)
+    return tmp_path
+
+
+def test_help_lists_the_commands_in_the_order_of_the_work(vbstudy):
+    status, out, _ = vbstudy("--help")
+    assert status == 0
+    listed = [line.split()[0] for line in out.split("Commands:\n")[1].splitlines() if line.strip()]
+    assert listed == COMMANDS
+
+
+def test_help_imports_nothing_heavy():
+    code = (
+        "import sys; from orchestrator import cli; cli.run(['--help']); "
+        "print([m for m in ('numpy', 'pandas', 'pydantic', 'rich', 'torch') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_the_providers_of_the_command_line_are_those_there_are():
+    assert set(PROVIDERS) == set(REAL_PROVIDERS)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "message"),
+    [
+        (("swep",), 2, "vbstudy: there is no command 'swep'; did you mean 'sweep'?"),
+        (("launch",), 2, "there is no command 'launch'; there are init, doctor"),
+        (("provision", "--cpu", "1"), 2, "Did you mean '--cpus'?"),
+        (("provision", "--cpus", "0"), 2, "--cpus 0: 0 is not between 1 and 1024"),
+        (("provision", "--cpus", "1,two"), 2, "--cpus 1,two: 'two' is not a whole number"),
+        (("provision", "--cpus", "4096"), 2, "4096 is not between 1 and 1024"),
+        (("provision", "--provider", "vmware"), 2, "'vmware' is not"),
+        (("sweep", "--runs", "0"), 2, "Invalid value for '--runs'"),
+        (("sweep",), 2, "there is no study here; `vbstudy init` writes one"),
+        (("status",), 2, "there is no study here"),
+        (("analyze",), 2, "there is no study here"),
+        (("destroy",), 2, "there is no study here"),
+        (("analyze", "--format", "pdf"), 2, "'pdf' is not one of"),
+    ],
+)
+def test_mistakes_are_told_in_a_line_with_what_to_do(vbstudy, tmp_path, arguments, status, message):
+    got, out, err = vbstudy(*arguments)
+    assert (got, out) == (status, "")
+    assert message in err
+    assert [path.name for path in tmp_path.iterdir() if path.name != ".lock"] == []
+
+
+def test_a_folder_that_is_not_there_is_told(capsys):
+    assert cli.run(["-C", "/no/such/folder", "status"]) == 2
+    assert "-C /no/such/folder: is not a folder" in capsys.readouterr().err
+
+
+def test_init_writes_a_study_once_and_never_over_another(vbstudy, tmp_path):
+    status, out, _ = vbstudy("init")
+    assert (status, out) == (0, f"wrote {tmp_path / 'study.toml'}\n")
+    written = (tmp_path / "study.toml").read_text()
+    assert f'name = "{tmp_path.name[:64]}"' in written
+    status, _, err = vbstudy("init")
+    assert status == 2
+    assert "exists already" in err
+    assert vbstudy("init", "--force")[0] == 0
+
+
+@pytest.mark.parametrize("make", ["empty", "not toml", "folder", "unknown key"])
+def test_a_study_file_that_cannot_be_used_is_told_by_every_command(vbstudy, tmp_path, make):
+    path = tmp_path / "study.toml"
+    if make == "folder":
+        path.mkdir()
+    else:
+        path.write_text({"empty": "", "not toml": "cpus = [", "unknown key": "cpu = [1]"}[make])
+    for command in ("provision", "sweep", "status", "analyze", "destroy"):
+        status, out, err = vbstudy(command)
+        assert (status, out) == (2, ""), command
+        assert "study.toml" in err
+
+
+def test_provision_makes_one_guest_a_count_and_says_what_it_sees(vbstudy, study):
+    status, out, err = vbstudy("provision", "--cpus", "1,64")
+    assert status == 0
+    assert "2 guests ready; next: vbstudy sweep" in out
+    assert "cpus changed from [1, 2] to [1, 64]" in err
+    assert "guest cpus-1: 1 asked for, 1 cores seen inside\n" in err
+    assert "oversubscribed: its timings will not count" in err
+    assert "cpus = [1, 64]" in (study / "study.toml").read_text()
+    inventory = json.loads((study / "guests.json").read_text())
+    assert [guest["spec"]["cpus"] for guest in inventory["guests"]] == [1, 64]
+
+
+def test_provision_again_removes_guests_that_are_no_longer_asked_for(vbstudy, study):
+    vbstudy("provision", "--cpus", "1,2")
+    vbstudy("provision", "--cpus", "2")
+    assert [path.name for path in (study / "guests").iterdir()] == ["cpus-2"]
+
+
+def test_a_missing_framework_is_a_missing_prerequisite(vbstudy, study):
+    bare = study / "python"
+    bare.write_text(f'#!/bin/sh\nexec {sys.executable} -I -S "$@"\n')
+    bare.chmod(0o755)
+    (study / "study.toml").write_text(STUDY + f"\n[provider]\npython = {json.dumps(str(bare))}\n")
+    status, _, err = vbstudy("provision")
+    assert status == 3
+    assert "pip install 'vbstudy[torch]'" in err
+    assert not (study / "guests.json").exists()
+
+
+def test_sweep_before_provision_says_what_to_do_first(vbstudy, study):
+    status, _, err = vbstudy("sweep")
+    assert status == 2
+    assert "there are no guests yet; run `vbstudy provision` first" in err
+
+
+def test_a_damaged_inventory_is_told(vbstudy, study):
+    (study / "guests.json").write_text('{"version": 1}')
+    status, _, err = vbstudy("sweep")
+    assert status == 6
+    assert "run `vbstudy provision` to write it anew" in err
+
+
+def test_analyze_before_sweep_says_what_to_do_first(vbstudy, study):
+    status, out, err = vbstudy("analyze")
+    assert (status, out) == (2, "")
+    assert "vbstudy sweep" in err
+    assert not (study / "report").exists()
+
+
+def test_status_counts_what_is_planned(vbstudy, study):
+    status, out, _ = vbstudy("--json", "status")
+    assert status == 0
+    assert json.loads(out) == {
+        "guests": [],
+        "sets": [
+            {"set_id": f"net/fixed-seed/cpus-{n}", "planned": 2, "done": 0, "failed_attempts": 0, "to_do": 2}
+            for n in (1, 2)
+        ],
+    }
+    status, out, _ = vbstudy("status")
+    assert "net/fixed-seed/cpus-1" in out
+    assert "run `vbstudy provision`" in out
+
+
+def test_doctor_says_what_this_host_can_do(vbstudy):
+    status, out, _ = vbstudy("--json", "doctor")
+    assert status == 0
+    found = {check["what"]: check for check in json.loads(out)}
+    assert found["torch"]["found"].startswith("2.")
+    assert found["dataset digits"]["found"] == "embedded"
+    assert "cores for us" in found["CPU"]["found"]
+    assert vbstudy("doctor")[0] == 0
+
+
+def test_the_three_commands_make_a_report_and_destroy_keeps_it(vbstudy, study):
+    assert vbstudy("provision", "--cpus", "1,2")[0] == 0
+    status, out, _ = vbstudy("sweep", "--runs", "1")
+    assert status == 0
+    assert "2 runs done in" in out
+    assert out.endswith("next: vbstudy analyze\n")
+    status, out, err = vbstudy("analyze")
+    assert status == 0
+    assert "F2" in out
+    assert f"report: {study / 'report' / 'index.html'}" in err
+    for name in ("index.html", "findings.json", "tables/effectiveness.csv"):
+        assert (study / "report" / name).is_file()
+    assert list((study / "report" / "figures").glob("*.svg"))
+    status, out, _ = vbstudy("analyze", "--format", "json", "--output", str(study / "elsewhere"))
+    assert {finding["id"] for finding in json.loads(out)["findings"]} == {"F1", "F2", "F3", "F4", "F5"}
+    assert (study / "elsewhere" / "index.html").is_file()
+    assert vbstudy("destroy")[0] == 0
+    assert not (study / "guests").exists()
+    assert vbstudy("analyze")[0] == 0
+
+
+def test_a_store_of_a_newer_schema_is_told_and_left_alone(vbstudy, study):
+    vbstudy("provision", "--cpus", "1")
+    vbstudy("sweep", "--runs", "1")
+    record = study / "runs/net/fixed-seed/cpus-1/0001" / RECORD
+    record.write_text(
+        record.read_text().replace(f'"schema_version": {SCHEMA_VERSION}', '"schema_version": 999', 1)
+    )
+    for command in ("sweep", "analyze"):
+        status, _, err = vbstudy(command)
+        assert status == 6
+        assert "newer than this vbstudy" in err
+    assert record.exists()
+
+
+def test_a_locked_study_names_the_holder(vbstudy, study):
+    with Store(study).lock("vbstudy sweep"):
+        status, _, err = vbstudy("provision")
+    assert status == 2
+    assert f"`vbstudy sweep`, process {os.getpid()}" in err
+
+
+def test_a_reader_that_has_enough_ends_the_output_quietly(study):
+    done = subprocess.run(
+        f"{sys.executable} -m orchestrator.cli -C {study} status | true",
+        shell=True,
+        capture_output=True,
+        text=True,
+    )
+    assert done.stderr == ""
