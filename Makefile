@@ -47,7 +47,7 @@ bench: install ## ratios against peers, in one run
 	$(BIN)/python -m benchmarks
 
 lock: install ## write requirements.lock anew from what is installed
-	$(BIN)/python -m pip freeze --exclude-editable --exclude vbstudy | sed 's/+cpu$$//' > requirements.lock
+	$(BIN)/python -m pip freeze --all --exclude-editable --exclude pip --exclude vbstudy | sed 's/+cpu$$//' > requirements.lock
 
 clean: ## remove the environment, caches and the demo study
 	-test -x $(BIN)/vbstudy && test -e $(DEMO)/guests.json && $(BIN)/vbstudy -C $(DEMO) destroy
