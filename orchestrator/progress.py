@@ -120,15 +120,17 @@ class DownloadProgress:
         self._tasks: dict[str, TaskID] = {}
 
     def __enter__(self) -> DownloadProgress:
-        self._bars.start()
-        return self
+        return self  # most studies fetch nothing, and then nothing is drawn
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._bars.stop()
+        if self._tasks:
+            self._bars.stop()
 
     def __call__(self, file: str, done_bytes: int, total_bytes: int) -> None:
+        if not self._tasks:
+            self._bars.start()
         if file not in self._tasks:
             self._tasks[file] = self._bars.add_task(file, total=total_bytes or None)
         self._bars.update(self._tasks[file], completed=done_bytes)
