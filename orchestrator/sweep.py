@@ -89,7 +89,7 @@ def sweep(
 
 def _stored(store: Store, specs: list[RunSpec], summary: Summary, observer: Observer) -> list[RunSpec]:
     """The runs that the store holds in good health. Damaged ones are set aside, to be redone."""
-    present = [spec for spec in specs if store.has(spec) or store.folder(spec).exists()]
+    present = [spec for spec in specs if store.folder(spec).exists()]
 
     def damage(spec: RunSpec) -> str:
         try:
@@ -137,7 +137,7 @@ class Crew:
             for worker in workers:
                 worker.start()
             for worker in workers:
-                while worker.is_alive():
+                while worker.is_alive() and not self._stop.is_set():
                     worker.join(POLL_S)
         finally:
             self._stop.set()

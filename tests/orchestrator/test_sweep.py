@@ -232,3 +232,16 @@ def test_a_read_only_store_is_told_and_nothing_is_half_written(swept, tmp_path, 
     assert vbstudy(tmp_path, "-q", "sweep") == 6
     assert "cannot be written" in capsys.readouterr().err
     assert not list((tmp_path / "incoming").glob("*"))
+
+
+def test_a_guest_that_cannot_go_on_stops_the_others_at_once(directory, capsys):
+    """An interpreter that loses its framework is no run's fault: the sweep ends, with its code."""
+    python = directory / "python"
+    python.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    (directory / "study.toml").write_text(STUDY + f"\n[provider]\npython = {json.dumps(str(python))}\n")
+    assert vbstudy(directory, "-q", "provision") == 0
+    python.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')
+    assert vbstudy(directory, "sweep") == 3
+    assert "the guest cannot import torch" in capsys.readouterr().err
+    assert records(directory) == {}
