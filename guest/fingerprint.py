@@ -16,7 +16,7 @@ from guest.records import Framework
 LIBRARIES = ("numpy", "safetensors", "torch", "tensorflow", "tensorflow-cpu", "keras")
 KNOB_PREFIXES = (
     "OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_", "NUMEXPR_", "ONEDNN_", "DNNL_", "ATEN_", "TORCH_",
-    "TF_", "XLA_", "KERAS_", "PYTHONHASHSEED", "CUDA_VISIBLE_DEVICES", "LD_PRELOAD",
+    "TF_", "XLA_", "KERAS_BACKEND", "PYTHONHASHSEED", "CUDA_VISIBLE_DEVICES", "LD_PRELOAD",
 )  # fmt: skip
 
 

@@ -79,9 +79,11 @@ def destroy(store: Store, provider: Provider) -> list[str]:
 
 
 def data_folders(study: Study, store: Store) -> tuple[Path, ...]:
-    """Where this study's data sets are looked for before the usual places."""
+    """Where this study's data sets are looked for before the system's own places, and downloaded to
+    (the first one). The user's cache is named because a guest has a home of its own."""
     folder = study.data.folder
-    return ((store.directory / folder).resolve(),) if folder else ()
+    named = ((store.directory / folder).resolve(),) if folder else ()
+    return (*named, datasets.default_folder())
 
 
 def fetch_datasets(study: Study, store: Store, on_download: OnDownload) -> None:
@@ -90,8 +92,7 @@ def fetch_datasets(study: Study, store: Store, on_download: OnDownload) -> None:
     for name in dict.fromkeys(w.dataset for w in study.workload):
         if datasets.DATASETS[name].embedded or datasets.find(name, folders):
             continue
-        target = folders[0] if folders else datasets.default_folder()
         try:
-            datasets.download(name, target, on_download)
+            datasets.download(name, folders[0], on_download)
         except (datasets.DatasetError, OSError) as error:
             raise PrerequisiteError(str(error)) from None

@@ -12,6 +12,7 @@ path of a study."""
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import errno
 import fcntl
 import hashlib
@@ -74,7 +75,8 @@ class Store:
         folder = self.folder(spec)
         record = read_record(folder)
         _check_artifacts(folder, record.result.artifacts)
-        if record.spec != spec:
+        # Older schemas are read as they are; what a run was asked to do has no version.
+        if dataclasses.replace(record.spec, schema_version=spec.schema_version) != spec:
             differing = _differences(record.spec, spec)
             raise UsageError(
                 f"{folder}: was run with {differing}; "

@@ -212,7 +212,11 @@ def parse(text: str, source: str = "study.toml") -> Study:
     try:
         return Study.model_validate(data)
     except ValidationError as error:
-        lines = [explain(e, text, source, TABLES) for e in error.errors()]
+        errors = error.errors()
+        # A list whose entries are all wrong is "too short" to pydantic besides; the entries say enough.
+        inner = {e["loc"][:1] for e in errors if len(e["loc"]) > 1}
+        told = [e for e in errors if e["type"] != "too_short" or e["loc"] not in inner]
+        lines = [explain(e, text, source, TABLES) for e in told]
         raise UsageError("\n".join(dict.fromkeys(lines))) from None
 
 

@@ -72,7 +72,6 @@ class ModelInfo:
     title: str
     kind: Kind
     note: str
-    frameworks: tuple[Framework, ...] = (Framework.TORCH, Framework.TENSORFLOW)
 
 
 MODELS: dict[str, ModelInfo] = {

@@ -1,4 +1,5 @@
 import json
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -95,3 +96,12 @@ def test_history_has_both_views_of_every_metric():
         columns
     )
     assert len(columns) == len(set(columns))
+
+
+def test_the_record_of_every_schema_so_far_is_still_read():
+    for version in range(1, records.SCHEMA_VERSION + 1):
+        text = (Path(__file__).parent.parent / "golden" / f"run-schema-{version}.json").read_text()
+        record = records.decode_record(text)
+        assert record.schema_version == version
+        assert record.spec.run_id == "lenet5/default/cpus-1/0001"
+        assert len(record.result.hashes.weights) == 64

@@ -98,6 +98,11 @@ def test_a_run_made_with_other_settings_is_refused_by_name(store):
         store.check(changed)
 
 
+def test_a_run_planned_by_an_older_schema_is_still_this_study_s(store):
+    spec = publish(store, factories.spec(schema_version=0))
+    assert store.check(factories.spec()).spec == spec
+
+
 def test_a_run_of_a_newer_schema_is_an_error_and_not_damage(store):
     spec = publish(store)
     path = store.folder(spec) / RECORD

@@ -85,6 +85,10 @@ def test_the_line_of_the_second_workload_is_found():
     assert message(text).startswith("study.toml:8: workload[1].dataset = 'nowhere'")
 
 
+def test_a_wrong_entry_is_told_once():
+    assert len(message(MINIMAL + 'framework = "torhc"\n').splitlines()) == 1
+
+
 def test_several_mistakes_are_told_at_once():
     assert len(message("cpus = [0]\nseed = 'x'\n" + MINIMAL).splitlines()) == 2
 

@@ -1,4 +1,4 @@
-"""What every provider must do. A provider joins by one entry in GUESTS."""
+"""What every provider must do. A provider joins by one entry in PROVIDERS."""
 
 import json
 import os
