@@ -39,7 +39,7 @@ from orchestrator.scheduler import host_cores
 from orchestrator.store import Store
 
 TARGET = 3.0
-BLOCK = 10
+BLOCK = 5
 EPOCHS = {Framework.TORCH: 14, Framework.TENSORFLOW: 12}  # about a second on a core of 2023
 COLD_TIMEOUT_S = 600
 

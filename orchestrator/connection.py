@@ -89,8 +89,7 @@ class LocalConnection:
         try:
             out, err = stream.process.communicate(timeout=timeout_s)
         except subprocess.TimeoutExpired:
-            stream.kill()
-            stream.process.communicate()  # closes the pipes
+            stream.discard()
             raise GuestError(f"{argv[0]} did not end within {timeout_s:.0f} s") from None
         return Completed(
             status=stream.process.returncode,
@@ -145,10 +144,16 @@ class LocalConnection:
             raise GuestError(f"{argv[0]}: cannot be started: {error.strerror}") from None
         finally:
             os.sched_setaffinity(0, kept)
+        stream = LocalStream(process)
         if self._cgroup_procs is not None:
-            with contextlib.suppress(ProcessLookupError):  # it ended already; its status tells why
+            try:
                 self._cgroup_procs.write_text(str(process.pid))
-        return LocalStream(process)
+            except ProcessLookupError:
+                return stream  # it ended already; its status tells why
+            except OSError as error:
+                stream.discard()
+                raise GuestError(f"the guest was stopped: {self._cgroup_procs}: {error.strerror}") from None
+        return stream
 
     def _base_environment(self) -> dict[str, str]:
         """Nothing is inherited but what finds programs and names the locale."""
@@ -205,6 +210,11 @@ class LocalStream:
         if self.process.stdin is not None:
             with contextlib.suppress(BrokenPipeError):  # what was not read will not be
                 self.process.stdin.close()
+
+    def discard(self) -> None:
+        """Ends a process that nobody reads, and closes its pipes."""
+        self.kill()
+        self.process.communicate()
 
     def stderr(self) -> str:
         return bytes(self._tail).decode(errors="replace")

@@ -209,8 +209,9 @@ class Crew:
                 record = self._record(guest, spec, result, isolation, attempt, started_at)
                 self._store.publish(folder, record)
             except (RunFailedError, ProtocolError, GuestError, DamagedRunError) as error:
-                if self._stop.is_set():
-                    return  # ended by us, not by itself
+                if self._stop.is_set():  # ended by us, not by itself
+                    shutil.rmtree(folder, ignore_errors=True)
+                    return
                 kept = self._store.keep_failure(spec, attempt, folder, _evidence(error))
                 again = attempt < attempts
                 self._observer.failed(spec, str(error), kept, again=again)

@@ -113,3 +113,11 @@ def test_a_file_that_grew_or_is_a_link_is_not_fetched(connection, tmp_path):
     with pytest.raises(GuestError, match="not a plain file"):
         connection.get("link", tmp_path / "back", max_bytes=10**6)
     assert not (tmp_path / "back").exists()
+
+
+def test_a_guest_that_is_stopped_while_a_command_starts_leaves_no_process(tmp_path):
+    gone = tmp_path / "removed" / "cgroup.procs"
+    core = min(os.sched_getaffinity(0))
+    connection = LocalConnection(tmp_path, sys.executable, (core,), gone, {})
+    with pytest.raises(GuestError, match="the guest was stopped"):
+        connection.open(python("import time; time.sleep(60)"), {})
