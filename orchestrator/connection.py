@@ -214,7 +214,9 @@ class LocalStream:
     def discard(self) -> None:
         """Ends a process that nobody reads, and closes its pipes."""
         self.kill()
-        self.process.communicate()
+        for pipe in (self.process.stdout, self.process.stderr):
+            if pipe is not None:
+                pipe.close()
 
     def stderr(self) -> str:
         return bytes(self._tail).decode(errors="replace")
