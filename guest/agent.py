@@ -327,7 +327,7 @@ class Worker:
             poll = select.poll()
             poll.register(descriptor, select.POLLIN)
             # Only its end is waited for: the next request may come before this child has gone.
-            poll.register(sys.stdin, 0)
+            poll.register(sys.stdin, select.POLLRDHUP)  # a pipe hangs up, a socket is shut down
             orphaned = descriptor not in dict(poll.poll())
             if orphaned:
                 os.kill(child, signal.SIGKILL)
