@@ -1,21 +1,22 @@
 """How the host talks to a guest: run a command, stream one, put and get files. One small protocol;
-a local process sandbox and (later) SSH are two ends of it."""
+a local process sandbox here and SSH (`orchestrator.ssh`) are its two ends."""
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import queue
 import shutil
 import signal
 import subprocess
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import BinaryIO, Protocol
 
-from orchestrator.errors import GuestError
+from orchestrator.errors import GuestError, StoreError
 
 STDERR_TAIL_BYTES = 8192
 MAX_LINE_BYTES = 16 << 20
@@ -53,6 +54,8 @@ class Connection(Protocol):
     """One guest's end. Remote paths are relative to the guest's working folder."""
 
     python: str
+    shares_files: bool
+    """Whether the guest sees this machine's files; where not, data sets are put into it."""
 
     def run(self, argv: Sequence[str], env: Mapping[str, str], timeout_s: float) -> Completed: ...
     def open(self, argv: Sequence[str], env: Mapping[str, str]) -> Stream: ...
@@ -62,12 +65,28 @@ class Connection(Protocol):
     def close(self) -> None: ...
 
 
+@contextlib.contextmanager
+def collecting(local: Path) -> Iterator[BinaryIO]:
+    """A file to collect a guest's bytes in. Trouble with *this* disk is not the guest's fault, and
+    another attempt would not mend it: StoreError."""
+    try:
+        with local.open("wb") as file:
+            yield file
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES):
+            raise
+        what = "the disk is full" if error.errno != errno.EACCES else str(error.strerror)
+        raise StoreError(f"{local}: cannot be written: {what}; finished runs are safe") from None
+
+
 class LocalConnection:
     """A process sandbox: own working folder, own environment, and only the given cores.
 
     `cgroup_procs` is the file that a process must be written to in order to join the guest's
     cgroup, or None; processes are started with the cores as their affinity in any case. `mark` is
     an environment variable by which the guest's processes are found again after a crash."""
+
+    shares_files = True
 
     def __init__(
         self,
@@ -116,7 +135,8 @@ class LocalConnection:
             raise GuestError(f"{remote}: is not a plain file in the guest")
         if source.stat().st_size > max_bytes:
             raise GuestError(f"{remote}: is larger than the {max_bytes} bytes that were announced")
-        shutil.copyfile(source, local)
+        with source.open("rb") as file, collecting(local) as target:
+            shutil.copyfileobj(file, target)
 
     def remove(self, remote: str) -> None:
         shutil.rmtree(self._folder / remote, ignore_errors=True)

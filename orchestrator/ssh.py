@@ -1,0 +1,471 @@
+"""A guest behind SSH, through fabric. Only the pinned host key is accepted, only the given key is
+offered, the user's own SSH set-up plays no part, and everything has a time limit."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import queue
+import shlex
+import signal
+import socket
+import stat
+import threading
+import time
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import fabric
+import paramiko
+
+from orchestrator.connection import (
+    MAX_LINE_BYTES,
+    STDERR_TAIL_BYTES,
+    Completed,
+    Stream,
+    collecting,
+)
+from orchestrator.errors import GuestError
+from orchestrator.ssh_keys import fingerprint
+
+KEEPALIVE_S = 5
+COMMAND_TIMEOUT_S = 30.0
+TRANSFER_TIMEOUT_S = 60.0  # without a byte moving
+CHUNK_BYTES = 1 << 18
+MAX_OUTPUT_BYTES = 16 << 20
+PIDS = ".pids"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SshTarget:
+    """Where a guest answers, and what it must show. `patience_s` is how long an unreachable host is
+    tried again before it counts as gone."""
+
+    host: str
+    port: int
+    user: str
+    key: Path
+    known_hosts: Path
+    connect_timeout_s: float = 20.0
+    patience_s: float = 30.0
+    use_ssh_config: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.user}@{self.host}:{self.port}"
+
+
+class SshConnection:
+    """One guest's end. `prefix` is put before every command (`taskset -c 0,1`)."""
+
+    shares_files = False
+
+    def __init__(
+        self,
+        target: SshTarget,
+        folder: str,
+        python: str,
+        *,
+        prefix: Sequence[str] = (),
+        mark: Mapping[str, str] | None = None,
+    ) -> None:
+        self.python = python
+        self.target = target
+        self._folder = PurePosixPath(folder)
+        self._prefix = tuple(prefix)
+        self._mark = dict(mark or {})
+        self._fabric: Any = None
+        self._sftp: Any = None
+        self._streams: list[SshStream] = []
+        self._lock = threading.RLock()
+        self._closed = False
+
+    # ---- commands ----------------------------------------------------------------------------
+
+    def run(self, argv: Sequence[str], env: Mapping[str, str], timeout_s: float) -> Completed:
+        stream = self._start(argv, env)
+        try:
+            return stream.complete(argv[0], timeout_s)
+        finally:
+            stream.kill()
+
+    def open(self, argv: Sequence[str], env: Mapping[str, str]) -> Stream:
+        stream = self._start(argv, env)
+        self._streams.append(stream)
+        return stream
+
+    def _start(self, argv: Sequence[str], env: Mapping[str, str]) -> SshStream:
+        token = uuid.uuid4().hex
+        script = self._script(argv, env, token)
+        with self._failures("a command could not be started"):
+            channel = self._session(COMMAND_TIMEOUT_S)
+            channel.exec_command(f"exec /bin/sh -c {shlex.quote(script)}")
+        return SshStream(channel, str(self.target), lambda: self._kill(token))
+
+    def _script(self, argv: Sequence[str], env: Mapping[str, str], token: str) -> str:
+        """sshd makes the shell the leader of a process group of its own; its number is kept so that
+        the whole group can be ended later. The shell stays, to tell a signal as 128 + n."""
+        folder = self._folder
+        settings = {
+            **self._mark,
+            "HOME": str(folder),
+            "TMPDIR": str(folder / "tmp"),
+            "KERAS_HOME": str(folder / ".keras"),
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "PYTHONNOUSERSITE": "1",
+            **env,
+        }
+        command = shlex.join([*self._prefix, "env", "-i"])
+        command += ' "PATH=$PATH" "LANG=${LANG:-C.UTF-8}" '
+        command += shlex.join([*(f"{k}={v}" for k, v in settings.items()), *argv])
+        where, pid = shlex.quote(str(folder)), f"{PIDS}/{token}"
+        folders = shlex.join([settings["TMPDIR"], str(folder / PIDS)])
+        return (
+            f"mkdir -p {folders} && cd {where} && echo $$ > {pid} || exit 125; "
+            f"{command}; s=$?; rm -f {pid}; exit $s"
+        )
+
+    def _kill(self, token: str) -> None:
+        """Ends a command's process group. Where the connection is gone, sshd closes the command's
+        stdin, which is what ends the agent."""
+        transport = self._live_transport()
+        if transport is None:
+            return
+        where = shlex.quote(str(self._folder))
+        script = (
+            f"cd {where} && p=$(cat {PIDS}/{token} 2>/dev/null) && rm -f {PIDS}/{token} && "
+            "{ kill -s KILL -- -$p || kill -s KILL $p; } 2>/dev/null; :"
+        )
+        try:
+            channel = transport.open_session(timeout=COMMAND_TIMEOUT_S)
+            channel.settimeout(COMMAND_TIMEOUT_S)
+            channel.exec_command(f"exec /bin/sh -c {shlex.quote(script)}")
+            channel.recv(1)  # its end
+            channel.close()
+        except (paramiko.SSHException, OSError, EOFError):
+            self._drop()  # a connection on which this does not work is of no more use
+
+    # ---- files -------------------------------------------------------------------------------
+
+    def put(self, local: Path, remote: str) -> None:
+        """Written beside its place, checked by SHA-256, then renamed. Does nothing when the same
+        file is there already."""
+        target = str(self._path(remote))
+        with local.open("rb") as file:
+            expected = hashlib.file_digest(file, "sha256").hexdigest()
+        if self._sha256(target) == expected:
+            return
+        part = f"{target}.part"
+        self._shell(f"mkdir -p {shlex.quote(str(PurePosixPath(target).parent))}")
+        with (
+            self._failures(f"{remote}: the upload failed"),
+            local.open("rb") as source,
+            self._files().open(part, "wb") as file,
+        ):
+            file.set_pipelined(True)
+            while chunk := source.read(CHUNK_BYTES):
+                file.write(chunk)
+        arrived = self._sha256(part)
+        if arrived != expected:
+            raise GuestError(f"{self.target}: {remote}: SHA-256 {arrived} arrived, {expected} was sent")
+        self._shell(f"mv -f {shlex.quote(part)} {shlex.quote(target)}")
+
+    def get(self, remote: str, local: Path, max_bytes: int) -> None:
+        """Fetches one plain file, never more than `max_bytes` of it. The store compares it with the
+        SHA-256 of the manifest before it believes it."""
+        path = str(self._path(remote))
+        with self._failures(f"{remote}: the download failed"):
+            files = self._files()
+            try:
+                found = files.lstat(path)
+            except FileNotFoundError:
+                found = None
+            if found is None or not stat.S_ISREG(found.st_mode):
+                raise GuestError(f"{remote}: is not a plain file in the guest")
+            if found.st_size > max_bytes:
+                raise GuestError(f"{remote}: is larger than the {max_bytes} bytes that were announced")
+            with files.open(path, "rb") as source, collecting(local) as target:
+                source.prefetch(found.st_size)
+                got = 0
+                while chunk := source.read(CHUNK_BYTES):
+                    got += len(chunk)
+                    if got > max_bytes:  # it grew while it was read
+                        raise GuestError(
+                            f"{remote}: is larger than the {max_bytes} bytes that were announced"
+                        )
+                    target.write(chunk)
+
+    def remove(self, remote: str) -> None:
+        self._shell(f"rm -rf -- {shlex.quote(str(self._path(remote)))}")
+
+    def _path(self, remote: str) -> PurePosixPath:
+        """A path in the guest's folder, and nowhere else."""
+        path = PurePosixPath(remote)
+        if path.is_absolute() or ".." in path.parts or "\0" in remote:
+            raise GuestError(f"{remote!r}: leads out of the guest's folder")
+        return self._folder / path
+
+    def _sha256(self, path: str) -> str:
+        quoted = shlex.quote(path)
+        script = f"if [ -f {quoted} ]; then sha256sum < {quoted}; fi"
+        return self._shell(script, TRANSFER_TIMEOUT_S).partition(" ")[0].strip()
+
+    def _shell(self, script: str, timeout_s: float = COMMAND_TIMEOUT_S) -> str:
+        """A housekeeping command, outside the guest's CPU limit and environment."""
+        with self._failures(f"`{script[:60]}` could not be run"):
+            channel = self._session(timeout_s)
+            channel.exec_command(f"exec /bin/sh -c {shlex.quote(script)}")
+        done = SshStream(channel, str(self.target), channel.close).complete("sh", timeout_s)
+        if done.status != 0:
+            raise GuestError(
+                f"{self.target}: `{script[:60]}` failed with status {done.status}", evidence=done.stderr
+            )
+        return done.stdout
+
+    # ---- the connection ----------------------------------------------------------------------
+
+    def connect(self) -> None:
+        """Connects now, rather than at the first use. Raises GuestError."""
+        self._transport()
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+        for stream in self._streams:
+            stream.kill()
+        self._drop()
+
+    def _live_transport(self) -> Any:
+        with self._lock:
+            transport = self._fabric.transport if self._fabric is not None else None
+        return transport if transport is not None and transport.is_active() else None
+
+    def _transport(self) -> Any:
+        """The live transport; one that broke is made anew, with longer and longer waits."""
+        with self._lock:
+            if self._closed:
+                raise GuestError(f"{self.target}: the connection was closed")
+            transport = self._live_transport()
+            if transport is not None:
+                return transport
+            self._drop()
+            deadline, wait_s = time.monotonic() + self.target.patience_s, 0.1
+            while True:
+                try:
+                    self._fabric = _connect(self.target)
+                except _UnreachableError as error:
+                    if self._closed or time.monotonic() + wait_s > deadline:
+                        raise GuestError(f"{self.target}: cannot be reached: {error}") from None
+                    time.sleep(wait_s)
+                    wait_s = min(wait_s * 2, 5.0)
+                else:
+                    return self._fabric.transport
+
+    def _session(self, timeout_s: float) -> Any:
+        """An open channel. A connection often turns out to be broken only now; opening a channel has
+        done nothing yet, so it may be tried again on a new one."""
+        try:
+            channel = self._transport().open_session(timeout=timeout_s)
+        except (paramiko.SSHException, EOFError, OSError):
+            self._drop()
+            channel = self._transport().open_session(timeout=timeout_s)
+        channel.settimeout(timeout_s)
+        return channel
+
+    def _files(self) -> Any:
+        with self._lock:
+            transport = self._transport()
+            if self._sftp is None or self._sftp.get_channel().closed:
+                self._sftp = paramiko.SFTPClient.from_transport(transport)
+                self._sftp.get_channel().settimeout(TRANSFER_TIMEOUT_S)
+            return self._sftp
+
+    def _drop(self) -> None:
+        with self._lock:
+            dropped, self._fabric, self._sftp = self._fabric, None, None
+        if dropped is not None:
+            dropped.client.close()
+
+    @contextlib.contextmanager
+    def _failures(self, what: str) -> Iterator[None]:
+        """A connection on which something failed is not used again."""
+        try:
+            yield
+        except (paramiko.SSHException, EOFError, OSError) as error:
+            self._drop()
+            raise GuestError(f"{self.target}: {what}: {_why(error)}") from None
+
+
+class SshStream:
+    """A running command behind SSH, and the threads that read it."""
+
+    def __init__(self, channel: Any, target: str, kill: Any) -> None:
+        self._channel = channel
+        self._target = target
+        self._kill = kill
+        self._lines: queue.Queue[bytes] = queue.Queue(maxsize=10_000)
+        self._tail = bytearray()
+        self._killed = threading.Event()
+        channel.settimeout(None)  # silence is judged by the reader of the lines
+        self._readers = [
+            threading.Thread(target=read, daemon=True) for read in (self._read_stdout, self._read_stderr)
+        ]
+        for reader in self._readers:
+            reader.start()
+
+    def send(self, line: str) -> None:
+        try:
+            self._channel.sendall(line.encode() + b"\n")
+        except (OSError, EOFError, paramiko.SSHException):
+            raise GuestError("the agent has ended", evidence=self.stderr()) from None
+
+    def receive(self, timeout_s: float) -> bytes | None:
+        try:
+            line = self._lines.get(timeout=max(timeout_s, 0))
+        except queue.Empty:
+            return None
+        if line == b"":
+            self._lines.put(b"")  # the end stays the end
+        return line
+
+    def complete(self, name: str, timeout_s: float) -> Completed:
+        """Everything it says until it ends. Raises GuestError when that takes too long."""
+        self._channel.shutdown_write()
+        deadline, output = time.monotonic() + timeout_s, bytearray()
+        while (line := self.receive(deadline - time.monotonic())) != b"":
+            if line is None:
+                self.kill()
+                raise GuestError(f"{name} did not end within {timeout_s:.0f} s")
+            output += line
+            if len(output) > MAX_OUTPUT_BYTES:
+                self.kill()
+                raise GuestError(f"{name} says more than {MAX_OUTPUT_BYTES} bytes")
+        for reader in self._readers:
+            reader.join(max(deadline - time.monotonic(), 1))
+        if not self._channel.status_event.wait(max(deadline - time.monotonic(), 1)):
+            raise GuestError(f"{name} did not end within {timeout_s:.0f} s")
+        if self._channel.exit_status < 0:
+            raise GuestError(f"{self._target}: {name}: {self.how_it_ended()}", evidence=self.stderr())
+        return Completed(
+            status=self._channel.exit_status,
+            stdout=output.decode(errors="replace"),
+            stderr=self.stderr(),
+        )
+
+    def kill(self) -> None:
+        if self._killed.is_set():
+            return
+        self._killed.set()
+        if not self._channel.exit_status_ready():
+            self._kill()
+        self._channel.close()
+
+    def stderr(self) -> str:
+        return bytes(self._tail).decode(errors="replace")
+
+    def how_it_ended(self) -> str:
+        ended = self._channel.status_event.wait(1)
+        status = self._channel.exit_status
+        if ended and status >= 0:
+            number = status - 128
+            if number in signal.valid_signals():
+                return f"killed by {signal.Signals(number).name}"
+            return f"exit status {status}"
+        if not self._channel.get_transport().is_active():
+            return f"the connection to {self._target} was lost"
+        return "killed by a signal" if ended else "it closed its output and still runs"
+
+    def _read_stdout(self) -> None:
+        held = bytearray()
+        while piece := _receive(self._channel.recv):
+            held += piece
+            while (end := held.find(b"\n") + 1) or len(held) >= MAX_LINE_BYTES:
+                cut = min(end or MAX_LINE_BYTES, MAX_LINE_BYTES)
+                self._lines.put(bytes(held[:cut]))
+                del held[:cut]
+        if held:
+            self._lines.put(bytes(held))
+        self._lines.put(b"")
+
+    def _read_stderr(self) -> None:
+        while piece := _receive(self._channel.recv_stderr):
+            self._tail += piece
+            del self._tail[:-STDERR_TAIL_BYTES]
+
+
+class _UnreachableError(Exception):
+    """Worth another try."""
+
+
+def _receive(read: Any) -> bytes:
+    try:
+        return bytes(read(32768))
+    except OSError:
+        return b""  # closed by us
+
+
+def _connect(target: SshTarget) -> Any:
+    """A fabric connection that trusts the pinned keys only. Raises GuestError for what another try
+    would not mend, _UnreachableError for the rest."""
+    config = fabric.Config(overrides={"load_ssh_configs": target.use_ssh_config}, lazy=True)
+    if target.use_ssh_config:
+        config.load_ssh_config()
+    connection = fabric.Connection(
+        target.host,
+        user=target.user,
+        port=target.port,
+        config=config,
+        forward_agent=False,
+        connect_timeout=target.connect_timeout_s,
+        connect_kwargs={
+            "key_filename": str(target.key),
+            "allow_agent": False,
+            "look_for_keys": False,
+            "banner_timeout": target.connect_timeout_s,
+            "auth_timeout": target.connect_timeout_s,
+            "channel_timeout": target.connect_timeout_s,
+        },
+    )
+    connection.client.set_missing_host_key_policy(_RefuseUnknown())  # fabric would learn any key
+    try:
+        if target.known_hosts.exists():
+            connection.client.load_host_keys(str(target.known_hosts))
+        connection.open()
+    except paramiko.BadHostKeyException as error:
+        raise GuestError(
+            f"{target}: shows the host key {fingerprint(error.key.asbytes())}, "
+            f"{fingerprint(error.expected_key.asbytes())} is pinned in {target.known_hosts}; "
+            "this may be another machine: nothing was sent to it"
+        ) from None
+    except paramiko.AuthenticationException as error:
+        raise GuestError(f"{target}: refuses the key {target.key}: {error}") from None
+    except paramiko.PasswordRequiredException:
+        raise GuestError(f"{target.key}: is locked by a passphrase; give a key without one") from None
+    except FileNotFoundError:
+        raise GuestError(f"{target.key}: there is no such key file") from None
+    except (paramiko.SSHException, OSError, EOFError) as error:
+        connection.client.close()
+        raise _UnreachableError(_why(error)) from None
+    connection.transport.set_keepalive(KEEPALIVE_S)
+    with contextlib.suppress(AttributeError):  # a proxy command is no socket
+        connection.transport.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return connection
+
+
+class _RefuseUnknown(paramiko.MissingHostKeyPolicy):  # type: ignore[misc]
+    """No host is trusted because it answered."""
+
+    def missing_host_key(self, client: Any, hostname: str, key: Any) -> None:  # noqa: ARG002
+        raise GuestError(
+            f"{hostname}: its host key is not known; it shows {key.get_name()} {fingerprint(key.asbytes())}. "
+            f"When that is right, write it down as host_key = '{key.get_name()} {key.get_base64()}'"
+        )
+
+
+def _why(error: BaseException) -> str:
+    text = str(error)
+    if isinstance(error, OSError) and error.strerror:
+        text = error.strerror
+    return text or type(error).__name__
