@@ -43,6 +43,14 @@ def _unpacked(folder: Path, content: Content) -> Path | None:
     return None
 
 
+def present(folder: Path, source: SourceFile) -> list[Path]:
+    """The files that `holds` found: what must be copied to have the source elsewhere."""
+    unpacked = [path for path in (_unpacked(folder, content) for content in source.contents) if path]
+    if len(unpacked) == len(source.contents):
+        return unpacked
+    return [folder / (source.name if (folder / source.name).is_file() else source.pickled)]
+
+
 def read(folder: Path, source: SourceFile) -> list[bytes]:
     """The contents of `source`, in order, each checked. Raises DatasetError naming the damaged file."""
     unpacked = [path for path in (_unpacked(folder, c) for c in source.contents) if path]

@@ -61,6 +61,15 @@ def find(name: str, folders: Sequence[str | Path] = ()) -> Path | None:
     return None
 
 
+def files(name: str, folders: Sequence[str | Path] = ()) -> list[Path]:
+    """The files of the data set on this machine; copied into one folder elsewhere they are found there.
+    Empty for embedded sets, and where there are none."""
+    folder = find(name, folders)
+    if folder is None:
+        return []
+    return [path for source in info(name).files for path in datafiles.present(folder, source)]
+
+
 def download(name: str, folder: str | Path | None = None, progress: Progress | None = None) -> Path:
     """Downloads what is missing of a data set into `folder`/name (default: the user's cache) and returns
     that folder. Calls `progress(file, done_bytes, total_bytes)`. Raises DatasetError."""

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from orchestrator.store import Store
     from orchestrator.study import Study
 
-PROVIDERS = ("local",)  # as in orchestrator.providers, which is too heavy to import for --help
+PROVIDERS = ("local", "ssh")  # as in orchestrator.providers, which is too heavy to import for --help
 FORMATS = ("table", "json", "markdown", "latex", "csv")
 
 
@@ -259,11 +259,10 @@ def analyze(options: Options, form: str, output: Path | None) -> None:
 def destroy(options: Options) -> None:
     """Remove all guests. Runs and reports stay."""
     from orchestrator import provision as provision_
-    from orchestrator.providers import make
 
     store, loaded = options.store(), options.study()
     with store.lock("vbstudy destroy"):
-        names = provision_.destroy(store, make(loaded, store))
+        names = provision_.destroy(loaded, store)
     _result(options, {"destroyed": names}, f"{len(names)} guests removed; runs and reports are kept")
 
 

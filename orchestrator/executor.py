@@ -96,8 +96,11 @@ class Executor:
             self.stop_worker()
             raise
         finally:
-            self._connection.remove(out)
+            self._clear(out)
         return result
+
+    def is_oversubscribed(self, spec: RunSpec) -> bool:
+        return self._context.is_oversubscribed(spec)
 
     def stop_worker(self) -> None:
         if self._worker is not None:
@@ -175,6 +178,12 @@ class Executor:
             if not 0 <= artifact.size_bytes <= MAX_ARTIFACT_BYTES:
                 raise ProtocolError(f"the manifest says {name} has {artifact.size_bytes} bytes")
             self._connection.get(str(PurePosixPath(out) / name), into / name, artifact.size_bytes)
+
+    def _clear(self, out: str) -> None:
+        try:
+            self._connection.remove(out)
+        except GuestError:
+            self.stop_worker()  # the guest is gone: what was raised says so, or the next run will
 
     def _collect_log(self, out: str, into: Path) -> None:
         try:

@@ -25,13 +25,17 @@ class GuestSpec:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
     """What is really there. `provider_cpus` is the count as the provider enforces it, `guest_cpus`
-    as a process inside counts it; they must agree."""
+    as a process inside counts it; they must agree. `machine` is the one whose cores the guest uses, ""
+    for this one; `machine_cores` are those it may be given there."""
 
     provider_cpus: int
     guest_cpus: int
     oversubscribed: bool
     start_s: float
     details: dict[str, Any]
+    machine: str = ""
+    machine_cores: tuple[int, ...] = ()
+    cpu_vendor: str = ""  # as the guest sees it; "" when it is this machine's
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

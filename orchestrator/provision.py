@@ -16,8 +16,7 @@ from orchestrator.guests import (
     read_inventory,
     write_inventory,
 )
-from orchestrator.providers import Provider
-from orchestrator.scheduler import host_cores
+from orchestrator.providers import Provider, make_former
 from orchestrator.store import Store, now
 from orchestrator.study import Study
 
@@ -36,9 +35,11 @@ def provision(
     fetch_datasets(study, store, on_download)
     wanted = [GuestSpec(name=guest_name(cpus), cpus=cpus) for cpus in study.cpus]
     if store.guests_file.exists():
-        for guest in read_inventory(store.guests_file).guests:
-            if guest.spec not in wanted:
-                provider.destroy(guest.spec)
+        before = read_inventory(store.guests_file)
+        former = make_former(before.provider, study, store)
+        for guest in before.guests:
+            if guest.spec not in wanted or before.provider != provider.name:
+                former.destroy(guest.spec)
     guests = []
     for spec in wanted:
         guest = _make(spec, provider)
@@ -51,7 +52,7 @@ def provision(
 
 def _make(spec: GuestSpec, provider: Provider) -> Guest:
     provider.create(spec)
-    connection = provider.start(spec, host_cores()[: spec.cpus])
+    connection = provider.start(spec, provider.cores(spec)[: spec.cpus])
     try:
         observed = provider.observe(spec, connection)
     finally:
@@ -60,11 +61,15 @@ def _make(spec: GuestSpec, provider: Provider) -> Guest:
     return Guest(spec=spec, observed=observed, created_at=now())
 
 
-def destroy(store: Store, provider: Provider) -> list[str]:
+def destroy(study: Study, store: Store) -> list[str]:
     """Removes all guests and the inventory; runs and reports stay. Returns the guests' names."""
-    specs = {}
+    specs: dict[str, GuestSpec] = {}
+    kind: str = study.provider.kind
     if store.guests_file.exists():
-        specs = {guest.spec.name: guest.spec for guest in read_inventory(store.guests_file).guests}
+        inventory = read_inventory(store.guests_file)
+        specs = {guest.spec.name: guest.spec for guest in inventory.guests}
+        kind = inventory.provider
+    provider = make_former(kind, study, store)
     # A provisioning that was killed may have left folders that the inventory does not name.
     for folder in store.guests.glob("cpus-*") if store.guests.is_dir() else ():
         count = folder.name.removeprefix("cpus-")

@@ -33,7 +33,7 @@ from orchestrator.ssh_keys import fingerprint
 
 KEEPALIVE_S = 5
 COMMAND_TIMEOUT_S = 30.0
-TRANSFER_TIMEOUT_S = 60.0  # without a byte moving
+TRANSFER_TIMEOUT_S = 30.0  # without a byte moving
 CHUNK_BYTES = 1 << 18
 MAX_OUTPUT_BYTES = 16 << 20
 PIDS = ".pids"
@@ -58,7 +58,8 @@ class SshTarget:
 
 
 class SshConnection:
-    """One guest's end. `prefix` is put before every command (`taskset -c 0,1`)."""
+    """One guest's end. `prefix` is put before every command (`taskset -c 0,1`), `join` is the file of a
+    cgroup that commands enter."""
 
     shares_files = False
 
@@ -69,12 +70,14 @@ class SshConnection:
         python: str,
         *,
         prefix: Sequence[str] = (),
+        join: str = "",
         mark: Mapping[str, str] | None = None,
     ) -> None:
         self.python = python
         self.target = target
         self._folder = PurePosixPath(folder)
         self._prefix = tuple(prefix)
+        self._join = join
         self._mark = dict(mark or {})
         self._fabric: Any = None
         self._sftp: Any = None
@@ -122,8 +125,9 @@ class SshConnection:
         command += shlex.join([*(f"{k}={v}" for k, v in settings.items()), *argv])
         where, pid = shlex.quote(str(folder)), f"{PIDS}/{token}"
         folders = shlex.join([settings["TMPDIR"], str(folder / PIDS)])
+        join = f"echo $$ > {shlex.quote(self._join)} && " if self._join else ""
         return (
-            f"mkdir -p {folders} && cd {where} && echo $$ > {pid} || exit 125; "
+            f"mkdir -p {folders} && cd {where} && {join}echo $$ > {pid} || exit 125; "
             f"{command}; s=$?; rm -f {pid}; exit $s"
         )
 
@@ -158,7 +162,7 @@ class SshConnection:
         if self._sha256(target) == expected:
             return
         part = f"{target}.part"
-        self._shell(f"mkdir -p {shlex.quote(str(PurePosixPath(target).parent))}")
+        self.shell(f"mkdir -p {shlex.quote(str(PurePosixPath(target).parent))}")
         with (
             self._failures(f"{remote}: the upload failed"),
             local.open("rb") as source,
@@ -170,7 +174,7 @@ class SshConnection:
         arrived = self._sha256(part)
         if arrived != expected:
             raise GuestError(f"{self.target}: {remote}: SHA-256 {arrived} arrived, {expected} was sent")
-        self._shell(f"mv -f {shlex.quote(part)} {shlex.quote(target)}")
+        self.shell(f"mv -f {shlex.quote(part)} {shlex.quote(target)}")
 
     def get(self, remote: str, local: Path, max_bytes: int) -> None:
         """Fetches one plain file, never more than `max_bytes` of it. The store compares it with the
@@ -198,7 +202,7 @@ class SshConnection:
                     target.write(chunk)
 
     def remove(self, remote: str) -> None:
-        self._shell(f"rm -rf -- {shlex.quote(str(self._path(remote)))}")
+        self.shell(f"rm -rf -- {shlex.quote(str(self._path(remote)))}")
 
     def _path(self, remote: str) -> PurePosixPath:
         """A path in the guest's folder, and nowhere else."""
@@ -210,10 +214,10 @@ class SshConnection:
     def _sha256(self, path: str) -> str:
         quoted = shlex.quote(path)
         script = f"if [ -f {quoted} ]; then sha256sum < {quoted}; fi"
-        return self._shell(script, TRANSFER_TIMEOUT_S).partition(" ")[0].strip()
+        return self.shell(script, TRANSFER_TIMEOUT_S).partition(" ")[0].strip()
 
-    def _shell(self, script: str, timeout_s: float = COMMAND_TIMEOUT_S) -> str:
-        """A housekeeping command, outside the guest's CPU limit and environment."""
+    def shell(self, script: str, timeout_s: float = COMMAND_TIMEOUT_S) -> str:
+        """A housekeeping command in the user's home, outside the guest's CPU limit and environment."""
         with self._failures(f"`{script[:60]}` could not be run"):
             channel = self._session(timeout_s)
             channel.exec_command(f"exec /bin/sh -c {shlex.quote(script)}")

@@ -9,17 +9,23 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 
 from guest import datasets, workloads
 from guest.records import Framework, Isa, Metric, Optimizer, Seeds, Variant
 from orchestrator.errors import UsageError
 from orchestrator.study_messages import did_you_mean, explain
+from orchestrator.study_providers import (
+    MAX_THREADS,
+    PROVIDER_TABLES,
+    LocalTable,
+    ProviderTable,
+    Table,
+    ThreadCount,
+)
 
-MAX_THREADS = 1024
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 
-ThreadCount = Annotated[int, Field(ge=1, le=MAX_THREADS, strict=True)]
 Name = Annotated[str, Field(pattern=NAME_PATTERN)]
 Count = Annotated[int, Field(ge=1, strict=True)]
 
@@ -30,12 +36,6 @@ class ModelSelection(StrEnum):
     BOTH = "both"
     SELECTED = "selected"  # the one with the best validation metric
     LAST = "last"
-
-
-class Table(BaseModel):
-    """A table of the study file; unknown keys are errors."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class WorkloadTable(Table):
@@ -90,14 +90,6 @@ class SeedsTable(Table):
     dropout: int | Literal["free"] | None = None
 
 
-class LocalTable(Table):
-    """Process sandboxes on this machine."""
-
-    kind: Literal["local"] = "local"
-    python: str | None = None
-    cpuset: Literal["auto", "cgroup", "affinity"] = "auto"
-
-
 class EngineTable(Table):
     """How runs are executed."""
 
@@ -128,7 +120,7 @@ class Study(Table):
     model_selection: ModelSelection = ModelSelection.BOTH
     metrics: tuple[Metric, ...] = (Metric.ACCURACY,)
     seeds: SeedsTable = SeedsTable()
-    provider: LocalTable = LocalTable()
+    provider: ProviderTable = LocalTable()
     engine: EngineTable = EngineTable()
     data: DataTable = DataTable()
     workload: tuple[WorkloadTable, ...] = Field(min_length=1)
@@ -163,9 +155,9 @@ TABLES: dict[str, type[Table]] = {
     "": Study,
     "workload": WorkloadTable,
     "seeds": SeedsTable,
-    "provider": LocalTable,
     "engine": EngineTable,
     "data": DataTable,
+    **PROVIDER_TABLES,
 }
 
 

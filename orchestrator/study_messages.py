@@ -16,6 +16,10 @@ def explain(error: Any, text: str, source: str, tables: Mapping[str, type[BaseMo
     location = [part for part in error["loc"] if isinstance(part, int) or re.fullmatch(r"[A-Za-z_-]+", part)]
     if location and location[-1] == "int":
         location.pop()
+    path = ".".join(part for part in location[:-1] if isinstance(part, str))
+    # So is the kind of provider, which pydantic puts into the path of everything in that table.
+    if isinstance(location[1] if len(location) > 1 else 0, str) and ".".join(location[:2]) in tables:
+        del location[1]
     value = error["input"]
     line = line_of(text, location)
     where = f"{source}:{line}" if line else source
@@ -23,11 +27,14 @@ def explain(error: Any, text: str, source: str, tables: Mapping[str, type[BaseMo
     if error["type"] == "missing":
         return f"{where}: {key}: is missing"
     if error["type"] == "extra_forbidden":
-        table = tables.get(str(location[0]), tables[""]) if len(location) > 1 else tables[""]
-        allowed = sorted(table.model_fields)
+        allowed = sorted(tables.get(path, tables[""]).model_fields)
         return f"{where}: {key}: unknown key; allowed are {', '.join(allowed)}" + did_you_mean(
             str(location[-1]), allowed
         )
+    if error["type"] == "union_tag_invalid":
+        location, value = [*location, "kind"], error["ctx"]["tag"]
+        line, key = line_of(text, location), _dotted(location)
+        where = f"{source}:{line}" if line else source
     message = _message(error, value)
     if not key:
         return f"{where}: {message}"
@@ -49,25 +56,33 @@ def line_of(text: str, location: list[Any]) -> int:
     keys = [part for part in location if isinstance(part, str)]
     wanted_index = next((part for part in location if isinstance(part, int)), 0)
     counts: dict[str, int] = {}
-    table, index, fallback = "", 0, 0
+    table, index, fallback, depth = "", 0, 0, 0
+    repeated = False  # whether this is one of several [[table]]s
     for number, line in enumerate(text.splitlines(), 1):
         header = re.match(r"\s*\[\[?\s*([\w.-]+)\s*\]", line)
+        name = re.match(r"\s*[\"']?([\w-]+)[\"']?\s*[.=]", line)
         if header:
             table = header[1]
             index = counts[table] = counts.get(table, -1) + 1
-            if keys and table == keys[0] and index == wanted_index:
-                fallback = number
+            repeated = line.lstrip().startswith("[[")
+            here = table.split(".")
+        elif name:
+            here = [*filter(None, table.split(".")), name[1]]
+        else:
             continue
-        name = re.match(r"\s*[\"']?([\w-]+)[\"']?\s*[.=]", line)
-        if name and keys and keys in ([name[1]], [table, name[1]]) and (not table or index == wanted_index):
-            return number
+        if here == keys[: len(here)] and (not repeated or index == wanted_index):
+            if here == keys and name:
+                return number
+            if len(here) > depth:
+                fallback, depth = number, len(here)
     return fallback
 
 
 def _message(error: Any, value: object) -> str:
     message = str(error["msg"]).removeprefix("Value error, ")
-    if error["type"] in ("enum", "literal_error"):
-        allowed = re.findall(r"'([^']*)'", str(error["ctx"]["expected"]))
+    if error["type"] in ("enum", "literal_error", "union_tag_invalid"):
+        named = error["ctx"].get("expected", error["ctx"].get("expected_tags"))
+        allowed = re.findall(r"'([^']*)'", str(named))
         return f"allowed are {', '.join(allowed)}" + did_you_mean(value, allowed)
     if error["type"] == "string_pattern_mismatch":
         return "letters, digits, '.', '_' and '-' only, a letter or digit first, 64 at most"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import tempfile
 import threading
 import time
 from collections.abc import Sequence
@@ -18,12 +17,12 @@ from guest.records import SCHEMA_VERSION, Isolation, Message, RunRecord, RunResu
 from orchestrator import agent_archive
 from orchestrator.agent_archive import AgentArchive
 from orchestrator.errors import GuestError, ProtocolError, StoreError, UsageError, VbstudyError
-from orchestrator.executor import Executor, GuestContext, RunFailedError
+from orchestrator.executor import Executor, RunFailedError
 from orchestrator.guests import Guest, Inventory
 from orchestrator.plan import plan
 from orchestrator.providers import Provider
-from orchestrator.provision import data_folders
 from orchestrator.scheduler import CoreLeases, Lease, host_cores
+from orchestrator.session import Session
 from orchestrator.store import DamagedRunError, Store, now
 from orchestrator.study import Study
 
@@ -119,7 +118,7 @@ class Crew:
         self._observer = observer
         self._summary = summary
         self._agent: AgentArchive = agent_archive.build()
-        self._leases = CoreLeases(host_cores(), side_by_side=study.engine.side_by_side)
+        self._leases: dict[str, CoreLeases] = {}  # by the machine whose cores they are
         self._stop = threading.Event()
         self._running: set[str] = set()
         self._errors: list[BaseException] = []
@@ -129,6 +128,12 @@ class Crew:
     def work(self, queues: list[tuple[Guest, list[RunSpec]]]) -> None:
         """Returns when all queues are empty. Raises the first infrastructure error, or
         KeyboardInterrupt, after every guest has stopped."""
+        for guest, _ in queues:
+            seen = guest.observed
+            cores = seen.machine_cores if seen.machine else host_cores()
+            self._leases.setdefault(
+                seen.machine, CoreLeases(cores, side_by_side=self._study.engine.side_by_side)
+            )
         workers = [
             threading.Thread(target=self._guard, args=(guest, queue), name=guest.spec.name)
             for guest, queue in queues
@@ -157,55 +162,43 @@ class Crew:
 
     def _guard(self, guest: Guest, queue: list[RunSpec]) -> None:
         try:
-            lease = self._leases.lease(guest.spec.name, guest.spec.cpus, self._stop)
+            leases = self._leases[guest.observed.machine]
+            lease = leases.lease(guest.spec.name, guest.spec.cpus, self._stop)
             if lease is not None:
                 with lease:
                     self._work_through(guest, queue, lease)
         except BaseException as error:  # noqa: BLE001  (handed to the main thread, which raises it)
             if not self._stop.is_set():
                 self._errors.append(error)
-            self._stop.set()
+            if not isinstance(error, GuestError):  # the other guests may go on without this one
+                self._stop.set()
 
     def _work_through(self, guest: Guest, queue: list[RunSpec], lease: Lease) -> None:
-        self._provider.stop(guest.spec)  # what a killed orchestrator may have left running
         with self._lock:
             self._running.add(guest.spec.name)
-        connection = self._provider.start(guest.spec, lease.cores)
+        session = Session(
+            self._study, self._store, self._provider, guest, lease.cores, self._agent, self._vendor
+        )
         try:
-            with tempfile.TemporaryDirectory() as folder:
-                connection.put(self._agent.write(Path(folder)), self._agent.name)
-            context = self._context(guest)
-            executor = Executor(connection, self._agent, context)
             for spec in queue:
-                self._run(guest, executor, context, spec, lease)
+                self._run(guest, session, spec, lease)
                 if self._stop.is_set():
                     return
-            executor.stop_worker()
         finally:
-            connection.close()
-            self._provider.stop(guest.spec)
+            session.close()
             with self._lock:
                 self._running.discard(guest.spec.name)
 
-    def _context(self, guest: Guest) -> GuestContext:
-        return GuestContext(
-            visible_cpus=guest.observed.guest_cpus,
-            oversubscribed=guest.observed.oversubscribed,
-            cpu_vendor=self._vendor,
-            data_folders=tuple(map(str, data_folders(self._study, self._store))),
-            engine=self._study.engine,
-        )
-
-    def _run(
-        self, guest: Guest, executor: Executor, context: GuestContext, spec: RunSpec, lease: Lease
-    ) -> None:
-        """One run with its retries."""
+    def _run(self, guest: Guest, session: Session, spec: RunSpec, lease: Lease) -> None:
+        """One run with its retries. A guest that was lost is started anew for the next attempt; one
+        that cannot be started is not this run's failure, and ends the work on this guest."""
         attempts = self._study.engine.retries + 1
         for attempt in range(1, attempts + 1):
+            executor = session.executor()
             folder = self._store.new_incoming()
             self._observer.started(guest, spec)
             try:
-                result, isolation, started_at = self._execute(guest, executor, context, spec, lease, folder)
+                result, isolation, started_at = self._execute(guest, executor, spec, lease, folder)
                 record = self._record(guest, spec, result, isolation, attempt, started_at)
                 self._store.publish(folder, record)
             except (RunFailedError, ProtocolError, GuestError, DamagedRunError) as error:
@@ -218,6 +211,8 @@ class Crew:
                 if not again:
                     with self._lock:
                         self._summary.failed.append(spec.run_id)
+                if _lost(error):
+                    session.close()
             except StoreError:
                 shutil.rmtree(folder, ignore_errors=True)  # gives a full disk its room back
                 raise
@@ -231,18 +226,18 @@ class Crew:
         self,
         guest: Guest,
         executor: Executor,
-        context: GuestContext,
         spec: RunSpec,
         lease: Lease,
         folder: Path,
     ) -> tuple[RunResult, Isolation, str]:
         """One attempt, its files in `folder`, with how alone it was and when it started."""
-        neighbours = set(self._leases.holders())
+        leases = self._leases[guest.observed.machine]
+        neighbours = set(leases.holders())
         started_at = now()
         result = executor.execute(spec, folder, lambda message: self._observer.message(guest, message))
-        neighbours = (neighbours | set(self._leases.holders())) - {guest.spec.name}
+        neighbours = (neighbours | set(leases.holders())) - {guest.spec.name}
         isolation = Isolation(
-            oversubscribed=context.is_oversubscribed(spec),
+            oversubscribed=executor.is_oversubscribed(spec),
             host_cores=lease.cores,
             cpuset=str(guest.observed.details.get("cpuset", "")),
             neighbours=tuple(sorted(neighbours)),
@@ -270,13 +265,21 @@ class Crew:
                 "provider": self._provider.name,
                 "cpus": guest.spec.cpus,
                 "observed": {"provider": observed.provider_cpus, "guest": observed.guest_cpus},
-                "host": os.uname().nodename,
+                "host": observed.machine or os.uname().nodename,
+                **{k: observed.details[k] for k in ("accelerator", "cpu_model") if k in observed.details},
             },
             agent_sha256=self._agent.sha256,
             attempt=attempt,
             started_at=started_at,
             finished_at=now(),
         )
+
+
+def _lost(error: Exception) -> bool:
+    """Whether the guest itself is in doubt, not only the run."""
+    if isinstance(error, RunFailedError):
+        return error.error["kind"] == "Lost"
+    return isinstance(error, GuestError)
 
 
 def _evidence(error: Exception) -> dict[str, str]:

@@ -3,13 +3,18 @@ the suite that each must pass."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
+from pydantic import TypeAdapter, ValidationError
+
 from orchestrator.connection import Connection
+from orchestrator.errors import UsageError
 from orchestrator.guests import GuestSpec, Observation
 from orchestrator.providers.local import LocalProvider
 from orchestrator.store import Store
 from orchestrator.study import Study
+from orchestrator.study_providers import ProviderTable
 
 
 class Provider(Protocol):
@@ -19,6 +24,9 @@ class Provider(Protocol):
 
     def check(self) -> list[str]:
         """What is missing on this host and how to get it, a sentence each; empty when all is there."""
+
+    def cores(self, guest: GuestSpec) -> tuple[int, ...]:
+        """The cores that guests may be given on the machine that this one runs on."""
 
     def create(self, guest: GuestSpec) -> None:
         """Makes the guest. Does nothing when it exists."""
@@ -36,8 +44,28 @@ class Provider(Protocol):
         """Stops it and leaves nothing behind, whatever failed before."""
 
 
-PROVIDERS = {"local": LocalProvider}
+def _ssh(study: Study, store: Store) -> Provider:
+    from orchestrator.providers.ssh import SshProvider  # paramiko is heavy, and not everybody's
+
+    return SshProvider(study, store)
+
+
+PROVIDERS: dict[str, Callable[[Study, Store], Provider]] = {"local": LocalProvider, "ssh": _ssh}
 
 
 def make(study: Study, store: Store) -> Provider:
     return PROVIDERS[study.provider.kind](study, store)
+
+
+def make_former(kind: str, study: Study, store: Store) -> Provider:
+    """The provider that made guests before the study was changed to another one."""
+    if kind == study.provider.kind:
+        return make(study, store)
+    try:
+        table = TypeAdapter(ProviderTable).validate_python({"kind": kind})
+    except ValidationError:
+        raise UsageError(
+            f"the guests that are there were made by provider {kind!r}: put its settings back into "
+            "study.toml and run `vbstudy destroy` first"
+        ) from None
+    return PROVIDERS[kind](study.model_copy(update={"provider": table}), store)

@@ -21,6 +21,7 @@ from orchestrator.guests import GuestSpec, Observation
 from orchestrator.scheduler import host_cores
 from orchestrator.store import Store
 from orchestrator.study import Study
+from orchestrator.study_providers import LocalTable
 
 PROBE = (
     "import json, os, platform; "
@@ -36,9 +37,9 @@ class LocalProvider:
     name = "local"
 
     def __init__(self, study: Study, store: Store) -> None:
-        self._settings = study.provider
+        self._settings = study.provider if isinstance(study.provider, LocalTable) else LocalTable()
         self._store = store
-        self._python = study.provider.python or sys.executable
+        self._python = self._settings.python or sys.executable
         self._frameworks = {w.framework.value for w in study.workload}
 
     def check(self) -> list[str]:
@@ -64,6 +65,9 @@ class LocalProvider:
             except CpusetUnavailable as error:
                 problems.append(f"provider.cpuset = 'cgroup': {error}; use 'auto' or 'affinity'")
         return problems
+
+    def cores(self, guest: GuestSpec) -> tuple[int, ...]:  # noqa: ARG002
+        return host_cores()
 
     def create(self, guest: GuestSpec) -> None:
         self._folder(guest).mkdir(parents=True, exist_ok=True)
@@ -95,6 +99,7 @@ class LocalProvider:
             guest_cpus=seen["cpus"],
             oversubscribed=guest.cpus > cores,
             start_s=time.perf_counter() - began,
+            machine_cores=host_cores(),
             details={
                 "python": seen["python"],
                 "cpuset": "cgroup" if self._cpuset(guest).exists() else "affinity",

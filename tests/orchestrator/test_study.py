@@ -136,3 +136,37 @@ def test_an_edit_keeps_comments_and_says_what_changed(tmp_path):
     assert study_template.edit(path, (1, 4), None) == "cpus changed from [1, 2] to [1, 4]"
     assert path.read_text() == before.replace("cpus = [1, 2]", "cpus = [1, 4]")
     assert study_template.edit(path, (1, 4), "local") == ""
+
+
+SSH = '[provider]\nkind = "ssh"\n'
+HOST = '[[provider.hosts]]\nhost = "a"\ncpus = 1\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (SSH, "study.toml:1: provider.hosts: is missing"),
+        (SSH + "hosts = []\n", "study.toml:3: provider.hosts = []: at least one is needed"),
+        (SSH + 'hosts = [{host = "a", cpus = 0}]\n', "study.toml:3: provider.hosts[0].cpus = 0: input"),
+        (SSH + 'hosts = [{host = "a", cpus = 2}, {host = "b"}]\n', "3: provider.hosts[1].cpus: is missing"),
+        (SSH + 'hosts = [{host = "-oX", cpus = 1}]\n', "a host name or an address is needed"),
+        (SSH + HOST + 'host_key = "x"\n', "study.toml:6: provider.hosts[0].host_key = 'x': is not a public"),
+        (
+            SSH + HOST + HOST + "prot = 3\n",
+            "study.toml:9: provider.hosts[1].prot: unknown key; allowed",
+        ),
+        (SSH + HOST + HOST + "prot = 3\n", "did you mean 'port'?"),
+        (SSH + "memory = 3\n" + HOST, "study.toml:3: provider.memory: unknown key; allowed are connect_t"),
+        ("[provider]\nhosts = []\n", "study.toml:2: provider.hosts: unknown key; allowed are cpuset, kind"),
+        ('[provider]\nkind = "shh"\n', "study.toml:2: provider.kind = 'shh': allowed are local, "),
+        ('[provider]\nkind = "shh"\n', "did you mean 'ssh'?"),
+    ],
+)
+def test_a_wrong_provider_table_is_told_by_the_keys_of_its_kind(text, expected):
+    assert expected in message(text + MINIMAL)
+
+
+def test_an_ssh_host_has_the_documented_defaults():
+    parsed = study.parse(SSH + 'hosts = [{host = "a", cpus = 4}]\n' + MINIMAL).provider
+    assert parsed.kind == "ssh"
+    assert (parsed.hosts[0].port, parsed.hosts[0].python, parsed.hosts[0].user) == (22, "python3", None)

@@ -1,5 +1,6 @@
 """What every provider must do. A provider joins by one entry in PROVIDERS."""
 
+import contextlib
 import json
 import os
 import sys
@@ -11,23 +12,50 @@ from orchestrator.guests import GuestSpec
 from orchestrator.providers import make
 from orchestrator.scheduler import host_cores
 from orchestrator.store import Store
+from tests import sshd
 
 CORES = len(host_cores())
 ONE = GuestSpec(name="cpus-1", cpus=1)
 MANY = GuestSpec(name=f"cpus-{CORES + 6}", cpus=CORES + 6)
 WORKLOAD = '[[workload]]\nmodel = "lenet1"\ndataset = "digits"\n'
+
+
+def local(folder, cpuset):
+    yield f'[provider]\nkind = "local"\ncpuset = "{cpuset}"\n'
+
+
+def ssh(folder, cpuset):
+    """A machine behind a real sshd, which is this one."""
+    with sshd.running(folder / "sshd") as server:
+        host = {
+            "host": "127.0.0.1",
+            "port": server.port,
+            "cpus": CORES,
+            "key": str(server.client.private),
+            "host_key": server.host.public,
+            "python": sys.executable,
+            "folder": str(folder / "over there"),
+        }
+        table = ", ".join(f"{key} = {json.dumps(value)}" for key, value in host.items())
+        yield f'[provider]\nkind = "ssh"\ncpuset = "{cpuset}"\nhosts = [{{ {table} }}]\n'
+
+
 PROVIDERS = {
-    "local with the best cpuset there is": '[provider]\nkind = "local"\n',
-    "local by affinity": '[provider]\nkind = "local"\ncpuset = "affinity"\n',
+    "local with the best cpuset there is": (local, "auto"),
+    "local by affinity": (local, "affinity"),
+    "ssh with the best cpuset there is": (ssh, "auto"),
+    "ssh by affinity": (ssh, "affinity"),
 }
 
 
 @pytest.fixture(params=PROVIDERS)
 def provider(request, tmp_path):
-    made = make(study.parse(PROVIDERS[request.param] + WORKLOAD), Store(tmp_path))
-    yield made
-    for spec in (ONE, MANY):
-        made.destroy(spec)
+    kind, cpuset = PROVIDERS[request.param]
+    with contextlib.contextmanager(kind)(tmp_path, cpuset) as table:
+        made = make(study.parse(table + WORKLOAD), Store(tmp_path))
+        yield made
+        for spec in (ONE, MANY):
+            made.destroy(spec)
 
 
 def count(connection) -> int:
@@ -90,6 +118,7 @@ def test_destroying_leaves_nothing_behind(provider, tmp_path):
     provider.start(ONE, host_cores()[:1]).run([sys.executable, "-c", "pass"], {}, 60)
     provider.destroy(ONE)
     assert not (tmp_path / "guests" / ONE.name).exists()
+    assert not (tmp_path / "over there").exists()
     left = [p for p in set(os.listdir("/proc")) - before if p.isdigit() and _belongs(p, tmp_path)]
     assert left == []
 

@@ -1,0 +1,58 @@
+"""What a process inside a guest sees: asked of every guest that has no other way to be looked into."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+from orchestrator.connection import Connection
+from orchestrator.errors import GuestError
+
+PROBE = """
+import json, os, platform
+cpu = {}
+for line in open("/proc/cpuinfo"):
+    key, _, value = line.partition(":")
+    cpu.setdefault(key.strip(), value.strip())
+print(json.dumps({
+    "cpus": len(os.sched_getaffinity(0)),
+    "cores": sorted(os.sched_getaffinity(0)),
+    "python": platform.python_version(),
+    "vendor": cpu.get("vendor_id", cpu.get("CPU implementer", "")),
+    "model": cpu.get("model name", platform.machine()),
+}))
+"""
+FIND = "import importlib.util as u, sys; print(*[name for name in sys.argv[1:] if not u.find_spec(name)])"
+PROBE_TIMEOUT_S = 60
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inside:
+    """What a process may use, and what runs it."""
+
+    cpus: int
+    cores: tuple[int, ...]
+    python: str
+    vendor: str
+    model: str
+
+
+def look(name: str, connection: Connection) -> Inside:
+    """Raises GuestError when the guest's Python does not run."""
+    done = connection.run([connection.python, "-c", PROBE], {}, PROBE_TIMEOUT_S)
+    try:
+        seen = json.loads(done.stdout)
+        return Inside(**{**seen, "cores": tuple(seen["cores"])})
+    except (ValueError, TypeError, KeyError):
+        raise GuestError(
+            f"guest {name}: {connection.python!r} does not run in it (status {done.status})",
+            evidence=done.stderr,
+        ) from None
+
+
+def missing_frameworks(connection: Connection, frameworks: list[str]) -> list[str]:
+    """Those that the guest's Python cannot import. Raises GuestError when there is no Python."""
+    done = connection.run([connection.python, "-c", FIND, *frameworks], {}, PROBE_TIMEOUT_S)
+    if done.status != 0:
+        raise GuestError(f"{connection.python!r} does not run", evidence=done.stderr)
+    return done.stdout.split()

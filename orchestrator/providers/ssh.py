@@ -1,0 +1,238 @@
+"""Machines that are there already: cluster nodes, cloud VMs, a colleague's workstation. A guest is a
+folder on one of them and a limit to n of its cores, by affinity and, where permitted, by a cgroup."""
+
+from __future__ import annotations
+
+import getpass
+import hashlib
+import inspect
+import os
+import shlex
+import time
+
+from orchestrator import cpuset
+from orchestrator.connection import Connection
+from orchestrator.errors import GuestError, UsageError
+from orchestrator.guests import GuestSpec, Observation
+from orchestrator.providers import inside
+from orchestrator.ssh import SshConnection, SshTarget
+from orchestrator.ssh_keys import StudyKeys
+from orchestrator.store import Store
+from orchestrator.study import Study
+from orchestrator.study_providers import SshHostTable, SshTable
+
+GUEST_MARK = "VBSTUDY_GUEST"
+STOP_TIMEOUT_S = 30
+KILL = """
+for again in 1 2 3 4 5 6 7 8 9 10; do
+  found=$(grep -lzx {mark} /proc/[0-9]*/environ 2>/dev/null)
+  [ -n "$found" ] || exit 0
+  for file in $found; do
+    pid=${{file#/proc/}}; kill -s KILL "${{pid%/environ}}" 2>/dev/null
+  done
+  sleep 0.1
+done
+exit 1
+"""
+
+
+class SshProvider:
+    name = "ssh"
+
+    def __init__(self, study: Study, store: Store) -> None:
+        if not isinstance(study.provider, SshTable):
+            raise UsageError("provider ssh needs [provider] kind = 'ssh' and its hosts in study.toml")
+        self._settings = study.provider
+        self._store = store
+        self._keys = StudyKeys.of(store)
+        self._frameworks = sorted({w.framework.value for w in study.workload})
+        self._hosts = _assign(study.cpus, study.provider.hosts)
+        self._cores: dict[SshHostTable, tuple[int, ...]] = {}
+
+    def check(self) -> list[str]:
+        return [problem for host in self._settings.hosts for problem in self._check(host)]
+
+    def _check(self, host: SshHostTable) -> list[str]:
+        connection = self._connect(host, f"{host.folder}/check")
+        try:
+            cores = inside.look(host.host, connection).cores
+            missing = inside.missing_frameworks(connection, self._frameworks)
+            connection.shell(f"rm -rf -- {shlex.quote(f'{host.folder}/check')}")
+        except GuestError as error:
+            return [error.message]
+        finally:
+            connection.close()
+        problems = [
+            f"{host.host}: {host.python} has no {name}: install it there (pip install {name}), "
+            "or name another interpreter as the host's python in study.toml"
+            for name in missing
+        ]
+        if len(cores) < host.cpus:
+            problems.append(
+                f"{host.host}: cpus = {host.cpus} in study.toml, it lets us use {len(cores)} cores"
+            )
+        return problems
+
+    def cores(self, guest: GuestSpec) -> tuple[int, ...]:
+        host = self._host(guest)
+        if host not in self._cores:
+            connection = self._connect(host, self._folder(guest))
+            try:
+                self._cores[host] = inside.look(guest.name, connection).cores[: host.cpus]
+            finally:
+                connection.close()
+        return self._cores[host]
+
+    def create(self, guest: GuestSpec) -> None:
+        (self._store.guests / guest.name).mkdir(parents=True, exist_ok=True)
+        host = self._host(guest)
+        connection = self._connect(host, self._folder(guest))
+        try:
+            connection.shell(f"mkdir -p {shlex.quote(self._folder(guest))}")
+        finally:
+            connection.close()
+
+    def start(self, guest: GuestSpec, cores: tuple[int, ...]) -> Connection:
+        self.create(guest)
+        host = self._host(guest)
+        plain = self._connect(host, self._folder(guest))
+        try:
+            folder = plain.shell(f"cd {shlex.quote(self._folder(guest))} && pwd -P").rstrip("\n")
+            group = self._join_cpuset(plain, guest, cores)
+        finally:
+            plain.close()
+        return SshConnection(
+            self._target(host),
+            folder,
+            host.python,
+            prefix=("taskset", "-c", ",".join(map(str, cores))),
+            join=group,
+            mark={GUEST_MARK: self._mark(guest)},
+        )
+
+    def observe(self, guest: GuestSpec, connection: Connection) -> Observation:
+        began = time.perf_counter()
+        seen = inside.look(guest.name, connection)
+        cores, host = self.cores(guest), self._host(guest)
+        enforced = min(guest.cpus, len(cores))
+        if seen.cpus != enforced:
+            raise GuestError(f"guest {guest.name}: sees {seen.cpus} cores, {enforced} were given to it")
+        target = self._target(host)
+        grouped = self._in_cpuset(connection, guest)
+        return Observation(
+            provider_cpus=enforced,
+            guest_cpus=seen.cpus,
+            oversubscribed=guest.cpus > len(cores),
+            start_s=time.perf_counter() - began,
+            machine=str(target),
+            machine_cores=cores,
+            cpu_vendor=seen.vendor,
+            details={
+                "python": seen.python,
+                "cpu_model": seen.model,
+                "cpuset": "cgroup" if grouped else "affinity",
+                "address": str(target),
+                "folder": self._folder(guest),
+            },
+        )
+
+    def stop(self, guest: GuestSpec) -> None:
+        if not (self._store.guests / guest.name).exists():
+            return  # never made
+        connection = self._connect(self._host(guest), self._folder(guest))
+        try:
+            mark = shlex.quote(f"{GUEST_MARK}={self._mark(guest)}")
+            connection.shell(KILL.format(mark=mark), STOP_TIMEOUT_S)
+            if self._settings.cpuset != "affinity":
+                self._cpuset_call(connection, guest, f"remove({STOP_TIMEOUT_S // 2})")
+        finally:
+            connection.close()
+
+    def destroy(self, guest: GuestSpec) -> None:
+        local = self._store.guests / guest.name
+        if not local.exists():
+            return
+        self.stop(guest)
+        connection = self._connect(self._host(guest), self._folder(guest))
+        folder = shlex.quote(self._folder(guest))
+        try:
+            connection.shell(
+                f"rm -rf -- {folder}; rmdir {folder}/.. 2>/dev/null || "
+                f'rmdir "$(dirname {folder})" 2>/dev/null; '
+                f"rmdir {shlex.quote(self._host(guest).folder)} 2>/dev/null; :"
+            )
+        finally:
+            connection.close()
+        local.rmdir()
+
+    # ---- hosts -------------------------------------------------------------------------------
+
+    def _host(self, guest: GuestSpec) -> SshHostTable:
+        return self._hosts.get(guest.cpus) or _assign((guest.cpus,), self._settings.hosts)[guest.cpus]
+
+    def _target(self, host: SshHostTable) -> SshTarget:
+        if host.host_key:
+            self._keys.pin(host.host, host.port, host.host_key)
+        base = self._store.directory
+        return SshTarget(
+            host=host.host,
+            port=host.port,
+            user=host.user or getpass.getuser(),
+            key=(base / host.key.expanduser()) if host.key else self._keys.client().private,
+            known_hosts=(
+                (base / host.known_hosts.expanduser()) if host.known_hosts else self._keys.known_hosts
+            ),
+            connect_timeout_s=self._settings.connect_timeout_s,
+            patience_s=self._settings.patience_s,
+            use_ssh_config=self._settings.use_ssh_config,
+        )
+
+    def _connect(self, host: SshHostTable, folder: str) -> SshConnection:
+        return SshConnection(self._target(host), folder, host.python)
+
+    def _mark(self, guest: GuestSpec) -> str:
+        """Unique among all studies that use the same host."""
+        where = f"{os.uname().nodename}:{(self._store.guests / guest.name).resolve()}"
+        return f"vbstudy-{hashlib.sha256(where.encode()).hexdigest()[:16]}"
+
+    def _folder(self, guest: GuestSpec) -> str:
+        where = f"{os.uname().nodename}:{self._store.directory.resolve()}"
+        study = hashlib.sha256(where.encode()).hexdigest()[:16]
+        return f"{self._host(guest).folder}/{study}/{guest.name}"
+
+    # ---- cgroups over there ------------------------------------------------------------------
+
+    def _join_cpuset(self, connection: SshConnection, guest: GuestSpec, cores: tuple[int, ...]) -> str:
+        if self._settings.cpuset == "affinity":
+            return ""
+        answer = self._cpuset_call(connection, guest, f"create({cores!r})")
+        if not answer.startswith("/") and self._settings.cpuset == "cgroup":
+            raise GuestError(f"guest {guest.name}: {self._host(guest).host}: {answer}")
+        return answer if answer.startswith("/") else ""
+
+    def _in_cpuset(self, connection: Connection, guest: GuestSpec) -> bool:
+        done = connection.run(["cat", "/proc/self/cgroup"], {}, STOP_TIMEOUT_S)
+        return self._mark(guest) in done.stdout
+
+    def _cpuset_call(self, connection: SshConnection, guest: GuestSpec, call: str) -> str:
+        """Runs one method of `orchestrator.cpuset.Cpuset` on the host, which needs none of ours for it."""
+        program = (
+            f"{inspect.getsource(cpuset)}\n"
+            f"try:\n    print(Cpuset({self._mark(guest)!r}).{call})\n"
+            "except CpusetUnavailable as reason:\n    print('cpuset:', reason)\n"
+        )
+        python = self._host(guest).python
+        return connection.shell(f"{shlex.quote(python)} -c {shlex.quote(program)}").strip()
+
+
+def _assign(counts: tuple[int, ...], hosts: tuple[SshHostTable, ...]) -> dict[int, SshHostTable]:
+    """Spreads guests over the hosts that have the cores, evenly, in the order of the study file; a
+    guest that is too large for all gets the largest host and is marked oversubscribed."""
+    taken: dict[SshHostTable, int] = dict.fromkeys(hosts, 0)
+    assigned = {}
+    for cpus in counts:
+        fitting = [h for h in hosts if h.cpus >= cpus]
+        host = min(fitting, key=lambda h: taken[h]) if fitting else max(hosts, key=lambda h: h.cpus)
+        taken[host] += 1
+        assigned[cpus] = host
+    return assigned

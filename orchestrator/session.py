@@ -1,0 +1,70 @@
+"""One guest while it is at work: started, the agent and the data in it, and started anew after it
+was lost."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+from orchestrator import guest_data
+from orchestrator.agent_archive import AgentArchive
+from orchestrator.connection import Connection
+from orchestrator.executor import Executor, GuestContext
+from orchestrator.guests import Guest
+from orchestrator.providers import Provider
+from orchestrator.provision import data_folders
+from orchestrator.store import Store
+from orchestrator.study import Study
+
+
+class Session:
+    """Used by one thread. `close` leaves the guest stopped, whatever happened before."""
+
+    def __init__(
+        self,
+        study: Study,
+        store: Store,
+        provider: Provider,
+        guest: Guest,
+        cores: tuple[int, ...],
+        agent: AgentArchive,
+        cpu_vendor: str,
+    ) -> None:
+        self._study = study
+        self._store = store
+        self._provider = provider
+        self._guest = guest
+        self._cores = cores
+        self._agent = agent
+        self._cpu_vendor = cpu_vendor
+        self._connection: Connection | None = None
+        self._executor: Executor | None = None
+
+    def executor(self) -> Executor:
+        """Starts the guest where it does not run. Raises GuestError when it cannot be started."""
+        if self._executor is not None:
+            return self._executor
+        self._provider.stop(self._guest.spec)  # what a killed orchestrator may have left running
+        self._connection = connection = self._provider.start(self._guest.spec, self._cores)
+        with tempfile.TemporaryDirectory() as folder:
+            connection.put(self._agent.write(Path(folder)), self._agent.name)
+        folders = guest_data.bring(self._study, data_folders(self._study, self._store), connection)
+        observed = self._guest.observed
+        context = GuestContext(
+            visible_cpus=observed.guest_cpus,
+            oversubscribed=observed.oversubscribed,
+            cpu_vendor=observed.cpu_vendor or self._cpu_vendor,
+            data_folders=folders,
+            engine=self._study.engine,
+        )
+        self._executor = Executor(connection, self._agent, context)
+        return self._executor
+
+    def close(self) -> None:
+        """Stops the guest; the next run starts it anew."""
+        connection, self._connection, self._executor = self._connection, None, None
+        try:
+            if connection is not None:
+                connection.close()
+        finally:
+            self._provider.stop(self._guest.spec)

@@ -1,0 +1,97 @@
+"""The `[provider]` table of a study file: one model for each kind of provider."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, field_validator
+
+MAX_THREADS = 1024
+
+ThreadCount = Annotated[int, Field(ge=1, le=MAX_THREADS, strict=True)]
+Port = Annotated[int, Field(ge=1, le=65535, strict=True)]
+
+
+class Table(BaseModel):
+    """A table of the study file; unknown keys are errors."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class LocalTable(Table):
+    """Process sandboxes on this machine."""
+
+    kind: Literal["local"] = "local"
+    python: str | None = None
+    cpuset: Literal["auto", "cgroup", "affinity"] = "auto"
+
+
+class SshHostTable(Table):
+    """A machine that is there already. `cpus` is how many of its cores may be used."""
+
+    host: str
+    cpus: ThreadCount
+    user: str | None = None
+    port: Port = 22
+    key: Path | None = None
+    host_key: str | None = None
+    known_hosts: Path | None = None
+    python: str = "python3"
+    folder: str = ".vbstudy"
+
+    @field_validator("host")
+    @classmethod
+    def _is_a_host(cls, value: str) -> str:
+        if not re.fullmatch(r"[^\s-]\S*", value):
+            raise ValueError("a host name or an address is needed")
+        return value
+
+    @field_validator("host_key")
+    @classmethod
+    def _is_a_key(cls, value: str | None) -> str | None:
+        from orchestrator.errors import UsageError
+        from orchestrator.ssh_keys import parse_public
+
+        try:
+            return value if value is None else parse_public(value)
+        except UsageError:
+            raise ValueError("is not a public key; it looks like 'ssh-ed25519 AAAA...'") from None
+
+
+class SshTable(Table):
+    """Existing machines, reached over SSH."""
+
+    kind: Literal["ssh"]
+    hosts: tuple[SshHostTable, ...]
+    cpuset: Literal["auto", "cgroup", "affinity"] = "auto"
+    use_ssh_config: bool = False
+    connect_timeout_s: float = Field(default=20, gt=0)
+    patience_s: float = Field(default=30, ge=0)
+
+    @field_validator("hosts")
+    @classmethod
+    def _some(cls, value: tuple[SshHostTable, ...]) -> tuple[SshHostTable, ...]:
+        if not value:
+            raise ValueError("at least one is needed")
+        return value
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, dict):
+        return str(value.get("kind", "local"))
+    return str(getattr(value, "kind", "local"))
+
+
+ProviderTable = Annotated[
+    Annotated[LocalTable, Tag("local")] | Annotated[SshTable, Tag("ssh")],
+    Discriminator(_kind),
+]
+
+PROVIDER_TABLES: dict[str, type[Table]] = {
+    "provider.local": LocalTable,
+    "provider.ssh": SshTable,
+    "provider.ssh.hosts": SshHostTable,
+}
+"""By the path of the table, the kind of provider in it."""
