@@ -1,0 +1,207 @@
+"""Whole studies on a machine behind a real sshd (which is this one), with real training."""
+
+import json
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from orchestrator import cli
+from orchestrator.scheduler import host_cores
+from tests import sshd
+from tests.orchestrator.test_sweep import STUDY, hashes, records, start
+
+ONE = STUDY.replace("cpus = [1, 2]", "cpus = [1]")
+
+
+@pytest.fixture
+def server(tmp_path):
+    with sshd.running(tmp_path / "sshd") as started:
+        yield started
+
+
+def provider(server, tmp_path, **changes) -> str:
+    host = {
+        "host": "127.0.0.1",
+        "port": server.port,
+        "cpus": len(host_cores()),
+        "key": str(server.client.private),
+        "host_key": server.host.public,
+        "python": sys.executable,
+        "folder": str(tmp_path / "there"),
+    } | changes
+    lines = "\n".join(f"{key} = {json.dumps(value)}" for key, value in host.items())
+    return f'\n[provider]\nkind = "ssh"\npatience_s = 6\n[[provider.hosts]]\n{lines}\n'
+
+
+@pytest.fixture
+def directory(server, tmp_path):
+    folder = tmp_path / "study"
+    folder.mkdir()
+    (folder / "study.toml").write_text(ONE + provider(server, tmp_path))
+    return folder
+
+
+def vbstudy(directory: Path, *arguments: str) -> int:
+    return cli.run(["-C", str(directory), *arguments])
+
+
+def belonging(folder: Path) -> list[str]:
+    """Processes whose working folder is inside."""
+    found = []
+    for link in Path("/proc").glob("[0-9]*/cwd"):
+        try:
+            if link.readlink().is_relative_to(folder):
+                found.append((link.parent / "cmdline").read_text())
+        except OSError:
+            continue
+    return found
+
+
+def test_a_study_over_ssh_gives_the_bits_of_a_local_one_and_leaves_nothing(directory, tmp_path, server):
+    (directory / "study.toml").write_text(STUDY + provider(server, tmp_path))
+    assert vbstudy(directory, "-q", "provision") == 0
+    assert vbstudy(directory, "-q", "sweep") == 0
+    over_ssh = records(directory)
+    assert len(over_ssh) == 4
+    local = tmp_path / "local"
+    local.mkdir()
+    (local / "study.toml").write_text(STUDY)
+    assert vbstudy(local, "-q", "provision") == 0
+    assert vbstudy(local, "-q", "sweep") == 0
+    assert hashes(directory) == hashes(local)
+    for record in over_ssh.values():
+        assert record.guest["provider"] == "ssh"
+        assert record.guest["host"] == f"{server.user}@127.0.0.1:{server.port}"
+        assert record.result.environment["threads_in_force"]["visible_cpus"] == record.spec.threads.cpus
+    assert vbstudy(directory, "-q", "destroy") == 0
+    assert not (tmp_path / "there").exists()
+    assert not (directory / "guests").exists()
+    assert belonging(tmp_path / "there") == []
+
+
+def test_files_of_a_data_set_are_brought_to_the_guest_once(server, tmp_path):
+    from orchestrator import guest_data, study
+    from orchestrator.ssh import SshConnection, SshTarget
+    from orchestrator.ssh_keys import StudyKeys
+    from orchestrator.store import Store
+
+    data = tmp_path / "data"
+    data.mkdir()
+    names = [f"{part}-{kind}-ubyte.gz" for part in ("train", "t10k") for kind in ("images-idx3", "labels-idx1")]
+    for name in names:
+        (data / name).write_bytes(name.encode())
+    keys = StudyKeys.of(Store(tmp_path))
+    keys.pin("127.0.0.1", server.port, server.host.public)
+    target = SshTarget(
+        host="127.0.0.1", port=server.port, user=server.user, key=server.client.private, known_hosts=keys.known_hosts
+    )  # fmt: skip
+    connection = SshConnection(target, str(tmp_path / "guest"), sys.executable)
+    parsed = study.parse('[[workload]]\nmodel = "lenet5"\ndataset = "fashion-mnist"\n')
+    assert guest_data.bring(parsed, (data,), connection) == ("data/fashion-mnist",)
+    arrived = {p.name: p for p in (tmp_path / "guest/data/fashion-mnist").iterdir()}
+    assert sorted(arrived) == sorted(names)
+    before = {name: path.stat().st_ino for name, path in arrived.items()}
+    guest_data.bring(parsed, (data,), connection)
+    assert {name: path.stat().st_ino for name, path in arrived.items()} == before
+    connection.close()
+
+
+def test_a_server_that_dies_during_a_run_and_comes_back_costs_one_attempt(directory, server, capsys):
+    (directory / "study.toml").write_text(
+        (directory / "study.toml").read_text().replace("epochs = 2", "epochs = 60")
+    )
+    assert vbstudy(directory, "-q", "provision") == 0
+
+    def crash() -> None:
+        deadline = time.monotonic() + 60
+        while not list((directory / "incoming").glob("*")) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        time.sleep(1.5)
+        server.kill()
+        time.sleep(1)
+        server.start()
+
+    thread = threading.Thread(target=crash)
+    thread.start()
+    capsys.readouterr()
+    assert vbstudy(directory, "sweep") == 0
+    thread.join()
+    assert len(records(directory)) == 2
+    assert len(set(hashes(directory).values())) == 1
+    failed = list((directory / "failed").rglob("error.json"))
+    assert len(failed) == 1
+    assert json.loads(failed[0].read_text())["kind"] == "GuestError"
+    assert "was lost" in capsys.readouterr().err
+
+
+def test_a_server_that_stays_away_ends_the_sweep_with_a_clear_line(directory, server, capsys):
+    assert vbstudy(directory, "-q", "provision") == 0
+    server.kill()
+    capsys.readouterr()
+    assert vbstudy(directory, "-q", "sweep") == 4
+    error = capsys.readouterr().err
+    assert f"vbstudy: {server.user}@127.0.0.1:{server.port}: cannot be reached" in error
+    assert "Traceback" not in error
+    assert records(directory) == {}
+    server.start()
+    assert vbstudy(directory, "-q", "sweep") == 0  # nothing was counted: it resumes
+    assert len(records(directory)) == 2
+
+
+def test_an_orchestrator_that_is_killed_leaves_nothing_that_the_next_does_not_clear(directory, tmp_path):
+    (directory / "study.toml").write_text(
+        (directory / "study.toml").read_text().replace("epochs = 2", "epochs = 40")
+    )
+    assert vbstudy(directory, "-q", "provision") == 0
+    process = start(directory, "-q", "sweep")
+    deadline = time.monotonic() + 60
+    while not list((tmp_path / "there").rglob("log.txt")):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    assert vbstudy(directory, "-q", "sweep") == 0
+    assert len(records(directory)) == 2
+    assert vbstudy(directory, "-q", "destroy") == 0
+    assert belonging(tmp_path / "there") == []
+    assert not (tmp_path / "there").exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"cpus": 1000}, "cpus = 1000 in study.toml, it lets us use"),
+        ({"python": "/no/such/python"}, "'/no/such/python' does not run in it"),
+        ({"host_key": None}, "its host key is not known; it shows ssh-ed25519 SHA256:"),
+        ({"key": None}, "refuses the key"),
+        ({"user": "nobody-at-all"}, "refuses the key"),
+    ],
+)
+def test_what_is_wrong_with_a_host_is_told_before_anything_is_made(directory, server, tmp_path, capsys, changes, message):  # fmt: skip
+    text = provider(server, tmp_path, **changes)
+    kept = [line for line in text.splitlines() if not line.endswith(" null")]
+    (directory / "study.toml").write_text(ONE + "\n".join(kept) + "\n")
+    assert vbstudy(directory, "provision") == 3
+    assert message in capsys.readouterr().err
+    assert not (directory / "guests.json").exists()
+
+
+def test_two_studies_share_a_host_without_meeting(directory, server, tmp_path):
+    second = tmp_path / "second"
+    second.mkdir()
+    (second / "study.toml").write_text((directory / "study.toml").read_text())
+    for folder in (directory, second):
+        assert vbstudy(folder, "-q", "provision") == 0
+    sweeps = [start(folder, "-q", "sweep") for folder in (directory, second)]
+    outputs = [sweep.communicate(timeout=120) for sweep in sweeps]
+    assert [sweep.returncode for sweep in sweeps] == [0, 0], outputs
+    assert vbstudy(directory, "-q", "destroy") == 0
+    assert (tmp_path / "there").exists()  # the other one's
+    assert vbstudy(second, "-q", "destroy") == 0
+    assert not (tmp_path / "there").exists()
+
+
