@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from orchestrator.store import Store
     from orchestrator.study import Study
 
-PROVIDERS = ("local", "ssh")  # as in orchestrator.providers, which is too heavy to import for --help
+PROVIDERS = ("local", "ssh", "qemu")  # as in orchestrator.providers, which is too heavy to import for --help
 FORMATS = ("table", "json", "markdown", "latex", "csv")
 
 
@@ -156,8 +156,12 @@ def provision(options: Options, cpus: str | None, provider: str | None) -> None:
                 soft_wrap=True,
             )
 
+        def notify(text: str) -> None:
+            console.print(text, highlight=False, soft_wrap=True)
+
         with DownloadProgress(console, quiet=options.quiet) as progress:
-            inventory = provision_.provision(loaded, store, make(loaded, store), on_guest, progress)
+            provider_ = make(loaded, store, notify)
+            inventory = provision_.provision(loaded, store, provider_, on_guest, progress)
     from guest.records import to_json
 
     _result(options, to_json(inventory), f"{len(inventory.guests)} guests ready; next: vbstudy sweep")

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import logging
 import queue
 import shlex
 import signal
@@ -30,6 +31,9 @@ from orchestrator.connection import (
 )
 from orchestrator.errors import GuestError
 from orchestrator.ssh_keys import fingerprint
+
+# What goes wrong is raised; paramiko's own account of it would go to the user's terminal.
+logging.getLogger("paramiko").addHandler(logging.NullHandler())
 
 KEEPALIVE_S = 5
 COMMAND_TIMEOUT_S = 30.0

@@ -8,6 +8,7 @@ import base64
 import binascii
 import hashlib
 import os
+import threading
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from orchestrator.errors import GuestError, UsageError
 from orchestrator.store import Store, write_durably
 
 COMMENT = "vbstudy"
+_rewriting = threading.Lock()  # guests are started from several threads
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +54,10 @@ class StudyKeys:
         self._rewrite(host, port, [])
 
     def _rewrite(self, host: str, port: int, more: list[str]) -> None:
+        with _rewriting:
+            self._rewrite_alone(host, port, more)
+
+    def _rewrite_alone(self, host: str, port: int, more: list[str]) -> None:
         before = self.known_hosts.read_text(encoding="utf-8") if self.known_hosts.exists() else ""
         name = host_name(host, port)
         kept = [line for line in before.splitlines() if line.split(" ", 1)[0] != name]

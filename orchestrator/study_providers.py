@@ -78,6 +78,24 @@ class SshTable(Table):
         return value
 
 
+class QemuTable(Table):
+    """Virtual machines on this machine."""
+
+    kind: Literal["qemu"]
+    memory_mib: int = Field(default=2048, ge=512, le=1 << 20, strict=True)
+    cpu_model: str = "max"
+    accelerator: Literal["auto", "kvm", "tcg"] = "auto"
+    snapshot: bool = True
+    boot_timeout_s: float = Field(default=300, gt=0)
+
+    @field_validator("cpu_model")
+    @classmethod
+    def _is_a_model(cls, value: str) -> str:
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.,+=-]*", value):
+            raise ValueError("a model as `qemu-system-x86_64 -cpu help` lists it is needed")
+        return value
+
+
 def _kind(value: Any) -> str:
     if isinstance(value, dict):
         return str(value.get("kind", "local"))
@@ -85,7 +103,7 @@ def _kind(value: Any) -> str:
 
 
 ProviderTable = Annotated[
-    Annotated[LocalTable, Tag("local")] | Annotated[SshTable, Tag("ssh")],
+    Annotated[LocalTable, Tag("local")] | Annotated[SshTable, Tag("ssh")] | Annotated[QemuTable, Tag("qemu")],
     Discriminator(_kind),
 ]
 
@@ -93,5 +111,6 @@ PROVIDER_TABLES: dict[str, type[Table]] = {
     "provider.local": LocalTable,
     "provider.ssh": SshTable,
     "provider.ssh.hosts": SshHostTable,
+    "provider.qemu": QemuTable,
 }
 """By the path of the table, the kind of provider in it."""

@@ -16,6 +16,8 @@ from orchestrator.store import Store
 from orchestrator.study import Study
 from orchestrator.study_providers import ProviderTable
 
+Notify = Callable[[str], None]
+
 
 class Provider(Protocol):
     """The contract. Every method may be called again after a crash in the middle of any other."""
@@ -44,17 +46,36 @@ class Provider(Protocol):
         """Stops it and leaves nothing behind, whatever failed before."""
 
 
-def _ssh(study: Study, store: Store) -> Provider:
+def _local(study: Study, store: Store, notify: Notify) -> Provider:  # noqa: ARG001
+    return LocalProvider(study, store)
+
+
+def _ssh(study: Study, store: Store, notify: Notify) -> Provider:  # noqa: ARG001
     from orchestrator.providers.ssh import SshProvider  # paramiko is heavy, and not everybody's
 
     return SshProvider(study, store)
 
 
-PROVIDERS: dict[str, Callable[[Study, Store], Provider]] = {"local": LocalProvider, "ssh": _ssh}
+def _qemu(study: Study, store: Store, notify: Notify) -> Provider:
+    from orchestrator.providers.qemu.provider import QemuProvider
+
+    return QemuProvider(study, store, notify)
 
 
-def make(study: Study, store: Store) -> Provider:
-    return PROVIDERS[study.provider.kind](study, store)
+PROVIDERS: dict[str, Callable[[Study, Store, Notify], Provider]] = {
+    "local": _local,
+    "ssh": _ssh,
+    "qemu": _qemu,
+}
+
+
+def _quietly(text: str) -> None:
+    """For those who show no progress."""
+
+
+def make(study: Study, store: Store, notify: Notify = _quietly) -> Provider:
+    """The study's provider. It tells `notify` what takes long."""
+    return PROVIDERS[study.provider.kind](study, store, notify)
 
 
 def make_former(kind: str, study: Study, store: Store) -> Provider:
@@ -68,4 +89,4 @@ def make_former(kind: str, study: Study, store: Store) -> Provider:
             f"the guests that are there were made by provider {kind!r}: put its settings back into "
             "study.toml and run `vbstudy destroy` first"
         ) from None
-    return PROVIDERS[kind](study.model_copy(update={"provider": table}), store)
+    return PROVIDERS[kind](study.model_copy(update={"provider": table}), store, _quietly)

@@ -1,0 +1,1 @@
+"""Virtual machines under QEMU: real vCPUs, with or without hardware virtualisation."""

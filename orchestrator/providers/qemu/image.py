@@ -1,0 +1,274 @@
+"""The disks that all guests share: a root file system of Debian packages with its kernel, and the
+Python libraries. Built once, without mounting anything; named by the hash of what went into them."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+from guest.records import Framework
+from orchestrator.errors import GuestError, PrerequisiteError
+from orchestrator.providers.qemu import scripts
+
+Notify = Callable[[str], None]
+
+IMAGE_VERSION = 1
+SUITE = "bookworm"
+GUEST_PYTHON = "3.11"  # that of the suite
+PACKAGES = ("busybox-static", "linux-image-cloud-amd64", "openssh-server", "procps", "python3")
+UNUSED = ("doc", "info", "locale", "man")
+NOT_IN_IMAGE = (
+    "proc", "sys", "dev", "boot", "lib/modules", "usr/lib/modules", "var/lib/apt/lists", "var/cache/apt",
+)  # fmt: skip
+ROOT_SIZE = "4G"  # sparse
+DISTRIBUTIONS = {Framework.TORCH: ("torch",), Framework.TENSORFLOW: ("tensorflow-cpu",)}
+BUILD_TIMEOUT_S = 1800
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Image:
+    """Read-only files that guests boot from."""
+
+    kernel: Path
+    initrd: Path
+    root: Path
+    libraries: Path
+
+    @property
+    def identity(self) -> str:
+        return f"{self.root.parent.name} {self.libraries.parent.name}"
+
+
+def cache() -> Path:
+    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(base) / "vbstudy" / "images"
+
+
+def prepare(frameworks: Sequence[Framework], notify: Notify) -> Image:
+    """The image for guests that train with these frameworks; built where it is not there yet."""
+    system = _cached("system", _system_inputs(), _build_system, notify)
+    wanted = library_pins(frameworks)
+    inputs: dict[str, object] = {"python": GUEST_PYTHON, "pins": wanted}
+    libraries = _cached("libraries", inputs, lambda into: _build_libraries(into, wanted), notify)
+    return Image(
+        kernel=system / "vmlinuz",
+        initrd=system / "initrd.img",
+        root=system / "root.img",
+        libraries=libraries / "libraries.img",
+    )
+
+
+def library_pins(frameworks: Sequence[Framework]) -> list[str]:
+    """The versions that this program runs with itself, so that host and guests compute the same."""
+    names = ["numpy", "safetensors"]
+    for framework in sorted(frameworks):
+        names += DISTRIBUTIONS[framework]
+    if Framework.TENSORFLOW in frameworks:
+        names.append("keras")
+    pins = []
+    for name in sorted(names):
+        try:
+            pins.append(f"{name}=={metadata.version(name).partition('+')[0]}")
+        except metadata.PackageNotFoundError:
+            raise PrerequisiteError(
+                f"{name} is not installed here, so the guests' version is not known: pip install {name}"
+            ) from None
+    return pins
+
+
+def _system_inputs() -> dict[str, object]:
+    return {
+        "version": IMAGE_VERSION,
+        "suite": SUITE,
+        "packages": PACKAGES,
+        "scripts": [scripts.INITRD_INIT, scripts.INITTAB, scripts.BOOT, scripts.MODULES],
+    }
+
+
+def _cached(kind: str, inputs: dict[str, object], build: Callable[[Path], None], notify: Notify) -> Path:
+    """A folder in the cache, made whole or not at all. Two studies never build the same one twice."""
+    name = hashlib.sha256(json.dumps(inputs, sort_keys=True).encode()).hexdigest()[:16]
+    target = cache() / f"{kind}-{name}"
+    if target.is_dir():
+        return target
+    cache().mkdir(parents=True, exist_ok=True)
+    with (cache() / f".{kind}-{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if target.is_dir():
+            return target
+        for left in cache().glob(f".{kind}-{name}.*.part"):
+            shutil.rmtree(left)  # of a build that was killed
+        part = Path(tempfile.mkdtemp(prefix=f".{kind}-{name}.", suffix=".part", dir=cache()))
+        notify(f"building the {kind} image in {target}: once, a minute or two")
+        began = time.monotonic()
+        try:
+            build(part)
+            (part / "inputs.json").write_text(json.dumps(inputs, indent=1) + "\n")
+            for path in part.iterdir():
+                path.chmod(0o444)
+            part.chmod(0o755)
+            part.rename(target)
+        except BaseException:
+            shutil.rmtree(part, ignore_errors=True)
+            raise
+        notify(f"built the {kind} image in {time.monotonic() - began:.0f} s")
+    return target
+
+
+# ---- the system ------------------------------------------------------------------------------
+
+
+def _build_system(into: Path) -> None:
+    with tempfile.TemporaryDirectory(prefix="vbstudy-image-") as temporary:
+        work = Path(temporary)
+        work.chmod(0o755)
+        (work / "inittab").write_text(scripts.INITTAB)
+        (work / "vbstudy-boot").write_text(scripts.BOOT)
+        (work / "vbstudy-boot").chmod(0o755)
+        out = work / "out"
+        out.mkdir()
+        out.chmod(0o777)  # without root, hooks run as another user of a namespace
+        # The hook runs where the files' owners are right, root or not; "$1" is the new system, with
+        # /proc and others mounted, which is why it is copied before it is made an image of.
+        left_out = " ".join(f'--exclude="./{folder}/*"' for folder in NOT_IN_IMAGE)
+        finish = (
+            f'set -e; cp -L "$1/vmlinuz" {out}/vmlinuz; tar -C "$1" -cf {out}/modules.tar lib/modules; '
+            f'cp "$1/bin/busybox" {out}/busybox; '
+            f'cp {work}/inittab "$1/etc/inittab"; cp {work}/vbstudy-boot "$1/sbin/vbstudy-boot"; '
+            'rm -f "$1"/etc/ssh/ssh_host_*; mkdir "$1.tree"; '
+            f'tar -C "$1" --one-file-system {left_out} -cf - . | tar -C "$1.tree" -xpf -; '
+            f'mke2fs -q -t ext4 -d "$1.tree" {out}/root.img {ROOT_SIZE}; rm -rf "$1.tree"'
+        )
+        command = [
+            "mmdebstrap",
+            "--variant=minbase",
+            f"--include={','.join(PACKAGES)}",
+            '--aptopt=APT::Install-Recommends "false"',
+            *(f"--dpkgopt=path-exclude=/usr/share/{folder}/*" for folder in UNUSED),
+            f"--customize-hook={finish}",
+            "--format=null",
+            SUITE,
+        ]
+        _run(command, "the system image")
+        _write_initrd(into / "initrd.img", out / "busybox", out / "modules.tar", work)
+        shutil.move(out / "vmlinuz", into / "vmlinuz")
+        _copy_sparse(out / "root.img", into / "root.img")
+
+
+def _write_initrd(path: Path, busybox: Path, modules: Path, work: Path) -> None:
+    tree = work / "modules"
+    with tarfile.open(modules) as archive:
+        archive.extractall(tree, filter="data")
+    (folder,) = (tree / "lib/modules").iterdir()
+    order = module_order((folder / "modules.dep").read_text(), scripts.MODULES)
+    entries = [
+        ("bin", 0o040755, b""),
+        ("bin/busybox", 0o100755, busybox.read_bytes()),
+        ("dev", 0o040755, b""),
+        ("proc", 0o040755, b""),
+        ("root", 0o040755, b""),
+        ("modules", 0o040755, b""),
+        ("init", 0o100755, scripts.INITRD_INIT.encode()),
+        ("modules/order", 0o100644, "".join(f"{Path(m).name}\n" for m in order).encode()),
+        *((f"modules/{Path(m).name}", 0o100644, (folder / m).read_bytes()) for m in order),
+    ]
+    path.write_bytes(b"".join(_cpio(*entry) for entry in entries) + _cpio("TRAILER!!!", 0, b""))
+
+
+def module_order(dependencies: str, wanted: Sequence[str]) -> list[str]:
+    """Files of kernel modules, each after those it needs, from the text of `modules.dep`."""
+    needs: dict[str, list[str]] = {}
+    for line in dependencies.splitlines():
+        file, _, others = line.partition(":")
+        needs[file] = others.split()
+    files = {Path(file).name.split(".")[0].replace("-", "_"): file for file in needs}
+    order: list[str] = []
+
+    def add(file: str) -> None:
+        for other in needs[file]:
+            add(other)
+        if file not in order:
+            order.append(file)
+
+    for name in wanted:
+        if name.replace("-", "_") in files:  # else it is built in
+            add(files[name.replace("-", "_")])
+    return order
+
+
+def _cpio(name: str, mode: int, data: bytes) -> bytes:
+    """One entry of an initial RAM disk ("newc": a header in hexadecimal, padded to 4 bytes)."""
+    encoded = name.encode() + b"\0"
+    fields = (0, mode, 0, 0, 1, 0, len(data), 0, 0, 0, 0, len(encoded), 0)
+    head = b"070701" + b"".join(b"%08x" % field for field in fields) + encoded
+    return _padded(head) + _padded(data)
+
+
+def _padded(data: bytes) -> bytes:
+    return data + b"\0" * (-len(data) % 4)
+
+
+# ---- the libraries ---------------------------------------------------------------------------
+
+
+def _build_libraries(into: Path, pins: list[str]) -> None:
+    with tempfile.TemporaryDirectory(prefix="vbstudy-libraries-") as temporary:
+        tree = Path(temporary) / "tree"
+        _run(
+            [
+                sys.executable, "-m", "pip", "install", "--quiet", "--no-input", "--only-binary=:all:",
+                "--python-version", GUEST_PYTHON, "--target", str(tree), *pins,
+            ],
+            "the libraries",
+        )  # fmt: skip
+        shutil.rmtree(tree / "torch" / "include", ignore_errors=True)
+        if sys.version_info[:2] != tuple(map(int, GUEST_PYTHON.split("."))):
+            _drop_bytecode(tree)  # another Python's
+        size = sum(p.lstat().st_size + 4096 for p in tree.rglob("*"))
+        _run(
+            ["mke2fs", "-q", "-t", "ext4", "-m", "0", "-O", "^has_journal", "-E", "root_owner=0:0",
+             "-d", str(tree), str(into / "libraries.img"), f"{int(size * 1.1) // 1024 + 65536}k"],
+            "the library disk",
+        )  # fmt: skip
+
+
+def _drop_bytecode(tree: Path) -> None:
+    for folder in list(tree.rglob("__pycache__")):
+        shutil.rmtree(folder)
+
+
+def _run(command: list[str], what: str) -> None:
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=BUILD_TIMEOUT_S, check=False, env=_environment()
+        )
+    except FileNotFoundError:
+        raise PrerequisiteError(f"{what} cannot be built: there is no {command[0]}; install it") from None
+    except subprocess.TimeoutExpired:
+        raise GuestError(f"{what} was not built within {BUILD_TIMEOUT_S} s") from None
+    if done.returncode != 0:
+        tail = (done.stderr or done.stdout)[-4000:]
+        lines = [line for line in tail.splitlines() if line.strip()]
+        raise GuestError(
+            f"{what} cannot be built: {command[0]}: {lines[-1] if lines else done.returncode}", evidence=tail
+        )
+
+
+def _environment() -> dict[str, str]:
+    return {**os.environ, "PATH": f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin", "PYTHONPATH": ""}
+
+
+def _copy_sparse(source: Path, target: Path) -> None:
+    _run(["cp", "--sparse=always", str(source), str(target)], "the system image")

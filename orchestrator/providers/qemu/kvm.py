@@ -1,0 +1,42 @@
+"""Whether hardware virtualisation works here. A KVM device that opens proves nothing: a paravirtual one
+may be unable to run a stock kernel. So: the CPU's flags, then a kernel that really boots."""
+
+from __future__ import annotations
+
+import functools
+import os
+import subprocess
+from pathlib import Path
+
+from guest import fingerprint
+from orchestrator.providers.qemu import scripts
+from orchestrator.providers.qemu.image import Image
+from orchestrator.providers.qemu.machine import QEMU
+
+PROBE_TIMEOUT_S = 20
+DEVICE = Path("/dev/kvm")
+
+
+@functools.cache
+def why_not(image: Image) -> str:
+    """Why KVM cannot be used, in a few words; empty when it can."""
+    if not {"vmx", "svm"} & set(fingerprint.cpu()["flags"]):
+        return "the CPU shows neither vmx nor svm"
+    if not DEVICE.exists():
+        return f"there is no {DEVICE}"
+    if not os.access(DEVICE, os.R_OK | os.W_OK):
+        return f"{DEVICE} may not be used by this user (join group kvm)"
+    command = [
+        QEMU, "-nodefaults", "-no-user-config", "-no-reboot", "-display", "none",
+        "-machine", "q35", "-accel", "kvm", "-cpu", "host", "-m", "256", "-serial", "stdio",
+        "-kernel", str(image.kernel), "-initrd", str(image.initrd),
+        "-append", "console=ttyS0 quiet panic=-1 vbstudy.probe",
+    ]  # fmt: skip
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=PROBE_TIMEOUT_S, check=False,
+            errors="replace", stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        return f"a kernel did not boot under it within {PROBE_TIMEOUT_S} s"
+    return "" if scripts.PROBED in done.stdout else "a kernel did not boot under it"

@@ -1,0 +1,238 @@
+"""One virtual machine: its command line, its process, its end. A machine is found again by its name,
+which stands in the command line of its process, so a killed orchestrator loses none."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from orchestrator.errors import GuestError
+from orchestrator.providers.qemu.image import Image
+from orchestrator.providers.qemu.qmp import connect
+
+QEMU = "qemu-system-x86_64"
+STOP_TIMEOUT_S = 10.0
+PORT_ATTEMPTS = 5
+SNAPSHOT = "warm"
+TAIL_BYTES = 4000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hardware:
+    """What a machine consists of; a snapshot fits only a machine that is the same in all of it."""
+
+    cpus: int
+    memory_mib: int
+    cpu_model: str
+    accelerator: str  # "kvm" or "tcg"
+    image: str  # the identity of its read-only disks
+    seed: str  # the hash of its seed disk
+    qemu: str
+
+
+class Machine:
+    """The files in one guest's folder, and the process that may run on them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.name = f"vbstudy-{hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:16]}"
+        self.overlay = folder / "root.qcow2"
+        self.seed = folder / "seed.tar"
+        self.console = folder / "console.log"
+        self.port_file = folder / "port"
+        self._control = folder / "qmp.sock"
+        self._log = folder / "qemu.log"
+        self._snapshot = folder / "snapshot.json"
+
+    # ---- disks -------------------------------------------------------------------------------
+
+    def new_overlay(self, image: Image) -> None:
+        """An empty layer over the shared root disk: every cold start is from the same bytes."""
+        self.overlay.unlink(missing_ok=True)
+        self._snapshot.unlink(missing_ok=True)
+        done = subprocess.run(
+            [
+                "qemu-img",
+                "create",
+                "-q",
+                "-f",
+                "qcow2",
+                "-F",
+                "raw",
+                "-b",
+                str(image.root),
+                str(self.overlay),
+            ],  # noqa: S607
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode != 0:
+            raise GuestError(f"{self.overlay}: cannot be made: {done.stderr.strip()[-300:]}")
+
+    def has_snapshot(self, hardware: Hardware) -> bool:
+        try:
+            return self.overlay.exists() and json.loads(self._snapshot.read_text()) == asdict(hardware)
+        except (OSError, ValueError):
+            return False
+
+    def save_snapshot(self, hardware: Hardware) -> None:
+        with connect(self._control, self.name, 300) as qmp:
+            complaint = qmp.monitor(f"savevm {SNAPSHOT}")
+        if complaint:
+            raise GuestError(f"{self.name}: no snapshot could be taken: {complaint}")
+        self._snapshot.write_text(json.dumps(asdict(hardware)))
+
+    # ---- the process -------------------------------------------------------------------------
+
+    def start(self, hardware: Hardware, image: Image, cores: Sequence[int], *, resume: bool) -> int:
+        """Starts it, or resumes its snapshot, on the given cores; returns the port that leads to its
+        SSH. Raises GuestError with what QEMU or the console said."""
+        for attempt in range(1, PORT_ATTEMPTS + 1):
+            port = free_port()
+            self._control.unlink(missing_ok=True)
+            command = self._command(hardware, image, port, resume=resume)
+            self._spawn(command, cores)
+            try:
+                with connect(self._control, self.name) as qmp:
+                    qmp.execute("query-status")
+            except GuestError:
+                said = _tail(self._log)
+                self.kill()
+                if "host forwarding rule" in said and attempt < PORT_ATTEMPTS:
+                    continue  # somebody took the port in between
+                last = said.strip().splitlines()[-1:] or ["nothing"]
+                raise GuestError(f"{self.name}: QEMU does not start: {last[0]}", evidence=said) from None
+            self.pin(cores)
+            self.port_file.write_text(str(port))
+            return port
+        raise GuestError(f"{self.name}: no free port was found")
+
+    def _spawn(self, command: list[str], cores: Sequence[int]) -> None:
+        kept = os.sched_getaffinity(0)
+        os.sched_setaffinity(0, cores)  # inherited by all its threads, from the first instruction
+        try:
+            with self._log.open("wb") as log:
+                process = subprocess.Popen(
+                    command,
+                    cwd=self.folder,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    start_new_session=True,
+                )
+        finally:
+            os.sched_setaffinity(0, kept)
+        _children.append(process)
+
+    def _command(self, hardware: Hardware, image: Image, port: int, *, resume: bool) -> list[str]:
+        accelerator = "kvm" if hardware.accelerator == "kvm" else "tcg,thread=multi"
+        return [
+            QEMU,
+            "-name", f"guest={self.name}",
+            "-nodefaults", "-no-user-config", "-no-reboot", "-display", "none",
+            "-machine", "q35", "-accel", accelerator, "-cpu", hardware.cpu_model,
+            "-smp", f"{hardware.cpus},sockets=1,cores={hardware.cpus},threads=1",
+            "-m", str(hardware.memory_mib),
+            "-kernel", str(image.kernel), "-initrd", str(image.initrd),
+            "-append", "console=ttyS0 quiet panic=-1 random.trust_cpu=on",
+            *_disk("root", f"{self.overlay.name}", "qcow2,cache=unsafe"),
+            *_disk("libraries", str(image.libraries), "raw,readonly=on"),
+            *_disk("seed", f"{self.seed.name}", "raw,readonly=on"),
+            "-netdev", f"user,id=net,restrict=on,hostfwd=tcp:127.0.0.1:{port}-10.0.2.15:22",
+            "-device", "virtio-net-pci,netdev=net,romfile=",
+            "-device", "virtio-rng-pci",
+            "-serial", f"file:{self.console.name}",
+            "-qmp", f"unix:{self._control.name},server=on,wait=off",
+            *(["-loadvm", SNAPSHOT] if resume else []),
+        ]  # fmt: skip
+
+    def vcpus(self) -> dict[int, int]:
+        """The thread of each virtual CPU, as the hypervisor says."""
+        with connect(self._control, self.name) as qmp:
+            return {cpu["cpu-index"]: cpu["thread-id"] for cpu in qmp.execute("query-cpus-fast")}
+
+    def pin(self, cores: Sequence[int]) -> None:
+        """Gives each virtual CPU a core of its own, as far as there are; verified. The other threads
+        share all of them."""
+        for index, thread in self.vcpus().items():
+            core = cores[index % len(cores)]
+            os.sched_setaffinity(thread, {core})
+            if os.sched_getaffinity(thread) != {core}:
+                raise GuestError(f"{self.name}: virtual CPU {index} cannot be held to core {core}")
+
+    def processes(self) -> list[int]:
+        mark = f"guest={self.name}".encode()
+        found = []
+        for file in Path("/proc").glob("[0-9]*/cmdline"):
+            with contextlib.suppress(OSError):  # it ended meanwhile
+                if mark in file.read_bytes().split(b"\0"):
+                    found.append(int(file.parent.name))
+        return found
+
+    def stop(self) -> None:
+        """Asks QEMU to end, which leaves its disks whole; ends it by force when it does not."""
+        if self.processes():
+            with contextlib.suppress(GuestError), connect(self._control, self.name, 2) as qmp:
+                qmp.execute("quit")  # where this does not help, force does
+            deadline = time.monotonic() + STOP_TIMEOUT_S
+            while self.processes() and time.monotonic() < deadline:
+                time.sleep(0.02)
+        self.kill()
+
+    def kill(self) -> None:
+        deadline = time.monotonic() + STOP_TIMEOUT_S
+        while left := self.processes():
+            for pid in left:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            if time.monotonic() > deadline:
+                raise GuestError(f"{self.name}: process {left[0]} cannot be ended")
+            time.sleep(0.02)
+        for process in list(_children):
+            if process.poll() is not None:
+                _children.remove(process)
+        self._control.unlink(missing_ok=True)
+        self.port_file.unlink(missing_ok=True)
+
+    def console_tail(self) -> str:
+        return _tail(self.console)
+
+    def remove(self) -> None:
+        self.kill()
+        if self.folder.exists():
+            shutil.rmtree(self.folder)
+
+
+_children: list[subprocess.Popen[bytes]] = []  # kept until they end, so that none stays a zombie
+
+
+def _disk(name: str, file: str, form: str) -> list[str]:
+    escaped = file.replace(",", ",,")
+    return [
+        "-drive", f"if=none,id={name},file={escaped},format={form}",
+        "-device", f"virtio-blk-pci,drive={name}",
+    ]  # fmt: skip
+
+
+def _tail(path: Path) -> str:
+    try:
+        return path.read_bytes()[-TAIL_BYTES:].decode(errors="replace")
+    except OSError:
+        return ""
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

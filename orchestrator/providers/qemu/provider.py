@@ -1,0 +1,275 @@
+"""The QEMU provider: one virtual machine for each CPU count, each virtual CPU on a core of its own."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import shutil
+import socket
+import tarfile
+import threading
+import time
+from pathlib import Path
+
+from orchestrator.connection import Connection
+from orchestrator.errors import GuestError, VbstudyError
+from orchestrator.guests import GuestSpec, Observation
+from orchestrator.providers import inside
+from orchestrator.providers.qemu import image as images
+from orchestrator.providers.qemu import kvm, scripts
+from orchestrator.providers.qemu.image import Image, Notify
+from orchestrator.providers.qemu.machine import QEMU, Hardware, Machine
+from orchestrator.scheduler import host_cores
+from orchestrator.ssh import SshConnection, SshTarget
+from orchestrator.ssh_keys import StudyKeys
+from orchestrator.store import Store
+from orchestrator.study import Study
+from orchestrator.study_providers import QemuTable
+
+PROGRAMS = {
+    QEMU: "qemu-system-x86",
+    "qemu-img": "qemu-utils",
+    "mmdebstrap": "mmdebstrap",
+    "mke2fs": "e2fsprogs",
+}
+WARM_TIMEOUT_S = 900
+IMPORTS = {"torch": "import torch, torch.optim", "tensorflow": "import tensorflow"}
+# What a resumed guest must not share with others that were resumed from the same moment: its clock, and
+# the state of its random generator, from which seeds that are left free are drawn (RNDRESEEDCRNG).
+REFRESH = (
+    "import fcntl, os, sys, time; time.clock_settime(time.CLOCK_REALTIME, float(sys.argv[1])); "
+    "f = os.open('/dev/urandom', os.O_WRONLY); os.write(f, bytes.fromhex(sys.argv[2])); "
+    "fcntl.ioctl(f, 0x5207)"
+)
+
+
+class QemuProvider:
+    name = "qemu"
+
+    def __init__(self, study: Study, store: Store, notify: Notify) -> None:
+        self._settings = study.provider if isinstance(study.provider, QemuTable) else QemuTable(kind="qemu")
+        self._store = store
+        self._notify = notify
+        self._frameworks = sorted({w.framework for w in study.workload})
+        self._keys = StudyKeys.of(store)
+        self._boot_s: dict[str, float] = {}
+        self._prepared: tuple[Image, str, str] | None = None
+        self._lock = threading.Lock()
+
+    def check(self) -> list[str]:
+        missing = [package for program, package in PROGRAMS.items() if not _which(program)]
+        if missing:
+            return [f"provider qemu needs programs that are not here: apt install {' '.join(missing)}"]
+        try:
+            image, accelerator, why = self._prepare()
+        except VbstudyError as error:
+            return [error.message]
+        if self._settings.accelerator == "kvm" and accelerator != "kvm":
+            return [f"provider.accelerator = 'kvm': {why}; use 'auto' or 'tcg'"]
+        if why:
+            self._notify(f"guests are emulated, which is slow: {why}")
+        return [f"{path}: is not there" for path in (image.kernel, image.root) if not path.exists()]
+
+    def cores(self, guest: GuestSpec) -> tuple[int, ...]:  # noqa: ARG002
+        return host_cores()
+
+    def create(self, guest: GuestSpec) -> None:
+        machine = self._machine(guest)
+        machine.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._write_seed(machine, guest)
+        hardware = self._hardware(guest)
+        if not self._settings.snapshot or machine.has_snapshot(hardware):
+            return
+        machine.stop()
+        connection = self._boot(guest, hardware, host_cores()[: guest.cpus])
+        try:
+            for framework in self._frameworks:  # the files it reads stay in the guest's memory
+                done = connection.run(
+                    [connection.python, "-c", IMPORTS[framework]], {"OMP_NUM_THREADS": "1"}, WARM_TIMEOUT_S
+                )
+                if done.status != 0:
+                    raise GuestError(
+                        f"guest {guest.name}: cannot import {framework}: {done.stderr.strip()[-200:]}",
+                        evidence=done.stderr,
+                    )
+            connection.close()
+            machine.save_snapshot(hardware)
+        finally:
+            connection.close()
+            machine.stop()
+
+    def start(self, guest: GuestSpec, cores: tuple[int, ...]) -> Connection:
+        self.create(guest)
+        machine, hardware = self._machine(guest), self._hardware(guest)
+        machine.stop()
+        return self._boot(guest, hardware, cores, resume=machine.has_snapshot(hardware))
+
+    def observe(self, guest: GuestSpec, connection: Connection) -> Observation:
+        machine = self._machine(guest)
+        vcpus, seen = len(machine.vcpus()), inside.look(guest.name, connection)
+        if not vcpus == seen.cpus == guest.cpus:
+            raise GuestError(
+                f"guest {guest.name}: {guest.cpus} CPUs were asked for, QEMU has {vcpus}, "
+                f"the guest sees {seen.cpus}"
+            )
+        _, accelerator, why = self._prepare()
+        return Observation(
+            provider_cpus=vcpus,
+            guest_cpus=seen.cpus,
+            oversubscribed=guest.cpus > len(host_cores()),
+            start_s=round(self._boot_s.get(guest.name, 0.0), 2),
+            machine_cores=host_cores(),
+            cpu_vendor=seen.vendor,
+            details={
+                "python": seen.python,
+                "cpu_model": seen.model,
+                "cpuset": "affinity",
+                "accelerator": accelerator,
+                "accelerator_reason": why,
+                "snapshot": machine.has_snapshot(self._hardware(guest)),
+                "address": "127.0.0.1, at a port of its own each time",
+                "folder": str(machine.folder.relative_to(self._store.directory)),
+            },
+        )
+
+    def stop(self, guest: GuestSpec) -> None:
+        self._machine(guest).stop()
+
+    def destroy(self, guest: GuestSpec) -> None:
+        self._machine(guest).remove()
+
+    # ---- starting ----------------------------------------------------------------------------
+
+    def _boot(
+        self, guest: GuestSpec, hardware: Hardware, cores: tuple[int, ...], *, resume: bool = False
+    ) -> SshConnection:
+        machine, (image, _, _) = self._machine(guest), self._prepare()
+        if not resume:
+            machine.new_overlay(image)
+        began = time.perf_counter()
+        try:
+            port = machine.start(hardware, image, cores, resume=resume)
+            connection = self.connection(guest, port)
+            self._wait(guest, machine, port, began)
+            connection.connect()
+            if resume:
+                self._refresh(guest, connection)
+        except BaseException:
+            machine.kill()
+            raise
+        self._boot_s[guest.name] = time.perf_counter() - began
+        return connection
+
+    def connection(self, guest: GuestSpec, port: int) -> SshConnection:
+        machine = self._machine(guest)
+        pinned = StudyKeys(self._keys.folder, machine.folder / "known_hosts")
+        pinned.pin("127.0.0.1", port, self._keys.host().public)
+        target = SshTarget(
+            host="127.0.0.1",
+            port=port,
+            user="root",
+            key=self._keys.client().private,
+            known_hosts=pinned.known_hosts,
+            connect_timeout_s=60,  # an emulated guest takes its time over a key exchange
+            patience_s=20,
+        )
+        return SshConnection(
+            target,
+            f"{scripts.GUEST_FOLDER}/work",
+            "/usr/bin/python3",
+            mark={"PYTHONPATH": scripts.LIBRARIES},
+        )
+
+    def _wait(self, guest: GuestSpec, machine: Machine, port: int, began: float) -> None:
+        """Until the guest's sshd speaks. Raises GuestError with the end of its console."""
+        while not _speaks_ssh(port):
+            taken = time.perf_counter() - began
+            alive = bool(machine.processes())
+            if alive and taken < self._settings.boot_timeout_s:
+                time.sleep(0.1)
+                continue
+            tail = machine.console_tail()
+            last = next((line for line in reversed(tail.splitlines()) if line.strip()), "nothing")
+            what = f"did not answer within {taken:.0f} s" if alive else f"ended after {taken:.0f} s"
+            raise GuestError(
+                f"guest {guest.name}: {what} of starting; the last line of its console: {last.strip()!r} "
+                f"(all of it: {machine.console})",
+                evidence=tail,
+            )
+
+    def _refresh(self, guest: GuestSpec, connection: SshConnection) -> None:
+        done = connection.run(
+            [connection.python, "-S", "-c", REFRESH, str(time.time()), os.urandom(64).hex()], {}, 60
+        )
+        if done.status != 0:
+            raise GuestError(
+                f"guest {guest.name}: cannot be given a new clock and seed", evidence=done.stderr
+            )
+
+    # ---- what it consists of -----------------------------------------------------------------
+
+    def _machine(self, guest: GuestSpec) -> Machine:
+        return Machine(self._store.guests / guest.name)
+
+    def _prepare(self) -> tuple[Image, str, str]:
+        """The image, the accelerator, and why it is not KVM."""
+        with self._lock:
+            if self._prepared is None:
+                image = images.prepare(self._frameworks, self._notify)
+                asked = self._settings.accelerator
+                why = "provider.accelerator = 'tcg'" if asked == "tcg" else kvm.why_not(image)
+                self._prepared = image, "tcg" if why else "kvm", why
+            return self._prepared
+
+    def _hardware(self, guest: GuestSpec) -> Hardware:
+        image, accelerator, _ = self._prepare()
+        model = self._settings.cpu_model
+        return Hardware(
+            cpus=guest.cpus,
+            memory_mib=self._settings.memory_mib,
+            cpu_model="host" if accelerator == "kvm" and model == "max" else model,
+            accelerator=accelerator,
+            image=image.identity,
+            seed=hashlib.sha256(self._machine(guest).seed.read_bytes()).hexdigest(),
+            qemu=str(Path(_which(QEMU) or QEMU).resolve().stat().st_mtime_ns),
+        )
+
+    def _write_seed(self, machine: Machine, guest: GuestSpec) -> None:
+        """What makes this guest this study's: a small archive that it unpacks from a disk at boot."""
+        host = self._keys.host()
+        files = [
+            ("root/.ssh/authorized_keys", 0o600, self._keys.client().public + "\n"),
+            ("etc/ssh/ssh_host_ed25519_key", 0o600, host.private.read_text()),
+            ("etc/ssh/ssh_host_ed25519_key.pub", 0o644, host.public + "\n"),
+            ("etc/hostname", 0o644, guest.name + "\n"),
+        ]
+        buffer = io.BytesIO()
+        with tarfile.open(fileobj=buffer, mode="w", format=tarfile.USTAR_FORMAT) as archive:
+            for folder in ("root", "root/.ssh"):
+                entry = tarfile.TarInfo(folder)
+                entry.type, entry.mode = tarfile.DIRTYPE, 0o700
+                archive.addfile(entry)
+            for name, mode, text in files:
+                entry = tarfile.TarInfo(name)
+                entry.mode, entry.size = mode, len(text.encode())
+                archive.addfile(entry, io.BytesIO(text.encode()))
+        if machine.seed.exists() and machine.seed.read_bytes() == buffer.getvalue():
+            return
+        machine.seed.unlink(missing_ok=True)
+        with os.fdopen(os.open(machine.seed, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.write(buffer.getvalue())
+
+
+def _speaks_ssh(port: int) -> bool:
+    """QEMU takes connections before the guest does, so only sshd's own words count."""
+    try:
+        with socket.create_connection(("127.0.0.1", port), 1) as probe:
+            probe.settimeout(1)
+            return probe.recv(4) == b"SSH-"
+    except OSError:
+        return False
+
+
+def _which(program: str) -> str | None:
+    return shutil.which(program, path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")

@@ -1,0 +1,80 @@
+"""QEMU's control socket: JSON lines, one answer to each command."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from orchestrator.errors import GuestError
+
+TIMEOUT_S = 30.0
+
+
+class Qmp:
+    """A connection in command mode."""
+
+    def __init__(self, channel: socket.socket, name: str) -> None:
+        self._channel = channel
+        self._file = channel.makefile("rb")
+        self._name = name
+        self._read()  # the greeting
+        self.execute("qmp_capabilities")
+
+    def execute(self, command: str, **arguments: Any) -> Any:
+        """The command's answer. Raises GuestError with QEMU's own words."""
+        try:
+            self._channel.sendall(json.dumps({"execute": command, "arguments": arguments}).encode() + b"\n")
+            while True:
+                message = self._read()
+                if "return" in message:
+                    return message["return"]
+                if "error" in message:
+                    raise GuestError(f"{self._name}: QEMU refuses {command}: {message['error'].get('desc')}")
+        except OSError as error:  # events in between are of no interest
+            raise GuestError(f"{self._name}: QEMU does not answer to {command}: {error}") from None
+
+    def monitor(self, line: str) -> str:
+        """A command of the human monitor, which alone can save and load snapshots of the kind used
+        here. What it prints is a complaint."""
+        return str(self.execute("human-monitor-command", **{"command-line": line})).strip()
+
+    def _read(self) -> Any:
+        line = self._file.readline()
+        if not line:
+            raise GuestError(f"{self._name}: QEMU closed its control socket")
+        return json.loads(line)
+
+
+@contextlib.contextmanager
+def connect(path: Path, name: str, timeout_s: float = TIMEOUT_S) -> Iterator[Qmp]:
+    """Raises GuestError when nobody answers. The socket is reached through its folder's descriptor,
+    because a socket's path may have 107 bytes only and a study may lie deeper."""
+    try:
+        folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    except FileNotFoundError:
+        raise GuestError(f"{name}: is not running") from None
+    try:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as channel:
+            channel.settimeout(timeout_s)
+            deadline = time.monotonic() + timeout_s
+            while True:
+                try:
+                    channel.connect(f"/proc/self/fd/{folder}/{path.name}")
+                    break
+                except (FileNotFoundError, ConnectionRefusedError):
+                    if time.monotonic() > deadline:
+                        raise GuestError(f"{name}: QEMU opens no control socket") from None
+                    time.sleep(0.02)
+            qmp = Qmp(channel, name)
+            try:
+                yield qmp
+            finally:
+                qmp._file.close()
+    finally:
+        os.close(folder)
