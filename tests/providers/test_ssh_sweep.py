@@ -91,7 +91,9 @@ def test_files_of_a_data_set_are_brought_to_the_guest_once(server, tmp_path):
 
     data = tmp_path / "data"
     data.mkdir()
-    names = [f"{part}-{kind}-ubyte.gz" for part in ("train", "t10k") for kind in ("images-idx3", "labels-idx1")]
+    names = [
+        f"{part}-{kind}-ubyte.gz" for part in ("train", "t10k") for kind in ("images-idx3", "labels-idx1")
+    ]
     for name in names:
         (data / name).write_bytes(name.encode())
     keys = StudyKeys.of(Store(tmp_path))
@@ -203,5 +205,3 @@ def test_two_studies_share_a_host_without_meeting(directory, server, tmp_path):
     assert (tmp_path / "there").exists()  # the other one's
     assert vbstudy(second, "-q", "destroy") == 0
     assert not (tmp_path / "there").exists()
-
-
