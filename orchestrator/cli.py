@@ -221,6 +221,43 @@ def status(options: Options, runs: int | None) -> None:
             _stdout().print(table)
 
 
+@cli.command(context_settings={"ignore_unknown_options": True})
+@click.argument("guest")
+@click.argument("command", nargs=-1, type=click.UNPROCESSED)
+@click.pass_obj
+def ssh(options: Options, guest: str, command: tuple[str, ...]) -> None:
+    """Open a shell in a guest, or run a command there."""
+    from orchestrator import shell
+    from orchestrator.guests import read_inventory
+    from orchestrator.providers import make_former
+
+    store, loaded = options.store(), options.study()
+    with store.lock(f"vbstudy ssh {guest}"):
+        inventory = read_inventory(store.guests_file)
+        found = shell.find(inventory, guest)
+        status = shell.enter(make_former(inventory.provider, loaded, store), found, command)
+    if status != 0:
+        raise CommandFailed(status)
+
+
+@cli.command()
+@click.argument("guest")
+@click.pass_obj
+def logs(options: Options, guest: str) -> None:
+    """Print what a guest's machine has said: its console, its hypervisor."""
+    from orchestrator import shell
+    from orchestrator.guests import read_inventory
+
+    store = options.store()
+    found = shell.find(read_inventory(store.guests_file), guest)
+    text = shell.logs(store.guests / found.spec.name)
+    if text:
+        click.echo(text)
+    else:
+        console = options.stderr()
+        console.print(f"{guest} has no console; runs keep their logs in {store.runs} and {store.failed}")
+
+
 @cli.command()
 @click.option(
     "--format", "form", type=click.Choice(FORMATS), default="table", help="How to print [default: table]."
@@ -268,6 +305,14 @@ def destroy(options: Options) -> None:
     with store.lock("vbstudy destroy"):
         names = provision_.destroy(loaded, store)
     _result(options, {"destroyed": names}, f"{len(names)} guests removed; runs and reports are kept")
+
+
+class CommandFailed(Exception):  # noqa: N818  (its own affair; the status is passed on)
+    """A command in a guest ended with a status other than 0."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__(f"status {status}")
+        self.status = status
 
 
 class RunsFailed(Exception):  # noqa: N818  (not an error: the sweep went through)
@@ -325,6 +370,8 @@ def run(arguments: list[str] | None = None) -> int:
             cli.main(arguments, prog_name="vbstudy", standalone_mode=False)
     except RunsFailed:
         return EXIT_RUNS_FAILED
+    except CommandFailed as failed:
+        return failed.status
     except VbstudyError as error:
         click.echo(f"vbstudy: {error.message}", err=True)
         if error.evidence and verbose:

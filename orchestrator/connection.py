@@ -64,6 +64,10 @@ class Connection(Protocol):
     def remove(self, remote: str) -> None: ...
     def close(self) -> None: ...
 
+    def terminal(self, command: Sequence[str]) -> tuple[list[str], Path | None]:
+        """What to run in the user's own terminal, and where, to run `command` (nothing: a shell) in
+        the guest."""
+
 
 @contextlib.contextmanager
 def collecting(local: Path) -> Iterator[BinaryIO]:
@@ -144,6 +148,13 @@ class LocalConnection:
     def close(self) -> None:
         for stream in self._streams:
             stream.kill()
+
+    def terminal(self, command: Sequence[str]) -> tuple[list[str], Path | None]:
+        settings = [f"{name}={value}" for name, value in self._base_environment().items()]
+        limit = ["taskset", "-c", ",".join(map(str, self._cores))]
+        program = list(command) or [os.environ.get("SHELL", "/bin/sh")]
+        terminal = [f"TERM={os.environ.get('TERM', 'dumb')}"]
+        return [*limit, "env", "-i", *settings, *terminal, *program], self._folder
 
     def _start(self, argv: Sequence[str], env: Mapping[str, str]) -> LocalStream:
         # A child inherits the affinity of the thread that starts it, so it has its cores from its

@@ -245,6 +245,29 @@ class SshConnection:
             stream.kill()
         self._drop()
 
+    def terminal(self, command: Sequence[str]) -> tuple[list[str], Path | None]:
+        target = self.target
+        options = {
+            "IdentitiesOnly": "yes",
+            "IdentityAgent": "none",
+            "UserKnownHostsFile": f'"{target.known_hosts.resolve()}"',
+            "GlobalKnownHostsFile": "/dev/null",
+            "StrictHostKeyChecking": "yes",
+            "PasswordAuthentication": "no",
+            "ForwardAgent": "no",
+            "LogLevel": "ERROR",
+        }
+        argv = ["ssh", "-t" if not command else "-T", "-p", str(target.port), "-i", str(target.key.resolve())]
+        if not target.use_ssh_config:
+            argv += ["-F", "none"]
+        for name, value in options.items():
+            argv += ["-o", f"{name}={value}"]
+        settings = shlex.join(f"{name}={value}" for name, value in self._mark.items())
+        limit = shlex.join([*self._prefix, "env"])
+        program = shlex.join(command) if command else '"${SHELL:-/bin/sh}" -i'
+        script = f"cd {shlex.quote(str(self._folder))} 2>/dev/null; exec {limit} {settings} {program}"
+        return [*argv, f"{target.user}@{target.host}", f"exec /bin/sh -c {shlex.quote(script)}"], None
+
     def _live_transport(self) -> Any:
         with self._lock:
             transport = self._fabric.transport if self._fabric is not None else None

@@ -60,12 +60,21 @@ def as_json(status: Status) -> Any:
 
 
 def as_tables(status: Status) -> list[Table]:
-    guests = Table("guest", "asked", "enforced", "seen inside", "note", title="Guests", title_justify="left")
+    guests = Table(title="Guests", title_justify="left")
+    for heading in ("guest", "asked", "hypervisor", "guest sees", "boot", "address", "note"):
+        guests.add_column(heading)
     for guest in status.guests:
-        seen = guest.observed
-        note = "oversubscribed" if seen.oversubscribed else ""
+        seen, details = guest.observed, guest.observed.details
+        notes = ["oversubscribed"] if seen.oversubscribed else []
+        notes += [str(details["accelerator"])] if "accelerator" in details else []
         guests.add_row(
-            guest.spec.name, str(guest.spec.cpus), str(seen.provider_cpus), str(seen.guest_cpus), note
+            guest.spec.name,
+            str(guest.spec.cpus),
+            str(seen.provider_cpus),
+            str(seen.guest_cpus),
+            f"{seen.start_s:.1f} s",
+            str(details.get("address", "this machine")),
+            ", ".join(notes),
         )
     if not status.guests:
         guests.caption = "none yet: run `vbstudy provision`"

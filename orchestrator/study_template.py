@@ -60,6 +60,17 @@ momentum = 0.9
 # kind = "local"                # process sandboxes on this machine
 # python = "/path/to/python"    # an interpreter that has the framework; default: vbstudy's own
 # cpuset = "auto"               # "cgroup" (needs the right to), "affinity", or the best that works
+# or
+# kind = "qemu"                 # virtual machines on this machine; with KVM where it works
+# memory_mib = 2048
+# cpu_model = "max"             # see `qemu-system-x86_64 -cpu help`
+# accelerator = "auto"          # "kvm" or "tcg"
+# snapshot = true               # guests resume from a snapshot, taken after their first boot
+# boot_timeout_s = 300
+# or
+# kind = "ssh"                  # machines that are there already
+# hosts = [{{ host = "node1", cpus = 8, user = "me", port = 22, host_key = "ssh-ed25519 AAAA..." }}]
+#                               # also key, known_hosts, python, folder
 
 # [engine]
 # retries = 1                   # of a run that failed
@@ -113,5 +124,7 @@ def edit(path: Path, cpus: tuple[int, ...] | None, provider: str | None) -> str:
         document["provider"] = {"kind": provider}
         changes.append(f"provider changed from {current.provider.kind} to {provider}")
     if changes:
-        write_durably(path, tomlkit.dumps(document))
+        text = tomlkit.dumps(document)
+        study.parse(text, str(path))  # an ssh provider without hosts is not written down
+        write_durably(path, text)
     return "; ".join(changes)

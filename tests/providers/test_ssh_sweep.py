@@ -99,8 +99,12 @@ def test_files_of_a_data_set_are_brought_to_the_guest_once(server, tmp_path):
     keys = StudyKeys.of(Store(tmp_path))
     keys.pin("127.0.0.1", server.port, server.host.public)
     target = SshTarget(
-        host="127.0.0.1", port=server.port, user=server.user, key=server.client.private, known_hosts=keys.known_hosts
-    )  # fmt: skip
+        host="127.0.0.1",
+        port=server.port,
+        user=server.user,
+        key=server.client.private,
+        known_hosts=keys.known_hosts,
+    )
     connection = SshConnection(target, str(tmp_path / "guest"), sys.executable)
     parsed = study.parse('[[workload]]\nmodel = "lenet5"\ndataset = "fashion-mnist"\n')
     assert guest_data.bring(parsed, (data,), connection) == ("data/fashion-mnist",)
@@ -183,7 +187,9 @@ def test_an_orchestrator_that_is_killed_leaves_nothing_that_the_next_does_not_cl
         ({"user": "nobody-at-all"}, "refuses the key"),
     ],
 )
-def test_what_is_wrong_with_a_host_is_told_before_anything_is_made(directory, server, tmp_path, capsys, changes, message):  # fmt: skip
+def test_what_is_wrong_with_a_host_is_told_before_anything_is_made(
+    directory, server, tmp_path, capsys, changes, message
+):
     text = provider(server, tmp_path, **changes)
     kept = [line for line in text.splitlines() if not line.endswith(" null")]
     (directory / "study.toml").write_text(ONE + "\n".join(kept) + "\n")

@@ -60,23 +60,9 @@ class Machine:
         """An empty layer over the shared root disk: every cold start is from the same bytes."""
         self.overlay.unlink(missing_ok=True)
         self._snapshot.unlink(missing_ok=True)
-        done = subprocess.run(
-            [
-                "qemu-img",
-                "create",
-                "-q",
-                "-f",
-                "qcow2",
-                "-F",
-                "raw",
-                "-b",
-                str(image.root),
-                str(self.overlay),
-            ],  # noqa: S607
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        command = ["qemu-img", "create", "-q", "-f", "qcow2", "-F", "raw"]
+        command += ["-b", str(image.root), str(self.overlay)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode != 0:
             raise GuestError(f"{self.overlay}: cannot be made: {done.stderr.strip()[-300:]}")
 

@@ -128,7 +128,7 @@ class QemuProvider:
                 "accelerator": accelerator,
                 "accelerator_reason": why,
                 "snapshot": machine.has_snapshot(self._hardware(guest)),
-                "address": "127.0.0.1, at a port of its own each time",
+                "address": "127.0.0.1 (any port)",
                 "folder": str(machine.folder.relative_to(self._store.directory)),
             },
         )
