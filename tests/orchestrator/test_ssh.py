@@ -17,6 +17,8 @@ from orchestrator.store import Store
 from tests import sshd
 from tests.orchestrator.test_connection import alive, python
 
+pytestmark = pytest.mark.ssh
+
 
 @pytest.fixture
 def server(tmp_path):

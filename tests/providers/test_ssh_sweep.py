@@ -14,6 +14,7 @@ from orchestrator.scheduler import host_cores
 from tests import sshd
 from tests.orchestrator.test_sweep import STUDY, hashes, records, start
 
+pytestmark = pytest.mark.ssh
 ONE = STUDY.replace("cpus = [1, 2]", "cpus = [1]")
 
 

@@ -1,0 +1,297 @@
+"""Real virtual machines: booted, trained in, killed. Run by `.ci/run qemu`."""
+
+import contextlib
+import dataclasses
+import json
+import os
+import signal
+import socket
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from orchestrator import cli, study
+from orchestrator.errors import GuestError
+from orchestrator.guests import GuestSpec, read_inventory
+from orchestrator.providers import make
+from orchestrator.providers.qemu import machine as machines
+from orchestrator.providers.qemu.machine import Machine
+from orchestrator.scheduler import host_cores
+from orchestrator.store import Store
+from tests.orchestrator.test_sweep import hashes, records, start
+
+pytestmark = pytest.mark.qemu
+
+STUDY = """
+name = "vm"
+cpus = {cpus}
+repetitions = 2
+variants = ["fixed-seed"]
+isa = "portable"
+
+[provider]
+kind = "{provider}"
+
+[[workload]]
+name = "net"
+model = "lenet1"
+dataset = "digits"
+epochs = 1
+batch_size = 32
+train_samples = 128
+test_samples = 50
+"""
+ONE = GuestSpec(name="cpus-1", cpus=1)
+TWO = GuestSpec(name="cpus-2", cpus=2)
+COLD = 'kind = "qemu"\nsnapshot = false'
+
+
+def vbstudy(directory: Path, *arguments: str) -> int:
+    return cli.run(["-C", str(directory), *arguments])
+
+
+def write(directory: Path, cpus=(1,), provider="qemu", changes=()) -> Path:
+    directory.mkdir(parents=True, exist_ok=True)
+    text = STUDY.format(cpus=list(cpus), provider=provider)
+    for old, new in changes:
+        assert old in text
+        text = text.replace(old, new)
+    (directory / "study.toml").write_text(text)
+    return directory
+
+
+def provider_of(directory: Path):
+    return make(study.load(directory / "study.toml"), Store(directory))
+
+
+@contextlib.contextmanager
+def destroyed(directory: Path):
+    try:
+        yield directory
+    finally:
+        assert vbstudy(directory, "-q", "destroy") == 0
+        assert machines_of(directory) == []
+
+
+@pytest.fixture
+def cold(tmp_path):
+    with destroyed(write(tmp_path / "study", changes=[('kind = "qemu"', COLD)])) as directory:
+        yield directory
+
+
+def machines_of(directory: Path) -> list[str]:
+    """Command lines of machines whose disks lie in the study, whatever their name."""
+    found = []
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            line = file.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            if "qemu-system" in line and (file.parent / "cwd").readlink().is_relative_to(directory):
+                found.append(line)
+    return found
+
+
+@pytest.fixture(scope="module")
+def swept(tmp_path_factory):
+    """A finished study in virtual machines, for the tests that only look at it."""
+    with destroyed(write(tmp_path_factory.mktemp("vm"), cpus=(1, 2))) as directory:
+        assert vbstudy(directory, "provision") == 0
+        assert vbstudy(directory, "sweep") == 0
+        yield directory
+
+
+@pytest.fixture(scope="module")
+def local(tmp_path_factory):
+    """The same study in process sandboxes on this machine."""
+    directory = write(tmp_path_factory.mktemp("local"), cpus=(1, 2), provider="local")
+    assert vbstudy(directory, "-q", "provision") == 0
+    assert vbstudy(directory, "-q", "sweep") == 0
+    return directory
+
+
+def test_machines_have_the_virtual_cpus_that_were_asked_for(swept):
+    for guest in read_inventory(swept / "guests.json").guests:
+        seen = guest.observed
+        assert seen.provider_cpus == seen.guest_cpus == guest.spec.cpus
+        assert seen.details["accelerator"] in ("kvm", "tcg")
+        assert (seen.details["accelerator"] == "kvm") == (seen.details["accelerator_reason"] == "")
+        assert seen.start_s > 0
+
+
+def test_trainings_in_machines_come_back_whole_with_the_machine_they_ran_on(swept):
+    found = records(swept)
+    assert len(found) == 4
+    for record in found.values():
+        in_force = record.result.environment["threads_in_force"]
+        assert in_force["visible_cpus"] == in_force["online_cpus"] == record.spec.threads.cpus
+        assert record.guest["provider"] == "qemu"
+        assert "QEMU" in record.result.environment["hypervisor"]
+    assert not (swept / "failed").exists()
+
+
+def test_bits_are_equal_within_a_cpu_count_and_differ_across(swept):
+    weights = hashes(swept)
+    assert weights["net/fixed-seed/cpus-1/0001"] == weights["net/fixed-seed/cpus-1/0002"]
+    assert weights["net/fixed-seed/cpus-2/0001"] == weights["net/fixed-seed/cpus-2/0002"]
+    assert weights["net/fixed-seed/cpus-1/0001"] != weights["net/fixed-seed/cpus-2/0001"]
+
+
+def test_with_the_portable_instruction_set_host_and_machine_compute_the_same_bits(swept, local):
+    assert hashes(swept) == hashes(local)
+    models = {
+        directory: {r.result.environment["cpu"]["model"] for r in records(directory).values()}
+        for directory in (swept, local)
+    }
+    assert models[swept].isdisjoint(models[local]) or "kvm" in json.dumps(
+        [g.observed.details for g in read_inventory(swept / "guests.json").guests]
+    )
+
+
+def test_the_analysis_says_what_the_machines_showed(swept, capsys):
+    assert vbstudy(swept, "analyze", "--format", "json") == 0
+    assert "cpus-2" in capsys.readouterr().out or (swept / "report" / "index.html").exists()
+    findings = json.loads((swept / "report" / "findings.json").read_text())
+    assert findings["findings"]
+
+
+def test_a_command_runs_in_a_machine_and_its_status_comes_back(swept):
+    assert vbstudy(swept, "ssh", "cpus-2", "sh", "-c", "test $(nproc) = 2 || exit 1; exit 7") == 7
+
+
+def test_status_and_logs_show_what_machines_say(swept, capsys):
+    assert vbstudy(swept, "status") == 0
+    assert "hypervisor" in capsys.readouterr().out
+    assert vbstudy(swept, "logs", "cpus-1") == 0
+    assert "console.log" in capsys.readouterr().out
+
+
+def test_a_resumed_machine_has_the_right_time_and_randomness_of_its_own(swept):
+    provider = provider_of(swept)
+    code = "import os, time; print(time.time(), os.urandom(16).hex())"
+    drawn = set()
+    for _ in range(2):
+        connection = provider.start(ONE, host_cores()[:1])
+        clock, random = connection.run([connection.python, "-c", code], {}, 60).stdout.split()
+        assert abs(float(clock) - time.time()) < 10
+        drawn.add(random)
+        connection.close()
+        provider.stop(ONE)
+    assert len(drawn) == 2
+
+
+def test_each_virtual_cpu_is_held_to_a_core_of_its_own(swept):
+    provider = provider_of(swept)
+    cores = host_cores()[:2]
+    provider.start(TWO, cores).close()
+    try:
+        machine = Machine(swept / "guests" / "cpus-2")
+        held = [os.sched_getaffinity(thread) for thread in machine.vcpus().values()]
+        assert held == [{core} for core in (cores * 2)[:2]]
+        (process,) = machine.processes()
+        for thread in Path(f"/proc/{process}/task").iterdir():
+            assert os.sched_getaffinity(int(thread.name)) <= set(cores)
+    finally:
+        provider.stop(TWO)
+
+
+# ---- faults ----------------------------------------------------------------------------------
+
+
+def test_a_machine_that_is_killed_during_a_run_is_started_anew_and_the_run_redone(swept, tmp_path, capsys):
+    directory = write(tmp_path / "study", changes=[("train_samples = 128", "train_samples = 512")])
+    with destroyed(directory):
+        assert vbstudy(directory, "-q", "provision") == 0
+        machine = Machine(directory / "guests" / "cpus-1")
+
+        def crash() -> None:
+            deadline = time.monotonic() + 200
+            while time.monotonic() < deadline:
+                if "Accepted" in machine.console_tail() and list((directory / "incoming").glob("*")):
+                    break
+                time.sleep(0.1)
+            time.sleep(20)
+            for pid in machine.processes():
+                os.kill(pid, signal.SIGKILL)
+
+        thread = threading.Thread(target=crash)
+        thread.start()
+        assert vbstudy(directory, "sweep") == 0
+        thread.join()
+        assert len(records(directory)) == 2
+        assert len(set(hashes(directory).values())) == 1
+        assert len(list((directory / "failed").rglob("error.json"))) == 1
+        assert "was lost" in capsys.readouterr().err
+
+
+def test_a_machine_that_never_boots_is_told_with_the_end_of_its_console(cold, tmp_path):
+    provider = provider_of(cold)
+    image, accelerator, why = provider._prepare()
+    blank = tmp_path / "blank.img"
+    with blank.open("wb") as file:
+        file.truncate(64 << 20)
+    provider._prepared = dataclasses.replace(image, root=blank), accelerator, why
+    with pytest.raises(GuestError, match="the last line of its console: '") as caught:
+        provider.start(ONE, host_cores()[:1])
+    assert "the root disk cannot be mounted" in caught.value.evidence
+    assert machines_of(cold) == []
+
+
+def test_a_machine_that_is_too_slow_to_boot_is_told_and_ended(tmp_path, capsys):
+    slow = 'kind = "qemu"\nsnapshot = false\nboot_timeout_s = 1.5'
+    with destroyed(write(tmp_path / "study", changes=[('kind = "qemu"', slow)])) as directory:
+        assert vbstudy(directory, "provision") == 4
+        assert "guest cpus-1: did not answer within" in capsys.readouterr().err
+        assert machines_of(directory) == []
+
+
+def test_a_port_that_is_taken_in_between_costs_another_try(cold, monkeypatch):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        ports = [taken.getsockname()[1]]
+        monkeypatch.setattr(machines, "free_port", lambda: ports.pop() if ports else honest())
+        provider = provider_of(cold)
+        connection = provider.start(ONE, host_cores()[:1])
+        assert connection.run(["echo", "here"], {}, 60).stdout == "here\n"
+        connection.close()
+
+
+honest = machines.free_port
+
+
+def test_an_unknown_cpu_model_is_told_in_qemus_words(tmp_path, capsys):
+    odd = 'kind = "qemu"\nsnapshot = false\ncpu_model = "Hazwell"'
+    with destroyed(write(tmp_path / "study", changes=[('kind = "qemu"', odd)])) as directory:
+        assert vbstudy(directory, "provision") == 4
+        assert "Hazwell" in capsys.readouterr().err
+
+
+def test_destroying_leaves_no_process_no_port_and_no_file(cold):
+    provider = provider_of(cold)
+    connection = provider.start(ONE, host_cores()[:1])
+    port = connection.target.port
+    connection.close()
+    assert len(machines_of(cold)) == 1
+    provider.destroy(ONE)
+    assert machines_of(cold) == []
+    assert not (cold / "guests" / "cpus-1").exists()
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", port), 1)
+
+
+@pytest.mark.parametrize("command", ["provision", "sweep"])
+def test_what_a_killed_orchestrator_leaves_running_is_destroyed(cold, command):
+    if command == "sweep":
+        assert vbstudy(cold, "-q", "provision") == 0
+    process = start(cold, "-q", command)
+    deadline = time.monotonic() + 60
+    while not machines_of(cold):
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    time.sleep(4)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    assert len(machines_of(cold)) == 1
+    assert vbstudy(cold, "-q", "destroy") == 0
+    assert machines_of(cold) == []
+    assert not (cold / "guests").exists()
