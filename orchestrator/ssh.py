@@ -153,7 +153,7 @@ class SshConnection:
             channel.recv(1)  # its end
             channel.close()
         except (paramiko.SSHException, OSError, EOFError):
-            self._drop()  # a connection on which this does not work is of no more use
+            self.drop()  # a connection on which this does not work is of no more use
 
     # ---- files -------------------------------------------------------------------------------
 
@@ -243,7 +243,7 @@ class SshConnection:
             self._closed = True
         for stream in self._streams:
             stream.kill()
-        self._drop()
+        self.drop()
 
     def terminal(self, command: Sequence[str]) -> tuple[list[str], Path | None]:
         target = self.target
@@ -281,7 +281,7 @@ class SshConnection:
             transport = self._live_transport()
             if transport is not None:
                 return transport
-            self._drop()
+            self.drop()
             deadline, wait_s = time.monotonic() + self.target.patience_s, 0.1
             while True:
                 try:
@@ -300,7 +300,7 @@ class SshConnection:
         try:
             channel = self._transport().open_session(timeout=timeout_s)
         except (paramiko.SSHException, EOFError, OSError):
-            self._drop()
+            self.drop()
             channel = self._transport().open_session(timeout=timeout_s)
         channel.settimeout(timeout_s)
         return channel
@@ -313,7 +313,8 @@ class SshConnection:
                 self._sftp.get_channel().settimeout(TRANSFER_TIMEOUT_S)
             return self._sftp
 
-    def _drop(self) -> None:
+    def drop(self) -> None:
+        """Lets go of the transport; the next use makes a new one."""
         with self._lock:
             dropped, self._fabric, self._sftp = self._fabric, None, None
         if dropped is not None:
@@ -325,7 +326,7 @@ class SshConnection:
         try:
             yield
         except (paramiko.SSHException, EOFError, OSError) as error:
-            self._drop()
+            self.drop()
             raise GuestError(f"{self.target}: {what}: {_why(error)}") from None
 
 

@@ -37,6 +37,7 @@ class Hardware:
     accelerator: str  # "kvm" or "tcg"
     image: str  # the identity of its read-only disks
     seed: str  # the hash of its seed disk
+    workers: str  # what its snapshot holds, beside the system
     qemu: str
 
 
@@ -67,17 +68,24 @@ class Machine:
             raise GuestError(f"{self.overlay}: cannot be made: {done.stderr.strip()[-300:]}")
 
     def has_snapshot(self, hardware: Hardware) -> bool:
-        try:
-            return self.overlay.exists() and json.loads(self._snapshot.read_text()) == asdict(hardware)
-        except (OSError, ValueError):
-            return False
+        return self.workers_in_snapshot(hardware) is not None
 
-    def save_snapshot(self, hardware: Hardware) -> None:
+    def workers_in_snapshot(self, hardware: Hardware) -> tuple[str, ...] | None:
+        """The workers that wait in the snapshot; None where there is no snapshot that fits."""
+        try:
+            kept = json.loads(self._snapshot.read_text())
+            fits = self.overlay.exists() and kept["hardware"] == asdict(hardware)
+            return tuple(kept["workers"]) if fits else None
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
+    def save_snapshot(self, hardware: Hardware, workers: Sequence[str]) -> None:
+        """Keeps the running machine as it is now, with the workers that wait in it."""
         with connect(self._control, self.name, 300) as qmp:
             complaint = qmp.monitor(f"savevm {SNAPSHOT}")
         if complaint:
             raise GuestError(f"{self.name}: no snapshot could be taken: {complaint}")
-        self._snapshot.write_text(json.dumps(asdict(hardware)))
+        self._snapshot.write_text(json.dumps({"hardware": asdict(hardware), "workers": list(workers)}))
 
     # ---- the process -------------------------------------------------------------------------
 

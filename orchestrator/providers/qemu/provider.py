@@ -4,24 +4,29 @@ from __future__ import annotations
 
 import hashlib
 import io
+import json
 import os
 import shutil
 import socket
 import tarfile
+import tempfile
 import threading
 import time
 from pathlib import Path
 
+from orchestrator import agent_archive
 from orchestrator.connection import Connection
 from orchestrator.errors import GuestError, VbstudyError
 from orchestrator.guests import GuestSpec, Observation
+from orchestrator.plan import plan
 from orchestrator.providers import inside
 from orchestrator.providers.qemu import image as images
-from orchestrator.providers.qemu import kvm, scripts
+from orchestrator.providers.qemu import kvm, scripts, warm
 from orchestrator.providers.qemu.image import Image, Notify
 from orchestrator.providers.qemu.machine import QEMU, Hardware, Machine
+from orchestrator.providers.qemu.warm import WarmConnection
 from orchestrator.scheduler import host_cores
-from orchestrator.ssh import SshConnection, SshTarget
+from orchestrator.ssh import SshTarget
 from orchestrator.ssh_keys import StudyKeys
 from orchestrator.store import Store
 from orchestrator.study import Study
@@ -33,8 +38,6 @@ PROGRAMS = {
     "mmdebstrap": "mmdebstrap",
     "mke2fs": "e2fsprogs",
 }
-WARM_TIMEOUT_S = 900
-IMPORTS = {"torch": "import torch, torch.optim", "tensorflow": "import tensorflow"}
 # What a resumed guest must not share with others that were resumed from the same moment: its clock, and
 # the state of its random generator, from which seeds that are left free are drawn (RNDRESEEDCRNG).
 REFRESH = (
@@ -49,8 +52,10 @@ class QemuProvider:
 
     def __init__(self, study: Study, store: Store, notify: Notify) -> None:
         self._settings = study.provider if isinstance(study.provider, QemuTable) else QemuTable(kind="qemu")
+        self._study = study
         self._store = store
         self._notify = notify
+        self._agent = agent_archive.build()
         self._frameworks = sorted({w.framework for w in study.workload})
         self._keys = StudyKeys.of(store)
         self._boot_s: dict[str, float] = {}
@@ -78,32 +83,39 @@ class QemuProvider:
         machine = self._machine(guest)
         machine.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._write_seed(machine, guest)
-        hardware = self._hardware(guest)
-        if not self._settings.snapshot or machine.has_snapshot(hardware):
-            return
-        machine.stop()
-        connection = self._boot(guest, hardware, host_cores()[: guest.cpus])
-        try:
-            for framework in self._frameworks:  # the files it reads stay in the guest's memory
-                done = connection.run(
-                    [connection.python, "-c", IMPORTS[framework]], {"OMP_NUM_THREADS": "1"}, WARM_TIMEOUT_S
-                )
-                if done.status != 0:
-                    raise GuestError(
-                        f"guest {guest.name}: cannot import {framework}: {done.stderr.strip()[-200:]}",
-                        evidence=done.stderr,
-                    )
-            connection.close()
-            machine.save_snapshot(hardware)
-        finally:
-            connection.close()
-            machine.stop()
 
     def start(self, guest: GuestSpec, cores: tuple[int, ...]) -> Connection:
+        """From its snapshot, or cold; the first start takes the snapshot and goes on."""
         self.create(guest)
         machine, hardware = self._machine(guest), self._hardware(guest)
         machine.stop()
-        return self._boot(guest, hardware, cores, resume=machine.has_snapshot(hardware))
+        workers = machine.workers_in_snapshot(hardware)
+        connection = self._boot(guest, hardware, cores, resume=workers is not None)
+        if workers is None and self._settings.snapshot:
+            try:
+                workers = self._take_snapshot(guest, machine, hardware, connection)
+            except BaseException:
+                connection.close()
+                machine.kill()
+                raise
+        connection.workers = workers or ()
+        return connection
+
+    def _take_snapshot(
+        self, guest: GuestSpec, machine: Machine, hardware: Hardware, connection: WarmConnection
+    ) -> tuple[str, ...]:
+        self._notify(f"guest {guest.name}: importing what it trains with, once, for its snapshot")
+        vendor = inside.look(guest.name, connection).vendor
+        with tempfile.TemporaryDirectory() as folder:
+            connection.put(self._agent.write(Path(folder)), self._agent.name)
+        specs = [spec for spec in plan(self._study) if spec.threads.cpus == guest.cpus]
+        workers = tuple(
+            warm.launch(connection, argv, env)
+            for argv, env in warm.commands(specs, self._agent, connection.python, vendor)
+        )
+        connection.drop()  # the snapshot must not hold the guest's end of a connection that is gone by then
+        machine.save_snapshot(hardware, workers)
+        return workers
 
     def observe(self, guest: GuestSpec, connection: Connection) -> Observation:
         machine = self._machine(guest)
@@ -143,7 +155,7 @@ class QemuProvider:
 
     def _boot(
         self, guest: GuestSpec, hardware: Hardware, cores: tuple[int, ...], *, resume: bool = False
-    ) -> SshConnection:
+    ) -> WarmConnection:
         machine, (image, _, _) = self._machine(guest), self._prepare()
         if not resume:
             machine.new_overlay(image)
@@ -161,7 +173,7 @@ class QemuProvider:
         self._boot_s[guest.name] = time.perf_counter() - began
         return connection
 
-    def connection(self, guest: GuestSpec, port: int) -> SshConnection:
+    def connection(self, guest: GuestSpec, port: int) -> WarmConnection:
         machine = self._machine(guest)
         pinned = StudyKeys(self._keys.folder, machine.folder / "known_hosts")
         pinned.pin("127.0.0.1", port, self._keys.host().public)
@@ -174,7 +186,7 @@ class QemuProvider:
             connect_timeout_s=60,  # an emulated guest takes its time over a key exchange
             patience_s=20,
         )
-        return SshConnection(
+        return WarmConnection(
             target,
             f"{scripts.GUEST_FOLDER}/work",
             "/usr/bin/python3",
@@ -198,7 +210,7 @@ class QemuProvider:
                 evidence=tail,
             )
 
-    def _refresh(self, guest: GuestSpec, connection: SshConnection) -> None:
+    def _refresh(self, guest: GuestSpec, connection: WarmConnection) -> None:
         done = connection.run(
             [connection.python, "-S", "-c", REFRESH, str(time.time()), os.urandom(64).hex()], {}, 60
         )
@@ -231,9 +243,16 @@ class QemuProvider:
             cpu_model="host" if accelerator == "kvm" and model == "max" else model,
             accelerator=accelerator,
             image=image.identity,
+            workers=self._workers_identity(guest),
             seed=hashlib.sha256(self._machine(guest).seed.read_bytes()).hexdigest(),
             qemu=str(Path(_which(QEMU) or QEMU).resolve().stat().st_mtime_ns),
         )
+
+    def _workers_identity(self, guest: GuestSpec) -> str:
+        """Another agent, or runs with other environments, need another snapshot."""
+        specs = [spec for spec in plan(self._study) if spec.threads.cpus == guest.cpus]
+        commands = warm.commands(specs, self._agent, "", "")
+        return hashlib.sha256(json.dumps(commands).encode()).hexdigest()
 
     def _write_seed(self, machine: Machine, guest: GuestSpec) -> None:
         """What makes this guest this study's: a small archive that it unpacks from a disk at boot."""
