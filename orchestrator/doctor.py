@@ -39,6 +39,7 @@ def examine(store: Store) -> list[Check]:
         Check(what="kernel, libc", found=f"{platform.release()}, {' '.join(platform.libc_ver())}"),
         Check(what="free disk", found=f"{free_gib:.1f} GiB", missing="" if free_gib > 1 else "make room"),
         _cpuset(store),
+        _qemu(),
         *_frameworks(),
         *(_dataset(name) for name in datasets.DATASETS),
     ]
@@ -52,6 +53,19 @@ def _cpuset(store: Store) -> Check:
             what="provider local", found="cores by affinity", missing=f"for a cgroup cpuset: {error}"
         )
     return Check(what="provider local", found="cores by affinity and cgroup cpuset")
+
+
+def _qemu() -> Check:
+    from orchestrator.providers.qemu.provider import missing_packages
+
+    missing = missing_packages()
+    flags = {"vmx", "svm"} & set(fingerprint.cpu()["flags"])
+    speed = "with KVM, if a kernel boots under it" if flags else "emulated: this CPU shows no vmx or svm"
+    return Check(
+        what="provider qemu",
+        found="" if missing else speed,
+        missing=f"apt install {' '.join(missing)}" if missing else "",
+    )
 
 
 def _frameworks() -> list[Check]:

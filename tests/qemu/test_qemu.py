@@ -18,6 +18,7 @@ from orchestrator.guests import GuestSpec, read_inventory
 from orchestrator.providers import make
 from orchestrator.providers.qemu import machine as machines
 from orchestrator.providers.qemu.machine import Machine
+from orchestrator.providers.qemu.qmp import connect
 from orchestrator.scheduler import host_cores
 from orchestrator.store import Store
 from tests.orchestrator.test_sweep import hashes, records, start
@@ -226,6 +227,41 @@ def test_a_machine_that_is_killed_during_a_run_is_started_anew_and_the_run_redon
         assert len(set(hashes(directory).values())) == 1
         assert len(list((directory / "failed").rglob("error.json"))) == 1
         assert "was lost" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("lost_after_s", "cut_s", "failures"), [(120, 30, 0), (12, 10_000, 1)], ids=["for 30 s", "for good"]
+)
+def test_a_cut_network_is_waited_for_or_the_run_redone(tmp_path, lost_after_s, cut_s, failures):
+    changes = [
+        ("train_samples = 128", "train_samples = 512"),
+        ("repetitions = 2", "repetitions = 1"),
+        ("[provider]", f"[engine]\nlost_after_s = {lost_after_s}\n\n[provider]"),
+    ]
+    with destroyed(write(tmp_path / "study", changes=changes)) as directory:
+        assert vbstudy(directory, "-q", "provision") == 0
+        machine = Machine(directory / "guests" / "cpus-1")
+        over = threading.Event()
+
+        def cut() -> None:
+            deadline = time.monotonic() + 200
+            while not list((directory / "incoming").glob("*")) and time.monotonic() < deadline:
+                time.sleep(0.1)
+            time.sleep(4)
+            with connect(machine.folder / "qmp.sock", machine.name) as qmp:
+                qmp.execute("set_link", name="net", up=False)
+            over.wait(cut_s)
+            if cut_s < 1000:  # otherwise the machine is another one by now, with a network of its own
+                with connect(machine.folder / "qmp.sock", machine.name) as qmp:
+                    qmp.execute("set_link", name="net", up=True)
+
+        thread = threading.Thread(target=cut)
+        thread.start()
+        assert vbstudy(directory, "-q", "sweep") == 0
+        over.set()
+        thread.join()
+        assert len(records(directory)) == 1
+        assert len(list((directory / "failed").rglob("error.json"))) == failures
 
 
 def test_a_machine_that_never_boots_is_told_with_the_end_of_its_console(cold, tmp_path):

@@ -63,7 +63,7 @@ class QemuProvider:
         self._lock = threading.Lock()
 
     def check(self) -> list[str]:
-        missing = [package for program, package in PROGRAMS.items() if not _which(program)]
+        missing = missing_packages()
         if missing:
             return [f"provider qemu needs programs that are not here: apt install {' '.join(missing)}"]
         try:
@@ -278,6 +278,11 @@ class QemuProvider:
         machine.seed.unlink(missing_ok=True)
         with os.fdopen(os.open(machine.seed, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
             file.write(buffer.getvalue())
+
+
+def missing_packages() -> list[str]:
+    """The Debian packages whose programs are not here."""
+    return [package for program, package in PROGRAMS.items() if not _which(program)]
 
 
 def _speaks_ssh(port: int) -> bool:
