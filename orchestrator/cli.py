@@ -228,14 +228,10 @@ def status(options: Options, runs: int | None) -> None:
 def ssh(options: Options, guest: str, command: tuple[str, ...]) -> None:
     """Open a shell in a guest, or run a command there."""
     from orchestrator import shell
-    from orchestrator.guests import read_inventory
-    from orchestrator.providers import make_former
 
     store, loaded = options.store(), options.study()
     with store.lock(f"vbstudy ssh {guest}"):
-        inventory = read_inventory(store.guests_file)
-        found = shell.find(inventory, guest)
-        status = shell.enter(make_former(inventory.provider, loaded, store), found, command)
+        status = shell.enter(loaded, store, guest, command)
     if status != 0:
         raise CommandFailed(status)
 
@@ -246,16 +242,13 @@ def ssh(options: Options, guest: str, command: tuple[str, ...]) -> None:
 def logs(options: Options, guest: str) -> None:
     """Print what a guest's machine has said: its console, its hypervisor."""
     from orchestrator import shell
-    from orchestrator.guests import read_inventory
 
     store = options.store()
-    found = shell.find(read_inventory(store.guests_file), guest)
-    text = shell.logs(store.guests / found.spec.name)
+    text = shell.logs(store, guest)
     if text:
         click.echo(text)
     else:
-        console = options.stderr()
-        console.print(f"{guest} has no console; runs keep their logs in {store.runs} and {store.failed}")
+        options.stderr().print(f"{guest} has no console; logs of runs lie in {store.runs} and {store.failed}")
 
 
 @cli.command()

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import subprocess
-from pathlib import Path
 
 from orchestrator.errors import PrerequisiteError, UsageError
-from orchestrator.guests import Guest, Inventory
-from orchestrator.providers import Provider
+from orchestrator.guests import Guest, Inventory, read_inventory
+from orchestrator.providers import make_former
+from orchestrator.store import Store
+from orchestrator.study import Study
 from orchestrator.study_messages import did_you_mean
 
 
-def find(inventory: Inventory, name: str) -> Guest:
-    """The guest of this name. Raises UsageError that names those there are."""
+def _find(inventory: Inventory, name: str) -> Guest:
     guests = {guest.spec.name: guest for guest in inventory.guests}
     if name not in guests:
         raise UsageError(
@@ -21,11 +21,14 @@ def find(inventory: Inventory, name: str) -> Guest:
     return guests[name]
 
 
-def enter(provider: Provider, guest: Guest, command: tuple[str, ...]) -> int:
+def enter(study: Study, store: Store, name: str, command: tuple[str, ...]) -> int:
     """Starts the guest, runs a command (or a shell) in it in the user's terminal, stops it. Returns
-    the command's exit status."""
-    cores = provider.cores(guest.spec)[: guest.spec.cpus]
-    connection = provider.start(guest.spec, cores)
+    the command's exit status. The caller holds the study's lock. Raises UsageError that names the
+    guests there are."""
+    inventory = read_inventory(store.guests_file)
+    guest = _find(inventory, name)
+    provider = make_former(inventory.provider, study, store)
+    connection = provider.start(guest.spec, provider.cores(guest.spec)[: guest.spec.cpus])
     try:
         argv, folder = connection.terminal(command)
         return subprocess.run(argv, cwd=folder, check=False).returncode
@@ -36,8 +39,9 @@ def enter(provider: Provider, guest: Guest, command: tuple[str, ...]) -> int:
         provider.stop(guest.spec)
 
 
-def logs(folder: Path) -> str:
-    """What a guest's machine has said, each file under its name."""
+def logs(store: Store, name: str) -> str:
+    """What a guest's machine has said, each file under its name; nothing where there is no console."""
+    folder = store.guests / _find(read_inventory(store.guests_file), name).spec.name
     parts = []
     for file in sorted(folder.glob("*.log")) if folder.is_dir() else ():
         text = file.read_text(errors="replace").rstrip()

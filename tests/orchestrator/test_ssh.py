@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator import ssh
+from orchestrator import ssh_stream
 from orchestrator.errors import GuestError, StoreError
 from orchestrator.ssh import SshConnection, SshTarget
 from orchestrator.ssh_keys import StudyKeys, key_pair, parse_public
@@ -145,7 +145,7 @@ def test_the_tail_of_stderr_is_kept(connection):
 
 
 def test_a_line_without_an_end_does_not_fill_the_memory(connection, monkeypatch):
-    monkeypatch.setattr(ssh, "MAX_LINE_BYTES", 1000)
+    monkeypatch.setattr(ssh_stream, "MAX_LINE_BYTES", 1000)
     stream = connection.open(python("print('x' * 2500, flush=True)"), {})
     assert [len(stream.receive(10)) for _ in range(3)] == [1000, 1000, 501]
 

@@ -1,0 +1,120 @@
+"""A command that runs behind SSH: lines in, lines out."""
+
+from __future__ import annotations
+
+import queue
+import signal
+import threading
+import time
+from typing import Any
+
+import paramiko
+
+from orchestrator.connection import MAX_LINE_BYTES, STDERR_TAIL_BYTES, Completed
+from orchestrator.errors import GuestError
+
+MAX_OUTPUT_BYTES = 16 << 20
+
+
+class SshStream:
+    """A running command behind SSH, and the threads that read it."""
+
+    def __init__(self, channel: Any, target: str, kill: Any) -> None:
+        self._channel = channel
+        self._target = target
+        self._kill = kill
+        self._lines: queue.Queue[bytes] = queue.Queue(maxsize=10_000)
+        self._tail = bytearray()
+        self._killed = threading.Event()
+        channel.settimeout(None)  # silence is judged by the reader of the lines
+        self._readers = [
+            threading.Thread(target=read, daemon=True) for read in (self._read_stdout, self._read_stderr)
+        ]
+        for reader in self._readers:
+            reader.start()
+
+    def send(self, line: str) -> None:
+        try:
+            self._channel.sendall(line.encode() + b"\n")
+        except (OSError, EOFError, paramiko.SSHException):
+            raise GuestError("the agent has ended", evidence=self.stderr()) from None
+
+    def receive(self, timeout_s: float) -> bytes | None:
+        try:
+            line = self._lines.get(timeout=max(timeout_s, 0))
+        except queue.Empty:
+            return None
+        if line == b"":
+            self._lines.put(b"")  # the end stays the end
+        return line
+
+    def complete(self, name: str, timeout_s: float) -> Completed:
+        """Everything it says until it ends. Raises GuestError when that takes too long."""
+        self._channel.shutdown_write()
+        deadline, output = time.monotonic() + timeout_s, bytearray()
+        while (line := self.receive(deadline - time.monotonic())) != b"":
+            if line is None:
+                self.kill()
+                raise GuestError(f"{name} did not end within {timeout_s:.0f} s")
+            output += line
+            if len(output) > MAX_OUTPUT_BYTES:
+                self.kill()
+                raise GuestError(f"{name} says more than {MAX_OUTPUT_BYTES} bytes")
+        for reader in self._readers:
+            reader.join(max(deadline - time.monotonic(), 1))
+        if not self._channel.status_event.wait(max(deadline - time.monotonic(), 1)):
+            raise GuestError(f"{name} did not end within {timeout_s:.0f} s")
+        if self._channel.exit_status < 0:
+            raise GuestError(f"{self._target}: {name}: {self.how_it_ended()}", evidence=self.stderr())
+        return Completed(
+            status=self._channel.exit_status,
+            stdout=output.decode(errors="replace"),
+            stderr=self.stderr(),
+        )
+
+    def kill(self) -> None:
+        if self._killed.is_set():
+            return
+        self._killed.set()
+        if not self._channel.exit_status_ready():
+            self._kill()
+        self._channel.close()
+
+    def stderr(self) -> str:
+        return bytes(self._tail).decode(errors="replace")
+
+    def how_it_ended(self) -> str:
+        ended = self._channel.status_event.wait(1)
+        status = self._channel.exit_status
+        if ended and status >= 0:
+            number = status - 128
+            if number in signal.valid_signals():
+                return f"killed by {signal.Signals(number).name}"
+            return f"exit status {status}"
+        if not self._channel.get_transport().is_active():
+            return f"the connection to {self._target} was lost"
+        return "killed by a signal" if ended else "it closed its output and still runs"
+
+    def _read_stdout(self) -> None:
+        held = bytearray()
+        while piece := _receive(self._channel.recv):
+            held += piece
+            while (end := held.find(b"\n") + 1) or len(held) >= MAX_LINE_BYTES:
+                cut = min(end or MAX_LINE_BYTES, MAX_LINE_BYTES)
+                self._lines.put(bytes(held[:cut]))
+                del held[:cut]
+        if held:
+            self._lines.put(bytes(held))
+        self._lines.put(b"")
+
+    def _read_stderr(self) -> None:
+        while piece := _receive(self._channel.recv_stderr):
+            self._tail += piece
+            del self._tail[:-STDERR_TAIL_BYTES]
+
+
+def _receive(read: Any) -> bytes:
+    try:
+        return bytes(read(32768))
+    except OSError:
+        return b""  # closed by us
