@@ -22,6 +22,7 @@ from orchestrator.providers.qemu.qmp import connect
 
 QEMU = "qemu-system-x86_64"
 STOP_TIMEOUT_S = 10.0
+CONTROL_TIMEOUT_S = 30.0
 PORT_ATTEMPTS = 5
 SNAPSHOT = "warm"
 TAIL_BYTES = 4000
@@ -98,6 +99,7 @@ class Machine:
             command = self._command(hardware, image, port, resume=resume)
             self._spawn(command, cores)
             try:
+                self._wait_for_control()
                 with connect(self._control, self.name) as qmp:
                     qmp.execute("query-status")
             except GuestError:
@@ -111,6 +113,14 @@ class Machine:
             self.port_file.write_text(str(port))
             return port
         raise GuestError(f"{self.name}: no free port was found")
+
+    def _wait_for_control(self) -> None:
+        """Until QEMU listens; not longer than it lives."""
+        deadline = time.monotonic() + CONTROL_TIMEOUT_S
+        while not self._control.exists():
+            if not self.processes() or time.monotonic() > deadline:
+                raise GuestError(f"{self.name}: QEMU opens no control socket")
+            time.sleep(0.02)
 
     def _spawn(self, command: list[str], cores: Sequence[int]) -> None:
         kept = os.sched_getaffinity(0)
