@@ -12,7 +12,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -22,7 +22,6 @@ from orchestrator.providers.qemu.qmp import connect
 
 QEMU = "qemu-system-x86_64"
 STOP_TIMEOUT_S = 10.0
-CONTROL_TIMEOUT_S = 30.0
 PORT_ATTEMPTS = 5
 SNAPSHOT = "warm"
 TAIL_BYTES = 4000
@@ -97,10 +96,9 @@ class Machine:
             port = free_port()
             self._control.unlink(missing_ok=True)
             command = self._command(hardware, image, port, resume=resume)
-            self._spawn(command, cores)
+            alive = self._spawn(command, cores)
             try:
-                self._wait_for_control()
-                with connect(self._control, self.name) as qmp:
+                with connect(self._control, self.name, alive=alive) as qmp:
                     qmp.execute("query-status")
             except GuestError:
                 said = _tail(self._log)
@@ -114,15 +112,8 @@ class Machine:
             return port
         raise GuestError(f"{self.name}: no free port was found")
 
-    def _wait_for_control(self) -> None:
-        """Until QEMU listens; not longer than it lives."""
-        deadline = time.monotonic() + CONTROL_TIMEOUT_S
-        while not self._control.exists():
-            if not self.processes() or time.monotonic() > deadline:
-                raise GuestError(f"{self.name}: QEMU opens no control socket")
-            time.sleep(0.02)
-
-    def _spawn(self, command: list[str], cores: Sequence[int]) -> None:
+    def _spawn(self, command: list[str], cores: Sequence[int]) -> Callable[[], bool]:
+        """Returns what tells whether the process still runs."""
         kept = os.sched_getaffinity(0)
         os.sched_setaffinity(0, cores)  # inherited by all its threads, from the first instruction
         try:
@@ -138,6 +129,7 @@ class Machine:
         finally:
             os.sched_setaffinity(0, kept)
         _children.append(process)
+        return lambda: process.poll() is None
 
     def _command(self, hardware: Hardware, image: Image, port: int, *, resume: bool) -> list[str]:
         accelerator = "kvm" if hardware.accelerator == "kvm" else "tcg,thread=multi"

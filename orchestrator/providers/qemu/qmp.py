@@ -7,7 +7,7 @@ import json
 import os
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -52,9 +52,12 @@ class Qmp:
 
 
 @contextlib.contextmanager
-def connect(path: Path, name: str, timeout_s: float = TIMEOUT_S) -> Iterator[Qmp]:
-    """Raises GuestError when nobody answers. The socket is reached through its folder's descriptor,
-    because a socket's path may have 107 bytes only and a study may lie deeper."""
+def connect(
+    path: Path, name: str, timeout_s: float = TIMEOUT_S, alive: Callable[[], bool] = lambda: True
+) -> Iterator[Qmp]:
+    """Raises GuestError when nobody answers, at once when QEMU is not `alive` any more. The socket is
+    reached through its folder's descriptor, because a socket's path may have 107 bytes only and a study
+    may lie deeper."""
     try:
         folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
     except FileNotFoundError:
@@ -68,7 +71,7 @@ def connect(path: Path, name: str, timeout_s: float = TIMEOUT_S) -> Iterator[Qmp
                     channel.connect(f"/proc/self/fd/{folder}/{path.name}")
                     break
                 except (FileNotFoundError, ConnectionRefusedError):
-                    if time.monotonic() > deadline:
+                    if time.monotonic() > deadline or not alive():
                         raise GuestError(f"{name}: QEMU opens no control socket") from None
                     time.sleep(0.02)
             qmp = Qmp(channel, name)
