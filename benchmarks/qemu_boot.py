@@ -42,7 +42,7 @@ def measure(name: str, runs: int, report: Callable[[str], None]) -> list[Row]:
                 problems = provider.check()
                 assert not problems, problems
             report("booting once, importing torch, taking the snapshot")
-            resumed.create(GUEST)
+            _start(resumed)
             report(f"{runs} starts each, in turns")
             pairs = [(_start(cold), _start(resumed)) for _ in range(runs)]
             report("and what a run costs beside its training: files put and fetched")
