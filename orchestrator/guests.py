@@ -59,19 +59,24 @@ class Inventory:
         return {guest.spec.cpus: guest for guest in self.guests}
 
 
+class DamagedInventoryError(StoreError):
+    """`guests.json` cannot be read; provisioning writes it anew."""
+
+
 def guest_name(cpus: int) -> str:
     return f"cpus-{cpus}"
 
 
 def read_inventory(path: Path) -> Inventory:
-    """Raises UsageError when nothing was provisioned, StoreError when the file is damaged."""
+    """Raises UsageError when nothing was provisioned, DamagedInventoryError, and
+    StoreError for the file of a newer vbstudy."""
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
         inventory = from_json(Inventory, data, path.name)
     except FileNotFoundError:
         raise UsageError(f"{path}: there are no guests yet; run `vbstudy provision` first") from None
     except (OSError, ValueError, RecordError) as error:
-        raise StoreError(f"{path}: {error}; run `vbstudy provision` to write it anew") from None
+        raise DamagedInventoryError(f"{path}: {error}; run `vbstudy provision` to write it anew") from None
     if inventory.version > INVENTORY_VERSION:
         raise StoreError(f"{path}: version {inventory.version} is newer than this vbstudy; upgrade it")
     return inventory

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from pathlib import Path
 
 from guest import datasets
-from orchestrator.errors import PrerequisiteError
+from orchestrator.errors import PrerequisiteError, UsageError
 from orchestrator.guests import (
     INVENTORY_VERSION,
+    DamagedInventoryError,
     Guest,
     GuestSpec,
     Inventory,
@@ -34,12 +36,10 @@ def provision(
         raise PrerequisiteError("; ".join(problems))
     fetch_datasets(study, store, on_download)
     wanted = [GuestSpec(name=guest_name(cpus), cpus=cpus) for cpus in study.cpus]
-    if store.guests_file.exists():
-        before = read_inventory(store.guests_file)
-        former = make_former(before.provider, study, store)
-        for guest in before.guests:
-            if guest.spec not in wanted or before.provider != provider.name:
-                former.destroy(guest.spec)
+    kind, former = _former(study, store)
+    for spec in former:
+        if spec not in wanted or kind != provider.name:
+            make_former(kind, study, store).destroy(spec)
     guests = []
     for spec in wanted:
         guest = _make(spec, provider)
@@ -63,24 +63,29 @@ def _make(spec: GuestSpec, provider: Provider) -> Guest:
 
 def destroy(study: Study, store: Store) -> list[str]:
     """Removes all guests and the inventory; runs and reports stay. Returns the guests' names."""
-    specs: dict[str, GuestSpec] = {}
-    kind: str = study.provider.kind
-    if store.guests_file.exists():
-        inventory = read_inventory(store.guests_file)
-        specs = {guest.spec.name: guest.spec for guest in inventory.guests}
-        kind = inventory.provider
+    kind, specs = _former(study, store)
     provider = make_former(kind, study, store)
-    # A provisioning that was killed may have left folders that the inventory does not name.
-    for folder in store.guests.glob("cpus-*") if store.guests.is_dir() else ():
-        count = folder.name.removeprefix("cpus-")
-        if count.isdigit():
-            specs.setdefault(folder.name, GuestSpec(name=folder.name, cpus=int(count)))
-    for spec in specs.values():
+    for spec in specs:
         provider.destroy(spec)
     store.guests_file.unlink(missing_ok=True)
     if store.guests.is_dir() and not any(store.guests.iterdir()):
         store.guests.rmdir()
-    return sorted(specs)
+    return sorted(spec.name for spec in specs)
+
+
+def _former(study: Study, store: Store) -> tuple[str, list[GuestSpec]]:
+    """The guests that may be there, and the kind of provider that made them: those of the inventory,
+    and those that a killed provisioning left, or an inventory that was damaged since, by their folders."""
+    kind: str = study.provider.kind
+    specs: dict[str, GuestSpec] = {}
+    with contextlib.suppress(UsageError, DamagedInventoryError):  # none, or none that can be read
+        inventory = read_inventory(store.guests_file)
+        kind, specs = inventory.provider, {guest.spec.name: guest.spec for guest in inventory.guests}
+    for folder in store.guests.glob("cpus-*"):
+        count = folder.name.removeprefix("cpus-")
+        if count.isdigit():
+            specs.setdefault(folder.name, GuestSpec(name=folder.name, cpus=int(count)))
+    return kind, list(specs.values())
 
 
 def data_folders(study: Study, store: Store) -> tuple[Path, ...]:

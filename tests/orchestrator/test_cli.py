@@ -151,6 +151,10 @@ def test_a_damaged_inventory_is_told(vbstudy, study):
     status, _, err = vbstudy("sweep")
     assert status == 6
     assert "run `vbstudy provision` to write it anew" in err
+    assert vbstudy("provision", "--cpus", "1")[0] == 0
+    (study / "guests.json").write_text("{")
+    assert vbstudy("destroy")[0] == 0
+    assert not (study / "guests").exists()
 
 
 def test_analyze_before_sweep_says_what_to_do_first(vbstudy, study):
