@@ -297,6 +297,7 @@ class Worker:
         began = time.perf_counter()
         try:
             workloads.preload(self._framework)
+            fingerprint.preload()
         except ImportError as error:
             self._speaker.say("error", "", kind="ImportError", message=str(error), traceback="")
             return FAILED
