@@ -201,12 +201,32 @@ class LocalConnection:
         }
 
 
+class Lines:
+    """What a command wrote and nobody has read yet: filled by one thread, read by another."""
+
+    def __init__(self) -> None:
+        self._queue: queue.Queue[bytes] = queue.Queue(maxsize=10_000)
+
+    def put(self, line: bytes) -> None:
+        self._queue.put(line)
+
+    def receive(self, timeout_s: float) -> bytes | None:
+        """As `Stream.receive`."""
+        try:
+            line = self._queue.get(timeout=max(timeout_s, 0))
+        except queue.Empty:
+            return None
+        if line == b"":
+            self._queue.put(b"")  # the end stays the end
+        return line
+
+
 class LocalStream:
     """A process and the thread that reads it."""
 
     def __init__(self, process: subprocess.Popen[bytes]) -> None:
         self.process = process
-        self._lines: queue.Queue[bytes] = queue.Queue(maxsize=10_000)
+        self._lines = Lines()
         self._tail = bytearray()
         self._killed = threading.Event()
 
@@ -224,13 +244,7 @@ class LocalStream:
             raise GuestError("the agent has ended", evidence=self.stderr()) from None
 
     def receive(self, timeout_s: float) -> bytes | None:
-        try:
-            line = self._lines.get(timeout=max(timeout_s, 0))
-        except queue.Empty:
-            return None
-        if line == b"":
-            self._lines.put(b"")  # the end stays the end
-        return line
+        return self._lines.receive(timeout_s)
 
     def kill(self) -> None:
         if not self._killed.is_set():  # once: a reaped process's number may be given to another

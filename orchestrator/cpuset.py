@@ -4,11 +4,12 @@ Affinity alone can be undone by the program itself; a cpuset can not."""
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
+
+from orchestrator.guests import host_name
 
 CGROUP_ROOT = Path("/sys/fs/cgroup")
 
@@ -25,7 +26,7 @@ class Cpuset:
 
     @classmethod
     def of(cls, folder: Path) -> Cpuset:
-        return cls(f"vbstudy-{hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:16]}")
+        return cls(host_name(folder))
 
     def create(self, cores: tuple[int, ...]) -> Path:
         """Makes or re-uses it; returns the file that takes process ids."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ from orchestrator.errors import StoreError, UsageError
 from orchestrator.store import write_durably
 
 INVENTORY_VERSION = 1
+GUEST_MARK = "VBSTUDY_GUEST"  # in the environment of every process of a guest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +63,12 @@ class Inventory:
 
 class DamagedInventoryError(StoreError):
     """`guests.json` cannot be read; provisioning writes it anew."""
+
+
+def host_name(folder: Path) -> str:
+    """What a guest's cgroup, processes or machine are called on its host, from its folder: unique
+    there, and found again after a crash."""
+    return f"vbstudy-{hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:16]}"
 
 
 def guest_name(cpus: int) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import queue
 import signal
 import threading
 import time
@@ -10,7 +9,7 @@ from typing import Any
 
 import paramiko
 
-from orchestrator.connection import MAX_LINE_BYTES, STDERR_TAIL_BYTES, Completed
+from orchestrator.connection import MAX_LINE_BYTES, STDERR_TAIL_BYTES, Completed, Lines
 from orchestrator.errors import GuestError
 
 MAX_OUTPUT_BYTES = 16 << 20
@@ -23,7 +22,7 @@ class SshStream:
         self._channel = channel
         self._target = target
         self._kill = kill
-        self._lines: queue.Queue[bytes] = queue.Queue(maxsize=10_000)
+        self._lines = Lines()
         self._tail = bytearray()
         self._killed = threading.Event()
         channel.settimeout(None)  # silence is judged by the reader of the lines
@@ -40,13 +39,7 @@ class SshStream:
             raise GuestError("the agent has ended", evidence=self.stderr()) from None
 
     def receive(self, timeout_s: float) -> bytes | None:
-        try:
-            line = self._lines.get(timeout=max(timeout_s, 0))
-        except queue.Empty:
-            return None
-        if line == b"":
-            self._lines.put(b"")  # the end stays the end
-        return line
+        return self._lines.receive(timeout_s)
 
     def complete(self, name: str, timeout_s: float) -> Completed:
         """Everything it says until it ends. Raises GuestError when that takes too long."""

@@ -5,7 +5,6 @@ cpuset. A guest with more CPUs than the host has cores gets all cores and is mar
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import shutil
 import signal
@@ -17,20 +16,14 @@ from pathlib import Path
 from orchestrator.connection import Connection, LocalConnection
 from orchestrator.cpuset import Cpuset, CpusetUnavailable
 from orchestrator.errors import GuestError
-from orchestrator.guests import GuestSpec, Observation
+from orchestrator.guests import GUEST_MARK, GuestSpec, Observation
+from orchestrator.providers import inside
 from orchestrator.scheduler import host_cores
 from orchestrator.store import Store
 from orchestrator.study import Study
 from orchestrator.study_providers import LocalTable
 
-PROBE = (
-    "import json, os, platform; "
-    "print(json.dumps({'cpus': len(os.sched_getaffinity(0)), 'python': platform.python_version()}))"
-)
-FIND = "import importlib.util as u, sys; print(*[name for name in sys.argv[1:] if not u.find_spec(name)])"
-PROBE_TIMEOUT_S = 60
 STOP_TIMEOUT_S = 10
-GUEST_MARK = "VBSTUDY_GUEST"
 
 
 class LocalProvider:
@@ -46,10 +39,10 @@ class LocalProvider:
         if shutil.which(self._python) is None:
             return [f"provider.python = {self._python!r}: there is no such interpreter"]
         found = subprocess.run(
-            [self._python, "-c", FIND, *sorted(self._frameworks)],
+            [self._python, "-c", inside.FIND, *sorted(self._frameworks)],
             capture_output=True,
             text=True,
-            timeout=PROBE_TIMEOUT_S,
+            timeout=inside.PROBE_TIMEOUT_S,
             check=False,
         )
         if found.returncode != 0:
@@ -86,22 +79,19 @@ class LocalProvider:
 
     def observe(self, guest: GuestSpec, connection: Connection) -> Observation:
         began = time.perf_counter()
-        probe = connection.run([connection.python, "-c", PROBE], {}, PROBE_TIMEOUT_S)
-        if probe.status != 0:
-            raise GuestError(f"guest {guest.name}: its Python does not run", evidence=probe.stderr)
-        seen = json.loads(probe.stdout)
+        seen = inside.look(guest.name, connection)
         cores = len(host_cores())
         enforced = min(guest.cpus, cores)
-        if seen["cpus"] != enforced:
-            raise GuestError(f"guest {guest.name}: sees {seen['cpus']} cores, {enforced} were given to it")
+        if seen.cpus != enforced:
+            raise GuestError(f"guest {guest.name}: sees {seen.cpus} cores, {enforced} were given to it")
         return Observation(
             provider_cpus=enforced,
-            guest_cpus=seen["cpus"],
+            guest_cpus=seen.cpus,
             oversubscribed=guest.cpus > cores,
             start_s=time.perf_counter() - began,
             machine_cores=host_cores(),
             details={
-                "python": seen["python"],
+                "python": seen.python,
                 "cpuset": "cgroup" if self._cpuset(guest).exists() else "affinity",
                 "folder": str(self._folder(guest).relative_to(self._store.directory)),
             },

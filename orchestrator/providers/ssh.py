@@ -13,7 +13,7 @@ import time
 from orchestrator import cpuset
 from orchestrator.connection import Connection
 from orchestrator.errors import GuestError, UsageError
-from orchestrator.guests import GuestSpec, Observation
+from orchestrator.guests import GUEST_MARK, GuestSpec, Observation
 from orchestrator.providers import inside
 from orchestrator.ssh import SshConnection, SshTarget
 from orchestrator.ssh_keys import StudyKeys
@@ -21,7 +21,6 @@ from orchestrator.store import Store
 from orchestrator.study import Study
 from orchestrator.study_providers import SshHostTable, SshTable
 
-GUEST_MARK = "VBSTUDY_GUEST"
 STOP_TIMEOUT_S = 30
 KILL = """
 for again in 1 2 3 4 5 6 7 8 9 10; do

@@ -4,7 +4,6 @@ which stands in the command line of its process, so a killed orchestrator loses 
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import os
 import shutil
@@ -17,6 +16,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from orchestrator.errors import GuestError
+from orchestrator.guests import host_name
 from orchestrator.providers.qemu.image import Image
 from orchestrator.providers.qemu.qmp import connect
 
@@ -46,7 +46,7 @@ class Machine:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.name = f"vbstudy-{hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:16]}"
+        self.name = host_name(folder)
         self.overlay = folder / "root.qcow2"
         self.seed = folder / "seed.tar"
         self.console = folder / "console.log"
