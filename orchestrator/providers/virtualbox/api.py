@@ -30,6 +30,11 @@ POLL_S = 0.05
 TASK_TIMEOUT_S = 1800.0
 UNLOCK_TIMEOUT_S = 20.0
 X86 = 1  # PlatformArchitecture
+NO_VBOXAPI = (
+    "VirtualBox's Python module vboxapi is not there for {}: install VirtualBox 6.1 or later (`apt install "
+    "virtualbox`, or Oracle's package), and make vbstudy's environment with the distribution's own python3, "
+    "`python3 -m venv --system-site-packages`"
+)
 Result = TypeVar("Result")
 
 
@@ -103,8 +108,8 @@ class Vbox:
             machine._i.VMExecutionEngine = engines[name]
         elif name != "Default":
             raise PrerequisiteError(
-                f"provider.execution_engine: VirtualBox {self.version} cannot be told one; leave it at 'auto', or "
-                "upgrade to VirtualBox 7.2"
+                f"provider.execution_engine: VirtualBox {self.version} cannot be told one; leave it at "
+                "'auto', or upgrade to VirtualBox 7.2"
             )
 
     def constants(self, enumeration: str) -> dict[str, int]:
@@ -207,7 +212,7 @@ class Api:
             self._vbox = _open()
         try:
             return function(self._vbox)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001  (the bindings raise kinds of their own)
             raise _as_api_error(error) from None
 
 
@@ -235,7 +240,7 @@ def _is_over(progress: Any) -> bool:
 
 def _innermost(info: Any) -> str:
     """The texts of an error and of its causes: only the last one often names the file, or VERR_..."""
-    texts = []
+    texts: list[str] = []
     while info is not None and info._i is not None and len(texts) < 8:
         texts.append(str(info.text))
         info = info.next_p
@@ -250,19 +255,12 @@ def _forget(vbox: Vbox, number: int) -> None:
 
 def why_not() -> str:
     """What is missing on this host before VirtualBox can be talked to; empty when nothing is."""
-    for module, cure in (
-        ("virtualbox", "pyvbox is missing: pip install virtualbox"),
-        (
-            "vboxapi",
-            f"VirtualBox's Python module vboxapi is not there for {sys.executable}: install VirtualBox 6.1 or "
-            "later (`apt install virtualbox`, or Oracle's package), and make vbstudy's environment with the "
-            "distribution's own python3 and `python3 -m venv --system-site-packages`",
-        ),
-    ):
+    cures = {"virtualbox": "pyvbox is missing: pip install virtualbox", "vboxapi": NO_VBOXAPI}
+    for module, cure in cures.items():
         try:
             importlib.import_module(module)
         except ImportError:
-            return cure
+            return cure.format(sys.executable)
     return ""
 
 
@@ -273,9 +271,9 @@ def _open() -> Vbox:
     try:
         vbox = Vbox(importlib.import_module("virtualbox"), _installed_constants())
     except Exception as error:  # noqa: BLE001  (the bindings raise whatever they like)
+        said = " ".join(str(error).split())[:200] or type(error).__name__
         raise PrerequisiteError(
-            f"VirtualBox does not answer: {' '.join(str(error).split())[:200] or type(error).__name__}; see whether "
-            "`VBoxManage list systemproperties` works for this user",
+            f"VirtualBox does not answer: {said}; see whether `VBoxManage list vms` works for this user",
             evidence=repr(error),
         ) from None
     if vbox.number < OLDEST:

@@ -4,6 +4,7 @@ or an appliance. The user's machine and files are read, and never changed."""
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import os
 import shutil
@@ -41,7 +42,9 @@ class Source:
 class Base:
     """The base of one study's guests. `folder` is where those of our own making lie."""
 
-    def __init__(self, api: Api, table: VirtualBoxTable, directory: Path, folder: Path, notify: Notify) -> None:
+    def __init__(
+        self, api: Api, table: VirtualBoxTable, directory: Path, folder: Path, notify: Notify
+    ) -> None:
         self._api = api
         self._table = table
         self._folder = folder
@@ -62,10 +65,8 @@ class Base:
             return [f"provider.base = {self._table.base!r}: there is no such file; give its url to fetch it"]
         expected = self._table.base_sha256
         if expected and (found := _sha256(self._file)) != expected.lower():
-            return [
-                f"{self._file}: its SHA-256 is {found}, base_sha256 in study.toml is another; delete the file "
-                "to fetch it again, or correct the key"
-            ]
+            known = f"{self._file}: its SHA-256 is {found}, base_sha256 in study.toml is another"
+            return [f"{known}; delete the file to fetch it again, or correct the key"]
         return []
 
     def _problems_of_machine(self) -> list[str]:
@@ -78,12 +79,12 @@ class Base:
                 known = ", ".join(str(m.name) for m in vbox.root.machines) or "none"
                 return [f"provider.base = {name!r}: VirtualBox has no such machine; it has: {known}"]
             if not machine.accessible:
-                return [f"provider.base = {name!r}: VirtualBox cannot read that machine's settings; repair it"]
-            if machine.snapshot_count == 0:
                 return [
-                    f"provider.base = {name!r}: the machine has no snapshot to clone; switch it off and take one: "
-                    f"VBoxManage snapshot {name!r} take {SNAPSHOT}"
+                    f"provider.base = {name!r}: VirtualBox cannot read that machine's settings; repair it"
                 ]
+            if machine.snapshot_count == 0:
+                cure = f"switch it off and take one: VBoxManage snapshot {name!r} take {SNAPSHOT}"
+                return [f"provider.base = {name!r}: the machine has no snapshot to clone; {cure}"]
             return []
 
         return self._api.call("provider.base", look)
@@ -118,7 +119,9 @@ class Base:
                 self._from_appliance(made, self._file)
             source = self._api.call("base image", lambda vbox: _complete(vbox, made))
         if source is None:
-            raise GuestError(f"{self._file}: no base could be made of it; run `vbstudy destroy` and try again")
+            raise GuestError(
+                f"{self._file}: no base could be made of it; run `vbstudy destroy` and try again"
+            )
         return source
 
     def _made_from(self, file: Path) -> Machine:
@@ -166,7 +169,9 @@ class Base:
             appliance.interpret()
             systems = appliance.virtual_system_descriptions
             if len(systems) != 1:
-                raise GuestError(f"{file}: holds {len(systems)} machines; export the one that is wanted alone")
+                raise GuestError(
+                    f"{file}: holds {len(systems)} machines; export the one that is wanted alone"
+                )
             _name_import(vbox, systems[0], made)
             return appliance.import_machines([]), appliance
 
@@ -193,10 +198,10 @@ class Base:
             self._source = None
             for folder in sorted(self._folder.glob("base-*")):
                 made = Machine(self._api, folder, self._mark, "base image")
-                if not self._api.call("base image", lambda vbox, name=made.name: self._is_used(vbox, name)):
+                if not self._api.call("base image", functools.partial(self._is_used, made.name)):
                     made.remove()
 
-    def _is_used(self, vbox: Vbox, name: str) -> bool:
+    def _is_used(self, name: str, vbox: Vbox) -> bool:
         return any(m.get_extra_data(BASE) == name for m in machines.of_study(vbox, self._mark))
 
 
@@ -236,8 +241,7 @@ def fetch(url: str, target: Path, notify: Notify) -> None:
         ):
             shutil.copyfileobj(answer, file, CHUNK_BYTES)
             announced = answer.headers.get("Content-Length")
-            if announced and file.tell() != int(announced):
-                raise OSError(f"{file.tell()} of {announced} bytes arrived")
+            _require_all(file.tell(), announced)
             file.flush()
             os.fsync(file.fileno())
         part.rename(target)
@@ -245,7 +249,14 @@ def fetch(url: str, target: Path, notify: Notify) -> None:
         with contextlib.suppress(OSError):
             part.unlink(missing_ok=True)
         reason = error.reason if isinstance(error, urllib.error.URLError) else error
-        raise PrerequisiteError(f"{url}: cannot be fetched: {reason}; put the file to {target} yourself") from None
+        raise PrerequisiteError(
+            f"{url}: cannot be fetched: {reason}; put the file to {target} yourself"
+        ) from None
+
+
+def _require_all(arrived: int, announced: str | None) -> None:
+    if announced and arrived != int(announced):
+        raise OSError(f"{arrived} of {announced} bytes arrived")
 
 
 def _sha256(path: Path) -> str:

@@ -39,6 +39,11 @@ DISK_MISSING = (
     "new machine"
 )
 
+SNAPSHOT_UNFIT = (
+    "its snapshot does not fit this VirtualBox or this host any more: run `vbstudy destroy` and `vbstudy "
+    "provision` for a new one"
+)
+
 # By what the text says, first match first; VirtualBox's own code is the same for very different causes.
 BY_TEXT = (
     (r"VERR_(VMX_IN_VMX_ROOT_MODE|SVM_IN_USE|VMX_IN_USE)|in use by another hypervisor", TAKEN),
@@ -50,16 +55,11 @@ BY_TEXT = (
     ),
     (r"VERR_DISK_FULL|No space left", "the disk is full: make room and run this again"),
     (
-        r"[Cc]ould not find (an open|a registered) |Could not open the medium|VERR_FILE_NOT_FOUND"
-        r"|VERR_PATH_NOT_FOUND|Medium .* is not accessible|Cannot access medium",
+        r"[Cc]ould not find an open |Could not open the medium|VERR_(FILE|PATH)_NOT_FOUND|Cannot access",
         DISK_MISSING,
     ),
     (r"already locked|being locked|is locked|not mutable|session is not|Locked", LOCKED),
-    (
-        r"[Ss]aved state|VERR_SSM_\w+",
-        "its snapshot does not fit this VirtualBox or this host any more: run `vbstudy destroy` and "
-        "`vbstudy provision` for a new one",
-    ),
+    (r"[Ss]aved state|VERR_SSM_\w+", SNAPSHOT_UNFIT),
 )
 BY_CODE = {
     INVALID_OBJECT_STATE: LOCKED,

@@ -57,10 +57,10 @@ def pin(process: int, wanted: Sequence[int], about: str) -> None:
             loose = _pin_threads(process, wanted)
         except PermissionError:
             raise GuestError(
-                f"{about}: its process {process} belongs to another user and cannot be held to its cores: run "
-                "vbstudy as the user who owns VirtualBox's machines"
+                f"{about}: its process {process} belongs to another user and cannot be held to its cores: "
+                "run vbstudy as the user who owns VirtualBox's machines"
             ) from None
-        except ProcessLookupError:
+        except (ProcessLookupError, FileNotFoundError):
             raise GuestError(f"{about}: its machine ended while it was started") from None
         if not loose:  # a look at all threads that found nothing to do: none was started meanwhile
             return
@@ -96,12 +96,17 @@ def listens(process: int, port: int) -> bool:
     VBoxHeadless), whether anybody has it."""
     inodes = _listening(port)
     try:
-        links = [os.readlink(entry.path) for entry in os.scandir(f"/proc/{process}/fd")]
+        links = [str(entry.readlink()) for entry in Path(f"/proc/{process}/fd").iterdir()]
     except PermissionError:
         return bool(inodes)
     except FileNotFoundError:
         return False
     return any(f"socket:[{inode}]" in links for inode in inodes)
+
+
+def is_taken(process: int, port: int) -> bool:
+    """Whether somebody else listens there."""
+    return bool(_listening(port)) and not listens(process, port)
 
 
 def _listening(port: int) -> set[str]:

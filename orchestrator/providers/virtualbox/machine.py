@@ -341,7 +341,9 @@ def is_ours(machine: Any, mark: str, folder: Path) -> bool:
     import is listed by VirtualBox before it can be marked."""
     if is_inside(str(machine.settings_file_path), folder):
         return True
-    return bool(machine.accessible and machine.get_extra_data(STUDY) == mark and _in_no_other(machine, folder))
+    return bool(
+        machine.accessible and machine.get_extra_data(STUDY) == mark and _in_no_other(machine, folder)
+    )
 
 
 def _in_no_other(machine: Any, folder: Path) -> bool:

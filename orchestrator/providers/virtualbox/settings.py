@@ -115,8 +115,8 @@ def require_room(vbox: Vbox, machine: Any, cores: int, about: str) -> None:
         )
     if memory_mib + needed_mib > host_mib or needed_mib > free_mib:
         raise GuestError(
-            f"{about}: it has {needed_mib} MiB of memory, and of the host's {host_mib} MiB {free_mib} are free "
-            f"({memory_mib} are taken by other machines): lower provider.memory_mib, or close something"
+            f"{about}: it has {needed_mib} MiB of memory, and of the host's {host_mib} MiB {free_mib} are "
+            f"free ({memory_mib} are taken by other machines): lower provider.memory_mib, or close something"
         )
 
 
