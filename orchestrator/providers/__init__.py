@@ -3,14 +3,14 @@ the suite that each must pass."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from typing import Protocol, runtime_checkable
 
 from pydantic import TypeAdapter, ValidationError
 
 from orchestrator.connection import Connection
 from orchestrator.errors import UsageError
-from orchestrator.guests import GuestSpec, Observation
+from orchestrator.guests import GuestSpec, Now, Observation
 from orchestrator.providers.local import LocalProvider
 from orchestrator.store import Store
 from orchestrator.study import Study
@@ -44,6 +44,14 @@ class Provider(Protocol):
 
     def destroy(self, guest: GuestSpec) -> None:
         """Stops it and leaves nothing behind, whatever failed before."""
+
+
+@runtime_checkable
+class Watching(Protocol):
+    """A provider that can tell cheaply what all its machines are doing."""
+
+    def watch(self, guests: Sequence[GuestSpec]) -> dict[str, Now]:
+        """By the guests' names; those that have no machine are left out."""
 
 
 def _local(study: Study, store: Store, notify: Notify) -> Provider:  # noqa: ARG001

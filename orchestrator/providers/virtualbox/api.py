@@ -11,6 +11,7 @@ import itertools
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -182,17 +183,28 @@ class Api:
         def begin(vbox: Vbox) -> None:
             vbox.tasks[number] = start(vbox)
 
+        def has_ended(vbox: Vbox) -> bool:
+            return is_over(vbox.tasks[number][0])
+
+        def conclude(vbox: Vbox) -> None:
+            if then is not None:
+                then(vbox, vbox.tasks[number][1])
+
+        def forget(vbox: Vbox) -> None:
+            _, kept = vbox.tasks.pop(number)
+            if isinstance(kept, vbox.library.ISession) and kept.state == vbox.library.SessionState.locked:
+                kept.unlock_machine()
+
         (self.patiently if patiently else self.call)(about, begin)
         deadline = time.monotonic() + timeout_s
         try:
-            while not self.call(about, lambda vbox: _is_over(vbox.tasks[number][0])):
+            while not self.call(about, has_ended):
                 if time.monotonic() > deadline:
                     raise GuestError(f"{about}: VirtualBox has not finished within {timeout_s:.0f} s")
                 time.sleep(POLL_S)
-            if then is not None:
-                self.call(about, lambda vbox: then(vbox, vbox.tasks[number][1]))
+            self.call(about, conclude)
         finally:
-            self.call(about, lambda vbox: _forget(vbox, number))
+            self.call(about, forget)
 
     def patiently(self, about: str, function: Callable[[Vbox], Result]) -> Result:
         """A call that a session which is just being closed may stand in the way of: it is tried again for a
@@ -226,7 +238,7 @@ def _as_api_error(error: Exception) -> Exception:
     return ApiError(code & 0xFFFFFFFF, str(getattr(error, "msg", "") or error))
 
 
-def _is_over(progress: Any) -> bool:
+def is_over(progress: Any) -> bool:
     """Whether a task has ended; raises ApiError when it has failed, which raises nothing by itself."""
     if progress is None:
         return True
@@ -247,12 +259,6 @@ def _innermost(info: Any) -> str:
     return "; ".join(dict.fromkeys(filter(None, texts)))
 
 
-def _forget(vbox: Vbox, number: int) -> None:
-    _, kept = vbox.tasks.pop(number)
-    if isinstance(kept, vbox.library.ISession) and kept.state == vbox.library.SessionState.locked:
-        kept.unlock_machine()
-
-
 def why_not() -> str:
     """What is missing on this host before VirtualBox can be talked to; empty when nothing is."""
     cures = {"virtualbox": "pyvbox is missing: pip install virtualbox", "vboxapi": NO_VBOXAPI}
@@ -269,7 +275,10 @@ def _open() -> Vbox:
     if missing:
         raise PrerequisiteError(missing)
     try:
-        vbox = Vbox(importlib.import_module("virtualbox"), _installed_constants())
+        # The bindings crash where a warning of their own is made an error (`python -W error`).
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            vbox = Vbox(importlib.import_module("virtualbox"), _installed_constants())
     except Exception as error:  # noqa: BLE001  (the bindings raise whatever they like)
         said = " ".join(str(error).split())[:200] or type(error).__name__
         raise PrerequisiteError(

@@ -8,6 +8,7 @@ import functools
 import hashlib
 import os
 import shutil
+import subprocess
 import threading
 import urllib.error
 import urllib.request
@@ -20,13 +21,16 @@ from orchestrator.errors import GuestError, PrerequisiteError
 from orchestrator.guests import host_name
 from orchestrator.providers.virtualbox import machine as machines
 from orchestrator.providers.virtualbox import settings
-from orchestrator.providers.virtualbox.api import Api, Vbox
+from orchestrator.providers.virtualbox.api import Api, Vbox, is_over
 from orchestrator.providers.virtualbox.machine import BASE, STUDY, Machine
 from orchestrator.study_providers import DISK_IMAGES, VirtualBoxTable
 
 Notify = Callable[[str], None]
 SNAPSHOT = "vbstudy"
 OS_TYPE = "Linux26_64"
+RAW_IMAGES = (".raw", ".img")
+# Before PATH: /usr/bin/VBoxManage is a wrapper in Debian that prints warnings of its own.
+MANAGE = ("/usr/lib/virtualbox/VBoxManage", "/opt/VirtualBox/VBoxManage")
 FETCH_TIMEOUT_S = 60.0
 CHUNK_BYTES = 1 << 20
 
@@ -134,7 +138,14 @@ class Base:
     def _from_disk(self, made: Machine, file: Path) -> None:
         """A copy, as VDI, so that VirtualBox never writes to the user's file nor takes its number."""
         copy = str(made.folder.resolve() / "disk.vdi")
+        if file.suffix.lower() in RAW_IMAGES:
+            _convert(file, copy)
+        else:
+            self._copy(file, copy)
+        self._api.call("base image", functools.partial(self._assemble, made, copy))
+        self._take_snapshot(made)
 
+    def _copy(self, file: Path, copy: str) -> None:
         def begin(vbox: Vbox) -> tuple[Any, Any]:
             kinds, modes = vbox.library.DeviceType, vbox.library.AccessMode
             known = {str(medium.location) for medium in vbox.root.hard_disks}
@@ -148,24 +159,25 @@ class Base:
             if not was_known:
                 source.close()
 
-        def assemble(vbox: Vbox) -> None:
-            machine = vbox.create_machine(made.name, str(made.folder), OS_TYPE)
-            machine.set_extra_data(STUDY, self._mark)
-            controller = settings.add_controller(vbox, machine)
-            vbox.root.register_machine(machine)
-            kinds, modes = vbox.library.DeviceType, vbox.library.AccessMode
-            disk = vbox.root.open_medium(copy, kinds.hard_disk, modes.read_write, False)
-            with vbox.editing(machine) as editable:
-                editable.attach_device(str(controller.name), 0, 0, kinds.hard_disk, disk)
-
         self._api.finish(str(file), begin, then=forget)
-        self._api.call("base image", assemble)
-        self._take_snapshot(made)
+
+    def _assemble(self, made: Machine, copy: str, vbox: Vbox) -> None:
+        machine = vbox.create_machine(made.name, str(made.folder), OS_TYPE)
+        machine.set_extra_data(STUDY, self._mark)
+        controller = settings.add_controller(vbox, machine)
+        vbox.root.register_machine(machine)
+        kinds, modes = vbox.library.DeviceType, vbox.library.AccessMode
+        disk = vbox.root.open_medium(copy, kinds.hard_disk, modes.read_write, False)
+        with vbox.editing(machine) as editable:
+            editable.attach_device(str(controller.name), 0, 0, kinds.hard_disk, disk)
 
     def _from_appliance(self, made: Machine, file: Path) -> None:
         def begin(vbox: Vbox) -> tuple[Any, Any]:
             appliance = vbox.root.create_appliance()
-            appliance.read(str(file.resolve())).wait_for_completion(-1)
+            # pyvbox's own `read` makes an error of each remark that VirtualBox has on the file.
+            reading = vbox.library.IProgress(appliance._call("read", in_p=[str(file.resolve())]))
+            reading.wait_for_completion(-1)
+            is_over(reading)
             appliance.interpret()
             systems = appliance.virtual_system_descriptions
             if len(systems) != 1:
@@ -226,6 +238,19 @@ def _name_import(vbox: Vbox, system: Any, made: Machine) -> None:
         elif kind == kinds.hard_disk_image:
             values[i] = str(home / Path(str(values[i])).name)
     system.set_final_values([True] * len(types), list(values), list(extra))
+
+
+def _convert(file: Path, copy: str) -> None:
+    """A disk without a format, which the API does not open."""
+    program = next((p for p in MANAGE if Path(p).exists()), shutil.which("VBoxManage") or "VBoxManage")
+    command = [program, "convertfromraw", str(file.resolve()), copy, "--format", "VDI"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        raise PrerequisiteError(f"{file}: VBoxManage is needed to convert it, and is not in PATH") from None
+    if done.returncode != 0:
+        lines = done.stderr.strip().splitlines() or ["nothing"]
+        raise GuestError(f"{file}: VBoxManage does not convert it: {lines[-1]}", evidence=done.stderr)
 
 
 def fetch(url: str, target: Path, notify: Notify) -> None:

@@ -6,6 +6,7 @@ what has the name and not the mark is somebody else's and never touched."""
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import json
 import os
@@ -18,7 +19,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from orchestrator.errors import GuestError
-from orchestrator.guests import host_name
+from orchestrator.guests import Now, host_name
 from orchestrator.providers.virtualbox import settings
 from orchestrator.providers.virtualbox.api import Api, Vbox
 from orchestrator.providers.virtualbox.errors import ApiError
@@ -51,19 +52,6 @@ class Hardware:
 
     def identity(self) -> str:
         return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Seen:
-    """A machine as the API shows it now. `port` is 0 where there is no forward to its SSH."""
-
-    state: str
-    cpus: int
-    memory_mib: int
-    execution_cap_percent: int
-    port: int
-    uptime_s: float
-    process: int
 
 
 class Machine:
@@ -119,7 +107,7 @@ class Machine:
     def is_on(self) -> bool:
         return self.state() not in OFF | ASLEEP | {""}
 
-    def observe(self) -> Seen:
+    def observe(self) -> Now:
         return self._on_machine(lambda vbox, machine: seen(vbox, machine))
 
     def process(self) -> int:
@@ -156,8 +144,8 @@ class Machine:
     def configure(self, hardware: Hardware, port: int, seed: Path | None) -> None:
         """Everything but its disks. Needs it to be switched off."""
 
-        def change(vbox: Vbox, machine: Any) -> None:
-            with vbox.editing(machine) as editable:
+        def change(vbox: Vbox) -> None:
+            with vbox.editing(self._found(vbox)) as editable:
                 editable.cpu_count = hardware.cpus
                 editable.memory_size = hardware.memory_mib
                 editable.cpu_execution_cap = hardware.execution_cap_percent
@@ -172,7 +160,7 @@ class Machine:
                     settings.insert_seed(vbox, editable, seed)
                 editable.set_extra_data(HARDWARE, hardware.identity())
 
-        self._api.patiently(self._about, lambda vbox: change(vbox, self._found(vbox)))
+        self._api.patiently(self._about, change)
 
     # ---- its life ----------------------------------------------------------------------------
 
@@ -193,15 +181,17 @@ class Machine:
     def forward(self, port: int) -> None:
         """Leads this port of the loopback to its SSH, whether it runs or not."""
 
-        def change(vbox: Vbox, machine: Any) -> None:
+        def change(vbox: Vbox) -> None:
+            machine = self._found(vbox)
             if str(machine.state) in OFF | ASLEEP:
                 with vbox.editing(machine) as editable:
                     settings.set_forward(editable, port)
             else:
                 with vbox.sharing(machine) as session:
                     settings.set_forward(session.machine, port)
+                    session.machine.save_settings()  # else nobody else sees it
 
-        self._api.patiently(self._about, lambda vbox: change(vbox, self._found(vbox)))
+        self._api.patiently(self._about, change)
 
     def has_snapshot(self) -> bool:
         def look(vbox: Vbox, machine: Any) -> bool:
@@ -294,7 +284,7 @@ class Machine:
             machine = Machine(self._api, self.folder, self._mark, self._about)
             machine.name = name
             machine._remove_machine()
-        self._api.call(self._about, lambda vbox: settings.close_media(vbox, self.folder))
+        self._api.call(self._about, functools.partial(settings.close_media, self.folder))
         if self.folder.exists():
             shutil.rmtree(self.folder)
 
@@ -370,14 +360,14 @@ def take_snapshot(vbox: Vbox, machine: Any, name: str, *, live: bool = False) ->
     return progress, session
 
 
-def seen(vbox: Vbox, machine: Any) -> Seen:
+def seen(vbox: Vbox, machine: Any) -> Now:
     state = str(machine.state)
     uptime_s, process = 0.0, 0
     if state == "Running":
         process = int(machine._i.sessionPID)
         with vbox.sharing(machine) as session:
             uptime_s = int(session.console.debugger.uptime) / 1000
-    return Seen(
+    return Now(
         state=state,
         cpus=int(machine.cpu_count),
         memory_mib=int(machine.memory_size),

@@ -5,18 +5,19 @@ from __future__ import annotations
 import hashlib
 import os
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from orchestrator import cloud_init
 from orchestrator.connection import Connection
 from orchestrator.errors import GuestError, VbstudyError
-from orchestrator.guests import GuestSpec, Observation, host_name
+from orchestrator.guests import GuestSpec, Now, Observation, host_name
 from orchestrator.providers import inside
 from orchestrator.providers.virtualbox import api, host
 from orchestrator.providers.virtualbox.api import Vbox
 from orchestrator.providers.virtualbox.base import Base, Notify
 from orchestrator.providers.virtualbox.errors import LOAD_DRIVER, NO_VIRTUALISATION
-from orchestrator.providers.virtualbox.machine import Hardware, Machine, Seen, seen
+from orchestrator.providers.virtualbox.machine import Hardware, Machine, seen
 from orchestrator.ssh import SshConnection, SshTarget
 from orchestrator.ssh_keys import StudyKeys
 from orchestrator.store import Store
@@ -180,12 +181,12 @@ class VirtualBoxProvider:
         if any(self._store.guests.glob("base-*")):
             self._base.prune()
 
-    def watch(self, guests: list[GuestSpec]) -> dict[str, Seen]:
+    def watch(self, guests: Sequence[GuestSpec]) -> dict[str, Now]:
         """What the API says of guests now, by their names, in one session; those without a machine are left
         out."""
         machines = {guest.name: self._machine(guest) for guest in guests}
 
-        def look(vbox: Vbox) -> dict[str, Seen]:
+        def look(vbox: Vbox) -> dict[str, Now]:
             found = {name: machine.find(vbox) for name, machine in machines.items()}
             return {name: seen(vbox, machine) for name, machine in found.items() if machine is not None}
 

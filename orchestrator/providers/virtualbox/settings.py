@@ -85,7 +85,7 @@ def media_below(medium: Any) -> list[Any]:
     return [found for child in medium.children for found in media_below(child)] + [medium]
 
 
-def close_media(vbox: Vbox, folder: Path) -> None:
+def close_media(folder: Path, vbox: Vbox) -> None:
     """Makes VirtualBox forget the disks that lie in a folder; their files are the caller's affair."""
     inside = folder.resolve()
     for registered in (*vbox.root.hard_disks, *vbox.root.dvd_images):
