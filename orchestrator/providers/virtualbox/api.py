@@ -22,6 +22,7 @@ from orchestrator.providers.virtualbox.errors import (
     INVALID_OBJECT_STATE,
     INVALID_SESSION_STATE,
     INVALID_VM_STATE,
+    OBJECT_IN_USE,
     ApiError,
     explain,
 )
@@ -30,6 +31,7 @@ OLDEST = (6, 1)
 POLL_S = 0.05
 TASK_TIMEOUT_S = 1800.0
 UNLOCK_TIMEOUT_S = 20.0
+BUSY = (INVALID_OBJECT_STATE, INVALID_SESSION_STATE, INVALID_VM_STATE, OBJECT_IN_USE)
 X86 = 1  # PlatformArchitecture
 NO_VBOXAPI = (
     "VirtualBox's Python module vboxapi is not there for {}: install VirtualBox 6.1 or later (`apt install "
@@ -207,15 +209,14 @@ class Api:
             self.call(about, forget)
 
     def patiently(self, about: str, function: Callable[[Vbox], Result]) -> Result:
-        """A call that a session which is just being closed may stand in the way of: it is tried again for a
-        while. Raises GuestError for a machine that stays locked."""
+        """A call that a session which is just being closed, or the task of an orchestrator that was killed,
+        may stand in the way of: it is tried again for a while. Raises GuestError when that does not end."""
         deadline = time.monotonic() + UNLOCK_TIMEOUT_S
         while True:
             try:
                 return self.attempt(function)
             except ApiError as error:
-                busy = error.code in (INVALID_OBJECT_STATE, INVALID_SESSION_STATE, INVALID_VM_STATE)
-                if not busy or time.monotonic() > deadline:
+                if error.code not in BUSY or time.monotonic() > deadline:
                     raise explain(error, about) from None
             time.sleep(0.2)
 

@@ -22,7 +22,7 @@ from orchestrator.guests import host_name
 from orchestrator.providers.virtualbox import machine as machines
 from orchestrator.providers.virtualbox import settings
 from orchestrator.providers.virtualbox.api import Api, Vbox, is_over
-from orchestrator.providers.virtualbox.machine import BASE, STUDY, Machine
+from orchestrator.providers.virtualbox.machine import STUDY, Machine
 from orchestrator.study_providers import DISK_IMAGES, VirtualBoxTable
 
 Notify = Callable[[str], None]
@@ -204,17 +204,12 @@ class Base:
 
     # ---- removing it -------------------------------------------------------------------------
 
-    def prune(self) -> None:
-        """Removes bases of this study's own making that no guest is a clone of any more."""
+    def remove(self) -> None:
+        """Removes all bases of this study's own making. There must be no clone of them any more."""
         with self._lock:
             self._source = None
             for folder in sorted(self._folder.glob("base-*")):
-                made = Machine(self._api, folder, self._mark, "base image")
-                if not self._api.call("base image", functools.partial(self._is_used, made.name)):
-                    made.remove()
-
-    def _is_used(self, name: str, vbox: Vbox) -> bool:
-        return any(m.get_extra_data(BASE) == name for m in machines.of_study(vbox, self._mark))
+                Machine(self._api, folder, self._mark, "base image").remove()
 
 
 def _complete(vbox: Vbox, made: Machine) -> Source | None:

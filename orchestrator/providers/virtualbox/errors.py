@@ -64,7 +64,10 @@ BY_TEXT = (
 BY_CODE = {
     INVALID_OBJECT_STATE: LOCKED,
     INVALID_SESSION_STATE: LOCKED,
-    OBJECT_IN_USE: LOCKED,
+    OBJECT_IN_USE: (
+        "a disk of its machine is used by another machine, a clone of it perhaps: remove that one first, and "
+        "run this again"
+    ),
     FILE_ERROR: DISK_MISSING,
     XML_ERROR: "its settings file is damaged: run `vbstudy destroy` and `vbstudy provision` for a new one",
     ACCESS_DENIED: "this user may not do that: run vbstudy as the user who owns the machines",

@@ -12,8 +12,9 @@ import json
 import os
 import shutil
 import signal
+import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -24,13 +25,15 @@ from orchestrator.providers.virtualbox import settings
 from orchestrator.providers.virtualbox.api import Api, Vbox
 from orchestrator.providers.virtualbox.errors import ApiError
 
-STUDY, HARDWARE, BASE = "vbstudy/study", "vbstudy/hardware", "vbstudy/base"  # keys of its extra data
+STUDY, HARDWARE = "vbstudy/study", "vbstudy/hardware"  # keys of its extra data
 SNAPSHOT = "vbstudy-warm"
 OFF = frozenset({"PoweredOff", "Aborted", "Teleported"})
 ASLEEP = frozenset({"Saved", "AbortedSaved"})
+STEADY = frozenset({"Running", "Paused", "Stuck"})
 START_TIMEOUT_S = 300.0
 SNAPSHOT_TIMEOUT_S = 600.0
 STOP_TIMEOUT_S = 30.0
+SETTLE_TIMEOUT_S = 20.0
 POLL_S = 0.1
 Result = TypeVar("Result")
 
@@ -135,7 +138,6 @@ class Machine:
         def register(vbox: Vbox, target: Any) -> None:
             # Marked before VirtualBox lists it, so that a killed orchestrator leaves nothing unmarked.
             target.set_extra_data(STUDY, self._mark)
-            target.set_extra_data(BASE, hardware.base)
             target.set_extra_data(HARDWARE, "")
             vbox.root.register_machine(target)
 
@@ -245,10 +247,7 @@ class Machine:
                 self._api.attempt(self._press_power_button)
                 self._wait(lambda: not self.is_on(), patience_s)
         if self.is_on():
-            try:
-                self._api.finish(self._about, self._power_down, timeout_s=STOP_TIMEOUT_S)
-            except GuestError as error:  # it just went down, or is beyond asking
-                self._kill(error)
+            self._force_off()
         self._wait_until_unlocked()
 
     def _press_power_button(self, vbox: Vbox) -> None:
@@ -260,14 +259,28 @@ class Machine:
         self._found(vbox).lock_machine(session, vbox.library.LockType.shared)
         return session.console.power_down(), session
 
-    def _kill(self, why: GuestError) -> None:
-        """Ends the process of a machine that does not obey."""
+    def _force_off(self) -> None:
+        """VirtualBox blocks for ever when it is told to switch off a machine whose snapshot is being taken,
+        as that of a killed orchestrator may be: such a machine gets time to end it, and one that does not
+        obey loses its process."""
+        settled = self._wait(lambda: self.state() in STEADY | OFF | ASLEEP, SETTLE_TIMEOUT_S)
         process = self.process()
-        if process:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(process, signal.SIGKILL)
+        watchdog = threading.Timer(STOP_TIMEOUT_S, _end, (process,))
+        watchdog.start()
+        try:
+            if not settled:
+                _end(process)
+            elif self.is_on():
+                self._api.finish(self._about, self._power_down, timeout_s=2 * STOP_TIMEOUT_S)
+        except GuestError:  # it just went down, or is beyond asking
+            _end(process)
+        finally:
+            watchdog.cancel()
         if not self._wait(lambda: not self.is_on(), STOP_TIMEOUT_S):
-            raise why
+            raise GuestError(
+                f"{self._about}: its machine {self.name} cannot be switched off: end its VBoxHeadless "
+                f"({process or 'no process is known'}), and run this again"
+            )
 
     def _wait_until_unlocked(self) -> None:
         """A machine's session is closed a moment after the machine has stopped."""
@@ -284,7 +297,7 @@ class Machine:
             machine = Machine(self._api, self.folder, self._mark, self._about)
             machine.name = name
             machine._remove_machine()
-        self._api.call(self._about, functools.partial(settings.close_media, self.folder))
+        self._api.patiently(self._about, functools.partial(settings.close_media, self.folder))
         if self.folder.exists():
             shutil.rmtree(self.folder)
 
@@ -292,6 +305,7 @@ class Machine:
         reachable = self._api.call(self._about, lambda vbox: bool(self._found(vbox).accessible))
         if reachable:
             self.stop()
+        self._api.patiently(self._about, functools.partial(settings.release_media, self.folder))
 
         def begin(vbox: Vbox) -> tuple[Any, Any]:
             machine, modes = self._found(vbox), vbox.library.CleanupMode
@@ -322,6 +336,12 @@ class Machine:
         return met
 
 
+def _end(process: int) -> None:
+    if process:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process, signal.SIGKILL)
+
+
 def is_inside(path: str, folder: Path) -> bool:
     return Path(path).resolve().is_relative_to(folder.resolve())
 
@@ -344,12 +364,6 @@ def _in_no_other(machine: Any, folder: Path) -> bool:
 def named_in(vbox: Vbox, mark: str, folder: Path) -> list[str]:
     """Names, or numbers, of the machines that belong to this folder."""
     return [str(m.id_p) for m in vbox.root.machines if is_ours(m, mark, folder)]
-
-
-def of_study(vbox: Vbox, mark: str) -> Iterator[Any]:
-    for machine in vbox.root.machines:
-        if machine.accessible and machine.get_extra_data(STUDY) == mark:
-            yield machine
 
 
 def take_snapshot(vbox: Vbox, machine: Any, name: str, *, live: bool = False) -> tuple[Any, Any]:

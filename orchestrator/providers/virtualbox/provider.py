@@ -101,13 +101,12 @@ class VirtualBoxProvider:
         anew."""
         machine = self._machine(guest)
         machine.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        seed = self._seed(guest, machine)
-        hardware = self._hardware(guest, seed)
-        if machine.fits(hardware):
+        if machine.fits(self._hardware(guest, self._seed(guest, machine))):
             return
         machine.remove()
         machine.folder.mkdir(parents=True, mode=0o700)
         seed = self._seed(guest, machine)
+        hardware = self._hardware(guest, seed)
         machine.clone(hardware)
         machine.configure(hardware, host.free_port(), seed)
 
@@ -174,12 +173,13 @@ class VirtualBoxProvider:
             machine.stop(SHUTDOWN_S if self._settings.snapshot == "off" else 0.0)
 
     def destroy(self, guest: GuestSpec) -> None:
-        """With the base, when this was the last clone of it."""
+        """With the bases, when this was the last guest."""
         machine = self._machine(guest)
         if machine.folder.exists():
             machine.remove()
-        if any(self._store.guests.glob("base-*")):
-            self._base.prune()
+        # Clones that a killed orchestrator left half made are not listed, but their folders are there.
+        if not any(self._store.guests.glob("cpus-*")):
+            self._base.remove()
 
     def watch(self, guests: Sequence[GuestSpec]) -> dict[str, Now]:
         """What the API says of guests now, by their names, in one session; those without a machine are left

@@ -3,12 +3,12 @@ is for the API's thread."""
 
 from __future__ import annotations
 
-import contextlib
 from pathlib import Path
 from typing import Any
 
 from orchestrator.errors import GuestError
 from orchestrator.providers.virtualbox.api import Vbox
+from orchestrator.providers.virtualbox.errors import OBJECT_IN_USE, ApiError
 
 PARAVIRTUALISATION = {
     "default": "default",
@@ -91,9 +91,23 @@ def close_media(folder: Path, vbox: Vbox) -> None:
     for registered in (*vbox.root.hard_disks, *vbox.root.dvd_images):
         for medium in media_below(registered):
             if Path(str(medium.location)).resolve().is_relative_to(inside):
-                # One that a machine still uses is that machine's; removing it removes this as well.
-                with contextlib.suppress(vbox.library.VBoxErrorObjectInUse):
-                    medium.close()
+                medium.close()
+
+
+def release_media(folder: Path, vbox: Vbox) -> None:
+    """Takes disks of the same study off those in a folder: the clone that a killed orchestrator was making is
+    no machine yet and listed nowhere else. Raises ApiError while it is still being made, and for disks of
+    somebody else's clone."""
+    inside, study = folder.resolve(), folder.resolve().parent
+    for registered in vbox.root.hard_disks:
+        for medium in media_below(registered):
+            path = Path(str(medium.location)).resolve()
+            parent = medium.parent._i and Path(str(medium.parent.location)).resolve()
+            if not parent or not parent.is_relative_to(inside) or path.is_relative_to(inside):
+                continue
+            if not path.is_relative_to(study):
+                raise ApiError(OBJECT_IN_USE, f"{path} is derived from {parent}")
+            medium.close()
 
 
 def require_room(vbox: Vbox, machine: Any, cores: int, about: str) -> None:
