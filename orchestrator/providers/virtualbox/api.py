@@ -107,7 +107,7 @@ class Vbox:
     def set_execution_engine(self, machine: Any, name: str) -> None:
         """`name` as in VMExecutionEngine of 7.x: Default, HwVirt, Interpreter, and others."""
         engines = self.constants("VMExecutionEngine")
-        if engines:
+        if "Default" in engines:  # an older enumeration of that name belongs to the debugger
             machine._i.VMExecutionEngine = engines[name]
         elif name != "Default":
             raise PrerequisiteError(

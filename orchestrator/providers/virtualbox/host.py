@@ -95,13 +95,17 @@ def listens(process: int, port: int) -> bool:
     """Whether this process has the loopback port. Where its descriptors may not be read (a hardened
     VBoxHeadless), whether anybody has it."""
     inodes = _listening(port)
+    wanted = {f"socket:[{inode}]" for inode in inodes}
     try:
-        links = [str(entry.readlink()) for entry in Path(f"/proc/{process}/fd").iterdir()]
+        for entry in Path(f"/proc/{process}/fd").iterdir():
+            with contextlib.suppress(FileNotFoundError):  # closed meanwhile
+                if str(entry.readlink()) in wanted:
+                    return True
     except PermissionError:
         return bool(inodes)
-    except FileNotFoundError:
+    except FileNotFoundError:  # the process ended
         return False
-    return any(f"socket:[{inode}]" in links for inode in inodes)
+    return False
 
 
 def is_taken(process: int, port: int) -> bool:
