@@ -273,8 +273,11 @@ def _build_libraries(into: Path, python_version: str, pins: list[str]) -> None:
             _drop_bytecode(tree)  # another Python's
         size = sum(p.lstat().st_size + 4096 for p in tree.rglob("*"))
         _run(
-            ["mke2fs", "-q", "-t", "ext4", "-L", scripts.LIBRARIES_LABEL, "-m", "0",
-             "-O", "^has_journal", "-E", "root_owner=0:0", "-d", str(tree), str(into / "libraries.img"), f"{int(size * 1.1) // 1024 + 65536}k"],
+            [
+                "mke2fs", "-q", "-t", "ext4", "-L", scripts.LIBRARIES_LABEL, "-m", "0",
+                "-O", "^has_journal", "-E", "root_owner=0:0", "-d", str(tree),
+                str(into / "libraries.img"), f"{int(size * 1.1) // 1024 + 65536}k",
+            ],
             "the library disk",
         )  # fmt: skip
 

@@ -217,7 +217,7 @@ class QemuProvider:
             if image.boot is not None:
                 raise
             raise GuestError(
-                f"{error.message} (an image of your own must run cloud-init, which gives it this study's keys)"
+                f"{error.message} (your image must run cloud-init, which gives it this study's keys)"
             ) from None
 
     def _settle(self, guest: GuestSpec, connection: WarmConnection) -> None:
