@@ -286,6 +286,12 @@ def test_a_cloud_image_that_cannot_train_is_told_with_its_cure(tmp_path, cloud, 
         assert "provider.python_version = '3.11'" in told
 
 
+def test_more_memory_than_there_is_is_told_before_anything_is_made(tmp_path, capsys):
+    large = ('kind = "qemu"', 'kind = "qemu"\nmemory_mib = 1000000')
+    assert vbstudy(write(tmp_path / "study", changes=[large]), "provision") == 3
+    assert "provider.memory_mib = 1000000: this machine has " in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("content", "told"),
     [(None, "there is no such file"), ("no disk", "is not the image of a disk with a system")],
