@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     AfterValidator,
@@ -115,6 +115,22 @@ class QemuTable(Table):
     accelerator: Literal["auto", "kvm", "tcg"] = "auto"
     snapshot: bool = True
     boot_timeout_s: float = Field(default=300, gt=0)
+    image: Path | None = None
+    python: str = "/usr/bin/python3"
+    python_version: str | None = None
+
+    @field_validator("python_version")
+    @classmethod
+    def _is_a_version(cls, value: str | None) -> str | None:
+        if value is not None and not re.fullmatch(r"3\.(1[1-9]|[2-9]\d)", value):
+            raise ValueError("a Python like '3.12', 3.11 at least, is needed")
+        return value
+
+    @model_validator(mode="after")
+    def _belongs_to_an_image(self) -> Self:
+        if self.image is None and self.model_fields_set & {"python", "python_version"}:
+            raise ValueError("python and python_version belong to an image of your own (image = ...)")
+        return self
 
 
 DISK_IMAGES = (".vdi", ".vmdk", ".vhd", ".vhdx", ".qcow2", ".raw", ".img")
@@ -150,9 +166,7 @@ class VirtualBoxTable(Table):
     @classmethod
     def _is_a_hash(cls, value: str | None) -> str | None:
         if value is not None and not re.fullmatch(r"[0-9A-Fa-f]{64}", value):
-            raise ValueError(
-                "a SHA-256 of 64 hexadecimal digits is needed, as the publisher's SHA256SUMS has it"
-            )
+            raise ValueError("64 hexadecimal digits are needed, as in the publisher's SHA256SUMS")
         return value
 
     @field_validator("url")
@@ -170,7 +184,7 @@ class VirtualBoxTable(Table):
         return value
 
     @model_validator(mode="after")
-    def _belongs_together(self) -> VirtualBoxTable:
+    def _belongs_together(self) -> Self:
         if self.url and not self.base_sha256:
             raise ValueError("url needs base_sha256, so that what arrives can be checked")
         if (self.url or self.base_sha256) and not self.is_file():
