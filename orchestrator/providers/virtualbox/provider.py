@@ -153,7 +153,10 @@ class VirtualBoxProvider:
                 "missing": list(missing),
                 "cpu_model": within.model,
                 "cpuset": "affinity",
-                "accelerator": f"VirtualBox {self._api.call(guest.name, lambda vbox: vbox.version)}",
+                "accelerator": (
+                    "interpreter" if self._settings.execution_engine == "interpreter" else "virtualbox"
+                ),
+                "hypervisor": f"VirtualBox {self._api.call(guest.name, lambda vbox: vbox.version)}",
                 "snapshot": machine.has_snapshot(),
                 "state": there.state,
                 "uptime_s": there.uptime_s,
