@@ -13,7 +13,7 @@ from rich.table import Table
 from guest import datasets, fingerprint
 from guest.records import Framework
 from orchestrator.cpuset import Cpuset, CpusetUnavailable
-from orchestrator.errors import PrerequisiteError
+from orchestrator.errors import PrerequisiteError, VbstudyError
 from orchestrator.scheduler import host_cores
 from orchestrator.store import Store
 
@@ -40,6 +40,7 @@ def examine(store: Store) -> list[Check]:
         Check(what="free disk", found=f"{free_gib:.1f} GiB", missing="" if free_gib > 1 else "make room"),
         _cpuset(store),
         _qemu(),
+        _virtualbox(),
         *_frameworks(),
         *(_dataset(name) for name in datasets.DATASETS),
     ]
@@ -66,6 +67,20 @@ def _qemu() -> Check:
         found="" if missing else speed,
         missing=f"apt install {' '.join(missing)}" if missing else "",
     )
+
+
+def _virtualbox() -> Check:
+    from orchestrator.providers.virtualbox import api, host
+    from orchestrator.providers.virtualbox.errors import LOAD_DRIVER
+
+    missing = api.why_not()
+    if missing:
+        return Check(what="provider virtualbox", found="", missing=missing)
+    try:
+        found = f"VirtualBox {api.shared().call('VirtualBox', lambda vbox: vbox.version)}"
+    except VbstudyError as error:
+        return Check(what="provider virtualbox", found="", missing=error.message)
+    return Check(what="provider virtualbox", found=found, missing="" if host.DRIVER.exists() else LOAD_DRIVER)
 
 
 def _frameworks() -> list[Check]:
