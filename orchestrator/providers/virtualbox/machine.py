@@ -84,9 +84,6 @@ class Machine:
             )
         return machine
 
-    def exists(self) -> bool:
-        return self._api.call(self._about, lambda vbox: self.find(vbox) is not None)
-
     def fits(self, hardware: Hardware) -> bool:
         """Whether it is there, whole, and made of this hardware."""
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from orchestrator import cloud_init
 from orchestrator.connection import Connection
-from orchestrator.errors import GuestError, VbstudyError
+from orchestrator.errors import GuestError, UsageError, VbstudyError
 from orchestrator.guests import GuestSpec, Now, Observation, host_name
 from orchestrator.providers import inside
 from orchestrator.providers.virtualbox import api, host
@@ -48,11 +48,11 @@ class VirtualBoxProvider:
     name = "virtualbox"
 
     def __init__(self, study: Study, store: Store, notify: Notify) -> None:
-        self._settings = (
-            study.provider
-            if isinstance(study.provider, VirtualBoxTable)
-            else VirtualBoxTable(kind="virtualbox", base="none.vdi")  # enough to remove what there is
-        )
+        if not isinstance(study.provider, VirtualBoxTable):
+            raise UsageError(
+                "provider virtualbox needs [provider] kind = 'virtualbox' and a base in study.toml"
+            )
+        self._settings = study.provider
         self._store = store
         self._notify = notify
         self._frameworks = sorted({w.framework.value for w in study.workload})
