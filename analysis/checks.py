@@ -13,6 +13,10 @@ from analysis.load import Problem, Study, by_threads
 ALIKE = {
     "workload_digest": ("settings of the workload", "keep one: `vbstudy sweep` redoes what is missing"),
     "cpu_model": ("CPU models", "run all of a comparison on one kind of CPU"),
+    "instruction_set": (
+        "instruction sets",
+        "isa = 'portable' gives equal bits on unlike CPUs",
+    ),
     "framework_version": ("framework versions", "run all of a comparison with one version"),
     "isa": ("instruction set choices", "keep one"),
 }
@@ -47,8 +51,20 @@ def _unlike(study: Study) -> Iterator[Problem]:
                 continue
             mixed = [name for name, s in by_threads(runs).items() if s[column].nunique() > 1]
             within = f", even within threads {', '.join(mixed)}" if mixed else ""
+            parted = [name for name, s in by_threads(runs).items() if _parts(s, column)]
+            if parted:
+                within += f", which part the weights of equal seeds (threads {', '.join(parted)})"
             what = f"{runs[column].nunique()} {text} in one comparison{_named(runs[column], column)}{within}"
             yield Problem(path=f"runs/{workload}/{variant}", what=what, todo=todo, skipped=False)
+
+
+def _parts(runs: pd.DataFrame, column: str) -> bool:
+    """Whether runs of one set with equal seeds have equal weights where they are alike in this column, and
+    unequal ones where they are not: then it may be the reason."""
+    if runs.seeds_used.nunique() > 1:
+        return False
+    models = runs.groupby(column).last_weights_sha256
+    return bool((models.nunique() == 1).all() and models.first().is_unique and len(models) > 1)
 
 
 def _incomplete(study: Study) -> Iterator[Problem]:

@@ -23,6 +23,7 @@ from guest.records import (
     NewerSchemaError,
     RecordError,
     RunRecord,
+    RunSpec,
     decode_record,
     digest,
     history_columns,
@@ -32,6 +33,8 @@ READERS = 8  # threads: reading and hashing release the interpreter's lock
 REDO = "run `vbstudy sweep`: it sets damaged runs aside and redoes them"
 FOREIGN = "move the folder out of runs/; `vbstudy sweep` redoes what is missing"
 
+
+VECTORS = {"avx512f": "AVX-512", "avx2": "AVX2", "avx": "AVX", "asimd": "NEON", "sse2": "SSE2"}
 
 History = list[list[Any]]  # one list an epoch, in the order of history_columns
 
@@ -218,7 +221,7 @@ def _order(record: RunRecord) -> tuple[Any, ...]:
     spec, threads = record.spec, record.spec.threads
     counts = (threads.cpus, threads.intra_op, threads.inter_op)
     variants = list(type(spec.variant))
-    return (spec.workload.name, variants.index(spec.variant), *counts, spec.repetition)
+    return (workload_text(spec), variants.index(spec.variant), *counts, spec.repetition)
 
 
 def _run_row(record: RunRecord) -> dict[str, Any]:
@@ -227,7 +230,9 @@ def _run_row(record: RunRecord) -> dict[str, Any]:
     return {
         "run_id": spec.run_id,
         "study_id": spec.study_id,
-        "workload": spec.workload.name,
+        "workload": workload_text(spec),
+        "workload_name": spec.workload.name,
+        "cpu_model_asked": spec.cpu_model,
         "framework": spec.workload.framework.value,
         "model": spec.workload.model,
         "dataset": spec.workload.dataset,
@@ -259,6 +264,7 @@ def _run_row(record: RunRecord) -> dict[str, Any]:
         "load_by_others": np.nan if result.load_by_others is None else result.load_by_others,
         "cpu_model": _text(environment, "cpu", "model"),
         "hypervisor": _text(environment, "hypervisor"),
+        "instruction_set": _instruction_set(environment),
         "framework_version": _text(environment, "framework", "version"),
         "provider": _text(record.guest, "provider"),
     }
@@ -269,6 +275,27 @@ def _text(data: Any, *keys: str) -> str:
     for key in keys:
         data = data.get(key) if isinstance(data, dict) else None
     return "" if data is None else str(data)
+
+
+def workload_text(spec: RunSpec) -> str:
+    """What is compared across thread counts: a workload, on one CPU model where a study compares
+    several: `lenet5`, `lenet5@Haswell`. (No workload's own name has an @.)"""
+    return f"{spec.workload.name}@{spec.cpu_model}" if spec.cpu_model else spec.workload.name
+
+
+def _instruction_set(environment: Any) -> str:
+    """The instruction sets that the libraries chose, where they say so; else the widest vectors of the
+    CPU. Two machines that differ here round differently."""
+    named = {
+        "ATen": _text(environment, "framework", "cpu_capability"),
+        "oneDNN": _text(environment, "framework", "onednn_isa"),
+        "MKL branch": _text(environment, "framework", "mkl_auto_branch"),
+    }
+    told = [f"{library} {text}" for library, text in named.items() if text]
+    if told:
+        return ", ".join(told)
+    flags = environment.get("cpu", {}).get("flags", ())
+    return next((name for flag, name in VECTORS.items() if flag in flags), "")
 
 
 def _threads_text(record: RunRecord) -> str:
@@ -309,6 +336,7 @@ def _metrics(records: list[RunRecord]) -> dict[str, tuple[str, ...]]:
     found: dict[str, tuple[str, ...]] = {}
     for record in records:
         mine = tuple(metric.value for metric in record.spec.workload.metrics)
-        known = found.get(record.spec.workload.name, mine)
-        found[record.spec.workload.name] = tuple(metric for metric in known if metric in mine)
+        name = workload_text(record.spec)
+        known = found.get(name, mine)
+        found[name] = tuple(metric for metric in known if metric in mine)
     return found

@@ -18,7 +18,7 @@ from analysis.load import Study, View, by_threads
 from analysis.predictions import Predictions
 from analysis.results import ACROSS, Column, Kind, Table
 from analysis.times import fastest, wall_time
-from analysis.verdicts import divergence, verdicts
+from analysis.verdicts import cpu_models, divergence, verdicts
 
 VIEWS_NOTE = "View 'last' is without model selection, 'selected' the model with the best validation metric."
 WHERE = (Column(header="workload", source="workload"), Column(header="variant", source="variant"))
@@ -29,6 +29,7 @@ def build_tables(study: Study, predictions: Predictions) -> dict[str, Table]:
     loss_by_epoch = loss_sd_by_epoch(study)
     tables = (
         verdicts(study),
+        cpu_models(study),
         divergence(study),
         effectiveness(study),
         max_difference(study),

@@ -13,7 +13,11 @@ from analysis.results import ACROSS, Column, Kind, Table
 IDENTICAL, DIFFER = "identical", "differ"
 ONE_RUN = "one run: cannot be told"
 ONE_SETTING = "one thread count: cannot be told"
+ONE_MODEL = "one CPU model: cannot be told"
 LEVELS = ("weights", "predictions", "metric")
+LEVEL_COLUMNS = tuple(
+    Column(header=level, source=level, kind=Kind.LEVEL, low=f"{level}_distinct", high="n") for level in LEVELS
+)
 
 
 def verdicts(study: Study) -> Table:
@@ -38,15 +42,7 @@ def verdicts(study: Study) -> Table:
             Column(header="variant", source="variant"),
             Column(header="view", source="view"),
             Column(header="threads", source="scope"),
-            Column(header="weights", source="weights", kind=Kind.LEVEL, low="weights_distinct", high="n"),
-            Column(
-                header="predictions",
-                source="predictions",
-                kind=Kind.LEVEL,
-                low="predictions_distinct",
-                high="n",
-            ),
-            Column(header="metric", source="metric", kind=Kind.LEVEL, low="metric_distinct", high="n"),
+            *LEVEL_COLUMNS,
         ),
     )
 
@@ -61,10 +57,47 @@ def _levels(runs: pd.DataFrame, view: View, metrics: tuple[str, ...], one: str) 
     }
     row: dict[str, Any] = {"n": len(runs)}
     for level in LEVELS:
-        alone = one and (one == ONE_SETTING or len(runs) == 1)
+        alone = one and (one != ONE_RUN or len(runs) == 1)
         row[level] = one if alone else IDENTICAL if distinct[level] == 1 else DIFFER
         row[f"{level}_distinct"] = distinct[level]
     return row
+
+
+def cpu_models(study: Study) -> Table:
+    """The three-level verdict across CPU models, for each thread setting: the question that the reference
+    study left open (Xiao et al., ISSRE 2021, section VII)."""
+    rows = []
+    compared = study.runs[study.runs.cpu_model_asked != ""]
+    keys = ["workload_name", "variant", "threads"]
+    for (workload, variant, threads), runs in compared.groupby(keys, sort=False):
+        metric = study.metrics[runs.workload.iloc[0]][0]
+        for view in View:
+            means = runs.groupby("cpu_model_asked", sort=False)[view.metric(metric)].mean()
+            one = ONE_MODEL if len(means) == 1 else ""
+            rows.append(
+                {"workload": workload, "variant": variant, "view": view.value, "threads": threads}
+                | {"models": ", ".join(map(str, means.index)), "difference": means.max() - means.min()}
+                | _levels(runs, view, (metric,), one)
+            )
+    columns = ["workload", "variant", "view", "threads", "models", "difference", "n"]
+    columns += [*LEVELS, *(f"{level}_distinct" for level in LEVELS)]
+    return Table(
+        name="cpu_models",
+        title="The same model on every CPU model?",
+        note="All runs at one thread count, on all CPU models that the study compares. Difference: "
+        "the largest between the mean metrics of two CPU models.",
+        frame=pd.DataFrame(rows, columns=columns),
+        columns=(
+            Column(header="workload", source="workload"),
+            Column(header="variant", source="variant"),
+            Column(header="view", source="view"),
+            Column(header="threads", source="threads"),
+            Column(header="CPU models", source="models"),
+            *LEVEL_COLUMNS,
+            Column(header="difference", source="difference", kind=Kind.SPREAD),
+        ),
+        shown=bool(rows),
+    )
 
 
 # ---- from which step on ---------------------------------------------------------------------------

@@ -5,6 +5,7 @@ Everything here is plain data that travels as JSON. Nothing is ever unpickled.
 
 Schema history
     1   first version
+    2   RunSpec.cpu_model; in records of version 1 it is empty
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Literal, NamedTuple, TypeVar, get_args, get_origin
 
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 HISTORY = "history.csv"
 PREDICTIONS = "predictions.npz"
@@ -138,12 +139,15 @@ class RunSpec:
     repetition: int  # counted from 1
     seeds: Seeds
     isa: Isa = Isa.NATIVE
+    cpu_model: str = ""  # the CPU that a virtual machine shows, where the study compares several
     schema_version: int = SCHEMA_VERSION
 
     @property
     def set_id(self) -> str:
-        """The experiment set this run belongs to: `lenet5/fixed-seed/cpus-4`."""
-        return f"{self.workload.name}/{self.variant}/{self.threads.label}"
+        """The experiment set this run belongs to: `lenet5/fixed-seed/cpus-4`, with `-on-Haswell` behind
+        it where CPU models are compared."""
+        on = f"-on-{self.cpu_model}" if self.cpu_model else ""
+        return f"{self.workload.name}/{self.variant}/{self.threads.label}{on}"
 
     @property
     def run_id(self) -> str:

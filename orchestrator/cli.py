@@ -194,7 +194,7 @@ def sweep(options: Options, runs: int | None) -> None:
         text += f", {len(summary.quarantined)} damaged ones set aside in {store.quarantined}"
     if summary.without_guest:
         text += (
-            f"; no guest has {', '.join(map(str, summary.without_guest))} cpus, so their runs wait: "
+            f"; the runs of guests that are not there wait ({', '.join(summary.without_guest)}): "
             "run `vbstudy provision`"
         )
     if summary.failed:

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from guest.records import RecordError, from_json, to_json
+from guest.records import RecordError, RunSpec, from_json, to_json
 from orchestrator.errors import StoreError, UsageError
 from orchestrator.store import write_durably
 
-INVENTORY_VERSION = 1
+INVENTORY_VERSION = 2  # 2: GuestSpec.cpu_model
 GUEST_MARK = "VBSTUDY_GUEST"  # in the environment of every process of a guest
 
 
@@ -22,6 +23,7 @@ class GuestSpec:
 
     name: str
     cpus: int
+    cpu_model: str = ""  # where the study compares CPU models
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,8 +59,8 @@ class Inventory:
     provider: str
     guests: tuple[Guest, ...]
 
-    def by_cpus(self) -> dict[int, Guest]:
-        return {guest.spec.cpus: guest for guest in self.guests}
+    def by_name(self) -> dict[str, Guest]:
+        return {guest.spec.name: guest for guest in self.guests}
 
 
 class DamagedInventoryError(StoreError):
@@ -71,8 +73,21 @@ def host_name(folder: Path) -> str:
     return f"vbstudy-{hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:16]}"
 
 
-def guest_name(cpus: int) -> str:
-    return f"cpus-{cpus}"
+def guest_spec(cpus: int, cpu_model: str = "") -> GuestSpec:
+    """The guest with this CPU count, under the name that it always has."""
+    on = f"-on-{cpu_model}" if cpu_model else ""
+    return GuestSpec(name=f"cpus-{cpus}{on}", cpus=cpus, cpu_model=cpu_model)
+
+
+def guest_for(spec: RunSpec) -> str:
+    """The name of the guest that a run needs."""
+    return guest_spec(spec.threads.cpus, spec.cpu_model).name
+
+
+def parse_guest_name(name: str) -> GuestSpec | None:
+    """The guest that has this name; None when none has."""
+    found = re.fullmatch(r"cpus-([1-9]\d*)(?:-on-(.+))?", name)
+    return guest_spec(int(found[1]), found[2] or "") if found else None
 
 
 def read_inventory(path: Path) -> Inventory:
@@ -80,14 +95,14 @@ def read_inventory(path: Path) -> Inventory:
     StoreError for the file of a newer vbstudy."""
     try:
         data = json.loads(path.read_text(encoding="utf-8"))
-        inventory = from_json(Inventory, data, path.name)
+        version = data.get("version") if isinstance(data, dict) else None
+        if isinstance(version, int) and version > INVENTORY_VERSION:
+            raise StoreError(f"{path}: version {version} is newer than this vbstudy; upgrade it")
+        return from_json(Inventory, data, path.name)
     except FileNotFoundError:
         raise UsageError(f"{path}: there are no guests yet; run `vbstudy provision` first") from None
     except (OSError, ValueError, RecordError) as error:
         raise DamagedInventoryError(f"{path}: {error}; run `vbstudy provision` to write it anew") from None
-    if inventory.version > INVENTORY_VERSION:
-        raise StoreError(f"{path}: version {inventory.version} is newer than this vbstudy; upgrade it")
-    return inventory
 
 
 def write_inventory(path: Path, inventory: Inventory) -> None:

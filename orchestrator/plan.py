@@ -20,9 +20,11 @@ def plan(study: Study, repetitions: int | None = None) -> list[RunSpec]:
             repetition=repetition,
             seeds=study.factor_seeds(variant),
             isa=study.isa,
+            cpu_model=cpu_model,
         )
         for table in study.workload
         for variant in study.variants
+        for cpu_model in study.cpu_models
         for threads in _threads(study)
         for repetition in range(1, (repetitions or study.repetitions) + 1)
     ]

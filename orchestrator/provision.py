@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,11 +15,14 @@ from orchestrator.guests import (
     Guest,
     GuestSpec,
     Inventory,
-    guest_name,
+    guest_spec,
+    parse_guest_name,
     read_inventory,
     write_inventory,
 )
 from orchestrator.providers import Provider, make_former
+from orchestrator.scheduler import CoreLeases, Lease
+from orchestrator.side_by_side import Job, SideBySide
 from orchestrator.store import Store, now
 from orchestrator.study import Study
 
@@ -29,30 +33,47 @@ OnDownload = Callable[[str, int, int], None]
 def provision(
     study: Study, store: Store, provider: Provider, on_guest: OnGuest, on_download: OnDownload
 ) -> Inventory:
-    """Makes `guests.json` true to the study: one guest for each count in `cpus`, no others.
-    Data sets that are not on this machine are downloaded. The caller holds the study's lock."""
+    """Makes `guests.json` true to the study: one guest for each count in `cpus` (and CPU model, where
+    several are compared), no others; side by side as far as there are cores. Data sets that are not on
+    this machine are downloaded. The caller holds the study's lock."""
     problems = provider.check()
     if problems:
         raise PrerequisiteError("; ".join(problems))
     fetch_datasets(study, store, on_download)
-    wanted = [GuestSpec(name=guest_name(cpus), cpus=cpus) for cpus in study.cpus]
+    wanted = [guest_spec(cpus, model) for model in study.cpu_models for cpus in study.cpus]
     kind, former = _former(study, store)
     for spec in former:
         if spec not in wanted or kind != provider.name:
             make_former(kind, study, store).destroy(spec)
-    guests = []
-    for spec in wanted:
-        guest = _make(spec, provider)
-        guests.append(guest)
-        on_guest(guest)
-    inventory = Inventory(version=INVENTORY_VERSION, provider=provider.name, guests=tuple(guests))
+    guests = _make_all(wanted, provider, on_guest)
+    inventory = Inventory(version=INVENTORY_VERSION, provider=provider.name, guests=guests)
     write_inventory(store.guests_file, inventory)
     return inventory
 
 
-def _make(spec: GuestSpec, provider: Provider) -> Guest:
+def _make_all(specs: list[GuestSpec], provider: Provider, on_guest: OnGuest) -> tuple[Guest, ...]:
+    """In the order of `specs`."""
+    made: dict[str, Guest] = {}
+
+    def make(spec: GuestSpec, lease: Lease) -> None:
+        made[spec.name] = _make(spec, provider, lease.cores)
+        on_guest(made[spec.name])
+
+    # Machines are told apart by their cores: two that number theirs alike take turns where they
+    # need not, which costs time and nothing else.
+    leases = {cores: CoreLeases(cores) for cores in map(provider.cores, specs)}
+    SideBySide(provider.stop).work(
+        [
+            Job(guest=spec, leases=leases[provider.cores(spec)], work=functools.partial(make, spec))
+            for spec in specs
+        ]
+    )
+    return tuple(made[spec.name] for spec in specs)
+
+
+def _make(spec: GuestSpec, provider: Provider, cores: tuple[int, ...]) -> Guest:
     provider.create(spec)
-    connection = provider.start(spec, provider.cores(spec)[: spec.cpus])
+    connection = provider.start(spec, cores)
     try:
         observed = provider.observe(spec, connection)
     finally:
@@ -82,9 +103,8 @@ def _former(study: Study, store: Store) -> tuple[str, list[GuestSpec]]:
         inventory = read_inventory(store.guests_file)
         kind, specs = inventory.provider, {guest.spec.name: guest.spec for guest in inventory.guests}
     for folder in store.guests.glob("cpus-*"):
-        count = folder.name.removeprefix("cpus-")
-        if count.isdigit():
-            specs.setdefault(folder.name, GuestSpec(name=folder.name, cpus=int(count)))
+        if spec := parse_guest_name(folder.name):
+            specs.setdefault(spec.name, spec)
     return kind, list(specs.values())
 
 

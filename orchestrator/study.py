@@ -20,6 +20,7 @@ from orchestrator.study_providers import (
     PROVIDER_TABLES,
     LocalTable,
     ProviderTable,
+    QemuTable,
     Table,
     ThreadCount,
 )
@@ -137,6 +138,12 @@ class Study(Table):
         if twice:
             raise ValueError(f"two workloads are named {twice!r}; give one of them another name")
         return self
+
+    @property
+    def cpu_models(self) -> tuple[str, ...]:
+        """The CPU models that are compared; one that has no name where they are not."""
+        named = self.provider.cpu_model if isinstance(self.provider, QemuTable) else ""
+        return named if isinstance(named, tuple) else ("",)
 
     def factor_seeds(self, variant: Variant) -> Seeds:
         """The seeds of a run: None where the variant, or the [seeds] table, leaves a factor free."""

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, field_validator
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, PlainValidator, Tag, field_validator
 
 MAX_THREADS = 1024
 
@@ -78,22 +78,31 @@ class SshTable(Table):
         return value
 
 
+def _cpu_model(value: Any) -> str | tuple[str, ...]:
+    models = value if isinstance(value, list | tuple) else [value]
+    for model in models:
+        if not isinstance(model, str) or not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.,+=-]*", model):
+            raise ValueError("a model as `qemu-system-x86_64 -cpu help` lists it is needed, or several in []")
+        if models.count(model) > 1:
+            raise ValueError(f"{model!r} is named twice")
+    if not models:
+        raise ValueError("at least one is needed")
+    return tuple(value) if isinstance(value, list | tuple) else value
+
+
+CpuModel = Annotated[str | tuple[str, ...], PlainValidator(_cpu_model)]
+"""One model for all guests, or several to be compared: then there is a guest for each."""
+
+
 class QemuTable(Table):
     """Virtual machines on this machine."""
 
     kind: Literal["qemu"]
     memory_mib: int = Field(default=2048, ge=512, le=1 << 20, strict=True)
-    cpu_model: str = "max"
+    cpu_model: CpuModel = "max"
     accelerator: Literal["auto", "kvm", "tcg"] = "auto"
     snapshot: bool = True
     boot_timeout_s: float = Field(default=300, gt=0)
-
-    @field_validator("cpu_model")
-    @classmethod
-    def _is_a_model(cls, value: str) -> str:
-        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.,+=-]*", value):
-            raise ValueError("a model as `qemu-system-x86_64 -cpu help` lists it is needed")
-        return value
 
 
 def _kind(value: Any) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import shutil
 import threading
@@ -18,15 +19,14 @@ from orchestrator import agent_archive
 from orchestrator.agent_archive import AgentArchive
 from orchestrator.errors import GuestError, ProtocolError, StoreError, UsageError, VbstudyError
 from orchestrator.executor import Executor, RunFailedError
-from orchestrator.guests import Guest, Inventory
+from orchestrator.guests import Guest, Inventory, guest_for
 from orchestrator.plan import plan
 from orchestrator.providers import Provider
 from orchestrator.scheduler import CoreLeases, Lease, host_cores
 from orchestrator.session import Session
+from orchestrator.side_by_side import Job, SideBySide
 from orchestrator.store import DamagedRunError, Store, now
 from orchestrator.study import Study
-
-POLL_S = 0.2
 
 
 class Observer(Protocol):
@@ -49,7 +49,7 @@ class Summary:
     done_now: int = 0
     failed: list[str] = field(default_factory=list)
     quarantined: list[str] = field(default_factory=list)
-    without_guest: list[int] = field(default_factory=list)
+    without_guest: list[str] = field(default_factory=list)
     elapsed_s: float = 0.0
 
 
@@ -66,22 +66,20 @@ def sweep(
     began = time.perf_counter()
     store.clear_incoming()
     specs = plan(study, repetitions)
-    guests = inventory.by_cpus()
-    summary = Summary(
-        planned=len(specs),
-        without_guest=sorted({s.threads.cpus for s in specs} - set(guests)),
-    )
-    if len(summary.without_guest) == len(study.cpus):
-        raise UsageError(f"no guest has {_or(study.cpus)} cpus; run `vbstudy provision`")
+    guests = inventory.by_name()
+    needed = list(dict.fromkeys(map(guest_for, specs)))
+    summary = Summary(planned=len(specs), without_guest=[name for name in needed if name not in guests])
+    if summary.without_guest == needed:
+        raise UsageError(f"there is no guest {_or(needed)}; run `vbstudy provision`")
     done = _stored(store, specs, summary, observer)
     summary.done_before = len(done)
     observer.planned(specs, done)
     finished = {spec.run_id for spec in done}
     queues = {
-        cpus: [s for s in specs if s.threads.cpus == cpus and s.run_id not in finished] for cpus in guests
+        name: [s for s in specs if guest_for(s) == name and s.run_id not in finished] for name in guests
     }
     crew = Crew(study, store, provider, observer, summary)
-    crew.work([(guests[cpus], queue) for cpus, queue in queues.items() if queue])
+    crew.work([(guests[name], queue) for name, queue in queues.items() if queue])
     summary.elapsed_s = time.perf_counter() - began
     return summary
 
@@ -119,9 +117,8 @@ class Crew:
         self._summary = summary
         self._agent: AgentArchive = agent_archive.build()
         self._leases: dict[str, CoreLeases] = {}  # by the machine whose cores they are
-        self._stop = threading.Event()
-        self._running: set[str] = set()
-        self._errors: list[BaseException] = []
+        self._side_by_side = SideBySide(provider.stop)
+        self._stop = self._side_by_side.stop
         self._lock = threading.Lock()
         self._vendor = fingerprint.cpu()["vendor"]
 
@@ -134,48 +131,18 @@ class Crew:
             self._leases.setdefault(
                 seen.machine, CoreLeases(cores, side_by_side=self._study.engine.side_by_side)
             )
-        workers = [
-            threading.Thread(target=self._guard, args=(guest, queue), name=guest.spec.name)
-            for guest, queue in queues
-        ]
-        try:
-            for worker in workers:
-                worker.start()
-            for worker in workers:
-                while worker.is_alive() and not self._stop.is_set():
-                    worker.join(POLL_S)
-        finally:
-            self._stop.set()
-            while any(worker.is_alive() for worker in workers):
-                self._end_running(queues)
-                time.sleep(POLL_S)
-        if self._errors:
-            raise self._errors[0]
-
-    def _end_running(self, queues: list[tuple[Guest, list[RunSpec]]]) -> None:
-        """Ends what still runs in guests, so that the threads that follow it come to their end."""
-        for guest, _ in queues:
-            with self._lock:
-                running = guest.spec.name in self._running
-            if running:
-                self._provider.stop(guest.spec)
-
-    def _guard(self, guest: Guest, queue: list[RunSpec]) -> None:
-        try:
-            leases = self._leases[guest.observed.machine]
-            lease = leases.lease(guest.spec.name, guest.spec.cpus, self._stop)
-            if lease is not None:
-                with lease:
-                    self._work_through(guest, queue, lease)
-        except BaseException as error:  # noqa: BLE001  (handed to the main thread, which raises it)
-            if not self._stop.is_set():
-                self._errors.append(error)
-            if not isinstance(error, GuestError):  # the other guests may go on without this one
-                self._stop.set()
+        self._side_by_side.work(
+            [
+                Job(
+                    guest=guest.spec,
+                    leases=self._leases[guest.observed.machine],
+                    work=functools.partial(self._work_through, guest, queue),
+                )
+                for guest, queue in queues
+            ]
+        )
 
     def _work_through(self, guest: Guest, queue: list[RunSpec], lease: Lease) -> None:
-        with self._lock:
-            self._running.add(guest.spec.name)
         session = Session(
             self._study, self._store, self._provider, guest, lease.cores, self._agent, self._vendor
         )
@@ -186,8 +153,6 @@ class Crew:
                     return
         finally:
             session.close()
-            with self._lock:
-                self._running.discard(guest.spec.name)
 
     def _run(self, guest: Guest, session: Session, spec: RunSpec, lease: Lease) -> None:
         """One run with its retries. A guest that was lost is started anew for the next attempt; one
@@ -289,6 +254,6 @@ def _evidence(error: Exception) -> dict[str, str]:
     return {"kind": type(error).__name__, "message": str(error), "traceback": evidence}
 
 
-def _or(counts: Sequence[int]) -> str:
-    *first, last = map(str, counts)
+def _or(names: Sequence[str]) -> str:
+    *first, last = names
     return f"{', '.join(first)} or {last}" if first else last

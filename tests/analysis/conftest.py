@@ -71,6 +71,8 @@ class Fabricator:
         neighbours: Sequence[str] = (),
         load: float | None = None,
         cpu_model: str = "Fabricated CPU",
+        cpu_model_asked: str = "",
+        capability: str = "AVX2",
         metrics: Sequence[Metric] = (Metric.ACCURACY,),
         framework: Framework = Framework.TORCH,
         epochs_planned: int | None = None,
@@ -95,6 +97,7 @@ class Fabricator:
             threads=ThreadSpec(cpus=cpus, intra_op=intra_op, inter_op=inter_op or intra_op),
             repetition=repetition,
             seeds=Seeds(initialisation=seed, data_order=seed, augmentation=seed, dropout=seed),
+            cpu_model=cpu_model_asked,
         )
         picked = predicted if selected is None else selected
         classes = max(*truth, *predicted, *picked) + 1
@@ -137,7 +140,7 @@ class Fabricator:
             environment={
                 "cpu": {"model": cpu_model},
                 "hypervisor": "none",
-                "framework": {"name": framework.value, "version": "2.13.0"},
+                "framework": {"cpu_capability": capability, "name": framework.value, "version": "2.13.0"},
             },
             load_by_others=load,
             artifacts={n: Artifact(sha256=_sha(d), size_bytes=len(d)) for n, d in files.items()},

@@ -27,6 +27,19 @@ def test_cpu_models_mixed_across_and_within_sets(study):
     assert unlike(load_study(study.directory).runs) == "2 CPU models (Fabricated CPU, Other CPU)"
 
 
+def test_an_instruction_set_that_parts_the_weights_is_named_as_the_reason(study):
+    study.run(1, 1, weights="a")
+    study.run(1, 2, weights="b", capability="AVX512")
+    study.run(2, 1, weights="c")
+    study.run(2, 2, weights="c", capability="AVX512")
+    (problem,) = found(study)
+    assert problem.what == (
+        "2 instruction sets in one comparison (ATen AVX2, ATen AVX512), even within threads 1, 2, "
+        "which part the weights of equal seeds (threads 1)"
+    )
+    assert problem.todo == "isa = 'portable' gives equal bits on unlike CPUs"
+
+
 def test_other_settings_of_the_workload(study):
     study.run(1)
     study.run(2, epochs_planned=7)

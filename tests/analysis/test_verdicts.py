@@ -11,6 +11,7 @@ from analysis.verdicts import (
     ONE_RUN,
     ONE_SETTING,
     alarms,
+    cpu_models,
     divergence,
     verdicts,
 )
@@ -45,6 +46,27 @@ def test_one_run_and_one_thread_count_cannot_be_told(study):
     frame = last(study)
     assert frame.weights["1"] == ONE_RUN
     assert frame.weights[ACROSS] == ONE_SETTING
+
+
+def test_cpu_models_are_compared_at_each_thread_count_and_threads_on_each_model(study):
+    for model, weights in (("max", "a"), ("EPYC", "b")):
+        for cpus in (1, 2):
+            study.run(cpus, cpu_model_asked=model, weights=weights * (1 if cpus == 2 else 2))
+    loaded = load_study(study.directory)
+    assert list(loaded.metrics) == ["lenet5@EPYC", "lenet5@max"]
+    assert {len(runs) for *_, runs in loaded.experiments()} == {2}  # two thread counts each
+    frame = cpu_models(loaded).frame
+    frame = frame[frame["view"] == "last"].set_index("threads")
+    assert list(frame.models) == ["EPYC, max"] * 2
+    assert [frame[level]["1"] for level in LEVELS] == [DIFFER, IDENTICAL, IDENTICAL]
+    assert list(frame.difference) == [0.0, 0.0]
+
+
+def test_a_study_of_one_cpu_model_has_no_table_of_them(study):
+    study.usual()
+    table = cpu_models(load_study(study.directory))
+    assert table.frame.empty
+    assert not table.shown
 
 
 def parting(study):

@@ -44,6 +44,11 @@ def test_a_record_survives_the_way_through_its_file(tmp_path):
     assert records.decode_record(records.encode_record(record)) == record
 
 
+def test_sets_on_several_cpu_models_have_folders_of_their_own():
+    assert factories.spec().set_id == "lenet5/fixed-seed/cpus-2"
+    assert factories.spec(cpu_model="EPYC").run_id == "lenet5/fixed-seed/cpus-2-on-EPYC/0001"
+
+
 @pytest.mark.parametrize("position", [50, 400, 900, 1500])
 def test_a_flipped_byte_in_a_record_is_detected(tmp_path, position):
     data = bytearray(records.encode_record(a_record(tmp_path)).encode())
@@ -103,5 +108,6 @@ def test_the_record_of_every_schema_so_far_is_still_read():
         text = (Path(__file__).parent.parent / "golden" / f"run-schema-{version}.json").read_text()
         record = records.decode_record(text)
         assert record.schema_version == version
-        assert record.spec.run_id == "lenet5/default/cpus-1/0001"
+        assert record.spec.cpu_model == ("" if version == 1 else "EPYC")
+        assert record.spec.set_id.startswith("lenet5/default/cpus-1")
         assert len(record.result.hashes.weights) == 64

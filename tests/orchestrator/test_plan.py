@@ -43,6 +43,15 @@ def test_seeds_are_fixed_in_fixed_variants_only():
         assert (run.seeds.initialisation is not None) == fixed
 
 
+def test_each_cpu_model_of_a_list_is_planned_and_a_single_one_is_no_factor():
+    qemu = "[provider]\nkind = 'qemu'\ncpu_model = {}\n" + WORKLOAD
+    compared = plan(study.parse("cpus = [1, 2]\nvariants = ['control']\n" + qemu.format(["max", "EPYC"])), 1)
+    assert [(run.cpu_model, run.threads.cpus) for run in compared] == [
+        ("max", 1), ("max", 2), ("EPYC", 1), ("EPYC", 2),
+    ]  # fmt: skip
+    assert {run.cpu_model for run in plan(study.parse(qemu.format("'EPYC'")))} == {""}
+
+
 @given(
     st.lists(st.integers(1, 16), min_size=1, max_size=4, unique=True),
     st.lists(st.integers(1, 16), min_size=1, max_size=3, unique=True),

@@ -57,6 +57,15 @@ def test_a_minimal_study_has_the_documented_defaults():
         ("cpus = [-2]\n" + MINIMAL, "study.toml:1: cpus[0] = -2"),
         ('cpus = ["two"]\n' + MINIMAL, "study.toml:1: cpus[0] = 'two': input should be a valid integer"),
         ("cpus = [2, 2]\n" + MINIMAL, "study.toml:1: cpus = [2, 2]: 2 is named twice"),
+        (
+            "[provider]\nkind = 'qemu'\ncpu_model = ['max', 'max']\n" + MINIMAL,
+            "study.toml:3: provider.cpu_model = ['max', 'max']: 'max' is named twice",
+        ),
+        (
+            "[provider]\nkind = 'qemu'\ncpu_model = '; rm'\n" + MINIMAL,
+            "study.toml:3: provider.cpu_model = '; rm': a model as `qemu-system-x86_64 -cpu help` lists it",
+        ),
+        ("[provider]\nkind = 'qemu'\ncpu_model = []\n" + MINIMAL, "cpu_model = []: at least one is needed"),
         ("cpus = []\n" + MINIMAL, "study.toml:1: cpus = []: at least one is needed"),
         ("cpus = [1000000]\n" + MINIMAL, "study.toml:1: cpus[0] = 1000000: input should be less than"),
         ("cpu = [1]\n" + MINIMAL, "study.toml:1: cpu: unknown key; allowed are cpus"),

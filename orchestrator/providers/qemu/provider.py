@@ -14,10 +14,11 @@ import threading
 import time
 from pathlib import Path
 
+from guest.records import RunSpec
 from orchestrator import agent_archive
 from orchestrator.connection import Connection
 from orchestrator.errors import GuestError, VbstudyError
-from orchestrator.guests import GuestSpec, Observation
+from orchestrator.guests import GuestSpec, Observation, guest_for
 from orchestrator.plan import plan
 from orchestrator.providers import inside
 from orchestrator.providers.qemu import image as images
@@ -108,10 +109,9 @@ class QemuProvider:
         vendor = inside.look(guest.name, connection).vendor
         with tempfile.TemporaryDirectory() as folder:
             connection.put(self._agent.write(Path(folder)), self._agent.name)
-        specs = [spec for spec in plan(self._study) if spec.threads.cpus == guest.cpus]
         workers = tuple(
             warm.launch(connection, argv, env)
-            for argv, env in warm.commands(specs, self._agent, connection.python, vendor)
+            for argv, env in warm.commands(self._runs(guest), self._agent, connection.python, vendor)
         )
         connection.drop()  # the snapshot must not hold the guest's end of a connection that is gone by then
         machine.save_snapshot(hardware, workers)
@@ -236,7 +236,8 @@ class QemuProvider:
 
     def _hardware(self, guest: GuestSpec) -> Hardware:
         image, accelerator, _ = self._prepare()
-        model = self._settings.cpu_model
+        named = self._settings.cpu_model
+        model = named if isinstance(named, str) else guest.cpu_model
         return Hardware(
             cpus=guest.cpus,
             memory_mib=self._settings.memory_mib,
@@ -250,9 +251,11 @@ class QemuProvider:
 
     def _workers_identity(self, guest: GuestSpec) -> str:
         """Another agent, or runs with other environments, need another snapshot."""
-        specs = [spec for spec in plan(self._study) if spec.threads.cpus == guest.cpus]
-        commands = warm.commands(specs, self._agent, "", "")
+        commands = warm.commands(self._runs(guest), self._agent, "", "")
         return hashlib.sha256(json.dumps(commands).encode()).hexdigest()
+
+    def _runs(self, guest: GuestSpec) -> list[RunSpec]:
+        return [spec for spec in plan(self._study) if guest_for(spec) == guest.name]
 
     def _write_seed(self, machine: Machine, guest: GuestSpec) -> None:
         """What makes this guest this study's: a small archive that it unpacks from a disk at boot."""
