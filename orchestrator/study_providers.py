@@ -6,7 +6,16 @@ import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, PlainValidator, Tag, field_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    Field,
+    PlainValidator,
+    Tag,
+    ValidationInfo,
+    field_validator,
+)
 
 MAX_THREADS = 1024
 
@@ -105,6 +114,32 @@ class QemuTable(Table):
     boot_timeout_s: float = Field(default=300, gt=0)
 
 
+class VagrantTable(Table):
+    """Machines that Vagrant makes from a box."""
+
+    kind: Literal["vagrant"]
+    hypervisor: Literal["virtualbox", "libvirt"] = "virtualbox"
+    box: str = "debian/bookworm64"
+    memory_mib: int = Field(default=2048, ge=512, le=1 << 20, strict=True)
+    execution_cap_percent: int = Field(default=100, ge=1, le=100, strict=True)
+    python: str | None = None
+    boot_timeout_s: float = Field(default=300, gt=0)
+
+    @field_validator("box")
+    @classmethod
+    def _is_a_box(cls, value: str) -> str:
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*(/[A-Za-z0-9][A-Za-z0-9_.-]*)?", value):
+            raise ValueError("a box as `vagrant box list` names it is needed, such as 'debian/bookworm64'")
+        return value
+
+    @field_validator("execution_cap_percent")
+    @classmethod
+    def _can_be_capped(cls, value: int, info: ValidationInfo) -> int:
+        if value != 100 and info.data.get("hypervisor") == "libvirt":
+            raise ValueError("only VirtualBox can cap; give hypervisor = 'virtualbox', or leave it at 100")
+        return value
+
+
 def _kind(value: Any) -> str:
     if isinstance(value, dict):
         return str(value.get("kind", "local"))
@@ -112,7 +147,10 @@ def _kind(value: Any) -> str:
 
 
 ProviderTable = Annotated[
-    Annotated[LocalTable, Tag("local")] | Annotated[SshTable, Tag("ssh")] | Annotated[QemuTable, Tag("qemu")],
+    Annotated[LocalTable, Tag("local")]
+    | Annotated[SshTable, Tag("ssh")]
+    | Annotated[QemuTable, Tag("qemu")]
+    | Annotated[VagrantTable, Tag("vagrant")],
     Discriminator(_kind),
 ]
 
@@ -121,5 +159,6 @@ PROVIDER_TABLES: dict[str, type[Table]] = {
     "provider.ssh": SshTable,
     "provider.ssh.hosts": SshHostTable,
     "provider.qemu": QemuTable,
+    "provider.vagrant": VagrantTable,
 }
 """By the path of the table, the kind of provider in it."""
