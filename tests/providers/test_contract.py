@@ -13,6 +13,7 @@ from orchestrator.providers import make
 from orchestrator.scheduler import host_cores
 from orchestrator.store import Store
 from tests import sshd
+from tests.vagrant import boxes
 
 CORES = len(host_cores())
 ONE = GuestSpec(name="cpus-1", cpus=1)
@@ -45,12 +46,23 @@ def qemu(folder, cpuset):
     yield '[provider]\nkind = "qemu"\nsnapshot = false\n'
 
 
+def vagrant(folder, cpuset):
+    """A virtual machine that Vagrant makes under libvirt, from the box of vagrant/box."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("VAGRANT_HOME", str(boxes.home()))
+        yield (
+            f'[provider]\nkind = "vagrant"\nhypervisor = "libvirt"\nbox = "{boxes.NAME}"\n'
+            'memory_mib = 512\npython = "/usr/bin/python3"\n'
+        )
+
+
 PROVIDERS = [
     pytest.param((local, "auto"), id="local with the best cpuset there is"),
     pytest.param((local, "affinity"), id="local by affinity"),
     pytest.param((ssh, "auto"), id="ssh with the best cpuset there is", marks=pytest.mark.ssh),
     pytest.param((ssh, "affinity"), id="ssh by affinity", marks=pytest.mark.ssh),
     pytest.param((qemu, "affinity"), id="qemu", marks=pytest.mark.qemu),
+    pytest.param((vagrant, "affinity"), id="vagrant under libvirt", marks=pytest.mark.vagrant),
 ]
 
 
@@ -86,7 +98,10 @@ def test_a_guest_with_more_cpus_than_the_host_says_that_it_is_oversubscribed(pro
     connection = provider.start(MANY, host_cores())
     observed = provider.observe(MANY, connection)
     assert observed.oversubscribed
-    virtual = provider.name == "qemu"  # a machine has its CPUs, a sandbox is limited to what there is
+    virtual = provider.name in (
+        "qemu",
+        "vagrant",
+    )  # a machine has its CPUs, a sandbox is limited to what there is
     assert observed.guest_cpus == observed.provider_cpus == (MANY.cpus if virtual else CORES)
 
 

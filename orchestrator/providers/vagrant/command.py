@@ -22,6 +22,9 @@ TIMEOUT_S = 300.0
 LOCK_PATIENCE_S = 120.0
 END_TIMEOUT_S = 10.0
 TAIL_BYTES = 4000
+RAISED = re.compile(
+    r":in [`']\S+'?: (.*) \([\w:]+\)$", re.MULTILINE
+)  # what Ruby says of an error nobody caught
 # Another program, or another Vagrant, is at the machine: it will be done at some time. The second one
 # is VirtualBox's.
 LOCKED = re.compile(
@@ -58,6 +61,8 @@ def explain(output: str) -> str:
     lines = parse(output)
     errors = [line.data for line in lines if line.kind == "error-exit" and len(line.data) > 1]
     text = " ".join(errors[-1][1].split()) if errors else ""
+    if not text and (raised := RAISED.search(output)):
+        text = raised[1]
     if not text:
         rest = [line for line in output.splitlines() if line.strip()]
         text = rest[-1].strip() if rest else "it said nothing"
