@@ -27,17 +27,17 @@ def seed_iso(
     """Writes the disk, an ISO image for its owner's eyes only: it holds a private key. `user` may be
     root or one to be made, who may use sudo. `commands` are run early at every boot. Does nothing when
     the same seed is there already, so that what depends on its bytes stays valid."""
-    config = {
+    config: dict[str, object] = {
         "hostname": re.sub(r"[^A-Za-z0-9-]+", "-", hostname).strip("-"),
         "users": [{"name": user, "ssh_authorized_keys": [authorized_key], **_rights(user)}],
         "disable_root": user != "root",
         "ssh_pwauth": False,
         "ssh_deletekeys": True,
-        "ssh_genkeytypes": [],
         "ssh_keys": {"ed25519_private": host_private, "ed25519_public": host_public},
-        "bootcmd": [list(command) for command in commands],
-        "package_update": False,
+        "locale": "C.UTF-8",  # the one that needs nothing generated
     }
+    if commands:
+        config["bootcmd"] = [list(command) for command in commands]
     user_data = f"#cloud-config\n{json.dumps(config, indent=1)}\n"  # JSON is YAML, and needs no quoting
     instance = hashlib.sha256(user_data.encode()).hexdigest()
     if path.exists() and instance.encode() in path.read_bytes():

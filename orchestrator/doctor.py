@@ -40,6 +40,7 @@ def examine(store: Store) -> list[Check]:
         Check(what="free disk", found=f"{free_gib:.1f} GiB", missing="" if free_gib > 1 else "make room"),
         _cpuset(store),
         _qemu(),
+        _vagrant(),
         *_frameworks(),
         *(_dataset(name) for name in datasets.DATASETS),
     ]
@@ -65,6 +66,21 @@ def _qemu() -> Check:
         what="provider qemu",
         found="" if missing else speed,
         missing=f"apt install {' '.join(missing)}" if missing else "",
+    )
+
+
+def _vagrant() -> Check:
+    from orchestrator.providers.vagrant import command
+    from orchestrator.providers.vagrant.hypervisors import HYPERVISORS
+
+    if missing := command.missing():
+        return Check(what="provider vagrant", found="", missing=missing)
+    problems = {name: make().check(command.plugins()) for name, make in HYPERVISORS.items()}
+    works = [name for name, found in problems.items() if not found]
+    return Check(
+        what="provider vagrant",
+        found=f"with {' and '.join(works)}" if works else "",
+        missing="" if works else "; or ".join(found[0] for found in problems.values()),
     )
 
 

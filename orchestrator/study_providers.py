@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     BaseModel,
@@ -15,6 +15,7 @@ from pydantic import (
     Tag,
     ValidationInfo,
     field_validator,
+    model_validator,
 )
 
 MAX_THREADS = 1024
@@ -112,6 +113,22 @@ class QemuTable(Table):
     accelerator: Literal["auto", "kvm", "tcg"] = "auto"
     snapshot: bool = True
     boot_timeout_s: float = Field(default=300, gt=0)
+    image: Path | None = None
+    python: str = "/usr/bin/python3"
+    python_version: str | None = None
+
+    @field_validator("python_version")
+    @classmethod
+    def _is_a_version(cls, value: str | None) -> str | None:
+        if value is not None and not re.fullmatch(r"3\.(1[1-9]|[2-9]\d)", value):
+            raise ValueError("a Python like '3.12', 3.11 at least, is needed")
+        return value
+
+    @model_validator(mode="after")
+    def _belongs_to_an_image(self) -> Self:
+        if self.image is None and self.model_fields_set & {"python", "python_version"}:
+            raise ValueError("python and python_version belong to an image of your own (image = ...)")
+        return self
 
 
 class VagrantTable(Table):

@@ -68,6 +68,14 @@ momentum = 0.9
 # snapshot = true               # guests resume from a snapshot, taken after their first boot
 # boot_timeout_s = 300
 # or
+# kind = "vagrant"              # virtual machines that Vagrant makes from a box
+# hypervisor = "virtualbox"     # or "libvirt"
+# box = "debian/bookworm64"     # any box with sudo and Python 3.11; vagrant/box builds one
+# memory_mib = 2048
+# execution_cap_percent = 100   # of each virtual CPU; VirtualBox only
+# python = "/usr/bin/python3"   # one in the box that has the framework; default: installed by us
+# boot_timeout_s = 300
+# or
 # kind = "ssh"                  # machines that are there already
 # hosts = [{{ host = "node1", cpus = 8, user = "me", port = 22, host_key = "ssh-ed25519 AAAA..." }}]
 #                               # also key, known_hosts, python, folder

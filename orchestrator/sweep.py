@@ -244,7 +244,7 @@ def _lost(error: Exception) -> bool:
     """Whether the guest itself is in doubt, not only the run."""
     if isinstance(error, RunFailedError):
         return error.error["kind"] == "Lost"
-    return isinstance(error, GuestError)
+    return isinstance(error, GuestError | DamagedRunError)  # the bytes of a damaged run came from it
 
 
 def _evidence(error: Exception) -> dict[str, str]:

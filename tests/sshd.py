@@ -66,11 +66,22 @@ class Sshd:
                 return
 
     def kill(self) -> None:
+        self._signal(signal.SIGKILL)
+        assert self.process is not None
+        self.process.wait()
+
+    def pause(self) -> None:
+        """Says and hears nothing any more, as when the network is cut."""
+        self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        self._signal(signal.SIGCONT)
+
+    def _signal(self, number: signal.Signals) -> None:
         assert self.process is not None
         for pid in [*_descendants(self.process.pid, "sshd"), self.process.pid]:
             with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        self.process.wait()
+                os.kill(pid, number)
 
 
 def sshd_path() -> str:

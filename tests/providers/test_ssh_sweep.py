@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from guest.records import ARTIFACTS
 from orchestrator import cli
 from orchestrator.scheduler import host_cores
 from tests import sshd
+from tests.orchestrator.test_executor import LINK, ONE_BYTE, PRELUDE, RUN, done
 from tests.orchestrator.test_sweep import STUDY, hashes, records, start
 
 pytestmark = pytest.mark.ssh
@@ -176,6 +178,66 @@ def test_an_orchestrator_that_is_killed_leaves_nothing_that_the_next_does_not_cl
     assert vbstudy(directory, "-q", "destroy") == 0
     assert belonging(tmp_path / "there") == []
     assert not (tmp_path / "there").exists()
+
+
+def test_an_orchestrator_that_is_killed_in_the_middle_of_a_download_counts_nothing_twice(
+    directory, server, tmp_path
+):
+    assert vbstudy(directory, "-q", "provision") == 0
+    process = start(directory, "-q", "sweep")
+    deadline = time.monotonic() + 60
+    while not (arrived := [p.name for p in directory.glob("incoming/*/*")]):
+        assert time.monotonic() < deadline
+    server.pause()  # the rest of the files stays where it is
+    assert set(arrived) < set(ARTIFACTS)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    assert records(directory) == {}
+    server.resume()
+    assert vbstudy(directory, "-q", "sweep") == 0
+    assert len(records(directory)) == 2
+    assert len(set(hashes(directory).values())) == 1
+    assert not list(directory.glob("incoming/*"))
+    assert vbstudy(directory, "-q", "destroy") == 0
+    assert belonging(tmp_path / "there") == []
+
+
+OTHER_HASH = {"log.txt": {"sha256": "0" * 64, "size_bytes": len("log.txt\n")}}
+
+
+@pytest.mark.parametrize(
+    ("misdeed", "told"),
+    [
+        ("print('Segmentation fault', flush=True); sys.stdin.readline()", "not JSON: 'Segmentation fault'"),
+        (done(**OTHER_HASH), "log.txt does not match its SHA-256"),
+        (done(**{"log.txt": ONE_BYTE}), "log.txt: is larger than the 1 bytes that were announced"),
+        (done(**{"../../../escaped": ONE_BYTE}), "the manifest is wrong about ../../../escaped"),
+        (done().replace("say(", f"{LINK}; say("), "log.txt: is not a plain file in the guest"),
+    ],
+    ids=["garbage", "another hash", "too large a file", "a path with ..", "a link"],
+)
+def test_a_guest_that_misbehaves_is_not_believed_and_its_run_is_redone(
+    directory, server, tmp_path, misdeed, told
+):
+    """The agent over there is another one the first time, and the real one the second."""
+    once, hostile, python = tmp_path / "once", tmp_path / "hostile.py", tmp_path / "python"
+    once.touch()
+    hostile.write_text(PRELUDE.replace(RUN.run_id, "net/fixed-seed/cpus-1/0001") + misdeed)
+    python.write_text(
+        f'#!/bin/sh\ncase " $* " in *" serve "*) rm "{once}" 2>/dev/null && '
+        f'exec "{sys.executable}" "{hostile}";; esac\nexec "{sys.executable}" "$@"\n'
+    )
+    python.chmod(0o755)
+    (directory / "study.toml").write_text(ONE + provider(server, tmp_path, python=str(python)))
+    assert vbstudy(directory, "-q", "provision") == 0
+    assert vbstudy(directory, "-q", "sweep") == 0
+    assert not once.exists()
+    (failure,) = (directory / "failed").rglob("error.json")
+    assert told in json.loads(failure.read_text())["message"]
+    assert len(records(directory)) == 2
+    assert len(set(hashes(directory).values())) == 1  # both by the real agent
+    assert not list(tmp_path.rglob("escaped"))
+    assert not list(directory.glob("incoming/*"))
 
 
 @pytest.mark.parametrize(

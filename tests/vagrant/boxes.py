@@ -13,7 +13,8 @@ NAME = "vbstudy/debian"
 
 def home() -> Path:
     """A VAGRANT_HOME that has the box; built where nobody has yet, which takes a minute."""
-    sources = [*sorted((files() / "box").iterdir()), files() / "provision.sh"]
+    parts = (path for path in (files() / "box").iterdir() if path.suffix != ".md")
+    sources = [*sorted(parts), files() / "provision.sh"]
     identity = hashlib.sha256(b"".join(path.read_bytes() for path in sources)).hexdigest()[:16]
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "vbstudy" / "boxes"
     cache.mkdir(parents=True, exist_ok=True)

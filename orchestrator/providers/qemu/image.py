@@ -1,5 +1,6 @@
-"""The disks that all guests share: a root file system of Debian packages with its kernel, and the
-Python libraries. Built once, without mounting anything; named by the hash of what went into them."""
+"""The disks that all guests share: a root file system (of Debian packages with its kernel, or an image
+of the user's own) and the Python libraries. Built once, without mounting anything; named by the hash of
+what went into them."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ from orchestrator.providers.qemu import scripts
 
 Notify = Callable[[str], None]
 
-IMAGE_VERSION = 1
+IMAGE_VERSION = 2
 SUITE = "bookworm"
 GUEST_PYTHON = "3.11"  # that of the suite
 PACKAGES = ("busybox-static", "linux-image-cloud-amd64", "openssh-server", "procps", "python3")
@@ -35,20 +36,19 @@ NOT_IN_IMAGE = (
 ROOT_SIZE = "4G"  # sparse
 DISTRIBUTIONS = {Framework.TORCH: ("torch",), Framework.TENSORFLOW: ("tensorflow-cpu",)}
 BUILD_TIMEOUT_S = 1800
+MIN_IMAGE_BYTES = 32 << 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Image:
-    """Read-only files that guests boot from."""
+    """Read-only files that guests boot from. `boot` is a kernel and its initial RAM disk, or None for a
+    root disk with a boot loader of its own; `libraries` is None where Python in the image has its own."""
 
-    kernel: Path
-    initrd: Path
+    boot: tuple[Path, Path] | None
     root: Path
-    libraries: Path
-
-    @property
-    def identity(self) -> str:
-        return f"{self.root.parent.name} {self.libraries.parent.name}"
+    root_format: str
+    libraries: Path | None
+    identity: str
 
 
 def cache() -> Path:
@@ -59,15 +59,50 @@ def cache() -> Path:
 def prepare(frameworks: Sequence[Framework], notify: Notify) -> Image:
     """The image for guests that train with these frameworks; built where it is not there yet."""
     system = _cached("system", _system_inputs(), _build_system, notify)
-    wanted = library_pins(frameworks)
-    inputs: dict[str, object] = {"python": GUEST_PYTHON, "pins": wanted}
-    libraries = _cached("libraries", inputs, lambda into: _build_libraries(into, wanted), notify)
+    libraries = _libraries(GUEST_PYTHON, frameworks, notify)
     return Image(
-        kernel=system / "vmlinuz",
-        initrd=system / "initrd.img",
+        boot=(system / "vmlinuz", system / "initrd.img"),
         root=system / "root.img",
-        libraries=libraries / "libraries.img",
+        root_format="raw",
+        libraries=libraries,
+        identity=f"{system.name} {libraries.parent.name}",
     )
+
+
+def probe_kernel(notify: Notify) -> tuple[Path, Path]:
+    """A kernel, and a RAM disk with which it says that it runs and ends (see scripts.INITRD_INIT)."""
+    system = _cached("system", _system_inputs(), _build_system, notify)
+    return system / "vmlinuz", system / "initrd.img"
+
+
+def prepare_own(
+    root: Path, python_version: str | None, frameworks: Sequence[Framework], notify: Notify
+) -> Image:
+    """A disk image of the user's own, which boots by itself and runs cloud-init. Its Python gets the
+    libraries of its version, or none where `python_version` is None. Raises PrerequisiteError for what
+    is no disk image."""
+    if not root.is_file():
+        raise PrerequisiteError(f"provider.image = '{root}': there is no such file")
+    told = _run(["qemu-img", "info", "--output=json", str(root)], f"the image {root}")
+    found, state = json.loads(told), root.stat()
+    if found["virtual-size"] < MIN_IMAGE_BYTES:
+        raise PrerequisiteError(f"provider.image = '{root}': is not the image of a disk with a system")
+    libraries = _libraries(python_version, frameworks, notify) if python_version else None
+    content = f"{root} {state.st_size} {state.st_mtime_ns}"
+    return Image(
+        boot=None,
+        root=root,
+        root_format=found["format"],
+        libraries=libraries,
+        identity=f"{content} {libraries.parent.name if libraries else ''}",
+    )
+
+
+def _libraries(python_version: str, frameworks: Sequence[Framework], notify: Notify) -> Path:
+    pins = library_pins(frameworks)
+    inputs = {"version": IMAGE_VERSION, "python": python_version, "pins": pins}
+    folder = _cached("libraries", inputs, lambda into: _build_libraries(into, python_version, pins), notify)
+    return folder / "libraries.img"
 
 
 def library_pins(frameworks: Sequence[Framework]) -> list[str]:
@@ -223,23 +258,26 @@ def _padded(data: bytes) -> bytes:
 # ---- the libraries ---------------------------------------------------------------------------
 
 
-def _build_libraries(into: Path, pins: list[str]) -> None:
+def _build_libraries(into: Path, python_version: str, pins: list[str]) -> None:
     with tempfile.TemporaryDirectory(prefix="vbstudy-libraries-") as temporary:
         tree = Path(temporary) / "tree"
         _run(
             [
                 sys.executable, "-m", "pip", "install", "--quiet", "--no-input", "--only-binary=:all:",
-                "--python-version", GUEST_PYTHON, "--target", str(tree), *pins,
+                "--python-version", python_version, "--target", str(tree), *pins,
             ],
             "the libraries",
         )  # fmt: skip
         shutil.rmtree(tree / "torch" / "include", ignore_errors=True)
-        if sys.version_info[:2] != tuple(map(int, GUEST_PYTHON.split("."))):
+        if sys.version_info[:2] != tuple(map(int, python_version.split("."))):
             _drop_bytecode(tree)  # another Python's
         size = sum(p.lstat().st_size + 4096 for p in tree.rglob("*"))
         _run(
-            ["mke2fs", "-q", "-t", "ext4", "-m", "0", "-O", "^has_journal", "-E", "root_owner=0:0",
-             "-d", str(tree), str(into / "libraries.img"), f"{int(size * 1.1) // 1024 + 65536}k"],
+            [
+                "mke2fs", "-q", "-t", "ext4", "-L", scripts.LIBRARIES_LABEL, "-m", "0",
+                "-O", "^has_journal", "-E", "root_owner=0:0", "-d", str(tree),
+                str(into / "libraries.img"), f"{int(size * 1.1) // 1024 + 65536}k",
+            ],
             "the library disk",
         )  # fmt: skip
 
@@ -249,21 +287,23 @@ def _drop_bytecode(tree: Path) -> None:
         shutil.rmtree(folder)
 
 
-def _run(command: list[str], what: str) -> None:
+def _run(command: list[str], what: str) -> str:
+    """What the command prints. Raises GuestError with its last line when it fails."""
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, timeout=BUILD_TIMEOUT_S, check=False, env=_environment()
         )
     except FileNotFoundError:
-        raise PrerequisiteError(f"{what} cannot be built: there is no {command[0]}; install it") from None
+        raise PrerequisiteError(f"{what} cannot be made: there is no {command[0]}; install it") from None
     except subprocess.TimeoutExpired:
         raise GuestError(f"{what} was not built within {BUILD_TIMEOUT_S} s") from None
     if done.returncode != 0:
         tail = (done.stderr or done.stdout)[-4000:]
         lines = [line for line in tail.splitlines() if line.strip()]
         raise GuestError(
-            f"{what} cannot be built: {command[0]}: {lines[-1] if lines else done.returncode}", evidence=tail
+            f"{what} cannot be made: {command[0]}: {lines[-1] if lines else done.returncode}", evidence=tail
         )
+    return done.stdout
 
 
 def _environment() -> dict[str, str]:

@@ -10,26 +10,30 @@ from pathlib import Path
 
 from guest import fingerprint
 from orchestrator.providers.qemu import scripts
-from orchestrator.providers.qemu.image import Image
 from orchestrator.providers.qemu.machine import QEMU
 
 PROBE_TIMEOUT_S = 20
 DEVICE = Path("/dev/kvm")
 
 
-@functools.cache
-def why_not(image: Image) -> str:
-    """Why KVM cannot be used, in a few words; empty when it can."""
+def excluded() -> str:
+    """Why KVM is out of the question, in a few words; empty when it is worth a try."""
     if not {"vmx", "svm"} & set(fingerprint.cpu()["flags"]):
         return "the CPU shows neither vmx nor svm"
     if not DEVICE.exists():
         return f"there is no {DEVICE}"
     if not os.access(DEVICE, os.R_OK | os.W_OK):
         return f"{DEVICE} may not be used by this user (join group kvm)"
+    return ""
+
+
+@functools.cache
+def probe(kernel: Path, initrd: Path) -> str:
+    """Why this kernel does not boot under KVM; empty when it does."""
     command = [
         QEMU, "-nodefaults", "-no-user-config", "-no-reboot", "-display", "none",
         "-machine", "q35", "-accel", "kvm", "-cpu", "host", "-m", "256", "-serial", "stdio",
-        "-kernel", str(image.kernel), "-initrd", str(image.initrd),
+        "-kernel", str(kernel), "-initrd", str(initrd),
         "-append", "console=ttyS0 quiet panic=-1 vbstudy.probe",
     ]  # fmt: skip
     try:

@@ -48,7 +48,7 @@ class Machine:
         self.folder = folder
         self.name = host_name(folder)
         self.overlay = folder / "root.qcow2"
-        self.seed = folder / "seed.tar"
+        self.seed = folder / "seed.img"
         self.console = folder / "console.log"
         self.port_file = folder / "port"
         self._control = folder / "qmp.sock"
@@ -61,8 +61,8 @@ class Machine:
         """An empty layer over the shared root disk: every cold start is from the same bytes."""
         self.overlay.unlink(missing_ok=True)
         self._snapshot.unlink(missing_ok=True)
-        command = ["qemu-img", "create", "-q", "-f", "qcow2", "-F", "raw"]
-        command += ["-b", str(image.root), str(self.overlay)]
+        command = ["qemu-img", "create", "-q", "-f", "qcow2"]
+        command += ["-F", image.root_format, "-b", str(image.root), str(self.overlay)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode != 0:
             raise GuestError(f"{self.overlay}: cannot be made: {done.stderr.strip()[-300:]}")
@@ -132,6 +132,11 @@ class Machine:
         return lambda: process.poll() is None
 
     def _command(self, hardware: Hardware, image: Image, port: int, *, resume: bool) -> list[str]:
+        boot = []
+        if image.boot is not None:
+            kernel, initrd = map(str, image.boot)
+            options = "console=ttyS0 quiet panic=-1 random.trust_cpu=on"
+            boot = ["-kernel", kernel, "-initrd", initrd, "-append", options]
         accelerator = "kvm" if hardware.accelerator == "kvm" else "tcg,thread=multi"
         return [
             QEMU,
@@ -140,11 +145,10 @@ class Machine:
             "-machine", "q35", "-accel", accelerator, "-cpu", hardware.cpu_model,
             "-smp", f"{hardware.cpus},sockets=1,cores={hardware.cpus},threads=1",
             "-m", str(hardware.memory_mib),
-            "-kernel", str(image.kernel), "-initrd", str(image.initrd),
-            "-append", "console=ttyS0 quiet panic=-1 random.trust_cpu=on",
-            *_disk("root", f"{self.overlay.name}", "qcow2,cache=unsafe"),
-            *_disk("libraries", str(image.libraries), "raw,readonly=on"),
-            *_disk("seed", f"{self.seed.name}", "raw,readonly=on"),
+            *boot,
+            *_disk("root", self.overlay.name, "qcow2,cache=unsafe"),
+            *(_disk("libraries", str(image.libraries), "raw,readonly=on") if image.libraries else ()),
+            *_disk("seed", self.seed.name, "raw,readonly=on"),
             "-netdev", f"user,id=net,restrict=on,hostfwd=tcp:127.0.0.1:{port}-10.0.2.15:22",
             "-device", "virtio-net-pci,netdev=net,romfile=",
             "-device", "virtio-rng-pci",

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 import os
 import shutil
 import socket
-import tarfile
 import tempfile
 import threading
 import time
@@ -22,7 +20,7 @@ from orchestrator.guests import GuestSpec, Observation, guest_for
 from orchestrator.plan import plan
 from orchestrator.providers import inside
 from orchestrator.providers.qemu import image as images
-from orchestrator.providers.qemu import kvm, scripts, warm
+from orchestrator.providers.qemu import kvm, scripts, seed, warm
 from orchestrator.providers.qemu.image import Image, Notify
 from orchestrator.providers.qemu.machine import QEMU, Hardware, Machine
 from orchestrator.providers.qemu.warm import WarmConnection
@@ -68,14 +66,14 @@ class QemuProvider:
         if missing:
             return [f"provider qemu needs programs that are not here: apt install {' '.join(missing)}"]
         try:
-            image, accelerator, why = self._prepare()
+            _, accelerator, why = self._prepare()
         except VbstudyError as error:
             return [error.message]
         if self._settings.accelerator == "kvm" and accelerator != "kvm":
             return [f"provider.accelerator = 'kvm': {why}; use 'auto' or 'tcg'"]
         if why:
             self._notify(f"guests are emulated, which is slow: {why}")
-        return [f"{path}: is not there" for path in (image.kernel, image.root) if not path.exists()]
+        return []
 
     def cores(self, guest: GuestSpec) -> tuple[int, ...]:  # noqa: ARG002
         return host_cores()
@@ -83,7 +81,7 @@ class QemuProvider:
     def create(self, guest: GuestSpec) -> None:
         machine = self._machine(guest)
         machine.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        self._write_seed(machine, guest)
+        seed.write(machine.seed, guest.name, self._keys, self._prepare()[0])
 
     def start(self, guest: GuestSpec, cores: tuple[int, ...]) -> Connection:
         """From its snapshot, or cold; the first start takes the snapshot and goes on."""
@@ -164,9 +162,11 @@ class QemuProvider:
             port = machine.start(hardware, image, cores, resume=resume)
             connection = self.connection(guest, port)
             self._wait(guest, machine, port, began)
-            connection.connect()
+            self._enter(connection, image)
             if resume:
                 self._refresh(guest, connection)
+            elif image.boot is None:
+                self._settle(guest, connection)
         except BaseException:
             machine.kill()
             raise
@@ -189,8 +189,8 @@ class QemuProvider:
         return WarmConnection(
             target,
             f"{scripts.GUEST_FOLDER}/work",
-            "/usr/bin/python3",
-            mark={"PYTHONPATH": scripts.LIBRARIES},
+            self._settings.python,
+            mark={"PYTHONPATH": scripts.LIBRARIES} if self._prepare()[0].libraries else {},
         )
 
     def _wait(self, guest: GuestSpec, machine: Machine, port: int, began: float) -> None:
@@ -208,6 +208,35 @@ class QemuProvider:
                 f"guest {guest.name}: {what} of starting; the last line of its console: {last.strip()!r} "
                 f"(all of it: {machine.console})",
                 evidence=tail,
+            )
+
+    def _enter(self, connection: WarmConnection, image: Image) -> None:
+        try:
+            connection.connect()
+        except GuestError as error:
+            if image.boot is not None:
+                raise
+            raise GuestError(
+                f"{error.message} (your image must run cloud-init, which gives it this study's keys)"
+            ) from None
+
+    def _settle(self, guest: GuestSpec, connection: WarmConnection) -> None:
+        """Waits until the user's image has done what it does at its first boot, and looks whether it can
+        train."""
+        done = connection.run(["cloud-init", "status", "--wait"], {}, self._settings.boot_timeout_s)
+        if done.status != 0:  # what we need of it is seen below
+            self._notify(f"guest {guest.name}: cloud-init complains: {done.stdout.strip()[-200:]}")
+        version, asked = inside.look(guest.name, connection).python, self._settings.python_version
+        if asked and not version.startswith(f"{asked}."):
+            raise GuestError(
+                f"guest {guest.name}: its Python is {version}; set provider.python_version accordingly"
+            )
+        missing = inside.missing_frameworks(connection, [str(f) for f in self._frameworks])
+        if missing:
+            short = ".".join(version.split(".")[:2])
+            raise GuestError(
+                f"guest {guest.name}: {connection.python} has no {' and no '.join(missing)}; install it in "
+                f"the image, or set provider.python_version = '{short}' and it is given to it"
             )
 
     def _refresh(self, guest: GuestSpec, connection: WarmConnection) -> None:
@@ -228,11 +257,18 @@ class QemuProvider:
         """The image, the accelerator, and why it is not KVM."""
         with self._lock:
             if self._prepared is None:
-                image = images.prepare(self._frameworks, self._notify)
-                asked = self._settings.accelerator
-                why = "provider.accelerator = 'tcg'" if asked == "tcg" else kvm.why_not(image)
+                image = self._image()
+                asked = self._settings.accelerator == "tcg"
+                why = "provider.accelerator = 'tcg'" if asked else kvm.excluded()
+                why = why or kvm.probe(*(image.boot or images.probe_kernel(self._notify)))
                 self._prepared = image, "tcg" if why else "kvm", why
             return self._prepared
+
+    def _image(self) -> Image:
+        if self._settings.image is None:
+            return images.prepare(self._frameworks, self._notify)
+        root = (self._store.directory / self._settings.image.expanduser()).resolve()
+        return images.prepare_own(root, self._settings.python_version, self._frameworks, self._notify)
 
     def _hardware(self, guest: GuestSpec) -> Hardware:
         image, accelerator, _ = self._prepare()
@@ -256,31 +292,6 @@ class QemuProvider:
 
     def _runs(self, guest: GuestSpec) -> list[RunSpec]:
         return [spec for spec in plan(self._study) if guest_for(spec) == guest.name]
-
-    def _write_seed(self, machine: Machine, guest: GuestSpec) -> None:
-        """What makes this guest this study's: a small archive that it unpacks from a disk at boot."""
-        host = self._keys.host()
-        files = [
-            ("root/.ssh/authorized_keys", 0o600, self._keys.client().public + "\n"),
-            ("etc/ssh/ssh_host_ed25519_key", 0o600, host.private.read_text()),
-            ("etc/ssh/ssh_host_ed25519_key.pub", 0o644, host.public + "\n"),
-            ("etc/hostname", 0o644, guest.name + "\n"),
-        ]
-        buffer = io.BytesIO()
-        with tarfile.open(fileobj=buffer, mode="w", format=tarfile.USTAR_FORMAT) as archive:
-            for folder in ("root", "root/.ssh"):
-                entry = tarfile.TarInfo(folder)
-                entry.type, entry.mode = tarfile.DIRTYPE, 0o700
-                archive.addfile(entry)
-            for name, mode, text in files:
-                entry = tarfile.TarInfo(name)
-                entry.mode, entry.size = mode, len(text.encode())
-                archive.addfile(entry, io.BytesIO(text.encode()))
-        if machine.seed.exists() and machine.seed.read_bytes() == buffer.getvalue():
-            return
-        machine.seed.unlink(missing_ok=True)
-        with os.fdopen(os.open(machine.seed, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-            file.write(buffer.getvalue())
 
 
 def missing_packages() -> list[str]:

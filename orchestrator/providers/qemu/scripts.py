@@ -6,6 +6,7 @@ from __future__ import annotations
 MODULES = ("virtio_pci", "virtio_blk", "virtio_net", "virtio-rng")
 GUEST_FOLDER = "/vbstudy"
 LIBRARIES = "/opt/vbstudy"
+LIBRARIES_LABEL = "vbstudy-libs"
 PROBED = "vbstudy: the kernel runs"
 
 INITRD_INIT = f"""\
@@ -32,6 +33,12 @@ INITTAB = """\
 ::respawn:/usr/sbin/sshd -D -e -o UseDNS=no -o UsePAM=no -o PasswordAuthentication=no -o MaxSessions=100
 ::ctrlaltdel:/bin/busybox poweroff
 """
+
+# In an image of the user's own, cloud-init runs this, and its init does the rest.
+MOUNT_LIBRARIES = (
+    f"mkdir -p {LIBRARIES}; mountpoint -q {LIBRARIES} || "
+    f"mount -t ext4 -o ro,noload LABEL={LIBRARIES_LABEL} {LIBRARIES}"
+)
 
 BOOT = f"""\
 #!/bin/busybox sh

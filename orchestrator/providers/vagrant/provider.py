@@ -43,6 +43,7 @@ class VagrantProvider:
         self._frameworks = sorted({w.framework for w in study.workload})
         self._keys = StudyKeys.of(store)
         self._start_s: dict[str, float] = {}
+        self._open: dict[str, SshConnection] = {}
 
     def check(self) -> list[str]:
         if how := command.missing():
@@ -85,6 +86,7 @@ class VagrantProvider:
         except BaseException:
             connection.close()
             raise
+        self._open[guest.name] = connection
         self._ready_file(guest).touch()
         self._start_s[guest.name] = time.perf_counter() - began
         return connection
@@ -123,6 +125,7 @@ class VagrantProvider:
             return
         self._vagrant(guest).end()
         self._hypervisor(guest).switch_off(self._machine(guest))
+        self._drop(guest)
 
     def destroy(self, guest: GuestSpec) -> None:
         if not self._folder(guest).exists():
@@ -133,7 +136,14 @@ class VagrantProvider:
             with contextlib.suppress(GuestError, PrerequisiteError):  # what it leaves is removed below
                 vagrant.destroy()
         hypervisor.remove(self._machine(guest))
+        self._drop(guest)
         shutil.rmtree(self._folder(guest))
+
+    def _drop(self, guest: GuestSpec) -> None:
+        """Under libvirt a machine has an address of its own, and nobody is left there to say goodbye:
+        who still listens to it would do so for a quarter of an hour."""
+        if connection := self._open.pop(guest.name, None):
+            connection.drop()
 
     # ---- starting ----------------------------------------------------------------------------
 
