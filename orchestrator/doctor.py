@@ -13,7 +13,7 @@ from rich.table import Table
 from guest import datasets, fingerprint
 from guest.records import Framework
 from orchestrator.cpuset import Cpuset, CpusetUnavailable
-from orchestrator.errors import PrerequisiteError
+from orchestrator.errors import GuestError, PrerequisiteError
 from orchestrator.scheduler import host_cores
 from orchestrator.store import Store
 
@@ -75,7 +75,11 @@ def _vagrant() -> Check:
 
     if missing := command.missing():
         return Check(what="provider vagrant", found="", missing=missing)
-    problems = {name: make().check(command.plugins()) for name, make in HYPERVISORS.items()}
+    try:
+        plugins = command.plugins()
+        problems = {name: make().check(plugins) for name, make in HYPERVISORS.items()}
+    except (PrerequisiteError, GuestError) as error:
+        return Check(what="provider vagrant", found="", missing=error.message)
     works = [name for name, found in problems.items() if not found]
     return Check(
         what="provider vagrant",

@@ -17,9 +17,9 @@ import pytest
 
 from orchestrator import cli, study
 from orchestrator.errors import GuestError
-from orchestrator.guests import GuestSpec, read_inventory
+from orchestrator.guests import GUEST_MARK, GuestSpec, host_name, read_inventory
 from orchestrator.providers import make
-from orchestrator.providers.vagrant.command import files
+from orchestrator.providers.vagrant.command import Vagrant, files
 from orchestrator.scheduler import host_cores
 from orchestrator.ssh import SshConnection
 from orchestrator.ssh_keys import StudyKeys, key_pair
@@ -75,26 +75,39 @@ def virsh(*arguments: str) -> str:
     return subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout
 
 
-def machines() -> list[str]:
-    return virsh("list", "--all", "--name").split()
+def names(directory: Path) -> list[str]:
+    """What stands in the name of all that belongs to the study's guests."""
+    return [host_name(directory / "guests" / spec.name) for spec in (ONE, TWO)]
 
 
-def disks() -> list[str]:
-    """Of machines; the box's own stays with libvirt, for the next machine."""
+def machines(directory: Path) -> list[str]:
+    found = virsh("list", "--all", "--name").split()
+    return [machine for machine in found if machine.startswith(tuple(names(directory)))]
+
+
+def disks(directory: Path) -> list[str]:
     if "default" not in virsh("pool-list", "--name").split():
         return []
-    return [line.split()[0] for line in virsh("vol-list", "default").splitlines() if "cpus-" in line]
+    found = [line.split()[0] for line in virsh("vol-list", "default").splitlines() if line]
+    return [disk for disk in found if disk.startswith(tuple(names(directory)))]
 
 
-def processes() -> list[str]:
-    """Of machines, and Vagrants at work."""
+def processes(directory: Path) -> list[str]:
+    """Machines, and Vagrants at work."""
     found = []
-    for file in Path("/proc").glob("[0-9]*/cmdline"):
+    for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            words = file.read_bytes().replace(b"\0", b" ").decode(errors="replace")
-            if "guest=vbstudy-" in words or "vagrant --machine-readable" in words:
-                found.append(words)
+            words = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            environment = (folder / "environ").read_bytes().decode(errors="replace")
+            ours = any(
+                f"guest={name}" in words or f"{GUEST_MARK}={name}" in environment for name in names(directory)
+            )
+            found += [words] if ours else []
     return found
+
+
+def left(directory: Path) -> list[str]:
+    return machines(directory) + disks(directory) + processes(directory)
 
 
 @contextlib.contextmanager
@@ -103,7 +116,7 @@ def destroyed(directory: Path):
         yield directory
     finally:
         assert vbstudy(directory, "-q", "destroy") == 0
-        assert (machines(), disks(), processes()) == ([], [], [])
+        assert left(directory) == []
         assert not (directory / "guests").exists()
 
 
@@ -185,11 +198,11 @@ def test_machines_are_made_by_hand_entered_and_destroyed(tmp_path):
 
     try:
         vagrant("up", "--no-provision")  # with it, a framework would be fetched
-        assert machines() == ["vagrant_cpus-1"]
+        assert "vagrant_cpus-1" in virsh("list", "--name").split()
         assert vagrant("ssh", "cpus-1", "-c", "nproc").strip() == "1"
     finally:
         vagrant("destroy", "--force")
-    assert (machines(), disks()) == ([], [])
+    assert "vagrant_cpus-1" not in virsh("list", "--all", "--name") + virsh("vol-list", "default")
 
 
 # ---- a machine ------------------------------------------------------------------------------
@@ -211,13 +224,13 @@ def test_a_machine_with_another_count_of_cpus_than_asked_for_is_refused(made):
 
 
 def test_each_virtual_cpu_is_held_to_a_core_of_its_own(made):
-    names = [name for name in machines() if name.endswith("cpus-2")]
-    assert len(names) == 1
-    held = []
-    for folder in Path("/proc").glob("[0-9]*/task/[0-9]*"):
-        with contextlib.suppress(OSError):
-            if re.fullmatch(r"CPU \d+/(TCG|KVM)\n", (folder / "comm").read_text()):  # QEMU names its threads
-                held.append(os.sched_getaffinity(int(folder.name)))
+    (machine,) = machines(made[0])
+    process = Path(f"/run/libvirt/qemu/{machine}.pid").read_text().strip()
+    held = [
+        os.sched_getaffinity(int(thread.name))
+        for thread in Path(f"/proc/{process}/task").iterdir()
+        if re.fullmatch(r"CPU \d+/(TCG|KVM)\n", (thread / "comm").read_text())  # QEMU names its threads
+    ]
     assert sorted(held, key=min) == [{core} for core in host_cores()[:2]]
 
 
@@ -301,25 +314,38 @@ def wait_for(what, process, limit_s=120) -> None:
         time.sleep(0.05)
 
 
-def running() -> bool:
-    return any("guest=vbstudy-" in words for words in processes())
+def running(directory: Path) -> bool:
+    return any("guest=vbstudy-" in words for words in processes(directory))
 
 
-@pytest.mark.parametrize("moment", [disks, running], ids=["with a disk only", "while it boots"])
-def test_what_a_killed_vagrant_and_a_killed_vbstudy_leave_is_destroyed(tmp_path, moment):
+@pytest.mark.parametrize("moment", [disks, running], ids=["with a disk", "while it boots"])
+def test_what_a_killed_vbstudy_leaves_is_destroyed(tmp_path, moment):
+    """Vagrant goes on without it, until `destroy` ends it."""
     with destroyed(write(tmp_path / "study")) as directory:
         process = start(directory, "-q", "provision")
-        wait_for(moment, process)
+        wait_for(lambda: moment(directory), process)
         process.send_signal(signal.SIGKILL)
         process.communicate()
-        assert processes()  # Vagrant goes on without us, until `destroy` ends it
-        assert disks()
+        assert any("vagrant" in words for words in processes(directory))
+        assert disks(directory)
+
+
+@pytest.mark.parametrize("moment", [disks, running], ids=["with a disk", "while it boots"])
+def test_what_a_killed_vagrant_leaves_is_destroyed(tmp_path, moment):
+    with destroyed(write(tmp_path / "study")) as directory:
+        process = start(directory, "-q", "provision")
+        wait_for(lambda: moment(directory), process)
+        (vagrant,) = Vagrant(directory / "guests" / "cpus-1", "cpus-1", "libvirt")._processes()
+        os.kill(vagrant, signal.SIGKILL)
+        assert process.wait(60) == 4
+        assert "`vagrant up` failed" in process.communicate()[1]
+        assert disks(directory)
 
 
 def test_a_study_goes_on_after_vagrant_was_killed_halfway(tmp_path, capsys):
     with destroyed(write(tmp_path / "study")) as directory:
         process = start(directory, "-q", "provision")
-        wait_for(running, process)
+        wait_for(lambda: running(directory), process)
         time.sleep(3)
         process.send_signal(signal.SIGKILL)
         process.communicate()
@@ -327,14 +353,14 @@ def test_a_study_goes_on_after_vagrant_was_killed_halfway(tmp_path, capsys):
         (guest,) = read_inventory(directory / "guests.json").guests
         assert guest.observed.details["machine"].endswith("cpus-1")
         assert vbstudy(directory, "ssh", "cpus-1", "sh", "-c", "test $(nproc) = 1 || exit 1; exit 7") == 7
-        assert not running()
+        assert not running(directory)
         capsys.readouterr()
         assert vbstudy(directory, "logs", "cpus-1") == 0
         assert "$ vagrant up cpus-1 --no-provision" in capsys.readouterr().out
         # Its memory is another one now: it is made anew.
         write(directory, STUDY.replace("512", "600"))
         provider_of(directory).create(ONE)
-        assert (machines(), disks()) == ([], [])
+        assert left(directory) == []
 
 
 def test_a_box_that_is_not_there_is_told_in_vagrants_words(tmp_path, capsys):

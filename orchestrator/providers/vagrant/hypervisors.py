@@ -219,7 +219,7 @@ def _run(command: list[str]) -> subprocess.CompletedProcess[str]:
 
 def _last(done: subprocess.CompletedProcess[str]) -> str:
     lines = [line for line in (done.stderr or done.stdout).splitlines() if line.strip()]
-    return lines[-1].strip() if lines else f"status {done.returncode}"
+    return lines[-1].strip().removeprefix("error: ") if lines else f"status {done.returncode}"
 
 
 HYPERVISORS: dict[str, type[Libvirt] | type[VirtualBox]] = {"libvirt": Libvirt, "virtualbox": VirtualBox}
