@@ -134,8 +134,8 @@ class VirtualBox:
     def vcpus(self, machine: str) -> int:
         return int(self._settings(machine)["cpus"])
 
-    def accelerator(self, machine: str) -> str:
-        return "virtualbox" if self._settings(machine).get("hwvirtex") != "off" else "interpreter"
+    def accelerator(self, machine: str) -> str:  # noqa: ARG002
+        return "virtualbox"
 
     def pin(self, machine: str, cores: Sequence[int]) -> None:
         processes = headless(machine, self._settings(machine)["UUID"])
