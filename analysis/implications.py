@@ -9,8 +9,9 @@ import pandas as pd
 from analysis.cells import missing, number, spread
 from analysis.load import Study, by_threads
 from analysis.results import Finding, Implication, Kind, Table
-from analysis.times import unfit
+from analysis.times import EMULATORS, unfit
 
+ACCELERATORS = {"kvm": "with KVM", **dict.fromkeys(EMULATORS, "emulated")}
 NOT_MEASURED = "this study does not measure it"
 
 
@@ -107,13 +108,21 @@ def hardware_sentence(study: Study) -> str:
         for row in runs[["framework", "framework_version"]].drop_duplicates().itertuples()
     }
     machines = _series(_known(runs.cpu_model)) or "an unknown CPU"
-    where = f"{_series(_known(runs.provider)) or 'unknown'} provider"
+    where = provider_text(study)
     if under := _known(runs.hypervisor):
         where += f", hypervisor: {_series(under)}"
     return (
         f"All {len(runs)} models were trained on {machines} in guests with {cpus} "
         f"CPU{'' if cpus == '1' else 's'} ({where}), {_threads(runs)}, with {_series(sorted(frameworks))}."
     )
+
+
+def provider_text(study: Study) -> str:
+    """What made the guests, and whether their CPUs were real: `qemu provider, emulated`."""
+    runs = study.runs
+    provider = f"{_series(_known(runs.provider)) or 'unknown'} provider"
+    how = [ACCELERATORS.get(name, name) for name in _known(runs.accelerator)]
+    return ", ".join(filter(None, (provider, _series(how))))
 
 
 def _threads(runs: pd.DataFrame) -> str:

@@ -267,6 +267,7 @@ def _run_row(record: RunRecord) -> dict[str, Any]:
         "instruction_set": _instruction_set(environment),
         "framework_version": _text(environment, "framework", "version"),
         "provider": _text(record.guest, "provider"),
+        "accelerator": _text(record.guest, "accelerator"),
     }
 
 

@@ -16,6 +16,7 @@ import jinja2
 
 from analysis.cells import NUMERIC, rows
 from analysis.figures import Picture, write_figures
+from analysis.implications import provider_text
 from analysis.load import by_threads
 from analysis.printing import as_data, shown_findings, shown_tables, to_csv, to_json
 from analysis.results import ACROSS, Analysis, Finding, Table, Verdict
@@ -116,6 +117,7 @@ def page(analysis: Analysis, pictures: list[Picture]) -> str:
         name=study.directory.resolve().name,
         variants=list(study.runs.variant.unique()),
         threads=list(study.runs.threads.unique()),
+        provider=provider_text(study),
         alarms=analysis.alarms,
         findings=[
             (finding, CLASSES[finding.verdict], _by_workload(analysis, finding)) for finding in findings

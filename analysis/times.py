@@ -1,5 +1,5 @@
-"""What each thread count costs, and which is fastest. Sets that were oversubscribed, or whose cores
-others kept busy, are shown, and left out of every conclusion."""
+"""What each thread count costs, and which is fastest. Sets that were emulated or oversubscribed, or whose
+cores others kept busy, are shown, and left out of every conclusion."""
 
 from __future__ import annotations
 
@@ -12,12 +12,15 @@ from analysis import statistics
 from analysis.load import Study, by_threads
 from analysis.results import ALPHA, Column, Kind, Table
 
+EMULATORS = ("tcg", "interpreter")  # a CPU that is computed: its times are those of the computing
 LOAD_WORTH_SAYING = 0.1  # cores kept busy by others, mean over a set's runs
 LOAD_TOO_MUCH = 0.25  # from here on a set's times say more of the others than of the set
 
 
 def unfit(runs: pd.DataFrame) -> str:
     """Why the times of a set support no conclusion; empty when they do."""
+    if runs.accelerator.isin(EMULATORS).any():
+        return "emulated"
     if runs.oversubscribed.any():
         return "oversubscribed"
     if runs.load_by_others.mean() >= LOAD_TOO_MUCH:
@@ -60,7 +63,8 @@ def wall_time(study: Study) -> Table:
         title="Time of a run",
         note="Seconds with 95 % intervals (mean: Student's t, SD: chi-square). Speed-up is against the "
         "smallest thread count. Oversubscribed sets had fewer cores than threads; a load by others from "
-        f"{LOAD_TOO_MUCH} cores disturbs a set. Both are shown, and no conclusion rests on them.",
+        f"{LOAD_TOO_MUCH} cores disturbs a set; emulated CPUs have times of their own. All are shown, and "
+        "no conclusion rests on them.",
         frame=pd.DataFrame(rows),
         columns=(
             Column(header="workload", source="workload"),
@@ -77,7 +81,7 @@ def wall_time(study: Study) -> Table:
 
 
 def _flags(runs: pd.DataFrame) -> list[str]:
-    flags = []
+    flags = ["emulated"] if runs.accelerator.isin(EMULATORS).any() else []
     over, beside = int(runs.oversubscribed.sum()), int((runs.neighbours > 0).sum())
     if over:
         flags.append(

@@ -96,7 +96,6 @@ def cpu_models(study: Study) -> Table:
             *LEVEL_COLUMNS,
             Column(header="difference", source="difference", kind=Kind.SPREAD),
         ),
-        shown=bool(rows),
     )
 
 

@@ -16,7 +16,7 @@ from orchestrator.errors import GuestError, UsageError
 from orchestrator.store import Store, write_durably
 
 COMMENT = "vbstudy"
-_rewriting = threading.Lock()  # guests are started from several threads
+_writing = threading.Lock()  # guests are started from several threads
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class StudyKeys:
         self._rewrite(host, port, [])
 
     def _rewrite(self, host: str, port: int, more: list[str]) -> None:
-        with _rewriting:
+        with _writing:
             self._rewrite_alone(host, port, more)
 
     def _rewrite_alone(self, host: str, port: int, more: list[str]) -> None:
@@ -78,29 +78,36 @@ def host_name(host: str, port: int) -> str:
 def key_pair(path: Path) -> KeyPair:
     """Reads an Ed25519 pair, or makes it. Raises GuestError when a file there is no such key."""
     from cryptography.hazmat.primitives import serialization
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
-    if not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        data = Ed25519PrivateKey.generate().private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.OpenSSH,
-            serialization.NoEncryption(),
-        )
-        part = path.with_name(path.name + ".part")
-        part.unlink(missing_ok=True)
-        # Created with the mode, not changed to it afterwards: nobody else may open it in between.
-        with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        part.rename(path)
+    with _writing:
+        if not path.exists():
+            _write_key(path)
     try:
         key = serialization.load_ssh_private_key(path.read_bytes(), password=None)
     except (OSError, ValueError) as error:
         raise GuestError(f"{path}: is not a usable private key ({error}); delete it for a new one") from None
     public = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
     return KeyPair(path, f"{public.decode()} {COMMENT}")
+
+
+def _write_key(path: Path) -> None:
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    data = Ed25519PrivateKey.generate().private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.OpenSSH,
+        serialization.NoEncryption(),
+    )
+    part = path.with_name(path.name + ".part")
+    part.unlink(missing_ok=True)
+    # Created with the mode, not changed to it afterwards: nobody else may open it in between.
+    with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    part.rename(path)
 
 
 def parse_public(text: str) -> str:

@@ -63,10 +63,13 @@ momentum = 0.9
 # or
 # kind = "qemu"                 # virtual machines on this machine; with KVM where it works
 # memory_mib = 2048
-# cpu_model = "max"             # see `qemu-system-x86_64 -cpu help`
+# cpu_model = "max"             # see `qemu-system-x86_64 -cpu help`; several in [] are compared
 # accelerator = "auto"          # "kvm" or "tcg"
 # snapshot = true               # guests resume from a snapshot, taken after their first boot
 # boot_timeout_s = 300
+# image = "debian-12.qcow2"     # an image of your own, with cloud-init, in place of the one that is built
+# python_version = "3.11"       # of its Python, which is given the libraries; default: it has its own
+# python = "/usr/bin/python3"   # the interpreter in it
 # or
 # kind = "vagrant"              # virtual machines that Vagrant makes from a box
 # hypervisor = "virtualbox"     # or "libvirt"

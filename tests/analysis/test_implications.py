@@ -42,6 +42,15 @@ def test_a_study_that_measured_little_says_so(study):
     assert evidence["I3"] == ("lenet5, algo: cannot be told: one thread count only",)
 
 
+def test_emulated_guests_are_called_so(study):
+    study.run(1, accelerator="tcg")
+    assert "in guests with 1 CPU (local provider, emulated, " in hardware_sentence(
+        load_study(study.directory)
+    )
+    study.run(2, accelerator="kvm")
+    assert "(local provider, emulated and with KVM, " in hardware_sentence(load_study(study.directory))
+
+
 def test_mixed_hardware_is_all_in_the_sentence(study):
     study.run(4, intra_op=2, inter_op=1)
     study.run(4, 2, intra_op=2, inter_op=1, cpu_model="Other CPU", framework=Framework.TENSORFLOW)

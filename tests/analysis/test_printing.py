@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from analysis.pipeline import analyze
-from analysis.printing import Format, latex, print_to, render, to_csv, to_json
+from analysis.printing import Format, latex, print_to, render, shown_tables, to_csv, to_json
 
 FINDINGS = """\
 ## Findings
@@ -55,7 +55,7 @@ def test_markdown_begins_with_the_findings(usual):
 
 def test_the_terminal_ends_with_the_findings(usual):
     text = render(usual, Format.TABLE)
-    titles = [t.title for t in usual.tables.values() if t.shown]
+    titles = [t.title for t in shown_tables(usual)]
     positions = [text.index(title) for title in (*titles, "I1 Fix every seed", "Findings")]
     assert positions == sorted(positions)
     assert "\x1b" not in text, "no colours where there is no terminal"

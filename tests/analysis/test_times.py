@@ -44,6 +44,15 @@ def test_the_fastest_is_never_an_oversubscribed_one(study):
     assert row.p_holm[1] == pytest.approx(p), "the larger of two is not multiplied"
 
 
+def test_times_of_an_emulator_are_shown_and_conclude_nothing(study):
+    loaded = fabricate(study, accelerator="tcg")
+    assert set(wall_time(loaded).frame.unfit) == {"emulated"}
+    assert wall_time(loaded).frame["flags"][0] == "emulated"
+    row = fastest(loaded).frame.iloc[0]
+    assert (row.fastest, row.decided) == (None, None)
+    assert row.left_out == "1, 2, 4, 8: emulated"
+
+
 def test_a_lead_within_the_noise_is_not_decided(study):
     row = fastest(fabricate(study, {1: (10.0, 12.0, 11.0), 2: (10.1, 11.8, 10.9)})).frame.iloc[0]
     assert row.lead == "not decided"

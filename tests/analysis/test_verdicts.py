@@ -64,9 +64,7 @@ def test_cpu_models_are_compared_at_each_thread_count_and_threads_on_each_model(
 
 def test_a_study_of_one_cpu_model_has_no_table_of_them(study):
     study.usual()
-    table = cpu_models(load_study(study.directory))
-    assert table.frame.empty
-    assert not table.shown
+    assert cpu_models(load_study(study.directory)).frame.empty
 
 
 def parting(study):

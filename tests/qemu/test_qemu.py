@@ -22,6 +22,7 @@ from orchestrator.providers.qemu.qmp import connect
 from orchestrator.scheduler import host_cores
 from orchestrator.store import Store
 from tests.orchestrator.test_sweep import hashes, records, start
+from tests.qemu import cloud_image
 
 pytestmark = pytest.mark.qemu
 
@@ -149,11 +150,33 @@ def test_with_the_portable_instruction_set_host_and_machine_compute_the_same_bit
     )
 
 
-def test_the_analysis_says_what_the_machines_showed(swept, capsys):
-    assert vbstudy(swept, "analyze", "--format", "json") == 0
-    assert "cpus-2" in capsys.readouterr().out or (swept / "report" / "index.html").exists()
-    findings = json.loads((swept / "report" / "findings.json").read_text())
-    assert findings["findings"]
+def test_the_analysis_finds_equal_bits_within_and_others_across(swept, capsys):
+    assert vbstudy(swept, "--json", "analyze") == 0
+    told = json.loads(capsys.readouterr().out)
+    weights = {row["scope"]: row["weights"] for row in told["tables"]["verdicts"]}
+    assert weights == {"1": "identical", "2": "identical", "across thread counts": "differ"}
+    assert next(f for f in told["findings"] if f["id"] == "F2")["verdict"] == "holds"
+
+
+def test_where_host_and_machine_differ_in_bits_their_instruction_sets_are_named(tmp_path, capsys):
+    """The same study, one repetition in a machine and one on its host, with native instruction sets."""
+    native = ('isa = "portable"', 'isa = "native"')
+    with destroyed(write(tmp_path / "study", changes=[native, ('kind = "qemu"', COLD)])) as directory:
+        assert vbstudy(directory, "-q", "provision") == 0
+        assert vbstudy(directory, "-q", "sweep", "--runs", "1") == 0
+        assert vbstudy(directory, "-q", "provision", "--provider", "local") == 0
+        assert machines_of(directory) == []
+        assert vbstudy(directory, "-q", "sweep") == 0
+        capsys.readouterr()
+        assert vbstudy(directory, "analyze", "--format", "markdown") == 0
+        told = capsys.readouterr().out
+        inside, outside = (r.result.environment["framework"] for r in records(directory).values())
+        if inside["cpu_capability"] == outside["cpu_capability"]:
+            pytest.fail(f"host and machine both have {inside['cpu_capability']}: nothing to tell apart")
+        assert len(set(hashes(directory).values())) == 2
+        assert "2 instruction sets in one comparison" in told
+        assert "which part the weights of equal seeds (threads 1)" in told
+        assert "isa = 'portable' gives equal bits on unlike CPUs" in told
 
 
 def test_a_command_runs_in_a_machine_and_its_status_comes_back(swept):
@@ -200,6 +223,84 @@ def test_each_virtual_cpu_is_held_to_a_core_of_its_own(swept):
             assert os.sched_getaffinity(int(thread.name)) <= set(cores)
     finally:
         provider.stop(TWO)
+
+
+# ---- kinds of machines -----------------------------------------------------------------------
+
+
+def test_cpu_models_are_a_factor_with_machines_and_sets_of_their_own(tmp_path, capsys):
+    models = f'{COLD}\ncpu_model = ["Haswell-noTSX", "EPYC"]'
+    changes = [('kind = "qemu"', models), ("repetitions = 2", "repetitions = 1")]
+    with destroyed(write(tmp_path / "study", changes=changes)) as directory:
+        assert vbstudy(directory, "-q", "provision") == 0
+        assert vbstudy(directory, "-q", "sweep") == 0
+        seen = {run: r.result.environment["cpu"]["vendor"] for run, r in records(directory).items()}
+        assert seen == {
+            "net/fixed-seed/cpus-1-on-EPYC/0001": "AuthenticAMD",
+            "net/fixed-seed/cpus-1-on-Haswell-noTSX/0001": "GenuineIntel",
+        }
+        capsys.readouterr()
+        assert vbstudy(directory, "--json", "analyze") == 0
+        tables = json.loads(capsys.readouterr().out)["tables"]
+        (row,) = (r for r in tables["cpu_models"] if r["view"] == "last")
+        assert row["models"] == "EPYC, Haswell-noTSX"
+        assert row["n"] == 2
+
+
+def test_tensorflow_trains_in_a_machine_to_the_bits_of_its_host(tmp_path):
+    tensorflow = ('model = "lenet1"', 'model = "lenet1"\nframework = "tensorflow"')
+    changes = [tensorflow, ("repetitions = 2", "repetitions = 1")]
+    weights = []
+    for provider in ("qemu", "local"):
+        with destroyed(write(tmp_path / provider, provider=provider, changes=changes)) as directory:
+            assert vbstudy(directory, "-q", "provision") == 0
+            assert vbstudy(directory, "-q", "sweep") == 0
+            (record,) = records(directory).values()
+            assert record.result.environment["framework"]["name"] == "tensorflow"
+            weights.append(record.result.hashes.weights)
+    assert weights[0] == weights[1]
+
+
+@pytest.fixture(scope="module")
+def cloud(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("cloud")
+    cloud_image.build(folder / "debian.qcow2", tmp_path_factory.mktemp("work"))
+    return folder / "debian.qcow2"
+
+
+def test_a_cloud_image_becomes_a_guest_that_trains(tmp_path, cloud, local):
+    own = f'kind = "qemu"\nsnapshot = false\nimage = "{cloud}"\npython_version = "3.11"\nboot_timeout_s = 600'
+    changes = [('kind = "qemu"', own), ("repetitions = 2", "repetitions = 1")]
+    with destroyed(write(tmp_path / "study", changes=changes)) as directory:
+        assert vbstudy(directory, "provision") == 0
+        assert vbstudy(directory, "ssh", "cpus-1", "systemctl", "--version") == 0  # it is not our image
+        assert vbstudy(directory, "-q", "sweep") == 0
+        (weights,) = hashes(directory).values()
+        assert weights == hashes(local)["net/fixed-seed/cpus-1/0001"]
+
+
+def test_a_cloud_image_that_cannot_train_is_told_with_its_cure(tmp_path, cloud, capsys):
+    own = f'kind = "qemu"\nsnapshot = false\nimage = "{cloud}"\nboot_timeout_s = 600'
+    with destroyed(write(tmp_path / "study", changes=[('kind = "qemu"', own)])) as directory:
+        assert vbstudy(directory, "provision") == 4
+        told = capsys.readouterr().err
+        assert "/usr/bin/python3 has no torch; install it in the image, or set" in told
+        assert "provider.python_version = '3.11'" in told
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [(None, "there is no such file"), ("no disk", "is not the image of a disk with a system")],
+    ids=["missing", "no image"],
+)
+def test_an_image_that_is_none_is_told_before_anything_is_made(tmp_path, content, told, capsys):
+    own = 'kind = "qemu"\nimage = "mine.img"'
+    directory = write(tmp_path / "study", changes=[('kind = "qemu"', own)])
+    if content is not None:
+        (directory / "mine.img").write_text(content)
+    assert vbstudy(directory, "provision") == 3
+    assert told in capsys.readouterr().err
+    assert not (directory / "guests").exists()
 
 
 # ---- faults ----------------------------------------------------------------------------------
@@ -262,6 +363,57 @@ def test_a_cut_network_is_waited_for_or_the_run_redone(tmp_path, lost_after_s, c
         thread.join()
         assert len(records(directory)) == 1
         assert len(list((directory / "failed").rglob("error.json"))) == failures
+
+
+def test_a_clock_that_jumps_during_a_run_harms_nothing(tmp_path):
+    changes = [("train_samples = 128", "train_samples = 512"), ("repetitions = 2", "repetitions = 1")]
+    with destroyed(write(tmp_path / "study", changes=changes)) as directory:
+        assert vbstudy(directory, "-q", "provision") == 0
+        sweep = start(directory, "-q", "sweep")
+        machine = Machine(directory / "guests" / "cpus-1")
+        while not list((directory / "incoming").glob("*")):
+            assert sweep.poll() is None, sweep.communicate()
+            time.sleep(0.1)
+        connection = provider_of(directory).connection(ONE, int(machine.port_file.read_text()))
+        for jump in ("2001-01-01", "2040-01-01"):
+            assert connection.run(["date", "-s", jump], {}, 60).status == 0
+        connection.close()
+        assert sweep.wait(200) == 0, sweep.communicate()
+        sweep.communicate()
+        (record,) = records(directory).values()
+        assert 0 < record.result.timings.train_s < record.result.timings.wall_s < 200
+        assert not (directory / "failed").exists()
+
+
+def test_two_studies_in_machines_at_once_do_not_meet(tmp_path, local):
+    with contextlib.ExitStack() as stack:
+        studies = [
+            stack.enter_context(destroyed(write(tmp_path / name, changes=[('kind = "qemu"', COLD)])))
+            for name in ("first", "second")
+        ]
+        for command in ("provision", "sweep"):
+            processes = [start(directory, "-q", command) for directory in studies]
+            outputs = [process.communicate(timeout=500) for process in processes]
+            assert [process.returncode for process in processes] == [0, 0], outputs
+        expected = {run: h for run, h in hashes(local).items() if "cpus-1" in run}
+        for directory in studies:
+            assert hashes(directory) == expected
+            assert not (directory / "failed").exists()
+
+
+def test_guests_are_provisioned_at_the_same_time_where_there_are_cores(tmp_path):
+    if len(host_cores()) < 2:
+        pytest.fail("this test needs two cores")
+    models = f'{COLD}\ncpu_model = ["max", "EPYC"]'
+    with destroyed(write(tmp_path / "study", changes=[('kind = "qemu"', models)])) as directory:
+        process, most = start(directory, "-q", "provision"), 0
+        while process.poll() is None:
+            most = max(most, len(machines_of(directory)))
+            time.sleep(0.05)
+        assert process.returncode == 0, process.communicate()
+        process.communicate()
+        assert most == 2
+        assert machines_of(directory) == []
 
 
 def test_a_machine_that_never_boots_is_told_with_the_end_of_its_console(cold, tmp_path):
