@@ -186,7 +186,6 @@ def test_machines_are_made_by_hand_entered_and_destroyed(tmp_path):
         **os.environ,
         "VBSTUDY_STUDY": str(tmp_path),
         "VAGRANT_DOTFILE_PATH": str(tmp_path / "dot"),
-        "VAGRANT_DEFAULT_PROVIDER": "libvirt",
     }
 
     def vagrant(*arguments: str) -> str:

@@ -44,6 +44,7 @@ class VagrantProvider:
         self._keys = StudyKeys.of(store)
         self._start_s: dict[str, float] = {}
         self._open: dict[str, SshConnection] = {}
+        self._stopped: set[str] = set()  # while a start goes on in another thread
 
     def check(self) -> list[str]:
         if how := command.missing():
@@ -77,6 +78,7 @@ class VagrantProvider:
         self.create(guest)
         began = time.perf_counter()
         vagrant, hypervisor = self._vagrant(guest), self._hypervisor(guest)
+        self._stopped.discard(guest.name)
         vagrant.end()
         self._up(guest, vagrant, hypervisor)
         hypervisor.pin(self._machine(guest), cores)
@@ -123,6 +125,7 @@ class VagrantProvider:
         an answer, under libvirt."""
         if not self._folder(guest).exists():
             return
+        self._stopped.add(guest.name)
         self._vagrant(guest).end()
         self._hypervisor(guest).switch_off(self._machine(guest))
         self._drop(guest)
@@ -161,7 +164,7 @@ class VagrantProvider:
             try:
                 vagrant.up(self._up_timeout_s, provision=not ready)
             except GuestError as error:
-                if not half:
+                if not half or guest.name in self._stopped:
                     raise
                 self._notify(f"guest {guest.name}: is made anew: {error.message}")
                 self._ready_file(guest).unlink(missing_ok=True)
