@@ -17,6 +17,7 @@ ALIKE = {
         "instruction sets",
         "isa = 'portable' gives equal bits on unlike CPUs",
     ),
+    "caches": ("cache sizes", "TensorFlow computes by them; run all of a comparison on one kind of CPU"),
     "framework_version": ("framework versions", "run all of a comparison with one version"),
     "isa": ("instruction set choices", "keep one"),
 }

@@ -265,6 +265,7 @@ def _run_row(record: RunRecord) -> dict[str, Any]:
         "cpu_model": _text(environment, "cpu", "model"),
         "hypervisor": _text(environment, "hypervisor"),
         "instruction_set": _instruction_set(environment),
+        "caches": ", ".join(environment.get("cpu", {}).get("caches", ())),
         "framework_version": _text(environment, "framework", "version"),
         "provider": _text(record.guest, "provider"),
         "accelerator": _text(record.guest, "accelerator"),

@@ -155,8 +155,8 @@ def provision(options: Options, cpus: str | None, provider: str | None) -> None:
         def on_guest(guest: Guest) -> None:
             note = " (oversubscribed: its timings will not count)" if guest.observed.oversubscribed else ""
             console.print(
-                f"guest {guest.spec.name}: {guest.spec.cpus} asked for, "
-                f"{guest.observed.guest_cpus} cores seen inside{note}",
+                f"guest {guest.spec.name}: CPUs asked for {guest.spec.cpus}, "
+                f"seen inside {guest.observed.guest_cpus}{note}",
                 highlight=False,
                 soft_wrap=True,
             )

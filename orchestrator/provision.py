@@ -45,13 +45,13 @@ def provision(
     for spec in former:
         if spec not in wanted or kind != provider.name:
             make_former(kind, study, store).destroy(spec)
-    guests = _make_all(wanted, provider, on_guest)
+    guests = make_all(wanted, provider, on_guest)
     inventory = Inventory(version=INVENTORY_VERSION, provider=provider.name, guests=guests)
     write_inventory(store.guests_file, inventory)
     return inventory
 
 
-def _make_all(specs: list[GuestSpec], provider: Provider, on_guest: OnGuest) -> tuple[Guest, ...]:
+def make_all(specs: list[GuestSpec], provider: Provider, on_guest: OnGuest) -> tuple[Guest, ...]:
     """In the order of `specs`."""
     made: dict[str, Guest] = {}
 

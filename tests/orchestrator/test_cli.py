@@ -116,7 +116,7 @@ def test_provision_makes_one_guest_a_count_and_says_what_it_sees(vbstudy, study)
     assert status == 0
     assert "2 guests ready; next: vbstudy sweep" in out
     assert "cpus changed from [1, 2] to [1, 64]" in err
-    assert "guest cpus-1: 1 asked for, 1 cores seen inside\n" in err
+    assert "guest cpus-1: CPUs asked for 1, seen inside 1\n" in err
     assert "oversubscribed: its timings will not count" in err
     assert "cpus = [1, 64]" in (study / "study.toml").read_text()
     inventory = json.loads((study / "guests.json").read_text())

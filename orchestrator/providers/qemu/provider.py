@@ -69,6 +69,9 @@ class QemuProvider:
             _, accelerator, why = self._prepare()
         except VbstudyError as error:
             return [error.message]
+        host_mib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") >> 20
+        if self._settings.memory_mib >= host_mib:
+            return [f"provider.memory_mib = {self._settings.memory_mib}: this machine has {host_mib} in all"]
         if self._settings.accelerator == "kvm" and accelerator != "kvm":
             return [f"provider.accelerator = 'kvm': {why}; use 'auto' or 'tcg'"]
         if why:
