@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from orchestrator import study
+from orchestrator import doctor, study
 from orchestrator.errors import GuestError
 from orchestrator.guests import GuestSpec, host_name
 from orchestrator.providers import make
@@ -174,3 +174,18 @@ def test_the_seed_holds_the_studys_keys_for_their_owner_only(tmp_path, tools):
         ("authorized_keys", "ssh_host_ed25519_key", "ssh_host_ed25519_key.pub", "requirements.txt"), 0o600
     )
     assert (seed / "requirements.txt").read_text() == ""
+
+
+def test_doctor_says_with_which_hypervisor_vagrant_works(tools):
+    (tools / "vagrant").write_text("#!/bin/sh\necho '1,,plugin-name,vagrant-libvirt'\n")
+    assert doctor._vagrant().found == "with libvirt"
+    (tools / "virsh").write_text("#!/bin/sh\necho 'error: no daemon' >&2; exit 1\n")
+    check = doctor._vagrant()
+    assert check.found == ""
+    assert "no daemon; start libvirtd" in check.missing
+    assert "install VirtualBox" in check.missing
+
+
+def test_doctor_goes_on_where_vagrant_is_broken(tools):
+    (tools / "vagrant").write_text("#!/bin/sh\necho 'cannot load such file' >&2; exit 1\n")
+    assert doctor._vagrant().missing == "vagrant does not run: cannot load such file"
