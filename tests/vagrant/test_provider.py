@@ -178,12 +178,14 @@ def test_the_seed_holds_the_studys_keys_for_their_owner_only(tmp_path, tools):
 
 def test_doctor_says_with_which_hypervisor_vagrant_works(tools):
     (tools / "vagrant").write_text("#!/bin/sh\necho '1,,plugin-name,vagrant-libvirt'\n")
+    (tools / "VBoxManage").write_text("#!/bin/sh\necho 'no driver' >&2; exit 1\n")
+    (tools / "VBoxManage").chmod(0o755)
     assert doctor._vagrant().found == "with libvirt"
     (tools / "virsh").write_text("#!/bin/sh\necho 'error: no daemon' >&2; exit 1\n")
     check = doctor._vagrant()
     assert check.found == ""
     assert "no daemon; start libvirtd" in check.missing
-    assert "install VirtualBox" in check.missing
+    assert "VirtualBox does not answer: no driver" in check.missing
 
 
 def test_doctor_goes_on_where_vagrant_is_broken(tools):
