@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from orchestrator.study import Study
 
 # As in orchestrator.providers, which is too heavy to import for --help.
-PROVIDERS = ("local", "ssh", "qemu", "virtualbox")
+PROVIDERS = ("local", "ssh", "qemu", "vagrant", "virtualbox")
 FORMATS = ("table", "json", "markdown", "latex", "csv")
 
 

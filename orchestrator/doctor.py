@@ -13,7 +13,7 @@ from rich.table import Table
 from guest import datasets, fingerprint
 from guest.records import Framework
 from orchestrator.cpuset import Cpuset, CpusetUnavailable
-from orchestrator.errors import PrerequisiteError, VbstudyError
+from orchestrator.errors import GuestError, PrerequisiteError, VbstudyError
 from orchestrator.scheduler import host_cores
 from orchestrator.store import Store
 
@@ -40,6 +40,7 @@ def examine(store: Store) -> list[Check]:
         Check(what="free disk", found=f"{free_gib:.1f} GiB", missing="" if free_gib > 1 else "make room"),
         _cpuset(store),
         _qemu(),
+        _vagrant(),
         _virtualbox(),
         *_frameworks(),
         *(_dataset(name) for name in datasets.DATASETS),
@@ -66,6 +67,25 @@ def _qemu() -> Check:
         what="provider qemu",
         found="" if missing else speed,
         missing=f"apt install {' '.join(missing)}" if missing else "",
+    )
+
+
+def _vagrant() -> Check:
+    from orchestrator.providers.vagrant import command
+    from orchestrator.providers.vagrant.hypervisors import HYPERVISORS
+
+    if missing := command.missing():
+        return Check(what="provider vagrant", found="", missing=missing)
+    try:
+        plugins = command.plugins()
+        problems = {name: make().check(plugins) for name, make in HYPERVISORS.items()}
+    except (PrerequisiteError, GuestError) as error:
+        return Check(what="provider vagrant", found="", missing=error.message)
+    works = [name for name, found in problems.items() if not found]
+    return Check(
+        what="provider vagrant",
+        found=f"with {' and '.join(works)}" if works else "",
+        missing="" if works else "; or ".join(found[0] for found in problems.values()),
     )
 
 

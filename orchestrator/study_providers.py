@@ -14,6 +14,7 @@ from pydantic import (
     Field,
     PlainValidator,
     Tag,
+    ValidationInfo,
     field_validator,
     model_validator,
 )
@@ -133,6 +134,32 @@ class QemuTable(Table):
         return self
 
 
+class VagrantTable(Table):
+    """Machines that Vagrant makes from a box."""
+
+    kind: Literal["vagrant"]
+    hypervisor: Literal["virtualbox", "libvirt"] = "virtualbox"
+    box: str = "debian/bookworm64"
+    memory_mib: int = Field(default=2048, ge=512, le=1 << 20, strict=True)
+    execution_cap_percent: int = Field(default=100, ge=1, le=100, strict=True)
+    python: str | None = None
+    boot_timeout_s: float = Field(default=300, gt=0)
+
+    @field_validator("box")
+    @classmethod
+    def _is_a_box(cls, value: str) -> str:
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*(/[A-Za-z0-9][A-Za-z0-9_.-]*)?", value):
+            raise ValueError("a box as `vagrant box list` names it is needed, such as 'debian/bookworm64'")
+        return value
+
+    @field_validator("execution_cap_percent")
+    @classmethod
+    def _can_be_capped(cls, value: int, info: ValidationInfo) -> int:
+        if value != 100 and info.data.get("hypervisor") == "libvirt":
+            raise ValueError("only VirtualBox can cap; give hypervisor = 'virtualbox', or leave it at 100")
+        return value
+
+
 DISK_IMAGES = (".vdi", ".vmdk", ".vhd", ".vhdx", ".qcow2", ".raw", ".img")
 APPLIANCES = (".ova", ".ovf")
 
@@ -205,6 +232,7 @@ ProviderTable = Annotated[
     Annotated[LocalTable, Tag("local")]
     | Annotated[SshTable, Tag("ssh")]
     | Annotated[QemuTable, Tag("qemu")]
+    | Annotated[VagrantTable, Tag("vagrant")]
     | Annotated[VirtualBoxTable, Tag("virtualbox")],
     Discriminator(_kind),
 ]
@@ -214,6 +242,7 @@ PROVIDER_TABLES: dict[str, type[Table]] = {
     "provider.ssh": SshTable,
     "provider.ssh.hosts": SshHostTable,
     "provider.qemu": QemuTable,
+    "provider.vagrant": VagrantTable,
     "provider.virtualbox": VirtualBoxTable,
 }
 """By the path of the table, the kind of provider in it."""

@@ -71,6 +71,14 @@ momentum = 0.9
 # python_version = "3.11"       # of its Python, which is given the libraries; default: it has its own
 # python = "/usr/bin/python3"   # the interpreter in it
 # or
+# kind = "vagrant"              # virtual machines that Vagrant makes from a box
+# hypervisor = "virtualbox"     # or "libvirt"
+# box = "debian/bookworm64"     # any box with sudo and Python 3.11; vagrant/box builds one
+# memory_mib = 2048
+# execution_cap_percent = 100   # of each virtual CPU; VirtualBox only
+# python = "/usr/bin/python3"   # one in the box that has the framework; default: installed by us
+# boot_timeout_s = 300
+# or
 # kind = "virtualbox"           # machines under VirtualBox, linked clones of one base
 # base = "image.vdi"            # .vdi .vmdk .vhd .qcow2 .raw .ova, or the name of a machine with a snapshot
 # url = "https://..."           # where the file is fetched from when it is not there; wants base_sha256

@@ -70,6 +70,12 @@ def _qemu(study: Study, store: Store, notify: Notify) -> Provider:
     return QemuProvider(study, store, notify)
 
 
+def _vagrant(study: Study, store: Store, notify: Notify) -> Provider:
+    from orchestrator.providers.vagrant.provider import VagrantProvider
+
+    return VagrantProvider(study, store, notify)
+
+
 def _virtualbox(study: Study, store: Store, notify: Notify) -> Provider:
     from orchestrator.providers.virtualbox.provider import VirtualBoxProvider
 
@@ -80,6 +86,7 @@ PROVIDERS: dict[str, Callable[[Study, Store, Notify], Provider]] = {
     "local": _local,
     "ssh": _ssh,
     "qemu": _qemu,
+    "vagrant": _vagrant,
     "virtualbox": _virtualbox,
 }
 

@@ -13,6 +13,7 @@ from orchestrator.providers import make
 from orchestrator.scheduler import host_cores
 from orchestrator.store import Store
 from tests import sshd
+from tests.vagrant import boxes
 from tests.virtualbox import kit
 
 CORES = len(host_cores())
@@ -47,6 +48,16 @@ def qemu(folder, cpuset):
     yield '[provider]\nkind = "qemu"\nsnapshot = false\n'
 
 
+def vagrant(folder, cpuset):
+    """A virtual machine that Vagrant makes under libvirt, from the box of vagrant/box."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("VAGRANT_HOME", str(boxes.home()))
+        yield (
+            f'[provider]\nkind = "vagrant"\nhypervisor = "libvirt"\nbox = "{boxes.NAME}"\n'
+            'memory_mib = 512\npython = "/usr/bin/python3"\n'
+        )
+
+
 def virtualbox(folder, cpuset):
     """A machine under VirtualBox: a tiny Linux without Python."""
     yield kit.table()
@@ -58,6 +69,7 @@ PROVIDERS = [
     pytest.param((ssh, "auto"), id="ssh with the best cpuset there is", marks=pytest.mark.ssh),
     pytest.param((ssh, "affinity"), id="ssh by affinity", marks=pytest.mark.ssh),
     pytest.param((qemu, "affinity"), id="qemu", marks=pytest.mark.qemu),
+    pytest.param((vagrant, "affinity"), id="vagrant under libvirt", marks=pytest.mark.vagrant),
     pytest.param((virtualbox, "affinity"), id="virtualbox", marks=pytest.mark.virtualbox),
 ]
 
@@ -93,10 +105,8 @@ def test_a_guest_with_more_cpus_than_the_host_says_that_it_is_oversubscribed(pro
     connection = provider.start(MANY, host_cores())
     observed = provider.observe(MANY, connection)
     assert observed.oversubscribed
-    virtual = provider.name in (
-        "qemu",
-        "virtualbox",
-    )  # a machine has its CPUs, a sandbox is limited to what there is
+    # A machine has its CPUs, a sandbox is limited to what there is.
+    virtual = provider.name in ("qemu", "vagrant", "virtualbox")
     assert observed.guest_cpus == observed.provider_cpus == (MANY.cpus if virtual else CORES)
 
 

@@ -268,6 +268,8 @@ def fetch(url: str, target: Path, notify: Notify) -> None:
     except (OSError, ValueError) as error:
         with contextlib.suppress(OSError):
             part.unlink(missing_ok=True)
+        if isinstance(error, urllib.error.HTTPError):
+            error.close()
         reason = error.reason if isinstance(error, urllib.error.URLError) else error
         raise PrerequisiteError(
             f"{url}: cannot be fetched: {reason}; put the file to {target} yourself"

@@ -1,0 +1,1 @@
+"""Machines that Vagrant makes from a box, under VirtualBox or libvirt."""

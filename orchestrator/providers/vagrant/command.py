@@ -1,0 +1,242 @@
+"""Vagrant as a program: run for one guest, its machine-readable words read, a lock waited for."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import orchestrator
+from orchestrator.errors import GuestError, PrerequisiteError
+from orchestrator.guests import GUEST_MARK, host_name
+
+VAGRANT = "vagrant"
+TIMEOUT_S = 300.0
+LOCK_PATIENCE_S = 120.0
+END_TIMEOUT_S = 10.0
+TAIL_BYTES = 4000
+RAISED = re.compile(
+    r":in [`']\S+'?: (.*) \([\w:]+\)$", re.MULTILINE
+)  # what Ruby says of an error nobody caught
+# Another program, or another Vagrant, is at the machine: it will be done at some time. The second one
+# is VirtualBox's.
+LOCKED = re.compile(
+    r"Errors::\w*Lock|another process is already executing an action|already locked for a session"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """One line of `vagrant --machine-readable`: `time,target,kind,data...`."""
+
+    target: str
+    kind: str
+    data: tuple[str, ...]
+
+
+def parse(text: str) -> list[Line]:
+    """All lines that are machine-readable; what plugins print in between is left out."""
+    found = []
+    for line in text.splitlines():
+        parts = line.split(",")
+        if len(parts) >= 3 and parts[0].isdigit():
+            data = tuple(_unescaped(part) for part in parts[3:])
+            found.append(Line(target=parts[1], kind=parts[2], data=data))
+    return found
+
+
+def _unescaped(text: str) -> str:
+    return text.replace("%!(VAGRANT_COMMA)", ",").replace("\\n", "\n").replace("\\r", "\r")
+
+
+def explain(output: str) -> str:
+    """Why Vagrant failed, in one line."""
+    lines = parse(output)
+    errors = [line.data for line in lines if line.kind == "error-exit" and len(line.data) > 1]
+    text = " ".join(errors[-1][1].split()) if errors else ""
+    if not text and (raised := RAISED.search(output)):
+        text = raised[1]
+    if not text:
+        rest = [line for line in output.splitlines() if line.strip()]
+        text = rest[-1].strip() if rest else "it said nothing"
+    return text if len(text) <= 500 else text[:497] + "..."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Address:
+    """Where a machine answers, as `vagrant ssh-config` says."""
+
+    host: str
+    port: int
+    user: str
+
+
+def parse_ssh_config(text: str) -> Address:
+    """Raises ValueError when it is none."""
+    words = (line.split(None, 1) for line in text.splitlines())
+    settings = {pair[0].lower(): pair[1].strip().strip('"') for pair in words if len(pair) == 2}
+    try:
+        return Address(host=settings["hostname"], port=int(settings.get("port", "22")), user=settings["user"])
+    except KeyError as missing:
+        raise ValueError(f"{missing} is missing") from None
+
+
+def files() -> Path:
+    """The folder of the Vagrantfile: beside this package, in a clone and where it was installed."""
+    return Path(orchestrator.__file__).parents[1] / "vagrant"
+
+
+class Vagrant:
+    """Vagrant for the machine of one guest, whose state lies in the guest's folder."""
+
+    def __init__(self, folder: Path, name: str, hypervisor: str) -> None:
+        self._folder = folder
+        self._name = name
+        self._hypervisor = hypervisor
+        self._state = folder / "vagrant"
+        self._log = folder / "vagrant.log"
+        self._ssh_config = folder / "ssh-config"
+
+    def knows_machine(self) -> bool:
+        """Whether Vagrant has noted down a machine for this guest, running or not."""
+        return (self._state / "machines" / self._name / self._hypervisor / "id").exists()
+
+    def up(self, timeout_s: float, *, provision: bool) -> None:
+        """Makes the machine, or starts it. Raises GuestError."""
+        self._ssh_config.unlink(missing_ok=True)  # its port or address may be another one afterwards
+        self._run(["up", self._name, "--provision" if provision else "--no-provision"], timeout_s)
+
+    def destroy(self) -> None:
+        self._run(["destroy", "--force", self._name])
+
+    def address(self) -> Address:
+        """Asked for once after each start, because it takes Vagrant a second."""
+        if not self._ssh_config.exists():
+            said = parse(self._run(["ssh-config", self._name]))
+            text = next((line.data[0] for line in said if line.kind == "ssh-config" and line.data), "")
+            part = self._ssh_config.with_name("ssh-config.part")
+            part.write_text(text)
+            part.rename(self._ssh_config)
+        try:
+            return parse_ssh_config(self._ssh_config.read_text())
+        except ValueError as error:
+            self._ssh_config.unlink()
+            raise GuestError(f"guest {self._name}: `vagrant ssh-config` does not tell: {error}") from None
+
+    def _run(self, arguments: Sequence[str], timeout_s: float = TIMEOUT_S) -> str:
+        """What it printed. A lock is waited for; any other failure raises GuestError."""
+        deadline, wait_s = time.monotonic() + LOCK_PATIENCE_S, 0.5
+        while True:
+            status, output = self._attempt(arguments, timeout_s)
+            if status == 0:
+                return output
+            if not LOCKED.search(output) or time.monotonic() + wait_s > deadline:
+                raise GuestError(
+                    f"guest {self._name}: `vagrant {arguments[0]}` failed: {explain(output)} "
+                    f"(all of it: {self._log})",
+                    evidence=output[-TAIL_BYTES:],
+                )
+            time.sleep(wait_s)
+            wait_s = min(wait_s * 2, 10.0)
+
+    def _attempt(self, arguments: Sequence[str], timeout_s: float) -> tuple[int, str]:
+        command = [VAGRANT, "--machine-readable", *arguments]
+        with self._log.open("ab") as log:
+            log.write(f"$ vagrant {' '.join(arguments)}\n".encode())
+            log.flush()
+            began = log.tell()
+            try:
+                process = subprocess.Popen(
+                    command,
+                    env=self._environment(),
+                    cwd=files(),
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    start_new_session=True,  # Ctrl-C is ours to answer, and its children die with it
+                )
+            except FileNotFoundError:
+                raise PrerequisiteError(f"there is no {VAGRANT}: install Vagrant") from None
+        try:
+            status = process.wait(timeout_s)
+        except BaseException as error:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            if isinstance(error, subprocess.TimeoutExpired):
+                raise GuestError(
+                    f"guest {self._name}: `vagrant {arguments[0]}` was not done within {timeout_s:.0f} s "
+                    f"(what it said: {self._log})"
+                ) from None
+            raise
+        with self._log.open("rb") as log:
+            log.seek(began)
+            return status, log.read().decode(errors="replace")
+
+    def _environment(self) -> dict[str, str]:
+        # VBSTUDY_STUDY is for those who use the Vagrantfile by hand, the other for another Vagrantfile.
+        kept = {k: v for k, v in os.environ.items() if k not in ("VBSTUDY_STUDY", "VAGRANT_VAGRANTFILE")}
+        return {
+            **kept,
+            GUEST_MARK: host_name(self._folder),
+            "VBSTUDY_MACHINES": str(self._folder.resolve() / "machines.json"),
+            "VAGRANT_CWD": str(files()),
+            "VAGRANT_DOTFILE_PATH": str(self._state.resolve()),
+            "VAGRANT_DEFAULT_PROVIDER": self._hypervisor,
+            "VAGRANT_CHECKPOINT_DISABLE": "1",
+            "VAGRANT_NO_COLOR": "1",
+        }
+
+    def end(self) -> None:
+        """Ends the Vagrant that a killed orchestrator has left at work on this guest. What else bears
+        the guest's mark is the hypervisor's, which serves other machines too."""
+        deadline = time.monotonic() + END_TIMEOUT_S
+        while left := self._processes():
+            for pid in left:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            if time.monotonic() > deadline:
+                raise GuestError(f"guest {self._name}: process {left[0]} (vagrant) cannot be ended")
+            time.sleep(0.05)
+
+    def _processes(self) -> list[int]:
+        mark = f"{GUEST_MARK}={host_name(self._folder)}".encode()
+        found = []
+        for folder in Path("/proc").glob("[0-9]*"):
+            with contextlib.suppress(OSError):  # it ended meanwhile, or is another user's
+                words = (folder / "cmdline").read_bytes().split(b"\0")[:3]
+                if b"vagrant" not in (word.rpartition(b"/")[2] for word in words):
+                    continue
+                if mark in (folder / "environ").read_bytes().split(b"\0"):
+                    found.append(int(folder.name))
+        return found
+
+
+def plugins() -> set[str]:
+    """Raises PrerequisiteError when Vagrant does not run."""
+    try:
+        done = subprocess.run(
+            [VAGRANT, "--machine-readable", "plugin", "list"],
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+            env={**os.environ, "VAGRANT_CHECKPOINT_DISABLE": "1"},
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise PrerequisiteError(f"vagrant does not run: {error}") from None
+    if done.returncode != 0:
+        raise PrerequisiteError(f"vagrant does not run: {explain(done.stdout + done.stderr)}")
+    return {line.data[0] for line in parse(done.stdout) if line.kind == "plugin-name" and line.data}
+
+
+def missing() -> str:
+    """How to get Vagrant; nothing when it is there."""
+    return "" if shutil.which(VAGRANT) else "apt install vagrant, or https://developer.hashicorp.com/vagrant"

@@ -1,0 +1,272 @@
+"""The Vagrant provider: one machine for each CPU count, made from a box. Vagrant makes and starts
+machines; all the rest goes over our own SSH connection and to the hypervisor itself."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from orchestrator.connection import Connection
+from orchestrator.errors import GuestError, PrerequisiteError
+from orchestrator.guests import GuestSpec, Observation, host_name
+from orchestrator.providers import inside
+from orchestrator.providers.qemu.image import Notify, library_pins
+from orchestrator.providers.vagrant import command
+from orchestrator.providers.vagrant.command import Vagrant
+from orchestrator.providers.vagrant.hypervisors import HYPERVISORS, Hypervisor
+from orchestrator.scheduler import host_cores
+from orchestrator.ssh import SshConnection, SshTarget
+from orchestrator.ssh_keys import StudyKeys
+from orchestrator.store import Store
+from orchestrator.study import Study
+from orchestrator.study_providers import VagrantTable
+
+PYTHON = "/opt/vbstudy/bin/python"  # of the environment that provision.sh makes
+WORK = "/var/lib/vbstudy"
+MAKING_S = 3600  # fetching a box and installing a framework, beside the boot
+
+
+class VagrantProvider:
+    name = "vagrant"
+
+    def __init__(self, study: Study, store: Store, notify: Notify) -> None:
+        settings = study.provider
+        self._settings = settings if isinstance(settings, VagrantTable) else VagrantTable(kind="vagrant")
+        self._store = store
+        self._notify = notify
+        self._frameworks = sorted({w.framework for w in study.workload})
+        self._keys = StudyKeys.of(store)
+        self._start_s: dict[str, float] = {}
+        self._open: dict[str, SshConnection] = {}
+        self._stopped: set[str] = set()  # while a start goes on in another thread
+
+    def check(self) -> list[str]:
+        if how := command.missing():
+            return [f"provider vagrant needs Vagrant: {how}"]
+        hypervisor = HYPERVISORS[self._settings.hypervisor]()
+        try:
+            self._requirements()
+            return hypervisor.check(command.plugins())
+        except (PrerequisiteError, GuestError) as error:
+            return [error.message]
+
+    def cores(self, guest: GuestSpec) -> tuple[int, ...]:  # noqa: ARG002
+        return host_cores()
+
+    def create(self, guest: GuestSpec) -> None:
+        """Writes down what the machine shall be like; `start` makes it. A machine that was to be like
+        something else is removed."""
+        folder = self._folder(guest)
+        wanted = json.dumps([self._description(guest)], indent=1) + "\n"
+        file = folder / "machines.json"
+        if file.exists() and file.read_text() != wanted:
+            self.destroy(guest)
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        self._write_seed(folder / "seed")
+        if not file.exists():
+            part = file.with_name("machines.json.part")
+            part.write_text(wanted)
+            part.rename(file)
+
+    def start(self, guest: GuestSpec, cores: tuple[int, ...]) -> Connection:
+        self.create(guest)
+        began = time.perf_counter()
+        vagrant, hypervisor = self._vagrant(guest), self._hypervisor(guest)
+        self._stopped.discard(guest.name)
+        vagrant.end()
+        self._up(guest, vagrant, hypervisor)
+        hypervisor.pin(self._machine(guest), cores)
+        connection = self._connection(guest, vagrant)
+        try:
+            connection.connect()
+        except BaseException:
+            connection.close()
+            raise
+        self._open[guest.name] = connection
+        self._ready_file(guest).touch()
+        self._start_s[guest.name] = time.perf_counter() - began
+        return connection
+
+    def observe(self, guest: GuestSpec, connection: Connection) -> Observation:
+        hypervisor, machine = self._hypervisor(guest), self._machine(guest)
+        vcpus, seen = hypervisor.vcpus(machine), inside.look(guest.name, connection)
+        if not vcpus == seen.cpus == guest.cpus:
+            raise GuestError(
+                f"guest {guest.name}: {guest.cpus} CPUs were asked for, {self._settings.hypervisor} has "
+                f"{vcpus}, the guest sees {seen.cpus}"
+            )
+        return Observation(
+            provider_cpus=vcpus,
+            guest_cpus=seen.cpus,
+            oversubscribed=guest.cpus > len(host_cores()),
+            start_s=round(self._start_s.get(guest.name, 0.0), 2),
+            machine_cores=host_cores(),
+            cpu_vendor=seen.vendor,
+            details={
+                "python": seen.python,
+                "cpu_model": seen.model,
+                "cpuset": "affinity",
+                "hypervisor": self._settings.hypervisor,
+                "accelerator": hypervisor.accelerator(machine),
+                "box": self._settings.box,
+                "machine": machine,
+                "folder": str(self._folder(guest).relative_to(self._store.directory)),
+            },
+        )
+
+    def stop(self, guest: GuestSpec) -> None:
+        """By switching it off. `vagrant halt --force` would ask the guest first and wait a minute for
+        an answer, under libvirt."""
+        if not self._folder(guest).exists():
+            return
+        self._stopped.add(guest.name)
+        self._vagrant(guest).end()
+        self._hypervisor(guest).switch_off(self._machine(guest))
+        self._drop(guest)
+
+    def destroy(self, guest: GuestSpec) -> None:
+        if not self._folder(guest).exists():
+            return
+        vagrant, hypervisor = self._vagrant(guest), self._hypervisor(guest)
+        vagrant.end()
+        if vagrant.knows_machine():
+            with contextlib.suppress(GuestError, PrerequisiteError):  # what it leaves is removed below
+                vagrant.destroy()
+        hypervisor.remove(self._machine(guest))
+        self._drop(guest)
+        shutil.rmtree(self._folder(guest))
+
+    def _drop(self, guest: GuestSpec) -> None:
+        """Under libvirt a machine has an address of its own, and nobody is left there to say goodbye:
+        who still listens to it would do so for a quarter of an hour."""
+        if connection := self._open.pop(guest.name, None):
+            connection.drop()
+
+    # ---- starting ----------------------------------------------------------------------------
+
+    def _up(self, guest: GuestSpec, vagrant: Vagrant, hypervisor: Hypervisor) -> None:
+        """Starts the machine; one that was made half is completed, or else made anew."""
+        ready = self._ready_file(guest).exists() and vagrant.knows_machine()
+        if not ready:
+            self._notify(f"guest {guest.name}: Vagrant makes it from {self._settings.box}")
+        # VirtualBox starts one machine after the other, and a box is unpacked once.
+        alone = not ready or self._settings.hypervisor == "virtualbox"
+        with _turn() if alone else contextlib.nullcontext():
+            half = vagrant.knows_machine()
+            if not half:
+                hypervisor.remove(self._machine(guest))  # what Vagrant had not noted down when it was killed
+            try:
+                vagrant.up(self._up_timeout_s, provision=not ready)
+            except GuestError as error:
+                if not half or guest.name in self._stopped:
+                    raise
+                self._notify(f"guest {guest.name}: is made anew: {error.message}")
+                self._ready_file(guest).unlink(missing_ok=True)
+                with contextlib.suppress(GuestError):  # what it leaves is removed next
+                    vagrant.destroy()
+                hypervisor.remove(self._machine(guest))
+                vagrant.up(self._up_timeout_s, provision=True)
+
+    @property
+    def _up_timeout_s(self) -> float:
+        return self._settings.boot_timeout_s + MAKING_S
+
+    def _connection(self, guest: GuestSpec, vagrant: Vagrant) -> SshConnection:
+        address = vagrant.address()
+        pinned = StudyKeys(self._keys.folder, self._folder(guest) / "known_hosts")
+        pinned.pin(address.host, address.port, self._keys.host().public)
+        target = SshTarget(
+            host=address.host,
+            port=address.port,
+            user=address.user,
+            key=self._keys.client().private,
+            known_hosts=pinned.known_hosts,
+            connect_timeout_s=60,  # an emulated guest takes its time over a key exchange
+            patience_s=20,
+        )
+        return SshConnection(target, WORK, self._settings.python or PYTHON)
+
+    # ---- what it consists of -----------------------------------------------------------------
+
+    def _folder(self, guest: GuestSpec) -> Path:
+        return self._store.guests / guest.name
+
+    def _ready_file(self, guest: GuestSpec) -> Path:
+        """There from the first time that the machine answered with the study's keys."""
+        return self._folder(guest) / "ready"
+
+    def _prefix(self, guest: GuestSpec) -> str:
+        return f"{host_name(self._folder(guest))}-"
+
+    def _machine(self, guest: GuestSpec) -> str:
+        """Its name with the hypervisor: unique there, and found again after a crash."""
+        return f"{self._prefix(guest)}{guest.name}"
+
+    def _kind(self, guest: GuestSpec) -> str:
+        """The hypervisor that the guest was made with, which the study may have changed since."""
+        try:
+            (made,) = json.loads((self._folder(guest) / "machines.json").read_text())
+            return str(made["hypervisor"])
+        except (OSError, ValueError, KeyError, TypeError):
+            return self._settings.hypervisor
+
+    def _vagrant(self, guest: GuestSpec) -> Vagrant:
+        return Vagrant(self._folder(guest), guest.name, self._kind(guest))
+
+    def _hypervisor(self, guest: GuestSpec) -> Hypervisor:
+        return HYPERVISORS[self._kind(guest)]()
+
+    def _description(self, guest: GuestSpec) -> dict[str, object]:
+        """What the Vagrantfile reads."""
+        return {
+            "name": guest.name,
+            "prefix": self._prefix(guest),
+            "hypervisor": self._settings.hypervisor,
+            "box": self._settings.box,
+            "cpus": guest.cpus,
+            "memory_mib": self._settings.memory_mib,
+            "execution_cap_percent": self._settings.execution_cap_percent,
+            "boot_timeout_s": self._settings.boot_timeout_s,
+            "seed": str((self._folder(guest) / "seed").resolve()),
+            "key": str(self._keys.client().private.resolve()),
+            "requirements": self._requirements(),
+        }
+
+    def _requirements(self) -> list[str]:
+        """Nothing for a Python that the box brings along."""
+        return [] if self._settings.python else library_pins(self._frameworks)
+
+    def _write_seed(self, seed: Path) -> None:
+        """What provision.sh makes this guest this study's with."""
+        host = self._keys.host()
+        files = {
+            "authorized_keys": self._keys.client().public + "\n",
+            "ssh_host_ed25519_key": host.private.read_text(),
+            "ssh_host_ed25519_key.pub": host.public + "\n",
+            "requirements.txt": "".join(f"{pin}\n" for pin in self._requirements()),
+        }
+        seed.mkdir(parents=True, exist_ok=True, mode=0o700)
+        for name, text in files.items():
+            file = seed / name
+            if file.exists() and file.read_text() == text:
+                continue
+            file.unlink(missing_ok=True)
+            with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as out:
+                out.write(text)
+
+
+@contextlib.contextmanager
+def _turn() -> Iterator[None]:
+    """One after the other, also with those of other studies. The operating system ends the turn of
+    one that dies."""
+    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "vbstudy"
+    base.mkdir(parents=True, exist_ok=True)
+    with (base / "vagrant.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
