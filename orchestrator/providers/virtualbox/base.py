@@ -80,7 +80,7 @@ class Base:
             try:
                 machine = vbox.root.find_machine(name)
             except vbox.library.VBoxErrorObjectNotFound:
-                known = ", ".join(str(m.name) for m in vbox.root.machines) or "none"
+                known = ", ".join(str(m.name) for m in vbox.root.machines if m.accessible) or "none"
                 return [f"provider.base = {name!r}: VirtualBox has no such machine; it has: {known}"]
             if not machine.accessible:
                 return [

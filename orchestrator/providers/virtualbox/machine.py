@@ -290,28 +290,30 @@ class Machine:
 
     def remove(self) -> None:
         """Switches it off and deletes it with its disks and its folder, whatever of it there is."""
+        self.clear()
+        if self.folder.exists():
+            shutil.rmtree(self.folder)
+
+    def clear(self) -> None:
+        """The same, but for its folder."""
         for name in self._api.call(self._about, lambda vbox: named_in(vbox, self._mark, self.folder)):
             machine = Machine(self._api, self.folder, self._mark, self._about)
             machine.name = name
             machine._remove_machine()
         self._api.patiently(self._about, functools.partial(settings.close_media, self.folder))
-        if self.folder.exists():
-            shutil.rmtree(self.folder)
 
     def _remove_machine(self) -> None:
         reachable = self._api.call(self._about, lambda vbox: bool(self._found(vbox).accessible))
         if reachable:
             self.stop()
-        self._api.patiently(self._about, functools.partial(settings.release_media, self.folder))
 
         def begin(vbox: Vbox) -> tuple[Any, Any]:
             machine, modes = self._found(vbox), vbox.library.CleanupMode
             if not reachable:  # its files are damaged or gone: only the entry is left to remove
                 machine.unregister(modes.unregister_only)
                 return None, None
-            media = machine.unregister(modes.detach_all_return_hard_disks_only)
-            ours = [medium for medium in media if is_inside(str(medium.location), self.folder)]
-            return machine.delete_config(ours), None
+            machine.unregister(modes.detach_all_return_hard_disks_only)
+            return machine.delete_config([]), None  # its disks go with its folder
 
         self._api.finish(self._about, begin, patiently=True)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -28,6 +29,7 @@ PORT_ATTEMPTS = 5
 PORT_TIMEOUT_S = 10.0
 PROBE_S = 10.0
 SHUTDOWN_S = 20.0
+PATIENCE_S = 20.0
 # A guest in the interpreter takes half a minute over a key exchange.
 CONNECT_TIMEOUT_S = {"auto": 60.0, "native": 60.0, "interpreter": 240.0}
 COMMAND_TIMEOUT_S = {"auto": 60.0, "native": 60.0, "interpreter": 300.0}
@@ -179,10 +181,13 @@ class VirtualBoxProvider:
         """With the bases, when this was the last guest."""
         machine = self._machine(guest)
         if machine.folder.exists():
-            machine.remove()
+            machine.clear()
+        # Its folder goes last, by which `vbstudy destroy` knows after a crash that there is something to do.
         # Clones that a killed orchestrator left half made are not listed, but their folders are there.
-        if not any(self._store.guests.glob("cpus-*")):
+        if not any(folder != machine.folder for folder in self._store.guests.glob("cpus-*")):
             self._base.remove()
+        if machine.folder.exists():
+            shutil.rmtree(machine.folder)
 
     def watch(self, guests: Sequence[GuestSpec]) -> dict[str, Now]:
         """What the API says of guests now, by their names, in one session; those without a machine are left
@@ -262,7 +267,7 @@ class VirtualBoxProvider:
             key=self._store.directory / table.key.expanduser() if table.key else self._keys.client().private,
             known_hosts=pinned.known_hosts,
             connect_timeout_s=timeout_s,
-            patience_s=timeout_s,
+            patience_s=PATIENCE_S,
         )
         return SshConnection(target, table.folder, table.python)
 

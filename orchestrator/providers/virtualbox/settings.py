@@ -86,28 +86,19 @@ def media_below(medium: Any) -> list[Any]:
 
 
 def close_media(folder: Path, vbox: Vbox) -> None:
-    """Makes VirtualBox forget the disks that lie in a folder; their files are the caller's affair."""
-    inside = folder.resolve()
+    """Makes VirtualBox forget the disks in a folder; their files are the caller's affair. The clone that a
+    killed orchestrator was making is no machine yet, and holds a disk of its base: that goes, too. Raises
+    what says that a disk is in use, while the clone is still being made, and for a clone of somebody else's."""
+    inside, study = folder.resolve(), folder.resolve().parent
     for registered in (*vbox.root.hard_disks, *vbox.root.dvd_images):
         for medium in media_below(registered):
-            if Path(str(medium.location)).resolve().is_relative_to(inside):
-                medium.close()
-
-
-def release_media(folder: Path, vbox: Vbox) -> None:
-    """Takes disks of the same study off those in a folder: the clone that a killed orchestrator was making is
-    no machine yet and listed nowhere else. Raises ApiError while it is still being made, and for disks of
-    somebody else's clone."""
-    inside, study = folder.resolve(), folder.resolve().parent
-    for registered in vbox.root.hard_disks:
-        for medium in media_below(registered):
             path = Path(str(medium.location)).resolve()
-            parent = medium.parent._i and Path(str(medium.parent.location)).resolve()
-            if not parent or not parent.is_relative_to(inside) or path.is_relative_to(inside):
-                continue
-            if not path.is_relative_to(study):
+            parent = Path(str(medium.parent.location)).resolve() if medium.parent._i is not None else None
+            derived = parent is not None and parent.is_relative_to(inside)
+            if path.is_relative_to(inside) or (derived and path.is_relative_to(study)):
+                medium.close()
+            elif derived:
                 raise ApiError(OBJECT_IN_USE, f"{path} is derived from {parent}")
-            medium.close()
 
 
 def require_room(vbox: Vbox, machine: Any, cores: int, about: str) -> None:
@@ -115,6 +106,8 @@ def require_room(vbox: Vbox, machine: Any, cores: int, about: str) -> None:
     host. A machine that is larger than the host counts as the whole host."""
     names, cpus, memory_mib = [], 0, 0
     for other in vbox.root.machines:
+        if not other.accessible:  # its settings cannot be read, so it cannot run
+            continue
         locked = other.session_state != vbox.library.SessionState.unlocked
         if locked and other.id_p != machine.id_p and is_on(vbox, other):
             names.append(str(other.name))
