@@ -88,7 +88,7 @@ def media_below(medium: Any) -> list[Any]:
 def close_media(folder: Path, vbox: Vbox) -> None:
     """Makes VirtualBox forget the disks in a folder; their files are the caller's affair. The clone that a
     killed orchestrator was making is no machine yet, and holds a disk of its base: that goes, too. Raises
-    what says that a disk is in use, while the clone is still being made, and for a clone of somebody else's."""
+    what says that a disk is in use, while the clone is still being made and for a clone of somebody else."""
     inside, study = folder.resolve(), folder.resolve().parent
     for registered in (*vbox.root.hard_disks, *vbox.root.dvd_images):
         for medium in media_below(registered):
