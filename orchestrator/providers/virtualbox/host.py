@@ -123,6 +123,17 @@ def _listening(port: int) -> set[str]:
     return found
 
 
+def service_writes_to(folder: Path) -> bool:
+    """Whether VirtualBox's service has a file in this folder open."""
+    inside = f"{folder.resolve()}/"
+    for comm in Path("/proc").glob("[0-9]*/comm"):
+        with contextlib.suppress(OSError):  # it ended, or is somebody else's
+            files = (comm.parent / "fd").iterdir() if comm.read_text().strip() == "VBoxSVC" else ()
+            if any(str(file.readlink()).startswith(inside) for file in files):
+                return True
+    return False
+
+
 def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))

@@ -21,7 +21,7 @@ from typing import Any, TypeVar
 
 from orchestrator.errors import GuestError
 from orchestrator.guests import Now, host_name
-from orchestrator.providers.virtualbox import settings
+from orchestrator.providers.virtualbox import host, settings
 from orchestrator.providers.virtualbox.api import Api, Vbox
 from orchestrator.providers.virtualbox.errors import ApiError
 
@@ -34,6 +34,7 @@ START_TIMEOUT_S = 300.0
 SNAPSHOT_TIMEOUT_S = 600.0
 STOP_TIMEOUT_S = 30.0
 SETTLE_TIMEOUT_S = 20.0
+COPY_TIMEOUT_S, LISTING_S = 600.0, 0.5
 POLL_S = 0.1
 Result = TypeVar("Result")
 
@@ -108,7 +109,7 @@ class Machine:
         return self.state() not in OFF | ASLEEP | {""}
 
     def observe(self) -> Now:
-        return self._on_machine(lambda vbox, machine: seen(vbox, machine))
+        return self._on_machine(lambda vbox, machine: settings.seen(vbox, machine))
 
     def process(self) -> int:
         """The VBoxHeadless that runs it; 0 when none does."""
@@ -292,15 +293,25 @@ class Machine:
         """Switches it off and deletes it with its disks and its folder, whatever of it there is."""
         self.clear()
         if self.folder.exists():
-            shutil.rmtree(self.folder)
+            self.folder.rmdir()
 
     def clear(self) -> None:
-        """The same, but for its folder."""
-        for name in self._api.call(self._about, lambda vbox: named_in(vbox, self._mark, self.folder)):
+        """The same, but its folder stays: by it `vbstudy destroy` knows that there is something to do."""
+        names = self._api.call(self._about, lambda vbox: named_in(vbox, self._mark, self.folder))
+        if not names and self.folder.exists() and any(self.folder.iterdir()):
+            # VirtualBox finishes the copy of a killed orchestrator, and lists the disk only then.
+            self._wait(lambda: not host.service_writes_to(self.folder), COPY_TIMEOUT_S)
+            time.sleep(LISTING_S)
+        for name in names:
             machine = Machine(self._api, self.folder, self._mark, self._about)
             machine.name = name
             machine._remove_machine()
         self._api.patiently(self._about, functools.partial(settings.close_media, self.folder))
+        for entry in self.folder.iterdir() if self.folder.exists() else ():
+            if entry.is_dir() and not entry.is_symlink():
+                shutil.rmtree(entry)
+            else:
+                entry.unlink()
 
     def _remove_machine(self) -> None:
         reachable = self._api.call(self._about, lambda vbox: bool(self._found(vbox).accessible))
@@ -371,21 +382,3 @@ def take_snapshot(vbox: Vbox, machine: Any, name: str, *, live: bool = False) ->
     machine.lock_machine(session, vbox.library.LockType.shared)
     progress, _ = session.machine.take_snapshot(name, "", not live)
     return progress, session
-
-
-def seen(vbox: Vbox, machine: Any) -> Now:
-    state = str(machine.state)
-    uptime_s, process = 0.0, 0
-    if state == "Running":
-        process = int(machine._i.sessionPID)
-        with vbox.sharing(machine) as session:
-            uptime_s = int(session.console.debugger.uptime) / 1000
-    return Now(
-        state=state,
-        cpus=int(machine.cpu_count),
-        memory_mib=int(machine.memory_size),
-        execution_cap_percent=int(machine.cpu_execution_cap),
-        port=settings.forwarded_port(machine),
-        uptime_s=uptime_s,
-        process=process,
-    )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shutil
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,7 +17,8 @@ from orchestrator.providers.virtualbox import api, host
 from orchestrator.providers.virtualbox.api import Vbox
 from orchestrator.providers.virtualbox.base import Base, Notify
 from orchestrator.providers.virtualbox.errors import LOAD_DRIVER, NO_VIRTUALISATION
-from orchestrator.providers.virtualbox.machine import Hardware, Machine, seen
+from orchestrator.providers.virtualbox.machine import Hardware, Machine
+from orchestrator.providers.virtualbox.settings import seen
 from orchestrator.ssh import SshConnection, SshTarget
 from orchestrator.ssh_keys import StudyKeys
 from orchestrator.store import Store
@@ -105,8 +105,7 @@ class VirtualBoxProvider:
         machine.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         if machine.fits(self._hardware(guest, self._seed(guest, machine))):
             return
-        machine.remove()
-        machine.folder.mkdir(parents=True, mode=0o700)
+        machine.clear()
         seed = self._seed(guest, machine)
         hardware = self._hardware(guest, seed)
         machine.clone(hardware)
@@ -182,12 +181,11 @@ class VirtualBoxProvider:
         machine = self._machine(guest)
         if machine.folder.exists():
             machine.clear()
-        # Its folder goes last, by which `vbstudy destroy` knows after a crash that there is something to do.
         # Clones that a killed orchestrator left half made are not listed, but their folders are there.
         if not any(folder != machine.folder for folder in self._store.guests.glob("cpus-*")):
             self._base.remove()
         if machine.folder.exists():
-            shutil.rmtree(machine.folder)
+            machine.folder.rmdir()
 
     def watch(self, guests: Sequence[GuestSpec]) -> dict[str, Now]:
         """What the API says of guests now, by their names, in one session; those without a machine are left

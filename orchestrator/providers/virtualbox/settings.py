@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.errors import GuestError
+from orchestrator.guests import Now
 from orchestrator.providers.virtualbox.api import Vbox
 from orchestrator.providers.virtualbox.errors import OBJECT_IN_USE, ApiError
 
@@ -132,3 +133,21 @@ def is_on(vbox: Vbox, machine: Any) -> bool:
     if machine.session_state == vbox.library.SessionState.spawning:
         return True
     return str(machine.state) not in ("PoweredOff", "Saved", "Aborted", "AbortedSaved", "Teleported")
+
+
+def seen(vbox: Vbox, machine: Any) -> Now:
+    state = str(machine.state)
+    uptime_s, process = 0.0, 0
+    if state == "Running":
+        process = int(machine._i.sessionPID)
+        with vbox.sharing(machine) as session:
+            uptime_s = int(session.console.debugger.uptime) / 1000
+    return Now(
+        state=state,
+        cpus=int(machine.cpu_count),
+        memory_mib=int(machine.memory_size),
+        execution_cap_percent=int(machine.cpu_execution_cap),
+        port=forwarded_port(machine),
+        uptime_s=uptime_s,
+        process=process,
+    )
