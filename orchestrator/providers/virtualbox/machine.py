@@ -261,7 +261,14 @@ class Machine:
         """VirtualBox blocks for ever when it is told to switch off a machine whose snapshot is being taken,
         as that of a killed orchestrator may be: such a machine gets time to end it, and one that does not
         obey loses its process."""
-        settled = self._wait(lambda: self.state() in STEADY | OFF | ASLEEP, SETTLE_TIMEOUT_S)
+
+        def is_settled() -> bool:
+            return self.state() in STEADY | OFF | ASLEEP
+
+        settled = is_settled()
+        if not settled:
+            settled = self._wait(is_settled, SETTLE_TIMEOUT_S)
+            time.sleep(LISTING_S)  # the state changes a little before VirtualBox lets go of the disks
         process = self.process()
         watchdog = threading.Timer(STOP_TIMEOUT_S, _end, (process,))
         watchdog.start()
