@@ -92,7 +92,8 @@ def machines_in(directory: Path) -> list[str]:
 def media_in(directory: Path) -> list[str]:
     listed = manage("list", "hdds") + manage("list", "dvds")
     files = [line.split(":", 1)[1].strip() for line in listed.splitlines() if line.startswith("Location:")]
-    return [file for file in files if file.startswith(str(directory.resolve()))]
+    # The service may remember disks without files until it ends; then they are nobody's.
+    return [file for file in files if file.startswith(str(directory.resolve())) and Path(file).exists()]
 
 
 def processes_in(directory: Path) -> list[int]:

@@ -313,7 +313,11 @@ class Machine:
             machine = Machine(self._api, self.folder, self._mark, self._about)
             machine.name = name
             machine._remove_machine()
-        self._api.patiently(self._about, functools.partial(settings.close_media, self.folder))
+        try:
+            self._api.patiently(self._about, functools.partial(settings.close_media, self.folder))
+        except GuestError:
+            if self._api.call(self._about, functools.partial(settings.are_used, self.folder)):
+                raise
         for entry in self.folder.iterdir() if self.folder.exists() else ():
             if entry.is_dir() and not entry.is_symlink():
                 shutil.rmtree(entry)

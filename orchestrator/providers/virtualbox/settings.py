@@ -102,6 +102,23 @@ def close_media(folder: Path, vbox: Vbox) -> None:
                 raise ApiError(OBJECT_IN_USE, f"{path} is derived from {parent}")
 
 
+def are_used(folder: Path, vbox: Vbox) -> bool:
+    """Whether disks in a folder belong to a machine, or have clones elsewhere. A machine that is removed while
+    VirtualBox ends the task of a killed orchestrator leaves disks that count as its own until VirtualBox's
+    service ends, seconds after its last client; nobody else can use them."""
+    study = folder.resolve().parent
+    known = {str(machine.id_p) for machine in vbox.root.machines}
+    for registered in vbox.root.hard_disks:
+        for medium in media_below(registered):
+            if Path(str(medium.location)).resolve().is_relative_to(folder.resolve()):
+                clones = [Path(str(child.location)).resolve() for child in medium.children]
+                if known & set(map(str, medium.machine_ids)):
+                    return True
+                if any(not clone.is_relative_to(study) for clone in clones):
+                    return True
+    return False
+
+
 def require_room(vbox: Vbox, machine: Any, cores: int, about: str) -> None:
     """Raises GuestError when the machines that run, with this one, would have more CPUs or memory than the
     host. A machine that is larger than the host counts as the whole host."""
