@@ -103,14 +103,14 @@ def close_media(folder: Path, vbox: Vbox) -> None:
 
 
 def are_used(folder: Path, vbox: Vbox) -> bool:
-    """Whether disks in a folder belong to a machine, or have clones elsewhere. A machine that is removed while
+    """Whether disks in a folder belong to a machine, or have clones elsewhere. One that is removed while
     VirtualBox ends the task of a killed orchestrator leaves disks that count as its own until VirtualBox's
     service ends, seconds after its last client; nobody else can use them."""
-    study = folder.resolve().parent
+    inside, study = folder.resolve(), folder.resolve().parent
     known = {str(machine.id_p) for machine in vbox.root.machines}
     for registered in vbox.root.hard_disks:
         for medium in media_below(registered):
-            if Path(str(medium.location)).resolve().is_relative_to(folder.resolve()):
+            if Path(str(medium.location)).resolve().is_relative_to(inside):
                 clones = [Path(str(child.location)).resolve() for child in medium.children]
                 if known & set(map(str, medium.machine_ids)):
                     return True
