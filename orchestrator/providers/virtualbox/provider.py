@@ -27,11 +27,11 @@ from orchestrator.study_providers import VirtualBoxTable
 
 PORT_ATTEMPTS = 5
 PORT_TIMEOUT_S = 10.0
-PROBE_S = 10.0
 SHUTDOWN_S = 20.0
 PATIENCE_S = 20.0
 # A guest in the interpreter takes half a minute over a key exchange.
 CONNECT_TIMEOUT_S = {"auto": 60.0, "native": 60.0, "interpreter": 240.0}
+PROBE_S = {"auto": 10.0, "native": 10.0, "interpreter": 60.0}  # each probe costs the guest a process
 COMMAND_TIMEOUT_S = {"auto": 60.0, "native": 60.0, "interpreter": 300.0}
 # What a resumed guest must not share with others that were resumed from the same moment: its clock, and
 # the state of its random generator, from which seeds that are left free are drawn (RNDRESEEDCRNG).
@@ -230,7 +230,7 @@ class VirtualBoxProvider:
 
     def _wait(self, guest: GuestSpec, machine: Machine, port: int, began: float) -> None:
         """Until the guest's sshd speaks. Raises GuestError with the end of its console."""
-        while not host.speaks_ssh(port, PROBE_S):
+        while not host.speaks_ssh(port, PROBE_S[self._settings.execution_engine]):
             taken, state = time.perf_counter() - began, machine.state()
             if state == "Running" and taken < self._settings.boot_timeout_s:
                 time.sleep(0.5)
