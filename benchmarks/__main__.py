@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 from rich.console import Console
 
-from benchmarks import loading, qemu_boot, qemu_provision, startup, sweep_overhead, warm_worker
+from benchmarks import loading, qemu_boot, qemu_provision, startup, sweep_overhead, virtualbox, warm_worker
 from benchmarks.table import Row, machine, table
 
 TABLE_WIDTH = 110  # a pipe has none, and a narrower table breaks its words
@@ -31,6 +31,7 @@ BENCHMARKS: dict[str, tuple[Callable[[str, int, Report], list[Row]], int]] = {
 ON_REQUEST: dict[str, tuple[Callable[[str, int, Report], list[Row]], int]] = {
     "qemu_boot": (qemu_boot.measure, 5),  # starts of a virtual machine
     "qemu_provision": (qemu_provision.measure, 3),  # turns, ten machines each
+    "virtualbox": (virtualbox.measure, 5),  # turns, four machines each
 }
 
 

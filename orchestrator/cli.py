@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from orchestrator.store import Store
     from orchestrator.study import Study
 
-PROVIDERS = ("local", "ssh", "qemu", "vagrant")  # as in orchestrator.providers, too heavy for --help
+# As in orchestrator.providers, which is too heavy to import for --help.
+PROVIDERS = ("local", "ssh", "qemu", "vagrant", "virtualbox")
 FORMATS = ("table", "json", "markdown", "latex", "csv")
 
 

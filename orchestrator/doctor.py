@@ -13,7 +13,7 @@ from rich.table import Table
 from guest import datasets, fingerprint
 from guest.records import Framework
 from orchestrator.cpuset import Cpuset, CpusetUnavailable
-from orchestrator.errors import GuestError, PrerequisiteError
+from orchestrator.errors import GuestError, PrerequisiteError, VbstudyError
 from orchestrator.scheduler import host_cores
 from orchestrator.store import Store
 
@@ -41,6 +41,7 @@ def examine(store: Store) -> list[Check]:
         _cpuset(store),
         _qemu(),
         _vagrant(),
+        _virtualbox(),
         *_frameworks(),
         *(_dataset(name) for name in datasets.DATASETS),
     ]
@@ -86,6 +87,20 @@ def _vagrant() -> Check:
         found=f"with {' and '.join(works)}" if works else "",
         missing="" if works else "; or ".join(found[0] for found in problems.values()),
     )
+
+
+def _virtualbox() -> Check:
+    from orchestrator.providers.virtualbox import api, host
+    from orchestrator.providers.virtualbox.errors import LOAD_DRIVER
+
+    missing = api.why_not()
+    if missing:
+        return Check(what="provider virtualbox", found="", missing=missing)
+    try:
+        found = f"VirtualBox {api.shared().call('VirtualBox', lambda vbox: vbox.version)}"
+    except VbstudyError as error:
+        return Check(what="provider virtualbox", found="", missing=error.message)
+    return Check(what="provider virtualbox", found=found, missing="" if host.DRIVER.exists() else LOAD_DRIVER)
 
 
 def _frameworks() -> list[Check]:

@@ -43,6 +43,20 @@ class Observation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Now:
+    """A machine at this moment, as its hypervisor shows it. `port` leads to its SSH, 0 where none does;
+    `process` is what runs it, 0 where nothing does."""
+
+    state: str
+    cpus: int
+    memory_mib: int
+    execution_cap_percent: int
+    port: int
+    uptime_s: float
+    process: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Guest:
     """One line of the inventory."""
 

@@ -8,13 +8,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 from guest import datasets
-from orchestrator.errors import PrerequisiteError, UsageError
+from orchestrator.errors import GuestError, PrerequisiteError, UsageError
 from orchestrator.guests import (
     INVENTORY_VERSION,
     DamagedInventoryError,
     Guest,
     GuestSpec,
     Inventory,
+    Observation,
     guest_spec,
     parse_guest_name,
     read_inventory,
@@ -76,10 +77,21 @@ def _make(spec: GuestSpec, provider: Provider, cores: tuple[int, ...]) -> Guest:
     connection = provider.start(spec, cores)
     try:
         observed = provider.observe(spec, connection)
+        _require_tools(spec, observed)
     finally:
         connection.close()
         provider.stop(spec)
     return Guest(spec=spec, observed=observed, created_at=now())
+
+
+def _require_tools(spec: GuestSpec, observed: Observation) -> None:
+    """Guests whose image is the user's own may lack what training needs."""
+    missing = observed.details.get("missing", [])
+    if missing:
+        raise GuestError(
+            f"guest {spec.name}: its image lacks {', '.join(missing)}: install it there, or name another "
+            "interpreter as provider.python in study.toml"
+        )
 
 
 def destroy(study: Study, store: Store) -> list[str]:

@@ -10,8 +10,10 @@ from typing import Any
 from rich.table import Table
 
 from guest.records import to_json
-from orchestrator.guests import Guest, read_inventory
+from orchestrator.errors import VbstudyError
+from orchestrator.guests import Guest, Now, guest_spec, read_inventory
 from orchestrator.plan import plan
+from orchestrator.providers import Watching, make
 from orchestrator.store import Store
 from orchestrator.study import Study
 
@@ -31,6 +33,8 @@ class SetStatus:
 class Status:
     guests: tuple[Guest, ...]
     sets: tuple[SetStatus, ...]
+    now: dict[str, Now]  # what machines do, by guest, where the provider can tell
+    unknown: str = ""  # why it cannot, at the moment
 
 
 def examine(study: Study, store: Store, repetitions: int | None = None) -> Status:
@@ -40,6 +44,7 @@ def examine(study: Study, store: Store, repetitions: int | None = None) -> Statu
     for spec in specs:
         failed[spec.set_id] += store.failures(spec)
     planned = Counter(spec.set_id for spec in specs)
+    now, unknown = _now(study, store)
     return Status(
         guests=read_inventory(store.guests_file).guests if store.guests_file.exists() else (),
         sets=tuple(
@@ -52,11 +57,29 @@ def examine(study: Study, store: Store, repetitions: int | None = None) -> Statu
             )
             for set_id, count in planned.items()
         ),
+        now=now,
+        unknown=unknown,
     )
 
 
+def _now(study: Study, store: Store) -> tuple[dict[str, Now], str]:
+    if not store.guests.is_dir():
+        return {}, ""
+    try:
+        provider = make(study, store)
+        if not isinstance(provider, Watching):
+            return {}, ""
+        return provider.watch([guest_spec(n, model) for model in study.cpu_models for n in study.cpus]), ""
+    except VbstudyError as error:  # the rest of the status is as good as ever
+        return {}, error.message
+
+
 def as_json(status: Status) -> Any:
-    return {"guests": to_json(status.guests), "sets": [dataclasses.asdict(s) for s in status.sets]}
+    return {
+        "guests": to_json(status.guests),
+        "sets": [dataclasses.asdict(s) for s in status.sets],
+        "now": {name: dataclasses.asdict(now) for name, now in status.now.items()},
+    }
 
 
 def as_tables(status: Status) -> list[Table]:
@@ -67,6 +90,7 @@ def as_tables(status: Status) -> list[Table]:
         seen, details = guest.observed, guest.observed.details
         notes = ["oversubscribed"] if seen.oversubscribed else []
         notes += [str(details["accelerator"])] if "accelerator" in details else []
+        notes += [_told(status.now[guest.spec.name])] if guest.spec.name in status.now else []
         guests.add_row(
             guest.spec.name,
             str(guest.spec.cpus),
@@ -76,6 +100,8 @@ def as_tables(status: Status) -> list[Table]:
             str(details.get("address", "this machine")),
             ", ".join(notes),
         )
+    if status.unknown:
+        guests.caption = f"what they do now is not known: {status.unknown}"
     if not status.guests:
         guests.caption = "none yet: run `vbstudy provision`"
     sets = Table(title="Experiment sets", title_justify="left")
@@ -84,3 +110,9 @@ def as_tables(status: Status) -> list[Table]:
     for s in status.sets:
         sets.add_row(s.set_id, str(s.planned), str(s.done), str(s.failed_attempts), str(s.to_do))
     return [guests, sets]
+
+
+def _told(now: Now) -> str:
+    if now.state != "Running":
+        return f"now {now.state}"
+    return f"now {now.state} for {now.uptime_s:.0f} s on port {now.port}"

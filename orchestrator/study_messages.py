@@ -13,7 +13,11 @@ from pydantic import BaseModel
 def explain(error: Any, text: str, source: str, tables: Mapping[str, type[BaseModel]]) -> str:
     """One line for one of pydantic's errors. `tables` are the models by the file's table names."""
     # Arms of a union are pydantic's own words ("literal['free']"), not keys of the file.
-    location = [part for part in error["loc"] if isinstance(part, int) or re.fullmatch(r"[A-Za-z_-]+", part)]
+    location = [
+        part
+        for part in error["loc"]
+        if isinstance(part, int) or re.fullmatch(r"[A-Za-z_][A-Za-z0-9_-]*", part)
+    ]
     if location and location[-1] == "int":
         location.pop()
     path = ".".join(part for part in location[:-1] if isinstance(part, str))

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     ConfigDict,
     Discriminator,
@@ -22,6 +23,19 @@ MAX_THREADS = 1024
 
 ThreadCount = Annotated[int, Field(ge=1, le=MAX_THREADS, strict=True)]
 Port = Annotated[int, Field(ge=1, le=65535, strict=True)]
+
+
+def _host_key(value: str) -> str:
+    from orchestrator.errors import UsageError
+    from orchestrator.ssh_keys import parse_public
+
+    try:
+        return parse_public(value)
+    except UsageError:
+        raise ValueError("is not a public key; it looks like 'ssh-ed25519 AAAA...'") from None
+
+
+HostKey = Annotated[str, AfterValidator(_host_key)]
 
 
 class Table(BaseModel):
@@ -46,7 +60,7 @@ class SshHostTable(Table):
     user: str | None = None
     port: Port = 22
     key: Path | None = None
-    host_key: str | None = None
+    host_key: HostKey | None = None
     known_hosts: Path | None = None
     python: str = "python3"
     folder: str = ".vbstudy"
@@ -57,17 +71,6 @@ class SshHostTable(Table):
         if not re.fullmatch(r"[^\s-]\S*", value):
             raise ValueError("a host name or an address is needed")
         return value
-
-    @field_validator("host_key")
-    @classmethod
-    def _is_a_key(cls, value: str | None) -> str | None:
-        from orchestrator.errors import UsageError
-        from orchestrator.ssh_keys import parse_public
-
-        try:
-            return value if value is None else parse_public(value)
-        except UsageError:
-            raise ValueError("is not a public key; it looks like 'ssh-ed25519 AAAA...'") from None
 
 
 class SshTable(Table):
@@ -157,6 +160,68 @@ class VagrantTable(Table):
         return value
 
 
+DISK_IMAGES = (".vdi", ".vmdk", ".vhd", ".vhdx", ".qcow2", ".raw", ".img")
+APPLIANCES = (".ova", ".ovf")
+
+
+class VirtualBoxTable(Table):
+    """Machines under VirtualBox, cloned from `base`: a file, or the name or number of a machine."""
+
+    kind: Literal["virtualbox"]
+    base: str = Field(min_length=1)
+    base_sha256: str | None = None
+    url: str | None = None
+    cloud_init: bool = False
+    user: str = "root"
+    key: Path | None = None
+    host_key: HostKey | None = None
+    python: str = "python3"
+    folder: str = "/var/tmp/vbstudy"  # noqa: S108  (in the guest, which is the study's alone)
+    memory_mib: int = Field(default=2048, ge=64, le=1 << 20, strict=True)
+    execution_cap_percent: int = Field(default=100, ge=1, le=100, strict=True)
+    paravirtualisation: Literal["default", "none", "legacy", "minimal", "hyperv", "kvm"] = "default"
+    nested_paging: bool = True
+    execution_engine: Literal["auto", "native", "interpreter"] = "auto"
+    snapshot: Literal["live", "saved", "off"] = "live"
+    boot_timeout_s: float = Field(default=300, gt=0)
+
+    def is_file(self) -> bool:
+        """Whether `base` names a disk image or an appliance, rather than a machine."""
+        return Path(self.base).suffix.lower() in DISK_IMAGES + APPLIANCES
+
+    @field_validator("base_sha256")
+    @classmethod
+    def _is_a_hash(cls, value: str | None) -> str | None:
+        if value is not None and not re.fullmatch(r"[0-9A-Fa-f]{64}", value):
+            raise ValueError("64 hexadecimal digits are needed, as in the publisher's SHA256SUMS")
+        return value
+
+    @field_validator("url")
+    @classmethod
+    def _is_a_url(cls, value: str | None) -> str | None:
+        if value is not None and not re.fullmatch(r"https?://\S+", value):
+            raise ValueError("an address that begins with https:// or http:// is needed")
+        return value
+
+    @field_validator("folder")
+    @classmethod
+    def _is_absolute(cls, value: str) -> str:
+        if not value.startswith("/"):
+            raise ValueError("a path in the guest that begins with / is needed")
+        return value
+
+    @model_validator(mode="after")
+    def _belongs_together(self) -> Self:
+        if self.url and not self.base_sha256:
+            raise ValueError("url needs base_sha256, so that what arrives can be checked")
+        if (self.url or self.base_sha256) and not self.is_file():
+            named = ", ".join(DISK_IMAGES + APPLIANCES)
+            raise ValueError(f"url and base_sha256 go with a base that is a file ({named})")
+        if self.cloud_init and self.host_key:
+            raise ValueError("with cloud_init the study gives the guest its host key; leave host_key out")
+        return self
+
+
 def _kind(value: Any) -> str:
     if isinstance(value, dict):
         return str(value.get("kind", "local"))
@@ -167,7 +232,8 @@ ProviderTable = Annotated[
     Annotated[LocalTable, Tag("local")]
     | Annotated[SshTable, Tag("ssh")]
     | Annotated[QemuTable, Tag("qemu")]
-    | Annotated[VagrantTable, Tag("vagrant")],
+    | Annotated[VagrantTable, Tag("vagrant")]
+    | Annotated[VirtualBoxTable, Tag("virtualbox")],
     Discriminator(_kind),
 ]
 
@@ -177,5 +243,6 @@ PROVIDER_TABLES: dict[str, type[Table]] = {
     "provider.ssh.hosts": SshHostTable,
     "provider.qemu": QemuTable,
     "provider.vagrant": VagrantTable,
+    "provider.virtualbox": VirtualBoxTable,
 }
 """By the path of the table, the kind of provider in it."""

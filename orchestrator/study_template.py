@@ -79,6 +79,24 @@ momentum = 0.9
 # python = "/usr/bin/python3"   # one in the box that has the framework; default: installed by us
 # boot_timeout_s = 300
 # or
+# kind = "virtualbox"           # machines under VirtualBox, linked clones of one base
+# base = "image.vdi"            # .vdi .vmdk .vhd .qcow2 .raw .ova, or the name of a machine with a snapshot
+# url = "https://..."           # where the file is fetched from when it is not there; wants base_sha256
+# base_sha256 = "..."           # the file must have it
+# cloud_init = false            # true: a cloud image, which gets user, key and host key from the study
+# host_key = "ssh-ed25519 ..."  # that of the image, without cloud_init
+# user = "root"                 # who logs in
+# key = "id_ed25519"            # with what; default: the study's own key
+# python = "python3"            # in the image, with the framework
+# folder = "/var/tmp/vbstudy"   # where runs work in the guest
+# memory_mib = 2048
+# execution_cap_percent = 100
+# paravirtualisation = "default"  # or "none", "legacy", "minimal", "hyperv", "kvm"
+# nested_paging = true
+# execution_engine = "auto"     # or "native", or "interpreter": no driver, no VT-x, very slow
+# snapshot = "live"             # guests resume from one; "saved": taken asleep; "off": boot, shut down
+# boot_timeout_s = 300
+# or
 # kind = "ssh"                  # machines that are there already
 # hosts = [{{ host = "node1", cpus = 8, user = "me", port = 22, host_key = "ssh-ed25519 AAAA..." }}]
 #                               # also key, known_hosts, python, folder

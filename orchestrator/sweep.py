@@ -127,7 +127,8 @@ class Crew:
         KeyboardInterrupt, after every guest has stopped."""
         for guest, _ in queues:
             seen = guest.observed
-            cores = seen.machine_cores if seen.machine else host_cores()
+            here = tuple(core for core in host_cores() if core in seen.machine_cores) or host_cores()
+            cores = seen.machine_cores if seen.machine else here
             self._leases.setdefault(
                 seen.machine, CoreLeases(cores, side_by_side=self._study.engine.side_by_side)
             )

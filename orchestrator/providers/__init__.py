@@ -3,14 +3,14 @@ the suite that each must pass."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from typing import Protocol, runtime_checkable
 
 from pydantic import TypeAdapter, ValidationError
 
 from orchestrator.connection import Connection
 from orchestrator.errors import UsageError
-from orchestrator.guests import GuestSpec, Observation
+from orchestrator.guests import GuestSpec, Now, Observation
 from orchestrator.providers.local import LocalProvider
 from orchestrator.store import Store
 from orchestrator.study import Study
@@ -46,6 +46,14 @@ class Provider(Protocol):
         """Stops it and leaves nothing behind, whatever failed before."""
 
 
+@runtime_checkable
+class Watching(Protocol):
+    """A provider that can tell cheaply what all its machines are doing."""
+
+    def watch(self, guests: Sequence[GuestSpec]) -> dict[str, Now]:
+        """By the guests' names; those that have no machine are left out."""
+
+
 def _local(study: Study, store: Store, notify: Notify) -> Provider:  # noqa: ARG001
     return LocalProvider(study, store)
 
@@ -68,11 +76,18 @@ def _vagrant(study: Study, store: Store, notify: Notify) -> Provider:
     return VagrantProvider(study, store, notify)
 
 
+def _virtualbox(study: Study, store: Store, notify: Notify) -> Provider:
+    from orchestrator.providers.virtualbox.provider import VirtualBoxProvider
+
+    return VirtualBoxProvider(study, store, notify)
+
+
 PROVIDERS: dict[str, Callable[[Study, Store, Notify], Provider]] = {
     "local": _local,
     "ssh": _ssh,
     "qemu": _qemu,
     "vagrant": _vagrant,
+    "virtualbox": _virtualbox,
 }
 
 

@@ -179,3 +179,48 @@ def test_an_ssh_host_has_the_documented_defaults():
     parsed = study.parse(SSH + 'hosts = [{host = "a", cpus = 4}]\n' + MINIMAL).provider
     assert parsed.kind == "ssh"
     assert (parsed.hosts[0].port, parsed.hosts[0].python, parsed.hosts[0].user) == (22, "python3", None)
+
+
+BOX = '[provider]\nkind = "virtualbox"\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (BOX, "study.toml:1: provider.base: is missing"),
+        (BOX + 'base = ""\n', "study.toml:3: provider.base = '': "),
+        (
+            BOX + 'base = "a"\nexecution_cap_percent = 0\n',
+            "study.toml:4: provider.execution_cap_percent = 0: ",
+        ),
+        (BOX + 'base = "a"\nexecution_cap_percent = 101\n', "provider.execution_cap_percent = 101: "),
+        (BOX + 'base = "a"\nmemory_mib = 8\n', "study.toml:4: provider.memory_mib = 8: "),
+        (
+            BOX + 'base = "a"\nparavirtualisation = "kwm"\n',
+            "allowed are default, none, legacy, minimal, hyperv",
+        ),
+        (BOX + 'base = "a"\nparavirtualisation = "kwm"\n', "did you mean 'kvm'?"),
+        (BOX + 'base = "a"\nexecution_engine = "slow"\n', "allowed are auto, native, interpreter"),
+        (BOX + 'base = "a"\nsnapshot = true\n', "study.toml:4: provider.snapshot = True: allowed are live"),
+        (
+            BOX + 'base = "a.vdi"\nbase_sha256 = "abc"\n',
+            "provider.base_sha256 = 'abc': 64 hexadecimal digits",
+        ),
+        (BOX + 'base = "a.vdi"\nurl = "ftp://x"\n', "provider.url = 'ftp://x': an address that begins with"),
+        (BOX + 'base = "a.vdi"\nurl = "http://x"\n', "url needs base_sha256, so that what arrives can be"),
+        (BOX + f'base = "a"\nbase_sha256 = "{"0" * 64}"\n', "go with a base that is a file (.vdi, .vmdk"),
+        (BOX + 'base = "a"\nfolder = "here"\n', "provider.folder = 'here': a path in the guest that begins"),
+        (BOX + 'base = "a"\nhost_key = "x"\n', "provider.host_key = 'x': is not a public key"),
+        (BOX + 'base = "a"\nmemory = 1\n', "provider.memory: unknown key; allowed are base, base_sha256"),
+    ],
+)
+def test_a_wrong_virtualbox_table_is_told_by_its_keys(text, expected):
+    assert expected in message(text + MINIMAL)
+
+
+def test_a_virtualbox_table_has_the_documented_defaults():
+    parsed = study.parse(BOX + 'base = "box.ova"\n' + MINIMAL).provider
+    assert parsed.is_file()
+    assert not study.parse(BOX + 'base = "my machine"\n' + MINIMAL).provider.is_file()
+    named = ("memory_mib", "execution_cap_percent", "paravirtualisation", "snapshot", "execution_engine")
+    assert [getattr(parsed, name) for name in named] == [2048, 100, "default", "live", "auto"]

@@ -1,0 +1,286 @@
+"""What guests are clones of: a snapshot of the user's machine, or of one that is made here from a disk image
+or an appliance. The user's machine and files are read, and never changed."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import os
+import shutil
+import subprocess
+import threading
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from orchestrator.errors import GuestError, PrerequisiteError
+from orchestrator.guests import host_name
+from orchestrator.providers.virtualbox import machine as machines
+from orchestrator.providers.virtualbox import settings
+from orchestrator.providers.virtualbox.api import Api, Vbox, is_over
+from orchestrator.providers.virtualbox.machine import STUDY, Machine
+from orchestrator.study_providers import DISK_IMAGES, VirtualBoxTable
+
+Notify = Callable[[str], None]
+SNAPSHOT = "vbstudy"
+OS_TYPE = "Linux26_64"
+RAW_IMAGES = (".raw", ".img")
+# Before PATH: /usr/bin/VBoxManage is a wrapper in Debian that prints warnings of its own.
+MANAGE = ("/usr/lib/virtualbox/VBoxManage", "/opt/VirtualBox/VBoxManage")
+FETCH_TIMEOUT_S = 60.0
+CHUNK_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """A machine, and the number of the snapshot of it that is cloned."""
+
+    machine: str
+    snapshot: str
+
+
+class Base:
+    """The base of one study's guests. `folder` is where those of our own making lie."""
+
+    def __init__(
+        self, api: Api, table: VirtualBoxTable, directory: Path, folder: Path, notify: Notify
+    ) -> None:
+        self._api = api
+        self._table = table
+        self._folder = folder
+        self._mark = host_name(folder)
+        self._notify = notify
+        self._file = directory / Path(table.base).expanduser() if table.is_file() else None
+        self._source: Source | None = None
+        self._lock = threading.Lock()
+
+    def problems(self) -> list[str]:
+        """What keeps it from being used, a sentence each. Fetches the image where the study says from
+        where. Raises what the API says."""
+        if self._file is None:
+            return self._problems_of_machine()
+        if not self._file.exists() and self._table.url:
+            fetch(self._table.url, self._file, self._notify)
+        if not self._file.is_file():
+            return [f"provider.base = {self._table.base!r}: there is no such file; give its url to fetch it"]
+        expected = self._table.base_sha256
+        if expected and (found := _sha256(self._file)) != expected.lower():
+            known = f"{self._file}: its SHA-256 is {found}, base_sha256 in study.toml is another"
+            return [f"{known}; delete the file to fetch it again, or correct the key"]
+        return []
+
+    def _problems_of_machine(self) -> list[str]:
+        name = self._table.base
+
+        def look(vbox: Vbox) -> list[str]:
+            try:
+                machine = vbox.root.find_machine(name)
+            except vbox.library.VBoxErrorObjectNotFound:
+                known = ", ".join(str(m.name) for m in vbox.root.machines if m.accessible) or "none"
+                return [f"provider.base = {name!r}: VirtualBox has no such machine; it has: {known}"]
+            if not machine.accessible:
+                return [
+                    f"provider.base = {name!r}: VirtualBox cannot read that machine's settings; repair it"
+                ]
+            if machine.snapshot_count == 0:
+                cure = f"switch it off and take one: VBoxManage snapshot {name!r} take {SNAPSHOT}"
+                return [f"provider.base = {name!r}: the machine has no snapshot to clone; {cure}"]
+            return []
+
+        return self._api.call("provider.base", look)
+
+    def source(self) -> Source:
+        """The machine to clone; made where it is not there. Guests wait for each other here."""
+        with self._lock:
+            if self._source is None:
+                self._source = self._snapshot_of_machine() if self._file is None else self._from_file()
+            return self._source
+
+    def _snapshot_of_machine(self) -> Source:
+        def look(vbox: Vbox) -> Source:
+            machine = vbox.root.find_machine(self._table.base)
+            return Source(machine=str(machine.id_p), snapshot=str(machine.current_snapshot.id_p))
+
+        return self._api.call("provider.base", look)
+
+    # ---- made here ---------------------------------------------------------------------------
+
+    def _from_file(self) -> Source:
+        assert self._file is not None  # noqa: S101  (for the type checker)
+        made = self._made_from(self._file)
+        source = self._api.call("base image", lambda vbox: _complete(vbox, made))
+        if source is None:
+            self._notify(f"making the base of the guests from {self._file.name}")
+            made.remove()  # what a killed orchestrator left of it
+            made.folder.mkdir(parents=True)
+            if self._file.suffix.lower() in DISK_IMAGES:
+                self._from_disk(made, self._file)
+            else:
+                self._from_appliance(made, self._file)
+            source = self._api.call("base image", lambda vbox: _complete(vbox, made))
+        if source is None:
+            raise GuestError(
+                f"{self._file}: no base could be made of it; run `vbstudy destroy` and try again"
+            )
+        return source
+
+    def _made_from(self, file: Path) -> Machine:
+        """Another file, or other bytes in it, is another base."""
+        seen = file.resolve().stat()
+        identity = f"{file.resolve()} {seen.st_size} {seen.st_mtime_ns}"
+        name = f"base-{hashlib.sha256(identity.encode()).hexdigest()[:12]}"
+        return Machine(self._api, self._folder / name, self._mark, "base image")
+
+    def _from_disk(self, made: Machine, file: Path) -> None:
+        """A copy, as VDI, so that VirtualBox never writes to the user's file nor takes its number."""
+        copy = str(made.folder.resolve() / "disk.vdi")
+        if file.suffix.lower() in RAW_IMAGES:
+            _convert(file, copy)
+        else:
+            self._copy(file, copy)
+        self._api.call("base image", functools.partial(self._assemble, made, copy))
+        self._take_snapshot(made)
+
+    def _copy(self, file: Path, copy: str) -> None:
+        def begin(vbox: Vbox) -> tuple[Any, Any]:
+            kinds, modes = vbox.library.DeviceType, vbox.library.AccessMode
+            known = {str(medium.location) for medium in vbox.root.hard_disks}
+            source = vbox.root.open_medium(str(file.resolve()), kinds.hard_disk, modes.read_only, False)
+            target = vbox.root.create_medium("VDI", copy, modes.read_write, kinds.hard_disk)
+            progress = source.clone_to_base(target, [vbox.library.MediumVariant.standard])
+            return progress, (source, str(file.resolve()) in known)
+
+        def forget(vbox: Vbox, kept: tuple[Any, bool]) -> None:  # noqa: ARG001
+            source, was_known = kept
+            if not was_known:
+                source.close()
+
+        self._api.finish(str(file), begin, then=forget)
+
+    def _assemble(self, made: Machine, copy: str, vbox: Vbox) -> None:
+        machine = vbox.create_machine(made.name, str(made.folder), OS_TYPE)
+        machine.set_extra_data(STUDY, self._mark)
+        controller = settings.add_controller(vbox, machine)
+        vbox.root.register_machine(machine)
+        kinds, modes = vbox.library.DeviceType, vbox.library.AccessMode
+        disk = vbox.root.open_medium(copy, kinds.hard_disk, modes.read_write, False)
+        with vbox.editing(machine) as editable:
+            editable.attach_device(str(controller.name), 0, 0, kinds.hard_disk, disk)
+
+    def _from_appliance(self, made: Machine, file: Path) -> None:
+        def begin(vbox: Vbox) -> tuple[Any, Any]:
+            appliance = vbox.root.create_appliance()
+            # pyvbox's own `read` makes an error of each remark that VirtualBox has on the file.
+            reading = vbox.library.IProgress(appliance._call("read", in_p=[str(file.resolve())]))
+            reading.wait_for_completion(-1)
+            is_over(reading)
+            appliance.interpret()
+            systems = appliance.virtual_system_descriptions
+            if len(systems) != 1:
+                raise GuestError(
+                    f"{file}: holds {len(systems)} machines; export the one that is wanted alone"
+                )
+            _name_import(vbox, systems[0], made)
+            return appliance.import_machines([]), appliance
+
+        def mark(vbox: Vbox) -> None:
+            with vbox.editing(vbox.root.find_machine(made.name)) as editable:
+                editable.set_extra_data(STUDY, self._mark)
+
+        self._api.finish(str(file), begin)
+        self._api.patiently("base image", mark)
+        self._take_snapshot(made)
+
+    def _take_snapshot(self, made: Machine) -> None:
+        self._api.finish(
+            "base image",
+            lambda vbox: machines.take_snapshot(vbox, vbox.root.find_machine(made.name), SNAPSHOT),
+            patiently=True,
+        )
+
+    # ---- removing it -------------------------------------------------------------------------
+
+    def remove(self) -> None:
+        """Removes all bases of this study's own making. There must be no clone of them any more."""
+        with self._lock:
+            self._source = None
+            for folder in sorted(self._folder.glob("base-*")):
+                Machine(self._api, folder, self._mark, "base image").remove()
+
+
+def _complete(vbox: Vbox, made: Machine) -> Source | None:
+    """Its snapshot is the last thing that is made of it."""
+    machine = made.find(vbox)
+    if machine is None or not machine.accessible or machine.snapshot_count == 0:
+        return None
+    return Source(machine=made.name, snapshot=str(machine.current_snapshot.id_p))
+
+
+def _name_import(vbox: Vbox, system: Any, made: Machine) -> None:
+    """Has an appliance's machine made under our name, in our folder."""
+    kinds = vbox.library.VirtualSystemDescriptionType
+    types, _, _, values, extra = system.get_description()
+    home = made.folder.resolve() / made.name
+    for i, kind in enumerate(types):
+        if kind == kinds.name:
+            values[i] = made.name
+        elif kind == kinds.settings_file:
+            values[i] = str(home / f"{made.name}.vbox")
+        elif kind == kinds.hard_disk_image:
+            values[i] = str(home / Path(str(values[i])).name)
+    system.set_final_values([True] * len(types), list(values), list(extra))
+
+
+def _convert(file: Path, copy: str) -> None:
+    """A disk without a format, which the API does not open."""
+    program = next((p for p in MANAGE if Path(p).exists()), shutil.which("VBoxManage") or "VBoxManage")
+    command = [program, "convertfromraw", str(file.resolve()), copy, "--format", "VDI"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        raise PrerequisiteError(f"{file}: VBoxManage is needed to convert it, and is not in PATH") from None
+    if done.returncode != 0:
+        lines = done.stderr.strip().splitlines() or ["nothing"]
+        raise GuestError(f"{file}: VBoxManage does not convert it: {lines[-1]}", evidence=done.stderr)
+
+
+def fetch(url: str, target: Path, notify: Notify) -> None:
+    """Downloads an image beside its place and renames it when it is complete. Raises PrerequisiteError."""
+    notify(f"fetching {url}")
+    part = target.with_name(target.name + ".part")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        request = urllib.request.Request(url)  # noqa: S310  (the study file takes http and https only)
+        with (
+            urllib.request.urlopen(request, timeout=FETCH_TIMEOUT_S) as answer,  # noqa: S310
+            part.open("wb") as file,
+        ):
+            shutil.copyfileobj(answer, file, CHUNK_BYTES)
+            announced = answer.headers.get("Content-Length")
+            _require_all(file.tell(), announced)
+            file.flush()
+            os.fsync(file.fileno())
+        part.rename(target)
+    except (OSError, ValueError) as error:
+        with contextlib.suppress(OSError):
+            part.unlink(missing_ok=True)
+        if isinstance(error, urllib.error.HTTPError):
+            error.close()
+        reason = error.reason if isinstance(error, urllib.error.URLError) else error
+        raise PrerequisiteError(
+            f"{url}: cannot be fetched: {reason}; put the file to {target} yourself"
+        ) from None
+
+
+def _require_all(arrived: int, announced: str | None) -> None:
+    if announced and arrived != int(announced):
+        raise OSError(f"{arrived} of {announced} bytes arrived")
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

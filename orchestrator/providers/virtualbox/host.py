@@ -1,0 +1,150 @@
+"""The host under the machines: its cores, its kernel driver, and the processes that run machines."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import socket
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from orchestrator.errors import GuestError
+from orchestrator.scheduler import host_cores
+
+DRIVER = Path("/dev/vboxdrv")
+TOPOLOGY = "/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list"
+PIN_TIMEOUT_S = 5.0
+
+
+def cores() -> tuple[int, ...]:
+    """One hyper-thread of each physical core that we may use: two virtual CPUs on the threads of one core
+    would slow each other down, and VirtualBox is not to be given more CPUs than there are cores."""
+    allowed = host_cores()
+    taken: set[int] = set()
+    found = []
+    for core in allowed:
+        if core not in taken:
+            found.append(core)
+            taken |= siblings(core)
+    return tuple(found)
+
+
+def siblings(core: int) -> set[int]:
+    """The hyper-threads of a core, itself among them."""
+    try:
+        text = Path(TOPOLOGY.format(core)).read_text()
+    except OSError:  # a system that does not tell
+        return {core}
+    return {core, *parse_list(text)}
+
+
+def parse_list(text: str) -> set[int]:
+    """`0-1,4` is 0, 1 and 4."""
+    numbers: set[int] = set()
+    for first, last in re.findall(r"(\d+)(?:-(\d+))?", text):
+        numbers.update(range(int(first), int(last or first) + 1))
+    return numbers
+
+
+def pin(process: int, wanted: Sequence[int], about: str) -> None:
+    """Holds all threads of a VBoxHeadless to these cores, and each virtual CPU (thread EMT-n) to one of its
+    own as far as there are; verified. VirtualBox itself cannot do that."""
+    deadline = time.monotonic() + PIN_TIMEOUT_S
+    while True:
+        try:
+            loose = _pin_threads(process, wanted)
+        except PermissionError:
+            raise GuestError(
+                f"{about}: its process {process} belongs to another user and cannot be held to its cores: "
+                "run vbstudy as the user who owns VirtualBox's machines"
+            ) from None
+        except (ProcessLookupError, FileNotFoundError):
+            raise GuestError(f"{about}: its machine ended while it was started") from None
+        if not loose:  # a look at all threads that found nothing to do: none was started meanwhile
+            return
+        if time.monotonic() > deadline:
+            raise GuestError(f"{about}: its threads cannot be held to cores {list(wanted)}")
+
+
+def _pin_threads(process: int, wanted: Sequence[int]) -> bool:
+    """Whether a thread had to be pinned."""
+    loose = False
+    threads = sorted(int(entry.name) for entry in Path(f"/proc/{process}/task").iterdir())
+    for thread in threads:
+        with contextlib.suppress(ProcessLookupError, FileNotFoundError):  # it ended meanwhile
+            cores = _cores_of(process, thread, wanted)
+            if os.sched_getaffinity(thread) != cores:
+                os.sched_setaffinity(thread, cores)
+                loose = True
+    if not threads:
+        raise ProcessLookupError(process)
+    return loose
+
+
+def _cores_of(process: int, thread: int, wanted: Sequence[int]) -> set[int]:
+    name = Path(f"/proc/{process}/task/{thread}/comm").read_text().strip()
+    found = re.fullmatch(r"EMT(?:-(\d+))?", name)
+    if not found:
+        return set(wanted)
+    return {wanted[int(found[1] or 0) % len(wanted)]}
+
+
+def listens(process: int, port: int) -> bool:
+    """Whether this process has the loopback port. Where its descriptors may not be read (a hardened
+    VBoxHeadless), whether anybody has it."""
+    inodes = _listening(port)
+    wanted = {f"socket:[{inode}]" for inode in inodes}
+    try:
+        for entry in Path(f"/proc/{process}/fd").iterdir():
+            with contextlib.suppress(FileNotFoundError):  # closed meanwhile
+                if str(entry.readlink()) in wanted:
+                    return True
+    except PermissionError:
+        return bool(inodes)
+    except FileNotFoundError:  # the process ended
+        return False
+    return False
+
+
+def is_taken(process: int, port: int) -> bool:
+    """Whether somebody else listens there."""
+    return bool(_listening(port)) and not listens(process, port)
+
+
+def _listening(port: int) -> set[str]:
+    found = set()
+    for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
+        fields = line.split()
+        address, state, inode = fields[1], fields[3], fields[9]
+        if state == "0A" and int(address.rpartition(":")[2], 16) == port:
+            found.add(inode)
+    return found
+
+
+def service_writes_to(folder: Path) -> bool:
+    """Whether VirtualBox's service has a file in this folder open."""
+    inside = f"{folder.resolve()}/"
+    for comm in Path("/proc").glob("[0-9]*/comm"):
+        with contextlib.suppress(OSError):  # it ended, or is somebody else's
+            files = (comm.parent / "fd").iterdir() if comm.read_text().strip() == "VBoxSVC" else ()
+            if any(str(file.readlink()).startswith(inside) for file in files):
+                return True
+    return False
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def speaks_ssh(port: int, timeout_s: float) -> bool:
+    """VirtualBox takes connections before the guest does, so only sshd's own words count."""
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout_s) as probe:
+            probe.settimeout(timeout_s)
+            return probe.recv(4) == b"SSH-"
+    except OSError:
+        return False
