@@ -91,3 +91,37 @@ def column_sd(values: np.ndarray) -> np.ndarray:
     # The rounded mean of equal numbers may differ from them: zero is decided by equality.
     result[finite] = np.where((kept == kept[0]).all(axis=0), 0.0, kept.std(axis=0, ddof=1))
     return result
+
+
+# ---- convergence ------------------------------------------------------------------------------------
+
+CONVERGED = 0.99  # of the best value of the run
+
+
+def epochs_to_converge(values: np.ndarray, share: float = CONVERGED) -> np.ndarray:
+    """(R,) the first epoch, from 1, at which each run's metric (R, E) reaches `share` of the best value
+    of that run; NaN for a run without a finite value. (Pham et al., ASE 2020, compare the time of
+    training to convergence and leave the criterion to each network.)"""
+    if values.ndim != 2 or 0 in values.shape:
+        raise ValueError(f"values must be (runs, epochs) and not empty, not {values.shape}")
+    finite = np.where(np.isfinite(values), values, -np.inf)
+    best = finite.max(axis=1)
+    reached = finite >= share * best[:, None]
+    return np.where(np.isfinite(best), reached.argmax(axis=1) + 1.0, np.nan)
+
+
+def rel_diff(values: np.ndarray) -> float | None:
+    """RelDiff = (slowest - fastest) / fastest (Pham et al., ASE 2020, section 3.3). Of (n,) positive
+    values; those that are not finite are left out. None for fewer than two, or a fastest of 0."""
+    kept = values[np.isfinite(values)]
+    if len(kept) < 2 or kept.min() <= 0:
+        return None
+    return float((kept.max() - kept.min()) / kept.min())
+
+
+def rel_sd(values: np.ndarray) -> float | None:
+    """RelSD = SD / mean (same source); None for fewer than two finite values, or a mean of 0."""
+    kept = values[np.isfinite(values)]
+    if len(kept) < 2 or kept.mean() == 0:
+        return None
+    return float(column_sd(kept[:, None])[0] / abs(kept.mean()))
