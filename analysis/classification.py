@@ -42,7 +42,7 @@ def class_hits(truth: np.ndarray, labels: np.ndarray) -> ClassCounts:
 def accuracy(truth: np.ndarray, labels: np.ndarray) -> np.ndarray:
     """(R,): the share of samples whose class each run predicts."""
     counts = class_hits(truth, labels)
-    return counts.hits.sum(axis=1) / counts.samples
+    return np.asarray(counts.hits.sum(axis=1) / counts.samples)
 
 
 def f1(truth: np.ndarray, labels: np.ndarray, average: str) -> np.ndarray:
@@ -54,9 +54,10 @@ def f1(truth: np.ndarray, labels: np.ndarray, average: str) -> np.ndarray:
     twice, both = 2 * counts.hits, counts.predicted + counts.support
     match average:
         case "micro":
-            return twice.sum(axis=1) / both.sum(axis=1)
+            return np.asarray(twice.sum(axis=1) / both.sum(axis=1))
         case "macro":
-            return _ratio(twice, both, otherwise=0.0).sum(axis=1) / (both > 0).sum(axis=1)
+            scores = _ratio(twice, both, otherwise=0.0)
+            return np.asarray(scores.sum(axis=1) / (both > 0).sum(axis=1))
         case "binary":
             if both.shape[1] > 2:
                 raise ValueError(f"binary F1 is for the classes 0 and 1; class {both.shape[1] - 1} occurs")
