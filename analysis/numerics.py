@@ -82,11 +82,11 @@ def kl_to_gaussian(values: np.ndarray) -> float | None:
     None for fewer than 8 finite values and for equal ones: they have no shape."""
     kept = values[np.isfinite(values)]
     n = len(kept)
-    if n < 8 or kept.min() == kept.max():
+    if n < 8 or kept.min() == kept.max() or (sd := float(kept.std(ddof=1))) == 0:
         return None
     edges = np.linspace(kept.min(), kept.max(), math.ceil(2 * n ** (1 / 3)) + 1)
     p = np.histogram(kept, edges)[0] / n
-    cumulated = stats.norm.cdf(edges[1:-1], kept.mean(), kept.std(ddof=1))
+    cumulated = stats.norm.cdf(edges[1:-1], kept.mean(), sd)
     q = np.diff(np.concatenate([[0.0], cumulated, [1.0]]))
     some = p > 0
     return float((p[some] * np.log(p[some] / np.maximum(q[some], np.finfo(float).tiny))).sum())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import io
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -19,9 +18,10 @@ from guest.records import PREDICTIONS
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Predictions:
     """Predicted classes of the test samples: for each view, run_id -> (N,) integers. Every run of a
-    workload has the same N and the same truth."""
+    workload has the same N and the same truth: `truth`, workload -> (N,) integers."""
 
     labels: dict[View, dict[str, np.ndarray]]
+    truth: dict[str, np.ndarray]
 
     def stack(self, view: View, run_ids: Iterable[str]) -> np.ndarray:
         """(R, N): one row a run."""
@@ -35,22 +35,22 @@ def read_predictions(study: Study) -> tuple[Study, Predictions]:
     with ThreadPoolExecutor(READERS) as pool:
         outcomes = list(pool.map(lambda pair: _read_labels(study.directory, *pair), pairs))
     labels: dict[View, dict[str, np.ndarray]] = {View.LAST: {}, View.SELECTED: {}}
-    truth: dict[str, str] = {}
+    truth: dict[str, np.ndarray] = {}
     problems = []
     for (run, _), workload, outcome in zip(pairs, study.runs.workload, outcomes, strict=True):
         if isinstance(outcome, Problem):
             problems.append(outcome)
-        elif truth.setdefault(workload, outcome.truth) != outcome.truth:
+        elif not np.array_equal(truth.setdefault(workload, outcome.truth), outcome.truth):
             what = f"predicts other test samples than the first run of {workload}"
             problems.append(Problem(path=f"runs/{run}", what=what, todo=FOREIGN))
         else:
             labels[View.LAST][run], labels[View.SELECTED][run] = outcome.last, outcome.selected
-    return study.without(problems) if problems else study, Predictions(labels=labels)
+    return study.without(problems) if problems else study, Predictions(labels=labels, truth=truth)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Labels:
-    truth: str  # SHA-256 of y_true
+    truth: np.ndarray
     last: np.ndarray
     selected: np.ndarray
 
@@ -68,7 +68,7 @@ def _read_labels(directory: Path, run: str, sha256: str) -> _Labels | Problem:
     # The smallest integers that hold the classes: thousands of runs fit in memory.
     kind = np.min_scalar_type(max(last.shape[1] - 1, 0))
     return _Labels(
-        truth=hashlib.sha256(truth.tobytes()).hexdigest(),
+        truth=truth,
         last=last.argmax(axis=1).astype(kind),
         selected=selected.argmax(axis=1).astype(kind),
     )
