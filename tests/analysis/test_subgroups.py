@@ -50,7 +50,7 @@ def test_one_run_has_rates_and_no_spread(study):
 
 def test_a_class_that_no_sample_has_is_not_the_one_that_moves(study):
     study.run(1, 1, truth=(0, 0, 1), predicted=(0, 2, 1))
-    study.run(1, 2, truth=(0, 0, 1), predicted=(0, 0, 1))
+    study.run(1, 2, truth=(0, 0, 1), predicted=(0, 0, 1), selected=(0, 0, 2))
     classes, summary = tables(study)
     assert classes[classes["class"] == 2].accuracy_mean.isna().all()
     assert (summary.loc["1", "classes"], summary.loc["1", "class"]) == (2, 0)
