@@ -321,6 +321,7 @@ def churn(study: Study, predictions: Predictions) -> Table:
             Column(header="pairs", source="pairs", kind=Kind.COUNT),
             Column(header="samples", source="samples", kind=Kind.COUNT),
             Column(header="churn", source="churn", kind=Kind.SPREAD),
+            Column(header="largest, a pair", source="largest", kind=Kind.SPREAD),
             Column(header="agreement", source="agreement", kind=Kind.METRIC),
         ),
     )
@@ -331,7 +332,8 @@ def _churn_rows(sets: dict[str, np.ndarray]) -> Iterator[dict[str, Any]]:
     for name in names:
         n = len(sets[name])
         value = metrics.churn_within(sets[name]) if n > 1 else None
-        yield _churn_row(name, "within", [sets[name]], n * (n - 1) // 2, value)
+        largest = metrics.churn_matrix(sets[name]).max() if n > 1 else None
+        yield _churn_row(name, "within", [sets[name]], n * (n - 1) // 2, value) | {"largest": largest}
     disagreeing, total = 0.0, 0
     for i, a in enumerate(names):
         for b in names[i + 1 :]:
@@ -354,5 +356,6 @@ def _churn_row(
         "pairs": pairs,
         "samples": runs.shape[1],
         "churn": churn,
+        "largest": None,
         "agreement": metrics.agreement(runs) if len(runs) > 1 else None,
     }

@@ -134,7 +134,7 @@ def test_churn_by_hand(study):
     study.run(2, 1, predicted=(0, 0, 2, 0))
     table = churn(*read_predictions(load(study)))
     last = rows(table, view="last").set_index("scope")
-    assert last.churn["1"] == pytest.approx(1 / 4)
+    assert last.churn["1"] == last.largest["1"] == pytest.approx(1 / 4)
     assert pd.isna(last.churn["2"])
     assert last.churn["1 | 2"] == last.churn[ACROSS] == pytest.approx((1 / 4 + 2 / 4) / 2)
     assert list(last.pairs) == [1, 0, 2, 2]
