@@ -21,7 +21,7 @@ from guest.records import SELECTED, WEIGHTS, RecordError
 FILES = {View.LAST: WEIGHTS, View.SELECTED: SELECTED}
 ALL_PAIRS_UP_TO = 200  # runs in a row of the table; above it pairs are drawn
 DRAWN = 500
-NUMBERS_COMPARED = 100_000_000  # weights, for a row of the table: fewer pairs of large networks
+NUMBERS_COMPARED = 30_000_000  # weights, for a row of the table: fewer pairs of large networks
 NUMBERS_HELD = 100_000_000  # weights held in memory
 SEED = 1
 
@@ -106,7 +106,7 @@ def distances(a: np.ndarray, b: np.ndarray, length_a: float, length_b: float) ->
     if a.shape != b.shape:
         raise RecordError(f"models of {a.size} and {b.size} weights are not compared")
     apart = np.subtract(a, b, dtype=np.float64)
-    square = float(apart @ apart)
+    square = float(np.einsum("i,i->", apart, apart))  # not BLAS, whose threads cost more than they save here
     if 0.1 * length_a < length_b < 10 * length_a:
         unit = (max(0.0, square - (length_a - length_b) ** 2) / (length_a * length_b)) ** 0.5
     else:
@@ -128,10 +128,13 @@ def _distances(models: _Models, runs: pd.DataFrame, across: bool) -> dict[str, A
     try:
         size = models.vector(*first[hashes[0]])[0].size
         pairs, total = _pairs(threads, len(first), size, across)
-        found = [
-            (0.0,) * 3 if hashes[i] == hashes[j] else _between(models, first[hashes[i]], first[hashes[j]])
-            for i, j in pairs
-        ]
+        known: dict[tuple[str, str], tuple[float, float, float]] = {}
+        for i, j in pairs:
+            pair = hashes[i], hashes[j]
+            if pair not in known:
+                same = pair[0] == pair[1]
+                known[pair] = (0.0,) * 3 if same else _between(models, first[pair[0]], first[pair[1]])
+        found = [known[hashes[i], hashes[j]] for i, j in pairs]
     except RecordError as error:
         return row | {"remark": f"not measured: {error}"}
     drawn = f"{len(pairs)} of {total}" if len(pairs) < total else str(total)
@@ -162,7 +165,7 @@ def _pairs(threads: np.ndarray, models: int, size: int, across: bool) -> tuple[l
 
     found = list(every())
     affordable = max(10, NUMBERS_COMPARED // size)
-    if len(threads) <= ALL_PAIRS_UP_TO and models * (models - 1) // 2 <= affordable:
+    if len(threads) <= ALL_PAIRS_UP_TO and min(len(found), models * (models - 1) // 2) <= affordable:
         return found, len(found)
     kept = min(len(found), DRAWN, affordable)
     chosen = np.random.default_rng(SEED).choice(len(found), kept, replace=False)
