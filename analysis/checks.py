@@ -11,6 +11,7 @@ import pandas as pd
 from analysis.load import Problem, Study, by_threads
 
 ALIKE = {
+    "dataset": ("data sets", "keep one: numbers of two data sets are not compared"),
     "workload_digest": ("settings of the workload", "keep one: `vbstudy sweep` redoes what is missing"),
     "cpu_model": ("CPU models", "run all of a comparison on one kind of CPU"),
     "instruction_set": (
@@ -23,9 +24,37 @@ ALIKE = {
 }
 
 
+HARDWARE = {
+    "cpu_model": "CPU models",
+    "instruction_set": "instruction sets",
+    "caches": "cache sizes",
+    "accelerator": "ways of virtualisation",
+}
+
+
 def reservations(study: Study) -> tuple[Problem, ...]:
     """Problems of kind `skipped=False`, in the order of the study's runs."""
     return tuple(problem for check in (_unlike, _incomplete, _not_finite) for problem in check(study))
+
+
+class MixedHardwareError(ValueError):
+    """Runs of one set were computed on unlike hardware; the text names the set and the fields."""
+
+
+def refuse_mixed(study: Study) -> None:
+    """Raises MixedHardwareError when the runs of a set, which should be repetitions of one experiment,
+    are of unlike hardware: what differs between them could then be either."""
+    for set_id, runs in study.runs.groupby("set_id", sort=False):
+        mixed = [
+            f"{runs[column].nunique()} {text}{_named(runs[column], column)}"
+            for column, text in HARDWARE.items()
+            if runs[column].nunique() > 1
+        ]
+        if mixed:
+            raise MixedHardwareError(
+                f"the set {set_id} mixes {'; '.join(mixed)}: its runs do not repeat one experiment; move the "
+                "runs of the other hardware out of runs/, or look at them together with --allow-mixed"
+            )
 
 
 def unlike(runs: pd.DataFrame) -> str:

@@ -19,6 +19,8 @@ from guest.records import (
     HISTORY,
     PREDICTIONS,
     RECORD,
+    SELECTED,
+    WEIGHTS,
     Metric,
     NewerSchemaError,
     RecordError,
@@ -255,6 +257,8 @@ def _run_row(record: RunRecord) -> dict[str, Any]:
         "selected_logits_sha256": hashes.selected_logits,
         "selected_predictions_sha256": hashes.selected_predictions,
         "predictions_file_sha256": result.artifacts[PREDICTIONS].sha256,
+        "last_weights_file_sha256": _file_sha256(record, WEIGHTS),
+        "selected_weights_file_sha256": _file_sha256(record, SELECTED),
         "selected_epoch": result.selected_epoch,
         **{f"last_{name}": value for name, value in result.last.items()},
         **{f"selected_{name}": value for name, value in result.selected.items()},
@@ -270,6 +274,12 @@ def _run_row(record: RunRecord) -> dict[str, Any]:
         "provider": _text(record.guest, "provider"),
         "accelerator": _text(record.guest, "accelerator"),
     }
+
+
+def _file_sha256(record: RunRecord, name: str) -> str:
+    """Empty when the run has no such file."""
+    artifact = record.result.artifacts.get(name)
+    return artifact.sha256 if artifact else ""
 
 
 def _text(data: Any, *keys: str) -> str:

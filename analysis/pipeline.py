@@ -6,27 +6,39 @@ import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
-from analysis.checks import reservations
+from analysis.checks import refuse_mixed, reservations
 from analysis.findings import decide
 from analysis.implications import draw
 from analysis.load import View, load_study
 from analysis.predictions import read_predictions
+from analysis.published import against as published_beside
+from analysis.published import load_published
 from analysis.results import Analysis, Table
 from analysis.tables import build_tables
 from analysis.verdicts import alarms
 
 
-def analyze(directory: Path, views: Sequence[View] = tuple(View)) -> Analysis:
+def analyze(
+    directory: Path, views: Sequence[View] = tuple(View), *, against: str = "", allow_mixed: bool = False
+) -> Analysis:
     """load -> tables -> findings -> implications. Writes nothing; `analysis.report.write_report` does.
-    Tables show the given views; findings are decided from all of them.
+    Tables show the given views; findings are decided from all of them. `against` names published numbers
+    to set beside ours, in one more table.
 
     Raises NothingToAnalyse when there is no usable run, NewerSchemaError when a run was written by
-    a newer vbstudy.
+    a newer vbstudy, MixedHardwareError when a set has runs of unlike hardware and that is not allowed,
+    UnknownPublishedError for numbers that nobody published.
     """
+    if against:
+        load_published(against)  # before anything that takes time
     study, predictions = read_predictions(load_study(directory))
+    if not allow_mixed:
+        refuse_mixed(study)
     study = dataclasses.replace(study, problems=study.problems + reservations(study))
     tables = build_tables(study, predictions)
     findings = decide(study, tables)
+    if against:
+        tables["against"] = published_beside(against, study, tables)
     return Analysis(
         study=study,
         tables={name: _only(table, views) for name, table in tables.items()},

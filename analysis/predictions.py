@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import io
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,9 +18,10 @@ from guest.records import PREDICTIONS
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Predictions:
     """Predicted classes of the test samples: for each view, run_id -> (N,) integers. Every run of a
-    workload has the same N and the same truth."""
+    workload has the same N and the same truth: `truth`, workload -> (N,) integers."""
 
     labels: dict[View, dict[str, np.ndarray]]
+    truth: dict[str, np.ndarray]
 
     def stack(self, view: View, run_ids: Iterable[str]) -> np.ndarray:
         """(R, N): one row a run."""
@@ -29,30 +29,60 @@ class Predictions:
 
 
 def read_predictions(study: Study) -> tuple[Study, Predictions]:
-    """Every run's predictions, and the study without the runs whose predictions are damaged or of
-    other test samples than the workload's first run."""
+    """Every run's predictions, and the study without the runs whose predictions are damaged, or of other
+    test samples or classes than the workload's first run. Sets with logits that are not finite, or with
+    runs that put all samples in one class, stay in with a reservation."""
     pairs = list(zip(study.runs.run_id, study.runs.predictions_file_sha256, strict=True))
     with ThreadPoolExecutor(READERS) as pool:
         outcomes = list(pool.map(lambda pair: _read_labels(study.directory, *pair), pairs))
     labels: dict[View, dict[str, np.ndarray]] = {View.LAST: {}, View.SELECTED: {}}
-    truth: dict[str, str] = {}
+    truth: dict[str, np.ndarray] = {}
+    classes: dict[str, int] = {}
     problems = []
-    for (run, _), workload, outcome in zip(pairs, study.runs.workload, outcomes, strict=True):
+    kept: dict[str, list[_Labels]] = {}
+    where = zip(pairs, study.runs.workload, study.runs.set_id, outcomes, strict=True)
+    for (run, _), workload, set_id, outcome in where:
         if isinstance(outcome, Problem):
             problems.append(outcome)
-        elif truth.setdefault(workload, outcome.truth) != outcome.truth:
+        elif not np.array_equal(truth.setdefault(workload, outcome.truth), outcome.truth):
             what = f"predicts other test samples than the first run of {workload}"
             problems.append(Problem(path=f"runs/{run}", what=what, todo=FOREIGN))
+        elif classes.setdefault(workload, outcome.classes) != outcome.classes:
+            what = f"predicts {outcome.classes} classes, the first run of {workload} {classes[workload]}"
+            problems.append(Problem(path=f"runs/{run}", what=what, todo=FOREIGN))
         else:
+            kept.setdefault(set_id, []).append(outcome)
             labels[View.LAST][run], labels[View.SELECTED][run] = outcome.last, outcome.selected
-    return study.without(problems) if problems else study, Predictions(labels=labels)
+    problems += [problem for set_id, runs in kept.items() for problem in _reservations(set_id, runs)]
+    return study.without(problems) if problems else study, Predictions(labels=labels, truth=truth)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Labels:
-    truth: str  # SHA-256 of y_true
+    truth: np.ndarray
+    classes: int
+    not_finite: int  # samples with a logit that is NaN or infinite, in either view
     last: np.ndarray
     selected: np.ndarray
+
+
+def _reservations(set_id: str, runs: list[_Labels]) -> Iterator[Problem]:
+    broken = [run.not_finite for run in runs if run.not_finite]
+    if broken:
+        what = (
+            f"{len(broken)} of {len(runs)} runs have logits that are not finite, for up to {max(broken)} "
+            f"of {len(runs[0].truth)} samples; a sample's class is its first NaN, or else its largest logit"
+        )
+        yield Problem(path=f"runs/{set_id}", what=what, todo="lower the learning rate", skipped=False)
+    stuck = sum(_constant(run.last) or _constant(run.selected) for run in runs)
+    if stuck and not _constant(runs[0].truth):
+        what = f"{stuck} of {len(runs)} runs put every test sample in one class"
+        todo = "such a model did not learn: read accuracy, churn and agreement of this set with care"
+        yield Problem(path=f"runs/{set_id}", what=what, todo=todo, skipped=False)
+
+
+def _constant(labels: np.ndarray) -> bool:
+    return bool((labels == labels[0]).all())
 
 
 def _read_labels(directory: Path, run: str, sha256: str) -> _Labels | Problem:
@@ -63,12 +93,15 @@ def _read_labels(directory: Path, run: str, sha256: str) -> _Labels | Problem:
             truth, last, selected = arrays["y_true"], arrays["last"], arrays["selected"]
     except (OSError, KeyError, ValueError, EOFError, BadZipFile) as error:
         return Problem(path=path, what=f"{PREDICTIONS}: {error}", todo=REDO)
-    if truth.ndim != 1 or last.ndim != 2 or last.shape != selected.shape or len(last) != len(truth):
-        return Problem(path=path, what=f"{PREDICTIONS} has arrays of unlike shapes", todo=REDO)
+    shaped = truth.ndim == 1 and last.ndim == 2 and last.shape == selected.shape and last.size > 0
+    if not shaped or len(last) != len(truth):
+        return Problem(path=path, what=f"{PREDICTIONS} has arrays of unlike shapes, or empty ones", todo=REDO)
     # The smallest integers that hold the classes: thousands of runs fit in memory.
     kind = np.min_scalar_type(max(last.shape[1] - 1, 0))
     return _Labels(
-        truth=hashlib.sha256(truth.tobytes()).hexdigest(),
+        truth=truth,
+        classes=last.shape[1],
+        not_finite=int((~np.isfinite(last).all(axis=1) | ~np.isfinite(selected).all(axis=1)).sum()),
         last=last.argmax(axis=1).astype(kind),
         selected=selected.argmax(axis=1).astype(kind),
     )

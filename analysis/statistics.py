@@ -1,5 +1,6 @@
 """Intervals and tests. n is always carried, a set without variance is reported as such, and no p
-value is ever NaN. Everything here is exact or a formula: nothing is drawn at random."""
+value is ever NaN. Everything here is exact or a formula: nothing is drawn at random. What is drawn is in
+`analysis.effects` and `analysis.groups`, from generators with a fixed seed."""
 
 from __future__ import annotations
 
@@ -28,8 +29,8 @@ class Estimate:
 
 def mean(values: Sequence[float] | np.ndarray, confidence: float = 0.95) -> Estimate:
     """The mean with Student's t interval. Values that are not finite are left out of it and of n."""
-    kept = _finite(values)
-    n, constant = len(kept), _constant(kept)
+    kept = finite(values)
+    n, constant = len(kept), is_constant(kept)
     if n == 0:
         return Estimate(value=None, low=None, high=None, n=0, constant=False)
     centre = float(kept[0]) if constant else float(kept.mean())
@@ -45,8 +46,8 @@ def sd(values: Sequence[float] | np.ndarray, confidence: float = 0.95) -> Estima
     """The sample standard deviation with its chi-square interval,
     s*sqrt((n-1)/chi2_{1-a/2}) .. s*sqrt((n-1)/chi2_{a/2}) (Pham et al., ASE 2020, section 3.3).
     It supposes normal values. Of a constant set it is exactly 0 and the interval says nothing."""
-    kept = _finite(values)
-    n, constant = len(kept), _constant(kept)
+    kept = finite(values)
+    n, constant = len(kept), is_constant(kept)
     if n < 2:
         return Estimate(value=None, low=None, high=None, n=n, constant=constant)
     if constant:
@@ -78,7 +79,7 @@ def mann_whitney(a: Sequence[float] | np.ndarray, b: Sequence[float] | np.ndarra
     EXACT_LIMIT permutations the normal approximation with tie and continuity correction. Two
     constant sets are not tested: their runs are copies, and copies carry no evidence.
     """
-    x, y = _finite(a), _finite(b)
+    x, y = finite(a), finite(b)
     if len(x) < 2 or len(y) < 2:
         reason = "fewer than two runs in a set"
         return Comparison(
@@ -87,7 +88,7 @@ def mann_whitney(a: Sequence[float] | np.ndarray, b: Sequence[float] | np.ndarra
     p: float | None
     permutations = math.comb(len(x) + len(y), len(x))
     u, p = (float(v) for v in stats.mannwhitneyu(x, y, method="asymptotic"))
-    if _constant(x) and _constant(y):
+    if is_constant(x) and is_constant(y):
         p = None
         method = "both sets constant, " + ("equal" if x[0] == y[0] else "unequal")
     elif permutations > EXACT_LIMIT:
@@ -142,8 +143,8 @@ def cliffs_delta(a: np.ndarray, b: np.ndarray) -> float | None:
 
 def welch(a: Sequence[float] | np.ndarray, b: Sequence[float] | np.ndarray) -> float | None:
     """Two-sided p of Welch's t test; None when a set has fewer than two values or both are constant."""
-    x, y = _finite(a), _finite(b)
-    if len(x) < 2 or len(y) < 2 or (_constant(x) and _constant(y)):
+    x, y = finite(a), finite(b)
+    if len(x) < 2 or len(y) < 2 or (is_constant(x) and is_constant(y)):
         return None
     return float(stats.ttest_ind(x, y, equal_var=False).pvalue)
 
@@ -157,10 +158,10 @@ def holm(p_values: Sequence[float | None]) -> list[float | None]:
     return [None if p is None else float(next(adjusted)) for p in p_values]
 
 
-def _finite(values: Sequence[float] | np.ndarray) -> np.ndarray:
+def finite(values: Sequence[float] | np.ndarray) -> np.ndarray:
     array = np.asarray(values, dtype=np.float64)
     return array[np.isfinite(array)]
 
 
-def _constant(values: np.ndarray) -> bool:
+def is_constant(values: np.ndarray) -> bool:
     return len(values) > 0 and bool((values == values[0]).all())

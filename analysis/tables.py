@@ -1,7 +1,8 @@
 """The tables of a study: `build_tables` is the list of what is computed. Each table states n.
 
 How strongly the runs differ is here; who differs bit for bit is in `analysis.verdicts`, whose
-difference is significant in `analysis.comparisons`, and what it costs in `analysis.times`.
+difference is significant in `analysis.comparisons` and `analysis.set_tests`, and what it costs in
+`analysis.times` and `analysis.convergence`.
 """
 
 from __future__ import annotations
@@ -13,12 +14,19 @@ import numpy as np
 import pandas as pd
 
 from analysis import metrics, statistics
+from analysis.classification import WEAK_BELOW, is_weak
 from analysis.comparisons import u_tests
+from analysis.components import components
+from analysis.convergence import convergence, overhead
+from analysis.effects import is_normal, sd_by_bootstrap
 from analysis.load import Study, View, by_threads
 from analysis.predictions import Predictions
 from analysis.results import ACROSS, Column, Kind, Table
+from analysis.set_tests import effect_sizes, equivalence, set_tests
+from analysis.subgroups import by_class, subgroups
 from analysis.times import fastest, wall_time
 from analysis.verdicts import cpu_models, divergence, verdicts
+from analysis.weights import weights
 
 VIEWS_NOTE = "View 'last' is without model selection, 'selected' the model with the best validation metric."
 WHERE = (Column(header="workload", source="workload"), Column(header="variant", source="variant"))
@@ -26,7 +34,7 @@ WHERE = (Column(header="workload", source="workload"), Column(header="variant", 
 
 def build_tables(study: Study, predictions: Predictions) -> dict[str, Table]:
     """Every table by name, in the order of reading."""
-    loss_by_epoch = loss_sd_by_epoch(study)
+    loss_by_epoch, classes = loss_sd_by_epoch(study), by_class(study, predictions)
     tables = (
         verdicts(study),
         cpu_models(study),
@@ -34,11 +42,20 @@ def build_tables(study: Study, predictions: Predictions) -> dict[str, Table]:
         effectiveness(study),
         max_difference(study),
         u_tests(study),
+        set_tests(study),
+        effect_sizes(study),
+        equivalence(study),
+        components(study),
         churn(study, predictions),
+        subgroups(classes),
+        classes,
+        weights(study),
         loss_sd(loss_by_epoch),
         loss_by_epoch,
         wall_time(study),
         fastest(study),
+        convergence(study),
+        overhead(study),
     )
     return {table.name: table for table in tables}
 
@@ -59,7 +76,9 @@ def effectiveness(study: Study) -> Table:
     return Table(
         name="effectiveness",
         title="Effectiveness of each experiment set on the test samples",
-        note="SD with its 95 % chi-square interval, mean with Student's t. " + VIEWS_NOTE,
+        note="SD with its 95 % chi-square interval, mean with Student's t; where Shapiro-Wilk finds the "
+        "values not normal, SD (bootstrap) has the BCa interval instead. Weak models have an accuracy below "
+        f"{WEAK_BELOW:.0%}; the last two columns leave them out. " + VIEWS_NOTE,
         frame=pd.DataFrame(rows),
         columns=(
             *WHERE,
@@ -69,12 +88,18 @@ def effectiveness(study: Study) -> Table:
             Column(header="n", source="n", kind=Kind.COUNT),
             Column(header="mean", source="mean", kind=Kind.METRIC),
             Column(header="SD", source="sd", kind=Kind.SPREAD, low="sd_low", high="sd_high"),
+            Column(
+                header="SD (bootstrap)", source="sd_bca", kind=Kind.SPREAD, low="bca_low", high="bca_high"
+            ),
             Column(header="min", source="min", kind=Kind.METRIC),
             Column(header="max", source="max", kind=Kind.METRIC),
             Column(header="max-min", source="range", kind=Kind.SPREAD),
             Column(header="models", source="models", kind=Kind.COUNT),
             Column(header="predictions", source="predictions", kind=Kind.COUNT),
             Column(header="values", source="values", kind=Kind.COUNT),
+            Column(header="weak", source="weak", kind=Kind.COUNT),
+            Column(header="SD, no weak", source="strong_sd", kind=Kind.SPREAD),
+            Column(header="max-min, no weak", source="strong_range", kind=Kind.SPREAD),
         ),
     )
 
@@ -84,6 +109,10 @@ def _spread(runs: pd.DataFrame, metric: str, view: View) -> dict[str, Any]:
     mean, sd = statistics.mean(values), statistics.sd(values)
     finite = values[np.isfinite(values)]
     low, high = (finite.min(), finite.max()) if len(finite) else (np.nan, np.nan)
+    boot = None if is_normal(values) else sd_by_bootstrap(values)
+    accuracy = view.metric("accuracy")
+    weak = is_weak(runs[accuracy if accuracy in runs else view.metric(metric)].to_numpy())
+    strong = statistics.finite(values[~weak])
     return {
         "set_id": runs.set_id.iloc[0],
         "metric": metric,
@@ -95,12 +124,19 @@ def _spread(runs: pd.DataFrame, metric: str, view: View) -> dict[str, Any]:
         "sd": sd.value,
         "sd_low": sd.low,
         "sd_high": sd.high,
+        "sd_bca": boot.value if boot else None,
+        "bca_low": boot.low if boot else None,
+        "bca_high": boot.high if boot else None,
         "min": low,
         "max": high,
         "range": high - low,
         "models": runs[view.sha256("weights")].nunique(),
         "predictions": runs[view.sha256("predictions")].nunique(),
         "values": len(np.unique(finite)),
+        "weak": int(weak.sum()),
+        "strong_n": len(strong),
+        "strong_sd": statistics.sd(strong).value,
+        "strong_range": np.ptp(strong) if len(strong) else None,
     }
 
 
@@ -285,6 +321,7 @@ def churn(study: Study, predictions: Predictions) -> Table:
             Column(header="pairs", source="pairs", kind=Kind.COUNT),
             Column(header="samples", source="samples", kind=Kind.COUNT),
             Column(header="churn", source="churn", kind=Kind.SPREAD),
+            Column(header="largest, a pair", source="largest", kind=Kind.SPREAD),
             Column(header="agreement", source="agreement", kind=Kind.METRIC),
         ),
     )
@@ -295,7 +332,8 @@ def _churn_rows(sets: dict[str, np.ndarray]) -> Iterator[dict[str, Any]]:
     for name in names:
         n = len(sets[name])
         value = metrics.churn_within(sets[name]) if n > 1 else None
-        yield _churn_row(name, "within", [sets[name]], n * (n - 1) // 2, value)
+        largest = metrics.churn_matrix(sets[name]).max() if n > 1 else None
+        yield _churn_row(name, "within", [sets[name]], n * (n - 1) // 2, value) | {"largest": largest}
     disagreeing, total = 0.0, 0
     for i, a in enumerate(names):
         for b in names[i + 1 :]:
@@ -318,5 +356,6 @@ def _churn_row(
         "pairs": pairs,
         "samples": runs.shape[1],
         "churn": churn,
+        "largest": None,
         "agreement": metrics.agreement(runs) if len(runs) > 1 else None,
     }

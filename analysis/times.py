@@ -33,10 +33,12 @@ def wall_time(study: Study) -> Table:
     import of the framework excluded), and its speed-up against the smallest thread count."""
     rows = []
     for workload, variant, runs in study.experiments():
-        slowest = None
+        slowest, base = None, int(runs.intra_op.iloc[0])
         for threads, setting in by_threads(runs).items():
             mean, sd = (f(setting.wall_s.to_numpy()) for f in (statistics.mean, statistics.sd))
             slowest = slowest or mean.value
+            speed_up = slowest / mean.value if slowest and mean.value else None
+            more = int(setting.intra_op.iloc[0]) / base
             rows.append(
                 {
                     "workload": workload,
@@ -52,7 +54,8 @@ def wall_time(study: Study) -> Table:
                     "sd_high": sd.high,
                     "train_s": setting.train_s.mean(),
                     "cpu_s": setting.cpu_s.mean(),
-                    "speed_up": slowest / mean.value if slowest and mean.value else None,
+                    "speed_up": speed_up,
+                    "efficiency": None if speed_up is None else speed_up / more,
                     "oversubscribed": bool(setting.oversubscribed.any()),
                     "unfit": unfit(setting),
                     "flags": ", ".join(_flags(setting)),
@@ -62,7 +65,8 @@ def wall_time(study: Study) -> Table:
         name="time",
         title="Time of a run",
         note="Seconds with 95 % intervals (mean: Student's t, SD: chi-square). Speed-up is against the "
-        "smallest thread count. Oversubscribed sets had fewer cores than threads; a load by others from "
+        "smallest thread count, efficiency the speed-up over the factor of threads: 1 is all that more "
+        "threads could give. Oversubscribed sets had fewer cores than threads; a load by others from "
         f"{LOAD_TOO_MUCH} cores disturbs a set; emulated CPUs have times of their own. All are shown, and "
         "no conclusion rests on them.",
         frame=pd.DataFrame(rows),
@@ -75,6 +79,7 @@ def wall_time(study: Study) -> Table:
             Column(header="SD", source="sd", kind=Kind.SPREAD, low="sd_low", high="sd_high"),
             Column(header="training", source="train_s", kind=Kind.SECONDS),
             Column(header="speed-up", source="speed_up", kind=Kind.RATIO),
+            Column(header="efficiency", source="efficiency", kind=Kind.RATIO),
             Column(header="marks", source="flags"),
         ),
     )

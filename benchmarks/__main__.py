@@ -1,6 +1,6 @@
 """All benchmarks, or those that are named, and one table of what they say.
 
-    python -m benchmarks                      all: about nine minutes on two quiet cores
+    python -m benchmarks                      all: about eleven minutes on two quiet cores
     python -m benchmarks startup load_runs    some
     python -m benchmarks warm_worker -n 20    one, with fewer runs
 
@@ -14,7 +14,16 @@ from collections.abc import Callable
 
 from rich.console import Console
 
-from benchmarks import loading, qemu_boot, qemu_provision, startup, sweep_overhead, virtualbox, warm_worker
+from benchmarks import (
+    churn,
+    loading,
+    qemu_boot,
+    qemu_provision,
+    startup,
+    sweep_overhead,
+    virtualbox,
+    warm_worker,
+)
 from benchmarks.table import Row, machine, table
 
 TABLE_WIDTH = 110  # a pipe has none, and a narrower table breaks its words
@@ -22,6 +31,7 @@ Report = Callable[[str], None]
 BENCHMARKS: dict[str, tuple[Callable[[str, int, Report], list[Row]], int]] = {
     "startup": (startup.measure, 20),  # starts
     "load_runs": (loading.measure, 2304),  # runs in the store
+    "churn": (churn.measure, 2304),  # runs compared
     "warm_worker": (warm_worker.measure_torch, 60),  # runs on either side
     "warm_worker_tf": (warm_worker.measure_tensorflow, 20),
     "sweep_overhead": (sweep_overhead.measure, 12),  # runs of ten seconds

@@ -259,12 +259,16 @@ def logs(options: Options, guest: str) -> None:
 @click.option(
     "--output", type=click.Path(path_type=Path), help="Where the report goes [default: report/ in the study]."
 )
+@click.option("--against", metavar="NAME", default="", help="Set published numbers beside ours: issre21.")
+@click.option("--allow-mixed", is_flag=True, help="Take unlike hardware within a set.")
 @click.pass_obj
-def analyze(options: Options, form: str, output: Path | None) -> None:
+def analyze(options: Options, form: str, output: Path | None, against: str, allow_mixed: bool) -> None:
     """Print the findings and write the report."""
+    from analysis.checks import MixedHardwareError
     from analysis.load import NothingToAnalyse, View
     from analysis.pipeline import analyze as analyze_
     from analysis.printing import Format, print_to
+    from analysis.published import UnknownPublishedError
     from analysis.report import NotAReportError, write_report
     from guest.records import NewerSchemaError
     from orchestrator.errors import StoreError
@@ -277,9 +281,9 @@ def analyze(options: Options, form: str, output: Path | None) -> None:
     views = tuple(View) if selection is ModelSelection.BOTH else (View(selection.value),)
     target = output or store.report
     try:
-        analysis = analyze_(store.directory, views)
+        analysis = analyze_(store.directory, views, against=against, allow_mixed=allow_mixed)
         paths = write_report(analysis, target)
-    except (NothingToAnalyse, NotAReportError) as error:
+    except (NothingToAnalyse, NotAReportError, MixedHardwareError, UnknownPublishedError) as error:
         raise UsageError(str(error)) from None
     except NewerSchemaError as error:
         raise StoreError(str(error)) from None

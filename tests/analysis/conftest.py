@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from safetensors.numpy import save
 
 from guest.records import (
     ARTIFACTS,
@@ -19,6 +20,8 @@ from guest.records import (
     PREDICTIONS,
     RECORD,
     SCHEMA_VERSION,
+    SELECTED,
+    WEIGHTS,
     Artifact,
     Framework,
     Hashes,
@@ -40,6 +43,14 @@ from guest.records import (
 
 def sha(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def tensors(text: str) -> bytes:
+    """A weights file: digits are its weights (`34`: 3.0 and 4.0), of other texts the hash gives three.
+    Beside them lies a counter, which is no weight."""
+    numbers = [float(c) for c in text] if set(text) <= set("0123456789") else list(sha(text)[:3].encode())
+    first, second = np.array(numbers[:1], np.float32), np.array(numbers[1:], np.float32)
+    return save({"b.weight": second, "a.bias": first, "counter": np.array([len(text)])})
 
 
 class Fabricator:
@@ -113,6 +124,8 @@ class Fabricator:
         files = dict.fromkeys(ARTIFACTS, b"fabricated") | {
             HISTORY: history.encode(),
             PREDICTIONS: predictions.getvalue(),
+            WEIGHTS: tensors(weights),
+            SELECTED: tensors(weights + "selected"),
         }
         result = RunResult(
             seeds_used=spec.seeds,

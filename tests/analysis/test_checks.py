@@ -1,7 +1,10 @@
 from __future__ import annotations
 
-from analysis.checks import reservations, unlike
+import pytest
+
+from analysis.checks import MixedHardwareError, refuse_mixed, reservations, unlike
 from analysis.load import load_study
+from analysis.pipeline import analyze
 
 
 def found(study):
@@ -65,3 +68,28 @@ def test_losses_that_are_not_finite(study):
     (problem,) = found(study)
     assert problem.path == "runs/lenet5/fixed-seed/cpus-1"
     assert problem.what == "1 run has a training loss that is not finite"
+
+
+@pytest.mark.parametrize(
+    ("other", "named"),
+    [
+        ({"cpu_model": "Other CPU"}, "2 CPU models (Fabricated CPU, Other CPU)"),
+        ({"capability": "AVX512"}, "2 instruction sets (ATen AVX2, ATen AVX512)"),
+        ({"accelerator": "tcg"}, "2 ways of virtualisation (unknown, tcg)"),
+    ],
+)
+def test_a_set_of_unlike_hardware_is_refused_by_its_fields_unless_it_is_asked_for(study, other, named):
+    study.run(1, 1)
+    study.run(2, 1)
+    study.run(2, 2, **other)
+    with pytest.raises(MixedHardwareError) as error:
+        analyze(study.directory)
+    assert f"the set lenet5/fixed-seed/cpus-2 mixes {named}: " in str(error.value)
+    assert "--allow-mixed" in str(error.value)
+    assert len(analyze(study.directory, allow_mixed=True).study.runs) == 3
+
+
+def test_unlike_hardware_of_different_sets_is_not_refused(study):
+    study.run(1)
+    study.run(2, cpu_model="Other CPU")
+    refuse_mixed(load_study(study.directory))

@@ -8,14 +8,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from scipy.spatial import distance
 
 from analysis.metrics import (
     agreement,
     churn_between,
+    churn_matrix,
     churn_within,
     class_counts,
     column_sd,
+    epochs_to_converge,
     max_difference,
+    rel_diff,
+    rel_sd,
 )
 
 
@@ -103,3 +108,61 @@ def test_column_sd_is_exactly_zero_for_equal_values():
     assert sd[1] == pytest.approx(2.0)
     assert np.isnan(sd[2])
     assert np.isnan(column_sd(values[:1])).all()
+
+
+def test_convergence_is_the_first_epoch_near_the_best_of_the_run():
+    values = np.array([[0.5, 0.995, 0.9, 1.0], [0.7, 0.6, 0.5, 0.4], [np.nan, np.nan, np.nan, np.nan]])
+    assert epochs_to_converge(values)[:2].tolist() == [2, 1]
+    assert np.isnan(epochs_to_converge(values)[2])
+    assert epochs_to_converge(values[:1], share=1.0).tolist() == [4]
+    with pytest.raises(ValueError, match="runs, epochs"):
+        epochs_to_converge(np.zeros(3))
+
+
+def test_relative_measures_by_hand():
+    times = np.array([10.0, 14.0, np.nan, 12.0])
+    assert rel_diff(times) == pytest.approx(0.4)
+    assert rel_sd(times) == pytest.approx(2 / 12)
+    assert rel_sd(np.full(5, 0.1)) == 0
+    for measure in (rel_diff, rel_sd):
+        assert measure(np.array([1.0])) is None
+        assert measure(np.zeros(3)) is None
+
+
+@given(arrays(np.float64, st.integers(2, 9), elements=st.floats(0.1, 100)), st.floats(0.5, 2))
+def test_relative_measures_do_not_see_unit_or_order(times, unit):
+    for measure in (rel_diff, rel_sd):
+        assert measure(unit * times[::-1]) == pytest.approx(measure(times), rel=1e-6, abs=1e-9)
+        assert measure(times) >= 0
+
+
+# ---- the kernels of churn -------------------------------------------------------------------------
+
+
+@given(label_arrays(runs=(1, 6)))
+def test_the_churn_matrix_is_scipys_hamming_distance(labels):
+    expected = distance.squareform(distance.pdist(labels, "hamming"), checks=False)
+    if len(labels) > 1:
+        assert churn_matrix(labels) == pytest.approx(expected)
+        pairs = churn_matrix(labels)[np.triu_indices(len(labels), 1)]
+        assert churn_within(labels) == pytest.approx(pairs.mean())
+    else:
+        assert churn_matrix(labels).tolist() == [[0]]
+
+
+@pytest.mark.parametrize(("classes", "kind"), [(2, np.uint8), (10, np.uint8), (1000, np.uint16)])
+def test_large_sets_are_counted_block_by_block(classes, kind):
+    labels = np.random.default_rng(61).integers(0, classes, (150, 130)).astype(kind)
+    expected = distance.squareform(distance.pdist(labels, "hamming"))
+    assert churn_matrix(labels) == pytest.approx(expected)
+    assert churn_within(labels) == pytest.approx(expected.sum() / (150 * 149))
+    counts = class_counts(labels, classes)
+    assert counts.shape == (130, classes)
+    assert (counts == [[(column == c).sum() for c in range(classes)] for column in labels.T]).all()
+
+
+def test_bits_are_counted_without_numpy_2_as_well(monkeypatch):
+    labels = np.random.default_rng(62).integers(0, 7, (5, 200))
+    expected = churn_matrix(labels)
+    monkeypatch.delattr(np, "bitwise_count", raising=False)
+    assert (churn_matrix(labels) == expected).all()

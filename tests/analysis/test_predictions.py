@@ -94,3 +94,44 @@ def test_workloads_may_have_unlike_test_samples(study):
     study.run(1, workload="b", truth=(1, 1, 1), predicted=(0, 1, 0))
     loaded, _ = read_predictions(load_study(study.directory))
     assert len(loaded.runs) == 2
+
+
+def test_logits_that_are_not_finite_are_told_and_kept(study):
+    logits = np.eye(3, dtype=np.float32)[[0, 1, 2, 0]]
+    broken = logits.copy()
+    broken[1, 2], broken[3, 0] = np.nan, np.inf
+    study.run(1, 1)
+    data = npz(y_true=np.array([0, 1, 2, 0]), last=broken, selected=logits)
+    replace_predictions(study.run(1, 2), data)
+    loaded, predictions = read_predictions(load_study(study.directory))
+    (problem,) = loaded.problems
+    assert problem.path == "runs/lenet5/fixed-seed/cpus-1"
+    assert problem.what.startswith("1 of 2 runs have logits that are not finite, for up to 2 of 4 samples")
+    assert not problem.skipped
+    assert predictions.stack(View.LAST, loaded.runs.run_id)[1].tolist() == [0, 2, 2, 0]
+
+
+def test_a_model_that_knows_one_class_is_told_and_kept(study):
+    study.run(1, 1, predicted=(0, 0, 0, 0))
+    study.run(1, 2)
+    loaded, _ = read_predictions(load_study(study.directory))
+    (problem,) = loaded.problems
+    assert problem.what == "1 of 2 runs put every test sample in one class"
+    assert len(loaded.runs) == 2
+
+
+def test_a_run_that_predicts_other_classes_is_taken_out(study):
+    study.run(1)
+    study.run(2, predicted=(0, 1, 2, 4))
+    loaded, _ = read_predictions(load_study(study.directory))
+    assert list(loaded.runs.cpus) == [1]
+    (problem,) = loaded.problems
+    assert problem.what == "predicts 5 classes, the first run of lenet5 3"
+
+
+def test_empty_predictions_take_the_run_out(study):
+    study.run(1)
+    nothing = np.zeros((0, 3), np.float32)
+    replace_predictions(study.run(2), npz(y_true=np.zeros(0, int), last=nothing, selected=nothing))
+    loaded, _ = read_predictions(load_study(study.directory))
+    assert list(loaded.runs.cpus) == [1]

@@ -134,7 +134,7 @@ def test_churn_by_hand(study):
     study.run(2, 1, predicted=(0, 0, 2, 0))
     table = churn(*read_predictions(load(study)))
     last = rows(table, view="last").set_index("scope")
-    assert last.churn["1"] == pytest.approx(1 / 4)
+    assert last.churn["1"] == last.largest["1"] == pytest.approx(1 / 4)
     assert pd.isna(last.churn["2"])
     assert last.churn["1 | 2"] == last.churn[ACROSS] == pytest.approx((1 / 4 + 2 / 4) / 2)
     assert list(last.pairs) == [1, 0, 2, 2]
@@ -167,6 +167,28 @@ def test_the_tables_are_those_of_the_plan(study):
     study.usual()
     loaded, predictions = read_predictions(load(study))
     assert list(build_tables(loaded, predictions)) == [
-        "verdicts", "cpu_models", "divergence", "effectiveness", "max_difference", "tests", "churn",
-        "loss_sd", "loss_sd_by_epoch", "time", "fastest",
+        "verdicts", "cpu_models", "divergence", "effectiveness", "max_difference", "tests", "set_tests",
+        "effects", "equivalence", "components", "churn", "subgroups", "by_class", "weights",
+        "loss_sd", "loss_sd_by_epoch", "time", "fastest", "convergence", "overhead",
     ]  # fmt: skip
+
+
+def test_weak_models_are_counted_and_left_out_beside(study):
+    for repetition, accuracy in enumerate((0.1, 0.8, 0.9), start=1):
+        study.run(1, repetition, variant="default", accuracies=(accuracy,), losses=(1.0,))
+    row = rows(effectiveness(load(study)), view="last").iloc[0]
+    assert (row.n, row.weak, row.strong_n) == (3, 1, 2)
+    assert row.range == pytest.approx(0.8)
+    assert row.strong_range == pytest.approx(0.1)
+    assert row.strong_sd == pytest.approx(np.std([0.8, 0.9], ddof=1))
+
+
+def test_values_that_are_not_normal_have_a_bootstrap_interval_and_normal_ones_do_not(study):
+    rng = np.random.default_rng(51)
+    for cpus, values in {1: rng.normal(0.8, 0.01, 20), 2: 0.8 + rng.exponential(0.01, 20)}.items():
+        for repetition, accuracy in enumerate(values, start=1):
+            study.run(cpus, repetition, variant="default", accuracies=(accuracy,), losses=(1.0,))
+    normal, skewed = rows(effectiveness(load(study)), view="last").itertuples()
+    assert pd.isna(normal.sd_bca)
+    assert skewed.sd_bca == pytest.approx(skewed.sd)
+    assert 0 < skewed.bca_low < skewed.sd < skewed.bca_high

@@ -79,3 +79,11 @@ def test_a_set_whose_cores_others_kept_busy_supports_no_conclusion(study):
     row = fastest(load_study(study.directory)).frame.iloc[0]
     assert row.eligible == ["1", "2"]
     assert row.left_out == "4: disturbed by others"
+
+
+def test_efficiency_is_the_speed_up_for_each_further_thread(study):
+    for cpus, seconds in {2: 12.0, 4: 8.0, 8: 8.0}.items():
+        study.run(cpus, wall_s=seconds)
+    frame = wall_time(load_study(study.directory)).frame
+    assert list(frame.speed_up) == pytest.approx([1, 1.5, 1.5])
+    assert list(frame.efficiency) == pytest.approx([1, 0.75, 0.375])

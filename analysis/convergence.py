@@ -1,0 +1,155 @@
+"""How long a workload trains until it converges, and what determinism costs. Both are conclusions from
+times: sets whose times are unfit (`analysis.times.unfit`) are shown, and nothing is concluded from them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from scipy import stats
+
+from analysis import metrics, statistics
+from analysis.load import Study, by_threads
+from analysis.results import ACROSS, ALPHA, Column, Kind, Table
+from analysis.statistics import finite, is_constant
+from analysis.times import unfit
+
+# variant with the determinism switches, and the one that differs from it in nothing else
+DETERMINISTIC = {"algo": "default", "control": "fixed-seed"}
+
+
+def convergence(study: Study) -> Table:
+    """Epochs and seconds to convergence of each set, and across thread counts, with RelDiff and RelSD of
+    the seconds (Pham et al., ASE 2020, section 3.3)."""
+    rows = []
+    for workload, variant, runs in study.experiments():
+        reached = _reached(study, runs, f"validation_{study.metrics[workload][0]}")
+        head = {"workload": workload, "variant": variant}
+        fit = []
+        for threads, setting in by_threads(runs).items():
+            mine, reason = reached.loc[setting.run_id], unfit(setting)
+            fit += [] if reason else [mine]
+            rows.append(head | {"threads": threads} | _converged(mine) | {"unfit": reason})
+        if runs.threads.nunique() > 1:
+            kept = pd.concat(fit) if fit else reached.iloc[:0]
+            left = runs.threads.nunique() - len(fit)
+            reason = f"{left} unfit thread counts left out" if left else ""
+            rows.append(head | {"threads": ACROSS} | _converged(kept) | {"unfit": reason})
+    return Table(
+        name="convergence",
+        title="Epochs and time to convergence",
+        note=f"The first epoch at which a run's validation metric reaches {metrics.CONVERGED:.0%} of its "
+        "best, and the seconds until its end. Mean with Student's t interval. RelDiff is (slowest - fastest) "
+        "/ fastest of the runs, RelSD is SD / mean. Unfit times are shown, and left out across them.",
+        frame=pd.DataFrame(rows),
+        columns=(
+            Column(header="workload", source="workload"),
+            Column(header="variant", source="variant"),
+            Column(header="threads", source="threads"),
+            Column(header="n", source="n", kind=Kind.COUNT),
+            Column(header="epochs", source="epochs", kind=Kind.RATIO, low="epochs_low", high="epochs_high"),
+            Column(header="seconds", source="time_s", kind=Kind.SECONDS, low="time_low", high="time_high"),
+            Column(header="RelDiff", source="rel_diff", kind=Kind.SPREAD),
+            Column(header="RelSD", source="rel_sd", kind=Kind.SPREAD),
+            Column(header="marks", source="unfit"),
+        ),
+    )
+
+
+def _reached(study: Study, runs: pd.DataFrame, column: str) -> pd.DataFrame:
+    """By run_id: `epoch` of convergence (NaN: none) and `elapsed_s` at its end."""
+    epochs = study.epochs[study.epochs.run_id.isin(runs.run_id)]
+    values = epochs.pivot(index="run_id", columns="epoch", values=column).sort_index(axis=1)
+    times = epochs.pivot(index="run_id", columns="epoch", values="elapsed_s").sort_index(axis=1)
+    reached = metrics.epochs_to_converge(values.to_numpy())
+    at = np.nan_to_num(reached, nan=1).astype(int) - 1
+    elapsed = np.where(np.isnan(reached), np.nan, times.to_numpy()[np.arange(len(at)), at])
+    return pd.DataFrame({"epoch": reached, "elapsed_s": elapsed}, index=values.index)
+
+
+def _converged(reached: pd.DataFrame) -> dict[str, Any]:
+    times = reached.elapsed_s.to_numpy()
+    epochs, mean = statistics.mean(reached.epoch.to_numpy()), statistics.mean(times)
+    return {
+        "n": epochs.n,
+        "epochs": epochs.value,
+        "epochs_low": epochs.low,
+        "epochs_high": epochs.high,
+        "time_s": mean.value,
+        "time_low": mean.low,
+        "time_high": mean.high,
+        "rel_diff": metrics.rel_diff(times),
+        "rel_sd": metrics.rel_sd(times),
+    }
+
+
+# ---- what determinism costs -----------------------------------------------------------------------------
+
+
+def overhead(study: Study) -> Table:
+    """Time with the determinism switches over time without (Zhuang et al., MLSys 2022, section 5), at
+    each thread count: `algo` over `default`, `control` over `fixed-seed`."""
+    rows = []
+    for workload, runs in study.runs.groupby("workload", sort=False):
+        for switched, plain in DETERMINISTIC.items():
+            with_, without = (by_threads(runs[runs.variant == v]) for v in (switched, plain))
+            rows += [
+                {"workload": workload, "variant": switched, "against": plain, "threads": threads}
+                | _overhead(with_[threads], without[threads])
+                for threads in with_
+                if threads in without
+            ]
+    columns = ["workload", "variant", "against", "threads", "n_a", "n_b", "ratio", "low", "high"]
+    return Table(
+        name="overhead",
+        title="What determinism costs in time",
+        note="Wall time with the determinism switches over that without, seeds treated alike: the ratio "
+        "of geometric means, with the 95 % interval of Welch's t on logarithms. Unfit times are shown, and "
+        "nothing is concluded from them.",
+        frame=pd.DataFrame(rows, columns=[*columns, "unfit", "conclusion"]),
+        columns=(
+            Column(header="workload", source="workload"),
+            Column(header="variant", source="variant"),
+            Column(header="against", source="against"),
+            Column(header="threads", source="threads"),
+            Column(header="n", source="n_a", kind=Kind.COUNT),
+            Column(header="n against", source="n_b", kind=Kind.COUNT),
+            Column(header="time ratio", source="ratio", kind=Kind.RATIO, low="low", high="high"),
+            Column(header="conclusion", source="conclusion"),
+        ),
+    )
+
+
+def _overhead(with_: pd.DataFrame, without: pd.DataFrame) -> dict[str, Any]:
+    a, b = (finite(runs.wall_s.to_numpy()) for runs in (with_, without))
+    reason = unfit(with_) or unfit(without)
+    ratio, low, high = time_ratio(a, b)
+    return {
+        "n_a": len(a),
+        "n_b": len(b),
+        "ratio": ratio,
+        "low": low,
+        "high": high,
+        "unfit": reason,
+        "conclusion": f"none: {reason}" if reason else _conclusion(low, high),
+    }
+
+
+def _conclusion(low: float | None, high: float | None) -> str:
+    if low is None or high is None:
+        return "cannot be told: fewer than two runs in a set, or times that do not vary"
+    return "slower" if low > 1 else "faster" if high < 1 else "no difference found"
+
+
+def time_ratio(a: np.ndarray, b: np.ndarray) -> tuple[float | None, float | None, float | None]:
+    """The ratio of the geometric means of positive times `a` over `b`, and its interval (1 - ALPHA) by
+    Welch's t on logarithms; None without positive times, and no interval below two or without variance."""
+    if not len(a) or not len(b) or min(a.min(), b.min()) <= 0:
+        return None, None, None
+    x, y = np.log(a), np.log(b)
+    ratio = float(np.exp(x.mean() - y.mean()))
+    if min(len(x), len(y)) < 2 or (is_constant(x) and is_constant(y)):
+        return ratio, None, None
+    interval = stats.ttest_ind(x, y, equal_var=False).confidence_interval(1 - ALPHA)
+    return ratio, float(np.exp(interval.low)), float(np.exp(interval.high))

@@ -1,0 +1,86 @@
+"""Churn of all pairs of 2,304 runs on 10,000 samples (the size of the ASE 2020 study), beside scipy's
+pdist(metric="hamming") of the same labels.
+
+What is fair about it: both are given labels of one byte, in turns, on the same machine. pdist gives
+every pair; our mean over the pairs needs no
+pair, only how many runs put a sample in a class; our matrix gives every pair as pdist does. Predictions are
+drawn so that no sample is agreed on by all runs, which the matrix would leave out.
+
+The limit by memory: every label must be read once. How long that takes is measured by looking for the
+largest, which does little else."""
+
+from __future__ import annotations
+
+import resource
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from scipy.spatial.distance import pdist
+
+from analysis.metrics import churn_matrix, churn_within
+from benchmarks.table import Row
+
+SAMPLES, CLASSES = 10_000, 10
+NOISE = 0.1  # the share of samples that a run puts in a class of its own
+TURNS = 3
+TARGET = 30.0
+TARGET_GIB = 2.0
+
+
+def measure(name: str, runs: int, report: Callable[[str], None]) -> list[Row]:
+    rng = np.random.default_rng(1)
+    common = rng.integers(0, CLASSES, SAMPLES)
+    labels = np.empty((runs, SAMPLES), np.uint8)
+    for run in labels:  # row by row: the peak of memory is to be that of the kernels
+        run[:] = np.where(rng.random(SAMPLES) < NOISE, rng.integers(0, CLASSES, SAMPLES), common)
+    before = _peak_gib()
+    turns = []
+    for turn in range(TURNS):
+        report(f"our mean and matrix of {runs:,} runs, turn {turn + 1} of {TURNS}")
+        turns.append([_timed(f, labels) for f in (churn_within, churn_matrix, np.max)])
+    peak = _peak_gib()
+    mean_s, matrix_s, sum_s = ([turn[i][0] for turn in turns] for i in range(3))
+    report(f"pdist of {runs:,} runs, {TURNS} times")
+    theirs = [_timed(lambda x: pdist(x, "hamming"), labels) for _ in range(TURNS)]
+    pdist_s = [seconds for seconds, _ in theirs]
+    ours, expected = turns[0], theirs[0][1]
+    assert abs(ours[0][1] - expected.mean()) < 1e-9
+    assert np.allclose(ours[1][1][np.triu_indices(runs, 1)], expected)
+
+    def row(name: str, what: str, samples: Sequence[float], unit: str, **target: float) -> Row:
+        value = statistics.median(samples)
+        return Row(name=name, what=what, n=str(TURNS), value=value, samples=samples, unit=unit, **target)
+
+    size = f"{runs:,} runs x {SAMPLES:,} samples"
+    return [
+        row(name, f"pdist : mean churn of all pairs, {size}", _over(pdist_s, mean_s), "x", at_least=TARGET),
+        row("", "pdist : the churn of every pair, as a matrix", _over(pdist_s, matrix_s), "x"),
+        row("", "mean churn", mean_s, "s"),
+        row("", "the matrix", matrix_s, "s"),
+        row("", "pdist", pdist_s, "s"),
+        row("", "mean churn : reading the labels once (the limit by memory)", _over(mean_s, sum_s), "x"),
+        row(
+            "",
+            f"peak of memory with both of ours; {before:.2f} GiB before",
+            [peak],
+            "GiB",
+            at_most=TARGET_GIB,
+        ),
+    ]
+
+
+def _timed(function: Callable[[np.ndarray], Any], labels: np.ndarray) -> tuple[float, Any]:
+    began = time.perf_counter()
+    result = function(labels)
+    return time.perf_counter() - began, result
+
+
+def _over(a: Sequence[float], b: Sequence[float]) -> list[float]:
+    return [x / y for x, y in zip(a, b, strict=True)]
+
+
+def _peak_gib() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
