@@ -7,7 +7,7 @@ import dataclasses
 import hashlib
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -84,6 +84,7 @@ class Study:
     epochs  one row a run and epoch: `run_id` and all of history.csv
     steps   run_id, step, weights_sha256: the weights after training step 1, 2, 4, ...
     metrics the metrics of each workload; the first one selects the model
+    environments  what guests said of machine and software, by the column `environment` of `runs`
     """
 
     directory: Path
@@ -92,6 +93,7 @@ class Study:
     steps: pd.DataFrame
     metrics: dict[str, tuple[str, ...]]
     problems: tuple[Problem, ...] = ()
+    environments: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def experiments(self) -> Iterator[tuple[str, str, pd.DataFrame]]:
         """(workload, variant, its runs), in order."""
@@ -133,13 +135,15 @@ def load_study(directory: Path) -> Study:
         raise NothingToAnalyse(f"no usable run in {directory}: {problems[0]}{more}")
     found.sort(key=lambda pair: _order(pair[0]))
     records = [record for record, _ in found]
+    runs = pd.DataFrame([_run_row(record) for record in records])
     return Study(
         directory=directory,
-        runs=pd.DataFrame([_run_row(record) for record in records]),
+        runs=runs,
         epochs=_epochs(found),
         steps=_steps(records),
         metrics=_metrics(records),
         problems=tuple(problems),
+        environments=dict(zip(runs.environment, (r.result.environment for r in records), strict=True)),
     )
 
 
@@ -269,6 +273,10 @@ def _run_row(record: RunRecord) -> dict[str, Any]:
         "framework_version": _text(environment, "framework", "version"),
         "provider": _text(record.guest, "provider"),
         "accelerator": _text(record.guest, "accelerator"),
+        "guest": _text(record.guest, "name"),
+        "environment": digest(environment),
+        "started_at": record.started_at,
+        "finished_at": record.finished_at,
     }
 
 

@@ -33,6 +33,8 @@ def analyze(directory: Path, views: Sequence[View] = tuple(View)) -> Analysis:
         findings=findings,
         implications=draw(study, tables, findings),
         alarms=alarms(tables["verdicts"]),
+        predictions=predictions,
+        views=tuple(views),
     )
 
 

@@ -6,7 +6,7 @@ import hashlib
 import io
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from zipfile import BadZipFile
 
@@ -19,9 +19,10 @@ from guest.records import PREDICTIONS
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Predictions:
     """Predicted classes of the test samples: for each view, run_id -> (N,) integers. Every run of a
-    workload has the same N and the same truth."""
+    workload has the same N and the same truth; `truth` is workload -> (N,) integers."""
 
     labels: dict[View, dict[str, np.ndarray]]
+    truth: dict[str, np.ndarray] = field(default_factory=dict)
 
     def stack(self, view: View, run_ids: Iterable[str]) -> np.ndarray:
         """(R, N): one row a run."""
@@ -36,6 +37,7 @@ def read_predictions(study: Study) -> tuple[Study, Predictions]:
         outcomes = list(pool.map(lambda pair: _read_labels(study.directory, *pair), pairs))
     labels: dict[View, dict[str, np.ndarray]] = {View.LAST: {}, View.SELECTED: {}}
     truth: dict[str, str] = {}
+    classes: dict[str, np.ndarray] = {}
     problems = []
     for (run, _), workload, outcome in zip(pairs, study.runs.workload, outcomes, strict=True):
         if isinstance(outcome, Problem):
@@ -44,13 +46,15 @@ def read_predictions(study: Study) -> tuple[Study, Predictions]:
             what = f"predicts other test samples than the first run of {workload}"
             problems.append(Problem(path=f"runs/{run}", what=what, todo=FOREIGN))
         else:
+            classes.setdefault(workload, outcome.classes)
             labels[View.LAST][run], labels[View.SELECTED][run] = outcome.last, outcome.selected
-    return study.without(problems) if problems else study, Predictions(labels=labels)
+    return study.without(problems) if problems else study, Predictions(labels=labels, truth=classes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Labels:
     truth: str  # SHA-256 of y_true
+    classes: np.ndarray  # y_true
     last: np.ndarray
     selected: np.ndarray
 
@@ -69,6 +73,7 @@ def _read_labels(directory: Path, run: str, sha256: str) -> _Labels | Problem:
     kind = np.min_scalar_type(max(last.shape[1] - 1, 0))
     return _Labels(
         truth=hashlib.sha256(truth.tobytes()).hexdigest(),
+        classes=truth,
         last=last.argmax(axis=1).astype(kind),
         selected=selected.argmax(axis=1).astype(kind),
     )
