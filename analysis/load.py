@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import json
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -123,11 +124,11 @@ def load_study(directory: Path) -> Study:
     Raises NothingToAnalyse when no run can be used, and NewerSchemaError when a record was written
     by a newer vbstudy (that is not damage).
     """
-    folders = _run_folders(directory)
+    folders = run_folders(directory)
     if not folders:
         raise NothingToAnalyse(f"no finished run in {directory}; run `vbstudy sweep` first")
     with ThreadPoolExecutor(READERS) as pool:
-        outcomes = list(pool.map(lambda folder: _read_run(directory, folder), folders))
+        outcomes = list(pool.map(lambda folder: check_run(directory, folder), folders))
     found = [outcome for outcome in outcomes if not isinstance(outcome, Problem)]
     problems = [outcome for outcome in outcomes if isinstance(outcome, Problem)]
     if not found:
@@ -150,7 +151,7 @@ def load_study(directory: Path) -> Study:
 # ---- from files to checked records -------------------------------------------------------------
 
 
-def _run_folders(directory: Path) -> list[Path]:
+def run_folders(directory: Path) -> list[Path]:
     """`runs/<workload>/<variant>/<label>/<repetition>`; names with a leading dot are being written."""
     return sorted(
         folder
@@ -159,7 +160,7 @@ def _run_folders(directory: Path) -> list[Path]:
     )
 
 
-def _read_run(directory: Path, folder: Path) -> tuple[RunRecord, History] | Problem:
+def check_run(directory: Path, folder: Path) -> tuple[RunRecord, History] | Problem:
     """The record and the history, checked, or why not."""
     path = folder.relative_to(directory).as_posix()
     try:
@@ -274,7 +275,7 @@ def _run_row(record: RunRecord) -> dict[str, Any]:
         "provider": _text(record.guest, "provider"),
         "accelerator": _text(record.guest, "accelerator"),
         "guest": _text(record.guest, "name"),
-        "environment": digest(environment),
+        "environment": hashlib.sha256(json.dumps(environment, sort_keys=True).encode()).hexdigest(),
         "started_at": record.started_at,
         "finished_at": record.finished_at,
     }

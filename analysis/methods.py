@@ -91,13 +91,22 @@ def recipe(study: Study) -> Recipe:
         commands = [*begin, f"vbstudy provision --cpus {counts}", *end]
         return Recipe(commands="\n".join(commands), study_file="", note=note)
     try:
-        document = tomlkit.parse(path.read_text(encoding="utf-8"))
+        text, hosts = public_study_file(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, TOMLKitError) as error:
         note = f"{STUDY_FILE} cannot be read: {error}"
         return Recipe(commands="\n".join([*begin, *end]), study_file="", note=note)
     note = f"Save the study file below as {STUDY_FILE} in the new folder first."
-    provider = document.get("provider")
-    if isinstance(provider, dict) and provider.pop("hosts", None) is not None:
+    if hosts:
         note += " The machines it names are left out: give your own under [[provider.hosts]]."
     commands = [*begin, f"# save {STUDY_FILE} here", "vbstudy provision", *end]
-    return Recipe(commands="\n".join(commands), study_file=tomlkit.dumps(document), note=note)
+    return Recipe(commands="\n".join(commands), study_file=text, note=note)
+
+
+def public_study_file(text: str) -> tuple[str, bool]:
+    """A study file without the addresses and accounts of machines, and whether it had any. Raises
+    TOMLKitError when it is not TOML."""
+    document = tomlkit.parse(text)
+    provider = document.get("provider")
+    if isinstance(provider, dict) and provider.pop("hosts", None) is not None:
+        return tomlkit.dumps(document), True
+    return text, False

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from analysis.checks import reservations
+from analysis.exchange.comparison import imported_tables
+from analysis.exchange.imported import read_imports
 from analysis.findings import decide
 from analysis.implications import draw
 from analysis.load import View, load_study
@@ -24,8 +26,9 @@ def analyze(directory: Path, views: Sequence[View] = tuple(View)) -> Analysis:
     a newer vbstudy.
     """
     study, predictions = read_predictions(load_study(directory))
-    study = dataclasses.replace(study, problems=study.problems + reservations(study))
-    tables = build_tables(study, predictions)
+    imports, unread = read_imports(directory)
+    study = dataclasses.replace(study, problems=(*study.problems, *unread, *reservations(study)))
+    tables = build_tables(study, predictions) | imported_tables(imports)
     findings = decide(study, tables)
     return Analysis(
         study=study,

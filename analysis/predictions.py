@@ -13,7 +13,7 @@ from zipfile import BadZipFile
 import numpy as np
 
 from analysis.load import FOREIGN, READERS, REDO, Problem, Study, View, checked_bytes
-from guest.records import PREDICTIONS
+from guest.records import PREDICTIONS, RunRecord
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,3 +77,10 @@ def _read_labels(directory: Path, run: str, sha256: str) -> _Labels | Problem:
         last=last.argmax(axis=1).astype(kind),
         selected=selected.argmax(axis=1).astype(kind),
     )
+
+
+def check_predictions(directory: Path, record: RunRecord) -> Problem | None:
+    """What is the matter with a run's predictions, or nothing."""
+    sha256 = record.result.artifacts[PREDICTIONS].sha256
+    outcome = _read_labels(directory, record.spec.run_id, sha256)
+    return outcome if isinstance(outcome, Problem) else None

@@ -38,10 +38,14 @@ class Format(StrEnum):
 def print_to(analysis: Analysis, form: Format, file: TextIO, console: Console | None = None) -> None:
     """Writes the result to `file`. For Format.TABLE a console of the caller's is used when given."""
     if form is Format.TABLE:
-        console = console or Console(file=file, width=None if file.isatty() else PAGE_WIDTH)
-        console.print(renderable(analysis))
+        (console or console_for(file)).print(renderable(analysis))
     else:
         file.write(render(analysis, form))
+
+
+def console_for(file: TextIO) -> Console:
+    """As wide as the terminal, or as a page where there is none."""
+    return Console(file=file, width=None if file.isatty() else PAGE_WIDTH)
 
 
 def render(analysis: Analysis, form: Format) -> str:
@@ -78,7 +82,7 @@ def shown_tables(analysis: Analysis) -> list[Table]:
 
 def renderable(analysis: Analysis) -> RenderableType:
     """Tables first, then what to know of them; the findings stand last, where the eye is."""
-    parts: list[RenderableType] = [_rich(table) for table in shown_tables(analysis)]
+    parts: list[RenderableType] = [table_text(table) for table in shown_tables(analysis)]
     parts += [Text.assemble(("note: ", "bold yellow"), str(problem)) for problem in analysis.study.problems]
     parts += [_rich_implication(implication) for implication in analysis.implications]
     parts.append(_rich_findings(analysis))
@@ -86,7 +90,8 @@ def renderable(analysis: Analysis) -> RenderableType:
     return Group(*parts)
 
 
-def _rich(table: Table) -> RichTable:
+def table_text(table: Table) -> RichTable:
+    """A table for a terminal."""
     shown = RichTable(title=f"\n{table.title}", title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
     for column in table.columns:
         shown.add_column(column.header, justify="right" if column.kind in NUMERIC else "left")
