@@ -18,6 +18,7 @@ from rich.panel import Panel
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from analysis import latex
 from analysis.cells import NUMERIC, headers, missing, rows
 from analysis.results import Analysis, Finding, Implication, Table, Verdict
 
@@ -236,50 +237,13 @@ def _pipe(text: str) -> str:
     return "".join(f"\\{c}" if c in "\\|*_<>[]#" else c for c in text).replace("\n", " ")
 
 
-LATEX = {
-    "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{",
-    "}": r"\}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}",
-    ">": r"\textgreater{}", "|": r"\textbar{}", "–": "--", "·": r"$\cdot$", "×": r"$\times$",
-    "∞": r"$\infty$", "[": "{[}", "]": "{]}", "`": r"\textasciigrave{}",
-}  # fmt: skip
-
-
-def latex(text: str) -> str:
-    """Text as LaTeX that prints it. Brackets are braced: after a line break they would be an option."""
-    return "".join(LATEX.get(c, c) for c in text)
-
-
 def _latex(analysis: Analysis) -> str:
-    findings = _longtable(
-        "findings",
-        "Findings",
-        "llp{0.14\\linewidth}p{0.24\\linewidth}p{0.36\\linewidth}",
-        FINDING_HEADERS,
-        _finding_rows(analysis),
+    findings = latex.longtable(
+        "findings", "Findings", FINDING_HEADERS, _finding_rows(analysis), [False] * len(FINDING_HEADERS)
     )
-    parts = ["% needs \\usepackage{booktabs,longtable,textcomp} and UTF-8 input", findings]
+    parts = [latex.NEEDS, findings]
     for table in shown_tables(analysis):
-        columns = "".join("r" if column.kind in NUMERIC else "l" for column in table.columns)
+        numbers = [column.kind in NUMERIC for column in table.columns]
         caption = f"{table.title}. {table.note}"
-        parts.append(_longtable(table.name, caption, columns, headers(table), rows(table)))
+        parts.append(latex.longtable(table.name, caption, headers(table), rows(table), numbers))
     return "\n\n".join(parts) + "\n"
-
-
-def _longtable(
-    name: str, caption: str, columns: str, head: Sequence[str], body: Sequence[Sequence[str]]
-) -> str:
-    lines = [" & ".join(latex(cell) for cell in row) + r" \\" for row in (head, *body)]
-    return "\n".join(
-        [
-            r"\begingroup\footnotesize\setlength{\tabcolsep}{3pt}",
-            rf"\begin{{longtable}}{{{columns}}}",
-            rf"\caption{{{latex(caption)}}}\label{{tab:vbstudy-{name.replace('_', '-')}}}\\",
-            r"\toprule",
-            lines[0],
-            r"\midrule\endhead",
-            r"\bottomrule\endfoot",
-            *lines[1:],
-            r"\end{longtable}",
-            r"\endgroup",
-        ]
-    )
