@@ -55,12 +55,12 @@ def churn_map(analysis: Analysis, workload: str) -> Drawing:
             a, _, b = str(row.scope).partition(" | ")
             i, j = names.index(a), names.index(b or a)
             values[i, j] = values[j, i] = row.churn
-        image = axes.imshow(values, cmap="viridis", vmin=0, vmax=largest if largest > 0 else 1)
+        image = axes.imshow(values, cmap="Blues", vmin=0, vmax=largest if largest > 0 else 1)
         if len(names) <= CELLS:
             for i, j in np.ndindex(values.shape):
-                light = values[i, j] > 0.6 * largest or np.isnan(values[i, j])
+                strong = values[i, j] > 0.6 * largest
                 axes.text(
-                    j, i, spread(values[i, j]), ha="center", va="center", color="0.1" if light else "white"
+                    j, i, spread(values[i, j]), ha="center", va="center", color="white" if strong else "0.1"
                 )
         axes.set_xticks(range(len(names)), names, rotation=30 if max(map(len, names)) > 4 else 0)
         axes.set_yticks(range(len(names)), names)
