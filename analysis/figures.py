@@ -4,91 +4,52 @@ not in a table; nothing is random, and the same study gives the same SVG bytes."
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
 import numpy as np
 import pandas as pd
-import seaborn as sns
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
-from analysis.load import Study, View, by_threads
+from analysis.charts import churn_map, class_ranges, front, timeline
+from analysis.drawing import (
+    POINTS,
+    STYLE,
+    TITLE,
+    Drawing,
+    Picture,
+    by_view,
+    colours,
+    grid_of,
+    legend,
+    line_styles,
+    n_text,
+    place_legend,
+    range_text,
+    rows_of,
+    save,
+    thread_ticks,
+)
+from analysis.load import by_threads
 from analysis.metrics import column_sd
-from analysis.results import ACROSS, Analysis, Table
+from analysis.results import ACROSS, Analysis
 from analysis.tables import epochs_by_run
-
-WIDTH = 9.0  # inches
-ROW = 2.9  # inches a row of panels
-LEGEND = 105  # characters a line of a legend holds
-TITLE = 58  # characters a line of a panel's title holds
-POINTS = 60  # runs a set up to which every run is drawn beside its box
-VIEW_TEXT = {View.LAST: "without model selection", View.SELECTED: "with model selection"}
-MARKERS = "osD^vPX*<>"
-STYLE: Any = {
-    "axes.axisbelow": True,
-    "axes.edgecolor": "0.45",
-    "axes.grid": True,
-    "axes.labelsize": 10,
-    "axes.spines.right": False,
-    "axes.spines.top": False,
-    "axes.titlesize": 10,
-    "figure.facecolor": "white",
-    "font.family": "DejaVu Sans",  # matplotlib's own: the same everywhere
-    "font.size": 10,
-    "grid.color": "0.88",
-    "hatch.linewidth": 0.8,
-    "legend.frameon": False,
-    "savefig.dpi": 150,
-    "svg.hashsalt": "vbstudy",
-    "xtick.color": "0.25",
-    "ytick.color": "0.25",
-}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Drawing:
-    """A figure, the name of its files, and the words above and under it."""
-
-    name: str
-    title: str
-    caption: str
-    figure: Figure
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Picture:
-    """A drawing on disk."""
-
-    workload: str
-    title: str
-    caption: str
-    svg: Path
-    png: Path
 
 
 def write_figures(analysis: Analysis, folder: Path) -> list[Picture]:
-    """Draws every figure into `folder`, as SVG and PNG; workload by workload, in order of reading."""
+    """Draws every figure into `folder`, as SVG and PNG; workload by workload, in order of reading. The
+    timeline, of all workloads together, comes last."""
     with mpl.rc_context(STYLE):
-        return [
-            _save(draw(analysis, workload), workload, folder)
+        pictures = [
+            save(draw(analysis, workload), workload, folder)
             for workload in analysis.study.metrics
-            for draw in (boxes, epochs, loss_sd, times, sorted_runs)
+            for draw in FIGURES
         ]
-
-
-def _save(drawing: Drawing, workload: str, folder: Path) -> Picture:
-    svg, png = (folder / f"{drawing.name}.{kind}" for kind in ("svg", "png"))
-    drawing.figure.savefig(png)
-    drawing.figure.set_layout_engine("none")  # the layout is found; once is enough
-    drawing.figure.savefig(svg, metadata={"Date": None})
-    return Picture(workload=workload, title=drawing.title, caption=drawing.caption, svg=svg, png=png)
+        return [*pictures, save(timeline(analysis), "", folder)]
 
 
 # ---- the figures --------------------------------------------------------------------------------
@@ -98,25 +59,25 @@ def boxes(analysis: Analysis, workload: str) -> Drawing:
     """Box plots of the final test metric by thread count."""
     study = analysis.study
     metric = study.metrics[workload][0]
-    figure, panels = _by_view(study, workload)
+    figure, panels = by_view(study, workload)
     for axes, runs, view in panels:
         sets = by_threads(runs)
         values = [s[view.metric(metric)].to_numpy() for s in sets.values()]
         boxes_ = axes.boxplot([v[np.isfinite(v)] for v in values], widths=0.5, patch_artist=True, sym="")
-        for box, median, colour in zip(boxes_["boxes"], boxes_["medians"], _colours(len(sets)), strict=True):
+        for box, median, colour in zip(boxes_["boxes"], boxes_["medians"], colours(len(sets)), strict=True):
             box.set(facecolor=(*colour, 0.35), edgecolor=colour, linewidth=1.3)
             median.set(color=colour, linewidth=2)
-        for i, (colour, runs_of_set) in enumerate(zip(_colours(len(sets)), values, strict=True), start=1):
+        for i, (colour, runs_of_set) in enumerate(zip(colours(len(sets)), values, strict=True), start=1):
             if len(runs_of_set) <= POINTS:
                 # Side by side, in order of the repetitions: runs that are equal stay visible.
                 x = i + np.linspace(-0.18, 0.18, len(runs_of_set)) * (len(runs_of_set) > 1)
                 axes.plot(x, runs_of_set, "o", ms=4, color=colour, mec="white", mew=0.6)
-        _thread_ticks(axes, list(sets))
+        thread_ticks(axes, list(sets))
         axes.set_ylabel(metric)
     return Drawing(
         name=f"{workload}-box",
         title=f"{workload}: test {metric} by thread count",
-        caption=f"{_n(study, workload)} Box: quartiles and median; each dot one run.",
+        caption=f"{n_text(study, workload)} Box: quartiles and median; each dot one run.",
         figure=figure,
     )
 
@@ -125,19 +86,19 @@ def sorted_runs(analysis: Analysis, workload: str) -> Drawing:
     """The runs of every thread count, sorted (Xiao et al., ISSRE 2021, figure 3)."""
     study = analysis.study
     metric = study.metrics[workload][0]
-    figure, panels = _by_view(study, workload)
+    figure, panels = by_view(study, workload)
     for axes, runs, view in panels:
         sets = by_threads(runs)
-        for (_, runs_of_set), style in zip(sets.items(), _line_styles(len(sets)), strict=True):
+        for (_, runs_of_set), style in zip(sets.items(), line_styles(len(sets)), strict=True):
             values = np.sort(runs_of_set[view.metric(metric)].to_numpy())
             axes.plot(np.arange(1, len(values) + 1), values, **style, lw=1.2, alpha=0.9)
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.set(xlabel="run, sorted", ylabel=metric)
-    _legend(figure, study, workload)
+    legend(figure, study, workload)
     return Drawing(
         name=f"{workload}-sorted",
         title=f"{workload}: the runs of each thread count, sorted by test {metric}",
-        caption=f"{_n(study, workload)} Curves that cover each other are equal runs.",
+        caption=f"{n_text(study, workload)} Curves that cover each other are equal runs.",
         figure=figure,
     )
 
@@ -146,10 +107,10 @@ def epochs(analysis: Analysis, workload: str) -> Drawing:
     """The mean test metric at every epoch with a band of one SD."""
     study = analysis.study
     metric = study.metrics[workload][0]
-    figure, panels = _by_view(study, workload)
+    figure, panels = by_view(study, workload)
     for axes, runs, view in panels:
         sets = by_threads(runs)
-        for (_, runs_of_set), style in zip(sets.items(), _line_styles(len(sets)), strict=True):
+        for (_, runs_of_set), style in zip(sets.items(), line_styles(len(sets)), strict=True):
             wide = epochs_by_run(study, runs_of_set, view.epoch_metric(metric))
             values, x = wide.to_numpy(), wide.columns.to_numpy()
             mean, sd = values.mean(axis=0), np.nan_to_num(column_sd(values))
@@ -157,22 +118,22 @@ def epochs(analysis: Analysis, workload: str) -> Drawing:
             axes.fill_between(x, mean - sd, mean + sd, color=style["color"], alpha=0.18, lw=0)
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.set(xlabel="epoch", ylabel=metric)
-    _legend(figure, study, workload)
+    legend(figure, study, workload)
     return Drawing(
         name=f"{workload}-epochs",
         title=f"{workload}: test {metric} at every epoch",
-        caption=f"{_n(study, workload)} Line: mean of the runs; band: one standard deviation.",
+        caption=f"{n_text(study, workload)} Line: mean of the runs; band: one standard deviation.",
         figure=figure,
     )
 
 
 def loss_sd(analysis: Analysis, workload: str) -> Drawing:
     """SD of the training loss at every epoch, within thread counts and across them, log scale."""
-    frame = _rows(analysis.tables["loss_sd_by_epoch"], workload)
+    frame = rows_of(analysis.tables["loss_sd_by_epoch"], workload)
     variants = list(frame.variant.unique())
-    figure, panels = _grid(variants)
+    figure, panels = grid_of(variants)
     scopes = [scope for scope in frame.scope.unique() if scope != ACROSS]
-    styles = dict(zip(scopes, _line_styles(len(scopes)), strict=True))
+    styles = dict(zip(scopes, line_styles(len(scopes)), strict=True))
     styles[ACROSS] = {"color": "black", "ls": "--", "marker": "", "label": ACROSS}
     for axes, variant in zip(panels, variants, strict=True):
         curves = frame[frame.variant == variant]
@@ -191,13 +152,13 @@ def loss_sd(analysis: Analysis, workload: str) -> Drawing:
             axes.set_yticks([])
             axes.text(0.5, 0.5, "nothing to draw", transform=axes.transAxes, ha="center", color="0.45")
     handles = [Line2D([], [], **(style | {"label": scope})) for scope, style in styles.items()]
-    _place_legend(figure, handles, "threads")
+    place_legend(figure, handles, "threads")
     sizes = frame[frame.scope != ACROSS].n
     return Drawing(
         name=f"{workload}-loss-sd",
         title=f"{workload}: standard deviation of the training loss",
-        caption=f"{_range(sizes)} runs a thread count; across thread counts each counts once, with its mean. "
-        "A standard deviation of 0 has no place on a log scale and is named above the panel.",
+        caption=f"{range_text(sizes)} runs a thread count; across thread counts each counts once, with its "
+        "mean. A standard deviation of 0 has no place on a log scale and is named above the panel.",
         figure=figure,
     )
 
@@ -220,14 +181,14 @@ def _names(named: Sequence[Any], scopes: Sequence[Any]) -> str:
 
 def times(analysis: Analysis, workload: str) -> Drawing:
     """Mean wall time by thread count with its interval; sets that support no conclusion hatched."""
-    study, frame = analysis.study, _rows(analysis.tables["time"], workload)
+    study, frame = analysis.study, rows_of(analysis.tables["time"], workload)
     variants = list(frame.variant.unique())
-    figure, panels = _grid(variants)
+    figure, panels = grid_of(variants)
     runs = study.runs[study.runs.workload == workload]
     for axes, variant in zip(panels, variants, strict=True):
         rows, sets = frame[frame.variant == variant], by_threads(runs[runs.variant == variant])
         for i, (row, colour) in enumerate(
-            zip(rows.to_dict("records"), _colours(len(rows)), strict=True), start=1
+            zip(rows.to_dict("records"), colours(len(rows)), strict=True), start=1
         ):
             hatched = {"hatch": "////", "alpha": 0.55} if row["unfit"] else {"alpha": 0.8}
             axes.bar(i, row["wall_s"], width=0.6, color=colour, edgecolor="white", **hatched)
@@ -237,104 +198,19 @@ def times(analysis: Analysis, workload: str) -> Drawing:
             each = sets[str(row["threads"])].wall_s
             if len(each) <= POINTS:
                 axes.plot(np.full(len(each), i), each, "o", ms=3.5, color="0.15", mfc="white", mew=0.8)
-        _thread_ticks(axes, [str(name) for name in rows.threads])
+        thread_ticks(axes, [str(name) for name in rows.threads])
         axes.set_ylim(bottom=0)
         axes.set_title(variant)
         axes.set_ylabel("seconds a run")
     if frame.unfit.any():
         text = f"{' or '.join(sorted(set(frame.unfit) - {''}))}: not used in conclusions"
-        _place_legend(figure, [Patch(facecolor="0.7", edgecolor="white", hatch="////", label=text)], None)
+        place_legend(figure, [Patch(facecolor="0.7", edgecolor="white", hatch="////", label=text)], None)
     return Drawing(
         name=f"{workload}-time",
         title=f"{workload}: time of a run",
-        caption=f"{_n(study, workload)} Bar: mean, with its 95 % interval; each dot one run.",
+        caption=f"{n_text(study, workload)} Bar: mean, with its 95 % interval; each dot one run.",
         figure=figure,
     )
 
 
-# ---- what they share ----------------------------------------------------------------------------
-
-
-def _rows(table: Table, workload: str) -> pd.DataFrame:
-    return table.frame[table.frame.workload == workload]
-
-
-def _by_view(study: Study, workload: str) -> tuple[Figure, Iterator[tuple[Axes, pd.DataFrame, View]]]:
-    """A row of panels a variant, a column a view; the panels of a row share their scale."""
-    runs = study.runs[study.runs.workload == workload]
-    variants = list(runs.variant.unique())
-    figure = Figure(figsize=(WIDTH, ROW * len(variants) + 0.4), layout="constrained")
-    grid = figure.subplots(len(variants), len(View), sharey="row", squeeze=False)
-
-    def panels() -> Iterator[tuple[Axes, pd.DataFrame, View]]:
-        for row, variant in zip(grid, variants, strict=True):
-            for axes, view in zip(row, View, strict=True):
-                axes.set_title(f"{variant}, {VIEW_TEXT[view]}")
-                yield axes, runs[runs.variant == variant], view
-                if view is not View.LAST:
-                    axes.set_ylabel("")  # the row shares its scale
-                axes.ticklabel_format(axis="y", useOffset=False)
-
-    return figure, panels()
-
-
-def _grid(variants: Sequence[str]) -> tuple[Figure, list[Axes]]:
-    """One panel a variant, two in a row."""
-    columns = min(len(variants), 2)
-    rows = -(-len(variants) // columns)
-    figure = Figure(figsize=(WIDTH, ROW * rows + 0.5), layout="constrained")
-    panels = list(figure.subplots(rows, columns, squeeze=False).flat)
-    for unused in panels[len(variants) :]:
-        unused.set_axis_off()
-    return figure, panels[: len(variants)]
-
-
-def _colours(count: int) -> list[tuple[float, float, float]]:
-    """Colours that colour-blind readers tell apart; with more than ten, a scale from dark to light."""
-    colours = sns.color_palette("colorblind", count) if count <= 10 else sns.color_palette("viridis", count)
-    return [tuple(colour) for colour in colours]
-
-
-def _line_styles(count: int) -> list[dict[str, Any]]:
-    return [
-        {"color": colour, "marker": MARKERS[i % len(MARKERS)], "ms": 4.5, "mec": "white", "mew": 0.5}
-        for i, colour in enumerate(_colours(count))
-    ]
-
-
-def _thread_ticks(axes: Axes, names: list[str]) -> None:
-    crowded = sum(len(name) for name in names) > 36
-    axes.set_xticks(
-        range(1, len(names) + 1), names, rotation=30 if crowded else 0, ha="right" if crowded else "center"
-    )
-    axes.set_xlim(0.4, len(names) + 0.6)
-    axes.grid(visible=False, axis="x")
-    axes.set_xlabel("threads")
-
-
-def _legend(figure: Figure, study: Study, workload: str) -> None:
-    names = list(
-        by_threads(study.runs[study.runs.workload == workload].sort_values(["cpus", "intra_op", "inter_op"]))
-    )
-    styles = _line_styles(len(names))
-    _place_legend(
-        figure, [Line2D([], [], **s, label=n) for n, s in zip(names, styles, strict=True)], "threads"
-    )
-
-
-def _place_legend(figure: Figure, handles: Sequence[Any], title: str | None) -> None:
-    lengths = [len(str(handle.get_label())) + 8 for handle in handles]  # 8: the line's sample and a gap
-    columns = min(len(handles), 8)
-    while columns > 1 and sum(max(part) for part in np.array_split(lengths, columns)) > LEGEND:
-        columns -= 1
-    figure.legend(handles=handles, loc="outside lower center", ncols=columns, title=title)
-
-
-def _n(study: Study, workload: str) -> str:
-    sizes = study.runs[study.runs.workload == workload].groupby("set_id").size()
-    return f"n = {_range(sizes)} run{'' if sizes.max() == 1 else 's'} a set."
-
-
-def _range(sizes: pd.Series) -> str:
-    low, high = int(sizes.min()), int(sizes.max())
-    return str(low) if low == high else f"{low} to {high}"
+FIGURES = (boxes, sorted_runs, epochs, loss_sd, churn_map, class_ranges, times, front)

@@ -7,9 +7,10 @@ from typing import Any
 import pandas as pd
 
 from analysis.cells import missing, number, spread
-from analysis.load import Study, by_threads
+from analysis.load import Study, View
+from analysis.pareto import compared_variant, pareto
 from analysis.results import Finding, Implication, Kind, Table
-from analysis.times import EMULATORS, unfit
+from analysis.times import EMULATORS
 
 ACCELERATORS = {"kvm": "with KVM", **dict.fromkeys(EMULATORS, "emulated")}
 NOT_MEASURED = "this study does not measure it"
@@ -79,56 +80,49 @@ def _fastest(row: dict[Any, Any]) -> str:
 
 def _front(study: Study, workload: str) -> str:
     """The thread counts not beaten in both mean time and mean effectiveness, by the means alone."""
-    runs = study.runs[study.runs.workload == workload]
-    variant = next((v for v in ("default", "fixed-seed") if v in set(runs.variant)), runs.variant.iloc[0])
-    metric = study.metrics[workload][0]
-    sets = {name: s for name, s in by_threads(runs[runs.variant == variant]).items() if not unfit(s)}
-    if len(sets) < 2:
+    variant, metric = compared_variant(study, workload), study.metrics[workload][0]
+    told = [p for p in pareto(study, workload, View.LAST) if not p.unfit]
+    if len(told) < 2:
         return f"{workload}: {NOT_MEASURED} on two thread counts with cores to themselves"
-    points = {name: (float(s.wall_s.mean()), float(s[f"last_{metric}"].mean())) for name, s in sets.items()}
     kept = [
-        f"{name} ({number(Kind.SECONDS, time)} s, {metric} {number(Kind.METRIC, score)}, n={len(sets[name])})"
-        for name, (time, score) in points.items()
-        if not any(_beats(other, (time, score)) for other in points.values())
+        f"{p.threads} ({number(Kind.SECONDS, p.wall_s.value)} s, {metric} "
+        f"{number(Kind.METRIC, p.score.value)}, n={p.wall_s.n})"
+        for p in told
+        if p.on_front
     ]
     return f"{workload}, {variant}: threads {', '.join(kept)}; by means alone, differences may be chance"
-
-
-def _beats(a: tuple[float, float], b: tuple[float, float]) -> bool:
-    """Whether a is no slower and no worse than b, and better in one."""
-    return a[0] <= b[0] and a[1] >= b[1] and a != b
 
 
 def hardware_sentence(study: Study) -> str:
     """The sentence a paper should print on what its models were trained with."""
     runs = study.runs
-    cpus = _series([str(n) for n in sorted(runs.cpus.unique())])
+    cpus = series([str(n) for n in sorted(runs.cpus.unique())])
     frameworks = {
         f"{row.framework} {row.framework_version}".strip()
         for row in runs[["framework", "framework_version"]].drop_duplicates().itertuples()
     }
-    machines = _series(_known(runs.cpu_model)) or "an unknown CPU"
+    machines = series(_known(runs.cpu_model)) or "an unknown CPU"
     where = provider_text(study)
     if under := _known(runs.hypervisor):
-        where += f", hypervisor: {_series(under)}"
+        where += f", hypervisor: {series(under)}"
     return (
         f"All {len(runs)} models were trained on {machines} in guests with {cpus} "
-        f"CPU{'' if cpus == '1' else 's'} ({where}), {_threads(runs)}, with {_series(sorted(frameworks))}."
+        f"CPU{'' if cpus == '1' else 's'} ({where}), {_threads(runs)}, with {series(sorted(frameworks))}."
     )
 
 
 def provider_text(study: Study) -> str:
     """What made the guests, and whether their CPUs were real: `qemu provider, emulated`."""
     runs = study.runs
-    provider = f"{_series(_known(runs.provider)) or 'unknown'} provider"
+    provider = f"{series(_known(runs.provider)) or 'unknown'} provider"
     how = [ACCELERATORS.get(name, name) for name in _known(runs.accelerator)]
-    return ", ".join(filter(None, (provider, _series(how))))
+    return ", ".join(filter(None, (provider, series(how))))
 
 
 def _threads(runs: pd.DataFrame) -> str:
     if (runs.intra_op == runs.cpus).all() and (runs.inter_op == runs.cpus).all():
         return "each framework using as many threads as CPUs"
-    intra, inter = (_series([str(n) for n in sorted(runs[c].unique())]) for c in ("intra_op", "inter_op"))
+    intra, inter = (series([str(n) for n in sorted(runs[c].unique())]) for c in ("intra_op", "inter_op"))
     return f"with {intra} intra-op and {inter} inter-op threads"
 
 
@@ -136,5 +130,6 @@ def _known(values: pd.Series) -> list[str]:
     return [value for value in values.unique() if value]
 
 
-def _series(words: list[str]) -> str:
+def series(words: list[str]) -> str:
+    """`a`, `a and b`, `a, b and c`."""
     return " and ".join(filter(None, (", ".join(words[:-1]), *words[-1:])))

@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import json
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -86,6 +87,7 @@ class Study:
     epochs  one row a run and epoch: `run_id` and all of history.csv
     steps   run_id, step, weights_sha256: the weights after training step 1, 2, 4, ...
     metrics the metrics of each workload; the first one selects the model
+    environments  what guests said of machine and software, by the column `environment` of `runs`
     """
 
     directory: Path
@@ -94,6 +96,7 @@ class Study:
     steps: pd.DataFrame
     metrics: dict[str, tuple[str, ...]]
     problems: tuple[Problem, ...] = ()
+    environments: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     def experiments(self) -> Iterator[tuple[str, str, pd.DataFrame]]:
         """(workload, variant, its runs), in order."""
@@ -123,11 +126,11 @@ def load_study(directory: Path) -> Study:
     Raises NothingToAnalyse when no run can be used, and NewerSchemaError when a record was written
     by a newer vbstudy (that is not damage).
     """
-    folders = _run_folders(directory)
+    folders = run_folders(directory)
     if not folders:
         raise NothingToAnalyse(f"no finished run in {directory}; run `vbstudy sweep` first")
     with ThreadPoolExecutor(READERS) as pool:
-        outcomes = list(pool.map(lambda folder: _read_run(directory, folder), folders))
+        outcomes = list(pool.map(lambda folder: check_run(directory, folder), folders))
     found = [outcome for outcome in outcomes if not isinstance(outcome, Problem)]
     problems = [outcome for outcome in outcomes if isinstance(outcome, Problem)]
     if not found:
@@ -135,20 +138,22 @@ def load_study(directory: Path) -> Study:
         raise NothingToAnalyse(f"no usable run in {directory}: {problems[0]}{more}")
     found.sort(key=lambda pair: _order(pair[0]))
     records = [record for record, _ in found]
+    runs = pd.DataFrame([_run_row(record) for record in records])
     return Study(
         directory=directory,
-        runs=pd.DataFrame([_run_row(record) for record in records]),
+        runs=runs,
         epochs=_epochs(found),
         steps=_steps(records),
         metrics=_metrics(records),
         problems=tuple(problems),
+        environments=dict(zip(runs.environment, (r.result.environment for r in records), strict=True)),
     )
 
 
 # ---- from files to checked records -------------------------------------------------------------
 
 
-def _run_folders(directory: Path) -> list[Path]:
+def run_folders(directory: Path) -> list[Path]:
     """`runs/<workload>/<variant>/<label>/<repetition>`; names with a leading dot are being written."""
     return sorted(
         folder
@@ -157,7 +162,7 @@ def _run_folders(directory: Path) -> list[Path]:
     )
 
 
-def _read_run(directory: Path, folder: Path) -> tuple[RunRecord, History] | Problem:
+def check_run(directory: Path, folder: Path) -> tuple[RunRecord, History] | Problem:
     """The record and the history, checked, or why not."""
     path = folder.relative_to(directory).as_posix()
     try:
@@ -273,6 +278,10 @@ def _run_row(record: RunRecord) -> dict[str, Any]:
         "framework_version": _text(environment, "framework", "version"),
         "provider": _text(record.guest, "provider"),
         "accelerator": _text(record.guest, "accelerator"),
+        "guest": _text(record.guest, "name"),
+        "environment": hashlib.sha256(json.dumps(environment, sort_keys=True).encode()).hexdigest(),
+        "started_at": record.started_at,
+        "finished_at": record.finished_at,
     }
 
 

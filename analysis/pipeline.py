@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from analysis.checks import refuse_mixed, reservations
+from analysis.exchange.comparison import imported_tables
+from analysis.exchange.imported import read_imports
 from analysis.findings import decide
 from analysis.implications import draw
 from analysis.load import View, load_study
@@ -34,8 +36,9 @@ def analyze(
     study, predictions = read_predictions(load_study(directory))
     if not allow_mixed:
         refuse_mixed(study)
-    study = dataclasses.replace(study, problems=study.problems + reservations(study))
-    tables = build_tables(study, predictions)
+    imports, unread = read_imports(directory)
+    study = dataclasses.replace(study, problems=(*study.problems, *unread, *reservations(study)))
+    tables = build_tables(study, predictions) | imported_tables(imports)
     findings = decide(study, tables)
     if against:
         tables["against"] = published_beside(against, study, tables)
@@ -45,6 +48,8 @@ def analyze(
         findings=findings,
         implications=draw(study, tables, findings),
         alarms=alarms(tables["verdicts"]),
+        predictions=predictions,
+        views=tuple(views),
     )
 
 

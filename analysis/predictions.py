@@ -5,14 +5,14 @@ from __future__ import annotations
 import io
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from zipfile import BadZipFile
 
 import numpy as np
 
 from analysis.load import FOREIGN, READERS, REDO, Problem, Study, View, checked_bytes
-from guest.records import PREDICTIONS
+from guest.records import PREDICTIONS, RunRecord
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,7 +21,7 @@ class Predictions:
     workload has the same N and the same truth: `truth`, workload -> (N,) integers."""
 
     labels: dict[View, dict[str, np.ndarray]]
-    truth: dict[str, np.ndarray]
+    truth: dict[str, np.ndarray] = field(default_factory=dict)
 
     def stack(self, view: View, run_ids: Iterable[str]) -> np.ndarray:
         """(R, N): one row a run."""
@@ -105,3 +105,10 @@ def _read_labels(directory: Path, run: str, sha256: str) -> _Labels | Problem:
         last=last.argmax(axis=1).astype(kind),
         selected=selected.argmax(axis=1).astype(kind),
     )
+
+
+def check_predictions(directory: Path, record: RunRecord) -> Problem | None:
+    """What is the matter with a run's predictions, or nothing."""
+    sha256 = record.result.artifacts[PREDICTIONS].sha256
+    outcome = _read_labels(directory, record.spec.run_id, sha256)
+    return outcome if isinstance(outcome, Problem) else None

@@ -18,6 +18,7 @@ from rich.panel import Panel
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from analysis import latex
 from analysis.cells import NUMERIC, headers, missing, rows
 from analysis.results import Analysis, Finding, Implication, Table, Verdict
 
@@ -38,10 +39,14 @@ class Format(StrEnum):
 def print_to(analysis: Analysis, form: Format, file: TextIO, console: Console | None = None) -> None:
     """Writes the result to `file`. For Format.TABLE a console of the caller's is used when given."""
     if form is Format.TABLE:
-        console = console or Console(file=file, width=None if file.isatty() else PAGE_WIDTH)
-        console.print(renderable(analysis))
+        (console or console_for(file)).print(renderable(analysis))
     else:
         file.write(render(analysis, form))
+
+
+def console_for(file: TextIO) -> Console:
+    """As wide as the terminal, or as a page where there is none."""
+    return Console(file=file, width=None if file.isatty() else PAGE_WIDTH)
 
 
 def render(analysis: Analysis, form: Format) -> str:
@@ -78,7 +83,7 @@ def shown_tables(analysis: Analysis) -> list[Table]:
 
 def renderable(analysis: Analysis) -> RenderableType:
     """Tables first, then what to know of them; the findings stand last, where the eye is."""
-    parts: list[RenderableType] = [_rich(table) for table in shown_tables(analysis)]
+    parts: list[RenderableType] = [table_text(table) for table in shown_tables(analysis)]
     parts += [Text.assemble(("note: ", "bold yellow"), str(problem)) for problem in analysis.study.problems]
     parts += [_rich_implication(implication) for implication in analysis.implications]
     parts.append(_rich_findings(analysis))
@@ -86,7 +91,8 @@ def renderable(analysis: Analysis) -> RenderableType:
     return Group(*parts)
 
 
-def _rich(table: Table) -> RichTable:
+def table_text(table: Table) -> RichTable:
+    """A table for a terminal."""
     shown = RichTable(title=f"\n{table.title}", title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
     for column in table.columns:
         shown.add_column(column.header, justify="right" if column.kind in NUMERIC else "left")
@@ -231,50 +237,13 @@ def _pipe(text: str) -> str:
     return "".join(f"\\{c}" if c in "\\|*_<>[]#" else c for c in text).replace("\n", " ")
 
 
-LATEX = {
-    "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{",
-    "}": r"\}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}",
-    ">": r"\textgreater{}", "|": r"\textbar{}", "–": "--", "·": r"$\cdot$", "×": r"$\times$",
-    "∞": r"$\infty$", "[": "{[}", "]": "{]}", "`": r"\textasciigrave{}",
-}  # fmt: skip
-
-
-def latex(text: str) -> str:
-    """Text as LaTeX that prints it. Brackets are braced: after a line break they would be an option."""
-    return "".join(LATEX.get(c, c) for c in text)
-
-
 def _latex(analysis: Analysis) -> str:
-    findings = _longtable(
-        "findings",
-        "Findings",
-        "llp{0.14\\linewidth}p{0.24\\linewidth}p{0.36\\linewidth}",
-        FINDING_HEADERS,
-        _finding_rows(analysis),
+    findings = latex.longtable(
+        "findings", "Findings", FINDING_HEADERS, _finding_rows(analysis), [False] * len(FINDING_HEADERS)
     )
-    parts = ["% needs \\usepackage{booktabs,longtable,textcomp} and UTF-8 input", findings]
+    parts = [latex.NEEDS, findings]
     for table in shown_tables(analysis):
-        columns = "".join("r" if column.kind in NUMERIC else "l" for column in table.columns)
+        numbers = [column.kind in NUMERIC for column in table.columns]
         caption = f"{table.title}. {table.note}"
-        parts.append(_longtable(table.name, caption, columns, headers(table), rows(table)))
+        parts.append(latex.longtable(table.name, caption, headers(table), rows(table), numbers))
     return "\n\n".join(parts) + "\n"
-
-
-def _longtable(
-    name: str, caption: str, columns: str, head: Sequence[str], body: Sequence[Sequence[str]]
-) -> str:
-    lines = [" & ".join(latex(cell) for cell in row) + r" \\" for row in (head, *body)]
-    return "\n".join(
-        [
-            r"\begingroup\footnotesize\setlength{\tabcolsep}{3pt}",
-            rf"\begin{{longtable}}{{{columns}}}",
-            rf"\caption{{{latex(caption)}}}\label{{tab:vbstudy-{name.replace('_', '-')}}}\\",
-            r"\toprule",
-            lines[0],
-            r"\midrule\endhead",
-            r"\bottomrule\endfoot",
-            *lines[1:],
-            r"\end{longtable}",
-            r"\endgroup",
-        ]
-    )

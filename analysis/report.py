@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import os
 import shutil
 import tempfile
@@ -10,17 +9,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import jinja2
-
-from analysis.cells import NUMERIC, rows
-from analysis.figures import Picture, write_figures
-from analysis.implications import provider_text
-from analysis.load import by_threads
-from analysis.printing import as_data, shown_findings, shown_tables, to_csv, to_json
-from analysis.results import ACROSS, Analysis, Finding, Table, Verdict
-from analysis.verdicts import DIFFER, IDENTICAL, LEVELS
+from analysis.figures import write_figures
+from analysis.page import detail_tables, page
+from analysis.printing import as_data, to_csv, to_json
+from analysis.results import Analysis, Verdict
+from analysis.verdicts import DIFFER, IDENTICAL
 
 PAGE = "index.html"
 FINDINGS = "findings.json"
@@ -53,7 +47,8 @@ def write_report(analysis: Analysis, output: Path) -> ReportPaths:
     with _swapped_in(output) as folder:
         (folder / "tables").mkdir()
         (folder / "figures").mkdir()
-        for table in analysis.tables.values():
+        tables = (*analysis.tables.values(), *detail_tables(analysis))
+        for table in tables:
             (folder / "tables" / f"{table.name}.csv").write_text(to_csv(table), encoding="utf-8")
         (folder / FINDINGS).write_text(to_json(as_data(analysis)), encoding="utf-8")
         pictures = write_figures(analysis, folder / "figures")
@@ -61,7 +56,7 @@ def write_report(analysis: Analysis, output: Path) -> ReportPaths:
     return ReportPaths(
         page=output / PAGE,
         findings=output / FINDINGS,
-        tables=tuple(output / "tables" / f"{name}.csv" for name in analysis.tables),
+        tables=tuple(output / "tables" / f"{table.name}.csv" for table in tables),
         figures=tuple(output / "figures" / path.name for p in pictures for path in (p.svg, p.png)),
     )
 
@@ -96,100 +91,3 @@ def _umask() -> int:
     mask = os.umask(0)
     os.umask(mask)
     return mask
-
-
-# ---- the page ------------------------------------------------------------------------------------
-
-
-def page(analysis: Analysis, pictures: list[Picture]) -> str:
-    """The page as HTML. Figures are inlined; nothing is loaded from anywhere."""
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    study = analysis.study
-    findings = [f for f in analysis.findings if not f.workload]
-    return environment.get_template("report.html.j2").render(
-        study=study,
-        name=study.directory.resolve().name,
-        variants=list(study.runs.variant.unique()),
-        threads=list(study.runs.threads.unique()),
-        provider=provider_text(study),
-        alarms=analysis.alarms,
-        findings=[
-            (finding, CLASSES[finding.verdict], _by_workload(analysis, finding)) for finding in findings
-        ],
-        implications=analysis.implications,
-        scopes=[ACROSS, *_settings(analysis)],
-        matrix=_matrix(analysis),
-        workloads={w: [_inlined(p) for p in pictures if p.workload == w] for w in study.metrics},
-        tables=[_table(table) for table in shown_tables(analysis)],
-        problems=study.problems,
-    )
-
-
-def _by_workload(analysis: Analysis, finding: Finding) -> list[tuple[Finding, str]]:
-    return [
-        (one, CLASSES[one.verdict])
-        for one in shown_findings(analysis)
-        if one.id == finding.id and one.workload
-    ]
-
-
-def _settings(analysis: Analysis) -> list[str]:
-    """All thread settings of the study, in order."""
-    return list(by_threads(analysis.study.runs.sort_values(["cpus", "intra_op", "inter_op"])))
-
-
-def _matrix(analysis: Analysis) -> list[dict[str, Any]]:
-    """One row a workload and variant, one cell a thread setting and one across them, each with its
-    three levels; of the last models, or of the selected ones when only these are looked at."""
-    frame = analysis.tables["verdicts"].frame
-    frame = frame[frame["view"] == frame["view"].iloc[0]]
-    matrix = []
-    for (workload, variant), lines in frame.groupby(["workload", "variant"], sort=False):
-        cells = {line["scope"]: _levels(line) for line in lines.to_dict("records")}
-        matrix.append({"workload": workload, "variant": variant, "cells": cells})
-    return matrix
-
-
-def _levels(line: dict[Any, Any]) -> list[dict[str, Any]]:
-    levels = []
-    for level in LEVELS:
-        css, sign = SIGNS.get(line[level], ("unknown", "?"))
-        title = f"{level}: {line[level]}, {line[f'{level}_distinct']} distinct of {line['n']}"
-        levels.append(
-            {
-                "name": level,
-                "css": css,
-                "sign": sign,
-                "k": line[f"{level}_distinct"],
-                "n": line["n"],
-                "title": title,
-            }
-        )
-    return levels
-
-
-def _inlined(picture: Picture) -> dict[str, str]:
-    data = base64.b64encode(picture.svg.read_bytes()).decode()
-    return {
-        "title": picture.title,
-        "caption": picture.caption,
-        "source": f"data:image/svg+xml;base64,{data}",
-        "files": f"figures/{picture.svg.name}",
-    }
-
-
-def _table(table: Table) -> dict[str, Any]:
-    return {
-        "table": table,
-        "headers": [(column.header, column.kind in NUMERIC) for column in table.columns],
-        "rows": [
-            [(text, column.kind in NUMERIC) for text, column in zip(row, table.columns, strict=True)]
-            for row in rows(table)
-        ],
-    }

@@ -8,7 +8,8 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.load import Study
+from analysis.load import Study, View
+from analysis.predictions import Predictions
 
 ALPHA = 0.05
 ACROSS = "across thread counts"
@@ -91,3 +92,5 @@ class Analysis:
     findings: tuple[Finding, ...]
     implications: tuple[Implication, ...]
     alarms: tuple[str, ...]
+    predictions: Predictions
+    views: tuple[View, ...]  # the ones its tables show

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from orchestrator import __version__
+from orchestrator import __version__, cli_exchange
 from orchestrator.errors import EXIT_DONE, EXIT_INTERRUPTED, EXIT_RUNS_FAILED, UsageError, VbstudyError
 
 if TYPE_CHECKING:
@@ -303,6 +303,9 @@ def destroy(options: Options) -> None:
     with store.lock("vbstudy destroy"):
         names = provision_.destroy(loaded, store)
     _result(options, {"destroyed": names}, f"{len(names)} guests removed; runs and reports are kept")
+
+
+cli_exchange.add_to(cli)
 
 
 class CommandFailed(Exception):  # noqa: N818  (its own affair; the status is passed on)

@@ -26,6 +26,12 @@ class UsageError(VbstudyError):
     exit_code = 2
 
 
+class IncompleteError(VbstudyError):
+    """Nothing is damaged, but planned runs are missing."""
+
+    exit_code = EXIT_RUNS_FAILED
+
+
 class PrerequisiteError(VbstudyError):
     """Something must be installed or fetched first."""
 

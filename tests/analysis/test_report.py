@@ -1,13 +1,20 @@
 from __future__ import annotations
 
+import base64
+import dataclasses
+import hashlib
 import json
+import re
 from html.parser import HTMLParser
 
+import pandas as pd
 import pytest
 
 from analysis import report
+from analysis.page import page
 from analysis.pipeline import analyze
-from analysis.report import NotAReportError, page, write_report
+from analysis.report import NotAReportError, write_report
+from analysis.results import Column, Kind, Table
 
 
 class Page(HTMLParser):
@@ -51,7 +58,8 @@ def test_everything_is_written_and_the_page_stands_alone(study, tmp_path):
     assert {path.name for path in (tmp_path / "report").iterdir()} == {
         "index.html", "findings.json", "tables", "figures"
     }  # fmt: skip
-    assert len(paths.tables) == len(analysis.tables)
+    names = {path.stem for path in paths.tables}
+    assert names == {*analysis.tables, "runs", "environments"}
     assert json.loads(paths.findings.read_text())["schema_version"] == 1
     assert not list(tmp_path.glob(".report*"))
 
@@ -59,7 +67,7 @@ def test_everything_is_written_and_the_page_stands_alone(study, tmp_path):
     text = paths.page.read_text()
     parsed = Page(text)
     assert parsed.stack == []
-    assert len(parsed.sources) == 5
+    assert len(parsed.sources) == 9
     assert all(source.startswith("data:image/svg+xml;base64,") for source in parsed.sources)
     assert "http://" not in text
     assert "https://" not in text
@@ -83,7 +91,7 @@ def test_names_are_escaped_and_problems_and_alarms_shown(study):
     study.run(1, variant="control", weights="a", cpu_model="<script>alert(1)</script>")
     study.run(2, variant="control", weights="b")
     text = page(analyze(study.directory), [])
-    assert "<script>" not in text
+    assert "<script>alert" not in text
     assert "&lt;script&gt;" in text
     assert 'role="alert">CONTROL IS NOT BITWISE EQUAL' in text
     assert "2 CPU models in one comparison" in text
@@ -130,3 +138,42 @@ def test_the_folder_is_as_open_as_others(study, tmp_path, undrawn):
     write_report(analyze(study.directory), tmp_path / "report")
     (tmp_path / "other").mkdir()
     assert (tmp_path / "report").stat().st_mode == (tmp_path / "other").stat().st_mode
+
+
+def test_a_table_that_is_registered_appears_in_the_page_without_further_work(study):
+    study.run(1)
+    analysis = analyze(study.directory)
+    extra = Table(
+        name="extra",
+        title="Something new",
+        note="n is 1.",
+        frame=pd.DataFrame({"a": [0.5], "n": [1]}),
+        columns=(Column(header="a <b>", source="a", kind=Kind.METRIC), Column(header="n", source="n")),
+    )
+    text = page(dataclasses.replace(analysis, tables=analysis.tables | {"extra": extra}), [])
+    assert 'id="table-extra"' in text
+    assert "a &lt;b&gt;" in text
+    assert '<td class="number" data-v="0.5">0.50000</td>' in text
+
+
+def test_the_only_script_is_the_one_that_the_content_policy_names(study):
+    study.run(1)
+    text = page(analyze(study.directory), [])
+    (script,) = re.findall(r"<script>(.*?)</script>", text, re.S)
+    sha256 = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    assert (
+        f"default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'sha256-{sha256}'" in text
+    )
+
+
+def test_the_page_counts_the_runs_that_differ_and_marks_them(study):
+    for repetition in (1, 2, 3):
+        study.run(1, repetition, weights="odd" if repetition == 2 else "w")
+    text = page(analyze(study.directory), [])
+    assert "<b>1</b> run differs from most of its set" in text
+    assert text.count("<tr data-differs>") == 1
+
+
+def test_the_page_says_when_all_machines_are_alike(study):
+    study.run(1)
+    assert "all runs have the same fingerprint" in page(analyze(study.directory), [])

@@ -14,7 +14,20 @@ from orchestrator.providers import PROVIDERS as REAL_PROVIDERS
 from orchestrator.store import Store
 from tests.orchestrator.test_sweep import STUDY
 
-COMMANDS = ["init", "doctor", "provision", "sweep", "status", "ssh", "logs", "analyze", "destroy"]
+COMMANDS = [
+    "init",
+    "doctor",
+    "provision",
+    "sweep",
+    "status",
+    "ssh",
+    "logs",
+    "analyze",
+    "destroy",
+    "verify",
+    "export",
+    "import",
+]
 
 
 @pytest.fixture

@@ -1,0 +1,206 @@
+"""A study as one file that somebody else can analyse: the same study gives the same bytes.
+
+    <study>/MANIFEST.json     schema version, and SHA-256 and size of every other file
+    <study>/study.toml        without the addresses of machines
+    <study>/runs/...          every run, whole
+    <study>/imported/*.json   what was imported
+
+An archive is data from strangers: its names must be those above and its sizes those of its manifest, or
+nothing of it is kept."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import re
+import shutil
+import stat
+import tempfile
+import zipfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+from analysis.exchange.imported import FOLDER
+from analysis.exchange.verify import Verification, verify
+from analysis.load import NothingToAnalyse
+from analysis.methods import STUDY_FILE, public_study_file
+from guest.records import ARTIFACTS, RECORD, NewerSchemaError
+
+SCHEMA_VERSION = 1  # of the manifest
+MANIFEST = "MANIFEST.json"
+LARGEST_MANIFEST = 256 * 2**20  # bytes
+LARGEST_ARCHIVE = 100 * 2**30  # bytes, unpacked
+BLOCK = 2**20
+NAME = r"[A-Za-z0-9@+_-][A-Za-z0-9@+._-]*"  # never begins with a dot
+ALLOWED = re.compile(
+    rf"(?P<study>{NAME})/({MANIFEST}|{re.escape(STUDY_FILE)}|{FOLDER}/{NAME}\.json|"
+    rf"runs/{NAME}/{NAME}/{NAME}/\d{{4,}}/({'|'.join(map(re.escape, (RECORD, *ARTIFACTS)))}))"
+)
+LONG_AGO = (1980, 1, 1, 0, 0, 0)  # the oldest date a zip can hold: the time of packing is nobody's business
+
+
+class ArchiveError(ValueError):
+    """Not an archive of a study, or a damaged one; the text says where."""
+
+
+class DamagedStudyError(ValueError):
+    """The study has damaged runs; `verification` names them."""
+
+    def __init__(self, verification: Verification) -> None:
+        super().__init__(str(verification))
+        self.verification = verification
+
+
+def pack(directory: Path, target: Path) -> int:
+    """Writes the study into the zip file `target`; returns the number of its runs. Raises
+    NothingToAnalyse for an empty study, DamagedStudyError for one that is not whole, FileExistsError."""
+    if target.exists():
+        raise FileExistsError(f"{target} is there already; name another file")
+    checked = verify(directory)
+    if checked.damaged:
+        raise DamagedStudyError(checked)
+    if not checked.runs and not checked.imports:
+        raise NothingToAnalyse(f"no finished run in {directory}; run `vbstudy sweep` first")
+    name = re.sub(r"[^A-Za-z0-9_-]+", "-", directory.resolve().name).strip("-") or "study"
+    with _beside(target) as part:
+        with zipfile.ZipFile(part, "w", zipfile.ZIP_DEFLATED, compresslevel=6) as archive:
+            files = {}
+            for path, opened in _contents(directory):
+                with opened() as source:
+                    files[path] = _add(archive, f"{name}/{path}", source)
+            manifest = {"schema_version": SCHEMA_VERSION, "files": files}
+            archive.writestr(_entry(f"{name}/{MANIFEST}"), json.dumps(manifest, indent=1) + "\n")
+        part.replace(target)
+    return checked.runs
+
+
+def _contents(directory: Path) -> Iterator[tuple[str, Callable[[], IO[bytes]]]]:
+    """Every file of the archive in order, and what opens it."""
+    study_file = directory / STUDY_FILE
+    if study_file.is_file():
+        text, _ = public_study_file(study_file.read_text(encoding="utf-8"))
+        yield STUDY_FILE, lambda: io.BytesIO(text.encode())
+    found = [*(directory / FOLDER).glob("*.json"), *(directory / "runs").glob("*/*/*/*/*")]
+    for path in sorted(found, key=lambda each: each.relative_to(directory).as_posix()):
+        relative = path.relative_to(directory)
+        if path.is_file() and not any(part.startswith(".") for part in relative.parts):
+            yield relative.as_posix(), lambda path=path: path.open("rb")  # type: ignore[misc]
+
+
+def _entry(name: str) -> zipfile.ZipInfo:
+    entry = zipfile.ZipInfo(name, LONG_AGO)
+    entry.compress_type = zipfile.ZIP_DEFLATED
+    entry.create_system = 3  # Unix, wherever it is packed
+    entry.external_attr = (stat.S_IFREG | 0o644) << 16
+    return entry
+
+
+def _add(archive: zipfile.ZipFile, name: str, source: IO[bytes]) -> dict[str, Any]:
+    sha256, size = hashlib.sha256(), 0
+    with archive.open(_entry(name), "w", force_zip64=True) as packed:
+        while block := source.read(BLOCK):
+            sha256.update(block)
+            size += len(block)
+            packed.write(block)
+    return {"sha256": sha256.hexdigest(), "size_bytes": size}
+
+
+@contextmanager
+def _beside(target: Path) -> Iterator[Path]:
+    """A file beside `target` that is gone in the end, unless it was moved there."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
+    try:
+        yield folder / target.name
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+# ---- unpacking -------------------------------------------------------------------------------------
+
+
+def unpack(path: Path, target: Path) -> None:
+    """Unpacks an archive into the new folder `target`, whole or not at all. Raises ArchiveError,
+    FileExistsError, and NewerSchemaError for an archive of a newer vbstudy."""
+    if target.exists():
+        raise FileExistsError(f"{target} is there already; name another folder")
+    with _beside(target) as folder:
+        try:
+            with zipfile.ZipFile(path) as archive:
+                _unpack(archive, folder)
+        except (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError) as error:
+            raise ArchiveError(f"{path}: {error}") from error
+        except ArchiveError as error:
+            raise ArchiveError(f"{path}: {error}") from None
+        folder.rename(target)
+
+
+def _unpack(archive: zipfile.ZipFile, folder: Path) -> None:
+    entries = _entries(archive)
+    manifest = _manifest(archive, entries.pop(MANIFEST, None))
+    if set(entries) != set(manifest):
+        odd = sorted(set(entries) ^ set(manifest))[0]
+        raise ArchiveError(f"{odd} is {'not in the manifest' if odd in entries else 'missing'}")
+    for name, entry in entries.items():
+        size = manifest[name][1]
+        if entry.file_size != size:
+            raise ArchiveError(f"{name} has {entry.file_size} bytes, not {size}")
+    if sum(size for _, size in manifest.values()) > LARGEST_ARCHIVE:
+        raise ArchiveError(f"it would unpack to more than {LARGEST_ARCHIVE} bytes")
+    for name, entry in entries.items():
+        sha256, size = manifest[name]
+        file = folder / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with archive.open(entry) as packed, file.open("xb") as unpacked:
+            if _copy(packed, unpacked, size) != sha256:
+                raise ArchiveError(f"{name} does not match its SHA-256")
+
+
+def _entries(archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
+    """The entries by their path inside the study. Only plain files with names that a study has."""
+    entries: dict[str, zipfile.ZipInfo] = {}
+    studies = set()
+    for entry in archive.infolist():
+        found = ALLOWED.fullmatch(entry.filename)
+        if not found:
+            raise ArchiveError(f"{entry.filename[:200]!r} is no file of a study")
+        if stat.S_IFMT(entry.external_attr >> 16) not in (0, stat.S_IFREG):
+            raise ArchiveError(f"{entry.filename} is not a plain file")
+        studies.add(found["study"])
+        name = entry.filename.partition("/")[2]
+        if name in entries:
+            raise ArchiveError(f"{name} is there twice")
+        entries[name] = entry
+    if len(studies) > 1:
+        raise ArchiveError("it holds more than one study")
+    return entries
+
+
+def _manifest(archive: zipfile.ZipFile, entry: zipfile.ZipInfo | None) -> dict[str, tuple[str, int]]:
+    if entry is None:
+        raise ArchiveError(f"it has no {MANIFEST}")
+    if entry.file_size > LARGEST_MANIFEST:
+        raise ArchiveError(f"{MANIFEST} has {entry.file_size} bytes")
+    try:
+        with archive.open(entry) as packed:
+            data = json.loads(packed.read(LARGEST_MANIFEST))
+        version = int(data["schema_version"])
+        files = {name: (str(f["sha256"]), int(f["size_bytes"])) for name, f in data["files"].items()}
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise ArchiveError(f"{MANIFEST} cannot be read: {error!r:.200}") from error
+    if version > SCHEMA_VERSION:
+        raise NewerSchemaError(f"archive version {version} is newer than this vbstudy reads; upgrade vbstudy")
+    return files
+
+
+def _copy(source: IO[bytes], target: IO[bytes], size: int) -> str:
+    """Copies at most `size` bytes; returns their SHA-256."""
+    sha256, left = hashlib.sha256(), size
+    while left and (block := source.read(min(BLOCK, left))):
+        sha256.update(block)
+        target.write(block)
+        left -= len(block)
+    return sha256.hexdigest()

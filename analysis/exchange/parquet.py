@@ -1,0 +1,51 @@
+"""A study's tables as Parquet files, for pandas, R or DuckDB."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import pandas as pd
+
+from analysis.page import detail_tables
+from analysis.results import Analysis
+
+
+class ExtraMissingError(ImportError):
+    """An optional package is not installed; the text names the extra."""
+
+
+def write_parquet(analysis: Analysis, target: Path) -> list[Path]:
+    """One file a table into the new folder `target`: runs, epochs and steps with everything the records
+    say, and each table of the analysis under `tables/`. Raises ExtraMissingError, FileExistsError."""
+    if importlib.util.find_spec("pyarrow") is None:
+        raise ExtraMissingError("Parquet needs pyarrow: pip install 'vbstudy[parquet]'")
+    if target.exists():
+        raise FileExistsError(f"{target} is there already; name another folder")
+    study = analysis.study
+    frames = {"runs": study.runs, "epochs": study.epochs, "steps": study.steps}
+    tables = (*analysis.tables.values(), *detail_tables(analysis))
+    frames |= {f"tables/{table.name}": table.frame for table in tables}
+    (target / "tables").mkdir(parents=True)
+    paths = []
+    for name, frame in frames.items():
+        path = target / f"{name}.parquet"
+        _plain(frame).to_parquet(path, engine="pyarrow", index=False)
+        paths.append(path)
+    return paths
+
+
+def _plain(frame: pd.DataFrame) -> pd.DataFrame:
+    """Columns of one kind each: Parquet knows no column of numbers and texts. Lists stay lists of texts."""
+    return pd.DataFrame({name: _of_one_kind(frame[name]) for name in frame.columns})
+
+
+def _of_one_kind(column: pd.Series) -> pd.Series:
+    if column.dtype != object:
+        return column
+    told = column.dropna()
+    if told.map(lambda v: isinstance(v, (list, tuple))).any():
+        return column.map(lambda v: [str(x) for x in v] if isinstance(v, (list, tuple)) else None)
+    if told.map(lambda v: isinstance(v, (int, float))).all() and len(told):
+        return pd.to_numeric(column)
+    return column.map(lambda v: None if pd.isna(v) else str(v))

@@ -1,0 +1,331 @@
+"""Reads the results of other programs: run results as CSV or JSON, predictions as .npy, .npz or .csv,
+histories of Keras and of training loops, MLflow's file store. Nothing is unpickled."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from analysis.exchange.imported import SCHEMA_VERSION, Import, ImportedRun, sha256_of
+
+COLUMNS = ("workload", "variant", "threads", "repetition", "wall_s", "epoch")
+THREADS = re.compile(r"(?:threads?|cpus?|intra_?op)[-_= ]?(\d+)", re.IGNORECASE)
+CLASSES_OF = ("predictions", "y_pred", "predicted", "prediction", "labels", "logits", "last")
+TRUTH_OF = ("y_true", "truth", "labels_true")
+PICKLES = (".pt", ".pth", ".pkl", ".pickle", ".joblib", ".h5", ".ckpt")
+SIZE_LIMIT = 2 * 2**30  # bytes of one file
+Found = tuple[list[ImportedRun], list[str]]
+
+
+class ImportFormatError(ValueError):
+    """What was given cannot be read; the text names the file and what is allowed."""
+
+
+def read_results(source: Path, name: str, at: str) -> Import:
+    """Reads a file or a folder of results, by what it is. `name` is the workload's where the source
+    names none; `at` is the time, ISO 8601. Raises ImportFormatError."""
+    try:
+        kind, read = _kind(source)
+        runs, left_out = read(source, name)
+    except (OSError, UnicodeDecodeError) as error:
+        raise ImportFormatError(f"{source}: {error}") from error
+    if not runs:
+        raise ImportFormatError(f"{source}: there is no result in it; see 'Importing results' in README.md")
+    counted: Counter[tuple[str, str, int]] = Counter()
+    numbered = []
+    for run in runs:
+        key = (run.workload, run.variant, run.threads)
+        counted[key] += 1
+        numbered.append(replace(run, repetition=run.repetition or counted[key]))
+    _check_unique(source, numbered)
+    return Import(
+        schema_version=SCHEMA_VERSION,
+        name=name,
+        kind=kind,
+        imported_at=at,
+        runs=tuple(numbered),
+        left_out=tuple(dict.fromkeys(left_out)),
+    )
+
+
+def _kind(source: Path) -> tuple[str, Callable[[Path, str], Found]]:
+    if source.is_dir():
+        if any(source.glob("**/meta.yaml")):
+            return "mlflow", _mlflow
+        return "folder", _folder
+    if source.suffix in (".csv", ".json"):
+        return "results", _results
+    raise ImportFormatError(f"{source}: a .csv, a .json or a folder is expected{_why_not(source)}")
+
+
+def _why_not(path: Path) -> str:
+    if path.suffix in PICKLES:
+        return "; this kind of file can run code when it is read: save the numbers as .npy, .csv or .json"
+    return ""
+
+
+def _check_unique(source: Path, runs: Sequence[ImportedRun]) -> None:
+    counts = Counter((r.workload, r.variant, r.threads, r.repetition) for r in runs)
+    (first, times), *_ = counts.most_common(1)
+    if times > 1:
+        raise ImportFormatError(
+            f"{source}: workload {first[0]}, variant {first[1]}, threads {first[2]}, repetition {first[3]} "
+            f"is there {times} times"
+        )
+
+
+# ---- run results, one line a run or one line an epoch ----------------------------------------------
+
+
+def _results(source: Path, name: str) -> Found:
+    rows = _rows(source)
+    told = [column for column in rows.columns if column in COLUMNS]
+    if "threads" not in told:
+        raise ImportFormatError(
+            f"{source}: a column 'threads' is needed; there are {', '.join(rows.columns)}"
+        )
+    rows["workload"] = rows.workload.astype(str) if "workload" in told else name
+    rows["variant"] = rows.variant.astype(str) if "variant" in told else "imported"
+    values = rows.drop(columns=[c for c in (*COLUMNS,) if c in rows])
+    metrics = [str(c) for c in values.columns if pd.api.types.is_numeric_dtype(values[c])]
+    left_out = [f"column {c}: not numbers" for c in values.columns if c not in metrics]
+    if "epoch" in told:
+        if "repetition" not in told:
+            raise ImportFormatError(f"{source}: with a column 'epoch', a column 'repetition' is needed too")
+        keys = ["workload", "variant", "threads", "repetition"]
+        groups = [run.sort_values("epoch") for _, run in rows.groupby(keys, sort=False, dropna=False)]
+    else:
+        groups = [rows.iloc[[i]] for i in range(len(rows))]
+    sha256 = sha256_of(source)
+    runs = []
+    for group in groups:
+        last = group.iloc[-1]
+        history = {m: tuple(group[m].astype(float)) for m in metrics} if "epoch" in told else {}
+        runs.append(
+            ImportedRun(
+                workload=last.workload,
+                variant=last.variant,
+                threads=_count(source, last.threads, "threads"),
+                repetition=_count(source, last.repetition, "repetition") if "repetition" in told else 0,
+                metrics={m: float(last[m]) for m in metrics if math.isfinite(last[m])},
+                wall_s=float(last.wall_s) if "wall_s" in told and math.isfinite(last.wall_s) else None,
+                history={m: h for m, h in history.items() if np.isfinite(h).all()},
+                source=source.name,
+                source_sha256=sha256,
+            )
+        )
+    return runs, left_out
+
+
+def _rows(source: Path) -> pd.DataFrame:
+    try:
+        if source.suffix == ".csv":
+            return pd.read_csv(source)
+        data = json.loads(source.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:  # also what pandas raises
+        raise ImportFormatError(f"{source}: {error}") from error
+    if not isinstance(data, list) or not data or not all(isinstance(row, dict) for row in data):
+        raise ImportFormatError(f"{source}: a list of objects is expected, one a run")
+    return pd.DataFrame(data)
+
+
+def _count(source: Path, value: Any, what: str) -> int:
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = math.nan
+    if not (number >= 1 and number == int(number)):
+        raise ImportFormatError(f"{source}: {what} = {value!r}; a whole number from 1 is expected")
+    return int(number)
+
+
+# ---- a folder of predictions and histories -----------------------------------------------------------
+
+
+def _folder(source: Path, name: str) -> Found:
+    """One run a file (or a history and predictions with one name): the path says the thread count."""
+    truth: np.ndarray | None = None
+    parts: dict[str, list[ImportedRun]] = {}
+    left_out: list[str] = []
+    files = sorted((p for p in source.rglob("*") if p.is_file() and not p.is_symlink()), key=_natural)
+    for path in files:
+        if path.stem in TRUTH_OF and path.suffix in (".npy", ".csv"):
+            truth = _classes(path)[0]
+    for path in files:
+        relative = path.relative_to(source).as_posix()
+        threads = THREADS.findall(relative)
+        if path.suffix not in (".npy", ".npz", ".csv", ".json"):
+            left_out.append(f"{relative}: not read{_why_not(path)}")
+        elif not threads:
+            if path.stem not in TRUTH_OF:
+                left_out.append(f"{relative}: no thread count in its path (threads-4, cpus-4)")
+        else:
+            run = _file(path, relative, name, int(threads[-1]), truth)
+            parts.setdefault(relative.removesuffix(path.suffix), []).append(run)
+    return [_merged(group) for group in parts.values()], left_out
+
+
+def _natural(path: Path) -> list[tuple[int, str]]:
+    return [(int(t), "") if t.isdigit() else (-1, t) for t in re.split(r"(\d+)", path.as_posix())]
+
+
+def _file(path: Path, relative: str, name: str, threads: int, truth: np.ndarray | None) -> ImportedRun:
+    history: dict[str, tuple[float, ...]] = {}
+    metrics: dict[str, float] = {}
+    predictions: tuple[int, ...] | None = None
+    if _is_history(path):
+        told = read_history(path)
+        metrics = {metric: values[-1] for metric, values in told.items() if math.isfinite(values[-1])}
+        history = {metric: values for metric, values in told.items() if np.isfinite(values).all()}
+    else:
+        classes, own = _classes(path)
+        known = truth if own is None else own
+        if known is not None and known.shape != classes.shape:
+            raise ImportFormatError(f"{path}: {len(classes)} predictions, but {len(known)} true classes")
+        if known is not None:
+            metrics = {"test_accuracy": float((classes == known).mean())}
+        predictions = tuple(int(c) for c in classes)
+    return ImportedRun(
+        workload=name,
+        variant="imported",
+        threads=threads,
+        repetition=0,
+        metrics=metrics,
+        history=history,
+        predictions=predictions,
+        source=relative,
+        source_sha256=sha256_of(path),
+    )
+
+
+def _merged(group: list[ImportedRun]) -> ImportedRun:
+    """The parts of one run: its history and its predictions."""
+    first, *others = group
+    for other in others:
+        first = replace(
+            first,
+            metrics=first.metrics | other.metrics,
+            history=first.history | other.history,
+            predictions=first.predictions if other.predictions is None else other.predictions,
+            source=f"{first.source} + {other.source}",
+            source_sha256=f"{first.source_sha256} + {other.source_sha256}",
+        )
+    return first
+
+
+def _is_history(path: Path) -> bool:
+    if path.suffix == ".csv":
+        with path.open(encoding="utf-8") as file:
+            columns = [c.strip().strip('"') for c in file.readline(65536).split(",")]
+        return "epoch" in columns or "loss" in columns
+    return path.suffix == ".json"
+
+
+def read_history(path: Path) -> dict[str, tuple[float, ...]]:
+    """A history: what Keras has in `history.history` saved as JSON, or its CSVLogger's file; or the list of
+    one object an epoch that training loops in torch write. Metric -> one value an epoch."""
+    try:
+        if path.suffix == ".csv":
+            columns: Any = pd.read_csv(path).to_dict("list")
+        else:
+            data = json.loads(path.read_text(encoding="utf-8"))
+            columns = pd.DataFrame(data).to_dict("list") if isinstance(data, list) else data
+        columns = columns.get("history", columns)
+        told = {str(k): tuple(float(v) for v in each) for k, each in columns.items() if k not in COLUMNS}
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
+        raise ImportFormatError(f"{path}: not a history: {error}") from error
+    if not told or len({len(each) for each in told.values()}) != 1 or not next(iter(told.values())):
+        raise ImportFormatError(f"{path}: a history has the same number of epochs for every metric")
+    return told
+
+
+def _classes(path: Path) -> tuple[np.ndarray, np.ndarray | None]:
+    """(predicted classes (N,), true classes (N,) or None). Scores (N, C) count by their largest."""
+    if path.stat().st_size > SIZE_LIMIT:
+        raise ImportFormatError(f"{path}: larger than {SIZE_LIMIT} bytes")
+    try:
+        if path.suffix == ".csv":
+            frame = pd.read_csv(path)
+            named: Mapping[str, np.ndarray] = {str(c): frame[c].to_numpy() for c in frame.columns}
+        elif path.suffix == ".npz":
+            with np.load(path, allow_pickle=False) as arrays:
+                named = {key: arrays[key] for key in arrays.files}
+        else:
+            named = {CLASSES_OF[0]: np.load(path, allow_pickle=False)}
+    except (ValueError, OSError, EOFError, KeyError) as error:
+        raise ImportFormatError(f"{path}: {error}") from error
+    own = next((np.asarray(named[key]) for key in TRUTH_OF if key in named), None)
+    rest = [key for key in named if key not in TRUTH_OF]
+    key = next((key for key in CLASSES_OF if key in named), rest[0] if len(rest) == 1 else None)
+    if key is None and own is not None and not rest:
+        return _whole(path, own), None
+    if key is None:
+        raise ImportFormatError(
+            f"{path}: which of {', '.join(named)} are the predictions? Name one predictions"
+        )
+    return _whole(path, named[key]), None if own is None else _whole(path, own)
+
+
+def _whole(path: Path, values: np.ndarray) -> np.ndarray:
+    """Classes, from classes or scores."""
+    if values.ndim == 2 and values.shape[1] > 1 and np.issubdtype(values.dtype, np.number):
+        return np.asarray(values.argmax(axis=1))
+    flat = values.reshape(-1)
+    whole = np.issubdtype(flat.dtype, np.number) and len(flat) and bool((flat == np.floor(flat)).all())
+    if not whole or flat.min() < 0 or flat.max() >= 2**31:
+        raise ImportFormatError(f"{path}: classes as whole numbers from 0 are expected, or scores (N, C)")
+    return flat.astype(np.int64)
+
+
+# ---- MLflow's file store -----------------------------------------------------------------------------
+
+
+def _mlflow(source: Path, name: str) -> Found:
+    """Runs below a folder `mlruns`, by its plain files: a parameter (or tag) `threads`, and all metrics."""
+    runs, left_out = [], []
+    for meta in sorted(source.glob("**/meta.yaml")):
+        folder = meta.parent
+        if not (folder / "metrics").is_dir():
+            continue  # an experiment
+        told = {p.name: p.read_text(encoding="utf-8").strip() for p in sorted((folder / "tags").glob("*"))}
+        told |= {p.name: p.read_text(encoding="utf-8").strip() for p in sorted((folder / "params").glob("*"))}
+        where = folder.relative_to(source).as_posix()
+        if "threads" not in told:
+            left_out.append(f"{where}: no parameter 'threads'")
+            continue
+        history = {p.name: _metric(p) for p in sorted((folder / "metrics").glob("*")) if p.is_file()}
+        history = {m: values for m, values in history.items() if values}
+        seconds = history.pop("wall_s", None)
+        runs.append(
+            ImportedRun(
+                workload=told.get("workload", name),
+                variant=told.get("variant", "imported"),
+                threads=_count(folder, told["threads"], "threads"),
+                repetition=_count(folder, told["repetition"], "repetition") if "repetition" in told else 0,
+                metrics={m: values[-1] for m, values in history.items() if math.isfinite(values[-1])},
+                wall_s=seconds[-1] if seconds else None,
+                history={m: values for m, values in history.items() if np.isfinite(values).all()},
+                source=where,
+                source_sha256=sha256_of(meta),
+            )
+        )
+    return runs, [*left_out, "artifacts of MLflow runs"]
+
+
+def _metric(path: Path) -> tuple[float, ...]:
+    """`timestamp value step`, one line a logged value; in order of the steps."""
+    try:
+        lines = [line.split() for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+        lines.sort(key=lambda line: int(line[2]) if len(line) > 2 else 0)
+        return tuple(float(line[1]) for line in lines)
+    except (ValueError, IndexError) as error:
+        raise ImportFormatError(f"{path}: not a metric of MLflow: {error}") from error

@@ -1,0 +1,91 @@
+"""Is a study whole? Every run's record, files, sizes and hashes, and which planned runs are missing."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from analysis.exchange.imported import FOLDER, read_imports
+from analysis.load import FOREIGN, READERS, REDO, Problem, check_run, run_folders
+from analysis.predictions import check_predictions
+from guest.records import ARTIFACTS, RECORD
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verification:
+    """What was found: `damaged` runs and files, `missing` planned runs. `planned` is None where no
+    study file says what there should be."""
+
+    runs: int
+    imports: int
+    damaged: tuple[Problem, ...]
+    missing: tuple[str, ...]
+    planned: int | None
+
+    def __str__(self) -> str:
+        of = "" if self.planned is None else f"; {len(self.missing)} of {self.planned} planned runs missing"
+        imports = f", {self.imports} imported files" if self.imports else ""
+        return f"{self.runs} runs{imports} checked byte for byte: {len(self.damaged)} damaged{of}"
+
+
+def verify(directory: Path, planned: Iterable[str] | None = None) -> Verification:
+    """Checks a study's folder. `planned` are the run ids that there should be. Raises NewerSchemaError
+    when a run was written by a newer vbstudy."""
+    folders = run_folders(directory)
+    with ThreadPoolExecutor(READERS) as pool:
+        found = list(pool.map(lambda folder: _check(directory, folder), folders))
+    imports, problems = read_imports(directory)
+    wanted = None if planned is None else list(planned)
+    present = {folder.relative_to(directory / "runs").as_posix() for folder in folders}
+    return Verification(
+        runs=len(folders),
+        imports=len(imports) + len(problems),
+        damaged=(*(problem for problem in found if problem), *problems, *_strays(directory)),
+        missing=tuple(run for run in wanted or () if run not in present),
+        planned=None if wanted is None else len(wanted),
+    )
+
+
+def _check(directory: Path, folder: Path) -> Problem | None:
+    """What is the matter with a run, or nothing. Looks at all bytes, also those no analysis reads."""
+    outcome = check_run(directory, folder)
+    if isinstance(outcome, Problem):
+        return outcome
+    record, _ = outcome
+    path = folder.relative_to(directory).as_posix()
+    artifacts = record.result.artifacts
+    if set(artifacts) != set(ARTIFACTS):
+        return Problem(path=path, what="the record names other files than a run has", todo=REDO)
+    unknown = sorted({each.name for each in folder.iterdir()} - {RECORD, *ARTIFACTS})
+    if unknown:
+        return Problem(path=path, what=f"{unknown[0]} is no file of a run", todo=FOREIGN)
+    for name, artifact in artifacts.items():
+        file = folder / name
+        if file.is_symlink() or not file.is_file():
+            return Problem(path=path, what=f"{name} is not a plain file", todo=REDO)
+        try:
+            with file.open("rb") as opened:
+                sha256 = hashlib.file_digest(opened, "sha256").hexdigest()
+        except OSError as error:
+            return Problem(path=path, what=f"{name}: {error.strerror}", todo=REDO)
+        if sha256 != artifact.sha256:
+            return Problem(path=path, what=f"{name} does not match its SHA-256", todo=REDO)
+    return check_predictions(directory, record)
+
+
+def _strays(directory: Path) -> Sequence[Problem]:
+    """Files below runs/ and imported/ that belong to nothing."""
+    depths = ((directory / "runs", 5), (directory / FOLDER, 1))
+    return [
+        Problem(path=path.relative_to(directory).as_posix(), what="belongs to no run", todo=FOREIGN)
+        for root, depth in depths
+        if root.is_dir()
+        for path in sorted(root.rglob("*"))
+        if (path.is_symlink() or path.is_file())
+        and (parts := path.relative_to(root).parts)
+        and not any(part.startswith(".") for part in parts)
+        and (len(parts) != depth or (depth == 1 and path.suffix != ".json"))
+    ]

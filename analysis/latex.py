@@ -1,0 +1,85 @@
+"""Tables as LaTeX that compiles with pdflatex and fits the page: long texts are broken into lines, wide
+tables are turned and set smaller."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+NEEDS = "% needs \\usepackage{array,booktabs,longtable,pdflscape,textcomp} and UTF-8 input"
+
+SIGNS = {
+    "\\": r"\textbackslash{}", "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{",
+    "}": r"\}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "<": r"\textless{}",
+    ">": r"\textgreater{}", "|": r"\textbar{}", "–": "--", "·": r"$\cdot$", "×": r"$\times$",
+    "∞": r"$\infty$", "[": "{[}", "]": "{]}", "`": r"\textasciigrave{}", "≠": r"$\neq$", "≤": r"$\leq$",
+    "≥": r"$\geq$", "±": r"$\pm$", "µ": r"$\mu$", "μ": r"$\mu$", "’": "'", "\n": " ", "\t": " ",
+}  # fmt: skip
+LATIN = range(0xC0, 0x180)  # letters that pdflatex knows in UTF-8
+
+# Points a character takes, on average, and the points of a line of `article`, upright and turned.
+SIZES = {"footnotesize": 4.4, "scriptsize": 3.8, "tiny": 3.1}
+UPRIGHT, TURNED = 345, 550
+SEPARATION = 6  # points between columns
+LONG = 34  # characters from which a text is broken into lines
+NARROWEST = 9  # characters a column of broken text holds
+
+
+def latex(text: str) -> str:
+    """Text as LaTeX that prints it. Brackets are braced: after a line break they would be an option.
+    What pdflatex has no sign for becomes a question mark."""
+    return "".join(SIGNS.get(c) or (c if " " <= c <= "~" or ord(c) in LATIN else "?") for c in text)
+
+
+def longtable(
+    name: str, caption: str, head: Sequence[str], body: Sequence[Sequence[str]], numbers: Sequence[bool]
+) -> str:
+    """A table that may go over pages. `numbers` says which columns are set to the right."""
+    size, turned, columns = _layout(head, body, numbers)
+    lines = [" & ".join(latex(cell) for cell in row) + r" \\" for row in (head, *body)]
+    parts = [
+        rf"\begingroup\{size}\setlength{{\tabcolsep}}{{{SEPARATION // 2}pt}}",
+        rf"\begin{{longtable}}{{{columns}}}",
+        rf"\caption{{{latex(caption)}}}\label{{tab:vbstudy-{name.replace('_', '-')}}}\\",
+        r"\toprule",
+        lines[0],
+        r"\midrule\endhead",
+        r"\bottomrule\endfoot",
+        *lines[1:],
+        r"\end{longtable}",
+        r"\endgroup",
+    ]
+    return "\n".join([r"\begin{landscape}", *parts, r"\end{landscape}"] if turned else parts)
+
+
+def _layout(
+    head: Sequence[str], body: Sequence[Sequence[str]], numbers: Sequence[bool]
+) -> tuple[str, bool, str]:
+    """(size, turned, columns): upright and large where it fits, else turned, else smaller, else with
+    its texts broken into lines."""
+    widths = [max(map(len, cells)) for cells in zip(head, *body, strict=True)]
+    texts = [not number and width > LONG for number, width in zip(numbers, widths, strict=True)]
+    room = SEPARATION * len(widths)
+    if not any(texts):
+        for size, points in SIZES.items():
+            for line, turned in ((UPRIGHT, False), (TURNED, True)):
+                if sum(widths) * points + room <= line:
+                    return size, turned, "".join("r" if number else "l" for number in numbers)
+        texts = [not number for number in numbers]  # nothing fits: break every text
+    size = next((s for s, p in SIZES.items() if _fixed(widths, texts) * p + room <= 0.6 * TURNED), "tiny")
+    left = TURNED - room - _fixed(widths, texts) * SIZES[size]
+    shares = [min(width, 120) if text else 0 for width, text in zip(widths, texts, strict=True)]
+    least = NARROWEST * SIZES[size]
+    columns = [
+        rf">{{\raggedright\arraybackslash}}p{{{max(least, left * share / sum(shares)):.0f}pt}}"
+        if share
+        else "r"
+        if number
+        else "l"
+        for share, number in zip(shares, numbers, strict=True)
+    ]
+    return size, True, "".join(columns)
+
+
+def _fixed(widths: Sequence[int], texts: Sequence[bool]) -> int:
+    """Characters of the columns that are not broken."""
+    return sum(width for width, text in zip(widths, texts, strict=True) if not text)

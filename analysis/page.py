@@ -1,0 +1,169 @@
+"""The page of the report: everything on it, in order of reading."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jinja2
+from markupsafe import Markup
+
+from analysis.cells import NUMERIC, cell, missing
+from analysis.charts import shown_view
+from analysis.drawing import Picture
+from analysis.fingerprints import environments
+from analysis.implications import hardware_sentence, provider_text
+from analysis.load import by_threads
+from analysis.methods import methods_paragraph, recipe
+from analysis.printing import shown_findings, shown_tables
+from analysis.results import ACROSS, Analysis, Column, Finding, Kind, Table, Verdict
+from analysis.runs import runs_table
+from analysis.verdicts import DIFFER, IDENTICAL, LEVELS
+
+CLASSES = {Verdict.HOLDS: "holds", Verdict.FAILS: "fails", Verdict.OPEN: "open"}
+SIGNS = {IDENTICAL: ("same", "="), DIFFER: ("differ", "≠")}
+LONG = 60  # characters from which a cell may be broken into lines
+TEMPLATES = Path(__file__).parent / "templates"
+NOTHING_IN = {"environments": "all runs have the same fingerprint."}
+
+
+def detail_tables(analysis: Analysis) -> tuple[Table, ...]:
+    """The tables that only the report has: the runs one by one, and in what their machines differ."""
+    return runs_table(analysis.study, shown_view(analysis)), environments(analysis.study)
+
+
+def page(analysis: Analysis, pictures: list[Picture]) -> str:
+    """The page as HTML. Figures are inlined; nothing is loaded from anywhere."""
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    study = analysis.study
+    findings = [f for f in analysis.findings if not f.workload]
+    details = detail_tables(analysis)
+    script = (TEMPLATES / "report.js").read_text(encoding="utf-8")
+    return environment.get_template("report.html.j2").render(
+        study=study,
+        name=study.directory.resolve().name,
+        variants=list(study.runs.variant.unique()),
+        threads=list(study.runs.threads.unique()),
+        provider=provider_text(study),
+        alarms=analysis.alarms,
+        findings=[
+            (finding, CLASSES[finding.verdict], _by_workload(analysis, finding)) for finding in findings
+        ],
+        implications=analysis.implications,
+        scopes=[ACROSS, *_settings(analysis)],
+        matrix=_matrix(analysis),
+        workloads={w: [_inlined(p) for p in pictures if p.workload == w] for w in (*study.metrics, "")},
+        tables=[_table(table) for table in (*shown_tables(analysis), *details)],
+        differing=int(details[0].frame.differs.sum()),
+        copies=_copies(analysis),
+        script=Markup(script),  # noqa: S704  (a file of ours)
+        script_sha256=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
+        problems=study.problems,
+    )
+
+
+def _by_workload(analysis: Analysis, finding: Finding) -> list[tuple[Finding, str]]:
+    return [
+        (one, CLASSES[one.verdict])
+        for one in shown_findings(analysis)
+        if one.id == finding.id and one.workload
+    ]
+
+
+def _settings(analysis: Analysis) -> list[str]:
+    """All thread settings of the study, in order."""
+    return list(by_threads(analysis.study.runs.sort_values(["cpus", "intra_op", "inter_op"])))
+
+
+def _matrix(analysis: Analysis) -> list[dict[str, Any]]:
+    """One row a workload and variant, one cell a thread setting and one across them, each with its
+    three levels; of the last models, or of the selected ones when only these are looked at."""
+    frame = analysis.tables["verdicts"].frame
+    frame = frame[frame["view"] == frame["view"].iloc[0]]
+    matrix = []
+    for (workload, variant), lines in frame.groupby(["workload", "variant"], sort=False):
+        cells = {line["scope"]: _levels(line) for line in lines.to_dict("records")}
+        matrix.append({"workload": workload, "variant": variant, "cells": cells})
+    return matrix
+
+
+def _levels(line: dict[Any, Any]) -> list[dict[str, Any]]:
+    levels = []
+    for level in LEVELS:
+        css, sign = SIGNS.get(line[level], ("unknown", "?"))
+        title = f"{level}: {line[level]}, {line[f'{level}_distinct']} distinct of {line['n']}"
+        levels.append(
+            {
+                "name": level,
+                "css": css,
+                "sign": sign,
+                "k": line[f"{level}_distinct"],
+                "n": line["n"],
+                "title": title,
+            }
+        )
+    return levels
+
+
+def _inlined(picture: Picture) -> dict[str, str]:
+    data = base64.b64encode(picture.svg.read_bytes()).decode()
+    return {
+        "title": picture.title,
+        "caption": picture.caption,
+        "source": f"data:image/svg+xml;base64,{data}",
+        "files": f"figures/{picture.svg.name}",
+    }
+
+
+def _table(table: Table) -> dict[str, Any]:
+    records = table.frame.to_dict("records")
+    return {
+        "table": table,
+        "headers": [(column.header, column.kind in NUMERIC) for column in table.columns],
+        "rows": [
+            {
+                "cells": [_cell(column, record) for column in table.columns],
+                "differs": record.get("differs") is True,
+            }
+            for record in records
+        ],
+        "empty": NOTHING_IN.get(table.name, "no row."),
+    }
+
+
+def _cell(column: Column, record: Mapping[Any, Any]) -> dict[str, Any]:
+    """The text of a cell, and the number by which it is sorted (None: by its text)."""
+    text, value = cell(column, record), record[column.source]
+    told = column.kind in NUMERIC and isinstance(value, (int, float)) and not missing(value)
+    css = "number" if column.kind in NUMERIC else "long" if len(text) > LONG else ""
+    if column.kind is Kind.LEVEL:
+        return {"text": text, "value": None, "css": css}
+    return {"text": text, "value": _number(value) if told else None, "css": css}
+
+
+def _number(value: float) -> str:
+    """As JavaScript reads it."""
+    return repr(float(value)) if math.isfinite(value) else "Infinity" if value > 0 else "-Infinity"
+
+
+def _copies(analysis: Analysis) -> list[dict[str, Any]]:
+    """What a reader takes along: texts for a paper, and what repeats the study."""
+    study, how = analysis.study, recipe(analysis.study)
+    blocks = [
+        {"title": "Methods", "text": methods_paragraph(study), "prose": True, "note": ""},
+        {"title": "Hardware", "text": hardware_sentence(study), "prose": True, "note": ""},
+        {"title": "Commands that repeat the study", "text": how.commands, "prose": False, "note": how.note},
+    ]
+    if how.study_file:
+        blocks.append({"title": "study.toml", "text": how.study_file, "prose": False, "note": ""})
+    return blocks

@@ -1,0 +1,197 @@
+"""The commands by which studies come and go: verify, export, import. As thin as those of `cli`."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from orchestrator.errors import IncompleteError, PrerequisiteError, StoreError, UsageError
+
+if TYPE_CHECKING:
+    from orchestrator.cli import Options
+
+SHOWN = 20  # problems that are printed
+FORMATS = ("zip", "parquet")
+
+
+@click.command()
+@click.argument("path", required=False, type=click.Path(path_type=Path))
+@click.pass_obj
+def verify(options: Options, path: Path | None) -> None:
+    """Check a study, or an archive, byte for byte.
+
+    Every record, file, size and hash, and which planned runs are missing. Ends with 0 when the study
+    is whole, with 1 when runs are missing, with 6 when something is damaged. Changes nothing."""
+    from analysis.exchange.archive import unpack
+    from analysis.exchange.verify import verify as verify_
+
+    subject = path or options.directory
+    with _errors(), tempfile.TemporaryDirectory(prefix="vbstudy-verify-") as temporary:
+        folder = subject
+        if subject.is_file():
+            folder = Path(temporary) / "study"
+            unpack(subject, folder)
+        elif not subject.is_dir():
+            raise UsageError(f"{subject}: is neither a folder nor an archive")
+        found = verify_(folder, _planned(folder))
+    if not found.runs and not found.imports and not found.damaged and found.planned is None:
+        raise UsageError(f"{subject}: there is no study in it")
+    if options.as_json:
+        data = dataclasses.asdict(found) | {"path": str(subject)}
+        click.echo(json.dumps(data, indent=1))
+    else:
+        click.echo(f"{subject}: {found}")
+        _list([str(problem) for problem in found.damaged])
+        _list([f"missing: {run}" for run in found.missing])
+    if found.damaged:
+        raise StoreError(f"{subject}: {len(found.damaged)} damaged, the first: {found.damaged[0]}")
+    if found.missing:
+        raise IncompleteError(
+            f"{subject}: {len(found.missing)} planned runs are missing; run `vbstudy sweep`"
+        )
+
+
+def _planned(folder: Path) -> list[str] | None:
+    """The run ids that the study file plans; None without a study file, or one that names machines which
+    were left out of an archive."""
+    from orchestrator import plan, study
+    from orchestrator.store import Store
+
+    store = Store(folder)
+    if not store.study_file.is_file():
+        return None
+    try:
+        return [spec.run_id for spec in plan.plan(study.load(store.study_file))]
+    except UsageError:
+        return None
+
+
+@click.command()
+@click.argument("target", type=click.Path(path_type=Path))
+@click.option("--format", "form", type=click.Choice(FORMATS), help="[default: by the ending of TARGET]")
+@click.pass_obj
+def export(options: Options, target: Path, form: str | None) -> None:
+    """Write the study to TARGET, for others.
+
+    \b
+    TARGET.zip        everything another person needs to analyse it; the same study gives the same bytes
+    TARGET.parquet    a folder of its tables as Parquet files (needs the extra `parquet`)
+    """
+    form = form or target.suffix.removeprefix(".")
+    if form not in FORMATS:
+        raise UsageError(f"{target}: ends neither in .zip nor in .parquet; or say --format")
+    store = options.store()
+    with _errors():
+        if form == "zip":
+            from analysis.exchange.archive import pack
+
+            what = f"{pack(store.directory, target)} runs"
+        else:
+            from analysis.exchange.parquet import write_parquet
+            from analysis.pipeline import analyze
+
+            what = f"{len(write_parquet(analyze(store.directory), target))} tables"
+    _say(options, {"target": str(target), "format": form}, f"wrote {what} to {target}")
+
+
+@click.command("import")
+@click.argument("source", type=click.Path(path_type=Path, exists=True))
+@click.option("--name", help="The name of the import, or of an archive's folder [default: SOURCE's].")
+@click.pass_obj
+def import_(options: Options, source: Path, name: str | None) -> None:
+    """Take in an archive, or the results of another program.
+
+    \b
+    SOURCE.zip    an archive of `vbstudy export`: unpacked into a new folder, checked
+    SOURCE.csv    run results, one line a run (or an epoch), with a column 'threads'
+    SOURCE.json   the same as a list of objects
+    SOURCE/       a folder of predictions (.npy, .npz, .csv) and histories (.json, .csv) with
+                  'threads-4' or 'cpus-4' in their paths, or a folder of MLflow's file store
+
+    Results of other programs are compared by thread count in tables of their own."""
+    import re
+
+    from analysis.exchange.archive import unpack
+    from analysis.exchange.comparison import imported_tables
+    from analysis.exchange.imported import read_imports, write_import
+    from analysis.exchange.readers import read_results
+    from orchestrator.store import now
+
+    store = options.store()
+    own = re.sub(r"[^A-Za-z0-9_-]+", "-", source.resolve().stem).strip("-") or "import"
+    if name is not None and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}", name):
+        raise UsageError(f"--name {name}: letters, digits, - and _ are allowed")
+    name = name or own[:64]
+    with _errors():
+        if source.suffix == ".zip":
+            unpack(source, store.directory / name)
+            text = (
+                f"unpacked into {store.directory / name}; next: vbstudy -C {store.directory / name} analyze"
+            )
+            _say(options, {"folder": str(store.directory / name)}, text)
+            return
+        imported = read_results(source, name, now())
+        path = write_import(store.directory, imported)
+        tables = imported_tables([each for each in read_imports(store.directory)[0] if each.name == name])
+    if not options.as_json:
+        from analysis.printing import console_for, table_text
+
+        for table in tables.values():
+            if len(table.frame):
+                console_for(sys.stdout).print(table_text(table))
+    data = {"file": str(path), "runs": len(imported.runs), "left_out": list(imported.left_out)}
+    text = (
+        f"{len(imported.runs)} imported runs ({imported.kind}) in {path}; weights, seeds and machines unknown"
+    )
+    _say(options, data, text)
+    if not options.as_json:
+        _list([f"left out: {each}" for each in imported.left_out])
+
+
+def add_to(group: click.Group) -> None:
+    """Registers the commands of this module."""
+    for command in (verify, export, import_):
+        group.add_command(command)
+
+
+def _list(lines: list[str]) -> None:
+    for line in lines[:SHOWN]:
+        click.echo(f"  {line}")
+    if len(lines) > SHOWN:
+        click.echo(f"  and {len(lines) - SHOWN} more; --json lists them all")
+
+
+def _say(options: Options, data: Any, text: str) -> None:
+    click.echo(json.dumps(data, indent=1) if options.as_json else text)
+
+
+@contextlib.contextmanager
+def _errors() -> Iterator[None]:
+    """What goes wrong on the way, as errors with their exit codes."""
+    from analysis.exchange.archive import ArchiveError, DamagedStudyError
+    from analysis.exchange.parquet import ExtraMissingError
+    from analysis.exchange.readers import ImportFormatError
+    from analysis.load import NothingToAnalyse
+    from guest.records import NewerSchemaError
+
+    try:
+        yield
+    except DamagedStudyError as error:
+        first = error.verification.damaged[0]
+        raise StoreError(f"{error}; the first: {first}") from None
+    except (ArchiveError, NewerSchemaError) as error:
+        raise StoreError(str(error)) from None
+    except ExtraMissingError as error:
+        raise PrerequisiteError(str(error)) from None
+    except (NothingToAnalyse, ImportFormatError, FileExistsError) as error:
+        raise UsageError(str(error)) from None
+    except OSError as error:
+        raise UsageError(f"{error.filename}: {error.strerror}") from None

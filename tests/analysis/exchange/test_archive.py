@@ -1,0 +1,200 @@
+from __future__ import annotations
+
+import hashlib
+import json
+import stat
+import warnings
+import zipfile
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from analysis.exchange.archive import ALLOWED, ArchiveError, DamagedStudyError, pack, unpack
+from analysis.load import NothingToAnalyse
+from analysis.pipeline import analyze
+from analysis.printing import Format, render
+from guest.records import HISTORY, NewerSchemaError
+
+
+@pytest.fixture
+def packed(study, tmp_path):
+    study.usual(runs=1)
+    (study.directory / "study.toml").write_text('name = "x"\n')
+    target = tmp_path / "out" / "x.zip"
+    assert pack(study.directory, target) == 6
+    return target
+
+
+def rewritten(path, change):
+    """The archive again, with `change` applied to its list of (entry, data)."""
+    with zipfile.ZipFile(path) as archive:
+        entries = [(entry, archive.read(entry)) for entry in archive.infolist()]
+    with warnings.catch_warnings(), zipfile.ZipFile(path, "w") as archive:
+        warnings.simplefilter("ignore")  # of names that are there twice
+        for entry, data in change(entries):
+            archive.writestr(entry, data)
+    return path
+
+
+def refused(path, target, match):
+    with pytest.raises(ArchiveError, match=match):
+        unpack(path, target)
+    assert not target.exists()
+    assert not list(target.parent.glob(f".{target.name}*")), "nothing of it is kept"
+
+
+def test_what_is_unpacked_gives_the_same_analysis(study, packed, tmp_path):
+    unpack(packed, tmp_path / "again")
+    texts = [render(analyze(folder), Format.JSON) for folder in (study.directory, tmp_path / "again")]
+    assert texts[0] == texts[1]
+
+
+def test_the_same_study_gives_the_same_bytes(study, packed, tmp_path):
+    for path in study.directory.rglob("*.csv"):
+        path.touch()
+    pack(study.directory, tmp_path / "other.zip")
+    assert packed.read_bytes() == (tmp_path / "other.zip").read_bytes()
+
+
+def test_the_manifest_has_the_hash_of_every_other_file(packed):
+    with zipfile.ZipFile(packed) as archive:
+        names = archive.namelist()
+        study = names[0].partition("/")[0]
+        files = json.loads(archive.read(f"{study}/MANIFEST.json"))["files"]
+        assert {f"{study}/{name}" for name in files} == set(names) - {f"{study}/MANIFEST.json"}
+        for name, file in files.items():
+            data = archive.read(f"{study}/{name}")
+            assert file == {"sha256": hashlib.sha256(data).hexdigest(), "size_bytes": len(data)}
+
+
+def test_addresses_of_machines_stay_at_home(study, tmp_path):
+    study.run(1)
+    (study.directory / "study.toml").write_text(
+        '[provider]\nkind = "ssh"\n[[provider.hosts]]\nhost = "h1.example"\n'
+    )
+    (study.directory / "guests.json").write_text('"h1.example"')
+    pack(study.directory, tmp_path / "x.zip")
+    with zipfile.ZipFile(tmp_path / "x.zip") as archive:
+        assert not any(b"h1.example" in archive.read(name) for name in archive.namelist())
+
+
+def test_a_damaged_study_is_not_packed(study, tmp_path):
+    (study.run(1) / HISTORY).write_text("")
+    with pytest.raises(DamagedStudyError, match="1 damaged"):
+        pack(study.directory, tmp_path / "x.zip")
+    assert not (tmp_path / "x.zip").exists()
+
+
+def test_an_empty_study_is_not_packed_and_nothing_is_overwritten(study, tmp_path, packed):
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(NothingToAnalyse):
+        pack(tmp_path / "empty", tmp_path / "x.zip")
+    with pytest.raises(FileExistsError, match="there already"):
+        pack(study.directory, packed)
+    with pytest.raises(FileExistsError, match="there already"):
+        unpack(packed, tmp_path)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "../evil.txt",
+        "x/../../evil.txt",
+        "/etc/passwd",
+        "x/runs/a/b/c/0001/../../../../../../evil.txt",
+        "x\\..\\evil.txt",
+        "C:/evil.txt",
+        "x/runs/a/b/c/0001/evil.py",
+        "x/runs/.a/b/c/0001/run.json",
+        "x/study.toml/",
+        "x/runs/a/b/c/0001/run.json\n",
+    ],
+)
+def test_a_name_that_no_study_has_is_refused(packed, tmp_path, name):
+    path = rewritten(packed, lambda entries: [*entries, (zipfile.ZipInfo(name), b"x")])
+    refused(path, tmp_path / "target", "is no file of a study|cannot|File is not")
+    assert not list(tmp_path.rglob("evil*"))
+
+
+@given(st.text(max_size=60))
+def test_no_allowed_name_leads_out_of_its_folder(name):
+    if ALLOWED.fullmatch(f"study/{name}"):
+        parts = name.split("/")
+        assert all(part and not part.startswith(".") and "\\" not in part for part in parts)
+
+
+def test_a_symlink_is_refused(packed, tmp_path):
+    def change(entries):
+        entry = zipfile.ZipInfo("x/imported/link.json")
+        entry.create_system, entry.external_attr = 3, (stat.S_IFLNK | 0o777) << 16
+        return [*entries, (entry, b"/etc/passwd")]
+
+    refused(rewritten(packed, change), tmp_path / "target", "is not a plain file")
+
+
+def without(name):
+    return lambda entries: [(e, d) for e, d in entries if not e.filename.endswith(name)]
+
+
+def unnamed(entries):
+    """One more file of the study, which the manifest does not name."""
+    study = entries[0][0].filename.partition("/")[0]
+    return [*entries, (zipfile.ZipInfo(f"{study}/imported/a.json"), b"")]
+
+
+def test_what_is_missing_added_or_twice_is_refused(packed, tmp_path):
+    original = packed.read_bytes()
+    for change, match in (
+        (without("cpus-1/0001/history.csv"), "history.csv is missing"),
+        (without("MANIFEST.json"), "has no MANIFEST.json"),
+        (lambda entries: [*entries, entries[0]], "is there twice"),
+        (lambda entries: [*entries, (zipfile.ZipInfo("y/study.toml"), b"")], "more than one study|twice"),
+        (unnamed, "not in the manifest"),
+    ):  # fmt: skip
+        packed.write_bytes(original)
+        refused(rewritten(packed, change), tmp_path / "target", match)
+
+
+def test_other_bytes_and_other_sizes_are_refused(packed, tmp_path):
+    original = packed.read_bytes()
+
+    def flipped(entries):
+        return [
+            (e, bytes([d[0] ^ 1]) + d[1:] if e.filename.endswith("history.csv") else d) for e, d in entries
+        ]
+
+    def bomb(entries):
+        return [(e, b"\0" * 10**7 if e.filename.endswith("history.csv") else d) for e, d in entries]
+
+    refused(rewritten(packed, flipped), tmp_path / "target", "does not match its SHA-256")
+    packed.write_bytes(original)
+    refused(rewritten(packed, bomb), tmp_path / "target", "10000000 bytes, not")
+
+
+def test_an_archive_that_would_unpack_to_more_than_the_limit_is_refused(packed, tmp_path, monkeypatch):
+    monkeypatch.setattr("analysis.exchange.archive.LARGEST_ARCHIVE", 100)
+    refused(packed, tmp_path / "target", "would unpack to more than 100 bytes")
+
+
+@pytest.mark.parametrize("content", [b"", b"PK", b"not a zip", b"PK\3\4" + b"\0" * 100])
+def test_what_is_no_zip_is_refused(tmp_path, content):
+    (tmp_path / "x.zip").write_bytes(content)
+    refused(tmp_path / "x.zip", tmp_path / "target", "x.zip")
+
+
+@pytest.mark.parametrize("manifest", ["", "[]", "{}", '{"schema_version": "x"}', "[" * 100_000])
+def test_a_manifest_that_cannot_be_read_is_refused(packed, tmp_path, manifest):
+    def change(entries):
+        return [(e, manifest if e.filename.endswith("MANIFEST.json") else d) for e, d in entries]
+
+    refused(rewritten(packed, change), tmp_path / "target", r"MANIFEST.json cannot be read")
+
+
+def test_a_newer_archive_says_upgrade(packed, tmp_path):
+    def change(entries):
+        newer = '{"schema_version": 99, "files": {}}'
+        return [(e, newer if e.filename.endswith("MANIFEST.json") else d) for e, d in entries]
+
+    with pytest.raises(NewerSchemaError, match="upgrade vbstudy"):
+        unpack(rewritten(packed, change), tmp_path / "target")

@@ -1,0 +1,174 @@
+from __future__ import annotations
+
+import json
+import pickle
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from analysis.exchange.readers import ImportFormatError, read_history, read_results
+
+AT = "2026-01-01T00:00:00Z"
+
+
+def read(path, name="mine"):
+    return read_results(path, name, AT)
+
+
+def write(path, content):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if isinstance(content, str):
+        path.write_text(content)
+    elif isinstance(content, np.ndarray):
+        np.save(path, content)
+    else:
+        path.write_text(json.dumps(content))
+    return path
+
+
+def test_one_line_a_run(tmp_path):
+    path = write(tmp_path / "r.csv", "threads,accuracy,wall_s,host\n1,0.5,10,a\n1,0.6,,a\n2,0.7,5,b\n")
+    found = read(path)
+    assert found.kind == "results"
+    assert [(r.workload, r.variant, r.threads, r.repetition) for r in found.runs] == [
+        ("mine", "imported", 1, 1), ("mine", "imported", 1, 2), ("mine", "imported", 2, 1)
+    ]  # fmt: skip
+    assert [r.metrics for r in found.runs] == [{"accuracy": 0.5}, {"accuracy": 0.6}, {"accuracy": 0.7}]
+    assert [r.wall_s for r in found.runs] == [10.0, None, 5.0]
+    assert found.left_out == ("column host: not numbers",)
+    assert len(found.runs[0].source_sha256) == 64
+
+
+def test_one_line_an_epoch_and_the_last_epoch_counts(tmp_path):
+    rows = [{"threads": 4, "repetition": 2, "epoch": e, "loss": 1.0 / e, "workload": "w"} for e in (2, 1)]
+    (run,) = read(write(tmp_path / "r.json", rows)).runs
+    assert (run.workload, run.repetition, run.metrics, run.history) == (
+        "w",
+        2,
+        {"loss": 0.5},
+        {"loss": (1.0, 0.5)},
+    )
+
+
+@pytest.mark.parametrize(
+    ("content", "what"),
+    [
+        ("cpus,accuracy\n1,0.5\n", "a column 'threads' is needed; there are cpus, accuracy"),
+        ("threads,accuracy\n0,0.5\n", "threads = .*; a whole number from 1"),
+        ("threads,accuracy\nfour,0.5\n", "threads = 'four'"),
+        ("threads,epoch,loss\n1,1,0.5\n", "'repetition' is needed too"),
+        ("threads,repetition,a\n1,1,0.5\n1,1,0.6\n", "is there 2 times"),
+        ("threads,accuracy\n", "there is no result in it"),
+        ("", "r.csv"),
+    ],
+)
+def test_what_is_wrong_with_a_csv_is_said(tmp_path, content, what):
+    with pytest.raises(ImportFormatError, match=what):
+        read(write(tmp_path / "r.csv", content))
+
+
+@pytest.mark.parametrize("content", ["[]", "{}", "[1]", "nonsense", "[" * 100_000])
+def test_what_is_no_list_of_objects_is_refused(tmp_path, content):
+    with pytest.raises(ImportFormatError, match=r"r\.json"):
+        read(write(tmp_path / "r.json", content))
+
+
+def test_a_folder_of_predictions_with_the_truth_beside_them(tmp_path):
+    truth = np.array([0, 1, 2, 2])
+    write(tmp_path / "p" / "y_true.npy", truth)
+    write(tmp_path / "p" / "threads-1" / "a.npy", np.array([0, 1, 2, 2]))
+    write(tmp_path / "p" / "threads-1" / "b.csv", "prediction\n0\n1\n2\n0\n")
+    np.savez(tmp_path / "p" / "cpus-2.npz", logits=np.eye(3)[[0, 0, 0, 0]], y_true=truth)
+    runs = {r.source: r for r in read(tmp_path / "p").runs}
+    assert {s: (r.threads, r.predictions, r.metrics["test_accuracy"]) for s, r in runs.items()} == {
+        "threads-1/a.npy": (1, (0, 1, 2, 2), 1.0),
+        "threads-1/b.csv": (1, (0, 1, 2, 0), 0.75),
+        "cpus-2.npz": (2, (0, 0, 0, 0), 0.25),
+    }
+
+
+def test_histories_of_keras_and_of_a_torch_loop_join_the_predictions_of_their_name(tmp_path):
+    write(tmp_path / "p" / "threads-1" / "a.json", {"loss": [1.0, 0.5], "val_accuracy": [0.1, 0.2]})
+    write(tmp_path / "p" / "threads-1" / "a.npy", np.array([0, 1]))
+    write(tmp_path / "p" / "threads-2" / "a.json", [{"epoch": 1, "loss": 1.0}, {"epoch": 2, "loss": 0.25}])
+    write(tmp_path / "p" / "threads-4" / "log.csv", "epoch,accuracy,loss\n0,0.5,2.0\n1,0.75,1.0\n")
+    one, two, four = sorted(read(tmp_path / "p").runs, key=lambda r: r.threads)
+    assert (one.history["loss"], one.predictions) == ((1.0, 0.5), (0, 1))
+    assert one.source == "threads-1/a.json + threads-1/a.npy"
+    assert two.history == {"loss": (1.0, 0.25)}
+    assert four.metrics == {"accuracy": 0.75, "loss": 1.0}
+
+
+def test_nothing_is_unpickled_and_what_is_not_read_is_named(tmp_path):
+    class Trap:
+        def __reduce__(self):
+            return (open, (str(tmp_path / "ran"), "w"))
+
+    folder = tmp_path / "p"
+    write(folder / "threads-1" / "a.npy", np.array([0, 1]))
+    (folder / "threads-1" / "history.pt").write_bytes(pickle.dumps(Trap()))
+    write(folder / "other.npy", np.array([0, 1]))
+    found = read(folder)
+    assert len(found.runs) == 1
+    assert any("history.pt: not read; this kind of file can run code" in text for text in found.left_out)
+    assert any("other.npy: no thread count in its path" in text for text in found.left_out)
+    np.save(folder / "threads-1" / "b.npy", np.array([Trap()], dtype=object), allow_pickle=True)
+    with pytest.raises(ImportFormatError, match="allow_pickle=False"):
+        read(folder)
+    assert not (tmp_path / "ran").exists()
+    with pytest.raises(ImportFormatError, match="can run code"):
+        read(folder / "threads-1" / "history.pt")
+
+
+@pytest.mark.parametrize("values", [[0.5, 1.0], [-1.0, 0.0], ["a", "b"], [float("nan")]])
+def test_what_are_no_classes_is_refused(tmp_path, values):
+    write(tmp_path / "p" / "threads-1.npy", np.array(values))
+    with pytest.raises(ImportFormatError, match="classes as whole numbers"):
+        read(tmp_path / "p")
+
+
+def test_predictions_of_other_samples_than_the_truth_are_refused(tmp_path):
+    write(tmp_path / "p" / "y_true.npy", np.array([0, 1, 2]))
+    write(tmp_path / "p" / "threads-1.npy", np.array([0, 1]))
+    with pytest.raises(ImportFormatError, match="2 predictions, but 3 true classes"):
+        read(tmp_path / "p")
+
+
+def test_the_file_store_of_mlflow_is_read_as_mlflow_3_writes_it(tmp_path):
+    for run, threads in (("a", "1"), ("b", "2"), ("c", None)):
+        folder = tmp_path / "mlruns" / "7" / run
+        write(folder / "meta.yaml", f"run_id: {run}\nstatus: 3\n")
+        write(
+            folder / "metrics" / "accuracy",
+            "1795258508906 0.6 1 \n1795258508907 0.7 10 \n1795258508907 0.65 2 \n",
+        )
+        write(folder / "metrics" / "wall_s", "1795258508911 10.0 0 \n")
+        (folder / "params").mkdir()
+        if threads:
+            write(folder / "params" / "threads", threads)
+            write(folder / "params" / "workload", "net")
+    write(tmp_path / "mlruns" / "7" / "meta.yaml", "name: x\n")
+    found = read(tmp_path / "mlruns")
+    assert found.kind == "mlflow"
+    assert [(r.workload, r.threads, r.wall_s) for r in found.runs] == [("net", 1, 10.0), ("net", 2, 10.0)]
+    assert found.runs[0].history == {"accuracy": (0.6, 0.65, 0.7)}, "in order of the steps, as numbers"
+    assert "7/c: no parameter 'threads'" in found.left_out
+
+
+def test_a_store_without_runs_says_so(tmp_path):
+    with pytest.raises(ImportFormatError, match="there is no result in it"):
+        read(write(tmp_path / "mlruns" / "0" / "meta.yaml", "name: x\n").parent.parent)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(st.binary(max_size=200), st.sampled_from([".csv", ".json"]))
+def test_no_history_fails_in_another_way(tmp_path, content, suffix):
+    path = tmp_path / f"threads-1{suffix}"
+    path.write_bytes(content)
+    try:
+        history = read_history(path)
+    except (ImportFormatError, UnicodeDecodeError):
+        return
+    assert len({len(values) for values in history.values()}) == 1

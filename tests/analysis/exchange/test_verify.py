@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from analysis.exchange.verify import verify
+from guest.records import HISTORY, LOG, RECORD, WEIGHTS, NewerSchemaError
+
+
+def flip(path):
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(bytes(data))
+
+
+def test_a_whole_study_has_nothing_damaged_and_says_what_is_missing(study):
+    study.usual(runs=1)
+    there, gone = "lenet5/default/cpus-1/0001", "lenet5/default/cpus-1/0002"
+    found = verify(study.directory, [there, gone])
+    assert (found.runs, found.damaged, found.missing, found.planned) == (6, (), (gone,), 2)
+    assert str(found) == "6 runs checked byte for byte: 0 damaged; 1 of 2 planned runs missing"
+    assert verify(study.directory).planned is None
+
+
+@pytest.mark.parametrize(
+    ("damage", "what"),
+    [
+        (lambda run: flip(run / WEIGHTS), "weights.safetensors does not match its SHA-256"),
+        (lambda run: flip(run / LOG), "log.txt does not match its SHA-256"),
+        (lambda run: (run / WEIGHTS).write_bytes(b""), "has 0 bytes"),
+        (lambda run: (run / HISTORY).unlink(), "history.csv is missing"),
+        (lambda run: (run / RECORD).write_text("{}"), "checksum"),
+        (lambda run: (run / "extra.txt").write_text("x"), "extra.txt is no file of a run"),
+        (lambda run: run.rename(run.with_name("0009")), "the record inside is of"),
+    ],
+)
+def test_every_damage_is_found_also_in_files_that_no_analysis_reads(study, damage, what):
+    study.run(2)
+    damage(study.run(1))
+    (problem,) = verify(study.directory).damaged
+    assert "cpus-1" in problem.path
+    assert what in problem.what
+
+
+def test_a_link_is_no_file_of_a_run(study, tmp_path):
+    run = study.run(1)
+    (run / LOG).rename(tmp_path / "log.txt")
+    (run / LOG).symlink_to(tmp_path / "log.txt")
+    (problem,) = verify(study.directory).damaged
+    assert "log.txt is not a plain file" in problem.what
+
+
+def test_predictions_that_match_their_hash_and_are_no_predictions_are_damage(study, monkeypatch):
+    import numpy as np
+
+    def pickled(file, **arrays):
+        np_savez(file, **arrays | {"last": np.array([{}], dtype=object)})
+
+    np_savez = np.savez
+    monkeypatch.setattr(np, "savez", pickled)
+    study.run(1)
+    (problem,) = verify(study.directory).damaged
+    assert "allow_pickle=False" in problem.what
+
+
+def test_a_file_that_belongs_to_no_run_is_named(study):
+    study.run(1)
+    (study.directory / "runs" / "notes.txt").write_text("x")
+    (study.directory / "runs" / "lenet5" / ".writing").write_text("x")
+    (problem,) = verify(study.directory).damaged
+    assert (problem.path, problem.what) == ("runs/notes.txt", "belongs to no run")
+
+
+def test_a_damaged_import_is_found(study):
+    study.run(1)
+    (study.directory / "imported").mkdir()
+    (study.directory / "imported" / "a.json").write_text('{"sha256": "x"}')
+    found = verify(study.directory)
+    assert found.imports == 1
+    assert "own checksum" in found.damaged[0].what
+
+
+def test_a_newer_record_is_not_damage(study):
+    path = study.run(1) / RECORD
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"schema_version": 99}))
+    with pytest.raises(NewerSchemaError, match="upgrade"):
+        verify(study.directory)
