@@ -84,6 +84,13 @@ class Store:
             )
         return record
 
+    def records(self) -> Iterator[RunRecord]:
+        """The records of all finished runs, in order of their ids. Damaged ones are left out: `check`
+        and the analysis tell of them. Raises StoreError for the run of a newer vbstudy."""
+        for path in sorted(self.runs.glob(f"*/*/*/*/{RECORD}")):
+            with contextlib.suppress(DamagedRunError):
+                yield read_record(path.parent)
+
     def failures(self, spec: RunSpec) -> int:
         """How many attempts of a run failed so far."""
         folder = self.failed / spec.set_id
