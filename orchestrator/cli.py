@@ -20,6 +20,8 @@ from orchestrator.errors import EXIT_DONE, EXIT_INTERRUPTED, EXIT_RUNS_FAILED, U
 
 if TYPE_CHECKING:
     from orchestrator.store import Store
+    from orchestrator.study import Study
+    from orchestrator.sweeping import Sequential
 
 PROVIDERS = ("local", "ssh", "qemu")  # as in orchestrator.providers, which is too heavy to import for --help
 FORMATS = ("table", "json", "markdown", "latex", "csv")
@@ -154,41 +156,45 @@ def plan_(options: Options, runs: int | None, difference: float, sd: float | Non
 
 @cli.command()
 @click.option("--runs", type=click.IntRange(min=1), metavar="N", help="Repetitions of each experiment set.")
+@click.option("--until", metavar="RULE", help="Add runs where the answer is not clear yet: sd_halfwidth<X, "
+              "mean_halfwidth<X, decided(tests) or decided(tests, margin=X).")  # fmt: skip
+@click.option("--max-runs", type=click.IntRange(min=1), metavar="N", help="The cap of --until [default: 30].")
 @click.pass_obj
-def sweep(options: Options, runs: int | None) -> None:
+def sweep(options: Options, runs: int | None, until: str | None, max_runs: int | None) -> None:
     """Run what is planned and not done yet. Ctrl-C stops; running it again resumes."""
-    import dataclasses
-
-    from orchestrator import sweep as sweep_
-    from orchestrator.guests import read_inventory
-    from orchestrator.progress import SweepProgress
-    from orchestrator.providers import make
+    from orchestrator import sweeping
 
     store, loaded = options.store(), options.study()
-    with (
-        store.lock("vbstudy sweep"),
-        SweepProgress(options.stderr(), quiet=options.quiet) as progress,
-    ):
-        summary = sweep_.sweep(
-            loaded, store, make(loaded, store), read_inventory(store.guests_file), progress, runs
-        )
-    text = (
-        f"{summary.done_now} runs done in {summary.elapsed_s:.0f} s, {summary.done_before} were done before"
-    )
-    if summary.quarantined:
-        text += f", {len(summary.quarantined)} damaged ones set aside in {store.quarantined}"
-    if summary.without_guest:
-        text += (
-            f"; the runs of guests that are not there wait ({', '.join(summary.without_guest)}): "
-            "run `vbstudy provision`"
-        )
-    if summary.failed:
-        text += f"; {len(summary.failed)} failed, evidence in {store.failed}"
-    else:
-        text += "; next: vbstudy analyze"
-    result(options, dataclasses.asdict(summary), text)
-    if summary.failed:
+    rule = None
+    if until is not None:
+        rule = _sequential(loaded, store, runs or loaded.repetitions, until, max_runs)
+    elif max_runs is not None:
+        raise UsageError("--max-runs is the cap of --until; without it, --runs says how many")
+    outcome = sweeping.work(loaded, store, options.stderr(), options.quiet, runs, rule)
+    result(options, *sweeping.told(outcome, store))
+    if outcome.failed:
         raise RunsFailed
+
+
+def _sequential(loaded: Study, store: Store, first: int, until: str, max_runs: int | None) -> Sequential:
+    """The rule of --until with its looks, decided by the analysis."""
+    from analysis import sequential
+    from analysis.load import View
+    from orchestrator import sweeping
+    from orchestrator.forecasting import VIEWS
+    from orchestrator.plan import plan
+
+    try:
+        rule = sequential.parse(until)
+        looks = sequential.schedule(first, max_runs or max(30, first))
+    except sequential.RuleError as error:
+        raise UsageError(f"--until {error}") from None
+    except ValueError as error:
+        raise UsageError(f"--max-runs: {error}") from None
+    views = tuple(View(name) for name in VIEWS[loaded.model_selection])
+    sets = frozenset(spec.set_id for spec in plan(loaded, 1))
+    look = sequential.decider(store.directory, rule, looks, views, sets)
+    return sweeping.Sequential(rule=str(rule), looks=looks, decide=look)
 
 
 @cli.command()

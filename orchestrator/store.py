@@ -4,6 +4,8 @@
     runs/<workload>/<variant>/cpus-<n>[-threads-<t>]/<rep>/     finished runs, never edited
     failed/...       attempts that failed, with their evidence
     quarantine/...   folders that were damaged, with the reason
+    robustness/...   what was measured on the models of finished runs, a file a run
+    sequential.json  the looks of `sweep --until`, planned before the first, and what they said
     incoming/...     what is being collected; swept away by the next orchestrator
 
 A finished run is published by renaming a complete, checked folder into place. This class owns every
@@ -58,6 +60,8 @@ class Store:
         self.incoming = directory / "incoming"
         self.guests = directory / "guests"
         self.report = directory / "report"
+        self.robustness = directory / "robustness"
+        self.sequential_file = directory / "sequential.json"
         self._lock_file = directory / ".lock"
 
     # ---- reading -----------------------------------------------------------------------------

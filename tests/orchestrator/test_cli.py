@@ -68,6 +68,7 @@ def test_the_providers_of_the_command_line_are_those_there_are():
         (("provision", "--cpus", "4096"), 2, "4096 is not between 1 and 1024"),
         (("provision", "--provider", "vmware"), 2, "'vmware' is not"),
         (("sweep", "--runs", "0"), 2, "Invalid value for '--runs'"),
+        (("sweep", "--max-runs", "0"), 2, "Invalid value for '--max-runs'"),
         (("plan", "--difference", "0"), 2, "Invalid value for '--difference'"),
         (("plan", "--sd", "-1"), 2, "Invalid value for '--sd'"),
         (("plan",), 2, "there is no study here"),
@@ -180,6 +181,20 @@ def test_status_counts_what_is_planned(vbstudy, study):
     status, out, _ = vbstudy("status")
     assert "net/fixed-seed/cpus-1" in out
     assert "run `vbstudy provision`" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--until", "sd<1"), "'sd<1' is not a rule: allowed are sd_halfwidth<X"),
+        (("--until", "decided(tests)", "--max-runs", "1"), "at most 1 runs are fewer than the first 2"),
+        (("--max-runs", "9"), "--max-runs is the cap of --until"),
+    ],
+)
+def test_a_rule_that_is_none_is_a_mistake_on_the_command_line(vbstudy, study, arguments, message):
+    status, out, err = vbstudy("sweep", *arguments)
+    assert (status, out) == (2, "")
+    assert message in err
 
 
 def test_plan_tells_runs_hours_disk_and_power(vbstudy, study):
