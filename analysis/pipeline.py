@@ -12,6 +12,7 @@ from analysis.implications import draw
 from analysis.load import View, load_study
 from analysis.predictions import read_predictions
 from analysis.results import Analysis, Table
+from analysis.robustness import read_robustness
 from analysis.tables import build_tables
 from analysis.verdicts import alarms
 
@@ -24,8 +25,9 @@ def analyze(directory: Path, views: Sequence[View] = tuple(View)) -> Analysis:
     a newer vbstudy.
     """
     study, predictions = read_predictions(load_study(directory))
-    study = dataclasses.replace(study, problems=study.problems + reservations(study))
-    tables = build_tables(study, predictions)
+    measured, stale = read_robustness(study)
+    study = dataclasses.replace(study, problems=study.problems + reservations(study) + stale)
+    tables = build_tables(study, predictions, measured)
     findings = decide(study, tables)
     return Analysis(
         study=study,

@@ -6,7 +6,7 @@ difference is significant in `analysis.comparisons`, and what it costs in `analy
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,14 +17,18 @@ from analysis.comparisons import u_tests
 from analysis.load import Study, View, by_threads
 from analysis.predictions import Predictions
 from analysis.results import ACROSS, Column, Kind, Table
+from analysis.robustness import robustness_tables
 from analysis.times import fastest, wall_time
 from analysis.verdicts import cpu_models, divergence, verdicts
+from guest.robustness_records import Robustness
 
 VIEWS_NOTE = "View 'last' is without model selection, 'selected' the model with the best validation metric."
 WHERE = (Column(header="workload", source="workload"), Column(header="variant", source="variant"))
 
 
-def build_tables(study: Study, predictions: Predictions) -> dict[str, Table]:
+def build_tables(
+    study: Study, predictions: Predictions, measured: Sequence[Robustness] = ()
+) -> dict[str, Table]:
     """Every table by name, in the order of reading."""
     loss_by_epoch = loss_sd_by_epoch(study)
     tables = (
@@ -35,6 +39,7 @@ def build_tables(study: Study, predictions: Predictions) -> dict[str, Table]:
         max_difference(study),
         u_tests(study),
         churn(study, predictions),
+        *robustness_tables(study, predictions, measured),
         loss_sd(loss_by_epoch),
         loss_by_epoch,
         wall_time(study),

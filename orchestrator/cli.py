@@ -159,8 +159,11 @@ def plan_(options: Options, runs: int | None, difference: float, sd: float | Non
 @click.option("--until", metavar="RULE", help="Add runs where the answer is not clear yet: sd_halfwidth<X, "
               "mean_halfwidth<X, decided(tests) or decided(tests, margin=X).")  # fmt: skip
 @click.option("--max-runs", type=click.IntRange(min=1), metavar="N", help="The cap of --until [default: 30].")
+@click.option("--robustness", is_flag=True, help="Then measure the stored models under noise and attack.")
 @click.pass_obj
-def sweep(options: Options, runs: int | None, until: str | None, max_runs: int | None) -> None:
+def sweep(
+    options: Options, runs: int | None, until: str | None, max_runs: int | None, robustness: bool
+) -> None:
     """Run what is planned and not done yet. Ctrl-C stops; running it again resumes."""
     from orchestrator import sweeping
 
@@ -170,7 +173,7 @@ def sweep(options: Options, runs: int | None, until: str | None, max_runs: int |
         rule = _sequential(loaded, store, runs or loaded.repetitions, until, max_runs)
     elif max_runs is not None:
         raise UsageError("--max-runs is the cap of --until; without it, --runs says how many")
-    outcome = sweeping.work(loaded, store, options.stderr(), options.quiet, runs, rule)
+    outcome = sweeping.work(loaded, store, options.stderr(), options.quiet, runs, rule, robustness)
     result(options, *sweeping.told(outcome, store))
     if outcome.failed:
         raise RunsFailed

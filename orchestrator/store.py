@@ -40,6 +40,7 @@ from guest.records import (
     decode_record,
     encode_record,
 )
+from guest.robustness_records import Robustness, decode
 from orchestrator.errors import StoreError, UsageError
 
 
@@ -94,6 +95,13 @@ class Store:
         for path in sorted(self.runs.glob(f"*/*/*/*/{RECORD}")):
             with contextlib.suppress(DamagedRunError):
                 yield read_record(path.parent)
+
+    def read_robustness(self, spec: RunSpec) -> Robustness | None:
+        """What was measured of a run's model; None where nothing was, or where the file is damaged."""
+        try:
+            return decode((self.robustness / f"{spec.run_id}.json").read_bytes())
+        except (OSError, RecordError, UnicodeDecodeError):
+            return None
 
     def failures(self, spec: RunSpec) -> int:
         """How many attempts of a run failed so far."""
@@ -159,6 +167,13 @@ class Store:
                 return False
             _sync(target.parent)
         return True
+
+    def publish_robustness(self, spec: RunSpec, text: str) -> None:
+        """Writes one model's result, whole or not at all. The run's own folder is not touched."""
+        target = self.robustness / f"{spec.run_id}.json"
+        with _storage_errors(target):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            write_durably(target, text)
 
     def set_aside(self, spec: RunSpec, reason: str) -> Path:
         """Moves a damaged run out of `runs/`, with the reason beside its files."""

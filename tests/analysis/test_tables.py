@@ -167,6 +167,6 @@ def test_the_tables_are_those_of_the_plan(study):
     study.usual()
     loaded, predictions = read_predictions(load(study))
     assert list(build_tables(loaded, predictions)) == [
-        "verdicts", "cpu_models", "divergence", "effectiveness", "max_difference", "tests", "churn",
+        "verdicts", "cpu_models", "divergence", "effectiveness", "max_difference", "tests", "churn", "flips",
         "loss_sd", "loss_sd_by_epoch", "time", "fastest",
     ]  # fmt: skip
