@@ -16,6 +16,7 @@ from analysis.predictions import read_predictions
 from analysis.published import against as published_beside
 from analysis.published import load_published
 from analysis.results import Analysis, Table
+from analysis.robustness import read_robustness
 from analysis.tables import build_tables
 from analysis.verdicts import alarms
 
@@ -37,8 +38,10 @@ def analyze(
     if not allow_mixed:
         refuse_mixed(study)
     imports, unread = read_imports(directory)
-    study = dataclasses.replace(study, problems=(*study.problems, *unread, *reservations(study)))
-    tables = build_tables(study, predictions) | imported_tables(imports)
+    measured, stale = read_robustness(study)
+    problems = (*study.problems, *unread, *reservations(study), *stale)
+    study = dataclasses.replace(study, problems=problems)
+    tables = build_tables(study, predictions, measured) | imported_tables(imports)
     findings = decide(study, tables)
     if against:
         tables["against"] = published_beside(against, study, tables)

@@ -21,6 +21,8 @@ class Predictions:
     workload has the same N and the same truth: `truth`, workload -> (N,) integers."""
 
     labels: dict[View, dict[str, np.ndarray]]
+    confidence: dict[View, dict[str, np.ndarray]] = field(default_factory=dict)
+    """run_id -> (N,) float32: the softmax of the predicted class"""
     truth: dict[str, np.ndarray] = field(default_factory=dict)
 
     def stack(self, view: View, run_ids: Iterable[str]) -> np.ndarray:
@@ -36,6 +38,7 @@ def read_predictions(study: Study) -> tuple[Study, Predictions]:
     with ThreadPoolExecutor(READERS) as pool:
         outcomes = list(pool.map(lambda pair: _read_labels(study.directory, *pair), pairs))
     labels: dict[View, dict[str, np.ndarray]] = {View.LAST: {}, View.SELECTED: {}}
+    confidence: dict[View, dict[str, np.ndarray]] = {View.LAST: {}, View.SELECTED: {}}
     truth: dict[str, np.ndarray] = {}
     classes: dict[str, int] = {}
     problems = []
@@ -53,8 +56,11 @@ def read_predictions(study: Study) -> tuple[Study, Predictions]:
         else:
             kept.setdefault(set_id, []).append(outcome)
             labels[View.LAST][run], labels[View.SELECTED][run] = outcome.last, outcome.selected
+            confidence[View.LAST][run], confidence[View.SELECTED][run] = outcome.confidence
     problems += [problem for set_id, runs in kept.items() for problem in _reservations(set_id, runs)]
-    return study.without(problems) if problems else study, Predictions(labels=labels, truth=truth)
+    return study.without(problems) if problems else study, Predictions(
+        labels=labels, confidence=confidence, truth=truth
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +70,7 @@ class _Labels:
     not_finite: int  # samples with a logit that is NaN or infinite, in either view
     last: np.ndarray
     selected: np.ndarray
+    confidence: tuple[np.ndarray, np.ndarray]  # of the last and of the selected model
 
 
 def _reservations(set_id: str, runs: list[_Labels]) -> Iterator[Problem]:
@@ -104,6 +111,7 @@ def _read_labels(directory: Path, run: str, sha256: str) -> _Labels | Problem:
         not_finite=int((~np.isfinite(last).all(axis=1) | ~np.isfinite(selected).all(axis=1)).sum()),
         last=last.argmax(axis=1).astype(kind),
         selected=selected.argmax(axis=1).astype(kind),
+        confidence=(_confidence(last), _confidence(selected)),
     )
 
 
@@ -112,3 +120,11 @@ def check_predictions(directory: Path, record: RunRecord) -> Problem | None:
     sha256 = record.result.artifacts[PREDICTIONS].sha256
     outcome = _read_labels(directory, record.spec.run_id, sha256)
     return outcome if isinstance(outcome, Problem) else None
+
+
+def _confidence(logits: np.ndarray) -> np.ndarray:
+    """(N,) the largest softmax of each row; NaN where a logit is not finite."""
+    with np.errstate(invalid="ignore"):
+        shifted = logits.astype(np.float64) - logits.max(axis=1, keepdims=True)
+        confidence: np.ndarray = 1 / np.exp(shifted).sum(axis=1)
+    return confidence.astype(np.float32)

@@ -7,7 +7,7 @@ difference is significant in `analysis.comparisons` and `analysis.set_tests`, an
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,17 +22,21 @@ from analysis.effects import is_normal, sd_by_bootstrap
 from analysis.load import Study, View, by_threads
 from analysis.predictions import Predictions
 from analysis.results import ACROSS, Column, Kind, Table
+from analysis.robustness import robustness_tables
 from analysis.set_tests import effect_sizes, equivalence, set_tests
 from analysis.subgroups import by_class, subgroups
 from analysis.times import fastest, wall_time
 from analysis.verdicts import cpu_models, divergence, verdicts
 from analysis.weights import weights
+from guest.robustness_records import Robustness
 
 VIEWS_NOTE = "View 'last' is without model selection, 'selected' the model with the best validation metric."
 WHERE = (Column(header="workload", source="workload"), Column(header="variant", source="variant"))
 
 
-def build_tables(study: Study, predictions: Predictions) -> dict[str, Table]:
+def build_tables(
+    study: Study, predictions: Predictions, measured: Sequence[Robustness] = ()
+) -> dict[str, Table]:
     """Every table by name, in the order of reading."""
     loss_by_epoch, classes = loss_sd_by_epoch(study), by_class(study, predictions)
     tables = (
@@ -47,6 +51,7 @@ def build_tables(study: Study, predictions: Predictions) -> dict[str, Table]:
         equivalence(study),
         components(study),
         churn(study, predictions),
+        *robustness_tables(study, predictions, measured),
         subgroups(classes),
         classes,
         weights(study),

@@ -42,6 +42,7 @@ from guest.records import (
     Hashes,
     RunRequest,
     RunResult,
+    ThreadSpec,
     Timings,
     from_json,
     history_columns,
@@ -80,6 +81,8 @@ def main(argv: list[str] | None = None) -> int:
     run.add_argument("--out", type=Path, required=True)
     serve = commands.add_parser("serve", help="runs forked from this process, requests on stdin")
     serve.add_argument("--framework", type=Framework, required=True)
+    assess = commands.add_parser("assess", help="robustness of stored models, requests on stdin")
+    assess.add_argument("--framework", type=Framework, required=True)
     arguments = parser.parse_args(argv)
 
     # Libraries print to descriptor 1; the protocol gets a private copy and 1 becomes 2.
@@ -88,6 +91,8 @@ def main(argv: list[str] | None = None) -> int:
     if arguments.command == "run":
         request = from_json(RunRequest, json.loads(arguments.request.read_text()), "request")
         return execute(request, arguments.out, speaker, warm=None)
+    if arguments.command == "assess":
+        return assess_models(arguments.framework, speaker)
     return Worker(arguments.framework, speaker).serve()
 
 
@@ -256,6 +261,34 @@ def _heartbeat(speaker: Speaker, run_id: str, every_s: float, progress: Progress
     finally:
         stop.set()
         thread.join()
+
+
+# ---- stored models ---------------------------------------------------------------------------
+
+
+def assess_models(framework: Framework, speaker: Speaker) -> int:
+    """Answers robustness requests in this process, all on one thread: only the models differ."""
+    from guest import workloads
+    from guest.robustness import Assessor
+    from guest.robustness_records import RobustnessRequest
+
+    workloads.preload(framework)
+    threads.apply(framework, ThreadSpec(cpus=1, intra_op=1, inter_op=1))
+    speaker.say("hello", "", schema_version=SCHEMA_VERSION, pid=os.getpid())
+    assessor = Assessor()
+    for line in iter(sys.stdin.readline, ""):
+        message = json.loads(line)
+        request = from_json(RobustnessRequest, message["request"], "request")
+        run_id = request.model.run_id
+        with _heartbeat(speaker, run_id, message["heartbeat_s"], Progress()):
+            try:
+                result = assessor.assess(request)
+            except Exception as error:  # noqa: BLE001  (one model's trouble is not the next one's)
+                kind, text = type(error).__name__, traceback.format_exc()
+                speaker.say("error", run_id, kind=kind, message=str(error) or kind, traceback=text)
+                continue
+        speaker.say("done", run_id, result=result)
+    return DONE
 
 
 # ---- the warm worker -------------------------------------------------------------------------

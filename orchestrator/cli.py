@@ -5,74 +5,27 @@ Everything heavy is imported inside the command that needs it, so that `vbstudy 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import signal
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
 from orchestrator import __version__, cli_exchange
+from orchestrator.cli_options import Commands, Options, print_json, result, stdout
 from orchestrator.errors import EXIT_DONE, EXIT_INTERRUPTED, EXIT_RUNS_FAILED, UsageError, VbstudyError
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from orchestrator.store import Store
     from orchestrator.study import Study
+    from orchestrator.sweeping import Sequential
 
 # As in orchestrator.providers, which is too heavy to import for --help.
 PROVIDERS = ("local", "ssh", "qemu", "vagrant", "virtualbox")
 FORMATS = ("table", "json", "markdown", "latex", "csv")
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """The global options."""
-
-    directory: Path
-    quiet: bool
-    verbose: bool
-    as_json: bool
-
-    def store(self) -> Store:
-        from orchestrator.store import Store
-
-        if not self.directory.is_dir():
-            raise UsageError(f"-C {self.directory}: is not a folder")
-        return Store(self.directory)
-
-    def stderr(self) -> Console:
-        from rich.console import Console
-
-        return Console(stderr=True, quiet=self.quiet)
-
-    def study(self) -> Study:
-        from orchestrator import study
-
-        return study.load(self.store().study_file)
-
-
-class Commands(click.Group):
-    """Lists commands in the order of the work, not of the alphabet, and knows near spellings."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
-        return list(self.commands)
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        if args and args[0] not in self.commands:
-            import difflib
-
-            near = difflib.get_close_matches(args[0], self.commands, 1, 0.5)
-            hint = f"; did you mean '{near[0]}'?" if near else f"; there are {', '.join(self.commands)}"
-            raise click.UsageError(f"there is no command '{args[0]}'{hint}", ctx)
-        return super().resolve_command(ctx, args)
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
@@ -105,7 +58,7 @@ def init(options: Options, force: bool) -> None:
     if store.study_file.exists() and not force:
         raise UsageError(f"{store.study_file}: exists already; edit it, or overwrite it with --force")
     _write_default_study(store, (1, 2, 4, 8))
-    _result(options, {"study": str(store.study_file)}, f"wrote {store.study_file}")
+    result(options, {"study": str(store.study_file)}, f"wrote {store.study_file}")
 
 
 @cli.command()
@@ -116,9 +69,9 @@ def doctor(options: Options) -> None:
 
     report = doctor_.examine(options.store())
     if options.as_json:
-        _print_json(doctor_.as_json(report))
+        print_json(doctor_.as_json(report))
     else:
-        _stdout().print(doctor_.as_table(report))
+        stdout().print(doctor_.as_table(report))
     problem = doctor_.first_problem(report)
     if problem:
         raise problem
@@ -165,46 +118,87 @@ def provision(options: Options, cpus: str | None, provider: str | None) -> None:
             inventory = provision_.provision(loaded, store, provider_, on_guest, progress)
     from guest.records import to_json
 
-    _result(options, to_json(inventory), f"{len(inventory.guests)} guests ready; next: vbstudy sweep")
+    result(options, to_json(inventory), f"{len(inventory.guests)} guests ready; next: vbstudy sweep")
+
+
+@cli.command("plan")
+@click.option("--runs", type=click.IntRange(min=1), metavar="N", help="Repetitions, as given to sweep.")
+@click.option("--difference", type=click.FloatRange(0, min_open=True), default=0.01, metavar="D",
+              help="The difference in the metric that is to be seen [default: 0.01].")  # fmt: skip
+@click.option("--sd", type=click.FloatRange(0), metavar="SD", help="In place of the stored runs' SD.")
+@click.pass_obj
+def plan_(options: Options, runs: int | None, difference: float, sd: float | None) -> None:
+    """Say what a sweep will take, and what its runs can show."""
+    import dataclasses
+
+    from analysis.power import Test, detectable, runs_for
+    from orchestrator import forecasting
+    from orchestrator.forecast_tables import as_tables, totals
+
+    def planned_with(test: Test) -> forecasting.Planned:
+        return (lambda n, sd, m: detectable(n, sd, m, test)), (lambda d, sd, m: runs_for(d, sd, m, test))
+
+    report = forecasting.examine(
+        options.study(),
+        options.store(),
+        runs,
+        difference,
+        sd,
+        planned_with(Test.RANKS),
+        planned_with(Test.WELCH),
+    )
+    if options.as_json:
+        print_json(dataclasses.asdict(report))
+        return
+    for table in as_tables(report):
+        stdout().print(table)
+    click.echo("\n".join(totals(report)))
 
 
 @cli.command()
 @click.option("--runs", type=click.IntRange(min=1), metavar="N", help="Repetitions of each experiment set.")
+@click.option("--until", metavar="RULE", help="Add runs where the answer is not clear yet: sd_halfwidth<X, "
+              "mean_halfwidth<X, decided(tests) or decided(tests, margin=X).")  # fmt: skip
+@click.option("--max-runs", type=click.IntRange(min=1), metavar="N", help="The cap of --until [default: 30].")
+@click.option("--robustness", is_flag=True, help="Then measure the stored models under noise and attack.")
 @click.pass_obj
-def sweep(options: Options, runs: int | None) -> None:
+def sweep(
+    options: Options, runs: int | None, until: str | None, max_runs: int | None, robustness: bool
+) -> None:
     """Run what is planned and not done yet. Ctrl-C stops; running it again resumes."""
-    import dataclasses
-
-    from orchestrator import sweep as sweep_
-    from orchestrator.guests import read_inventory
-    from orchestrator.progress import SweepProgress
-    from orchestrator.providers import make
+    from orchestrator import sweeping
 
     store, loaded = options.store(), options.study()
-    with (
-        store.lock("vbstudy sweep"),
-        SweepProgress(options.stderr(), quiet=options.quiet) as progress,
-    ):
-        summary = sweep_.sweep(
-            loaded, store, make(loaded, store), read_inventory(store.guests_file), progress, runs
-        )
-    text = (
-        f"{summary.done_now} runs done in {summary.elapsed_s:.0f} s, {summary.done_before} were done before"
-    )
-    if summary.quarantined:
-        text += f", {len(summary.quarantined)} damaged ones set aside in {store.quarantined}"
-    if summary.without_guest:
-        text += (
-            f"; the runs of guests that are not there wait ({', '.join(summary.without_guest)}): "
-            "run `vbstudy provision`"
-        )
-    if summary.failed:
-        text += f"; {len(summary.failed)} failed, evidence in {store.failed}"
-    else:
-        text += "; next: vbstudy analyze"
-    _result(options, dataclasses.asdict(summary), text)
-    if summary.failed:
+    rule = None
+    if until is not None:
+        rule = _sequential(loaded, store, runs or loaded.repetitions, until, max_runs)
+    elif max_runs is not None:
+        raise UsageError("--max-runs is the cap of --until; without it, --runs says how many")
+    outcome = sweeping.work(loaded, store, options.stderr(), options.quiet, runs, rule, robustness)
+    result(options, *sweeping.told(outcome, store))
+    if outcome.failed:
         raise RunsFailed
+
+
+def _sequential(loaded: Study, store: Store, first: int, until: str, max_runs: int | None) -> Sequential:
+    """The rule of --until with its looks, decided by the analysis."""
+    from analysis import sequential
+    from analysis.load import View
+    from orchestrator import sweeping
+    from orchestrator.forecasting import VIEWS
+    from orchestrator.plan import plan
+
+    try:
+        rule = sequential.parse(until)
+        looks = sequential.schedule(first, max_runs or max(30, first))
+    except sequential.RuleError as error:
+        raise UsageError(f"--until {error}") from None
+    except ValueError as error:
+        raise UsageError(f"--max-runs: {error}") from None
+    views = tuple(View(name) for name in VIEWS[loaded.model_selection])
+    sets = frozenset(spec.set_id for spec in plan(loaded, 1))
+    look = sequential.decider(store.directory, rule, looks, views, sets)
+    return sweeping.Sequential(rule=str(rule), looks=looks, decide=look)
 
 
 @cli.command()
@@ -216,10 +210,10 @@ def status(options: Options, runs: int | None) -> None:
 
     report = status_.examine(options.study(), options.store(), runs)
     if options.as_json:
-        _print_json(status_.as_json(report))
+        print_json(status_.as_json(report))
     else:
         for table in status_.as_tables(report):
-            _stdout().print(table)
+            stdout().print(table)
 
 
 @cli.command(context_settings={"ignore_unknown_options": True})
@@ -302,7 +296,7 @@ def destroy(options: Options) -> None:
     store, loaded = options.store(), options.study()
     with store.lock("vbstudy destroy"):
         names = provision_.destroy(loaded, store)
-    _result(options, {"destroyed": names}, f"{len(names)} guests removed; runs and reports are kept")
+    result(options, {"destroyed": names}, f"{len(names)} guests removed; runs and reports are kept")
 
 
 cli_exchange.add_to(cli)
@@ -330,23 +324,6 @@ def _write_default_study(store: Store, cpus: tuple[int, ...]) -> None:
     write_durably(
         store.study_file, study_template.template(name[:64], cpus, study_template.default_dataset())
     )
-
-
-def _stdout() -> Console:
-    from rich.console import Console
-
-    return Console()
-
-
-def _print_json(data: Any) -> None:
-    click.echo(json.dumps(data, indent=1))
-
-
-def _result(options: Options, data: Any, text: str) -> None:
-    if options.as_json:
-        _print_json(data)
-    else:
-        click.echo(text)
 
 
 @contextlib.contextmanager

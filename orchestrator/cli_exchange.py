@@ -9,14 +9,11 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import click
 
+from orchestrator.cli_options import Options, result
 from orchestrator.errors import IncompleteError, PrerequisiteError, StoreError, UsageError
-
-if TYPE_CHECKING:
-    from orchestrator.cli import Options
 
 SHOWN = 20  # problems that are printed
 FORMATS = ("zip", "parquet")
@@ -99,7 +96,7 @@ def export(options: Options, target: Path, form: str | None) -> None:
             from analysis.pipeline import analyze
 
             what = f"{len(write_parquet(analyze(store.directory), target))} tables"
-    _say(options, {"target": str(target), "format": form}, f"wrote {what} to {target}")
+    result(options, {"target": str(target), "format": form}, f"wrote {what} to {target}")
 
 
 @click.command("import")
@@ -136,7 +133,7 @@ def import_(options: Options, source: Path, name: str | None) -> None:
             text = (
                 f"unpacked into {store.directory / name}; next: vbstudy -C {store.directory / name} analyze"
             )
-            _say(options, {"folder": str(store.directory / name)}, text)
+            result(options, {"folder": str(store.directory / name)}, text)
             return
         imported = read_results(source, name, now())
         path = write_import(store.directory, imported)
@@ -151,7 +148,7 @@ def import_(options: Options, source: Path, name: str | None) -> None:
     text = (
         f"{len(imported.runs)} imported runs ({imported.kind}) in {path}; weights, seeds and machines unknown"
     )
-    _say(options, data, text)
+    result(options, data, text)
     if not options.as_json:
         _list([f"left out: {each}" for each in imported.left_out])
 
@@ -167,10 +164,6 @@ def _list(lines: list[str]) -> None:
         click.echo(f"  {line}")
     if len(lines) > SHOWN:
         click.echo(f"  and {len(lines) - SHOWN} more; --json lists them all")
-
-
-def _say(options: Options, data: Any, text: str) -> None:
-    click.echo(json.dumps(data, indent=1) if options.as_json else text)
 
 
 @contextlib.contextmanager

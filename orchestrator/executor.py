@@ -62,9 +62,9 @@ class Executor:
     """One guest's side of the host. Not thread-safe, but for `Connection.close`."""
 
     def __init__(self, connection: Connection, agent: AgentArchive, context: GuestContext) -> None:
-        self._connection = connection
+        self._connection = self.connection = connection
         self._agent = agent
-        self._context = context
+        self._context = self.context = context
         self._worker: Stream | None = None
         self._key: tuple[Framework, tuple[tuple[str, str], ...]] | None = None
 

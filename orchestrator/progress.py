@@ -60,11 +60,13 @@ class SweepProgress:
     def planned(self, specs: Sequence[RunSpec], done: Sequence[RunSpec]) -> None:
         self._sets.update(spec.set_id for spec in specs)
         self._done.update(spec.set_id for spec in done)
-        self._all = self._bars.add_task("all runs", total=len(specs), completed=len(done), info="")
-        self._say(f"{len(specs)} runs planned, {len(done)} in the store, {len(specs) - len(done)} to do")
+        if self._all is None:
+            self._all = self._bars.add_task("all runs", total=0, info="")
+        self._bars.update(self._all, total=self._sets.total(), completed=self._done.total())
+        self.say(f"{len(specs)} runs planned, {len(done)} in the store, {len(specs) - len(done)} to do")
 
     def quarantined(self, spec: RunSpec, reason: str, kept: Path) -> None:
-        self._say(f"[yellow]damaged[/] {spec.run_id}: {reason}; set aside in {kept}, will be redone")
+        self.say(f"[yellow]damaged[/] {spec.run_id}: {reason}; set aside in {kept}, will be redone")
 
     def started(self, guest: Guest, spec: RunSpec) -> None:
         with self._lock:
@@ -94,13 +96,14 @@ class SweepProgress:
         if self._all is not None:
             self._bars.advance(self._all)
         scores = ", ".join(f"{name} {value:.4f}" for name, value in result.last.items())
-        self._say(f"{spec.set_id} {count}  {scores}  {result.timings.wall_s:.1f} s")
+        self.say(f"{spec.set_id} {count}  {scores}  {result.timings.wall_s:.1f} s")
 
     def failed(self, spec: RunSpec, reason: str, kept: Path, *, again: bool) -> None:
         what = "[yellow]failed, again[/]" if again else "[red]failed[/]"
-        self._say(f"{what} {spec.run_id}: {reason} (evidence: {kept})")
+        self.say(f"{what} {spec.run_id}: {reason} (evidence: {kept})")
 
-    def _say(self, text: str) -> None:
+    def say(self, text: str) -> None:
+        """A line of its own."""
         if not self._quiet:
             self._console.print(text, highlight=False, soft_wrap=True)
 

@@ -4,6 +4,8 @@
     runs/<workload>/<variant>/cpus-<n>[-threads-<t>]/<rep>/     finished runs, never edited
     failed/...       attempts that failed, with their evidence
     quarantine/...   folders that were damaged, with the reason
+    robustness/...   what was measured on the models of finished runs, a file a run
+    sequential.json  the looks of `sweep --until`, planned before the first, and what they said
     incoming/...     what is being collected; swept away by the next orchestrator
 
 A finished run is published by renaming a complete, checked folder into place. This class owns every
@@ -38,6 +40,7 @@ from guest.records import (
     decode_record,
     encode_record,
 )
+from guest.robustness_records import Robustness, decode
 from orchestrator.errors import StoreError, UsageError
 
 
@@ -58,6 +61,8 @@ class Store:
         self.incoming = directory / "incoming"
         self.guests = directory / "guests"
         self.report = directory / "report"
+        self.robustness = directory / "robustness"
+        self.sequential_file = directory / "sequential.json"
         self._lock_file = directory / ".lock"
 
     # ---- reading -----------------------------------------------------------------------------
@@ -83,6 +88,20 @@ class Store:
                 "give the workload a new name, or move the old folder away"
             )
         return record
+
+    def records(self) -> Iterator[RunRecord]:
+        """The records of all finished runs, in order of their ids. Damaged ones are left out: `check`
+        and the analysis tell of them. Raises StoreError for the run of a newer vbstudy."""
+        for path in sorted(self.runs.glob(f"*/*/*/*/{RECORD}")):
+            with contextlib.suppress(DamagedRunError):
+                yield read_record(path.parent)
+
+    def read_robustness(self, spec: RunSpec) -> Robustness | None:
+        """What was measured of a run's model; None where nothing was, or where the file is damaged."""
+        try:
+            return decode((self.robustness / f"{spec.run_id}.json").read_bytes())
+        except (OSError, RecordError, UnicodeDecodeError):
+            return None
 
     def failures(self, spec: RunSpec) -> int:
         """How many attempts of a run failed so far."""
@@ -148,6 +167,13 @@ class Store:
                 return False
             _sync(target.parent)
         return True
+
+    def publish_robustness(self, spec: RunSpec, text: str) -> None:
+        """Writes one model's result, whole or not at all. The run's own folder is not touched."""
+        target = self.robustness / f"{spec.run_id}.json"
+        with _storage_errors(target):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            write_durably(target, text)
 
     def set_aside(self, spec: RunSpec, reason: str) -> Path:
         """Moves a damaged run out of `runs/`, with the reason beside its files."""

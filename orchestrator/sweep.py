@@ -63,9 +63,20 @@ def sweep(
 ) -> Summary:
     """Runs what is planned and not in the store. The caller holds the study's lock.
     KeyboardInterrupt stops all guests cleanly and passes on."""
+    return run_specs(plan(study, repetitions), study, store, provider, inventory, observer)
+
+
+def run_specs(
+    specs: list[RunSpec],
+    study: Study,
+    store: Store,
+    provider: Provider,
+    inventory: Inventory,
+    observer: Observer,
+) -> Summary:
+    """As `sweep`, for these runs."""
     began = time.perf_counter()
     store.clear_incoming()
-    specs = plan(study, repetitions)
     guests = inventory.by_name()
     needed = list(dict.fromkeys(map(guest_for, specs)))
     summary = Summary(planned=len(specs), without_guest=[name for name in needed if name not in guests])

@@ -36,6 +36,7 @@ _BACKENDS = {
     Framework.TENSORFLOW: "guest.workloads.keras_backend",
 }
 EVALUATION_BATCH = 500
+NO_GRADIENT = "words have no gradient: only images can be disturbed"
 PAD_PIXELS = 4
 
 
@@ -53,6 +54,10 @@ class Backend(Protocol):
     def logits(self, x: np.ndarray) -> np.ndarray:
         """float32 (n, classes), computed as in use: no dropout, BatchNorm by its running statistics.
         Changes nothing."""
+
+    def input_gradient(self, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+        """float32, shape of x: the gradient of each sample's loss by its own pixels, computed as in use.
+        Changes nothing. Raises WorkloadError for words, which have none."""
 
     def weights(self) -> dict[str, np.ndarray]:
         """Copies of all parameters and buffers, by names that are the same in every run."""

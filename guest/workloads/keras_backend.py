@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from guest.catalogue import DatasetInfo
 from guest.records import Optimizer, WorkloadSpec
-from guest.workloads import EVALUATION_BATCH, WorkloadError, initial
+from guest.workloads import EVALUATION_BATCH, NO_GRADIENT, WorkloadError, initial
 from guest.workloads.keras_models import construct
 
 
@@ -45,6 +45,16 @@ class KerasBackend:
         def evaluate(x: tf.Tensor) -> tf.Tensor:
             return model(x, training=False)
 
+        @tf.function(  # type: ignore[untyped-decorator]
+            jit_compile=False, input_signature=[any_count, tf.TensorSpec((None,), tf.int64)]
+        )
+        def by_input(x: tf.Tensor, y: tf.Tensor) -> tf.Tensor:
+            with tf.GradientTape() as tape:
+                tape.watch(x)
+                losses = tf.nn.sparse_softmax_cross_entropy_with_logits(y, model(x, training=False))
+            return tape.gradient(losses, x)  # of their sum: each sample's own
+
+        self._by_input = by_input
         self._step = step
         self._evaluate = evaluate
 
@@ -54,6 +64,17 @@ class KerasBackend:
     def logits(self, x: np.ndarray) -> np.ndarray:
         parts = [
             self._evaluate(tf.constant(x[i : i + EVALUATION_BATCH])).numpy()
+            for i in range(0, len(x), EVALUATION_BATCH)
+        ]
+        return np.concatenate(parts)
+
+    def input_gradient(self, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+        if x.dtype != np.float32:
+            raise WorkloadError(NO_GRADIENT)
+        parts = [
+            self._by_input(
+                tf.constant(x[i : i + EVALUATION_BATCH]), tf.constant(y[i : i + EVALUATION_BATCH])
+            ).numpy()
             for i in range(0, len(x), EVALUATION_BATCH)
         ]
         return np.concatenate(parts)

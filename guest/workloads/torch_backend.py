@@ -13,7 +13,7 @@ from torch.nn import functional as F  # noqa: N812 (its usual name)
 
 from guest.catalogue import DatasetInfo
 from guest.records import Optimizer, WorkloadSpec
-from guest.workloads import EVALUATION_BATCH, WorkloadError, initial
+from guest.workloads import EVALUATION_BATCH, NO_GRADIENT, WorkloadError, initial
 from guest.workloads.torch_models import Table, construct
 
 
@@ -40,6 +40,20 @@ class TorchBackend:
                 self.model(self._input(x[i : i + EVALUATION_BATCH])).numpy()
                 for i in range(0, len(x), EVALUATION_BATCH)
             ]
+        return np.concatenate(parts)
+
+    def input_gradient(self, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+        if self._kind != "image":
+            raise WorkloadError(NO_GRADIENT)
+        self.model.eval()
+        parts = []
+        for i in range(0, len(x), EVALUATION_BATCH):
+            images = self._input(x[i : i + EVALUATION_BATCH]).requires_grad_()
+            labels = torch.from_numpy(y[i : i + EVALUATION_BATCH])
+            # A sum, not a mean: no sample's gradient depends on how many there are.
+            loss = F.cross_entropy(self.model(images), labels, reduction="sum")
+            (gradient,) = torch.autograd.grad(loss, images)
+            parts.append(gradient.numpy().transpose(0, 2, 3, 1))
         return np.concatenate(parts)
 
     def weights(self) -> dict[str, np.ndarray]:

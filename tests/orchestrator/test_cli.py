@@ -18,6 +18,7 @@ COMMANDS = [
     "init",
     "doctor",
     "provision",
+    "plan",
     "sweep",
     "status",
     "ssh",
@@ -74,13 +75,17 @@ def test_the_providers_of_the_command_line_are_those_there_are():
     ("arguments", "status", "message"),
     [
         (("swep",), 2, "vbstudy: there is no command 'swep'; did you mean 'sweep'?"),
-        (("launch",), 2, "there is no command 'launch'; there are init, doctor"),
+        (("begin",), 2, "there is no command 'begin'; there are init, doctor"),
         (("provision", "--cpu", "1"), 2, "Did you mean '--cpus'?"),
         (("provision", "--cpus", "0"), 2, "--cpus 0: 0 is not between 1 and 1024"),
         (("provision", "--cpus", "1,two"), 2, "--cpus 1,two: 'two' is not a whole number"),
         (("provision", "--cpus", "4096"), 2, "4096 is not between 1 and 1024"),
         (("provision", "--provider", "vmware"), 2, "'vmware' is not"),
         (("sweep", "--runs", "0"), 2, "Invalid value for '--runs'"),
+        (("sweep", "--max-runs", "0"), 2, "Invalid value for '--max-runs'"),
+        (("plan", "--difference", "0"), 2, "Invalid value for '--difference'"),
+        (("plan", "--sd", "-1"), 2, "Invalid value for '--sd'"),
+        (("plan",), 2, "there is no study here"),
         (("sweep",), 2, "there is no study here; `vbstudy init` writes one"),
         (("status",), 2, "there is no study here"),
         (("analyze",), 2, "there is no study here"),
@@ -193,6 +198,37 @@ def test_status_counts_what_is_planned(vbstudy, study):
     assert "run `vbstudy provision`" in out
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--until", "sd<1"), "'sd<1' is not a rule: allowed are sd_halfwidth<X"),
+        (("--until", "decided(tests)", "--max-runs", "1"), "at most 1 runs are fewer than the first 2"),
+        (("--max-runs", "9"), "--max-runs is the cap of --until"),
+    ],
+)
+def test_a_rule_that_is_none_is_a_mistake_on_the_command_line(vbstudy, study, arguments, message):
+    status, out, err = vbstudy("sweep", *arguments)
+    assert (status, out) == (2, "")
+    assert message in err
+
+
+def test_plan_tells_runs_hours_disk_and_power(vbstudy, study):
+    status, out, _ = vbstudy("plan")
+    assert status == 0
+    assert "runs    4 planned, 4 to do" in out
+    assert "hours   unknown until one run is done" in out
+    assert "disk    unknown until one run is done" in out
+    status, out, _ = vbstudy("--json", "plan", "--runs", "64", "--sd", "0.01", "--difference", "0.005")
+    report = json.loads(out)
+    assert status == 0
+    assert (report["runs"], len(report["sets"])) == (128, 2)
+    assert {(f["view"], f["tests"], f["needed_welch"], f["needed_u"]) for f in report["families"]} == {
+        ("last", 1, 64, 67),
+        ("selected", 1, 64, 67),
+    }
+    assert report["families"][0]["detectable_welch"] == pytest.approx(0.005, rel=0.01)
+
+
 def test_doctor_says_what_this_host_can_do(vbstudy):
     status, out, _ = vbstudy("--json", "doctor")
     assert status == 0
@@ -208,6 +244,11 @@ def test_the_three_commands_make_a_report_and_destroy_keeps_it(vbstudy, study):
     status, out, _ = vbstudy("sweep", "--runs", "1")
     assert status == 0
     assert "2 runs done in" in out
+    planned = json.loads(vbstudy("--json", "plan", "--runs", "3")[1])
+    assert (planned["runs"], planned["to_do"]) == (6, 4)
+    assert planned["hours"] > 0
+    run = study / "runs/net/fixed-seed/cpus-1/0001"
+    assert planned["sets"][0]["run_bytes"] == sum(path.stat().st_size for path in run.iterdir())
     assert out.endswith("next: vbstudy analyze\n")
     status, out, err = vbstudy("analyze")
     assert status == 0

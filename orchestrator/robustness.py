@@ -1,0 +1,243 @@
+"""Measures the models of finished runs under noise and attack: what is missing, in one guest, on one thread,
+so that only the models differ. Results lie beside the runs, which are never edited."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from guest import datasets, fingerprint, threads
+from guest.records import (
+    SCHEMA_VERSION,
+    WEIGHTS,
+    Framework,
+    Message,
+    RecordError,
+    RunRecord,
+    Seeds,
+    ThreadSpec,
+    Variant,
+    from_json,
+    to_json,
+)
+from guest.robustness import not_applicable
+from guest.robustness_records import NOISE_SEED, STRENGTHS, ModelFile, Robustness, RobustnessRequest, encode
+from orchestrator import agent_archive
+from orchestrator.connection import Stream
+from orchestrator.errors import GuestError, ProtocolError
+from orchestrator.executor import WORKER_START_TIMEOUT_S, Executor, parse_message
+from orchestrator.guests import Guest, Inventory
+from orchestrator.providers import Provider
+from orchestrator.scheduler import CoreLeases, host_cores
+from orchestrator.session import Session
+from orchestrator.store import Store
+from orchestrator.study import Study
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """A model to be measured, and the models that its adversarial examples are tried on."""
+
+    record: RunRecord
+    targets: tuple[RunRecord, ...]
+
+
+@dataclass(slots=True, kw_only=True)
+class Measured:
+    """What was done: models measured now, before, without anything to disturb, and not to be measured."""
+
+    now: int = 0
+    before: int = 0
+    not_applicable: int = 0
+    failed: list[str] = field(default_factory=list)
+
+
+def tasks(records: Sequence[RunRecord]) -> list[Task]:
+    """A run's targets are the same repetition at every other thread setting, and the next repetition at
+    its own (after the last the first): how far examples transfer without a change of threads."""
+    experiments: dict[tuple[Any, ...], dict[tuple[str, int], RunRecord]] = {}
+    for record in records:
+        spec = record.spec
+        runs = experiments.setdefault((spec.workload, spec.variant, spec.cpu_model), {})
+        runs[spec.threads.label, spec.repetition] = record
+    found = []
+    for runs in experiments.values():
+        for (label, repetition), record in runs.items():
+            across = [r for (other, n), r in runs.items() if n == repetition and other != label]
+            own = sorted(n for other, n in runs if other == label)
+            following = own[(own.index(repetition) + 1) % len(own)]
+            within = [runs[label, following]] if following != repetition else []
+            found.append(Task(record=record, targets=(*within, *across)))
+    return found
+
+
+def is_current(stored: Robustness | None, task: Task) -> bool:
+    """Whether a stored result is of this model and these targets, by their weights."""
+    if stored is None or stored.weights != task.record.result.hashes.weights or stored.seed != NOISE_SEED:
+        return False
+    if stored.not_applicable:
+        return True
+    asked = {(t.spec.run_id, t.result.hashes.weights) for t in task.targets}
+    return tuple(p.strength for p in stored.noise) == STRENGTHS and asked == {
+        (t.run_id, t.weights) for t in stored.transfer
+    }
+
+
+def measure(study: Study, store: Store, provider: Provider, inventory: Inventory, say: Say) -> Measured:
+    """Measures every finished run that has no current result. The caller holds the study's lock."""
+    done = Measured()
+    missing = []
+    for task in tasks(list(store.records())):
+        reason = not_applicable(datasets.info(task.record.spec.workload.dataset))
+        if is_current(store.read_robustness(task.record.spec), task):
+            done.before += not reason
+            done.not_applicable += bool(reason)
+        elif reason:
+            store.publish_robustness(task.record.spec, _nothing(task.record, reason))
+            done.not_applicable += 1
+        else:
+            missing.append(task)
+    if missing:
+        say(f"robustness: {len(missing)} models to measure")
+        _in_guest(
+            study, store, provider, min(inventory.guests, key=lambda g: g.spec.cpus), missing, done, say
+        )
+    return done
+
+
+def _nothing(record: RunRecord, reason: str) -> str:
+    return encode(
+        Robustness(
+            run_id=record.spec.run_id,
+            weights=record.result.hashes.weights,
+            seed=NOISE_SEED,
+            samples=0,
+            noise=(),
+            fgsm=(),
+            transfer=(),
+            not_applicable=reason,
+        )
+    )
+
+
+def _in_guest(
+    study: Study,
+    store: Store,
+    provider: Provider,
+    guest: Guest,
+    missing: list[Task],
+    done: Measured,
+    say: Say,
+) -> None:
+    cores = guest.observed.machine_cores if guest.observed.machine else host_cores()
+    lease = CoreLeases(cores, side_by_side=False).lease(guest.spec.name, guest.spec.cpus, threading.Event())
+    if lease is None:
+        return
+    vendor = fingerprint.cpu()["vendor"]
+    agent = agent_archive.build()
+    with lease:
+        session = Session(study, store, provider, guest, lease.cores, agent, vendor)
+        try:
+            executor = session.executor()
+            for framework in dict.fromkeys(task.record.spec.workload.framework for task in missing):
+                mine = [task for task in missing if task.record.spec.workload.framework is framework]
+                _work_through(store, executor, agent.name, framework, mine, done, say)
+            executor.connection.remove("models")
+        finally:
+            session.close()
+
+
+def _work_through(
+    store: Store,
+    executor: Executor,
+    agent: str,
+    framework: Framework,
+    mine: Iterable[Task],
+    done: Measured,
+    say: Say,
+) -> None:
+    """One process measures all models of a framework."""
+    worker: Stream | None = None
+    brought: set[str] = set()
+    for task in sorted(mine, key=lambda task: to_json(task.record.spec.workload)["name"]):
+        spec = task.record.spec
+        if worker is None:
+            worker = _start(executor, agent, framework, task.record)
+        for record in (task.record, *task.targets):
+            if record.result.hashes.weights not in brought:
+                brought.add(record.result.hashes.weights)
+                executor.connection.put(store.folder(record.spec) / WEIGHTS, _file(record).path)
+        request = RobustnessRequest(
+            workload=spec.workload,
+            model=_file(task.record),
+            targets=tuple(map(_file, task.targets)),
+            data_folders=executor.context.data_folders,
+        )
+        heartbeat_s = executor.context.engine.heartbeat_s
+        worker.send(json.dumps({"request": to_json(request), "heartbeat_s": heartbeat_s}))
+        answer = _answer(worker, executor.context.engine.lost_after_s, spec.run_id)
+        if answer.kind == "error":
+            done.failed.append(spec.run_id)
+            say(f"robustness of {spec.run_id} failed: {answer.body.get('message')}")
+            continue
+        store.publish_robustness(spec, encode(_checked(answer, request)))
+        done.now += 1
+        say(f"robustness of {spec.run_id} measured")
+    if worker is not None:
+        worker.kill()
+
+
+def _file(record: RunRecord) -> ModelFile:
+    weights = record.result.hashes.weights
+    return ModelFile(run_id=record.spec.run_id, path=f"models/{weights}.safetensors", weights=weights)
+
+
+def _start(executor: Executor, agent: str, framework: Framework, record: RunRecord) -> Stream:
+    """The agent, in the environment that is the same for the models of all variants and threads."""
+    spec = dataclasses.replace(
+        record.spec,
+        threads=ThreadSpec(cpus=1, intra_op=1, inter_op=1),
+        variant=Variant.FIXED_SEED,
+        seeds=Seeds(initialisation=0, data_order=0, augmentation=0, dropout=0),
+    )
+    env = threads.environment(spec, cpu_vendor=executor.context.cpu_vendor)
+    connection = executor.connection
+    worker = connection.open([connection.python, agent, "assess", "--framework", framework], env)
+    hello = _answer(worker, WORKER_START_TIMEOUT_S, "")
+    if hello.kind != "hello" or hello.body.get("schema_version") != SCHEMA_VERSION:
+        raise ProtocolError(f"the agent said {hello.kind} where hello was due", evidence=worker.stderr())
+    return worker
+
+
+def _answer(worker: Stream, silent_s: float, run_id: str) -> Message:
+    """The next message that is no heartbeat."""
+    deadline = time.monotonic() + silent_s
+    while True:
+        line = worker.receive(deadline - time.monotonic())
+        if line is None:
+            raise GuestError(f"the agent was silent for {silent_s:g} s", evidence=worker.stderr())
+        if line == b"":
+            raise GuestError(f"the agent ended unasked: {worker.how_it_ended()}", evidence=worker.stderr())
+        message = parse_message(line)
+        if message.run_id != run_id:
+            raise ProtocolError(f"the agent spoke of run {message.run_id!r} during {run_id!r}")
+        if message.kind != "heartbeat":
+            return message
+        deadline = time.monotonic() + silent_s
+
+
+def _checked(answer: Message, request: RobustnessRequest) -> Robustness:
+    try:
+        result = from_json(Robustness, answer.body.get("result"), "done.result")
+    except RecordError as error:
+        raise ProtocolError(f"{answer.run_id}: the agent's result is malformed: {error}") from None
+    if (result.run_id, result.weights) != (request.model.run_id, request.model.weights):
+        raise ProtocolError(f"{answer.run_id}: the agent answered for another model")
+    return result
