@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from scipy import stats
+from statsmodels.stats.weightstats import CompareMeans, DescrStatsW
 
 from analysis import metrics, statistics
 from analysis.load import Study, by_threads
@@ -151,5 +151,7 @@ def time_ratio(a: np.ndarray, b: np.ndarray) -> tuple[float | None, float | None
     ratio = float(np.exp(x.mean() - y.mean()))
     if min(len(x), len(y)) < 2 or (is_constant(x) and is_constant(y)):
         return ratio, None, None
-    interval = stats.ttest_ind(x, y, equal_var=False).confidence_interval(1 - ALPHA)
-    return ratio, float(np.exp(interval.low)), float(np.exp(interval.high))
+    # statsmodels', which takes times that hardly differ; scipy's warns of them.
+    means = CompareMeans(DescrStatsW(x), DescrStatsW(y))
+    low, high = means.tconfint_diff(alpha=ALPHA, usevar="unequal")
+    return ratio, float(np.exp(low)), float(np.exp(high))

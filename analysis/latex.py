@@ -18,10 +18,11 @@ LATIN = range(0xC0, 0x180)  # letters that pdflatex knows in UTF-8
 
 # Points a character takes, on average, and the points of a line of `article`, upright and turned.
 SIZES = {"footnotesize": 4.4, "scriptsize": 3.8, "tiny": 3.1}
-UPRIGHT, TURNED = 345, 550
+UPRIGHT, TURNED = 345, 540
 SEPARATION = 6  # points between columns
+CROWDED = 14  # columns from which they stand closer
 LONG = 34  # characters from which a text is broken into lines
-NARROWEST = 9  # characters a column of broken text holds
+NARROWEST = 8  # characters a column of broken text holds
 
 
 def latex(text: str) -> str:
@@ -37,7 +38,7 @@ def longtable(
     size, turned, columns = _layout(head, body, numbers)
     lines = [" & ".join(latex(cell) for cell in row) + r" \\" for row in (head, *body)]
     parts = [
-        rf"\begingroup\{size}\setlength{{\tabcolsep}}{{{SEPARATION // 2}pt}}",
+        rf"\begingroup\{size}\setlength{{\tabcolsep}}{{{_separation(head) // 2}pt}}",
         rf"\begin{{longtable}}{{{columns}}}",
         rf"\caption{{{latex(caption)}}}\label{{tab:vbstudy-{name.replace('_', '-')}}}\\",
         r"\toprule",
@@ -58,7 +59,7 @@ def _layout(
     its texts broken into lines."""
     widths = [max(map(len, cells)) for cells in zip(head, *body, strict=True)]
     texts = [not number and width > LONG for number, width in zip(numbers, widths, strict=True)]
-    room = SEPARATION * len(widths)
+    room = _separation(head) * len(widths)
     if not any(texts):
         for size, points in SIZES.items():
             for line, turned in ((UPRIGHT, False), (TURNED, True)):
@@ -78,6 +79,10 @@ def _layout(
         for share, number in zip(shares, numbers, strict=True)
     ]
     return size, True, "".join(columns)
+
+
+def _separation(head: Sequence[str]) -> int:
+    return SEPARATION if len(head) <= CROWDED else SEPARATION // 3
 
 
 def _fixed(widths: Sequence[int], texts: Sequence[bool]) -> int:
