@@ -18,11 +18,11 @@ LATIN = range(0xC0, 0x180)  # letters that pdflatex knows in UTF-8
 
 # Points a character takes, on average, and the points of a line of `article`, upright and turned.
 SIZES = {"footnotesize": 4.4, "scriptsize": 3.8, "tiny": 3.1}
-UPRIGHT, TURNED = 345, 540
+UPRIGHT, TURNED = 345, 530
 SEPARATION = 6  # points between columns
 CROWDED = 14  # columns from which they stand closer
 LONG = 34  # characters from which a text is broken into lines
-NARROWEST = 8  # characters a column of broken text holds
+NARROWEST = 9  # characters a column of broken text holds
 
 
 def latex(text: str) -> str:
