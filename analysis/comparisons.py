@@ -9,7 +9,7 @@ import pandas as pd
 
 from analysis import statistics
 from analysis.load import Study, View, by_threads
-from analysis.results import ALPHA, Column, Kind, Table
+from analysis.results import ALPHA, WHERE, Column, Kind, Table
 
 DIFFER, NONE_FOUND, UNREACHABLE = "differ", "no difference found", "n too small to find any"
 
@@ -32,8 +32,7 @@ def u_tests(study: Study) -> Table:
         "runs that are copies of each other are one observation. No difference found is not sameness.",
         frame=pd.DataFrame(rows, columns=columns),
         columns=(
-            Column(header="workload", source="workload"),
-            Column(header="variant", source="variant"),
+            *WHERE,
             Column(header="view", source="view"),
             Column(header="metric", source="metric"),
             Column(header="a", source="a"),

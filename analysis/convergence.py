@@ -11,7 +11,7 @@ from statsmodels.stats.weightstats import CompareMeans, DescrStatsW
 
 from analysis import metrics, statistics
 from analysis.load import Study, by_threads
-from analysis.results import ACROSS, ALPHA, Column, Kind, Table
+from analysis.results import ACROSS, ALPHA, WHERE, Column, Kind, Table
 from analysis.statistics import finite, is_constant
 from analysis.times import unfit
 
@@ -44,8 +44,7 @@ def convergence(study: Study) -> Table:
         "/ fastest of the runs, RelSD is SD / mean. Unfit times are shown, and left out across them.",
         frame=pd.DataFrame(rows),
         columns=(
-            Column(header="workload", source="workload"),
-            Column(header="variant", source="variant"),
+            *WHERE,
             Column(header="threads", source="threads"),
             Column(header="n", source="n", kind=Kind.COUNT),
             Column(header="epochs", source="epochs", kind=Kind.RATIO, low="epochs_low", high="epochs_high"),
@@ -109,8 +108,7 @@ def overhead(study: Study) -> Table:
         "nothing is concluded from them.",
         frame=pd.DataFrame(rows, columns=[*columns, "unfit", "conclusion"]),
         columns=(
-            Column(header="workload", source="workload"),
-            Column(header="variant", source="variant"),
+            *WHERE,
             Column(header="against", source="against"),
             Column(header="threads", source="threads"),
             Column(header="n", source="n_a", kind=Kind.COUNT),

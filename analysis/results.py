@@ -46,6 +46,10 @@ class Column:
     high: str = ""
 
 
+WHERE = (Column(header="workload", source="workload"), Column(header="variant", source="variant"))
+"""The columns by which most tables begin."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
     """A table with everything needed to read it. `frame` holds the raw numbers (NaN: not

@@ -11,13 +11,12 @@ import pandas as pd
 
 from analysis.load import Problem, Study, View, by_threads
 from analysis.predictions import Predictions
-from analysis.results import ACROSS, Column, Kind, Table
+from analysis.results import ACROSS, WHERE, Column, Kind, Table
 from guest.records import RecordError
 from guest.robustness_records import Point, Robustness, decode
 
 ATTACKS = {"noise": "Gaussian noise", "fgsm": "FGSM"}
 ALL_CLASSES = "all"
-WHERE = (Column(header="workload", source="workload"), Column(header="variant", source="variant"))
 
 
 def read_robustness(study: Study) -> tuple[tuple[Robustness, ...], tuple[Problem, ...]]:

@@ -6,7 +6,7 @@ import pandas as pd
 
 from analysis.charts import when
 from analysis.load import Study, View
-from analysis.results import Column, Kind, Table
+from analysis.results import WHERE, Column, Kind, Table
 
 ALIKE, MAJORITY, NO_MAJORITY, ALONE = "all alike", "as most", "no majority", "one run"
 DIFFERS = "differs from most"
@@ -49,8 +49,7 @@ def runs_table(study: Study, view: View) -> Table:
         f"'{NO_MAJORITY}': none is shared by more than half, as with free seeds.",
         frame=frame,
         columns=(
-            Column(header="workload", source="workload"),
-            Column(header="variant", source="variant"),
+            *WHERE,
             Column(header="threads", source="threads"),
             Column(header="run", source="repetition", kind=Kind.COUNT),
             Column(header="n", source="n", kind=Kind.COUNT),

@@ -21,7 +21,7 @@ from analysis.convergence import convergence, overhead
 from analysis.effects import is_normal, sd_by_bootstrap
 from analysis.load import Study, View, by_threads
 from analysis.predictions import Predictions
-from analysis.results import ACROSS, Column, Kind, Table
+from analysis.results import ACROSS, WHERE, Column, Kind, Table
 from analysis.robustness import robustness_tables
 from analysis.set_tests import effect_sizes, equivalence, set_tests
 from analysis.subgroups import by_class, subgroups
@@ -31,7 +31,6 @@ from analysis.weights import weights
 from guest.robustness_records import Robustness
 
 VIEWS_NOTE = "View 'last' is without model selection, 'selected' the model with the best validation metric."
-WHERE = (Column(header="workload", source="workload"), Column(header="variant", source="variant"))
 
 
 def build_tables(

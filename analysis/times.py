@@ -10,7 +10,7 @@ import pandas as pd
 
 from analysis import statistics
 from analysis.load import Study, by_threads
-from analysis.results import ALPHA, Column, Kind, Table
+from analysis.results import ALPHA, WHERE, Column, Kind, Table
 
 EMULATORS = ("tcg", "interpreter")  # a CPU that is computed: its times are those of the computing
 LOAD_WORTH_SAYING = 0.1  # cores kept busy by others, mean over a set's runs
@@ -71,8 +71,7 @@ def wall_time(study: Study) -> Table:
         "no conclusion rests on them.",
         frame=pd.DataFrame(rows),
         columns=(
-            Column(header="workload", source="workload"),
-            Column(header="variant", source="variant"),
+            *WHERE,
             Column(header="threads", source="threads"),
             Column(header="n", source="n", kind=Kind.COUNT),
             Column(header="seconds", source="wall_s", kind=Kind.SECONDS, low="wall_low", high="wall_high"),
@@ -121,8 +120,7 @@ def fastest(study: Study) -> Table:
         f"fastest beats every other one (Welch's t, Holm-corrected p < {ALPHA}).",
         frame=pd.DataFrame(rows),
         columns=(
-            Column(header="workload", source="workload"),
-            Column(header="variant", source="variant"),
+            *WHERE,
             Column(header="fastest", source="fastest"),
             Column(header="seconds", source="wall_s", kind=Kind.SECONDS),
             Column(header="compared with", source="others"),

@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from analysis.load import Study, View, by_threads
-from analysis.results import ACROSS, Column, Kind, Table
+from analysis.results import ACROSS, WHERE, Column, Kind, Table
 
 IDENTICAL, DIFFER = "identical", "differ"
 ONE_RUN = "one run: cannot be told"
@@ -38,8 +38,7 @@ def verdicts(study: Study) -> Table:
         "all thread counts? View 'last' is without model selection, 'selected' with.",
         frame=pd.DataFrame(rows),
         columns=(
-            Column(header="workload", source="workload"),
-            Column(header="variant", source="variant"),
+            *WHERE,
             Column(header="view", source="view"),
             Column(header="threads", source="scope"),
             *LEVEL_COLUMNS,
@@ -88,8 +87,7 @@ def cpu_models(study: Study) -> Table:
         "the largest between the mean metrics of two CPU models.",
         frame=pd.DataFrame(rows, columns=columns),
         columns=(
-            Column(header="workload", source="workload"),
-            Column(header="variant", source="variant"),
+            *WHERE,
             Column(header="view", source="view"),
             Column(header="threads", source="threads"),
             Column(header="CPU models", source="models"),
@@ -120,8 +118,7 @@ def divergence(study: Study) -> Table:
         "give the first epoch at which not all runs are equal.",
         frame=pd.DataFrame(rows, columns=columns),
         columns=(
-            Column(header="workload", source="workload"),
-            Column(header="variant", source="variant"),
+            *WHERE,
             Column(header="thread counts", source="settings", kind=Kind.COUNT),
             Column(header="n", source="n", kind=Kind.COUNT),
             Column(header="weights", source="bracket"),
