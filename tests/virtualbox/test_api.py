@@ -15,6 +15,7 @@ import pytest
 import virtualbox
 
 from orchestrator.connection import LocalConnection
+from orchestrator.cpuset import parse_cores
 from orchestrator.errors import GuestError, PrerequisiteError, UsageError
 from orchestrator.guests import GuestSpec, Now, Observation
 from orchestrator.providers import inside
@@ -297,7 +298,7 @@ def test_what_virtualbox_says_becomes_one_line_that_says_what_to_do(code, text, 
     ("text", "expected"), [("0-1,4", {0, 1, 4}), ("3\n", {3}), ("0,2", {0, 2}), ("", set())]
 )
 def test_lists_of_cores_are_read(text, expected):
-    assert host.parse_list(text) == expected
+    assert parse_cores(text) == expected
 
 
 def test_one_thread_of_each_physical_core_is_used(tmp_path, monkeypatch):

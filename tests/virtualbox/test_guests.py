@@ -10,6 +10,7 @@ import pytest
 from orchestrator import cli
 from orchestrator.errors import GuestError
 from orchestrator.guests import host_name
+from orchestrator.providers import machines
 from orchestrator.providers.virtualbox import host
 from tests.virtualbox import kit
 from tests.virtualbox.kit import COMMAND_S, ONE, TWO
@@ -77,10 +78,10 @@ def test_a_forward_that_is_taken_when_a_guest_starts_costs_another_try(booted, m
     import socket
 
     _, provider, _ = booted
-    honest = host.free_port
+    honest = machines.free_port
     with socket.create_server(("127.0.0.1", 0)) as taken:
         ports = [taken.getsockname()[1]]
-        monkeypatch.setattr(host, "free_port", lambda: ports.pop() if ports else honest())
+        monkeypatch.setattr(machines, "free_port", lambda: ports.pop() if ports else honest())
         connection = provider.start(ONE, host.cores()[:1])
         try:
             assert ports == []

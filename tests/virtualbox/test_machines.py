@@ -339,6 +339,7 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 from orchestrator.errors import GuestError
+from orchestrator.providers import machines
 from orchestrator.providers.virtualbox import api, host, provider as providers
 from tests.virtualbox import kit
 
@@ -354,7 +355,7 @@ def counted(self, function):
     return result
 
 api.Api.attempt = counted
-host.speaks_ssh = lambda port, timeout_s: True  # nobody waits for the guest to boot
+machines.speaks_ssh = lambda port, timeout_s: True  # nobody waits for the guest to boot
 providers.VirtualBoxProvider._refresh = lambda self, guest, connection: None
 provider = kit.provider(Path(sys.argv[1]))
 for guest in (kit.ONE, kit.TWO):

@@ -8,7 +8,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import time
 from collections.abc import Callable, Sequence
@@ -17,6 +16,7 @@ from pathlib import Path
 
 from orchestrator.errors import GuestError
 from orchestrator.guests import host_name
+from orchestrator.providers.machines import free_port, tail
 from orchestrator.providers.qemu.image import Image
 from orchestrator.providers.qemu.qmp import connect
 
@@ -24,7 +24,6 @@ QEMU = "qemu-system-x86_64"
 STOP_TIMEOUT_S = 10.0
 PORT_ATTEMPTS = 5
 SNAPSHOT = "warm"
-TAIL_BYTES = 4000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +100,7 @@ class Machine:
                 with connect(self._control, self.name, alive=alive) as qmp:
                     qmp.execute("query-status")
             except GuestError:
-                said = _tail(self._log)
+                said = tail(self._log)
                 self.kill()
                 if "host forwarding rule" in said and attempt < PORT_ATTEMPTS:
                     continue  # somebody took the port in between
@@ -205,9 +204,6 @@ class Machine:
         self._control.unlink(missing_ok=True)
         self.port_file.unlink(missing_ok=True)
 
-    def console_tail(self) -> str:
-        return _tail(self.console)
-
     def remove(self) -> None:
         self.kill()
         if self.folder.exists():
@@ -223,16 +219,3 @@ def _disk(name: str, file: str, form: str) -> list[str]:
         "-drive", f"if=none,id={name},file={escaped},format={form}",
         "-device", f"virtio-blk-pci,drive={name}",
     ]  # fmt: skip
-
-
-def _tail(path: Path) -> str:
-    try:
-        return path.read_bytes()[-TAIL_BYTES:].decode(errors="replace")
-    except OSError:
-        return ""
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])

@@ -6,7 +6,6 @@ import hashlib
 import json
 import os
 import shutil
-import socket
 import tempfile
 import threading
 import time
@@ -18,7 +17,7 @@ from orchestrator.connection import Connection
 from orchestrator.errors import GuestError, VbstudyError
 from orchestrator.guests import GuestSpec, Observation, guest_for
 from orchestrator.plan import plan
-from orchestrator.providers import inside
+from orchestrator.providers import inside, machines
 from orchestrator.providers.qemu import image as images
 from orchestrator.providers.qemu import kvm, scripts, seed, warm
 from orchestrator.providers.qemu.image import Image, Notify
@@ -37,6 +36,7 @@ PROGRAMS = {
     "mmdebstrap": "mmdebstrap",
     "mke2fs": "e2fsprogs",
 }
+PROBE_S = 1.0
 # What a resumed guest must not share with others that were resumed from the same moment: its clock, and
 # the state of its random generator, from which seeds that are left free are drawn (RNDRESEEDCRNG).
 REFRESH = (
@@ -121,11 +121,7 @@ class QemuProvider:
     def observe(self, guest: GuestSpec, connection: Connection) -> Observation:
         machine = self._machine(guest)
         vcpus, seen = len(machine.vcpus()), inside.look(guest.name, connection)
-        if not vcpus == seen.cpus == guest.cpus:
-            raise GuestError(
-                f"guest {guest.name}: {guest.cpus} CPUs were asked for, QEMU has {vcpus}, "
-                f"the guest sees {seen.cpus}"
-            )
+        machines.check_cpus(guest, "QEMU", vcpus, seen.cpus)
         _, accelerator, why = self._prepare()
         return Observation(
             provider_cpus=vcpus,
@@ -198,20 +194,14 @@ class QemuProvider:
 
     def _wait(self, guest: GuestSpec, machine: Machine, port: int, began: float) -> None:
         """Until the guest's sshd speaks. Raises GuestError with the end of its console."""
-        while not _speaks_ssh(port):
+        while not machines.speaks_ssh(port, PROBE_S):
             taken = time.perf_counter() - began
             alive = bool(machine.processes())
             if alive and taken < self._settings.boot_timeout_s:
                 time.sleep(0.1)
                 continue
-            tail = machine.console_tail()
-            last = next((line for line in reversed(tail.splitlines()) if line.strip()), "nothing")
             what = f"did not answer within {taken:.0f} s" if alive else f"ended after {taken:.0f} s"
-            raise GuestError(
-                f"guest {guest.name}: {what} of starting; the last line of its console: {last.strip()!r} "
-                f"(all of it: {machine.console})",
-                evidence=tail,
-            )
+            raise machines.does_not_answer(f"guest {guest.name}: {what} of starting", machine.console)
 
     def _enter(self, connection: WarmConnection, image: Image) -> None:
         try:
@@ -300,16 +290,6 @@ class QemuProvider:
 def missing_packages() -> list[str]:
     """The Debian packages whose programs are not here."""
     return [package for program, package in PROGRAMS.items() if not _which(program)]
-
-
-def _speaks_ssh(port: int) -> bool:
-    """QEMU takes connections before the guest does, so only sshd's own words count."""
-    try:
-        with socket.create_connection(("127.0.0.1", port), 1) as probe:
-            probe.settimeout(1)
-            return probe.recv(4) == b"SSH-"
-    except OSError:
-        return False
 
 
 def _which(program: str) -> str | None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from orchestrator.connection import Connection
 from orchestrator.errors import GuestError, PrerequisiteError
 from orchestrator.guests import GuestSpec, Observation, host_name
-from orchestrator.providers import inside
+from orchestrator.providers import inside, machines
 from orchestrator.providers.qemu.image import Notify, library_pins
 from orchestrator.providers.vagrant import command
 from orchestrator.providers.vagrant.command import Vagrant
@@ -96,11 +96,7 @@ class VagrantProvider:
     def observe(self, guest: GuestSpec, connection: Connection) -> Observation:
         hypervisor, machine = self._hypervisor(guest), self._machine(guest)
         vcpus, seen = hypervisor.vcpus(machine), inside.look(guest.name, connection)
-        if not vcpus == seen.cpus == guest.cpus:
-            raise GuestError(
-                f"guest {guest.name}: {guest.cpus} CPUs were asked for, {self._settings.hypervisor} has "
-                f"{vcpus}, the guest sees {seen.cpus}"
-            )
+        machines.check_cpus(guest, self._settings.hypervisor, vcpus, seen.cpus)
         return Observation(
             provider_cpus=vcpus,
             guest_cpus=seen.cpus,

@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import socket
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from orchestrator.cpuset import parse_cores
 from orchestrator.errors import GuestError
 from orchestrator.scheduler import host_cores
 
@@ -37,15 +37,7 @@ def siblings(core: int) -> set[int]:
         text = Path(TOPOLOGY.format(core)).read_text()
     except OSError:  # a system that does not tell
         return {core}
-    return {core, *parse_list(text)}
-
-
-def parse_list(text: str) -> set[int]:
-    """`0-1,4` is 0, 1 and 4."""
-    numbers: set[int] = set()
-    for first, last in re.findall(r"(\d+)(?:-(\d+))?", text):
-        numbers.update(range(int(first), int(last or first) + 1))
-    return numbers
+    return {core, *parse_cores(text)}
 
 
 def pin(process: int, wanted: Sequence[int], about: str) -> None:
@@ -132,19 +124,3 @@ def service_writes_to(folder: Path) -> bool:
             if any(str(file.readlink()).startswith(inside) for file in files):
                 return True
     return False
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-def speaks_ssh(port: int, timeout_s: float) -> bool:
-    """VirtualBox takes connections before the guest does, so only sshd's own words count."""
-    try:
-        with socket.create_connection(("127.0.0.1", port), timeout_s) as probe:
-            probe.settimeout(timeout_s)
-            return probe.recv(4) == b"SSH-"
-    except OSError:
-        return False

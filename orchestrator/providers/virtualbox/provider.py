@@ -12,7 +12,7 @@ from orchestrator import cloud_init
 from orchestrator.connection import Connection
 from orchestrator.errors import GuestError, UsageError, VbstudyError
 from orchestrator.guests import GuestSpec, Now, Observation, host_name
-from orchestrator.providers import inside
+from orchestrator.providers import inside, machines
 from orchestrator.providers.virtualbox import api, host
 from orchestrator.providers.virtualbox.api import Vbox
 from orchestrator.providers.virtualbox.base import Base, Notify
@@ -109,7 +109,7 @@ class VirtualBoxProvider:
         seed = self._seed(guest, machine)
         hardware = self._hardware(guest, seed)
         machine.clone(hardware)
-        machine.configure(hardware, host.free_port(), seed)
+        machine.configure(hardware, machines.free_port(), seed)
 
     def start(self, guest: GuestSpec, cores: tuple[int, ...]) -> Connection:
         """From its snapshot, or cold; the first start takes the snapshot and goes on."""
@@ -137,11 +137,8 @@ class VirtualBoxProvider:
         there = machine.observe()
         timeout_s = COMMAND_TIMEOUT_S[self._settings.execution_engine]
         within, missing = inside.look_plainly(guest.name, connection, self._frameworks, timeout_s)
-        if not there.cpus == within.cpus == guest.cpus:
-            raise GuestError(
-                f"guest {guest.name}: {guest.cpus} CPUs were asked for, VirtualBox has {there.cpus}, the "
-                f"guest sees {within.cpus}; where its kernel limits them (maxcpus, acpi=off), mend the image"
-            )
+        advice = "; where its kernel limits them (maxcpus, acpi=off), mend the image"
+        machines.check_cpus(guest, "VirtualBox", there.cpus, within.cpus, advice)
         return Observation(
             provider_cpus=there.cpus,
             guest_cpus=within.cpus,
@@ -202,7 +199,7 @@ class VirtualBoxProvider:
 
     def _power_up(self, guest: GuestSpec, machine: Machine, cores: tuple[int, ...], began: float) -> int:
         """Until its sshd speaks. Returns the port that leads there."""
-        port = host.free_port()
+        port = machines.free_port()
         machine.forward(port)
         machine.launch(len(host.cores()))
         process = machine.process()
@@ -217,7 +214,7 @@ class VirtualBoxProvider:
         not say so."""
         for attempt in range(PORT_ATTEMPTS):
             if attempt:
-                port = host.free_port()
+                port = machines.free_port()
                 machine.forward(port)
             deadline = time.monotonic() + PORT_TIMEOUT_S
             while time.monotonic() < deadline:
@@ -230,18 +227,14 @@ class VirtualBoxProvider:
 
     def _wait(self, guest: GuestSpec, machine: Machine, port: int, began: float) -> None:
         """Until the guest's sshd speaks. Raises GuestError with the end of its console."""
-        while not host.speaks_ssh(port, PROBE_S[self._settings.execution_engine]):
+        while not machines.speaks_ssh(port, PROBE_S[self._settings.execution_engine]):
             taken, state = time.perf_counter() - began, machine.state()
             if state == "Running" and taken < self._settings.boot_timeout_s:
                 time.sleep(0.5)
                 continue
-            tail = _tail(machine.console)
-            last = next((line for line in reversed(tail.splitlines()) if line.strip()), "nothing")
             what = "did not answer" if state == "Running" else f"is {state}, and did not answer"
-            raise GuestError(
-                f"guest {guest.name}: {what} on port 22 within {taken:.0f} s of starting; the last line of "
-                f"its console: {last.strip()!r} (all of it: {machine.console})",
-                evidence=tail,
+            raise machines.does_not_answer(
+                f"guest {guest.name}: {what} on port 22 within {taken:.0f} s of starting", machine.console
             )
 
     def _take_snapshot(self, guest: GuestSpec, machine: Machine, cores: tuple[int, ...], port: int) -> int:
@@ -322,10 +315,3 @@ def _capabilities(vbox: Vbox) -> tuple[int, bool]:
     """The host's memory, and whether its processor has VT-x or AMD-V that VirtualBox can use."""
     feature = vbox.library.ProcessorFeature.hw_virt_ex
     return int(vbox.root.host.memory_size), bool(vbox.root.host.get_processor_feature(feature))
-
-
-def _tail(path: Path) -> str:
-    try:
-        return path.read_bytes()[-4000:].decode(errors="replace")
-    except OSError:
-        return ""

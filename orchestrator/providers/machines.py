@@ -1,0 +1,54 @@
+"""What the providers of virtual machines share: a port for a machine's SSH, whether its sshd speaks, what
+its console said, and the comparison of the CPUs that were asked for with those that are there."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+from orchestrator.errors import GuestError
+from orchestrator.guests import GuestSpec
+
+TAIL_BYTES = 4000
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def speaks_ssh(port: int, timeout_s: float) -> bool:
+    """A hypervisor takes connections before the guest does, so only sshd's own words count."""
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout_s) as probe:
+            probe.settimeout(timeout_s)
+            return probe.recv(4) == b"SSH-"
+    except OSError:
+        return False
+
+
+def tail(path: Path) -> str:
+    """The end of a text file; nothing where there is none."""
+    try:
+        return path.read_bytes()[-TAIL_BYTES:].decode(errors="replace")
+    except OSError:
+        return ""
+
+
+def does_not_answer(what: str, console: Path) -> GuestError:
+    """`what` went wrong, with the end of the machine's console."""
+    said = tail(console)
+    last = next((line for line in reversed(said.splitlines()) if line.strip()), "nothing")
+    return GuestError(
+        f"{what}; the last line of its console: {last.strip()!r} (all of it: {console})", evidence=said
+    )
+
+
+def check_cpus(guest: GuestSpec, hypervisor: str, has: int, sees: int, advice: str = "") -> None:
+    """Raises GuestError unless hypervisor and guest both count the CPUs that were asked for."""
+    if not has == sees == guest.cpus:
+        raise GuestError(
+            f"guest {guest.name}: {guest.cpus} CPUs were asked for, {hypervisor} has {has}, the guest sees "
+            f"{sees}{advice}"
+        )
