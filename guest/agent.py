@@ -2,6 +2,7 @@
 
     python agent.pyz run --request request.json --out DIR     a cold start: one run, one process
     python agent.pyz serve --framework torch                  a warm worker: requests on stdin
+    python agent.pyz projects                                 somebody's own projects: requests on stdin
 
 Both write the run's files into DIR and speak JSON lines on stdout (`guest.records.Message`):
 hello, epoch, heartbeat, then done or error. Whatever libraries print goes to DIR/log.txt.
@@ -83,6 +84,7 @@ def main(argv: list[str] | None = None) -> int:
     serve.add_argument("--framework", type=Framework, required=True)
     assess = commands.add_parser("assess", help="robustness of stored models, requests on stdin")
     assess.add_argument("--framework", type=Framework, required=True)
+    commands.add_parser("projects", help="somebody's own projects, requests on stdin")
     arguments = parser.parse_args(argv)
 
     # Libraries print to descriptor 1; the protocol gets a private copy and 1 becomes 2.
@@ -93,6 +95,10 @@ def main(argv: list[str] | None = None) -> int:
         return execute(request, arguments.out, speaker, warm=None)
     if arguments.command == "assess":
         return assess_models(arguments.framework, speaker)
+    if arguments.command == "projects":
+        from guest.projects import service
+
+        return service.serve(speaker, _heartbeat)
     return Worker(arguments.framework, speaker).serve()
 
 

@@ -6,6 +6,8 @@ Everything here is plain data that travels as JSON. Nothing is ever unpickled.
 Schema history
     1   first version
     2   RunSpec.cpu_model; in records of version 1 it is empty
+    3   somebody's own projects: WorkloadSpec.project, RunRequest.project, RunResult.project,
+        Framework.PROJECT; older records are of networks of ours
 """
 
 from __future__ import annotations
@@ -16,12 +18,12 @@ import hashlib
 import json
 import types
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Literal, NamedTuple, TypeVar, get_args, get_origin
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 
 HISTORY = "history.csv"
 PREDICTIONS = "predictions.npz"
@@ -54,6 +56,7 @@ class Variant(StrEnum):
 class Framework(StrEnum):
     TORCH = "torch"
     TENSORFLOW = "tensorflow"
+    PROJECT = "project"  # whatever somebody's own project imports; seen while it runs
 
 
 class Optimizer(StrEnum):
@@ -77,10 +80,43 @@ class Metric(StrEnum):
     F1_BINARY = "f1_binary"
 
 
+LOSSES = ("train_loss", "validation_loss", "test_loss")
+"""Losses that a history has columns for; a project may fill them beside its metrics."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricSource:
+    """Where a number of a project is read: `pattern` is a regular expression with one group, tried on
+    every line of output; `file` is below the project's folder (JSON, JSON lines, CSV, or a folder of TensorBoard
+    events) and `key` what to read in it. With neither, the project reports it through `guest.report`."""
+
+    name: str
+    pattern: str = ""
+    file: str = ""
+    key: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProjectSpec:
+    """Somebody's own project. Paths are relative to its folder; an empty one is not declared.
+    `source` is the path or git URL as the study file has it, `commit` the pin in it."""
+
+    source: str
+    commit: str
+    command: tuple[str, ...]
+    requirements: str
+    metrics: tuple[MetricSource, ...]
+    predictions: str
+    weights: str
+    timeout_s: float | None
+    disk_limit_mib: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadSpec:
     """What is trained. `train_samples` and `test_samples` limit the data (None: all of it);
-    `test_samples` limits the validation part too."""
+    `test_samples` limits the validation part too. Of a `project` only `name` and `metrics` say something
+    besides: it has its own network, data and settings, and the other fields are empty or 0."""
 
     name: str
     framework: Framework
@@ -96,6 +132,23 @@ class WorkloadSpec:
     train_samples: int | None = None
     test_samples: int | None = None
     metrics: tuple[Metric, ...] = (Metric.ACCURACY,)  # the first one selects the model
+    project: ProjectSpec | None = None
+
+    @property
+    def metric_names(self) -> tuple[str, ...]:
+        """The metrics of its runs; the first one is the one that is looked at first."""
+        if self.project is None:
+            return tuple(metric.value for metric in self.metrics)
+        return tuple(source.name for source in self.project.metrics if source.name not in LOSSES)
+
+    def odd_artifacts(self, names: Collection[str]) -> list[str]:
+        """What these files have too much or too little to be those of a finished run."""
+        if self.project is None:
+            return sorted(set(names) ^ set(ARTIFACTS))
+        due = {HISTORY, LOG}
+        due |= {PREDICTIONS} if self.project.predictions else set()
+        due |= {WEIGHTS} if self.project.weights else set()
+        return sorted((due - set(names)) | (set(names) - {HISTORY, LOG, PREDICTIONS, WEIGHTS}))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,6 +209,18 @@ class RunSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ProjectFiles:
+    """A project on its way into a guest: an archive of its folder, which the guest checks and unpacks anew
+    for each run, and a folder of wheels ("": requirements come from the network)."""
+
+    archive: str
+    archive_sha256: str
+    tree_sha256: str  # over paths, modes and contents: what was run
+    commit: str  # of the git repository it is from, or ""
+    wheels: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunRequest:
     """What the agent is handed: the spec, and what it needs to know of this guest.
     `visible_cpus` is the number of cores the process must see, or the run is refused."""
@@ -164,6 +229,7 @@ class RunRequest:
     visible_cpus: int
     data_folders: tuple[str, ...] = ()
     heartbeat_s: float = 5.0
+    project: ProjectFiles | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,7 +243,8 @@ class Artifact:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hashes:
     """SHA-256 of canonical bytes. `weights` and `logits` are the last model's,
-    `selected_*` those of the model with the best validation metric, `predictions` the argmax."""
+    `selected_*` those of the model with the best validation metric, `predictions` the argmax. A project's
+    run has no selected model, and "" for whatever it did not write."""
 
     weights: str
     logits: str
@@ -213,6 +280,32 @@ class Isolation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Override:
+    """Something in a project that sets what the study set, and wins: `what` was done with which `value`,
+    `where` (file:line in the project), how many `times`."""
+
+    what: str
+    value: str
+    where: str
+    times: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProjectResult:
+    """What is known of a project's run, and what is not."""
+
+    tree_sha256: str
+    commit: str
+    seed: int  # of all generators that a hook can reach; a script's own factors are not told apart
+    overrides: tuple[Override, ...]
+    absent: tuple[str, ...]  # what this run does not tell, one phrase each
+    notes: tuple[str, ...]  # what a reader should know besides
+    packages: tuple[str, ...]  # of the project's own environment; empty: the guest's
+    disk_bytes: int  # what the run wrote and left in its folder
+    weights_file_sha256: str  # of the file as the project wrote it; "" where there is none
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunResult:
     """What the agent says of a finished run in its `done` message."""
 
@@ -226,6 +319,7 @@ class RunResult:
     environment: dict[str, Any]  # the fingerprint, with the thread counts in force
     load_by_others: float | None  # mean number of this guest's cores that others kept busy
     artifacts: dict[str, Artifact]
+    project: ProjectResult | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -244,7 +338,7 @@ class RunRecord:
     finished_at: str
 
 
-def history_columns(metrics: Sequence[Metric]) -> list[str]:
+def history_columns(metrics: Sequence[str]) -> list[str]:
     """The columns of `history.csv`, one line an epoch (counted from 1). `test_*` is the model as it
     stands after the epoch, `selected_test_*` the best-validation model so far, first chosen at
     `selected_epoch`: the views without and with model selection."""

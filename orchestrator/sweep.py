@@ -15,7 +15,7 @@ from typing import Protocol
 
 from guest import fingerprint
 from guest.records import SCHEMA_VERSION, Isolation, Message, RunRecord, RunResult, RunSpec
-from orchestrator import agent_archive
+from orchestrator import agent_archive, projects
 from orchestrator.agent_archive import AgentArchive
 from orchestrator.errors import GuestError, ProtocolError, StoreError, UsageError, VbstudyError
 from orchestrator.executor import Executor, RunFailedError
@@ -77,6 +77,7 @@ def run_specs(
     """As `sweep`, for these runs."""
     began = time.perf_counter()
     store.clear_incoming()
+    projects.prepare(study, store)
     guests = inventory.by_name()
     needed = list(dict.fromkeys(map(guest_for, specs)))
     summary = Summary(planned=len(specs), without_guest=[name for name in needed if name not in guests])
