@@ -48,8 +48,14 @@ def write_figures(analysis: Analysis, folder: Path) -> list[Picture]:
             save(draw(analysis, workload), workload, folder)
             for workload in analysis.study.metrics
             for draw in FIGURES
+            if (table := NEEDS.get(draw)) is None or _has(analysis, table, workload)
         ]
         return [*pictures, save(timeline(analysis), "", folder)]
+
+
+def _has(analysis: Analysis, table: str, workload: str) -> bool:
+    """Whether a table has rows of a workload: projects do not tell everything."""
+    return table in analysis.tables and len(rows_of(analysis.tables[table], workload)) > 0
 
 
 # ---- the figures --------------------------------------------------------------------------------
@@ -214,3 +220,4 @@ def times(analysis: Analysis, workload: str) -> Drawing:
 
 
 FIGURES = (boxes, sorted_runs, epochs, loss_sd, churn_map, class_ranges, times, front)
+NEEDS = {loss_sd: "loss_sd_by_epoch", churn_map: "churn", class_ranges: "by_class"}

@@ -7,7 +7,7 @@ difference is significant in `analysis.comparisons` and `analysis.set_tests`, an
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ from analysis.convergence import convergence, overhead
 from analysis.effects import is_normal, sd_by_bootstrap
 from analysis.load import Study, View, by_threads
 from analysis.predictions import Predictions
+from analysis.projects import overrides
 from analysis.results import ACROSS, WHERE, Column, Kind, Table
 from analysis.robustness import robustness_tables
 from analysis.set_tests import effect_sizes, equivalence, set_tests
@@ -37,7 +38,10 @@ def build_tables(
     study: Study, predictions: Predictions, measured: Sequence[Robustness] = ()
 ) -> dict[str, Table]:
     """Every table by name, in the order of reading."""
-    loss_by_epoch, classes = loss_sd_by_epoch(study), by_class(study, predictions)
+    # Projects do not tell everything; what a table needs, its workloads must have.
+    classified, labelled = study.only(predictions.truth), study.only(predictions.workloads)
+    weighed = study.only(study.recorded("last_weights_file_sha256"))
+    networks = study.only(set(study.metrics) - study.projects)
     tables = (
         verdicts(study),
         cpu_models(study),
@@ -49,19 +53,27 @@ def build_tables(
         effect_sizes(study),
         equivalence(study),
         components(study),
-        churn(study, predictions),
-        *robustness_tables(study, predictions, measured),
-        subgroups(classes),
-        classes,
-        weights(study),
-        loss_sd(loss_by_epoch),
-        loss_by_epoch,
+        *_of(labelled, lambda part: (churn(part, predictions),)),
+        *_of(classified, lambda part: robustness_tables(part, predictions, measured)),
+        *_of(classified, lambda part: _with(by_class(part, predictions), subgroups)),
+        *_of(weighed, lambda part: (weights(part),)),
+        *_of(study.only(study.with_loss()), lambda part: _with(loss_sd_by_epoch(part), loss_sd)),
         wall_time(study),
         fastest(study),
-        convergence(study),
+        *_of(networks, lambda part: (convergence(part),)),
         overhead(study),
+        *overrides(study),
     )
     return {table.name: table for table in tables}
+
+
+def _of(part: Study, make: Callable[[Study], Sequence[Table]]) -> Sequence[Table]:
+    """The tables of a part of the study; none where it has no runs."""
+    return make(part) if len(part.runs) else ()
+
+
+def _with(detail: Table, summarise: Callable[[Table], Table]) -> tuple[Table, Table]:
+    return summarise(detail), detail
 
 
 # ---- 1. effectiveness ---------------------------------------------------------------------------
@@ -75,7 +87,7 @@ def effectiveness(study: Study) -> Table:
         for workload, variant, runs in study.experiments()
         for threads, setting in by_threads(runs).items()
         for metric in study.metrics[workload]
-        for view in View
+        for view in study.views(workload)
     ]
     return Table(
         name="effectiveness",
@@ -134,8 +146,8 @@ def _spread(runs: pd.DataFrame, metric: str, view: View) -> dict[str, Any]:
         "min": low,
         "max": high,
         "range": high - low,
-        "models": runs[view.sha256("weights")].nunique(),
-        "predictions": runs[view.sha256("predictions")].nunique(),
+        "models": runs[view.sha256("weights")].nunique() or None,  # None: not recorded
+        "predictions": runs[view.sha256("predictions")].nunique() or None,
         "values": len(np.unique(finite)),
         "weak": int(weak.sum()),
         "strong_n": len(strong),
@@ -153,7 +165,7 @@ def max_difference(study: Study) -> Table:
     rows = []
     for workload, variant, runs in study.experiments():
         for metric in study.metrics[workload]:
-            for view in View:
+            for view in study.views(workload):
                 row = {"workload": workload, "variant": variant, "metric": metric, "view": view.value}
                 rows.append(row | _difference(study, runs, view.epoch_metric(metric)))
     return Table(
@@ -304,7 +316,7 @@ def churn(study: Study, predictions: Predictions) -> Table:
     et al., MLSys 2022, section 3.2), with the share of samples on which all the runs agree."""
     rows = []
     for workload, variant, runs in study.experiments():
-        for view in View:
+        for view in study.views(workload):
             head = {"workload": workload, "variant": variant, "view": view.value}
             sets = {
                 threads: predictions.stack(view, setting.run_id)

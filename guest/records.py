@@ -87,8 +87,8 @@ LOSSES = ("train_loss", "validation_loss", "test_loss")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricSource:
     """Where a number of a project is read: `pattern` is a regular expression with one group, tried on
-    every line of output; `file` is below the project's folder (JSON, JSON lines, CSV, or a folder of TensorBoard
-    events) and `key` what to read in it. With neither, the project reports it through `guest.report`."""
+    every line of output; `file` is below the project's folder (JSON, JSON lines, CSV, or a folder of
+    TensorBoard events) and `key` what to read in it. With neither, the project reports it through `guest.report`."""
 
     name: str
     pattern: str = ""

@@ -48,7 +48,9 @@ def weights(model: Any) -> None:
     elif isinstance(model, dict):
         named = model
     else:
-        raise TypeError(f"report.weights: a module, a Keras model or a dict of arrays, not {type(model).__name__}")
+        raise TypeError(
+            f"report.weights: a module, a Keras model or a dict of arrays, not {type(model).__name__}"
+        )
     _save("weights.npz", named)
 
 

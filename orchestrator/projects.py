@@ -64,12 +64,14 @@ def read(store: Store, name: str) -> Snapshot:
 
 
 def wheels_folder(table: ProjectTable, store: Store) -> Path | None:
-    """The folder of wheels that a project's requirements come from. Raises UsageError when it is not there."""
+    """The folder of wheels that requirements come from. Raises UsageError when it is not there."""
     if table.wheels is None:
         return None
     folder = (store.directory / table.wheels).resolve()
     if not folder.is_dir():
-        raise UsageError(f"{store.study_file}: workload {table.name!r}: wheels = {table.wheels!r}: no such folder")
+        raise UsageError(
+            f"{store.study_file}: workload {table.name!r}: wheels = {table.wheels!r}: no such folder"
+        )
     return folder
 
 
@@ -79,7 +81,9 @@ def _prepare(table: ProjectTable, store: Store) -> Snapshot:
         return _take(table, store)
     kept = read(store, table.name)
     where = f"{store.study_file}: workload {table.name!r}"
-    anew = f"give the workload another name, or remove {_file(store, table.name).with_suffix('')}.* and its runs"
+    anew = (
+        f"give the workload another name, or remove {_file(store, table.name).with_suffix('')}.* and its runs"
+    )
     if kept.source != table.location or (table.commit and not kept.commit.startswith(table.commit)):
         raise UsageError(
             f"{where}: its runs are of {kept.source} {kept.commit[:12]}, not of {table.project}; {anew}"
@@ -109,8 +113,8 @@ def _take(table: ProjectTable, store: Store) -> Snapshot:
         size = sum(entry[3] for entry in entries)
         if size > LARGE_BYTES:
             raise UsageError(
-                f"{where}: holds {size / 2**30:.1f} GiB, {LARGE_BYTES >> 30} are allowed; keep data and results "
-                "elsewhere"
+                f"{where}: holds {size / 2**30:.1f} GiB, {LARGE_BYTES >> 30} are allowed; keep data and "
+                "results elsewhere"
             )
         part = Path(scratch) / "archive"
         _write_archive(part, folder, [entry[0] for entry in entries])
@@ -130,9 +134,9 @@ def _take(table: ProjectTable, store: Store) -> Snapshot:
 
 
 def _entries(folder: Path, where: str, store: Store) -> Iterator[tuple[str, str, str, int]]:
-    """(path, kind, SHA-256 or a link's target, bytes) of all files of a tree, always in the same order. Caches,
-    environments and version control are left out, and so is a study that lies in the project. Raises UsageError for a link that leads out of
-    the tree, or that nothing can follow."""
+    """(path, kind, SHA-256 or a link's target, bytes) of all files of a tree, always in the same order.
+    Caches, environments and version control are left out, and so is a study that lies in the project.
+    Raises UsageError for a link that leads out of the tree."""
     root, study = folder.resolve(), store.directory.resolve()
     own = {study / path.name for path in store.paths()}
     for parent, folders, files in os.walk(root):
@@ -145,7 +149,9 @@ def _entries(folder: Path, where: str, store: Store) -> Iterator[tuple[str, str,
                 continue
             if path.is_symlink():
                 if not path.resolve().is_relative_to(root) or Path(os.readlink(path)).is_absolute():  # noqa: PTH115
-                    raise UsageError(f"{where}: the link {relative} leads out of the project; put a copy there")
+                    raise UsageError(
+                        f"{where}: the link {relative} leads out of the project; put a copy there"
+                    )
                 yield relative, "link", os.readlink(path), 0  # noqa: PTH115
                 continue
             seen = path.lstat()
@@ -175,8 +181,6 @@ def _write_archive(target: Path, folder: Path, names: list[str]) -> None:
 
 def _clone(table: ProjectTable, folder: Path, directory: Path, where: str) -> str:
     """Clones the repository at its pin, or at its default branch; the commit."""
-    if shutil.which("git") is None:
-        raise PrerequisiteError(f"{where}: git is not installed; apt install git")
     _git(["clone", "--quiet", "--no-checkout", "--", table.location, str(folder)], directory, where)
     wanted = table.commit or "HEAD"
     _git(["-C", str(folder), "checkout", "--quiet", "--detach", wanted], directory, where)
@@ -184,10 +188,13 @@ def _clone(table: ProjectTable, folder: Path, directory: Path, where: str) -> st
 
 
 def _git(arguments: list[str], directory: Path, where: str) -> str:
+    program = shutil.which("git")
+    if program is None:
+        raise PrerequisiteError(f"{where}: git is not installed; apt install git")
     env = os.environ | {"GIT_TERMINAL_PROMPT": "0", "GIT_LFS_SKIP_SMUDGE": "0", "LC_ALL": "C"}
     try:
         done = subprocess.run(
-            ["git", *arguments], cwd=directory, env=env, capture_output=True, text=True,
+            [program, *arguments], cwd=directory, env=env, capture_output=True, text=True,
             timeout=GIT_TIMEOUT_S, check=False, stdin=subprocess.DEVNULL,
         )  # fmt: skip
     except subprocess.TimeoutExpired:

@@ -67,7 +67,9 @@ class Store:
 
     def paths(self) -> tuple[Path, ...]:
         """All files and folders that a study consists of."""
-        named = (value for value in vars(self).values() if isinstance(value, Path) and value != self.directory)
+        named = (
+            value for value in vars(self).values() if isinstance(value, Path) and value != self.directory
+        )
         return (*named, self.directory / "keys", self.directory / "imported")
 
     # ---- reading -----------------------------------------------------------------------------

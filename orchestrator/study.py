@@ -59,7 +59,9 @@ class WorkloadTable(Table):
     @classmethod
     def _framework_is_ours(cls, value: Framework) -> Framework:
         if value is Framework.PROJECT:
-            raise ValueError("allowed are torch, tensorflow; a project of your own is named by project = \"...\"")
+            raise ValueError(
+                'allowed are torch, tensorflow; a project of your own is named by project = "..."'
+            )
         return value
 
     @field_validator("model")

@@ -109,7 +109,8 @@ class ProjectTable(Table):
     @classmethod
     def _is_a_list(cls, value: object) -> object:
         if isinstance(value, str):
-            raise ValueError('is a list of words, as in ["python", "train.py", "--epochs", "3"]')
+            told = 'is a list of words, as in ["python", "train.py", "--epochs", "3"]'
+            raise ValueError(told)  # noqa: TRY004  (pydantic tells of a ValueError as of a wrong value)
         return value
 
     @field_validator("metrics")
@@ -119,7 +120,9 @@ class ProjectTable(Table):
             if not re.fullmatch(METRIC_PATTERN, name):
                 raise ValueError(f"{name!r}: letters, digits and '_' only, a letter first, 64 at most")
             if name == "loss" or name in ("epoch", "step"):
-                raise ValueError(f"{name!r} is taken; write train_loss, validation_loss or test_loss for a loss")
+                raise ValueError(
+                    f"{name!r} is taken; write train_loss, validation_loss or test_loss for a loss"
+                )
         if set(value) <= set(LOSSES):
             raise ValueError("beside losses one metric is needed, by which models are compared, as accuracy")
         return value
@@ -130,7 +133,7 @@ class ProjectTable(Table):
             base = re.sub(r"(\.git)?(@[0-9a-f]+)?/?$", "", self.project).rsplit("/", 1)[-1]
             name = re.sub(r"[^A-Za-z0-9._-]+", "-", base).strip("-._")[:64]
             if not name:
-                raise ValueError(f"project = {self.project!r} gives no name: add name = \"...\"")
+                raise ValueError(f'project = {self.project!r} gives no name: add name = "..."')
             object.__setattr__(self, "name", name)
         return self
 

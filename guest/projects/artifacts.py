@@ -73,10 +73,8 @@ def load_weights(path: Path) -> dict[str, np.ndarray]:
             found = _keras(path)
         elif suffix in TORCH:
             found = _torch(path)
-        elif suffix in PICKLES:
-            raise ArtifactError(f"is a pickle, which is never loaded: {INSTEAD}")
         else:
-            raise ArtifactError(f"is of no known format: {INSTEAD}")
+            found = _refused(suffix)
     except ArtifactError as error:
         raise ArtifactError(f"{path.name}: {error}") from None
     except ImportError as error:
@@ -90,33 +88,33 @@ def load_weights(path: Path) -> dict[str, np.ndarray]:
 
 def load_predictions(path: Path) -> Predictions:
     """Reads .npy, .npz or .csv. Raises ArtifactError."""
-    import numpy as np
-
-    suffix = path.suffix.lower()
-    truth = None
+    reader = {".npy": _array_alone, ".npz": _named_arrays, ".csv": _csv}.get(path.suffix.lower())
+    if reader is None:
+        raise ArtifactError(f"{path.name}: predictions are read from .npy, .npz and .csv")
     try:
-        if suffix == ".npy":
-            values = np.load(path, allow_pickle=False)
-        elif suffix == ".npz":
-            arrays = _numpy(path)
-            name = next((n for n in PREDICTED if n in arrays), None)
-            name = next(iter(arrays)) if name is None and len(arrays) == 1 else name
-            if name is None:
-                raise ArtifactError(
-                    f"has the arrays {', '.join(arrays)}; one of {', '.join(PREDICTED)} is wanted"
-                )
-            values = arrays[name]
-            truth = next((arrays[n] for n in TRUTHS if n in arrays and n != name), None)
-        elif suffix == ".csv":
-            values = _csv(path)
-        else:
-            raise ArtifactError("predictions are read from .npy, .npz and .csv")
+        values, truth = reader(path)
     except ArtifactError as error:
         raise ArtifactError(f"{path.name}: {error}") from None
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
         refused = " (arrays of objects are pickles, which are never loaded)" if "pickle" in str(error) else ""
         raise ArtifactError(f"{path.name}: cannot be read: {error}{refused}") from None
     return checked(values, truth, path.name)
+
+
+def _array_alone(path: Path) -> tuple[np.ndarray, None]:
+    import numpy as np
+
+    array: np.ndarray = np.load(path, allow_pickle=False)
+    return array, None
+
+
+def _named_arrays(path: Path) -> tuple[np.ndarray, np.ndarray | None]:
+    arrays = _numpy(path)
+    name = next((n for n in PREDICTED if n in arrays), None)
+    name = next(iter(arrays)) if name is None and len(arrays) == 1 else name
+    if name is None:
+        raise ArtifactError(f"has the arrays {', '.join(arrays)}; one of {', '.join(PREDICTED)} is wanted")
+    return arrays[name], next((arrays[n] for n in TRUTHS if n in arrays and n != name), None)
 
 
 def checked(values: np.ndarray, truth: np.ndarray | None, name: str) -> Predictions:
@@ -142,14 +140,26 @@ def _numpy(path: Path) -> dict[str, np.ndarray]:
         return {name: arrays[name] for name in arrays.files}
 
 
-def _csv(path: Path) -> np.ndarray:
+def _csv(path: Path) -> tuple[np.ndarray, None]:
     import numpy as np
 
     with path.open(encoding="utf-8") as file:
-        first = file.readline()
-    header = any(part.strip(" \"'\n").strip("-").isalpha() and part.strip().lower() not in ("nan", "inf")
-                 for part in first.split(","))  # fmt: skip
-    return np.loadtxt(path, delimiter=",", skiprows=int(header), ndmin=1)
+        first = [part.strip(" \"'\n") for part in file.readline().split(",")]
+    header = any(not _is_number(part) for part in first)
+    return np.loadtxt(path, delimiter=",", skiprows=int(header), ndmin=1), None
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _refused(suffix: str) -> dict[str, np.ndarray]:
+    what = "is a pickle, which is never loaded" if suffix in PICKLES else "is of no known format"
+    raise ArtifactError(f"{what}: {INSTEAD}")
 
 
 def _safetensors(path: Path) -> dict[str, np.ndarray]:

@@ -35,7 +35,11 @@ def interpreter(project: Path, requirements: str, wheels: str, tree_sha256: str)
         _run([sys.executable, "-m", "venv", str(folder)], project, "python -m venv")
         offline = ["--no-index", "--find-links", str(Path(wheels).absolute())] if wheels else []
         pip = [str(python), "-m", "pip", "--disable-pip-version-check", "--no-input"]
-        _run([*pip, "install", *offline, "--requirement", requirements], project, f"pip install -r {requirements}")
+        _run(
+            [*pip, "install", *offline, "--requirement", requirements],
+            project,
+            f"pip install -r {requirements}",
+        )
         frozen = _run([*pip, "freeze"], project, "pip freeze")
         (folder / COMPLETE).write_text(frozen)
     return python, (folder / COMPLETE).read_text().split("\n")[:-1]

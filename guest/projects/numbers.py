@@ -74,8 +74,8 @@ def number(text: object, name: str, where: str) -> float:
 def collect(
     sources: Sequence[MetricSource], printed: Patterns, folder: Path, reported: Path, last_lines: str
 ) -> dict[str, list[Value]]:
-    """All values of all metrics, in the order of their appearance. `folder` is the project's, `reported` where
-    guest.report writes. Raises MetricError for one that has no value, with the last lines of the output."""
+    """All values of all metrics, in the order of their appearance. `folder` is the project's, `reported`
+    where guest.report writes. Raises MetricError for one that has no value, with the last lines of the output."""
     found = {}
     for source in sources:
         if source.pattern:
@@ -94,8 +94,8 @@ def collect(
 
 
 def history(values: Mapping[str, Sequence[Value]], wall_s: float) -> list[Row]:
-    """One row an epoch with the columns of `guest.records.history_columns`. A metric that was given fewer times
-    than another belongs to the last epochs, unless it says to which; what is not known is NaN or empty."""
+    """One row an epoch with the columns of `guest.records.history_columns`. A metric that was given fewer
+    times than another belongs to the last epochs, unless it says to which; what is not known is NaN or empty."""
     epochs = max(1, *(_length(each) for each in values.values()))
     metrics = [name for name in values if name not in ("train_loss", "validation_loss", "test_loss")]
     empty: Row = dict.fromkeys(history_columns(metrics), math.nan)
@@ -213,7 +213,7 @@ def _reported(name: str, folder: Path) -> list[Value]:
     if not values:
         others = ", ".join(dict.fromkeys(row["name"] for row in rows)) or "nothing"
         raise MetricError(
-            f"metric {name}: the project did not report it (it reported {others}); give it a pattern or a file, "
-            f"or call guest.report.metric({name!r}, ...)"
+            f"metric {name}: the project did not report it (it reported {others}); give it a pattern or a "
+            f"file, or call guest.report.metric({name!r}, ...)"
         )
     return values

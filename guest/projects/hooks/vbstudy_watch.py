@@ -22,7 +22,7 @@ _here = threading.local()
 
 
 def pairs(text: str) -> list[tuple[str, str]]:
-    """(name, number) of a line as people print them: `loss: 0.5`, `acc=93.1%`, `{'f1': 0.7}`, `accuracy 0.9`."""
+    """(name, number) as people print them: `loss: 0.5`, `acc=93.1%`, `{'f1': 0.7}`, `accuracy 0.9`."""
     return [(match["name"].strip().lower(), match["value"]) for match in PAIR.finditer(text[:MAX_LINE])]
 
 
