@@ -1,4 +1,4 @@
-"""What is different with somebody's own projects: what they set against the study, and what they do not tell."""
+"""What is different with somebody's own projects: what they set themselves, and what they do not tell."""
 
 from __future__ import annotations
 

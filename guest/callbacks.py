@@ -1,4 +1,4 @@
-"""Callbacks of the usual trainers, on top of `guest.report`. Each imports its library when it is asked for."""
+"""Callbacks of the usual trainers, on top of `guest.report`. Each imports its library when asked for."""
 
 from __future__ import annotations
 

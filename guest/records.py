@@ -88,7 +88,7 @@ LOSSES = ("train_loss", "validation_loss", "test_loss")
 class MetricSource:
     """Where a number of a project is read: `pattern` is a regular expression with one group, tried on
     every line of output; `file` is below the project's folder (JSON, JSON lines, CSV, or a folder of
-    TensorBoard events) and `key` what to read in it. With neither, the project reports it through `guest.report`."""
+    TensorBoard events) and `key` what to read in it. With neither, the project tells it `guest.report`."""
 
     name: str
     pattern: str = ""

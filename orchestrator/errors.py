@@ -32,6 +32,12 @@ class IncompleteError(VbstudyError):
     exit_code = EXIT_RUNS_FAILED
 
 
+class ScriptFailedError(VbstudyError):
+    """A program of the user's own failed where `vbstudy try` ran it."""
+
+    exit_code = EXIT_RUNS_FAILED
+
+
 class PrerequisiteError(VbstudyError):
     """Something must be installed or fetched first."""
 

@@ -2,8 +2,8 @@
 
 A file is a sequence of records, each a length (uint64), its CRC, the data and their CRC; the data are a
 protocol buffer `Event`. Fields as in tensorflow/core/util/event.proto and framework/summary.proto: an event
-has a step (2) and a summary (5); a summary has values (1); a value has a tag (1), and a simple_value (2, float)
-or a tensor (8) with float_val (5), double_val (6) or tensor_content (4)."""
+has a step (2) and a summary (5); a summary has values (1); a value has a tag (1), and a simple_value (2,
+float) or a tensor (8) with float_val (5), double_val (6) or tensor_content (4)."""
 
 from __future__ import annotations
 

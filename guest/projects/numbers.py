@@ -75,7 +75,7 @@ def collect(
     sources: Sequence[MetricSource], printed: Patterns, folder: Path, reported: Path, last_lines: str
 ) -> dict[str, list[Value]]:
     """All values of all metrics, in the order of their appearance. `folder` is the project's, `reported`
-    where guest.report writes. Raises MetricError for one that has no value, with the last lines of the output."""
+    where guest.report writes. Raises MetricError for one that has no value, with the last lines of output."""
     found = {}
     for source in sources:
         if source.pattern:
@@ -95,7 +95,7 @@ def collect(
 
 def history(values: Mapping[str, Sequence[Value]], wall_s: float) -> list[Row]:
     """One row an epoch with the columns of `guest.records.history_columns`. A metric that was given fewer
-    times than another belongs to the last epochs, unless it says to which; what is not known is NaN or empty."""
+    times than another belongs to the last epochs, unless it says to which; what is not known is NaN or ""."""
     epochs = max(1, *(_length(each) for each in values.values()))
     metrics = [name for name in values if name not in ("train_loss", "validation_loss", "test_loss")]
     empty: Row = dict.fromkeys(history_columns(metrics), math.nan)

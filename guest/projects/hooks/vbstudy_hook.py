@@ -26,7 +26,8 @@ ROOT: str = SETTINGS["root"]
 SEED: int | None = SETTINGS["seed"]  # None: the project's generators are left alone
 KNOBS = frozenset(
     (
-        "OMP_NUM_THREADS", "OMP_THREAD_LIMIT", "OMP_DYNAMIC", "OMP_PROC_BIND", "MKL_NUM_THREADS", "MKL_DYNAMIC",
+        "OMP_NUM_THREADS", "OMP_THREAD_LIMIT", "OMP_DYNAMIC", "OMP_PROC_BIND", "MKL_NUM_THREADS",
+        "MKL_DYNAMIC",
         "MKL_CBWR", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS", "TF_NUM_INTRAOP_THREADS",
         "TF_NUM_INTEROP_THREADS", "TF_DETERMINISTIC_OPS", "TF_ENABLE_ONEDNN_OPTS", "ATEN_CPU_CAPABILITY",
         "ONEDNN_MAX_CPU_ISA",
@@ -280,7 +281,16 @@ def start() -> None:
     if SETTINGS["watch"]:
         import vbstudy_watch
 
-        vbstudy_watch.install(tell, place)
+        def also_after_torch(action: Callable[[ModuleType], None]) -> None:
+            first = AFTER["torch"]
+
+            def both(torch: ModuleType) -> None:
+                first(torch)
+                action(torch)
+
+            AFTER["torch"] = both
+
+        vbstudy_watch.install(tell, place, wrap, also_after_torch)
 
 
 start()

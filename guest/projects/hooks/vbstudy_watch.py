@@ -4,6 +4,7 @@ that printed it. For `vbstudy try`, which knows nothing of the program beforehan
 from __future__ import annotations
 
 import logging
+import os
 import re
 import sys
 import threading
@@ -18,6 +19,20 @@ PAIR = re.compile(
 )
 MAX_PAIRS = 100_000  # of a process: a program that prints forever
 MAX_LINE = 4000
+STORED = (
+    ".pt",
+    ".pth",
+    ".ckpt",
+    ".bin",
+    ".safetensors",
+    ".h5",
+    ".keras",
+    ".npz",
+    ".npy",
+    ".csv",
+    ".pkl",
+    ".joblib",
+)
 _here = threading.local()
 
 
@@ -49,8 +64,14 @@ class Follower:
         return iter(self._stream)
 
 
-def install(tell: Callable[..., None], place: Callable[..., str]) -> None:
-    """From now on every named number is told as `number`, with the line of the project that printed it."""
+def install(
+    tell: Callable[..., None],
+    place: Callable[..., str],
+    wrap: Callable[..., None],
+    after_torch: Callable[[Callable[[Any], None]], None],
+) -> None:
+    """From now on every named number is told as `numbers`, with the line of the project that printed it, and
+    files of models and predictions that are written elsewhere as `file`."""
     left = [MAX_PAIRS]
 
     def found(text: str, where: str = "") -> None:
@@ -59,6 +80,17 @@ def install(tell: Callable[..., None], place: Callable[..., str]) -> None:
         if told and left[0] >= 0:
             tell("numbers", where=where or place(sys._getframe(2)), pairs=told)
 
+    def audit(event: str, args: tuple[Any, ...]) -> None:
+        if event == "open" and isinstance(args[1], str) and set(args[1]) & set("wax+"):
+            written(args[0])
+
+    def written(path: object) -> None:
+        name = os.fspath(path) if isinstance(path, str | os.PathLike) else ""
+        if isinstance(name, str) and name.endswith(STORED) and name.startswith("/"):
+            tell("file", path=name)
+
+    sys.addaudithook(audit)
+    after_torch(lambda torch: wrap(torch, "save", lambda *args, **_: written(args[1] if args[1:] else "")))
     sys.stdout, sys.stderr = Follower(sys.stdout, found), Follower(sys.stderr, found)
     handle = logging.Logger.handle
 
