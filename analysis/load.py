@@ -268,7 +268,7 @@ def _run_row(record: RunRecord) -> dict[str, Any]:
         "workload": workload_text(spec),
         "workload_name": spec.workload.name,
         "cpu_model_asked": spec.cpu_model,
-        "framework": _text(environment, "framework", "name") or spec.workload.framework.value,
+        "framework": _text(environment, "framework", "name") or str(spec.workload.framework or ""),
         "model": spec.workload.model,
         "dataset": spec.workload.dataset,
         "workload_digest": digest([spec.workload, result.project.tree_sha256 if result.project else ""]),

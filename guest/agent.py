@@ -137,13 +137,13 @@ def _run(
     spec, workload = request.spec, request.spec.workload
     started, cpu_started, busy = time.perf_counter(), time.process_time(), load.busy_s()
     if warm is None:
-        workloads.preload(workload.framework)
+        workloads.preload(workload.network_framework)
         import_s = time.perf_counter() - started
         data, data_s = _load(request)
     else:
         import_s = warm.import_s
         data, data_s = warm.data if warm.data is not None else _load(request)
-    threads.apply(workload.framework, spec.threads)
+    threads.apply(workload.network_framework, spec.threads)
     _check_threads(request)
 
     building = time.perf_counter()
@@ -164,7 +164,7 @@ def _run(
 
     in_force = _check_threads(request)  # again: some pools stand only after the first operation
     _write(out, outcome, data, history_columns(workload.metrics))
-    environment = fingerprint.fingerprint(workload.framework) | {"threads_in_force": in_force}
+    environment = fingerprint.fingerprint(workload.network_framework) | {"threads_in_force": in_force}
     sys.stdout.flush()
     sys.stderr.flush()
 
@@ -200,7 +200,7 @@ def _run(
 
 
 def _check_threads(request: RunRequest) -> dict[str, Any]:
-    in_force = threads.in_force(request.spec.workload.framework)
+    in_force = threads.in_force(request.spec.workload.network_framework)
     wrong = threads.mismatches(request.spec.threads, request.visible_cpus, in_force)
     if wrong:
         raise threads.ThreadMismatchError("; ".join(wrong))

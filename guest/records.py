@@ -7,7 +7,7 @@ Schema history
     1   first version
     2   RunSpec.cpu_model; in records of version 1 it is empty
     3   somebody's own projects: WorkloadSpec.project, RunRequest.project, RunResult.project,
-        Framework.PROJECT; older records are of networks of ours
+        older records are of networks of ours
 """
 
 from __future__ import annotations
@@ -56,7 +56,6 @@ class Variant(StrEnum):
 class Framework(StrEnum):
     TORCH = "torch"
     TENSORFLOW = "tensorflow"
-    PROJECT = "project"  # whatever somebody's own project imports; seen while it runs
 
 
 class Optimizer(StrEnum):
@@ -119,7 +118,7 @@ class WorkloadSpec:
     besides: it has its own network, data and settings, and the other fields are empty or 0."""
 
     name: str
-    framework: Framework
+    framework: Framework | None  # None: whatever a project imports; seen while it runs
     model: str
     dataset: str
     epochs: int
@@ -133,6 +132,13 @@ class WorkloadSpec:
     test_samples: int | None = None
     metrics: tuple[Metric, ...] = (Metric.ACCURACY,)  # the first one selects the model
     project: ProjectSpec | None = None
+
+    @property
+    def network_framework(self) -> Framework:
+        """What a network of ours is trained with. Raises ValueError for a project."""
+        if self.framework is None:
+            raise ValueError(f"workload {self.name!r} is a project, and has no framework of ours")
+        return self.framework
 
     @property
     def metric_names(self) -> tuple[str, ...]:

@@ -67,7 +67,7 @@ class Executor:
         self._agent = agent
         self._context = self.context = context
         self._worker: Stream | None = None
-        self._key: tuple[Framework, tuple[tuple[str, str], ...]] | None = None
+        self._key: tuple[Framework | None, tuple[tuple[str, str], ...]] | None = None
 
     def execute(self, spec: RunSpec, into: Path, on_message: OnMessage) -> RunResult:
         """Runs one spec and collects its files into the folder `into`. Raises RunFailedError when
@@ -118,7 +118,7 @@ class Executor:
             return self._worker
         self.stop_worker()
         framework = spec.workload.framework
-        serve = ["projects"] if framework is Framework.PROJECT else ["serve", "--framework", framework]
+        serve = ["projects"] if framework is None else ["serve", "--framework", framework]
         self._worker = worker = self._connection.open(
             [self._connection.python, self._agent.name, *serve], env
         )

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from guest.records import (
-    Framework,
     Metric,
     MetricSource,
     Optimizer,
@@ -63,7 +62,7 @@ def _workload(table: WorkloadTable | ProjectTable, study_metrics: tuple[Metric, 
 def _project(table: ProjectTable) -> WorkloadSpec:
     return WorkloadSpec(
         name=table.name,
-        framework=Framework.PROJECT,
+        framework=None,
         model="",
         dataset="",
         epochs=0,

@@ -55,15 +55,6 @@ class WorkloadTable(Table):
     test_samples: Count | None = None
     metrics: tuple[Metric, ...] | None = None
 
-    @field_validator("framework")
-    @classmethod
-    def _framework_is_ours(cls, value: Framework) -> Framework:
-        if value is Framework.PROJECT:
-            raise ValueError(
-                'allowed are torch, tensorflow; a project of your own is named by project = "..."'
-            )
-        return value
-
     @field_validator("model")
     @classmethod
     def _model_is_known(cls, value: str) -> str:

@@ -14,7 +14,6 @@ from pathlib import Path
 from guest import fingerprint, threads
 from guest.projects import command, notices, service
 from guest.records import (
-    Framework,
     Optimizer,
     Override,
     RunSpec,
@@ -198,7 +197,7 @@ def _cores(count: int) -> Iterator[None]:
 def _spec(count: int, seed: int) -> RunSpec:
     workload = WorkloadSpec(
         name="try",
-        framework=Framework.PROJECT,
+        framework=None,
         model="",
         dataset="",
         epochs=0,
