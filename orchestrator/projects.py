@@ -200,8 +200,9 @@ def _git(arguments: list[str], directory: Path, where: str) -> str:
     except subprocess.TimeoutExpired:
         raise UsageError(f"{where}: git {arguments[0]} did not end within {GIT_TIMEOUT_S:.0f} s") from None
     if done.returncode != 0:
-        told = done.stderr.strip().splitlines() or ["no reason given"]
-        raise UsageError(f"{where}: git cannot get it: {told[-1].removeprefix('fatal: ')}")
+        lines = done.stderr.strip().splitlines() or ["no reason given"]
+        told = next((line for line in lines if line.startswith(("fatal:", "error:"))), lines[-1])
+        raise UsageError(f"{where}: git cannot get it: {told.partition(': ')[2] or told}")
     return done.stdout
 
 

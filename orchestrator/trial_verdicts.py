@@ -11,7 +11,7 @@ from orchestrator.trial_files import FileSeen, Role
 
 # What is printed with a number and is no result: times and speeds, and what counts threads or processes.
 NO_RESULT = re.compile(
-    r"time|\bsec|second|elapsed|\beta\b|duration|speed|throughput|/s\b|per_second|\bms\b|date|\bpid\b|memory|"
+    r"time|took|\bsec|second|elapsed|\beta\b|duration|speed|throughput|/s\b|per_second|\bms\b|date|\bpid\b|memory|"
     r"thread|cpu|core\b|cores|worker|process|port|\bgib?\b|\bmib?\b|usage|^(epoch|step|iter|iteration|batch|seed)$",
     re.IGNORECASE,
 )
@@ -22,6 +22,9 @@ class Answer(StrEnum):
     SAME = "same on all thread counts"
     OPEN = "cannot be told"
     ABSENT = "nothing seen"
+
+
+SHOWN_FIRST = (Answer.MATTERS, Answer.OPEN, Answer.SAME)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,9 +81,7 @@ def _judge(name: str, trials: Sequence[Trial], things: Sequence[_Thing], limit: 
     # What was read beats what was only compared byte for byte.
     told = [a for a, t in zip(answers, things, strict=True) if t.certain] or answers
     answer = next((a for a in (Answer.MATTERS, Answer.OPEN) if a in told), Answer.SAME)
-    if answer is Answer.OPEN and Answer.SAME in told:
-        answer = Answer.OPEN  # one that does not repeat leaves the question open
-    order = sorted(zip(things, answers, strict=True), key=lambda pair: list(Answer).index(pair[1]))
+    order = sorted(zip(things, answers, strict=True), key=lambda pair: SHOWN_FIRST.index(pair[1]))
     lines = [f"{thing.name}: {_said(trials, thing, one)}" for thing, one in order]
     more = [f"and {len(lines) - limit} more"] if len(lines) > limit else []
     return LevelVerdict(level=name, answer=answer, evidence=(*lines[:limit], *more))

@@ -114,14 +114,14 @@ def history(values: Mapping[str, Sequence[Value]], wall_s: float) -> list[Row]:
 
 
 def _numbered(values: Sequence[Value]) -> bool:
-    """Whether the project's own numbers can be taken: one each, counted from 1, none twice."""
-    numbers = [value.epoch for value in values]
-    return None not in numbers and len(set(numbers)) == len(numbers) and min(map(int, numbers)) >= 1  # type: ignore[arg-type]
+    """Whether the project's own numbers can be taken: one each, counted from 1, none twice, few left out."""
+    numbers = [value.epoch for value in values if value.epoch is not None]
+    complete = len(set(numbers)) == len(values) and min(numbers) >= 1
+    return complete and max(numbers) <= 100 * len(values)
 
 
 def _length(values: Sequence[Value]) -> int:
-    highest = max(value.epoch or 0 for value in values) if _numbered(values) else 0
-    return highest if 0 < highest <= 100 * len(values) else len(values)
+    return max(value.epoch or 0 for value in values) if _numbered(values) else len(values)
 
 
 # ---- files ------------------------------------------------------------------------------------------

@@ -61,13 +61,14 @@ def notice(what: str, value: object, *, needs_project: bool = True) -> None:
 
 
 def place(frame: FrameType | None, *, direct: bool = False) -> str:
-    """The innermost line of the project that is being executed, as `folder/file.py:12`; or nothing.
-    `direct`: nothing, too, where a library stands in between (the standard library does not count)."""
+    """The innermost line of the project that is being executed, as `folder/file.py:12`; or nothing, as for
+    what a worker of a DataLoader does of itself. `direct`: nothing, too, where a library stands in between
+    (the standard library does not count)."""
     while frame is not None:
         name = frame.f_code.co_filename
         if name.startswith(ROOT) and "/site-packages/" not in name:
             return f"{name[len(ROOT) :].lstrip('/')}:{frame.f_lineno}"
-        if direct and "/site-packages/" in name:
+        if name.endswith("/torch/utils/data/_utils/worker.py") or (direct and "/site-packages/" in name):
             return ""
         frame = frame.f_back
     return ""
@@ -137,12 +138,7 @@ def after_torch(torch: ModuleType) -> None:
         torch.use_deterministic_algorithms(True, warn_only=True)
         if SETTINGS["intel"]:
             torch.backends.mkldnn.enabled = False
-
-    def threads(count: int) -> None:
-        if "/torch/" not in sys._getframe(2).f_code.co_filename:  # workers of a DataLoader take one each
-            notice("torch.set_num_threads", count)
-
-    wrap(torch, "set_num_threads", threads)
+    wrap(torch, "set_num_threads", functools.partial(notice, "torch.set_num_threads"))
     original = torch.set_num_interop_threads
     module: Any = torch
 
