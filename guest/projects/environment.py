@@ -4,6 +4,7 @@ once in a guest and kept."""
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import os
 import shutil
 import subprocess
@@ -32,9 +33,8 @@ def interpreter(project: Path, requirements: str, wheels: str, tree_sha256: str)
     python = folder / "bin" / "python"
     if not (folder / COMPLETE).is_file():
         shutil.rmtree(folder, ignore_errors=True)  # a half-built one
-        _run([sys.executable, "-m", "venv", str(folder)], project, "python -m venv")
         offline = ["--no-index", "--find-links", str(Path(wheels).absolute())] if wheels else []
-        pip = [str(python), "-m", "pip", "--disable-pip-version-check", "--no-input"]
+        pip = _make(folder, project)
         _run(
             [*pip, "install", *offline, "--requirement", requirements],
             project,
@@ -43,6 +43,17 @@ def interpreter(project: Path, requirements: str, wheels: str, tree_sha256: str)
         frozen = _run([*pip, "freeze"], project, "pip freeze")
         (folder / COMPLETE).write_text(frozen)
     return python, (folder / COMPLETE).read_text().split("\n")[:-1]
+
+
+def _make(folder: Path, project: Path) -> list[str]:
+    """An empty environment, and how pip is called for it: the guest's own pip, where it has one."""
+    quiet = ["--disable-pip-version-check", "--no-input"]
+    venv = [sys.executable, "-m", "venv"]
+    if importlib.util.find_spec("pip") is not None:
+        _run([*venv, "--without-pip", str(folder)], project, "python -m venv")
+        return [sys.executable, "-m", "pip", "--python", str(folder / "bin" / "python"), *quiet]
+    _run([*venv, str(folder)], project, "python -m venv (Debian: apt install python3-venv)")
+    return [str(folder / "bin" / "python"), "-m", "pip", *quiet]
 
 
 def _key(text: str, wheels: str, tree_sha256: str) -> str:

@@ -137,7 +137,7 @@ OBJECTS = SCRIPT.replace("w=weights", "w=np.array([{}])")
     ("script", "keys", "kind", "told"),
     [
         ("raise SystemExit('why')", "", "ProjectFailed", "ended with status 1; last lines:\nwhy"),
-        (HANGS, "timeout_s = 1\n", "Timeout", "timeout_s = 1; last lines:\nx"),
+        (HANGS, "timeout_s = 1\n", "Timeout", "not done within timeout_s = 1; last lines:"),
         (
             "print('93 percent')",
             "",
