@@ -265,10 +265,11 @@ def samples_of(study: Study, views: Sequence[View], set_ids: frozenset[str]) -> 
             family=(workload, variant, view.value),
             metric=metric,
             values=dict(zip(runs.repetition, runs[view.metric(metric)], strict=True)),
-            weights=dict(zip(runs.repetition, runs[view.sha256("weights")], strict=True)),
+            weights=runs.set_index("repetition")[view.sha256("weights")].dropna().to_dict(),
         )
         for workload, variant, experiment in study.experiments()
         for view in views
+        if view in study.views(workload)
         for metric in study.metrics[workload]
         for set_id, runs in experiment.groupby("set_id", sort=False)
         if set_id in set_ids
