@@ -3,6 +3,7 @@ them, each distinct model once, and checked against the SHA-256 in the run's rec
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from itertools import combinations
 from pathlib import Path
@@ -95,7 +96,7 @@ class _Models:
             vector = read_weights(self.directory / "runs" / run / FILES[self.view], sha256)
             while len(self.held) > 1 and (len(self.held) + 1) * vector.size > NUMBERS_HELD:
                 del self.held[next(iter(self.held))]
-            self.held[run, sha256] = vector, float(np.linalg.norm(vector.astype(np.float64)))
+            self.held[run, sha256] = vector, _length(vector)
         return self.held[run, sha256]
 
 
@@ -106,12 +107,17 @@ def distances(a: np.ndarray, b: np.ndarray, length_a: float, length_b: float) ->
     if a.shape != b.shape:
         raise RecordError(f"models of {a.size} and {b.size} weights are not compared")
     apart = np.subtract(a, b, dtype=np.float64)
-    square = float(np.einsum("i,i->", apart, apart))  # not BLAS, whose threads cost more than they save here
+    square = float(np.einsum("i,i->", apart, apart))
     if 0.1 * length_a < length_b < 10 * length_a:
         unit = (max(0.0, square - (length_a - length_b) ** 2) / (length_a * length_b)) ** 0.5
     else:
         unit = l2_of_units(a, b)
     return square**0.5, unit, np.count_nonzero(apart) / a.size
+
+
+def _length(vector: np.ndarray) -> float:
+    wide = vector.astype(np.float64)  # not through BLAS: its threads cost more than they save here
+    return math.sqrt(float(np.einsum("i,i->", wide, wide)))
 
 
 def _distances(models: _Models, runs: pd.DataFrame, across: bool) -> dict[str, Any]:

@@ -8,19 +8,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from analysis.churn import churn
+from analysis.effectiveness import effectiveness
+from analysis.histories import loss_sd, loss_sd_by_epoch, max_difference
 from analysis.load import Study, load_study
 from analysis.metrics import max_difference as difference_of
 from analysis.pipeline import analyze
 from analysis.predictions import read_predictions
 from analysis.results import ACROSS
-from analysis.tables import (
-    build_tables,
-    churn,
-    effectiveness,
-    loss_sd,
-    loss_sd_by_epoch,
-    max_difference,
-)
+from analysis.tables import build_tables
 
 # Xiao et al., ISSRE 2021, table VII: accuracy on 1, 2, 6 and 12 threads, and the printed difference.
 TABLE_VII = [
