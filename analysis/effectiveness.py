@@ -29,7 +29,8 @@ def effectiveness(study: Study) -> Table:
         title="Effectiveness of each experiment set on the test samples",
         note="SD with its 95 % chi-square interval, mean with Student's t; where Shapiro-Wilk finds the "
         "values not normal, SD (bootstrap) has the BCa interval instead. Weak models have an accuracy below "
-        f"{WEAK_BELOW:.0%}; the last two columns leave them out. " + VIEWS_NOTE,
+        f"{WEAK_BELOW:.0%}; the last three columns leave them out. min, max and max-min are of these n runs. "
+        + VIEWS_NOTE,
         frame=pd.DataFrame(rows),
         columns=(
             *WHERE,
@@ -37,7 +38,7 @@ def effectiveness(study: Study) -> Table:
             Column(header="metric", source="metric"),
             Column(header="view", source="view"),
             Column(header="n", source="n", kind=Kind.COUNT),
-            Column(header="mean", source="mean", kind=Kind.METRIC),
+            Column(header="mean", source="mean", kind=Kind.METRIC, low="mean_low", high="mean_high"),
             Column(header="SD", source="sd", kind=Kind.SPREAD, low="sd_low", high="sd_high"),
             Column(
                 header="SD (bootstrap)", source="sd_bca", kind=Kind.SPREAD, low="bca_low", high="bca_high"
@@ -49,7 +50,14 @@ def effectiveness(study: Study) -> Table:
             Column(header="predictions", source="predictions", kind=Kind.COUNT),
             Column(header="values", source="values", kind=Kind.COUNT),
             Column(header="weak", source="weak", kind=Kind.COUNT),
-            Column(header="SD, no weak", source="strong_sd", kind=Kind.SPREAD),
+            Column(header="n, no weak", source="strong_n", kind=Kind.COUNT),
+            Column(
+                header="SD, no weak",
+                source="strong_sd",
+                kind=Kind.SPREAD,
+                low="strong_low",
+                high="strong_high",
+            ),
             Column(header="max-min, no weak", source="strong_range", kind=Kind.SPREAD),
         ),
     )
@@ -64,6 +72,7 @@ def _spread(runs: pd.DataFrame, metric: str, view: View) -> dict[str, Any]:
     accuracy = view.metric("accuracy")
     weak = is_weak(runs[accuracy if accuracy in runs else view.metric(metric)].to_numpy())
     strong = statistics.finite(values[~weak])
+    strong_sd = statistics.sd(strong)
     return {
         "set_id": runs.set_id.iloc[0],
         "metric": metric,
@@ -86,6 +95,8 @@ def _spread(runs: pd.DataFrame, metric: str, view: View) -> dict[str, Any]:
         "values": len(np.unique(finite)),
         "weak": int(weak.sum()),
         "strong_n": len(strong),
-        "strong_sd": statistics.sd(strong).value,
+        "strong_sd": strong_sd.value,
+        "strong_low": strong_sd.low,
+        "strong_high": strong_sd.high,
         "strong_range": np.ptp(strong) if len(strong) else None,
     }

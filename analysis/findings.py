@@ -249,7 +249,7 @@ def model_selection(study: Study, tables: dict[str, Table], workload: str) -> De
 
 
 def more_threads(_study: Study, tables: dict[str, Table], workload: str) -> Decision:
-    """F5, from the thread counts that had their cores to themselves, per variant that leaves the
+    """F5, from the thread counts whose times are fit to conclude from, per variant that leaves the
     implementation as it is. Holds when another count beats the largest by a decided lead; fails
     when the largest of at least three beats all others so."""
     rows = tables["fastest"].frame
@@ -288,7 +288,9 @@ def _fastest(row: dict[Any, Any]) -> Decision:
     if best != largest:
         return Decision(verdict=Verdict.HOLDS, why=decided, numbers=numbers)
     if len(eligible) < 3:
-        return _open(f"{decided}, but only {' and '.join(eligible)} had their cores to themselves", **numbers)
+        return _open(
+            f"{decided}, but only {' and '.join(eligible)} have times fit to conclude from", **numbers
+        )
     return Decision(verdict=Verdict.FAILS, why=decided, numbers=numbers)
 
 

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis import metrics
+from analysis import metrics, statistics
 from analysis.load import Study, View, by_threads
-from analysis.results import ACROSS, VIEWS_NOTE, WHERE, Column, Kind, Table
+from analysis.results import ACROSS, ALPHA, VIEWS_NOTE, WHERE, Column, Kind, Table
 
 
 def max_difference(study: Study) -> Table:
@@ -26,13 +26,18 @@ def max_difference(study: Study) -> Table:
         name="max_difference",
         title="Largest difference across thread counts, and its epoch",
         note="At each epoch a thread count counts with its runs' common value when all repetitions agree, "
-        "else with their mean; 'basis' says which. " + VIEWS_NOTE,
+        "else with their mean; 'basis' says which. The interval is Welch's, of the two thread counts that "
+        "lie "
+        "furthest apart at that epoch, at 95 % over all pairs of them (Bonferroni); the epoch is taken as "
+        "named before. Copies of one run have none: their difference is exact. " + VIEWS_NOTE,
         frame=pd.DataFrame(rows),
         columns=(
             *WHERE,
             Column(header="metric", source="metric"),
             Column(header="view", source="view"),
-            Column(header="largest difference", source="difference", kind=Kind.SPREAD),
+            Column(
+                header="largest difference", source="difference", kind=Kind.SPREAD, low="low", high="high"
+            ),
             Column(header="at epoch", source="epochs"),
             Column(header="threads", source="threads"),
             Column(header="n", source="n", kind=Kind.COUNT),
@@ -52,6 +57,8 @@ def _difference(study: Study, runs: pd.DataFrame, column: str) -> dict[str, Any]
         reason = "one thread count only" if len(counts) < 2 else "no epoch in common"
         nothing: dict[str, Any] = {
             "difference": None,
+            "low": None,
+            "high": None,
             "epochs": "",
             "first_epoch": None,
             "values": [],
@@ -60,14 +67,31 @@ def _difference(study: Study, runs: pd.DataFrame, column: str) -> dict[str, Any]
         return row | nothing | {"final_difference": None}
     first, last = epochs[found.first], epochs[found.last]
     end = values[:, -1]
+    low, high = _difference_bounds(study, runs, column, first, values[:, found.first], found.difference)
     return row | {
         "difference": found.difference,
         "epochs": str(first) if first == last else f"{first}-{last}",
         "first_epoch": first,
+        "low": low,
+        "high": high,
         "values": values[:, found.first].tolist(),
         "basis": "all repetitions agree" if agree[:, found.first].all() else "means of the repetitions",
         "final_difference": float(end.max() - end.min()) if np.isfinite(end).all() else None,
     }
+
+
+def _difference_bounds(
+    study: Study, runs: pd.DataFrame, column: str, epoch: int, values: np.ndarray, difference: float
+) -> tuple[float | None, float | None]:
+    at = study.epochs[study.epochs.epoch == epoch].set_index("run_id")[column]
+    sets = [setting.run_id for setting in by_threads(runs).values()]
+    a, b = (at.loc[sets[int(i)]].to_numpy() for i in (values.argmax(), values.argmin()))
+    if min(len(a), len(b)) < 2:
+        return None, None
+    if statistics.is_constant(a) and statistics.is_constant(b):
+        return difference, difference
+    pairs = len(sets) * (len(sets) - 1) / 2
+    return statistics.welch_bounds(a, b, 1 - ALPHA / pairs)
 
 
 def by_setting(study: Study, runs: pd.DataFrame, column: str) -> tuple[list[int], np.ndarray, np.ndarray]:
@@ -131,15 +155,15 @@ def loss_sd(by_epoch: Table) -> Table:
     for (workload, variant, scope), curve in by_epoch.frame.groupby(keys, sort=False):
         told = curve.dropna(subset="sd")
         peak = None if told.empty or told.sd.max() == 0 else int(told.sd.to_numpy().argmax())
+        n = int(curve.n.iloc[0])
+        values = {"first": curve.sd.iloc[0], "end": curve.sd.iloc[-1], "largest": told.sd.max()}
+        low, high = statistics.sd_bounds(n)
         rows.append(
-            {
-                "workload": workload,
-                "variant": variant,
-                "scope": scope,
-                "n": int(curve.n.iloc[0]),
-                "first": curve.sd.iloc[0],
-                "end": curve.sd.iloc[-1],
-                "largest": None if told.empty else told.sd.max(),
+            {"workload": workload, "variant": variant, "scope": scope, "n": n}
+            | values
+            | {f"{name}_low": low * value for name, value in values.items()}
+            | {f"{name}_high": high * value for name, value in values.items()}
+            | {
                 "epoch": None if peak is None else told.epoch.iloc[peak],
                 "not_finite": int(curve.not_finite.sum()),
             }
@@ -147,15 +171,24 @@ def loss_sd(by_epoch: Table) -> Table:
     return Table(
         name="loss_sd",
         title="Standard deviation of the training loss over the epochs",
-        note=by_epoch.note + " Epochs with a loss that is not finite have none.",
+        note=by_epoch.note + " SD with its 95 % chi-square interval, the largest as if its epoch had been "
+        "named before. Epochs with a loss that is not finite have none.",
         frame=pd.DataFrame(rows),
         columns=(
             *WHERE,
             Column(header="threads", source="scope"),
             Column(header="n", source="n", kind=Kind.COUNT),
-            Column(header="SD, first epoch", source="first", kind=Kind.SPREAD),
-            Column(header="SD, last epoch", source="end", kind=Kind.SPREAD),
-            Column(header="largest SD", source="largest", kind=Kind.SPREAD),
+            Column(
+                header="SD, first epoch", source="first", kind=Kind.SPREAD, low="first_low", high="first_high"
+            ),
+            Column(header="SD, last epoch", source="end", kind=Kind.SPREAD, low="end_low", high="end_high"),
+            Column(
+                header="largest SD",
+                source="largest",
+                kind=Kind.SPREAD,
+                low="largest_low",
+                high="largest_high",
+            ),
             Column(header="at epoch", source="epoch", kind=Kind.COUNT),
             Column(header="losses not finite", source="not_finite", kind=Kind.COUNT),
         ),

@@ -83,7 +83,7 @@ def _front(study: Study, workload: str) -> str:
     variant, metric = compared_variant(study, workload), study.metrics[workload][0]
     told = [p for p in pareto(study, workload, View.LAST) if not p.unfit]
     if len(told) < 2:
-        return f"{workload}: {NOT_MEASURED} on two thread counts with cores to themselves"
+        return f"{workload}: {NOT_MEASURED} on two thread counts whose times are fit to conclude from"
     kept = [
         f"{p.threads} ({number(Kind.SECONDS, p.wall_s.value)} s, {metric} "
         f"{number(Kind.METRIC, p.score.value)}, n={p.wall_s.n})"

@@ -14,6 +14,7 @@ import pandas as pd
 from safetensors import SafetensorError
 from safetensors.numpy import load
 
+from analysis import statistics
 from analysis.load import Study, View, by_threads, checked_bytes
 from analysis.numerics import l2_of_units
 from analysis.results import ACROSS, Column, Kind, Table
@@ -22,6 +23,7 @@ from guest.records import SELECTED, WEIGHTS, RecordError
 FILES = {View.LAST: WEIGHTS, View.SELECTED: SELECTED}
 ALL_PAIRS_UP_TO = 200  # runs in a row of the table; above it pairs are drawn
 DRAWN = 500
+MEASURES = {"l2": "L2", "l2_unit": "L2 of unit vectors", "differing": "share that differs"}
 NUMBERS_COMPARED = 30_000_000  # weights, for a row of the table: fewer pairs of large networks
 NUMBERS_HELD = 100_000_000  # weights held in memory
 SEED = 1
@@ -67,7 +69,7 @@ def weights(study: Study) -> Table:
         note="Mean L2 distance over pairs of runs, of all floating-point weights and of their unit vectors, "
         "and the mean share of weights that differ. Across thread counts the two runs of a pair have "
         f"different ones. Above {ALL_PAIRS_UP_TO} runs, and for large networks, pairs are drawn (seed "
-        f"{SEED}): 'pairs' says of how many.",
+        f"{SEED}): 'pairs' says of how many. Intervals of 95 % are over the runs (Hoeffding's projection).",
         frame=pd.DataFrame(rows),
         columns=(
             *(Column(header=name, source=name) for name in ("workload", "variant", "view")),
@@ -75,9 +77,10 @@ def weights(study: Study) -> Table:
             Column(header="n", source="n", kind=Kind.COUNT),
             Column(header="pairs", source="pairs_text"),
             Column(header="weights", source="size", kind=Kind.COUNT),
-            Column(header="L2", source="l2", kind=Kind.SPREAD),
-            Column(header="L2 of unit vectors", source="l2_unit", kind=Kind.SPREAD),
-            Column(header="share that differs", source="differing", kind=Kind.SPREAD),
+            *(
+                Column(header=header, source=name, kind=Kind.SPREAD, low=f"{name}_low", high=f"{name}_high")
+                for name, header in MEASURES.items()
+            ),
             Column(header="remark", source="remark"),
         ),
     )
@@ -122,7 +125,7 @@ def _length(vector: np.ndarray) -> float:
 
 def _distances(models: _Models, runs: pd.DataFrame, across: bool) -> dict[str, Any]:
     row: dict[str, Any] = {"n": len(runs), "pairs": 0, "of_pairs": 0, "pairs_text": "", "size": None}
-    row |= {"l2": None, "l2_unit": None, "differing": None, "remark": ""}
+    row |= {f"{name}{end}": None for name in MEASURES for end in ("", "_low", "_high")} | {"remark": ""}
     if len(runs) < 2:
         return row | {"remark": "one run"}
     hashes = runs[models.view.sha256("weights")].to_numpy()
@@ -144,16 +147,19 @@ def _distances(models: _Models, runs: pd.DataFrame, across: bool) -> dict[str, A
     except RecordError as error:
         return row | {"remark": f"not measured: {error}"}
     drawn = f"{len(pairs)} of {total}" if len(pairs) < total else str(total)
-    l2, unit, differing = np.array(found).mean(axis=0)
-    return row | {
-        "pairs": len(pairs),
-        "of_pairs": total,
-        "pairs_text": drawn,
-        "size": size,
-        "l2": l2,
-        "l2_unit": unit,
-        "differing": differing,
-    }
+    row |= {"pairs": len(pairs), "of_pairs": total, "pairs_text": drawn, "size": size}
+    for name, values in zip(MEASURES, np.array(found).T, strict=True):
+        mean = statistics.mean_of_pairs(float(values.mean()), _by_run(values, pairs, threads, across))
+        row |= {name: mean.value, f"{name}_low": mean.low, f"{name}_high": mean.high}
+    return row
+
+
+def _by_run(
+    values: np.ndarray, pairs: list[tuple[int, int]], threads: np.ndarray, across: bool
+) -> list[np.ndarray]:
+    """What each run's pairs add to the mean, for each set of runs; a run in no drawn pair adds nothing."""
+    parts = np.bincount(np.array(pairs).ravel(), np.repeat(values, 2), len(threads)) / len(values)
+    return [parts[threads == name] for name in dict.fromkeys(threads)] if across else [parts]
 
 
 def _between(models: _Models, a: tuple[str, str], b: tuple[str, str]) -> tuple[float, float, float]:

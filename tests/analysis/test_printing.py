@@ -32,9 +32,9 @@ differently is not measured here |
  to 0.070 without (epoch 2) and 0.010 with model selection (epoch 2); one seed, so a description and not \
 a test |
 | F5 | all | cannot be told | More threads are not faster | default: fastest at 2 (1: 12.2 s, 2: 8.20 s),\
- its lead over 1 decided (p < 0.001), but only 1 and 2 had their cores to themselves; fixed-seed: \
-fastest at 2 (1: 12.2 s, 2: 8.20 s), its lead over 1 decided (p < 0.001), but only 1 and 2 had their \
-cores to themselves; 4: oversubscribed |
+ its lead over 1 decided (p < 0.001), but only 1 and 2 have times fit to conclude from; fixed-seed: \
+fastest at 2 (1: 12.2 s, 2: 8.20 s), its lead over 1 decided (p < 0.001), but only 1 and 2 have \
+times fit to conclude from; 4: oversubscribed |
 """
 
 
