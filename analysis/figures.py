@@ -15,7 +15,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
-from analysis.charts import churn_map, class_ranges, front, timeline
+from analysis.charts import churn_map, churn_runs, class_ranges, front, reliability, timeline
 from analysis.drawing import (
     POINTS,
     STYLE,
@@ -219,4 +219,15 @@ def times(analysis: Analysis, workload: str) -> Drawing:
     )
 
 
-FIGURES = (boxes, sorted_runs, epochs, loss_sd, churn_map, class_ranges, times, front)
+FIGURES = (
+    boxes,
+    sorted_runs,
+    epochs,
+    loss_sd,
+    churn_map,
+    churn_runs,
+    class_ranges,
+    reliability,
+    times,
+    front,
+)

@@ -115,6 +115,13 @@ def _read_labels(directory: Path, run: str, sha256: str) -> _Labels | Problem:
     )
 
 
+def read_logits(study: Study, view: View, run: str, sha256: str) -> np.ndarray:
+    """(N, C) float32: the final logits of a run. Raises RecordError, OSError or ValueError."""
+    data = checked_bytes(study.directory / "runs" / run, PREDICTIONS, sha256)
+    with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
+        return np.asarray(arrays[view.value], dtype=np.float32)
+
+
 def check_predictions(directory: Path, record: RunRecord) -> Problem | None:
     """What is the matter with a run's predictions, or nothing."""
     sha256 = record.result.artifacts[PREDICTIONS].sha256

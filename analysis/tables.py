@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+from analysis.calibration import calibration_tables
 from analysis.churn import churn
 from analysis.comparisons import u_tests
 from analysis.components import components
@@ -12,6 +14,8 @@ from analysis.convergence import convergence, overhead
 from analysis.effectiveness import effectiveness
 from analysis.histories import loss_sd, loss_sd_by_epoch, max_difference
 from analysis.load import Study
+from analysis.logits import logits
+from analysis.planning import looks_table, power_table
 from analysis.predictions import Predictions
 from analysis.processes import in_processes
 from analysis.results import Table
@@ -33,6 +37,7 @@ class Inputs:
     study: Study
     predictions: Predictions
     measured: Sequence[Robustness]
+    looks: dict[str, Any] | None  # of a sequential sweep
 
 
 Maker = Callable[[Inputs], tuple[Table, ...]]
@@ -46,11 +51,15 @@ MAKERS: tuple[Maker, ...] = (
     lambda i: (set_tests(i.study),),
     lambda i: (effect_sizes(i.study),),
     lambda i: (equivalence(i.study),),
+    lambda i: (power_table(i.study),),
+    lambda i: () if i.looks is None else (looks_table(i.looks),),
     lambda i: (components(i.study),),
     lambda i: (churn(i.study, i.predictions),),
+    lambda i: calibration_tables(i.study, i.predictions),
     lambda i: robustness_tables(i.study, i.predictions, i.measured),
     lambda i: (subgroups(classes := by_class(i.study, i.predictions)), classes),
     lambda i: (weights(i.study),),
+    lambda i: (logits(i.study),),
     lambda i: (loss_sd(by_epoch := loss_sd_by_epoch(i.study)), by_epoch),
     lambda i: (wall_time(i.study),),
     lambda i: (fastest(i.study),),
@@ -61,10 +70,13 @@ MAKERS: tuple[Maker, ...] = (
 
 
 def build_tables(
-    study: Study, predictions: Predictions, measured: Sequence[Robustness] = ()
+    study: Study,
+    predictions: Predictions,
+    measured: Sequence[Robustness] = (),
+    looks: dict[str, Any] | None = None,
 ) -> dict[str, Table]:
     """Every table by name, in the order of reading. Those of large studies are built by several processes."""
-    inputs = Inputs(study=study, predictions=predictions, measured=measured)
+    inputs = Inputs(study=study, predictions=predictions, measured=measured, looks=looks)
     parts = in_processes(_make, range(len(MAKERS)), inputs, worth_it=len(study.runs) >= MANY)
     return {table.name: table for tables in parts for table in tables}
 
