@@ -50,7 +50,11 @@ def calibration_tables(study: Study, predictions: Predictions) -> tuple[Table, T
                 means.append(row["ece"])
                 rows.append(head | {"scope": threads} | row)
                 parts = [bins(*each) for each in found]
-                diagram.append(_diagram(np.sum(parts, axis=0)).assign(**head, scope=threads, n=len(setting)))
+                diagram.append(
+                    _diagram(np.sum(parts, axis=0), len(setting)).assign(
+                        **head, scope=threads, n=len(setting)
+                    )
+                )
             if len(means) > 1:
                 rows.append(head | {"scope": ACROSS} | _across(means, len(truth)))
     table = Table(
@@ -83,8 +87,8 @@ def calibration_tables(study: Study, predictions: Predictions) -> tuple[Table, T
     return table, Table(
         name="calibration_bins",
         title="Reliability: accuracy by confidence",
-        note="All runs of a set together; the interval of the accuracy is Wilson's, as if samples of unlike "
-        "runs were independent.",
+        note="All runs of a set together; the accuracy has Wilson's interval for the samples of one run, for runs "
+        "share their test samples.",
         frame=pd.concat(diagram, ignore_index=True),
         columns=(),
         shown=False,
@@ -120,9 +124,10 @@ def _spread(errors: np.ndarray) -> dict[str, Any]:
     }
 
 
-def _diagram(sums: np.ndarray) -> pd.DataFrame:
+def _diagram(sums: np.ndarray, runs: int) -> pd.DataFrame:
     count, sure, right = sums
-    shares = [statistics.share(int(r), int(c)) for r, c in zip(right, count, strict=True)]
+    # Runs share their test samples: however many runs there are, the samples of one count.
+    shares = [statistics.share(r / runs, c / runs) for r, c in zip(right, count, strict=True)]
     with np.errstate(invalid="ignore", divide="ignore"):
         confidence = sure / count
     return pd.DataFrame(

@@ -31,6 +31,7 @@ from analysis.pareto import compared_variant, pareto
 from analysis.results import Analysis, Kind
 
 SHOWN_RUNS = 400  # runs of a variant in a heat map, about; more would be finer than the figure's pixels
+BORDER = "#de8f05"  # seen on the lightest blue and on the darkest
 CELLS = 8  # thread counts up to which every cell of a heat map says its number
 SESSIONS = 6  # parts of a timeline
 CLASSES = 40  # more classes than these are drawn sorted by range, the widest only
@@ -103,8 +104,8 @@ def churn_runs(analysis: Analysis, workload: str) -> Drawing:
         starts = np.concatenate([[0], ends[:-1]])
         middles = (starts + ends - 1) / 2
         for end in ends[:-1]:
-            axes.axhline(end - 0.5, color="0.35", lw=0.7)
-            axes.axvline(end - 0.5, color="0.35", lw=0.7)
+            axes.axhline(end - 0.5, color=BORDER, lw=1)
+            axes.axvline(end - 0.5, color=BORDER, lw=1)
         names = list(drawn[variant])
         axes.set_xticks(middles, names, rotation=30 if max(map(len, names)) > 4 else 0)
         axes.set_yticks(middles, names)
@@ -152,7 +153,7 @@ def reliability(analysis: Analysis, workload: str) -> Drawing:
         title=f"{workload}: how often models are right that are so sure",
         caption=f"{n_text(analysis.study, workload)} {int(frame.groupby('scope').samples.sum().min())} or "
         "more "
-        "predictions a line; bars: 95 % intervals (Wilson). Under the dashed line models are too sure. ECE: "
+        "predictions a line; bars: 95 % intervals for the samples of one run (Wilson). Under the dashed line models are too sure. ECE: "
         "table "
         f"calibration. {_models(view)}",
         figure=figure,

@@ -207,7 +207,7 @@ def first_steps(study: Study, tables: dict[str, Table], workload: str) -> Decisi
     }
     growth = (
         f"SD of the loss across thread counts {spread(curve['first'])} after the first epoch, "
-        f"{spread(curve.end)} after the last"
+        f"{spread(curve.end)} after the last (n={int(curve.n)} thread counts)"
     )
     if step is None or step > FIRST_STEPS:
         return _open(f"weights {row.bracket}: too late to put it down to rounding; {growth}", **numbers)
@@ -234,11 +234,12 @@ def model_selection(study: Study, tables: dict[str, Table], workload: str) -> De
         "without_epoch": rows.epochs["last"],
         "with": with_ms,
         "with_epoch": rows.epochs["selected"],
+        "n": rows.n["last"],
     }
     why = (
         f"{metric} differs by up to {spread(without)} without (epoch {rows.epochs['last']}) and "
         f"{spread(with_ms)} with model selection (epoch {rows.epochs['selected']}); "
-        "one seed, so a description and not a test"
+        f"{_runs_text(rows.n['last'])}; one seed, so a description and not a test"
     )
     if without == 0:
         return _open("no difference across thread counts to narrow", **numbers)
@@ -246,6 +247,10 @@ def model_selection(study: Study, tables: dict[str, Table], workload: str) -> De
         return _open(f"{why}; at that epoch selection had nothing better to choose", **numbers)
     verdict = Verdict.HOLDS if with_ms < without else Verdict.FAILS
     return Decision(verdict=verdict, why=why, numbers=numbers)
+
+
+def _runs_text(counts: list[int]) -> str:
+    return f"n={sum(counts)} runs on {len(counts)} thread counts"
 
 
 def more_threads(_study: Study, tables: dict[str, Table], workload: str) -> Decision:

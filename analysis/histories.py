@@ -29,7 +29,7 @@ def max_difference(study: Study) -> Table:
         "else with their mean; 'basis' says which. The interval is Welch's, of the two thread counts that "
         "lie "
         "furthest apart at that epoch, at 95 % over all pairs of them (Bonferroni); the epoch is taken as "
-        "named before. Copies of one run have none: their difference is exact. " + VIEWS_NOTE,
+        "named before. Of copies of one run the difference is exact. " + VIEWS_NOTE,
         frame=pd.DataFrame(rows),
         columns=(
             *WHERE,

@@ -65,7 +65,7 @@ def _selection(finding: Finding) -> str:
         return f"{finding.workload}: {NOT_MEASURED}"
     return (
         f"{finding.workload}: thread counts lie up to {spread(numbers['without'])} apart without model "
-        f"selection, {spread(numbers['with'])} with"
+        f"selection, {spread(numbers['with'])} with (n={sum(numbers['n'])})"
     )
 
 
@@ -74,7 +74,8 @@ def _fastest(row: dict[Any, Any]) -> str:
     if missing(row["fastest"]):
         return f"{name}: {row['lead']}"
     return (
-        f"{name}: fastest at {row['fastest']} ({number(Kind.SECONDS, row['wall_s'])} s), lead {row['lead']}"
+        f"{name}: fastest at {row['fastest']} ({number(Kind.SECONDS, row['wall_s'])} s, n={row['n'][0]}), "
+        f"lead {row['lead']}"
     )
 
 

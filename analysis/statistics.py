@@ -66,12 +66,13 @@ def sd_bounds(n: int, confidence: float = 0.95) -> tuple[float, float]:
     return math.sqrt((n - 1) / upper), math.sqrt((n - 1) / lower)
 
 
-def share(count: int, of: int, confidence: float = 0.95) -> Estimate:
-    """A share of independent cases with Wilson's interval (1927). No value where there are no cases."""
+def share(count: float, of: float, confidence: float = 0.95) -> Estimate:
+    """A share of independent cases with Wilson's interval (1927); counts may be means of counts. No value
+    where there are no cases."""
     if of == 0:
         return Estimate(value=None, low=None, high=None, n=0, constant=False)
     low, high = proportion_confint(count, of, alpha=1 - confidence, method="wilson")
-    return Estimate(value=count / of, low=float(low), high=float(high), n=of, constant=False)
+    return Estimate(value=count / of, low=float(low), high=float(high), n=int(of), constant=False)
 
 
 def mean_of_pairs(value: float, parts: Sequence[np.ndarray], confidence: float = 0.95) -> Estimate:

@@ -1,6 +1,6 @@
 """All benchmarks, or those that are named, and one table of what they say.
 
-    python -m benchmarks                      all: about eleven minutes on two quiet cores
+    python -m benchmarks                      all: about fifteen minutes on two quiet cores
     python -m benchmarks startup load_runs    some
     python -m benchmarks warm_worker -n 20    one, with fewer runs
 
