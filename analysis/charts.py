@@ -152,10 +152,8 @@ def reliability(analysis: Analysis, workload: str) -> Drawing:
         name=f"{workload}-reliability",
         title=f"{workload}: how often models are right that are so sure",
         caption=f"{n_text(analysis.study, workload)} {int(frame.groupby('scope').samples.sum().min())} or "
-        "more "
-        "predictions a line; bars: 95 % intervals for the samples of one run (Wilson). Under the dashed line models are too sure. ECE: "
-        "table "
-        f"calibration. {_models(view)}",
+        "more predictions a line; bars: 95 % intervals for the samples of one run (Wilson). Under the dashed "
+        f"line models are too sure. ECE: table calibration. {_models(view)}",
         figure=figure,
     )
 
