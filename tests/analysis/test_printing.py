@@ -26,11 +26,11 @@ thread counts | identical within 3 of 3 thread counts; across them 3 models on 3
 prediction vectors, 3 metric values in 9 runs |
 | F3 | all | holds | The difference starts as rounding in the first steps, then accumulates | weights \
 equal up to step 1, different at step 2, with equal seeds and inputs: what differs is the arithmetic; SD \
-of the loss across thread counts 0 after the first epoch, 0.010 after the last. Which operation rounds \
-differently is not measured here |
+of the loss across thread counts 0 after the first epoch, 0.010 after the last (n=3 thread counts). Which \
+operation rounds differently is not measured here |
 | F4 | all | holds | Model selection narrows the difference across thread counts | accuracy differs by up\
- to 0.070 without (epoch 2) and 0.010 with model selection (epoch 2); one seed, so a description and not \
-a test |
+ to 0.070 without (epoch 2) and 0.010 with model selection (epoch 2); n=9 runs on 3 thread \
+counts; one seed, so a description and not a test |
 | F5 | all | cannot be told | More threads are not faster | default: fastest at 2 (1: 12.2 s, 2: 8.20 s),\
  its lead over 1 decided (p < 0.001), but only 1 and 2 have times fit to conclude from; fixed-seed: \
 fastest at 2 (1: 12.2 s, 2: 8.20 s), its lead over 1 decided (p < 0.001), but only 1 and 2 have \
