@@ -32,6 +32,7 @@ from benchmarks.table import Row
 SAMPLES, CLASSES = 10_000, 10
 NOISE = 0.1  # the share of samples that a run puts in a class of its own
 TURNS = 3
+BYTES_A_PAIR = 23_000  # read and written by the nine passes, of four planes of 1,250 bytes
 TARGET = 30.0
 TARGET_GIB = 2.0
 
@@ -60,12 +61,14 @@ def measure(name: str, runs: int, report: Callable[[str], None]) -> list[Row]:
         value = statistics.median(samples)
         return Row(name=name, what=what, n=str(TURNS), value=value, samples=samples, unit=unit, **target)
 
+    moved = [runs * (runs - 1) / 2 * BYTES_A_PAIR / 1e9 / seconds for seconds in matrix_s]
     size = f"{runs:,} runs x {SAMPLES:,} samples"
     return [
         row(name, f"pdist : mean churn of all pairs, {size}", _over(pdist_s, mean_s), "x", at_least=TARGET),
         row("", "pdist : the churn of every pair, as a matrix", _over(pdist_s, matrix_s), "x"),
         row("", "mean churn", mean_s, "s"),
         row("", "the matrix", matrix_s, "s"),
+        row("", "the matrix: nine numpy passes a pair, through the caches", moved, "GB/s"),
         row("", "pdist", pdist_s, "s"),
         row("", "mean churn : reading the labels once (the limit by memory)", _over(mean_s, sum_s), "x"),
         row(
