@@ -265,7 +265,11 @@ def samples_of(study: Study, views: Sequence[View], set_ids: frozenset[str]) -> 
             family=(workload, variant, view.value),
             metric=metric,
             values=dict(zip(runs.repetition, runs[view.metric(metric)], strict=True)),
-            weights=runs.set_index("repetition")[view.sha256("weights")].dropna().to_dict(),
+            weights={
+                int(repetition): sha256
+                for repetition, sha256 in zip(runs.repetition, runs[view.sha256("weights")], strict=True)
+                if isinstance(sha256, str)  # a project may not have written them
+            },
         )
         for workload, variant, experiment in study.experiments()
         for view in views

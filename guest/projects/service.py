@@ -143,7 +143,7 @@ def run(
         inter_op=spec.threads.inter_op,
         deterministic=spec.variant.deterministic,
     )
-    busy = load.busy_s()
+    busy, before = load.busy_s(), load.conditions()
     ended = command.run(
         resolve(project.command, python),
         work,
@@ -155,6 +155,7 @@ def run(
         on_line,
     )
     by_others = load.load_by_others(busy, load.busy_s(), ended.cpu_s, ended.wall_s)
+    conditions = load.change(before, load.conditions())
     noticed = notices.read(out / NOTICED)
     values = numbers.collect(project.metrics, seen, work, out / REPORTED, ended.last_lines)
     rows = numbers.history(values, ended.wall_s)
@@ -191,6 +192,7 @@ def run(
         ),
         environment=fingerprint.machine() | _software(notices.in_force(noticed)),
         load_by_others=by_others,
+        conditions=conditions,
         artifacts={name: _artifact(out / name) for name in names},
         project=ProjectResult(
             tree_sha256=files.tree_sha256,
@@ -304,7 +306,7 @@ def _predictions(project: ProjectSpec, work: Path, out: Path) -> dict[str, str]:
         np.savez(out / PREDICTIONS, last=found.values, y_true=found.y_true)
     classes = found.classes()
     hashes = {"predictions": hash_arrays({"predictions": found.values if classes is None else classes})}
-    if found.values.dtype.kind == "f":
+    if found.values.ndim == 2:
         hashes["logits"] = hash_arrays({"logits": found.values})
     return hashes
 

@@ -33,6 +33,7 @@ KNOBS = frozenset(
         "ONEDNN_MAX_CPU_ISA",
     )
 )  # fmt: skip
+STUDY = {name: os.environ.get(name) for name in KNOBS}  # as the study set them
 _lock = threading.RLock()
 _seen: dict[tuple[str, str, str], int] = {}
 _busy = threading.local()
@@ -245,7 +246,8 @@ class Loader(importlib.abc.Loader):
 def audit(event: str, args: tuple[Any, ...]) -> None:
     if event == "os.putenv":
         name, value = (os.fsdecode(part) for part in args)
-        if name in KNOBS and os.environ.get(name) != value and not getattr(_busy, "on", False):
+        # Libraries clear the environment and restore it; only another value than the study's overrides it.
+        if name in KNOBS and STUDY[name] != value and not getattr(_busy, "on", False):
             notice(f"os.environ[{name!r}]", value, needs_project=False)
     elif event in ("subprocess.Popen", "os.posix_spawn", "os.fork") and place(sys._getframe(1), direct=True):
         notice("processes started", str(args[0])[-80:] if args else "a copy of itself")
