@@ -17,6 +17,9 @@ from analysis.published import against as published_beside
 from analysis.published import load_published
 from analysis.results import Analysis, Table
 from analysis.robustness import read_robustness
+from analysis.scan.kept import KeptScanError, read_kept
+from analysis.scan.results import Scan
+from analysis.scan.shares import requirements_finding, requirements_table
 from analysis.tables import build_tables
 from analysis.verdicts import alarms
 
@@ -39,10 +42,13 @@ def analyze(
         refuse_mixed(study)
     imports, unread = read_imports(directory)
     measured, stale = read_robustness(study)
-    problems = (*study.problems, *unread, *reservations(study), *stale)
+    scan, unscanned = _kept_scan(directory)
+    problems = (*study.problems, *unread, *reservations(study), *stale, *unscanned)
     study = dataclasses.replace(study, problems=problems)
     tables = build_tables(study, predictions, measured) | imported_tables(imports)
-    findings = decide(study, tables)
+    findings = (*decide(study, tables), requirements_finding(scan))
+    if scan is not None:
+        tables["requirements"] = requirements_table(scan)
     if against:
         tables["against"] = published_beside(against, study, tables)
     return Analysis(
@@ -54,6 +60,13 @@ def analyze(
         predictions=predictions,
         views=tuple(views),
     )
+
+
+def _kept_scan(directory: Path) -> tuple[Scan | None, list[str]]:
+    try:
+        return read_kept(directory), []
+    except KeptScanError as error:
+        return None, [f"{error}; F6 is decided without it"]
 
 
 def _only(table: Table, views: Sequence[View]) -> Table:
