@@ -11,13 +11,13 @@ from analysis.exchange.comparison import imported_tables
 from analysis.exchange.imported import read_imports
 from analysis.findings import decide
 from analysis.implications import draw
-from analysis.load import View, load_study
+from analysis.load import Problem, View, load_study
 from analysis.predictions import read_predictions
 from analysis.published import against as published_beside
 from analysis.published import load_published
 from analysis.results import Analysis, Table
 from analysis.robustness import read_robustness
-from analysis.scan.kept import KeptScanError, read_kept
+from analysis.scan.kept import NAME, KeptScanError, read_kept
 from analysis.scan.results import Scan
 from analysis.scan.shares import requirements_finding, requirements_table
 from analysis.tables import build_tables
@@ -62,11 +62,12 @@ def analyze(
     )
 
 
-def _kept_scan(directory: Path) -> tuple[Scan | None, list[str]]:
+def _kept_scan(directory: Path) -> tuple[Scan | None, list[Problem]]:
     try:
         return read_kept(directory), []
     except KeptScanError as error:
-        return None, [f"{error}; F6 is decided without it"]
+        todo = "F6 is decided without it; scan again with --keep"
+        return None, [Problem(path=NAME, what=str(error), todo=todo, skipped=False)]
 
 
 def _only(table: Table, views: Sequence[View]) -> Table:

@@ -48,8 +48,8 @@ def scan(
 ) -> None:
     """Find what projects require, and what keeps their runs from repeating.
 
-    Each PATH, a folder or a file, is one project; with --each, every folder in it is one. Nothing of them is run or
-    imported. Findings are silenced by `# vbstudy: ignore[VB101]` on their line."""
+    Each PATH, a folder or a file, is one project; with --each, every folder in it is one. Nothing of them is
+    run or imported. Findings are silenced by `# vbstudy: ignore[VB101]` on their line."""
     from analysis.scan.results import Level
     from analysis.scan.rules import chosen
 
@@ -93,7 +93,9 @@ def _projects(paths: tuple[Path, ...], each: bool) -> list[Path]:
     except OSError as error:
         raise UsageError(f"{error.filename}: {error.strerror}") from None
     if not found:
-        raise UsageError(f"{', '.join(map(str, paths))}: has no folders in it; leave --each out to scan it as one project")
+        raise UsageError(
+            f"{', '.join(map(str, paths))}: has no folders in it; leave --each out to scan it as one project"
+        )
     return found
 
 
@@ -105,8 +107,15 @@ def _scan(options: Options, projects: list[Path], rules: frozenset[str], jobs: i
     from analysis.scan.run import scan as scan_
 
     console = options.stderr()
-    columns = (BarColumn(bar_width=24), MofNCompleteColumn(), TimeRemainingColumn(), TextColumn("{task.description}"))
-    with Progress(*columns, console=console, transient=True, disable=options.quiet or not console.is_terminal) as bars:
+    columns = (
+        BarColumn(bar_width=24),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.description}"),
+    )
+    with Progress(
+        *columns, console=console, transient=True, disable=options.quiet or not console.is_terminal
+    ) as bars:
         task = bars.add_task("", total=None)
 
         def progress(done: int, total: int, what: str) -> None:
@@ -115,7 +124,9 @@ def _scan(options: Options, projects: list[Path], rules: frozenset[str], jobs: i
         try:
             return scan_(projects, rules=rules, jobs=jobs, progress=progress)
         except BrokenProcessPool:
-            raise PrerequisiteError("a process of the scan was killed, mostly for want of memory; try --jobs 1") from None
+            raise PrerequisiteError(
+                "a process of the scan was killed, mostly for want of memory; try --jobs 1"
+            ) from None
 
 
 def _print(found: Scan, form: str, output: Path | None, only: str | None) -> None:
@@ -184,4 +195,6 @@ def _keep(found: Scan, options: Options) -> None:
         write_durably(store.scan_file, encode(found))
     except OSError as error:
         raise StoreError(f"{store.scan_file}: cannot be written: {error.strerror}") from None
-    options.stderr().print(f"kept in {store.scan_file}; `vbstudy analyze` decides F6 from it", highlight=False, soft_wrap=True)
+    options.stderr().print(
+        f"kept in {store.scan_file}; `vbstudy analyze` decides F6 from it", highlight=False, soft_wrap=True
+    )

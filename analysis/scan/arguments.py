@@ -27,3 +27,8 @@ def is_open(node: ast.Call, name: str) -> bool | None:
 def constant(node: ast.expr | None) -> Any:
     """The value of a literal; Ellipsis for what is not one, and for None (nothing)."""
     return node.value if isinstance(node, ast.Constant) else ...
+
+
+def is_given(node: ast.Call, name: str) -> bool:
+    """Whether an argument is given, or may be (`**options`)."""
+    return is_open(node, name) is not True

@@ -1,19 +1,18 @@
-"""What a single call, assignment or comparison tells: seeds, draws, thread knobs, modes, operations, training."""
+"""What a single call, assignment or comparison tells: seeds, draws, thread knobs, modes, operations,
+training."""
 
 from __future__ import annotations
 
 import ast
 import re
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from analysis.scan import evaluation, operations
-from analysis.scan.arguments import argument, constant, is_open
-from analysis.scan.facts import spot
+from analysis.scan import evaluation, operations, settings
+from analysis.scan.arguments import argument, constant, is_given, is_open
 from analysis.scan.vocabulary import (
     ALL,
     CHANGING,
-    KNOBS,
     SEED_HELPER,
     SEEDS,
     SKLEARN_DRAWS,
@@ -32,20 +31,41 @@ OWN_GENERATORS = {  # rule VB102: name of the argument that seeds
     "numpy.random.MT19937": "seed",
 }
 COUNTS_OF_THE_MACHINE = frozenset(
-    ("os.cpu_count", "os.process_cpu_count", "multiprocessing.cpu_count", "torch.multiprocessing.cpu_count",
-     "psutil.cpu_count", "os.sched_getaffinity")
-)  # fmt: skip
+    (
+        "os.cpu_count",
+        "os.process_cpu_count",
+        "multiprocessing.cpu_count",
+        "torch.multiprocessing.cpu_count",
+        "psutil.cpu_count",
+        "os.sched_getaffinity",
+    )
+)
 TORCH_THREADS = frozenset(("torch.set_num_threads", "torch.set_num_interop_threads"))
 TF_THREADS = re.compile(r"^tensorflow\.config\.threading\.set_(?:intra|inter)_op_parallelism_threads$")
 SPLITS = frozenset(
-    ("torch.utils.data.random_split", "torch.utils.data.RandomSampler", "torch.utils.data.SubsetRandomSampler",
-     "torch.utils.data.WeightedRandomSampler")
-)  # fmt: skip
+    (
+        "torch.utils.data.random_split",
+        "torch.utils.data.RandomSampler",
+        "torch.utils.data.SubsetRandomSampler",
+        "torch.utils.data.WeightedRandomSampler",
+    )
+)
 LOADER = "torch.utils.data.DataLoader"
-SESSIONS = frozenset(("tensorflow.Session", "tensorflow.InteractiveSession"))
 TRAINERS = ("transformers.Trainer()", "transformers.Seq2SeqTrainer()")
 ELSEWHERE = frozenset(sys.stdlib_module_names) | frozenset(
-    ("numpy", "torch", "tensorflow", "keras", "sklearn", "pandas", "scipy", "matplotlib", "builtins", "torchvision", "tqdm")
+    (
+        "numpy",
+        "torch",
+        "tensorflow",
+        "keras",
+        "sklearn",
+        "pandas",
+        "scipy",
+        "matplotlib",
+        "builtins",
+        "torchvision",
+        "tqdm",
+    )
 )
 """Packages that are no part of a project; those that seed are in SEEDS."""
 FITS = frozenset(("fit", "fit_generator", "train_on_batch", "partial_fit", "fit_one_cycle", "fine_tune"))
@@ -91,7 +111,7 @@ def _by_name(to: Collector, node: ast.Call, name: str) -> None:
     if generator == "tensorflow" and is_open(node, "seed") is False:
         generator = None
     if generator is None and top == "sklearn" and SKLEARN_DRAWS.match(name):
-        generator = "numpy" if not _given(node, "random_state") and _shuffles(node, name) else None
+        generator = "numpy" if not is_given(node, "random_state") and _shuffles(node, name) else None
     if generator is not None:
         to.event("draw", generator, node, name)
     if name in OWN_GENERATORS:
@@ -104,35 +124,19 @@ def _by_name(to: Collector, node: ast.Call, name: str) -> None:
         _loader(to, node)
     elif name in SPLITS:
         to.event("draw", "torch", node, name)
-        if not _given(node, "generator"):
-            to.report("VB202", node, f"{name.rpartition('.')[2]} takes its numbers from the global generator: what it "
-                      "gives depends on all that was drawn before")  # fmt: skip
+        if not is_given(node, "generator"):
+            to.report(
+                "VB202", node, f"what {name.rpartition('.')[2]} gives depends on all that was drawn before"
+            )
     elif name in TORCH_THREADS or TF_THREADS.match(name):
         to.facts.flags.add("threads")
         to.event("threads" if not to.loops else "-", name, node)
         if _of_machine(to, node):
-            to.report("VB405", node, "the thread count is that of the machine, and the trained model depends on it")
-    elif name in SESSIONS or name == "tensorflow.ConfigProto":
-        _session(to, node, name)
-    elif name in ("os.putenv", "os.environ.setdefault") and node.args:
-        knob(to, node, node.args[0])
-    elif name == "os.environ.update":
-        for keyword in node.keywords:
-            knob(to, node, ast.Constant(keyword.arg))
-        if node.args and isinstance(node.args[0], ast.Dict):
-            for key in node.args[0].keys:
-                knob(to, node, key)
-    elif name == "torch.use_deterministic_algorithms":
-        if constant(argument(node, "mode", 0)) is not False:
-            to.facts.modes.add("warn" if constant(argument(node, "warn_only", 9)) is True else "torch")
-            to.event("mode", "torch", node)
-    elif name == "torch.set_deterministic_debug_mode":
-        mode = constant(argument(node, "debug_mode", 0))
-        if mode not in (0, "default"):
-            to.facts.modes.add("warn" if mode in (1, "warn") else "torch")
-            to.event("mode", "torch", node)
-    elif name == "tensorflow.config.experimental.enable_op_determinism":
-        to.facts.modes.add("tensorflow")
+            to.report(
+                "VB405", node, "the thread count is that of the machine, and the trained model depends on it"
+            )
+    elif settings.mode(to, node, name):
+        pass
     elif name == "tensorflow.GradientTape":
         to.event("train", "a gradient tape", node)
     elif name.endswith("().train") and name.startswith(TRAINERS):
@@ -150,7 +154,9 @@ def _by_name(to: Collector, node: ast.Call, name: str) -> None:
 
 def _by_attribute(to: Collector, node: ast.Call, attribute: str, name: str | None) -> None:
     facts = to.facts
-    if attribute == "backward":
+    if attribute == "seed" and node.args:
+        to.reseeded.add(_dotted(node.func))
+    elif attribute == "backward":
         to.event("train", "backward()", node)
         to.event("work", "torch", node, "backward()")
         if to.loops:
@@ -159,27 +165,38 @@ def _by_attribute(to: Collector, node: ast.Call, attribute: str, name: str | Non
         if name is not None or facts.flags & {"session"}:
             to.event("train", "minimize()", node)
     elif attribute in FITS and not NOT_MODELS.search((name or "").removesuffix(f".{attribute}")):
-        if name is None or name.startswith(("keras", "tensorflow", "lightning", "@")) or SKLEARN_DRAWS.match(
-            name.removesuffix(f"().{attribute}")
+        if (
+            name is None
+            or name.startswith(("keras", "tensorflow", "lightning", "@"))
+            or SKLEARN_DRAWS.match(name.removesuffix(f"().{attribute}"))
         ):
             to.event("train", f"{attribute}()", node)
             to.event("work", "tensorflow", node, f"{attribute}()")
     elif attribute == "cuda" or (attribute in ("to", "device") and _says_cuda(node)):
         facts.flags.add("cuda")
-    elif attribute == "sample" and name is None and _given(node, "frac") and not _given(node, "random_state"):
+    elif (
+        attribute == "sample"
+        and name is None
+        and is_given(node, "frac")
+        and not is_given(node, "random_state")
+    ):
         to.event("draw", "numpy", node, "DataFrame.sample")
 
 
 def _own_generator(to: Collector, node: ast.Call, name: str) -> None:
     seed = argument(node, OWN_GENERATORS[name], 0)
     if constant(seed) is None or (seed is None and is_open(node, OWN_GENERATORS[name]) is True):
-        to.report("VB102", node, f"{name}() takes its seed from the operating system")
+        to.unseeded.append((to.target, node, f"{name}() takes its seed from the operating system"))
     elif seed is not None:
         _changing(to, node, seed, name)
 
 
 def _seed(to: Collector, node: ast.Call, name: str) -> None:
-    value = node.args[0] if node.args else next((k.value for k in node.keywords if k.arg in ("seed", "a", "x")), None)
+    value = (
+        node.args[0]
+        if node.args
+        else next((k.value for k in node.keywords if k.arg in ("seed", "a", "x")), None)
+    )
     if name == "torch.seed":
         to.report("VB104", node, "torch.seed() draws a seed from the operating system")
     elif value is None or (isinstance(value, ast.Constant) and value.value is None):
@@ -208,28 +225,21 @@ def _seeded(to: Collector, node: ast.AST, generators: tuple[str, ...]) -> None:
 
 
 def _loader(to: Collector, node: ast.Call) -> None:
-    if constant(argument(node, "shuffle", 2)) is True and not _given(node, "generator"):
+    if constant(argument(node, "shuffle", 2)) is True and not is_given(node, "generator"):
         to.event("draw", "torch", node, "DataLoader(shuffle=True)")
     workers = argument(node, "num_workers", 5)
     if workers is None or constant(workers) == 0:
         return
-    if not _given(node, "generator") and not _given(node, "worker_init_fn"):
-        to.report("VB201", node, "the workers' seeds come from the global generator, so they depend on all that was "
-                  "drawn before; before PyTorch 1.9, NumPy's generator was the same in each worker")  # fmt: skip
+    if not is_given(node, "generator") and not is_given(node, "worker_init_fn"):
+        why = (
+            "the workers' seeds come from the global generator, so they depend on all that was drawn before; "
+            "before PyTorch 1.9, NumPy's generator was the same in each worker"
+        )
+        to.report("VB201", node, why)
     if _of_machine(to, workers):
-        to.report("VB405", node, "the number of workers is that of the machine, and which worker's generator augments a "
-                  "sample depends on it")  # fmt: skip
-
-
-def _session(to: Collector, node: ast.Call, name: str) -> None:
-    to.facts.flags.add("session")
-    if name == "tensorflow.ConfigProto":
-        if _given(node, "intra_op_parallelism_threads"):
-            to.facts.flags.add("threads")
-        elif not any(k.arg is None for k in node.keywords):
-            to.facts.sessions.append(spot(node))
-    elif not _given(node, "config") and len(node.args) < 3:
-        to.facts.sessions.append(spot(node))
+        to.report(
+            "VB405", node, "which worker's generator augments a sample depends on the number of workers"
+        )
 
 
 def _of_machine(to: Collector, node: ast.AST) -> str:
@@ -238,7 +248,10 @@ def _of_machine(to: Collector, node: ast.AST) -> str:
             name = to.names.resolve(inner.func)
             if name in COUNTS_OF_THE_MACHINE:
                 return name
-        elif isinstance(inner, ast.Name) and (to.names.resolve(inner) or "").removesuffix("()") in COUNTS_OF_THE_MACHINE:
+        elif (
+            isinstance(inner, ast.Name)
+            and (to.names.resolve(inner) or "").removesuffix("()") in COUNTS_OF_THE_MACHINE
+        ):
             return inner.id
     return ""
 
@@ -251,71 +264,13 @@ def _shuffles(node: ast.Call, name: str) -> bool:
     return constant(argument(node, "shuffle", 99)) is not False
 
 
-def _given(node: ast.Call, name: str) -> bool:
-    """Whether an argument is given, or may be (`**options`)."""
-    return is_open(node, name) is not True
+def _dotted(function: ast.expr) -> str:
+    """`self.rng` of `self.rng.seed`."""
+    return ast.unparse(function.value) if isinstance(function, ast.Attribute) else ""
 
 
 def _says_cuda(node: ast.Call) -> bool:
     return any(
-        isinstance(a, ast.Constant) and isinstance(a.value, str) and a.value.startswith("cuda") for a in node.args
+        isinstance(a, ast.Constant) and isinstance(a.value, str) and a.value.startswith("cuda")
+        for a in node.args
     )
-
-
-# ---- assignments and tests ---------------------------------------------------------------------------------
-
-
-def stored(to: Collector, target: ast.Subscript | ast.Attribute, value: ast.expr) -> None:
-    """`os.environ["X"] = ...`, `torch.backends.cudnn.benchmark = True`, `options.deterministic = False`."""
-    if isinstance(target, ast.Subscript):
-        if to.names.resolve(target.value) == "os.environ":
-            knob(to, target, target.slice)
-        return
-    name = to.names.resolve(target) or ""
-    said = constant(value)
-    if name == "torch.backends.cudnn.benchmark" and said is True:
-        to.report("VB504", target, "with benchmark = True the fastest algorithm wins, which differs between runs")
-    elif target.attr in ("intra_op_parallelism_threads", "inter_op_parallelism_threads"):
-        to.facts.flags.add("threads")
-    elif target.attr in ("deterministic", "experimental_deterministic") and said is False and "cudnn" not in name:
-        if name.startswith("tensorflow.data") or name == "" or ".options()" in name:
-            to.report("VB203", target, f"{target.attr} = False lets elements overtake each other")
-
-
-def knob(to: Collector, node: Any, key: ast.expr | None) -> None:
-    name = constant(key)
-    if not isinstance(name, str):
-        return
-    if name == "PYTHONHASHSEED":
-        to.report("VB105", node, "this process has drawn its hash seed already; only processes it starts see the value")
-    elif name == "CUBLAS_WORKSPACE_CONFIG":
-        to.facts.flags.add("cublas")
-    elif name == "TF_DETERMINISTIC_OPS":
-        to.facts.modes.add("tensorflow")
-    if name in KNOBS:
-        to.event("knob", name, node)
-
-
-def hashed(to: Collector, node: ast.BinOp) -> None:
-    """`hash(x) % n`: a split or a bucket by a number that changes."""
-    if not isinstance(node.op, ast.Mod) or not isinstance(node.left, ast.Call):
-        return
-    found = node.left
-    if to.names.resolve(found.func) == "builtins.abs" and found.args and isinstance(found.args[0], ast.Call):
-        found = found.args[0]
-    if to.names.resolve(found.func) != "builtins.hash" or to.scope.endswith("__hash__"):
-        return
-    if not (found.args and isinstance(found.args[0], ast.Constant) and not isinstance(found.args[0].value, str)):
-        to.report("VB303", found, "hash() of a text changes with PYTHONHASHSEED, which is drawn for each process")
-
-
-def compared(to: Collector, test: ast.expr) -> None:
-    evaluation.compared(to, test)
-
-
-def is_main_guard(test: ast.expr) -> bool:
-    """`__name__ == "__main__"`."""
-    if not isinstance(test, ast.Compare):
-        return False
-    sides = [test.left, *test.comparators]
-    return any(isinstance(side, ast.Name) and side.id == "__name__" for side in sides)

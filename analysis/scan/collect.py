@@ -9,7 +9,7 @@ import ast
 from collections.abc import Callable
 from typing import Any
 
-from analysis.scan import calls, order
+from analysis.scan import calls, evaluation, order, settings
 from analysis.scan.facts import Event, FileFacts, finding, spot
 from analysis.scan.names import Names
 from analysis.scan.results import Level
@@ -28,6 +28,10 @@ class Collector:
         self.target = ""  # the name that the value under way is assigned to
         self.order = order.Order(self)
         self._events = facts.scopes.setdefault("", [])
+        self.unseeded: list[
+            tuple[str, ast.Call, str]
+        ] = []  # generators by their names, until they are seeded
+        self.reseeded: set[str] = set()
         self._reported: set[tuple[str, int, int]] = set()
 
     def module(self, tree: ast.Module) -> None:
@@ -36,6 +40,9 @@ class Collector:
                 self.names.bind(node.name, f"@{node.name}")
         self.statements(tree.body)
         self.order.leave(set())
+        for target, call, why in self.unseeded:
+            if not target or target not in self.reseeded:
+                self.report("VB102", call, why)
 
     def statements(self, body: list[ast.stmt]) -> None:
         for node in body:
@@ -108,8 +115,8 @@ class Collector:
         inside, self.class_name = self.class_name, ""
         self.statements(node.body)
         self.class_name = inside
-        self.order.leave(set() if not inside else {"self."})
-        kept = {name: item for name, item in self.order.pending.items() if name.startswith("self.")}
+        self.order.leave({"self."} if inside else set())
+        kept = self.order.pending
         self.names.pop()
         self.scope, self._events, self.loops, self.order.pending = outer
         if inside:
@@ -135,7 +142,7 @@ class Collector:
         if node.value is None:
             return
         targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-        outer, self.target = self.target, " ".join(map(_target_name, targets))
+        outer, self.target = self.target, " ".join(map(target_name, targets))
         first = targets[0]
         self.order.assigned(self.target, node.value)
         self.visit(node.value)
@@ -149,7 +156,7 @@ class Collector:
                     if isinstance(element, ast.Name):
                         self.names.bind(element.id, None)
         if isinstance(first, ast.Subscript | ast.Attribute):
-            calls.stored(self, first, node.value)
+            settings.stored(self, first, node.value)
             self.visit(first.value)
 
     def _aug_assign(self, node: ast.AugAssign) -> None:
@@ -168,10 +175,10 @@ class Collector:
         self.statements(node.orelse)
 
     def _if(self, node: ast.If) -> None:
-        if not self.scope and calls.is_main_guard(node.test):
+        if not self.scope and settings.is_main_guard(node.test):
             self.facts.is_main = True
         while True:  # a chain of elif is a loop here: it may be long
-            calls.compared(self, node.test)
+            evaluation.compared(self, node.test)
             with self.order.free():
                 self.visit(node.test)
             self.statements(node.body)
@@ -203,7 +210,7 @@ class Collector:
         free = self.order.called(node, name)
         function = node.func
         if function.__class__ is ast.Attribute:
-            self.visit(function.value)  # type: ignore[attr-defined]
+            self.visit(function.value)
         elif function.__class__ is not ast.Name:
             self.visit(function)
         if free:
@@ -232,7 +239,7 @@ class Collector:
                 self.visit(each)
 
     def _binary(self, node: ast.BinOp) -> None:
-        calls.hashed(self, node)
+        settings.hashed(self, node)
         left: ast.expr = node
         rights = []
         while isinstance(left, ast.BinOp):  # a + b + c + ...: deep to the left
@@ -275,8 +282,14 @@ class Collector:
         self._events = outer
         self.names.pop()
 
+    def _formatted(self, node: ast.FormattedValue) -> None:
+        with self.order.free():  # a text for people
+            self.visit(node.value)
+
     def _constant(self, node: ast.Constant) -> None:
-        if node.value.__class__ is str and node.value.startswith(("cuda", "gpu", "/gpu", "/GPU", "/device:GPU")):
+        if node.value.__class__ is str and node.value.startswith(
+            ("cuda", "gpu", "/gpu", "/GPU", "/device:GPU")
+        ):
             self.facts.flags.add("cuda")
 
 
@@ -310,6 +323,7 @@ HANDLERS: dict[type[ast.AST], Callable[[Collector, Any], None]] = {
     ast.DictComp: Collector._comprehension,
     ast.SetComp: Collector._comprehension,
     ast.Lambda: Collector._lambda,
+    ast.FormattedValue: Collector._formatted,
     ast.Constant: Collector._constant,
     ast.Pass: _nothing,
     ast.Break: _nothing,
@@ -320,7 +334,7 @@ HANDLERS: dict[type[ast.AST], Callable[[Collector, Any], None]] = {
 }
 
 
-def _target_name(node: ast.expr) -> str:
+def target_name(node: ast.expr) -> str:
     match node:
         case ast.Name(id=name):
             return name

@@ -11,7 +11,10 @@ from analysis.scan.arguments import argument, constant, is_open
 if TYPE_CHECKING:
     from analysis.scan.collect import Collector
 
-HELD_OUT = re.compile(r"(?:^|_|\b)(?:test|val|valid|validation|eval|dev|holdout)(?:_|\d|\b|set|loader|data|ds|dataset|gen)", re.I)
+HELD_OUT = re.compile(
+    r"(?:^|_|\b)(?:test|val|valid|validation|eval|dev|holdout)(?:_|\d|\b|set|loader|data|ds|dataset|gen)",
+    re.I,
+)
 TRAINING = re.compile(r"(?:^|_|\b)(?:x_|y_)?train(?:ing|set|loader|data|_|\d|\b)", re.IGNORECASE)
 BEST = re.compile(r"best|patience|early_?stop", re.IGNORECASE)
 SELECTING = re.compile(
@@ -35,7 +38,8 @@ def called(to: Collector, node: ast.Call, name: str | None, attribute: str) -> N
     elif attribute in SHUFFLED_BY_DEFAULT or DATASET_FROM_FILES.search(last):
         held = _is_held_out(to.target) or constant(argument(node, "subset", 99)) == "validation"
         if held and is_open(node, "shuffle") is True:
-            to.report("VB602", node, f"{last} shuffles unless it is told not to: predictions do not stand in the order of the files")  # fmt: skip
+            why = f"{last} shuffles by default, so predictions do not stand in the order of the files"
+            to.report("VB602", node, why)
         elif held and constant(argument(node, "shuffle", 99)) is True:
             to.report("VB602", node, f"{last} shuffles the held-out data")
     elif attribute in ("fit", "fit_generator"):
@@ -47,8 +51,14 @@ def _loader(to: Collector, node: ast.Call) -> None:
     text = ast.unparse(data) if data is not None else ""
     held = _is_held_out(to.target) or _is_held_out(text)
     if held and constant(argument(node, "shuffle", 2)) is True and not _is_training(to.target):
-        to.report("VB602", node, "the held-out samples come in another order each time: predictions cannot be compared one by one")  # fmt: skip
-    if _is_held_out(to.target) and not _is_training(to.target) and _is_training(text) and not _is_held_out(text):
+        why = "the samples come in another order each time: predictions cannot be compared one by one"
+        to.report("VB602", node, why)
+    if (
+        _is_held_out(to.target)
+        and not _is_training(to.target)
+        and _is_training(text)
+        and not _is_held_out(text)
+    ):
         to.report("VB603", node, f"{to.target} reads {text}")
 
 
@@ -63,18 +73,20 @@ def _fit(to: Collector, node: ast.Call, name: str | None) -> None:
             to.report("VB603", node, f"validation_data={text} is what the model is trained on")
     split = argument(node, "validation_split", 99)
     if split is not None and constant(split) not in (0, 0.0):
-        to.report("VB604", node, "validation_split takes the last samples, before any shuffling: which ones depends on how "
-                  "the data are ordered")  # fmt: skip
+        why = "validation_split takes the last samples, before any shuffling: the order of the data decides"
+        to.report("VB604", node, why)
 
 
 def compared(to: Collector, test: ast.expr) -> None:
     """`if accuracy > best: ...` selects a model."""
+    if "selects" in to.facts.flags:
+        return
     for node in ast.walk(test):
-        if isinstance(node, ast.Name) and BEST.search(node.id):
-            to.facts.flags.add("selects")
-        elif isinstance(node, ast.Attribute) and BEST.search(node.attr):
-            to.facts.flags.add("selects")
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and BEST.search(node.value):
+        if (
+            (isinstance(node, ast.Name) and BEST.search(node.id))
+            or (isinstance(node, ast.Attribute) and BEST.search(node.attr))
+            or (isinstance(node, ast.Constant) and isinstance(node.value, str) and BEST.search(node.value))
+        ):
             to.facts.flags.add("selects")
 
 

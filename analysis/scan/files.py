@@ -1,5 +1,5 @@
-"""Which files a project has, and their bytes. Links to folders are not followed, so nothing can go round in circles;
-only regular files are opened, so nothing can block."""
+"""Which files a project has, and their bytes. Links to folders are not followed, so nothing can go round in
+circles; only regular files are opened, so nothing can block."""
 
 from __future__ import annotations
 
@@ -12,9 +12,25 @@ from analysis.scan.results import Note
 
 LARGEST_BYTES = 5_000_000
 SKIPPED = frozenset(
-    (".git", ".hg", ".svn", ".bzr", "__pycache__", "node_modules", ".tox", ".nox", ".venv", ".mypy_cache", ".ruff_cache",
-     ".pytest_cache", ".ipynb_checkpoints", "site-packages", ".eggs", ".hypothesis")
-)  # fmt: skip
+    (
+        ".git",
+        ".hg",
+        ".svn",
+        ".bzr",
+        "__pycache__",
+        "node_modules",
+        ".tox",
+        ".nox",
+        ".venv",
+        ".mypy_cache",
+        ".ruff_cache",
+        ".pytest_cache",
+        ".ipynb_checkpoints",
+        "site-packages",
+        ".eggs",
+        ".hypothesis",
+    )
+)
 DEEPEST = 60  # folders; more is a tree that copies itself
 
 
@@ -50,7 +66,9 @@ def walk(root: Path) -> Tree:
                 tree.notes.append(Note(path=path, text="is a link to a folder; not followed"))
             elif is_folder:
                 if depth == DEEPEST:
-                    tree.notes.append(Note(path=path, text=f"lies more than {DEEPEST} folders deep; not looked at"))
+                    tree.notes.append(
+                        Note(path=path, text=f"lies more than {DEEPEST} folders deep; not looked at")
+                    )
                 elif entry.name not in SKIPPED and not (root / path / "pyvenv.cfg").exists():
                     below.append((f"{path}/", depth + 1))
             elif entry.name.endswith((".py", ".ipynb")):

@@ -1,4 +1,5 @@
-"""The rules that need a whole program: seeds, the order of settings, modes, thread counts, model selection."""
+"""The rules that need a whole program: seeds, the order of settings, modes, thread counts, model
+selection."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from analysis.scan.facts import FileFacts, finding
 from analysis.scan.lint import is_ignored, mapped
-from analysis.scan.program import Program, Step, programs
+from analysis.scan.program import TEST_FILE, Program, Step, programs
 from analysis.scan.registry import registry, version
 from analysis.scan.results import Level, LintFinding
 from analysis.scan.vocabulary import GENERATORS, KNOBS, SEED_CALLS, THREAD_KNOBS
@@ -16,9 +17,15 @@ from analysis.scan.vocabulary import GENERATORS, KNOBS, SEED_CALLS, THREAD_KNOBS
 def lint_project(
     files: Sequence[FileFacts], pinned: Mapping[str, str], rules: frozenset[str]
 ) -> tuple[LintFinding, ...]:
-    """All findings of a project, by place. `pinned` has the exact versions of frameworks, where they are known."""
+    """All findings of a project, by place. `pinned` has the exact versions of frameworks, where they are
+    known."""
     every = programs(files)
-    found = [each for file in files for each in file.findings]
+    found = [
+        each
+        for file in files
+        for each in file.findings
+        if not (each.rule.startswith("VB6") and TEST_FILE.search(file.path))
+    ]
     for program in every:
         found += _of_program(program)
     found += _operations(files, every, pinned)
@@ -27,8 +34,14 @@ def lint_project(
     for each in found:
         file = by_path[each.place.path]
         if each.rule in rules and not is_ignored(file, each):
-            kept.setdefault((each.rule, each.place.path, each.place.line, each.place.column), mapped(file, each))
-    return tuple(sorted(kept.values(), key=lambda f: (f.place.path, f.place.cell, f.place.line, f.place.column, f.rule)))
+            kept.setdefault(
+                (each.rule, each.place.path, each.place.line, each.place.column), mapped(file, each)
+            )
+    return tuple(
+        sorted(
+            kept.values(), key=lambda f: (f.place.path, f.place.cell, f.place.line, f.place.column, f.rule)
+        )
+    )
 
 
 def _at(rule: str, step: Step, why: str, level: Level | None = None) -> LintFinding:
@@ -42,14 +55,18 @@ def _of_program(program: Program) -> Iterator[LintFinding]:
     training = program.first("train")
     if training is None:
         return
-    yield from _never_seeded(program, training)
+    yield from _never_seeded(program)
     flags = program.flags()
     yield from _unstated_threads(program, training, flags)
     if flags & {"loop", "keras_fit"} and not flags & {"selects"}:
-        yield _at("VB601", training, "no best model is kept: at the end the last one is used, whatever epoch it happens to be")
+        yield _at(
+            "VB601",
+            training,
+            "no best model is kept: at the end the last one is used, whatever epoch it happens to be",
+        )
 
 
-def _never_seeded(program: Program, training: Step) -> Iterator[LintFinding]:
+def _never_seeded(program: Program) -> Iterator[LintFinding]:
     seeded = program.seeded()
     if "*" in seeded:
         return
@@ -78,7 +95,11 @@ def _late_seeds(program: Program) -> Iterator[LintFinding]:
                 late.add((step.file.path, spot.line))
                 first = drawn[name]
                 where = f"{first.file.path}:" if first.file is not step.file else "line "
-                yield _at("VB103", step, f"{first.event.text} at {where}{first.event.spot.line} has drawn from it already")
+                yield _at(
+                    "VB103",
+                    step,
+                    f"{first.event.text} at {where}{first.event.spot.line} has drawn from it already",
+                )
 
 
 def _late_knobs(program: Program) -> Iterator[LintFinding]:
@@ -93,7 +114,11 @@ def _late_knobs(program: Program) -> Iterator[LintFinding]:
             if reader in imported and reader is not None:
                 first = imported[reader]
                 where = f"{first.file.path}:" if first.file is not step.file else "line "
-                yield _at("VB402", step, f"{reader} read {name} when it was imported, at {where}{first.event.spot.line}")
+                yield _at(
+                    "VB402",
+                    step,
+                    f"{reader} read {name} when it was imported, at {where}{first.event.spot.line}",
+                )
 
 
 def _late_threads(program: Program) -> Iterator[LintFinding]:
@@ -108,7 +133,9 @@ def _late_threads(program: Program) -> Iterator[LintFinding]:
                 first = work[framework]
                 before = f"{first.event.text} in line {first.event.spot.line} came first"
                 if framework == "tensorflow":
-                    yield _at("VB403", step, f"{before}: TensorFlow raises RuntimeError, its threads exist already")
+                    yield _at(
+                        "VB403", step, f"{before}: TensorFlow raises RuntimeError, its threads exist already"
+                    )
                 else:
                     text = f"{before}, with the default thread count"
                     yield _at("VB403", step, text, Level.WARNING)
@@ -116,11 +143,18 @@ def _late_threads(program: Program) -> Iterator[LintFinding]:
 
 def _unstated_threads(program: Program, training: Step, flags: set[str]) -> Iterator[LintFinding]:
     stated = "threads" in flags or any(
-        e.kind == "knob" and e.name in THREAD_KNOBS for f in program.files for events in f.scopes.values() for e in events
+        e.kind == "knob" and e.name in THREAD_KNOBS
+        for f in program.files
+        for events in f.scopes.values()
+        for e in events
     )
     framework = any(s.event.kind == "draw" and s.event.name in ("torch", "tensorflow") for s in program.steps)
     if framework and not stated:
-        yield _at("VB401", training, "it takes what the machine has, and the same seeds give another model on another thread count")
+        yield _at(
+            "VB401",
+            training,
+            "it takes what the machine has, and the same seeds give another model on another thread count",
+        )
     known = registry()
     uses = [(file, use) for file in program.files for use in file.threaded]
     if not uses:
@@ -151,7 +185,9 @@ def _operations(
             yield from _of_file(file, modes[file.path], flags[file.path], pinned)
 
 
-def _of_file(file: FileFacts, modes: set[str], flags: set[str], pinned: Mapping[str, str]) -> Iterator[LintFinding]:
+def _of_file(
+    file: FileFacts, modes: set[str], flags: set[str], pinned: Mapping[str, str]
+) -> Iterator[LintFinding]:
     known = registry()
     for entry, name, spot in file.operations:
         operation = known.operations[entry]
@@ -163,9 +199,13 @@ def _of_file(file: FileFacts, modes: set[str], flags: set[str], pinned: Mapping[
         likely = operation.always or ("cuda" in flags and not operation.rare)
         level = Level.WARNING if likely else Level.NOTE
         if behaviour == "switch" and not on and not warned:
-            yield finding("VB501", file.path, spot, f"{last} differs {operation.on}; {mode} prevents it", level)
+            yield finding(
+                "VB501", file.path, spot, f"{last} differs {operation.on}; {mode} prevents it", level
+            )
         elif behaviour == "raises" and on:
             why = f"{last} has no deterministic version {operation.on}: with {mode} it raises an error there"
             yield finding("VB502", file.path, spot, why, Level.ERROR if likely else Level.NOTE)
         elif behaviour == "raises":
-            yield finding("VB502", file.path, spot, f"{last} differs {operation.on}, and no mode prevents it", level)
+            yield finding(
+                "VB502", file.path, spot, f"{last} differs {operation.on}, and no mode prevents it", level
+            )

@@ -1,4 +1,5 @@
-"""A scan as a file, `scan.json`: written by `vbstudy scan`, read again by `vbstudy analyze` for finding F6."""
+"""A scan as a file, `scan.json`: written by `vbstudy scan`, read again by `vbstudy analyze` for finding
+F6."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ NAME = "scan.json"
 
 
 class KeptScanError(ValueError):
-    """A scan.json that cannot be used; the text says why and what to do."""
+    """A scan.json that cannot be used; the text says why."""
 
 
 def encode(scan: Scan) -> str:
@@ -28,11 +29,11 @@ def read_kept(directory: Path) -> Scan | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError, RecursionError) as error:
-        raise KeptScanError(f"{path}: cannot be read: {error}; scan again with --keep") from None
+        raise KeptScanError(f"cannot be read: {error}") from None
     version = data.get("schema_version") if isinstance(data, dict) else None
     if isinstance(version, int) and version > SCHEMA_VERSION:
-        raise KeptScanError(f"{path}: was written by a newer vbstudy; upgrade, or scan again with --keep")
+        raise KeptScanError("was written by a newer vbstudy")
     try:
         return from_json(Scan, data, path.name)
     except RecordError as error:
-        raise KeptScanError(f"{path}: {error}; scan again with --keep") from None
+        raise KeptScanError(str(error)) from None

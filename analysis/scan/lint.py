@@ -71,7 +71,8 @@ def lint_cells(facts: FileFacts, cells: list[Cell]) -> None:
             gc.enable()
     if "threads" not in facts.flags:
         facts.findings += [
-            finding("VB404", facts.path, spot, "TensorFlow then takes all threads of the machine") for spot in facts.sessions
+            finding("VB404", facts.path, spot, "TensorFlow then takes all threads of the machine")
+            for spot in facts.sessions
         ]
 
 
@@ -84,7 +85,9 @@ def _parse(facts: FileFacts, cell: Cell) -> ast.Module | None:
     except SyntaxError as error:
         text = f"{where}line {error.lineno}: {error.msg}; not linted"
         if _PYTHON_2.search(cell.text):
-            text = f"{where}line {error.lineno}: is Python 2, which ended in 2020; not linted (2to3 converts it)"
+            text = (
+                f"{where}line {error.lineno}: is Python 2, which ended in 2020; not linted (2to3 converts it)"
+            )
     except ValueError as error:
         text = f"{where}{error}; not linted"
     except (RecursionError, MemoryError):
@@ -104,8 +107,8 @@ def _ignored(facts: FileFacts, text: str) -> None:
 
 
 def is_ignored(facts: FileFacts, found: LintFinding) -> bool:
-    """Whether the finding's line says `# vbstudy: ignore[...]`; without codes it means every rule. Not mapped yet:
-    `found` has the line in the parsed text."""
+    """Whether the finding's line says `# vbstudy: ignore[...]`; without codes it means every rule. Not
+    mapped yet: `found` has the line in the parsed text."""
     return any(found.rule.startswith(code) for code in facts.ignored.get(found.place.line, ()))
 
 
@@ -114,7 +117,9 @@ def mapped(facts: FileFacts, found: LintFinding) -> LintFinding:
     first, number = next(((f, n) for f, n in reversed(facts.cells) if f <= found.place.line), (1, 0))
     if not number:
         return found
-    place = Place(path=found.place.path, line=found.place.line - first + 1, column=found.place.column, cell=number)
+    place = Place(
+        path=found.place.path, line=found.place.line - first + 1, column=found.place.column, cell=number
+    )
     return dataclasses.replace(found, place=place)
 
 

@@ -1,7 +1,7 @@
 """Software requirements from lists: requirements files, conda environments and their locks, Dockerfiles.
 
-They are read line by line, not by a YAML parser: half of what is published has templates or mistakes in it, and the
-line is part of the answer."""
+They are read line by line, not by a YAML parser: half of what is published has templates or mistakes in it,
+and the line is part of the answer."""
 
 from __future__ import annotations
 
@@ -29,7 +29,9 @@ _COMMIT = re.compile(r"@(?:[0-9a-f]{7,40}|v?\d+(?:\.\d+)+)(?:#|$)")
 _EGG = re.compile(r"#egg=([\w.-]+)")
 _NAME = re.compile(r"^([A-Za-z][\w.-]*)")
 _LOOSE = re.compile(r"^([A-Za-z][\w.-]*)(?:\[[\w,\s-]*\])?\s*((?:[=<>!~]=?=?)\s*v?\d[\w.*+!-]*)?")
-_CONDA = re.compile(r"^(?:[\w./-]+::)?([A-Za-z_][\w.-]*)\s*(?:([=<>!~]=?[^=\s]+(?:,[^=\s]+)*)(?:=(\S+))?|\s+(\S.*))?$")
+_CONDA = re.compile(
+    r"^(?:[\w./-]+::)?([A-Za-z_][\w.-]*)\s*(?:([=<>!~]=?[^=\s]+(?:,[^=\s]+)*)(?:=(\S+))?|\s+(\S.*))?$"
+)
 _EXPLICIT = re.compile(r"^https?://\S+/([A-Za-z_][\w.-]*?)-(\d[^-/]*)-[^-/]+\.(?:conda|tar\.bz2)")
 
 
@@ -55,7 +57,9 @@ def requirement(text: str, line: int) -> Stated | None:
         return Stated(canonicalize_name(loose[1]), specifier, specifier.startswith("=="), line)
     if parsed.url:
         return Stated(canonicalize_name(parsed.name), parsed.url, bool(_COMMIT.search(parsed.url)), line)
-    return Stated(canonicalize_name(parsed.name), str(parsed.specifier), is_exact(str(parsed.specifier)), line)
+    return Stated(
+        canonicalize_name(parsed.name), str(parsed.specifier), is_exact(str(parsed.specifier)), line
+    )
 
 
 def is_exact(specifier: str) -> bool:
@@ -105,8 +109,8 @@ def environment_yml(text: str) -> Iterator[Stated]:
 
 
 def conda(entry: str, line: int) -> Stated | None:
-    """`name=1.2`, `name==1.2=build`, `name >=1.2`. One `=` admits a family of versions, so only a full version or a
-    build pins: `name=1.2.3`, `name==1.2`, `name=1.2=build`."""
+    """`name=1.2`, `name==1.2=build`, `name >=1.2`. One `=` admits a family of versions, so only a full
+    version or a build pins: `name=1.2.3`, `name==1.2`, `name=1.2=build`."""
     match = _CONDA.match(entry)
     if not match:
         return None
@@ -132,8 +136,26 @@ def conda_lock(text: str) -> Iterator[Stated]:
 
 
 _INSTALL = re.compile(r"\b(pip3?|uv\s+pip|conda|mamba|micromamba)\s+install\s+(.*)", re.IGNORECASE)
-_TAKES_VALUE = frozenset("-r -c -f -i -t -n -p --requirement --constraint --find-links --index-url --extra-index-url "
-                         "--channel --name --prefix --target".split())  # fmt: skip
+_TAKES_VALUE = frozenset(
+    [
+        "-r",
+        "-c",
+        "-f",
+        "-i",
+        "-t",
+        "-n",
+        "-p",
+        "--requirement",
+        "--constraint",
+        "--find-links",
+        "--index-url",
+        "--extra-index-url",
+        "--channel",
+        "--name",
+        "--prefix",
+        "--target",
+    ]
+)
 
 
 def installed(command: str, line: int) -> Iterator[Stated]:
@@ -147,7 +169,11 @@ def installed(command: str, line: int) -> Iterator[Stated]:
         word = raw.strip("\"'`,")
         if word in _TAKES_VALUE or (is_conda and word == "-c"):
             next(words, None)
-        elif word and not word.startswith(("-", ".", "/", "$", "<", "{")) and not re.search(r"\.(?:txt|whl|ya?ml)$", word):
+        elif (
+            word
+            and not word.startswith(("-", ".", "/", "$", "<", "{"))
+            and not re.search(r"\.(?:txt|whl|ya?ml)$", word)
+        ):
             found = conda(word, line) if is_conda else requirement(word, line)
             if found:
                 yield found
@@ -170,7 +196,9 @@ def dockerfile(text: str) -> Iterator[Stated]:
         if image and image[1].lower() != "scratch" and "$" not in image[1]:
             name, at, digest = image[1].partition("@")
             repository, _, tag = name.partition(":") if "/" not in name.rpartition(":")[2] else (name, "", "")
-            yield Stated(repository.lower(), at + digest or tag, bool(digest) or bool(re.search(r"\d", tag)), first)
+            yield Stated(
+                repository.lower(), at + digest or tag, bool(digest) or bool(re.search(r"\d", tag)), first
+            )
         elif command.upper().startswith("RUN"):
             for part in re.split(r"&&|;", command):
                 yield from installed(part, first)

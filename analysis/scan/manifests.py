@@ -1,4 +1,5 @@
-"""Software requirements from manifests and lock files: pyproject.toml, Pipfile, setup.py, setup.cfg, locks."""
+"""Software requirements from manifests and lock files: pyproject.toml, Pipfile, setup.py, setup.cfg,
+locks."""
 
 from __future__ import annotations
 
@@ -62,15 +63,22 @@ def _by_name(text: str, table: dict[str, Any], *, caret: bool) -> Iterator[State
         if not isinstance(said, str):
             continue
         exact = is_exact(said) or (caret and bool(re.fullmatch(r"\d+(?:\.\d+)*", said)))
-        yield Stated(canonicalize_name(name), "" if said == "*" else said, exact or pinned_source, _line(text, name))
+        yield Stated(
+            canonicalize_name(name), "" if said == "*" else said, exact or pinned_source, _line(text, name)
+        )
 
 
 def toml_lock(text: str) -> Iterator[Stated]:
     """poetry.lock, uv.lock, pdm.lock: `[[package]]` with name and version; the project itself is left out."""
-    lines = {m[1]: text.count("\n", 0, m.start()) + 1 for m in re.finditer(r'^name = "([^"]+)"', text, re.MULTILINE)}
+    lines = {
+        m[1]: text.count("\n", 0, m.start()) + 1
+        for m in re.finditer(r'^name = "([^"]+)"', text, re.MULTILINE)
+    }
     packages = _toml(text).get("package")
     for package in packages if isinstance(packages, list) else ():
-        name, version = (package.get("name"), package.get("version")) if isinstance(package, dict) else (None, None)
+        name, version = (
+            (package.get("name"), package.get("version")) if isinstance(package, dict) else (None, None)
+        )
         if isinstance(name, str) and isinstance(version, str):
             source = package.get("source")
             if isinstance(source, dict) and (source.keys() & {"editable", "virtual"}):
@@ -105,7 +113,8 @@ def setup_cfg(text: str) -> Iterator[Stated]:
 
 
 def setup_py(text: str) -> Iterator[Stated]:
-    """The arguments of setup(), by the syntax tree; names of lists at the top level are followed, nothing is run."""
+    """The arguments of setup(), by the syntax tree; names of lists at the top level are followed, nothing is
+    run."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")

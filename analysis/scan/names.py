@@ -5,17 +5,43 @@ from __future__ import annotations
 import ast
 
 from analysis.scan.registry import registry
-from analysis.scan.vocabulary import KERAS_DRAWS, SEEDS, TORCH_DRAWS, canonical
+from analysis.scan.vocabulary import DRAWS, SEEDS, canonical
 
 BUILTINS = frozenset(
-    "abs set frozenset sorted list tuple enumerate len hash sum max min any all zip map filter reversed dict iter next "
-    "range".split()
+    (
+        "abs",
+        "all",
+        "any",
+        "dict",
+        "enumerate",
+        "filter",
+        "frozenset",
+        "hash",
+        "iter",
+        "len",
+        "list",
+        "map",
+        "max",
+        "min",
+        "next",
+        "print",
+        "range",
+        "repr",
+        "reversed",
+        "set",
+        "sorted",
+        "str",
+        "sum",
+        "tuple",
+        "zip",
+    )
 )
+"""The builtins that a rule knows."""
 
 
 class Names:
-    """The names of one module. A name stands for a qualified name, `X()` being what a call of X returned, `@f`
-    something defined in this module, None something unknown."""
+    """The names of one module. A name stands for a qualified name, `X()` being what a call of X returned,
+    `@f` something defined in this module, None something unknown."""
 
     def __init__(self, module: str) -> None:
         self._package = module.split(".")[:-1]
@@ -93,8 +119,7 @@ class Names:
 
 def _is_known(name: str) -> bool:
     return (
-        name in TORCH_DRAWS
-        or name in KERAS_DRAWS
+        name in DRAWS
         or name in SEEDS
         or name in registry().by_name
         or name in ("torch.utils.data.DataLoader", "keras.Sequential", "keras.models.Sequential")

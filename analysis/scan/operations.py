@@ -46,4 +46,3 @@ def _differs(node: ast.Call, operation: Operation, shift: int = 0) -> bool:
         if values and not isinstance(given, ast.Constant | ast.Attribute):
             return False  # unknown: silence rather than noise
     return True
-

@@ -1,7 +1,8 @@
-"""Where the order of data comes from: listings of files, sets, results as they become ready (VB301, VB302, VB304).
+"""Where the order of data comes from: listings of files, sets, results as they become ready (VB301, VB302,
+VB304).
 
-A listing is harmless where its order is not kept: inside sorted() or len(), in a test, in a loop that keeps nothing
-in order. A listing that was assigned is waited for: it may be sorted further on."""
+A listing is harmless where its order is not kept: inside sorted() or len(), in a test, in a loop that keeps
+nothing in order. A listing that was assigned is waited for: it may be sorted further on."""
 
 from __future__ import annotations
 
@@ -14,20 +15,65 @@ if TYPE_CHECKING:
     from analysis.scan.collect import Collector
 
 LISTINGS = frozenset(
-    ("os.listdir", "os.scandir", "glob.glob", "glob.iglob", "tensorflow.io.gfile.listdir", "tensorflow.io.gfile.glob",
-     "tensorflow.gfile.ListDirectory", "tensorflow.gfile.Glob")
-)  # fmt: skip
+    (
+        "os.listdir",
+        "os.scandir",
+        "glob.glob",
+        "glob.iglob",
+        "tensorflow.io.gfile.listdir",
+        "tensorflow.io.gfile.glob",
+        "tensorflow.gfile.ListDirectory",
+        "tensorflow.gfile.Glob",
+    )
+)
 PATHS = frozenset(("pathlib.Path()", "pathlib.PosixPath()"))
 PATH_METHODS = frozenset(("iterdir", "rglob"))
 FREE = frozenset(
-    f"builtins.{name}" for name in "sorted set frozenset len sum max min any all hash".split()
+    f"builtins.{name}"
+    for name in [
+        "sorted",
+        "set",
+        "frozenset",
+        "len",
+        "sum",
+        "max",
+        "min",
+        "any",
+        "all",
+        "hash",
+        "print",
+        "repr",
+        "str",
+    ]
 ) | {"natsort.natsorted", "natsort.os_sorted", "collections.Counter", "numpy.sort", "numpy.unique"}
-KEEPING = frozenset(f"builtins.{name}" for name in "list tuple enumerate iter zip map filter reversed".split()) | {
+SORTING = FREE - {
+    f"builtins.{name}" for name in ["len", "any", "all", "sum", "max", "min", "hash", "print", "repr", "str"]
+}
+KEEPING = frozenset(
+    f"builtins.{name}" for name in ["list", "tuple", "enumerate", "zip", "map", "filter", "reversed"]
+) | {
     "numpy.array",
     "numpy.asarray",
     "torch.tensor",
 }
 READY = frozenset(("concurrent.futures.as_completed", "asyncio.as_completed"))
+FREE_METHODS = frozenset(
+    (
+        "update",
+        "union",
+        "issubset",
+        "issuperset",
+        "join",
+        "assertIn",
+        "assertNotIn",
+        "assertLen",
+        "assertCountEqual",
+        "assertEmpty",
+        "assertNotEmpty",
+        "assertSameElements",
+    )
+)
+"""Methods that keep no order, or only that of a text."""
 APPENDING = frozenset(("append", "extend", "insert"))
 SET, LISTING, FROM_SET, UNORDERED = "set", "VB301", "VB302", "VB304"
 
@@ -38,13 +84,13 @@ class Pending(NamedTuple):
     rule: str
     node: Any
     text: str
-    used: bool
 
 
 class Order:
     def __init__(self, collector: Collector) -> None:
         self._collector = collector
-        self.pending: dict[str, Pending] = {}
+        self.pending: dict[str, list[Pending]] = {}
+        self._loads: dict[str, bool] = {}  # names that are used: whether in a way that keeps their order
         self._free = 0
         self._absorbed: set[int] = set()
 
@@ -63,14 +109,16 @@ class Order:
         found = self._unordered(value)
         if found is None or found[0] == SET:
             if target in self.pending and found is None:
-                name = _sorted_name(self._collector, value)
-                if name == target or not _mentions(value, target):
-                    self._settle(target, keep=name != target)
+                if _sorted_name(self._collector, value) == target:
+                    del self.pending[target]
+                elif not _mentions(value, target):
+                    self._settle(target)
             return
         rule, node, text = found
         self._absorbed.add(id(node))
         if target:
-            self.pending[target] = Pending(rule, node, text, target.startswith("self."))
+            self._loads.pop(target, None)
+            self.pending[target] = [Pending(rule, node, text)]
         elif not self._free:
             self._report(rule, node, text)
 
@@ -80,7 +128,7 @@ class Order:
         found = self._unordered(node.value)
         if name and found and found[0] != SET:
             self._absorbed.add(id(found[1]))
-            self.pending[name] = Pending(found[0], found[1], found[2], used=True)
+            self.pending.setdefault(name, []).append(Pending(*found))
 
     def loop(self, node: ast.For | ast.AsyncFor) -> None:
         found = self._unordered(node.iter)
@@ -91,7 +139,9 @@ class Order:
         kept = list(_kept_in_order(node.body))
         for name in kept:
             if name:
-                self.pending[name] = Pending(FROM_SET if rule == SET else rule, origin, text, used=True)
+                self.pending.setdefault(name, []).append(
+                    Pending(FROM_SET if rule == SET else rule, origin, text)
+                )
             else:
                 self._report(FROM_SET if rule == SET else rule, origin, text)
 
@@ -100,7 +150,10 @@ class Order:
         if found is None:
             return
         kind, origin, text = found
-        if isinstance(node, ast.SetComp | ast.DictComp) and kind != FROM_SET:
+        counted = isinstance(node.generators[0].iter, ast.Call) and node.generators[0].iter is not origin
+        if isinstance(node, ast.SetComp) or (
+            isinstance(node, ast.DictComp) and kind != FROM_SET and not counted
+        ):
             self._absorbed.add(id(origin))
         elif kind == SET and not self._free and id(node) not in self._absorbed:
             self._report(FROM_SET, node, text)
@@ -110,9 +163,10 @@ class Order:
         function = node.func
         if isinstance(function, ast.Attribute) and function.attr == "sort":
             self.pending.pop(_name(function.value), None)
-        if name in FREE or (isinstance(function, ast.Attribute) and function.attr in ("update", "union", "issubset")):
-            for argument in node.args:
-                self.pending.pop(_name(argument), None) if name != "builtins.len" else None
+        if name in FREE or (isinstance(function, ast.Attribute) and function.attr in FREE_METHODS):
+            if name in SORTING:
+                for argument in node.args:
+                    self.pending.pop(_name(argument), None)
             return True
         if self._free or id(node) in self._absorbed:
             return False
@@ -122,22 +176,23 @@ class Order:
         return False
 
     def loaded(self, name: str) -> None:
-        if not self._free and name in self.pending:
-            item = self.pending[name]
-            self.pending[name] = item._replace(used=True)
+        if name in self.pending:
+            self._loads[name] = self._loads.get(name, False) or not self._free
 
     def leave(self, keep: set[str]) -> None:
         """A scope ends: what was not sorted by now never is."""
-        for name, item in self.pending.items():
-            if item.used and not any(name.startswith(prefix) for prefix in keep):
+        for name in list(self.pending):
+            if not any(name.startswith(prefix) for prefix in keep):
+                self._settle(name)
+
+    # ---- what is in no order -----------------------------------------------------------------
+
+    def _settle(self, name: str) -> None:
+        """Reports what has a name, unless it was used, but never in a way that keeps the order."""
+        items = self.pending.pop(name)
+        if self._loads.get(name, True):
+            for item in items:
                 self._report(item.rule, item.node, item.text)
-
-    # ---- what is in no order ---------------------------------------------------------------------------------
-
-    def _settle(self, target: str, *, keep: bool) -> None:
-        item = self.pending.pop(target)
-        if keep and item.used:
-            self._report(item.rule, item.node, item.text)
 
     def _unordered(self, node: ast.expr) -> tuple[str, Any, str] | None:
         """(what, where from, its text) of an expression whose order is not defined."""
@@ -210,9 +265,16 @@ def _kept_in_order(body: list[ast.stmt]) -> Iterator[str]:
                     yield _name(node.func.value)
             elif isinstance(node, ast.AugAssign) and isinstance(node.value, ast.List | ast.ListComp):
                 yield _name(node.target)
-            elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript):
-                if any(isinstance(n, ast.Name) and n.id == "len" for n in ast.walk(node.value)):
-                    yield ""  # the next number for the next name
+            elif (
+                isinstance(node, ast.Assign)
+                and isinstance(node.targets[0], ast.Subscript)
+                and _counts(node.value)
+            ):
+                yield ""  # the next number for the next name
+
+
+def _counts(value: ast.expr) -> bool:
+    return any(isinstance(node, ast.Name) and node.id == "len" for node in ast.walk(value))
 
 
 def _name(node: ast.expr) -> str:

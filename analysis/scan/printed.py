@@ -48,7 +48,11 @@ def print_requirements(scan: Scan, console: Console) -> None:
         names = sorted({r.name for r in project.software})
         pinned = sum(r.pinned for r in project.software)
         sources = ", ".join(sorted({r.source for r in project.software}))
-        text = f"{len(names)} packages in {sources}; {pinned} of {len(project.software)} lines pin a version" if names else "none stated"
+        text = (
+            f"{len(names)} packages in {sources}; {pinned} of {len(project.software)} lines pin a version"
+            if names
+            else "none stated"
+        )
         console.print(Text(f"{project.path}: software: {text}"), soft_wrap=True)
         for stated in project.hardware:
             where = f"{joined(project, stated.place.path)}:{stated.place.line}"
@@ -65,16 +69,31 @@ def print_notes(scan: Scan, console: Console) -> None:
 
 
 def to_csv(scan: Scan) -> str:
-    """One line for each requirement, hardware statement, finding and note; a project without any has a line of kind
-    "project", so that none is lost."""
+    """One line for each requirement, hardware statement, finding and note; a project without any has a line
+    of kind "project", so that none is lost."""
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
     writer.writerow(HEADER)
     for project in scan.projects:
-        writer.writerow((project.path, "project", "", "", "", "", "", "", f"{project.files} files, {project.lines} lines", ""))
+        writer.writerow(
+            (
+                project.path,
+                "project",
+                "",
+                "",
+                "",
+                "",
+                "",
+                "",
+                f"{project.files} files, {project.lines} lines",
+                "",
+            )
+        )
         for r in project.software:
             level = "pinned" if r.pinned else "open"
-            writer.writerow((project.path, "software", r.name, level, *_place(r.place), f"{r.specifier} ({r.source})", ""))
+            writer.writerow(
+                (project.path, "software", r.name, level, *_place(r.place), f"{r.specifier} ({r.source})", "")
+            )
         for h in project.hardware:
             writer.writerow((project.path, "hardware", h.words, h.part, *_place(h.place), h.quote, ""))
         for f in project.findings:

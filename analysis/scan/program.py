@@ -1,16 +1,21 @@
 """What happens when a program of the project runs: its scopes, put in the order in which they are reached.
 
-A program is a file that does something when it is run: it has a main guard, is a notebook, trains at its top level,
-or calls its own functions there. Its flow follows imports and calls into the project's other files, each scope
-once, for the first time is what counts. Branches and loops are taken as text: once, in order."""
+A program is a file that does something when it is run: it has a main guard, is a notebook, trains or sets
+thread knobs at its top level, or calls its own functions there. Its flow follows imports and calls into the
+project's other files, each scope once, for the first time is what counts. Branches and loops are taken as
+text: once, in order."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from analysis.scan.facts import Event, FileFacts
+
+TEST_FILE = re.compile(r"(?:^|/)(?:test_[\w-]+|[\w-]+_test|conftest)\.py$|(?:^|/)tests/")
+"""Tests train, but are no training programs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +36,8 @@ class Index:
             self._by_last.setdefault(name.rpartition(".")[2], []).append((name, file))
 
     def module(self, name: str, importer: FileFacts) -> FileFacts | None:
-        """The file that an import of `name` reads: its path ends with the name. Of several, the one in the folder
-        nearest to the importer."""
+        """The file that an import of `name` reads: its path ends with the name. Of several, the one in the
+        folder nearest to the importer."""
         if not name:
             return None
         found = [
@@ -133,7 +138,9 @@ class Program:
     def steps(self) -> list[Step]:
         """The flow, then what stands in the program's own file without being reached by name."""
         reached = {id(step.event) for step in self.flow}
-        rest = sorted(e for e in _events(self.file) if id(e) not in reached and e.kind in ("draw", "train", "work"))
+        rest = sorted(
+            e for e in _events(self.file) if id(e) not in reached and e.kind in ("draw", "train", "work")
+        )
         return [*self.flow, *(Step(self.file, event) for event in sorted(rest, key=lambda e: e.spot))]
 
     def first(self, kind: str, names: Iterable[str] | None = None) -> Step | None:
@@ -141,7 +148,7 @@ class Program:
         wanted = None if names is None else set(names)
         found = [s for s in self.steps if s.event.kind == kind and (wanted is None or s.event.name in wanted)]
         own = [step for step in found if step.file is self.file]
-        return (own or found or [None])[0]
+        return next(iter(own or found), None)
 
     def flags(self) -> set[str]:
         return set().union(*(file.flags for file in self.files))
@@ -150,14 +157,18 @@ class Program:
         return set().union(*(file.modes for file in self.files))
 
     def seeded(self) -> set[str]:
-        """The generators that are seeded anywhere in the program's files; "*" for all, where a function of elsewhere
-        seeds by its name."""
+        """The generators that are seeded anywhere in the program's files; "*" for all, where a function of
+        elsewhere seeds by its name."""
         found = set()
         for file in self.files:
             for event in _events(file):
                 if event.kind == "seed":
                     found.add(event.name)
-                elif event.kind == "call" and event.text == "helper" and not self._index.function(event.name, file):
+                elif (
+                    event.kind == "call"
+                    and event.text == "helper"
+                    and not self._index.function(event.name, file)
+                ):
                     found.add("*")
         return found
 
@@ -168,8 +179,10 @@ def programs(files: Sequence[FileFacts]) -> list[Program]:
 
 
 def _runs(file: FileFacts) -> bool:
+    if TEST_FILE.search(file.path):
+        return False
     return file.is_main or any(
-        event.kind == "train" or (event.kind == "call" and event.name.startswith("@"))
+        event.kind in ("train", "knob", "threads") or (event.kind == "call" and event.name.startswith("@"))
         for event in file.scopes.get("", ())
     )
 

@@ -19,22 +19,34 @@ Parser = Callable[[str], Iterable[Stated]]
 SOURCES: tuple[tuple[str, re.Pattern[str], Parser], ...] = tuple(
     (name, re.compile(pattern, re.IGNORECASE), parser)
     for name, pattern, parser in (
-        ("requirements.txt", r"(?:^|/)[\w.-]*requirements?[\w.-]*\.(?:txt|in)$|(?:^|/)requirements/[\w.-]+\.txt$", listed.requirements_txt),
+        ("requirements.txt", r"(?:^|/)(?:[\w.-]*requirements?[\w.-]*\.(?:txt|in)|requirements/[\w.-]+\.txt)$",
+         listed.requirements_txt),
         ("pyproject.toml", r"(?:^|/)pyproject\.toml$", manifests.pyproject),
         ("lock", r"(?:^|/)(?:poetry|uv|pdm)\.lock$", manifests.toml_lock),
         ("lock", r"(?:^|/)Pipfile\.lock$", manifests.pipfile_lock),
-        ("lock", r"(?:^|/)(?:conda-lock\.ya?ml|[\w.-]*conda[\w.-]*\.lock|[\w.-]*explicit[\w.-]*\.txt|spec-file\.txt)$", listed.conda_lock),
+        ("lock", r"(?:^|/)(?:conda-lock\.yml|[\w.-]*conda[\w.-]*\.lock|[\w.-]*(?:explicit|spec-file)[\w.-]*\.txt)$",
+         listed.conda_lock),
         ("Pipfile", r"(?:^|/)Pipfile$", manifests.pipfile),
         ("setup.py", r"(?:^|/)setup\.py$", manifests.setup_py),
         ("setup.cfg", r"(?:^|/)setup\.cfg$", manifests.setup_cfg),
-        ("environment.yml", r"(?:^|/)[\w.-]*(?:environment|conda|env)[\w.-]*\.ya?ml$", listed.environment_yml),
+        ("environment.yml", r"(?:^|/)[\w.-]*(?:conda|env)[\w.-]*\.ya?ml$", listed.environment_yml),
         ("Dockerfile", r"(?:^|/)(?:Dockerfile[\w.-]*|[\w.-]+\.dockerfile|Containerfile)$", listed.dockerfile),
         ("README", r"^(?:docs?/)?(?:README|INSTALL|REQUIREMENTS|USAGE|SETUP)[\w.-]*$", documents.software),
     )
 )  # fmt: skip
-PROSE = re.compile(r"^(?:docs?/)?(?:README[\w.-]*|[\w.-]+\.(?:md|rst))$|^(?:INSTALL|REQUIREMENTS)[\w.-]*$", re.IGNORECASE)
-NOT_PROSE = re.compile(r"\.(?:py|ipynb|png|jpe?g|gif|svg|pdf|html?)$|requirements[\w.-]*\.(?:txt|in)$|CHANGE|LICEN[CS]E", re.IGNORECASE)
-FRAMEWORKS = {"torch": "torch", "tensorflow": "tensorflow", "tensorflow-cpu": "tensorflow", "tensorflow-gpu": "tensorflow"}
+PROSE = re.compile(
+    r"^(?:docs?/)?(?:README[\w.-]*|[\w.-]+\.(?:md|rst))$|^(?:INSTALL|REQUIREMENTS)[\w.-]*$", re.IGNORECASE
+)
+NOT_PROSE = re.compile(
+    r"\.(?:py|ipynb|png|jpe?g|gif|svg|pdf|html?)$|requirements[\w.-]*\.(?:txt|in)$|CHANGE|LICEN[CS]E",
+    re.IGNORECASE,
+)
+FRAMEWORKS = {
+    "torch": "torch",
+    "tensorflow": "tensorflow",
+    "tensorflow-cpu": "tensorflow",
+    "tensorflow-gpu": "tensorflow",
+}
 
 
 def stated(tree: Tree) -> tuple[list[Requirement], list[Hardware], list[Note]]:
@@ -45,7 +57,7 @@ def stated(tree: Tree) -> tuple[list[Requirement], list[Hardware], list[Note]]:
     for path in sorted([*tree.others, *(p for p in tree.python if p.endswith("setup.py"))]):
         kind = next(((name, parser) for name, pattern, parser in SOURCES if pattern.search(path)), None)
         is_prose = bool(PROSE.search(path)) and not NOT_PROSE.search(path)
-        if (kind is None or NOT_PROSE.search(path) and kind[0] == "README") and not is_prose:
+        if (kind is None or (NOT_PROSE.search(path) and kind[0] == "README")) and not is_prose:
             continue
         data = read(tree.root, path)
         if isinstance(data, Note):
@@ -83,9 +95,7 @@ def lint_some(root: Path, paths: Iterable[str]) -> list[FileFacts]:
     return found
 
 
-def put_together(
-    name: str, tree: Tree, facts: list[FileFacts], rules: frozenset[str]
-) -> Project:
+def put_together(name: str, tree: Tree, facts: list[FileFacts], rules: frozenset[str]) -> Project:
     """A project from the facts of all its files. `rules` empty: it is not linted."""
     software, hardware, unread = stated(tree)
     pinned = {

@@ -32,7 +32,7 @@ RULES: dict[str, Rule] = {
                   "set it in the environment before Python starts"),
     # ---- data loading
     "VB201": Rule(NOTE, "workers of a DataLoader have no seed of their own",
-                  "pass generator= with a seed, and worker_init_fn= where NumPy or random is used in the data set"),
+                  "pass generator= with a seed, and worker_init_fn= where the data set uses NumPy or random"),
     "VB202": Rule(NOTE, "a random split or sampler draws from the global generator",
                   "pass generator=torch.Generator().manual_seed(seed)"),
     "VB203": Rule(WARNING, "the order of a tf.data pipeline is left open",
@@ -48,8 +48,8 @@ RULES: dict[str, Rule] = {
                   "use map() or imap(), or put the results back into the order of their inputs"),
     # ---- threads
     "VB401": Rule(NOTE, "a training program does not say how many threads it uses",
-                  "set the thread count (torch.set_num_threads, tf.config.threading, OMP_NUM_THREADS) and report it"),
-    "VB402": Rule(WARNING, "a variable of the environment is set after the library that reads it was imported",
+                  "set it (torch.set_num_threads, tf.config.threading, OMP_NUM_THREADS) and report it"),
+    "VB402": Rule(WARNING, "a variable of the environment is set after its reader was imported",
                   "set it before the import, or outside the program"),
     "VB403": Rule(ERROR, "a thread setting comes after the work has begun",
                   "set it right after the import"),

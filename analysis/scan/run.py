@@ -27,11 +27,12 @@ def scan(
     *,
     rules: frozenset[str] = frozenset(RULES),
     jobs: int | None = None,
-    progress: Progress = lambda done, total, what: None,
+    progress: Progress | None = None,
 ) -> Scan:
     """Scans each path as one project, a folder or a file. Without rules nothing is linted.
     Raises BrokenProcessPool when a process was killed from outside."""
     jobs = jobs or len(os.sched_getaffinity(0))
+    progress = progress or _silent
     trees = [walk(path) for path in paths]
     named = list(zip(map(str, paths), trees, strict=True))
     files = sum(len(tree.python) for tree in trees)
@@ -51,6 +52,10 @@ def scan(
             pool.shutdown(wait=False, cancel_futures=True)
             raise
     return Scan(schema_version=SCHEMA_VERSION, projects=tuple(projects))
+
+
+def _silent(_done: int, _total: int, _what: str) -> None:
+    pass  # nobody looks
 
 
 def _project(name: str, tree: Tree, rules: frozenset[str]) -> Project:
@@ -92,8 +97,8 @@ def _split_up(
 
 
 def projects_of(folders: Sequence[Path]) -> tuple[list[Path], list[Note]]:
-    """The subfolders of folders, each a project (`--each`), in the order of their names; hidden ones and links to
-    folders are left out. Raises OSError."""
+    """The subfolders of folders, each a project (`--each`), in the order of their names; hidden ones and
+    links to folders are left out. Raises OSError."""
     found, notes = [], []
     for folder in folders:
         for path in sorted(folder.iterdir()):

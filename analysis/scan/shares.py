@@ -1,9 +1,10 @@
-"""How many projects state what they need: shares with Wilson's intervals, beside the published ones, and F6."""
+"""How many projects state what they need: shares with Wilson's intervals, beside the published ones, and
+F6."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pandas as pd
 from statsmodels.stats.proportion import proportion_confint
@@ -79,9 +80,10 @@ def requirements_table(scan: Scan) -> Table:
     return Table(
         name="requirements",
         title=f"What {number(Kind.COUNT, len(scan.projects))} scanned projects state",
-        note="Shares of projects with 95 % intervals (Wilson); they hold for a random sample of projects. Published: Xiao "
-        "et al., ISSRE 2021, 245 projects, read by hand; ours are found by patterns, which miss what is said "
-        "otherwise. Inside: the published share lies in our interval, which is no proof of sameness.",
+        note="Shares of projects with 95 % intervals (Wilson); they hold for a random sample of projects. "
+        "Published: Xiao et al., ISSRE 2021, 245 projects, read by hand; ours are found by patterns, "
+        "which miss what is said otherwise. Inside: the published share lies in our interval, "
+        "which is no proof of sameness.",
         frame=pd.DataFrame(rows),
         columns=(
             Column(header="projects that", source="what"),
@@ -99,14 +101,14 @@ def _beside(ours: Share, published: float | None) -> str:
 
 
 def requirements_finding(scan: Scan | None) -> Finding:
-    """F6, over all projects of a scan. Holds when the interval of software lies above one half and that of hardware
-    below; fails when one of them lies on the other side."""
+    """F6, over all projects of a scan. Holds when the interval of software lies above one half and that of
+    hardware below; fails when one of them lies on the other side."""
     if scan is None or not scan.projects:
         why = "needs scanned projects: `vbstudy scan --each --keep FOLDER` looks through a folder of them"
-        return _finding(Verdict.OPEN, why, {})
+        return _finding(Verdict.OPEN, why, {}, table="")
     found = shares(scan.projects)
     software, hardware = found["software"], found["hardware"]
-    numbers = {name: {"k": ours.k, "n": ours.n} for name, (_, ours, _) in found.items()}
+    numbers: dict[str, Any] = {name: {"k": ours.k, "n": ours.n} for name, (_, ours, _) in found.items()}
     why = (
         f"software stated by {software[1]}, published {software[2]:.1%}; hardware by {hardware[1]}, "
         f"published {hardware[2]:.1%}, of 245 projects"
@@ -120,7 +122,13 @@ def requirements_finding(scan: Scan | None) -> Finding:
     return _finding(Verdict.OPEN, f"{why}; too few projects to tell these from one half", numbers)
 
 
-def _finding(verdict: Verdict, why: str, numbers: dict[str, object]) -> Finding:
+def _finding(verdict: Verdict, why: str, numbers: dict[str, Any], table: str = "requirements") -> Finding:
     return Finding(
-        id="F6", workload="", statement=STATEMENT, verdict=verdict, why=why, numbers=numbers, table="requirements"
+        id="F6",
+        workload="",
+        statement=STATEMENT,
+        verdict=verdict,
+        why=why,
+        numbers=numbers,
+        table="requirements",
     )

@@ -42,14 +42,18 @@ def decode(data: bytes) -> tuple[str, str]:
 
 
 def decode_python(data: bytes) -> tuple[str, str]:
-    """The text of a Python file, by its byte order mark or its coding line (PEP 263), and a remark where what it
-    says is wrong. Raises UnreadableError for what is no text."""
+    """The text of a Python file, by its byte order mark or its coding line (PEP 263), and a remark where
+    what it says is wrong. Raises UnreadableError for what is no text."""
     for mark, encoding in BOMS:
         if data.startswith(mark) and encoding != "utf-8-sig":
             try:
-                return data.decode(encoding), f"is encoded in {encoding.upper()}, which Python itself does not read"
+                return data.decode(
+                    encoding
+                ), f"is encoded in {encoding.upper()}, which Python itself does not read"
             except UnicodeDecodeError:
-                raise UnreadableError(f"starts like {encoding.upper()}, but is not; convert it to UTF-8") from None
+                raise UnreadableError(
+                    f"starts like {encoding.upper()}, but is not; convert it to UTF-8"
+                ) from None
     if b"\0" in data:
         raise UnreadableError("contains null bytes: not a text; left out")
     try:
@@ -62,8 +66,8 @@ def decode_python(data: bytes) -> tuple[str, str]:
 
 
 def notebook_cells(data: bytes) -> list[Cell]:
-    """The code cells of a notebook, numbered among all cells. Magics become blanks of the same length in lines.
-    Raises UnreadableError."""
+    """The code cells of a notebook, numbered among all cells. Magics become blanks of the same length in
+    lines. Raises UnreadableError."""
     text, _ = decode(data)
     try:
         notebook = json.loads(text)
@@ -72,7 +76,11 @@ def notebook_cells(data: bytes) -> list[Cell]:
     cells = notebook.get("cells") if isinstance(notebook, dict) else None
     if cells is None and isinstance(notebook, dict):  # format 3
         sheets = notebook.get("worksheets")
-        cells = sheets[0].get("cells") if isinstance(sheets, list) and sheets and isinstance(sheets[0], dict) else None
+        cells = (
+            sheets[0].get("cells")
+            if isinstance(sheets, list) and sheets and isinstance(sheets[0], dict)
+            else None
+        )
     if not isinstance(cells, list):
         raise UnreadableError("has no cells, so it is not a notebook; left out")
     found = []

@@ -1,7 +1,7 @@
 """The labelled corpus: snippets and programs whose findings are marked by hand, `# expect: VB101, VB503`.
 
-A snippet begins with `#### name | rules`: the rules (or beginnings of rules) that it is labelled for. Files of a
-project of several begin with `# file: name`."""
+A snippet begins with `#### name | rules`: the rules (or beginnings of rules) that it is labelled for. Files
+of a project of several begin with `# file: name`."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ class Snippet:
         facts = [lint_file(path, text.encode()) for path, text in self.files.items()]
         assert not [note for each in facts for note in each.notes], self.name
         return frozenset(
-            (f.rule, f.place.path, f.place.line) for f in lint_project(facts, {}, self.rules & frozenset(RULES))
+            (f.rule, f.place.path, f.place.line)
+            for f in lint_project(facts, {}, self.rules & frozenset(RULES))
         )
 
 
@@ -50,7 +51,9 @@ def snippets() -> list[Snippet]:
             name, _, rules = title.rpartition(" | ")
             codes = tuple(code.strip() for code in rules.split(","))
             pieces = _FILE.split(text)
-            files = dict(zip(pieces[1::2], pieces[2::2], strict=True)) if len(pieces) > 1 else {"main.py": text}
+            files = (
+                dict(zip(pieces[1::2], pieces[2::2], strict=True)) if len(pieces) > 1 else {"main.py": text}
+            )
             found.append(Snippet(f"{file.stem}: {name}", chosen(codes, ()), files))
     return found
 
@@ -67,9 +70,3 @@ def precision_and_recall() -> tuple[int, int, int, list[str]]:
         errors += [f"{snippet.name}: found, not expected: {each}" for each in sorted(found - expected)]
         errors += [f"{snippet.name}: expected, not found: {each}" for each in sorted(expected - found)]
     return true, false, missed, errors
-
-
-if __name__ == "__main__":
-    true, false, missed, errors = precision_and_recall()
-    print("\n".join(errors))
-    print(f"{len(snippets())} snippets: precision {true / (true + false):.3f}, recall {true / (true + missed):.3f}, n {true + missed}")
