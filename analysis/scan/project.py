@@ -24,7 +24,7 @@ SOURCES: tuple[tuple[str, re.Pattern[str], Parser], ...] = tuple(
         ("pyproject.toml", r"(?:^|/)pyproject\.toml$", manifests.pyproject),
         ("lock", r"(?:^|/)(?:poetry|uv|pdm)\.lock$", manifests.toml_lock),
         ("lock", r"(?:^|/)Pipfile\.lock$", manifests.pipfile_lock),
-        ("lock", r"(?:^|/)(?:conda-lock\.yml|[\w.-]*conda[\w.-]*\.lock|[\w.-]*(?:explicit|spec-file)[\w.-]*\.txt)$",
+        ("lock", r"(?:^|/)(?:conda-lock\.yml|[\w.-]*conda[\w.-]*\.lock|[\w.-]*(?:explicit|spec-file)\.txt)$",
          listed.conda_lock),
         ("Pipfile", r"(?:^|/)Pipfile$", manifests.pipfile),
         ("setup.py", r"(?:^|/)setup\.py$", manifests.setup_py),

@@ -19,23 +19,23 @@ STATEMENT = "Most projects state their software requirements, few their hardware
 
 
 class Share(NamedTuple):
-    """k of n, with Wilson's interval (Wilson, JASA 1927); without projects there is none."""
+    """k of n, with Wilson's interval (Wilson, JASA 1927); of nothing, it may be any share."""
 
     k: int
     n: int
     value: float | None
-    low: float | None
-    high: float | None
+    low: float
+    high: float
 
     def __str__(self) -> str:
-        if self.value is None or self.low is None or self.high is None:
+        if self.value is None:
             return "0 of 0"
         return f"{self.value:.1%} [{self.low:.1%}, {self.high:.1%}] ({self.k} of {self.n})"
 
 
 def share(k: int, n: int) -> Share:
     if n == 0:
-        return Share(0, 0, None, None, None)
+        return Share(0, 0, None, 0.0, 1.0)
     low, high = proportion_confint(k, n, ALPHA, method="wilson")
     return Share(k, n, k / n, float(low), float(high))
 
@@ -95,7 +95,7 @@ def requirements_table(scan: Scan) -> Table:
 
 
 def _beside(ours: Share, published: float | None) -> str:
-    if published is None or ours.low is None or ours.high is None:
+    if published is None or ours.value is None:
         return ""
     return "inside" if ours.low <= published <= ours.high else "outside"
 
@@ -114,7 +114,6 @@ def requirements_finding(scan: Scan | None) -> Finding:
         f"published {hardware[2]:.1%}, of 245 projects"
     )
     (_, s, _), (_, h, _) = software, hardware
-    assert s.low is not None and s.high is not None and h.low is not None and h.high is not None  # noqa: S101, PT018
     if s.low > 0.5 and h.high < 0.5:
         return _finding(Verdict.HOLDS, why, numbers)
     if s.high < 0.5 or h.low > 0.5:
@@ -130,5 +129,5 @@ def _finding(verdict: Verdict, why: str, numbers: dict[str, Any], table: str = "
         verdict=verdict,
         why=why,
         numbers=numbers,
-        table="requirements",
+        table=table,
     )
