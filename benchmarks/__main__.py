@@ -19,6 +19,7 @@ from benchmarks import (
     loading,
     qemu_boot,
     qemu_provision,
+    scan,
     startup,
     sweep_overhead,
     virtualbox,
@@ -34,6 +35,7 @@ BENCHMARKS: dict[str, tuple[Callable[[str, int, Report], list[Row]], int]] = {
     "churn": (churn.measure, 2304),  # runs compared
     "warm_worker": (warm_worker.measure_torch, 60),  # runs on either side
     "warm_worker_tf": (warm_worker.measure_tensorflow, 20),
+    "scan": (scan.measure, 5),  # turns
     "sweep_overhead": (sweep_overhead.measure, 12),  # runs of ten seconds
 }
 

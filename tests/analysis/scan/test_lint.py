@@ -158,7 +158,7 @@ torch.nn.Linear(*a, **k).backward()
 DataLoader(**k)
 from . import y
 from ...z import w
-x = y = z""".split("\n")
+x = y = z""".splitlines()
 )
 
 
