@@ -66,7 +66,13 @@ def measure(name: str, runs: int, report: Callable[[str], None]) -> list[Row]:
         pairs = [(_lint(root, python), _parse(root, python)) for _ in range(runs)]
         rates = [lines / ours / 1000 for ours, _ in pairs]
         rows = [
-            _row(name, f"thousands of lines linted a second, one core ({lines:,} lines)", rates, "k", LINES_A_SECOND),
+            _row(
+                name,
+                f"thousands of lines linted a second, one core ({lines:,} lines)",
+                rates,
+                "k",
+                LINES_A_SECOND,
+            ),
             _row("", "time of linting : ast.parse of the same files", [a / b for a, b in pairs], "x"),
         ]
         peer = shutil.which(PEER)
@@ -91,10 +97,27 @@ def _beside(peer: str, root: Path, runs: int, folder: Path, report: Callable[[st
         "ours": (_ours(ways, scan[0]), _ours(other, scan[0])),
         "torchdetscan": (_theirs(ways, peer), _theirs(other, peer)),
     }
-    report("; ".join(f"{who} finds {a} of {WAYS_N} convolutions, and {b} that are none" for who, (a, b) in found.items()))
+    report(
+        "; ".join(
+            f"{who} finds {a} of {WAYS_N} convolutions, and {b} that are none"
+            for who, (a, b) in found.items()
+        )
+    )
     return [
-        _row("", "torchdetscan : vbstudy scan --jobs 1, whole commands", [t["theirs"] / t["one"] for t in times], "x", 1.0),
-        _row("", "torchdetscan : vbstudy scan, whole commands", [t["theirs"] / t["all"] for t in times], "x", 1.0),
+        _row(
+            "",
+            "torchdetscan : vbstudy scan --jobs 1, whole commands",
+            [t["theirs"] / t["one"] for t in times],
+            "x",
+            1.0,
+        ),
+        _row(
+            "",
+            "torchdetscan : vbstudy scan, whole commands",
+            [t["theirs"] / t["all"] for t in times],
+            "x",
+            1.0,
+        ),
         _row("", f"convolutions found, of {WAYS_N}: vbstudy", [found["ours"][0] / WAYS_N], "%", 1.0),
         _row("", f"convolutions found, of {WAYS_N}: torchdetscan", [found["torchdetscan"][0] / WAYS_N], "%"),
     ]
@@ -102,7 +125,9 @@ def _beside(peer: str, root: Path, runs: int, folder: Path, report: Callable[[st
 
 def _row(name: str, what: str, samples: Sequence[float], unit: str, at_least: float | None = None) -> Row:
     value = statistics.median(samples)
-    return Row(name=name, what=what, n=str(len(samples)), value=value, samples=samples, unit=unit, at_least=at_least)
+    return Row(
+        name=name, what=what, n=str(len(samples)), value=value, samples=samples, unit=unit, at_least=at_least
+    )
 
 
 def _copy(root: Path) -> int:
@@ -126,18 +151,19 @@ def _copy(root: Path) -> int:
 
 
 def _lint(root: Path, python: list[str]) -> float:
-    began = time.perf_counter()
+    """Seconds of CPU, of one core."""
+    began = time.process_time()
     lint_project(lint_some(root, python), {}, frozenset(RULES))
-    return time.perf_counter() - began
+    return time.process_time() - began
 
 
 def _parse(root: Path, python: list[str]) -> float:
-    began = time.perf_counter()
+    began = time.process_time()
     gc.disable()  # as the lint does
     for path in python:
         ast.parse((root / path).read_bytes())
     gc.enable()
-    return time.perf_counter() - began
+    return time.process_time() - began
 
 
 def _command(command: list[str]) -> float:
@@ -153,5 +179,11 @@ def _ours(path: Path, vbstudy: str) -> int:
 
 
 def _theirs(path: Path, peer: str) -> int:
-    found = subprocess.run([sys.executable, peer, str(path)], check=True, capture_output=True, text=True).stdout
-    return len(re.findall(r"(?i)conv\w*|median", "\n".join(line for line in found.splitlines() if line.startswith("│"))))
+    found = subprocess.run(
+        [sys.executable, peer, str(path)], check=True, capture_output=True, text=True
+    ).stdout
+    return len(
+        re.findall(
+            r"(?i)conv\w*|median", "\n".join(line for line in found.splitlines() if line.startswith("│"))
+        )
+    )

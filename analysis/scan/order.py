@@ -57,6 +57,8 @@ KEEPING = frozenset(
     "torch.tensor",
 }
 READY = frozenset(("concurrent.futures.as_completed", "asyncio.as_completed"))
+METHODS = PATH_METHODS | {"glob", "imap_unordered"}
+OF_INTEREST = LISTINGS | KEEPING | READY
 FREE_METHODS = frozenset(
     (
         "update",
@@ -170,7 +172,9 @@ class Order:
             return True
         if self._free or id(node) in self._absorbed:
             return False
-        found = self._unordered(node)
+        if name not in OF_INTEREST and not (isinstance(function, ast.Attribute) and function.attr in METHODS):
+            return False
+        found = self._unordered_call(node, name)
         if found and found[0] != SET and found[1] is node:
             self._report(found[0], node, found[2])
         return False
@@ -197,7 +201,7 @@ class Order:
     def _unordered(self, node: ast.expr) -> tuple[str, Any, str] | None:
         """(what, where from, its text) of an expression whose order is not defined."""
         if isinstance(node, ast.Call):
-            return self._unordered_call(node)
+            return self._unordered_call(node, self._collector.names.resolve(node.func))
         if isinstance(node, ast.Name):
             name = self._collector.names.resolve(node)
             if name in ("builtins.set()", "builtins.frozenset()"):
@@ -216,8 +220,7 @@ class Order:
             return self._unordered(node.left) or self._unordered(node.right)
         return None
 
-    def _unordered_call(self, node: ast.Call) -> tuple[str, Any, str] | None:
-        name = self._collector.names.resolve(node.func)
+    def _unordered_call(self, node: ast.Call, name: str | None) -> tuple[str, Any, str] | None:
         if name in LISTINGS:
             return LISTING, node, f"{name}()"
         function = node.func
