@@ -1,13 +1,13 @@
-"""How many lines a second `vbstudy scan` lints, beside ast.parse of the same files, and beside torchdetscan.
+"""How many lines a second `vbstudy scan` lints, beside ast.parse of the same files and beside torchdetscan.
 
-torchdetscan (Shanmugavelu et al., 2024) is the linter for PyTorch that was there before. Its rows are there when
-`torchdetscan.py` is on the PATH: `pip install torchdetscan`.
+torchdetscan (Shanmugavelu et al., 2024) is the linter for PyTorch that was there before. Its rows are there
+when `torchdetscan.py` is on the PATH: `pip install torchdetscan`.
 
-What is fair about it: the tree is a part of the installed torch, copied, without the files that this Python does not
-parse, for torchdetscan ends at the first of them. Both programs are whole processes, in turns, after one unmeasured
-start of each, with their output thrown away; ours runs in one process (`--jobs 1`) as theirs does, once more in
-all. Ours looks for every rule, theirs for operations only. What they find is counted on one file: Conv2d, imported
-and used in the ways that people do."""
+What is fair about it: the tree is a part of the installed torch, copied, without the files that this Python
+does not parse, for torchdetscan ends at the first of them. Both programs are whole processes, in turns, after
+one unmeasured start of each, with their output thrown away; ours runs in one process (`--jobs 1`) as theirs
+does, and once more on all cores. Ours looks for every rule, theirs for operations only. Lines a second are
+of CPU time. What they find is counted on one file: Conv2d, imported and used in the ways that people do."""
 
 from __future__ import annotations
 

@@ -144,7 +144,10 @@ class Collector:
         targets = node.targets if isinstance(node, ast.Assign) else [node.target]
         outer, self.target = self.target, " ".join(map(target_name, targets))
         first = targets[0]
-        self.order.assigned(self.target, node.value)
+        if isinstance(first, ast.Tuple | ast.List) and len(first.elts) == 1:
+            self.order.single(node.value)
+        else:
+            self.order.assigned(self.target, node.value)
         self.visit(node.value)
         self.target = outer
         for target in targets:
@@ -198,6 +201,8 @@ class Collector:
 
     def _with(self, node: ast.With | ast.AsyncWith) -> None:
         for item in node.items:
+            if item.optional_vars is not None:
+                self.order.assigned(target_name(item.optional_vars), item.context_expr)
             self.visit(item.context_expr)
             if isinstance(item.optional_vars, ast.Name):
                 self.names.bind(item.optional_vars.id, self.names.resolve(item.context_expr))

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from analysis.scan.facts import FileFacts, finding
 from analysis.scan.lint import is_ignored, mapped
@@ -13,6 +14,24 @@ from analysis.scan.registry import registry, version
 from analysis.scan.results import Level, LintFinding
 from analysis.scan.vocabulary import GENERATORS, KNOBS, SEED_CALLS, THREAD_KNOBS
 
+ORDERS = frozenset(("VB301", "VB302", "VB304"))
+DATA_LIBRARIES = frozenset(
+    [
+        "torch",
+        "tensorflow",
+        "numpy",
+        "sklearn",
+        "jax",
+        "PIL",
+        "cv2",
+        "h5py",
+        "datasets",
+        "imageio",
+        "skimage",
+        "librosa",
+    ]
+)
+
 
 def lint_project(
     files: Sequence[FileFacts], pinned: Mapping[str, str], rules: frozenset[str]
@@ -20,8 +39,9 @@ def lint_project(
     """All findings of a project, by place. `pinned` has the exact versions of frameworks, where they are
     known."""
     every = programs(files)
+    of_data = _files_of_data(files, every)
     found = [
-        each
+        each if file.path in of_data or each.rule not in ORDERS else replace(each, level=Level.NOTE)
         for file in files
         for each in file.findings
         if not (each.rule.startswith("VB6") and TEST_FILE.search(file.path))
@@ -42,6 +62,15 @@ def lint_project(
             kept.values(), key=lambda f: (f.place.path, f.place.cell, f.place.line, f.place.column, f.rule)
         )
     )
+
+
+def _files_of_data(files: Sequence[FileFacts], every: Sequence[Program]) -> set[str]:
+    """The files in which an order is likely one of data: of a training program, or with a library of data."""
+    found = {file.path for file in files if file.flags & DATA_LIBRARIES}
+    for program in every:
+        if program.first("train") is not None:
+            found |= {file.path for file in program.files}
+    return found
 
 
 def _at(rule: str, step: Step, why: str, level: Level | None = None) -> LintFinding:

@@ -124,6 +124,11 @@ class Order:
         elif not self._free:
             self._report(rule, node, text)
 
+    def single(self, value: ast.expr) -> None:
+        """`(only,) = folder.iterdir()`: one thing has no order."""
+        if found := self._unordered(value):
+            self._absorbed.add(id(found[1]))
+
     def added(self, node: ast.AugAssign) -> None:
         """`files += os.listdir(...)`."""
         name = _name(node.target)

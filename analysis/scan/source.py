@@ -62,7 +62,7 @@ def decode_python(data: bytes) -> tuple[str, str]:
     except SyntaxError as error:  # an unknown coding, or none and not UTF-8
         return data.decode("latin-1"), f"{error.msg or 'has a wrong coding line'}; read as Latin-1"
     except (UnicodeDecodeError, LookupError):
-        return data.decode("latin-1"), "is not in the encoding that it names; read as Latin-1"
+        return data.decode("latin-1"), f"is not {encoding.upper()}, as it should be; read as Latin-1"
 
 
 def notebook_cells(data: bytes) -> list[Cell]:

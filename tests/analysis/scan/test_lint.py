@@ -207,6 +207,12 @@ def test_levels_tell_a_gpu_program_from_one_that_may_not_be():
     assert findings(text.format("x.cuda()\n"))[0].level is Level.WARNING
 
 
+def test_an_order_is_a_warning_where_there_are_data_and_else_a_note():
+    text = "import os\n{}\nfiles = [f for f in os.listdir('.')]\n"
+    assert findings(text.format("import numpy"))[0].level is Level.WARNING
+    assert findings(text.format("import json"))[0].level is Level.NOTE
+
+
 def test_an_operation_that_raises_under_the_mode_is_an_error_on_cuda():
     text = "import torch\ntorch.use_deterministic_algorithms(True)\nx.cuda()\ntorch.nn.CTCLoss()\n"
     assert [(f.rule, f.level) for f in findings(text, rules=chosen(("VB502",), ()))] == [
