@@ -1,11 +1,8 @@
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from analysis.results import Verdict
-from analysis.scan.kept import NAME, KeptScanError, encode, read_kept
 from analysis.scan.results import Hardware, Part, Place, Project, Requirement, Scan
 from analysis.scan.shares import requirements_finding, requirements_table, share
 
@@ -77,26 +74,3 @@ def test_f6_without_a_scan_says_how_to_make_one():
     found = requirements_finding(None)
     assert found.verdict is Verdict.OPEN
     assert "vbstudy scan --each --keep" in found.why
-
-
-# ---- kept scans
-
-
-def test_a_kept_scan_is_read_back(tmp_path):
-    scan = made(2, 1, 3)
-    (tmp_path / NAME).write_text(encode(scan))
-    assert read_kept(tmp_path) == scan
-    assert read_kept(tmp_path / "elsewhere") is None
-
-
-@pytest.mark.parametrize(
-    "text", ["", "[]", "{}", '{"schema_version": 1, "projects": [3]}', '{"schema_version": 99}']
-)
-def test_a_damaged_or_newer_scan_is_refused(tmp_path, text):
-    (tmp_path / NAME).write_text(text)
-    with pytest.raises(KeptScanError):
-        read_kept(tmp_path)
-
-
-def test_every_part_of_a_scan_survives_json():
-    assert json.loads(encode(made(1, 1, 1)))["projects"][0]["hardware"][0]["part"] == "gpu"
