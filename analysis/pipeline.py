@@ -12,6 +12,7 @@ from analysis.exchange.imported import read_imports
 from analysis.findings import decide
 from analysis.implications import draw
 from analysis.load import Problem, View, load_study
+from analysis.planning import read_looks
 from analysis.predictions import read_predictions
 from analysis.published import against as published_beside
 from analysis.published import load_published
@@ -42,10 +43,11 @@ def analyze(
         refuse_mixed(study)
     imports, unread = read_imports(directory)
     measured, stale = read_robustness(study)
+    looks, unreadable = read_looks(study)
     scan, unscanned = _kept_scan(directory)
-    problems = (*study.problems, *unread, *reservations(study), *stale, *unscanned)
+    problems = (*study.problems, *unread, *reservations(study), *stale, *unreadable, *unscanned)
     study = dataclasses.replace(study, problems=problems)
-    tables = build_tables(study, predictions, measured) | imported_tables(imports)
+    tables = build_tables(study, predictions, measured, looks) | imported_tables(imports)
     findings = (*decide(study, tables), requirements_finding(scan))
     if scan is not None:
         tables["requirements"] = requirements_table(scan)
