@@ -169,13 +169,16 @@ class Collector:
     def _for(self, node: ast.For | ast.AsyncFor) -> None:
         self.order.loop(node)
         self.visit(node.iter)
-        for name in ast.walk(node.target):
-            if isinstance(name, ast.Name):
-                self.names.bind(name.id, None)
+        self._bind_unknown(node.target)
         self.loops += 1
         self.statements(node.body)
         self.loops -= 1
         self.statements(node.orelse)
+
+    def _bind_unknown(self, target: ast.expr) -> None:
+        for name in (target,) if isinstance(target, ast.Name) else ast.walk(target):
+            if isinstance(name, ast.Name):
+                self.names.bind(name.id, None)
 
     def _if(self, node: ast.If) -> None:
         if not self.scope and settings.is_main_guard(node.test):
@@ -235,7 +238,8 @@ class Collector:
         self.visit(node.value)
 
     def _name(self, node: ast.Name) -> None:
-        self.order.loaded(node.id)
+        if self.order.pending:
+            self.order.loaded(node.id)
 
     def _compare(self, node: ast.Compare) -> None:
         with self.order.free():
@@ -264,9 +268,7 @@ class Collector:
         self.loops += 1
         for generator in node.generators:
             self.visit(generator.iter)
-            for name in ast.walk(generator.target):
-                if isinstance(name, ast.Name):
-                    self.names.bind(name.id, None)
+            self._bind_unknown(generator.target)
             for condition in generator.ifs:
                 self.visit(condition)
         if isinstance(node, ast.DictComp):

@@ -26,6 +26,12 @@ SHUFFLED_BY_DEFAULT = frozenset(("flow_from_directory", "flow_from_dataframe"))
 DATASET_FROM_FILES = re.compile(r"image_dataset_from_directory$|text_dataset_from_directory$")
 
 
+def may_select(text: str) -> bool:
+    """Whether a text has a word of BEST at all: this is twenty times faster than the expression."""
+    text = text.lower()
+    return "best" in text or "patience" in text or "stop" in text
+
+
 def called(to: Collector, node: ast.Call, name: str | None, attribute: str) -> None:
     last = (name or attribute).rpartition(".")[2] or (node.func.id if isinstance(node.func, ast.Name) else "")
     if SELECTING.search(last):
@@ -79,7 +85,7 @@ def _fit(to: Collector, node: ast.Call, name: str | None) -> None:
 
 def compared(to: Collector, test: ast.expr) -> None:
     """`if accuracy > best: ...` selects a model."""
-    if "selects" in to.facts.flags:
+    if not to.facts.says_best or "selects" in to.facts.flags:
         return
     for node in ast.walk(test):
         if (
