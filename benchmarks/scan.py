@@ -109,7 +109,6 @@ def _beside(peer: str, root: Path, runs: int, folder: Path, report: Callable[[st
             "torchdetscan : vbstudy scan --jobs 1, whole commands",
             [t["theirs"] / t["one"] for t in times],
             "x",
-            1.0,
         ),
         _row(
             "",

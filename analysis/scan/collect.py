@@ -235,7 +235,26 @@ class Collector:
             self.visit(keyword.value)
 
     def _attribute(self, node: ast.Attribute) -> None:
+        value = node.value
+        while isinstance(value, ast.Attribute):
+            value = value.value
+        self.visit(value)
+
+    def _expression(self, node: ast.Expr) -> None:
+        if node.value.__class__ is not ast.Constant:  # such as a docstring
+            self.visit(node.value)
+
+    def _return(self, node: ast.Return) -> None:
+        if node.value is not None:
+            self.visit(node.value)
+
+    def _elements(self, node: ast.Tuple | ast.List | ast.Set) -> None:
+        for element in node.elts:
+            self.visit(element)
+
+    def _subscript(self, node: ast.Subscript) -> None:
         self.visit(node.value)
+        self.visit(node.slice)
 
     def _name(self, node: ast.Name) -> None:
         if self.order.pending:
@@ -332,6 +351,12 @@ HANDLERS: dict[type[ast.AST], Callable[[Collector, Any], None]] = {
     ast.Lambda: Collector._lambda,
     ast.FormattedValue: Collector._formatted,
     ast.Constant: Collector._constant,
+    ast.Expr: Collector._expression,
+    ast.Return: Collector._return,
+    ast.Tuple: Collector._elements,
+    ast.List: Collector._elements,
+    ast.Set: Collector._elements,
+    ast.Subscript: Collector._subscript,
     ast.Pass: _nothing,
     ast.Break: _nothing,
     ast.Continue: _nothing,
