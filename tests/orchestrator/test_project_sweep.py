@@ -1,6 +1,9 @@
 """Real sweeps of somebody's own projects: scripts that need no framework, and what goes wrong in them."""
 
 import json
+import subprocess
+import sys
+import time
 import zipfile
 from pathlib import Path
 
@@ -162,6 +165,32 @@ def test_a_project_that_misbehaves_is_a_failed_run_with_a_clear_reason(tmp_path,
     assert told in error["message"]
     assert error["traceback"] == ""
     assert not list((directory / "guests").glob("*/out/*"))
+
+
+def test_a_project_does_not_outlive_the_orchestrator_that_is_killed(tmp_path):
+    script = "import os, time\nprint('pid', os.getpid(), flush=True)\ntime.sleep(600)"
+    directory = make(tmp_path / "study", script, study=STUDY.replace("[1, 2]", "[1]"))
+    assert vbstudy(directory, "-q", "provision") == 0
+    command = [sys.executable, "-m", "orchestrator.cli", "-q", "-C", str(directory), "sweep"]
+    sweeping = subprocess.Popen(command, cwd=Path(__file__).parents[2])
+    pid = int(waited(lambda: next(iter(pids(directory)), None)))
+    sweeping.kill()
+    sweeping.wait()
+    assert waited(lambda: not Path(f"/proc/{pid}/cwd").exists())
+
+
+def pids(directory: Path) -> list[str]:
+    """Of the programs that run in the guests, as they print them."""
+    logs = [path.read_text() for path in directory.glob("guests/*/out/*/log.txt")]
+    return [line.split()[1] for text in logs for line in text.splitlines() if line.startswith("pid ")]
+
+
+def waited(found):
+    for _ in range(1200):
+        if value := found():
+            return value
+        time.sleep(0.1)
+    raise AssertionError("it did not happen")
 
 
 def test_what_is_not_written_is_not_judged(tmp_path, capsys):

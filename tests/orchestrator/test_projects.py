@@ -4,7 +4,7 @@ import tarfile
 
 import pytest
 
-from orchestrator import projects, study
+from orchestrator import guest_data, projects, study
 from orchestrator.errors import StoreError, UsageError
 from orchestrator.store import Store
 
@@ -36,6 +36,36 @@ def store(tmp_path):
 
 def prepare(store, source="../mine"):
     return projects.prepare(study.parse(STUDY % source), store)["mine"]
+
+
+class Elsewhere:
+    """A guest that does not see this machine's files, and keeps what is put into it."""
+
+    shares_files = False
+
+    def __init__(self):
+        self.files = {}
+
+    def put(self, local, remote):
+        self.files[remote] = local.read_bytes()
+
+
+def test_a_project_and_its_wheels_travel_into_a_guest_that_does_not_see_them(project, store):
+    (store.directory / "wheels").mkdir()
+    (store.directory / "wheels" / "net-1-py3-none-any.whl").write_bytes(b"wheel")
+    parsed = study.parse((STUDY % "../mine").replace("command", 'wheels = "wheels"\ncommand'))
+    kept = projects.prepare(parsed, store)["mine"]
+    guest = Elsewhere()
+    files = guest_data.bring_projects(parsed, store, guest)["mine"]
+    assert guest.files[files.archive] == (store.projects / "mine.tar").read_bytes()
+    assert guest.files[f"{files.wheels}/net-1-py3-none-any.whl"] == b"wheel"
+    assert (files.tree_sha256, files.archive_sha256) == (kept.tree_sha256, kept.archive_sha256)
+
+
+def test_wheels_that_are_not_there_are_told(project, store):
+    parsed = study.parse((STUDY % "../mine").replace("command", 'wheels = "wheels"\ncommand'))
+    with pytest.raises(UsageError, match=r"wheels = 'wheels': no such folder"):
+        projects.prepare(parsed, store)
 
 
 def names(store):
