@@ -192,7 +192,6 @@ class _Output:
                     self._line(rest)
                     rest = b""
         self._line(rest)
-        self._log.flush()
 
     def _keep(self, piece: bytes) -> None:
         room = LOG_LIMIT_BYTES - self._written
@@ -202,6 +201,7 @@ class _Output:
         self._written += len(piece)
         if self._written >= LOG_LIMIT_BYTES:
             self._log.write(f"\n[the log ends here: more than {LOG_LIMIT_BYTES >> 20} MiB]\n".encode())
+        self._log.flush()  # it is read while the command runs, and when it was killed
 
     def _line(self, line: bytes) -> None:
         text = line.decode(errors="replace").rstrip()
