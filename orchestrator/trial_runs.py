@@ -6,13 +6,14 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from guest import fingerprint, threads
 from guest.projects import command, notices, service
+from guest.projects.hooks.vbstudy_watch import pairs
 from guest.records import (
     Optimizer,
     Override,
@@ -109,9 +110,14 @@ def _once(
     env = os.environ | knobs | hook | {"PYTHONPATH": paths, "PYTHONUNBUFFERED": "1"}
     env |= {"OPENBLAS_NUM_THREADS": str(count)}
     limits = command.Limits(timeout_s=timeout_s, disk_bytes=DISK_LIMIT_BYTES)
+    printed: list[tuple[str, str]] = []
+
+    def on_line(line: str, _elapsed_s: float) -> None:
+        printed.extend(pairs(line))
+
     try:
         with (out / "log.txt").open("wb") as log, _cores(count):
-            ended = command.run(argv, work, env, log, limits, lambda *_: None, timeout_key="--timeout")
+            ended = command.run(argv, work, env, log, limits, on_line, timeout_key="--timeout")
     except command.CommandError as error:
         threads_ = f"{count} thread{'' if count == 1 else 's'}"
         raise ScriptFailedError(f"{' '.join(argv)}: on {threads_}: {error}") from None
@@ -123,7 +129,7 @@ def _once(
         threads=count,
         repetition=number,
         wall_s=ended.wall_s,
-        metrics=_metrics(noticed),
+        metrics=_metrics(noticed) or _by_name(printed),
         files=files,
     ), noticed
 
@@ -174,12 +180,19 @@ def _outside(noticed: Sequence[notices.Notice]) -> Iterator[tuple[str, FileSeen]
 
 def _metrics(noticed: Sequence[notices.Notice]) -> dict[str, tuple[str, ...]]:
     """Values by name and place of printing."""
+    return _by_name(
+        (f"{name} @ {notice['where']}" if notice.get("where") else name, value)
+        for notice in noticed
+        if notice["kind"] == "numbers"
+        for name, value in notice["pairs"]
+    )
+
+
+def _by_name(named: Iterable[tuple[str, str]]) -> dict[str, tuple[str, ...]]:
+    """Of a program that is not Python the names are all there is: nobody knows where it prints."""
     found: dict[str, list[str]] = {}
-    for notice in noticed:
-        if notice["kind"] == "numbers":
-            where = f" @ {notice['where']}" if notice.get("where") else ""
-            for name, value in notice["pairs"]:
-                found.setdefault(f"{name}{where}", []).append(value)
+    for name, value in named:
+        found.setdefault(name, []).append(value)
     return {name: tuple(values) for name, values in found.items()}
 
 

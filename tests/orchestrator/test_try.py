@@ -84,6 +84,14 @@ def test_a_program_without_files_and_numbers_is_told_what_to_do(tmp_path, capsys
     assert "no named number was printed or logged" in out
 
 
+def test_the_output_of_a_program_that_is_not_python_is_read(tmp_path, capsys):
+    command = ["sh", "-c", 'echo "acc: 0.$OMP_NUM_THREADS"']
+    assert cli.run(["-C", str(tmp_path), "-q", "--json", "try", "--cpus", "1,2", "--", *command]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert answers(report)["metric"] == Answer.MATTERS
+    assert any("start-up hook did not run" in note for note in report["notes"])
+
+
 def test_a_program_that_fails_ends_with_one_and_its_last_lines(tmp_path, capsys):
     (tmp_path / "train.py").write_text("raise SystemExit('the reason')")
     assert cli.run(["-C", str(tmp_path), "-q", "try", "--", sys.executable, "train.py"]) == 1
