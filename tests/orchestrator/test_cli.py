@@ -29,6 +29,7 @@ COMMANDS = [
     "export",
     "import",
     "scan",
+    "try",
 ]
 
 
