@@ -5,6 +5,7 @@
     failed/...       attempts that failed, with their evidence
     quarantine/...   folders that were damaged, with the reason
     robustness/...   what was measured on the models of finished runs, a file a run
+    trace/<id>/...   where two thread counts part, by `vbstudy trace`
     sequential.json  the looks of `sweep --until`, planned before the first, and what they said
     incoming/...     what is being collected; swept away by the next orchestrator
 
@@ -62,6 +63,7 @@ class Store:
         self.guests = directory / "guests"
         self.report = directory / "report"
         self.robustness = directory / "robustness"
+        self.traces = directory / "trace"
         self.sequential_file = directory / "sequential.json"
         self._lock_file = directory / ".lock"
 
@@ -175,6 +177,30 @@ class Store:
             target.parent.mkdir(parents=True, exist_ok=True)
             write_durably(target, text)
 
+    def new_trace_id(self, workload: str, labels: list[str]) -> str:
+        """`lenet5-cpus-1-cpus-4-0001`, and the next number each time."""
+        name = "-".join([workload, *labels])
+        number = 1
+        while (self.traces / f"{name}-{number:04d}").exists():
+            number += 1
+        return f"{name}-{number:04d}"
+
+    @contextlib.contextmanager
+    def new_trace(self, trace_id: str) -> Iterator[Path]:
+        """A folder to write a trace into, published under its id when the block ends, whole or not at all."""
+        folder, target = self.new_incoming(), self.traces / trace_id
+        try:
+            with _storage_errors(target):
+                yield folder
+                for file in folder.iterdir():
+                    _sync(file)
+                _sync(folder)
+                self.traces.mkdir(exist_ok=True)
+                folder.rename(target)
+                _sync(self.traces)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
     def set_aside(self, spec: RunSpec, reason: str) -> Path:
         """Moves a damaged run out of `runs/`, with the reason beside its files."""
         target = self.quarantined / f"{spec.run_id}-{_stamp()}"
@@ -218,21 +244,25 @@ def _check_artifacts(folder: Path, artifacts: dict[str, Artifact]) -> None:
     if missing:
         raise DamagedRunError(f"{missing[0]} is not in the manifest")
     for name in ARTIFACTS:
-        path, expected = folder / name, artifacts[name]
-        try:
-            size = path.lstat().st_size
-            if path.is_symlink() or not path.is_file():
-                raise DamagedRunError(f"{name} is not a plain file")
-            if size != expected.size_bytes:
-                raise DamagedRunError(f"{name} has {size} bytes, {expected.size_bytes} were promised")
-            with path.open("rb") as file:
-                actual = hashlib.file_digest(file, "sha256").hexdigest()
-        except FileNotFoundError:
-            raise DamagedRunError(f"{name} is missing") from None
-        except OSError as error:
-            raise DamagedRunError(f"{name}: {error.strerror}") from None
-        if actual != expected.sha256:
-            raise DamagedRunError(f"{name} does not match its SHA-256")
+        check_artifact(folder / name, artifacts[name])
+
+
+def check_artifact(path: Path, expected: Artifact) -> None:
+    """Raises DamagedRunError unless the file is, byte for byte, what was promised."""
+    try:
+        size = path.lstat().st_size
+        if path.is_symlink() or not path.is_file():
+            raise DamagedRunError(f"{path.name} is not a plain file")
+        if size != expected.size_bytes:
+            raise DamagedRunError(f"{path.name} has {size} bytes, {expected.size_bytes} were promised")
+        with path.open("rb") as file:
+            actual = hashlib.file_digest(file, "sha256").hexdigest()
+    except FileNotFoundError:
+        raise DamagedRunError(f"{path.name} is missing") from None
+    except OSError as error:
+        raise DamagedRunError(f"{path.name}: {error.strerror}") from None
+    if actual != expected.sha256:
+        raise DamagedRunError(f"{path.name} does not match its SHA-256")
 
 
 def _differences(stored: RunSpec, asked: RunSpec) -> str:

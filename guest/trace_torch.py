@@ -1,0 +1,257 @@
+"""Looks at PyTorch at work: every ATen operation of a step, below autograd, through a dispatch mode."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+from guest.trace_hash import hash_bytes
+from guest.trace_records import OpNote, Phase, TensorNote
+from guest.trace_source import line_outside
+
+if TYPE_CHECKING:
+    from guest.workloads import Backend
+    from guest.workloads.torch_backend import TorchBackend
+
+AS_WRITTEN = True
+
+# What these give is memory that nothing has been written to yet.
+_UNWRITTEN = frozenset({"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "resize_"})
+# These overwrite the tensor they are called on: what was in it does not matter.
+_OVERWRITES = frozenset({"copy_", "fill_", "zero_", "normal_", "uniform_", "bernoulli_", "random_"})
+# These change arguments that their schema calls constant: BatchNorm's running statistics.
+_CHANGES_SILENTLY = {"native_batch_norm": (3, 4), "cudnn_batch_norm": (3, 4)}
+# Outputs with room that is never written: a library's notes to itself.
+_WORKSPACES = {"mkldnn_rnn_layer": (3,)}
+_BITS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
+Where = tuple[str, str, str]  # module, source, text
+
+
+def gradients(backend: Backend) -> dict[str, np.ndarray]:
+    """See `guest.trace.Eye`."""
+    model = cast("TorchBackend", backend).model
+    return {name: p.grad.numpy() for name, p in model.named_parameters() if p.grad is not None}
+
+
+def optimizer_state(backend: Backend) -> dict[str, np.ndarray]:
+    """See `guest.trace.Eye`."""
+    state = cast("TorchBackend", backend).optimizer.state_dict()["state"]
+    return {
+        f"{parameter}/{key}": value.numpy()
+        for parameter, values in state.items()
+        for key, value in values.items()
+        if isinstance(value, Tensor)
+    }
+
+
+@contextmanager
+def watch(backend: Backend, keep: frozenset[int]) -> Iterator[OperationLog]:
+    """See `guest.trace.Eye`."""
+    with watch_model(cast("TorchBackend", backend).model, keep) as log:
+        yield log
+
+
+@contextmanager
+def watch_model(model: nn.Module, keep: frozenset[int] = frozenset()) -> Iterator[OperationLog]:
+    """Logs what happens within, of any model and any optimizer of torch's."""
+    log = OperationLog(model, keep)
+    hooks = [
+        register_module_forward_pre_hook(log.enter),
+        register_module_forward_hook(log.leave, always_call=True),
+        register_optimizer_step_pre_hook(log.optimizer_begins),
+        register_optimizer_step_post_hook(log.optimizer_ends),
+    ]
+    try:
+        with log:
+            yield log
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+class OperationLog(TorchDispatchMode):
+    """Implements `guest.trace.Log`. Views are left out: they compute nothing."""
+
+    def __init__(self, model: nn.Module, keep: frozenset[int]) -> None:
+        super().__init__()
+        self.notes: list[OpNote] = []
+        self.kept: dict[str, np.ndarray] = {}
+        self._keep = keep
+        self._model = model
+        self._paths = {id(module): path for path, module in model.named_modules()}
+        self._stack: list[str] = []
+        self._in_optimizer = False
+        self._names = {
+            t.data_ptr(): name for name, t in (*model.named_parameters(), *model.named_buffers()) if t.numel()
+        }
+        self._made_by: dict[int, Where] = {}  # by the sequence number of autograd's node
+        self._hashes = Hashes()
+
+    # ---- where the program is ----------------------------------------------------------------
+
+    def enter(self, module: nn.Module, inputs: Any) -> None:  # noqa: ARG002
+        self._stack.append(self._paths.get(id(module), type(module).__name__))
+
+    def leave(self, module: nn.Module, inputs: Any, output: Any) -> None:  # noqa: ARG002
+        self._stack.pop()
+
+    def optimizer_begins(self, optimizer: Any, args: Any, kwargs: Any) -> None:  # noqa: ARG002
+        self._in_optimizer = True
+        for name, parameter in self._model.named_parameters():
+            if parameter.grad is not None:
+                self._names[parameter.grad.data_ptr()] = f"{name}.grad"
+
+    def optimizer_ends(self, optimizer: Any, args: Any, kwargs: Any) -> None:  # noqa: ARG002
+        self._in_optimizer = False
+
+    def _where(self) -> tuple[Phase, Where]:
+        node = torch._C._current_autograd_node()
+        if node is None:
+            here = (self._stack[-1] if self._stack else "", *line_outside(sys._getframe(2), ("torch",)))
+            if self._in_optimizer:
+                return Phase.OPTIMIZER, here
+            # The node of this operation, if it has one, was made just before the operation is run.
+            self._made_by.setdefault(torch._C._autograd._get_sequence_nr() - 1, here)
+            return Phase.FORWARD, here
+        parameter = getattr(node, "variable", None)  # a gradient is added to what is there
+        if parameter is not None:
+            return Phase.BACKWARD, (self._names.get(parameter.data_ptr(), ""), "", "")
+        return Phase.BACKWARD, self._made_by.get(node._sequence_nr(), ("", "", ""))
+
+    # ---- the operations ----------------------------------------------------------------------
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ARG002
+        kwargs = kwargs or {}
+        name = func._schema.name.partition("::")[2]
+        if name in _UNWRITTEN:
+            return func(*args, **kwargs)
+        written = _written(func, name, args, kwargs)
+        overwritten = written if name in _OVERWRITES else [v for k, v in kwargs.items() if k == "out"]
+        skipped = {id(t) for t in tree_leaves(overwritten)}
+        inputs = [
+            self._note(t)
+            for t in tree_leaves((args, kwargs))
+            if isinstance(t, Tensor) and id(t) not in skipped
+        ]
+        result = func(*args, **kwargs)
+        outputs = [t for t in tree_leaves(written) if isinstance(t, Tensor)]
+        if not outputs and _is_view(func):
+            return result
+        for tensor in outputs:
+            self._hashes.forget(tensor)
+        known = {id(t) for t in outputs}
+        workspaces = _WORKSPACES.get(name, ())
+        for place, t in enumerate(tree_leaves(result)):
+            if isinstance(t, Tensor) and id(t) not in known:
+                if place in workspaces:
+                    self._hashes.ignore(t)
+                else:
+                    outputs.append(t)
+        if outputs:
+            self._log(str(func), inputs, outputs)
+        return result
+
+    def _log(self, op: str, inputs: list[TensorNote], outputs: list[Tensor]) -> None:
+        index = len(self.notes)
+        phase, (module, source, text) = self._where()
+        if index in self._keep:
+            self.kept |= {f"{index}/{i}": _bits(t).copy() for i, t in enumerate(outputs)}
+        self.notes.append(
+            OpNote(
+                index=index,
+                phase=phase,
+                op=op,
+                module=module,
+                source=source,
+                text=text,
+                inputs=tuple(inputs),
+                outputs=tuple(map(self._note, outputs)),
+            )
+        )
+
+    def _note(self, tensor: Tensor) -> TensorNote:
+        return TensorNote(
+            shape=tuple(tensor.shape),
+            dtype=str(tensor.dtype).removeprefix("torch."),
+            hash=self._hashes.of(tensor),
+            name=self._names.get(tensor.data_ptr(), "") if tensor.numel() else "",
+        )
+
+
+class Hashes:
+    """Hashes of tensors, each computed once while its bytes stay what they are. A weak reference to the
+    storage keeps its address from being given to another."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[Any, ...], tuple[int, str]] = {}
+        self._storages: dict[int, tuple[StorageWeakRef, set[tuple[Any, ...]]]] = {}
+        self._ignored: set[int] = set()
+
+    def of(self, tensor: Tensor) -> str:
+        storage = tensor.untyped_storage()
+        address = storage._cdata
+        if address in self._ignored:
+            return "not compared"
+        key = (address, tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype)
+        version = -1 if tensor.is_inference() else tensor._version
+        known = self._known.get(key)
+        if known is not None and known[0] == version >= 0:
+            return known[1]
+        text = f"{hash_bytes(_bits(tensor)):016x}"
+        if address not in self._storages:
+            self._storages[address] = (StorageWeakRef(storage), set())
+        self._storages[address][1].add(key)
+        self._known[key] = (version, text)
+        return text
+
+    def forget(self, tensor: Tensor) -> None:
+        """Its bytes have changed, and those of all that share them."""
+        address = tensor.untyped_storage()._cdata
+        if address in self._storages:
+            for key in self._storages.pop(address)[1]:
+                del self._known[key]
+
+    def ignore(self, tensor: Tensor) -> None:
+        storage = tensor.untyped_storage()
+        self._storages[storage._cdata] = (StorageWeakRef(storage), set())
+        self._ignored.add(storage._cdata)
+
+
+def _written(func: Any, name: str, args: Any, kwargs: Any) -> list[Any]:
+    """The arguments that the operation changes in place."""
+    found = [args[i] for i in _CHANGES_SILENTLY.get(name, ()) if i < len(args)]
+    for i, argument in enumerate(func._schema.arguments):
+        if argument.alias_info is not None and argument.alias_info.is_write:
+            found.append(args[i] if i < len(args) else kwargs.get(argument.name))
+    return found
+
+
+def _is_view(func: Any) -> bool:
+    returns = func._schema.returns
+    return bool(returns) and all(r.alias_info is not None and not r.alias_info.is_write for r in returns)
+
+
+def _bits(tensor: Tensor) -> np.ndarray:
+    """The elements as unsigned integers of their size, one-dimensional, in the order of memory."""
+    t = tensor.detach()
+    for dimension, stride in enumerate(t.stride()):
+        if stride == 0 and t.shape[dimension] > 1:  # expanded: one element stands for all
+            t = t.narrow(dimension, 0, 1)
+    if not t.is_contiguous():
+        t = t.permute(*sorted(range(t.dim()), key=t.stride, reverse=True)).contiguous()
+    if t.is_complex():
+        t = torch.view_as_real(t.resolve_conj())
+    return t.view(torch.uint8).reshape(-1).numpy().view(_BITS[t.element_size()]) if t.dim() else (
+        t.reshape(1).view(torch.uint8).numpy().view(_BITS[t.element_size()])
+    )
