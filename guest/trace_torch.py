@@ -199,6 +199,8 @@ class Hashes:
         self._ignored: set[int] = set()
 
     def of(self, tensor: Tensor) -> str:
+        if tensor.layout is not torch.strided:
+            return "not compared"
         storage = tensor.untyped_storage()
         address = storage._cdata
         if address in self._ignored:
@@ -217,6 +219,8 @@ class Hashes:
 
     def forget(self, tensor: Tensor) -> None:
         """Its bytes have changed, and those of all that share them."""
+        if tensor.layout is not torch.strided:
+            return
         address = tensor.untyped_storage()._cdata
         if address in self._storages:
             for key in self._storages.pop(address)[1]:
@@ -244,7 +248,7 @@ def _is_view(func: Any) -> bool:
 
 def _bits(tensor: Tensor) -> np.ndarray:
     """The elements as unsigned integers of their size, one-dimensional, in the order of memory."""
-    t = tensor.detach()
+    t = tensor.detach().resolve_neg()
     for dimension, stride in enumerate(t.stride()):
         if stride == 0 and t.shape[dimension] > 1:  # expanded: one element stands for all
             t = t.narrow(dimension, 0, 1)
@@ -252,6 +256,7 @@ def _bits(tensor: Tensor) -> np.ndarray:
         t = t.permute(*sorted(range(t.dim()), key=t.stride, reverse=True)).contiguous()
     if t.is_complex():
         t = torch.view_as_real(t.resolve_conj())
-    return t.view(torch.uint8).reshape(-1).numpy().view(_BITS[t.element_size()]) if t.dim() else (
-        t.reshape(1).view(torch.uint8).numpy().view(_BITS[t.element_size()])
-    )
+    flat = t.reshape(-1)
+    if flat.stride(0) != 1:  # of a single element it can be anything
+        flat = flat.clone()
+    return flat.view(torch.uint8).numpy().view(_BITS[flat.element_size()])

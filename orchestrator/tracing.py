@@ -23,6 +23,7 @@ from safetensors import safe_open
 
 from guest import operations
 from guest.records import RunSpec, from_json
+from guest.trace_hash import hash_arrays
 from guest.trace_records import (
     OPERATIONS,
     TENSORS,
@@ -97,6 +98,7 @@ class Tracer:
         self._notes: list[str] = []
         self._answers: list[TraceAnswer] = []
         self._as_written = True
+        self._unrepeatable = False
 
     def trace(self) -> Trace:
         last, steps = self._steps()
@@ -107,7 +109,9 @@ class Tracer:
         self._say(f"step {step} is the first that differs, in its {differs}")
         result = functools.partial(self._result, last=last, step=step, differs=differs)
         logs, again = self._operations(step)
-        growth = tuple(self._growth(step))
+        growth = tuple(self._growth(step, steps))
+        if self._unrepeatable:
+            return result(Outcome.UNREPEATABLE, growth=growth)
         for side, before, after in zip(self._sides, steps, again, strict=True):
             if (expected := next(note for note in before if note.step == step)) != after and self._as_written:
                 self._notes.append(f"{side.guest} does not repeat itself: {_unlike(expected, after)} of step {step}")
@@ -190,11 +194,16 @@ class Tracer:
             knob=operations.knob(self._framework, note.op) or "",
         )
 
-    def _growth(self, step: int) -> Iterator[Growth]:
+    def _growth(self, step: int, notes: Sequence[tuple[StepNote, ...]]) -> Iterator[Growth]:
         size = max(answer.weights_bytes for answer in self._answers)
         steps = growth_steps(step, min(self._plan.steps, self._answers[0].training_steps), max(1, min(GROWTH_STEPS, GROWTH_BYTES // max(size, 1))))
         self._say(f"the weights after {len(steps)} steps")
         with self._fetched(Task.WEIGHTS, steps) as (a, b):
+            for side, file, mine in zip(self._sides, (a, b), notes, strict=True):
+                again = {k.partition("/")[2]: file.get_tensor(k) for k in file.keys() if k.startswith(f"{step}/")}
+                if hash_arrays(again) != next(note.weights for note in mine if note.step == step):
+                    self._notes.append(f"{side.guest} does not repeat itself: weights of step {step}")
+                    self._unrepeatable = True
             for key in sorted(a.keys(), key=lambda k: int(k.partition("/")[0])):
                 at, _, layer = key.partition("/")
                 x, y = a.get_tensor(key), b.get_tensor(key)
