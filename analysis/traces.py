@@ -23,9 +23,9 @@ def apart(a: np.ndarray, b: np.ndarray, dtype: str) -> tuple[int, int | None, fl
     integers of their bits (D,). Differing means any bit; what is not finite on either side enters the first
     number only. ULPs are None for types that are no floats."""
     differing = int((a != b).sum())
-    if dtype not in FLOATS and dtype != "bfloat16":
+    x, y = floats(a, dtype), floats(b, dtype)
+    if x is None or y is None:
         return differing, None, 0.0, 0.0
-    x, y = (_floats(bits, dtype) for bits in (a, b))
     finite = np.isfinite(x) & np.isfinite(y)
     x, y = x[finite], y[finite]
     if not len(x):
@@ -36,11 +36,13 @@ def apart(a: np.ndarray, b: np.ndarray, dtype: str) -> tuple[int, int | None, fl
     return differing, int(ulp_distance(x, y).max()) // unit, l2, l2 / length if length else float(l2 > 0)
 
 
-def _floats(bits: np.ndarray, dtype: str) -> np.ndarray:
+def floats(bits: np.ndarray, dtype: str) -> np.ndarray | None:
+    """The numbers (D,) that unsigned integers stand for; a bfloat16 as the float32 that it is the upper half of.
+    None for types that are no floats."""
     bits = bits.reshape(-1)
     if dtype == "bfloat16":
         return (bits.astype(np.uint32) << np.uint32(16)).view(np.float32)
-    return bits.view(FLOATS[dtype])
+    return bits.view(FLOATS[dtype]) if dtype in FLOATS else None
 
 
 # ---- as text and as files ------------------------------------------------------------------------

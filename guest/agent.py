@@ -88,6 +88,9 @@ def main(argv: list[str] | None = None) -> int:
     serve.add_argument("--framework", type=Framework, required=True)
     trace = commands.add_parser("trace", help="tasks of a trace forked from this process, requests on stdin")
     trace.add_argument("--framework", type=Framework, required=True)
+    probe = commands.add_parser("probe", help="operations of the registry, requests on stdin")
+    probe.add_argument("--framework", type=Framework, required=True)
+    probe.add_argument("--threads", type=int, required=True)
     assess = commands.add_parser("assess", help="robustness of stored models, requests on stdin")
     assess.add_argument("--framework", type=Framework, required=True)
     arguments = parser.parse_args(argv)
@@ -100,6 +103,10 @@ def main(argv: list[str] | None = None) -> int:
         return execute(request, arguments.out, speaker, None, _run)
     if arguments.command == "assess":
         return assess_models(arguments.framework, speaker)
+    if arguments.command == "probe":
+        from guest import probe as probe_
+
+        return probe_.serve(arguments.framework, arguments.threads, speaker)
     if arguments.command == "trace":
         from guest.trace import trace_run
         from guest.trace_records import TraceRequest

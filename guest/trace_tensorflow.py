@@ -110,7 +110,7 @@ class OperationLog:
         if not after:
             return
         if index in self._keep:
-            self.kept |= {f"{index}/{i}": _bits(t).copy() for i, (t, _) in enumerate(after)}
+            self.kept |= {f"{index}/{i}": bits_of(t).copy() for i, (t, _) in enumerate(after)}
         phase, module, source, text = self._where()
         if phase is Phase.FORWARD and module:
             for note in (*notes, *(note for _, note in after)):
@@ -147,7 +147,7 @@ class OperationLog:
         return TensorNote(
             shape=tuple(tensor.shape),
             dtype=tensor.dtype.name,
-            hash=f"{hash_bytes(_bits(tensor)):016x}",
+            hash=f"{hash_bytes(bits_of(tensor)):016x}",
             name=name,
         )
 
@@ -182,7 +182,7 @@ def _has_bytes(tensor: Any) -> bool:
     return tensor.dtype not in (tf.resource, tf.variant, tf.string)
 
 
-def _bits(tensor: Any) -> np.ndarray:
+def bits_of(tensor: Any) -> np.ndarray:
     """The elements as unsigned integers of their size, one-dimensional."""
     array = np.ascontiguousarray(tensor.numpy()).reshape(-1)
     return array.view(np.uint8).view(_BITS[array.dtype.itemsize])

@@ -166,7 +166,7 @@ class OperationLog(TorchDispatchMode):
         index = len(self.notes)
         phase, (module, source, text) = self._where()
         if index in self._keep:
-            self.kept |= {f"{index}/{i}": _bits(t).copy() for i, t in enumerate(outputs)}
+            self.kept |= {f"{index}/{i}": bits_of(t).copy() for i, t in enumerate(outputs)}
         self.notes.append(
             OpNote(
                 index=index,
@@ -210,7 +210,7 @@ class Hashes:
         known = self._known.get(key)
         if known is not None and known[0] == version >= 0:
             return known[1]
-        text = f"{hash_bytes(_bits(tensor)):016x}"
+        text = f"{hash_bytes(bits_of(tensor)):016x}"
         if address not in self._storages:
             self._storages[address] = (StorageWeakRef(storage), set())
         self._storages[address][1].add(key)
@@ -246,7 +246,7 @@ def _is_view(func: Any) -> bool:
     return bool(returns) and all(r.alias_info is not None and not r.alias_info.is_write for r in returns)
 
 
-def _bits(tensor: Tensor) -> np.ndarray:
+def bits_of(tensor: Tensor) -> np.ndarray:
     """The elements as unsigned integers of their size, one-dimensional, in the order of memory."""
     t = tensor.detach().resolve_neg()
     for dimension, stride in enumerate(t.stride()):
@@ -258,5 +258,5 @@ def _bits(tensor: Tensor) -> np.ndarray:
         t = torch.view_as_real(t.resolve_conj())
     flat = t.reshape(-1)
     if flat.stride(0) != 1:  # of a single element it can be anything
-        flat = flat.clone()
+        flat = flat.clone(memory_format=torch.contiguous_format)
     return flat.view(torch.uint8).numpy().view(_BITS[flat.element_size()])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from orchestrator.study import Study
 
 DEFAULT_STEPS = 100
+DTYPES = ("float32", "float64", "bfloat16")
+FORMATS = ("table", "json", "markdown", "latex", "csv")
 
 
 @click.command()
@@ -88,6 +91,70 @@ def trace(
     console.print(f"trace: kept in {store.traces / found.trace_id}", highlight=False, soft_wrap=True)
 
 
+@click.command()
+@click.option("--framework", type=click.Choice(["torch", "tensorflow"]), default="torch", help="[default: torch]")
+@click.option("--threads", metavar="N,N,...", default="1,2,4,8",
+              help="Thread counts; the first is what the others are compared with [default: 1,2,4,8].")  # fmt: skip
+@click.option("--operation", metavar="PATTERN", default="*", help="Only those, for example 'conv*'.")
+@click.option("--dtypes", metavar="T,T,...", help=f"Of {', '.join(DTYPES)} [default: all; with --quick float32].")
+@click.option("--runs", type=click.IntRange(min=2), metavar="N", help="Runs a cell [default: 5; with --quick 3].")
+@click.option("--quick", is_flag=True, help="Two sizes and one type: about a minute.")
+@click.option("--output", type=click.Path(path_type=Path), help="[default: probe/ in the study's folder]")
+@click.option("--format", "form", type=click.Choice(FORMATS), default="table", help="[default: table]")
+@click.pass_obj
+def probe(
+    options: Options,
+    framework: str,
+    threads: str,
+    operation: str,
+    dtypes: str | None,
+    runs: int | None,
+    quick: bool,
+    output: Path | None,
+    form: str,
+) -> None:
+    """Find the operations whose bits depend on the thread count.
+
+    Every operation of the registry, forward and backward, over sizes, types and thread counts: does it give the
+    same bits on every thread count, and does it repeat from run to run?"""
+    from analysis import probes
+    from analysis.printing import Format, render_table
+    from guest.probe_records import encode
+    from guest.records import Framework
+    from orchestrator import probing
+    from orchestrator import study as study_
+
+    store = options.store()
+    counts = study_.parse_counts(threads, "--threads")
+    if len(counts) < 2:
+        raise UsageError(f"--threads {threads}: at least two thread counts are compared")
+    types = tuple((dtypes or ("float32" if quick else ",".join(DTYPES))).split(","))
+    if wrong := [name for name in types if name not in DTYPES]:
+        raise UsageError(f"--dtypes {dtypes}: {wrong[0]!r} is none of {', '.join(DTYPES)}")
+    ask = probing.Ask(
+        framework=Framework(framework),
+        python=probing.interpreter(options.study() if store.study_file.exists() else None),
+        threads=counts,
+        pattern=operation,
+        dtypes=types,
+        quick=quick,
+        runs=runs or (3 if quick else 5),
+    )
+    console = options.stderr()
+
+    def say(text: str) -> None:
+        console.print(f"probe: {text}", highlight=False, soft_wrap=True)
+
+    found = probing.work(ask, store, output or store.probe, probes.numbers, probes.write, say)
+    if options.as_json or form == "json":
+        click.echo(encode(found), nl=False)
+    else:
+        click.echo(render_table(probes.table(found), Format(form)))
+        if form == "table":
+            click.echo("\n".join(probes.summary(found)))
+    console.print(f"probe: kept in {output or store.probe}", highlight=False, soft_wrap=True)
+
+
 def _study(options: Options, store: Store) -> Study:
     """The study's file, or the default study where there is none."""
     from orchestrator import study, study_template
@@ -99,5 +166,5 @@ def _study(options: Options, store: Store) -> Study:
 
 def add_to(group: click.Group) -> None:
     """Registers the commands of this module."""
-    for command in (trace,):
+    for command in (trace, probe):
         group.add_command(command)

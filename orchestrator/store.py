@@ -24,7 +24,7 @@ import os
 import shutil
 import socket
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -42,6 +42,8 @@ from guest.records import (
     encode_record,
 )
 from guest.robustness_records import Robustness, decode
+from guest.trace_records import TRACE, Trace
+from guest.trace_records import decode as decode_trace
 from orchestrator.errors import StoreError, UsageError
 
 
@@ -64,6 +66,7 @@ class Store:
         self.report = directory / "report"
         self.robustness = directory / "robustness"
         self.traces = directory / "trace"
+        self.probe = directory / "probe"
         self.sequential_file = directory / "sequential.json"
         self._lock_file = directory / ".lock"
 
@@ -104,6 +107,14 @@ class Store:
             return decode((self.robustness / f"{spec.run_id}.json").read_bytes())
         except (OSError, RecordError, UnicodeDecodeError):
             return None
+
+    def traces_done(self) -> list[Trace]:
+        """The stored traces that can be read."""
+        found = []
+        for path in sorted(self.traces.glob(f"*/{TRACE}")):
+            with contextlib.suppress(OSError, RecordError, UnicodeDecodeError):
+                found.append(decode_trace(path.read_bytes()))
+        return found
 
     def failures(self, spec: RunSpec) -> int:
         """How many attempts of a run failed so far."""
@@ -200,6 +211,20 @@ class Store:
                 _sync(self.traces)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
+
+    def write_together(self, target: Path, write: Callable[[Path], None]) -> None:
+        """Files that `write` puts into a folder beside `target`, moved into it when all are whole."""
+        part = target.with_name(f"{target.name}.part")
+        with _storage_errors(target):
+            part.mkdir(parents=True, exist_ok=True)
+            try:
+                write(part)
+                target.mkdir(exist_ok=True)
+                for file in part.iterdir():
+                    _sync(file)
+                    file.rename(target / file.name)
+            finally:
+                shutil.rmtree(part)
 
     def set_aside(self, spec: RunSpec, reason: str) -> Path:
         """Moves a damaged run out of `runs/`, with the reason beside its files."""
