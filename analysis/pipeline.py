@@ -18,6 +18,7 @@ from analysis.published import load_published
 from analysis.results import Analysis, Table
 from analysis.robustness import read_robustness
 from analysis.tables import build_tables
+from analysis.trace_tables import read_traces
 from analysis.verdicts import alarms
 
 
@@ -39,9 +40,10 @@ def analyze(
         refuse_mixed(study)
     imports, unread = read_imports(directory)
     measured, stale = read_robustness(study)
-    problems = (*study.problems, *unread, *reservations(study), *stale)
+    traces, odd = read_traces(study)
+    problems = (*study.problems, *unread, *reservations(study), *stale, *odd)
     study = dataclasses.replace(study, problems=problems)
-    tables = build_tables(study, predictions, measured) | imported_tables(imports)
+    tables = build_tables(study, predictions, measured, traces) | imported_tables(imports)
     findings = decide(study, tables)
     if against:
         tables["against"] = published_beside(against, study, tables)

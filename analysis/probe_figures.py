@@ -49,7 +49,9 @@ def heat_map(report: ProbeReport) -> Drawing:
             handles=[
                 Patch(facecolor=SAME, label="same bits"),
                 Patch(facecolor=UNKNOWN, edgecolor="0.6", label="not computed, or no gradient"),
-                mpl.lines.Line2D([], [], ls="", marker="x", color="0.2", label="does not repeat from run to run"),
+                mpl.lines.Line2D(
+                    [], [], ls="", marker="x", color="0.2", label="does not repeat from run to run"
+                ),
             ],
             loc="outside lower center",
             ncols=3,

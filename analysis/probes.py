@@ -66,7 +66,7 @@ def table(report: ProbeReport) -> Table:
         note=f"n = {report.runs} runs a cell, after one that is not counted; {header(report)}. Across thread counts "
         "and run to run are two questions: the first compares with the reference count, the second the runs of one "
         "process. Vs (scalars), Vermv and Vc are the largest over sizes and threads; time is the median at the "
-        "largest size on the most threads, over the reference's. Same bits here is no promise for other sizes.",
+        f"largest size on {timed_threads(report)} threads over the reference's; more threads had no core each. Same bits here is no promise for other sizes.",
         frame=pd.DataFrame(rows, columns=list(columns)),
         columns=tuple(Column(header=head, source=name, kind=kind) for name, (head, kind) in columns.items()),
     )
@@ -78,14 +78,14 @@ def _grouped(report: ProbeReport) -> Any:
 
 
 def _row(report: ProbeReport, operation: str, part: str, dtype: str, frame: pd.DataFrame) -> dict[str, Any]:
-    unlike, most = frame[~frame.equal], report.threads[-1]
+    unlike, most = frame[~frame.equal], timed_threads(report)
     unstable = frame[frame.unique > 1] if "unique" in frame else frame.iloc[:0]
     at = frame[(frame.threads == most) & (frame["size"] == frame["size"].max())]
     return {
         "operation": operation,
         "part": part,
         "dtype": dtype,
-        "verdict": f"differs from size {unlike['size'].min()} on" if len(unlike) else SAME,
+        "verdict": f"differs, first at size {unlike['size'].min()}" if len(unlike) else SAME,
         "differs_at": ", ".join(map(str, sorted(unlike.threads.unique()))),
         "repeats": (
             f"up to {unstable['unique'].max()} of {report.runs} differ, at "
@@ -99,6 +99,12 @@ def _row(report: ProbeReport, operation: str, part: str, dtype: str, frame: pd.D
         "max_ulp": _most(unlike.max_ulp),
         "ratio": float(at.ratio.iloc[0]) if len(at) else np.nan,
     }
+
+
+def timed_threads(report: ProbeReport) -> int:
+    """The most threads that had a core each: times of more say nothing of an operation."""
+    cores = report.environment.get("threads_in_force", {}).get("visible_cpus", 1)
+    return max((count for count in report.threads if count <= cores), default=report.threads[0])
 
 
 def _most(values: pd.Series) -> float:

@@ -27,14 +27,16 @@ from analysis.set_tests import effect_sizes, equivalence, set_tests
 from analysis.subgroups import by_class, subgroups
 from analysis.times import fastest, wall_time
 from analysis.verdicts import cpu_models, divergence, verdicts
+from analysis.trace_tables import trace_tables
 from analysis.weights import weights
 from guest.robustness_records import Robustness
+from guest.trace_records import Trace
 
 VIEWS_NOTE = "View 'last' is without model selection, 'selected' the model with the best validation metric."
 
 
 def build_tables(
-    study: Study, predictions: Predictions, measured: Sequence[Robustness] = ()
+    study: Study, predictions: Predictions, measured: Sequence[Robustness] = (), traces: Sequence[Trace] = ()
 ) -> dict[str, Table]:
     """Every table by name, in the order of reading."""
     loss_by_epoch, classes = loss_sd_by_epoch(study), by_class(study, predictions)
@@ -42,6 +44,7 @@ def build_tables(
         verdicts(study),
         cpu_models(study),
         divergence(study),
+        *trace_tables(study, traces),
         effectiveness(study),
         max_difference(study),
         u_tests(study),

@@ -21,7 +21,8 @@ def growth_map(trace: Trace) -> Drawing:
     values = frame.pivot(index="layer", columns="step", values="relative_l2")
     values = values.reindex(list(dict.fromkeys(frame.layer)))
     left_out = max(0, len(values) - LAYERS)
-    values = values.iloc[:LAYERS]
+    if left_out:
+        values = values.iloc[np.linspace(0, len(values) - 1, LAYERS).round().astype(int)]
     whole = whole_model(trace)
     with mpl.rc_context(STYLE):
         height = max(1.6, LINE * len(values) + 0.5)

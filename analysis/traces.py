@@ -12,8 +12,7 @@ import pandas as pd
 from analysis.numerics import ulp_distance
 from analysis.printing import to_csv
 from analysis.results import Column, Kind, Table
-from guest.records import RecordError
-from guest.trace_records import TRACE, Origin, Outcome, Trace, decode, encode
+from guest.trace_records import TRACE, Origin, Outcome, Trace, encode
 
 FLOATS = {"float16": np.float16, "float32": np.float32, "float64": np.float64}
 
@@ -75,7 +74,10 @@ def started(trace: Trace) -> str:
     """The operation that started it, in a sentence."""
     origin = trace.origins[0]
     where = " ".join(
-        filter(None, [f"of {origin.module}" if origin.module else "", f"at {origin.source}" if origin.source else ""])
+        filter(
+            None,
+            [f"of {origin.module}" if origin.module else "", f"at {origin.source}" if origin.source else ""],
+        )
     )
     ulp = "" if origin.max_ulp is None else f", by up to {origin.max_ulp:,} ULP"
     return (
@@ -154,7 +156,8 @@ def growth_text(trace: Trace) -> str:
         return ""
     ends = [whole.iloc[0], whole.iloc[-1]] if len(whole) > 1 else [whole.iloc[0]]
     return "; ".join(
-        f"after step {end.name} {end['share']:.1%} of the weights differ, |a-b| = {end['l2']:.2g}" for end in ends
+        f"after step {end.name} {end['share']:.1%} of the weights differ, |a-b| = {end['l2']:.2g}"
+        for end in ends
     )
 
 
@@ -167,17 +170,6 @@ def write(trace: Trace, folder: Path) -> None:
     if trace.growth:
         (folder / f"{GROWTH}.csv").write_text(to_csv(growth_table(trace)), encoding="utf-8")
         save(growth_map(trace), trace.workload.name, folder)
-
-
-def read_traces(directory: Path) -> tuple[list[Trace], list[str]]:
-    """The stored traces of a study, oldest first, and the folders of those that cannot be read, with why."""
-    found, unread = [], []
-    for path in sorted((directory / "trace").glob(f"*/{TRACE}")):
-        try:
-            found.append(decode(path.read_bytes()))
-        except (OSError, RecordError, UnicodeDecodeError) as error:
-            unread.append(f"{path}: {error}")
-    return sorted(found, key=lambda trace: trace.created_at), unread
 
 
 def summary(trace: Trace) -> list[str]:

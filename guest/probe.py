@@ -128,10 +128,13 @@ def probe(
     parts = [Part.FORWARD, Part.BACKWARD] if operation.backward else [Part.FORWARD]
     try:
         return CaseResult(
-            case=case, parts=tuple(_part(engine, request, operation, case, part, arrays, kept) for part in parts)
+            case=case,
+            parts=tuple(_part(engine, request, operation, case, part, arrays, kept) for part in parts),
         )
     except Exception as error:  # noqa: BLE001  (an operation that is not written for a type says so in its own way)
-        return CaseResult(case=case, parts=(), refused=f"{type(error).__name__}: {str(error).splitlines()[0]:.160}")
+        return CaseResult(
+            case=case, parts=(), refused=f"{type(error).__name__}: {str(error).splitlines()[0]:.160}"
+        )
 
 
 def _part(

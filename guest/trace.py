@@ -158,14 +158,12 @@ def _note(eye: Eye, backend: Backend, step: int, loss: float) -> StepNote:
     )
 
 
-def _weights(
-    backend: Backend, steps: Steps, wanted: tuple[int, ...]
-) -> Iterator[tuple[str, np.ndarray]]:
-    """`<step>/<name>` and the weight."""
+def _weights(backend: Backend, steps: Steps, wanted: tuple[int, ...]) -> Iterator[tuple[str, np.ndarray]]:
+    """`<step>/<place in the model>/<name>` and the weight."""
     for step, _ in itertools.islice(steps, max(wanted)):
         if step in wanted:
-            for name, array in backend.weights().items():
-                yield f"{step}/{name}", array
+            for place, (name, array) in enumerate(backend.weights().items()):
+                yield f"{step}/{place}/{name}", array
 
 
 def _save(path: Path, arrays: dict[str, np.ndarray]) -> None:

@@ -81,12 +81,14 @@ class StepNote:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TensorNote:
-    """One input or output. `name` is that of a parameter, a buffer or a parameter's gradient."""
+    """One input or output. `name` is that of a parameter, a buffer or a parameter's gradient; `layout` how it
+    lies in memory where that is not in the order of its dimensions: other layouts, other code."""
 
     shape: tuple[int, ...]
     dtype: str
     hash: str
     name: str = ""
+    layout: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -186,6 +186,7 @@ class OperationLog(TorchDispatchMode):
             dtype=str(tensor.dtype).removeprefix("torch."),
             hash=self._hashes.of(tensor),
             name=self._names.get(tensor.data_ptr(), "") if tensor.numel() else "",
+            layout=_layout(tensor),
         )
 
 
@@ -244,6 +245,19 @@ def _written(func: Any, name: str, args: Any, kwargs: Any) -> list[Any]:
 def _is_view(func: Any) -> bool:
     returns = func._schema.returns
     return bool(returns) and all(r.alias_info is not None and not r.alias_info.is_write for r in returns)
+
+
+def _layout(tensor: Tensor) -> str:
+    if tensor.layout is not torch.strided:
+        return str(tensor.layout).removeprefix("torch.")
+    if tensor.is_contiguous():
+        return ""
+    for name in ("channels_last", "channels_last_3d"):
+        if tensor.dim() == (5 if name.endswith("3d") else 4) and tensor.is_contiguous(
+            memory_format=getattr(torch, name)
+        ):
+            return name
+    return "strided"
 
 
 def bits_of(tensor: Tensor) -> np.ndarray:

@@ -115,9 +115,7 @@ def train(
     )
 
 
-def epochs(
-    data: Data, spec: WorkloadSpec, drawn: Seeds
-) -> Iterator[Iterator[tuple[np.ndarray, np.ndarray]]]:
+def epochs(data: Data, spec: WorkloadSpec, drawn: Seeds) -> Iterator[Iterator[tuple[np.ndarray, np.ndarray]]]:
     """The batches (images or texts, labels) of every epoch, in the order that `drawn` gives them."""
     order = seeds.generator(drawn, "data_order")
     noise = seeds.generator(drawn, "augmentation")

@@ -92,12 +92,18 @@ def trace(
 
 
 @click.command()
-@click.option("--framework", type=click.Choice(["torch", "tensorflow"]), default="torch", help="[default: torch]")
+@click.option(
+    "--framework", type=click.Choice(["torch", "tensorflow"]), default="torch", help="[default: torch]"
+)
 @click.option("--threads", metavar="N,N,...", default="1,2,4,8",
               help="Thread counts; the first is what the others are compared with [default: 1,2,4,8].")  # fmt: skip
 @click.option("--operation", metavar="PATTERN", default="*", help="Only those, for example 'conv*'.")
-@click.option("--dtypes", metavar="T,T,...", help=f"Of {', '.join(DTYPES)} [default: all; with --quick float32].")
-@click.option("--runs", type=click.IntRange(min=2), metavar="N", help="Runs a cell [default: 5; with --quick 3].")
+@click.option(
+    "--dtypes", metavar="T,T,...", help=f"Of {', '.join(DTYPES)} [default: all; with --quick float32]."
+)
+@click.option(
+    "--runs", type=click.IntRange(min=2), metavar="N", help="Runs a cell [default: 5; with --quick 3]."
+)
 @click.option("--quick", is_flag=True, help="Two sizes and one type: about a minute.")
 @click.option("--output", type=click.Path(path_type=Path), help="[default: probe/ in the study's folder]")
 @click.option("--format", "form", type=click.Choice(FORMATS), default="table", help="[default: table]")

@@ -48,9 +48,7 @@ from orchestrator.study_providers import LocalTable
 
 SILENT_S = 300.0
 Say = Callable[[str], None]
-Numbers = Callable[
-    [np.ndarray, np.ndarray, str], tuple[float | None, float | None, float | None, int | None]
-]
+Numbers = Callable[[np.ndarray, np.ndarray, str], tuple[float | None, float | None, float | None, int | None]]
 """(bits, bits, dtype) -> Vs, Vermv, Vc, largest distance in ULPs: the analysis's."""
 
 
@@ -150,20 +148,25 @@ class ProbeWorker:
         self._stream: Stream = connection.open(argv, env)
         hello = self._answer(WORKER_START_TIMEOUT_S)
         if hello.kind != "hello" or hello.body.get("schema_version") != SCHEMA_VERSION:
-            raise ProtocolError(f"the agent said {hello.kind} where hello was due", evidence=self._stream.stderr())
+            raise ProtocolError(
+                f"the agent said {hello.kind} where hello was due", evidence=self._stream.stderr()
+            )
 
     @property
     def folder(self) -> str:
         return f"kept-{self._count}"
 
-    def ask(self, wanted: tuple[Case, ...], *, runs: int, keep: bool) -> tuple[list[CaseResult], dict[str, Any]]:
+    def ask(
+        self, wanted: tuple[Case, ...], *, runs: int, keep: bool
+    ) -> tuple[list[CaseResult], dict[str, Any]]:
         request = ProbeRequest(framework=self._ask.framework, cases=wanted, runs=runs, keep=keep)
         self._stream.send(json.dumps({"request": to_json(request), "out": self.folder}))
         answer = self._answer(SILENT_S)
         if answer.kind != "done":
             text = f"{answer.body.get('kind')}: {answer.body.get('message')}"
             raise GuestError(
-                f"the probe on {self._count} threads failed: {text}", evidence=str(answer.body.get("traceback"))
+                f"the probe on {self._count} threads failed: {text}",
+                evidence=str(answer.body.get("traceback")),
             )
         try:
             found = [from_json(CaseResult, each, "done.results") for each in answer.body["results"]]

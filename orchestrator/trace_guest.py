@@ -98,7 +98,11 @@ class TraceGuest:
             message = parse_message(line)
             if message.run_id != run_id:
                 raise ProtocolError(f"the agent spoke of run {message.run_id!r} during {run_id!r}")
-            if message.kind == "done" or (not run_id and message.kind != "heartbeat") or message.kind == "error":
+            if (
+                message.kind == "done"
+                or (not run_id and message.kind != "heartbeat")
+                or message.kind == "error"
+            ):
                 return message
             deadline = time.monotonic() + silent_s
 
@@ -116,7 +120,9 @@ class TraceGuest:
         except RecordError as error:
             raise ProtocolError(f"guest {self.guest}: the agent's answer is malformed: {error}") from None
         if set(found.artifacts) != FILES.get(task, set()):
-            raise ProtocolError(f"guest {self.guest}: sent {', '.join(found.artifacts) or 'nothing'} for {task}")
+            raise ProtocolError(
+                f"guest {self.guest}: sent {', '.join(found.artifacts) or 'nothing'} for {task}"
+            )
         for name, artifact in found.artifacts.items():
             if not 0 <= artifact.size_bytes <= MAX_ARTIFACT_BYTES:
                 raise ProtocolError(f"guest {self.guest}: says {name} has {artifact.size_bytes} bytes")

@@ -51,7 +51,7 @@ def compare(a: Sequence[OpNote], b: Sequence[OpNote]) -> LogDifference:
 
 
 def _kind(note: OpNote) -> tuple[object, ...]:
-    shapes = tuple((t.shape, t.dtype) for t in (*note.inputs, *note.outputs))
+    shapes = tuple((t.shape, t.dtype, t.layout) for t in (*note.inputs, *note.outputs))
     return note.op, note.phase, len(note.inputs), shapes
 
 

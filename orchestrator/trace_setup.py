@@ -58,7 +58,9 @@ def find_run(store: Store, name: str) -> RunRecord:
             except DamagedRunError as error:
                 raise UsageError(f"{folder}: cannot be traced: {error}") from None
     known = [record.spec.run_id for record in store.records()]
-    hint = did_you_mean(name, known) or (f"; there is {known[0]}, for example" if known else "; there are none")
+    hint = did_you_mean(name, known) or (
+        f"; there is {known[0]}, for example" if known else "; there are none"
+    )
     raise UsageError(f"{name}: is neither the id nor the folder of a stored run{hint}")
 
 

@@ -114,7 +114,9 @@ class Tracer:
             return result(Outcome.UNREPEATABLE, growth=growth)
         for side, before, after in zip(self._sides, steps, again, strict=True):
             if (expected := next(note for note in before if note.step == step)) != after and self._as_written:
-                self._notes.append(f"{side.guest} does not repeat itself: {_unlike(expected, after)} of step {step}")
+                self._notes.append(
+                    f"{side.guest} does not repeat itself: {_unlike(expected, after)} of step {step}"
+                )
                 return result(Outcome.UNREPEATABLE, growth=growth)
             if expected != after:
                 self._notes.append(
@@ -123,7 +125,9 @@ class Tracer:
                 )
         found = compare(*logs)
         if found.at is not None:
-            self._notes.append(f"the operations are not the same from number {found.at} on: {_parted(logs, found.at)}")
+            self._notes.append(
+                f"the operations are not the same from number {found.at} on: {_parted(logs, found.at)}"
+            )
         return result(
             found.outcome,
             operations=len(logs[0]),
@@ -166,7 +170,9 @@ class Tracer:
             return
         wanted = tuple(positions[:ORIGINS])
         if len(positions) > ORIGINS:
-            self._notes.append(f"{len(positions)} operations part by themselves; the first {ORIGINS} are listed")
+            self._notes.append(
+                f"{len(positions)} operations part by themselves; the first {ORIGINS} are listed"
+            )
         self._say(f"what {len(wanted)} operations gave")
         with self._fetched(Task.TENSORS, (step,), wanted) as (a, b):
             for position in wanted:
@@ -196,24 +202,27 @@ class Tracer:
 
     def _growth(self, step: int, notes: Sequence[tuple[StepNote, ...]]) -> Iterator[Growth]:
         size = max(answer.weights_bytes for answer in self._answers)
-        steps = growth_steps(step, min(self._plan.steps, self._answers[0].training_steps), max(1, min(GROWTH_STEPS, GROWTH_BYTES // max(size, 1))))
+        steps = growth_steps(
+            step,
+            min(self._plan.steps, self._answers[0].training_steps),
+            max(1, min(GROWTH_STEPS, GROWTH_BYTES // max(size, 1))),
+        )
         self._say(f"the weights after {len(steps)} steps")
         with self._fetched(Task.WEIGHTS, steps) as (a, b):
             for side, file, mine in zip(self._sides, (a, b), notes, strict=True):
-                again = {k.partition("/")[2]: file.get_tensor(k) for k in file.keys() if k.startswith(f"{step}/")}
+                again = {_layer(k): file.get_tensor(k) for k in file.keys() if k.startswith(f"{step}/")}
                 if hash_arrays(again) != next(note.weights for note in mine if note.step == step):
                     self._notes.append(f"{side.guest} does not repeat itself: weights of step {step}")
                     self._unrepeatable = True
-            for key in sorted(a.keys(), key=lambda k: int(k.partition("/")[0])):
-                at, _, layer = key.partition("/")
+            for key in sorted(a.keys(), key=lambda k: [int(part) for part in k.split("/")[:2]]):
                 x, y = a.get_tensor(key), b.get_tensor(key)
                 if x.dtype.kind != "f":
                     continue
                 bits = np.dtype(f"u{x.itemsize}")
                 differing, ulp, l2, relative = self._apart(x.view(bits), y.view(bits), x.dtype.name)
                 yield Growth(
-                    step=int(at),
-                    layer=layer,
+                    step=int(key.partition("/")[0]),
+                    layer=_layer(key),
                     elements=x.size,
                     differing=differing,
                     max_ulp=ulp,
@@ -222,7 +231,9 @@ class Tracer:
                 )
 
     @contextlib.contextmanager
-    def _fetched(self, task: Task, steps: tuple[int, ...], indices: tuple[int, ...] = ()) -> Iterator[list[Any]]:
+    def _fetched(
+        self, task: Task, steps: tuple[int, ...], indices: tuple[int, ...] = ()
+    ) -> Iterator[list[Any]]:
         """Both sides' arrays, opened; their files are removed afterwards."""
         with contextlib.ExitStack() as stack:
             opened = []
@@ -252,7 +263,10 @@ class Tracer:
         """Whether the stored runs' own hashes come out again."""
         for side, mine, recorded in zip(self._sides, notes, self._plan.stored, strict=False):
             for note in mine:
-                if note.weights_sha256 and recorded.get(str(note.step), note.weights_sha256) != note.weights_sha256:
+                if (
+                    note.weights_sha256
+                    and recorded.get(str(note.step), note.weights_sha256) != note.weights_sha256
+                ):
                     self._notes.append(
                         f"{side.spec.run_id}: done again in {side.guest}, its weights after step {note.step} are not "
                         "those stored: another machine, or other versions"
@@ -277,7 +291,9 @@ class Tracer:
             workload=spec.workload,
             variant=spec.variant,
             sides=tuple(
-                Side(guest=side.guest, threads=side.spec.threads, run_id=run_id, environment=answer.environment)
+                Side(
+                    guest=side.guest, threads=side.spec.threads, run_id=run_id, environment=answer.environment
+                )
                 for side, run_id, answer in zip(self._sides, self._plan.run_ids, self._answers, strict=True)
             ),
             outcome=outcome,
@@ -298,8 +314,13 @@ def growth_steps(first: int, last: int, count: int) -> tuple[int, ...]:
 
 
 def _shown(tensor: TensorNote) -> str:
-    """`conv1.weight float32[6, 1, 5, 5]`"""
-    return f"{tensor.name} {tensor.dtype}{list(tensor.shape)}".strip()
+    """`conv1.weight float32[6, 1, 5, 5]`, with ` channels_last` behind it where it lies so."""
+    return f"{tensor.name} {tensor.dtype}{list(tensor.shape)} {tensor.layout}".strip()
+
+
+def _layer(key: str) -> str:
+    """Of `<step>/<place>/<name>`, the name."""
+    return key.split("/", 2)[2]
 
 
 def _unlike(a: StepNote, b: StepNote) -> str:
@@ -308,5 +329,7 @@ def _unlike(a: StepNote, b: StepNote) -> str:
 
 def _parted(logs: Sequence[Sequence[OpNote]], at: int) -> str:
     """`aten.mm in out, beside nothing`"""
-    names = [f"{log[at].op} in {log[at].module or log[at].source}" if at < len(log) else "nothing" for log in logs]
+    names = [
+        f"{log[at].op} in {log[at].module or log[at].source}" if at < len(log) else "nothing" for log in logs
+    ]
     return f"{names[0]}, beside {names[1]}"
