@@ -201,7 +201,7 @@ def first_steps(study: Study, tables: dict[str, Table], workload: str) -> Decisi
     if pd.isna(row.different_at):
         return _open(f"no recorded step shows a difference ({row.bracket})")
     equal, step = (None if pd.isna(v) else int(v) for v in (row.equal_up_to, row.different_at))
-    numbers = {
+    numbers: dict[str, Any] = {
         "equal_up_to_step": equal,
         "different_at_step": step,
         "loss_sd_first_epoch": None if pd.isna(curve["first"]) else float(curve["first"]),

@@ -19,8 +19,8 @@ UNSTABLE = "×"
 
 
 def heat_map(report: ProbeReport) -> Drawing:
-    """Forward and backward beside each other: the largest Vermv over sizes and types on each thread count; grey
-    where all bits are the reference's, × where the runs of one process differ."""
+    """Forward and backward beside each other: the largest Vermv over sizes and types on each thread count;
+    grey where all bits are the reference's, × where the runs of one process differ."""
     frame = cells(report)
     names = list(dict.fromkeys(frame.operation))
     others = report.threads[1:] or report.threads
@@ -39,7 +39,8 @@ def heat_map(report: ProbeReport) -> Drawing:
             sns.heatmap(
                 vermv, ax=axes, cmap="rocket_r", vmin=low, vmax=high, linewidths=0.4, linecolor="white",
                 annot=marks, fmt="", annot_kws={"size": 8}, cbar=part is Part.BACKWARD,
-                cbar_kws={"label": "log10 of the largest Vermv", "shrink": 0.5}, xticklabels=True, yticklabels=True,
+                cbar_kws={"label": "log10 of the largest Vermv", "shrink": 0.5},
+                xticklabels=True, yticklabels=True,
             )  # fmt: skip
             axes.set(title=part, xlabel="threads", ylabel="")
             axes.tick_params(axis="y", labelsize=7.5, rotation=0)
@@ -68,10 +69,10 @@ def _grid(
     frame: pd.DataFrame, names: list[str], others: tuple[int, ...]
 ) -> tuple[pd.DataFrame, pd.DataFrame, np.ndarray]:
     """log10 Vermv (NaN: same bits), marks, and where something was computed, (operations, threads) each."""
-    shape = {"index": names, "columns": list(others)}
-    vermv = pd.DataFrame(np.nan, **shape)
-    marks = pd.DataFrame("", **shape)
-    there = pd.DataFrame(False, **shape)
+    columns = list(others)
+    vermv = pd.DataFrame(np.nan, index=names, columns=columns)
+    marks = pd.DataFrame("", index=names, columns=columns)
+    there = pd.DataFrame(False, index=names, columns=columns)
     for (operation, threads), cell in frame[frame.threads.isin(others)].groupby(["operation", "threads"]):
         there.loc[operation, threads] = True
         largest = pd.to_numeric(cell[~cell.equal].vermv).max()

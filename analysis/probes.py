@@ -1,4 +1,5 @@
-"""Which operations give other bits on other thread counts, which do not even repeat: the tables of a probe."""
+"""Which operations give other bits on other thread counts, which do not even repeat: the tables of a
+probe."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from analysis.results import Column, Kind, Table
 from analysis.traces import floats
 from guest.probe_records import ProbeReport, encode
 
-SAME, REFUSED = "same bits", "not computed"
+SAME = "same bits"
 
 
 def numbers(
@@ -39,14 +40,14 @@ def numbers(
 
 def cells(report: ProbeReport) -> pd.DataFrame:
     """Every row of the report: one operation, part, type, size and thread count."""
-    names = [name for name in report.rows[0].__slots__] if report.rows else ["operation"]
+    names = list(report.rows[0].__slots__) if report.rows else ["operation"]
     return pd.DataFrame([{name: getattr(row, name) for name in names} for row in report.rows], columns=names)
 
 
 def table(report: ProbeReport) -> Table:
     """One row an operation, part and type, those first that vary."""
-    rows = [_row(report, *key, frame) for key, frame in _grouped(report)]
-    rows.sort(key=lambda row: (row["verdict"] == SAME, row["verdict"] == REFUSED))
+    rows = [_row(report, frame) for frame in _grouped(report)]
+    rows.sort(key=lambda row: row["verdict"] == SAME and row["unstable"] == 0)
     columns = {
         "operation": ("operation", Kind.TEXT),
         "part": ("part", Kind.TEXT),
@@ -63,23 +64,28 @@ def table(report: ProbeReport) -> Table:
     return Table(
         name="probe",
         title=f"Operations of {report.framework} on {', '.join(map(str, report.threads))} threads",
-        note=f"n = {report.runs} runs a cell, after one that is not counted; {header(report)}. Across thread counts "
-        "and run to run are two questions: the first compares with the reference count, the second the runs of one "
-        "process. Vs (scalars), Vermv and Vc are the largest over sizes and threads; time is the median at the "
-        f"largest size on {timed_threads(report)} threads over the reference's; more threads had no core each. Same bits here is no promise for other sizes.",
+        note=f"n = {report.runs} runs a cell, after one that is not counted; {header(report)}. Across thread "
+        "counts and run to run are two questions: the first compares with the reference count, the second "
+        "the runs of one process. Vs (scalars), Vermv and Vc are the largest over sizes and threads; time is "
+        f"the median at the largest size on {timed_threads(report)} threads over the reference's: more had "
+        "no core each. Same bits here is no promise for other sizes.",
         frame=pd.DataFrame(rows, columns=list(columns)),
         columns=tuple(Column(header=head, source=name, kind=kind) for name, (head, kind) in columns.items()),
     )
 
 
-def _grouped(report: ProbeReport) -> Any:
+def _grouped(report: ProbeReport) -> list[pd.DataFrame]:
+    """The cells of one operation, part and type each."""
     frame = cells(report)
-    return frame.groupby(["operation", "part", "dtype"], sort=False) if len(frame) else []
+    if frame.empty:
+        return []
+    return [group for _, group in frame.groupby(["operation", "part", "dtype"], sort=False)]
 
 
-def _row(report: ProbeReport, operation: str, part: str, dtype: str, frame: pd.DataFrame) -> dict[str, Any]:
+def _row(report: ProbeReport, frame: pd.DataFrame) -> dict[str, Any]:
+    operation, part, dtype = (str(frame[name].iloc[0]) for name in ("operation", "part", "dtype"))
     unlike, most = frame[~frame.equal], timed_threads(report)
-    unstable = frame[frame.unique > 1] if "unique" in frame else frame.iloc[:0]
+    unstable = frame[frame["unique"] > 1]
     at = frame[(frame.threads == most) & (frame["size"] == frame["size"].max())]
     return {
         "operation": operation,
@@ -93,6 +99,7 @@ def _row(report: ProbeReport, operation: str, part: str, dtype: str, frame: pd.D
             if len(unstable)
             else f"equal (n={report.runs})"
         ),
+        "unstable": len(unstable),
         "vs": _most(unlike.vs),
         "vermv": _most(unlike.vermv),
         "vc": _most(unlike.vc),
@@ -108,8 +115,9 @@ def timed_threads(report: ProbeReport) -> int:
 
 
 def _most(values: pd.Series) -> float:
-    numbers_ = pd.to_numeric(values).dropna()
-    return float(numbers_.loc[numbers_.abs().idxmax()]) if len(numbers_) else np.nan
+    """The one that is largest in magnitude; NaN of none."""
+    known = pd.to_numeric(values).dropna().to_numpy(float)
+    return float(known[np.abs(known).argmax()]) if len(known) else np.nan
 
 
 def header(report: ProbeReport) -> str:
@@ -144,7 +152,8 @@ def summary(report: ProbeReport) -> list[str]:
         lines.append(f"not computed: {part} cases" + (f"; nothing of {', '.join(whole)}" if whole else ""))
     if report.unknown:
         lines.append(
-            f"unknown to the registry, not to be called safe: {', '.join(report.unknown)} (of the stored traces)"
+            "in the stored traces, but unknown to the registry, and not to be called safe: "
+            f"{', '.join(report.unknown)}"
         )
     return lines
 

@@ -26,8 +26,8 @@ from analysis.robustness import robustness_tables
 from analysis.set_tests import effect_sizes, equivalence, set_tests
 from analysis.subgroups import by_class, subgroups
 from analysis.times import fastest, wall_time
-from analysis.verdicts import cpu_models, divergence, verdicts
 from analysis.trace_tables import trace_tables
+from analysis.verdicts import cpu_models, divergence, verdicts
 from analysis.weights import weights
 from guest.robustness_records import Robustness
 from guest.trace_records import Trace

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -15,21 +15,24 @@ from guest.trace_records import TRACE, Outcome, Trace, decode
 
 
 def read_traces(study: Study) -> tuple[tuple[Trace, ...], tuple[Problem, ...]]:
-    """The traces of the study's workloads, oldest first, and a reservation for each that is of none of them or
-    cannot be read."""
+    """The traces of the study's workloads, oldest first, and a reservation for each that is of none of them
+    or cannot be read."""
     digests = dict(zip(study.runs.workload_name, study.runs.workload_digest, strict=True))
     found, problems = [], []
     for path in sorted((study.directory / "trace").glob(f"*/{TRACE}")):
         try:
-            trace = decode(path.read_bytes())
-            if digests.get(trace.workload.name) != digest(trace.workload):
-                raise RecordError("is of a workload that has no runs here, or had other settings")
-            found.append(trace)
+            found.append(_checked(decode(path.read_bytes()), digests))
         except (OSError, RecordError, UnicodeDecodeError) as error:
             place = str(path.relative_to(study.directory))
             todo = "it is left out; trace again, or remove its folder"
             problems.append(Problem(path=place, what=str(error), todo=todo, skipped=False))
     return tuple(sorted(found, key=lambda trace: trace.created_at)), tuple(problems)
+
+
+def _checked(trace: Trace, digests: Mapping[str, str]) -> Trace:
+    if digests.get(trace.workload.name) != digest(trace.workload):
+        raise RecordError("is of a workload that has no runs here, or had other settings")
+    return trace
 
 
 def trace_tables(study: Study, traces: Sequence[Trace]) -> tuple[Table, ...]:
@@ -46,8 +49,8 @@ def trace_tables(study: Study, traces: Sequence[Trace]) -> tuple[Table, ...]:
     table = Table(
         name="traces",
         title="Which operation started it?",
-        note="By `vbstudy trace`: the first operation of the first step that differs whose inputs are equal and "
-        "whose outputs are not, bit by bit. n = 2 models a trace, equal seeds.",
+        note="By `vbstudy trace`: the first operation of the first step that differs whose inputs are equal "
+        "and whose outputs are not, bit by bit. n = 2 models a trace, equal seeds.",
         frame=pd.DataFrame(rows),
         columns=(
             *WHERE,

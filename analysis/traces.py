@@ -12,7 +12,7 @@ import pandas as pd
 from analysis.numerics import ulp_distance
 from analysis.printing import to_csv
 from analysis.results import Column, Kind, Table
-from guest.trace_records import TRACE, Origin, Outcome, Trace, encode
+from guest.trace_records import STATES, TRACE, Origin, Outcome, Trace, encode
 
 FLOATS = {"float16": np.float16, "float32": np.float32, "float64": np.float64}
 
@@ -36,8 +36,8 @@ def apart(a: np.ndarray, b: np.ndarray, dtype: str) -> tuple[int, int | None, fl
 
 
 def floats(bits: np.ndarray, dtype: str) -> np.ndarray | None:
-    """The numbers (D,) that unsigned integers stand for; a bfloat16 as the float32 that it is the upper half of.
-    None for types that are no floats."""
+    """The numbers (D,) that unsigned integers stand for; a bfloat16 as the float32 that it is the upper half
+    of. None for types that are no floats."""
     bits = bits.reshape(-1)
     if dtype == "bfloat16":
         return (bits.astype(np.uint32) << np.uint32(16)).view(np.float32)
@@ -46,6 +46,12 @@ def floats(bits: np.ndarray, dtype: str) -> np.ndarray | None:
 
 # ---- as text and as files ------------------------------------------------------------------------
 
+WHY = {
+    Outcome.SEQUENCE: "The two run other operations, from equal inputs: see the notes",
+    Outcome.UNLOCATED: "No operation was seen whose inputs are equal and whose outputs are not: what makes "
+    "the difference lies outside the operations that were looked at",
+    Outcome.UNREPEATABLE: "One side does not repeat itself, so that nothing follows: see the notes",
+}
 NAMED = 12  # operations that a terminal shows
 GROWTH = "growth"
 
@@ -54,20 +60,11 @@ def verdict(trace: Trace) -> str:
     """What the trace found, in a sentence or two."""
     first, second = (side.threads.label for side in trace.sides)
     pair = f"{trace.workload.name} ({trace.workload.framework}, {trace.variant}) on {first} and {second}"
-    match trace.outcome:
-        case Outcome.EQUAL:
-            return f"{pair}: equal to the last bit in {trace.steps} steps (weights, gradients, optimizer state, loss)"
-        case Outcome.OPERATION:
-            return f"{pair}: parts at step {trace.step}. {started(trace)}"
-        case Outcome.SEQUENCE:
-            return f"{pair}: parts at step {trace.step}: the two run other operations, from equal inputs"
-        case Outcome.UNLOCATED:
-            return (
-                f"{pair}: parts at step {trace.step}, and no operation was seen whose inputs are equal and whose "
-                "outputs are not: what makes the difference lies outside the operations that were looked at"
-            )
-        case Outcome.UNREPEATABLE:
-            return f"{pair}: parts at step {trace.step}, but one side does not repeat itself: see the notes"
+    if trace.outcome is Outcome.EQUAL:
+        compared = ", ".join(s for s in STATES if s != "gradients" or trace.workload.framework == "torch")
+        return f"{pair}: equal to the last bit in {trace.steps} steps ({compared})"
+    why = WHY.get(trace.outcome) or started(trace)
+    return f"{pair}: parts at step {trace.step}, in its {trace.differs}. {why}"
 
 
 def started(trace: Trace) -> str:
@@ -81,8 +78,8 @@ def started(trace: Trace) -> str:
     )
     ulp = "" if origin.max_ulp is None else f", by up to {origin.max_ulp:,} ULP"
     return (
-        f"{origin.op} ({origin.phase} {where}) gives unequal outputs from equal inputs: {origin.differing:,} of "
-        f"{origin.elements:,} elements differ{ulp}. {governed(origin)}"
+        f"{origin.op} ({origin.phase} {where}) gives unequal outputs from equal inputs: {origin.differing:,} "
+        f"of {origin.elements:,} elements differ{ulp}. {governed(origin)}"
     )
 
 
@@ -115,8 +112,9 @@ def origins_table(trace: Trace) -> Table:
     return Table(
         name="origins",
         title=f"Operations of step {trace.step} with equal inputs and unequal outputs",
-        note=f"{len(trace.origins)} of {trace.operations} operations, in the order of execution: the first started "
-        "it, the others would have. Inputs and outputs are compared bit by bit; ULPs are units in the last place.",
+        note=f"{len(trace.origins)} of {trace.operations} operations, in the order of execution: the first "
+        "started it, the others would have. Inputs and outputs are compared bit by bit; ULPs are units in "
+        "the last place.",
         frame=pd.DataFrame(rows, columns=[*columns, "knob"]),
         columns=tuple(Column(header=headers.get(c, c), source=c, kind=kind) for c, kind in columns.items()),
     )
@@ -130,8 +128,8 @@ def growth_table(trace: Trace) -> Table:
     return Table(
         name=GROWTH,
         title="How the difference grows",
-        note="After each of these steps: elements of the weight that differ, the largest distance in ULPs, |a-b|, "
-        "and |a-b| / |a|. n = 2 models.",
+        note="After each of these steps: elements of the weight that differ, the largest distance in ULPs, "
+        "|a-b|, and |a-b| / |a|. n = 2 models.",
         frame=frame,
         columns=tuple(Column(header=n, source=n, kind=k) for n, k in zip(names, kinds, strict=True)),
     )

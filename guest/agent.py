@@ -361,7 +361,7 @@ class Worker:
         )
         for line in iter(sys.stdin.readline, ""):
             message = json.loads(line)
-            request = from_json(self._kind, message["request"], "request")
+            request: Any = from_json(self._kind, message["request"], "request")
             warm.load(request)
             if not self._fork(request, Path(message["out"]), warm):
                 break

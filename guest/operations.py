@@ -27,19 +27,19 @@ class Knob(StrEnum):
 # What to turn, by framework: for a person.
 SETTINGS = {
     Framework.TORCH: {
-        Knob.ONEDNN: "oneDNN's primitives, over OpenMP threads (OMP_NUM_THREADS, torch.set_num_threads); off with "
-        "torch.backends.mkldnn.enabled = False",
-        Knob.GEMM: "the BLAS library's gemm, MKL on x86 (MKL_NUM_THREADS, torch.set_num_threads); on Intel CPUs "
-        "MKL_CBWR=AVX2,STRICT makes it independent of threads",
+        Knob.ONEDNN: "oneDNN's primitives, over OpenMP threads (OMP_NUM_THREADS, torch.set_num_threads); off "
+        "with torch.backends.mkldnn.enabled = False",
+        Knob.GEMM: "the BLAS library's gemm, MKL on x86 (MKL_NUM_THREADS, torch.set_num_threads); on Intel "
+        "CPUs MKL_CBWR=AVX2,STRICT makes it independent of threads",
         Knob.REDUCTION: "ATen's parallel sums, over OpenMP threads (OMP_NUM_THREADS, torch.set_num_threads); "
         "no switch makes them independent",
-        Knob.ELEMENTS: "ATen's parallel loops, over OpenMP threads (OMP_NUM_THREADS, torch.set_num_threads); every "
-        "element is computed by itself, vectors and their rest by unlike code",
+        Knob.ELEMENTS: "ATen's parallel loops, over OpenMP threads (OMP_NUM_THREADS, torch.set_num_threads); "
+        "every element is computed by itself, vectors and their rest by unlike code",
         Knob.SERIAL: "nothing: one thread computes it",
     },
     Framework.TENSORFLOW: {
-        Knob.ONEDNN: "oneDNN's primitives, over TensorFlow's intra-op pool (TF_NUM_INTRAOP_THREADS); off with "
-        "TF_ENABLE_ONEDNN_OPTS=0",
+        Knob.ONEDNN: "oneDNN's primitives, over TensorFlow's intra-op pool (TF_NUM_INTRAOP_THREADS); off "
+        "with TF_ENABLE_ONEDNN_OPTS=0",
         Knob.GEMM: "oneDNN's or Eigen's gemm, over the intra-op pool (TF_NUM_INTRAOP_THREADS); "
         "TF_ENABLE_ONEDNN_OPTS=0 leaves Eigen's",
         Knob.REDUCTION: "Eigen's parallel sums, over the intra-op pool (TF_NUM_INTRAOP_THREADS)",
@@ -71,8 +71,8 @@ class Operation:
 
 
 def knob(framework: Framework, op: str) -> str | None:
-    """What governs an operation, as the framework calls it (`aten.mm.default`, `MatMul`); None for one that the
-    registry does not know."""
+    """What governs an operation, as the framework calls it (`aten.mm.default`, `MatMul`); None for one that
+    the registry does not know."""
     found = _covered(framework).get(base_name(op))
     return None if found is None else SETTINGS[framework][found]
 

@@ -1,5 +1,5 @@
-"""Computes entries of the registry of operations, forward and backward, from inputs that are the same in every
-process: on one thread count, several times."""
+"""Computes entries of the registry of operations, forward and backward, from inputs that are the same in
+every process: on one thread count, several times."""
 
 from __future__ import annotations
 
@@ -104,7 +104,9 @@ def serve(framework: Framework, count: int, speaker: Speaker) -> int:
 
 def _answer(engine: Engine, request: ProbeRequest, out: Path, speaker: Speaker) -> list[CaseResult]:
     entries = {operation.name: operation for operation in OPERATIONS}
-    results, kept, said = [], {}, time.monotonic()
+    results: list[CaseResult] = []
+    kept: dict[str, np.ndarray] = {}
+    said = time.monotonic()
     for done, case in enumerate(request.cases):
         results.append(probe(engine, request, entries[case.operation], case, kept))
         if time.monotonic() - said > HEARTBEAT_S:
@@ -146,7 +148,9 @@ def _part(
     arrays: Sequence[np.ndarray],
     kept: dict[str, np.ndarray],
 ) -> PartResult:
-    hashes, seconds, dtypes = [], [], ()
+    hashes: list[str] = []
+    seconds: list[float] = []
+    dtypes: tuple[str, ...] = ()
     for run in range(request.runs + 1):
         inputs = engine.tensors(arrays, case.dtype)
         compute: Callable[[], list[Any]]

@@ -67,9 +67,9 @@ class CaseResult:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeRow:
     """One part of one case on one thread count, beside the same on the reference count. `unique` of `runs`
-    repetitions gave different bits here; `equal` says whether the first gives the reference's. `vs`, `vermv` and
-    `vc` are those of Shanmugavelu et al. 2024 (the largest over the outputs; `vs` of scalars only); None where
-    nothing was compared. `ratio` is the median time over the reference's."""
+    repetitions gave different bits here; `equal` says whether the first gives the reference's. `vs`, `vermv`
+    and `vc` are those of Shanmugavelu et al. 2024 (the largest over the outputs; `vs` of scalars only); None
+    where nothing was compared. `ratio` is the median time over the reference's."""
 
     operation: str
     part: Part

@@ -12,7 +12,7 @@ import json
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from typing import TYPE_CHECKING, Protocol, cast
 
 from guest import seeds, threads, training
 from guest.records import Framework, to_json

@@ -24,6 +24,8 @@ TRACE_VERSION = 1
 OPERATIONS = "operations.jsonl"
 TENSORS = "tensors.safetensors"
 TRACE = "trace.json"
+STATES = ("weights", "gradients", "optimizer", "loss")
+"""What of a step is compared: fields of StepNote."""
 
 
 class Task(StrEnum):

@@ -80,11 +80,11 @@ def watch_model(model: nn.Module, keep: frozenset[int] = frozenset()) -> Iterato
             hook.remove()
 
 
-class OperationLog(TorchDispatchMode):
+class OperationLog(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Implements `guest.trace.Log`. Views are left out: they compute nothing."""
 
     def __init__(self, model: nn.Module, keep: frozenset[int]) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.notes: list[OpNote] = []
         self.kept: dict[str, np.ndarray] = {}
         self._keep = keep
@@ -131,7 +131,7 @@ class OperationLog(TorchDispatchMode):
 
     # ---- the operations ----------------------------------------------------------------------
 
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ARG002
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         name = func._schema.name.partition("::")[2]
         if name in _UNWRITTEN:
@@ -213,7 +213,7 @@ class Hashes:
             return known[1]
         text = f"{hash_bytes(bits_of(tensor)):016x}"
         if address not in self._storages:
-            self._storages[address] = (StorageWeakRef(storage), set())
+            self._storages[address] = (_weak(storage), set())
         self._storages[address][1].add(key)
         self._known[key] = (version, text)
         return text
@@ -229,8 +229,12 @@ class Hashes:
 
     def ignore(self, tensor: Tensor) -> None:
         storage = tensor.untyped_storage()
-        self._storages[storage._cdata] = (StorageWeakRef(storage), set())
+        self._storages[storage._cdata] = (_weak(storage), set())
         self._ignored.add(storage._cdata)
+
+
+def _weak(storage: torch.UntypedStorage) -> StorageWeakRef:
+    return StorageWeakRef(storage)  # type: ignore[no-untyped-call]
 
 
 def _written(func: Any, name: str, args: Any, kwargs: Any) -> list[Any]:
@@ -263,9 +267,6 @@ def _layout(tensor: Tensor) -> str:
 def bits_of(tensor: Tensor) -> np.ndarray:
     """The elements as unsigned integers of their size, one-dimensional, in the order of memory."""
     t = tensor.detach().resolve_neg()
-    for dimension, stride in enumerate(t.stride()):
-        if stride == 0 and t.shape[dimension] > 1:  # expanded: one element stands for all
-            t = t.narrow(dimension, 0, 1)
     if not t.is_contiguous():
         t = t.permute(*sorted(range(t.dim()), key=t.stride, reverse=True)).contiguous()
     if t.is_complex():

@@ -96,7 +96,7 @@ def trace(
     "--framework", type=click.Choice(["torch", "tensorflow"]), default="torch", help="[default: torch]"
 )
 @click.option("--threads", metavar="N,N,...", default="1,2,4,8",
-              help="Thread counts; the first is what the others are compared with [default: 1,2,4,8].")  # fmt: skip
+              help="The others are compared with the first [default: 1,2,4,8].")  # fmt: skip
 @click.option("--operation", metavar="PATTERN", default="*", help="Only those, for example 'conv*'.")
 @click.option(
     "--dtypes", metavar="T,T,...", help=f"Of {', '.join(DTYPES)} [default: all; with --quick float32]."
@@ -121,8 +121,8 @@ def probe(
 ) -> None:
     """Find the operations whose bits depend on the thread count.
 
-    Every operation of the registry, forward and backward, over sizes, types and thread counts: does it give the
-    same bits on every thread count, and does it repeat from run to run?"""
+    Every operation of the registry, forward and backward, over sizes, types and thread counts: does it give
+    the same bits on every thread count, and does it repeat from run to run?"""
     from analysis import probes
     from analysis.printing import Format, render_table
     from guest.probe_records import encode

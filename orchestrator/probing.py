@@ -1,12 +1,13 @@
-"""What `vbstudy probe` does: every operation of the registry on several thread counts, each in a process of its
-own, for libraries read their settings when they are loaded. What differs is computed once more, and fetched."""
+"""What `vbstudy probe` does: every operation of the registry on several thread counts, each in a process of
+its own, for libraries read their settings when they are loaded. What differs is computed once more, and
+fetched."""
 
 from __future__ import annotations
 
 import contextlib
 import fnmatch
-import json
 import functools
+import json
 import statistics
 import sys
 import tempfile
@@ -40,7 +41,7 @@ from guest.trace_records import TENSORS
 from orchestrator import agent_archive
 from orchestrator.connection import LocalConnection, Stream
 from orchestrator.errors import GuestError, PrerequisiteError, ProtocolError, UsageError
-from orchestrator.executor import MAX_ARTIFACT_BYTES, WORKER_START_TIMEOUT_S, parse_message
+from orchestrator.executor import WORKER_START_TIMEOUT_S, parse_message
 from orchestrator.scheduler import host_cores
 from orchestrator.store import Store, now
 from orchestrator.study import Study
@@ -101,7 +102,8 @@ def work(
 
 
 def unknown(framework: Framework, store: Store) -> tuple[str, ...]:
-    """Operations of the study's traced workloads that the registry does not know: nobody can call them safe."""
+    """Operations of the study's traced workloads that the registry does not know: nobody can call them
+    safe."""
     traces = [trace for trace in store.traces_done() if trace.workload.framework is framework]
     return tuple(sorted({op for t in traces for op in t.unknown if operations.knob(framework, op) is None}))
 
@@ -206,8 +208,8 @@ def _spec(framework: Framework, count: int) -> RunSpec:
     return RunSpec(
         study_id="probe",
         workload=WorkloadSpec(
-            name="probe", framework=framework, model="", dataset="", epochs=1, batch_size=1, learning_rate=1.0,
-            optimizer=Optimizer.SGD,
+            name="probe", framework=framework, model="", dataset="", epochs=1, batch_size=1,
+            learning_rate=1.0, optimizer=Optimizer.SGD,
         ),
         variant=Variant.FIXED_SEED,
         threads=ThreadSpec(cpus=count, intra_op=count, inter_op=count),

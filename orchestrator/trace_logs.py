@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from guest.trace_records import OpNote, Outcome, StepNote, TensorNote
-
-STATES = ("weights", "gradients", "optimizer", "loss")
+from guest.trace_records import STATES, OpNote, Outcome, StepNote, TensorNote
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

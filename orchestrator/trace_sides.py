@@ -47,6 +47,10 @@ def sides(study: Study, store: Store, specs: Sequence[RunSpec]) -> Iterator[list
         yield working
 
 
+def _quietly(guest: Guest) -> None:
+    """What is made for one trace is not told."""
+
+
 @contextlib.contextmanager
 def _guests(
     study: Study, store: Store, provider: Provider, specs: Sequence[RunSpec]
@@ -58,7 +62,7 @@ def _guests(
         names = ",".join(str(spec.cpus) for spec in wanted)
         raise UsageError(f"there is no guest {missing[0].name}; run `vbstudy provision --cpus {names}`")
     try:
-        made = make_all(missing, provider, lambda guest: None)
+        made = make_all(missing, provider, _quietly)
         yield there | {guest.spec.name: guest for guest in made}
     finally:
         for spec in missing:

@@ -210,7 +210,9 @@ class Tracer:
         self._say(f"the weights after {len(steps)} steps")
         with self._fetched(Task.WEIGHTS, steps) as (a, b):
             for side, file, mine in zip(self._sides, (a, b), notes, strict=True):
-                again = {_layer(k): file.get_tensor(k) for k in file.keys() if k.startswith(f"{step}/")}
+                again = {
+                    _layer(k): file.get_tensor(k) for k in sorted(file.keys()) if k.startswith(f"{step}/")
+                }
                 if hash_arrays(again) != next(note.weights for note in mine if note.step == step):
                     self._notes.append(f"{side.guest} does not repeat itself: weights of step {step}")
                     self._unrepeatable = True
@@ -268,8 +270,8 @@ class Tracer:
                     and recorded.get(str(note.step), note.weights_sha256) != note.weights_sha256
                 ):
                     self._notes.append(
-                        f"{side.spec.run_id}: done again in {side.guest}, its weights after step {note.step} are not "
-                        "those stored: another machine, or other versions"
+                        f"{side.spec.run_id}: done again in {side.guest}, its weights after step {note.step} "
+                        "are not those stored: another machine, or other versions"
                     )
                     break
 

@@ -26,8 +26,8 @@ thread counts | identical within 3 of 3 thread counts; across them 3 models on 3
 prediction vectors, 3 metric values in 9 runs |
 | F3 | all | holds | The difference starts as rounding in the first steps, then accumulates | weights \
 equal up to step 1, different at step 2, with equal seeds and inputs: what differs is the arithmetic; SD \
-of the loss across thread counts 0 after the first epoch, 0.010 after the last. Which operation rounds \
-finds |
+of the loss across thread counts 0 after the first epoch, 0.010 after the last. Which operation started \
+it, `vbstudy trace` finds |
 | F4 | all | holds | Model selection narrows the difference across thread counts | accuracy differs by up\
  to 0.070 without (epoch 2) and 0.010 with model selection (epoch 2); one seed, so a description and not \
 a test |
