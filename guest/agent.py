@@ -58,6 +58,12 @@ if TYPE_CHECKING:
 Compute = Callable[[Any, Path, "Speaker", "Warm | None", "Progress"], Any]
 """What answers a request: (request, folder of its files, speaker, what a fork finds ready, progress)."""
 
+SERVED = {
+    "serve": "runs forked from this process",
+    "trace": "tasks of a trace forked from this process",
+    "probe": "operations of the registry",
+    "assess": "robustness of stored models",
+}
 PR_SET_PDEATHSIG = 1
 DONE, FAILED = 0, 1  # exit statuses of a run that has said how it ended
 UNREPORTED = 70
@@ -84,15 +90,11 @@ def main(argv: list[str] | None = None) -> int:
     run = commands.add_parser("run", help="one run in this process")
     run.add_argument("--request", type=Path, required=True)
     run.add_argument("--out", type=Path, required=True)
-    serve = commands.add_parser("serve", help="runs forked from this process, requests on stdin")
-    serve.add_argument("--framework", type=Framework, required=True)
-    trace = commands.add_parser("trace", help="tasks of a trace forked from this process, requests on stdin")
-    trace.add_argument("--framework", type=Framework, required=True)
-    probe = commands.add_parser("probe", help="operations of the registry, requests on stdin")
-    probe.add_argument("--framework", type=Framework, required=True)
-    probe.add_argument("--threads", type=int, required=True)
-    assess = commands.add_parser("assess", help="robustness of stored models, requests on stdin")
-    assess.add_argument("--framework", type=Framework, required=True)
+    for name, what in SERVED.items():
+        served = commands.add_parser(name, help=f"{what}, requests on stdin")
+        served.add_argument("--framework", type=Framework, required=True)
+        if name == "probe":
+            served.add_argument("--threads", type=int, required=True)
     arguments = parser.parse_args(argv)
 
     # Libraries print to descriptor 1; the protocol gets a private copy and 1 becomes 2.
@@ -101,18 +103,20 @@ def main(argv: list[str] | None = None) -> int:
     if arguments.command == "run":
         request = from_json(RunRequest, json.loads(arguments.request.read_text()), "request")
         return execute(request, arguments.out, speaker, None, _run)
-    if arguments.command == "assess":
-        return assess_models(arguments.framework, speaker)
-    if arguments.command == "probe":
-        from guest import probe as probe_
+    framework = arguments.framework
+    match arguments.command:
+        case "assess":
+            return assess_models(framework, speaker)
+        case "probe":
+            from guest import probe
 
-        return probe_.serve(arguments.framework, arguments.threads, speaker)
-    if arguments.command == "trace":
-        from guest.trace import trace_run
-        from guest.trace_records import TraceRequest
+            return probe.serve(framework, arguments.threads, speaker)
+        case "trace":
+            from guest.trace import trace_run
+            from guest.trace_records import TraceRequest
 
-        return Worker(arguments.framework, speaker, TraceRequest, trace_run).serve()
-    return Worker(arguments.framework, speaker, RunRequest, _run).serve()
+            return Worker(framework, speaker, TraceRequest, trace_run).serve()
+    return Worker(framework, speaker, RunRequest, _run).serve()
 
 
 # ---- one run ---------------------------------------------------------------------------------

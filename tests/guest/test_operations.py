@@ -41,8 +41,7 @@ def test_every_operation_is_computed_in_torch_and_runs_what_it_says():
         assert not result.refused, (operation.name, result.refused)
         assert [part.part for part in result.parts] == list(Part)[: 1 + operation.backward], operation.name
         ran = {base_name(note.op) for note in log.notes}
-        claimed = set(operation.aten.split())
-        assert claimed & ran, (operation.name, ran)
+        assert set(operation.aten.split()) <= ran, (operation.name, ran)
 
 
 def test_every_operation_is_computed_in_tensorflow_or_said_not_to_be():
