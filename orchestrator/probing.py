@@ -11,6 +11,7 @@ import json
 import statistics
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -42,7 +43,7 @@ from orchestrator import agent_archive
 from orchestrator.connection import LocalConnection, Stream
 from orchestrator.errors import GuestError, PrerequisiteError, ProtocolError, UsageError
 from orchestrator.executor import WORKER_START_TIMEOUT_S, parse_message
-from orchestrator.scheduler import host_cores
+from orchestrator.scheduler import CoreLeases, host_cores
 from orchestrator.store import Store, now
 from orchestrator.study import Study
 from orchestrator.study_providers import LocalTable
@@ -113,6 +114,9 @@ def _probe(
 ) -> ProbeReport:
     agent = agent_archive.build()
     with tempfile.TemporaryDirectory(prefix="vbstudy-probe-") as folder, contextlib.ExitStack() as stack:
+        lease = CoreLeases(host_cores(), waiting=say).lease("probe", len(host_cores()), threading.Event())
+        assert lease is not None  # noqa: S101  (nobody sets the event)
+        stack.enter_context(lease)
         connection = LocalConnection(Path(folder), ask.python, host_cores(), None, {})
         stack.callback(connection.close)
         agent.write(Path(folder))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from guest import fingerprint
 from guest.records import RunSpec
@@ -19,9 +19,11 @@ from orchestrator.store import Store
 from orchestrator.study import Study
 from orchestrator.trace_guest import TraceGuest
 
+Say = Callable[[str], None]
+
 
 @contextlib.contextmanager
-def sides(study: Study, store: Store, specs: Sequence[RunSpec]) -> Iterator[list[TraceGuest]]:
+def sides(study: Study, store: Store, specs: Sequence[RunSpec], say: Say) -> Iterator[list[TraceGuest]]:
     """An agent in the guest of each spec; one guest has one session. Local guests that are not there are
     made, and removed in the end. Raises UsageError for other guests that are not there."""
     provider = make(study, store)
@@ -29,22 +31,33 @@ def sides(study: Study, store: Store, specs: Sequence[RunSpec]) -> Iterator[list
     vendor = fingerprint.cpu()["vendor"]
     opened: dict[str, Session] = {}
     with _guests(study, store, provider, specs) as guests, contextlib.ExitStack() as stack:
+        mine = [guests[guest_for(spec)] for spec in specs]
+        cores = _leased(mine, stack, say)
         working = []
-        for spec in specs:
-            guest = guests[guest_for(spec)]
-            if guest.spec.name not in opened:
-                cores = guest.observed.machine_cores if guest.observed.machine else host_cores()
-                # Only one side works at a time, so that both may have the same cores.
-                lease = CoreLeases(cores).lease(guest.spec.name, guest.spec.cpus, threading.Event())
-                assert lease is not None  # noqa: S101  (nobody else holds cores, nobody stops it)
-                stack.enter_context(lease)
-                session = Session(study, store, provider, guest, lease.cores, agent, vendor)
+        for spec, guest in zip(specs, mine, strict=True):
+            name = guest.spec.name
+            if name not in opened:
+                own = cores[guest.observed.machine][: guest.spec.cpus]
+                opened[name] = session = Session(study, store, provider, guest, own, agent, vendor)
                 stack.callback(session.close)
-                opened[guest.spec.name] = session
-            side = TraceGuest(opened[guest.spec.name], agent.name, guest.spec.name, spec)
+            side = TraceGuest(opened[name], agent.name, name, spec)
             stack.callback(side.close)
             working.append(side)
         yield working
+
+
+def _leased(guests: Sequence[Guest], stack: contextlib.ExitStack, say: Say) -> dict[str, tuple[int, ...]]:
+    """By machine the cores that its guests share: only one side works at a time."""
+    found: dict[str, tuple[int, ...]] = {}
+    for guest in sorted(guests, key=lambda guest: -guest.spec.cpus):
+        machine = guest.observed.machine
+        if machine not in found:
+            cores = guest.observed.machine_cores if machine else host_cores()
+            leases = CoreLeases(cores, here=not machine, waiting=say)
+            lease = leases.lease(guest.spec.name, guest.spec.cpus, threading.Event())
+            assert lease is not None  # noqa: S101  (nobody sets the event)
+            found[machine] = stack.enter_context(lease).cores
+    return found
 
 
 def _quietly(guest: Guest) -> None:

@@ -77,7 +77,7 @@ def work(
     """Traces, and publishes what was found as `trace/<id>/`. The caller holds the study's lock."""
     store.clear_incoming()
     trace_id = store.new_trace_id(specs[0].workload.name, [spec.threads.label for spec in specs])
-    with store.new_trace(trace_id) as folder, sides(study, store, specs) as both:
+    with store.new_trace(trace_id) as folder, sides(study, store, specs, say) as both:
         found = Tracer(trace_id, both, plan, folder, apart, say).trace()
         write(found, folder)
     return found

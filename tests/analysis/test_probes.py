@@ -13,20 +13,40 @@ from guest.records import Framework
 
 def row(operation="conv2d", part=Part.BACKWARD, size=32, threads=2, equal=True, unique=1, **changes):
     values = {
-        "operation": operation, "part": part, "dtype": "float32", "size": size, "threads": threads, "equal": equal,
-        "unique": unique, "runs": 3, "vs": None, "vermv": None if equal else 1e-6, "vc": None if equal else 0.5,
-        "max_ulp": None if equal else 7, "seconds": 0.1, "ratio": 0.5,
-    }  # fmt: skip
+        "operation": operation,
+        "part": part,
+        "dtype": "float32",
+        "size": size,
+        "threads": threads,
+        "equal": equal,
+        "unique": unique,
+        "runs": 3,
+        "vs": None,
+        "vermv": None if equal else 1e-6,
+        "vc": None if equal else 0.5,
+        "max_ulp": None if equal else 7,
+        "seconds": 0.1,
+        "ratio": 0.5,
+    }
     return ProbeRow(**values | changes)
 
 
 def report(*rows, **changes):
     values = {
-        "framework": Framework.TORCH, "created_at": "2026-01-01T00:00:00+00:00", "threads": (1, 2, 4), "runs": 3,
-        "rows": rows, "refused": {}, "unknown": (),
-        "environment": {"cpu": {"model": "a CPU"}, "libraries": {"torch": "2.0"}, "framework": {},
-                        "threads_in_force": {"visible_cpus": 2}},
-    }  # fmt: skip
+        "framework": Framework.TORCH,
+        "created_at": "2026-01-01T00:00:00+00:00",
+        "threads": (1, 2, 4),
+        "runs": 3,
+        "rows": rows,
+        "refused": {},
+        "unknown": (),
+        "environment": {
+            "cpu": {"model": "a CPU"},
+            "libraries": {"torch": "2.0"},
+            "framework": {},
+            "threads_in_force": {"visible_cpus": 2},
+        },
+    }
     return ProbeReport(**values | changes)
 
 

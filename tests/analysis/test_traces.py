@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from analysis.findings import decide
 from analysis.load import load_study
 from analysis.pipeline import analyze
 from analysis.trace_tables import read_traces
@@ -31,12 +30,23 @@ def trace(**changes):
         return Side(guest=f"cpus-{n}", threads=threads, run_id="", environment={})
 
     values = {
-        "trace_id": "t", "created_at": "2026-01-01T00:00:00+00:00", "workload": factories.workload(),
-        "variant": "fixed-seed", "sides": (side(1), side(4)), "outcome": Outcome.OPERATION, "steps": 8, "step": 1,
-        "differs": "weights and gradients", "operations": 54, "origins": (ORIGIN,), "unknown": ("aten.new.default",),
-        "growth": tuple(growth(s, n, l) for s, l in ((1, 1e-8), (4, 1e-6)) for n in ("conv1.weight", "out.bias")),
+        "trace_id": "t",
+        "created_at": "2026-01-01T00:00:00+00:00",
+        "workload": factories.workload(),
+        "variant": "fixed-seed",
+        "sides": (side(1), side(4)),
+        "outcome": Outcome.OPERATION,
+        "steps": 8,
+        "step": 1,
+        "differs": "weights and gradients",
+        "operations": 54,
+        "origins": (ORIGIN,),
+        "unknown": ("aten.new.default",),
+        "growth": tuple(
+            growth(s, n, l2) for s, l2 in ((1, 1e-8), (4, 1e-6)) for n in ("conv1.weight", "out.bias")
+        ),
         "notes": ("a note",),
-    }  # fmt: skip
+    }
     return Trace(**values | changes)
 
 
