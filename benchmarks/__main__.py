@@ -21,6 +21,7 @@ from benchmarks import (
     qemu_provision,
     startup,
     sweep_overhead,
+    trace,
     virtualbox,
     warm_worker,
 )
@@ -35,6 +36,7 @@ BENCHMARKS: dict[str, tuple[Callable[[str, int, Report], list[Row]], int]] = {
     "warm_worker": (warm_worker.measure_torch, 60),  # runs on either side
     "warm_worker_tf": (warm_worker.measure_tensorflow, 20),
     "sweep_overhead": (sweep_overhead.measure, 12),  # runs of ten seconds
+    "trace": (trace.measure, 30),  # steps of each kind
 }
 
 # Those that need more than Python are run when they are named.

@@ -76,7 +76,8 @@ def test_nothing_finite_leaves_the_bits():
 
 def test_the_operation_that_started_it_is_said_whole():
     text = "\n".join(summary(trace()))
-    for part in ("step 1", "convolution_backward", "conv2", "model.py:66", "2,246 of 2,400", "1,376 ULP", "oneDNN",
+    for part in ("step 1", "convolution_backward", "conv2", "model.py:66", "2,246 of 2,400", "1,376 ULP",
+                 "oneDNN",
                  "x = self.conv2(x)", "aten.new.default", "not to be called safe", "a note"):  # fmt: skip
         assert part in text
 
