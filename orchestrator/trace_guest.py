@@ -112,7 +112,7 @@ class TraceGuest:
             if kind == "NoSuchStepError":
                 raise UsageError(f"{self.spec.workload.name}: {text}")
             evidence = str(answer.body.get("traceback", ""))
-            full = kind == "OSError" and "No space left" in str(text)
+            full = "No space left" in str(text)  # Python's words, and safetensors'
             why = "its disk is full; make room there and trace again" if full else f"{kind}: {text}"
             raise GuestError(f"guest {self.guest}: {why}", evidence=evidence)
         try:

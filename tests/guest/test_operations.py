@@ -44,9 +44,22 @@ def test_every_operation_is_computed_in_torch_and_runs_what_it_says():
         assert set(operation.aten.split()) <= ran, (operation.name, ran)
 
 
-def test_every_operation_is_computed_in_tensorflow_or_said_not_to_be():
+def test_every_operation_is_computed_in_tensorflow_or_said_not_to_be_and_runs_what_it_says():
+    from tensorflow.python.framework import op_callbacks
+
+    ran = set()
+
+    def called(op_type, *_, **__):
+        ran.add(op_type.decode() if isinstance(op_type, bytes) else op_type)
+
     for operation in OPERATIONS:
-        result = computed(operation, Framework.TENSORFLOW)
+        ran.clear()
+        op_callbacks.add_op_callback(called)
+        try:
+            result = computed(operation, Framework.TENSORFLOW)
+        finally:
+            op_callbacks.remove_op_callback(called)
+        assert set(operation.tf.split()) <= ran, (operation.name, ran)
         assert bool(result.refused) == (operation.tensorflow is None), (operation.name, result.refused)
 
 
