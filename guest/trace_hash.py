@@ -11,7 +11,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-WORDS = 1 << 13  # a block of 64 KiB stays in the nearest caches
+WORDS = 1 << 13  # of a block
+ROWS = 8  # blocks in one call: the buffer for them stays in the next cache
 WRAP = 1 << 64
 _DRAWN = np.random.Generator(np.random.PCG64(20211)).integers(0, WRAP, WORDS, dtype=np.uint64)
 _MULTIPLIERS = _DRAWN | np.uint64(1)  # an odd one loses no bit
@@ -25,13 +26,26 @@ def hash_bytes(array: np.ndarray) -> int:
     Words w are mixed, m = w xor (w >> 29), so that differences in the highest bits reach lower ones too, and
     summed, sum_i m_i k_i mod 2^64, block by block; the sums of the blocks are hashed likewise."""
     data = array.reshape(-1).view(np.uint8)
-    whole = len(data) // 8 * 8
-    words = data[:whole].view(np.uint64)
+    even = len(data) // 8 * 8
+    words = data[:even].view(np.uint64)
     while len(words) > WORDS:
-        blocks = range(0, len(words), WORDS)
-        words = np.array([_sum(words[i : i + WORDS]) for i in blocks], dtype=np.uint64)
-    rest = int.from_bytes(data[whole:].tobytes(), "little")
+        whole = len(words) // WORDS * WORDS
+        sums = _sums(words[:whole].reshape(-1, WORDS))
+        words = np.append(sums, _sum(words[whole:])) if whole < len(words) else sums
+    rest = int.from_bytes(data[even:].tobytes(), "little")
     return (int(_sum(words)) + (rest ^ (rest >> _SHIFT)) * _REST + len(data) * _LENGTH) % WRAP
+
+
+def _sums(blocks: np.ndarray) -> np.ndarray:
+    """`_sum` of each row, some rows at a time."""
+    sums = np.empty(len(blocks), np.uint64)
+    buffer = np.empty((min(ROWS, len(blocks)), WORDS), np.uint64)
+    for i in range(0, len(blocks), ROWS):
+        rows = blocks[i : i + ROWS]
+        mixed = np.right_shift(rows, np.uint64(_SHIFT), out=buffer[: len(rows)])
+        mixed ^= rows
+        np.dot(mixed, _MULTIPLIERS, out=sums[i : i + len(rows)])
+    return sums
 
 
 def _sum(words: np.ndarray) -> np.uint64:

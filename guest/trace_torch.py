@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -14,7 +16,6 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from guest.trace_hash import hash_bytes
 from guest.trace_records import OpNote, Phase, TensorNote
@@ -35,6 +36,7 @@ _CHANGES_SILENTLY = {"native_batch_norm": (3, 4), "cudnn_batch_norm": (3, 4)}
 # Outputs with room that is never written: a library's notes to itself.
 _WORKSPACES = {"mkldnn_rnn_layer": (3,)}
 _BITS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
+_USUAL = frozenset({torch.float32, torch.float64, torch.int64})
 Where = tuple[str, str, str]  # module, source, text
 
 
@@ -133,27 +135,25 @@ class OperationLog(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        name = func._schema.name.partition("::")[2]
+        traits = _traits(func)
+        name = traits.name
         if name in _UNWRITTEN:
             return func(*args, **kwargs)
-        written = _written(func, name, args, kwargs)
+        written = traits.written(args, kwargs)
         overwritten = written if name in _OVERWRITES else [v for k, v in kwargs.items() if k == "out"]
-        skipped = {id(t) for t in tree_leaves(overwritten)}
-        inputs = [
-            self._note(t)
-            for t in tree_leaves((args, kwargs))
-            if isinstance(t, Tensor) and id(t) not in skipped
-        ]
+        skipped = {id(t) for t in _tensors(overwritten)}
+        given = _tensors((args, kwargs)) if kwargs else _tensors(args)
+        inputs = [self._note(t) for t in given if id(t) not in skipped]
         result = func(*args, **kwargs)
-        outputs = [t for t in tree_leaves(written) if isinstance(t, Tensor)]
-        if not outputs and _is_view(func):
+        outputs = _tensors(written)
+        if not outputs and traits.view:
             return result
         for tensor in outputs:
             self._hashes.forget(tensor)
         known = {id(t) for t in outputs}
         workspaces = _WORKSPACES.get(name, ())
-        for place, t in enumerate(tree_leaves(result)):
-            if isinstance(t, Tensor) and id(t) not in known:
+        for place, t in enumerate(_tensors(result)):
+            if id(t) not in known:
                 if place in workspaces:
                     self._hashes.ignore(t)
                 else:
@@ -237,18 +237,40 @@ def _weak(storage: torch.UntypedStorage) -> StorageWeakRef:
     return StorageWeakRef(storage)  # type: ignore[no-untyped-call]
 
 
-def _written(func: Any, name: str, args: Any, kwargs: Any) -> list[Any]:
-    """The arguments that the operation changes in place."""
-    found = [args[i] for i in _CHANGES_SILENTLY.get(name, ()) if i < len(args)]
-    for i, argument in enumerate(func._schema.arguments):
+@dataclass(frozen=True, slots=True)
+class Traits:
+    """What the schema of an operation says, read once."""
+
+    name: str
+    places: tuple[tuple[int, str], ...]  # of the arguments that it changes in place
+    view: bool  # nothing is computed
+
+    def written(self, args: Any, kwargs: Any) -> list[Any]:
+        return [args[i] if i < len(args) else kwargs.get(name) for i, name in self.places]
+
+
+@functools.cache
+def _traits(func: Any) -> Traits:
+    schema = func._schema
+    name = schema.name.partition("::")[2]
+    places = [(i, "") for i in _CHANGES_SILENTLY.get(name, ())]
+    for i, argument in enumerate(schema.arguments):
         if argument.alias_info is not None and argument.alias_info.is_write:
-            found.append(args[i] if i < len(args) else kwargs.get(argument.name))
-    return found
+            places.append((i, argument.name))
+    aliases = [r.alias_info for r in schema.returns]
+    view = bool(aliases) and all(a is not None and not a.is_write for a in aliases)
+    return Traits(name, tuple(places), view)
 
 
-def _is_view(func: Any) -> bool:
-    returns = func._schema.returns
-    return bool(returns) and all(r.alias_info is not None and not r.alias_info.is_write for r in returns)
+def _tensors(value: Any) -> list[Tensor]:
+    """Those in nested lists, tuples and dictionaries, in order."""
+    if isinstance(value, Tensor):
+        return [value]
+    if isinstance(value, dict):
+        value = value.values()
+    elif not isinstance(value, (list, tuple)):
+        return []
+    return [tensor for item in value for tensor in _tensors(item)]
 
 
 def _layout(tensor: Tensor) -> str:
@@ -266,6 +288,8 @@ def _layout(tensor: Tensor) -> str:
 
 def bits_of(tensor: Tensor) -> np.ndarray:
     """The elements as unsigned integers of their size, one-dimensional, in the order of memory."""
+    if tensor.dtype in _USUAL and tensor.is_contiguous() and not tensor.is_neg():
+        return tensor.detach().numpy().reshape(-1).view(_BITS[tensor.element_size()])  # in one step
     t = tensor.detach().resolve_neg()
     if not t.is_contiguous():
         t = t.permute(*sorted(range(t.dim()), key=t.stride, reverse=True)).contiguous()
