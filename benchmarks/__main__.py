@@ -23,6 +23,7 @@ from benchmarks import (
     scan,
     startup,
     sweep_overhead,
+    trace,
     virtualbox,
     warm_worker,
 )
@@ -39,6 +40,7 @@ BENCHMARKS: dict[str, tuple[Callable[[str, int, Report], list[Row]], int]] = {
     "warm_worker_tf": (warm_worker.measure_tensorflow, 20),
     "scan": (scan.measure, 5),  # turns
     "sweep_overhead": (sweep_overhead.measure, 12),  # runs of ten seconds
+    "trace": (trace.measure, 30),  # steps of each kind
 }
 
 # Those that need more than Python are run when they are named.

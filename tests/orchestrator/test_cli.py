@@ -25,6 +25,8 @@ COMMANDS = [
     "logs",
     "analyze",
     "destroy",
+    "trace",
+    "probe",
     "verify",
     "export",
     "import",

@@ -139,3 +139,11 @@ def test_no_pattern_fails_in_another_way_than_a_usage_error(text):
         study.parse(OWN.replace('"acc ([0-9.]+)"', json.dumps(text, ensure_ascii=True)))
     except UsageError:
         return
+
+
+def test_a_project_is_not_traced(tmp_path, capsys):
+    from orchestrator import cli
+
+    (tmp_path / "study.toml").write_text(OWN)
+    assert cli.run(["-C", str(tmp_path), "trace", "--cpus", "1,2"]) == 2
+    assert "mine: cannot be traced: a project of your own has no steps" in capsys.readouterr().err
