@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from guest import fingerprint, threads
-from guest.projects import command, notices, service
+from guest.projects import command, notices, prepare
 from guest.projects.hooks.vbstudy_watch import pairs
 from guest.records import (
     Optimizer,
@@ -97,12 +97,12 @@ def _once(
     seed: int,
     timeout_s: float | None,
 ) -> tuple[Trial, list[notices.Notice]]:
-    work = out / service.WORK
+    work = out / prepare.WORK
     shutil.copytree(folder, work, symlinks=True, ignore=shutil.ignore_patterns(*SKIPPED, "*.pyc"))
     work = work.resolve()
     before = {name: _stamp(work / name) for name in _names(work)}
     knobs = threads.environment(_spec(count, seed), cpu_vendor=fingerprint.cpu()["vendor"])
-    hook = service.hook_settings(
+    hook = prepare.hook_settings(
         out, work, watch=True, seed=seed, intra_op=count, inter_op=count, deterministic=False
     )
     # What the user's own shell has set for paths to modules still holds; ours comes first.
@@ -121,9 +121,9 @@ def _once(
     except command.CommandError as error:
         threads_ = f"{count} thread{'' if count == 1 else 's'}"
         raise ScriptFailedError(f"{' '.join(argv)}: on {threads_}: {error}") from None
-    noticed = notices.read(out / service.NOTICED)
+    noticed = notices.read(out / prepare.NOTICED)
     written = [name for name in _names(work) if before.get(name) != _stamp(work / name)]
-    files = dict(_files(work, written)) | dict(_reported(out / service.REPORTED))
+    files = dict(_files(work, written)) | dict(_reported(out / prepare.REPORTED))
     files |= dict(_outside(noticed))
     return Trial(
         threads=count,

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from guest.projects import notices, service
+from guest.projects import notices, prepare
 from guest.records import ThreadSpec
 
 
@@ -16,7 +16,7 @@ def run(tmp_path, code: str, *, files=None, watch=False, seed=7, deterministic=F
     for name, text in (files or {}).items():
         (work / name).write_text(text)
     (work / "train.py").write_text(code)
-    hook = service.hook_settings(
+    hook = prepare.hook_settings(
         tmp_path,
         work.resolve(),
         watch=watch,
@@ -34,7 +34,7 @@ def run(tmp_path, code: str, *, files=None, watch=False, seed=7, deterministic=F
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    return done.stdout, notices.read(tmp_path / service.NOTICED)
+    return done.stdout, notices.read(tmp_path / prepare.NOTICED)
 
 
 def overrides(noticed):
@@ -124,13 +124,13 @@ def test_a_sitecustomize_that_was_there_is_still_run(tmp_path, monkeypatch):
     (tmp_path / "own" / "sitecustomize.py").write_text("print('theirs')\n")
     work = tmp_path / "work"
     work.mkdir()
-    hook = service.hook_settings(tmp_path, work, seed=1, intra_op=1, inter_op=1, deterministic=False)
+    hook = prepare.hook_settings(tmp_path, work, seed=1, intra_op=1, inter_op=1, deterministic=False)
     hook["PYTHONPATH"] += f":{tmp_path / 'own'}"
     done = subprocess.run(
         [sys.executable, "-c", ""], env=os.environ | hook, capture_output=True, text=True, check=True
     )
     assert done.stdout == "theirs\n"
-    assert [n["kind"] for n in notices.read(tmp_path / service.NOTICED)] == ["start", "end"]
+    assert [n["kind"] for n in notices.read(tmp_path / prepare.NOTICED)] == ["start", "end"]
 
 
 def test_a_hook_that_did_not_run_is_noted(tmp_path):
