@@ -23,7 +23,7 @@ from typing import Any
 from guest.replay import recording, streams
 from guest.replay.library import LibraryUnavailableError, library
 from guest.replay.recording import FORMAT, VERSION, Header, Level, Recording
-from orchestrator.errors import PrerequisiteError, ProtocolError, UsageError
+from orchestrator.errors import PrerequisiteError, ProtocolError, StoreError, UsageError
 from orchestrator.store import now
 
 HOOKS = Path(recording.__file__).parent / "hooks"
@@ -77,11 +77,13 @@ def choose_level(asked: str) -> tuple[Level, str]:
 
 def record(command: Sequence[str], output: Path, level: Level) -> tuple[Recording, Ended]:
     """Runs the program and writes the recording, also when the program failed. Raises UsageError when the
-    program cannot be started or drew nothing, and OSError when the file cannot be written."""
+    program cannot be started or drew nothing, StoreError or OSError when its draws cannot be kept."""
     hash_seed = str(secrets.randbelow(2**32)) if level == "python" else ""
     with _folder() as folder:
         streams.prepare(folder)
         ended = _run(command, folder, "record", level, hash_seed)
+        if (folder / "error").exists():
+            raise StoreError((folder / "error").read_text(errors="replace").partition("\n")[0])
         draws = streams.collect(folder)
     if not draws:
         raise UsageError(
@@ -135,7 +137,8 @@ def _replay_error(report: str) -> ReplayError:
     """The report's first line, with the user's line of Python where there is one."""
     message, _, stack = report.partition("\n")
     frames = re.findall(r'^  File "(.+)", line (\d+)', stack, re.MULTILINE)
-    own = [f for f in frames if "site-packages" not in f[0] and "/lib/python" not in f[0] and f[0][0] != "<"]
+    libraries = ("site-packages", "/lib/python", str(HOOKS), "<")
+    own = [f for f in frames if not any(each in f[0] for each in libraries)]
     where = f"; in Python at {own[0][0]}, line {own[0][1]}" if own else ""
     return ReplayError(message + where, evidence=stack)
 

@@ -12,6 +12,7 @@ import tempfile
 from pathlib import Path
 
 SOURCE = Path(__file__).with_name("preload.c")
+HEADER = SOURCE.with_suffix(".h")
 FLAGS = ("-std=gnu11", "-O2", "-fPIC", "-shared", "-ftls-model=initial-exec")
 LIBRARIES = ("-ldl", "-pthread")
 
@@ -26,7 +27,7 @@ def library(cache: Path | None = None) -> Path:
         raise LibraryUnavailableError(f"the library is for Linux, and this is {sys.platform}")
     compiler = os.environ.get("CC") or "cc"
     found = shutil.which(compiler)
-    source = SOURCE.read_bytes()
+    source = SOURCE.read_bytes() + HEADER.read_bytes()
     name = f"replay-{hashlib.sha256(source + ' '.join(FLAGS).encode()).hexdigest()[:16]}.so"
     target = (cache or default_cache()) / name
     if target.is_file():

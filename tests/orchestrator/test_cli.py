@@ -28,6 +28,8 @@ COMMANDS = [
     "verify",
     "export",
     "import",
+    "record",
+    "replay",
 ]
 
 
