@@ -10,6 +10,7 @@ from analysis.checks import refuse_mixed, reservations
 from analysis.exchange.comparison import imported_tables
 from analysis.exchange.imported import read_imports
 from analysis.findings import decide
+from analysis.hardening import hardening_tables, read_hardenings
 from analysis.implications import draw
 from analysis.load import View, load_study
 from analysis.predictions import read_predictions
@@ -39,9 +40,11 @@ def analyze(
         refuse_mixed(study)
     imports, unread = read_imports(directory)
     measured, stale = read_robustness(study)
-    problems = (*study.problems, *unread, *reservations(study), *stale)
+    hardenings, unreadable = read_hardenings(directory)
+    problems = (*study.problems, *unread, *reservations(study), *stale, *unreadable)
     study = dataclasses.replace(study, problems=problems)
-    tables = build_tables(study, predictions, measured) | imported_tables(imports)
+    tables = build_tables(study, predictions, measured) | hardening_tables(hardenings)
+    tables |= imported_tables(imports)
     findings = decide(study, tables)
     if against:
         tables["against"] = published_beside(against, study, tables)
