@@ -72,6 +72,14 @@ def test_a_network_learns_the_same_weights_on_one_and_three_threads(model: str) 
         assert weights(model, Optimizer.SGD, 3, 1) == weights(model, Optimizer.SGD, 3, 3)
 
 
+@pytest.mark.parametrize("optimizer", list(Optimizer))
+@pytest.mark.parametrize("model", NETWORKS)
+def test_strict_mode_knows_every_operation_of_a_network(model: str, optimizer: Optimizer) -> None:
+    with exact.mode(strict=True):
+        train(model, optimizer, 1, 2)
+    assert exact.coverage().unknown == ()
+
+
 def test_without_exact_mode_it_does_not() -> None:
     assert weights("lenet5", Optimizer.SGD, 3, 1) != weights("lenet5", Optimizer.SGD, 3, 3)
 
