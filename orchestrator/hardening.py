@@ -1,8 +1,8 @@
-"""What `vbstudy harden` does: trains a workload with every tier on every CPU count, and writes down what came out.
+"""What `vbstudy harden` does: trains a workload with every tier on every CPU count, and keeps what came out.
 
 In each guest the tiers take turns, the default among them, forwards and backwards from one repetition to the
-next: a tier and the default of one repetition are a pair, measured under the same conditions. Every training is
-stored as soon as it is done, so that nothing is lost with a process that is killed. What follows from the
+next: a tier and the default of one repetition are a pair, measured under the same conditions. Every training
+is stored as soon as it is done, so that nothing is lost with a process that is killed. What follows from the
 measurements, the analysis decides."""
 
 from __future__ import annotations
@@ -84,9 +84,8 @@ def begin(
     same = ("workload", "isa", "provider", "agent_sha256")
     unlike = [name for name in same if getattr(stored, name) != getattr(fresh, name)]
     if unlike or not _same_seeds(study, stored):
-        say(
-            f"{base.workload.name}: what is stored is of another {(unlike or ['seed'])[0]}; it is measured anew"
-        )
+        what = (unlike or ["seed"])[0]
+        say(f"{base.workload.name}: what is stored is of another {what}; it is measured anew")
         return fresh
     # What failed may have been mended meanwhile.
     kept = tuple(each for each in stored.measurements if not each.error)
@@ -238,9 +237,9 @@ def told(hardening: Hardening) -> list[str]:
     )
     paste = tiers.lines(result.tier, hardening.workload.framework, seed, most)
     counts = ", ".join(map(str, hardening.cpus))
+    seen = f"seen on {counts} CPUs in {result.n} trainings, and said of nothing else"
     return [
-        f"{name}: the cheapest tier that is proved is {info.number}, {info.title} ({cost}); seen on {counts} "
-        f"CPUs in {result.n} trainings, and said of nothing else",
+        f"{name}: the cheapest tier that is proved is {info.number}, {info.title} ({cost}); {seen}",
         f"  operations that vary or are unknown: {NOT_PROFILED}",
         "  before the program starts:",
         *(f"    {line}" for line in paste.shell),
