@@ -31,8 +31,9 @@ def judge(hardening: Hardening) -> Hardening:
     results = tuple(_judge(hardening, tier) for tier in hardening.tiers)
     proved = [result for result in results if result.proof is Proof.PROVED]
     costed = [result for result in proved if result.mean_cost is not None]
-    best = min(costed, key=lambda result: result.mean_cost or 0.0) if len(costed) == len(proved) else None
-    cheapest = (best or proved[0]).tier if proved else Tier.NONE
+    if proved and len(costed) == len(proved):
+        proved = sorted(costed, key=lambda result: result.mean_cost or 0.0)
+    cheapest = proved[0].tier if proved else Tier.NONE
     return dataclasses.replace(hardening, results=results, cheapest=cheapest)
 
 
@@ -143,54 +144,90 @@ def read_hardenings(directory: Path) -> tuple[tuple[Hardening, ...], tuple[Probl
 
 
 def hardening_tables(hardenings: Sequence[Hardening]) -> dict[str, Table]:
-    """The one table, where there is something for it."""
+    """What is proved, and what it costs; nothing where nothing was hardened."""
     if not hardenings:
         return {}
-    rows = [row for hardening in hardenings for row in _rows(hardening)]
-    table = Table(
+    tables = (_proofs(hardenings), _costs(hardenings))
+    return {table.name: table for table in tables}
+
+
+def _proofs(hardenings: Sequence[Hardening]) -> Table:
+    rows = [
+        {
+            "workload": hardening.workload.name,
+            "tier": tier_text(result.tier),
+            "proof": result.proof.value,
+            "cpus": ", ".join(map(str, hardening.cpus)),
+            "n": result.n,
+            "models": result.models,
+            "mean_cost": result.mean_cost,
+            "cheapest": "cheapest" if result.tier is hardening.cheapest else "",
+            "why": result.why,
+            "profile": _profile(hardening),
+        }
+        for hardening in hardenings
+        for result in hardening.results
+    ]
+    return Table(
         name="hardening",
-        title="What makes models equal on all thread counts, and what it costs",
-        note="Proved: weights, logits and the weights after steps 1, 2, 4, ... are bitwise equal on all CPU "
-        "counts asked for, in all trainings; nothing is said of other counts, data or machines. Time ratio: "
-        "seconds of training over those of the default (tier 0) on the same CPUs, geometric mean of n pairs "
-        "trained one after the other, with the 95 % interval of Student's t on logarithms. Times with a mark "
-        "support no conclusion.",
+        title="What makes models equal on all thread counts",
+        note="Proved: weights, logits and the weights after steps 1, 2, 4, ... are bitwise equal on these "
+        "CPU counts, in all n trainings; nothing is said of other counts, data or machines. Cost: the "
+        "geometric mean of the time ratios over CPU counts whose times are fit. Operations: those that a "
+        "stored trace saw vary by themselves, and those that the registry does not know.",
         frame=pd.DataFrame(rows),
         columns=(
             Column(header="workload", source="workload"),
             Column(header="tier", source="tier"),
             Column(header="proof", source="proof"),
-            Column(header="trainings", source="trainings", kind=Kind.COUNT),
-            Column(header="models", source="models", kind=Kind.COUNT),
             Column(header="CPUs", source="cpus"),
-            Column(header="pairs", source="n", kind=Kind.COUNT),
-            Column(header="time ratio", source="ratio", kind=Kind.RATIO, low="low", high="high"),
-            Column(header="marks", source="unfit"),
+            Column(header="n", source="n", kind=Kind.COUNT),
+            Column(header="models", source="models", kind=Kind.COUNT),
+            Column(header="cost", source="mean_cost", kind=Kind.RATIO),
+            Column(header="choice", source="cheapest"),
             Column(header="why", source="why"),
+            Column(header="operations", source="profile"),
         ),
     )
-    return {table.name: table}
 
 
-def _rows(hardening: Hardening) -> list[dict[str, Any]]:
-    rows = []
-    for result in hardening.results:
-        head = {
+def _profile(hardening: Hardening) -> str:
+    known = hardening.profile
+    if known is None:
+        return "not profiled"
+    return f"{len(known.varying)} vary, {len(known.unknown)} unknown"
+
+
+def _costs(hardenings: Sequence[Hardening]) -> Table:
+    rows = [
+        {
             "workload": hardening.workload.name,
-            "number": TIERS[result.tier].number,
             "tier": tier_text(result.tier),
             "proof": result.proof.value,
-            "cheapest": result.tier is hardening.cheapest,
-            "trainings": result.n,
-            "models": result.models,
-            "why": result.why,
+            **dataclasses.asdict(cost),
         }
-        nothing = Cost(cpus=0, n=0, ratio=None, low=None, high=None, unfit="")
-        rows += [
-            head | dataclasses.asdict(cost) | {"cpus": str(cost.cpus) if cost.cpus else ""}
-            for cost in result.costs or (nothing,)
-        ]
-    return rows
+        for hardening in hardenings
+        for result in hardening.results
+        for cost in result.costs
+    ]
+    columns = ["workload", "tier", "proof", "cpus", "n", "ratio", "low", "high", "unfit"]
+    return Table(
+        name="tier_costs",
+        title="What each tier costs in training time",
+        note="Seconds of training over those of the default (tier 0) on the same CPUs: geometric mean of n "
+        "pairs, trained in turns, with the 95 % interval of Student's t on logarithms. Times with a mark "
+        "support no conclusion.",
+        frame=pd.DataFrame(rows, columns=columns),
+        columns=(
+            Column(header="workload", source="workload"),
+            Column(header="tier", source="tier"),
+            Column(header="proof", source="proof"),
+            Column(header="CPUs", source="cpus", kind=Kind.COUNT),
+            Column(header="n", source="n", kind=Kind.COUNT),
+            Column(header="time ratio", source="ratio", kind=Kind.RATIO, low="low", high="high"),
+            Column(header="marks", source="unfit"),
+        ),
+    )
 
 
 def tier_text(tier: Tier) -> str:

@@ -19,9 +19,9 @@ from guest.harden_records import Proof
 
 def write_hardening_figures(analysis: Analysis, folder: Path) -> list[Picture]:
     """One figure a workload that was hardened, as SVG and PNG; none where nothing was."""
-    if "hardening" not in analysis.tables:
+    if "tier_costs" not in analysis.tables:
         return []
-    frame = analysis.tables["hardening"].frame
+    frame = analysis.tables["tier_costs"].frame
     with mpl.rc_context(STYLE):
         return [
             save(tier_costs(rows), str(name) if name in analysis.study.metrics else "", folder)
@@ -34,14 +34,14 @@ def tier_costs(rows: pd.DataFrame) -> Drawing:
     that are proved have their names in bold."""
     workload = str(rows.workload.iloc[0])
     tiers = list(dict.fromkeys(rows.tier))
-    counts = [count for count in dict.fromkeys(rows.cpus) if count]
+    counts = list(dict.fromkeys(map(str, rows.cpus)))
     figure = Figure(figsize=(WIDTH, 1.6 + 0.62 * len(tiers)), layout="constrained")
     axes = figure.subplots()
     axes.axvline(1, color="0.35", lw=1.2, ls="--", zorder=1)
     for count, style, shift in zip(
         counts, line_styles(len(counts)), np.linspace(-0.24, 0.24, len(counts)) if counts else (), strict=True
     ):
-        each = rows[(rows.cpus == count) & rows.ratio.notna()]
+        each = rows[(rows.cpus.astype(str) == count) & rows.ratio.notna()]
         for row in each.to_dict("records"):
             y = tiers.index(row["tier"]) + (shift if len(counts) > 1 else 0)
             hollow = {"mfc": "none", "mec": style["color"], "mew": 1.5} if row["unfit"] else {}

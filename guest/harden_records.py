@@ -87,9 +87,19 @@ class TierResult:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Profile:
+    """Operations that the workload executes, by the names of its framework: those that were seen to give
+    other bits on other thread counts, and those that the registry of operations does not know."""
+
+    traces: tuple[str, ...]
+    varying: tuple[str, ...]
+    unknown: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Hardening:
     """`harden/<workload>.json`: what was asked, what was measured, and what follows. `environments` are what
-    computed the measurements, `profile` the operations of the workload as a probe saw them."""
+    computed the measurements; `profile` is None where no trace of the workload is stored."""
 
     workload: WorkloadSpec
     seeds: Seeds
@@ -102,6 +112,7 @@ class Hardening:
     agent_sha256: str
     environments: dict[str, dict[str, Any]]
     measurements: tuple[Measurement, ...]
+    profile: Profile | None = None
     results: tuple[TierResult, ...] = ()
     cheapest: Tier = Tier.NONE  # the cheapest that was proved
     version: int = HARDEN_VERSION

@@ -89,9 +89,7 @@ def lines(tier: Tier, framework: Framework, seed: int, most: int) -> Lines:
             "MKL_NUM_THREADS": count,
             "MKL_DYNAMIC": "FALSE",
         }
-    python = [f"import torch; torch.manual_seed({seed})"] if torch else ["import keras, tensorflow as tf"]
-    python += [f"import random, numpy; random.seed({seed}); numpy.random.seed({seed})"] if torch else []
-    python += [] if torch else [f"keras.utils.set_random_seed({seed})"]
+    python = ["import random, numpy, torch" if torch else "import keras, tensorflow as tf"]
     match tier:
         case Tier.SWITCHES:
             switch = "torch.use_deterministic_algorithms(True)"
@@ -107,6 +105,10 @@ def lines(tier: Tier, framework: Framework, seed: int, most: int) -> Lines:
         case Tier.LOGICAL_THREADS | Tier.ONE_THREAD:
             python.append(f"tf.config.threading.set_intra_op_parallelism_threads({fixed.intra_op})")
             python.append(f"tf.config.threading.set_inter_op_parallelism_threads({fixed.inter_op})")
+    if torch:
+        python.append(f"random.seed({seed}); numpy.random.seed({seed}); torch.manual_seed({seed})")
+    else:
+        python.append(f"keras.utils.set_random_seed({seed})")
     return Lines(
         shell=tuple(f"export {name}={value}" for name, value in exports.items()), python=tuple(python)
     )

@@ -22,6 +22,7 @@ from orchestrator.agent_archive import AgentArchive
 from orchestrator.errors import UsageError
 from orchestrator.executor import Executor, RunFailedError
 from orchestrator.guests import Guest, guest_spec
+from orchestrator.harden_profile import profile
 from orchestrator.plan import plan
 from orchestrator.providers import Provider
 from orchestrator.scheduler import CoreLeases, host_cores
@@ -31,7 +32,6 @@ from orchestrator.study import Study
 from orchestrator.study_messages import did_you_mean
 
 Say = Callable[[str], None]
-NOT_PROFILED = "not profiled"
 EMULATORS = ("tcg", "interpreter")
 ENVIRONMENT = ("cpu", "machine", "libraries", "hypervisor")  # of the fingerprint: what a proof is bound to
 
@@ -65,6 +65,7 @@ def begin(
             f"--cpus {cpus[0]}: equality is proved between two CPU counts or more, for example 1,2,4"
         )
     chosen = tuple(tier for tier in tiers.TIERS if tier in {Tier.SEEDS, *asked})
+    known = profile(store.directory, base.workload)
     fresh = Hardening(
         workload=base.workload,
         seeds=seeds.draw(study.factor_seeds(Variant.FIXED_SEED)),
@@ -77,6 +78,7 @@ def begin(
         agent_sha256=agent.sha256,
         environments={},
         measurements=(),
+        profile=known,
     )
     stored = store.read_hardening(base.workload.name)
     if stored is None:
@@ -240,9 +242,18 @@ def told(hardening: Hardening) -> list[str]:
     seen = f"seen on {counts} CPUs in {result.n} trainings, and said of nothing else"
     return [
         f"{name}: the cheapest tier that is proved is {info.number}, {info.title} ({cost}); {seen}",
-        f"  operations that vary or are unknown: {NOT_PROFILED}",
+        f"  {_uncovered(hardening)}",
         "  before the program starts:",
         *(f"    {line}" for line in paste.shell),
         "  at the top of the script, before the first operation:",
         *(f"    {line}" for line in paste.python),
     ]
+
+
+def _uncovered(hardening: Hardening) -> str:
+    """What remains open: operations that vary by themselves, or that nobody has looked at."""
+    known = hardening.profile
+    if known is None:
+        return "operations that vary or are unknown: not profiled (`vbstudy trace` does)"
+    varying, unknown = (", ".join(names) or "none" for names in (known.varying, known.unknown))
+    return f"operations seen to vary by themselves: {varying}; unknown to the registry: {unknown}"
