@@ -28,6 +28,7 @@ COMMANDS = [
     "verify",
     "export",
     "import",
+    "harden",
     "record",
     "replay",
 ]
