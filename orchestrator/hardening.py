@@ -133,12 +133,15 @@ class Bench:
         missing = self._missing(hardening)
         if not missing:
             return hardening
-        seen = self._guest.observed
-        cores = seen.machine_cores if seen.machine else host_cores()
-        lease = CoreLeases(cores, side_by_side=False).lease(
-            self._guest.spec.name, self._guest.spec.cpus, threading.Event()
+        machine = self._guest.observed.machine
+        leases = CoreLeases(
+            self._guest.observed.machine_cores if machine else host_cores(),
+            here=not machine,
+            side_by_side=False,
+            waiting=self._say,
         )
-        assert lease is not None  # noqa: S101  (nobody else holds cores, nobody stops it)
+        lease = leases.lease(self._guest.spec.name, self._guest.spec.cpus, threading.Event())
+        assert lease is not None  # noqa: S101  (nobody stops the waiting but an interrupt)
         with lease:
             session = Session(
                 self._study, self._store, self._provider, self._guest, lease.cores, self._agent, vendor
