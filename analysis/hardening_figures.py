@@ -10,11 +10,13 @@ import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FuncFormatter, MaxNLocator, NullLocator
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 from analysis.drawing import STYLE, WIDTH, Drawing, Picture, line_styles, place_legend, range_text, save
 from analysis.results import Analysis
 from guest.harden_records import Proof
+
+WIDE = 4  # from here on ticks are 1, 2, 5, 10
 
 
 def write_hardening_figures(analysis: Analysis, folder: Path) -> list[Picture]:
@@ -49,7 +51,11 @@ def tier_costs(rows: pd.DataFrame) -> Drawing:
                 axes.hlines(y, row["low"], row["high"], color=style["color"], lw=1.4, zorder=2)
             axes.plot(row["ratio"], y, **(style | {"ls": "", "ms": 7} | hollow), zorder=3)
     axes.set_xscale("log")
-    axes.xaxis.set_major_locator(MaxNLocator(8, steps=[1, 2, 5, 10]))
+    low, high = axes.get_xlim()
+    wide = high / low > WIDE
+    axes.xaxis.set_major_locator(
+        LogLocator(subs=(1, 2, 5), numticks=12) if wide else MaxNLocator(8, steps=[1, 2, 5, 10])
+    )
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axes.set_yticks(range(len(tiers)), [_name(rows, tier) for tier in tiers])

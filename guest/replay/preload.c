@@ -15,7 +15,7 @@
  * same time do not exchange bytes; they are named by who started them, as which. The threads that code in C
  * and C++ starts share a stream for each call site, for which thread of a pool draws first is chance. So no
  * stream moves when OpenMP starts more threads or fewer. A process that was forked is named by who forked
- * it, as which; a program that was started anew by its name and order of arrival.
+ * it, as which; a program that was started anew by its name, what it was started to do, and order of arrival.
  *
  * Environment: VBSTUDY_REPLAY_MODE is `record` or `replay`, VBSTUDY_REPLAY_FOLDER the folder of the streams.
  * A stream is a file of events: kind (1 byte), length of the site (2), size (4), little-endian, then the

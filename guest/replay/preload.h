@@ -130,14 +130,37 @@ static void describe(const void *address, char *into, size_t size) {
                  (unsigned long)((const char *)address - (const char *)found.dli_fbase));
 }
 
-/* A process that was not forked but started as a program of its own: `python3.1`, `python3.2`, by arrival. */
+/* What a process was started to do, as a hash (FNV-1a): its options and the first argument after them, without
+ * digits and folders. Numbers of descriptors, files to write and the like differ from run to run. */
+static uint32_t purpose(void) {
+    char text[PATH_BYTES];
+    uint32_t hash = 2166136261u;
+    int descriptor = open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC);
+    ssize_t size = descriptor < 0 ? 0 : real_pread(descriptor, text, sizeof text - 1, 0);
+    if (descriptor >= 0)
+        close(descriptor);
+    text[size > 0 ? size : 0] = 0;
+    for (char *word = text + strlen(text) + 1; word < text + size; word += strlen(word) + 1) {
+        char *slash = strrchr(word, '/');
+        int option = *word == '-';
+        for (char *c = slash && !option ? slash : word; *c; c++)
+            if (*c < '0' || *c > '9')
+                hash = (hash ^ (unsigned char)*c) * 16777619u;
+        if (!option)
+            break;
+    }
+    return hash;
+}
+
+/* A process that was not forked but started as a program of its own: by what it was started to do, and order of
+ * arrival. */
 static void name_process(void) {
     if (process_name[0] && process_name[0] != '-')
         return;
     char forked[NAME_BYTES], name[NAME_BYTES];
     strcpy(forked, process_name); /* it may have forked before it drew anything */
     for (int i = 1; i < 1000000; i++) {
-        snprintf(name, sizeof name, "%.100s.%d", program_invocation_short_name, i);
+        snprintf(name, sizeof name, "%.100s-%08x.%d", program_invocation_short_name, purpose(), i);
         clean(name);
         if (claim(name))
             break;

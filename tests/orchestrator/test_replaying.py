@@ -139,6 +139,26 @@ for _ in range(2):
     assert len(set(first.stdout.split())) == 4
 
 
+@pytest.mark.parametrize("level", LEVELS)
+def test_processes_that_start_at_the_same_time_are_told_apart_by_what_they_do(tmp_path, level):
+    path = program(
+        tmp_path,
+        """
+import multiprocessing, os
+def work(queue): queue.put(os.urandom(4).hex())
+if __name__ == "__main__":
+    context = multiprocessing.get_context("spawn")  # starts a tracker of resources beside the worker
+    queue = context.Queue()
+    process = context.Process(target=work, args=(queue,))
+    process.start(); print(queue.get()); process.join()
+""",
+    )
+    first = recorded(tmp_path, level, sys.executable, path)
+    for _ in range(3):
+        again = replayed(tmp_path, sys.executable, path)
+        assert (again.returncode, again.stdout) == (0, first.stdout), again.stderr
+
+
 CHANGES = {
     "more": ("os.urandom(8)\nos.urandom(4)", "runs out"),
     "another size": ("os.urandom(9)", "asks differently"),

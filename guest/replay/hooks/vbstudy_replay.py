@@ -16,9 +16,11 @@ import io
 import json
 import os
 import random
+import re
 import struct
 import sys
 import threading
+import zlib
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
@@ -112,10 +114,11 @@ class Streams:
         return os.path.join(self._folder, "streams", name)  # noqa: PTH118
 
     def _claim(self) -> str:
-        """The program itself is `py-main`; what is started anew by it is numbered by arrival."""
+        """The program itself is `py-main`; what is started anew by it is numbered by arrival, of all that
+        were started to do the same."""
         number = 0
         while True:
-            name = f"py-{number}" if number else "py-main"
+            name = f"py-{_purpose():08x}.{number}" if number else "py-main"
             path = os.path.join(self._folder, "claims", name)  # noqa: PTH118
             try:
                 os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
@@ -350,6 +353,17 @@ def _caller() -> str:
     own = [f for f in frames if "site-packages" not in f[0] and not f[0].startswith(library)]
     file, line, _ = (own or frames)[0]
     return f"{os.path.basename(file)}:{line}"  # noqa: PTH119
+
+
+def _purpose() -> int:
+    """A hash of the options and the first argument after them, without digits and folders: see preload.h."""
+    words = []
+    for word in getattr(sys, "orig_argv", [""])[1:]:
+        option = word.startswith("-")
+        words.append("".join(c for c in word if not c.isdigit()) if option else re.sub(r"^.*/|\d", "", word))
+        if not option:
+            break
+    return zlib.crc32("\0".join(words).encode(errors="replace"))
 
 
 def _clean(text: str) -> str:
