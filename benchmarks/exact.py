@@ -1,18 +1,19 @@
-"""The step time of exact mode, against that of default torch and of Intel's strict mode (`MKL_CBWR=AVX2,STRICT`
-with oneDNN off), at the same number of threads.
+"""The step time of exact mode, against that of default torch and of Intel's strict mode
+(`MKL_CBWR=AVX2,STRICT` with oneDNN off), at the same number of threads.
 
 What is fair about it:
 
-- All sides train the same network on the same batch of 64 with the same optimiser, each in a process of its own,
-  with the environment that guests have (`guest.threads`: waiting threads spin only briefly).
-- They take turns, a block of steps each, so that whatever else the machine does meets all alike; ratios are formed
-  within a turn, and the median of them is the value.
-- Every process takes some steps unmeasured first. The last of a turn waits for nothing: each step ends in its loss.
+- All sides train the same network on the same batch of 64 with the same optimiser, each in a process of its
+  own, with the environment that guests have (`guest.threads`: waiting threads spin only briefly).
+- They take turns, a block of steps each, so that whatever else the machine does meets all alike; ratios are
+  formed within a turn, and the median of them is the value.
+- Every process takes some steps unmeasured first, and every step ends in its loss.
 
-The ratio to the strict mode is shown on Intel's CPUs only; it is made for no others."""
+The ratio to the strict mode is shown on Intel's CPUs only: it is made for no others."""
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import statistics
@@ -160,12 +161,13 @@ def measure(name: str, runs: int, report: Callable[[str], None]) -> list[Row]:
                 rows.append(_row(f"{title}: exact : MKL strict", against, at_most=1.0))
         one, two = measured[THREADS[0]], measured[THREADS[1]]
         scaling = [
-            (a / b) / (c / d) for a, b, c, d in zip(one.exact, two.exact, one.default, two.default, strict=True)
+            (a / b) / (c / d)
+            for a, b, c, d in zip(one.exact, two.exact, one.default, two.default, strict=True)
         ]
-        rows.append(_row(f"{model}: speed-up by the second thread, exact : default", scaling, at_least=SCALING_TARGET))
+        what = f"{model}: speed-up by the second thread, exact : default"
+        rows.append(_row(what, scaling, at_least=SCALING_TARGET))
     rows.append(_row("geometric mean of all exact : default", every, value=statistics.geometric_mean(every)))
-    rows[0] = Row(**{field: getattr(rows[0], field) for field in Row.__slots__} | {"name": name})
-    return rows
+    return [dataclasses.replace(rows[0], name=name), *rows[1:]]
 
 
 def _row(

@@ -1,8 +1,9 @@
 """How finely operations are cut. A change here changes the bits of every model that exact mode trains.
 
-The number of pieces is a power of two, so that it suits two, four and eight threads, and grows more slowly than
-the work: each piece has costs of its own, such as the weights that are laid out anew for it. Two pieces take four
-times the work that is named here (eight times in products), four pieces four (eight) times as much again."""
+The number of pieces is a power of two, so that it suits two, four and eight threads, and grows more slowly
+than the work: each piece has costs of its own, such as the weights that are laid out anew for it. Two pieces
+take four times the work that is named here (eight times in products), four pieces four (eight) times as much
+again."""
 
 LIMITS = {
     "most_pieces": 16,
