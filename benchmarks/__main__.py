@@ -1,6 +1,6 @@
 """All benchmarks, or those that are named, and one table of what they say.
 
-    python -m benchmarks                      all: about eleven minutes on two quiet cores
+    python -m benchmarks                      all: about fourteen minutes on two quiet cores
     python -m benchmarks startup load_runs    some
     python -m benchmarks warm_worker -n 20    one, with fewer runs
 
@@ -16,6 +16,7 @@ from rich.console import Console
 
 from benchmarks import (
     churn,
+    exact,
     loading,
     qemu_boot,
     qemu_provision,
@@ -34,6 +35,7 @@ BENCHMARKS: dict[str, tuple[Callable[[str, int, Report], list[Row]], int]] = {
     "churn": (churn.measure, 2304),  # runs compared
     "warm_worker": (warm_worker.measure_torch, 60),  # runs on either side
     "warm_worker_tf": (warm_worker.measure_tensorflow, 20),
+    "exact": (exact.measure, 10),  # turns, a block of steps each
     "sweep_overhead": (sweep_overhead.measure, 12),  # runs of ten seconds
 }
 

@@ -202,7 +202,7 @@ public:
             const int64_t n = b.size(-1), m = a.size(-2);
             const int64_t matrices = batched ? a.size(0) : 1;
             const double flops = 2.0 * matrices * m * a.size(-1) * n;
-            const int64_t pieces = clamped(flops / limits.gemm_flops, limits.most_pieces);
+            const int64_t pieces = pieces_of(flops, limits.gemm_work, 3, limits.most_pieces);
             int64_t first = 1, second = 1;
             if (batched) {
                 first = std::min(matrices, pieces);

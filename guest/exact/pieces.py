@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from guest.exact.limits import LIMITS
-from guest.exact.plans import PLANNERS, Plan, clamped
+from guest.exact.plans import PLANNERS, Plan, pieces_of
 
 Kernel = Callable[[Any, Sequence[Any]], Any]
 
@@ -191,7 +191,7 @@ def _grid(a: Tensor, b: Tensor) -> tuple[int, int]:
     """In how many parts the product's first two dimensions are cut."""
     m, n, block = a.shape[-2], b.shape[-1], LIMITS["block"]
     matrices = a.shape[0] if a.dim() == 3 else 1
-    pieces = clamped(2.0 * matrices * m * a.shape[-1] * n / LIMITS["gemm_flops"], LIMITS["most_pieces"])
+    pieces = pieces_of(2.0 * matrices * m * a.shape[-1] * n, LIMITS["gemm_work"], 3, LIMITS["most_pieces"])
     if a.dim() == 3:
         first = min(matrices, pieces)
         return first, max(1, min(pieces // first, m // block))

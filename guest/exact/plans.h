@@ -18,7 +18,7 @@ using Arguments = c10::ArrayRef<IValue>;
 constexpr int64_t SUM = -1;  // an output whose pieces are added, instead of laid side by side
 
 struct Limits {
-    int64_t most_pieces = 1, gemm_flops = 1, convolution_flops = 1, elements = 1, block = 1;
+    int64_t most_pieces = 1, gemm_work = 1, convolution_work = 1, element_work = 1, block = 1;
 } limits;
 
 struct Cut {
@@ -41,13 +41,25 @@ struct Plan {
 
 using Planner = std::optional<Plan> (*)(Arguments);
 
-int64_t clamped(double pieces, int64_t most) {
-    return static_cast<int64_t>(std::max(1.0, std::min(pieces, static_cast<double>(std::min(most, limits.most_pieces)))));
+// A power of two, at most `most`: 2 from 2^root times the limit on, 4 from 4^root times, and so on.
+int64_t pieces_of(double work, int64_t limit, int root, int64_t most) {
+    int64_t pieces = 1;
+    while (2 * pieces <= std::min(most, limits.most_pieces)) {
+        double needed = static_cast<double>(limit);
+        for (int i = 0; i < root; ++i) needed *= static_cast<double>(2 * pieces);
+        if (work < needed) break;
+        pieces *= 2;
+    }
+    return pieces;
 }
 
 bool is_tensor(const IValue& value) { return value.isTensor() && value.toTensor().defined(); }
 
 // How operations are cut: nothing, where one thread is to compute the whole.
+
+int64_t pieces_of_convolution(double flops, double elements, int64_t most) {
+    return pieces_of(flops + 64 * elements, limits.convolution_work, 2, most);
+}
 
 std::optional<Plan> convolution(Arguments a) {  // input, weight, bias, stride, padding, dilation, transposed, ...
     const auto &input = a[0].toTensor(), &weight = a[1].toTensor();
@@ -57,14 +69,14 @@ std::optional<Plan> convolution(Arguments a) {  // input, weight, bias, stride, 
     const auto stride = a[3].toIntVector();
     for (int64_t i = 2; i < input.dim(); ++i)
         places *= static_cast<double>(input.size(i)) / (transposed ? 1 : stride[stride.size() == 1 ? 0 : i - 2]);
-    const double flops = 2.0 * weight.numel() * places * input.size(0);
-    const int64_t batch = input.size(0);
+    const int64_t batch = input.size(0), outputs = transposed ? weight.size(1) * a[8].toInt() : weight.size(0);
+    const double flops = 2.0 * weight.numel() * places * batch, elements = places * batch * outputs;
     if (batch == 1 && !transposed && a[8].toInt() == 1) {  // by output channels
-        Plan plan{clamped(flops / limits.convolution_flops, weight.size(0) / limits.block), weight.size(0), limits.block, {{1, 0}}, {1}};
+        Plan plan{pieces_of_convolution(flops, elements, weight.size(0) / limits.block), weight.size(0), limits.block, {{1, 0}}, {1}};
         if (is_tensor(a[2])) plan.cuts.push_back({2, 0});
         return plan;
     }
-    return Plan{clamped(flops / limits.convolution_flops, batch), batch, 1, {{0, 0}}, {0}};
+    return Plan{pieces_of_convolution(flops, elements, batch), batch, 1, {{0, 0}}, {0}};
 }
 
 std::optional<Plan> convolution_backward(Arguments a) {  // grad_output, input, weight, bias_sizes, ..., transposed, ...
@@ -73,12 +85,15 @@ std::optional<Plan> convolution_backward(Arguments a) {  // grad_output, input, 
     double places = 1;
     const auto& larger = a[7].toBool() ? input : gradient;
     for (int64_t i = 2; i < larger.dim(); ++i) places *= larger.size(i);
-    const double flops = 4.0 * weight.numel() * places * input.size(0);
-    return Plan{clamped(flops / limits.convolution_flops, input.size(0)), input.size(0), 1, {{0, 0}, {1, 0}}, {0, SUM, SUM}};
+    const int64_t batch = input.size(0);
+    const int64_t pieces = pieces_of_convolution(2.0 * weight.numel() * places * batch, gradient.numel(), batch);
+    return Plan{pieces, batch, 1, {{0, 0}, {1, 0}}, {0, SUM, SUM}};
 }
 
+constexpr int64_t SUMMED = 4;  // elements that are only added take a fraction of the time
+
 std::optional<Plan> by_elements(int64_t elements, Plan plan) {
-    plan.pieces = clamped(static_cast<double>(elements) / limits.elements, plan.size);
+    plan.pieces = pieces_of(static_cast<double>(elements), limits.element_work, 2, plan.size);
     return plan;
 }
 
@@ -121,7 +136,7 @@ std::optional<Plan> softmax_backward(Arguments a) {  // grad_output, output, dim
 std::optional<Plan> dot(Arguments a) {
     const auto& t = a[0].toTensor();
     if (t.dim() != 1 || a[1].toTensor().sizes() != t.sizes()) return {};
-    return by_elements(t.numel(), {0, t.size(0), limits.block, {{0, 0}, {1, 0}}, {SUM}});
+    return by_elements(t.numel() / SUMMED, {0, t.size(0), limits.block, {{0, 0}, {1, 0}}, {SUM}});
 }
 
 std::optional<Plan> addmv(Arguments a) {  // self, mat, vec, ...
@@ -129,20 +144,20 @@ std::optional<Plan> addmv(Arguments a) {  // self, mat, vec, ...
     if (mat.dim() != 2) return {};
     Plan plan{0, mat.size(0), limits.block, {{1, 0}}, {0}};
     if (self.dim() == 1 && self.size(0) == mat.size(0)) plan.cuts.push_back({0, 0});
-    return by_elements(mat.numel(), plan);
+    return by_elements(mat.numel() / SUMMED, plan);
 }
 
 std::optional<Plan> mv(Arguments a) {
     const auto& mat = a[0].toTensor();
     if (mat.dim() != 2) return {};
-    return by_elements(mat.numel(), {0, mat.size(0), limits.block, {{0, 0}}, {0}});
+    return by_elements(mat.numel() / SUMMED, {0, mat.size(0), limits.block, {{0, 0}}, {0}});
 }
 
 std::optional<Plan> sum_all(Arguments a) {
     const auto& t = a[0].toTensor();
     const int64_t dim = largest(t, -1);
     if (dim < 0) return {};
-    return by_elements(t.numel(), {0, t.size(dim), 1, {{0, dim}}, {SUM}});
+    return by_elements(t.numel() / SUMMED, {0, t.size(dim), 1, {{0, dim}}, {SUM}});
 }
 
 std::optional<Plan> sum_dims(Arguments a) {  // self, dim, keepdim, ...
@@ -163,10 +178,10 @@ std::optional<Plan> sum_dims(Arguments a) {  // self, dim, keepdim, ...
     if (kept >= 0 && t.size(kept) >= limits.block) {
         int64_t at = kept;
         if (!a[2].toBool()) at -= std::count(summed.begin(), summed.begin() + kept, true);
-        return by_elements(t.numel(), {0, t.size(kept), limits.block, {{0, kept}}, {at}});
+        return by_elements(t.numel() / SUMMED, {0, t.size(kept), limits.block, {{0, kept}}, {at}});
     }
     if (gone < 0) return {};
-    return by_elements(t.numel(), {0, t.size(gone), 1, {{0, gone}}, {SUM}});
+    return by_elements(t.numel() / SUMMED, {0, t.size(gone), 1, {{0, gone}}, {SUM}});
 }
 
 // q, k, v at `first`; every tensor whose first two sizes are the batch and the heads is cut along the larger.

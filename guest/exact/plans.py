@@ -34,12 +34,23 @@ class Plan:
 Planner = Callable[[Sequence[Any]], Plan | None]
 
 
-def clamped(pieces: float, most: int) -> int:
-    return int(max(1.0, min(pieces, float(min(most, LIMITS["most_pieces"])))))
+def pieces_of(work: float, limit: int, root: int, most: int) -> int:
+    """A power of two, at most `most`: 2 from 2**root times the limit on, 4 from 4**root times, and so on."""
+    pieces = 1
+    while 2 * pieces <= min(most, LIMITS["most_pieces"]) and work >= float(limit * (2 * pieces) ** root):
+        pieces *= 2
+    return pieces
+
+
+_SUMMED = 4  # elements that are only added take a fraction of the time
 
 
 def _by_elements(elements: int, plan: Plan) -> Plan:
-    return replace(plan, pieces=clamped(elements / LIMITS["elements"], plan.size))
+    return replace(plan, pieces=pieces_of(float(elements), LIMITS["element_work"], 2, plan.size))
+
+
+def _pieces_of_convolution(flops: float, elements: float, most: int) -> int:
+    return pieces_of(flops + 64 * elements, LIMITS["convolution_work"], 2, most)
 
 
 def _convolution(a: Sequence[Any]) -> Plan | None:
@@ -50,12 +61,18 @@ def _convolution(a: Sequence[Any]) -> Plan | None:
     for i in range(2, source.dim()):
         places *= source.shape[i] / (1 if transposed else stride[0 if len(stride) == 1 else i - 2])
     batch, block = source.shape[0], LIMITS["block"]
-    pieces = 2.0 * weight.numel() * places * batch / LIMITS["convolution_flops"]
+    outputs = weight.shape[1] * groups if transposed else weight.shape[0]
+    flops, elements = 2.0 * weight.numel() * places * batch, places * batch * outputs
     if batch == 1 and not transposed and groups == 1:
-        outputs = weight.shape[0]
         cuts = ((1, 0),) if bias is None else ((1, 0), (2, 0))
-        return Plan(pieces=clamped(pieces, outputs // block), size=outputs, align=block, cuts=cuts, join=(1,))
-    return Plan(pieces=clamped(pieces, batch), size=batch, cuts=((0, 0),), join=(0,))
+        return Plan(
+            pieces=_pieces_of_convolution(flops, elements, outputs // block),
+            size=outputs,
+            align=block,
+            cuts=cuts,
+            join=(1,),
+        )
+    return Plan(pieces=_pieces_of_convolution(flops, elements, batch), size=batch, cuts=((0, 0),), join=(0,))
 
 
 def _convolution_backward(a: Sequence[Any]) -> Plan | None:
@@ -66,8 +83,8 @@ def _convolution_backward(a: Sequence[Any]) -> Plan | None:
     for size in (source if transposed else gradient).shape[2:]:
         places *= size
     batch = source.shape[0]
-    pieces = 4.0 * weight.numel() * places * batch / LIMITS["convolution_flops"]
-    return Plan(pieces=clamped(pieces, batch), size=batch, cuts=((0, 0), (1, 0)), join=(0, None, None))
+    pieces = _pieces_of_convolution(2.0 * weight.numel() * places * batch, float(gradient.numel()), batch)
+    return Plan(pieces=pieces, size=batch, cuts=((0, 0), (1, 0)), join=(0, None, None))
 
 
 def _largest(t: Tensor, but: int) -> int | None:
@@ -111,7 +128,7 @@ def _dot(a: Sequence[Any]) -> Plan | None:
     if a[0].dim() != 1 or a[1].shape != a[0].shape:
         return None
     plan = Plan(size=a[0].shape[0], align=LIMITS["block"], cuts=((0, 0), (1, 0)), join=(None,))
-    return _by_elements(a[0].numel(), plan)
+    return _by_elements(a[0].numel() // _SUMMED, plan)
 
 
 def _addmv(a: Sequence[Any]) -> Plan | None:
@@ -120,21 +137,23 @@ def _addmv(a: Sequence[Any]) -> Plan | None:
         return None
     rows = matrix.shape[0]
     cuts = ((1, 0), (0, 0)) if added.dim() == 1 and added.shape[0] == rows else ((1, 0),)
-    return _by_elements(matrix.numel(), Plan(size=rows, align=LIMITS["block"], cuts=cuts, join=(0,)))
+    return _by_elements(
+        matrix.numel() // _SUMMED, Plan(size=rows, align=LIMITS["block"], cuts=cuts, join=(0,))
+    )
 
 
 def _mv(a: Sequence[Any]) -> Plan | None:
     if a[0].dim() != 2:
         return None
     plan = Plan(size=a[0].shape[0], align=LIMITS["block"], cuts=((0, 0),), join=(0,))
-    return _by_elements(a[0].numel(), plan)
+    return _by_elements(a[0].numel() // _SUMMED, plan)
 
 
 def _sum_all(a: Sequence[Any]) -> Plan | None:
     dim = _largest(a[0], -1)
     if dim is None:
         return None
-    return _by_elements(a[0].numel(), Plan(size=a[0].shape[dim], cuts=((0, dim),), join=(None,)))
+    return _by_elements(a[0].numel() // _SUMMED, Plan(size=a[0].shape[dim], cuts=((0, dim),), join=(None,)))
 
 
 def _sum_dims(a: Sequence[Any]) -> Plan | None:
@@ -149,7 +168,7 @@ def _sum_dims(a: Sequence[Any]) -> Plan | None:
         plan = Plan(size=t.shape[kept], align=LIMITS["block"], cuts=((0, kept),), join=(at,))
     else:
         plan = Plan(size=t.shape[gone], cuts=((0, gone),), join=(None,))
-    return _by_elements(t.numel(), plan)
+    return _by_elements(t.numel() // _SUMMED, plan)
 
 
 def _attention_of(a: Sequence[Any], first: int, mask: int, outputs: int) -> Plan | None:

@@ -119,7 +119,7 @@ def test_accuracy_is_that_of_default_within_its_noise(model: str) -> None:
 @pytest.mark.parametrize("model", NETWORKS)
 def test_a_networks_gradient_is_as_near_to_that_of_float64_as_defaults_is(model: str) -> None:
     """In the Euclidean norm of the whole gradient, relative: within three times default's distance. (Where a
-    ReLU's input is all but zero, rounding decides whether it passes; `test_sweep` looks at single operations.)"""
+    ReLU's input is all but zero, rounding decides whether it passes; `test_sweep` has single operations.)"""
     exactly, default, truth = (gradient(model, kind) for kind in ("exact", "default", "float64"))
     distance, usual = ((g - truth).norm() / truth.norm() for g in (exactly, default))
     assert distance <= max(3 * usual, 1e-6)
