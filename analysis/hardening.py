@@ -148,7 +148,7 @@ def hardening_tables(hardenings: Sequence[Hardening]) -> dict[str, Table]:
     if not hardenings:
         return {}
     tables = (_proofs(hardenings), _costs(hardenings))
-    return {table.name: table for table in tables}
+    return {table.name: table for table in tables if len(table.frame)}
 
 
 def _proofs(hardenings: Sequence[Hardening]) -> Table:
@@ -161,7 +161,7 @@ def _proofs(hardenings: Sequence[Hardening]) -> Table:
             "n": result.n,
             "models": result.models,
             "mean_cost": result.mean_cost,
-            "cheapest": "cheapest" if result.tier is hardening.cheapest else "",
+            "cheapest": _choice(hardening, result),
             "why": result.why,
             "profile": _profile(hardening),
         }
@@ -189,6 +189,13 @@ def _proofs(hardenings: Sequence[Hardening]) -> Table:
             Column(header="operations", source="profile"),
         ),
     )
+
+
+def _choice(hardening: Hardening, result: TierResult) -> str:
+    if result.tier is not hardening.cheapest:
+        return ""
+    proved = [each for each in hardening.results if each.proof is Proof.PROVED]
+    return "cheapest" if all(each.mean_cost is not None for each in proved) else "first proved"
 
 
 def _profile(hardening: Hardening) -> str:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from guest import fingerprint, seeds, tiers
-from guest.harden_records import Hardening, Measurement
+from guest.harden_records import Hardening, Measurement, Proof
 from guest.records import RunResult, RunSpec, Tier, Variant, digest
 from orchestrator import borrowed
 from orchestrator.agent_archive import AgentArchive
@@ -234,17 +234,21 @@ def told(hardening: Hardening) -> list[str]:
     """What to do, for a person: the cheapest tier that is proved, for what, and the lines to paste."""
     name, most = hardening.workload.name, max(hardening.cpus)
     if not hardening.cheapest:
-        return [f"{name}: no tier is proved; nothing here makes its models equal on all thread counts"]
+        failed = [each for each in hardening.results if each.proof is Proof.FAILED]
+        why = f"; {len(failed)} failed, the first: {failed[0].why}" if failed else ""
+        return [f"{name}: no tier is proved to make its models equal on all thread counts{why}"]
     result = next(each for each in hardening.results if each.tier is hardening.cheapest)
     info, seed = tiers.TIERS[result.tier], hardening.seeds.initialisation or 0
-    cost = (
-        "its cost is not known" if result.mean_cost is None else f"{result.mean_cost:.2f} times the default"
-    )
+    costs = [each.mean_cost for each in hardening.results if each.proof is Proof.PROVED]
+    if None in costs:
+        what = "first tier, in their order, that is proved (no times are fit to tell the cheapest)"
+    else:
+        what = f"cheapest tier that is proved, at {result.mean_cost:.2f} times the default's training time,"
     paste = tiers.lines(result.tier, hardening.workload.framework, seed, most)
     counts = ", ".join(map(str, hardening.cpus))
     seen = f"seen on {counts} CPUs in {result.n} trainings, and said of nothing else"
     return [
-        f"{name}: the cheapest tier that is proved is {info.number}, {info.title} ({cost}); {seen}",
+        f"{name}: the {what} is {info.number}, {info.title}; {seen}",
         f"  {_uncovered(hardening)}",
         "  before the program starts:",
         *(f"    {line}" for line in paste.shell),
