@@ -13,6 +13,7 @@ from analysis.findings import decide
 from analysis.hardening import hardening_tables, read_hardenings
 from analysis.implications import draw
 from analysis.load import View, load_study
+from analysis.planning import read_looks
 from analysis.predictions import read_predictions
 from analysis.published import against as published_beside
 from analysis.published import load_published
@@ -40,11 +41,12 @@ def analyze(
         refuse_mixed(study)
     imports, unread = read_imports(directory)
     measured, stale = read_robustness(study)
-    hardenings, unreadable = read_hardenings(directory)
-    problems = (*study.problems, *unread, *reservations(study), *stale, *unreadable)
+    looks, unreadable = read_looks(study)
+    hardenings, unjudged = read_hardenings(directory)
+    problems = (*study.problems, *unread, *reservations(study), *stale, *unreadable, *unjudged)
     study = dataclasses.replace(study, problems=problems)
-    tables = build_tables(study, predictions, measured) | hardening_tables(hardenings)
-    tables |= imported_tables(imports)
+    tables = build_tables(study, predictions, measured, looks)
+    tables |= hardening_tables(hardenings) | imported_tables(imports)
     findings = decide(study, tables)
     if against:
         tables["against"] = published_beside(against, study, tables)
