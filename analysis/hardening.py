@@ -41,7 +41,8 @@ def _judge(hardening: Hardening, tier: Tier) -> TierResult:
     mine = [each for each in hardening.measurements if each.tier is tier and _asked(hardening, each)]
     done = [each for each in mine if not each.error]
     costs = tuple(_cost(hardening, tier, cpus) for cpus in hardening.cpus) if done else ()
-    fit = [cost.ratio for cost in costs if cost.ratio is not None and not cost.unfit]
+    fit = [cost.cpus for cost in costs if cost.ratio is not None and not cost.unfit]
+    mean_cost, mean_low, mean_high = _mean_cost(hardening, tier, fit)
     proof, why = _proof(hardening, tier, mine)
     return TierResult(
         tier=tier,
@@ -50,7 +51,9 @@ def _judge(hardening: Hardening, tier: Tier) -> TierResult:
         n=len(done),
         models=len({_model(each) for each in done}),
         costs=costs,
-        mean_cost=float(np.exp(np.mean(np.log(fit)))) if fit else None,
+        mean_cost=mean_cost,
+        mean_low=mean_low,
+        mean_high=mean_high,
     )
 
 
@@ -93,12 +96,38 @@ def _how_they_differ(mine: Sequence[Measurement]) -> str:
     return f"{len(models)} models in {len(mine)} trainings, {where}{since}{unlike}"
 
 
+def _mean_cost(
+    hardening: Hardening, tier: Tier, fit: Sequence[int]
+) -> tuple[float | None, float | None, float | None]:
+    """Over these CPU counts: the geometric mean of each repetition that has them all, and over these means
+    theirs with its interval."""
+    if not fit:
+        return None, None, None
+    if tier is Tier.SEEDS:
+        return 1.0, None, None
+    by_cpus = [_pairs(hardening, tier, cpus) for cpus in fit]
+    whole = set.intersection(*(set(pairs) for pairs in by_cpus))
+    if not whole:
+        return None, None, None
+    means = [
+        np.exp(np.mean([np.log(pairs[number][0].train_s / pairs[number][1].train_s) for pairs in by_cpus]))
+        for number in sorted(whole)
+    ]
+    return paired_ratio(means, np.ones(len(means)))
+
+
+def _pairs(hardening: Hardening, tier: Tier, cpus: int) -> dict[int, tuple[Measurement, Measurement]]:
+    """By repetition: the tier's training and the default's."""
+    done = {each.key: each for each in hardening.measurements if not each.error and each.train_s > 0}
+    keys = {
+        number: ((tier, cpus, number), (Tier.SEEDS, cpus, number))
+        for number in range(1, hardening.repetitions + 1)
+    }
+    return {number: (done[a], done[b]) for number, (a, b) in keys.items() if a in done and b in done}
+
+
 def _cost(hardening: Hardening, tier: Tier, cpus: int) -> Cost:
-    done = {each.key: each for each in hardening.measurements if not each.error and _asked(hardening, each)}
-    numbers = range(1, hardening.repetitions + 1)
-    keys = [((tier, cpus, number), (Tier.SEEDS, cpus, number)) for number in numbers]
-    pairs = [(done[a], done[b]) for a, b in keys if a in done and b in done]
-    pairs = [(a, b) for a, b in pairs if a.train_s > 0 and b.train_s > 0]
+    pairs = list(_pairs(hardening, tier, cpus).values())
     if not pairs:
         return Cost(cpus=cpus, n=0, ratio=None, low=None, high=None, unfit="not measured")
     unfit = _unfit([each for pair in pairs for each in pair])
@@ -117,7 +146,9 @@ def _unfit(measurements: Sequence[Measurement]) -> str:
     return "disturbed by others" if loads and float(np.mean(loads)) >= LOAD_TOO_MUCH else ""
 
 
-def paired_ratio(a: Sequence[float], b: Sequence[float]) -> tuple[float, float | None, float | None]:
+def paired_ratio(
+    a: Sequence[float] | np.ndarray, b: Sequence[float] | np.ndarray
+) -> tuple[float, float | None, float | None]:
     """The geometric mean of a/b of positive pairs (n,), with its interval (1 - ALPHA) by Student's t on
     logarithms; no interval below two pairs."""
     logs = np.log(np.asarray(a) / np.asarray(b))
@@ -161,6 +192,8 @@ def _proofs(hardenings: Sequence[Hardening]) -> Table:
             "n": result.n,
             "models": result.models,
             "mean_cost": result.mean_cost,
+            "mean_low": result.mean_low,
+            "mean_high": result.mean_high,
             "cheapest": _choice(hardening, result),
             "why": result.why,
             "profile": _profile(hardening),
@@ -173,7 +206,8 @@ def _proofs(hardenings: Sequence[Hardening]) -> Table:
         title="What makes models equal on all thread counts",
         note="Proved: weights, logits and the weights after steps 1, 2, 4, ... are bitwise equal on these "
         "CPU counts, in all n trainings; nothing is said of other counts, data or machines. Cost: the "
-        "geometric mean of the time ratios over CPU counts whose times are fit. Operations: those that a "
+        "geometric mean of the time ratios over CPU counts whose times are fit, with its interval over "
+        "repetitions. Operations: those that a "
         "stored trace saw vary by themselves, and those that the registry does not know.",
         frame=pd.DataFrame(rows),
         columns=(
@@ -183,7 +217,7 @@ def _proofs(hardenings: Sequence[Hardening]) -> Table:
             Column(header="CPUs", source="cpus"),
             Column(header="n", source="n", kind=Kind.COUNT),
             Column(header="models", source="models", kind=Kind.COUNT),
-            Column(header="cost", source="mean_cost", kind=Kind.RATIO),
+            Column(header="cost", source="mean_cost", kind=Kind.RATIO, low="mean_low", high="mean_high"),
             Column(header="choice", source="cheapest"),
             Column(header="why", source="why"),
             Column(header="operations", source="profile"),

@@ -75,7 +75,8 @@ class Cost:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TierResult:
     """A tier's verdict over `n` trainings, with its cost on each CPU count. `mean_cost` is the geometric mean
-    over the CPU counts whose times are fit; None where none is."""
+    over the CPU counts whose times are fit (None where none is), with the interval over the repetitions, each
+    of which has one such mean; None below two of them, and for the default itself."""
 
     tier: Tier
     proof: Proof
@@ -84,6 +85,8 @@ class TierResult:
     models: int  # distinct ones, by weights, logits and step hashes
     costs: tuple[Cost, ...]
     mean_cost: float | None
+    mean_low: float | None
+    mean_high: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

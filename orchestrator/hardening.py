@@ -243,7 +243,11 @@ def told(hardening: Hardening) -> list[str]:
     if None in costs:
         what = "first tier, in their order, that is proved (no times are fit to tell the cheapest)"
     else:
-        what = f"cheapest tier that is proved, at {result.mean_cost:.2f} times the default's training time,"
+        interval = ""
+        if result.mean_low is not None and result.mean_high is not None:
+            interval = f" [{result.mean_low:.2f}, {result.mean_high:.2f}]"
+        cost = f"{result.mean_cost:.2f}{interval}"
+        what = f"cheapest tier that is proved, at {cost} times the default's training time,"
     paste = tiers.lines(result.tier, hardening.workload.framework, seed, most)
     counts = ", ".join(map(str, hardening.cpus))
     seen = f"seen on {counts} CPUs in {result.n} trainings, and said of nothing else"

@@ -100,6 +100,19 @@ def test_the_cheapest_is_the_proved_tier_with_the_lowest_cost():
     assert results(made)[Tier.ONE_THREAD].mean_cost == pytest.approx(math.sqrt(2))
 
 
+def test_the_interval_of_a_tiers_mean_cost_is_that_of_its_repetitions():
+    def make(cpus, repetition):
+        return {"train_s": 2.0 * cpus**0.5 * (1 + repetition / 10)}
+
+    made = factories.hardening(everything(seeds=plain, exact=make), cpus=(1, 2), repetitions=2)
+    found = results(made)[Tier.EXACT]
+    by_repetition = [2**0.25 * 1.1, 2**0.25 * 1.2]
+    assert (found.mean_cost, found.mean_low, found.mean_high) == pytest.approx(
+        paired_ratio(by_repetition, [1, 1])
+    )
+    assert found.mean_low < found.mean_cost < found.mean_high
+
+
 def test_without_fit_times_the_cheapest_is_the_first_proved_tier():
     def disturbed(cpus, repetition):
         return {"load_by_others": 1.0}
