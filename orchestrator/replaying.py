@@ -156,7 +156,11 @@ def _run(command: Sequence[str], folder: Path, mode: str, level: Level, hash_see
     found = shutil.which(command[0])
     if found is None:
         raise UsageError(f"{command[0]}: there is no such program")
-    process = subprocess.Popen([found, *command[1:]], env=_environment(folder, mode, level, hash_seed))
+    env = _environment(folder, mode, level, hash_seed)
+    try:
+        process = subprocess.Popen([found, *command[1:]], env=env)
+    except OSError as error:
+        raise UsageError(f"{command[0]}: cannot be started: {error.strerror}") from None
     try:
         while True:
             try:

@@ -226,7 +226,10 @@ def test_bad_input_is_refused_with_the_code_of_the_table(tmp_path):
     path.write_text("something else\n")
     assert vbstudy("replay", path, "--", "true").returncode == 6
     assert vbstudy("record", "--output", path, "--", "true").returncode == 2, "it would be overwritten"
+    garbage = program(tmp_path, "garbage", "garbage")
+    garbage.chmod(0o755)
     for arguments in (
+        ("record", "--output", tmp_path / "new.rec", "--", garbage),
         ("record", "--output", tmp_path / "new.rec", "--", "no-such-program"),
         ("record", "--output", tmp_path / "nowhere" / "new.rec", "--", "true"),
         ("record", "--output", tmp_path / "new.rec", "--", "true"),  # draws nothing
