@@ -31,6 +31,7 @@ class Measurement:
 
     tier: Tier
     cpus: int
+    intra_op: int  # the tier's threads
     repetition: int  # counted from 1; equal numbers were trained one after the other: they are pairs
     weights: str
     logits: str

@@ -89,8 +89,14 @@ def begin(
         what = (unlike or ["seed"])[0]
         say(f"{base.workload.name}: what is stored is of another {what}; it is measured anew")
         return fresh
-    # What failed may have been mended meanwhile.
-    kept = tuple(each for each in stored.measurements if not each.error)
+    # What failed may have been mended meanwhile; other CPU counts may ask for other fixed threads.
+    kept = tuple(
+        each
+        for each in stored.measurements
+        if not each.error
+        and each.intra_op
+        == tiers.threads_of(each.tier, base.workload.framework, each.cpus, max(cpus)).intra_op
+    )
     return dataclasses.replace(fresh, seeds=stored.seeds, environments=stored.environments, measurements=kept)
 
 
@@ -215,6 +221,7 @@ class Bench:
         measured = Measurement(
             tier=tier,
             cpus=cpus,
+            intra_op=spec.threads.intra_op,
             repetition=repetition,
             weights=result.hashes.weights if result else "",
             logits=result.hashes.logits if result else "",

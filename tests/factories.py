@@ -122,6 +122,7 @@ def measurement(**changes: Any) -> Measurement:
     values: dict[str, Any] = {
         "tier": Tier.SEEDS,
         "cpus": 1,
+        "intra_op": 1,
         "repetition": 1,
         "weights": "w",
         "logits": "l",

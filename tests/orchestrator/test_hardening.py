@@ -147,6 +147,22 @@ def test_results_of_another_training_or_another_agent_are_not_continued(tmp_path
     assert begun().measurements == (), "what failed is tried again"
 
 
+def test_fixed_threads_are_measured_anew_when_their_number_changes(tmp_path):
+    store, loaded = Store(tmp_path), parsed(STUDY)
+    (base,) = hardening.workloads_of(loaded, None)
+    agent = hardening.AgentArchive(b"", "b" * 64)
+    of_two = factories.measurement(tier=Tier.LOGICAL_THREADS, intra_op=2)
+    plain = factories.measurement()
+    store.publish_hardening(factories.hardening([plain, of_two], workload=base.workload))
+
+    def kept(cpus):
+        asked = (Tier.LOGICAL_THREADS,)
+        return hardening.begin(loaded, store, base, cpus, asked, 1, agent, lambda text: None).measurements
+
+    assert kept((1, 2)) == (plain, of_two)
+    assert kept((1, 4)) == (plain,)
+
+
 def parsed(text):
     from orchestrator import study as study_
 
