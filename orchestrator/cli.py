@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from orchestrator import __version__, cli_exchange, cli_harden, cli_replay
+from orchestrator import __version__, cli_exchange, cli_harden, cli_replay, cli_scan
 from orchestrator.cli_options import CommandFailed, Commands, Options, print_json, result, stdout
 from orchestrator.errors import EXIT_DONE, EXIT_INTERRUPTED, EXIT_RUNS_FAILED, UsageError, VbstudyError
 
@@ -300,6 +300,7 @@ def destroy(options: Options) -> None:
 
 
 cli_exchange.add_to(cli)
+cli_scan.add_to(cli)
 cli_harden.add_to(cli)
 cli_replay.add_to(cli)
 

@@ -7,6 +7,7 @@
     robustness/...   what was measured on the models of finished runs, a file a run
     harden/...       what makes equal models on all thread counts, and what it costs, a file a workload
     sequential.json  the looks of `sweep --until`, planned before the first, and what they said
+    scan.json        what `scan --keep` found in projects
     incoming/...     what is being collected; swept away by the next orchestrator
 
 A finished run is published by renaming a complete, checked folder into place. This class owns every
@@ -68,6 +69,7 @@ class Store:
         self.robustness = directory / "robustness"
         self.hardenings = directory / "harden"
         self.sequential_file = directory / "sequential.json"
+        self.scan_file = directory / "scan.json"
         self._lock_file = directory / ".lock"
 
     # ---- reading -----------------------------------------------------------------------------
