@@ -42,7 +42,9 @@ def _judge(hardening: Hardening, tier: Tier) -> TierResult:
     done = [each for each in mine if not each.error]
     costs = tuple(_cost(hardening, tier, cpus) for cpus in hardening.cpus) if done else ()
     fit = [cost.cpus for cost in costs if cost.ratio is not None and not cost.unfit]
-    mean_cost, mean_low, mean_high = _mean_cost(hardening, tier, fit)
+    # One CPU count would not do for all: on one CPU, one thread costs nothing.
+    whole = fit if len(fit) == len(hardening.cpus) else []
+    mean_cost, mean_low, mean_high = _mean_cost(hardening, tier, whole)
     proof, why = _proof(hardening, tier, mine)
     return TierResult(
         tier=tier,
@@ -206,8 +208,8 @@ def _proofs(hardenings: Sequence[Hardening]) -> Table:
         title="What makes models equal on all thread counts",
         note="Proved: weights, logits and the weights after steps 1, 2, 4, ... are bitwise equal on these "
         "CPU counts, in all n trainings; nothing is said of other counts, data or machines. Cost: the "
-        "geometric mean of the time ratios over CPU counts whose times are fit, with its interval over "
-        "repetitions. Operations: those that a "
+        "geometric mean of the time ratios over these CPU counts, where the times of all are fit, with its "
+        "interval over repetitions. Operations: those that a "
         "stored trace saw vary by themselves, and those that the registry does not know.",
         frame=pd.DataFrame(rows),
         columns=(

@@ -76,7 +76,7 @@ class Cost:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TierResult:
     """A tier's verdict over `n` trainings, with its cost on each CPU count. `mean_cost` is the geometric mean
-    over the CPU counts whose times are fit (None where none is), with the interval over the repetitions, each
+    over the CPU counts (None unless the times of all are fit), with the interval over the repetitions, each
     of which has one such mean; None below two of them, and for the default itself."""
 
     tier: Tier

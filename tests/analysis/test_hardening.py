@@ -125,6 +125,17 @@ def test_without_fit_times_the_cheapest_is_the_first_proved_tier():
     assert {cost.unfit for cost in results(made)[Tier.EXACT].costs} == {"disturbed by others"}
 
 
+def test_one_unfit_cpu_count_leaves_the_mean_cost_unknown():
+    def make(cpus, repetition):
+        return {"load_by_others": 1.0 if cpus == 2 else 0.0}
+
+    made = factories.hardening(everything(seeds=plain, one_thread=make), cpus=(1, 2), repetitions=2,
+                               tiers=(Tier.SEEDS, Tier.ONE_THREAD))  # fmt: skip
+    found = results(made)[Tier.ONE_THREAD]
+    assert [cost.unfit for cost in found.costs] == ["", "disturbed by others"]
+    assert found.mean_cost is None
+
+
 def test_runs_that_were_not_asked_for_this_time_are_left_out():
     done = [*everything(seeds=plain), trained(Tier.SEEDS, 4, 1, weights="w4")]
     assert results(factories.hardening(done, cpus=(1, 2), repetitions=1))[Tier.SEEDS].n == 2
