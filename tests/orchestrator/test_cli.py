@@ -31,6 +31,9 @@ COMMANDS = [
     "export",
     "import",
     "scan",
+    "harden",
+    "record",
+    "replay",
 ]
 
 
