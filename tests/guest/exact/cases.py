@@ -369,6 +369,10 @@ def _losses(case: Any, normal: Any, inside: Any, generator: torch.Generator) -> 
             normal(1001, 101),
             inside(1001, 101),
         )
+    pixels = torch.randint(0, 5, (8, 60, 60), generator=generator)
+    yield case(
+        "cross_entropy of pixels", lambda x: F.cross_entropy(x, pixels), normal(8, 5, 60, 60), quick=True
+    )
     lengths, targets = torch.full((16,), 50), torch.randint(1, 20, (16, 10), generator=generator)
     yield case(
         "ctc_loss",
