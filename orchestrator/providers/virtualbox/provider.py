@@ -48,6 +48,7 @@ if command -v "$1" > /dev/null; then $as "$1" -S -c "$4" "$3"; else echo "$3" > 
 
 class VirtualBoxProvider:
     name = "virtualbox"
+    here = True
 
     def __init__(self, study: Study, store: Store, notify: Notify) -> None:
         if not isinstance(study.provider, VirtualBoxTable):
@@ -187,10 +188,10 @@ class VirtualBoxProvider:
     def watch(self, guests: Sequence[GuestSpec]) -> dict[str, Now]:
         """What the API says of guests now, by their names, in one session; those without a machine are left
         out."""
-        machines = {guest.name: self._machine(guest) for guest in guests}
+        ours = {guest.name: self._machine(guest) for guest in guests}
 
         def look(vbox: Vbox) -> dict[str, Now]:
-            found = {name: machine.find(vbox) for name, machine in machines.items()}
+            found = {name: machine.find(vbox) for name, machine in ours.items()}
             return {name: seen(vbox, machine) for name, machine in found.items() if machine is not None}
 
         return self._api.call("provider virtualbox", look)
@@ -227,15 +228,20 @@ class VirtualBoxProvider:
 
     def _wait(self, guest: GuestSpec, machine: Machine, port: int, began: float) -> None:
         """Until the guest's sshd speaks. Raises GuestError with the end of its console."""
-        while not machines.speaks_ssh(port, PROBE_S[self._settings.execution_engine]):
-            taken, state = time.perf_counter() - began, machine.state()
-            if state == "Running" and taken < self._settings.boot_timeout_s:
-                time.sleep(0.5)
-                continue
-            what = "did not answer" if state == "Running" else f"is {state}, and did not answer"
-            raise machines.does_not_answer(
-                f"guest {guest.name}: {what} on port 22 within {taken:.0f} s of starting", machine.console
-            )
+        deadline = began + self._settings.boot_timeout_s
+        while True:
+            left_s = max(deadline - time.perf_counter(), 0.1)  # a probe may not outlast the limit either
+            if machines.speaks_ssh(port, min(PROBE_S[self._settings.execution_engine], left_s)):
+                return
+            state = machine.state()
+            if state != "Running" or time.perf_counter() >= deadline:
+                break
+            time.sleep(0.5)
+        what = "did not answer" if state == "Running" else f"is {state}, and did not answer"
+        taken_s = time.perf_counter() - began
+        raise machines.does_not_answer(
+            f"guest {guest.name}: {what} on port 22 within {taken_s:.0f} s of starting", machine.console
+        )
 
     def _take_snapshot(self, guest: GuestSpec, machine: Machine, cores: tuple[int, ...], port: int) -> int:
         self._notify(f"guest {guest.name}: booted, taking its snapshot")
