@@ -1,7 +1,7 @@
 """All benchmarks, or those that are named, and one table of what they say.
 
     python -m benchmarks                      all: about seventeen minutes on two quiet cores
-    python -m benchmarks startup load_runs    some
+    python -m benchmarks startup loading      some
     python -m benchmarks warm_worker -n 20    one, with fewer runs
 
 A ratio compares two things measured in one run of the benchmark; times of different runs, or of a

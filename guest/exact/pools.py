@@ -12,9 +12,10 @@ LOGICAL_THREADS = 8
 
 def enable_tensorflow(*, intra_op: int = LOGICAL_THREADS, inter_op: int = 1) -> None:
     """Fixes the threads within an operation and, at one unless told otherwise, the operations side by side,
-    and switches TensorFlow's determinism on; for the rest of the process. Programs that call it with the same
-    numbers compute the same bits. To be called before TensorFlow's first operation. Raises ExactError when it
-    comes too late, or for a number below 1."""
+    and switches TensorFlow's determinism on, for the rest of the process. Programs that call it with equal
+    numbers compute equal bits. Operations that draw random numbers then need a seed, as
+    `tf.keras.utils.set_random_seed` gives. To be called before the first operation. Raises ExactError
+    when it comes too late, or for a number below 1."""
     if intra_op < 1 or inter_op < 1:
         raise ExactError(f"intra_op = {intra_op}, inter_op = {inter_op}: both must be 1 or more")
     import tensorflow as tf

@@ -363,12 +363,13 @@ def _losses(case: Any, normal: Any, inside: Any, generator: torch.Generator) -> 
         yield case(
             f"binary_cross_entropy {how}", loss("binary_cross_entropy"), inside(100003), inside(100003)
         )
-        yield case(
-            f"kl_div {how}",
-            lambda a, b, how=how: F.kl_div(a.log_softmax(-1), b, reduction=how),
-            normal(1001, 101),
-            inside(1001, 101),
-        )
+    for how in ("batchmean", "sum"):
+        divergence = lambda a, b, how=how: F.kl_div(a.log_softmax(-1), b, reduction=how)  # noqa: E731
+        yield case(f"kl_div {how}", divergence, normal(1001, 101), inside(1001, 101))
+    pixels = torch.randint(0, 5, (8, 60, 60), generator=generator)
+    yield case(
+        "cross_entropy of pixels", lambda x: F.cross_entropy(x, pixels), normal(8, 5, 60, 60), quick=True
+    )
     lengths, targets = torch.full((16,), 50), torch.randint(1, 20, (16, 10), generator=generator)
     yield case(
         "ctc_loss",
