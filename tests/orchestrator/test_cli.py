@@ -32,6 +32,9 @@ COMMANDS = [
     "import",
     "scan",
     "try",
+    "harden",
+    "record",
+    "replay",
 ]
 
 
