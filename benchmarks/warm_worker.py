@@ -32,6 +32,7 @@ from guest.records import Framework, Message, RunRequest, RunResult, RunSpec, to
 from orchestrator import study as study_
 from orchestrator import sweep as sweep_
 from orchestrator.connection import Connection, LocalConnection
+from orchestrator.engine.local import LocalEngine
 from orchestrator.guests import Guest, read_inventory
 from orchestrator.plan import plan
 from orchestrator.providers import make
@@ -144,7 +145,8 @@ def _measure(framework: Framework, name: str, runs: int, report: Callable[[str],
         unmeasured = cold.run("out/0")
         turns = TakingTurns(cold, runs, report)
         turns.start()
-        sweep_.sweep(loaded, store, provider, read_inventory(store.guests_file), turns)
+        engine = LocalEngine(loaded, store, provider, read_inventory(store.guests_file))
+        sweep_.sweep(loaded, store, engine, turns)
         turns.stop()
         began = time.perf_counter()
         vbstudy(directory, "sweep")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from orchestrator import __version__, cli_exchange
+from orchestrator import __version__, cli_exchange, cli_hosts
 from orchestrator.cli_options import Commands, Options, print_json, result, stdout
 from orchestrator.errors import EXIT_DONE, EXIT_INTERRUPTED, EXIT_RUNS_FAILED, UsageError, VbstudyError
 
@@ -161,14 +161,24 @@ def plan_(options: Options, runs: int | None, difference: float, sd: float | Non
               "mean_halfwidth<X, decided(tests) or decided(tests, margin=X).")  # fmt: skip
 @click.option("--max-runs", type=click.IntRange(min=1), metavar="N", help="The cap of --until [default: 30].")
 @click.option("--robustness", is_flag=True, help="Then measure the stored models under noise and attack.")
+@click.option(
+    "--scheduler", metavar="ADDRESS", help="Run on the workers of this dask scheduler: tcp://HOST:PORT."
+)
+@click.option("--security", type=click.Path(path_type=Path), help="TLS for a tls:// scheduler: a TOML file.")
 @click.pass_obj
 def sweep(
-    options: Options, runs: int | None, until: str | None, max_runs: int | None, robustness: bool
+    options: Options,
+    runs: int | None,
+    until: str | None,
+    max_runs: int | None,
+    robustness: bool,
+    scheduler: str | None,
+    security: Path | None,
 ) -> None:
     """Run what is planned and not done yet. Ctrl-C stops; running it again resumes."""
     from orchestrator import sweeping
 
-    store, loaded = options.store(), options.study()
+    store, loaded = options.store(), cli_hosts.on_scheduler(options.study(), scheduler, security)
     rule = None
     if until is not None:
         rule = _sequential(loaded, store, runs or loaded.repetitions, until, max_runs)
@@ -300,6 +310,7 @@ def destroy(options: Options) -> None:
 
 
 cli_exchange.add_to(cli)
+cli_hosts.add_to(cli)
 
 
 class CommandFailed(Exception):  # noqa: N818  (its own affair; the status is passed on)

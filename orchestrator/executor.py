@@ -28,7 +28,7 @@ from guest.records import (
 from orchestrator.agent_archive import AgentArchive
 from orchestrator.connection import Connection, Stream
 from orchestrator.errors import GuestError, PrerequisiteError, ProtocolError
-from orchestrator.study import EngineTable
+from orchestrator.study_engine import EngineTable
 
 WORKER_START_TIMEOUT_S = 600.0
 MAX_ARTIFACT_BYTES = 8 << 30

@@ -41,7 +41,7 @@ class CoreLeases:
             taken = [self._free.pop(0) for _ in range(wanted)]
             self._holders[ticket] = holder
             self._changed.notify_all()
-        return Lease(self, ticket, tuple(taken[: min(count, len(taken))]), tuple(taken))
+        return Lease(self, ticket, holder, tuple(taken[: min(count, len(taken))]), tuple(taken))
 
     def holders(self) -> tuple[str, ...]:
         """Who holds cores now."""
@@ -60,9 +60,15 @@ class Lease:
     off, more may be held so that nothing else runs."""
 
     def __init__(
-        self, leases: CoreLeases, ticket: object, cores: tuple[int, ...], held: tuple[int, ...]
+        self,
+        leases: CoreLeases,
+        ticket: object,
+        holder: str,
+        cores: tuple[int, ...],
+        held: tuple[int, ...],
     ) -> None:
         self.cores = cores
+        self.holder = holder
         self._leases = leases
         self._ticket = ticket
         self._held = held

@@ -20,10 +20,11 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import shutil
 import socket
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -41,7 +42,7 @@ from guest.records import (
     encode_record,
 )
 from guest.robustness_records import Robustness, decode
-from orchestrator.errors import StoreError, UsageError
+from orchestrator.errors import ProtocolError, StoreError, UsageError
 
 
 class DamagedRunError(Exception):
@@ -146,6 +147,26 @@ class Store:
             folder.mkdir(parents=True)
         return folder
 
+    def leave_token(self) -> str:
+        """Something in `incoming/` by which another host knows that it sees this store."""
+        return self.new_incoming().name
+
+    def has_token(self, token: str) -> bool:
+        return re.fullmatch("[0-9a-f]{32}", token) is not None and (self.incoming / token).is_dir()
+
+    def collected(self, name: str) -> Path:
+        """The folder in `incoming/` that another host left a run's files in. Raises ProtocolError for a name
+        that is none."""
+        if not self.has_token(name):
+            raise ProtocolError(f"{self.incoming}: there is no folder {name!r}")
+        return self.incoming / name
+
+    def fill(self, folder: Path, files: Mapping[str, bytes]) -> None:
+        """Writes files that came as bytes into a folder of `incoming/`."""
+        with _storage_errors(folder):
+            for name, data in files.items():
+                (folder / name).write_bytes(data)
+
     def publish(self, folder: Path, record: RunRecord) -> bool:
         """Publishes a collected run: checks every byte, writes its record, renames it into place.
         False when the run existed already (the folder is dropped: nothing counts twice).
@@ -174,6 +195,10 @@ class Store:
         with _storage_errors(target):
             target.parent.mkdir(parents=True, exist_ok=True)
             write_durably(target, text)
+
+    def drop(self, run_id: str) -> None:
+        """Forgets a run; for stores that keep runs only until another one has them."""
+        shutil.rmtree(self.runs / run_id, ignore_errors=True)
 
     def set_aside(self, spec: RunSpec, reason: str) -> Path:
         """Moves a damaged run out of `runs/`, with the reason beside its files."""

@@ -14,6 +14,7 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 from guest import datasets, workloads
 from guest.records import Framework, Isa, Metric, Optimizer, Seeds, Variant
 from orchestrator.errors import UsageError
+from orchestrator.study_engine import ENGINE_TABLES, EngineTable
 from orchestrator.study_messages import did_you_mean, explain
 from orchestrator.study_providers import (
     MAX_THREADS,
@@ -91,16 +92,6 @@ class SeedsTable(Table):
     dropout: int | Literal["free"] | None = None
 
 
-class EngineTable(Table):
-    """How runs are executed."""
-
-    retries: int = Field(default=1, ge=0, le=100)
-    timeout_s: float = Field(default=24 * 3600, gt=0)
-    heartbeat_s: float = Field(default=5, gt=0)
-    lost_after_s: float = Field(default=120, gt=0)
-    side_by_side: bool = True
-
-
 class DataTable(Table):
     """Where data sets are looked for first, and downloaded to."""
 
@@ -162,8 +153,8 @@ TABLES: dict[str, type[Table]] = {
     "": Study,
     "workload": WorkloadTable,
     "seeds": SeedsTable,
-    "engine": EngineTable,
     "data": DataTable,
+    **ENGINE_TABLES,
     **PROVIDER_TABLES,
 }
 

@@ -11,13 +11,15 @@ from typing import Any, Protocol
 from rich.console import Console
 
 from orchestrator import sequential_sweep
-from orchestrator.guests import Inventory, read_inventory
+from orchestrator.engine import Engine, Summary, require_dask
+from orchestrator.engine.local import LocalEngine
+from orchestrator.guests import read_inventory
 from orchestrator.progress import SweepProgress
-from orchestrator.providers import Provider, make
+from orchestrator.providers import make
 from orchestrator.robustness import Measured, measure
 from orchestrator.store import Store
 from orchestrator.study import Study
-from orchestrator.sweep import Summary, sweep
+from orchestrator.sweep import sweep
 
 
 class Decided(Protocol):
@@ -66,26 +68,33 @@ def work(
 ) -> Outcome:
     """Takes the study's lock, and sweeps; then measures the stored models where that is asked for."""
     with store.lock("vbstudy sweep"), SweepProgress(console, quiet=quiet) as progress:
-        inventory = read_inventory(store.guests_file)
-        provider = make(study, store)
-        outcome = _sweep(study, store, provider, inventory, progress, repetitions, rule)
+        outcome = _sweep(study, store, _engine(study, store, progress), progress, repetitions, rule)
         if not robustness:
             return outcome
-        measured = measure(study, store, provider, inventory, progress.say)
+        inventory = read_inventory(store.guests_file)
+        measured = measure(study, store, make(study, store), inventory, progress.say)
         return dataclasses.replace(outcome, robustness=measured)
+
+
+def _engine(study: Study, store: Store, progress: SweepProgress) -> Engine:
+    if study.engine.kind == "local":
+        return LocalEngine(study, store, make(study, store), read_inventory(store.guests_file))
+    require_dask()
+    from orchestrator.engine.dask import DaskEngine
+
+    return DaskEngine(study, store, progress.say)
 
 
 def _sweep(
     study: Study,
     store: Store,
-    provider: Provider,
-    inventory: Inventory,
+    engine: Engine,
     progress: SweepProgress,
     repetitions: int | None,
     rule: Sequential | None,
 ) -> Outcome:
     if rule is None:
-        return Outcome(summary=sweep(study, store, provider, inventory, progress, repetitions))
+        return Outcome(summary=sweep(study, store, engine, progress, repetitions))
     sequential_sweep.hold_to_plan(store, rule.looks, rule.rule)
     last: list[tuple[int, Decided]] = []
 
@@ -100,7 +109,7 @@ def _sweep(
         )
         return decision.open_sets
 
-    summary = sequential_sweep.sweep_until(study, store, provider, inventory, progress, rule.looks, open_sets)
+    summary = sequential_sweep.sweep_until(study, store, engine, progress, rule.looks, open_sets)
     done, decision = last[-1]
     return Outcome(
         summary=summary,
