@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from orchestrator import __version__, cli_exchange, cli_hosts
+from orchestrator import __version__, cli_exchange, cli_hosts, cli_plan
 from orchestrator.cli_options import Commands, Options, print_json, result, stdout
 from orchestrator.errors import EXIT_DONE, EXIT_INTERRUPTED, EXIT_RUNS_FAILED, UsageError, VbstudyError
 
@@ -121,38 +121,7 @@ def provision(options: Options, cpus: str | None, provider: str | None) -> None:
     result(options, to_json(inventory), f"{len(inventory.guests)} guests ready; next: vbstudy sweep")
 
 
-@cli.command("plan")
-@click.option("--runs", type=click.IntRange(min=1), metavar="N", help="Repetitions, as given to sweep.")
-@click.option("--difference", type=click.FloatRange(0, min_open=True), default=0.01, metavar="D",
-              help="The difference in the metric that is to be seen [default: 0.01].")  # fmt: skip
-@click.option("--sd", type=click.FloatRange(0), metavar="SD", help="In place of the stored runs' SD.")
-@click.pass_obj
-def plan_(options: Options, runs: int | None, difference: float, sd: float | None) -> None:
-    """Say what a sweep will take, and what its runs can show."""
-    import dataclasses
-
-    from analysis.power import Test, detectable, runs_for
-    from orchestrator import forecasting
-    from orchestrator.forecast_tables import as_tables, totals
-
-    def planned_with(test: Test) -> forecasting.Planned:
-        return (lambda n, sd, m: detectable(n, sd, m, test)), (lambda d, sd, m: runs_for(d, sd, m, test))
-
-    report = forecasting.examine(
-        options.study(),
-        options.store(),
-        runs,
-        difference,
-        sd,
-        planned_with(Test.RANKS),
-        planned_with(Test.WELCH),
-    )
-    if options.as_json:
-        print_json(dataclasses.asdict(report))
-        return
-    for table in as_tables(report):
-        stdout().print(table)
-    click.echo("\n".join(totals(report)))
+cli.add_command(cli_plan.plan)
 
 
 @cli.command()

@@ -136,6 +136,11 @@ class Study(Table):
         named = self.provider.cpu_model if isinstance(self.provider, QemuTable) else ""
         return named if isinstance(named, tuple) else ("",)
 
+    @property
+    def guest_memory_mib(self) -> int:
+        """What a guest is given of its host's memory; 0 where that is not limited."""
+        return getattr(self.provider, "memory_mib", 0)
+
     def factor_seeds(self, variant: Variant) -> Seeds:
         """The seeds of a run: None where the variant, or the [seeds] table, leaves a factor free."""
         if not variant.seeds_fixed:

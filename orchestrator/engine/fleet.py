@@ -56,14 +56,17 @@ class Fleet:
 
     def expect(self, specs: Sequence[RunSpec]) -> None:
         """The runs to do, with what was measured of runs like them."""
-        memory_mib = getattr(self._study.provider, "memory_mib", 0)
         took: dict[str, list[float]] = {}
         for record in self._store.records():
             took.setdefault(record.spec.set_id, []).append(measured(record, 0).run_s)
         expected_s = {set_id: statistics.fmean(times) for set_id, times in took.items()}
         for spec in specs:
             self.specs[spec.run_id] = spec
-            needs = Room(cpus=spec.threads.cpus, memory_mib=memory_mib)
+            needs = Room(
+                cpus=spec.threads.cpus,
+                memory_mib=self._study.guest_memory_mib,
+                whole=not self._study.engine.side_by_side,
+            )
             self.packing.add(spec.set_id, spec.run_id, needs, expected_s.get(spec.set_id))
 
     def unfinished(self) -> bool:
