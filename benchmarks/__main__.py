@@ -16,7 +16,9 @@ from rich.console import Console
 
 from benchmarks import (
     churn,
+    dispatch,
     loading,
+    packing,
     qemu_boot,
     qemu_provision,
     startup,
@@ -35,6 +37,8 @@ BENCHMARKS: dict[str, tuple[Callable[[str, int, Report], list[Row]], int]] = {
     "warm_worker": (warm_worker.measure_torch, 60),  # runs on either side
     "warm_worker_tf": (warm_worker.measure_tensorflow, 20),
     "sweep_overhead": (sweep_overhead.measure, 12),  # runs of ten seconds
+    "dispatch": (dispatch.measure, 1000),  # runs that do nothing
+    "packing": (packing.measure, 100_000),  # runs of a simulated sweep
 }
 
 # Those that need more than Python are run when they are named.

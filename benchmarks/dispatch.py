@@ -2,9 +2,9 @@
 workers: runs that do nothing, so that nothing but this is measured.
 
 What is fair about it: plain dask gets the same function, the same orders and the same resources, handed over
-in one go and gathered as they end; it places them as it likes, where ours are placed one by one by what each host
-has room for. Both take turns in one run of the benchmark. The last row is the whole way of a run in a sweep,
-with the checking and the durable publishing of its files, which plain dask has not."""
+in one go and gathered as they end; it places them as it likes, where ours are placed one by one by what each
+host has room for. Both take turns in one run of the benchmark. The last row is the whole way of a run in a
+sweep, with the checking and the durable publishing of its files, which plain dask has not."""
 
 from __future__ import annotations
 
@@ -153,9 +153,7 @@ def _cluster(folder: Path) -> Iterator[Client]:
 
 def _plainly(client: Client, orders: dict[str, Any]) -> float:
     began = time.perf_counter()
-    futures = [
-        client.submit(nothing, order, resources={"vcpu": 1}, pure=False) for order in orders.values()
-    ]
+    futures = [client.submit(nothing, order, resources={"vcpu": 1}, pure=False) for order in orders.values()]
     got = sum(1 for _ in as_completed(futures, with_results=True))
     assert got == len(orders)
     return time.perf_counter() - began

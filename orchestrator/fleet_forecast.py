@@ -16,9 +16,9 @@ from orchestrator.study import Study
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetForecast:
     """`hours` is from the first start to the last end, with `hours_low` to `hours_high` about 95 % sure as
-    far as the runs' times vary; None: the time of a run is unknown (of a set in `unknown`). `bound_hours` is what
-    no schedule can be shorter than. `cost` counts all cores of all hosts for those hours; None where no price
-    was given. `n_measured` runs are what the times are from."""
+    far as the runs' times vary; None: the time of a run is unknown (of a set in `unknown`). `bound_hours` is
+    what no schedule can be shorter than. `cost` counts all cores of all hosts for those hours; None where no
+    price was given. `n_measured` runs are what the times are from."""
 
     hosts: int
     cores: int
