@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import logging
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -34,7 +33,7 @@ from guest.records import (
     encode_record,
 )
 from orchestrator.engine import Summary
-from orchestrator.engine.clusters import LOOPBACK
+from orchestrator.engine.clusters import LOOPBACK, quieten
 from orchestrator.engine.dispatch import Dispatch
 from orchestrator.engine.fleet import Fleet
 from orchestrator.engine.orders import Order, Receipt, decode_order
@@ -134,7 +133,7 @@ def measure(name: str, runs: int, report: Callable[[str], None]) -> list[Row]:
 
 @contextlib.contextmanager
 def _cluster(folder: Path) -> Iterator[Client]:
-    logging.getLogger("distributed").setLevel(logging.CRITICAL)
+    quieten()
     with (
         LocalCluster(
             n_workers=WORKERS,

@@ -46,11 +46,10 @@ def worker(
     from orchestrator.study_engine import scheduler_address
 
     require_dask()
-    import logging
     import os
 
     from orchestrator.cpuset import parse_cores
-    from orchestrator.engine.clusters import HOSTS_FOLDER, read_security
+    from orchestrator.engine.clusters import HOSTS_FOLDER, quieten, read_security
     from orchestrator.engine.worker import serve
     from orchestrator.scheduler import host_cores
 
@@ -67,7 +66,7 @@ def worker(
     if not wanted or not set(wanted) <= set(host_cores()):
         have = ",".join(map(str, host_cores()))
         raise UsageError(f"--cores {cores}: this process may use the cores {have}")
-    logging.getLogger("distributed").setLevel(logging.CRITICAL)
+    quieten()
     serve(
         scheduler,
         folder or Path(HOSTS_FOLDER).expanduser() / os.uname().nodename,

@@ -8,7 +8,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from orchestrator.study_providers import Table
+from orchestrator.study_providers import Port, Table
 
 SCHEDULER = r"(tcp|tls)://(\[[0-9A-Fa-f:]+\]|[^\s:/\[\]]+):\d{1,5}"
 
@@ -38,6 +38,8 @@ class SshClusterTable(Table):
     cores: Number
     memory_mib: Number
     user: str | None = None
+    port: Port = 22
+    key: Path | None = None
     known_hosts: Path | None = None
     python: str = "python3"
 

@@ -122,6 +122,8 @@ momentum = 0.9
 # cores = 8                     # of each, for guests
 # memory_mib = 32000
 # user = "me"
+# port = 22
+# key = "id_ed25519"
 # known_hosts = "known_hosts"
 # python = "python3"            # there, with vbstudy[dask]
 # or

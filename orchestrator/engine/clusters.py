@@ -32,8 +32,7 @@ Notify = Callable[[str], None]
 def scheduler(settings: EngineTable, store: Store, notify: Notify) -> Iterator[Callable[[float], Client]]:
     """What connects to the scheduler within a time in seconds, as often as is needed. A cluster of the
     study's is started before and ended after. Raises PrerequisiteError, GuestError."""
-    # dask tells of lost workers and connections at length; what matters of it is told by the engine.
-    logging.getLogger("distributed").setLevel(logging.CRITICAL)
+    quieten()
     with contextlib.ExitStack() as stack:
         address, security = settings.scheduler, _security(settings, store)
         if address is None:
@@ -44,6 +43,13 @@ def scheduler(settings: EngineTable, store: Store, notify: Notify) -> Iterator[C
 
 def _security(settings: EngineTable, store: Store) -> Security | None:
     return read_security(settings.security and store.directory / settings.security)
+
+
+def quieten() -> None:
+    """dask logs lost workers and connections at length; what matters of it is told by the engine."""
+    for name in list(logging.root.manager.loggerDict):
+        if name.partition(".")[0] in ("distributed", "tornado", "dask_jobqueue", "asyncssh"):
+            logging.getLogger(name).setLevel(logging.CRITICAL + 1)
 
 
 def read_security(path: Path | None) -> Security | None:
@@ -153,8 +159,12 @@ def _ssh(table: SshClusterTable, security: Security | None) -> Any:
     from distributed import SSHCluster
 
     options = _worker_options(HOSTS_FOLDER, 1, table.cores, table.memory_mib)
-    connect: dict[str, Any] = {"username": table.user} if table.user else {}
-    if table.known_hosts is not None:
+    connect: dict[str, Any] = {"port": table.port}
+    if table.user:
+        connect["username"] = table.user
+    if table.key:
+        connect["client_keys"] = [str(table.key.expanduser())]
+    if table.known_hosts:
         connect["known_hosts"] = str(table.known_hosts.expanduser())
     return SSHCluster(
         [table.hosts[0], *table.hosts],

@@ -7,10 +7,12 @@ waits for it, and one for a run that is done is answered at once."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
 import threading
+import traceback
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -59,13 +61,17 @@ class _Flight:
 
 
 class Host:
-    """`provider` is the kind of guests that are made here; "" leaves that to the study."""
+    """`provider` is the kind of guests that are made here; "" leaves that to the study. Raises UsageError
+    when another worker has the folder."""
 
     def __init__(self, folder: Path, provider: str = "", cores: tuple[int, ...] = ()) -> None:
         self.cores = cores or host_cores()
         self.provider = provider
         self.tell: Tell = lambda key, event: None  # noqa: ARG005
         self._folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        self._held = contextlib.ExitStack()
+        self._held.enter_context(Store(folder).lock("vbstudy worker"))
         self._slots = Slots(folder, self.cores)
         self._works: dict[str, _Work] = {}
         self._flights: dict[tuple[str, str], _Flight] = {}
@@ -98,16 +104,14 @@ class Host:
         """Executes one run with its retries, unless it is under way or done already. Returns when it is
         over; raises nothing that a sweep should know of."""
         try:
-            if order.agent_sha256 != self._slots.agent.sha256:
-                raise PrerequisiteError("has another version of vbstudy than the sweep; install the same")
             self.delivered(order.key, order.delivered)
             work = self._work(order)
-            outcome = self._once(order, work)
-            return self._receipt(order, work, outcome)
+            return self._receipt(order, work, self._once(order, work))
         except VbstudyError as error:
-            return Receipt(
-                host=os.uname().nodename, trouble=(type(error).__name__, error.message, error.evidence)
-            )
+            trouble = type(error).__name__, error.message, error.evidence
+        except Exception as error:  # noqa: BLE001  (of whatever kind, it is this host's alone)
+            trouble = "GuestError", f"{type(error).__name__}: {error}", traceback.format_exc()
+        return Receipt(host=os.uname().nodename, trouble=trouble)
 
     def delivered(self, key: str, runs: Iterable[str]) -> None:
         for run in runs:
@@ -129,16 +133,19 @@ class Host:
         """The sweep has gone: guests are stopped, and made again no sooner than they are needed."""
         self._slots.rest(key)
 
-    def close(self) -> None:
-        """Ends everything, removes all guests. Undelivered runs stay for the next worker."""
+    def end(self) -> None:
+        """Ends all runs, removes all guests. Undelivered runs stay for the next worker."""
         self._closed.set()
         for work in list(self._works.values()):
             work.stop.set()
         self._slots.destroy("")
+        self._held.close()
 
     # ---- one run -----------------------------------------------------------------------------
 
     def _work(self, order: Order) -> _Work:
+        if order.agent_sha256 != self._slots.agent.sha256:
+            raise PrerequisiteError("has another version of vbstudy than the sweep; install the same")
         with self._opening:
             work = self._works.get(order.key)
             if work is not None and work.text == order.study:

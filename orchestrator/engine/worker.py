@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import functools
 import os
 import signal
 from collections.abc import Callable
@@ -19,7 +18,6 @@ from distributed.security import Security
 from orchestrator.engine.host import Host, memory_mib
 from orchestrator.engine.tasks import EXTENSION
 from orchestrator.scheduler import host_cores
-from orchestrator.store import Store
 
 PRELOAD = "orchestrator.engine.worker"
 BACK_AFTER_S = 0.5
@@ -45,13 +43,11 @@ def serve(
     """Serves until it is interrupted, or terminated. A scheduler that goes is waited for: runs that are
     under way go on, and are handed over to whoever asks for them when it is back."""
     os.sched_setaffinity(0, cores)  # inherited by every thread and guest
-    folder.mkdir(parents=True, exist_ok=True)
-    with Store(folder).lock("vbstudy worker"):
-        host = Host(folder, provider)
-        try:
-            asyncio.run(_serve(host, scheduler, folder, memory_limit_mib, security, notify))
-        finally:
-            host.close()
+    host = Host(folder, provider)
+    try:
+        asyncio.run(_serve(host, scheduler, folder, memory_limit_mib, security, notify))
+    finally:
+        host.end()
 
 
 async def _serve(
@@ -123,15 +119,9 @@ def dask_setup(worker: Worker, folder: Path, shares: int) -> None:
     cores = host_cores()
     number = int(worker.name) if shares > 1 else 0
     os.sched_setaffinity(0, cores[number * len(cores) // shares : (number + 1) * len(cores) // shares])
-    folder = folder.expanduser() / f"{os.uname().nodename}-{worker.name}"
-    folder.mkdir(parents=True, exist_ok=True)
-    locked = contextlib.ExitStack()
-    locked.enter_context(Store(folder).lock("dask worker"))
-    attach(worker, Host(folder))
-    worker.extensions[EXTENSION + "-lock"] = locked
+    attach(worker, Host(folder.expanduser() / f"{os.uname().nodename}-{worker.name}"))
 
 
 async def dask_teardown(worker: Worker) -> None:
     host = worker.extensions.pop(EXTENSION)
-    await asyncio.to_thread(functools.partial(host.close))
-    worker.extensions.pop(EXTENSION + "-lock").close()
+    await asyncio.to_thread(host.end)

@@ -11,7 +11,7 @@ from pathlib import Path
 from orchestrator.guests import guest_spec
 
 PATIENCE_S = 120
-WITHOUT_DASHBOARD = ("--no-dashboard", "--no-show")
+DASHBOARD = ("--dashboard-address", "127.0.0.1:0")
 
 
 class Fleet:
@@ -26,7 +26,7 @@ class Fleet:
 
     def scheduler(self) -> subprocess.Popen:
         where = ("--host", self.address if self._tls else "127.0.0.1", "--port", str(self.port))
-        command = ("distributed.cli.dask_scheduler", *where, *WITHOUT_DASHBOARD, *self._tls)
+        command = ("distributed.cli.dask_scheduler", *where, *DASHBOARD, *self._tls)
         process = self._start("scheduler", "-m", *command)
         wait_until(lambda: answers(self.port), process)
         return process

@@ -27,7 +27,7 @@ def agent_sha256():
 def host(tmp_path):
     made = Host(tmp_path / "host")
     yield made
-    made.close()
+    made.end()
 
 
 def order(agent_sha256, **changes):
@@ -63,7 +63,7 @@ def test_two_orders_for_one_run_are_one_training_and_a_third_is_answered_from_wh
     assert store.check(SPEC).result.hashes == record.result.hashes
     host.delivered("key", [SPEC.run_id])
     assert host.at_hand("key") == []
-    host.close()
+    host.end()
     assert not list((tmp_path / "host").glob("*/slot-*"))
 
 
@@ -74,7 +74,7 @@ def test_a_host_with_other_sources_or_another_provider_says_so_and_runs_nothing(
     assert "another version of vbstudy" in receipt.trouble[1]
     other = Host(tmp_path / "other", provider="qemu")
     assert "start `vbstudy worker --provider local`" in str(other.perform(order(agent_sha256)).trouble)
-    other.close()
+    other.end()
 
 
 def test_what_is_kept_of_other_settings_is_not_handed_over(host, agent_sha256):
