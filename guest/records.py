@@ -6,6 +6,7 @@ Everything here is plain data that travels as JSON. Nothing is ever unpickled.
 Schema history
     1   first version
     2   RunSpec.cpu_model; in records of version 1 it is empty
+    3   Isolation.shares and .disturbed, RunResult.conditions; empty in older records
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ import json
 import types
 import typing
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Literal, NamedTuple, TypeVar, get_args, get_origin
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 
 HISTORY = "history.csv"
 PREDICTIONS = "predictions.npz"
@@ -210,6 +211,8 @@ class Isolation:
     host_cores: tuple[int, ...]
     cpuset: str  # "cgroup" or "affinity" or "" (the guest has no cores of its own)
     neighbours: tuple[str, ...]
+    shares: dict[str, str] = field(default_factory=dict)  # the closest by neighbour: "core", "cache", "node"
+    disturbed: tuple[str, ...] = ()  # what was beyond the study's limits, a phrase each
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -226,6 +229,9 @@ class RunResult:
     environment: dict[str, Any]  # the fingerprint, with the thread counts in force
     load_by_others: float | None  # mean number of this guest's cores that others kept busy
     artifacts: dict[str, Artifact]
+    # What happened to its cores meanwhile: steal_s, throttled, swapped_mib, frequency_mhz_before and _after,
+    # as far as the guest's kernel tells.
+    conditions: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -363,29 +369,47 @@ def digest(data: Any) -> str:
     return hashlib.sha256(canonical_json(data)).hexdigest()
 
 
-def encode_record(record: RunRecord) -> str:
-    """`run.json` as text, with a checksum of itself so that a flipped byte shows."""
+def seal(record: Any, *, checksum: str = "record_sha256", indent: int | None = 1) -> str:
+    """A dataclass as the text of a file, with a checksum of itself so that a flipped byte shows."""
     data = to_json(record)
-    return json.dumps({**data, "record_sha256": digest(data)}, indent=1, ensure_ascii=False) + "\n"
+    return json.dumps({**data, checksum: digest(data)}, indent=indent, ensure_ascii=False) + "\n"
 
 
-def decode_record(text: str | bytes) -> RunRecord:
-    """Reads `run.json`. Raises RecordError for damage, and for a schema newer than this program."""
+def unseal(
+    cls: type[T],
+    text: str | bytes,
+    where: str,
+    *,
+    known: int,
+    version: str = "schema_version",
+    checksum: str = "record_sha256",
+) -> T:
+    """The inverse of `seal`. `known` is the newest version that this program reads, `version` the field that
+    has it. Raises RecordError for damage, NewerSchemaError for a newer version."""
     try:
         data = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise RecordError(f"not JSON: {error}") from error
     if not isinstance(data, dict):
         raise RecordError("an object was expected")
-    version = data.get("schema_version")
-    if isinstance(version, int) and version > SCHEMA_VERSION:
+    found = data.get(version)
+    if isinstance(found, int) and found > known:
         raise NewerSchemaError(
-            f"schema version {version} is newer than this vbstudy reads ({SCHEMA_VERSION}); upgrade vbstudy"
+            f"{version.replace('_', ' ')} {found} is newer than this vbstudy reads ({known}); upgrade vbstudy"
         )
-    claimed = data.pop("record_sha256", None)
-    if claimed != digest(data):
-        raise RecordError("the record does not match its own checksum")
-    return from_json(RunRecord, data, RECORD)
+    if data.pop(checksum, None) != digest(data):
+        raise RecordError("it does not match its own checksum")
+    return from_json(cls, data, where)
+
+
+def encode_record(record: RunRecord) -> str:
+    """`run.json` as text."""
+    return seal(record)
+
+
+def decode_record(text: str | bytes) -> RunRecord:
+    """Reads `run.json`. Raises as `unseal`."""
+    return unseal(RunRecord, text, RECORD, known=SCHEMA_VERSION)
 
 
 class NewerSchemaError(RecordError):

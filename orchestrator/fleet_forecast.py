@@ -65,7 +65,11 @@ def foretell(
             ExpectedRun(
                 run=spec.run_id,
                 group=spec.set_id,
-                needs=Room(cpus=spec.threads.cpus, memory_mib=memory, whole=not study.engine.side_by_side),
+                needs=Room(
+                    cpus=max(spec.threads.cpus, study.engine.reserve),
+                    memory_mib=memory,
+                    whole=not study.engine.side_by_side,
+                ),
                 run_s=run_s[spec.set_id] or 0.0,
             )
             for spec in to_do

@@ -68,6 +68,9 @@ class SweepProgress:
     def quarantined(self, spec: RunSpec, reason: str, kept: Path) -> None:
         self.say(f"[yellow]damaged[/] {spec.run_id}: {reason}; set aside in {kept}, will be redone")
 
+    def waiting(self, why: str) -> None:
+        self.say(f"[yellow]waiting[/] {why}")
+
     def started(self, guest: Guest, spec: RunSpec) -> None:
         with self._lock:
             self._epochs[guest.spec.name] = spec.workload.epochs

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import threading
-from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
@@ -14,6 +13,7 @@ from orchestrator.agent_archive import AgentArchive
 from orchestrator.errors import GuestError, ProtocolError, StoreError, VbstudyError
 from orchestrator.executor import Executor, RunFailedError
 from orchestrator.guests import Guest
+from orchestrator.isolation import isolation, require_undisturbed
 from orchestrator.scheduler import CoreLeases, Lease
 from orchestrator.session import Session
 from orchestrator.store import DamagedRunError, Store, now
@@ -58,16 +58,12 @@ class Attempts:
             folder = self._store.new_incoming()
             reports.started(guest, spec)
             try:
-                result, isolation, started_at = _execute(
-                    guest,
-                    executor,
-                    spec,
-                    lease,
-                    leases,
-                    folder,
-                    lambda message: reports.message(guest, message),
+                result, seen, started_at = self._execute(
+                    guest, executor, spec, lease, leases, folder, reports
                 )
-                record = self._record(guest, spec, result, isolation, attempt, started_at)
+                if self._settings.redo_disturbed and attempt < attempts:
+                    require_undisturbed(seen)
+                record = self._record(guest, spec, result, seen, attempt, started_at)
                 self._store.publish(folder, record)
             except (RunFailedError, ProtocolError, GuestError, DamagedRunError) as error:
                 if self._stop.is_set():  # ended by us, not by itself
@@ -84,12 +80,39 @@ class Attempts:
                 return result
         return None
 
+    def _execute(
+        self,
+        guest: Guest,
+        executor: Executor,
+        spec: RunSpec,
+        lease: Lease,
+        leases: CoreLeases,
+        folder: Path,
+        reports: Reports,
+    ) -> tuple[RunResult, Isolation, str]:
+        """One attempt, its files in `folder`, with how alone it was and when it started."""
+        neighbours = leases.holders()
+        started_at = now()
+        result = executor.execute(spec, folder, lambda message: reports.message(guest, message))
+        neighbours |= leases.holders()
+        neighbours.pop(lease.holder, None)
+        seen = isolation(
+            result,
+            lease.cores,
+            neighbours,
+            leases.topology,
+            oversubscribed=executor.is_oversubscribed(spec),
+            cpuset=str(guest.observed.details.get("cpuset", "")),
+            disturbed_above=self._settings.disturbed_above,
+        )
+        return result, seen, started_at
+
     def _record(
         self,
         guest: Guest,
         spec: RunSpec,
         result: RunResult,
-        isolation: Isolation,
+        seen: Isolation,
         attempt: int,
         started_at: str,
     ) -> RunRecord:
@@ -99,7 +122,7 @@ class Attempts:
             spec=spec,
             status="done",
             result=result,
-            isolation=isolation,
+            isolation=seen,
             guest={
                 "name": guest.spec.name,
                 "provider": self._provider,
@@ -113,29 +136,6 @@ class Attempts:
             started_at=started_at,
             finished_at=now(),
         )
-
-
-def _execute(
-    guest: Guest,
-    executor: Executor,
-    spec: RunSpec,
-    lease: Lease,
-    leases: CoreLeases,
-    folder: Path,
-    on_message: Callable[[Message], None],
-) -> tuple[RunResult, Isolation, str]:
-    """One attempt, its files in `folder`, with how alone it was and when it started."""
-    neighbours = set(leases.holders())
-    started_at = now()
-    result = executor.execute(spec, folder, on_message)
-    neighbours = (neighbours | set(leases.holders())) - {lease.holder}
-    isolation = Isolation(
-        oversubscribed=executor.is_oversubscribed(spec),
-        host_cores=lease.cores,
-        cpuset=str(guest.observed.details.get("cpuset", "")),
-        neighbours=tuple(sorted(neighbours)),
-    )
-    return result, isolation, started_at
 
 
 def _lost(error: Exception) -> bool:

@@ -20,6 +20,9 @@ class Events:
 
     def __call__(self, event: tuple[float, dict[str, Any]]) -> None:
         _, told = event
+        if "waiting" in told:
+            self._observer.waiting(f"host {told['host']}: {told['waiting']}")
+            return
         spec = self._specs.get(told["run"])
         if spec is None:
             return  # of an earlier sweep

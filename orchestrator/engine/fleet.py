@@ -63,7 +63,7 @@ class Fleet:
         for spec in specs:
             self.specs[spec.run_id] = spec
             needs = Room(
-                cpus=spec.threads.cpus,
+                cpus=max(spec.threads.cpus, self._study.engine.reserve),
                 memory_mib=self._study.guest_memory_mib,
                 whole=not self._study.engine.side_by_side,
             )

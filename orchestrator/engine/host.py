@@ -72,7 +72,7 @@ class Host:
         folder.mkdir(parents=True, exist_ok=True)
         self._held = contextlib.ExitStack()
         self._held.enter_context(Store(folder).lock("vbstudy worker"))
-        self._slots = Slots(folder, self.cores)
+        self._slots = Slots(folder, self.cores, self._waiting)
         self._works: dict[str, _Work] = {}
         self._flights: dict[tuple[str, str], _Flight] = {}
         self._lock = threading.Lock()
@@ -205,19 +205,24 @@ class Host:
     def _run(self, order: Order, work: _Work) -> _Outcome:
         spec, stop = order.spec, work.stop
         reports = _Reports(order.key, self.tell_now, work.store)
-        guest = parse_guest_name(guest_for(spec))
-        assert guest is not None  # noqa: S101  (of a name that was made from a guest)
+        wanted = parse_guest_name(guest_for(spec))
+        assert wanted is not None  # noqa: S101  (of a name that was made from a guest)
         attempts = Attempts(work.study.engine, work.store, work.study.provider.kind, self._slots.agent, stop)
         with self._lock:
             work.running += 1
         try:
-            with self._slots.warm(order.key, work.study, work.store, guest, stop) as place:
+            with self._slots.warm(order.key, work.study, work.store, wanted, stop) as place:
                 if place is not None:
-                    attempts.run(place[0], place[1], spec, place[2], self._slots.leases, reports)
+                    guest, session, lease = place
+                    leases = self._slots.leases(order.key, work.study)
+                    attempts.run(guest, session, spec, lease, leases, reports)
         finally:
             with self._lock:
                 work.running -= 1
         return _Outcome(failures=tuple(reports.failures), stopped=stop.is_set())
+
+    def _waiting(self, key: str, why: str) -> None:
+        self.tell_now(key, {"host": os.uname().nodename, "waiting": why})
 
     def tell_now(self, key: str, event: dict[str, Any]) -> None:
         self.tell(key, event)  # to whoever listens by now

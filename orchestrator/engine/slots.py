@@ -8,7 +8,7 @@ import itertools
 import shutil
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -47,12 +47,15 @@ class Slot:
 class Slots:
     """Of one host. Used by several threads, one a run."""
 
-    def __init__(self, folder: Path, cores: tuple[int, ...]) -> None:
-        self.leases = CoreLeases(cores)
+    def __init__(self, folder: Path, cores: tuple[int, ...], waiting: Callable[[str, str], None]) -> None:
+        """`waiting` is told of the study, and why it waits for cores."""
+        self._waiting = waiting
         self.agent = agent_archive.build()
         self._folder = folder
         self._cores = cores
+        self._leases: dict[str, CoreLeases] = {}  # by the study, whose settings they follow
         self._slots: list[Slot] = []
+        self._blocked = 0  # those who wait for cores
         self._lock = threading.Lock()
         self._vendor = fingerprint.cpu()["vendor"]
 
@@ -65,12 +68,28 @@ class Slots:
         slot = self._take(key, study, spec)
         try:
             yield self._warmed(slot, study, store, stop)
+            if self._blocked:  # somebody waits for cores
+                self._cool(slot)
         except BaseException:
             with contextlib.suppress(GuestError):  # what was raised first says more
                 self._cool(slot)
             raise
         finally:
             slot.used_at, slot.busy = time.monotonic(), False
+
+    def leases(self, key: str, study: Study) -> CoreLeases:
+        """Studies lease apart from each other, as they do in processes of their own."""
+        engine = study.engine
+        with self._lock:
+            if key not in self._leases:
+                self._leases[key] = CoreLeases(
+                    self._cores,
+                    side_by_side=engine.side_by_side,
+                    hyper_threads=engine.hyper_threads,
+                    reserve=engine.reserve,
+                    waiting=lambda why: self._waiting(key, why),
+                )
+            return self._leases[key]
 
     def stop(self, key: str) -> None:
         """Ends what runs in the guests of a study."""
@@ -94,6 +113,8 @@ class Slots:
             with self._lock:
                 self._slots.remove(slot)
             shutil.rmtree(self._place(slot), ignore_errors=True)
+        with self._lock:
+            self._leases.pop(key, None)
 
     def destroy_former(self, key: str, study: Study) -> None:
         """Removes guests that a killed worker left."""
@@ -123,8 +144,7 @@ class Slots:
         self, slot: Slot, study: Study, store: Store, stop: threading.Event
     ) -> tuple[Guest, Session, Lease] | None:
         if slot.lease is None:
-            self._make_room(slot.spec.cpus)
-            slot.lease = self.leases.lease(slot.name, slot.spec.cpus, stop)
+            slot.lease = self._lease(slot, self.leases(slot.key, study), stop)
             if slot.lease is None:
                 return None
             slot.held.enter_context(slot.lease)
@@ -139,18 +159,27 @@ class Slots:
             )
         return slot.guest, slot.session, slot.lease
 
-    def _make_room(self, cpus: int) -> None:
-        """Puts idle guests to rest, the longest unused first, until so many cores are free."""
+    def _lease(self, slot: Slot, leases: CoreLeases, stop: threading.Event) -> Lease | None:
+        """Cores; idle guests are put to rest for them, the longest unused first."""
+        at_once = threading.Event()
+        at_once.set()
         while True:
+            lease = leases.lease(slot.name, slot.spec.cpus, at_once)
+            if lease is not None or stop.is_set():
+                return lease
+            idle = [s for s in self._of("") if s.lease is not None and not s.busy]
+            if not idle:
+                break
+            longest = min(idle, key=lambda s: s.used_at)
+            if self._reserve(longest):
+                self._let_go(longest)
+        with self._lock:
+            self._blocked += 1
+        try:
+            return leases.lease(slot.name, slot.spec.cpus, stop)
+        finally:
             with self._lock:
-                held = [s for s in self._slots if s.lease is not None]
-                free = len(self._cores) - sum(len(s.lease.cores) for s in held if s.lease is not None)
-                idle = [s for s in held if not s.busy]
-                if free >= min(cpus, len(self._cores)) or not idle:
-                    return
-                slot = min(idle, key=lambda s: s.used_at)
-                slot.busy = True
-            self._let_go(slot)
+                self._blocked -= 1
 
     def _reserve(self, slot: Slot) -> bool:
         with self._lock:
