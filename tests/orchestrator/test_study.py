@@ -110,7 +110,7 @@ def test_a_minimal_study_has_the_documented_defaults():
         ),
         (
             MINIMAL + "[engine]\nkind = 'dask'\n[engine.cluster]\nkind = 'ssh'\nhost = 'a'\n",
-            "study.toml:8: engine.cluster.host: unknown key; allowed are cores, hosts, kind",
+            "study.toml:8: engine.cluster.host: unknown key; allowed are cores, hosts, key",
         ),
         (
             MINIMAL + "[engine]\nkind = 'dask'\n[engine.cluster]\nkind = 'lsf'\n",
