@@ -8,13 +8,14 @@ import pytest
 
 from orchestrator.engine import clusters
 from orchestrator.errors import PrerequisiteError, UsageError
+from tests.orchestrator.engine.fleets import wait_until
 from tests.orchestrator.engine.test_dask import ONE_CPU, made
 from tests.orchestrator.test_sweep import records, start
 
 # Runs each job as a process of its own, as Slurm would on a node.
 SBATCH = """#!/bin/sh
 cp "$1" {folder}/job.sh
-setsid sh "$1" > {folder}/job.log 2>&1 < /dev/null &
+setsid sh {folder}/job.sh > {folder}/job.log 2>&1 < /dev/null &
 echo $! > {folder}/job.pid
 echo "Submitted batch job $!"
 """
@@ -33,7 +34,10 @@ def swept(directory: Path, home: Path, *path: Path) -> str:
         process = start(directory, "sweep", "--runs", "2")
     finally:
         os.environ.update({name: value for name, value in kept.items() if value is not None})
-    _, said = process.communicate(timeout=180)
+    try:
+        _, said = process.communicate(timeout=120)
+    finally:
+        process.kill()
     assert process.returncode == 0, said
     return said
 
@@ -103,6 +107,7 @@ python = "{sys.executable}"
     for line in ("-p long", "-A me", "-t 00:10:00", "--exclusive", "--cpus-per-task=2"):
         assert f"#SBATCH {line}" in script
     assert "--resources vcpu=2,memory=2048" in script
+    wait_until(lambda: not list(tmp_path.glob("home/.cache/vbstudy/hosts/*/*/slot-*")))
 
 
 def test_more_workers_than_cores_are_refused(tmp_path, monkeypatch):
