@@ -21,8 +21,7 @@ VIEWS = {
 
 def to_do(study: Study, store: Store, repetitions: int | None) -> list[RunSpec]:
     """The planned runs that are not stored."""
-    stored = {record.spec.run_id for record in store.records()}
-    return [spec for spec in plan(study, repetitions) if spec.run_id not in stored]
+    return [spec for spec in plan(study, repetitions) if not store.has(spec)]
 
 
 def examine(

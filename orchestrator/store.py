@@ -97,6 +97,14 @@ class Store:
             with contextlib.suppress(DamagedRunError):
                 yield read_record(path.parent)
 
+    def records_of(self, set_id: str, at_most: int) -> list[RunRecord]:
+        """Those of the first runs of an experiment set. Damaged ones are left out."""
+        found: list[RunRecord] = []
+        for path in sorted((self.runs / set_id).glob(f"*/{RECORD}"))[:at_most]:
+            with contextlib.suppress(DamagedRunError):
+                found.append(read_record(path.parent))
+        return found
+
     def read_robustness(self, spec: RunSpec) -> Robustness | None:
         """What was measured of a run's model; None where nothing was, or where the file is damaged."""
         try:

@@ -71,7 +71,8 @@ class DaskEngine:
                         return
 
     def _orders(self, fleet: Fleet) -> Callable[[str, str], Any]:
-        study = self._study.model_dump_json(exclude_unset=True)
+        # Hosts keep their guests while this text is the same; how many runs there are is not their affair.
+        study = self._study.model_copy(update={"repetitions": 1}).model_dump_json(exclude_unset=True)
         agent_sha256 = agent_archive.build().sha256
         directory, token = str(self._store.directory.resolve()), self._store.leave_token()
         if self._study.engine.results == "through-worker":

@@ -139,7 +139,10 @@ class Dispatch:
         if not fetching.done():
             fetching.cancel()
             return {}
-        return dict(zip(futures, fetching.result(), strict=True))
+        try:
+            return dict(zip(futures, fetching.result(), strict=True))
+        except (asyncio.CancelledError, concurrent.futures.CancelledError, OSError) as error:
+            raise SchedulerLostError from error
 
     def _require_connection(self) -> None:
         if self._client.status != "running":

@@ -30,6 +30,7 @@ PATIENCE_S = 15.0  # with hosts none of which can be used
 MAX_LOST = (
     3  # times that a run's host dies, or its bytes come damaged, before the run is taken for the reason
 )
+MEASURED = 20  # runs of a set that are read to know how long they take
 TROUBLES = {kind.__name__: kind for kind in (GuestError, PrerequisiteError, StoreError, UsageError)}
 Notify = Callable[[str], None]
 
@@ -56,10 +57,7 @@ class Fleet:
 
     def expect(self, specs: Sequence[RunSpec]) -> None:
         """The runs to do, with what was measured of runs like them."""
-        took: dict[str, list[float]] = {}
-        for record in self._store.records():
-            took.setdefault(record.spec.set_id, []).append(measured(record, 0).run_s)
-        expected_s = {set_id: statistics.fmean(times) for set_id, times in took.items()}
+        expected_s = {set_id: self._took_s(set_id) for set_id in {spec.set_id for spec in specs}}
         for spec in specs:
             self.specs[spec.run_id] = spec
             needs = Room(
@@ -67,7 +65,12 @@ class Fleet:
                 memory_mib=self._study.guest_memory_mib,
                 whole=not self._study.engine.side_by_side,
             )
-            self.packing.add(spec.set_id, spec.run_id, needs, expected_s.get(spec.set_id))
+            self.packing.add(spec.set_id, spec.run_id, needs, expected_s[spec.set_id])
+
+    def _took_s(self, set_id: str) -> float | None:
+        """The mean of some stored runs of the set."""
+        times = [measured(record, 0).run_s for record in self._store.records_of(set_id, MEASURED)]
+        return statistics.fmean(times) if times else None
 
     def unfinished(self) -> bool:
         return bool(self.packing.waiting() or self.packing.running())

@@ -24,7 +24,7 @@ from guest.records import ARTIFACTS, LOG, Message, RunSpec, encode_record
 from orchestrator.engine.attempts import Attempts
 from orchestrator.engine.orders import FailedAttempt, Order, Receipt
 from orchestrator.engine.slots import Slots
-from orchestrator.errors import PrerequisiteError, UsageError, VbstudyError
+from orchestrator.errors import PrerequisiteError, VbstudyError
 from orchestrator.guests import Guest, guest_for, parse_guest_name
 from orchestrator.provision import fetch_datasets
 from orchestrator.scheduler import host_cores
@@ -150,8 +150,7 @@ class Host:
             work = self._works.get(order.key)
             if work is not None and work.text == order.study:
                 return work
-            if work is not None and work.running:
-                raise UsageError("still runs this study as it was before study.toml changed; wait for that")
+            self.stop(order.key)  # what a sweep that was killed had asked for, before the study was changed
             self._slots.destroy(order.key)
             study = Study.model_validate_json(order.study)
             kind = study.provider.kind
@@ -194,11 +193,9 @@ class Host:
     def _is_kept(self, order: Order, work: _Work) -> bool:
         if not work.store.has(order.spec):
             return False
-        try:
+        with contextlib.suppress(DamagedRunError, VbstudyError):  # what cannot be trusted is computed anew
             if work.store.check(order.spec).agent_sha256 == order.agent_sha256:
                 return True
-        except (DamagedRunError, VbstudyError):
-            pass  # what cannot be trusted is computed anew
         work.store.drop(order.spec.run_id)
         return False
 
