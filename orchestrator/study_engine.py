@@ -93,6 +93,10 @@ class EngineTable(Table):
             raise ValueError('scheduler, security and cluster belong to kind = "dask"')
         if self.scheduler and self.cluster:
             raise ValueError("either a scheduler that is there, or a cluster that is started; not both")
+        if self.security and isinstance(self.cluster, SshClusterTable):
+            raise ValueError(
+                "a cluster of kind ssh cannot use TLS: start scheduler and workers by hand for that"
+            )
         if self.scheduler and self.scheduler.startswith("tls://") and not self.security:
             raise ValueError('a tls:// scheduler needs security = "FILE" (keys ca, cert, key)')
         return self

@@ -109,7 +109,7 @@ def _cluster(
             case LocalClusterTable():
                 made = _local(table, store, security)
             case SshClusterTable():
-                made = _ssh(table, security)
+                made = _ssh(table)
             case JobQueueTable():
                 made = _job_queue(table, security)
     except (OSError, TimeoutError, RuntimeError) as error:
@@ -154,7 +154,7 @@ def _local(table: LocalClusterTable, store: Store, security: Security | None) ->
     )
 
 
-def _ssh(table: SshClusterTable, security: Security | None) -> Any:
+def _ssh(table: SshClusterTable) -> Any:
     needed("asyncssh")
     from distributed import SSHCluster
 
@@ -170,9 +170,9 @@ def _ssh(table: SshClusterTable, security: Security | None) -> Any:
         [table.hosts[0], *table.hosts],
         connect_options=connect,
         worker_options={**options, "memory_limit": 0},
-        scheduler_options={"port": 0, "dashboard_address": f"{LOOPBACK}:0"},
+        # It listens on the address by which it is reached, and on no other.
+        scheduler_options={"host": table.hosts[0], "port": 0, "dashboard_address": f"{LOOPBACK}:0"},
         remote_python=table.python,
-        security=security,
     )
 
 

@@ -113,6 +113,12 @@ def test_a_minimal_study_has_the_documented_defaults():
             "study.toml:8: engine.cluster.host: unknown key; allowed are cores, hosts, key",
         ),
         (
+            MINIMAL
+            + "[engine]\nkind = 'dask'\nsecurity = 's'\n[engine.cluster]\nkind = 'ssh'\nhosts = ['a']\n"
+            "cores = 1\nmemory_mib = 1\n",
+            "a cluster of kind ssh cannot use TLS",
+        ),
+        (
             MINIMAL + "[engine]\nkind = 'dask'\n[engine.cluster]\nkind = 'lsf'\n",
             "study.toml:7: engine.cluster.kind = 'lsf': allowed are local, ssh, slurm, pbs",
         ),
