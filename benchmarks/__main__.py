@@ -22,6 +22,7 @@ from benchmarks import (
     packing,
     qemu_boot,
     qemu_provision,
+    scan,
     startup,
     sweep_overhead,
     virtualbox,
@@ -38,6 +39,7 @@ BENCHMARKS: dict[str, tuple[Callable[[str, int, Report], list[Row]], int]] = {
     "analyze": (analyze.measure, 2304),  # runs in the study
     "warm_worker": (warm_worker.measure_torch, 60),  # runs on either side
     "warm_worker_tf": (warm_worker.measure_tensorflow, 20),
+    "scan": (scan.measure, 5),  # turns
     "sweep_overhead": (sweep_overhead.measure, 12),  # runs of ten seconds
     "dispatch": (dispatch.measure, 1000),  # runs that do nothing
     "packing": (packing.measure, 100_000),  # runs of a simulated sweep

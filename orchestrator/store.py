@@ -6,6 +6,7 @@
     quarantine/...   folders that were damaged, with the reason
     robustness/...   what was measured on the models of finished runs, a file a run
     sequential.json  the looks of `sweep --until`, planned before the first, and what they said
+    scan.json        what `scan --keep` found in projects
     incoming/...     what is being collected; swept away by the next orchestrator
 
 A finished run is published by renaming a complete, checked folder into place. This class owns every
@@ -64,6 +65,7 @@ class Store:
         self.report = directory / "report"
         self.robustness = directory / "robustness"
         self.sequential_file = directory / "sequential.json"
+        self.scan_file = directory / "scan.json"
         self._lock_file = directory / ".lock"
 
     # ---- reading -----------------------------------------------------------------------------
