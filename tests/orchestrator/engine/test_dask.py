@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator import cli
+from orchestrator import cli, cli_hosts
 from orchestrator import engine as engine_
+from orchestrator.providers import PROVIDERS
 from tests.orchestrator.engine.fleets import fleet, wait_until, working_in
 from tests.orchestrator.test_sweep import STUDY, hashes, records, vbstudy
 
@@ -50,6 +51,14 @@ def test_a_sweep_on_a_local_cluster_gives_the_bits_of_a_local_sweep_and_leaves_n
         assert record.guest["provider"] == "local"
         assert record.isolation.host_cores
         assert not record.isolation.oversubscribed
+
+
+def test_a_worker_can_make_guests_with_every_provider_but_the_one_for_machines_elsewhere(tmp_path, capsys):
+    assert set(cli_hosts.PROVIDERS) == set(PROVIDERS) - {"ssh"}
+    host = 'kind = "ssh"\n[[provider.hosts]]\nhost = "node1"\ncpus = 1\n'
+    directory = made(tmp_path, f"{ONE_CPU}\n[provider]\n{host}")
+    assert vbstudy(directory, "sweep", "--scheduler", "tcp://127.0.0.1:1") == 2
+    assert "provider.kind = 'ssh' needs no dask" in capsys.readouterr().err
 
 
 def test_without_dask_it_says_what_to_install(tmp_path, monkeypatch, capsys):
