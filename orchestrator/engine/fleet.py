@@ -129,7 +129,9 @@ class Fleet:
         self.packing.add_host(host, room)
         for run in at_hand:
             spec = self.specs.get(run)
-            if spec is not None and self.packing.assign(host, spec.set_id, run):
+            if spec is None:  # the store has it, or nobody wants it any more
+                self._delivered.setdefault(host, []).append(run)
+            elif self.packing.assign(host, spec.set_id, run):
                 dispatch.hand_out(run, host)
 
     def _host_lost(self, host: str, runs: list[str]) -> None:
