@@ -159,6 +159,9 @@ def sweep(
         raise RunsFailed
 
 
+cli.add_command(cli_hosts.worker)
+
+
 def _sequential(loaded: Study, store: Store, first: int, until: str, max_runs: int | None) -> Sequential:
     """The rule of --until with its looks, decided by the analysis."""
     from analysis import sequential
@@ -279,7 +282,6 @@ def destroy(options: Options) -> None:
 
 
 cli_exchange.add_to(cli)
-cli_hosts.add_to(cli)
 cli_scan.add_to(cli)
 
 

@@ -94,7 +94,3 @@ def on_scheduler(study: Study, address: str | None, security: Path | None) -> St
         reason = str(error.errors()[0]["msg"]).removeprefix("Value error, ")
         raise UsageError(f"--scheduler {address}: {reason}") from None
     return study.model_copy(update={"engine": engine})
-
-
-def add_to(group: click.Group) -> None:
-    group.add_command(worker)

@@ -20,6 +20,7 @@ COMMANDS = [
     "provision",
     "plan",
     "sweep",
+    "worker",
     "status",
     "ssh",
     "logs",
