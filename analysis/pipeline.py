@@ -22,6 +22,7 @@ from analysis.scan.kept import NAME, KeptScanError, read_kept
 from analysis.scan.results import Scan
 from analysis.scan.shares import requirements_finding, requirements_table
 from analysis.tables import build_tables
+from analysis.trace_tables import read_traces
 from analysis.verdicts import alarms
 
 
@@ -43,11 +44,12 @@ def analyze(
         refuse_mixed(study)
     imports, unread = read_imports(directory)
     measured, stale = read_robustness(study)
+    traces, odd = read_traces(study)
     looks, unreadable = read_looks(study)
     scan, unscanned = _kept_scan(directory)
-    problems = (*study.problems, *unread, *reservations(study), *stale, *unreadable, *unscanned)
+    problems = (*study.problems, *unread, *reservations(study), *stale, *unreadable, *unscanned, *odd)
     study = dataclasses.replace(study, problems=problems)
-    tables = build_tables(study, predictions, measured, looks) | imported_tables(imports)
+    tables = build_tables(study, predictions, measured, looks, traces) | imported_tables(imports)
     findings = (*decide(study, tables), requirements_finding(scan))
     if scan is not None:
         tables["requirements"] = requirements_table(scan)

@@ -25,6 +25,7 @@ from benchmarks import (
     scan,
     startup,
     sweep_overhead,
+    trace,
     virtualbox,
     warm_worker,
 )
@@ -43,6 +44,7 @@ BENCHMARKS: dict[str, tuple[Callable[[str, int, Report], list[Row]], int]] = {
     "sweep_overhead": (sweep_overhead.measure, 12),  # runs of ten seconds
     "dispatch": (dispatch.measure, 1000),  # runs that do nothing
     "packing": (packing.measure, 100_000),  # runs of a simulated sweep
+    "trace": (trace.measure, 30),  # steps of each kind
 }
 
 # Those that need more than Python are run when they are named.

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from orchestrator import __version__, cli_exchange, cli_hosts, cli_plan, cli_scan
+from orchestrator import __version__, cli_exchange, cli_hosts, cli_plan, cli_scan, cli_trace
 from orchestrator.cli_options import Commands, Options, print_json, result, stdout
 from orchestrator.errors import EXIT_DONE, EXIT_INTERRUPTED, EXIT_RUNS_FAILED, UsageError, VbstudyError
 
@@ -281,6 +281,7 @@ def destroy(options: Options) -> None:
     result(options, {"destroyed": names}, f"{len(names)} guests removed; runs and reports are kept")
 
 
+cli_trace.add_to(cli)
 cli_exchange.add_to(cli)
 cli_scan.add_to(cli)
 

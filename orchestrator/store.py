@@ -5,6 +5,7 @@
     failed/...       attempts that failed, with their evidence
     quarantine/...   folders that were damaged, with the reason
     robustness/...   what was measured on the models of finished runs, a file a run
+    trace/<id>/...   where two thread counts part, by `vbstudy trace`
     sequential.json  the looks of `sweep --until`, planned before the first, and what they said
     scan.json        what `scan --keep` found in projects
     incoming/...     what is being collected; swept away by the next orchestrator
@@ -25,7 +26,7 @@ import re
 import shutil
 import socket
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -43,6 +44,8 @@ from guest.records import (
     encode_record,
 )
 from guest.robustness_records import Robustness, decode
+from guest.trace_records import TRACE, Trace
+from guest.trace_records import decode as decode_trace
 from orchestrator.errors import ProtocolError, StoreError, UsageError
 
 
@@ -64,6 +67,8 @@ class Store:
         self.guests = directory / "guests"
         self.report = directory / "report"
         self.robustness = directory / "robustness"
+        self.traces = directory / "trace"
+        self.probe = directory / "probe"
         self.sequential_file = directory / "sequential.json"
         self.scan_file = directory / "scan.json"
         self._lock_file = directory / ".lock"
@@ -113,6 +118,14 @@ class Store:
             return decode((self.robustness / f"{spec.run_id}.json").read_bytes())
         except (OSError, RecordError, UnicodeDecodeError):
             return None
+
+    def traces_done(self) -> list[Trace]:
+        """The stored traces that can be read."""
+        found = []
+        for path in sorted(self.traces.glob(f"*/{TRACE}")):
+            with contextlib.suppress(OSError, RecordError, UnicodeDecodeError):
+                found.append(decode_trace(path.read_bytes()))
+        return found
 
     def failures(self, spec: RunSpec) -> int:
         """How many attempts of a run failed so far."""
@@ -210,6 +223,44 @@ class Store:
         """Forgets a run; for stores that keep runs only until another one has them."""
         shutil.rmtree(self.runs / run_id, ignore_errors=True)
 
+    def new_trace_id(self, workload: str, labels: list[str]) -> str:
+        """`lenet5-cpus-1-cpus-4-0001`, and the next number each time."""
+        name = "-".join([workload, *labels])
+        number = 1
+        while (self.traces / f"{name}-{number:04d}").exists():
+            number += 1
+        return f"{name}-{number:04d}"
+
+    @contextlib.contextmanager
+    def new_trace(self, trace_id: str) -> Iterator[Path]:
+        """A folder to write a trace into, published under its id when the block ends, whole or not at all."""
+        folder, target = self.new_incoming(), self.traces / trace_id
+        try:
+            with _storage_errors(target):
+                yield folder
+                for file in folder.iterdir():
+                    _sync(file)
+                _sync(folder)
+                self.traces.mkdir(exist_ok=True)
+                folder.rename(target)
+                _sync(self.traces)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def write_together(self, target: Path, write: Callable[[Path], None]) -> None:
+        """Files that `write` puts into a folder beside `target`, moved into it when all are whole."""
+        part = target.with_name(f"{target.name}.part")
+        with _storage_errors(target):
+            part.mkdir(parents=True, exist_ok=True)
+            try:
+                write(part)
+                target.mkdir(exist_ok=True)
+                for file in part.iterdir():
+                    _sync(file)
+                    file.rename(target / file.name)
+            finally:
+                shutil.rmtree(part)
+
     def set_aside(self, spec: RunSpec, reason: str) -> Path:
         """Moves a damaged run out of `runs/`, with the reason beside its files."""
         target = self.quarantined / f"{spec.run_id}-{_stamp()}"
@@ -253,21 +304,25 @@ def _check_artifacts(folder: Path, artifacts: dict[str, Artifact]) -> None:
     if missing:
         raise DamagedRunError(f"{missing[0]} is not in the manifest")
     for name in ARTIFACTS:
-        path, expected = folder / name, artifacts[name]
-        try:
-            size = path.lstat().st_size
-            if path.is_symlink() or not path.is_file():
-                raise DamagedRunError(f"{name} is not a plain file")
-            if size != expected.size_bytes:
-                raise DamagedRunError(f"{name} has {size} bytes, {expected.size_bytes} were promised")
-            with path.open("rb") as file:
-                actual = hashlib.file_digest(file, "sha256").hexdigest()
-        except FileNotFoundError:
-            raise DamagedRunError(f"{name} is missing") from None
-        except OSError as error:
-            raise DamagedRunError(f"{name}: {error.strerror}") from None
-        if actual != expected.sha256:
-            raise DamagedRunError(f"{name} does not match its SHA-256")
+        check_artifact(folder / name, artifacts[name])
+
+
+def check_artifact(path: Path, expected: Artifact) -> None:
+    """Raises DamagedRunError unless the file is, byte for byte, what was promised."""
+    try:
+        size = path.lstat().st_size
+        if path.is_symlink() or not path.is_file():
+            raise DamagedRunError(f"{path.name} is not a plain file")
+        if size != expected.size_bytes:
+            raise DamagedRunError(f"{path.name} has {size} bytes, {expected.size_bytes} were promised")
+        with path.open("rb") as file:
+            actual = hashlib.file_digest(file, "sha256").hexdigest()
+    except FileNotFoundError:
+        raise DamagedRunError(f"{path.name} is missing") from None
+    except OSError as error:
+        raise DamagedRunError(f"{path.name}: {error.strerror}") from None
+    if actual != expected.sha256:
+        raise DamagedRunError(f"{path.name} does not match its SHA-256")
 
 
 def _differences(stored: RunSpec, asked: RunSpec) -> str:

@@ -26,6 +26,8 @@ COMMANDS = [
     "logs",
     "analyze",
     "destroy",
+    "trace",
+    "probe",
     "verify",
     "export",
     "import",

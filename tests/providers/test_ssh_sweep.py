@@ -274,3 +274,18 @@ def test_two_studies_share_a_host_without_meeting(directory, server, tmp_path):
     assert (tmp_path / "there").exists()  # the other one's
     assert vbstudy(second, "-q", "destroy") == 0
     assert not (tmp_path / "there").exists()
+
+
+def test_a_trace_goes_through_two_guests(server, tmp_path, capsys):
+    folder = tmp_path / "study"
+    folder.mkdir()
+    (folder / "study.toml").write_text(STUDY + provider(server, tmp_path, cpus=2))
+    assert vbstudy(folder, "trace", "--cpus", "1,2") == 2
+    assert "there is no guest cpus-1; run `vbstudy provision --cpus 1,2`" in capsys.readouterr().err
+    assert vbstudy(folder, "provision") == 0
+    capsys.readouterr()
+    assert vbstudy(folder, "--json", "trace", "--cpus", "1,2", "--steps", "2") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [side["guest"] for side in found["sides"]] == ["cpus-1", "cpus-2"]
+    assert (found["outcome"], found["step"]) == ("operation", 1)
+    assert belonging(tmp_path / "there") == []
