@@ -168,7 +168,6 @@ def _dispatched(client: Client, specs: list[RunSpec], orders: dict[str, Any]) ->
     while got < len(specs):
         for landed in dispatch.step(packing.add_host, lambda host, runs: None):  # noqa: ARG005
             assert landed.value == "benchmark", landed.error
-            packing.ended(landed.host, landed.run)
             got += 1
     return time.perf_counter() - began
 

@@ -40,7 +40,7 @@ class _Host:
     has: Room
     cpus: int  # free
     memory_mib: int  # free
-    running: dict[str, tuple[str, Room]] = field(default_factory=dict)  # run -> its group and what it took
+    running: dict[str, Room] = field(default_factory=dict)  # what each run took
     closed: bool = False
 
 
@@ -49,6 +49,7 @@ class Packing:
 
     def __init__(self) -> None:
         self._groups: dict[str, _Group] = {}
+        self._group_of: dict[str, str] = {}  # by run
         self._ranked: list[str] = []  # groups with waiting runs
         self._hosts: dict[str, _Host] = {}
         self._open: set[str] = set()  # hosts on which another run may fit
@@ -61,8 +62,8 @@ class Packing:
         if group not in self._groups:
             expected_s = math.inf if expected_s is None else expected_s
             self._groups[group] = _Group(needs=needs, place=len(self._groups), expected_s=expected_s)
-        known = self._groups[group]
-        known.waiting.append(run)
+        self._group_of[run] = group
+        self._groups[group].waiting.append(run)
         self._enlist(group)
 
     def learn(self, group: str, run_s: float) -> None:
@@ -81,9 +82,8 @@ class Packing:
         """The host is gone; returns the runs that it had, which wait again."""
         lost = self._hosts.pop(host)
         self._open.discard(host)
-        for run, (group, _) in reversed(lost.running.items()):
-            self._groups[group].waiting.appendleft(run)
-            self._enlist(group)
+        for run in reversed(lost.running):
+            self.put_back(run)
         self._hosts_changed()
         return list(lost.running)
 
@@ -91,8 +91,9 @@ class Packing:
         """Nothing more is started there; what runs there may end."""
         self._hosts[host].closed = True
 
-    def withdraw(self, group: str, run: str) -> None:
+    def withdraw(self, run: str) -> None:
         """A waiting run is given up."""
+        group = self._group_of[run]
         self._groups[group].waiting.remove(run)
         if not self._groups[group].waiting:
             self._ranked.remove(group)
@@ -111,8 +112,7 @@ class Packing:
 
     def takes(self, host: str, run: str) -> Room:
         """What a run takes of the host that it is on."""
-        _, took = self._hosts[host].running[run]
-        return took
+        return self._hosts[host].running[run]
 
     # ---- decisions ---------------------------------------------------------------------------
 
@@ -129,9 +129,10 @@ class Packing:
             self._occupy(name, group, run)
             yield run, name
 
-    def assign(self, host: str, group: str, run: str) -> bool:
+    def assign(self, host: str, run: str) -> bool:
         """Starts a waiting run on a host that has it at hand, whether there is room or not. False when it
         does not wait."""
+        group = self._group_of[run]
         try:
             self._groups[group].waiting.remove(run)
         except ValueError:
@@ -139,15 +140,18 @@ class Packing:
         self._occupy(host, group, run)
         return True
 
-    def ended(self, host: str, run: str, *, again: bool = False) -> None:
-        """The run left its host; `again`: it waits for another one."""
-        group, took = self._hosts[host].running.pop(run)
+    def ended(self, host: str, run: str) -> None:
+        """The run left its host, and nothing more is known of it."""
+        took = self._hosts[host].running.pop(run)
         self._hosts[host].cpus += took.cpus
         self._hosts[host].memory_mib += took.memory_mib
         self._open.add(host)
-        if again:
-            self._groups[group].waiting.appendleft(run)
-            self._enlist(group)
+
+    def put_back(self, run: str) -> None:
+        """A run that has ended waits again."""
+        group = self._group_of[run]
+        self._groups[group].waiting.appendleft(run)
+        self._enlist(group)
 
     def _fitting(self, host: _Host) -> str | None:
         if host.closed or host.cpus <= 0:
@@ -172,7 +176,7 @@ class Packing:
             needs = host.has
         host.cpus -= needs.cpus
         host.memory_mib -= needs.memory_mib
-        host.running[run] = group, needs
+        host.running[run] = needs
         if not self._groups[group].waiting:
             self._ranked.remove(group)
 

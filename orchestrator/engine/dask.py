@@ -52,10 +52,10 @@ class DaskEngine:
         return True  # hosts make what they are asked for
 
     def work(self, specs: Sequence[RunSpec], observer: Observer, summary: Summary) -> None:
+        if not specs:
+            return
         fleet = Fleet(self._study, self._store, self._key, observer, summary, self._notify)
         fleet.expect(specs)
-        if not fleet.unfinished():
-            return
         order = self._orders(fleet)
         with scheduler(self._study.engine, self._store, self._notify) as connect:
             patience_s = FIRST_PATIENCE_S
@@ -65,7 +65,6 @@ class DaskEngine:
                         fleet.run(client, Dispatch(client, fleet.packing, tasks.perform, order))
                     except SchedulerLostError:
                         self._notify("the scheduler is lost; its runs are handed out again")
-                        fleet.forget_hosts()
                         patience_s = PATIENCE_S
                     else:
                         return

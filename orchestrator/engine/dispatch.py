@@ -53,19 +53,42 @@ class Dispatch:
         self._order = order
         self._futures: dict[str, tuple[Future[Any], str]] = {}  # by run, with its host
         self._ended: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self._unfetched: set[str] = set()  # runs that have left their hosts
         self._look_at = 0.0
 
     def step(self, found: Found, lost: Lost) -> Iterator[Landed]:
         """Looks at the hosts now and then, hands out what fits, waits a moment for what ends, and yields it.
         `found` is asked to add each new host to the packing; `lost` is told of one that went, and what it
-        ran. Whoever is given what landed says to the packing that it ended. Raises SchedulerLostError."""
+        ran. Whoever is given what landed puts it back when it is to be done again. Raises
+        SchedulerLostError."""
         if time.monotonic() >= self._look_at:
             self._look(found, lost)
             self._look_at = time.monotonic() + LOOK_EVERY_S
+        self._start()
+        ended = self._wait()
+        for run in ended:
+            if run not in self._unfetched:
+                self._unfetched.add(run)
+                self._packing.ended(self._futures[run][1], run)
+        self._start()  # hosts work on while results are fetched, checked and published
+        yield from self._landed(ended)
+
+    def busy(self) -> bool:
+        """Whether anything was handed out that has not landed."""
+        return bool(self._futures)
+
+    def give_up(self) -> None:
+        """All that was handed out waits again, on no host."""
+        for host in self._packing.hosts():
+            self._packing.drop_host(host)
+        for run in self._unfetched:
+            self._packing.put_back(run)
+        self._futures.clear()
+        self._unfetched.clear()
+
+    def _start(self) -> None:
         for run, host in self._packing.start():
             self.hand_out(run, host)
-        ended = self._wait()
-        yield from self._landed(ended)
 
     def hand_out(self, run: str, host: str) -> None:
         """A run that the packing has put on the host."""
@@ -87,10 +110,14 @@ class Dispatch:
         self._require_connection()
         there = self._client.scheduler_info(n_workers=-1)["workers"]
         for host in set(self._packing.hosts()) - set(there):
-            runs = self._packing.drop_host(host)
+            self._packing.drop_host(host)
+            runs = [run for run, (_, where) in self._futures.items() if where == host]
             for run in runs:
                 future, _ = self._futures.pop(run)
                 future.release()
+                if run in self._unfetched:
+                    self._unfetched.remove(run)
+                    self._packing.put_back(run)
             lost(host, runs)
         for host in set(there) - set(self._packing.hosts()):
             resources = there[host].get("resources", {})
@@ -105,10 +132,11 @@ class Dispatch:
             while True:
                 ended.append(self._ended.get_nowait())
         except queue.Empty:
-            return [run for run in ended if run in self._futures]
+            # Of those that were handed out again, an earlier future may have spoken.
+            return [run for run in ended if run in self._futures and self._futures[run][0].done()]
 
     def _landed(self, ended: list[str]) -> list[Landed]:
-        futures = {run: self._futures[run] for run in ended if self._futures[run][0].done()}
+        futures = {run: self._futures[run] for run in ended}
         self._require_connection()
         if any(future.cancelled() for future, _ in futures.values()):
             raise SchedulerLostError
@@ -122,6 +150,7 @@ class Dispatch:
             error = "" if run in values else _why(future)
             landed.append(Landed(run=run, host=host, value=values.get(run), error=error))
             del self._futures[run]
+            self._unfetched.discard(run)
             future.release()
         return landed
 
@@ -132,7 +161,8 @@ class Dispatch:
         fetching = begin(self._client, lambda: self._client.gather(list(futures.values())))
         began = time.monotonic()
         while not fetching.done() and time.monotonic() < began + FETCH_TIMEOUT_S:
-            concurrent.futures.wait([fetching], timeout=STEP_S)
+            if concurrent.futures.wait([fetching], timeout=STEP_S).done:
+                break
             there = self._client.scheduler_info(n_workers=-1)["workers"]
             if any(self._futures[run][1] not in there for run in futures):
                 break

@@ -11,7 +11,7 @@ from distributed import Client
 
 from guest.records import ARTIFACTS, LOG, RecordError, RunRecord, RunSpec, decode_record
 from orchestrator.engine import Observer, Summary, tasks
-from orchestrator.engine.dispatch import Dispatch, Landed, ask
+from orchestrator.engine.dispatch import Dispatch, Landed, SchedulerLostError, ask
 from orchestrator.engine.orders import FailedAttempt, Receipt, decode_receipt
 from orchestrator.errors import (
     GuestError,
@@ -72,9 +72,6 @@ class Fleet:
         times = [measured(record, 0).run_s for record in self._store.records_of(set_id, MEASURED)]
         return statistics.fmean(times) if times else None
 
-    def unfinished(self) -> bool:
-        return bool(self.packing.waiting() or self.packing.running())
-
     def run(self, client: Client, dispatch: Dispatch) -> None:
         """Returns when all is done. Raises SchedulerLostError, and the first error that keeps the remaining
         runs from being executed."""
@@ -82,21 +79,20 @@ class Fleet:
         def found(host: str, room: Room) -> None:
             self._found(client, dispatch, host, room)
 
-        while self.unfinished():
-            for landed in dispatch.step(found, self._host_lost):
-                self._take(landed)
-            self._require_hosts()
+        try:
+            while self.packing.waiting() or dispatch.busy():
+                for landed in dispatch.step(found, self._host_lost):
+                    self._take(landed)
+                self._require_hosts(dispatch.busy())
+        except SchedulerLostError:
+            dispatch.give_up()
+            self._unfit.clear()
+            self._idle_since = time.monotonic()
+            raise
 
     def take_delivered(self, host: str) -> tuple[str, ...]:
         """For telling the host."""
         return tuple(self._delivered.pop(host, ()))
-
-    def forget_hosts(self) -> None:
-        """They are found anew when there is a connection again."""
-        for host in self.packing.hosts():
-            self.packing.drop_host(host)
-        self._unfit.clear()
-        self._idle_since = time.monotonic()
 
     # ---- hosts -------------------------------------------------------------------------------
 
@@ -131,7 +127,7 @@ class Fleet:
             spec = self.specs.get(run)
             if spec is None:  # the store has it, or nobody wants it any more
                 self._delivered.setdefault(host, []).append(run)
-            elif self.packing.assign(host, spec.set_id, run):
+            elif self.packing.assign(host, run):
                 dispatch.hand_out(run, host)
 
     def _host_lost(self, host: str, runs: list[str]) -> None:
@@ -144,9 +140,9 @@ class Fleet:
         self._unfit[host] = error
         self._notify(f"{error.message}; it gets no more runs")
 
-    def _require_hosts(self) -> None:
+    def _require_hosts(self, busy: bool) -> None:
         """Raises when the waiting runs wait for nothing."""
-        if self.packing.running() or not self.packing.waiting():
+        if busy or not self.packing.waiting():
             self._idle_since = time.monotonic()
             return
         idle_s, settings = time.monotonic() - self._idle_since, self._study.engine
@@ -171,24 +167,24 @@ class Fleet:
         receipt = None if landed.error else decode_receipt(landed.value)
         trouble = self._trouble(landed, receipt)
         if trouble is not None:
-            self.packing.ended(landed.host, landed.run, again=True)
             self.packing.close_host(landed.host)
+            self.packing.put_back(landed.run)
             self._refuse(landed.host, trouble)
             return
         assert receipt is not None  # noqa: S101  (there is one where there is no error)
         kept = [self._keep(spec, failure) for failure in receipt.failures]
         if not receipt.record:
-            self.packing.ended(landed.host, landed.run, again=receipt.stopped or not kept)
             if kept and not receipt.stopped:
                 self._summary.failed.append(spec.run_id)
+            else:
+                self.packing.put_back(landed.run)
             return
         try:
             record = self._publish(spec, receipt)
         except (DamagedRunError, RecordError, ProtocolError) as error:
-            self.packing.ended(landed.host, landed.run, again=True)
+            self.packing.put_back(landed.run)
             self._lose(landed.run, f"what came from host {landed.host} was damaged: {error}")
             return
-        self.packing.ended(landed.host, landed.run)
         self.packing.learn(spec.set_id, measured(record, 0).run_s)
         self._delivered.setdefault(landed.host, []).append(spec.run_id)
         self._summary.done_now += 1
@@ -233,5 +229,5 @@ class Fleet:
         kept = self._store.keep_failure(spec, self._lost[run], folder, error)
         self._observer.failed(spec, f"Lost: {reason}", kept, again=again)
         if not again:
-            self.packing.withdraw(spec.set_id, run)
+            self.packing.withdraw(run)
             self._summary.failed.append(run)

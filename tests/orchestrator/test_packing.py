@@ -80,7 +80,7 @@ def test_a_closed_host_gets_no_more_runs_and_one_that_is_withdrawn_is_not_starte
     made = packing((1, 1), [("a", "a1", 1, 5), ("a", "a2", 1, 5), ("b", "b1", 1, 1)])
     made.close_host("h1")
     assert list(made.start()) == [("a1", "h0")]
-    made.withdraw("a", "a2")
+    made.withdraw("a2")
     made.ended("h0", "a1")
     assert list(made.start()) == [("b1", "h0")]
     assert made.open_hosts() == ["h0"]
@@ -88,11 +88,12 @@ def test_a_closed_host_gets_no_more_runs_and_one_that_is_withdrawn_is_not_starte
 
 def test_a_run_at_hand_is_assigned_once_whether_there_is_room_or_not():
     made = packing((1,), [("a", "a1", 1, 5), ("a", "a2", 2, 5)])
-    assert made.assign("h0", "a", "a1")
-    assert made.assign("h0", "a", "a2")
-    assert not made.assign("h0", "a", "a2")
+    assert made.assign("h0", "a1")
+    assert made.assign("h0", "a2")
+    assert not made.assign("h0", "a2")
     made.ended("h0", "a1")
-    made.ended("h0", "a2", again=True)
+    made.ended("h0", "a2")
+    made.put_back("a2")
     assert list(made.start()) == [("a2", "h0")]
 
 

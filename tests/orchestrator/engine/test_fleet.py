@@ -64,6 +64,7 @@ def receipt(tmp_path, spec, **changes):
 
 def land(fleet, spec, what):
     assert list(fleet.packing.start()) == [(spec.run_id, HOST)]
+    fleet.packing.ended(HOST, spec.run_id)
     fleet._take(Landed(run=spec.run_id, host=HOST, value=what.encode()))
 
 
@@ -76,7 +77,7 @@ def test_what_came_as_bytes_is_checked_and_published(tmp_path, fleet, spec):
     assert Store(tmp_path).check(spec).spec == spec
     assert fleet._summary.done_now == 1
     assert fleet._observer.finished_runs == [spec.run_id]
-    assert not fleet.unfinished()
+    assert not fleet.packing.waiting()
     assert fleet.take_delivered(HOST) == (spec.run_id,)
     assert fleet.take_delivered(HOST) == ()
 
@@ -122,7 +123,7 @@ def test_a_run_that_is_lost_too_often_has_failed(tmp_path, fleet, spec):
         land(fleet, spec, damaged_byte(receipt(tmp_path, spec)))
     assert fleet._summary.failed == [spec.run_id]
     assert [again for _, again in fleet._observer.failed_runs] == [True] * (MAX_LOST - 1) + [False]
-    assert not fleet.unfinished()
+    assert not fleet.packing.waiting()
 
 
 def test_a_run_of_another_plan_is_not_taken(tmp_path, fleet, spec):
@@ -142,7 +143,7 @@ def test_failed_attempts_bring_their_evidence(tmp_path, fleet, spec):
     assert sorted(kept["attempt"] for kept in evidence(tmp_path)) == [1, 2]
     assert all(path.read_bytes() == b"the log" for path in tmp_path.glob("failed/*/*/*/*/log.txt"))
     assert fleet._summary.failed == [spec.run_id]
-    assert not fleet.unfinished()
+    assert not fleet.packing.waiting()
 
 
 def test_a_run_that_was_stopped_is_done_again(fleet, spec):
@@ -156,23 +157,24 @@ def test_a_host_in_trouble_gets_no_more_runs_and_another_one_takes_over(tmp_path
     assert list(fleet.packing.start()) == []
     fleet._idle_since -= 1000
     with pytest.raises(PrerequisiteError, match="host host: there is no qemu"):
-        fleet._require_hosts()
+        fleet._require_hosts(False)
     fleet.packing.add_host("tcp://host:2", Room(cpus=1))
     assert list(fleet.packing.start()) == [(spec.run_id, "tcp://host:2")]
 
 
 def test_an_answer_that_is_an_error_is_the_hosts_trouble(fleet, spec):
     assert list(fleet.packing.start()) == [(spec.run_id, HOST)]
+    fleet.packing.ended(HOST, spec.run_id)
     fleet._take(Landed(run=spec.run_id, host=HOST, error="ImportError: no module"))
     assert fleet.packing.open_hosts() == []
 
 
 def test_waiting_for_nothing_ends(fleet):
     fleet.packing.drop_host(HOST)
-    fleet._require_hosts()
+    fleet._require_hosts(False)
     fleet._idle_since -= 10_000
     with pytest.raises(GuestError, match="no worker came within"):
-        fleet._require_hosts()
+        fleet._require_hosts(False)
 
 
 def test_orders_and_receipts_come_back_as_they_went(tmp_path, spec):
