@@ -1,7 +1,7 @@
 """All benchmarks, or those that are named, and one table of what they say.
 
-    python -m benchmarks                      all: about fifteen minutes on two quiet cores
-    python -m benchmarks startup load_runs    some
+    python -m benchmarks                      all: about seventeen minutes on two quiet cores
+    python -m benchmarks startup loading      some
     python -m benchmarks warm_worker -n 20    one, with fewer runs
 
 A ratio compares two things measured in one run of the benchmark; times of different runs, or of a
@@ -18,6 +18,7 @@ from benchmarks import (
     analyze,
     churn,
     dispatch,
+    exact,
     loading,
     packing,
     qemu_boot,
@@ -41,6 +42,7 @@ BENCHMARKS: dict[str, tuple[Callable[[str, int, Report], list[Row]], int]] = {
     "warm_worker": (warm_worker.measure_torch, 60),  # runs on either side
     "warm_worker_tf": (warm_worker.measure_tensorflow, 20),
     "scan": (scan.measure, 5),  # turns
+    "exact": (exact.measure, 10),  # turns, a block of steps each
     "sweep_overhead": (sweep_overhead.measure, 12),  # runs of ten seconds
     "dispatch": (dispatch.measure, 1000),  # runs that do nothing
     "packing": (packing.measure, 100_000),  # runs of a simulated sweep

@@ -167,7 +167,9 @@ def _run(
     building = time.perf_counter()
     drawn = seeds.draw(spec.seeds)
     seeds.seed_globals(drawn)
-    backend = workloads.build(workload, data.info, drawn, deterministic=spec.variant.deterministic)
+    backend = workloads.build(
+        workload, data.info, drawn, deterministic=spec.variant.deterministic, tier=spec.tier
+    )
     build_s = time.perf_counter() - building
 
     def on_epoch(row: dict[str, Any]) -> None:

@@ -113,7 +113,9 @@ def _training(request: TraceRequest, warm: Warm | None, progress: Progress) -> t
     agent.check_threads(request.run)
     drawn = seeds.draw(spec.seeds)
     seeds.seed_globals(drawn)
-    backend = workloads.build(workload, data.info, drawn, deterministic=spec.variant.deterministic)
+    backend = workloads.build(
+        workload, data.info, drawn, deterministic=spec.variant.deterministic, tier=spec.tier
+    )
 
     def steps() -> Steps:
         batches = itertools.chain.from_iterable(training.epochs(data, workload, drawn))

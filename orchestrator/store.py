@@ -6,6 +6,7 @@
     quarantine/...   folders that were damaged, with the reason
     robustness/...   what was measured on the models of finished runs, a file a run
     trace/<id>/...   where two thread counts part, by `vbstudy trace`
+    harden/...       what makes equal models on all thread counts, and what it costs, a file a workload
     sequential.json  the looks of `sweep --until`, planned before the first, and what they said
     scan.json        what `scan --keep` found in projects
     incoming/...     what is being collected; swept away by the next orchestrator
@@ -31,6 +32,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from guest.harden_records import Hardening
+from guest.harden_records import decode as decode_hardening
+from guest.harden_records import encode as encode_hardening
 from guest.records import (
     ARTIFACTS,
     LOG,
@@ -69,6 +73,7 @@ class Store:
         self.robustness = directory / "robustness"
         self.traces = directory / "trace"
         self.probe = directory / "probe"
+        self.hardenings = directory / "harden"
         self.sequential_file = directory / "sequential.json"
         self.scan_file = directory / "scan.json"
         self._lock_file = directory / ".lock"
@@ -126,6 +131,18 @@ class Store:
             with contextlib.suppress(OSError, RecordError, UnicodeDecodeError):
                 found.append(decode_trace(path.read_bytes()))
         return found
+
+    def read_hardening(self, workload: str) -> Hardening | None:
+        """What was measured of a workload's tiers; None where nothing was. Raises StoreError."""
+        path = self.hardenings / f"{workload}.json"
+        try:
+            return decode_hardening(path.read_bytes())
+        except FileNotFoundError:
+            return None
+        except NewerSchemaError as error:
+            raise StoreError(f"{path}: {error}") from None
+        except (OSError, RecordError, UnicodeDecodeError) as error:
+            raise StoreError(f"{path}: {error}; move it away to measure anew") from None
 
     def failures(self, spec: RunSpec) -> int:
         """How many attempts of a run failed so far."""
@@ -260,6 +277,13 @@ class Store:
                     file.rename(target / file.name)
             finally:
                 shutil.rmtree(part)
+
+    def publish_hardening(self, hardening: Hardening) -> None:
+        """Writes what is known of a workload's tiers, whole or not at all."""
+        target = self.hardenings / f"{hardening.workload.name}.json"
+        with _storage_errors(target):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            write_durably(target, encode_hardening(hardening))
 
     def set_aside(self, spec: RunSpec, reason: str) -> Path:
         """Moves a damaged run out of `runs/`, with the reason beside its files."""

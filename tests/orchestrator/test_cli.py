@@ -32,6 +32,9 @@ COMMANDS = [
     "export",
     "import",
     "scan",
+    "harden",
+    "record",
+    "replay",
 ]
 
 
