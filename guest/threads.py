@@ -60,6 +60,8 @@ def environment(spec: RunSpec, *, cpu_vendor: str) -> dict[str, str]:
             # Intel's strict conditional numerical reproducibility: gemm no longer depends on the
             # thread count. Together with oneDNN off (guest.workloads) torch trains the same bits.
             knobs["MKL_CBWR"] = "AVX2,STRICT"
+    if spec.workload.framework is None:
+        return knobs  # a tier hardens a network of ours
     return knobs | tiers.knobs(spec.tier, spec.workload.framework)
 
 

@@ -1,20 +1,22 @@
-"""Guests, and how far each experiment set is. Reads names of folders, not their contents."""
+"""Guests, and how far each experiment set is. Reads names of folders; of projects a record a set too."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from rich.table import Table
 
-from guest.records import to_json
+from guest.records import RunSpec, to_json
 from orchestrator.errors import VbstudyError
 from orchestrator.guests import Guest, Now, guest_spec, read_inventory
 from orchestrator.plan import plan
 from orchestrator.providers import Watching, make
-from orchestrator.store import Store
+from orchestrator.store import DamagedRunError, Store, read_record
 from orchestrator.study import Study
 
 
@@ -35,6 +37,7 @@ class Status:
     sets: tuple[SetStatus, ...]
     now: dict[str, Now]  # what machines do, by guest, where the provider can tell
     unknown: str = ""  # why it cannot, at the moment
+    warnings: tuple[str, ...] = ()  # what projects set against the study, by the runs that are there
 
 
 def examine(study: Study, store: Store, repetitions: int | None = None) -> Status:
@@ -59,7 +62,25 @@ def examine(study: Study, store: Store, repetitions: int | None = None) -> Statu
         ),
         now=now,
         unknown=unknown,
+        warnings=tuple(_warnings(specs, store)),
     )
+
+
+def _warnings(specs: Sequence[RunSpec], store: Store) -> Iterator[str]:
+    """What the projects of the study override, as their first finished run of each set tells."""
+    found: dict[tuple[str, str], None] = {}
+    looked: set[str] = set()
+    for spec in specs:
+        if spec.workload.project is None or spec.set_id in looked or not store.has(spec):
+            continue
+        looked.add(spec.set_id)
+        with contextlib.suppress(DamagedRunError):
+            project = read_record(store.folder(spec)).result.project
+            for each in project.overrides if project else ():
+                found[spec.workload.name, f"{each.what} = {each.value} ({each.where or 'a library'})"] = None
+    for name in dict.fromkeys(name for name, _ in found):
+        told = "; ".join(text for workload, text in found if workload == name)
+        yield f"{name} overrides the study: {told}"
 
 
 def _now(study: Study, store: Store) -> tuple[dict[str, Now], str]:
@@ -78,6 +99,7 @@ def as_json(status: Status) -> Any:
     return {
         "guests": to_json(status.guests),
         "sets": [dataclasses.asdict(s) for s in status.sets],
+        "warnings": list(status.warnings),
         "now": {name: dataclasses.asdict(now) for name, now in status.now.items()},
     }
 
@@ -109,6 +131,9 @@ def as_tables(status: Status) -> list[Table]:
         sets.add_column(heading, justify="left" if heading == "set" else "right")
     for s in status.sets:
         sets.add_row(s.set_id, str(s.planned), str(s.done), str(s.failed_attempts), str(s.to_do))
+    if status.warnings:
+        sets.caption = "\n".join(status.warnings)
+        sets.caption_justify = "left"
     return [guests, sets]
 
 

@@ -42,6 +42,11 @@ class DaskEngine:
                 "provider.kind = 'ssh' needs no dask: its machines are reached from one place. Sweep with "
                 "engine.kind = 'local', or start `vbstudy worker` on them and choose another provider"
             )
+        if study.projects:
+            raise UsageError(
+                f"workload {study.projects[0].name!r} is a project, and projects do not travel to other hosts "
+                "yet: sweep with engine.kind = 'local'"
+            )
         self._study = study
         self._store = store
         self._notify = notify

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from guest import fingerprint
 from guest.records import RunSpec
-from orchestrator import agent_archive
+from orchestrator import agent_archive, projects
 from orchestrator.engine import Observer, Summary
 from orchestrator.engine.attempts import Attempts
 from orchestrator.guests import Guest, Inventory, guest_for
@@ -31,6 +31,7 @@ class LocalEngine:
         return name in self._guests
 
     def work(self, specs: Sequence[RunSpec], observer: Observer, summary: Summary) -> None:
+        projects.prepare(self._study, self._store)
         queues: dict[str, list[RunSpec]] = {}
         for spec in specs:
             queues.setdefault(guest_for(spec), []).append(spec)

@@ -32,6 +32,7 @@ COMMANDS = [
     "export",
     "import",
     "scan",
+    "try",
     "harden",
     "record",
     "replay",
@@ -198,6 +199,7 @@ def test_status_counts_what_is_planned(vbstudy, study):
             {"set_id": f"net/fixed-seed/cpus-{n}", "planned": 2, "done": 0, "failed_attempts": 0, "to_do": 2}
             for n in (1, 2)
         ],
+        "warnings": [],
         "now": {},
     }
     status, out, _ = vbstudy("status")
