@@ -44,8 +44,8 @@ class DaskEngine:
             )
         if study.projects:
             raise UsageError(
-                f"workload {study.projects[0].name!r} is a project, and projects do not travel to other hosts "
-                "yet: sweep with engine.kind = 'local'"
+                f"workload {study.projects[0].name!r} is a project, and projects do not travel to other "
+                "hosts yet: sweep with engine.kind = 'local'"
             )
         self._study = study
         self._store = store

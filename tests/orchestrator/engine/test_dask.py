@@ -61,6 +61,14 @@ def test_a_worker_can_make_guests_with_every_provider_but_the_one_for_machines_e
     assert "provider.kind = 'ssh' needs no dask" in capsys.readouterr().err
 
 
+def test_a_project_is_swept_on_this_machine_only_and_that_is_said(tmp_path, capsys):
+    project = '[[workload]]\nname = "mine"\nproject = "mine"\ncommand = ["python", "train.py"]\n'
+    metrics = "[workload.metrics]\naccuracy = { pattern = 'acc: ([0-9.]+)' }\n"
+    directory = made(tmp_path, f"cpus = [1]\n{project}{metrics}")
+    assert vbstudy(directory, "sweep", "--scheduler", "tcp://127.0.0.1:1") == 2
+    assert "projects do not travel to other hosts yet" in capsys.readouterr().err
+
+
 def test_without_dask_it_says_what_to_install(tmp_path, monkeypatch, capsys):
     directory = made(tmp_path, ONE_CPU + CLUSTER)
     monkeypatch.setattr(engine_.importlib.util, "find_spec", lambda name: None)
