@@ -39,6 +39,8 @@ def environment(spec: RunSpec, *, cpu_vendor: str) -> dict[str, str]:
         # OpenBLAS starts its threads when it is loaded, and a warm worker must have none when it
         # forks; `apply` sets the count in the run itself.
         "OPENBLAS_NUM_THREADS": "1",
+        # So does pyarrow's allocator, and Keras imports pyarrow where it is installed.
+        "JE_ARROW_MALLOC_CONF": "background_thread:false",
         "NUMEXPR_NUM_THREADS": threads,
         "TF_NUM_INTRAOP_THREADS": threads,
         "TF_NUM_INTEROP_THREADS": str(spec.threads.inter_op),
