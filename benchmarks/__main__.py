@@ -16,6 +16,7 @@ from rich.console import Console
 
 from benchmarks import (
     churn,
+    large_store,
     loading,
     qemu_boot,
     qemu_provision,
@@ -34,6 +35,7 @@ BENCHMARKS: dict[str, tuple[Callable[[str, int, Report], list[Row]], int]] = {
     "churn": (churn.measure, 2304),  # runs compared
     "warm_worker": (warm_worker.measure_torch, 60),  # runs on either side
     "warm_worker_tf": (warm_worker.measure_tensorflow, 20),
+    "large_store": (large_store.measure, 100_000),  # runs in the store
     "sweep_overhead": (sweep_overhead.measure, 12),  # runs of ten seconds
 }
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections import Counter
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,28 +37,21 @@ class Status:
 
 
 def examine(study: Study, store: Store, repetitions: int | None = None) -> Status:
-    specs = plan(study, repetitions)
-    done = Counter(spec.set_id for spec in specs if store.has(spec))
-    failed = Counter[str]()
-    for spec in specs:
-        failed[spec.set_id] += store.failures(spec)
-    planned = Counter(spec.set_id for spec in specs)
+    planned = repetitions or study.repetitions
+    sets = [_set(store, spec.set_id, planned) for spec in plan(study, 1)]
     now, unknown = _now(study, store)
     return Status(
         guests=read_inventory(store.guests_file).guests if store.guests_file.exists() else (),
-        sets=tuple(
-            SetStatus(
-                set_id=set_id,
-                planned=count,
-                done=done[set_id],
-                failed_attempts=failed[set_id],
-                to_do=count - done[set_id],
-            )
-            for set_id, count in planned.items()
-        ),
+        sets=tuple(sets),
         now=now,
         unknown=unknown,
     )
+
+
+def _set(store: Store, set_id: str, planned: int) -> SetStatus:
+    done = sum(1 <= repetition <= planned for repetition in store.repetitions(set_id))
+    failed = sum(n for repetition, n in store.failures(set_id).items() if 1 <= repetition <= planned)
+    return SetStatus(set_id=set_id, planned=planned, done=done, failed_attempts=failed, to_do=planned - done)
 
 
 def _now(study: Study, store: Store) -> tuple[dict[str, Now], str]:

@@ -7,6 +7,8 @@
     robustness/...   what was measured on the models of finished runs, a file a run
     sequential.json  the looks of `sweep --until`, planned before the first, and what they said
     incoming/...     what is being collected; swept away by the next orchestrator
+    .checked         which runs were found whole (`orchestrator.checked`); made anew when it is lost
+    .live            what the sweep is doing (`orchestrator.live`); for those who watch
 
 A finished run is published by renaming a complete, checked folder into place. This class owns every
 path of a study."""
@@ -23,6 +25,7 @@ import os
 import shutil
 import socket
 import uuid
+from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -63,6 +66,8 @@ class Store:
         self.report = directory / "report"
         self.robustness = directory / "robustness"
         self.sequential_file = directory / "sequential.json"
+        self.checked_file = directory / ".checked"
+        self.live_file = directory / ".live"
         self._lock_file = directory / ".lock"
 
     # ---- reading -----------------------------------------------------------------------------
@@ -103,10 +108,15 @@ class Store:
         except (OSError, RecordError, UnicodeDecodeError):
             return None
 
-    def failures(self, spec: RunSpec) -> int:
-        """How many attempts of a run failed so far."""
-        folder = self.failed / spec.set_id
-        return len(list(folder.glob(f"{spec.repetition:04d}-*"))) if folder.is_dir() else 0
+    def repetitions(self, set_id: str) -> set[int]:
+        """The repetitions of an experiment set whose folders exist; says nothing of their health."""
+        names = (name for name in _names(self.runs / set_id) if name.isdecimal())
+        return {int(name) for name in names if name == f"{int(name):04d}"}
+
+    def failures(self, set_id: str) -> Counter[int]:
+        """How many attempts of each repetition of an experiment set failed so far."""
+        numbers = (name.partition("-")[0] for name in _names(self.failed / set_id))
+        return Counter(int(number) for number in numbers if number.isdecimal())
 
     # ---- writing -----------------------------------------------------------------------------
 
@@ -258,6 +268,15 @@ def write_durably(path: Path, text: str) -> None:
         file.flush()
         os.fsync(file.fileno())
     part.rename(path)
+
+
+def _names(folder: Path) -> list[str]:
+    """What a folder lists; nothing when there is none."""
+    try:
+        with os.scandir(folder) as entries:
+            return [entry.name for entry in entries]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
 
 
 def _sync(path: Path) -> None:

@@ -8,7 +8,6 @@ import shutil
 import threading
 import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -17,11 +16,13 @@ from guest import fingerprint
 from guest.records import SCHEMA_VERSION, Isolation, Message, RunRecord, RunResult, RunSpec
 from orchestrator import agent_archive
 from orchestrator.agent_archive import AgentArchive
+from orchestrator.checked import Checked, opened
 from orchestrator.errors import GuestError, ProtocolError, StoreError, UsageError, VbstudyError
 from orchestrator.executor import Executor, RunFailedError
 from orchestrator.guests import Guest, Inventory, guest_for
 from orchestrator.plan import plan
 from orchestrator.providers import Provider
+from orchestrator.resume import resume
 from orchestrator.scheduler import CoreLeases, Lease, host_cores
 from orchestrator.session import Session
 from orchestrator.side_by_side import Job, SideBySide
@@ -78,54 +79,45 @@ def run_specs(
     began = time.perf_counter()
     store.clear_incoming()
     guests = inventory.by_name()
-    needed = list(dict.fromkeys(map(guest_for, specs)))
-    summary = Summary(planned=len(specs), without_guest=[name for name in needed if name not in guests])
-    if summary.without_guest == needed:
-        raise UsageError(f"there is no guest {_or(needed)}; run `vbstudy provision`")
-    done = _stored(store, specs, summary, observer)
-    summary.done_before = len(done)
-    observer.planned(specs, done)
-    finished = {spec.run_id for spec in done}
-    queues = {
-        name: [s for s in specs if guest_for(s) == name and s.run_id not in finished] for name in guests
-    }
-    crew = Crew(study, store, provider, observer, summary)
-    crew.work([(guests[name], queue) for name, queue in queues.items() if queue])
-    summary.elapsed_s = time.perf_counter() - began
-    return summary
-
-
-def _stored(store: Store, specs: list[RunSpec], summary: Summary, observer: Observer) -> list[RunSpec]:
-    """The runs that the store holds in good health. Damaged ones are set aside, to be redone."""
-    present = [spec for spec in specs if store.folder(spec).exists()]
-
-    def damage(spec: RunSpec) -> str:
-        try:
-            store.check(spec)
-        except DamagedRunError as error:
-            return str(error)
-        return ""
-
-    with ThreadPoolExecutor(max_workers=len(host_cores())) as pool:
-        reasons = list(pool.map(damage, present))  # hashing lets other threads run
-    for spec, reason in zip(present, reasons, strict=True):
-        if reason:
+    by_guest: dict[str, list[RunSpec]] = {}
+    for spec in specs:
+        by_guest.setdefault(guest_for(spec), []).append(spec)
+    summary = Summary(planned=len(specs), without_guest=[name for name in by_guest if name not in guests])
+    if summary.without_guest == list(by_guest):
+        raise UsageError(f"there is no guest {_or(summary.without_guest)}; run `vbstudy provision`")
+    with opened(store.checked_file, store.runs) as checked:
+        found = resume(store, specs, checked)
+        for spec, reason in found.damaged:
             summary.quarantined.append(spec.run_id)
             observer.quarantined(spec, reason, store.set_aside(spec, reason))
-    return [spec for spec, reason in zip(present, reasons, strict=True) if not reason]
+        summary.done_before = len(found.done)
+        observer.planned(specs, found.done)
+        finished = {spec.run_id for spec in found.done}
+        queues = {name: [s for s in by_guest.get(name, ()) if s.run_id not in finished] for name in guests}
+        crew = Crew(study, store, provider, observer, summary, checked)
+        crew.work([(guests[name], queue) for name, queue in queues.items() if queue])
+    summary.elapsed_s = time.perf_counter() - began
+    return summary
 
 
 class Crew:
     """One thread a guest; each leases its cores, works through its queue, and leaves."""
 
     def __init__(
-        self, study: Study, store: Store, provider: Provider, observer: Observer, summary: Summary
+        self,
+        study: Study,
+        store: Store,
+        provider: Provider,
+        observer: Observer,
+        summary: Summary,
+        checked: Checked,
     ) -> None:
         self._study = study
         self._store = store
         self._provider = provider
         self._observer = observer
         self._summary = summary
+        self._checked = checked
         self._agent: AgentArchive = agent_archive.build()
         self._leases: dict[str, CoreLeases] = {}  # by the machine whose cores they are
         self._side_by_side = SideBySide(provider.stop)
@@ -177,7 +169,8 @@ class Crew:
             try:
                 result, isolation, started_at = self._execute(guest, executor, spec, lease, folder)
                 record = self._record(guest, spec, result, isolation, attempt, started_at)
-                self._store.publish(folder, record)
+                if self._store.publish(folder, record):
+                    self._checked.add(spec, self._checked.state(spec))
             except (RunFailedError, ProtocolError, GuestError, DamagedRunError) as error:
                 if self._stop.is_set():  # ended by us, not by itself
                     shutil.rmtree(folder, ignore_errors=True)
