@@ -79,7 +79,10 @@ def measure(name: str, runs: int, report: Callable[[str], None]) -> list[Row]:
         report("the first sweep, which reads every byte")
         first, _ = _command(directory, "sweep")
         report(f"status, sweep and find, {TURNS} times")
-        status, sweep, listing, memory = [], [], [], []
+        status: list[float] = []
+        sweep: list[float] = []
+        listing: list[float] = []
+        memory: list[float] = []
         for _ in range(TURNS):
             for samples, arguments in ((status, "status"), (sweep, "sweep")):
                 seconds, mib = _command(directory, arguments)

@@ -21,6 +21,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Literal, NamedTuple, TypeVar, get_args, get_origin
 
+from guest.plain_json import PlainJsonError, parse
+
 SCHEMA_VERSION = 2
 
 HISTORY = "history.csv"
@@ -372,9 +374,9 @@ def encode_record(record: RunRecord) -> str:
 def decode_record(text: str | bytes) -> RunRecord:
     """Reads `run.json`. Raises RecordError for damage, and for a schema newer than this program."""
     try:
-        data = json.loads(text)
-    except ValueError as error:
-        raise RecordError(f"not JSON: {error}") from error
+        data = parse(text)
+    except PlainJsonError as error:
+        raise RecordError(str(error)) from error
     if not isinstance(data, dict):
         raise RecordError("an object was expected")
     version = data.get("schema_version")

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
+from guest.plain_json import PlainJsonError, parse
 from guest.records import RecordError, WorkloadSpec, digest, from_json, to_json
 
 ROBUSTNESS_VERSION = 1
@@ -84,9 +85,9 @@ def encode(result: Robustness) -> str:
 def decode(text: str | bytes) -> Robustness:
     """Raises RecordError for damage, and for the file of a newer vbstudy."""
     try:
-        data = json.loads(text)
-    except ValueError as error:
-        raise RecordError(f"not JSON: {error}") from error
+        data = parse(text)
+    except PlainJsonError as error:
+        raise RecordError(str(error)) from error
     if not isinstance(data, dict):
         raise RecordError("an object was expected")
     version = data.get("version")

@@ -237,11 +237,12 @@ def ssh(options: Options, guest: str, command: tuple[str, ...]) -> None:
 def logs(options: Options, guest: str) -> None:
     """Print what a guest's machine has said: its console, its hypervisor."""
     from orchestrator import shell
+    from orchestrator.printable import printable
 
     store = options.store()
     text = shell.logs(store, guest)
     if text:
-        click.echo(text)
+        click.echo(printable(text, lines=True))
     else:
         options.stderr().print(f"{guest} has no console; logs of runs lie in {store.runs} and {store.failed}")
 
@@ -351,9 +352,11 @@ def run(arguments: list[str] | None = None) -> int:
     except CommandFailed as failed:
         return failed.status
     except VbstudyError as error:
-        click.echo(f"vbstudy: {error.message}", err=True)
+        from orchestrator.printable import printable  # much of it was said by a guest
+
+        click.echo(f"vbstudy: {printable(error.message, lines=True)}", err=True)
         if error.evidence and verbose:
-            click.echo(error.evidence, err=True)
+            click.echo(printable(error.evidence, lines=True), err=True)
         return error.exit_code
     except click.exceptions.NoArgsIsHelpError as error:
         error.show()

@@ -15,7 +15,8 @@ from guest.records import ARTIFACTS, LOG, SCHEMA_VERSION, Message, to_json
 from orchestrator.agent_archive import AgentArchive, build
 from orchestrator.connection import LocalConnection
 from orchestrator.errors import GuestError, PrerequisiteError, ProtocolError
-from orchestrator.executor import Executor, GuestContext, RunFailedError, parse_message
+from orchestrator.executor import Executor, GuestContext, RunFailedError
+from orchestrator.protocol import parse_message
 from orchestrator.study import EngineTable
 from tests import factories
 
