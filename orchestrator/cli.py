@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from orchestrator import __version__, cli_exchange
+from orchestrator import __version__, cli_exchange, cli_watch
 from orchestrator.cli_options import Commands, Options, print_json, result, stdout
 from orchestrator.errors import EXIT_DONE, EXIT_INTERRUPTED, EXIT_RUNS_FAILED, UsageError, VbstudyError
 
@@ -216,6 +216,9 @@ def status(options: Options, runs: int | None) -> None:
             stdout().print(table)
 
 
+cli.add_command(cli_watch.watch)
+
+
 @cli.command(context_settings={"ignore_unknown_options": True})
 @click.argument("guest")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
@@ -259,33 +262,21 @@ def logs(options: Options, guest: str) -> None:
 @click.pass_obj
 def analyze(options: Options, form: str, output: Path | None, against: str, allow_mixed: bool) -> None:
     """Print the findings and write the report."""
-    from analysis.checks import MixedHardwareError
-    from analysis.load import NothingToAnalyse, View
     from analysis.pipeline import analyze as analyze_
     from analysis.printing import Format, print_to
-    from analysis.published import UnknownPublishedError
-    from analysis.report import NotAReportError, write_report
-    from guest.records import NewerSchemaError
-    from orchestrator.errors import StoreError
-    from orchestrator.study import ModelSelection
+    from analysis.report import write_report
+    from orchestrator import analysing
 
-    store = options.store()
-    if not store.runs.exists() and not store.study_file.exists():
-        options.study()  # says that there is no study here
-    selection = options.study().model_selection if store.study_file.exists() else ModelSelection.BOTH
-    views = tuple(View) if selection is ModelSelection.BOTH else (View(selection.value),)
+    store, views = options.store(), analysing.views(options)
     target = output or store.report
-    try:
+    with analysing.errors(target):
         analysis = analyze_(store.directory, views, against=against, allow_mixed=allow_mixed)
         paths = write_report(analysis, target)
-    except (NothingToAnalyse, NotAReportError, MixedHardwareError, UnknownPublishedError) as error:
-        raise UsageError(str(error)) from None
-    except NewerSchemaError as error:
-        raise StoreError(str(error)) from None
-    except OSError as error:
-        raise UsageError(f"{error.filename or target}: {error.strerror}") from None
     print_to(analysis, Format("json" if options.as_json else form), sys.stdout)
     options.stderr().print(f"report: {paths.page}", highlight=False, soft_wrap=True)
+
+
+cli.add_command(cli_watch.report)
 
 
 @cli.command()

@@ -33,7 +33,7 @@ State = Literal["running", "ended", "stopped", "failed"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Running:
-    """A run at work. `losses` are its last training losses, one an epoch; `running_s` how long it has been."""
+    """A run at work for `running_s`. `losses` are its last training losses, one an epoch."""
 
     guest: str
     cores: tuple[int, ...]

@@ -38,7 +38,7 @@ class Status:
 
 def examine(study: Study, store: Store, repetitions: int | None = None) -> Status:
     planned = repetitions or study.repetitions
-    sets = [_set(store, spec.set_id, planned) for spec in plan(study, 1)]
+    sets = [set_status(store, spec.set_id, planned) for spec in plan(study, 1)]
     now, unknown = _now(study, store)
     return Status(
         guests=read_inventory(store.guests_file).guests if store.guests_file.exists() else (),
@@ -48,7 +48,8 @@ def examine(study: Study, store: Store, repetitions: int | None = None) -> Statu
     )
 
 
-def _set(store: Store, set_id: str, planned: int) -> SetStatus:
+def set_status(store: Store, set_id: str, planned: int) -> SetStatus:
+    """Of the repetitions 1 to `planned`, by the names of their folders."""
     done = sum(1 <= repetition <= planned for repetition in store.repetitions(set_id))
     failed = sum(n for repetition, n in store.failures(set_id).items() if 1 <= repetition <= planned)
     return SetStatus(set_id=set_id, planned=planned, done=done, failed_attempts=failed, to_do=planned - done)
