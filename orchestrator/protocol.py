@@ -17,6 +17,7 @@ from orchestrator.printable import printable
 KINDS = ("hello", "epoch", "heartbeat", "done", "error")
 SHOWN = 120  # characters of what is no message
 MAX_STEPS = 64  # hashes of weights: one for each power of two, and that is more than any training has steps
+MAX_EPOCH = 10**9  # that is shown
 SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
@@ -87,7 +88,7 @@ class Epoch:
 
 
 def read_epoch(body: dict[str, Any]) -> Epoch:
-    """Never fails: the message is for show."""
+    """Never fails, for what `parse_message` gave: the message is for show."""
     numbers = {
         name: float(value)
         for name, value in body.items()
@@ -95,7 +96,7 @@ def read_epoch(body: dict[str, Any]) -> Epoch:
     }
     epoch = numbers.get("epoch", 0.0)
     return Epoch(
-        epoch=int(epoch) if math.isfinite(epoch) else 0,
+        epoch=int(min(max(epoch, 0), MAX_EPOCH)) if math.isfinite(epoch) else 0,
         train_loss=numbers.get("train_loss", math.nan),
         scores={
             name.removeprefix("test_"): value
