@@ -14,7 +14,7 @@ from orchestrator.errors import UsageError, VbstudyError
 if TYPE_CHECKING:
     from orchestrator.watch import Watcher
 
-FILE_WIDTH = 110  # a pipe has none, and a narrower table cuts its words
+FILE_WIDTH = 120  # a pipe has none, and a narrower table cuts its words
 
 
 @click.command()
@@ -94,6 +94,7 @@ def _serve(options: Options, port: int, allow_mixed: bool) -> None:
     from analysis.report import write_report
     from analysis.unfinished import Unfinished
     from orchestrator import analysing, live_report
+    from orchestrator.store import now
     from orchestrator.watch import Watcher
 
     store, views = options.store(), analysing.views(options)
@@ -110,6 +111,10 @@ def _serve(options: Options, port: int, allow_mixed: bool) -> None:
             return waiting_page(name, live, error.message).encode()
 
     with live_report.serving(port) as server:
+        moment = live_report.Moment.of(watcher.look())
+        first = Unfinished(sets=moment.sets, sweeping=moment.sweeping, version="0", at=now())
+        page = waiting_page(name, first, "The first page is being made.").encode()
+        server.site = live_report.Site(page=page, version="0", files={})
         text = f"{server.url}\nfor this machine alone; Ctrl-C ends"
         result(options, {"url": server.url}, text)
         try:

@@ -59,6 +59,7 @@ class Server(ThreadingHTTPServer):
 
     daemon_threads = True
     allow_reuse_address = True
+    request_queue_size = 4 * AT_ONCE
 
     def __init__(self, port: int) -> None:
         self.site = Site(page=b"", version="", files={})

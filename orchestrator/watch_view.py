@@ -16,7 +16,7 @@ from orchestrator.printable import printable
 from orchestrator.watch import Frame, SetFrame
 
 BLOCKS = "▁▂▃▄▅▆▇█"
-LOSSES_SHOWN = 20
+LOSSES_SHOWN = 16
 BAR_WIDTH = 16
 BESIDE_SETS = 16  # lines of everything else, at least
 
@@ -103,7 +103,7 @@ def _guests(frame: Frame) -> RenderableType:
     names = _names(frame)
     table = Table(title="Guests", title_justify="left", box=box.SIMPLE_HEAD, expand=False)
     for heading in ("guest", "cores", "run", "epoch", "for", "training loss", ""):
-        table.add_column(heading, no_wrap=heading != "run", overflow="ellipsis")
+        table.add_column(heading, no_wrap=heading != "run", overflow="fold")
     for name in names:
         table.add_row(*_guest(name, running.get(name)))
     if not names:
