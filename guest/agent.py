@@ -130,6 +130,7 @@ def _run(
 
     spec, workload = request.spec, request.spec.workload
     started, cpu_started, busy = time.perf_counter(), time.process_time(), load.busy_s()
+    before = load.conditions()
     if warm is None:
         workloads.preload(workload.framework)
         import_s = time.perf_counter() - started
@@ -155,6 +156,7 @@ def _run(
     outcome = train(backend, data, workload, drawn, on_epoch, on_step)
     elapsed_s, cpu_s = time.perf_counter() - started, time.process_time() - cpu_started
     by_others = load.load_by_others(busy, load.busy_s(), cpu_s, elapsed_s)
+    changed = load.change(before, load.conditions())
 
     in_force = _check_threads(request)  # again: some pools stand only after the first operation
     _write(out, outcome, data, history_columns(workload.metrics))
@@ -189,6 +191,7 @@ def _run(
         ),
         environment=environment,
         load_by_others=by_others,
+        conditions=changed,
         artifacts={name: _artifact(out / name) for name in ARTIFACTS},
     )
 

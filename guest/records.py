@@ -6,6 +6,7 @@ Everything here is plain data that travels as JSON. Nothing is ever unpickled.
 Schema history
     1   first version
     2   RunSpec.cpu_model; in records of version 1 it is empty
+    3   Isolation.shares and .disturbed, RunResult.conditions; empty in older records
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ import json
 import types
 import typing
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Literal, NamedTuple, TypeVar, get_args, get_origin
 
 from guest.plain_json import PlainJsonError, parse
 
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 
 HISTORY = "history.csv"
 PREDICTIONS = "predictions.npz"
@@ -212,6 +213,8 @@ class Isolation:
     host_cores: tuple[int, ...]
     cpuset: str  # "cgroup" or "affinity" or "" (the guest has no cores of its own)
     neighbours: tuple[str, ...]
+    shares: dict[str, str] = field(default_factory=dict)  # the closest by neighbour: "core", "cache", "node"
+    disturbed: tuple[str, ...] = ()  # what was beyond the study's limits, a phrase each
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -228,6 +231,9 @@ class RunResult:
     environment: dict[str, Any]  # the fingerprint, with the thread counts in force
     load_by_others: float | None  # mean number of this guest's cores that others kept busy
     artifacts: dict[str, Artifact]
+    # What happened to its cores meanwhile: steal_s, throttled, swapped_mib, frequency_mhz_before and _after,
+    # as far as the guest's kernel tells.
+    conditions: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,6 +12,8 @@ from rich.table import Table
 
 from guest import datasets, fingerprint
 from guest.records import Framework
+from orchestrator import topology
+from orchestrator.core_locks import CoreLocks
 from orchestrator.cpuset import Cpuset, CpusetUnavailable
 from orchestrator.errors import GuestError, PrerequisiteError, VbstudyError
 from orchestrator.scheduler import host_cores
@@ -35,6 +37,7 @@ def examine(store: Store) -> list[Check]:
     free_gib = shutil.disk_usage(store.directory).free / 2**30
     return [
         Check(what="CPU", found=f"{cpu['model']} ({cpu['vendor']}), {len(cores)} cores for us"),
+        _cores(cores),
         Check(what="hypervisor below", found=fingerprint.hypervisor()),
         Check(what="kernel, libc", found=f"{platform.release()}, {' '.join(platform.libc_ver())}"),
         Check(what="free disk", found=f"{free_gib:.1f} GiB", missing="" if free_gib > 1 else "make room"),
@@ -45,6 +48,18 @@ def examine(store: Store) -> list[Check]:
         *_frameworks(),
         *(_dataset(name) for name in datasets.DATASETS),
     ]
+
+
+def _cores(cores: tuple[int, ...]) -> Check:
+    """How they belong together, and which are leased now."""
+    held = CoreLocks().holders(cores)
+    leased = "; ".join(
+        f"process {process} has leased {', '.join(str(core) for core in cores if held.get(core) == process)}"
+        for process in sorted(set(held.values()))
+    )
+    return Check(
+        what="cores", found=topology.describe(topology.read(cores)) + (f"; {leased}" if leased else "")
+    )
 
 
 def _cpuset(store: Store) -> Check:

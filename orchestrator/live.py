@@ -73,6 +73,7 @@ class Live:
     running: tuple[Running, ...]
     done_now: int
     failed_now: int
+    waiting: str = ""  # what a guest waits for, while none runs
 
 
 def read_live(path: Path) -> Live | None:
@@ -97,6 +98,7 @@ class LiveFile:
         self._running: dict[str, Running] = {}
         self._since: dict[str, float] = {}
         self._done = self._failed = 0
+        self._waiting = ""
         self._lock = threading.Lock()
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._keep_writing, name="live", daemon=True)
@@ -122,9 +124,14 @@ class LiveFile:
     def quarantined(self, spec: RunSpec, reason: str, kept: Path) -> None:
         """The store has it."""
 
+    def waiting(self, why: str) -> None:
+        with self._lock:
+            self._waiting = why
+
     def started(self, guest: Guest, spec: RunSpec, cores: tuple[int, ...]) -> None:
         name = guest.spec.name
         with self._lock:
+            self._waiting = ""
             self._since[name] = time.monotonic()
             self._running[name] = Running(
                 guest=name,
@@ -185,6 +192,7 @@ class LiveFile:
                 ),
                 done_now=self._done,
                 failed_now=self._failed,
+                waiting=self._waiting,
             )
         part = self._path.with_name(self._path.name + ".part")
         with contextlib.suppress(OSError):  # what is shown may be late; the runs go on

@@ -72,6 +72,9 @@ class SweepProgress:
         text = f"{plain(reason)}; set aside in {plain(str(kept))}, will be redone"
         self.say(f"[yellow]damaged[/] {spec.run_id}: {text}")
 
+    def waiting(self, why: str) -> None:
+        self.say(f"[yellow]waiting[/] {plain(why)}")
+
     def started(self, guest: Guest, spec: RunSpec, cores: tuple[int, ...]) -> None:  # noqa: ARG002
         with self._lock:
             self._epochs[guest.spec.name] = spec.workload.epochs
@@ -125,6 +128,10 @@ class Several:
     def quarantined(self, spec: RunSpec, reason: str, kept: Path) -> None:
         for each in self._observers:
             each.quarantined(spec, reason, kept)
+
+    def waiting(self, why: str) -> None:
+        for each in self._observers:
+            each.waiting(why)
 
     def started(self, guest: Guest, spec: RunSpec, cores: tuple[int, ...]) -> None:
         for each in self._observers:

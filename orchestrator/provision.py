@@ -62,7 +62,7 @@ def make_all(specs: list[GuestSpec], provider: Provider, on_guest: OnGuest) -> t
 
     # Machines are told apart by their cores: two that number theirs alike take turns where they
     # need not, which costs time and nothing else.
-    leases = {cores: CoreLeases(cores) for cores in map(provider.cores, specs)}
+    leases = {cores: CoreLeases(cores, here=provider.here) for cores in map(provider.cores, specs)}
     SideBySide(provider.stop).work(
         [
             Job(guest=spec, leases=leases[provider.cores(spec)], work=functools.partial(make, spec))

@@ -90,8 +90,14 @@ def recompute(
 def _in_guest(
     study: Study, store: Store, provider: Provider, guest: Guest, records: list[RunRecord], say: Say
 ) -> Iterable[Recomputed]:
-    cores = guest.observed.machine_cores if guest.observed.machine else host_cores()
-    lease = CoreLeases(cores, side_by_side=False).lease(guest.spec.name, guest.spec.cpus, threading.Event())
+    machine = guest.observed.machine
+    leases = CoreLeases(
+        guest.observed.machine_cores if machine else host_cores(),
+        here=not machine,
+        side_by_side=False,
+        waiting=say,
+    )
+    lease = leases.lease(guest.spec.name, guest.spec.cpus, threading.Event())
     assert lease is not None  # noqa: S101  (nobody else leases from these)
     agent, vendor = agent_archive.build(), fingerprint.cpu()["vendor"]
     with lease:

@@ -138,8 +138,14 @@ def _in_guest(
     done: Measured,
     say: Say,
 ) -> None:
-    cores = guest.observed.machine_cores if guest.observed.machine else host_cores()
-    lease = CoreLeases(cores, side_by_side=False).lease(guest.spec.name, guest.spec.cpus, threading.Event())
+    machine = guest.observed.machine
+    leases = CoreLeases(
+        guest.observed.machine_cores if machine else host_cores(),
+        here=not machine,
+        side_by_side=False,
+        waiting=say,
+    )
+    lease = leases.lease(guest.spec.name, guest.spec.cpus, threading.Event())
     if lease is None:
         return
     vendor = fingerprint.cpu()["vendor"]

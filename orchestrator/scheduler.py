@@ -1,10 +1,20 @@
-"""Core leases: which guests may run at once, and on which host cores. Two guests never share one."""
+"""Core leases: which guests may run at once, and on which cores of their machine. Two guests never share
+a physical core, also not with those of other studies on this machine."""
 
 from __future__ import annotations
 
 import os
 import threading
+import time
+from collections.abc import Callable
 from types import TracebackType
+
+from orchestrator import topology
+from orchestrator.core_locks import CoreLocks
+from orchestrator.topology import Choice, Cores, Topology
+
+POLL_S = 0.2
+TOLD_AFTER_S = 2.0
 
 
 def host_cores() -> tuple[int, ...]:
@@ -14,58 +24,124 @@ def host_cores() -> tuple[int, ...]:
 
 class CoreLeases:
     """Leases cores, first come first served among those that fit: a waiting guest that needs more
-    cores than are free holds back those behind it, so that nobody starves."""
+    cores than are free holds back those behind it, so that nobody starves.
 
-    def __init__(self, cores: tuple[int, ...], *, side_by_side: bool = True) -> None:
-        self._all = cores
-        self._free = list(cores)
+    `here` says that the cores are this machine's: then their topology is respected, and what other
+    processes lease is left alone. `reserve` cores are held at least for each guest; `waiting` is told once
+    of a guest for which other processes hold too many."""
+
+    def __init__(
+        self,
+        cores: tuple[int, ...],
+        *,
+        here: bool = True,
+        side_by_side: bool = True,
+        hyper_threads: bool = True,
+        reserve: int = 0,
+        waiting: Callable[[str], None] | None = None,
+    ) -> None:
+        alone = {core: frozenset({core}) for core in cores}
+        self.topology: Topology = (
+            topology.read(cores)
+            if here
+            else {c: topology.Domains(core=alone[c], cache=alone[c], node=frozenset(cores)) for c in cores}
+        )
+        self._locks = CoreLocks() if here else None
+        self._free = set(cores)
         self._side_by_side = side_by_side
+        self._hyper_threads = hyper_threads
+        self._reserve = reserve
+        self._waiting = waiting
         self._queue: list[object] = []
-        self._holders: dict[object, str] = {}
+        self._holders: dict[object, tuple[str, Cores]] = {}
         self._changed = threading.Condition()
 
     def lease(self, holder: str, count: int, stop: threading.Event) -> Lease | None:
         """Waits for `count` cores (all of them when it is more than there are). None when `stop`
         is set first."""
-        wanted = min(count, len(self._all)) if self._side_by_side else len(self._all)
         ticket = object()
         with self._changed:
             self._queue.append(ticket)
-            while self._queue[0] is not ticket or len(self._free) < wanted:
-                if stop.is_set():
-                    self._queue.remove(ticket)
-                    self._changed.notify_all()
-                    return None
-                self._changed.wait(0.2)
-            self._queue.pop(0)
-            taken = [self._free.pop(0) for _ in range(wanted)]
-            self._holders[ticket] = holder
-            self._changed.notify_all()
-        return Lease(self, ticket, tuple(taken[: min(count, len(taken))]), tuple(taken))
+            try:
+                choice = self._wait(holder, count, ticket, stop)
+            finally:
+                self._queue.remove(ticket)
+                self._changed.notify_all()
+            if choice is None:
+                return None
+            self._free -= choice.held
+            self._holders[ticket] = holder, choice.held
+        return Lease(self, ticket, choice.cores)
 
-    def holders(self) -> tuple[str, ...]:
-        """Who holds cores now."""
-        with self._changed:
-            return tuple(self._holders.values())
+    def _wait(self, holder: str, count: int, ticket: object, stop: threading.Event) -> Choice | None:
+        tell_at = time.monotonic() + TOLD_AFTER_S
+        while True:
+            choice, others = self._take(count) if self._queue[0] is ticket else (None, set[int]())
+            if choice is not None or stop.is_set():
+                return choice
+            if self._waiting and others and time.monotonic() > tell_at:
+                tell_at = float("inf")
+                self._waiting(f"guest {holder} waits for cores: {self._who(others)}")
+            self._changed.wait(POLL_S)
 
-    def _release(self, ticket: object, cores: tuple[int, ...]) -> None:
+    def holders(self) -> dict[str, Cores]:
+        """Who holds cores now, and which: guests by their names, other processes by their numbers."""
         with self._changed:
-            self._holders.pop(ticket, None)
-            self._free = sorted([*self._free, *cores])
+            found = dict(self._holders.values())
+        others: dict[str, set[int]] = {}
+        for core, process in (self._locks.holders(self.topology) if self._locks else {}).items():
+            if process != os.getpid():
+                others.setdefault(f"process {process}", set()).add(core)
+        return found | {name: frozenset(cores) for name, cores in others.items()}
+
+    def _take(self, count: int) -> tuple[Choice | None, set[int]]:
+        """Cores for a guest, locked; or none yet, with those that other processes hold."""
+        free, others = set(self._free), set[int]()
+        while True:
+            choice = self._choose(free, count)
+            if choice is None or self._locks is None:
+                return choice, others
+            taken = self._locks.take(self._physical(choice.held))
+            if not taken:
+                return choice, others
+            others |= taken
+            free = {core for core in free if not self.topology[core].core & taken}
+
+    def _choose(self, free: set[int], count: int) -> Choice | None:
+        wanted = max(count, self._reserve) if self._side_by_side else len(self.topology)
+        chosen = topology.choose(free, self.topology, wanted, hyper_threads=self._hyper_threads)
+        if chosen is None:
+            return None
+        # Those it uses are chosen among those that are held for it.
+        used = topology.choose(chosen.held, self.topology, count, hyper_threads=self._hyper_threads)
+        return Choice(cores=(used or chosen).cores[:count], held=chosen.held)
+
+    def _physical(self, cores: Cores) -> set[int]:
+        """With the hyper-threads of these cores that are not for us to use."""
+        return {thread for core in cores for thread in self.topology[core].core}
+
+    def _who(self, others: set[int]) -> str:
+        holders = self._locks.holders(others) if self._locks else {}
+        by = ", ".join(f"process {process}" for process in sorted(set(holders.values()))) or "others"
+        cores = ", ".join(map(str, sorted(others)))
+        return f"{by} on this machine leased {cores}"
+
+    def _release(self, ticket: object) -> None:
+        with self._changed:
+            _, held = self._holders.pop(ticket)
+            self._free |= held
+            if self._locks is not None:
+                self._locks.release(self._physical(held))
             self._changed.notify_all()
 
 
 class Lease:
-    """Cores held until the `with` block ends. `cores` are for the guest to use; with side-by-side
-    off, more may be held so that nothing else runs."""
+    """Cores that a guest uses until the `with` block ends; more may be held for it."""
 
-    def __init__(
-        self, leases: CoreLeases, ticket: object, cores: tuple[int, ...], held: tuple[int, ...]
-    ) -> None:
+    def __init__(self, leases: CoreLeases, ticket: object, cores: tuple[int, ...]) -> None:
         self.cores = cores
         self._leases = leases
         self._ticket = ticket
-        self._held = held
 
     def __enter__(self) -> Lease:
         return self
@@ -73,4 +149,4 @@ class Lease:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._leases._release(self._ticket, self._held)
+        self._leases._release(self._ticket)

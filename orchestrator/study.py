@@ -99,6 +99,10 @@ class EngineTable(Table):
     heartbeat_s: float = Field(default=5, gt=0)
     lost_after_s: float = Field(default=120, gt=0)
     side_by_side: bool = True
+    hyper_threads: bool = True
+    reserve: int = Field(default=0, ge=0, le=MAX_THREADS, strict=True)
+    disturbed_above: float = Field(default=0.25, gt=0, allow_inf_nan=False)
+    redo_disturbed: bool = False
 
 
 class DataTable(Table):

@@ -107,6 +107,10 @@ momentum = 0.9
 # heartbeat_s = 5
 # lost_after_s = 120            # a run that is silent this long is lost, and redone
 # side_by_side = true           # guests on disjoint cores at the same time; false: one at a time
+# hyper_threads = true          # count as cores; false: each virtual CPU on a physical core
+# reserve = 0                   # cores held for each guest, if more than it has CPUs
+# disturbed_above = 0.25        # cores that others kept busy, on average over a run: it is marked
+# redo_disturbed = false        # true: such a run is redone, as often as `retries` says
 
 # [data]
 # folder = "data"               # data sets are looked for here first, and downloaded to here

@@ -20,6 +20,7 @@ from orchestrator.checked import Checked, opened
 from orchestrator.errors import GuestError, ProtocolError, StoreError, UsageError, VbstudyError
 from orchestrator.executor import Executor, RunFailedError
 from orchestrator.guests import Guest, Inventory, guest_for
+from orchestrator.isolation import isolation, require_undisturbed
 from orchestrator.plan import plan
 from orchestrator.providers import Provider
 from orchestrator.resume import resume
@@ -35,6 +36,7 @@ class Observer(Protocol):
 
     def planned(self, specs: Sequence[RunSpec], done: Sequence[RunSpec]) -> None: ...
     def quarantined(self, spec: RunSpec, reason: str, kept: Path) -> None: ...
+    def waiting(self, why: str) -> None: ...
     def started(self, guest: Guest, spec: RunSpec, cores: tuple[int, ...]) -> None: ...
     def message(self, guest: Guest, message: Message) -> None: ...
     def finished(self, spec: RunSpec, result: RunResult) -> None: ...
@@ -132,9 +134,16 @@ class Crew:
             seen = guest.observed
             here = tuple(core for core in host_cores() if core in seen.machine_cores) or host_cores()
             cores = seen.machine_cores if seen.machine else here
-            self._leases.setdefault(
-                seen.machine, CoreLeases(cores, side_by_side=self._study.engine.side_by_side)
-            )
+            engine = self._study.engine
+            if seen.machine not in self._leases:
+                self._leases[seen.machine] = CoreLeases(
+                    cores,
+                    here=not seen.machine,
+                    side_by_side=engine.side_by_side,
+                    hyper_threads=engine.hyper_threads,
+                    reserve=engine.reserve,
+                    waiting=self._observer.waiting,
+                )
         self._side_by_side.work(
             [
                 Job(
@@ -167,8 +176,10 @@ class Crew:
             folder = self._store.new_incoming()
             self._observer.started(guest, spec, lease.cores)
             try:
-                result, isolation, started_at = self._execute(guest, executor, spec, lease, folder)
-                record = self._record(guest, spec, result, isolation, attempt, started_at)
+                result, seen, started_at = self._execute(guest, executor, spec, lease, folder)
+                if self._study.engine.redo_disturbed and attempt < attempts:
+                    require_undisturbed(seen)
+                record = self._record(guest, spec, result, seen, attempt, started_at)
                 if self._store.publish(folder, record):
                     self._checked.add(spec, self._checked.state(spec))
             except (RunFailedError, ProtocolError, GuestError, DamagedRunError) as error:
@@ -202,24 +213,28 @@ class Crew:
     ) -> tuple[RunResult, Isolation, str]:
         """One attempt, its files in `folder`, with how alone it was and when it started."""
         leases = self._leases[guest.observed.machine]
-        neighbours = set(leases.holders())
+        neighbours = leases.holders()
         started_at = now()
         result = executor.execute(spec, folder, lambda message: self._observer.message(guest, message))
-        neighbours = (neighbours | set(leases.holders())) - {guest.spec.name}
-        isolation = Isolation(
+        neighbours |= leases.holders()
+        neighbours.pop(guest.spec.name, None)
+        seen = isolation(
+            result,
+            lease.cores,
+            neighbours,
+            leases.topology,
             oversubscribed=executor.is_oversubscribed(spec),
-            host_cores=lease.cores,
             cpuset=str(guest.observed.details.get("cpuset", "")),
-            neighbours=tuple(sorted(neighbours)),
+            disturbed_above=self._study.engine.disturbed_above,
         )
-        return result, isolation, started_at
+        return result, seen, started_at
 
     def _record(
         self,
         guest: Guest,
         spec: RunSpec,
         result: RunResult,
-        isolation: Isolation,
+        seen: Isolation,
         attempt: int,
         started_at: str,
     ) -> RunRecord:
@@ -229,7 +244,7 @@ class Crew:
             spec=spec,
             status="done",
             result=result,
-            isolation=isolation,
+            isolation=seen,
             guest={
                 "name": guest.spec.name,
                 "provider": self._provider.name,

@@ -73,7 +73,8 @@ def _state(frame: Frame) -> list[str | tuple[str, str]]:
     if sweep.failed_now:
         now += f", {sweep.failed_now} attempts failed"
     if frame.alive:
-        return [("sweeping", "green"), f"  {where}, {now}"]
+        waiting = [("\n" + printable(sweep.waiting, limit=200), "yellow")] if sweep.waiting else []
+        return [("sweeping", "green"), f"  {where}, {now}", *waiting]
     ended = {
         "ended": ("the sweep has ended", ""),
         "stopped": ("the sweep was stopped; `vbstudy sweep` goes on", "yellow"),

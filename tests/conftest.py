@@ -1,7 +1,18 @@
 """What all tests share."""
 
+import pytest
 from hypothesis import settings
+
+from orchestrator import core_locks
 
 # Other work on the machine must not decide whether a property holds.
 settings.register_profile("unhurried", deadline=None)
 settings.load_profile("unhurried")
+
+
+@pytest.fixture(autouse=True, scope="session")
+def locks_of_their_own(tmp_path_factory):
+    """Studies in tests wait for each other's cores, not for those of studies outside."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(core_locks.FOLDER, str(tmp_path_factory.mktemp("cores")))
+        yield

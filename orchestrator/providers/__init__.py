@@ -23,6 +23,8 @@ class Provider(Protocol):
     """The contract. Every method may be called again after a crash in the middle of any other."""
 
     name: str
+    here: bool
+    """Whether its guests run on this machine, and their cores are those of this machine."""
 
     def check(self) -> list[str]:
         """What is missing on this host and how to get it, a sentence each; empty when all is there."""

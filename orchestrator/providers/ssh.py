@@ -37,6 +37,7 @@ exit 1
 
 class SshProvider:
     name = "ssh"
+    here = False
 
     def __init__(self, study: Study, store: Store) -> None:
         if not isinstance(study.provider, SshTable):

@@ -34,3 +34,39 @@ def test_a_kernel_that_does_not_tell_is_not_guessed_for(monkeypatch):
     assert load.busy_s() is None
     monkeypatch.setattr("guest.load.Path.read_text", lambda self: (_ for _ in ()).throw(OSError()))
     assert load.busy_s() is None
+
+
+def test_what_happened_between_two_looks_is_told_and_of_the_clock_both():
+    before = {"steal_s": 1.0, "throttled": 2.0, "frequency_mhz": 3000.04, "swapped_mib": 1.0}
+    after = {"steal_s": 1.5, "throttled": 4.0, "frequency_mhz": 2000.0}
+    assert load.change(before, after) == {
+        "steal_s": 0.5,
+        "throttled": 2.0,
+        "frequency_mhz_before": 3000.0,
+        "frequency_mhz_after": 2000.0,
+    }
+    assert load.change({}, {}) == {}
+
+
+def test_the_kernel_is_asked_for_steal_swapping_throttling_and_clocks(tmp_path, monkeypatch):
+    core = min(os.sched_getaffinity(0))
+    cpu = tmp_path / f"cpu{core}"
+    for file, text in (
+        ("thermal_throttle/core_throttle_count", "7"),
+        ("cpufreq/scaling_cur_freq", "2500000"),
+    ):
+        (cpu / file).parent.mkdir(parents=True)
+        (cpu / file).write_text(text + "\n")
+    (tmp_path / "stat").write_text(f"cpu{core} 1 2 3 4 5 6 7 {2 * os.sysconf('SC_CLK_TCK')} 0 0\n")
+    (tmp_path / "vmstat").write_text("pswpin 256\npswpout 256\n")
+    monkeypatch.setattr(load, "SYSTEM", tmp_path)
+    monkeypatch.setattr(load, "PROC", tmp_path)
+    assert load.conditions() == {
+        "steal_s": 2.0,
+        "throttled": 7.0,
+        "frequency_mhz": 2500.0,
+        "swapped_mib": 512 * load.PAGE_MIB,
+    }
+    monkeypatch.setattr(load, "SYSTEM", tmp_path / "nowhere")
+    monkeypatch.setattr(load, "PROC", tmp_path / "nowhere")
+    assert load.conditions() == {}

@@ -30,6 +30,9 @@ def epoch(number, **body):
 def test_what_is_at_work_is_read_from_another_process(path):
     with LiveFile(path, 2) as live:
         live.planned([SPEC, factories.spec(cpus=1, repetition=2)], [])
+        live.waiting("guest cpus-1 waits for cores")
+        live._write("running")
+        assert read_live(path).waiting == "guest cpus-1 waits for cores"
         live.started(GUEST, SPEC, (0, 3))
         live.message(GUEST, Message("heartbeat", SPEC.run_id, {"step": 7}))
         live.message(GUEST, epoch(1, train_loss=2.5, test_accuracy=0.25, test_loss=2.0))

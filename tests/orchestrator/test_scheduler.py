@@ -1,3 +1,7 @@
+import os
+import signal
+import subprocess
+import sys
 import threading
 
 from hypothesis import given, settings
@@ -9,22 +13,22 @@ NEVER = threading.Event()
 
 
 def test_leases_are_disjoint_and_come_back():
-    leases = CoreLeases((0, 1, 2, 3))
+    leases = CoreLeases((0, 1, 2, 3), here=False)
     with leases.lease("a", 1, NEVER) as a, leases.lease("b", 2, NEVER) as b:
         assert not set(a.cores) & set(b.cores)
-        assert leases.holders() == ("a", "b")
+        assert leases.holders() == {"a": {0}, "b": {1, 2}}
     with leases.lease("c", 4, NEVER) as c:
         assert c.cores == (0, 1, 2, 3)
-    assert leases.holders() == ()
+    assert leases.holders() == {}
 
 
 def test_an_oversubscribed_guest_gets_every_core_for_itself():
-    with CoreLeases((0, 1)).lease("a", 8, NEVER) as lease:
+    with CoreLeases((0, 1), here=False).lease("a", 8, NEVER) as lease:
         assert lease.cores == (0, 1)
 
 
 def test_one_at_a_time_holds_all_cores_but_uses_only_its_own():
-    leases = CoreLeases((0, 1), side_by_side=False)
+    leases = CoreLeases((0, 1), here=False, side_by_side=False)
     stopped = threading.Event()
     stopped.set()
     with leases.lease("a", 1, NEVER) as lease:
@@ -33,7 +37,7 @@ def test_one_at_a_time_holds_all_cores_but_uses_only_its_own():
 
 
 def test_a_waiting_guest_gives_up_when_the_sweep_stops():
-    leases = CoreLeases((0,))
+    leases = CoreLeases((0,), here=False)
     stop = threading.Event()
     with leases.lease("a", 1, NEVER):
         got = []
@@ -49,7 +53,7 @@ def test_a_waiting_guest_gives_up_when_the_sweep_stops():
 @settings(max_examples=20, deadline=None)
 @given(st.lists(st.integers(1, 6), min_size=1, max_size=12), st.integers(1, 4), st.booleans())
 def test_no_core_is_ever_held_twice_and_everybody_is_served(counts, cores, side_by_side):
-    leases = CoreLeases(tuple(range(cores)), side_by_side=side_by_side)
+    leases = CoreLeases(tuple(range(cores)), here=False, side_by_side=side_by_side)
     held: set[int] = set()
     clashes: list[int] = []
     served: list[int] = []
@@ -71,3 +75,41 @@ def test_no_core_is_ever_held_twice_and_everybody_is_served(counts, cores, side_
         worker.join(20)
     assert clashes == []
     assert sorted(served) == list(range(len(counts)))
+
+
+def test_more_cores_are_held_than_used_where_a_reserve_is_asked_for():
+    leases = CoreLeases(tuple(range(4)), here=False, reserve=3)
+    stopped = threading.Event()
+    stopped.set()
+    with leases.lease("a", 1, NEVER) as lease:
+        assert lease.cores == (0,)
+        assert leases.holders() == {"a": {0, 1, 2}}
+        assert leases.lease("b", 1, stopped) is None
+
+
+OTHER = """
+import sys, threading
+from orchestrator.scheduler import CoreLeases
+with CoreLeases((int(sys.argv[1]),)).lease("other", 1, threading.Event()):
+    print("leased", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_cores_that_another_process_leased_are_waited_for_until_it_dies():
+    (core, *_) = sorted(os.sched_getaffinity(0))
+    command = [sys.executable, "-c", OTHER, str(core)]
+    told = []
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as other:
+        assert other.stdout.readline() == "leased\n"
+        leases = CoreLeases((core,), waiting=told.append)
+        assert leases.holders() == {f"process {other.pid}": {core}}
+        stopped = threading.Event()
+        stopped.set()
+        assert leases.lease("ours", 1, stopped) is None
+        killer = threading.Timer(3, other.send_signal, [signal.SIGKILL])
+        killer.start()
+        with leases.lease("ours", 1, NEVER) as lease:
+            assert lease.cores == (core,)
+            assert leases.holders() == {"ours": {core}}
+        assert told == [f"guest ours waits for cores: process {other.pid} on this machine leased {core}"]

@@ -9,35 +9,19 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from orchestrator.cpuset import parse_cores
+from orchestrator import topology
 from orchestrator.errors import GuestError
 from orchestrator.scheduler import host_cores
 
 DRIVER = Path("/dev/vboxdrv")
-TOPOLOGY = "/sys/devices/system/cpu/cpu{}/topology/thread_siblings_list"
 PIN_TIMEOUT_S = 5.0
 
 
 def cores() -> tuple[int, ...]:
     """One hyper-thread of each physical core that we may use: two virtual CPUs on the threads of one core
     would slow each other down, and VirtualBox is not to be given more CPUs than there are cores."""
-    allowed = host_cores()
-    taken: set[int] = set()
-    found = []
-    for core in allowed:
-        if core not in taken:
-            found.append(core)
-            taken |= siblings(core)
-    return tuple(found)
-
-
-def siblings(core: int) -> set[int]:
-    """The hyper-threads of a core, itself among them."""
-    try:
-        text = Path(TOPOLOGY.format(core)).read_text()
-    except OSError:  # a system that does not tell
-        return {core}
-    return {core, *parse_cores(text)}
+    there = topology.read(host_cores())
+    return tuple(sorted({min(domains.core & there.keys()) for domains in there.values()}))
 
 
 def pin(process: int, wanted: Sequence[int], about: str) -> None:

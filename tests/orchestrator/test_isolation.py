@@ -1,0 +1,50 @@
+import dataclasses
+
+import pytest
+
+from orchestrator.executor import RunFailedError
+from orchestrator.isolation import disturbances, isolation, require_undisturbed
+from orchestrator.topology import Domains
+from tests.factories import result as result_of
+
+RESULT = result_of({}, load_by_others=0.1)
+PAIR = frozenset({0, 1})
+WHERE = {core: Domains(core=frozenset({core}), cache=PAIR, node=PAIR) for core in PAIR}
+
+
+def test_neighbours_are_kept_with_the_closest_thing_they_share():
+    seen = isolation(
+        RESULT,
+        (0,),
+        {"cpus-1": frozenset({1}), "elsewhere": frozenset({7})},
+        WHERE,
+        oversubscribed=False,
+        cpuset="affinity",
+        disturbed_above=0.25,
+    )
+    assert seen.neighbours == ("cpus-1", "elsewhere")
+    assert seen.shares == {"cpus-1": "cache"}
+    assert seen.disturbed == ()
+    require_undisturbed(seen)
+
+
+@pytest.mark.parametrize(
+    ("load", "conditions", "told"),
+    [
+        (0.25, {}, "others kept 0.25 of its cores busy"),
+        (None, {"steal_s": RESULT.timings.wall_s / 2}, "the hypervisor below took 0.50 of its cores"),
+        (None, {"throttled": 3.0}, "its cores were slowed 3 times because of heat"),
+        (None, {"swapped_mib": 20.0}, "20 MiB were swapped"),
+        (0.24, {"steal_s": 0.0, "throttled": 0.0, "swapped_mib": 1.0}, None),
+    ],
+)
+def test_what_disturbed_a_run_is_named(load, conditions, told):
+    result = dataclasses.replace(RESULT, load_by_others=load, conditions=conditions)
+    assert disturbances(result, 0.25) == (() if told is None else (told,))
+
+
+def test_a_disturbed_run_can_be_refused():
+    result = dataclasses.replace(RESULT, load_by_others=1.0)
+    seen = isolation(result, (0,), {}, WHERE, oversubscribed=False, cpuset="", disturbed_above=0.25)
+    with pytest.raises(RunFailedError, match="Disturbed: others kept 1.00 of its cores busy"):
+        require_undisturbed(seen)
