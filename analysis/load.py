@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from guest.printable import printable
 from guest.records import (
     ARTIFACTS,
     HISTORY,
@@ -149,7 +150,7 @@ def load_study(directory: Path) -> Study:
         steps=_steps(records),
         metrics=_metrics(records),
         problems=tuple(problems),
-        environments=dict(zip(runs.environment, (r.result.environment for r in records), strict=True)),
+        environments=dict(zip(runs.environment, map(_environment, records), strict=True)),
     )
 
 
@@ -312,13 +313,26 @@ def _file_sha256(record: RunRecord, name: str) -> str:
 def _text(data: Any, *keys: str) -> str:
     """A value deep in what the guest said of itself; empty when it did not say."""
     data = _deep(data, keys)
-    return "" if data is None else str(data)
+    return "" if data is None else printable(str(data))
 
 
 def _texts(data: Any, *keys: str) -> list[str]:
     """As `_text`, of a list."""
     data = _deep(data, keys)
-    return [str(value) for value in data] if isinstance(data, list) else []
+    return [printable(str(value)) for value in data] if isinstance(data, list) else []
+
+
+def _environment(record: RunRecord) -> dict[str, Any]:
+    """The fingerprint with texts that can be shown."""
+
+    def shown(data: Any) -> Any:
+        if isinstance(data, dict):
+            return {printable(key): shown(value) for key, value in data.items()}
+        if isinstance(data, list):
+            return [shown(value) for value in data]
+        return printable(data) if isinstance(data, str) else data
+
+    return {printable(key): shown(value) for key, value in record.result.environment.items()}
 
 
 def _deep(data: Any, keys: Iterable[str]) -> Any:

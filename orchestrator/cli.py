@@ -239,8 +239,8 @@ def ssh(options: Options, guest: str, command: tuple[str, ...]) -> None:
 @click.pass_obj
 def logs(options: Options, guest: str) -> None:
     """Print what a guest's machine has said: its console, its hypervisor."""
+    from guest.printable import printable
     from orchestrator import shell
-    from orchestrator.printable import printable
 
     store = options.store()
     text = shell.logs(store, guest)
@@ -343,7 +343,7 @@ def run(arguments: list[str] | None = None) -> int:
     except CommandFailed as failed:
         return failed.status
     except VbstudyError as error:
-        from orchestrator.printable import printable  # much of it was said by a guest
+        from guest.printable import printable  # much of it was said by a guest
 
         click.echo(f"vbstudy: {printable(error.message, lines=True)}", err=True)
         if error.evidence and verbose:

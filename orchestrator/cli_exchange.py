@@ -123,7 +123,7 @@ def _as_data(each: Recomputed) -> dict[str, Any]:
 
 
 def _told(each: Recomputed) -> str:
-    from orchestrator.printable import printable
+    from guest.printable import printable
 
     if each.equal:
         return f"  the same bits: {each.run_id} ({each.computed_on})"

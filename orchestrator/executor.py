@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from guest import threads
+from guest.printable import printable
 from guest.records import (
     ARTIFACTS,
     LOG,
@@ -25,7 +26,6 @@ from guest.records import (
 from orchestrator.agent_archive import AgentArchive
 from orchestrator.connection import Connection, Stream
 from orchestrator.errors import GuestError, PrerequisiteError, ProtocolError
-from orchestrator.printable import printable
 from orchestrator.protocol import parse_message, read_result
 from orchestrator.study import EngineTable
 

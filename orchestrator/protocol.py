@@ -9,10 +9,10 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from guest.plain_json import PlainJsonError, parse
+from guest.printable import printable
 from guest.records import Hashes, Message, RecordError, RunResult, RunSpec, Timings, from_json
 from guest.seeds import SEED_BITS
 from orchestrator.errors import ProtocolError
-from orchestrator.printable import printable
 
 KINDS = ("hello", "epoch", "heartbeat", "done", "error")
 SHOWN = 120  # characters of what is no message

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from guest import fingerprint
+from guest.printable import printable
 from guest.records import SCHEMA_VERSION, RunRecord, RunResult, RunSpec
 from orchestrator import agent_archive
 from orchestrator.errors import GuestError, ProtocolError, UsageError
 from orchestrator.executor import RunFailedError
 from orchestrator.guests import Guest, guest_for, read_inventory
-from orchestrator.printable import printable
 from orchestrator.providers import Provider, make
 from orchestrator.scheduler import CoreLeases, host_cores
 from orchestrator.session import Session

@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Any
 
 from guest.plain_json import PlainJsonError, parse
+from guest.printable import printable
 from guest.records import RunSpec, to_json
 from orchestrator.errors import VbstudyError
 from orchestrator.guests import Guest, guest_for, read_inventory
 from orchestrator.live import Live, Running, Took, read_live
 from orchestrator.plan import plan
-from orchestrator.printable import printable
 from orchestrator.status import SetStatus, set_status
 from orchestrator.store import Store
 from orchestrator.study import Study

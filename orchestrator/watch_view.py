@@ -11,8 +11,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from guest.printable import printable
 from orchestrator.live import Running
-from orchestrator.printable import printable
 from orchestrator.watch import Frame, SetFrame
 
 BLOCKS = "▁▂▃▄▅▆▇█"

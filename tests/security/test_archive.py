@@ -15,11 +15,15 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from rich.console import Console
 
 from analysis.exchange.archive import ArchiveError, unpack
 from analysis.exchange.verify import verify
 from analysis.load import NothingToAnalyse, load_study
+from analysis.page import page
+from analysis.pipeline import analyze
 from analysis.predictions import read_predictions
+from analysis.printing import Format, print_to
 from guest.records import HISTORY, PREDICTIONS, RECORD, NewerSchemaError, digest
 from tests.analysis.conftest import Fabricator
 from tests.security.values import HOSTILE_TEXTS, VALUES, mutated
@@ -92,6 +96,25 @@ def test_no_fingerprint_makes_reading_fail(whole, tmp_path_factory, environment,
     with contextlib.suppress(UnicodeEncodeError):
         (directory / RUN / RECORD).write_text(seal(record))
     read_all(directory)
+
+
+def test_no_text_of_a_guest_reaches_a_terminal_a_page_or_a_table_as_it_was(tmp_path):
+    hostile = "[/red]\x1b[2J\x9b31m\u202e<script>alert(1)</script>"
+    study = Fabricator(tmp_path)
+    for cpus, repetition in ((1, 1), (1, 2), (2, 1), (2, 2)):
+        study.run(cpus, repetition, cpu_model=f"{hostile}{cpus}", weights=f"w{cpus}")
+    analysis = analyze(tmp_path)
+    for form in Format:
+        out = io.StringIO()
+        print_to(analysis, form, out)
+        assert not {"\x1b", "\x9b", "\u202e"} & set(out.getvalue())
+    terminal = io.StringIO()
+    print_to(analysis, Format.TABLE, terminal, Console(file=terminal, force_terminal=True, width=160))
+    assert "[/red]" in terminal.getvalue()
+    assert "\x1b[2J" not in terminal.getvalue()
+    text = page(analysis, [])
+    assert "<script>alert" not in text
+    assert "&lt;script&gt;alert" in text
 
 
 def replace_file(directory, name, content):
