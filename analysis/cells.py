@@ -28,16 +28,23 @@ def cell(column: Column, record: Mapping[Any, Any]) -> str:
     """One cell. Lists are joined by " · "; what is missing is a dash, never NaN."""
     value = record[column.source]
     if isinstance(value, (list, tuple)):
-        return " · ".join(number(column.kind, item) for item in value) or NOTHING
+        none = [None] * len(value)
+        bounds = (record[column.low], record[column.high]) if column.low else (none, none)
+        return " · ".join(_told(column.kind, *each) for each in zip(value, *bounds, strict=True)) or NOTHING
     if column.kind is Kind.LEVEL:
         return level(str(value), int(record[column.low]), int(record[column.high]))
-    text = number(column.kind, value)
-    if not column.low or text == NOTHING or missing(record[column.low]):
+    low, high = (record[column.low], record[column.high]) if column.low else (None, None)
+    return _told(column.kind, value, low, high)
+
+
+def _told(kind: Kind, value: Any, low: Any, high: Any) -> str:
+    """A value with its interval, where it has one."""
+    text = number(kind, value)
+    if text == NOTHING or missing(low) or missing(high):
         return text
-    low, high = record[column.low], record[column.high]
     if low == high == value:
         return f"{text} (all equal)"
-    return interval(column.kind, value, low, high)
+    return interval(kind, value, low, high)
 
 
 def level(verdict: str, distinct: int, n: int) -> str:

@@ -25,10 +25,13 @@ from analysis.drawing import (
     place_legend,
     rows_of,
 )
-from analysis.load import Study, View
+from analysis.load import Study, View, by_threads
+from analysis.metrics import churn_matrix
 from analysis.pareto import compared_variant, pareto
 from analysis.results import Analysis, Kind
 
+SHOWN_RUNS = 400  # runs of a variant in a heat map, about; more would be finer than the figure's pixels
+BORDER = "#de8f05"  # seen on the lightest blue and on the darkest
 CELLS = 8  # thread counts up to which every cell of a heat map says its number
 SESSIONS = 6  # parts of a timeline
 CLASSES = 40  # more classes than these are drawn sorted by range, the widest only
@@ -74,6 +77,83 @@ def churn_map(analysis: Analysis, workload: str) -> Drawing:
         caption=f"{n_text(analysis.study, workload)} Share of {samples} test samples that two runs put in "
         "different classes, mean over pairs of runs; on the diagonal, of two runs of one thread count "
         f"(– with one run). {_models(view)}",
+        figure=figure,
+    )
+
+
+def churn_runs(analysis: Analysis, workload: str) -> Drawing:
+    """Churn between every two runs, ordered by thread count and repetition: blocks are thread counts whose
+    runs are alike."""
+    view = shown_view(analysis)
+    runs = analysis.study.runs[analysis.study.runs.workload == workload]
+    variants = list(runs.variant.unique())
+    figure, panels = grid_of(variants, height=4.1)
+    drawn = {
+        variant: {
+            threads: list(setting.run_id.iloc[some_of(len(setting), len(mine), SHOWN_RUNS)])
+            for threads, setting in by_threads(mine).items()
+        }
+        for variant, mine in runs.groupby("variant", sort=False)
+    }
+    ids = {str(variant): [run for some in sets.values() for run in some] for variant, sets in drawn.items()}
+    matrices = {v: churn_matrix(analysis.predictions.stack(view, kept)) for v, kept in ids.items()}
+    largest = max(matrix.max() for matrix in matrices.values())
+    for axes, variant in zip(panels, variants, strict=True):
+        image = axes.imshow(matrices[variant], "Blues", vmin=0, vmax=largest or 1, interpolation="nearest")
+        ends = np.cumsum([len(some) for some in drawn[variant].values()])
+        starts = np.concatenate([[0], ends[:-1]])
+        middles = (starts + ends - 1) / 2
+        for end in ends[:-1]:
+            axes.axhline(end - 0.5, color=BORDER, lw=1)
+            axes.axvline(end - 0.5, color=BORDER, lw=1)
+        names = list(drawn[variant])
+        axes.set_xticks(middles, names, rotation=30 if max(map(len, names)) > 4 else 0)
+        axes.set_yticks(middles, names)
+        axes.grid(visible=False)
+        axes.set(title=variant, xlabel="runs, by threads", ylabel="runs, by threads")
+        figure.colorbar(image, ax=axes, shrink=0.8, label="churn")
+    counts = runs.variant.value_counts()
+    cut = [f"{v}: {len(kept)} of {counts[v]} runs" for v, kept in ids.items() if len(kept) < counts[v]]
+    some = f" Shown are, at even steps, {', '.join(cut)}." if cut else ""
+    return Drawing(
+        name=f"{workload}-churn-runs",
+        title=f"{workload}: churn between every two runs",
+        caption=f"{n_text(analysis.study, workload)} A line and a column a run, in order of thread count and "
+        f"repetition; 0 on the diagonal.{some} Means and intervals: table churn. {_models(view)}",
+        figure=figure,
+    )
+
+
+def some_of(of_set: int, of_all: int, most: int) -> np.ndarray:
+    """Which of a set's runs are drawn when at most about `most` of all are: even steps, one at least."""
+    kept = of_set if of_all <= most else max(1, of_set * most // of_all)
+    return np.unique(np.linspace(0, of_set - 1, kept).round().astype(int))
+
+
+def reliability(analysis: Analysis, workload: str) -> Drawing:
+    """Accuracy by confidence, a line a thread count; on the diagonal a model is as often right as it is
+    sure."""
+    view = shown_view(analysis)
+    frame = rows_of(analysis.tables["calibration_bins"], workload)
+    frame = frame[(frame["view"] == view) & (frame.samples > 0)]
+    variants = list(frame.variant.unique())
+    figure, panels = grid_of(variants, height=3.6)
+    names = list(frame.scope.unique())
+    styles = dict(zip(names, line_styles(len(names)), strict=True))
+    for axes, variant in zip(panels, variants, strict=True):
+        axes.plot([0, 1], [0, 1], color="0.45", ls="--", lw=1)
+        for threads, bins in frame[frame.variant == variant].groupby("scope", sort=False):
+            style = styles[str(threads)]
+            axes.plot(bins.confidence, bins.accuracy, **(style | {"ms": 4}), lw=1.2)
+            axes.vlines(bins.confidence, bins.low, bins.high, color=style["color"], lw=0.9, alpha=0.7)
+        axes.set(title=variant, xlabel="confidence", ylabel="accuracy", ylim=(-0.02, 1.02))
+    place_legend(figure, [Line2D([], [], **s, label=n) for n, s in styles.items()], "threads")
+    return Drawing(
+        name=f"{workload}-reliability",
+        title=f"{workload}: how often models are right that are so sure",
+        caption=f"{n_text(analysis.study, workload)} {int(frame.groupby('scope').samples.sum().min())} or "
+        "more predictions a line; bars: 95 % intervals for the samples of one run (Wilson). Under the dashed "
+        f"line models are too sure. ECE: table calibration. {_models(view)}",
         figure=figure,
     )
 

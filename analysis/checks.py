@@ -34,7 +34,7 @@ HARDWARE = {
 
 def reservations(study: Study) -> tuple[Problem, ...]:
     """Problems of kind `skipped=False`, in the order of the study's runs."""
-    return tuple(problem for check in (_unlike, _incomplete, _not_finite) for problem in check(study))
+    return tuple(problem for check in (_unlike, _incomplete, _short, _not_finite) for problem in check(study))
 
 
 class MixedHardwareError(ValueError):
@@ -113,6 +113,16 @@ def _incomplete(study: Study) -> Iterator[Problem]:
             yield Problem(
                 path=f"runs/{workload}", what=what, todo="run `vbstudy sweep` to finish", skipped=False
             )
+
+
+def _short(study: Study) -> Iterator[Problem]:
+    """Sets with runs whose history ends before the planned epochs."""
+    told = study.runs.run_id.map(study.epochs.groupby("run_id").size())
+    for set_id, runs in study.runs[told < study.runs.epochs_planned].groupby("set_id", sort=False):
+        least, planned = int(told[runs.index].min()), int(runs.epochs_planned.max())
+        what = f"{len(runs)} run{' has' if len(runs) == 1 else 's have'} {least} of {planned} planned epochs"
+        todo = "only epochs that all runs of a comparison have are compared; move these runs out of runs/"
+        yield Problem(path=f"runs/{set_id}", what=what, todo=todo, skipped=False)
 
 
 def _not_finite(study: Study) -> Iterator[Problem]:

@@ -29,7 +29,8 @@ def u_tests(study: Study) -> Table:
         title="Thread counts compared in pairs: Mann-Whitney U",
         note=f"Two-sided, alpha {ALPHA}, Holm's correction within each family (workload x variant x view). "
         "'Least p' is the smallest corrected p these n could reach. Two constant sets are not tested: "
-        "runs that are copies of each other are one observation. No difference found is not sameness.",
+        "runs that are copies of each other are one observation. No difference found is not sameness. How "
+        "large they are: table 'effects'.",
         frame=pd.DataFrame(rows, columns=columns),
         columns=(
             *WHERE,
@@ -43,7 +44,6 @@ def u_tests(study: Study) -> Table:
             Column(header="p", source="p", kind=Kind.P),
             Column(header="p (Holm)", source="p_holm", kind=Kind.P),
             Column(header="least p", source="p_smallest", kind=Kind.P),
-            Column(header="Cliff's delta", source="delta", kind=Kind.RATIO),
             Column(header="result", source="result"),
             Column(header="method", source="method"),
         ),

@@ -30,6 +30,10 @@ from analysis.load import Study, View, by_threads
 from analysis.results import Column, Kind, Table
 from analysis.statistics import finite, is_constant
 
+DRAWN = 10_000
+TAILS = (0.025, 0.975)
+SEED = 1
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Split:
@@ -41,6 +45,8 @@ class Split:
     n: int
     groups: int
     why: str = ""
+    squares: tuple[float, float] = (0.0, 0.0)  # MSW and MSB, from which intervals are drawn
+    n0: float = 1.0
 
 
 def split(groups: list[np.ndarray]) -> Split:
@@ -52,11 +58,11 @@ def split(groups: list[np.ndarray]) -> Split:
     if n == k:
         return Split(within=None, between=None, n=n, groups=k, why="no thread count has two runs")
     if all(is_constant(values) for values in kept):
-        means, within = np.array([values[0] for values in kept]), 0.0
-        between = 0.0 if is_constant(means) else float(means.var(ddof=1))
-        return _split(within, between if k > 1 else None, n, k)
+        means = np.array([values[0] for values in kept])
+        among = 0.0 if is_constant(means) else float(means.var(ddof=1))
+        return _split(0.0, among if k > 1 else None, n, k, 1.0)
     if k == 1:
-        return _split(float(kept[0].var(ddof=1)), None, n, k)
+        return _split(float(kept[0].var(ddof=1)), None, n, k, 1.0)
     centre = float(np.concatenate(kept).mean())  # taken off: the squares keep their digits
     frame = pd.DataFrame(
         {
@@ -67,12 +73,26 @@ def split(groups: list[np.ndarray]) -> Split:
     squares = anova_lm(ols("value ~ C(threads)", frame).fit())["mean_sq"]
     within, among = float(squares["Residual"]), float(squares["C(threads)"])
     n0 = (n - sum(len(values) ** 2 for values in kept) / n) / (k - 1)
-    return _split(within, max(0.0, (among - within) / n0), n, k)
+    return _split(within, among, n, k, n0)
 
 
-def _split(within: float, between: float | None, n: int, k: int) -> Split:
-    why = "one thread count only" if between is None else ""
-    return Split(within=within, between=between, n=n, groups=k, why=why)
+def _split(within: float, among: float | None, n: int, k: int, n0: float) -> Split:
+    if among is None:
+        why = "one thread count only"
+        return Split(within=within, between=None, n=n, groups=k, why=why, squares=(within, 0.0), n0=n0)
+    between = max(0.0, (among - within) / n0)
+    return Split(within=within, between=between, n=n, groups=k, squares=(within, among), n0=n0)
+
+
+def draws(part: Split, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """(DRAWN,) values of `within` and `between` that are compatible with what was seen, for generalized
+    confidence intervals (Weerahandi 1993): MS df / chi2(df) for each mean square. They suppose normal
+    values, and are exact for `within`."""
+    freedom = max(1, part.n - part.groups)
+    within = part.squares[0] * freedom / rng.chisquare(freedom, DRAWN)
+    freedom = max(1, part.groups - 1)
+    among = part.squares[1] * freedom / rng.chisquare(freedom, DRAWN)
+    return within, np.maximum(0.0, (among - within) / part.n0)
 
 
 def components(study: Study) -> Table:
@@ -90,7 +110,9 @@ def components(study: Study) -> Table:
         "interaction. IMPL is the variance within thread counts of fixed-seed, ALGO that of algo, threads "
         "that between the thread counts of default, rest what default has beyond them: interaction and "
         "sampling error, which may fall below 0. IMPL is that of one seed. Shares are of the variance of "
-        "default.",
+        "default. Generalized 95 % intervals (Weerahandi 1993), which suppose normal values and thread "
+        "counts "
+        "drawn from many; where a variance is 0, its runs are copies.",
         frame=pd.DataFrame(rows),
         columns=(
             Column(header="workload", source="workload"),
@@ -100,9 +122,9 @@ def components(study: Study) -> Table:
             Column(header="from", source="source"),
             Column(header="n", source="n", kind=Kind.COUNT),
             Column(header="thread counts", source="groups", kind=Kind.COUNT),
-            Column(header="variance", source="variance", kind=Kind.SPREAD),
-            Column(header="SD", source="sd", kind=Kind.SPREAD),
-            Column(header="share", source="share", kind=Kind.RATIO),
+            Column(header="variance", source="variance", kind=Kind.SPREAD, low="low", high="high"),
+            Column(header="SD", source="sd", kind=Kind.SPREAD, low="sd_low", high="sd_high"),
+            Column(header="share", source="share", kind=Kind.RATIO, low="share_low", high="share_high"),
             Column(header="told", source="told"),
         ),
     )
@@ -123,6 +145,18 @@ def _parts(runs: pd.DataFrame, column: str) -> list[dict[str, Any]]:
     rest, why = None, "; ".join(dict.fromkeys(s.why for s in (default, algo, fixed) if s.within is None))
     if not why:
         rest = (default.within or 0.0) - (algo.within or 0.0) - (fixed.within or 0.0)
+    rng = np.random.default_rng(SEED)
+    drawn = {s: draws(part, rng) for s, part in (("d", default), ("a", algo), ("f", fixed), ("c", control))}
+    every = drawn["d"][0] + drawn["d"][1]
+    possible = (
+        drawn["a"][0],
+        drawn["f"][0],
+        drawn["d"][1],
+        drawn["d"][0] - drawn["a"][0] - drawn["f"][0],
+        every,
+        drawn["f"][1],
+        drawn["c"][0],
+    )
     told = (
         ("ALGO: seeds", "algo, within", algo.within, algo, algo.why, True),
         ("IMPL: run to run", "fixed-seed, within", fixed.within, fixed, fixed.why, True),
@@ -143,5 +177,17 @@ def _parts(runs: pd.DataFrame, column: str) -> list[dict[str, Any]]:
             "share": variance / total if shared and variance is not None and total else None,
             "told": f"cannot be told: {reason}" if variance is None else "below 0" if variance < 0 else "",
         }
-        for name, source, variance, from_, reason, shared in told
+        | _bounds(None if variance is None else values, every if shared and total else None)
+        for (name, source, variance, from_, reason, shared), values in zip(told, possible, strict=True)
     ]
+
+
+def _bounds(values: np.ndarray | None, every: np.ndarray | None) -> dict[str, float | None]:
+    """The intervals of a variance, its SD, and its share of all."""
+    if values is None:
+        return dict.fromkeys(("low", "high", "sd_low", "sd_high", "share_low", "share_high"))
+    low, high = (float(v) for v in np.quantile(values, TAILS))
+    found: dict[str, float | None] = {"low": low, "high": high}
+    found |= {"sd_low": max(0.0, low) ** 0.5, "sd_high": max(0.0, high) ** 0.5}
+    share = (None, None) if every is None else (float(v) for v in np.quantile(values / every, TAILS))
+    return found | dict(zip(("share_low", "share_high"), share, strict=True))

@@ -7,12 +7,11 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from statsmodels.stats.weightstats import CompareMeans, DescrStatsW
 
 from analysis import metrics, statistics
 from analysis.load import Study, by_threads
 from analysis.results import ACROSS, ALPHA, WHERE, Column, Kind, Table
-from analysis.statistics import finite, is_constant
+from analysis.statistics import finite
 from analysis.times import unfit
 
 # variant with the determinism switches, and the one that differs from it in nothing else
@@ -41,7 +40,8 @@ def convergence(study: Study) -> Table:
         title="Epochs and time to convergence",
         note=f"The first epoch at which a run's validation metric reaches {metrics.CONVERGED:.0%} of its "
         "best, and the seconds until its end. Mean with Student's t interval. RelDiff is (slowest - fastest) "
-        "/ fastest of the runs, RelSD is SD / mean. Unfit times are shown, and left out across them.",
+        "/ fastest of the runs, RelSD is SD / mean, with the chi-square interval of the SD. Unfit times are "
+        "shown, and left out across them.",
         frame=pd.DataFrame(rows),
         columns=(
             *WHERE,
@@ -50,7 +50,7 @@ def convergence(study: Study) -> Table:
             Column(header="epochs", source="epochs", kind=Kind.RATIO, low="epochs_low", high="epochs_high"),
             Column(header="seconds", source="time_s", kind=Kind.SECONDS, low="time_low", high="time_high"),
             Column(header="RelDiff", source="rel_diff", kind=Kind.SPREAD),
-            Column(header="RelSD", source="rel_sd", kind=Kind.SPREAD),
+            Column(header="RelSD", source="rel_sd", kind=Kind.SPREAD, low="rel_low", high="rel_high"),
             Column(header="marks", source="unfit"),
         ),
     )
@@ -70,6 +70,8 @@ def _reached(study: Study, runs: pd.DataFrame, column: str) -> pd.DataFrame:
 def _converged(reached: pd.DataFrame) -> dict[str, Any]:
     times = reached.elapsed_s.to_numpy()
     epochs, mean = statistics.mean(reached.epoch.to_numpy()), statistics.mean(times)
+    rel_sd = metrics.rel_sd(times)
+    low, high = statistics.sd_bounds(mean.n)
     return {
         "n": epochs.n,
         "epochs": epochs.value,
@@ -79,7 +81,9 @@ def _converged(reached: pd.DataFrame) -> dict[str, Any]:
         "time_low": mean.low,
         "time_high": mean.high,
         "rel_diff": metrics.rel_diff(times),
-        "rel_sd": metrics.rel_sd(times),
+        "rel_sd": rel_sd,
+        "rel_low": None if rel_sd is None else low * rel_sd,
+        "rel_high": None if rel_sd is None else high * rel_sd,
     }
 
 
@@ -122,7 +126,7 @@ def overhead(study: Study) -> Table:
 def _overhead(with_: pd.DataFrame, without: pd.DataFrame) -> dict[str, Any]:
     a, b = (finite(runs.wall_s.to_numpy()) for runs in (with_, without))
     reason = unfit(with_) or unfit(without)
-    ratio, low, high = time_ratio(a, b)
+    ratio, low, high = statistics.ratio(a, b, 1 - ALPHA)
     return {
         "n_a": len(a),
         "n_b": len(b),
@@ -138,18 +142,3 @@ def _conclusion(low: float | None, high: float | None) -> str:
     if low is None or high is None:
         return "cannot be told: fewer than two runs in a set, or times that do not vary"
     return "slower" if low > 1 else "faster" if high < 1 else "no difference found"
-
-
-def time_ratio(a: np.ndarray, b: np.ndarray) -> tuple[float | None, float | None, float | None]:
-    """The ratio of the geometric means of positive times `a` over `b`, and its interval (1 - ALPHA) by
-    Welch's t on logarithms; None without positive times, and no interval below two or without variance."""
-    if not len(a) or not len(b) or min(a.min(), b.min()) <= 0:
-        return None, None, None
-    x, y = np.log(a), np.log(b)
-    ratio = float(np.exp(x.mean() - y.mean()))
-    if min(len(x), len(y)) < 2 or (is_constant(x) and is_constant(y)):
-        return ratio, None, None
-    # statsmodels', which takes times that hardly differ; scipy's warns of them.
-    means = CompareMeans(DescrStatsW(x), DescrStatsW(y))
-    low, high = means.tconfint_diff(alpha=ALPHA, usevar="unequal")
-    return ratio, float(np.exp(low)), float(np.exp(high))

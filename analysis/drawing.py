@@ -11,6 +11,8 @@ import numpy as np
 import pandas as pd
 import seaborn as sns
 from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
@@ -18,6 +20,7 @@ from analysis.load import Study, View, by_threads
 from analysis.results import Table
 
 WIDTH = 9.0  # inches
+DPI = 150  # of the PNG files
 ROW = 2.9  # inches a row of panels
 LEGEND = 105  # characters a line of a legend holds
 TITLE = 58  # characters a line of a panel's title holds
@@ -38,7 +41,6 @@ STYLE: Any = {
     "grid.color": "0.88",
     "hatch.linewidth": 0.8,
     "legend.frameon": False,
-    "savefig.dpi": 150,
     "svg.hashsalt": "vbstudy",
     "xtick.color": "0.25",
     "ytick.color": "0.25",
@@ -68,9 +70,13 @@ class Picture:
 
 def save(drawing: Drawing, workload: str, folder: Path) -> Picture:
     svg, png = (folder / f"{drawing.name}.{kind}" for kind in ("svg", "png"))
-    drawing.figure.savefig(png)
+    # The canvases' own methods draw once where `savefig` draws twice.
+    drawing.figure.dpi = DPI
+    agg: Any = FigureCanvasAgg(drawing.figure)  # matplotlib's canvases carry no types
+    agg.print_png(png)
     drawing.figure.set_layout_engine("none")  # the layout is found; once is enough
-    drawing.figure.savefig(svg, metadata={"Date": None})
+    vector: Any = FigureCanvasSVG(drawing.figure)
+    vector.print_svg(svg, metadata={"Date": None})
     return Picture(workload=workload, title=drawing.title, caption=drawing.caption, svg=svg, png=png)
 
 

@@ -15,7 +15,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
-from analysis.charts import churn_map, class_ranges, front, timeline
+from analysis.charts import churn_map, churn_runs, class_ranges, front, reliability, timeline
 from analysis.drawing import (
     POINTS,
     STYLE,
@@ -34,22 +34,28 @@ from analysis.drawing import (
     save,
     thread_ticks,
 )
+from analysis.histories import epochs_by_run
 from analysis.load import by_threads
 from analysis.metrics import column_sd
+from analysis.processes import in_processes
 from analysis.results import ACROSS, Analysis
-from analysis.tables import epochs_by_run
+
+MANY = 16  # figures, from which on processes save more than they cost
 
 
 def write_figures(analysis: Analysis, folder: Path) -> list[Picture]:
     """Draws every figure into `folder`, as SVG and PNG; workload by workload, in order of reading. The
-    timeline, of all workloads together, comes last."""
+    timeline, of all workloads together, comes last. Many are drawn by several processes."""
+    wanted = [(workload, i) for workload in analysis.study.metrics for i in range(len(FIGURES))]
+    wanted.append(("", 0))
+    return in_processes(_draw, wanted, (analysis, folder), worth_it=len(wanted) >= MANY)
+
+
+def _draw(common: tuple[Analysis, Path], which: tuple[str, int]) -> Picture:
+    (analysis, folder), (workload, i) = common, which
     with mpl.rc_context(STYLE):
-        pictures = [
-            save(draw(analysis, workload), workload, folder)
-            for workload in analysis.study.metrics
-            for draw in FIGURES
-        ]
-        return [*pictures, save(timeline(analysis), "", folder)]
+        drawing = FIGURES[i](analysis, workload) if workload else timeline(analysis)
+        return save(drawing, workload, folder)
 
 
 # ---- the figures --------------------------------------------------------------------------------
@@ -213,4 +219,15 @@ def times(analysis: Analysis, workload: str) -> Drawing:
     )
 
 
-FIGURES = (boxes, sorted_runs, epochs, loss_sd, churn_map, class_ranges, times, front)
+FIGURES = (
+    boxes,
+    sorted_runs,
+    epochs,
+    loss_sd,
+    churn_map,
+    churn_runs,
+    class_ranges,
+    reliability,
+    times,
+    front,
+)

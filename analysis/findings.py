@@ -207,7 +207,7 @@ def first_steps(study: Study, tables: dict[str, Table], workload: str) -> Decisi
     }
     growth = (
         f"SD of the loss across thread counts {spread(curve['first'])} after the first epoch, "
-        f"{spread(curve.end)} after the last"
+        f"{spread(curve.end)} after the last (n={int(curve.n)} thread counts)"
     )
     if step is None or step > FIRST_STEPS:
         return _open(f"weights {row.bracket}: too late to put it down to rounding; {growth}", **numbers)
@@ -234,11 +234,12 @@ def model_selection(study: Study, tables: dict[str, Table], workload: str) -> De
         "without_epoch": rows.epochs["last"],
         "with": with_ms,
         "with_epoch": rows.epochs["selected"],
+        "n": rows.n["last"],
     }
     why = (
         f"{metric} differs by up to {spread(without)} without (epoch {rows.epochs['last']}) and "
         f"{spread(with_ms)} with model selection (epoch {rows.epochs['selected']}); "
-        "one seed, so a description and not a test"
+        f"{_runs_text(rows.n['last'])}; one seed, so a description and not a test"
     )
     if without == 0:
         return _open("no difference across thread counts to narrow", **numbers)
@@ -248,8 +249,12 @@ def model_selection(study: Study, tables: dict[str, Table], workload: str) -> De
     return Decision(verdict=verdict, why=why, numbers=numbers)
 
 
+def _runs_text(counts: list[int]) -> str:
+    return f"n={sum(counts)} runs on {len(counts)} thread counts"
+
+
 def more_threads(_study: Study, tables: dict[str, Table], workload: str) -> Decision:
-    """F5, from the thread counts that had their cores to themselves, per variant that leaves the
+    """F5, from the thread counts whose times are fit to conclude from, per variant that leaves the
     implementation as it is. Holds when another count beats the largest by a decided lead; fails
     when the largest of at least three beats all others so."""
     rows = tables["fastest"].frame
@@ -288,7 +293,9 @@ def _fastest(row: dict[Any, Any]) -> Decision:
     if best != largest:
         return Decision(verdict=Verdict.HOLDS, why=decided, numbers=numbers)
     if len(eligible) < 3:
-        return _open(f"{decided}, but only {' and '.join(eligible)} had their cores to themselves", **numbers)
+        return _open(
+            f"{decided}, but only {' and '.join(eligible)} have times fit to conclude from", **numbers
+        )
     return Decision(verdict=Verdict.FAILS, why=decided, numbers=numbers)
 
 

@@ -65,7 +65,7 @@ def _selection(finding: Finding) -> str:
         return f"{finding.workload}: {NOT_MEASURED}"
     return (
         f"{finding.workload}: thread counts lie up to {spread(numbers['without'])} apart without model "
-        f"selection, {spread(numbers['with'])} with"
+        f"selection, {spread(numbers['with'])} with (n={sum(numbers['n'])})"
     )
 
 
@@ -74,7 +74,8 @@ def _fastest(row: dict[Any, Any]) -> str:
     if missing(row["fastest"]):
         return f"{name}: {row['lead']}"
     return (
-        f"{name}: fastest at {row['fastest']} ({number(Kind.SECONDS, row['wall_s'])} s), lead {row['lead']}"
+        f"{name}: fastest at {row['fastest']} ({number(Kind.SECONDS, row['wall_s'])} s, n={row['n'][0]}), "
+        f"lead {row['lead']}"
     )
 
 
@@ -83,7 +84,7 @@ def _front(study: Study, workload: str) -> str:
     variant, metric = compared_variant(study, workload), study.metrics[workload][0]
     told = [p for p in pareto(study, workload, View.LAST) if not p.unfit]
     if len(told) < 2:
-        return f"{workload}: {NOT_MEASURED} on two thread counts with cores to themselves"
+        return f"{workload}: {NOT_MEASURED} on two thread counts whose times are fit to conclude from"
     kept = [
         f"{p.threads} ({number(Kind.SECONDS, p.wall_s.value)} s, {metric} "
         f"{number(Kind.METRIC, p.score.value)}, n={p.wall_s.n})"

@@ -263,6 +263,7 @@ def _run_row(record: RunRecord) -> dict[str, Any]:
         "model": spec.workload.model,
         "dataset": spec.workload.dataset,
         "workload_digest": digest(spec.workload),
+        "epochs_planned": spec.workload.epochs,
         "variant": spec.variant.value,
         "seeds_fixed": spec.variant.seeds_fixed,
         "cpus": spec.threads.cpus,

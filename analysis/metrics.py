@@ -39,6 +39,14 @@ def churn_between(a: np.ndarray, b: np.ndarray) -> float:
     return 1.0 - agreeing / (runs_a * runs_b * samples)
 
 
+def churn_against(labels: np.ndarray, counts: np.ndarray, runs: int) -> np.ndarray:
+    """(R,) the mean churn of each run of `labels` (R, N) with `runs` others, of which `class_counts` are
+    (N, C). A run that is among the others counts with itself, as 0."""
+    samples = np.arange(labels.shape[1])
+    agreeing = np.array([int(counts[samples, run].sum()) for run in labels])
+    return np.asarray(1.0 - agreeing / (runs * labels.shape[1]))
+
+
 def churn_matrix(labels: np.ndarray) -> np.ndarray:
     """(R, R) the churn of every pair of runs; 0 on the diagonal. `labels` is (R, N) integers from 0.
 

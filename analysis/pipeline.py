@@ -12,6 +12,7 @@ from analysis.exchange.imported import read_imports
 from analysis.findings import decide
 from analysis.implications import draw
 from analysis.load import View, load_study
+from analysis.planning import read_looks
 from analysis.predictions import read_predictions
 from analysis.published import against as published_beside
 from analysis.published import load_published
@@ -39,9 +40,10 @@ def analyze(
         refuse_mixed(study)
     imports, unread = read_imports(directory)
     measured, stale = read_robustness(study)
-    problems = (*study.problems, *unread, *reservations(study), *stale)
+    looks, unreadable = read_looks(study)
+    problems = (*study.problems, *unread, *reservations(study), *stale, *unreadable)
     study = dataclasses.replace(study, problems=problems)
-    tables = build_tables(study, predictions, measured) | imported_tables(imports)
+    tables = build_tables(study, predictions, measured, looks) | imported_tables(imports)
     findings = decide(study, tables)
     if against:
         tables["against"] = published_beside(against, study, tables)

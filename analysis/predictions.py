@@ -148,6 +148,13 @@ def _refuse_larger_inside(data: bytes) -> None:
                 raise ValueError(f"{entry.filename:.80} says it is larger than its file")
 
 
+def read_logits(study: Study, view: View, run: str, sha256: str) -> np.ndarray:
+    """(N, C) float32: the final logits of a run. Raises RecordError, OSError or ValueError."""
+    data = checked_bytes(study.directory / "runs" / run, PREDICTIONS, sha256)
+    with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
+        return np.asarray(arrays[view.value], dtype=np.float32)
+
+
 def check_predictions(directory: Path, record: RunRecord) -> Problem | None:
     """What is the matter with a run's predictions, or nothing."""
     sha256 = record.result.artifacts[PREDICTIONS].sha256
@@ -156,8 +163,8 @@ def check_predictions(directory: Path, record: RunRecord) -> Problem | None:
 
 
 def _confidence(logits: np.ndarray) -> np.ndarray:
-    """(N,) the largest softmax of each row; NaN where a logit is not finite."""
+    """(N,) float32: the largest softmax of each row; NaN where a logit is not finite."""
+    by_class = np.ascontiguousarray(logits.T)  # long rows: nine times as fast
     with np.errstate(invalid="ignore"):
-        shifted = logits.astype(np.float64) - logits.max(axis=1, keepdims=True)
-        confidence: np.ndarray = 1 / np.exp(shifted).sum(axis=1)
-    return confidence.astype(np.float32)
+        below = np.exp(by_class - by_class.max(axis=0)).sum(axis=0)
+    return np.asarray(1 / below, dtype=np.float32)

@@ -11,12 +11,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
-from scipy import stats
 
 from analysis.cells import number
 from analysis.load import Study, View
-from analysis.results import ALPHA, Column, Kind, Table
-from analysis.statistics import finite, is_constant
+from analysis.results import Column, Kind, Table
+from analysis.statistics import finite, welch_bounds
 
 DATA = Path(__file__).parent / "data"
 NOT_MEASURED = "not measured here"
@@ -178,7 +177,7 @@ def _largest(study: Study, tables: dict[str, Table], view: View, workload: str) 
     runs = study.runs[(study.runs.workload == workload) & (study.runs.variant == "fixed-seed")]
     at = epochs.loc[runs.run_id, view.epoch_metric(study.metrics[workload][0])].to_numpy()
     sets = [at[runs.threads == threads] for threads in row.threads]
-    low, high = _welch(sets[int(np.argmax(row["values"]))], sets[int(np.argmin(row["values"]))])
+    low, high = welch_bounds(sets[int(np.argmax(row["values"]))], sets[int(np.argmin(row["values"]))])
     return Ours(value, n, low, high, f"epoch {row.epochs}; means of the repetitions")
 
 
@@ -207,16 +206,9 @@ def _means(study: Study, workload: str) -> Ours:
     if len(kept) < 2:
         return Ours(None, 0)
     most, least = (f(kept, key=lambda name: float(kept[name].mean())) for f in (max, min))
-    low, high = _welch(kept[most], kept[least])
+    low, high = welch_bounds(kept[most], kept[least])
     value = float(kept[most].mean() - kept[least].mean())
     return Ours(value, sum(map(len, kept.values())), low, high, f"threads {most} and {least}")
-
-
-def _welch(a: np.ndarray, b: np.ndarray) -> tuple[float | None, float | None]:
-    if min(len(a), len(b)) < 2 or (is_constant(a) and is_constant(b)):
-        return None, None
-    interval = stats.ttest_ind(a, b, equal_var=False).confidence_interval(1 - ALPHA)
-    return float(interval.low), float(interval.high)
 
 
 def _step(tables: dict[str, Table], workload: str) -> Ours:

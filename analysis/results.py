@@ -46,6 +46,7 @@ class Column:
     high: str = ""
 
 
+VIEWS_NOTE = "View 'last' is without model selection, 'selected' the model with the best validation metric."
 WHERE = (Column(header="workload", source="workload"), Column(header="variant", source="variant"))
 """The columns by which most tables begin."""
 

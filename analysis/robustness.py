@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from analysis import statistics
 from analysis.load import Problem, Study, View, by_threads
 from analysis.predictions import Predictions
 from analysis.results import ACROSS, WHERE, Column, Kind, Table
@@ -17,6 +18,7 @@ from guest.robustness_records import Point, Robustness, decode
 
 ATTACKS = {"noise": "Gaussian noise", "fgsm": "FGSM"}
 ALL_CLASSES = "all"
+BOUNDS = ("", "_low", "_high")
 
 
 def read_robustness(study: Study) -> tuple[tuple[Robustness, ...], tuple[Problem, ...]]:
@@ -73,7 +75,8 @@ def flips(study: Study, predictions: Predictions) -> Table:
                 head = {"workload": workload, "variant": variant, "view": view.value, "scope": scope}
                 rows += [head | row for row in flips_by_class(labels, sure, truth)]
     columns = ["workload", "variant", "view", "scope", "true_class", "n", "samples", "flips", "share"]
-    columns += ["sure_flipped", "sure_stable"]
+    columns += [f"{name}{end}" for name in ("share", "sure_flipped", "sure_stable") for end in BOUNDS]
+    columns = list(dict.fromkeys(columns))
     frame = pd.DataFrame(rows, columns=columns)
     shown = (
         *WHERE,
@@ -83,15 +86,25 @@ def flips(study: Study, predictions: Predictions) -> Table:
         Column(header="n", source="n", kind=Kind.COUNT),
         Column(header="samples", source="samples", kind=Kind.COUNT),
         Column(header="flips", source="flips", kind=Kind.COUNT),
-        Column(header="share", source="share", kind=Kind.SPREAD),
-        Column(header="confidence, flipped", source="sure_flipped", kind=Kind.RATIO),
-        Column(header="confidence, stable", source="sure_stable", kind=Kind.RATIO),
+        Column(header="share", source="share", kind=Kind.SPREAD, low="share_low", high="share_high"),
+        *(
+            Column(
+                header=f"confidence, {what}",
+                source=key,
+                kind=Kind.RATIO,
+                low=f"{key}_low",
+                high=f"{key}_high",
+            )
+            for what, key in (("flipped", "sure_flipped"), ("stable", "sure_stable"))
+        ),
     )
     return Table(
         name="flips",
         title="Prediction stability: which samples flip, and how sure the models were of them",
         note="A sample flips when not all n runs put it in one class. Confidence is the softmax of the "
-        "predicted class, averaged over runs and samples.",
+        "predicted class, averaged over runs and samples. Intervals of 95 % over the samples: Wilson's of "
+        "the "
+        "share, Student's t of the confidence.",
         frame=frame,
         columns=shown,
     )
@@ -105,17 +118,13 @@ def flips_by_class(labels: np.ndarray, sure: np.ndarray, truth: np.ndarray) -> l
     for name in (ALL_CLASSES, *np.unique(truth)):
         mine = np.ones(len(truth), bool) if name is ALL_CLASSES else truth == name
         count = int((flipped & mine).sum())
-        rows.append(
-            {
-                "true_class": str(name),
-                "n": len(labels),
-                "samples": int(mine.sum()),
-                "flips": count,
-                "share": count / int(mine.sum()),
-                "sure_flipped": float(mean_sure[flipped & mine].mean()) if count else None,
-                "sure_stable": float(mean_sure[~flipped & mine].mean()) if count < mine.sum() else None,
-            }
-        )
+        share = statistics.share(count, int(mine.sum()))
+        row = {"true_class": str(name), "n": len(labels), "samples": int(mine.sum()), "flips": count}
+        row |= {"share": share.value, "share_low": share.low, "share_high": share.high}
+        for key, which in (("sure_flipped", flipped & mine), ("sure_stable", ~flipped & mine)):
+            sure_of = statistics.mean(mean_sure[which])
+            row |= {key: sure_of.value, f"{key}_low": sure_of.low, f"{key}_high": sure_of.high}
+        rows.append(row)
     return rows
 
 
@@ -143,13 +152,16 @@ def disturbed(study: Study, by_run: dict[str, Robustness]) -> Table:
             for i, point in enumerate(_points(next(iter(sets.values()))[0], attack)):
                 rows.append(head | {"attack": title, "strength": point.strength} | _across(sets, attack, i))
     columns = ["workload", "variant", "attack", "strength", "threads", "n", "samples", "mean"]
-    columns += ["sd", "range", "sd_within", "changed"]
+    columns += ["mean_low", "mean_high", "sd", "sd_low", "sd_high", "range", "sd_within", "within_low"]
+    columns += ["within_high", "changed", "changed_low", "changed_high"]
     return Table(
         name="robustness",
         title="Accuracy of the last models under noise and attack, across thread counts",
         note="Strengths are in units of the pixels' range: the SD of the noise, the step of FGSM. All models "
         "see the same noise, and are evaluated on one thread. SD and max-min are those of the thread "
-        "counts' means; 'changed' is the share of samples put in another class than undisturbed.",
+        "counts' means; 'changed' is the share of samples put in another class than undisturbed. Intervals "
+        "of "
+        "95 % over the runs, of SD across over the thread counts (mean: Student's t, SD: chi-square).",
         frame=pd.DataFrame(rows, columns=columns),
         columns=(
             *WHERE,
@@ -157,11 +169,21 @@ def disturbed(study: Study, by_run: dict[str, Robustness]) -> Table:
             Column(header="strength", source="strength", kind=Kind.RATIO),
             Column(header="threads", source="threads"),
             Column(header="n", source="n", kind=Kind.COUNT),
-            Column(header="accuracy by thread count", source="mean", kind=Kind.METRIC),
-            Column(header="SD across", source="sd", kind=Kind.SPREAD),
+            Column(
+                header="accuracy by thread count",
+                source="mean",
+                kind=Kind.METRIC,
+                low="mean_low",
+                high="mean_high",
+            ),
+            Column(header="SD across", source="sd", kind=Kind.SPREAD, low="sd_low", high="sd_high"),
             Column(header="max-min across", source="range", kind=Kind.SPREAD),
-            Column(header="SD within", source="sd_within", kind=Kind.SPREAD),
-            Column(header="changed", source="changed", kind=Kind.SPREAD),
+            Column(
+                header="SD within", source="sd_within", kind=Kind.SPREAD, low="within_low", high="within_high"
+            ),
+            Column(
+                header="changed", source="changed", kind=Kind.SPREAD, low="changed_low", high="changed_high"
+            ),
         ),
     )
 
@@ -171,7 +193,8 @@ def _points(result: Robustness, attack: str) -> tuple[Point, ...]:
 
 
 def _counts(sets: dict[str, list[Robustness]]) -> dict[str, Any]:
-    empty: dict[str, Any] = {"mean": [], "sd_within": []}
+    lists = ("mean", "mean_low", "mean_high", "sd_within", "within_low", "within_high")
+    empty: dict[str, Any] = {name: [] for name in lists}
     return empty | {"threads": list(sets), "n": [len(results) for results in sets.values()]}
 
 
@@ -180,25 +203,26 @@ def _across(sets: dict[str, list[Robustness]], attack: str, i: int) -> dict[str,
         np.array([_points(r, attack)[i].correct / r.samples for r in results]) for results in sets.values()
     ]
     changed = [_points(r, attack)[i].changed / r.samples for results in sets.values() for r in results]
-    means = np.array([float(_mean(values)) for values in accuracies])
-    several = len(means) > 1
+    means = np.array([statistics.mean(values).value for values in accuracies])
+    each = [statistics.mean(values) for values in accuracies]
+    within = [statistics.sd(values) for values in accuracies]
+    across, moved = statistics.sd(means), statistics.mean(changed)
     return _counts(sets) | {
         "samples": next(iter(sets.values()))[0].samples,
         "mean": means.tolist(),
-        "sd": _sd(means) if several else None,
-        "range": float(means.max() - means.min()) if several else None,
-        "sd_within": [_sd(values) if len(values) > 1 else None for values in accuracies],
-        "changed": float(np.mean(changed)),
+        "mean_low": [mean.low for mean in each],
+        "mean_high": [mean.high for mean in each],
+        "sd": across.value,
+        "sd_low": across.low,
+        "sd_high": across.high,
+        "range": float(means.max() - means.min()) if len(means) > 1 else None,
+        "sd_within": [sd.value for sd in within],
+        "within_low": [sd.low for sd in within],
+        "within_high": [sd.high for sd in within],
+        "changed": moved.value,
+        "changed_low": moved.low,
+        "changed_high": moved.high,
     }
-
-
-def _mean(values: np.ndarray) -> float:
-    """Of equal values the value itself: their rounded mean may differ."""
-    return float(values[0] if (values == values[0]).all() else values.mean())
-
-
-def _sd(values: np.ndarray) -> float:
-    return 0.0 if (values == values[0]).all() else float(values.std(ddof=1))
 
 
 def transfer(study: Study, by_run: dict[str, Robustness]) -> Table:
@@ -216,6 +240,7 @@ def transfer(study: Study, by_run: dict[str, Robustness]) -> Table:
         for (made_on, tried_on, strength), counts in cells.items():
             made = sum(m for m, _, _ in counts)
             shares = [transferred / m for m, transferred, _ in counts if m]
+            low, high = statistics.ratio_of_sums([t for _, t, _ in counts], [m for m, _, _ in counts])
             rows.append(
                 {
                     "workload": workload,
@@ -227,17 +252,22 @@ def transfer(study: Study, by_run: dict[str, Robustness]) -> Table:
                     "copies": sum(same for _, _, same in counts),
                     "made": made,
                     "share": sum(t for _, t, _ in counts) / made if made else None,
+                    "low": low,
+                    "high": high,
                     "least": min(shares) if shares else None,
                     "most": max(shares) if shares else None,
                 }
             )
     columns = ["workload", "variant", "strength", "made_on", "tried_on", "n", "copies", "made", "share"]
+    columns += ["low", "high"]
     return Table(
         name="transfer",
         title="Do adversarial examples transfer to the models of other thread counts?",
         note="FGSM on samples that both models classify correctly; n pairs of models with equal repetition "
         "(within a thread count: with the next), of which 'copies' are one model twice. The share "
-        "transferred is over all examples; least and most are those of single pairs.",
+        "transferred is over all examples, with a 95 % interval over the pairs (ratio estimator, Student's "
+        "t); "
+        "least and most are those of single pairs.",
         frame=pd.DataFrame(rows, columns=[*columns, "least", "most"]),
         columns=(
             *WHERE,
@@ -247,7 +277,7 @@ def transfer(study: Study, by_run: dict[str, Robustness]) -> Table:
             Column(header="n", source="n", kind=Kind.COUNT),
             Column(header="copies", source="copies", kind=Kind.COUNT),
             Column(header="examples", source="made", kind=Kind.COUNT),
-            Column(header="transferred", source="share", kind=Kind.METRIC),
+            Column(header="transferred", source="share", kind=Kind.METRIC, low="low", high="high"),
             Column(header="least", source="least", kind=Kind.METRIC),
             Column(header="most", source="most", kind=Kind.METRIC),
         ),

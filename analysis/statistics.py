@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 from scipy import stats
-from statsmodels.stats.multitest import multipletests
+from statsmodels.stats.proportion import proportion_confint
+from statsmodels.stats.weightstats import CompareMeans, DescrStatsW
 
 EXACT_LIMIT = 200_000  # permutations enumerated before the normal approximation takes over
 
@@ -53,9 +54,44 @@ def sd(values: Sequence[float] | np.ndarray, confidence: float = 0.95) -> Estima
     if constant:
         return Estimate(value=0.0, low=0.0, high=0.0, n=n, constant=True)
     s = float(kept.std(ddof=1))
+    low, high = sd_bounds(n, confidence)
+    return Estimate(value=s, low=low * s, high=high * s, n=n, constant=False)
+
+
+def sd_bounds(n: int, confidence: float = 0.95) -> tuple[float, float]:
+    """By what the SD of n values is multiplied for its chi-square interval; NaN for n < 2."""
+    if n < 2:
+        return math.nan, math.nan
     upper, lower = stats.chi2.ppf([(1 + confidence) / 2, (1 - confidence) / 2], n - 1)
-    low, high = (s * math.sqrt((n - 1) / quantile) for quantile in (upper, lower))
-    return Estimate(value=s, low=low, high=high, n=n, constant=False)
+    return math.sqrt((n - 1) / upper), math.sqrt((n - 1) / lower)
+
+
+def share(count: float, of: float, confidence: float = 0.95) -> Estimate:
+    """A share of independent cases with Wilson's interval (1927); counts may be means of counts. No value
+    where there are no cases."""
+    if of == 0:
+        return Estimate(value=None, low=None, high=None, n=0, constant=False)
+    low, high = proportion_confint(count, of, alpha=1 - confidence, method="wilson")
+    return Estimate(value=count / of, low=float(low), high=float(high), n=int(of), constant=False)
+
+
+def mean_of_pairs(value: float, parts: Sequence[np.ndarray], confidence: float = 0.95) -> Estimate:
+    """The interval of a mean over pairs of runs. Pairs that share a run are not independent: runs are.
+
+    `parts` has, for each set of runs, (R,) the sum over each run's pairs, divided by the number of all
+    pairs. Their variance gives that of the mean (Hoeffding's projection of a U statistic, 1948), with
+    Student's t and the degrees of freedom of Welch and Satterthwaite. No interval where a set has one run,
+    unless it is exact: sets of copies."""
+    n = sum(map(len, parts))
+    if all(len(part) > 1 and is_constant(part) for part in parts):
+        return Estimate(value=value, low=value, high=value, n=n, constant=True)
+    if any(len(part) < 2 for part in parts) or n < 3:
+        return Estimate(value=value, low=None, high=None, n=n, constant=False)
+    variances = [len(part) * float(part.var(ddof=1)) for part in parts]
+    total = sum(variances)
+    freedom = total**2 / sum(v**2 / (len(part) - 1) for v, part in zip(variances, parts, strict=True))
+    half = float(stats.t.ppf((1 + confidence) / 2, freedom)) * math.sqrt(total)
+    return Estimate(value=value, low=max(0.0, value - half), high=value + half, n=n, constant=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,6 +124,7 @@ def mann_whitney(a: Sequence[float] | np.ndarray, b: Sequence[float] | np.ndarra
     p: float | None
     permutations = math.comb(len(x) + len(y), len(x))
     u, p = (float(v) for v in stats.mannwhitneyu(x, y, method="asymptotic"))
+    delta = 2 * u / (len(x) * len(y)) - 1  # Cliff's
     if is_constant(x) and is_constant(y):
         p = None
         method = "both sets constant, " + ("equal" if x[0] == y[0] else "unequal")
@@ -103,7 +140,7 @@ def mann_whitney(a: Sequence[float] | np.ndarray, b: Sequence[float] | np.ndarra
         u=u,
         p=p,
         smallest_p=smallest_p(len(x), len(y)),
-        delta=cliffs_delta(x, y),
+        delta=delta,
         method=method,
     )
 
@@ -149,12 +186,52 @@ def welch(a: Sequence[float] | np.ndarray, b: Sequence[float] | np.ndarray) -> f
     return float(stats.ttest_ind(x, y, equal_var=False).pvalue)
 
 
+def welch_bounds(a: np.ndarray, b: np.ndarray, confidence: float = 0.95) -> tuple[float | None, float | None]:
+    """The interval of mean(a) - mean(b) by Welch's t; None where there is none (as `welch`)."""
+    x, y = finite(a), finite(b)
+    if min(len(x), len(y)) < 2 or (is_constant(x) and is_constant(y)):
+        return None, None
+    # statsmodels', which takes values that hardly differ; scipy's warns of them.
+    means = CompareMeans(DescrStatsW(x), DescrStatsW(y))
+    low, high = means.tconfint_diff(alpha=1 - confidence, usevar="unequal")
+    return float(low), float(high)
+
+
+def ratio(
+    a: np.ndarray, b: np.ndarray, confidence: float = 0.95
+) -> tuple[float | None, float | None, float | None]:
+    """The ratio of the geometric means of positive values `a` over `b`, and its interval by Welch's t on
+    logarithms; None without positive values, and no interval below two or without variance."""
+    if not len(a) or not len(b) or min(a.min(), b.min()) <= 0:
+        return None, None, None
+    x, y = np.log(a), np.log(b)
+    low, high = welch_bounds(x, y, confidence)
+    apart = math.exp(float(x.mean() - y.mean()))
+    return (apart, None, None) if low is None or high is None else (apart, math.exp(low), math.exp(high))
+
+
+def ratio_of_sums(
+    above: Sequence[float], below: Sequence[float], confidence: float = 0.95
+) -> tuple[float | None, float | None]:
+    """The interval of sum(above) / sum(below), a share whose parts are clusters of cases (Cochran 1977,
+    section 6.3: the ratio estimator), within [0, 1], by Student's t. None for fewer than two parts."""
+    x, y = np.asarray(above, float), np.asarray(below, float)
+    n, total = len(x), float(y.sum())
+    if n < 2 or total == 0:
+        return None, None
+    value = float(x.sum()) / total
+    error = math.sqrt(n / (n - 1) * float(((x - value * y) ** 2).sum())) / total
+    half = float(stats.t.ppf((1 + confidence) / 2, n - 1)) * error
+    return max(0.0, value - half), min(1.0, value + half)
+
+
 def holm(p_values: Sequence[float | None]) -> list[float | None]:
     """Holm's adjusted p values over one family; None (not tested) stays None and does not count."""
-    tested = [p for p in p_values if p is not None]
-    if not tested:
-        return list(p_values)
-    adjusted = iter(multipletests(tested, method="holm")[1])
+    # statsmodels' `multipletests` collects garbage at every call, which takes seconds over a large study.
+    tested = np.array([p for p in p_values if p is not None])
+    order = np.argsort(tested)
+    raised = np.minimum(1.0, np.maximum.accumulate(tested[order] * np.arange(len(tested), 0, -1)))
+    adjusted = iter(raised[np.argsort(order)])
     return [None if p is None else float(next(adjusted)) for p in p_values]
 
 

@@ -10,16 +10,17 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis import classification, metrics
+from analysis import classification, metrics, statistics
 from analysis.load import Study, View, by_threads
 from analysis.predictions import Predictions
-from analysis.results import ACROSS, Column, Kind, Table
+from analysis.results import ACROSS, ALPHA, Column, Kind, Table
 
 RATES = {
     "accuracy": classification.class_accuracy,
     "fpr": classification.false_positive_rate,
     "fnr": classification.false_negative_rate,
 }
+OF_A_CLASS = {"class": "accuracy", "fpr": "fpr", "fnr": "fnr"}
 KEYS = ["workload", "variant", "view", "scope"]
 
 
@@ -93,6 +94,8 @@ def subgroups(classes: Table) -> Table:
     rows = []
     for keys, mine in classes.frame.groupby(KEYS, sort=False):
         told = mine[mine.support > 0]
+        low, high = statistics.sd_bounds(int(told.n.iloc[0]))
+        each_low, each_high = statistics.sd_bounds(int(told.n.iloc[0]), 1 - ALPHA / len(told))
         top = told.sort_values("accuracy_range", ascending=False, kind="stable").iloc[0]
         overall = float(top.overall_range)
         several = int(top.n) > 1
@@ -111,13 +114,19 @@ def subgroups(classes: Table) -> Table:
                 "fpr_range": told.fpr_range.max() if several else None,
                 "fnr_sd": told.fnr_sd.max(),
                 "fnr_range": told.fnr_range.max() if several else None,
+                "overall_low": low * top.overall_sd,
+                "overall_high": high * top.overall_sd,
             }
+            | {f"{name}_low": each_low * told[f"{source}_sd"].max() for name, source in OF_A_CLASS.items()}
+            | {f"{name}_high": each_high * told[f"{source}_sd"].max() for name, source in OF_A_CLASS.items()}
         )
     return Table(
         name="subgroups",
         title="How much single classes move, beside the overall accuracy",
         note=classes.note + " Each number is that of the class where it is largest; 'times' is the largest "
-        "max-min of a class over that of the overall accuracy.",
+        "max-min of a class over that of the overall accuracy. SD with chi-square intervals of 95 %, those "
+        "of a "
+        "class over all classes (Bonferroni).",
         frame=pd.DataFrame(rows),
         columns=(
             *(Column(header=name, source=name) for name in ("workload", "variant", "view")),
@@ -127,9 +136,17 @@ def subgroups(classes: Table) -> Table:
             Column(header="max-min, a class", source="class_range", kind=Kind.SPREAD),
             Column(header="class", source="class", kind=Kind.COUNT),
             Column(header="times", source="times", kind=Kind.RATIO),
-            Column(header="SD, all", source="overall_sd", kind=Kind.SPREAD),
-            Column(header="SD, a class", source="class_sd", kind=Kind.SPREAD),
-            Column(header="SD of FPR", source="fpr_sd", kind=Kind.SPREAD),
-            Column(header="SD of FNR", source="fnr_sd", kind=Kind.SPREAD),
+            Column(
+                header="SD, all",
+                source="overall_sd",
+                kind=Kind.SPREAD,
+                low="overall_low",
+                high="overall_high",
+            ),
+            Column(
+                header="SD, a class", source="class_sd", kind=Kind.SPREAD, low="class_low", high="class_high"
+            ),
+            Column(header="SD of FPR", source="fpr_sd", kind=Kind.SPREAD, low="fpr_low", high="fpr_high"),
+            Column(header="SD of FNR", source="fnr_sd", kind=Kind.SPREAD, low="fnr_low", high="fnr_high"),
         ),
     )

@@ -33,11 +33,11 @@ def wall_time(study: Study) -> Table:
     import of the framework excluded), and its speed-up against the smallest thread count."""
     rows = []
     for workload, variant, runs in study.experiments():
-        slowest, base = None, int(runs.intra_op.iloc[0])
+        first: np.ndarray | None = None
+        base = int(runs.intra_op.iloc[0])
         for threads, setting in by_threads(runs).items():
             mean, sd = (f(setting.wall_s.to_numpy()) for f in (statistics.mean, statistics.sd))
-            slowest = slowest or mean.value
-            speed_up = slowest / mean.value if slowest and mean.value else None
+            training = statistics.mean(setting.train_s.to_numpy())
             more = int(setting.intra_op.iloc[0]) / base
             rows.append(
                 {
@@ -52,20 +52,23 @@ def wall_time(study: Study) -> Table:
                     "sd": sd.value,
                     "sd_low": sd.low,
                     "sd_high": sd.high,
-                    "train_s": setting.train_s.mean(),
+                    "train_s": training.value,
+                    "train_low": training.low,
+                    "train_high": training.high,
                     "cpu_s": setting.cpu_s.mean(),
-                    "speed_up": speed_up,
-                    "efficiency": None if speed_up is None else speed_up / more,
                     "oversubscribed": bool(setting.oversubscribed.any()),
                     "unfit": unfit(setting),
                     "flags": ", ".join(_flags(setting)),
                 }
+                | _speed_up(first, setting.wall_s.to_numpy(), more)
             )
+            first = setting.wall_s.to_numpy() if first is None else first
     return Table(
         name="time",
         title="Time of a run",
         note="Seconds with 95 % intervals (mean: Student's t, SD: chi-square). Speed-up is against the "
-        "smallest thread count, efficiency the speed-up over the factor of threads: 1 is all that more "
+        "smallest thread count, the ratio of geometric means with Welch's interval on logarithms; "
+        "efficiency the speed-up over the factor of threads: 1 is all that more "
         "threads could give. Oversubscribed sets had fewer cores than threads; a load by others from "
         f"{LOAD_TOO_MUCH} cores disturbs a set; emulated CPUs have times of their own. All are shown, and "
         "no conclusion rests on them.",
@@ -76,12 +79,28 @@ def wall_time(study: Study) -> Table:
             Column(header="n", source="n", kind=Kind.COUNT),
             Column(header="seconds", source="wall_s", kind=Kind.SECONDS, low="wall_low", high="wall_high"),
             Column(header="SD", source="sd", kind=Kind.SPREAD, low="sd_low", high="sd_high"),
-            Column(header="training", source="train_s", kind=Kind.SECONDS),
-            Column(header="speed-up", source="speed_up", kind=Kind.RATIO),
-            Column(header="efficiency", source="efficiency", kind=Kind.RATIO),
+            Column(
+                header="training", source="train_s", kind=Kind.SECONDS, low="train_low", high="train_high"
+            ),
+            Column(header="speed-up", source="speed_up", kind=Kind.RATIO, low="speed_low", high="speed_high"),
+            Column(
+                header="efficiency",
+                source="efficiency",
+                kind=Kind.RATIO,
+                low="efficiency_low",
+                high="efficiency_high",
+            ),
             Column(header="marks", source="flags"),
         ),
     )
+
+
+def _speed_up(first: np.ndarray | None, here: np.ndarray, more: float) -> dict[str, Any]:
+    """Against the first set, which is 1 by definition."""
+    bounds = (1.0, None, None) if first is None else statistics.ratio(first, here)
+    names = ("speed_up", "speed_low", "speed_high"), ("efficiency", "efficiency_low", "efficiency_high")
+    parts = [None if bound is None else bound / more for bound in bounds]
+    return dict(zip(names[0], bounds, strict=True)) | dict(zip(names[1], parts, strict=True))
 
 
 def _flags(runs: pd.DataFrame) -> list[str]:
@@ -116,15 +135,25 @@ def fastest(study: Study) -> Table:
     return Table(
         name="fastest",
         title="The fastest thread count",
-        note="Among the thread counts that had their cores to themselves. The lead is decided when the "
-        f"fastest beats every other one (Welch's t, Holm-corrected p < {ALPHA}).",
+        note="Among the thread counts whose times are fit to conclude from; the others are left out. The "
+        "lead "
+        f"is decided when the fastest beats every other one (Welch's t, Holm-corrected p < {ALPHA}). n is "
+        "that "
+        "of the fastest, then of those compared with it.",
         frame=pd.DataFrame(rows),
         columns=(
             *WHERE,
             Column(header="fastest", source="fastest"),
-            Column(header="seconds", source="wall_s", kind=Kind.SECONDS),
+            Column(header="n", source="n", kind=Kind.COUNT),
+            Column(header="seconds", source="wall_s", kind=Kind.SECONDS, low="wall_low", high="wall_high"),
             Column(header="compared with", source="others"),
-            Column(header="their seconds", source="others_s", kind=Kind.SECONDS),
+            Column(
+                header="their seconds",
+                source="others_s",
+                kind=Kind.SECONDS,
+                low="others_low",
+                high="others_high",
+            ),
             Column(header="p (Holm)", source="p_holm", kind=Kind.P),
             Column(header="lead", source="lead"),
             Column(header="left out", source="left_out"),
@@ -142,17 +171,18 @@ def _fastest(runs: pd.DataFrame) -> dict[str, Any]:
     ]
     row: dict[str, Any] = {"eligible": list(own), "left_out": "; ".join(left_out)}
     if len(own) < 2:
-        only = (
-            f"only {next(iter(own))} had its cores to itself"
-            if own
-            else "no thread count had its cores to itself"
-        )
+        only = f"only {next(iter(own))} has" if own else "no thread count has"
+        only += " times fit to conclude from"
         reason = "one thread count only" if len(sets) == 1 else only
         empty: dict[str, Any] = {
             "fastest": None,
             "wall_s": None,
+            "wall_low": None,
+            "wall_high": None,
             "others": [],
             "others_s": [],
+            "others_low": [],
+            "others_high": [],
             "n": [],
             "p_holm": [],
         }
@@ -161,12 +191,17 @@ def _fastest(runs: pd.DataFrame) -> dict[str, Any]:
     others = [name for name in own if name != best]
     p_holm = statistics.holm([statistics.welch(own[best], own[name]) for name in others])
     told = all(p is not None for p in p_holm)
+    lead, *means = (statistics.mean(own[name]) for name in (best, *others))
     decided = told and all(p is not None and p < ALPHA for p in p_holm)
     return row | {
         "fastest": best,
-        "wall_s": float(np.mean(own[best])),
+        "wall_s": lead.value,
+        "wall_low": lead.low,
+        "wall_high": lead.high,
         "others": others,
-        "others_s": [float(np.mean(own[name])) for name in others],
+        "others_s": [mean.value for mean in means],
+        "others_low": [mean.low for mean in means],
+        "others_high": [mean.high for mean in means],
         "n": [len(own[name]) for name in (best, *others)],
         "p_holm": p_holm,
         "decided": decided if told else None,

@@ -3,6 +3,7 @@ them, each distinct model once, and checked against the SHA-256 in the run's rec
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from itertools import combinations
 from pathlib import Path
@@ -13,6 +14,7 @@ import pandas as pd
 from safetensors import SafetensorError
 from safetensors.numpy import load
 
+from analysis import statistics
 from analysis.load import Study, View, by_threads, checked_bytes
 from analysis.numerics import l2_of_units
 from analysis.results import ACROSS, Column, Kind, Table
@@ -21,6 +23,7 @@ from guest.records import SELECTED, WEIGHTS, RecordError
 FILES = {View.LAST: WEIGHTS, View.SELECTED: SELECTED}
 ALL_PAIRS_UP_TO = 200  # runs in a row of the table; above it pairs are drawn
 DRAWN = 500
+MEASURES = {"l2": "L2", "l2_unit": "L2 of unit vectors", "differing": "share that differs"}
 NUMBERS_COMPARED = 30_000_000  # weights, for a row of the table: fewer pairs of large networks
 NUMBERS_HELD = 100_000_000  # weights held in memory
 SEED = 1
@@ -66,7 +69,7 @@ def weights(study: Study) -> Table:
         note="Mean L2 distance over pairs of runs, of all floating-point weights and of their unit vectors, "
         "and the mean share of weights that differ. Across thread counts the two runs of a pair have "
         f"different ones. Above {ALL_PAIRS_UP_TO} runs, and for large networks, pairs are drawn (seed "
-        f"{SEED}): 'pairs' says of how many.",
+        f"{SEED}): 'pairs' says of how many. Intervals of 95 % are over the runs (Hoeffding's projection).",
         frame=pd.DataFrame(rows),
         columns=(
             *(Column(header=name, source=name) for name in ("workload", "variant", "view")),
@@ -74,9 +77,10 @@ def weights(study: Study) -> Table:
             Column(header="n", source="n", kind=Kind.COUNT),
             Column(header="pairs", source="pairs_text"),
             Column(header="weights", source="size", kind=Kind.COUNT),
-            Column(header="L2", source="l2", kind=Kind.SPREAD),
-            Column(header="L2 of unit vectors", source="l2_unit", kind=Kind.SPREAD),
-            Column(header="share that differs", source="differing", kind=Kind.SPREAD),
+            *(
+                Column(header=header, source=name, kind=Kind.SPREAD, low=f"{name}_low", high=f"{name}_high")
+                for name, header in MEASURES.items()
+            ),
             Column(header="remark", source="remark"),
         ),
     )
@@ -95,7 +99,7 @@ class _Models:
             vector = read_weights(self.directory / "runs" / run / FILES[self.view], sha256)
             while len(self.held) > 1 and (len(self.held) + 1) * vector.size > NUMBERS_HELD:
                 del self.held[next(iter(self.held))]
-            self.held[run, sha256] = vector, float(np.linalg.norm(vector.astype(np.float64)))
+            self.held[run, sha256] = vector, _length(vector)
         return self.held[run, sha256]
 
 
@@ -106,7 +110,7 @@ def distances(a: np.ndarray, b: np.ndarray, length_a: float, length_b: float) ->
     if a.shape != b.shape:
         raise RecordError(f"models of {a.size} and {b.size} weights are not compared")
     apart = np.subtract(a, b, dtype=np.float64)
-    square = float(np.einsum("i,i->", apart, apart))  # not BLAS, whose threads cost more than they save here
+    square = float(np.einsum("i,i->", apart, apart))
     if 0.1 * length_a < length_b < 10 * length_a:
         unit = (max(0.0, square - (length_a - length_b) ** 2) / (length_a * length_b)) ** 0.5
     else:
@@ -114,9 +118,14 @@ def distances(a: np.ndarray, b: np.ndarray, length_a: float, length_b: float) ->
     return square**0.5, unit, np.count_nonzero(apart) / a.size
 
 
+def _length(vector: np.ndarray) -> float:
+    wide = vector.astype(np.float64)  # not through BLAS: its threads cost more than they save here
+    return math.sqrt(float(np.einsum("i,i->", wide, wide)))
+
+
 def _distances(models: _Models, runs: pd.DataFrame, across: bool) -> dict[str, Any]:
     row: dict[str, Any] = {"n": len(runs), "pairs": 0, "of_pairs": 0, "pairs_text": "", "size": None}
-    row |= {"l2": None, "l2_unit": None, "differing": None, "remark": ""}
+    row |= {f"{name}{end}": None for name in MEASURES for end in ("", "_low", "_high")} | {"remark": ""}
     if len(runs) < 2:
         return row | {"remark": "one run"}
     hashes = runs[models.view.sha256("weights")].to_numpy()
@@ -138,16 +147,19 @@ def _distances(models: _Models, runs: pd.DataFrame, across: bool) -> dict[str, A
     except RecordError as error:
         return row | {"remark": f"not measured: {error}"}
     drawn = f"{len(pairs)} of {total}" if len(pairs) < total else str(total)
-    l2, unit, differing = np.array(found).mean(axis=0)
-    return row | {
-        "pairs": len(pairs),
-        "of_pairs": total,
-        "pairs_text": drawn,
-        "size": size,
-        "l2": l2,
-        "l2_unit": unit,
-        "differing": differing,
-    }
+    row |= {"pairs": len(pairs), "of_pairs": total, "pairs_text": drawn, "size": size}
+    for name, values in zip(MEASURES, np.array(found).T, strict=True):
+        mean = statistics.mean_of_pairs(float(values.mean()), _by_run(values, pairs, threads, across))
+        row |= {name: mean.value, f"{name}_low": mean.low, f"{name}_high": mean.high}
+    return row
+
+
+def _by_run(
+    values: np.ndarray, pairs: list[tuple[int, int]], threads: np.ndarray, across: bool
+) -> list[np.ndarray]:
+    """What each run's pairs add to the mean, for each set of runs; a run in no drawn pair adds nothing."""
+    parts = np.bincount(np.array(pairs).ravel(), np.repeat(values, 2), len(threads)) / len(values)
+    return [parts[threads == name] for name in dict.fromkeys(threads)] if across else [parts]
 
 
 def _between(models: _Models, a: tuple[str, str], b: tuple[str, str]) -> tuple[float, float, float]:

@@ -1,6 +1,6 @@
 """All benchmarks, or those that are named, and one table of what they say.
 
-    python -m benchmarks                      all: about eleven minutes on two quiet cores
+    python -m benchmarks                      all: about fifteen minutes on two quiet cores
     python -m benchmarks startup load_runs    some
     python -m benchmarks warm_worker -n 20    one, with fewer runs
 
@@ -15,6 +15,7 @@ from collections.abc import Callable
 from rich.console import Console
 
 from benchmarks import (
+    analyze,
     churn,
     large_store,
     loading,
@@ -33,6 +34,7 @@ BENCHMARKS: dict[str, tuple[Callable[[str, int, Report], list[Row]], int]] = {
     "startup": (startup.measure, 20),  # starts
     "load_runs": (loading.measure, 2304),  # runs in the store
     "churn": (churn.measure, 2304),  # runs compared
+    "analyze": (analyze.measure, 2304),  # runs in the study
     "warm_worker": (warm_worker.measure_torch, 60),  # runs on either side
     "warm_worker_tf": (warm_worker.measure_tensorflow, 20),
     "large_store": (large_store.measure, 100_000),  # runs in the store

@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from benchmarks.load_runs import ENVIRONMENT, sha
+from benchmarks.fabricated import ENVIRONMENT, sha
 from benchmarks.table import Row
 from guest.records import (
     ARTIFACTS,

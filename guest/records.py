@@ -371,29 +371,47 @@ def digest(data: Any) -> str:
     return hashlib.sha256(canonical_json(data)).hexdigest()
 
 
-def encode_record(record: RunRecord) -> str:
-    """`run.json` as text, with a checksum of itself so that a flipped byte shows."""
+def seal(record: Any, *, checksum: str = "record_sha256", indent: int | None = 1) -> str:
+    """A dataclass as the text of a file, with a checksum of itself so that a flipped byte shows."""
     data = to_json(record)
-    return json.dumps({**data, "record_sha256": digest(data)}, indent=1, ensure_ascii=False) + "\n"
+    return json.dumps({**data, checksum: digest(data)}, indent=indent, ensure_ascii=False) + "\n"
 
 
-def decode_record(text: str | bytes) -> RunRecord:
-    """Reads `run.json`. Raises RecordError for damage, and for a schema newer than this program."""
+def unseal(
+    cls: type[T],
+    text: str | bytes,
+    where: str,
+    *,
+    known: int,
+    version: str = "schema_version",
+    checksum: str = "record_sha256",
+) -> T:
+    """The inverse of `seal`. `known` is the newest version that this program reads, `version` the field that
+    has it. Raises RecordError for damage, NewerSchemaError for a newer version."""
     try:
         data = parse(text)
     except PlainJsonError as error:
         raise RecordError(str(error)) from error
     if not isinstance(data, dict):
         raise RecordError("an object was expected")
-    version = data.get("schema_version")
-    if isinstance(version, int) and version > SCHEMA_VERSION:
+    found = data.get(version)
+    if isinstance(found, int) and found > known:
         raise NewerSchemaError(
-            f"schema version {version} is newer than this vbstudy reads ({SCHEMA_VERSION}); upgrade vbstudy"
+            f"{version.replace('_', ' ')} {found} is newer than this vbstudy reads ({known}); upgrade vbstudy"
         )
-    claimed = data.pop("record_sha256", None)
-    if claimed != digest(data):
-        raise RecordError("the record does not match its own checksum")
-    return from_json(RunRecord, data, RECORD)
+    if data.pop(checksum, None) != digest(data):
+        raise RecordError("it does not match its own checksum")
+    return from_json(cls, data, where)
+
+
+def encode_record(record: RunRecord) -> str:
+    """`run.json` as text."""
+    return seal(record)
+
+
+def decode_record(text: str | bytes) -> RunRecord:
+    """Reads `run.json`. Raises as `unseal`."""
+    return unseal(RunRecord, text, RECORD, known=SCHEMA_VERSION)
 
 
 class NewerSchemaError(RecordError):

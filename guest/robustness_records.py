@@ -3,11 +3,9 @@ The vocabulary that `guest.robustness`, the orchestrator and the analysis share.
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 
-from guest.plain_json import PlainJsonError, parse
-from guest.records import RecordError, WorkloadSpec, digest, from_json, to_json
+from guest.records import WorkloadSpec, seal, unseal
 
 ROBUSTNESS_VERSION = 1
 STRENGTHS = (0.0, 0.01, 0.02, 0.05, 0.1)
@@ -77,22 +75,10 @@ class Robustness:
 
 
 def encode(result: Robustness) -> str:
-    """As text, with a checksum of itself so that a flipped byte shows."""
-    data = to_json(result)
-    return json.dumps({**data, "record_sha256": digest(data)}, indent=1) + "\n"
+    """As the text of its file."""
+    return seal(result)
 
 
 def decode(text: str | bytes) -> Robustness:
-    """Raises RecordError for damage, and for the file of a newer vbstudy."""
-    try:
-        data = parse(text)
-    except PlainJsonError as error:
-        raise RecordError(str(error)) from error
-    if not isinstance(data, dict):
-        raise RecordError("an object was expected")
-    version = data.get("version")
-    if isinstance(version, int) and version > ROBUSTNESS_VERSION:
-        raise RecordError(f"version {version} is newer than this vbstudy reads; upgrade vbstudy")
-    if data.pop("record_sha256", None) != digest(data):
-        raise RecordError("does not match its own checksum")
-    return from_json(Robustness, data, "robustness")
+    """Raises as `guest.records.unseal`."""
+    return unseal(Robustness, text, "robustness", known=ROBUSTNESS_VERSION, version="version")

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from orchestrator.recompute import Recomputed
 
 SHOWN = 20  # problems that are printed
-FORMATS = ("zip", "parquet")
+FORMATS = ("zip", "parquet", "mlflow")
 
 
 @click.command()
@@ -161,16 +161,22 @@ def export(options: Options, target: Path, form: str | None) -> None:
     \b
     TARGET.zip        everything another person needs to analyse it; the same study gives the same bytes
     TARGET.parquet    a folder of its tables as Parquet files (needs the extra `parquet`)
+    mlruns            a folder of that name, or with --format mlflow: MLflow's file store
     """
-    form = form or target.suffix.removeprefix(".")
+    form = form or ("mlflow" if target.name == "mlruns" else target.suffix.removeprefix("."))
     if form not in FORMATS:
-        raise UsageError(f"{target}: ends neither in .zip nor in .parquet; or say --format")
+        raise UsageError(f"{target}: ends neither in .zip nor in .parquet, is not mlruns; or say --format")
     store = options.store()
     with _errors():
         if form == "zip":
             from analysis.exchange.archive import pack
 
             what = f"{pack(store.directory, target)} runs"
+        elif form == "mlflow":
+            from analysis.exchange.mlflow_store import write_mlflow
+            from analysis.load import load_study
+
+            what = f"{write_mlflow(load_study(store.directory), target)} runs"
         else:
             from analysis.exchange.parquet import write_parquet
             from analysis.pipeline import analyze

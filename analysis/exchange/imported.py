@@ -6,17 +6,16 @@ count, and take part in no finding."""
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from analysis.load import Problem
-from guest.records import NewerSchemaError, RecordError, digest, from_json, to_json
+from guest.records import NewerSchemaError, RecordError, seal, unseal
 
 FOLDER = "imported"
 SCHEMA_VERSION = 1
+CHECKSUM = "sha256"  # the field with the file's checksum of itself
 AGAIN = "remove the file and import it again"
 
 
@@ -57,10 +56,9 @@ def write_import(directory: Path, imported: Import) -> Path:
             f"{target} is there already; give the import another --name, or remove the file"
         )
     target.parent.mkdir(parents=True, exist_ok=True)
-    data = to_json(imported)
     part = target.with_name(f".{target.name}.part")
     with part.open("w", encoding="utf-8") as file:
-        json.dump({**data, "sha256": digest(data)}, file, ensure_ascii=False)
+        file.write(seal(imported, checksum=CHECKSUM, indent=None))
         file.flush()
         os.fsync(file.fileno())
     part.rename(target)
@@ -72,25 +70,14 @@ def read_imports(directory: Path) -> tuple[list[Import], list[Problem]]:
     imports, problems = [], []
     for path in sorted((directory / FOLDER).glob("*.json")):
         try:
-            imports.append(_decode(path.read_bytes()))
+            content = path.read_bytes()
+            imports.append(unseal(Import, content, FOLDER, known=SCHEMA_VERSION, checksum=CHECKSUM))
         except NewerSchemaError:
             raise
-        except (OSError, ValueError, RecursionError) as error:
+        except (OSError, RecordError) as error:
             where = path.relative_to(directory).as_posix()
             problems.append(Problem(path=where, what=str(error), todo=AGAIN))
     return imports, problems
-
-
-def _decode(content: bytes) -> Import:
-    data: Any = json.loads(content)
-    if not isinstance(data, dict):
-        raise RecordError("an object was expected")
-    version = data.get("schema_version")
-    if isinstance(version, int) and version > SCHEMA_VERSION:
-        raise NewerSchemaError(f"import version {version} is newer than this vbstudy reads; upgrade vbstudy")
-    if data.pop("sha256", None) != digest(data):
-        raise RecordError("the file does not match its own checksum")
-    return from_json(Import, data, FOLDER)
 
 
 def sha256_of(path: Path) -> str:

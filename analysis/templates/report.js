@@ -46,7 +46,7 @@ function filterable(section, table) {
       row.hidden = !kept;
       left += kept;
     });
-    status.textContent = left === rows.length ? `${left} rows` : `${left} of ${rows.length} rows`;
+    status.textContent = left === rows.length ? `${left} row${left === 1 ? "" : "s"}` : `${left} of ${rows.length} rows`;
   };
   search.addEventListener("input", apply);
   if (only) only.addEventListener("change", apply);

@@ -5,7 +5,18 @@ import dataclasses
 import numpy as np
 import pandas as pd
 
-from analysis.charts import _sessions, churn_map, class_ranges, front, shown_view, timeline, when
+from analysis.charts import (
+    _sessions,
+    churn_map,
+    churn_runs,
+    class_ranges,
+    front,
+    reliability,
+    shown_view,
+    some_of,
+    timeline,
+    when,
+)
 from analysis.load import View, load_study
 from analysis.pipeline import analyze
 from guest.records import RECORD, decode_record, encode_record
@@ -79,3 +90,31 @@ def test_the_last_models_are_shown_unless_only_selected_ones_are_asked_for(study
     selected = analyze(study.directory, (View.SELECTED,))
     assert shown_view(selected) is View.SELECTED
     assert "best validation metric" in churn_map(selected, "lenet5").caption
+
+
+def test_churn_of_runs_is_ordered_by_thread_count_and_thinned_in_even_steps(study, monkeypatch):
+    study.usual(runs=4)
+    analysis = analyze(study.directory)
+    axes = churn_runs(analysis, "lenet5").figure.axes[1]
+    values = np.asarray(axes.images[0].get_array())
+    assert values.shape == (12, 12)
+    assert (values[:8, :8] == 0).all()
+    assert (values[8:, :8] == 0.25).all()
+    monkeypatch.setattr("analysis.charts.SHOWN_RUNS", 6)
+    drawing = churn_runs(analysis, "lenet5")
+    assert np.asarray(drawing.figure.axes[1].images[0].get_array()).shape == (6, 6)
+    assert "fixed-seed: 6 of 12 runs" in drawing.caption
+
+
+def test_thinning_keeps_one_run_of_each_set_and_all_of_few():
+    assert some_of(5, 5, 10).tolist() == [0, 1, 2, 3, 4]
+    assert some_of(1, 1000, 10).tolist() == [0]
+    assert some_of(500, 1000, 10).tolist()[::4] == [0, 499]
+
+
+def test_the_reliability_diagram_shows_the_bins(study):
+    study.usual()
+    axes = reliability(analyze(study.directory), "lenet5").figure.axes[1]
+    sure = np.e / (np.e + 2)
+    points = [line.get_xydata().tolist()[0] for line in axes.lines[1:]]
+    assert np.allclose(points, [[sure, 1], [sure, 1], [sure, 0.75]])

@@ -46,8 +46,9 @@ def test_an_instruction_set_that_parts_the_weights_is_named_as_the_reason(study)
 def test_other_settings_of_the_workload(study):
     study.run(1)
     study.run(2, epochs_planned=7)
-    (problem,) = found(study)
+    problem, short = found(study)
     assert problem.what == "2 settings of the workload in one comparison"
+    assert short.what == "1 run has 2 of 7 planned epochs"
 
 
 def test_a_half_finished_study_names_what_is_missing(study):
@@ -93,3 +94,14 @@ def test_unlike_hardware_of_different_sets_is_not_refused(study):
     study.run(1)
     study.run(2, cpu_model="Other CPU")
     refuse_mixed(load_study(study.directory))
+
+
+def test_runs_that_end_before_the_planned_epochs_are_named(study):
+    study.run(1)
+    study.run(2, losses=(1.0,), accuracies=(0.5,), epochs_planned=2)
+    study.run(2, 2)
+    found = [p for p in reservations(load_study(study.directory)) if "planned epochs" in p.what]
+    assert [(p.path, p.what) for p in found] == [
+        ("runs/lenet5/fixed-seed/cpus-2", "1 run has 1 of 2 planned epochs")
+    ]
+    assert not found[0].skipped

@@ -5,9 +5,10 @@ import pandas as pd
 import pytest
 from scipy import stats
 
-from analysis.convergence import convergence, overhead, time_ratio
+from analysis.convergence import convergence, overhead
 from analysis.load import load_study
 from analysis.results import ACROSS
+from analysis.statistics import ratio
 
 
 def test_epochs_and_seconds_to_convergence(study):
@@ -59,6 +60,6 @@ def test_the_overhead_needs_both_variants_and_repetitions(study):
 
 def test_the_interval_of_the_ratio_covers_as_often_as_it_says():
     rng = np.random.default_rng(41)
-    found = [time_ratio(2 * rng.lognormal(0, 0.1, 6), rng.lognormal(0, 0.1, 9)) for _ in range(600)]
+    found = [ratio(2 * rng.lognormal(0, 0.1, 6), rng.lognormal(0, 0.1, 9)) for _ in range(600)]
     assert 0.93 < np.mean([low <= 2 <= high for _, low, high in found]) < 0.975
-    assert time_ratio(np.array([0.0, 1.0]), np.array([1.0])) == (None, None, None)
+    assert ratio(np.array([0.0, 1.0]), np.array([1.0])) == (None, None, None)

@@ -13,10 +13,21 @@ def drawn(study, folder):
     return write_figures(analyze(study.directory), folder)
 
 
-def test_eight_figures_a_workload_and_a_timeline_in_both_forms_and_the_same_bytes_again(study, tmp_path):
+def test_ten_figures_a_workload_and_a_timeline_in_both_forms_and_the_same_bytes_again(study, tmp_path):
     study.usual(runs=2)
     once, again = (drawn(study, tmp_path / name) for name in ("a", "b"))
-    kinds = ("box", "sorted", "epochs", "loss-sd", "churn", "classes", "time", "front")
+    kinds = [
+        "box",
+        "sorted",
+        "epochs",
+        "loss-sd",
+        "churn",
+        "churn-runs",
+        "classes",
+        "reliability",
+        "time",
+        "front",
+    ]
     assert [p.svg.stem for p in once] == [*(f"lenet5-{kind}" for kind in kinds), "timeline"]
     for a, b in zip(once, again, strict=True):
         assert a.svg.read_bytes() == b.svg.read_bytes()
@@ -41,7 +52,7 @@ def test_odd_studies_are_drawn_without_a_warning(study, tmp_path, runs):
         study.run(**run)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert len(drawn(study, tmp_path / "figures")) == 9
+        assert len(drawn(study, tmp_path / "figures")) == 11
 
 
 def test_what_a_log_scale_cannot_show_is_said(study):

@@ -206,9 +206,9 @@ def timed(study, seconds, over=(), variant="default"):
             {1: 12.0, 2: 8.0, 4: 2.0},
             (4,),
             OPEN,
-            "only 1 and 2 had their cores to themselves; 4: oversubscribed",
+            "only 1 and 2 have times fit to conclude from; 4: oversubscribed",
         ),
-        ({1: 12.0, 2: 8.0}, (2,), OPEN, "only 1 had its cores to itself"),
+        ({1: 12.0, 2: 8.0}, (2,), OPEN, "only 1 has times fit to conclude from"),
         ({1: 12.0}, (), OPEN, "one thread count only"),
     ],
 )

@@ -151,7 +151,7 @@ def test_a_hundred_runs_load_quickly(study):
         study.run(1, repetition)
     began = time.perf_counter()
     assert len(load_study(study.directory).runs) == 100
-    assert time.perf_counter() - began < 2, "2,304 have 5 s: benchmarks/load_runs.py measures them"
+    assert time.perf_counter() - began < 2, "2,304 have 5 s: `python -m benchmarks load_runs` measures them"
 
 
 def test_the_fabricated_record_is_valid(study):

@@ -26,15 +26,15 @@ thread counts | identical within 3 of 3 thread counts; across them 3 models on 3
 prediction vectors, 3 metric values in 9 runs |
 | F3 | all | holds | The difference starts as rounding in the first steps, then accumulates | weights \
 equal up to step 1, different at step 2, with equal seeds and inputs: what differs is the arithmetic; SD \
-of the loss across thread counts 0 after the first epoch, 0.010 after the last. Which operation rounds \
-differently is not measured here |
+of the loss across thread counts 0 after the first epoch, 0.010 after the last (n=3 thread counts). Which \
+operation rounds differently is not measured here |
 | F4 | all | holds | Model selection narrows the difference across thread counts | accuracy differs by up\
- to 0.070 without (epoch 2) and 0.010 with model selection (epoch 2); one seed, so a description and not \
-a test |
+ to 0.070 without (epoch 2) and 0.010 with model selection (epoch 2); n=9 runs on 3 thread \
+counts; one seed, so a description and not a test |
 | F5 | all | cannot be told | More threads are not faster | default: fastest at 2 (1: 12.2 s, 2: 8.20 s),\
- its lead over 1 decided (p < 0.001), but only 1 and 2 had their cores to themselves; fixed-seed: \
-fastest at 2 (1: 12.2 s, 2: 8.20 s), its lead over 1 decided (p < 0.001), but only 1 and 2 had their \
-cores to themselves; 4: oversubscribed |
+ its lead over 1 decided (p < 0.001), but only 1 and 2 have times fit to conclude from; fixed-seed: \
+fastest at 2 (1: 12.2 s, 2: 8.20 s), its lead over 1 decided (p < 0.001), but only 1 and 2 have \
+times fit to conclude from; 4: oversubscribed |
 """
 
 
@@ -48,7 +48,7 @@ def test_markdown_begins_with_the_findings(usual):
     text = render(usual, Format.MARKDOWN)
     assert text.replace("\\<", "<").startswith(FINDINGS)
     tables = [block for block in text.split("\n\n") if block.startswith("| ")]
-    assert len(tables) == 18
+    assert len(tables) == 21
     for block in tables:
         widths = {len(re.findall(r"(?<!\\)\|", line)) for line in block.splitlines()}
         assert len(widths) == 1, "a pipe in a cell is escaped"
@@ -104,7 +104,7 @@ def test_csv_keeps_every_digit_and_lists_in_one_cell(usual):
 
 def test_latex_is_balanced_and_escaped(usual):
     text = render(usual, Format.LATEX)
-    assert text.count(r"\begin{longtable}") == text.count(r"\end{longtable}") == 18
+    assert text.count(r"\begin{longtable}") == text.count(r"\end{longtable}") == 21
     for block in re.findall(
         r"\\begin\{longtable\}\{(.*?)\}\n\\caption.*?\\endfoot\n(.*?)\n\\end", text, re.S
     ):

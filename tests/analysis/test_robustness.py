@@ -108,7 +108,7 @@ def test_results_of_other_models_and_damaged_ones_are_named_and_left_out(study):
     found, problems = read_robustness(load_study(study.directory))
     assert [result.run_id for result in found] == ["lenet5/fixed-seed/cpus-1/0001"]
     assert [p.what for p in problems] == [
-        "was measured on another model than the run's", "does not match its own checksum",
+        "was measured on another model than the run's", "it does not match its own checksum",
     ]  # fmt: skip
     analysis = analyze(study.directory)
     assert set(problems) <= set(analysis.study.problems)

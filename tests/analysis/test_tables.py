@@ -8,19 +8,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from analysis.churn import churn
+from analysis.effectiveness import effectiveness
+from analysis.histories import loss_sd, loss_sd_by_epoch, max_difference
 from analysis.load import Study, load_study
 from analysis.metrics import max_difference as difference_of
 from analysis.pipeline import analyze
 from analysis.predictions import read_predictions
 from analysis.results import ACROSS
-from analysis.tables import (
-    build_tables,
-    churn,
-    effectiveness,
-    loss_sd,
-    loss_sd_by_epoch,
-    max_difference,
-)
+from analysis.tables import build_tables
 
 # Xiao et al., ISSRE 2021, table VII: accuracy on 1, 2, 6 and 12 threads, and the printed difference.
 TABLE_VII = [
@@ -168,8 +164,9 @@ def test_the_tables_are_those_of_the_plan(study):
     loaded, predictions = read_predictions(load(study))
     assert list(build_tables(loaded, predictions)) == [
         "verdicts", "cpu_models", "divergence", "effectiveness", "max_difference", "tests", "set_tests",
-        "effects", "equivalence", "components", "churn", "flips", "subgroups", "by_class", "weights",
-        "loss_sd", "loss_sd_by_epoch", "time", "fastest", "convergence", "overhead",
+        "effects", "equivalence", "power", "components", "churn", "calibration", "calibration_bins", "flips",
+        "subgroups", "by_class", "weights", "logits", "loss_sd", "loss_sd_by_epoch", "time", "fastest",
+        "convergence", "overhead",
     ]  # fmt: skip
 
 
