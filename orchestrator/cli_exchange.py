@@ -7,7 +7,7 @@ import dataclasses
 import json
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,7 @@ from orchestrator.errors import (
 )
 
 if TYPE_CHECKING:
+    from analysis.exchange.verify import Verification
     from orchestrator.recompute import Recomputed
 
 SHOWN = 20  # problems that are printed
@@ -42,40 +43,53 @@ def verify(options: Options, path: Path | None, rerun: int | None) -> None:
 
     With --rerun, in the study's guests (an archive's runs: in those of the study in -C), with the seeds that
     the runs recorded; ends with 1 when bits differ."""
-    from analysis.exchange.archive import unpack
     from analysis.exchange.verify import verify as verify_
 
     subject = path or options.directory
-    with _errors(), tempfile.TemporaryDirectory(prefix="vbstudy-verify-") as temporary:
-        folder = subject
-        if subject.is_file():
-            folder = Path(temporary) / "study"
-            unpack(subject, folder)
-        elif not subject.is_dir():
-            raise UsageError(f"{subject}: is neither a folder nor an archive")
+    again: list[Recomputed] = []
+    with _errors(), _unpacked(subject) as folder:
         found = verify_(folder, _planned(folder))
         if not found.runs and not found.imports and not found.damaged and found.planned is None:
             raise UsageError(f"{subject}: there is no study in it")
-        data = dataclasses.asdict(found) | {"path": str(subject)}
         if not options.as_json:
             click.echo(f"{subject}: {found}")
             _list([str(problem) for problem in found.damaged])
             _list([f"missing: {run}" for run in found.missing])
-        again: list[Recomputed] = []
         if rerun is not None and not found.damaged:
             again = _rerun(options, folder, options.directory if subject.is_file() else subject, rerun)
-            data["rerun"] = [_as_data(each) for each in again]
     if options.as_json:
-        click.echo(json.dumps(data, indent=1))
+        data = dataclasses.asdict(found) | {"path": str(subject)}
+        more = {} if rerun is None else {"rerun": [_as_data(each) for each in again]}
+        click.echo(json.dumps(data | more, indent=1))
     else:
         for each in again:
             click.echo(_told(each))
+    _judge(subject, found, again)
+
+
+@contextlib.contextmanager
+def _unpacked(subject: Path) -> Iterator[Path]:
+    """A study's folder, or one with what an archive holds that is gone in the end."""
+    from analysis.exchange.archive import unpack
+
+    if subject.is_dir():
+        yield subject
+    elif subject.is_file():
+        with tempfile.TemporaryDirectory(prefix="vbstudy-verify-") as temporary:
+            unpack(subject, Path(temporary) / "study")
+            yield Path(temporary) / "study"
+    else:
+        raise UsageError(f"{subject}: is neither a folder nor an archive")
+
+
+def _judge(subject: Path, found: Verification, again: Sequence[Recomputed]) -> None:
+    """Raises what the worst of it is worth."""
     if found.damaged:
         raise StoreError(f"{subject}: {len(found.damaged)} damaged, the first: {found.damaged[0]}")
-    unequal = [each for each in again if not each.equal]
+    unequal = sum(not each.equal for each in again)
     if unequal:
         raise DifferentBitsError(
-            f"{subject}: {len(unequal)} of {len(again)} runs done again did not come out the same"
+            f"{subject}: {unequal} of {len(again)} runs done again did not come out the same"
         )
     if found.missing:
         raise IncompleteError(

@@ -249,14 +249,14 @@ class Lines:
             return line
 
 
-def read_all(stream: Stream, name: str, deadline: float) -> bytes:
-    """Everything a command says until it ends, which it must by `deadline` (of the monotonic clock). Kills
-    it, and raises GuestError, when it takes longer or says too much."""
-    output = bytearray()
+def read_all(stream: Stream, name: str, timeout_s: float) -> bytes:
+    """Everything a command says until it ends. Kills it, and raises GuestError, when that takes too long or
+    is too much."""
+    output, deadline = bytearray(), time.monotonic() + timeout_s
     while (line := stream.receive(deadline - time.monotonic())) != b"":
         if line is None:
             stream.kill()
-            raise GuestError(f"{name} did not end in time")
+            raise GuestError(f"{name} did not end within {timeout_s:.0f} s")
         output += line
         if len(output) > MAX_OUTPUT_BYTES:
             stream.kill()
@@ -283,18 +283,17 @@ class LocalStream:
             reader.start()
 
     def complete(self, name: str, timeout_s: float) -> Completed:
-        """Everything it says until it ends. Raises GuestError when that takes too long."""
-        deadline = time.monotonic() + timeout_s
+        """Everything it says until it ends. Raises GuestError when that takes too long, or is too much."""
+        assert self.process.stdin is not None  # noqa: S101  (opened with a pipe)
+        with contextlib.suppress(BrokenPipeError):
+            self.process.stdin.close()
         try:
-            with contextlib.suppress(BrokenPipeError):
-                assert self.process.stdin is not None  # noqa: S101  (opened with a pipe)
-                self.process.stdin.close()
-            output = read_all(self, name, deadline)
-            status = self.process.wait(max(deadline - time.monotonic(), 1))
-        except (GuestError, subprocess.TimeoutExpired):
-            raise GuestError(f"{name} did not end within {timeout_s:.0f} s") from None
+            output = read_all(self, name, timeout_s)
+            status = self.process.wait(1)  # it has closed its output
+        except subprocess.TimeoutExpired:
+            raise GuestError(f"{name} closed its output and did not end") from None
         finally:
-            self.kill()  # and what it left running, which may hold its pipes
+            self.kill()
         for reader in self._readers:
             reader.join(1)
         return Completed(status=status, stdout=output.decode(errors="replace"), stderr=self.stderr())

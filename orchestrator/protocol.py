@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -51,7 +52,7 @@ def read_result(body: dict[str, Any], spec: RunSpec) -> RunResult:
     return result
 
 
-def _wrong(result: RunResult, spec: RunSpec) -> Any:
+def _wrong(result: RunResult, spec: RunSpec) -> Iterator[str]:
     """What no run of this spec can have had, a phrase each."""
     for field in fields(spec.seeds):
         asked, used = getattr(spec.seeds, field.name), getattr(result.seeds_used, field.name)

@@ -43,7 +43,7 @@ class SshStream:
         """Everything it says until it ends. Raises GuestError when that takes too long."""
         self._channel.shutdown_write()
         deadline = time.monotonic() + timeout_s
-        output = read_all(self, name, deadline)
+        output = read_all(self, name, timeout_s)
         for reader in self._readers:
             reader.join(max(deadline - time.monotonic(), 1))
         if not self._channel.status_event.wait(max(deadline - time.monotonic(), 1)):
