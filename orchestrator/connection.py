@@ -289,7 +289,7 @@ class LocalStream:
             self.process.stdin.close()
         try:
             output = read_all(self, name, timeout_s)
-            status = self.process.wait(1)  # it has closed its output
+            status = self.process.wait(timeout_s)
         except subprocess.TimeoutExpired:
             raise GuestError(f"{name} closed its output and did not end") from None
         finally:
