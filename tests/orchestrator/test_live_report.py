@@ -195,7 +195,8 @@ def study(tmp_path):
     return tmp_path
 
 
-def test_without_live_the_report_is_written_and_its_path_printed(study, capsys):
+def test_without_live_the_report_is_written_and_its_path_printed(study, capsys, monkeypatch):
+    monkeypatch.setattr("analysis.report.write_figures", lambda analysis, folder: [])  # drawing takes long
     assert cli.run(["-C", str(study), "report"]) == 0
     assert capsys.readouterr().out == f"{study / 'report' / 'index.html'}\n"
     page = (study / "report" / "index.html").read_text()

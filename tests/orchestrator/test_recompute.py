@@ -13,7 +13,7 @@ from orchestrator.store import Store
 from tests import factories
 from tests.orchestrator.test_sweep import STUDY
 
-RUN = "net/default/cpus-1/0001"
+DRAWN, FIXED = "net/default/cpus-1/0001", "net/fixed-seed/cpus-1/0001"
 RESULT = factories.result({}, step_hashes={"1": "a" * 64, "2": "b" * 64, "16": "c" * 64})
 
 
@@ -32,70 +32,59 @@ def swept(tmp_path_factory):
     return directory
 
 
-def forge(directory, run_id, **changes):
-    """Changes what a run says of itself, with a checksum that fits."""
-    path = directory / "runs" / run_id / RECORD
-    record = decode_record(path.read_bytes())
-    path.write_text(
-        encode_record(dataclasses.replace(record, result=dataclasses.replace(record.result, **changes)))
-    )
-    return record
-
-
-def test_runs_with_fixed_and_with_drawn_seeds_come_out_bit_for_bit(swept, capsys):
-    before = sorted(swept.rglob("*"))
-    assert vbstudy(swept, "--json", "verify", "--rerun", "2") == 0
-    told = json.loads(capsys.readouterr().out)["rerun"]
-    assert {each["run_id"] for each in told} == {RUN, "net/fixed-seed/cpus-1/0001"}
-    assert all(each["equal"] for each in told)
-    assert "torch 2" in told[0]["computed_on"]
-    after = sorted(path for path in swept.rglob("*"))
-    kept = [path for path in after if "guests" not in path.parts and path.name != "incoming"]
-    assert kept == [path for path in before if "guests" not in path.parts and path.name != "incoming"]
-
-
-def test_other_bits_end_with_1_and_are_told_with_where_they_part_and_on_what_machine(swept, tmp_path, capsys):
-    directory = tmp_path / "s"
-    shutil.copytree(swept, directory)
-    shutil.rmtree(directory / "runs/net/fixed-seed")
-    record = decode_record((directory / "runs" / RUN / RECORD).read_bytes())
-    hashes = dataclasses.replace(record.result.hashes, weights="0" * 64)
-    steps = {**record.result.step_hashes, "4": "0" * 64}
-    environment = {**record.result.environment, "cpu": {"model": "Another CPU"}}
-    forge(directory, RUN, hashes=hashes, step_hashes=steps, environment=environment)
-    assert vbstudy(directory, "verify", "--rerun", "1") == 1
-    found = capsys.readouterr()
-    assert f"OTHER BITS: {RUN}: weights from step 4 on; in the end weights\n" in found.out
-    assert "stored: Another CPU, torch 2" in found.out
-    assert "fingerprints differ in: cpu." in found.out
-    assert "1 of 1 runs done again did not come out the same" in found.err
-
-
-def test_a_run_that_cannot_be_done_again_is_told_and_ends_with_1(swept, tmp_path, capsys):
-    directory = tmp_path / "s"
-    shutil.copytree(swept, directory)
-    shutil.rmtree(directory / "runs/net/fixed-seed")
-    path = directory / "runs" / RUN / RECORD
-    record = decode_record(path.read_bytes())
-    workload = dataclasses.replace(record.spec.workload, batch_size=10**6)
-    path.write_text(
-        encode_record(dataclasses.replace(record, spec=dataclasses.replace(record.spec, workload=workload)))
-    )
-    assert vbstudy(directory, "verify", "--rerun", "1") == 1
-    assert f"failed: {RUN}: ValueError: batch_size = 1000000" in capsys.readouterr().out
-
-
-def test_an_archive_s_runs_are_done_again_in_the_guests_of_a_study(swept, tmp_path, capsys):
+def test_runs_with_fixed_and_with_drawn_seeds_come_out_bit_for_bit_from_an_archive(
+    swept, tmp_path, capsys
+):
     archive = tmp_path / "s.zip"
     assert vbstudy(swept, "export", str(archive)) == 0
-    assert vbstudy(swept, "verify", str(archive), "--rerun", "1") == 0
-    assert "the same bits: net/" in capsys.readouterr().out
+    before = listing(swept)
+    capsys.readouterr()
+    assert vbstudy(swept, "--json", "verify", str(archive), "--rerun", "2") == 0
+    told = json.loads(capsys.readouterr().out)["rerun"]
+    assert {each["run_id"] for each in told} == {DRAWN, FIXED}
+    assert all(each["equal"] for each in told)
+    assert "torch 2" in told[0]["computed_on"]
+    assert listing(swept) == before
+
+
+def listing(directory):
+    """What is of lasting value."""
+    found = (path.relative_to(directory) for path in directory.rglob("*"))
+    return sorted(path for path in found if path.parts[0] not in ("guests", "incoming"))
+
+
+def test_what_does_not_come_out_the_same_ends_with_1_and_is_told(swept, tmp_path, capsys):
+    directory = tmp_path / "s"
+    shutil.copytree(swept, directory)
+    record = decode_record((directory / "runs" / DRAWN / RECORD).read_bytes())
+    result = dataclasses.replace(
+        record.result,
+        hashes=dataclasses.replace(record.result.hashes, weights="0" * 64),
+        step_hashes={**record.result.step_hashes, "4": "0" * 64},
+        environment={**record.result.environment, "cpu": {"model": "Another CPU"}},
+    )
+    write(directory, dataclasses.replace(record, result=result))
+    record = decode_record((directory / "runs" / FIXED / RECORD).read_bytes())
+    workload = dataclasses.replace(record.spec.workload, batch_size=10**6)
+    write(directory, dataclasses.replace(record, spec=dataclasses.replace(record.spec, workload=workload)))
+    assert vbstudy(directory, "verify", "--rerun", "3") == 1
+    found = capsys.readouterr()
+    assert f"OTHER BITS: {DRAWN}: weights from step 4 on; in the end weights\n" in found.out
+    assert "stored: Another CPU, torch 2" in found.out
+    assert "fingerprints differ in: cpu." in found.out
+    assert f"failed: {FIXED}: ValueError: batch_size = 1000000" in found.out
+    assert "2 of 2 runs done again did not come out the same" in found.err
+
+
+def write(directory, record):
+    """Puts a record in its place, with a checksum that fits."""
+    (directory / "runs" / record.spec.run_id / RECORD).write_text(encode_record(record))
 
 
 def test_damage_is_told_with_6_before_anything_is_done_again(swept, tmp_path, capsys):
     directory = tmp_path / "s"
     shutil.copytree(swept, directory)
-    (directory / "runs" / RUN / "log.txt").write_text("x")
+    (directory / "runs" / DRAWN / "log.txt").write_text("x")
     assert vbstudy(directory, "--json", "verify", "--rerun", "1") == 6
     assert json.loads(capsys.readouterr().out)["rerun"] == []
 
