@@ -108,7 +108,13 @@ def _serve(options: Options, port: int, allow_mixed: bool) -> None:
                 analysis = analyze(store.directory, views, allow_mixed=allow_mixed)
                 return write_report(analysis, folder, live).page.read_bytes()
         except VbstudyError as error:  # mostly that no run is done yet; the next page may be one
-            return waiting_page(name, live, error.message).encode()
+            early = live.sweeping and not live.done
+            why = (
+                "No run is done yet; what is known after the first will stand here."
+                if early
+                else error.message
+            )
+            return waiting_page(name, live, why).encode()
 
     with live_report.serving(port) as server:
         moment = live_report.Moment.of(watcher.look())

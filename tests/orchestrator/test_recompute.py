@@ -32,9 +32,7 @@ def swept(tmp_path_factory):
     return directory
 
 
-def test_runs_with_fixed_and_with_drawn_seeds_come_out_bit_for_bit_from_an_archive(
-    swept, tmp_path, capsys
-):
+def test_runs_with_fixed_and_with_drawn_seeds_come_out_bit_for_bit_from_an_archive(swept, tmp_path, capsys):
     archive = tmp_path / "s.zip"
     assert vbstudy(swept, "export", str(archive)) == 0
     before = listing(swept)
