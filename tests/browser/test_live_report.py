@@ -68,6 +68,7 @@ def test_the_page_follows_the_sweep_and_says_when_its_server_has_ended(study):
         time.sleep(1)
         browser.look()
         browser.call("Page.navigate", url=url)
+        wait_for(browser, "The same model?")  # it waited for the first page
         wait_for(browser, "3 of 4 planned runs · the sweep is at work, 1 experiment set still running")
         marks = browser.value("[...document.querySelectorAll('td .unfinished')].map(e => e.textContent)")
         assert marks == ["still running: 1 of 2 runs"]
