@@ -1,4 +1,5 @@
-"""Findings F1-F5 of the reference study (Xiao et al., ISSRE 2021), decided from this study's tables.
+"""Findings F1-F5 of the reference study (Xiao et al., ISSRE 2021), decided from this study's tables. F6 is of
+scanned projects: `analysis.scan.shares`.
 
 Each rule answers for one workload; `decide` puts them together: a finding fails when it fails for
 any workload, holds when it holds for one and fails for none, and otherwise cannot be told.

@@ -11,13 +11,16 @@ from analysis.exchange.comparison import imported_tables
 from analysis.exchange.imported import read_imports
 from analysis.findings import decide
 from analysis.implications import draw
-from analysis.load import View, load_study
+from analysis.load import Problem, View, load_study
 from analysis.planning import read_looks
 from analysis.predictions import read_predictions
 from analysis.published import against as published_beside
 from analysis.published import load_published
 from analysis.results import Analysis, Table
 from analysis.robustness import read_robustness
+from analysis.scan.kept import NAME, KeptScanError, read_kept
+from analysis.scan.results import Scan
+from analysis.scan.shares import requirements_finding, requirements_table
 from analysis.tables import build_tables
 from analysis.verdicts import alarms
 
@@ -41,10 +44,13 @@ def analyze(
     imports, unread = read_imports(directory)
     measured, stale = read_robustness(study)
     looks, unreadable = read_looks(study)
-    problems = (*study.problems, *unread, *reservations(study), *stale, *unreadable)
+    scan, unscanned = _kept_scan(directory)
+    problems = (*study.problems, *unread, *reservations(study), *stale, *unreadable, *unscanned)
     study = dataclasses.replace(study, problems=problems)
     tables = build_tables(study, predictions, measured, looks) | imported_tables(imports)
-    findings = decide(study, tables)
+    findings = (*decide(study, tables), requirements_finding(scan))
+    if scan is not None:
+        tables["requirements"] = requirements_table(scan)
     if against:
         tables["against"] = published_beside(against, study, tables)
     return Analysis(
@@ -56,6 +62,14 @@ def analyze(
         predictions=predictions,
         views=tuple(views),
     )
+
+
+def _kept_scan(directory: Path) -> tuple[Scan | None, list[Problem]]:
+    try:
+        return read_kept(directory), []
+    except KeptScanError as error:
+        todo = "F6 is decided without it; scan again with --keep"
+        return None, [Problem(path=NAME, what=str(error), todo=todo, skipped=False)]
 
 
 def _only(table: Table, views: Sequence[View]) -> Table:

@@ -21,6 +21,7 @@ from benchmarks import (
     loading,
     qemu_boot,
     qemu_provision,
+    scan,
     startup,
     sweep_overhead,
     virtualbox,
@@ -38,6 +39,7 @@ BENCHMARKS: dict[str, tuple[Callable[[str, int, Report], list[Row]], int]] = {
     "warm_worker": (warm_worker.measure_torch, 60),  # runs on either side
     "warm_worker_tf": (warm_worker.measure_tensorflow, 20),
     "large_store": (large_store.measure, 100_000),  # runs in the store
+    "scan": (scan.measure, 5),  # turns
     "sweep_overhead": (sweep_overhead.measure, 12),  # runs of ten seconds
 }
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from orchestrator import __version__, cli_exchange, cli_watch
+from orchestrator import __version__, cli_exchange, cli_scan, cli_watch
 from orchestrator.cli_options import Commands, Options, print_json, result, stdout
 from orchestrator.errors import EXIT_DONE, EXIT_INTERRUPTED, EXIT_RUNS_FAILED, UsageError, VbstudyError
 
@@ -292,6 +292,7 @@ def destroy(options: Options) -> None:
 
 
 cli_exchange.add_to(cli)
+cli_scan.add_to(cli)
 
 
 class CommandFailed(Exception):  # noqa: N818  (its own affair; the status is passed on)

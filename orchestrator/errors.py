@@ -38,6 +38,12 @@ class DifferentBitsError(VbstudyError):
     exit_code = EXIT_RUNS_FAILED
 
 
+class FindingsError(VbstudyError):
+    """`scan --check` found something."""
+
+    exit_code = EXIT_RUNS_FAILED
+
+
 class PrerequisiteError(VbstudyError):
     """Something must be installed or fetched first."""
 

@@ -6,6 +6,7 @@
     quarantine/...   folders that were damaged, with the reason
     robustness/...   what was measured on the models of finished runs, a file a run
     sequential.json  the looks of `sweep --until`, planned before the first, and what they said
+    scan.json        what `scan --keep` found in projects
     incoming/...     what is being collected; swept away by the next orchestrator
     .checked         which runs were found whole (`orchestrator.checked`); made anew when it is lost
     .live            what the sweep is doing (`orchestrator.live`); for those who watch
@@ -68,6 +69,7 @@ class Store:
         self.sequential_file = directory / "sequential.json"
         self.checked_file = directory / ".checked"
         self.live_file = directory / ".live"
+        self.scan_file = directory / "scan.json"
         self._lock_file = directory / ".lock"
 
     # ---- reading -----------------------------------------------------------------------------

@@ -67,7 +67,7 @@ def test_everything_is_written_and_the_page_stands_alone(study, tmp_path):
     text = paths.page.read_text()
     parsed = Page(text)
     assert parsed.stack == []
-    assert len(parsed.sources) == 9
+    assert len(parsed.sources) == 11
     assert all(source.startswith("data:image/svg+xml;base64,") for source in parsed.sources)
     assert "http://" not in text
     assert "https://" not in text

@@ -30,6 +30,7 @@ COMMANDS = [
     "verify",
     "export",
     "import",
+    "scan",
 ]
 
 
@@ -260,7 +261,7 @@ def test_the_three_commands_make_a_report_and_destroy_keeps_it(vbstudy, study):
         assert (study / "report" / name).is_file()
     assert list((study / "report" / "figures").glob("*.svg"))
     status, out, _ = vbstudy("analyze", "--format", "json", "--output", str(study / "elsewhere"))
-    assert {finding["id"] for finding in json.loads(out)["findings"]} == {"F1", "F2", "F3", "F4", "F5"}
+    assert {finding["id"] for finding in json.loads(out)["findings"]} == {"F1", "F2", "F3", "F4", "F5", "F6"}
     assert (study / "elsewhere" / "index.html").is_file()
     status, out, _ = vbstudy("analyze", "--against", "issre21", "--allow-mixed")
     assert status == 0

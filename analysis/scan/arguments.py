@@ -1,0 +1,34 @@
+"""The arguments of a call, by name or place."""
+
+from __future__ import annotations
+
+import ast
+from typing import Any
+
+
+def argument(node: ast.Call, name: str, position: int) -> ast.expr | None:
+    for keyword in node.keywords:
+        if keyword.arg == name:
+            return keyword.value
+    if 0 <= position < len(node.args) and not any(isinstance(a, ast.Starred) for a in node.args):
+        return node.args[position]
+    return None
+
+
+def is_open(node: ast.Call, name: str) -> bool | None:
+    """True where the argument is not given by name, False where it is with a value, None where `**options` or
+    None leave it unknown. None as a value counts as not given."""
+    for keyword in node.keywords:
+        if keyword.arg == name:
+            return isinstance(keyword.value, ast.Constant) and keyword.value.value is None
+    return None if any(k.arg is None for k in node.keywords) else True
+
+
+def constant(node: ast.expr | None) -> Any:
+    """The value of a literal; Ellipsis for what is not one, and for None (nothing)."""
+    return node.value if isinstance(node, ast.Constant) else ...
+
+
+def is_given(node: ast.Call, name: str) -> bool:
+    """Whether an argument is given, or may be (`**options`)."""
+    return is_open(node, name) is not True

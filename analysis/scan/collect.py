@@ -1,0 +1,378 @@
+"""One walk over a module's syntax tree: what it draws, seeds, imports, sets and computes, in order.
+
+The walk is by hand, not by ast.NodeVisitor, which takes twice as long. What a single call means is decided
+in `calls`, what the order of data depends on in `order`."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from typing import Any
+
+from analysis.scan import calls, evaluation, order, settings
+from analysis.scan.facts import Event, FileFacts, finding, spot
+from analysis.scan.names import Names
+from analysis.scan.results import Level
+from analysis.scan.vocabulary import LOADS
+
+
+class Collector:
+    """Walks a tree and fills `facts`."""
+
+    def __init__(self, facts: FileFacts) -> None:
+        self.facts = facts
+        self.names = Names(facts.module)
+        self.scope = ""  # "", "f", "C.f"
+        self.class_name = ""
+        self.loops = 0
+        self.target = ""  # the name that the value under way is assigned to
+        self.order = order.Order(self)
+        self._events = facts.scopes.setdefault("", [])
+        self.unseeded: list[
+            tuple[str, ast.Call, str]
+        ] = []  # generators by their names, until they are seeded
+        self.reseeded: set[str] = set()
+        self._reported: set[tuple[str, int, int]] = set()
+
+    def module(self, tree: ast.Module) -> None:
+        for node in tree.body:  # defined anywhere in the module, called anywhere
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                self.names.bind(node.name, f"@{node.name}")
+        self.statements(tree.body)
+        self.order.leave(set())
+        for target, call, why in self.unseeded:
+            if not target or target not in self.reseeded:
+                self.report("VB102", call, why)
+
+    def statements(self, body: list[ast.stmt]) -> None:
+        for node in body:
+            self.visit(node)
+
+    def visit(self, node: ast.AST) -> None:
+        handler = HANDLERS.get(node.__class__)
+        if handler is not None:
+            handler(self, node)
+        else:
+            self.children(node)
+
+    def children(self, node: ast.AST) -> None:
+        for name in node._fields:
+            value = getattr(node, name, None)
+            if value.__class__ is list:
+                for item in value:
+                    if isinstance(item, ast.AST):
+                        self.visit(item)
+            elif isinstance(value, ast.AST):
+                self.visit(value)
+
+    # ---- what handlers tell --------------------------------------------------------------------------
+
+    def event(self, kind: str, name: str, node: Any, text: str = "") -> None:
+        self._events.append(Event(kind, name, spot(node), text))
+
+    def report(self, rule: str, node: Any, why: str, level: Level | None = None) -> None:
+        where = spot(node)
+        if (rule, where.line, where.column) in self._reported:
+            return
+        self._reported.add((rule, where.line, where.column))
+        self.facts.findings.append(finding(rule, self.facts.path, where, why, level))
+
+    # ---- statements ------------------------------------------------------------------------------------
+
+    def _import(self, node: ast.Import) -> None:
+        for name in self.names.bind_import(node):
+            self._loaded(name, node)
+
+    def _import_from(self, node: ast.ImportFrom) -> None:
+        for name in self.names.bind_from(node):
+            self._loaded(name, node)
+
+    def _loaded(self, name: str, node: ast.stmt) -> None:
+        self.event("import", name, node)
+        top = name.partition(".")[0]
+        if top in LOADS:
+            self.event("import", LOADS[top], node)
+        self.facts.flags.add(LOADS.get(top, top))
+
+    def _function(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
+        for each in (*node.decorator_list, *node.args.defaults, *node.args.kw_defaults):
+            if each is not None:
+                self.visit(each)
+        outer = self.scope, self._events, self.loops, self.order.pending
+        if self.scope and not self.class_name:
+            self.names.bind(node.name, f"@{self.scope}.{node.name}")
+        self.scope = ".".join(part for part in (self.class_name or self.scope, node.name) if part)
+        self._events = self.facts.scopes.setdefault(self.scope, [])
+        self.loops, self.order.pending = 0, {}
+        self.names.push()
+        arguments = node.args
+        every = (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)
+        for argument in (*every, arguments.vararg, arguments.kwarg):
+            if argument is not None:
+                self.names.bind(argument.arg, None)
+        if self.class_name and every and every[0].arg == "self":
+            self.names.bind("self", f"@{self.class_name}")
+        inside, self.class_name = self.class_name, ""
+        self.statements(node.body)
+        self.class_name = inside
+        self.order.leave({"self."} if inside else set())
+        kept = self.order.pending
+        self.names.pop()
+        self.scope, self._events, self.loops, self.order.pending = outer
+        if inside:
+            self.order.pending |= kept
+
+    def _class(self, node: ast.ClassDef) -> None:
+        for base in node.bases:
+            self.visit(base)
+            name = self.names.resolve(base)
+            if name and name.startswith("@"):
+                self.facts.scopes.setdefault(f"{node.name}.__init__", []).append(
+                    Event("call", f"{name}.__init__", spot(base))
+                )
+        outer = self.class_name, self.order.pending
+        self.class_name, self.order.pending = node.name, {}
+        self.names.push()
+        self.statements(node.body)
+        self.names.pop()
+        self.order.leave(set())
+        self.class_name, self.order.pending = outer
+
+    def _assign(self, node: ast.Assign | ast.AnnAssign) -> None:
+        if node.value is None:
+            return
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+        outer, self.target = self.target, " ".join(map(target_name, targets))
+        first = targets[0]
+        if isinstance(first, ast.Tuple | ast.List) and len(first.elts) == 1:
+            self.order.single(node.value)
+        else:
+            self.order.assigned(self.target, node.value)
+        self.visit(node.value)
+        self.target = outer
+        for target in targets:
+            if isinstance(target, ast.Name):
+                is_set = isinstance(node.value, ast.Set | ast.SetComp)
+                self.names.bind(target.id, "builtins.set()" if is_set else self.names.resolve(node.value))
+            elif isinstance(target, ast.Tuple | ast.List):
+                for element in target.elts:
+                    if isinstance(element, ast.Name):
+                        self.names.bind(element.id, None)
+        if isinstance(first, ast.Subscript | ast.Attribute):
+            settings.stored(self, first, node.value)
+            self.visit(first.value)
+
+    def _aug_assign(self, node: ast.AugAssign) -> None:
+        self.order.added(node)
+        self.visit(node.value)
+
+    def _for(self, node: ast.For | ast.AsyncFor) -> None:
+        self.order.loop(node)
+        self.visit(node.iter)
+        self._bind_unknown(node.target)
+        self.loops += 1
+        self.statements(node.body)
+        self.loops -= 1
+        self.statements(node.orelse)
+
+    def _bind_unknown(self, target: ast.expr) -> None:
+        for name in (target,) if isinstance(target, ast.Name) else ast.walk(target):
+            if isinstance(name, ast.Name):
+                self.names.bind(name.id, None)
+
+    def _if(self, node: ast.If) -> None:
+        if not self.scope and settings.is_main_guard(node.test):
+            self.facts.is_main = True
+        while True:  # a chain of elif is a loop here: it may be long
+            evaluation.compared(self, node.test)
+            with self.order.free():
+                self.visit(node.test)
+            self.statements(node.body)
+            if len(node.orelse) == 1 and isinstance(node.orelse[0], ast.If):
+                node = node.orelse[0]
+            else:
+                self.statements(node.orelse)
+                return
+
+    def _while(self, node: ast.While) -> None:
+        with self.order.free():
+            self.visit(node.test)
+        self.loops += 1
+        self.statements(node.body)
+        self.loops -= 1
+        self.statements(node.orelse)
+
+    def _with(self, node: ast.With | ast.AsyncWith) -> None:
+        for item in node.items:
+            if item.optional_vars is not None:
+                self.order.assigned(target_name(item.optional_vars), item.context_expr)
+            self.visit(item.context_expr)
+            if isinstance(item.optional_vars, ast.Name):
+                self.names.bind(item.optional_vars.id, self.names.resolve(item.context_expr))
+        self.statements(node.body)
+
+    # ---- expressions -----------------------------------------------------------------------------------
+
+    def _call(self, node: ast.Call) -> None:
+        name = self.names.resolve(node.func)
+        free = self.order.called(node, name)
+        function = node.func
+        if function.__class__ is ast.Attribute:
+            self.visit(function.value)
+        elif function.__class__ is not ast.Name:
+            self.visit(function)
+        if free:
+            with self.order.free():
+                self._arguments(node)
+        else:
+            self._arguments(node)
+        calls.called(self, node, name)
+
+    def _arguments(self, node: ast.Call) -> None:
+        for argument in node.args:
+            self.visit(argument)
+        for keyword in node.keywords:
+            self.visit(keyword.value)
+
+    def _attribute(self, node: ast.Attribute) -> None:
+        value = node.value
+        while isinstance(value, ast.Attribute):
+            value = value.value
+        self.visit(value)
+
+    def _expression(self, node: ast.Expr) -> None:
+        if node.value.__class__ is not ast.Constant:  # such as a docstring
+            self.visit(node.value)
+
+    def _return(self, node: ast.Return) -> None:
+        if node.value is not None:
+            self.visit(node.value)
+
+    def _elements(self, node: ast.Tuple | ast.List | ast.Set) -> None:
+        for element in node.elts:
+            self.visit(element)
+
+    def _subscript(self, node: ast.Subscript) -> None:
+        self.visit(node.value)
+        self.visit(node.slice)
+
+    def _name(self, node: ast.Name) -> None:
+        if self.order.pending:
+            self.order.loaded(node.id)
+
+    def _compare(self, node: ast.Compare) -> None:
+        with self.order.free():
+            self.visit(node.left)
+            for each in node.comparators:
+                self.visit(each)
+
+    def _binary(self, node: ast.BinOp) -> None:
+        settings.hashed(self, node)
+        left: ast.expr = node
+        rights = []
+        while isinstance(left, ast.BinOp):  # a + b + c + ...: deep to the left
+            rights.append(left.right)
+            left = left.left
+        self.visit(left)
+        for right in reversed(rights):
+            self.visit(right)
+
+    def _unary(self, node: ast.UnaryOp) -> None:
+        with self.order.free():
+            self.visit(node.operand)
+
+    def _comprehension(self, node: ast.ListComp | ast.GeneratorExp | ast.DictComp | ast.SetComp) -> None:
+        self.order.comprehended(node)
+        self.names.push()
+        self.loops += 1
+        for generator in node.generators:
+            self.visit(generator.iter)
+            self._bind_unknown(generator.target)
+            for condition in generator.ifs:
+                self.visit(condition)
+        if isinstance(node, ast.DictComp):
+            self.visit(node.key)
+            self.visit(node.value)
+        else:
+            self.visit(node.elt)
+        self.loops -= 1
+        self.names.pop()
+
+    def _lambda(self, node: ast.Lambda) -> None:
+        """Its body runs later, if at all; what it calls is still looked at."""
+        self.names.push()
+        for argument in node.args.args:
+            self.names.bind(argument.arg, None)
+        outer, self._events = self._events, self.facts.scopes.setdefault(f"{self.scope}.<lambda>", [])
+        self.visit(node.body)
+        self._events = outer
+        self.names.pop()
+
+    def _formatted(self, node: ast.FormattedValue) -> None:
+        with self.order.free():  # a text for people
+            self.visit(node.value)
+
+    def _constant(self, node: ast.Constant) -> None:
+        if node.value.__class__ is str and node.value.startswith(
+            ("cuda", "gpu", "/gpu", "/GPU", "/device:GPU")
+        ):
+            self.facts.flags.add("cuda")
+
+
+def _nothing(_collector: Collector, _node: Any) -> None:
+    pass  # these have no children of interest
+
+
+HANDLERS: dict[type[ast.AST], Callable[[Collector, Any], None]] = {
+    ast.Import: Collector._import,
+    ast.ImportFrom: Collector._import_from,
+    ast.FunctionDef: Collector._function,
+    ast.AsyncFunctionDef: Collector._function,
+    ast.ClassDef: Collector._class,
+    ast.Assign: Collector._assign,
+    ast.AnnAssign: Collector._assign,
+    ast.AugAssign: Collector._aug_assign,
+    ast.For: Collector._for,
+    ast.AsyncFor: Collector._for,
+    ast.If: Collector._if,
+    ast.While: Collector._while,
+    ast.With: Collector._with,
+    ast.AsyncWith: Collector._with,
+    ast.Call: Collector._call,
+    ast.Attribute: Collector._attribute,
+    ast.Name: Collector._name,
+    ast.Compare: Collector._compare,
+    ast.BinOp: Collector._binary,
+    ast.UnaryOp: Collector._unary,
+    ast.ListComp: Collector._comprehension,
+    ast.GeneratorExp: Collector._comprehension,
+    ast.DictComp: Collector._comprehension,
+    ast.SetComp: Collector._comprehension,
+    ast.Lambda: Collector._lambda,
+    ast.FormattedValue: Collector._formatted,
+    ast.Constant: Collector._constant,
+    ast.Expr: Collector._expression,
+    ast.Return: Collector._return,
+    ast.Tuple: Collector._elements,
+    ast.List: Collector._elements,
+    ast.Set: Collector._elements,
+    ast.Subscript: Collector._subscript,
+    ast.Pass: _nothing,
+    ast.Break: _nothing,
+    ast.Continue: _nothing,
+    ast.Global: _nothing,
+    ast.Load: _nothing,
+    ast.Store: _nothing,
+}
+
+
+def target_name(node: ast.expr) -> str:
+    match node:
+        case ast.Name(id=name):
+            return name
+        case ast.Attribute(value=ast.Name(id="self"), attr=name):
+            return f"self.{name}"
+        case ast.Tuple() | ast.List():
+            return ""
+        case _:
+            return ""

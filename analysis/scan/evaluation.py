@@ -1,0 +1,104 @@
+"""How models are evaluated: model selection, what is shuffled, what is tested on what (VB6xx)."""
+
+from __future__ import annotations
+
+import ast
+import re
+from typing import TYPE_CHECKING
+
+from analysis.scan.arguments import argument, constant, is_open
+
+if TYPE_CHECKING:
+    from analysis.scan.collect import Collector
+
+HELD_OUT = re.compile(
+    r"(?:^|_|\b)(?:test|val|valid|validation|eval|dev|holdout)(?:_|\d|\b|set|loader|data|ds|dataset|gen)",
+    re.I,
+)
+TRAINING = re.compile(r"(?:^|_|\b)(?:x_|y_)?train(?:ing|set|loader|data|_|\d|\b)", re.IGNORECASE)
+BEST = re.compile(r"best|patience|early_?stop", re.IGNORECASE)
+SELECTING = re.compile(
+    r"(?:ModelCheckpoint|EarlyStopping|SaveBest\w*|save_best\w*|BestModel\w*|load_best\w*|update_best\w*|GridSearchCV|"
+    r"RandomizedSearchCV|HalvingGridSearchCV|save_best_model)$"
+)
+LOADER = "torch.utils.data.DataLoader"
+SHUFFLED_BY_DEFAULT = frozenset(("flow_from_directory", "flow_from_dataframe"))
+DATASET_FROM_FILES = re.compile(r"image_dataset_from_directory$|text_dataset_from_directory$")
+
+
+def may_select(text: str) -> bool:
+    """Whether a text has a word of BEST at all: this is twenty times faster than the expression."""
+    text = text.lower()
+    return "best" in text or "patience" in text or "stop" in text
+
+
+def called(to: Collector, node: ast.Call, name: str | None, attribute: str) -> None:
+    last = (name or attribute).rpartition(".")[2] or (node.func.id if isinstance(node.func, ast.Name) else "")
+    if SELECTING.search(last):
+        to.facts.flags.add("selects")
+    for keyword in node.keywords:
+        if keyword.arg in ("load_best_model_at_end", "restore_best_weights", "save_best_only"):
+            to.facts.flags.add("selects")
+    if name == LOADER:
+        _loader(to, node)
+    elif attribute in SHUFFLED_BY_DEFAULT or DATASET_FROM_FILES.search(last):
+        held = _is_held_out(to.target) or constant(argument(node, "subset", 99)) == "validation"
+        if held and is_open(node, "shuffle") is True:
+            why = f"{last} shuffles by default, so predictions do not stand in the order of the files"
+            to.report("VB602", node, why)
+        elif held and constant(argument(node, "shuffle", 99)) is True:
+            to.report("VB602", node, f"{last} shuffles the held-out data")
+    elif attribute in ("fit", "fit_generator"):
+        _fit(to, node, name)
+
+
+def _loader(to: Collector, node: ast.Call) -> None:
+    data = argument(node, "dataset", 0)
+    text = ast.unparse(data) if data is not None else ""
+    held = _is_held_out(to.target) or _is_held_out(text)
+    if held and constant(argument(node, "shuffle", 2)) is True and not _is_training(to.target):
+        why = "the samples come in another order each time: predictions cannot be compared one by one"
+        to.report("VB602", node, why)
+    if (
+        _is_held_out(to.target)
+        and not _is_training(to.target)
+        and _is_training(text)
+        and not _is_held_out(text)
+    ):
+        to.report("VB603", node, f"{to.target} reads {text}")
+
+
+def _fit(to: Collector, node: ast.Call, name: str | None) -> None:
+    if name is not None and name.startswith("sklearn"):
+        return
+    to.facts.flags.add("keras_fit" if argument(node, "epochs", 99) is not None else "-")
+    validation = argument(node, "validation_data", 99)
+    if validation is not None:
+        text = ast.unparse(validation)
+        if _is_training(text) and not _is_held_out(text):
+            to.report("VB603", node, f"validation_data={text} is what the model is trained on")
+    split = argument(node, "validation_split", 99)
+    if split is not None and constant(split) not in (0, 0.0):
+        why = "validation_split takes the last samples, before any shuffling: the order of the data decides"
+        to.report("VB604", node, why)
+
+
+def compared(to: Collector, test: ast.expr) -> None:
+    """`if accuracy > best: ...` selects a model."""
+    if not to.facts.says_best or "selects" in to.facts.flags:
+        return
+    for node in ast.walk(test):
+        if (
+            (isinstance(node, ast.Name) and BEST.search(node.id))
+            or (isinstance(node, ast.Attribute) and BEST.search(node.attr))
+            or (isinstance(node, ast.Constant) and isinstance(node.value, str) and BEST.search(node.value))
+        ):
+            to.facts.flags.add("selects")
+
+
+def _is_held_out(text: str) -> bool:
+    return bool(HELD_OUT.search(text))
+
+
+def _is_training(text: str) -> bool:
+    return bool(TRAINING.search(text))

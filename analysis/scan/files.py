@@ -1,0 +1,107 @@
+"""Which files a project has, and their bytes. Links to folders are not followed, so nothing can go round in
+circles; only regular files are opened, so nothing can block."""
+
+from __future__ import annotations
+
+import os
+import stat
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from analysis.scan.results import Note
+
+LARGEST_BYTES = 5_000_000
+SKIPPED = frozenset(
+    (
+        ".git",
+        ".hg",
+        ".svn",
+        ".bzr",
+        "__pycache__",
+        "node_modules",
+        ".tox",
+        ".nox",
+        ".venv",
+        ".mypy_cache",
+        ".ruff_cache",
+        ".pytest_cache",
+        ".ipynb_checkpoints",
+        "site-packages",
+        ".eggs",
+        ".hypothesis",
+    )
+)
+DEEPEST = 60  # folders; more is a tree that copies itself
+
+
+@dataclass(slots=True)
+class Tree:
+    """The files of a project, as paths relative to its `root`, with /."""
+
+    root: Path
+    python: list[str] = field(default_factory=list)
+    others: list[str] = field(default_factory=list)
+    notes: list[Note] = field(default_factory=list)
+
+
+def walk(root: Path) -> Tree:
+    """All files below a folder in the order of their names; of a file, that file alone."""
+    if not root.is_dir():
+        tree = Tree(root.parent)
+        (tree.python if root.suffix in (".py", ".ipynb") else tree.others).append(root.name)
+        return tree
+    tree = Tree(root)
+    stack = [("", 0)]
+    while stack:
+        folder, depth = stack.pop()
+        below = []
+        for entry in _entries(tree, folder):
+            path = f"{folder}{entry.name}"
+            try:
+                is_folder, is_link = entry.is_dir(), entry.is_symlink()
+            except OSError as error:
+                tree.notes.append(Note(path=path, text=f"cannot be read: {error.strerror}"))
+                continue
+            if is_folder and is_link:
+                tree.notes.append(Note(path=path, text="is a link to a folder; not followed"))
+            elif is_folder:
+                if depth == DEEPEST:
+                    tree.notes.append(
+                        Note(path=path, text=f"lies more than {DEEPEST} folders deep; not looked at")
+                    )
+                elif entry.name not in SKIPPED and not (root / path / "pyvenv.cfg").exists():
+                    below.append((f"{path}/", depth + 1))
+            elif entry.name.endswith((".py", ".ipynb")):
+                tree.python.append(path)
+            else:
+                tree.others.append(path)
+        stack += reversed(below)
+    return tree
+
+
+def _entries(tree: Tree, folder: str) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(tree.root / folder) as found:
+            return sorted(found, key=lambda entry: entry.name)
+    except OSError as error:
+        tree.notes.append(Note(path=folder or ".", text=f"cannot be listed: {error.strerror}"))
+        return []
+
+
+def read(root: Path, path: str) -> bytes | Note:
+    """A file's bytes, or why they are not looked at."""
+    try:
+        descriptor = os.open(root / path, os.O_RDONLY | os.O_NONBLOCK)
+    except OSError as error:
+        return Note(path=path, text=f"cannot be read: {error.strerror}")
+    with os.fdopen(descriptor, "rb") as file:
+        try:
+            found = os.fstat(descriptor)
+            if not stat.S_ISREG(found.st_mode):
+                return Note(path=path, text="is not a regular file; left out")
+            if found.st_size > LARGEST_BYTES:
+                size = f"{found.st_size / 1e6:.0f} MB"
+                return Note(path=path, text=f"has {size}, more than {LARGEST_BYTES / 1e6:.0f}; left out")
+            return file.read()
+        except OSError as error:
+            return Note(path=path, text=f"cannot be read: {error.strerror}")

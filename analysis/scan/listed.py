@@ -1,0 +1,204 @@
+"""Software requirements from lists: requirements files, conda environments and their locks, Dockerfiles.
+
+They are read line by line, not by a YAML parser: half of what is published has templates or mistakes in it,
+and the line is part of the answer."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from packaging.requirements import InvalidRequirement
+from packaging.requirements import Requirement as Parsed
+from packaging.utils import canonicalize_name
+
+
+class Stated(NamedTuple):
+    """A requirement before it has its file: the line counts from 1."""
+
+    name: str
+    specifier: str
+    pinned: bool
+    line: int
+
+
+_OPTION = re.compile(r"^-{1,2}\w")
+_URL = re.compile(r"^(?:git|hg|svn|bzr)\+|^(?:https?|file)://", re.IGNORECASE)
+_COMMIT = re.compile(r"@(?:[0-9a-f]{7,40}|v?\d+(?:\.\d+)+)(?:#|$)")
+_EGG = re.compile(r"#egg=([\w.-]+)")
+_NAME = re.compile(r"^([A-Za-z][\w.-]*)")
+_LOOSE = re.compile(r"^([A-Za-z][\w.-]*)(?:\[[\w,\s-]*\])?\s*((?:[=<>!~]=?=?)\s*v?\d[\w.*+!-]*)?")
+_CONDA = re.compile(
+    r"^(?:[\w./-]+::)?([A-Za-z_][\w.-]*)\s*(?:([=<>!~]=?[^=\s]+(?:,[^=\s]+)*)(?:=(\S+))?|\s+(\S.*))?$"
+)
+_EXPLICIT = re.compile(r"^https?://\S+/([A-Za-z_][\w.-]*?)-(\d[^-/]*)-[^-/]+\.(?:conda|tar\.bz2)")
+
+
+def requirement(text: str, line: int) -> Stated | None:
+    """One requirement in the form of PEP 508, or nearly so; None for what names nothing."""
+    text = text.split(" --hash", 1)[0].strip().rstrip("\\").strip()
+    if not text:
+        return None
+    if _URL.match(text):
+        name = _EGG.search(text)
+        last = re.split(r"[/@#]", text.split("#")[0].split("://", 1)[-1].rsplit("@", 1)[0])[-1]
+        found = name[1] if name else re.sub(r"(?:\.git|\.whl|\.zip|\.tar\.gz)$", "", last)
+        if not _NAME.match(found):
+            return None
+        return Stated(canonicalize_name(found), text, bool(_COMMIT.search(text)), line)
+    try:
+        parsed = Parsed(text)
+    except InvalidRequirement:
+        loose = _LOOSE.match(text)
+        if not loose or (loose.end() < len(text) and text[loose.end()] not in " ;,#\t"):
+            return None
+        specifier = (loose[2] or "").replace(" ", "")
+        return Stated(canonicalize_name(loose[1]), specifier, specifier.startswith("=="), line)
+    if parsed.url:
+        return Stated(canonicalize_name(parsed.name), parsed.url, bool(_COMMIT.search(parsed.url)), line)
+    return Stated(
+        canonicalize_name(parsed.name), str(parsed.specifier), is_exact(str(parsed.specifier)), line
+    )
+
+
+def is_exact(specifier: str) -> bool:
+    """Whether a specifier admits one version: `==1.2`, not `==1.*`."""
+    return any(p.strip().startswith("==") and not p.strip().endswith("*") for p in specifier.split(","))
+
+
+def requirements_txt(text: str) -> Iterator[Stated]:
+    continued = ""
+    first = 0
+    for number, raw in enumerate(text.splitlines(), start=1):
+        line = re.sub(r"(?:^|\s)#.*$", "", raw).strip()
+        if not continued:
+            first = number
+        if line.endswith("\\"):
+            continued += line[:-1] + " "
+            continue
+        line, continued = (continued + line).strip(), ""
+        if line.startswith(("-e ", "--editable")):
+            line = re.sub(r"^(?:-e|--editable)[ =]", "", line).strip()
+            if line.startswith("."):
+                continue
+        if line and not _OPTION.match(line) and (found := requirement(line, first)):
+            yield found
+
+
+def environment_yml(text: str) -> Iterator[Stated]:
+    """The `dependencies:` of a conda environment, those for pip included."""
+    inside = pip = False
+    for number, raw in enumerate(text.splitlines(), start=1):
+        line = re.sub(r"(?:^|\s)#.*$", "", raw).rstrip()
+        if re.match(r"^\S.*:", line):
+            inside, pip = line.startswith("dependencies"), False
+            continue
+        item = re.match(r"^(\s*)-\s*(.+)$", line)
+        if not inside or not item:
+            continue
+        entry = item[2].strip().strip("\"'")
+        if re.match(r"pip\s*:", entry):
+            pip = True
+        elif pip and len(item[1]) >= 4:
+            if not entry.startswith("-") and (found := requirement(entry, number)):
+                yield found
+        elif found := conda(entry, number):
+            pip = False
+            yield found
+
+
+def conda(entry: str, line: int) -> Stated | None:
+    """`name=1.2`, `name==1.2=build`, `name >=1.2`. One `=` admits a family of versions, so only a full
+    version or a build pins: `name=1.2.3`, `name==1.2`, `name=1.2=build`."""
+    match = _CONDA.match(entry)
+    if not match:
+        return None
+    name, specifier, build, spaced = match.groups()
+    specifier = specifier or (spaced or "").strip()
+    exact = bool(build) or (specifier.startswith("==") and "*" not in specifier)
+    if specifier.startswith("=") and not specifier.startswith("=="):
+        exact = exact or (specifier.count(".") >= 2 and "*" not in specifier)
+    return Stated(canonicalize_name(name), specifier + (f"={build}" if build else ""), exact, line)
+
+
+def conda_lock(text: str) -> Iterator[Stated]:
+    """An explicit list (`@EXPLICIT`), or conda-lock's YAML: `- name: x` with `version: y` below it."""
+    name, at = "", 0
+    for number, line in enumerate(text.splitlines(), start=1):
+        if explicit := _EXPLICIT.match(line.strip()):
+            yield Stated(canonicalize_name(explicit[1]), f"=={explicit[2]}", True, number)
+        elif found := re.match(r"^\s*-?\s*name:\s*['\"]?([\w.-]+)", line):
+            name, at = found[1], number
+        elif (found := re.match(r"^\s*-?\s*version:\s*['\"]?([\w.!+-]+)", line)) and name:
+            yield Stated(canonicalize_name(name), f"=={found[1]}", True, at)
+            name = ""
+
+
+_INSTALL = re.compile(r"\b(pip3?|uv\s+pip|conda|mamba|micromamba)\s+install\s+(.*)", re.IGNORECASE)
+_TAKES_VALUE = frozenset(
+    [
+        "-r",
+        "-c",
+        "-f",
+        "-i",
+        "-t",
+        "-n",
+        "-p",
+        "--requirement",
+        "--constraint",
+        "--find-links",
+        "--index-url",
+        "--extra-index-url",
+        "--channel",
+        "--name",
+        "--prefix",
+        "--target",
+    ]
+)
+
+
+def installed(command: str, line: int) -> Iterator[Stated]:
+    """What `pip install` or `conda install` in a command names."""
+    match = _INSTALL.search(command)
+    if not match:
+        return
+    is_conda = "conda" in match[1].lower() or "mamba" in match[1].lower()
+    words = iter(re.split(r"\s+", re.split(r"&&|\|\||[;|`]", match[2])[0].strip()))
+    for raw in words:
+        word = raw.strip("\"'`,")
+        if word in _TAKES_VALUE or (is_conda and word == "-c"):
+            next(words, None)
+        elif (
+            word
+            and not word.startswith(("-", ".", "/", "$", "<", "{"))
+            and not re.search(r"\.(?:txt|whl|ya?ml)$", word)
+        ):
+            found = conda(word, line) if is_conda else requirement(word, line)
+            if found:
+                yield found
+
+
+def dockerfile(text: str) -> Iterator[Stated]:
+    """The base image, and what is installed by pip and conda."""
+    joined, first = "", 0
+    for number, raw in enumerate(text.splitlines(), start=1):
+        line = raw.strip()
+        if not line or line.startswith("#"):
+            continue
+        if not joined:
+            first = number
+        joined += " " + line.removesuffix("\\")
+        if line.endswith("\\"):
+            continue
+        command, joined = joined.strip(), ""
+        image = re.match(r"FROM\s+(?:--\S+\s+)*(\S+)", command, re.IGNORECASE)
+        if image and image[1].lower() != "scratch" and "$" not in image[1]:
+            name, at, digest = image[1].partition("@")
+            repository, _, tag = name.partition(":") if "/" not in name.rpartition(":")[2] else (name, "", "")
+            yield Stated(
+                repository.lower(), at + digest or tag, bool(digest) or bool(re.search(r"\d", tag)), first
+            )
+        elif command.upper().startswith("RUN"):
+            for part in re.split(r"&&|;", command):
+                yield from installed(part, first)

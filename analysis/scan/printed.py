@@ -1,0 +1,111 @@
+"""A scan for a person, and as CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections import Counter
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from analysis.scan.results import Level, Place, Scan
+from analysis.scan.rules import RULES
+from analysis.scan.sarif import joined
+
+COLOURS = {Level.ERROR: "bold red", Level.WARNING: "yellow", Level.NOTE: "cyan"}
+HEADER = ("project", "kind", "name", "level", "path", "line", "column", "cell", "text", "advice")
+SHOWN = 200  # projects whose requirements are listed
+
+
+def print_findings(scan: Scan, console: Console) -> None:
+    """Every finding on a line of its own, then what to do, once a rule."""
+    counts: Counter[str] = Counter()
+    for project in scan.projects:
+        for found in project.findings:
+            counts[found.rule] += 1
+            where = joined(project, found.place.path)
+            line = Text(f"{where}:{_inside(found.place)} ")
+            line.append(f"{found.rule} ", style=COLOURS[found.level])
+            line.append(f"{found.level}: {found.why}")
+            console.print(line, soft_wrap=True)
+    if counts:
+        drawn = Table(box=box.SIMPLE_HEAD, title="What to do", title_justify="left")
+        for header, justify in (("rule", "left"), ("n", "right"), ("what", "left"), ("what to do", "left")):
+            drawn.add_column(header, justify=justify, overflow="fold")  # type: ignore[arg-type]
+        for name in sorted(counts):
+            drawn.add_row(name, str(counts[name]), RULES[name].title, RULES[name].advice)
+        console.print(drawn)
+    files, lines = sum(p.files for p in scan.projects), sum(p.lines for p in scan.projects)
+    console.print(f"{counts.total()} findings in {files:,} files with {lines:,} lines", highlight=False)
+
+
+def print_requirements(scan: Scan, console: Console) -> None:
+    """A line a project; hardware with the sentence that states it."""
+    for project in scan.projects[:SHOWN]:
+        names = sorted({r.name for r in project.software})
+        pinned = sum(r.pinned for r in project.software)
+        sources = ", ".join(sorted({r.source for r in project.software}))
+        text = (
+            f"{len(names)} packages in {sources}; {pinned} of {len(project.software)} lines pin a version"
+            if names
+            else "none stated"
+        )
+        console.print(Text(f"{project.path}: software: {text}"), soft_wrap=True)
+        for stated in project.hardware:
+            where = f"{joined(project, stated.place.path)}:{stated.place.line}"
+            console.print(Text(f"  hardware ({stated.part}) {where}: “{stated.quote}”"), soft_wrap=True)
+    if len(scan.projects) > SHOWN:
+        console.print(f"and {len(scan.projects) - SHOWN} more projects; --format json or csv lists them all")
+
+
+def print_notes(scan: Scan, console: Console) -> None:
+    for project in scan.projects:
+        for note in project.notes:
+            where = joined(project, note.path)
+            console.print(Text(f"{where}: {note.text}", style="dim"), soft_wrap=True)
+
+
+def to_csv(scan: Scan) -> str:
+    """One line for each requirement, hardware statement, finding and note; a project without any has a line
+    of kind "project", so that none is lost."""
+    file = io.StringIO()
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(HEADER)
+    for project in scan.projects:
+        writer.writerow(
+            (
+                project.path,
+                "project",
+                "",
+                "",
+                "",
+                "",
+                "",
+                "",
+                f"{project.files} files, {project.lines} lines",
+                "",
+            )
+        )
+        for r in project.software:
+            level = "pinned" if r.pinned else "open"
+            writer.writerow(
+                (project.path, "software", r.name, level, *_place(r.place), f"{r.specifier} ({r.source})", "")
+            )
+        for h in project.hardware:
+            writer.writerow((project.path, "hardware", h.words, h.part, *_place(h.place), h.quote, ""))
+        for f in project.findings:
+            writer.writerow((project.path, "lint", f.rule, f.level, *_place(f.place), f.why, f.advice))
+        for note in project.notes:
+            writer.writerow((project.path, "note", "", "", note.path, "", "", "", note.text, ""))
+    return file.getvalue()
+
+
+def _place(place: Place) -> tuple[str, int, int, str]:
+    return place.path, place.line, place.column, str(place.cell or "")
+
+
+def _inside(place: Place) -> str:
+    return f"cell {place.cell}:{place.line}:{place.column}" if place.cell else f"{place.line}:{place.column}"

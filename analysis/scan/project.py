@@ -1,0 +1,115 @@
+"""One project: its files read, each by its kind, and what was found put together."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+from analysis.scan import documents, listed, manifests
+from analysis.scan.facts import FileFacts
+from analysis.scan.files import Tree, read
+from analysis.scan.judge import lint_project
+from analysis.scan.lint import lint_file
+from analysis.scan.listed import Stated
+from analysis.scan.results import Hardware, Note, Place, Project, Requirement
+from analysis.scan.source import decode
+
+Parser = Callable[[str], Iterable[Stated]]
+SOURCES: tuple[tuple[str, re.Pattern[str], Parser], ...] = tuple(
+    (name, re.compile(pattern, re.IGNORECASE), parser)
+    for name, pattern, parser in (
+        ("requirements.txt", r"(?:^|/)(?:[\w.-]*requirements?[\w.-]*\.(?:txt|in)|requirements/[\w.-]+\.txt)$",
+         listed.requirements_txt),
+        ("pyproject.toml", r"(?:^|/)pyproject\.toml$", manifests.pyproject),
+        ("lock", r"(?:^|/)(?:poetry|uv|pdm)\.lock$", manifests.toml_lock),
+        ("lock", r"(?:^|/)Pipfile\.lock$", manifests.pipfile_lock),
+        ("lock", r"(?:^|/)(?:conda-lock\.yml|[\w.-]*conda[\w.-]*\.lock|[\w.-]*(?:explicit|spec-file)\.txt)$",
+         listed.conda_lock),
+        ("Pipfile", r"(?:^|/)Pipfile$", manifests.pipfile),
+        ("setup.py", r"(?:^|/)setup\.py$", manifests.setup_py),
+        ("setup.cfg", r"(?:^|/)setup\.cfg$", manifests.setup_cfg),
+        ("environment.yml", r"(?:^|/)[\w.-]*(?:conda|env)[\w.-]*\.ya?ml$", listed.environment_yml),
+        ("Dockerfile", r"(?:^|/)(?:Dockerfile[\w.-]*|[\w.-]+\.dockerfile|Containerfile)$", listed.dockerfile),
+        ("README", r"^(?:docs?/)?(?:README|INSTALL|REQUIREMENTS|USAGE|SETUP)[\w.-]*$", documents.software),
+    )
+)  # fmt: skip
+PROSE = re.compile(
+    r"^(?:docs?/)?(?:README[\w.-]*|[\w.-]+\.(?:md|rst))$|^(?:INSTALL|REQUIREMENTS)[\w.-]*$", re.IGNORECASE
+)
+NOT_PROSE = re.compile(
+    r"\.(?:py|ipynb|png|jpe?g|gif|svg|pdf|html?)$|requirements[\w.-]*\.(?:txt|in)$|CHANGE|LICEN[CS]E",
+    re.IGNORECASE,
+)
+FRAMEWORKS = {
+    "torch": "torch",
+    "tensorflow": "tensorflow",
+    "tensorflow-cpu": "tensorflow",
+    "tensorflow-gpu": "tensorflow",
+}
+
+
+def stated(tree: Tree) -> tuple[list[Requirement], list[Hardware], list[Note]]:
+    """The requirements that a project states, by file and line."""
+    software: list[Requirement] = []
+    hardware: list[Hardware] = []
+    notes: list[Note] = []
+    for path in sorted([*tree.others, *(p for p in tree.python if p.endswith("setup.py"))]):
+        kind = next(((name, parser) for name, pattern, parser in SOURCES if pattern.search(path)), None)
+        is_prose = bool(PROSE.search(path)) and not NOT_PROSE.search(path)
+        if (kind is None or (NOT_PROSE.search(path) and kind[0] == "README")) and not is_prose:
+            continue
+        data = read(tree.root, path)
+        if isinstance(data, Note):
+            notes.append(data)
+            continue
+        text, _ = decode(data)
+        if kind is not None:
+            software += _parsed(path, text, *kind, notes)
+        if is_prose:
+            hardware += [
+                Hardware(part=part, words=words, quote=quote, place=Place(path=path, line=line))
+                for part, words, quote, line in documents.hardware(text)
+            ]
+    return software, hardware, notes
+
+
+def _parsed(path: str, text: str, source: str, parser: Parser, notes: list[Note]) -> Iterator[Requirement]:
+    try:
+        for name, specifier, pinned, line in parser(text):
+            place = Place(path=path, line=line)
+            yield Requirement(name=name, specifier=specifier, pinned=pinned, source=source, place=place)
+    except manifests.ManifestError as error:
+        notes.append(Note(path=path, text=f"{error}; its requirements are not known"))
+
+
+def lint_some(root: Path, paths: Iterable[str]) -> list[FileFacts]:
+    """The facts of some files of a project."""
+    found = []
+    for path in paths:
+        data = read(root, path)
+        if isinstance(data, Note):
+            found.append(FileFacts(path=path, module="", notes=[data]))
+        else:
+            found.append(lint_file(path, data))
+    return found
+
+
+def put_together(name: str, tree: Tree, facts: list[FileFacts], rules: frozenset[str]) -> Project:
+    """A project from the facts of all its files. `rules` empty: it is not linted."""
+    software, hardware, unread = stated(tree)
+    pinned = {
+        FRAMEWORKS[r.name]: r.specifier.lstrip("=") for r in software if r.pinned and r.name in FRAMEWORKS
+    }
+    notes = [*tree.notes, *unread, *(note for file in facts for note in file.notes)]
+    if not tree.python:
+        notes.append(Note(path=".", text="has no Python and no notebooks; nothing to lint"))
+    return Project(
+        path=name,
+        files=len(tree.python),
+        lines=sum(file.lines for file in facts),
+        software=tuple(software),
+        hardware=tuple(hardware),
+        findings=lint_project(facts, pinned, rules) if rules else (),
+        notes=tuple(notes),
+    )

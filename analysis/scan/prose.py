@@ -1,0 +1,71 @@
+"""Prose in pieces: the sentences of a document, each with the line it begins in, without its code."""
+
+from __future__ import annotations
+
+import bisect
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+LONGEST_LINE = 2000  # what is longer is data, not prose
+_FENCE = re.compile(r"^\s*(?:```|~~~)")
+_HEADING = re.compile(r"^\s{0,3}#{1,6}\s+(.*?)\s*#*\s*$|^\*\*([^*]+)\*\*:?\s*$")
+_UNDERLINE = re.compile(r"^\s*(?:={3,}|-{3,}|~{3,})\s*$")
+_STARTS_ANEW = re.compile(r"^\s*(?:[-*+•]\s|\d+[.)]\s|\||>|#)")
+_END = re.compile(r"(?<=[.!?])[\"')\]]*\s+(?=[A-Z0-9\"'(\[*_])")
+_DECORATION = re.compile(r"!\[[^\]]*\]\([^)]*\)|<[^<>]{1,500}>")
+_LINK = re.compile(r"\[([^\]]*)\]\([^)]*\)")
+
+
+@dataclass(frozen=True, slots=True)
+class Sentence:
+    """`heading` is that of its section. `code`: a line of a code block."""
+
+    text: str
+    line: int
+    heading: str
+    code: bool = False
+
+
+def sentences(text: str) -> Iterator[Sentence]:
+    heading, fenced = "", False
+    paragraph: list[tuple[int, str]] = []
+    lines = text.splitlines()
+    for number, raw in enumerate(lines, start=1):
+        line = raw[:LONGEST_LINE]
+        if _FENCE.match(line):
+            yield from _split(paragraph, heading)
+            paragraph, fenced = [], not fenced
+            continue
+        if fenced or (line.startswith(("    ", "\t")) and not paragraph and not _STARTS_ANEW.match(line)):
+            if line.strip():
+                yield Sentence(line.strip(), number, heading, code=True)
+            continue
+        if _UNDERLINE.match(line) and len(paragraph) == 1:
+            heading, paragraph = paragraph[0][1].strip(), []
+            continue
+        title = _HEADING.match(line)
+        if title or not line.strip() or _STARTS_ANEW.match(line):
+            yield from _split(paragraph, heading)
+            paragraph = []
+        if title:
+            heading = (title[1] or title[2] or "").strip()
+            yield Sentence(heading, number, heading)
+        elif line.strip():
+            paragraph.append((number, line))
+    yield from _split(paragraph, heading)
+
+
+def _split(paragraph: list[tuple[int, str]], heading: str) -> Iterator[Sentence]:
+    if not paragraph:
+        return
+    joined, starts = "", []
+    for _, line in paragraph:
+        starts.append(len(joined))
+        joined += _LINK.sub(r"\1", _DECORATION.sub("", line)).strip() + " "
+    begin = 0
+    for end in [*(m.end() for m in _END.finditer(joined)), len(joined)]:
+        part = joined[begin:end].strip()
+        if part:
+            yield Sentence(part, paragraph[bisect.bisect_right(starts, begin) - 1][0], heading)
+        begin = end

@@ -1,0 +1,86 @@
+"""The registry of operations that can differ between runs: `data/operations.toml`, read once."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+FILE = Path(__file__).parent / "data" / "operations.toml"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operation:
+    """One entry. `switch` and `raises` are ranges of versions, `only` are the arguments it takes to differ,
+    an empty tuple meaning any value. `rare`: it differs in seldom cases only. `always`: on CPUs too."""
+
+    framework: str
+    names: tuple[str, ...]
+    methods: tuple[str, ...] = ()
+    switch: str = ""
+    raises: str = ""
+    on: str
+    only: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    position: int = -1
+    rare: bool = False
+    always: bool = False
+
+    def behaviour(self, version: tuple[int, ...] | None) -> str:
+        """`switch`, `raises`, or "" where that version says nothing of it. None is the newest version."""
+        for name, ranges in (("switch", self.switch), ("raises", self.raises)):
+            if ranges and _within(version, ranges):
+                return name
+        return ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Registry:
+    modes: dict[str, str]
+    operations: tuple[Operation, ...]
+    threads: tuple[tuple[str, str], ...]  # (framework, what depends on the thread count)
+    by_name: dict[str, tuple[int, ...]]
+    by_method: dict[str, tuple[int, ...]]
+    threads_by_name: dict[str, int]
+
+
+@cache
+def registry() -> Registry:
+    data = tomllib.loads(FILE.read_text(encoding="utf-8"))
+    operations = []
+    by_name: dict[str, tuple[int, ...]] = {}
+    by_method: dict[str, tuple[int, ...]] = {}
+    for index, entry in enumerate(data["operation"]):
+        only = tuple((key, tuple(values)) for key, values in entry.pop("only", {}).items())
+        names, methods = tuple(entry.pop("names")), tuple(entry.pop("methods", ()))
+        operations.append(Operation(names=names, methods=methods, only=only, **entry))
+        for name in names:
+            by_name[name] = (*by_name.get(name, ()), index)
+        for name in methods:
+            by_method[name] = (*by_method.get(name, ()), index)
+    threads = data["threads"]
+    return Registry(
+        modes={name: entry["mode"] for name, entry in data["frameworks"].items()},
+        operations=tuple(operations),
+        threads=tuple((entry["framework"], entry["what"]) for entry in threads),
+        by_name=by_name,
+        by_method=by_method,
+        threads_by_name={name: index for index, entry in enumerate(threads) for name in entry["names"]},
+    )
+
+
+def version(text: str) -> tuple[int, ...] | None:
+    """The first two numbers of a version; None when there are none."""
+    numbers = []
+    for part in text.split("+")[0].split(".")[:2]:
+        if not part.isdigit():
+            break
+        numbers.append(int(part))
+    return tuple(numbers) or None
+
+
+def _within(wanted: tuple[int, ...] | None, ranges: str) -> bool:
+    first, _, last = ranges.partition("-")
+    if wanted is None:
+        return not last
+    return (version(first) or ()) <= wanted and (not last or wanted <= (version(last) or ()))

@@ -1,0 +1,123 @@
+"""What a program sets: variables of the environment, deterministic modes, sessions, attributes."""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING, Any
+
+from analysis.scan.arguments import argument, constant, is_given
+from analysis.scan.facts import spot
+from analysis.scan.vocabulary import KNOBS
+
+if TYPE_CHECKING:
+    from analysis.scan.collect import Collector
+
+SESSIONS = frozenset(("tensorflow.Session", "tensorflow.InteractiveSession"))
+
+
+def mode(to: Collector, node: ast.Call, name: str) -> bool:
+    """Takes note of a call that sets something; says whether it was one."""
+    if name in ("os.putenv", "os.environ.setdefault") and node.args:
+        knob(to, node, node.args[0])
+    elif name == "os.environ.update":
+        for keyword in node.keywords:
+            knob(to, node, ast.Constant(keyword.arg))
+        if node.args and isinstance(node.args[0], ast.Dict):
+            for key in node.args[0].keys:
+                knob(to, node, key)
+    elif name == "torch.use_deterministic_algorithms":
+        if constant(argument(node, "mode", 0)) is not False:
+            to.facts.modes.add("warn" if constant(argument(node, "warn_only", 9)) is True else "torch")
+            to.event("mode", "torch", node)
+    elif name == "torch.set_deterministic_debug_mode":
+        mode = constant(argument(node, "debug_mode", 0))
+        if mode not in (0, "default"):
+            to.facts.modes.add("warn" if mode in (1, "warn") else "torch")
+            to.event("mode", "torch", node)
+    elif name == "tensorflow.config.experimental.enable_op_determinism":
+        to.facts.modes.add("tensorflow")
+    elif name in SESSIONS or name == "tensorflow.ConfigProto":
+        _session(to, node, name)
+    else:
+        return False
+    return True
+
+
+def _session(to: Collector, node: ast.Call, name: str) -> None:
+    to.facts.flags.add("session")
+    if name == "tensorflow.ConfigProto":
+        if is_given(node, "intra_op_parallelism_threads"):
+            to.facts.flags.add("threads")
+        elif not any(k.arg is None for k in node.keywords):
+            to.facts.sessions.append(spot(node))
+    elif not is_given(node, "config") and len(node.args) < 3:
+        to.facts.sessions.append(spot(node))
+
+
+def stored(to: Collector, target: ast.Subscript | ast.Attribute, value: ast.expr) -> None:
+    """`os.environ["X"] = ...`, `torch.backends.cudnn.benchmark = True`, `options.deterministic = False`."""
+    if isinstance(target, ast.Subscript):
+        if to.names.resolve(target.value) == "os.environ":
+            knob(to, target, target.slice)
+        return
+    name = to.names.resolve(target) or ""
+    said = constant(value)
+    if name == "torch.backends.cudnn.benchmark" and said is True:
+        to.report(
+            "VB504", target, "with benchmark = True the fastest algorithm wins, which differs between runs"
+        )
+    elif target.attr in ("intra_op_parallelism_threads", "inter_op_parallelism_threads"):
+        to.facts.flags.add("threads")
+    elif (
+        target.attr in ("deterministic", "experimental_deterministic")
+        and said is False
+        and _is_data_option(to, name)
+    ):
+        to.report("VB203", target, f"{target.attr} = False lets elements overtake each other")
+
+
+def _is_data_option(to: Collector, name: str) -> bool:
+    return name.startswith("tensorflow.data") or (not name and "tensorflow" in to.facts.flags)
+
+
+def knob(to: Collector, node: Any, key: ast.expr | None) -> None:
+    name = constant(key)
+    if not isinstance(name, str):
+        return
+    if name == "PYTHONHASHSEED":
+        to.report(
+            "VB105",
+            node,
+            "this process has drawn its hash seed already; only processes it starts see the value",
+        )
+    elif name == "CUBLAS_WORKSPACE_CONFIG":
+        to.facts.flags.add("cublas")
+    elif name == "TF_DETERMINISTIC_OPS":
+        to.facts.modes.add("tensorflow")
+    if name in KNOBS:
+        to.event("knob", name, node)
+
+
+def hashed(to: Collector, node: ast.BinOp) -> None:
+    """`hash(x) % n`: a split or a bucket by a number that changes."""
+    if not isinstance(node.op, ast.Mod) or not isinstance(node.left, ast.Call):
+        return
+    found = node.left
+    if to.names.resolve(found.func) == "builtins.abs" and found.args and isinstance(found.args[0], ast.Call):
+        found = found.args[0]
+    if to.names.resolve(found.func) != "builtins.hash" or to.scope.endswith("__hash__"):
+        return
+    if not (
+        found.args and isinstance(found.args[0], ast.Constant) and not isinstance(found.args[0].value, str)
+    ):
+        to.report(
+            "VB303", found, "hash() of a text changes with PYTHONHASHSEED, which is drawn for each process"
+        )
+
+
+def is_main_guard(test: ast.expr) -> bool:
+    """`__name__ == "__main__"`."""
+    if not isinstance(test, ast.Compare):
+        return False
+    sides = [test.left, *test.comparators]
+    return any(isinstance(side, ast.Name) and side.id == "__name__" for side in sides)

@@ -1,0 +1,102 @@
+"""From the bytes of a file to text that can be parsed: encodings, byte order marks, notebooks.
+
+Nothing here raises for bad input: what cannot be read is said in words."""
+
+from __future__ import annotations
+
+import codecs
+import io
+import json
+import re
+import tokenize
+from dataclasses import dataclass
+
+BOMS = ((codecs.BOM_UTF32_LE, "utf-32"), (codecs.BOM_UTF32_BE, "utf-32"), (codecs.BOM_UTF8, "utf-8-sig"),
+        (codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"))  # fmt: skip
+_MAGIC = re.compile(r"^(\s*)(?:[%!?]|\w[\w.]*\?{1,2}\s*$)")
+_MAGIC_VALUE = re.compile(r"^(\s*[\w, ]+=\s*)[!%].*$")
+_FOREIGN_CELL = re.compile(r"^\s*%%(?!time\b|timeit\b|capture\b|prun\b|python3?\b)")
+
+
+class UnreadableError(ValueError):
+    """The text says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One piece of Python: a file as a whole (number 0), or a cell of a notebook."""
+
+    number: int
+    text: str
+
+
+def decode(data: bytes) -> tuple[str, str]:
+    """The text, and a remark where the encoding had to be guessed. For prose and lists, not for Python."""
+    for mark, encoding in BOMS:
+        if data.startswith(mark):
+            return data.decode(encoding, errors="replace"), ""
+    try:
+        return data.decode("utf-8"), ""
+    except UnicodeDecodeError:
+        return data.decode("latin-1"), "is not UTF-8; read as Latin-1"
+
+
+def decode_python(data: bytes) -> tuple[str, str]:
+    """The text of a Python file, by its byte order mark or its coding line (PEP 263), and a remark where
+    what it says is wrong. Raises UnreadableError for what is no text."""
+    for mark, encoding in BOMS:
+        if data.startswith(mark) and encoding != "utf-8-sig":
+            try:
+                return data.decode(
+                    encoding
+                ), f"is encoded in {encoding.upper()}, which Python itself does not read"
+            except UnicodeDecodeError:
+                raise UnreadableError(
+                    f"starts like {encoding.upper()}, but is not; convert it to UTF-8"
+                ) from None
+    if b"\0" in data:
+        raise UnreadableError("contains null bytes: not a text; left out")
+    try:
+        encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
+        return data.decode(encoding), ""
+    except SyntaxError as error:  # an unknown coding, or none and not UTF-8
+        return data.decode("latin-1"), f"{error.msg or 'has a wrong coding line'}; read as Latin-1"
+    except (UnicodeDecodeError, LookupError):
+        return data.decode("latin-1"), f"is not {encoding.upper()}, as it should be; read as Latin-1"
+
+
+def notebook_cells(data: bytes) -> list[Cell]:
+    """The code cells of a notebook, numbered among all cells. Magics become blanks of the same length in
+    lines. Raises UnreadableError."""
+    text, _ = decode(data)
+    try:
+        notebook = json.loads(text)
+    except (ValueError, RecursionError):
+        raise UnreadableError("is not JSON, so not a notebook; left out") from None
+    cells = notebook.get("cells") if isinstance(notebook, dict) else None
+    if cells is None and isinstance(notebook, dict):  # format 3
+        sheets = notebook.get("worksheets")
+        cells = (
+            sheets[0].get("cells")
+            if isinstance(sheets, list) and sheets and isinstance(sheets[0], dict)
+            else None
+        )
+    if not isinstance(cells, list):
+        raise UnreadableError("has no cells, so it is not a notebook; left out")
+    found = []
+    for number, cell in enumerate(cells, start=1):
+        if not isinstance(cell, dict) or cell.get("cell_type") != "code":
+            continue
+        source = cell.get("source", cell.get("input", ""))
+        if isinstance(source, list):
+            source = "".join(part for part in source if isinstance(part, str))
+        if isinstance(source, str) and not _FOREIGN_CELL.match(source):
+            found.append(Cell(number, "\n".join(map(_without_magic, source.split("\n")))))
+    return found
+
+
+def _without_magic(line: str) -> str:
+    if value := _MAGIC_VALUE.match(line):
+        return f"{value[1]}None"
+    magic = _MAGIC.match(line)
+    return f"{magic[1]}pass" if magic else line

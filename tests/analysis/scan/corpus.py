@@ -1,0 +1,72 @@
+"""The labelled corpus: snippets and programs whose findings are marked by hand, `# expect: VB101, VB503`.
+
+A snippet begins with `#### name | rules`: the rules (or beginnings of rules) that it is labelled for. Files
+of a project of several begin with `# file: name`."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from analysis.scan.judge import lint_project
+from analysis.scan.lint import lint_file
+from analysis.scan.rules import RULES, chosen
+
+FOLDER = Path(__file__).parent / "corpus"
+_EXPECT = re.compile(r"# expect: ([\w, ]+)")
+_FILE = re.compile(r"^# file: (\S+)$", re.MULTILINE)
+Found = frozenset[tuple[str, str, int]]  # rule, path, line
+
+
+@dataclass(frozen=True)
+class Snippet:
+    name: str
+    rules: frozenset[str]
+    files: dict[str, str]
+
+    def expected(self) -> Found:
+        return frozenset(
+            (rule.strip(), path, number)
+            for path, text in self.files.items()
+            for number, line in enumerate(text.split("\n"), start=1)
+            for match in _EXPECT.finditer(line)
+            for rule in match[1].split(",")
+        )
+
+    def found(self) -> Found:
+        facts = [lint_file(path, text.encode()) for path, text in self.files.items()]
+        assert not [note for each in facts for note in each.notes], self.name
+        return frozenset(
+            (f.rule, f.place.path, f.place.line)
+            for f in lint_project(facts, {}, self.rules & frozenset(RULES))
+        )
+
+
+def snippets() -> list[Snippet]:
+    found = []
+    for file in sorted(FOLDER.glob("*.txt")):
+        for part in re.split(r"^#### ", file.read_text(), flags=re.MULTILINE)[1:]:
+            title, _, text = part.partition("\n")
+            name, _, rules = title.rpartition(" | ")
+            codes = tuple(code.strip() for code in rules.split(","))
+            pieces = _FILE.split(text)
+            files = (
+                dict(zip(pieces[1::2], pieces[2::2], strict=True)) if len(pieces) > 1 else {"main.py": text}
+            )
+            found.append(Snippet(f"{file.stem}: {name}", chosen(codes, ()), files))
+    return found
+
+
+def precision_and_recall() -> tuple[int, int, int, list[str]]:
+    """True positives, false positives, false negatives, and the errors in words."""
+    true = false = missed = 0
+    errors = []
+    for snippet in snippets():
+        expected, found = snippet.expected(), snippet.found()
+        true += len(expected & found)
+        false += len(found - expected)
+        missed += len(expected - found)
+        errors += [f"{snippet.name}: found, not expected: {each}" for each in sorted(found - expected)]
+        errors += [f"{snippet.name}: expected, not found: {each}" for each in sorted(expected - found)]
+    return true, false, missed, errors

@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+import csv
+import io
+
+from rich.console import Console
+
+from analysis.scan.printed import HEADER, print_findings, print_notes, print_requirements, to_csv
+from analysis.scan.run import scan
+
+
+def example(tmp_path):
+    (tmp_path / "main.py").write_text("import torch\ntorch.backends.cudnn.benchmark = True\n")
+    (tmp_path / "bad.py").write_text("def f(:\n")
+    (tmp_path / "README.md").write_text('Python 3.6 on a V100, says "he", [bold]twice[/bold].\n')
+    return scan([tmp_path])
+
+
+def text_of(show, found) -> str:
+    file = io.StringIO()
+    show(found, Console(file=file, width=120))
+    return file.getvalue()
+
+
+def test_findings_stand_one_a_line_with_what_to_do_once_a_rule(tmp_path):
+    text = text_of(print_findings, example(tmp_path))
+    assert f"{tmp_path}/main.py:2:1 VB504 warning: with benchmark = True" in text
+    assert "set torch.backends.cudnn.benchmark = False" in text
+    assert text.endswith("1 findings in 2 files with 3 lines\n")
+
+
+def test_quotes_are_printed_as_they_stand(tmp_path):
+    text = text_of(print_requirements, example(tmp_path))
+    assert (
+        f'hardware (gpu) {tmp_path}/README.md:1: “Python 3.6 on a V100, says "he", [bold]twice[/bold].”'
+        in text
+    )
+    assert "software: 1 packages in README; 1 of 1 lines pin a version" in text
+
+
+def test_notes_name_their_file(tmp_path):
+    assert f"{tmp_path}/bad.py: line 1: invalid syntax; not linted" in text_of(print_notes, example(tmp_path))
+
+
+def test_csv_has_a_line_for_everything(tmp_path):
+    rows = list(csv.reader(io.StringIO(to_csv(example(tmp_path)))))
+    assert rows[0] == list(HEADER)
+    assert [row[1] for row in rows[1:]] == ["project", "software", "hardware", "lint", "note"]
+    assert all(len(row) == len(HEADER) for row in rows)

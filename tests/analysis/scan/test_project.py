@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+import pytest
+
+from analysis.scan.results import Part, Project
+from analysis.scan.run import scan
+
+
+def project(tmp_path, **files: str) -> Project:
+    for name, text in files.items():
+        path = tmp_path / name.replace("__", ".")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return scan([tmp_path]).projects[0]
+
+
+def test_every_kind_of_file_is_read_by_its_name(tmp_path):
+    files = {
+        "requirements-gpu__txt": "a==1",
+        "pyproject__toml": '[project]\ndependencies = ["b==1"]',
+        "poetry__lock": '[[package]]\nname = "c"\nversion = "1"',
+        "Pipfile": '[packages]\nd = "==1"',
+        "Pipfile__lock": '{"default": {"e": {"version": "==1"}}}',
+        "setup__py": "setup(install_requires=['f==1'])",
+        "setup__cfg": "[options]\ninstall_requires = g==1",
+        "environment__yml": "dependencies:\n- h==1",
+        "conda-linux-64__lock": "https://x/i-1-0.conda",
+        "Dockerfile": "RUN pip install j==1",
+        "README__md": "pip install k==1",
+    }
+    found = project(tmp_path, **files)
+    assert sorted(r.name for r in found.software) == list("abcdefghijk")
+    assert found.pinned
+    assert found.notes == ()
+
+
+def test_one_open_requirement_makes_a_project_unpinned(tmp_path):
+    assert not project(tmp_path, requirements__txt="a==1\nb\n").pinned
+
+
+def test_hardware_has_its_sentence_file_and_line(tmp_path):
+    found = project(tmp_path, README__md="# T\n\nWe need 16 GB of RAM.\n", notes__md="It ran on a V100.\n")
+    assert [(h.part, h.quote, h.place.path, h.place.line) for h in found.hardware] == [
+        (Part.MEMORY, "We need 16 GB of RAM.", "README.md", 3),
+        (Part.GPU, "It ran on a V100.", "notes.md", 1),
+    ]
+
+
+def test_broken_manifests_are_notes(tmp_path):
+    found = project(tmp_path, pyproject__toml="[", setup__py="print 'x'")
+    assert {note.path for note in found.notes} == {"pyproject.toml", "setup.py"}
+    assert all("its requirements are not known" in n.text or "Python 2" in n.text for n in found.notes)
+
+
+def test_no_python_at_all_is_a_note(tmp_path):
+    assert [note.text for note in project(tmp_path, README__md="x").notes] == [
+        "has no Python and no notebooks; nothing to lint"
+    ]
+
+
+def test_a_license_or_a_change_log_states_no_hardware(tmp_path):
+    assert project(tmp_path, CHANGELOG__md="Runs on a V100 now.", LICENSE__md="A V100.").hardware == ()
+
+
+@pytest.mark.parametrize(("pin", "rule"), [("1.13.1", "VB502"), ("2.13.0", "VB501")])
+def test_the_pinned_version_decides_what_an_operation_does(tmp_path, pin, rule):
+    code = "import torch\npool = torch.nn.MaxPool3d(2)\n"
+    found = project(tmp_path, requirements__txt=f"torch=={pin}\n", main__py=code)
+    assert [f.rule for f in found.findings] == [rule]

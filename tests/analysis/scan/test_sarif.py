@@ -1,0 +1,73 @@
+"""The structure that SARIF 2.1.0 (OASIS standard of 27 March 2020) asks for, of what we write."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from analysis.scan.results import Project, Scan
+from analysis.scan.rules import RULES
+from analysis.scan.run import scan
+from analysis.scan.sarif import to_sarif
+
+LEVELS = {"none", "note", "warning", "error"}
+
+
+@pytest.fixture
+def written(tmp_path) -> dict[str, Any]:
+    project = tmp_path / "a project"
+    project.mkdir()
+    (project / "é.py").write_text("import torch\ntorch.backends.cudnn.benchmark = True\n")
+    (project / "bad.py").write_text("def f(:\n")
+    cell = {"cell_type": "code", "source": "import torch\ntorch.seed()"}
+    (project / "n.ipynb").write_text(json.dumps({"cells": [cell]}))
+    return json.loads(to_sarif(scan([project]), "1.2.3"))
+
+
+def test_the_log_has_what_the_standard_requires(written):
+    assert written["version"] == "2.1.0", "section 3.13.2"
+    (run,) = written["runs"]
+    driver = run["tool"]["driver"]
+    assert (driver["name"], driver["version"]) == ("vbstudy", "1.2.3"), "3.19.8"
+    assert [rule["id"] for rule in driver["rules"]] == list(RULES)
+    assert len(set(RULES)) == len(driver["rules"]), "3.19.23: unique"
+    assert {rule["defaultConfiguration"]["level"] for rule in driver["rules"]} <= LEVELS
+    assert all(rule["shortDescription"]["text"] and rule["help"]["text"] for rule in driver["rules"])
+    assert run["columnKind"] in ("utf16CodeUnits", "unicodeCodePoints"), "3.14.17"
+    assert isinstance(run["invocations"][0]["executionSuccessful"], bool), "3.20.14: required"
+
+
+def test_results_point_to_rules_and_places(written):
+    (run,) = written["runs"]
+    assert len(run["results"]) == 2
+    for result in run["results"]:
+        assert result["level"] in LEVELS
+        assert result["message"]["text"], "3.27.11: required"
+        assert run["tool"]["driver"]["rules"][result["ruleIndex"]]["id"] == result["ruleId"], "3.27.6"
+        physical = result["locations"][0]["physicalLocation"]
+        uri = physical["artifactLocation"]["uri"]
+        assert " " not in uri, "3.4.3: a URI reference"
+        assert "é" not in uri
+        region = physical.get("region", {"startLine": 1, "startColumn": 1})
+        assert region["startLine"] >= 1, "3.30.5"
+        assert region["startColumn"] >= 1, "3.30.6"
+
+
+def test_a_cell_is_named_and_no_line_of_the_file_claimed(written):
+    result = next(r for r in written["runs"][0]["results"] if r["ruleId"] == "VB104")
+    assert "region" not in result["locations"][0]["physicalLocation"]
+    assert result["message"]["text"].startswith("Cell 1, line 2: ")
+
+
+def test_what_could_not_be_linted_is_a_notification(written):
+    (notification,) = written["runs"][0]["invocations"][0]["toolExecutionNotifications"]
+    assert notification["level"] in LEVELS
+    assert "invalid syntax" in notification["message"]["text"], "3.58.5: required"
+
+
+def test_nothing_found_is_a_valid_log_too():
+    project = Project(path="x", files=0, lines=0, software=(), hardware=(), findings=(), notes=())
+    data = json.loads(to_sarif(Scan(schema_version=1, projects=(project,)), "1"))
+    assert data["runs"][0]["results"] == [], "3.14.23: empty, where there were none"

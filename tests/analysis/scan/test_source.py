@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+import codecs
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from analysis.scan.source import UnreadableError, decode, decode_python
+
+
+def test_a_coding_line_is_obeyed():
+    text = "# -*- coding: latin-1 -*-\nname = 'é'\n"
+    assert decode_python(text.encode("latin-1")) == (text, "")
+
+
+def test_without_a_coding_line_it_is_utf_8_or_said_not_to_be():
+    assert decode_python("x = 'é'\n".encode()) == ("x = 'é'\n", "")
+    text, remark = decode_python("x = 'é'\n".encode("latin-1"))
+    assert text == "x = 'é'\n"
+    assert "read as Latin-1" in remark
+
+
+def test_an_unknown_coding_is_told():
+    text, remark = decode_python(b"# coding: klingon\nx = 1\n")
+    assert "x = 1" in text
+    assert "unknown encoding" in remark
+
+
+def test_byte_order_marks_are_taken_off():
+    assert decode_python(codecs.BOM_UTF8 + b"x = 1\n") == ("x = 1\n", "")
+    text, remark = decode_python("x = 1\n".encode("utf-16"))
+    assert text == "x = 1\n"
+    assert "UTF-16" in remark
+
+
+@pytest.mark.parametrize("data", [b"\0\1\2", codecs.BOM_UTF16_LE + b"\0\xd8", b"x = 1\n\0"])
+def test_what_is_no_text_is_left_out(data):
+    with pytest.raises(UnreadableError, match="not"):
+        decode_python(data)
+
+
+def test_prose_is_read_whatever_it_is_encoded_in():
+    assert decode("é".encode("latin-1")) == ("é", "is not UTF-8; read as Latin-1")
+    assert decode("é".encode("utf-16"))[0] == "é"
+
+
+@given(st.binary())
+def test_prose_of_any_bytes_becomes_text(data):
+    assert isinstance(decode(data)[0], str)
