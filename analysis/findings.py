@@ -20,7 +20,9 @@ from analysis.comparisons import DIFFER as SIGNIFICANT
 from analysis.load import Study
 from analysis.results import ACROSS, ALPHA, Finding, Kind, Table, Verdict
 from analysis.verdicts import DIFFER, IDENTICAL
+from guest.trace_records import Outcome
 
+NOT_TRACED = "Which operation started it, `vbstudy trace` finds"
 FIRST_STEPS = 16  # the published divergences appear at steps 2, 4 and 9; steps are hashed at powers of 2
 
 
@@ -200,12 +202,13 @@ def first_steps(study: Study, tables: dict[str, Table], workload: str) -> Decisi
     if pd.isna(row.different_at):
         return _open(f"no recorded step shows a difference ({row.bracket})")
     equal, step = (None if pd.isna(v) else int(v) for v in (row.equal_up_to, row.different_at))
-    numbers = {
+    numbers: dict[str, Any] = {
         "equal_up_to_step": equal,
         "different_at_step": step,
         "loss_sd_first_epoch": None if pd.isna(curve["first"]) else float(curve["first"]),
         "loss_sd_last_epoch": None if pd.isna(curve.end) else float(curve.end),
     }
+    origins = _origins(tables, workload)
     growth = (
         f"SD of the loss across thread counts {spread(curve['first'])} after the first epoch, "
         f"{spread(curve.end)} after the last (n={int(curve.n)} thread counts)"
@@ -214,9 +217,19 @@ def first_steps(study: Study, tables: dict[str, Table], workload: str) -> Decisi
         return _open(f"weights {row.bracket}: too late to put it down to rounding; {growth}", **numbers)
     why = (
         f"weights {row.bracket}, with equal seeds and inputs: what differs is the arithmetic; {growth}. "
-        "Which operation rounds differently is not measured here"
+        f"{'; '.join(origins) or NOT_TRACED}"
     )
+    numbers["origins"] = origins
     return Decision(verdict=Verdict.HOLDS, why=why, numbers=numbers)
+
+
+def _origins(tables: dict[str, Table], workload: str) -> list[str]:
+    """Which operation started it, by the stored traces: the last one of each pair of thread settings."""
+    if "traces" not in tables:
+        return []
+    rows = _rows(tables["traces"], workload, variant="fixed-seed", outcome=Outcome.OPERATION.value)
+    rows = rows.drop_duplicates("threads", keep="last")
+    return [f"Traced on {r.threads}: {r.started}" for r in rows.itertuples()]
 
 
 # ---- F4 and F5 -------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ from analysis.checks import refuse_mixed, reservations
 from analysis.exchange.comparison import imported_tables
 from analysis.exchange.imported import read_imports
 from analysis.findings import decide
+from analysis.hardening import hardening_tables, read_hardenings
 from analysis.implications import draw
 from analysis.load import Problem, View, load_study
 from analysis.planning import read_looks
@@ -22,6 +23,7 @@ from analysis.scan.kept import NAME, KeptScanError, read_kept
 from analysis.scan.results import Scan
 from analysis.scan.shares import requirements_finding, requirements_table
 from analysis.tables import build_tables
+from analysis.trace_tables import read_traces
 from analysis.verdicts import alarms
 
 
@@ -43,11 +45,14 @@ def analyze(
         refuse_mixed(study)
     imports, unread = read_imports(directory)
     measured, stale = read_robustness(study)
+    traces, odd = read_traces(study)
     looks, unreadable = read_looks(study)
     scan, unscanned = _kept_scan(directory)
-    problems = (*study.problems, *unread, *reservations(study), *stale, *unreadable, *unscanned)
-    study = dataclasses.replace(study, problems=problems)
-    tables = build_tables(study, predictions, measured, looks) | imported_tables(imports)
+    hardenings, unjudged = read_hardenings(directory)
+    left = (*stale, *odd, *unreadable, *unscanned, *unjudged)
+    study = dataclasses.replace(study, problems=(*study.problems, *unread, *reservations(study), *left))
+    tables = build_tables(study, predictions, measured, looks, traces)
+    tables |= hardening_tables(hardenings) | imported_tables(imports)
     findings = (*decide(study, tables), requirements_finding(scan))
     if scan is not None:
         tables["requirements"] = requirements_table(scan)

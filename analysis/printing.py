@@ -68,6 +68,23 @@ def render(analysis: Analysis, form: Format) -> str:
             return file.getvalue()
 
 
+def render_table(table: Table, form: Format) -> str:
+    """One table as text, ending in a newline."""
+    match form:
+        case Format.JSON:
+            return to_json({"name": table.name, "title": table.title, "rows": _records(table)})
+        case Format.MARKDOWN:
+            return markdown_table(table) + "\n"
+        case Format.LATEX:
+            return f"{latex.NEEDS}\n\n{latex_table(table)}\n"
+        case Format.CSV:
+            return to_csv(table)
+        case Format.TABLE:
+            file = io.StringIO()
+            console_for(file).print(table_text(table))
+            return file.getvalue()
+
+
 def shown_findings(analysis: Analysis) -> list[Finding]:
     """All findings; with a single workload only the ones over all, which say the same."""
     single = len(analysis.study.metrics) == 1
@@ -220,12 +237,16 @@ def _markdown(analysis: Analysis) -> str:
     parts.append("## Implications")
     for i in analysis.implications:
         parts.append("\n".join([f"**{i.id}** {_pipe(i.advice)}", "", *(f"- {_pipe(e)}" for e in i.evidence)]))
-    for table in shown_tables(analysis):
-        rules = ["---:" if column.kind in NUMERIC else "---" for column in table.columns]
-        parts += [f"## {table.title}", _pipe_table(headers(table), rows(table), rules), table.note]
+    parts += map(markdown_table, shown_tables(analysis))
     if analysis.study.problems:
         parts.append("## Problems\n\n" + "\n".join(f"- {_pipe(str(p))}" for p in analysis.study.problems))
     return "\n\n".join(parts) + "\n"
+
+
+def markdown_table(table: Table) -> str:
+    """A table with its title and note."""
+    rules = ["---:" if column.kind in NUMERIC else "---" for column in table.columns]
+    return f"## {table.title}\n\n{_pipe_table(headers(table), rows(table), rules)}\n\n{table.note}"
 
 
 def _pipe_table(head: Sequence[str], body: Sequence[Sequence[str]], rules: Sequence[str]) -> str:
@@ -237,13 +258,16 @@ def _pipe(text: str) -> str:
     return "".join(f"\\{c}" if c in "\\|*_<>[]#" else c for c in text).replace("\n", " ")
 
 
+def latex_table(table: Table) -> str:
+    """A table with its title and note; `latex.NEEDS` says what it needs."""
+    numbers = [column.kind in NUMERIC for column in table.columns]
+    return latex.longtable(table.name, f"{table.title}. {table.note}", headers(table), rows(table), numbers)
+
+
 def _latex(analysis: Analysis) -> str:
     findings = latex.longtable(
         "findings", "Findings", FINDING_HEADERS, _finding_rows(analysis), [False] * len(FINDING_HEADERS)
     )
     parts = [latex.NEEDS, findings]
-    for table in shown_tables(analysis):
-        numbers = [column.kind in NUMERIC for column in table.columns]
-        caption = f"{table.title}. {table.note}"
-        parts.append(latex.longtable(table.name, caption, headers(table), rows(table), numbers))
+    parts += map(latex_table, shown_tables(analysis))
     return "\n\n".join(parts) + "\n"

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from analysis.figures import write_figures
+from analysis.hardening_figures import write_hardening_figures
 from analysis.page import detail_tables, page
 from analysis.printing import as_data, to_csv, to_json
 from analysis.results import Analysis, Verdict
@@ -54,6 +55,7 @@ def write_report(analysis: Analysis, output: Path, live: Unfinished | None = Non
             (folder / "tables" / f"{table.name}.csv").write_text(to_csv(table), encoding="utf-8")
         (folder / FINDINGS).write_text(to_json(as_data(analysis)), encoding="utf-8")
         pictures = write_figures(analysis, folder / "figures")
+        pictures += write_hardening_figures(analysis, folder / "figures")
         (folder / PAGE).write_text(page(analysis, pictures, live), encoding="utf-8")
     return ReportPaths(
         page=output / PAGE,

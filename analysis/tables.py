@@ -23,9 +23,11 @@ from analysis.robustness import robustness_tables
 from analysis.set_tests import effect_sizes, equivalence, set_tests
 from analysis.subgroups import by_class, subgroups
 from analysis.times import fastest, wall_time
+from analysis.trace_tables import trace_tables
 from analysis.verdicts import cpu_models, divergence, verdicts
 from analysis.weights import weights
 from guest.robustness_records import Robustness
+from guest.trace_records import Trace
 
 MANY = 500  # runs, from which on processes save more than they cost
 
@@ -38,6 +40,7 @@ class Inputs:
     predictions: Predictions
     measured: Sequence[Robustness]
     looks: dict[str, Any] | None  # of a sequential sweep
+    traces: Sequence[Trace]
 
 
 Maker = Callable[[Inputs], tuple[Table, ...]]
@@ -45,6 +48,7 @@ MAKERS: tuple[Maker, ...] = (
     lambda i: (verdicts(i.study),),
     lambda i: (cpu_models(i.study),),
     lambda i: (divergence(i.study),),
+    lambda i: trace_tables(i.study, i.traces),
     lambda i: (effectiveness(i.study),),
     lambda i: (max_difference(i.study),),
     lambda i: (u_tests(i.study),),
@@ -74,9 +78,10 @@ def build_tables(
     predictions: Predictions,
     measured: Sequence[Robustness] = (),
     looks: dict[str, Any] | None = None,
+    traces: Sequence[Trace] = (),
 ) -> dict[str, Table]:
     """Every table by name, in the order of reading. Those of large studies are built by several processes."""
-    inputs = Inputs(study=study, predictions=predictions, measured=measured, looks=looks)
+    inputs = Inputs(study=study, predictions=predictions, measured=measured, looks=looks, traces=traces)
     parts = in_processes(_make, range(len(MAKERS)), inputs, worth_it=len(study.runs) >= MANY)
     return {table.name: table for tables in parts for table in tables}
 

@@ -1,7 +1,7 @@
 """All benchmarks, or those that are named, and one table of what they say.
 
-    python -m benchmarks                      all: about fifteen minutes on two quiet cores
-    python -m benchmarks startup load_runs    some
+    python -m benchmarks                      all: about seventeen minutes on two quiet cores
+    python -m benchmarks startup loading      some
     python -m benchmarks warm_worker -n 20    one, with fewer runs
 
 A ratio compares two things measured in one run of the benchmark; times of different runs, or of a
@@ -17,6 +17,7 @@ from rich.console import Console
 from benchmarks import (
     analyze,
     churn,
+    exact,
     large_store,
     loading,
     qemu_boot,
@@ -24,6 +25,7 @@ from benchmarks import (
     scan,
     startup,
     sweep_overhead,
+    trace,
     virtualbox,
     warm_worker,
 )
@@ -40,7 +42,9 @@ BENCHMARKS: dict[str, tuple[Callable[[str, int, Report], list[Row]], int]] = {
     "warm_worker_tf": (warm_worker.measure_tensorflow, 20),
     "large_store": (large_store.measure, 100_000),  # runs in the store
     "scan": (scan.measure, 5),  # turns
+    "exact": (exact.measure, 10),  # turns, a block of steps each
     "sweep_overhead": (sweep_overhead.measure, 12),  # runs of ten seconds
+    "trace": (trace.measure, 30),  # steps of each kind
 }
 
 # Those that need more than Python are run when they are named.

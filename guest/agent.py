@@ -2,8 +2,9 @@
 
     python agent.pyz run --request request.json --out DIR     a cold start: one run, one process
     python agent.pyz serve --framework torch                  a warm worker: requests on stdin
+    python agent.pyz trace --framework torch                  the same, for the tasks of a trace
 
-Both write the run's files into DIR and speak JSON lines on stdout (`guest.records.Message`):
+All write the run's files into DIR and speak JSON lines on stdout (`guest.records.Message`):
 hello, epoch, heartbeat, then done or error. Whatever libraries print goes to DIR/log.txt.
 
 The warm worker imports the framework once and runs nothing with it; each request is computed by a
@@ -25,6 +26,7 @@ import sys
 import threading
 import time
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -53,6 +55,15 @@ if TYPE_CHECKING:
     from guest.datasets import Data
     from guest.training import Outcome
 
+Compute = Callable[[Any, Path, "Speaker", "Warm | None", "Progress"], Any]
+"""What answers a request: (request, folder of its files, speaker, what a fork finds ready, progress)."""
+
+SERVED = {
+    "serve": "runs forked from this process",
+    "trace": "tasks of a trace forked from this process",
+    "probe": "operations of the registry",
+    "assess": "robustness of stored models",
+}
 PR_SET_PDEATHSIG = 1
 DONE, FAILED = 0, 1  # exit statuses of a run that has said how it ended
 UNREPORTED = 70
@@ -79,10 +90,11 @@ def main(argv: list[str] | None = None) -> int:
     run = commands.add_parser("run", help="one run in this process")
     run.add_argument("--request", type=Path, required=True)
     run.add_argument("--out", type=Path, required=True)
-    serve = commands.add_parser("serve", help="runs forked from this process, requests on stdin")
-    serve.add_argument("--framework", type=Framework, required=True)
-    assess = commands.add_parser("assess", help="robustness of stored models, requests on stdin")
-    assess.add_argument("--framework", type=Framework, required=True)
+    for name, what in SERVED.items():
+        served = commands.add_parser(name, help=f"{what}, requests on stdin")
+        served.add_argument("--framework", type=Framework, required=True)
+        if name == "probe":
+            served.add_argument("--threads", type=int, required=True)
     arguments = parser.parse_args(argv)
 
     # Libraries print to descriptor 1; the protocol gets a private copy and 1 becomes 2.
@@ -90,17 +102,28 @@ def main(argv: list[str] | None = None) -> int:
     os.dup2(2, 1)
     if arguments.command == "run":
         request = from_json(RunRequest, json.loads(arguments.request.read_text()), "request")
-        return execute(request, arguments.out, speaker, warm=None)
-    if arguments.command == "assess":
-        return assess_models(arguments.framework, speaker)
-    return Worker(arguments.framework, speaker).serve()
+        return execute(request, arguments.out, speaker, None, _run)
+    framework = arguments.framework
+    match arguments.command:
+        case "assess":
+            return assess_models(framework, speaker)
+        case "probe":
+            from guest import probe
+
+            return probe.serve(framework, arguments.threads, speaker)
+        case "trace":
+            from guest.trace import trace_run
+            from guest.trace_records import TraceRequest
+
+            return Worker(framework, speaker, TraceRequest, trace_run).serve()
+    return Worker(framework, speaker, RunRequest, _run).serve()
 
 
 # ---- one run ---------------------------------------------------------------------------------
 
 
-def execute(request: RunRequest, out: Path, speaker: Speaker, warm: Warm | None) -> int:
-    """Runs one request in this process and reports; returns DONE or FAILED."""
+def execute(request: Any, out: Path, speaker: Speaker, warm: Warm | None, compute: Compute) -> int:
+    """Answers one request in this process and reports; returns DONE or FAILED."""
     run_id = request.spec.run_id
     progress = Progress()
     out.mkdir(parents=True, exist_ok=True)
@@ -111,7 +134,7 @@ def execute(request: RunRequest, out: Path, speaker: Speaker, warm: Warm | None)
     speaker.say("hello", run_id, schema_version=SCHEMA_VERSION, pid=os.getpid(), warm=warm is not None)
     with _heartbeat(speaker, run_id, request.heartbeat_s, progress):
         try:
-            result = _run(request, out, speaker, warm, progress)
+            result = compute(request, out, speaker, warm, progress)
         except Exception as error:  # noqa: BLE001  (whatever a run dies of is that run's result)
             text = traceback.format_exc()
             sys.stderr.write(text)
@@ -134,17 +157,19 @@ def _run(
     if warm is None:
         workloads.preload(workload.framework)
         import_s = time.perf_counter() - started
-        data, data_s = _load(request)
+        data, data_s = load_data(request)
     else:
         import_s = warm.import_s
-        data, data_s = warm.data if warm.data is not None else _load(request)
+        data, data_s = warm.data if warm.data is not None else load_data(request)
     threads.apply(workload.framework, spec.threads)
-    _check_threads(request)
+    check_threads(request)
 
     building = time.perf_counter()
     drawn = seeds.draw(spec.seeds)
     seeds.seed_globals(drawn)
-    backend = workloads.build(workload, data.info, drawn, deterministic=spec.variant.deterministic)
+    backend = workloads.build(
+        workload, data.info, drawn, deterministic=spec.variant.deterministic, tier=spec.tier
+    )
     build_s = time.perf_counter() - building
 
     def on_epoch(row: dict[str, Any]) -> None:
@@ -158,7 +183,7 @@ def _run(
     by_others = load.load_by_others(busy, load.busy_s(), cpu_s, elapsed_s)
     changed = load.change(before, load.conditions())
 
-    in_force = _check_threads(request)  # again: some pools stand only after the first operation
+    in_force = check_threads(request)  # again: some pools stand only after the first operation
     _write(out, outcome, data, history_columns(workload.metrics))
     environment = fingerprint.fingerprint(workload.framework) | {"threads_in_force": in_force}
     sys.stdout.flush()
@@ -192,11 +217,11 @@ def _run(
         environment=environment,
         load_by_others=by_others,
         conditions=changed,
-        artifacts={name: _artifact(out / name) for name in ARTIFACTS},
+        artifacts={name: artifact(out / name) for name in ARTIFACTS},
     )
 
 
-def _check_threads(request: RunRequest) -> dict[str, Any]:
+def check_threads(request: RunRequest) -> dict[str, Any]:
     in_force = threads.in_force(request.spec.workload.framework)
     wrong = threads.mismatches(request.spec.threads, request.visible_cpus, in_force)
     if wrong:
@@ -204,7 +229,7 @@ def _check_threads(request: RunRequest) -> dict[str, Any]:
     return in_force
 
 
-def _load(request: RunRequest) -> tuple[Data, float]:
+def load_data(request: RunRequest) -> tuple[Data, float]:
     from guest import datasets
 
     began = time.perf_counter()
@@ -236,7 +261,7 @@ def _write(out: Path, outcome: Outcome, data: Data, columns: list[str]) -> None:
         save_file({k: np.ascontiguousarray(v) for k, v in model.weights.items()}, out / name)
 
 
-def _artifact(path: Path) -> Artifact:
+def artifact(path: Path) -> Artifact:
     with path.open("rb") as file:
         sha256 = hashlib.file_digest(file, "sha256").hexdigest()
     return Artifact(sha256=sha256, size_bytes=path.stat().st_size)
@@ -305,7 +330,7 @@ class Warm:
         self.data: tuple[Data, float] | None = None
         self._key: tuple[Any, ...] | None = None
 
-    def load(self, request: RunRequest) -> None:
+    def load(self, request: Any) -> None:
         """Loads the request's data unless it is here already. An error is left to the run, which
         meets it again and reports it."""
         from guest.datasets import DatasetError
@@ -316,16 +341,18 @@ class Warm:
             return
         self._key, self.data = None, None
         with contextlib.suppress(DatasetError, OSError):
-            self.data = _load(request)
+            self.data = load_data(request)
             self._key = key
 
 
 class Worker:
     """Reads requests from stdin, forks a process for each, and ends when stdin does."""
 
-    def __init__(self, framework: Framework, speaker: Speaker) -> None:
+    def __init__(self, framework: Framework, speaker: Speaker, kind: type, compute: Compute) -> None:
         self._framework = framework
         self._speaker = speaker
+        self._kind = kind  # of its requests
+        self._compute = compute
 
     def serve(self) -> int:
         from guest import workloads
@@ -343,20 +370,20 @@ class Worker:
         )
         for line in iter(sys.stdin.readline, ""):
             message = json.loads(line)
-            request = from_json(RunRequest, message["request"], "request")
+            request: Any = from_json(self._kind, message["request"], "request")
             warm.load(request)
             if not self._fork(request, Path(message["out"]), warm):
                 break
         return DONE
 
-    def _fork(self, request: RunRequest, out: Path, warm: Warm) -> bool:
+    def _fork(self, request: Any, out: Path, warm: Warm) -> bool:
         """One run in a child. False when stdin ended meanwhile: nobody waits for the answer."""
         child = os.fork()
         if child == 0:
             status = UNREPORTED
             try:
                 die_with_parent()
-                status = execute(request, out, self._speaker, warm)
+                status = execute(request, out, self._speaker, warm, self._compute)
             finally:
                 os._exit(status)  # the parent's exit handlers are not this process's to run
         descriptor = os.pidfd_open(child)

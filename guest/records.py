@@ -7,6 +7,7 @@ Schema history
     1   first version
     2   RunSpec.cpu_model; in records of version 1 it is empty
     3   Isolation.shares and .disturbed, RunResult.conditions; empty in older records
+    4   RunSpec.tier; empty in older records
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from typing import Any, Literal, NamedTuple, TypeVar, get_args, get_origin
 
 from guest.plain_json import PlainJsonError, parse
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 
 HISTORY = "history.csv"
 PREDICTIONS = "predictions.npz"
@@ -52,6 +53,19 @@ class Variant(StrEnum):
     def deterministic(self) -> bool:
         """Whether the framework's determinism switches and the vendor's are set."""
         return self in (Variant.ALGO, Variant.CONTROL)
+
+
+class Tier(StrEnum):
+    """What is done beside the variant for equal bits on all thread counts; `guest.tiers` describes them.
+    Runs of a study have none: tiers are tried by `vbstudy harden`."""
+
+    NONE = ""
+    SEEDS = "seeds"
+    SWITCHES = "switches"
+    ENVIRONMENT = "environment"
+    LOGICAL_THREADS = "logical-threads"
+    EXACT = "exact"
+    ONE_THREAD = "one-thread"
 
 
 class Framework(StrEnum):
@@ -143,14 +157,16 @@ class RunSpec:
     seeds: Seeds
     isa: Isa = Isa.NATIVE
     cpu_model: str = ""  # the CPU that a virtual machine shows, where the study compares several
+    tier: Tier = Tier.NONE
     schema_version: int = SCHEMA_VERSION
 
     @property
     def set_id(self) -> str:
         """The experiment set this run belongs to: `lenet5/fixed-seed/cpus-4`, with `-on-Haswell` behind
-        it where CPU models are compared."""
+        it where CPU models are compared, and `-by-exact` where a tier is tried."""
         on = f"-on-{self.cpu_model}" if self.cpu_model else ""
-        return f"{self.workload.name}/{self.variant}/{self.threads.label}{on}"
+        by = f"-by-{self.tier}" if self.tier else ""
+        return f"{self.workload.name}/{self.variant}/{self.threads.label}{on}{by}"
 
     @property
     def run_id(self) -> str:

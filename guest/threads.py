@@ -14,6 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from guest import tiers
 from guest.records import Framework, Isa, RunSpec, ThreadSpec
 
 
@@ -55,11 +56,11 @@ def environment(spec: RunSpec, *, cpu_vendor: str) -> dict[str, str]:
         }
     if spec.variant.deterministic:
         knobs["TF_DETERMINISTIC_OPS"] = "1"
-        if cpu_vendor == "GenuineIntel":
+        if cpu_vendor == tiers.INTEL:
             # Intel's strict conditional numerical reproducibility: gemm no longer depends on the
             # thread count. Together with oneDNN off (guest.workloads) torch trains the same bits.
             knobs["MKL_CBWR"] = "AVX2,STRICT"
-    return knobs
+    return knobs | tiers.knobs(spec.tier, spec.workload.framework)
 
 
 def apply(framework: Framework, threads: ThreadSpec) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -56,14 +56,6 @@ def train(
     one shape). `on_step` gets the number of steps done, `on_epoch` the finished history row."""
     import numpy as np
 
-    from guest.workloads import augment
-
-    order = seeds.generator(drawn, "data_order")
-    noise = seeds.generator(drawn, "augmentation")
-    count = len(data.train.y)
-    starts = range(0, count - spec.batch_size + 1, spec.batch_size)
-    if not starts:
-        raise ValueError(f"batch_size = {spec.batch_size} is more than the {count} training samples")
     history: list[Row] = []
     step_hashes: dict[str, str] = {}
     step = 0
@@ -72,16 +64,11 @@ def train(
     selected: Model | None = None
     selected_epoch, best = 0, -np.inf
 
-    for epoch in range(1, spec.epochs + 1):
+    for epoch, batches in enumerate(epochs(data, spec, drawn), start=1):
         began = time.perf_counter()
-        permutation = order.permutation(count)
-        losses = np.empty(len(starts))
-        for i, start in enumerate(starts):
-            batch = permutation[start : start + spec.batch_size]
-            x = data.train.x[batch]
-            if spec.augment:
-                x = augment(x, noise)
-            losses[i] = backend.train_step(x, data.train.y[batch])
+        losses = []
+        for x, y in batches:
+            losses.append(backend.train_step(x, y))
             step += 1
             if step & (step - 1) == 0:  # 1, 2, 4, 8, ...: brackets the first step that differs
                 step_hashes[str(step)] = hash_arrays(backend.weights())
@@ -101,7 +88,7 @@ def train(
         row: Row = {
             "epoch": epoch,
             "step": step,
-            "train_loss": float(losses.mean()),
+            "train_loss": float(np.mean(losses)),
             "validation_loss": metrics.cross_entropy(data.validation.y, validation),
             "test_loss": metrics.cross_entropy(data.test.y, test),
             **{f"validation_{name}": value for name, value in validation_scores.items()},
@@ -126,6 +113,28 @@ def train(
         train_s=train_s,
         evaluate_s=evaluate_s,
     )
+
+
+def epochs(data: Data, spec: WorkloadSpec, drawn: Seeds) -> Iterator[Iterator[tuple[np.ndarray, np.ndarray]]]:
+    """The batches (images or texts, labels) of every epoch, in the order that `drawn` gives them."""
+    order = seeds.generator(drawn, "data_order")
+    noise = seeds.generator(drawn, "augmentation")
+    count = len(data.train.y)
+    if spec.batch_size > count:
+        raise ValueError(f"batch_size = {spec.batch_size} is more than the {count} training samples")
+    for _ in range(spec.epochs):
+        yield _batches(data, spec, order.permutation(count), noise)
+
+
+def _batches(
+    data: Data, spec: WorkloadSpec, permutation: np.ndarray, noise: np.random.Generator
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    from guest.workloads import augment
+
+    for start in range(0, len(permutation) - spec.batch_size + 1, spec.batch_size):
+        batch = permutation[start : start + spec.batch_size]
+        x = data.train.x[batch]
+        yield (augment(x, noise) if spec.augment else x), data.train.y[batch]
 
 
 def _scores(spec: WorkloadSpec, y_true: np.ndarray, logits: np.ndarray) -> dict[str, float]:

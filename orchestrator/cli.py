@@ -14,8 +14,16 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from orchestrator import __version__, cli_exchange, cli_scan, cli_watch
-from orchestrator.cli_options import Commands, Options, print_json, result, stdout
+from orchestrator import (
+    __version__,
+    cli_exchange,
+    cli_harden,
+    cli_replay,
+    cli_scan,
+    cli_trace,
+    cli_watch,
+)
+from orchestrator.cli_options import CommandFailed, Commands, Options, print_json, result, stdout
 from orchestrator.errors import EXIT_DONE, EXIT_INTERRUPTED, EXIT_RUNS_FAILED, UsageError, VbstudyError
 
 if TYPE_CHECKING:
@@ -291,16 +299,11 @@ def destroy(options: Options) -> None:
     result(options, {"destroyed": names}, f"{len(names)} guests removed; runs and reports are kept")
 
 
+cli_trace.add_to(cli)
 cli_exchange.add_to(cli)
 cli_scan.add_to(cli)
-
-
-class CommandFailed(Exception):  # noqa: N818  (its own affair; the status is passed on)
-    """A command in a guest ended with a status other than 0."""
-
-    def __init__(self, status: int) -> None:
-        super().__init__(f"status {status}")
-        self.status = status
+cli_harden.add_to(cli)
+cli_replay.add_to(cli)
 
 
 class RunsFailed(Exception):  # noqa: N818  (not an error: the sweep went through)

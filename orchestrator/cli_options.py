@@ -63,6 +63,14 @@ class Commands(click.Group):
         return super().resolve_command(ctx, args)
 
 
+class CommandFailed(Exception):  # noqa: N818  (its own affair; the status is passed on)
+    """A command in a guest, or a program of the user's, ended with a status other than 0."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__(f"status {status}")
+        self.status = status
+
+
 def stdout() -> Console:
     from rich.console import Console
 

@@ -38,6 +38,12 @@ class DifferentBitsError(VbstudyError):
     exit_code = EXIT_RUNS_FAILED
 
 
+class UnprovedError(VbstudyError):
+    """All was measured, and what was to be shown does not hold."""
+
+    exit_code = EXIT_RUNS_FAILED
+
+
 class FindingsError(VbstudyError):
     """`scan --check` found something."""
 

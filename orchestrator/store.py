@@ -5,6 +5,8 @@
     failed/...       attempts that failed, with their evidence
     quarantine/...   folders that were damaged, with the reason
     robustness/...   what was measured on the models of finished runs, a file a run
+    trace/<id>/...   where two thread counts part, by `vbstudy trace`
+    harden/...       what makes equal models on all thread counts, and what it costs, a file a workload
     sequential.json  the looks of `sweep --until`, planned before the first, and what they said
     scan.json        what `scan --keep` found in projects
     incoming/...     what is being collected; swept away by the next orchestrator
@@ -27,11 +29,14 @@ import shutil
 import socket
 import uuid
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from guest.harden_records import Hardening
+from guest.harden_records import decode as decode_hardening
+from guest.harden_records import encode as encode_hardening
 from guest.records import (
     ARTIFACTS,
     LOG,
@@ -45,6 +50,8 @@ from guest.records import (
     encode_record,
 )
 from guest.robustness_records import Robustness, decode
+from guest.trace_records import TRACE, Trace
+from guest.trace_records import decode as decode_trace
 from orchestrator.errors import StoreError, UsageError
 
 
@@ -66,6 +73,9 @@ class Store:
         self.guests = directory / "guests"
         self.report = directory / "report"
         self.robustness = directory / "robustness"
+        self.traces = directory / "trace"
+        self.probe = directory / "probe"
+        self.hardenings = directory / "harden"
         self.sequential_file = directory / "sequential.json"
         self.checked_file = directory / ".checked"
         self.live_file = directory / ".live"
@@ -109,6 +119,26 @@ class Store:
             return decode((self.robustness / f"{spec.run_id}.json").read_bytes())
         except (OSError, RecordError, UnicodeDecodeError):
             return None
+
+    def traces_done(self) -> list[Trace]:
+        """The stored traces that can be read."""
+        found = []
+        for path in sorted(self.traces.glob(f"*/{TRACE}")):
+            with contextlib.suppress(OSError, RecordError, UnicodeDecodeError):
+                found.append(decode_trace(path.read_bytes()))
+        return found
+
+    def read_hardening(self, workload: str) -> Hardening | None:
+        """What was measured of a workload's tiers; None where nothing was. Raises StoreError."""
+        path = self.hardenings / f"{workload}.json"
+        try:
+            return decode_hardening(path.read_bytes())
+        except FileNotFoundError:
+            return None
+        except NewerSchemaError as error:
+            raise StoreError(f"{path}: {error}") from None
+        except (OSError, RecordError, UnicodeDecodeError) as error:
+            raise StoreError(f"{path}: {error}; move it away to measure anew") from None
 
     def repetitions(self, set_id: str) -> set[int]:
         """The repetitions of an experiment set whose folders exist; says nothing of their health."""
@@ -187,6 +217,51 @@ class Store:
             target.parent.mkdir(parents=True, exist_ok=True)
             write_durably(target, text)
 
+    def new_trace_id(self, workload: str, labels: list[str]) -> str:
+        """`lenet5-cpus-1-cpus-4-0001`, and the next number each time."""
+        name = "-".join([workload, *labels])
+        number = 1
+        while (self.traces / f"{name}-{number:04d}").exists():
+            number += 1
+        return f"{name}-{number:04d}"
+
+    @contextlib.contextmanager
+    def new_trace(self, trace_id: str) -> Iterator[Path]:
+        """A folder to write a trace into, published under its id when the block ends, whole or not at all."""
+        folder, target = self.new_incoming(), self.traces / trace_id
+        try:
+            with _storage_errors(target):
+                yield folder
+                for file in folder.iterdir():
+                    _sync(file)
+                _sync(folder)
+                self.traces.mkdir(exist_ok=True)
+                folder.rename(target)
+                _sync(self.traces)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def write_together(self, target: Path, write: Callable[[Path], None]) -> None:
+        """Files that `write` puts into a folder beside `target`, moved into it when all are whole."""
+        part = target.with_name(f"{target.name}.part")
+        with _storage_errors(target):
+            part.mkdir(parents=True, exist_ok=True)
+            try:
+                write(part)
+                target.mkdir(exist_ok=True)
+                for file in part.iterdir():
+                    _sync(file)
+                    file.rename(target / file.name)
+            finally:
+                shutil.rmtree(part)
+
+    def publish_hardening(self, hardening: Hardening) -> None:
+        """Writes what is known of a workload's tiers, whole or not at all."""
+        target = self.hardenings / f"{hardening.workload.name}.json"
+        with _storage_errors(target):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            write_durably(target, encode_hardening(hardening))
+
     def set_aside(self, spec: RunSpec, reason: str) -> Path:
         """Moves a damaged run out of `runs/`, with the reason beside its files."""
         target = self.quarantined / f"{spec.run_id}-{_stamp()}"
@@ -230,21 +305,25 @@ def _check_artifacts(folder: Path, artifacts: dict[str, Artifact]) -> None:
     if missing:
         raise DamagedRunError(f"{missing[0]} is not in the manifest")
     for name in ARTIFACTS:
-        path, expected = folder / name, artifacts[name]
-        try:
-            size = path.lstat().st_size
-            if path.is_symlink() or not path.is_file():
-                raise DamagedRunError(f"{name} is not a plain file")
-            if size != expected.size_bytes:
-                raise DamagedRunError(f"{name} has {size} bytes, {expected.size_bytes} were promised")
-            with path.open("rb") as file:
-                actual = hashlib.file_digest(file, "sha256").hexdigest()
-        except FileNotFoundError:
-            raise DamagedRunError(f"{name} is missing") from None
-        except OSError as error:
-            raise DamagedRunError(f"{name}: {error.strerror}") from None
-        if actual != expected.sha256:
-            raise DamagedRunError(f"{name} does not match its SHA-256")
+        check_artifact(folder / name, artifacts[name])
+
+
+def check_artifact(path: Path, expected: Artifact) -> None:
+    """Raises DamagedRunError unless the file is, byte for byte, what was promised."""
+    try:
+        size = path.lstat().st_size
+        if path.is_symlink() or not path.is_file():
+            raise DamagedRunError(f"{path.name} is not a plain file")
+        if size != expected.size_bytes:
+            raise DamagedRunError(f"{path.name} has {size} bytes, {expected.size_bytes} were promised")
+        with path.open("rb") as file:
+            actual = hashlib.file_digest(file, "sha256").hexdigest()
+    except FileNotFoundError:
+        raise DamagedRunError(f"{path.name} is missing") from None
+    except OSError as error:
+        raise DamagedRunError(f"{path.name}: {error.strerror}") from None
+    if actual != expected.sha256:
+        raise DamagedRunError(f"{path.name} does not match its SHA-256")
 
 
 def _differences(stored: RunSpec, asked: RunSpec) -> str:

@@ -223,17 +223,17 @@ def parse(text: str, source: str = "study.toml") -> Study:
         raise UsageError("\n".join(dict.fromkeys(lines))) from None
 
 
-def parse_counts(text: str) -> tuple[int, ...]:
+def parse_counts(text: str, option: str = "--cpus") -> tuple[int, ...]:
     """`1,2,4,8` as typed on the command line. Raises UsageError that names the wrong piece."""
     counts: list[int] = []
     for piece in text.split(","):
         piece = piece.strip()
         if not re.fullmatch(r"[+-]?\d+", piece):
-            raise UsageError(f"--cpus {text}: {piece!r} is not a whole number; write for example 1,2,4,8")
+            raise UsageError(f"{option} {text}: {piece!r} is not a whole number; write for example 1,2,4,8")
         count = int(piece)
         if not 1 <= count <= MAX_THREADS:
-            raise UsageError(f"--cpus {text}: {count} is not between 1 and {MAX_THREADS}")
+            raise UsageError(f"{option} {text}: {count} is not between 1 and {MAX_THREADS}")
         if count in counts:
-            raise UsageError(f"--cpus {text}: {count} is named twice")
+            raise UsageError(f"{option} {text}: {count} is named twice")
         counts.append(count)
     return tuple(counts)

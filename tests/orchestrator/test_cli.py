@@ -27,10 +27,15 @@ COMMANDS = [
     "analyze",
     "report",
     "destroy",
+    "trace",
+    "probe",
     "verify",
     "export",
     "import",
     "scan",
+    "harden",
+    "record",
+    "replay",
 ]
 
 

@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from guest.records import ARTIFACTS
+from guest.records import ARTIFACTS, Tier
 from orchestrator import cli
 from orchestrator.scheduler import host_cores
+from orchestrator.store import Store
 from tests import sshd
 from tests.orchestrator.test_executor import LINK, ONE_BYTE, PRELUDE, RUN, done
 from tests.orchestrator.test_sweep import STUDY, hashes, records, start
@@ -83,6 +84,17 @@ def test_a_study_over_ssh_gives_the_bits_of_a_local_one_and_leaves_nothing(direc
     assert vbstudy(directory, "-q", "destroy") == 0
     assert not (tmp_path / "there").exists()
     assert not (directory / "guests").exists()
+    assert belonging(tmp_path / "there") == []
+
+
+def test_a_workload_is_hardened_in_the_studys_guests(directory, tmp_path, server, capsys):
+    (directory / "study.toml").write_text(STUDY + provider(server, tmp_path))
+    assert vbstudy(directory, "-q", "provision") == 0
+    assert vbstudy(directory, "harden", "--cpus", "1,2,3", "--repetitions", "1") == 2
+    assert "run `vbstudy provision --cpus 1,2,3`" in capsys.readouterr().err
+    assert vbstudy(directory, "-q", "harden", "--repetitions", "1", "--tiers", "one-thread") == 0
+    found = Store(directory).read_hardening("net")
+    assert (found.provider, found.cheapest, len(found.measurements)) == ("ssh", Tier.ONE_THREAD, 4)
     assert belonging(tmp_path / "there") == []
 
 
@@ -274,3 +286,18 @@ def test_two_studies_share_a_host_without_meeting(directory, server, tmp_path):
     assert (tmp_path / "there").exists()  # the other one's
     assert vbstudy(second, "-q", "destroy") == 0
     assert not (tmp_path / "there").exists()
+
+
+def test_a_trace_goes_through_two_guests(server, tmp_path, capsys):
+    folder = tmp_path / "study"
+    folder.mkdir()
+    (folder / "study.toml").write_text(STUDY + provider(server, tmp_path, cpus=2))
+    assert vbstudy(folder, "trace", "--cpus", "1,2") == 2
+    assert "there is no guest cpus-1; run `vbstudy provision --cpus 1,2`" in capsys.readouterr().err
+    assert vbstudy(folder, "provision") == 0
+    capsys.readouterr()
+    assert vbstudy(folder, "--json", "trace", "--cpus", "1,2", "--steps", "2") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [side["guest"] for side in found["sides"]] == ["cpus-1", "cpus-2"]
+    assert (found["outcome"], found["step"]) == ("operation", 1)
+    assert belonging(tmp_path / "there") == []

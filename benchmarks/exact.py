@@ -1,0 +1,194 @@
+"""The step time of exact mode, against that of default torch and of Intel's strict mode
+(`MKL_CBWR=AVX2,STRICT` with oneDNN off), at the same number of threads.
+
+What is fair about it:
+
+- All sides train the same network on the same batch of 64 with the same optimiser, each in a process of its
+  own, with the environment that guests have (`guest.threads`: waiting threads spin only briefly).
+- They take turns, a block of steps each, so that whatever else the machine does meets all alike; ratios are
+  formed within a turn, and the median of them is the value.
+- Every process takes some steps unmeasured first, and every step ends in its loss.
+
+The ratio to the strict mode is shown on Intel's CPUs only: it is made for no others."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from benchmarks.table import Row
+from guest import datasets, fingerprint, workloads
+from guest.records import Framework, Optimizer, Seeds, WorkloadSpec
+
+BATCH = 64
+THREADS = (1, 2)
+BLOCK_S = 0.15
+WORKLOADS = {  # the network: its data's shape, and the most that exact mode may take of default's time
+    "resnet20": ("cifar10", 1.1),
+    "transformer": ("headlines", 1.1),
+    "lenet5": ("mnist", 1.4),
+    "mlp": ("mnist", None),
+    "lstm": ("headlines", None),
+}
+SCALING_TARGET = 0.95
+
+
+def step_of(model: str) -> Callable[[], float]:
+    """One training step of the network on made-up data of its data set's shape."""
+    info = datasets.info(WORKLOADS[model][0])
+    spec = WorkloadSpec(
+        name=model,
+        framework=Framework.TORCH,
+        model=model,
+        dataset=info.name,
+        epochs=1,
+        batch_size=BATCH,
+        learning_rate=0.01,
+        optimizer=Optimizer.SGD,
+        momentum=0.9,
+        weight_decay=0.0,
+    )
+    seeds = Seeds(initialisation=1, data_order=2, augmentation=3, dropout=4)
+    backend = workloads.build(spec, info, seeds, deterministic=False)
+    draw = np.random.default_rng(0)
+    shape = (BATCH, *info.shape)
+    x = draw.random(shape, np.float32)
+    if info.kind != "image":
+        x = draw.integers(0, info.vocabulary, shape).astype(np.int32)
+    y = draw.integers(0, info.classes, BATCH)
+    return lambda: backend.train_step(x, y)
+
+
+def serve(model: str, threads: int, side: str) -> None:
+    """A side's process: for every line with a number of steps, one with their mean time in seconds."""
+    import torch
+
+    from guest import exact
+
+    torch.set_num_threads(threads)
+    step = step_of(model)
+    if side == "strict":
+        torch.backends.mkldnn.enabled = False  # type: ignore[assignment]
+    if side == "exact":
+        exact.enable(compiled=True)
+    for line in sys.stdin:
+        steps = int(line)
+        began = time.perf_counter()
+        for _ in range(steps):
+            step()
+        print(json.dumps((time.perf_counter() - began) / steps), flush=True)
+
+
+class Side:
+    """A process that trains one network in one way, when it is told to."""
+
+    def __init__(self, model: str, threads: int, side: str) -> None:
+        count = str(threads)
+        knobs = {"OMP_NUM_THREADS": count, "MKL_NUM_THREADS": count, "GOMP_SPINCOUNT": "1000"}
+        if side == "strict":
+            knobs["MKL_CBWR"] = "AVX2,STRICT"
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "benchmarks.exact", model, count, side],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env=os.environ | knobs,
+        )
+
+    def seconds(self, steps: int) -> float:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(f"{steps}\n")
+        self._process.stdin.flush()
+        return float(json.loads(self._process.stdout.readline()))
+
+    def close(self) -> None:
+        self._process.communicate()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Times:
+    """Seconds a step of each turn, by side."""
+
+    default: list[float]
+    exact: list[float]
+    strict: list[float]
+
+
+def turns(model: str, threads: int, runs: int) -> Times:
+    sides = ["default", "exact"]
+    if fingerprint.cpu()["vendor"] == "GenuineIntel":
+        sides.append("strict")
+    at_work = {side: Side(model, threads, side) for side in sides}
+    times: dict[str, list[float]] = {"default": [], "exact": [], "strict": []}
+    try:
+        for process in at_work.values():
+            process.seconds(3)
+        steps = {side: max(2, round(BLOCK_S / process.seconds(2))) for side, process in at_work.items()}
+        for _ in range(runs):
+            for side, process in at_work.items():
+                times[side].append(process.seconds(steps[side]))
+    finally:
+        for process in at_work.values():
+            process.close()
+    return Times(**times)
+
+
+def measure(name: str, runs: int, report: Callable[[str], None]) -> list[Row]:
+    rows, every = [], []
+    for model, (_, at_most) in WORKLOADS.items():
+        measured = {}
+        for threads in THREADS:
+            times = measured[threads] = turns(model, threads, runs)
+            ratios = [ours / theirs for ours, theirs in zip(times.exact, times.default, strict=True)]
+            value = statistics.median(ratios)
+            every.append(value)
+            milliseconds = 1000 * statistics.median(times.exact)
+            report(f"{model}, {threads} threads: {milliseconds:.2f} ms a step, {value:.2f}x default")
+            title = f"{model}, {threads} thread{'s' * (threads > 1)}"
+            rows.append(_row(f"{title}: exact : default", ratios, at_most=at_most))
+            if times.strict:
+                against = [ours / theirs for ours, theirs in zip(times.exact, times.strict, strict=True)]
+                rows.append(_row(f"{title}: exact : MKL strict", against, at_most=1.0))
+        one, two = measured[THREADS[0]], measured[THREADS[1]]
+        scaling = [
+            (a / b) / (c / d)
+            for a, b, c, d in zip(one.exact, two.exact, one.default, two.default, strict=True)
+        ]
+        what = f"{model}: speed-up by the second thread, exact : default"
+        rows.append(_row(what, scaling, at_least=SCALING_TARGET))
+    rows.append(_row("geometric mean of all exact : default", every, value=statistics.geometric_mean(every)))
+    return [dataclasses.replace(rows[0], name=name), *rows[1:]]
+
+
+def _row(
+    what: str,
+    samples: list[float],
+    *,
+    value: float | None = None,
+    at_most: float | None = None,
+    at_least: float | None = None,
+) -> Row:
+    return Row(
+        name="",
+        what=what,
+        n=str(len(samples)),
+        value=statistics.median(samples) if value is None else value,
+        samples=samples,
+        unit="x",
+        at_most=at_most,
+        at_least=at_least,
+    )
+
+
+if __name__ == "__main__":
+    serve(sys.argv[1], int(sys.argv[2]), sys.argv[3])

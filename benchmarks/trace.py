@@ -1,0 +1,99 @@
+"""What hashing every output of a training step costs: a traced step of ResNet-20 against a plain one, and
+against torch's own DebugMode with its hashes.
+
+What is fair about it:
+
+- The same model, batch (64 CIFAR-sized images) and number of threads; plain, traced and DebugMode steps take
+  turns, after one unmeasured step of each.
+- Ours is charged with all that it does: inputs too, module paths, source lines, the record of each operation.
+  DebugMode runs at its cheapest, output hashes ("norm", its default) and no modules or stack traces; a second
+  row has it hash inputs as well, which is what finding a first divergence takes.
+- Nothing is written to disk on either side.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import statistics
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import Any
+
+import numpy as np
+
+from benchmarks.table import Row
+from guest import seeds, workloads
+from guest.datasets import info
+from guest.records import Framework, Optimizer, Seeds, WorkloadSpec
+
+TARGET = 2.0
+BATCH = 64
+
+
+def measure(name: str, runs: int, report: Callable[[str], None]) -> list[Row]:
+    import torch
+    from torch.utils._debug_mode import DebugMode
+
+    from guest.trace_torch import watch
+
+    threads = len(os.sched_getaffinity(0))
+    torch.set_num_threads(threads)
+    spec = WorkloadSpec(
+        name="resnet20",
+        framework=Framework.TORCH,
+        model="resnet20",
+        dataset="cifar10",
+        epochs=1,
+        batch_size=BATCH,
+        learning_rate=0.1,
+        optimizer=Optimizer.SGD,
+        momentum=0.9,
+    )
+    drawn = seeds.draw(Seeds(initialisation=1, data_order=1, augmentation=1, dropout=1))
+    backend = workloads.build(spec, info("cifar10"), drawn, deterministic=False)
+    generator = np.random.default_rng(1)
+    x = generator.random((BATCH, *info("cifar10").shape), dtype=np.float32)
+    y = generator.integers(0, 10, BATCH)
+
+    @contextlib.contextmanager
+    def debug(*, inputs: bool) -> Any:
+        with DebugMode() as mode, DebugMode.log_tensor_hashes("norm", hash_inputs=inputs):
+            yield mode
+
+    kinds: dict[str, Callable[[], AbstractContextManager[Any]]] = {
+        "plain": contextlib.nullcontext,
+        "traced": lambda: watch(backend, frozenset()),
+        "debug": lambda: debug(inputs=False),
+        "debug inputs": lambda: debug(inputs=True),
+    }
+    report(f"{runs} steps each, in turns, {threads} threads")
+    times: dict[str, list[float]] = {kind: [] for kind in kinds}
+    for turn in range(runs + 1):
+        for kind, looking in kinds.items():
+            began = time.perf_counter()
+            with looking():
+                backend.train_step(x, y)
+            if turn:
+                times[kind].append(time.perf_counter() - began)
+    plain_s = statistics.median(times["plain"])
+    head = f"ResNet-20, batch {BATCH}, {threads} threads"
+    compared = (
+        (name, f"{head}: a traced step : a plain one of {1000 * plain_s:.0f} ms", "plain", TARGET),
+        ("", "the same traced step : one under DebugMode with output hashes", "debug", 1.0),
+        ("", "the same : one under DebugMode with input and output hashes", "debug inputs", 1.0),
+    )
+    return [_row(title, what, times["traced"], times[peer], most) for title, what, peer, most in compared]
+
+
+def _row(name: str, what: str, ours: list[float], peer: list[float], at_most: float) -> Row:
+    return Row(
+        name=name,
+        what=what,
+        n=f"{len(ours)} + {len(peer)}",
+        value=statistics.median(ours) / statistics.median(peer),
+        samples=[a / b for a, b in zip(ours, peer, strict=True)],
+        unit="x",
+        at_most=at_most,
+    )

@@ -1,0 +1,374 @@
+// The operations of exact mode: fixed pieces, each computed by one thread, put together in a fixed order.
+//
+// An operation is cut by its shapes alone, never by the number of threads. Each piece is computed by torch's own
+// kernel, which sees one thread (OpenMP, MKL and through them oneDNN), so that it neither splits its sums nor
+// chooses its algorithm by the thread count. The pieces are spread over whatever threads there are. Where they
+// are parts of one sum, they are added pairwise in a fixed tree.
+//
+// `pieces.py` does the same in Python where there is no compiler, to the same bits: whoever changes
+// how something is cut here changes it there. Which operation is cut how stands in `operations.toml`.
+
+#include <ATen/Parallel.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/ops/add.h>
+#include <ATen/ops/as_strided.h>
+#include <ATen/ops/copy.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_strided.h>
+#include <ATen/ops/narrow.h>
+#include <ATen/ops/resize.h>
+#include <c10/core/AutogradState.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <c10/util/Exception.h>
+#include <omp.h>
+#include <torch/library.h>
+
+#include "plans.h"
+
+#include <algorithm>
+#include <atomic>
+#include <memory>
+#include <numeric>
+#include <string>
+#include <vector>
+
+extern "C" int MKL_Set_Num_Threads_Local(int) __attribute__((weak));  // not in builds without MKL
+
+namespace {
+
+using torch::jit::Stack;
+
+// One thread
+
+thread_local bool alone = false;  // inside a piece: operations called from there are not cut again
+
+class OneThread {
+public:
+    OneThread() : was_alone_(alone) {
+        at::get_num_threads();  // a thread's first call sets its count: not later, over ours
+        threads_ = omp_get_max_threads();
+        omp_set_num_threads(1);
+        if (MKL_Set_Num_Threads_Local) mkl_ = MKL_Set_Num_Threads_Local(1);
+        alone = true;
+    }
+    ~OneThread() {
+        alone = was_alone_;
+        if (MKL_Set_Num_Threads_Local) MKL_Set_Num_Threads_Local(mkl_);
+        omp_set_num_threads(threads_);
+    }
+    OneThread(const OneThread&) = delete;
+    OneThread& operator=(const OneThread&) = delete;
+
+private:
+    int threads_, mkl_ = 0;
+    bool was_alone_;
+};
+
+// Calls work(0) ... work(count - 1), each on one thread, on as many threads as torch may use.
+template <class Work>
+void spread(int64_t count, const Work& work) {
+    const int64_t threads = std::min<int64_t>(count, at::get_num_threads());
+    if (threads <= 1 || at::in_parallel_region()) {
+        OneThread one;
+        for (int64_t i = 0; i < count; ++i) work(i);
+        return;
+    }
+    const auto keys = c10::impl::tls_local_dispatch_key_set();
+    const auto autograd = c10::AutogradState::get_tls_state();
+    std::atomic<int64_t> next{0};
+    at::parallel_for(0, threads, 1, [&](int64_t, int64_t) {
+        c10::impl::ForceDispatchKeyGuard same_keys(keys);
+        const auto own = c10::AutogradState::get_tls_state();
+        c10::AutogradState::set_tls_state(autograd);
+        try {
+            OneThread one;
+            for (int64_t i; (i = next.fetch_add(1)) < count;) work(i);
+        } catch (...) {
+            c10::AutogradState::set_tls_state(own);
+            throw;
+        }
+        c10::AutogradState::set_tls_state(own);
+    });
+}
+
+// A dense tensor whose dimensions lie in memory in the order of the model's, with another size of one.
+Tensor like(const Tensor& model, int64_t dim, int64_t size) {
+    auto sizes = model.sizes().vec();
+    sizes[dim] = size;
+    std::vector<int64_t> order(sizes.size()), strides(sizes.size());
+    std::iota(order.begin(), order.end(), 0);
+    std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) { return model.stride(a) > model.stride(b); });
+    int64_t stride = 1;
+    for (auto i = order.rbegin(); i != order.rend(); ++i) {
+        strides[*i] = stride;
+        stride *= std::max<int64_t>(sizes[*i], 1);
+    }
+    return at::empty_strided(sizes, strides, model.options());
+}
+
+Tensor flattened(const Tensor& t) { return at::as_strided(t, {t.numel()}, {1}); }
+
+// p0 + p1, p2 + p3, ..., then these again, until one is left.
+Tensor tree_sum(std::vector<Tensor>& parts) {
+    for (size_t width = 1; width < parts.size(); width *= 2)
+        for (size_t i = 0; i + width < parts.size(); i += 2 * width) parts[i].add_(parts[i + width]);
+    return parts[0];
+}
+
+class Replacement : public c10::OperatorKernel {
+public:
+    Replacement(c10::SafeKernelFunction native, Planner planner) : native_(std::move(native)), planner_(planner) {}
+
+    void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
+        if (alone) return native_.callBoxed(op, keys, stack);
+        if (planner_) {
+            if (auto plan = planner_(torch::jit::last(*stack, op.schema().arguments().size())); plan && plan->pieces > 1)
+                return in_pieces(op, keys, stack, *plan);
+        }
+        OneThread one;
+        native_.callBoxed(op, keys, stack);
+    }
+
+private:
+    void in_pieces(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack, const Plan& plan) const {
+        const auto whole = torch::jit::pop(*stack, op.schema().arguments().size());
+        const bool in_place = plan.join.empty();
+        const int64_t step = plan.step(), count = (plan.size + step - 1) / step;
+        const size_t outputs = plan.join.size();
+        std::vector<Tensor> joined(outputs);
+        std::vector<std::vector<Tensor>> parts(count, std::vector<Tensor>(outputs));
+        std::atomic<bool> allocated{false};
+        const auto place = [&](int64_t i, size_t j) {
+            auto& part = parts[i][j];
+            if (!part.defined()) return;
+            const auto length = part.size(plan.join[j]);
+            at::narrow(joined[j], plan.join[j], i * step, length).copy_(part);
+            part.reset();
+        };
+        spread(count, [&](int64_t i) {
+            const int64_t begin = i * step, length = std::min(step, plan.size - begin);
+            Stack own(whole.begin(), whole.end());
+            for (const auto& [argument, dim] : plan.cuts) {
+                const auto& t = own[argument].toTensor();
+                own[argument] = at::narrow(plan.flat ? flattened(t) : t, dim, begin, length);
+            }
+            if (plan.count_argument >= 0) own[plan.count_argument] = length;
+            native_.callBoxed(op, keys, &own);
+            if (in_place) return;
+            for (size_t j = 0; j < outputs; ++j)
+                if (is_tensor(own[j])) parts[i][j] = own[j].toTensor();
+            if (i == 0) {  // its layout is everybody's, whoever is first to finish
+                for (size_t j = 0; j < outputs; ++j)
+                    if (plan.join[j] != SUM && parts[0][j].defined()) joined[j] = like(parts[0][j], plan.join[j], plan.size);
+                allocated.store(true, std::memory_order_release);
+            }
+            if (allocated.load(std::memory_order_acquire))
+                for (size_t j = 0; j < outputs; ++j)
+                    if (plan.join[j] != SUM) place(i, j);
+        });
+        if (in_place) return torch::jit::push(*stack, whole[0]);
+        for (size_t j = 0; j < outputs; ++j) {
+            if (plan.join[j] == SUM) {
+                std::vector<Tensor> summands;
+                for (auto& piece : parts) summands.push_back(piece[j]);
+                joined[j] = summands[0].defined() ? tree_sum(summands) : Tensor();
+            } else {
+                for (int64_t i = 0; i < count; ++i) place(i, j);  // those that were done before the first
+                if (plan.flat) {
+                    const auto& model = whole[plan.cuts[0].argument].toTensor();
+                    joined[j] = at::as_strided(joined[j], model.sizes(), model.strides());
+                }
+            }
+            torch::jit::push(*stack, joined[j]);
+        }
+    }
+
+    c10::SafeKernelFunction native_;
+    Planner planner_;
+};
+
+// mm, addmm, bmm, baddbmm: the output is cut in rows and columns (or matrices and rows), each block written in place.
+class Gemm : public c10::OperatorKernel {
+public:
+    Gemm(c10::SafeKernelFunction native, c10::SafeKernelFunction out) : native_(std::move(native)), out_(std::move(out)) {}
+
+    void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
+        if (alone) return native_.callBoxed(op, keys, stack);
+        const auto arguments = torch::jit::last(*stack, op.schema().arguments().size());
+        const bool added = arguments.size() > 2;
+        const auto &a = arguments[added].toTensor(), &b = arguments[added + 1].toTensor();
+        const int64_t batched = a.dim() - 2;
+        if (fits(arguments, added)) {
+            const int64_t n = b.size(-1), m = a.size(-2);
+            const int64_t matrices = batched ? a.size(0) : 1;
+            const double flops = 2.0 * matrices * m * a.size(-1) * n;
+            const int64_t pieces = pieces_of(flops, limits.gemm_work, 3, limits.most_pieces);
+            int64_t first = 1, second = 1;
+            if (batched) {
+                first = std::min(matrices, pieces);
+                second = std::max<int64_t>(1, std::min(pieces / first, m / limits.block));
+            } else {
+                while (first * second < pieces) {
+                    const bool rows = m / first >= n / second;
+                    if ((rows ? m / first : n / second) < 2 * limits.block) break;
+                    (rows ? first : second) *= 2;
+                }
+            }
+            if (first * second > 1) {
+                auto c = in_blocks(keys, arguments, added, first, second);
+                torch::jit::drop(*stack, op.schema().arguments().size());
+                return torch::jit::push(*stack, std::move(c));
+            }
+        }
+        OneThread one;
+        native_.callBoxed(op, keys, stack);
+    }
+
+private:
+    // Whether it is an ordinary product; everything else, mistakes too, is left to torch.
+    static bool fits(Arguments arguments, bool added) {
+        const auto &a = arguments[added].toTensor(), &b = arguments[added + 1].toTensor();
+        const auto dims = a.dim();
+        return (dims == 2 || dims == 3) && b.dim() == dims && a.size(-1) == b.size(-2) && (dims == 2 || a.size(0) == b.size(0)) &&
+            a.scalar_type() == b.scalar_type() && a.numel() && b.numel() &&
+            (!added || (arguments[0].toTensor().dim() <= dims && arguments[0].toTensor().scalar_type() == a.scalar_type()));
+    }
+
+    Tensor in_blocks(c10::DispatchKeySet keys, Arguments arguments, bool added, int64_t first, int64_t second) const {
+        const auto &a = arguments[added].toTensor(), &b = arguments[added + 1].toTensor();
+        const bool batched = a.dim() == 3;
+        auto sizes = a.sizes().vec();
+        sizes.back() = b.size(-1);
+        const auto c = at::empty(sizes, a.options());
+        const auto bias = added ? arguments[0].toTensor().expand(sizes) : Tensor();
+        const int64_t align = limits.block;
+        const auto size = [&](int64_t dim) { return c.size(dim); };
+        const auto step = [&](int64_t dim, int64_t pieces) {
+            const int64_t even = (size(dim) + pieces - 1) / pieces, by = batched && dim == 0 ? 1 : align;
+            return (even + by - 1) / by * by;
+        };
+        const int64_t step0 = step(0, first), step1 = step(1, second);
+        const int64_t rows = (size(0) + step0 - 1) / step0, columns = (size(1) + step1 - 1) / step1;
+        spread(rows * columns, [&](int64_t i) {
+            const int64_t at0 = i / columns * step0, at1 = i % columns * step1;
+            const int64_t long0 = std::min(step0, size(0) - at0), long1 = std::min(step1, size(1) - at1);
+            const auto block = [&](const Tensor& t) { return at::narrow(at::narrow(t, 0, at0, long0), 1, at1, long1); };
+            Stack own;
+            if (added) own.emplace_back(block(bias));
+            if (batched) {
+                own.emplace_back(block(a));
+                own.emplace_back(at::narrow(b, 0, at0, long0));
+            } else {
+                own.emplace_back(at::narrow(a, 0, at0, long0));
+                own.emplace_back(at::narrow(b, 1, at1, long1));
+            }
+            for (size_t j = own.size(); j < arguments.size(); ++j) own.push_back(arguments[j]);
+            own.emplace_back(block(c));
+            out_.callBoxed(out_.opHandle(), keys, &own);
+        });
+        return c;
+    }
+
+    c10::SafeKernelFunction native_, out_;
+};
+
+// Batch normalisation of contiguous images is computed channel by channel, each by one thread; else by one thread.
+class Contiguous : public c10::OperatorKernel {
+public:
+    Contiguous(c10::SafeKernelFunction native, size_t first, size_t last) : native_(std::move(native)), first_(first), last_(last) {}
+    void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
+        const auto arguments = torch::jit::last(*stack, op.schema().arguments().size());
+        bool per_channel = !alone;
+        for (size_t i = first_; per_channel && i <= last_; ++i) {
+            const auto& t = arguments[i].toTensor();
+            per_channel = t.dim() > 2 && t.is_contiguous() && !t.is_contiguous(at::MemoryFormat::ChannelsLast);
+        }
+        if (alone || per_channel) return native_.callBoxed(op, keys, stack);
+        OneThread one;
+        native_.callBoxed(op, keys, stack);
+    }
+
+private:
+    c10::SafeKernelFunction native_;
+    size_t first_, last_;
+};
+
+// sum.IntList_out, in which means and losses end, is sum.dim_IntList and a copy.
+class SumOut : public c10::OperatorKernel {
+public:
+    SumOut(c10::SafeKernelFunction native) : native_(std::move(native)), sum_(c10::Dispatcher::singleton().findSchemaOrThrow("aten::sum", "dim_IntList")) {}
+    void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
+        if (alone) return native_.callBoxed(op, keys, stack);
+        auto out = torch::jit::pop(*stack).toTensor();
+        sum_.callBoxed(*stack);
+        const auto sum = torch::jit::pop(*stack).toTensor();
+        out.resize_(sum.sizes()).copy_(sum);
+        torch::jit::push(*stack, std::move(out));
+    }
+
+private:
+    c10::SafeKernelFunction native_;
+    c10::OperatorHandle sum_;
+};
+
+std::unique_ptr<torch::Library> library;
+std::string message;
+
+c10::SafeKernelFunction kernel_of(const std::string& name, const std::string& overload) {
+    return c10::Dispatcher::singleton().findSchemaOrThrow(name.c_str(), overload.c_str()).getComputedKernelForDispatchKey(c10::DispatchKey::CPU);
+}
+
+torch::CppFunction function_for(const std::string& name, const std::string& overload, const std::string& way) {
+    const auto native = kernel_of(name, overload);
+    if (way == "gemm") return torch::CppFunction::makeFromBoxedFunctor(std::make_unique<Gemm>(native, kernel_of(name, "out")));
+    if (way == "sum_out") return torch::CppFunction::makeFromBoxedFunctor(std::make_unique<SumOut>(native));
+    if (way == "contiguous") return torch::CppFunction::makeFromBoxedFunctor(std::make_unique<Contiguous>(native, 0, 0));
+    if (way == "contiguous_backward") return torch::CppFunction::makeFromBoxedFunctor(std::make_unique<Contiguous>(native, 0, 1));
+    for (const auto& [known, planner] : PLANNERS)
+        if (way == known) return torch::CppFunction::makeFromBoxedFunctor(std::make_unique<Replacement>(native, planner));
+    TORCH_CHECK(false, "there is no way to compute called ", way);
+}
+
+struct Silent : c10::WarningHandler {
+    void process(const c10::Warning&) override {}
+};
+
+template <class Work>
+const char* guarded(const Work& work) {
+    try {
+        Silent silent;  // torch warns of whatever is put in place of a kernel of its own
+        c10::WarningUtils::WarningHandlerGuard guard(&silent);
+        work();
+        return nullptr;
+    } catch (const std::exception& error) {
+        message = error.what();
+        return message.c_str();
+    }
+}
+
+}  // namespace
+
+// What Python calls: each returns what went wrong, or nothing.
+#pragma GCC visibility push(default)
+extern "C" {
+
+const char* exact_begin(const int64_t* numbers) {
+    return guarded([&] {
+        limits = {numbers[0], numbers[1], numbers[2], numbers[3], numbers[4]};
+        library = std::make_unique<torch::Library>(torch::Library::IMPL, "aten", std::nullopt, __FILE__, __LINE__);
+    });
+}
+
+const char* exact_replace(const char* name, const char* overload, const char* way) {
+    return guarded([&] {
+        const std::string full = std::string("aten::") + name;
+        const std::string with = *overload ? full + "." + overload : full;
+        library->impl(with.c_str(), torch::dispatch(c10::DispatchKey::CPU, function_for(full, overload, way)));
+    });
+}
+
+const char* exact_end() {
+    return guarded([] { library.reset(); });
+}
+}
+#pragma GCC visibility pop

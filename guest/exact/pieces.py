@@ -1,0 +1,288 @@
+"""What `kernels.cpp` does, in Python, to the same bits: for where there is no compiler.
+
+Threads of Python's own compute the pieces, each with one thread of OpenMP and of MKL. An operation costs
+some tens of microseconds more than in C++."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+import itertools
+import math
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from guest.exact.limits import LIMITS
+from guest.exact.plans import PLANNERS, Plan, pieces_of
+
+Kernel = Callable[[Any, Sequence[Any]], Any]
+
+
+class Python:
+    """Exact mode's operations in Python. `begin` puts them in place of torch's, `end` takes them away."""
+
+    name = "python"
+
+    def __init__(self) -> None:
+        self._library: Any = None
+
+    def begin(self, ways: Mapping[str, str]) -> None:
+        self._library = torch.library.Library("aten", "IMPL")  # type: ignore[no-untyped-call]
+        for operation, way in ways.items():
+            replaced = _Replaced(operation, way)
+            self._library.impl(operation, replaced, "CPU", with_keyset=True, allow_override=True)
+
+    def end(self) -> None:
+        self._library._destroy()
+        self._library = None
+
+
+class _Replaced:
+    """One operation. Python kernels get no arguments that have their default value: `_complete` adds them."""
+
+    def __init__(self, operation: str, way: str) -> None:
+        name, _, overload = operation.partition(".")
+        self._way = way
+        self._native = torch.library.get_kernel(f"aten::{operation}", "CPU")
+        self._schema = getattr(getattr(torch.ops.aten, name), overload or "default")._schema
+        self._by_name = [argument.name for argument in self._schema.arguments if argument.kwarg_only]
+        self._tensors = [i for i, a in enumerate(self._schema.arguments) if str(a.type) == "Tensor"]
+        self._out: Any = torch.library.get_kernel(f"aten::{name}.out", "CPU") if way == "gemm" else None
+        self.__name__ = f"exact_{name}"
+
+    def __call__(self, keys: Any, *given: Any, **named: Any) -> Any:
+        arguments = self._complete(given, named)
+        if _own.alone:
+            return self._call(keys, arguments)
+        match self._way:
+            case "gemm":
+                return self._gemm(keys, arguments)
+            case "sum_out":
+                out = arguments.pop()
+                total = torch.ops.aten.sum.dim_IntList(*arguments[:3], dtype=arguments[3])
+                return out.resize_(total.shape).copy_(total)
+            case "contiguous" | "contiguous_backward":
+                images = arguments[: 1 if self._way == "contiguous" else 2]
+                if all(_per_channel(t) for t in images):
+                    return self._call(keys, arguments)
+            case "one thread":
+                pass
+            case _:
+                plan = PLANNERS[self._way](arguments)
+                if plan is not None and plan.pieces > 1:
+                    return self._in_pieces(keys, arguments, plan)
+        with one_thread():
+            return self._call(keys, arguments)
+
+    def _complete(self, given: Sequence[Any], named: Mapping[str, Any]) -> list[Any]:
+        rest = self._schema.arguments[len(given) :]
+        whole = [*given, *(named.get(a.name, a.default_value) for a in rest)]
+        for i in self._tensors:  # numbers that stand for tensors arrive as numbers
+            if isinstance(whole[i], (bool, int, float, complex)):
+                whole[i] = _as_tensor(whole[i], whole)
+        return whole
+
+    def _call(self, keys: Any, arguments: Sequence[Any]) -> Any:
+        first = len(arguments) - len(self._by_name)
+        named = dict(zip(self._by_name, arguments[first:], strict=True))
+        return self._native.call_boxed(keys, *arguments[:first], **named)
+
+    def _in_pieces(self, keys: Any, whole: list[Any], plan: Plan) -> Any:
+        step = plan.step()
+        begins = range(0, plan.size, step)
+
+        def piece(begin: int) -> tuple[Tensor | None, ...]:
+            own, length = list(whole), min(step, plan.size - begin)
+            for argument, dim in plan.cuts:
+                own[argument] = (_flat(own[argument]) if plan.flat else own[argument]).narrow(
+                    dim, begin, length
+                )
+            if plan.count_argument is not None:
+                own[plan.count_argument] = length
+            done = self._call(keys, own)
+            return done if isinstance(done, tuple) else (done,)
+
+        parts = spread([functools.partial(piece, begin) for begin in begins])
+        if plan.in_place:
+            return whole[0]
+        joined: list[Tensor | None] = []
+        for dim, outputs in zip(plan.join, zip(*parts, strict=True), strict=True):
+            if outputs[0] is None:
+                joined.append(None)
+            elif dim is None:
+                joined.append(_tree_sum(list(outputs)))
+            else:
+                together = _like(outputs[0], dim, plan.size)
+                for begin, part in zip(begins, outputs, strict=True):
+                    together.narrow(dim, begin, part.shape[dim]).copy_(part)
+                if plan.flat:
+                    model = whole[plan.cuts[0][0]]
+                    together = together.as_strided(model.shape, model.stride())
+                joined.append(together)
+        return tuple(joined) if len(self._schema.returns) > 1 else joined[0]
+
+    def _gemm(self, keys: Any, arguments: list[Any]) -> Any:
+        added = len(arguments) > 2
+        a, b = arguments[int(added)], arguments[int(added) + 1]
+        pieces = (1, 1)
+        if _product(a, b, arguments[0] if added else None):
+            pieces = _grid(a, b)
+        if pieces == (1, 1):
+            with one_thread():
+                return self._call(keys, arguments)
+        batched = a.dim() == 3
+        c = a.new_empty((*a.shape[:-1], b.shape[-1]))
+        bias = arguments[0].expand(c.shape) if added else None
+        steps = [
+            _rounded(math.ceil(c.shape[dim] / count), 1 if batched and dim == 0 else LIMITS["block"])
+            for dim, count in enumerate(pieces)
+        ]
+        scale = dict(zip(("beta", "alpha"), arguments[3:], strict=False))
+
+        def block(at: tuple[int, ...]) -> None:
+            long = [min(step, c.shape[dim] - at[dim]) for dim, step in enumerate(steps)]
+
+            def both(t: Tensor) -> Tensor:
+                return t.narrow(0, at[0], long[0]).narrow(1, at[1], long[1])
+
+            factors = (
+                (both(a), b.narrow(0, at[0], long[0]))
+                if batched
+                else (a.narrow(0, at[0], long[0]), b.narrow(1, at[1], long[1]))
+            )
+            summand = () if bias is None else (both(bias),)
+            self._out.call_boxed(keys, *summand, *factors, **scale, out=both(c))
+
+        corners = itertools.product(*(range(0, c.shape[dim], step) for dim, step in enumerate(steps)))
+        spread([functools.partial(block, at) for at in corners])
+        return c
+
+
+def _as_tensor(number: complex, beside: Sequence[Any]) -> Tensor:
+    """Of the type that torch gives a number beside tensors: theirs, where that can hold it."""
+    types = [t.dtype for t in beside if isinstance(t, Tensor)]
+    own = torch.tensor(number).dtype
+    dtype = torch.result_type(torch.empty(1, dtype=types[0]), number) if types else own
+    return torch.tensor(number, dtype=dtype)
+
+
+def _product(a: Tensor, b: Tensor, bias: Tensor | None) -> bool:
+    """Whether it is an ordinary product; everything else, mistakes too, is left to torch."""
+    return (
+        a.dim() in (2, 3)
+        and b.dim() == a.dim()
+        and a.shape[-1] == b.shape[-2]
+        and (a.dim() == 2 or a.shape[0] == b.shape[0])
+        and a.dtype == b.dtype
+        and a.numel() > 0
+        and b.numel() > 0
+        and (bias is None or (bias.dim() <= a.dim() and bias.dtype == a.dtype))
+    )
+
+
+def _grid(a: Tensor, b: Tensor) -> tuple[int, int]:
+    """In how many parts the product's first two dimensions are cut."""
+    m, n, block = a.shape[-2], b.shape[-1], LIMITS["block"]
+    matrices = a.shape[0] if a.dim() == 3 else 1
+    pieces = pieces_of(2.0 * matrices * m * a.shape[-1] * n, LIMITS["gemm_work"], 3, LIMITS["most_pieces"])
+    if a.dim() == 3:
+        first = min(matrices, pieces)
+        return first, max(1, min(pieces // first, m // block))
+    first = second = 1
+    while first * second < pieces:
+        rows = m // first >= n // second
+        if (m // first if rows else n // second) < 2 * block:
+            break
+        first, second = (first * 2, second) if rows else (first, second * 2)
+    return first, second
+
+
+def _per_channel(t: Tensor) -> bool:
+    return (
+        t.dim() > 2
+        and t.is_contiguous()
+        and not (t.dim() == 4 and t.is_contiguous(memory_format=torch.channels_last))
+    )
+
+
+def _rounded(number: int, block: int) -> int:
+    return math.ceil(number / block) * block
+
+
+def _flat(t: Tensor) -> Tensor:
+    return t.as_strided((t.numel(),), (1,))
+
+
+def _like(model: Tensor, dim: int, size: int) -> Tensor:
+    """A dense tensor whose dimensions lie in memory in the order of the model's, with another size of one."""
+    sizes = [size if i == dim else old for i, old in enumerate(model.shape)]
+    strides, stride, strides_of = [0] * len(sizes), 1, model.stride()
+    for i in sorted(range(len(sizes)), key=lambda i: -strides_of[i])[::-1]:
+        strides[i] = stride
+        stride *= max(sizes[i], 1)
+    return torch.empty_strided(sizes, strides, dtype=model.dtype)
+
+
+def _tree_sum(parts: list[Tensor]) -> Tensor:
+    """p0 + p1, p2 + p3, ..., then these again, until one is left."""
+    width = 1
+    while width < len(parts):
+        for i in range(0, len(parts) - width, 2 * width):
+            parts[i].add_(parts[i + width])
+        width *= 2
+    return parts[0]
+
+
+# Threads
+
+
+class _Own(threading.local):
+    alone = False  # inside a piece: operations called from there are not cut again
+
+
+_own = _Own()
+_torch = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"))
+_set_mkl = getattr(_torch, "MKL_Set_Num_Threads_Local", None)  # not in builds without MKL
+_pools: dict[int, ThreadPoolExecutor] = {}
+
+
+@contextlib.contextmanager
+def one_thread() -> Iterator[None]:
+    """What is called within sees one thread; the caller's settings are put back."""
+    was_alone, threads = _own.alone, torch.get_num_threads()
+    _torch.omp_set_num_threads(1)
+    mkl = _set_mkl(1) if _set_mkl else 0
+    _own.alone = True
+    try:
+        yield
+    finally:
+        _own.alone = was_alone
+        if _set_mkl:
+            _set_mkl(mkl)
+        _torch.omp_set_num_threads(threads)
+
+
+def spread(pieces: Sequence[Callable[[], Any]]) -> list[Any]:
+    """Calls all, each on one thread, on as many threads as torch may use. Results are in order."""
+    threads = min(len(pieces), torch.get_num_threads())
+    if threads == 1:
+        with one_thread():
+            return [piece() for piece in pieces]
+    pool = _pools.get(threads)
+    if pool is None:
+        pool = _pools[threads] = ThreadPoolExecutor(threads, "exact")
+    include = torch._C._dispatch_tls_local_include_set()
+    exclude = torch._C._dispatch_tls_local_exclude_set()
+
+    def run(piece: Callable[[], Any]) -> Any:
+        with torch._C._ForceDispatchKeyGuard(include, exclude), one_thread():
+            return piece()
+
+    return list(pool.map(run, pieces))

@@ -1,0 +1,159 @@
+"""The recording: one file of JSON lines that can be read, checked and given away.
+
+    {"format": "vbstudy-recording", "version": 1, "level": "library", "command": [...], ...}
+    {"stream": "main,main", "kind": "getrandom", "site": "libpython3.11.so:_PyOS_URandom", "data": "base64"}
+    ...
+    {"draws": 57, "sha256": "..."}
+
+The last line has the number of draws and the SHA-256 of all bytes before it, so that a cut or changed file
+is told. Draws of one stream stand in their order; streams follow one another by name."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import contextlib
+import hashlib
+import json
+import os
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from guest.records import NewerSchemaError, RecordError, from_json, to_json
+
+FORMAT: Literal["vbstudy-recording"] = "vbstudy-recording"
+VERSION = 1
+MODE = 0o600  # keys and tokens may have been drawn
+
+Level = Literal["library", "python"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draw:
+    """One draw: bytes that were handed out, or a seed that was set, as its JSON text."""
+
+    stream: str
+    kind: str
+    site: str
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Header:
+    """What was recorded, and how. `level` is "library" where all random bytes were seen, "python" where only
+    those drawn by Python were; then `python_hash_seed` was set, and is set again. `limits` are sentences."""
+
+    format: Literal["vbstudy-recording"]
+    version: int
+    level: Level
+    command: tuple[str, ...]
+    created_at: str
+    machine: str
+    status: int
+    python_hash_seed: str
+    modules: dict[str, str]
+    limits: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recording:
+    """A whole recording."""
+
+    header: Header
+    draws: tuple[Draw, ...]
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(len(draw.data) for draw in self.draws)
+
+
+class RecordingError(RecordError):
+    """A file that is no whole recording; the text names file and line."""
+
+
+class NewerRecordingError(NewerSchemaError):
+    """Written by a newer vbstudy."""
+
+
+def write(path: Path, recording: Recording) -> None:
+    """Writes the whole file or none of it, readable by its owner alone. Raises OSError."""
+    lines = [_line(to_json(recording.header))]
+    lines += [
+        _line(
+            {
+                "stream": draw.stream,
+                "kind": draw.kind,
+                "site": draw.site,
+                "data": base64.b64encode(draw.data).decode(),
+            }
+        )
+        for draw in recording.draws
+    ]
+    body = b"".join(lines)
+    tail = _line({"draws": len(recording.draws), "sha256": hashlib.sha256(body).hexdigest()})
+    descriptor, part = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(body + tail)
+            file.flush()
+            os.fchmod(file.fileno(), MODE)
+            os.fsync(file.fileno())
+        Path(part).rename(path)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            Path(part).unlink()
+        raise
+
+
+def read(path: Path) -> Recording:
+    """Reads and checks a recording. Raises RecordingError, NewerRecordingError or OSError."""
+    return parse(path.read_bytes(), str(path))
+
+
+def parse(content: bytes, source: str) -> Recording:
+    """As `read`, of bytes; `source` is what errors call them."""
+    lines = content.splitlines(keepends=True)
+    if not lines or b'"vbstudy-recording"' not in lines[0]:
+        raise RecordingError(f"{source}: is not a recording of `vbstudy record`")
+    first = _object(lines[0], f"{source}, line 1")
+    version = first.get("version")
+    if isinstance(version, int) and version > VERSION:
+        raise NewerRecordingError(
+            f"{source}: version {version} is newer than this vbstudy reads ({VERSION}); upgrade vbstudy"
+        )
+    where = f"{source}, line {len(lines)}"
+    tail = _object(lines[-1], where)
+    if set(tail) != {"draws", "sha256"}:
+        raise RecordingError(f"{where}: the last line with the checksum is missing; the file is cut off")
+    if tail["sha256"] != hashlib.sha256(b"".join(lines[:-1])).hexdigest():
+        raise RecordingError(f"{source}: does not match its own SHA-256; it was changed or damaged")
+    draws = tuple(_draw(line, f"{source}, line {number}") for number, line in enumerate(lines[1:-1], 2))
+    if tail["draws"] != len(draws):
+        raise RecordingError(f"{source}: has {len(draws)} draws, {tail['draws']} were promised")
+    return Recording(header=from_json(Header, first, f"{source}, line 1"), draws=draws)
+
+
+def _draw(line: bytes, where: str) -> Draw:
+    data = _object(line, where)
+    if set(data) != {"stream", "kind", "site", "data"} or not all(isinstance(v, str) for v in data.values()):
+        raise RecordingError(f"{where}: is not a draw")
+    try:
+        return Draw(**data | {"data": base64.b64decode(data["data"], validate=True)})
+    except (binascii.Error, ValueError) as error:
+        raise RecordingError(f"{where}: data is not base64: {error}") from None
+
+
+def _object(line: bytes, where: str) -> dict[str, Any]:
+    try:
+        data = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise RecordingError(f"{where}: is not JSON: {error}") from None
+    if not isinstance(data, dict):
+        raise RecordingError(f"{where}: an object was expected")
+    return data
+
+
+def _line(data: Any) -> bytes:
+    return json.dumps(data, ensure_ascii=True).encode() + b"\n"

