@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from analysis import statistics
-from analysis.load import Study, View, by_threads
+from analysis.load import Study, by_threads
 from analysis.predictions import Predictions
 from analysis.results import ACROSS, VIEWS_NOTE, WHERE, Column, Kind, Table
 
@@ -38,7 +38,7 @@ def calibration_tables(study: Study, predictions: Predictions) -> tuple[Table, T
     diagram: list[pd.DataFrame] = []
     for workload, variant, runs in study.experiments():
         truth = predictions.truth[workload]
-        for view in View:
+        for view in study.views(workload):
             head = {"workload": workload, "variant": variant, "view": view.value}
             means = []
             for threads, setting in by_threads(runs).items():

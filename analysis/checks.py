@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from analysis.load import Problem, Study, by_threads
+from analysis.projects import project_reservations
 
 ALIKE = {
     "dataset": ("data sets", "keep one: numbers of two data sets are not compared"),
@@ -34,7 +35,8 @@ HARDWARE = {
 
 def reservations(study: Study) -> tuple[Problem, ...]:
     """Problems of kind `skipped=False`, in the order of the study's runs."""
-    return tuple(problem for check in (_unlike, _incomplete, _short, _not_finite) for problem in check(study))
+    checks = (_unlike, _incomplete, _short, _not_finite, project_reservations)
+    return tuple(problem for check in checks for problem in check(study))
 
 
 class MixedHardwareError(ValueError):
@@ -126,7 +128,8 @@ def _short(study: Study) -> Iterator[Problem]:
 
 
 def _not_finite(study: Study) -> Iterator[Problem]:
-    bad = study.epochs[~np.isfinite(study.epochs.train_loss)]
+    told = ~study.epochs.run_id.isin(study.runs.run_id[study.runs.workload.isin(study.projects)])
+    bad = study.epochs[~np.isfinite(study.epochs.train_loss) & (told | study.epochs.train_loss.notna())]
     for set_id, runs in study.runs[study.runs.run_id.isin(bad.run_id)].groupby("set_id", sort=False):
         what = f"{len(runs)} run{' has' if len(runs) == 1 else 's have'} a training loss that is not finite"
         todo = "lower the learning rate; their losses are left out, their metrics are not"

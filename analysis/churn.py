@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from analysis import metrics, statistics
-from analysis.load import Study, View, by_threads
+from analysis.load import Study, by_threads
 from analysis.predictions import Predictions
 from analysis.results import ACROSS, VIEWS_NOTE, WHERE, Column, Kind, Table
 
@@ -20,7 +20,7 @@ def churn(study: Study, predictions: Predictions) -> Table:
     et al., MLSys 2022, section 3.2), with the share of samples on which all the runs agree."""
     rows = []
     for workload, variant, runs in study.experiments():
-        for view in View:
+        for view in study.views(workload):
             head = {"workload": workload, "variant": variant, "view": view.value}
             sets = {
                 threads: predictions.stack(view, setting.run_id)

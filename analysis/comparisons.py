@@ -19,7 +19,7 @@ def u_tests(study: Study) -> Table:
     correct). A family is one workload, variant and view, with all its metrics."""
     rows: list[dict[str, Any]] = []
     for workload, variant, runs in study.experiments():
-        for view in View:
+        for view in study.views(workload):
             head = {"workload": workload, "variant": variant, "view": view.value}
             rows += [head | row for row in _family(runs, view, study.metrics[workload])]
     columns = ["workload", "variant", "view", "metric", "a", "b", "n_a", "n_b", "u", "p", "p_holm"]

@@ -26,7 +26,7 @@ import pandas as pd
 from statsmodels.formula.api import ols
 from statsmodels.stats.anova import anova_lm
 
-from analysis.load import Study, View, by_threads
+from analysis.load import Study, by_threads
 from analysis.results import Column, Kind, Table
 from analysis.statistics import finite, is_constant
 
@@ -100,7 +100,7 @@ def components(study: Study) -> Table:
     rows = []
     for workload, runs in study.runs.groupby("workload", sort=False):
         for metric in study.metrics[str(workload)]:
-            for view in View:
+            for view in study.views(str(workload)):
                 head = {"workload": workload, "metric": metric, "view": view.value}
                 rows += [head | row for row in _parts(runs, view.metric(metric))]
     return Table(

@@ -90,13 +90,13 @@ def rows_of(table: Table, workload: str) -> pd.DataFrame:
 def by_view(study: Study, workload: str) -> tuple[Figure, Iterator[tuple[Axes, pd.DataFrame, View]]]:
     """A row of panels a variant, a column a view; the panels of a row share their scale."""
     runs = study.runs[study.runs.workload == workload]
-    variants = list(runs.variant.unique())
+    variants, views = list(runs.variant.unique()), study.views(workload)
     figure = Figure(figsize=(WIDTH, ROW * len(variants) + 0.4), layout="constrained")
-    grid = figure.subplots(len(variants), len(View), sharey="row", squeeze=False)
+    grid = figure.subplots(len(variants), len(views), sharey="row", squeeze=False)
 
     def panels() -> Iterator[tuple[Axes, pd.DataFrame, View]]:
         for row, variant in zip(grid, variants, strict=True):
-            for axes, view in zip(row, View, strict=True):
+            for axes, view in zip(row, views, strict=True):
                 axes.set_title(f"{variant}, {VIEW_TEXT[view]}")
                 yield axes, runs[runs.variant == variant], view
                 if view is not View.LAST:

@@ -22,7 +22,7 @@ def effectiveness(study: Study) -> Table:
         for workload, variant, runs in study.experiments()
         for threads, setting in by_threads(runs).items()
         for metric in study.metrics[workload]
-        for view in View
+        for view in study.views(workload)
     ]
     return Table(
         name="effectiveness",
@@ -90,8 +90,8 @@ def _spread(runs: pd.DataFrame, metric: str, view: View) -> dict[str, Any]:
         "min": low,
         "max": high,
         "range": high - low,
-        "models": runs[view.sha256("weights")].nunique(),
-        "predictions": runs[view.sha256("predictions")].nunique(),
+        "models": runs[view.sha256("weights")].nunique() or None,  # None: not recorded
+        "predictions": runs[view.sha256("predictions")].nunique() or None,
         "values": len(np.unique(finite)),
         "weak": int(weak.sum()),
         "strong_n": len(strong),

@@ -46,7 +46,12 @@ MANY = 16  # figures, from which on processes save more than they cost
 def write_figures(analysis: Analysis, folder: Path) -> list[Picture]:
     """Draws every figure into `folder`, as SVG and PNG; workload by workload, in order of reading. The
     timeline, of all workloads together, comes last. Many are drawn by several processes."""
-    wanted = [(workload, i) for workload in analysis.study.metrics for i in range(len(FIGURES))]
+    wanted = [
+        (workload, i)
+        for workload in analysis.study.metrics
+        for i, draw in enumerate(FIGURES)
+        if draw not in NEEDS or _has(analysis, NEEDS[draw], workload)
+    ]
     wanted.append(("", 0))
     return in_processes(_draw, wanted, (analysis, folder), worth_it=len(wanted) >= MANY)
 
@@ -56,6 +61,11 @@ def _draw(common: tuple[Analysis, Path], which: tuple[str, int]) -> Picture:
     with mpl.rc_context(STYLE):
         drawing = FIGURES[i](analysis, workload) if workload else timeline(analysis)
         return save(drawing, workload, folder)
+
+
+def _has(analysis: Analysis, table: str, workload: str) -> bool:
+    """Whether a table has rows of a workload: projects do not tell everything."""
+    return table in analysis.tables and len(rows_of(analysis.tables[table], workload)) > 0
 
 
 # ---- the figures --------------------------------------------------------------------------------
@@ -231,3 +241,10 @@ FIGURES = (
     times,
     front,
 )
+NEEDS = {
+    loss_sd: "loss_sd_by_epoch",
+    churn_map: "churn",
+    churn_runs: "churn",
+    class_ranges: "by_class",
+    reliability: "calibration",
+}

@@ -19,7 +19,7 @@ from analysis.checks import unlike
 from analysis.comparisons import DIFFER as SIGNIFICANT
 from analysis.load import Study
 from analysis.results import ACROSS, ALPHA, Finding, Kind, Table, Verdict
-from analysis.verdicts import DIFFER, IDENTICAL
+from analysis.verdicts import DIFFER, IDENTICAL, NOT_RECORDED
 from guest.trace_records import Outcome
 
 NOT_TRACED = "Which operation started it, `vbstudy trace` finds"
@@ -147,6 +147,8 @@ def fixed_seeds(study: Study, tables: dict[str, Table], workload: str) -> Decisi
     if len(within) < 2:
         return _open(f"needs two thread counts with fixed seeds; there is {len(within) or 'none'}")
     whole = across.iloc[0]
+    if whole.weights == NOT_RECORDED:
+        return _open("the project's weights were not recorded: nothing is said of bitwise equality")
     parted = within[within.weights == DIFFER]
     numbers = {
         "sets_with_repetitions": int((within.n > 1).sum()),
@@ -197,6 +199,8 @@ def first_steps(study: Study, tables: dict[str, Table], workload: str) -> Decisi
     before = fixed_seeds(study, tables, workload)
     if before.verdict is not Verdict.HOLDS:
         return _open(f"needs runs that repeat within a thread count and differ across them: {before.why}")
+    if workload in study.projects:
+        return _open("a project's weights are not hashed step by step")
     row = _rows(tables["divergence"], workload, variant="fixed-seed").iloc[0]
     curve = _rows(tables["loss_sd"], workload, variant="fixed-seed", scope=ACROSS).iloc[0]
     if pd.isna(row.different_at):
@@ -238,6 +242,8 @@ def _origins(tables: dict[str, Table], workload: str) -> list[str]:
 def model_selection(study: Study, tables: dict[str, Table], workload: str) -> Decision:
     """F4, from the largest difference across thread counts with fixed seeds, with model selection and
     without; equal ones tell nothing. A description of these runs, not a test: one seed is one draw."""
+    if workload in study.projects:
+        return _open("of a project only the last model is known")
     metric = study.metrics[workload][0]
     rows = _rows(tables["max_difference"], workload, variant="fixed-seed", metric=metric).set_index("view")
     if rows.empty or pd.isna(rows.difference).any():

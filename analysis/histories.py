@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from analysis import metrics, statistics
-from analysis.load import Study, View, by_threads
+from analysis.load import Study, by_threads
 from analysis.results import ACROSS, ALPHA, VIEWS_NOTE, WHERE, Column, Kind, Table
 
 
@@ -19,7 +19,7 @@ def max_difference(study: Study) -> Table:
     rows = []
     for workload, variant, runs in study.experiments():
         for metric in study.metrics[workload]:
-            for view in View:
+            for view in study.views(workload):
                 row = {"workload": workload, "variant": variant, "metric": metric, "view": view.value}
                 rows.append(row | _difference(study, runs, view.epoch_metric(metric)))
     return Table(

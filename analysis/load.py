@@ -7,7 +7,7 @@ import dataclasses
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -25,7 +25,6 @@ from guest.records import (
     RECORD,
     SELECTED,
     WEIGHTS,
-    Metric,
     NewerSchemaError,
     RecordError,
     RunRecord,
@@ -101,6 +100,32 @@ class Study:
     metrics: dict[str, tuple[str, ...]]
     problems: tuple[Problem, ...] = ()
     environments: dict[str, dict[str, Any]] = field(default_factory=dict)
+    projects: frozenset[str] = frozenset()
+    """the workloads that are somebody's own projects: they tell less, and have no selected model"""
+
+    def views(self, workload: str) -> tuple[View, ...]:
+        """The models of a workload that can be looked at."""
+        return (View.LAST,) if workload in self.projects else tuple(View)
+
+    def only(self, workloads: Collection[str]) -> Study:
+        """The study of these workloads alone; it may have no runs."""
+        if set(self.metrics) <= set(workloads):
+            return self
+        runs = self.runs[self.runs.workload.isin(list(workloads))].reset_index(drop=True)
+        epochs, steps = (frame[frame.run_id.isin(runs.run_id)] for frame in (self.epochs, self.steps))
+        metrics = {name: names for name, names in self.metrics.items() if name in workloads}
+        return dataclasses.replace(self, runs=runs, epochs=epochs, steps=steps, metrics=metrics)
+
+    def recorded(self, column: str) -> set[str]:
+        """The workloads all of whose runs have this column of `runs`."""
+        known = self.runs[column].notna() & (self.runs[column] != "")
+        return {str(name) for name, each in known.groupby(self.runs.workload) if each.all()}
+
+    def with_loss(self) -> set[str]:
+        """The workloads with a training loss: networks of ours, and the projects that gave one."""
+        told = set(self.epochs.run_id[self.epochs.train_loss.notna()])
+        given = set(self.runs.workload[self.runs.run_id.isin(told)])
+        return given | (set(self.metrics) - self.projects)
 
     def experiments(self) -> Iterator[tuple[str, str, pd.DataFrame]]:
         """(workload, variant, its runs), in order."""
@@ -151,6 +176,7 @@ def load_study(directory: Path) -> Study:
         metrics=_metrics(records),
         problems=tuple(problems),
         environments=dict(zip(runs.environment, map(_environment, records), strict=True)),
+        projects=frozenset(workload_text(r.spec) for r in records if r.spec.workload.project),
     )
 
 
@@ -181,7 +207,7 @@ def check_run(directory: Path, folder: Path) -> tuple[RunRecord, History] | Prob
                 what = f"{name} has {size} bytes, not {artifact.size_bytes}"
                 return Problem(path=path, what=what, todo=REDO)
         data = checked_bytes(folder, HISTORY, record.result.artifacts[HISTORY].sha256)
-        history = _parse_history(data, history_columns(record.spec.workload.metrics))
+        history = _parse_history(data, history_columns(record.spec.workload.metric_names))
     except NewerSchemaError:
         raise
     except FileNotFoundError as error:
@@ -201,16 +227,18 @@ def checked_bytes(folder: Path, name: str, sha256: str) -> bytes:
 
 def _check_complete(record: RunRecord) -> None:
     """Raises RecordError for a record that no vbstudy wrote, though its checksum fits."""
-    result = record.result
+    result, workload = record.result, record.spec.workload
     odd = sorted({*result.artifacts} - {*ARTIFACTS})
     if odd:
         raise RecordError(f"the record names {odd[0]!r:.80}, which is no file of a run")
-    if not record.spec.workload.metrics:
+    if not workload.metric_names:
         raise RecordError("the record has no metric")
     if not all(re.fullmatch("[1-9][0-9]{0,17}", step) for step in result.step_hashes):
         raise RecordError("the record has hashes of steps that are no numbers")
-    lacking = [name for name in (HISTORY, PREDICTIONS) if name not in result.artifacts]
-    lacking += [m for m in record.spec.workload.metrics if m not in result.last or m not in result.selected]
+    scores = (result.last,) if workload.project else (result.last, result.selected)
+    files = (HISTORY,) if workload.project else (HISTORY, PREDICTIONS)
+    lacking = [name for name in files if name not in result.artifacts]
+    lacking += [m for m in workload.metric_names if any(m not in each for each in scores)]
     if lacking:
         raise RecordError(f"the record has no {lacking[0]}")
 
@@ -259,10 +287,10 @@ def _run_row(record: RunRecord) -> dict[str, Any]:
         "workload": workload_text(spec),
         "workload_name": spec.workload.name,
         "cpu_model_asked": spec.cpu_model,
-        "framework": spec.workload.framework.value,
+        "framework": _text(environment, "framework", "name") or str(spec.workload.framework or ""),
         "model": spec.workload.model,
         "dataset": spec.workload.dataset,
-        "workload_digest": digest(spec.workload),
+        "workload_digest": digest([spec.workload, result.project.tree_sha256 if result.project else ""]),
         "epochs_planned": spec.workload.epochs,
         "variant": spec.variant.value,
         "seeds_fixed": spec.variant.seeds_fixed,
@@ -275,13 +303,13 @@ def _run_row(record: RunRecord) -> dict[str, Any]:
         "set_id": spec.set_id,
         "isa": spec.isa.value,
         "seeds_used": digest(result.seeds_used),
-        "last_weights_sha256": hashes.weights,
-        "last_logits_sha256": hashes.logits,
-        "last_predictions_sha256": hashes.predictions,
-        "selected_weights_sha256": hashes.selected_weights,
-        "selected_logits_sha256": hashes.selected_logits,
-        "selected_predictions_sha256": hashes.selected_predictions,
-        "predictions_file_sha256": result.artifacts[PREDICTIONS].sha256,
+        "last_weights_sha256": hashes.weights or None,
+        "last_logits_sha256": hashes.logits or None,
+        "last_predictions_sha256": hashes.predictions or None,
+        "selected_weights_sha256": hashes.selected_weights or None,
+        "selected_logits_sha256": hashes.selected_logits or None,
+        "selected_predictions_sha256": hashes.selected_predictions or None,
+        "predictions_file_sha256": _file_sha256(record, PREDICTIONS),
         "last_weights_file_sha256": _file_sha256(record, WEIGHTS),
         "selected_weights_file_sha256": _file_sha256(record, SELECTED),
         "selected_epoch": result.selected_epoch,
@@ -300,6 +328,7 @@ def _run_row(record: RunRecord) -> dict[str, Any]:
         "accelerator": _text(record.guest, "accelerator"),
         "guest": _text(record.guest, "name"),
         "environment": hashlib.sha256(json.dumps(environment, sort_keys=True).encode()).hexdigest(),
+        "project": result.project,
         "started_at": record.started_at,
         "finished_at": record.finished_at,
     }
@@ -376,9 +405,9 @@ def _threads_text(record: RunRecord) -> str:
 
 def _epochs(found: list[tuple[RunRecord, History]]) -> pd.DataFrame:
     """All histories, by one conversion for each set of columns rather than one a run."""
-    groups: dict[tuple[Metric, ...], list[list[Any]]] = {}
+    groups: dict[tuple[str, ...], list[list[Any]]] = {}
     for record, history in found:
-        rows = groups.setdefault(record.spec.workload.metrics, [])
+        rows = groups.setdefault(record.spec.workload.metric_names, [])
         rows += [[record.spec.run_id, *row] for row in history]
     parts = [
         pd.DataFrame(rows, columns=["run_id", *history_columns(metrics)]) for metrics, rows in groups.items()
@@ -400,7 +429,7 @@ def _metrics(records: list[RunRecord]) -> dict[str, tuple[str, ...]]:
     """For each workload the metrics all of its runs have, in the order of the first run."""
     found: dict[str, tuple[str, ...]] = {}
     for record in records:
-        mine = tuple(metric.value for metric in record.spec.workload.metrics)
+        mine = record.spec.workload.metric_names
         name = workload_text(record.spec)
         known = found.get(name, mine)
         found[name] = tuple(metric for metric in known if metric in mine)

@@ -34,7 +34,7 @@ def logits(study: Study) -> Table:
     for workload, variant, runs in study.experiments():
         if not runs.seeds_fixed.all() or runs.threads.nunique() < 2 or runs.seeds_used.nunique() > 1:
             continue
-        for view in View:
+        for view in study.views(workload):
             head = {"workload": workload, "variant": variant, "view": view.value}
             for threads, setting in by_threads(runs).items():
                 rows.append(head | {"threads": threads} | _compared(study, view, runs.iloc[0], setting))

@@ -44,7 +44,7 @@ def methods_paragraph(study: Study) -> str:
         _workload(study, str(name), mine) for name, mine in runs.groupby("workload", sort=False)
     )
     return (
-        "We trained the same networks repeatedly, changing nothing within a variant but the CPU thread "
+        "We trained the same models repeatedly, changing nothing within a variant but the CPU thread "
         f"setting: {trained}. Thread settings were {settings}; variants of training were {variants}. Each of "
         f"the {len(sizes)} experiment sets (workload, variant, thread setting) has n = {n} "
         f"run{'' if sizes.max() == 1 else 's'}, {len(runs)} in all, each in a fresh process on its guest's "
@@ -64,6 +64,10 @@ def _workload(study: Study, name: str, runs: pd.DataFrame) -> str:
     count = str(epochs.min()) if epochs.min() == epochs.max() else f"{epochs.min()} to {epochs.max()}"
     metrics = series(list(study.metrics[name]))
     made = " ".join(filter(None, (first.framework, first.framework_version)))
+    if name in study.projects:
+        tree = first.project.tree_sha256[:12]
+        at = f", commit {first.project.commit[:12]}" if first.project.commit else ""
+        return f"the project {name} as it is (tree {tree}{at}; {made}; {metrics})"
     length = f"{count} epoch{'' if count == '1' else 's'}"
     return f"{first.model} on {first.dataset} in {made} ({name}: {length}; {metrics})"
 

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from analysis import statistics
-from analysis.load import Problem, Study, View, by_threads
+from analysis.load import Problem, Study, by_threads
 from analysis.power import POWER, Test, detectable
 from analysis.results import ALPHA, WHERE, Column, Kind, Table
 
@@ -32,7 +32,7 @@ def power_table(study: Study) -> Table:
             continue
         tests = math.comb(len(sets), 2) * len(study.metrics[workload])
         for metric in study.metrics[workload]:
-            for view in View:
+            for view in study.views(workload):
                 values = [statistics.finite(s[view.metric(metric)].to_numpy()) for s in sets.values()]
                 head = {"workload": workload, "variant": variant, "view": view.value, "metric": metric}
                 rows.append(head | {"tests": tests} | _shown(values, tests))

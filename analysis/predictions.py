@@ -37,6 +37,8 @@ class Predictions:
     confidence: dict[View, dict[str, np.ndarray]] = field(default_factory=dict)
     """run_id -> (N,) float32: the softmax of the predicted class"""
     truth: dict[str, np.ndarray] = field(default_factory=dict)
+    workloads: frozenset[str] = frozenset()
+    """those with the classes of all their runs; a project may have them and not the truth"""
 
     def stack(self, view: View, run_ids: Iterable[str]) -> np.ndarray:
         """(R, N): one row a run."""
@@ -47,20 +49,30 @@ def read_predictions(study: Study) -> tuple[Study, Predictions]:
     """Every run's predictions, and the study without the runs whose predictions are damaged, or of other
     test samples or classes than the workload's first run. Sets with logits that are not finite, or with
     runs that put all samples in one class, stay in with a reservation."""
-    pairs = list(zip(study.runs.run_id, study.runs.predictions_file_sha256, strict=True))
+    told = study.runs[study.runs.predictions_file_sha256 != ""]
+    own = told.workload.isin(study.projects)
+    pairs = list(zip(told.run_id, told.predictions_file_sha256, own, strict=True))
     with ThreadPoolExecutor(READERS) as pool:
         outcomes = list(pool.map(lambda pair: _read_labels(study.directory, *pair), pairs))
     labels: dict[View, dict[str, np.ndarray]] = {View.LAST: {}, View.SELECTED: {}}
     confidence: dict[View, dict[str, np.ndarray]] = {View.LAST: {}, View.SELECTED: {}}
     truth: dict[str, np.ndarray] = {}
     classes: dict[str, int] = {}
+    samples: dict[str, int] = {}
     problems = []
     kept: dict[str, list[_Labels]] = {}
-    where = zip(pairs, study.runs.workload, study.runs.set_id, outcomes, strict=True)
-    for (run, _), workload, set_id, outcome in where:
+    where = zip(pairs, told.workload, told.set_id, outcomes, strict=True)
+    for (run, *_), workload, set_id, outcome in where:
+        if outcome is None:
+            continue  # a project's numbers that are no classes: their hash is compared, and no more
         if isinstance(outcome, Problem):
             problems.append(outcome)
-        elif not np.array_equal(truth.setdefault(workload, outcome.truth), outcome.truth):
+        elif samples.setdefault(workload, len(outcome.last)) != len(outcome.last):
+            what = f"predicts {len(outcome.last)} samples, the first run of {workload} {samples[workload]}"
+            problems.append(Problem(path=f"runs/{run}", what=what, todo=FOREIGN))
+        elif outcome.truth is not None and not np.array_equal(
+            truth.setdefault(workload, outcome.truth), outcome.truth
+        ):
             what = f"predicts other test samples than the first run of {workload}"
             problems.append(Problem(path=f"runs/{run}", what=what, todo=FOREIGN))
         elif classes.setdefault(workload, outcome.classes) != outcome.classes:
@@ -71,14 +83,20 @@ def read_predictions(study: Study) -> tuple[Study, Predictions]:
             labels[View.LAST][run], labels[View.SELECTED][run] = outcome.last, outcome.selected
             confidence[View.LAST][run], confidence[View.SELECTED][run] = outcome.confidence
     problems += [problem for set_id, runs in kept.items() for problem in _reservations(set_id, runs)]
-    return study.without(problems) if problems else study, Predictions(
-        labels=labels, confidence=confidence, truth=truth
+    left = study.without(problems) if problems else study
+    every = left.runs.run_id.isin(list(labels[View.LAST])).groupby(left.runs.workload).all()
+    whole = frozenset(str(name) for name in every.index[every])
+    return left, Predictions(
+        labels=labels,
+        confidence=confidence,
+        truth={name: classes_ for name, classes_ in truth.items() if name in whole},
+        workloads=whole,
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Labels:
-    truth: np.ndarray
+    truth: np.ndarray | None  # None: a project that did not write it
     classes: int
     not_finite: int  # samples with a logit that is NaN or infinite, in either view
     last: np.ndarray
@@ -91,11 +109,12 @@ def _reservations(set_id: str, runs: list[_Labels]) -> Iterator[Problem]:
     if broken:
         what = (
             f"{len(broken)} of {len(runs)} runs have logits that are not finite, for up to {max(broken)} "
-            f"of {len(runs[0].truth)} samples; a sample's class is its first NaN, or else its largest logit"
+            f"of {len(runs[0].last)} samples; a sample's class is its first NaN, or else its largest logit"
         )
         yield Problem(path=f"runs/{set_id}", what=what, todo="lower the learning rate", skipped=False)
     stuck = sum(_constant(run.last) or _constant(run.selected) for run in runs)
-    if stuck and not _constant(runs[0].truth):
+    truth = runs[0].truth
+    if stuck and (truth is None or not _constant(truth)):
         what = f"{stuck} of {len(runs)} runs put every test sample in one class"
         todo = "such a model did not learn: read accuracy, churn and agreement of this set with care"
         yield Problem(path=f"runs/{set_id}", what=what, todo=todo, skipped=False)
@@ -105,12 +124,15 @@ def _constant(labels: np.ndarray) -> bool:
     return bool((labels == labels[0]).all())
 
 
-def _read_labels(directory: Path, run: str, sha256: str) -> _Labels | Problem:
+def _read_labels(directory: Path, run: str, sha256: str, own: bool) -> _Labels | Problem | None:
+    """None: the predictions of somebody's `own` project that are no classes."""
     path = f"runs/{run}"
     try:
         data = checked_bytes(directory / path, PREDICTIONS, sha256)
         _refuse_larger_inside(data)
         with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
+            if own:
+                return _own_labels(arrays["last"], arrays.get("y_true"))
             truth, last, selected = arrays["y_true"], arrays["last"], arrays["selected"]
     except UNREADABLE as error:
         return Problem(path=path, what=f"{PREDICTIONS}: {error}", todo=REDO)
@@ -148,6 +170,27 @@ def _refuse_larger_inside(data: bytes) -> None:
                 raise ValueError(f"{entry.filename:.80} says it is larger than its file")
 
 
+def _own_labels(values: np.ndarray, truth: np.ndarray | None) -> _Labels | None:
+    """Labels of a project's predictions: scores (N, C), or classes (N,), whose confidence is not known."""
+    if values.ndim == 2:
+        finite, labels, count = np.isfinite(values).all(axis=1), values.argmax(axis=1), values.shape[1]
+        confidence = _confidence(values)
+    elif np.isfinite(values).all() and (values == np.rint(values)).all() and (values >= 0).all():
+        finite, labels = np.ones(len(values), dtype=bool), values.astype(np.int64)
+        count, confidence = 0, np.full(len(values), np.nan, dtype=np.float32)
+    else:
+        return None
+    kind = np.min_scalar_type(max(int(labels.max()), count - 1, 0))
+    return _Labels(
+        truth=truth,
+        classes=count,
+        not_finite=int((~finite).sum()),
+        last=labels.astype(kind),
+        selected=labels.astype(kind),
+        confidence=(confidence, confidence),
+    )
+
+
 def read_logits(study: Study, view: View, run: str, sha256: str) -> np.ndarray:
     """(N, C) float32: the final logits of a run. Raises RecordError, OSError or ValueError."""
     data = checked_bytes(study.directory / "runs" / run, PREDICTIONS, sha256)
@@ -157,8 +200,11 @@ def read_logits(study: Study, view: View, run: str, sha256: str) -> np.ndarray:
 
 def check_predictions(directory: Path, record: RunRecord) -> Problem | None:
     """What is the matter with a run's predictions, or nothing."""
+    own = record.spec.workload.project is not None
+    if own and PREDICTIONS not in record.result.artifacts:
+        return None
     sha256 = record.result.artifacts[PREDICTIONS].sha256
-    outcome = _read_labels(directory, record.spec.run_id, sha256)
+    outcome = _read_labels(directory, record.spec.run_id, sha256, own)
     return outcome if isinstance(outcome, Problem) else None
 
 

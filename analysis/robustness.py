@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from analysis import statistics
-from analysis.load import Problem, Study, View, by_threads
+from analysis.load import Problem, Study, by_threads
 from analysis.predictions import Predictions
 from analysis.results import ACROSS, WHERE, Column, Kind, Table
 from guest.records import RecordError
@@ -65,7 +65,7 @@ def flips(study: Study, predictions: Predictions) -> Table:
     rows: list[dict[str, Any]] = []
     for workload, variant, runs in study.experiments():
         truth = predictions.truth[workload]
-        for view in View:
+        for view in study.views(workload):
             scopes = {name: setting for name, setting in by_threads(runs).items() if len(setting) > 1}
             if runs.label.nunique() > 1:
                 scopes[ACROSS] = runs

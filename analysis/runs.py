@@ -7,6 +7,7 @@ import pandas as pd
 from analysis.charts import when
 from analysis.load import Study, View
 from analysis.results import WHERE, Column, Kind, Table
+from analysis.verdicts import NOT_RECORDED
 
 ALIKE, MAJORITY, NO_MAJORITY, ALONE = "all alike", "as most", "no majority", "one run"
 DIFFERS = "differs from most"
@@ -31,8 +32,8 @@ def runs_table(study: Study, view: View) -> Table:
             "predictions_sha256": runs[view.sha256("predictions")],
         }
     )
-    frame["weights_hash"] = frame.weights_sha256.str[:SHORT]
-    frame["predictions_hash"] = frame.predictions_sha256.str[:SHORT]
+    frame["weights_hash"] = frame.weights_sha256.fillna("").str[:SHORT]
+    frame["predictions_hash"] = frame.predictions_sha256.fillna("").str[:SHORT]
     metrics = list(dict.fromkeys(metric for names in study.metrics.values() for metric in names))
     for metric in metrics:
         frame[metric] = runs[view.metric(metric)]
@@ -76,4 +77,5 @@ def _standing(runs: pd.DataFrame, column: str) -> pd.Series:
     standing[2 * most <= size] = NO_MAJORITY
     standing[mine == size] = ALIKE
     standing[size == 1] = ALONE
+    standing[runs[column].isna()] = NOT_RECORDED
     return standing

@@ -265,10 +265,15 @@ def samples_of(study: Study, views: Sequence[View], set_ids: frozenset[str]) -> 
             family=(workload, variant, view.value),
             metric=metric,
             values=dict(zip(runs.repetition, runs[view.metric(metric)], strict=True)),
-            weights=dict(zip(runs.repetition, runs[view.sha256("weights")], strict=True)),
+            weights={
+                int(repetition): sha256
+                for repetition, sha256 in zip(runs.repetition, runs[view.sha256("weights")], strict=True)
+                if isinstance(sha256, str)  # a project may not have written them
+            },
         )
         for workload, variant, experiment in study.experiments()
         for view in views
+        if view in study.views(workload)
         for metric in study.metrics[workload]
         for set_id, runs in experiment.groupby("set_id", sort=False)
         if set_id in set_ids

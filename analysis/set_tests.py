@@ -12,7 +12,7 @@ import pandas as pd
 
 from analysis.effects import cliffs, cohens_d, tost
 from analysis.groups import brown_forsythe, kruskal_wallis
-from analysis.load import Study, View, by_threads
+from analysis.load import Study, by_threads
 from analysis.results import ALPHA, Column, Kind, Table
 from analysis.statistics import holm
 
@@ -73,7 +73,7 @@ def _sets(
     study: Study, runs: pd.DataFrame, variant: str
 ) -> Iterator[tuple[dict[str, str], dict[str, np.ndarray]]]:
     workload = str(runs.workload.iloc[0])
-    for view in View:
+    for view in study.views(workload):
         for metric in study.metrics[workload]:
             head = {"workload": workload, "variant": variant, "view": view.value, "metric": metric}
             column = view.metric(metric)
@@ -200,7 +200,7 @@ def _pairwise(
     rows: list[dict[str, Any]] = []
     for workload, variant, runs in study.experiments():
         sets = by_threads(runs)
-        for view in View:
+        for view in study.views(workload):
             pairs = {
                 (metric, a, b): (
                     sets[a][view.metric(metric)].to_numpy(),

@@ -32,7 +32,7 @@ def by_class(study: Study, predictions: Predictions) -> Table:
             workload=workload, variant=variant, view=view.value, scope=scope
         )
         for workload, variant, runs in study.experiments()
-        for view in View
+        for view in study.views(workload)
         for scope, rates, support, n in _scopes(predictions, workload, runs, view)
     ]
     frame = pd.concat(parts, ignore_index=True)

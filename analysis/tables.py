@@ -18,6 +18,7 @@ from analysis.logits import logits
 from analysis.planning import looks_table, power_table
 from analysis.predictions import Predictions
 from analysis.processes import in_processes
+from analysis.projects import overrides
 from analysis.results import Table
 from analysis.robustness import robustness_tables
 from analysis.set_tests import effect_sizes, equivalence, set_tests
@@ -42,6 +43,28 @@ class Inputs:
     looks: dict[str, Any] | None  # of a sequential sweep
     traces: Sequence[Trace]
 
+    # Projects do not tell everything; what a table needs, its workloads must have.
+
+    @property
+    def labelled(self) -> Study:
+        """The workloads with the classes that all their runs predict."""
+        return self.study.only(self.predictions.workloads)
+
+    @property
+    def classified(self) -> Study:
+        """... and the true classes."""
+        return self.study.only(self.predictions.truth)
+
+    @property
+    def scored(self) -> Study:
+        """... and the scores of all classes."""
+        return self.classified.only(self.study.recorded("last_logits_sha256"))
+
+
+def _of(part: Study, make: Callable[[Study], tuple[Table, ...]]) -> tuple[Table, ...]:
+    """The tables of a part of the study; none where it has no runs."""
+    return make(part) if len(part.runs) else ()
+
 
 Maker = Callable[[Inputs], tuple[Table, ...]]
 MAKERS: tuple[Maker, ...] = (
@@ -58,17 +81,21 @@ MAKERS: tuple[Maker, ...] = (
     lambda i: (power_table(i.study),),
     lambda i: () if i.looks is None else (looks_table(i.looks),),
     lambda i: (components(i.study),),
-    lambda i: (churn(i.study, i.predictions),),
-    lambda i: calibration_tables(i.study, i.predictions),
-    lambda i: robustness_tables(i.study, i.predictions, i.measured),
-    lambda i: (subgroups(classes := by_class(i.study, i.predictions)), classes),
-    lambda i: (weights(i.study),),
-    lambda i: (logits(i.study),),
-    lambda i: (loss_sd(by_epoch := loss_sd_by_epoch(i.study)), by_epoch),
+    lambda i: _of(i.labelled, lambda part: (churn(part, i.predictions),)),
+    lambda i: _of(i.scored, lambda part: calibration_tables(part, i.predictions)),
+    lambda i: _of(i.classified, lambda part: robustness_tables(part, i.predictions, i.measured)),
+    lambda i: _of(i.classified, lambda part: (subgroups(classes := by_class(part, i.predictions)), classes)),
+    lambda i: _of(i.study.only(i.study.recorded("last_weights_file_sha256")), lambda part: (weights(part),)),
+    lambda i: _of(i.study.only(i.study.recorded("last_logits_sha256")), lambda part: (logits(part),)),
+    lambda i: _of(
+        i.study.only(i.study.with_loss()),
+        lambda part: (loss_sd(by_epoch := loss_sd_by_epoch(part)), by_epoch),
+    ),
     lambda i: (wall_time(i.study),),
     lambda i: (fastest(i.study),),
-    lambda i: (convergence(i.study),),
+    lambda i: _of(i.study.only(set(i.study.metrics) - i.study.projects), lambda part: (convergence(part),)),
     lambda i: (overhead(i.study),),
+    lambda i: overrides(i.study),
 )
 """Every table, in the order of reading."""
 

@@ -14,6 +14,7 @@ IDENTICAL, DIFFER = "identical", "differ"
 ONE_RUN = "one run: cannot be told"
 ONE_SETTING = "one thread count: cannot be told"
 ONE_MODEL = "one CPU model: cannot be told"
+NOT_RECORDED = "not recorded"  # a project that did not write them
 LEVELS = ("weights", "predictions", "metric")
 LEVEL_COLUMNS = tuple(
     Column(header=level, source=level, kind=Kind.LEVEL, low=f"{level}_distinct", high="n") for level in LEVELS
@@ -25,7 +26,7 @@ def verdicts(study: Study) -> Table:
     rows = []
     for workload, variant, runs in study.experiments():
         metrics = study.metrics[workload]
-        for view in View:
+        for view in study.views(workload):
             head = {"workload": workload, "variant": variant, "view": view.value}
             for threads, setting in by_threads(runs).items():
                 rows.append(head | {"scope": threads} | _levels(setting, view, metrics, ONE_RUN))
@@ -57,8 +58,10 @@ def _levels(runs: pd.DataFrame, view: View, metrics: tuple[str, ...], one: str) 
     row: dict[str, Any] = {"n": len(runs)}
     for level in LEVELS:
         alone = one and (one != ONE_RUN or len(runs) == 1)
-        row[level] = one if alone else IDENTICAL if distinct[level] == 1 else DIFFER
-        row[f"{level}_distinct"] = distinct[level]
+        known = distinct[level] and not (level != "metric" and runs[view.sha256(level)].isna().any())
+        verdict = IDENTICAL if distinct[level] == 1 else DIFFER
+        row[level] = NOT_RECORDED if not known else one if alone else verdict
+        row[f"{level}_distinct"] = distinct[level] if known else 0
     return row
 
 
@@ -70,7 +73,7 @@ def cpu_models(study: Study) -> Table:
     keys = ["workload_name", "variant", "threads"]
     for (workload, variant, threads), runs in compared.groupby(keys, sort=False):
         metric = study.metrics[runs.workload.iloc[0]][0]
-        for view in View:
+        for view in study.views(runs.workload.iloc[0]):
             means = runs.groupby("cpu_model_asked", sort=False)[view.metric(metric)].mean()
             one = ONE_MODEL if len(means) == 1 else ""
             rows.append(

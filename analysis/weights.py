@@ -55,7 +55,7 @@ def weights(study: Study) -> Table:
     differ."""
     rows = []
     for workload, variant, runs in study.experiments():
-        for view in View:
+        for view in study.views(workload):
             head = {"workload": workload, "variant": variant, "view": view.value}
             models = _Models(study.directory, view)
             sets = by_threads(runs)

@@ -2,6 +2,7 @@
 
     python agent.pyz run --request request.json --out DIR     a cold start: one run, one process
     python agent.pyz serve --framework torch                  a warm worker: requests on stdin
+    python agent.pyz projects                                 somebody's own projects: requests on stdin
     python agent.pyz trace --framework torch                  the same, for the tasks of a trace
 
 All write the run's files into DIR and speak JSON lines on stdout (`guest.records.Message`):
@@ -90,6 +91,7 @@ def main(argv: list[str] | None = None) -> int:
     run = commands.add_parser("run", help="one run in this process")
     run.add_argument("--request", type=Path, required=True)
     run.add_argument("--out", type=Path, required=True)
+    commands.add_parser("projects", help="somebody's own projects, requests on stdin")
     for name, what in SERVED.items():
         served = commands.add_parser(name, help=f"{what}, requests on stdin")
         served.add_argument("--framework", type=Framework, required=True)
@@ -103,6 +105,10 @@ def main(argv: list[str] | None = None) -> int:
     if arguments.command == "run":
         request = from_json(RunRequest, json.loads(arguments.request.read_text()), "request")
         return execute(request, arguments.out, speaker, None, _run)
+    if arguments.command == "projects":
+        from guest.projects import service
+
+        return service.serve(speaker, _heartbeat)
     framework = arguments.framework
     match arguments.command:
         case "assess":
@@ -155,13 +161,13 @@ def _run(
     started, cpu_started, busy = time.perf_counter(), time.process_time(), load.busy_s()
     before = load.conditions()
     if warm is None:
-        workloads.preload(workload.framework)
+        workloads.preload(workload.network_framework)
         import_s = time.perf_counter() - started
         data, data_s = load_data(request)
     else:
         import_s = warm.import_s
         data, data_s = warm.data if warm.data is not None else load_data(request)
-    threads.apply(workload.framework, spec.threads)
+    threads.apply(workload.network_framework, spec.threads)
     check_threads(request)
 
     building = time.perf_counter()
@@ -185,7 +191,7 @@ def _run(
 
     in_force = check_threads(request)  # again: some pools stand only after the first operation
     _write(out, outcome, data, history_columns(workload.metrics))
-    environment = fingerprint.fingerprint(workload.framework) | {"threads_in_force": in_force}
+    environment = fingerprint.fingerprint(workload.network_framework) | {"threads_in_force": in_force}
     sys.stdout.flush()
     sys.stderr.flush()
 
@@ -222,7 +228,7 @@ def _run(
 
 
 def check_threads(request: RunRequest) -> dict[str, Any]:
-    in_force = threads.in_force(request.spec.workload.framework)
+    in_force = threads.in_force(request.spec.workload.network_framework)
     wrong = threads.mismatches(request.spec.threads, request.visible_cpus, in_force)
     if wrong:
         raise threads.ThreadMismatchError("; ".join(wrong))

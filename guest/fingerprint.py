@@ -23,6 +23,11 @@ KNOB_PREFIXES = (
 def fingerprint(framework: Framework) -> dict[str, Any]:
     """The fingerprint of this process, as JSON-ready data. The framework must be imported and
     the run finished: reading oneDNN's instruction set runs a small convolution."""
+    return machine() | {"framework": _torch() if framework is Framework.TORCH else _tensorflow()}
+
+
+def machine() -> dict[str, Any]:
+    """The fingerprint without the framework."""
     return {
         "cpu": cpu(),
         "hypervisor": hypervisor(),
@@ -32,7 +37,6 @@ def fingerprint(framework: Framework) -> dict[str, Any]:
         "machine": platform.machine(),
         "python": platform.python_version(),
         "libraries": _libraries(),
-        "framework": _torch() if framework is Framework.TORCH else _tensorflow(),
         "knobs": {k: v for k, v in sorted(os.environ.items()) if k.startswith(KNOB_PREFIXES)},
     }
 

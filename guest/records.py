@@ -7,7 +7,8 @@ Schema history
     1   first version
     2   RunSpec.cpu_model; in records of version 1 it is empty
     3   Isolation.shares and .disturbed, RunResult.conditions; empty in older records
-    4   RunSpec.tier; empty in older records
+    4   RunSpec.tier; empty in older records. Somebody's own projects: WorkloadSpec.project,
+        RunRequest.project, RunResult.project; none in older records
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import hashlib
 import json
 import types
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Literal, NamedTuple, TypeVar, get_args, get_origin
@@ -94,13 +95,46 @@ class Metric(StrEnum):
     F1_BINARY = "f1_binary"
 
 
+LOSSES = ("train_loss", "validation_loss", "test_loss")
+"""Losses that a history has columns for; a project may fill them beside its metrics."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricSource:
+    """Where a number of a project is read: `pattern` is a regular expression with one group, tried on
+    every line of output; `file` is below the project's folder (JSON, JSON lines, CSV, or a folder of
+    TensorBoard events) and `key` what to read in it. With neither, the project tells it `guest.report`."""
+
+    name: str
+    pattern: str = ""
+    file: str = ""
+    key: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProjectSpec:
+    """Somebody's own project. Paths are relative to its folder; an empty one is not declared.
+    `source` is the path or git URL as the study file has it, `commit` the pin in it."""
+
+    source: str
+    commit: str
+    command: tuple[str, ...]
+    requirements: str
+    metrics: tuple[MetricSource, ...]
+    predictions: str
+    weights: str
+    timeout_s: float | None
+    disk_limit_mib: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadSpec:
     """What is trained. `train_samples` and `test_samples` limit the data (None: all of it);
-    `test_samples` limits the validation part too."""
+    `test_samples` limits the validation part too. Of a `project` only `name` and `metrics` say something
+    besides: it has its own network, data and settings, and the other fields are empty or 0."""
 
     name: str
-    framework: Framework
+    framework: Framework | None  # None: whatever a project imports; seen while it runs
     model: str
     dataset: str
     epochs: int
@@ -113,6 +147,30 @@ class WorkloadSpec:
     train_samples: int | None = None
     test_samples: int | None = None
     metrics: tuple[Metric, ...] = (Metric.ACCURACY,)  # the first one selects the model
+    project: ProjectSpec | None = None
+
+    @property
+    def network_framework(self) -> Framework:
+        """What a network of ours is trained with. Raises ValueError for a project."""
+        if self.framework is None:
+            raise ValueError(f"workload {self.name!r} is a project, and has no framework of ours")
+        return self.framework
+
+    @property
+    def metric_names(self) -> tuple[str, ...]:
+        """The metrics of its runs; the first one is the one that is looked at first."""
+        if self.project is None:
+            return tuple(metric.value for metric in self.metrics)
+        return tuple(source.name for source in self.project.metrics if source.name not in LOSSES)
+
+    def odd_artifacts(self, names: Collection[str]) -> list[str]:
+        """What these files have too much or too little to be those of a finished run."""
+        if self.project is None:
+            return sorted(set(names) ^ set(ARTIFACTS))
+        due = {HISTORY, LOG}
+        due |= {PREDICTIONS} if self.project.predictions else set()
+        due |= {WEIGHTS} if self.project.weights else set()
+        return sorted((due - set(names)) | (set(names) - {HISTORY, LOG, PREDICTIONS, WEIGHTS}))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,6 +233,18 @@ class RunSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ProjectFiles:
+    """A project on its way into a guest: an archive of its folder, which the guest checks and unpacks anew
+    for each run, and a folder of wheels ("": requirements come from the network)."""
+
+    archive: str
+    archive_sha256: str
+    tree_sha256: str  # over paths, modes and contents: what was run
+    commit: str  # of the git repository it is from, or ""
+    wheels: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunRequest:
     """What the agent is handed: the spec, and what it needs to know of this guest.
     `visible_cpus` is the number of cores the process must see, or the run is refused."""
@@ -183,6 +253,7 @@ class RunRequest:
     visible_cpus: int
     data_folders: tuple[str, ...] = ()
     heartbeat_s: float = 5.0
+    project: ProjectFiles | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,7 +267,8 @@ class Artifact:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hashes:
     """SHA-256 of canonical bytes. `weights` and `logits` are the last model's,
-    `selected_*` those of the model with the best validation metric, `predictions` the argmax."""
+    `selected_*` those of the model with the best validation metric, `predictions` the argmax. A project's
+    run has no selected model, and "" for whatever it did not write."""
 
     weights: str
     logits: str
@@ -234,6 +306,32 @@ class Isolation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Override:
+    """Something in a project that sets what the study set, and wins: `what` was done with which `value`,
+    `where` (file:line in the project), how many `times`."""
+
+    what: str
+    value: str
+    where: str
+    times: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProjectResult:
+    """What is known of a project's run, and what is not."""
+
+    tree_sha256: str
+    commit: str
+    seed: int  # of all generators that a hook can reach; a script's own factors are not told apart
+    overrides: tuple[Override, ...]
+    absent: tuple[str, ...]  # what this run does not tell, one phrase each
+    notes: tuple[str, ...]  # what a reader should know besides
+    packages: tuple[str, ...]  # of the project's own environment; empty: the guest's
+    disk_bytes: int  # what the run wrote and left in its folder
+    weights_file_sha256: str  # of the file as the project wrote it; "" where there is none
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunResult:
     """What the agent says of a finished run in its `done` message."""
 
@@ -250,6 +348,7 @@ class RunResult:
     # What happened to its cores meanwhile: steal_s, throttled, swapped_mib, frequency_mhz_before and _after,
     # as far as the guest's kernel tells.
     conditions: dict[str, float] = field(default_factory=dict)
+    project: ProjectResult | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -268,7 +367,7 @@ class RunRecord:
     finished_at: str
 
 
-def history_columns(metrics: Sequence[Metric]) -> list[str]:
+def history_columns(metrics: Sequence[str]) -> list[str]:
     """The columns of `history.csv`, one line an epoch (counted from 1). `test_*` is the model as it
     stands after the epoch, `selected_test_*` the best-validation model so far, first chosen at
     `selected_epoch`: the views without and with model selection."""

@@ -39,6 +39,8 @@ def environment(spec: RunSpec, *, cpu_vendor: str) -> dict[str, str]:
         # OpenBLAS starts its threads when it is loaded, and a warm worker must have none when it
         # forks; `apply` sets the count in the run itself.
         "OPENBLAS_NUM_THREADS": "1",
+        # So does pyarrow's allocator, and Keras imports pyarrow where it is installed.
+        "JE_ARROW_MALLOC_CONF": "background_thread:false",
         "NUMEXPR_NUM_THREADS": threads,
         "TF_NUM_INTRAOP_THREADS": threads,
         "TF_NUM_INTEROP_THREADS": str(spec.threads.inter_op),
@@ -60,6 +62,8 @@ def environment(spec: RunSpec, *, cpu_vendor: str) -> dict[str, str]:
             # Intel's strict conditional numerical reproducibility: gemm no longer depends on the
             # thread count. Together with oneDNN off (guest.workloads) torch trains the same bits.
             knobs["MKL_CBWR"] = "AVX2,STRICT"
+    if spec.workload.framework is None:
+        return knobs  # a tier hardens a network of ours
     return knobs | tiers.knobs(spec.tier, spec.workload.framework)
 
 

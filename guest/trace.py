@@ -65,7 +65,7 @@ def trace_run(
     """Does a task; its files go to `out`. Raises NoSuchStepError."""
     from guest import agent, fingerprint
 
-    framework = request.spec.workload.framework
+    framework = request.spec.workload.network_framework
     eye = cast(Eye, importlib.import_module(_EYES[framework]))
     backend, steps, count = _training(request, warm, progress)
     notes: tuple[StepNote, ...] = ()
@@ -107,9 +107,9 @@ def _training(request: TraceRequest, warm: Warm | None, progress: Progress) -> t
     from guest import agent, workloads
 
     spec, workload = request.spec, request.spec.workload
-    workloads.preload(workload.framework)
+    workloads.preload(workload.network_framework)
     data, _ = warm.data if warm is not None and warm.data is not None else agent.load_data(request.run)
-    threads.apply(workload.framework, spec.threads)
+    threads.apply(workload.network_framework, spec.threads)
     agent.check_threads(request.run)
     drawn = seeds.draw(spec.seeds)
     seeds.seed_globals(drawn)

@@ -21,6 +21,7 @@ from orchestrator import (
     cli_replay,
     cli_scan,
     cli_trace,
+    cli_try,
     cli_watch,
 )
 from orchestrator.cli_options import CommandFailed, Commands, Options, print_json, result, stdout
@@ -302,6 +303,7 @@ def destroy(options: Options) -> None:
 cli_trace.add_to(cli)
 cli_exchange.add_to(cli)
 cli_scan.add_to(cli)
+cli_try.add_to(cli)
 cli_harden.add_to(cli)
 cli_replay.add_to(cli)
 

@@ -38,6 +38,12 @@ class DifferentBitsError(VbstudyError):
     exit_code = EXIT_RUNS_FAILED
 
 
+class ScriptFailedError(VbstudyError):
+    """A program of the user's own failed where `vbstudy try` ran it."""
+
+    exit_code = EXIT_RUNS_FAILED
+
+
 class UnprovedError(VbstudyError):
     """All was measured, and what was to be shown does not hold."""
 

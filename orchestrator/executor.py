@@ -6,18 +6,18 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from guest import threads
 from guest.printable import printable
 from guest.records import (
-    ARTIFACTS,
     LOG,
     SCHEMA_VERSION,
     Framework,
     Message,
+    ProjectFiles,
     RunRequest,
     RunResult,
     RunSpec,
@@ -51,6 +51,7 @@ class GuestContext:
     cpu_vendor: str
     data_folders: tuple[str, ...]
     engine: EngineTable
+    projects: Mapping[str, ProjectFiles] = field(default_factory=dict)  # by the name of the workload
 
     def is_oversubscribed(self, spec: RunSpec) -> bool:
         """More threads than cores: by the guest as a whole, or by this run in it."""
@@ -65,7 +66,7 @@ class Executor:
         self._agent = agent
         self._context = self.context = context
         self._worker: Stream | None = None
-        self._key: tuple[Framework, tuple[tuple[str, str], ...]] | None = None
+        self._key: tuple[Framework | None, tuple[tuple[str, str], ...]] | None = None
 
     def execute(self, spec: RunSpec, into: Path, on_message: OnMessage) -> RunResult:
         """Runs one spec and collects its files into the folder `into`. Raises RunFailedError when
@@ -79,6 +80,7 @@ class Executor:
                 visible_cpus=self._context.visible_cpus,
                 data_folders=self._context.data_folders,
                 heartbeat_s=self._context.engine.heartbeat_s,
+                project=self._context.projects.get(spec.workload.name),
             )
             worker.send(json.dumps({"request": to_json(request), "out": out}))
             try:
@@ -86,7 +88,7 @@ class Executor:
             except RunFailedError:
                 self._collect_log(out, into)
                 raise
-            self._collect(out, into, result)
+            self._collect(out, into, spec, result)
         except RunFailedError as error:
             if error.error["kind"] in ("Lost", "Timeout"):
                 self.stop_worker()
@@ -114,8 +116,10 @@ class Executor:
         if self._worker is not None and key == self._key:
             return self._worker
         self.stop_worker()
+        framework = spec.workload.framework
+        serve = ["projects"] if framework is None else ["serve", "--framework", framework]
         self._worker = worker = self._connection.open(
-            [self._connection.python, self._agent.name, "serve", "--framework", spec.workload.framework], env
+            [self._connection.python, self._agent.name, *serve], env
         )
         self._key = key
         message = self._next(worker, time.monotonic() + WORKER_START_TIMEOUT_S)
@@ -164,11 +168,11 @@ class Executor:
             raise GuestError(f"the agent ended unasked: {worker.how_it_ended()}", evidence=worker.stderr())
         return parse_message(line)
 
-    def _collect(self, out: str, into: Path, result: RunResult) -> None:
+    def _collect(self, out: str, into: Path, spec: RunSpec, result: RunResult) -> None:
         """Fetches exactly the files a run consists of, none larger than announced; the store
         checks their hashes before it publishes them."""
-        if set(result.artifacts) != set(ARTIFACTS):
-            odd = sorted(set(result.artifacts) ^ set(ARTIFACTS))
+        odd = spec.workload.odd_artifacts(result.artifacts)
+        if odd:
             raise ProtocolError(f"the manifest is wrong about {printable(', '.join(odd), limit=200)}")
         for name, artifact in result.artifacts.items():
             if not 0 <= artifact.size_bytes <= MAX_ARTIFACT_BYTES:

@@ -129,8 +129,8 @@ def forecast(
                 members, [r for r in stored if _key(r.spec) == key], view, metric, difference, sd, u, welch
             )
             for key, members in families.items()
-            for metric in members[0].workload.metrics
-            for view in views
+            for metric in members[0].workload.metric_names
+            for view in (views if members[0].workload.project is None else views[:1])
         ),
         runs=len(specs),
         to_do=sum(s.to_do for s in told),
@@ -210,7 +210,7 @@ def _family(
     welch: tuple[Detectable, Needed],
 ) -> FamilyForecast:
     sets = _grouped(members)
-    tests = math.comb(len(sets), 2) * len(members[0].workload.metrics)
+    tests = math.comb(len(sets), 2) * len(members[0].workload.metric_names)
     n = min(len(group) for group in sets.values())
     own, n_sd = pooled_sd(_values(stored, metric, view))
     used = own if sd is None else sd

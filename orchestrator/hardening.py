@@ -38,9 +38,15 @@ ENVIRONMENT = ("cpu", "machine", "libraries", "hypervisor")  # of the fingerprin
 
 def workloads_of(study: Study, name: str | None) -> list[RunSpec]:
     """The first planned run of each workload, or of the named one. Raises UsageError."""
-    planned = {spec.workload.name: spec for spec in reversed(plan(study, 1))}
+    planned = {spec.workload.name: spec for spec in reversed(plan(study, 1)) if not spec.workload.project}
+    own = [table.name for table in study.projects]
+    if name in own or not planned:
+        raise UsageError(
+            f"{name or ', '.join(own)}: is a project of your own, whose code tiers cannot be set in; "
+            "its variants algo and control set the deterministic switches"
+        )
     if name is None:
-        return [planned[table.name] for table in study.workload]
+        return [planned[table.name] for table in study.networks]
     if name not in planned:
         raise UsageError(
             f"--workload {name}: the study has {', '.join(planned)}{did_you_mean(name, planned)}"
@@ -95,7 +101,7 @@ def begin(
         for each in stored.measurements
         if not each.error
         and each.intra_op
-        == tiers.threads_of(each.tier, base.workload.framework, each.cpus, max(cpus)).intra_op
+        == tiers.threads_of(each.tier, base.workload.network_framework, each.cpus, max(cpus)).intra_op
     )
     return dataclasses.replace(fresh, seeds=stored.seeds, environments=stored.environments, measurements=kept)
 
@@ -132,7 +138,7 @@ class Bench:
     def work(self, hardening: Hardening) -> Hardening:
         """The hardening with this guest's measurements, each stored as soon as it was made."""
         vendor = self._guest.observed.cpu_vendor or fingerprint.cpu()["vendor"]
-        framework = hardening.workload.framework
+        framework = hardening.workload.network_framework
         why = {tier: tiers.not_applicable(tier, framework, vendor) for tier in hardening.tiers}
         refused = {tier.value: reason for tier, reason in why.items() if reason}
         hardening = dataclasses.replace(hardening, not_applicable=hardening.not_applicable | refused)
@@ -202,7 +208,7 @@ class Bench:
             study_id=self._study.name,
             workload=hardening.workload,
             variant=Variant.FIXED_SEED,
-            threads=tiers.threads_of(tier, hardening.workload.framework, cpus, max(hardening.cpus)),
+            threads=tiers.threads_of(tier, hardening.workload.network_framework, cpus, max(hardening.cpus)),
             repetition=repetition,
             seeds=hardening.seeds,
             isa=hardening.isa,
@@ -255,7 +261,7 @@ def told(hardening: Hardening) -> list[str]:
             interval = f" [{result.mean_low:.2f}, {result.mean_high:.2f}]"
         cost = f"{result.mean_cost:.2f}{interval}"
         what = f"cheapest tier that is proved, at {cost} times the default's training time,"
-    paste = tiers.lines(result.tier, hardening.workload.framework, seed, most)
+    paste = tiers.lines(result.tier, hardening.workload.network_framework, seed, most)
     counts = ", ".join(map(str, hardening.cpus))
     seen = f"seen on {counts} CPUs in {result.n} trainings, and said of nothing else"
     return [

@@ -4,8 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from guest.records import Metric, RunSpec, ThreadSpec, WorkloadSpec
+from guest.records import (
+    Metric,
+    MetricSource,
+    Optimizer,
+    ProjectSpec,
+    RunSpec,
+    ThreadSpec,
+    WorkloadSpec,
+)
 from orchestrator.study import Study, WorkloadTable
+from orchestrator.study_projects import ProjectTable
 
 
 def plan(study: Study, repetitions: int | None = None) -> list[RunSpec]:
@@ -45,6 +54,36 @@ def _threads(study: Study) -> Iterator[ThreadSpec]:
                     yield spec
 
 
-def _workload(table: WorkloadTable, study_metrics: tuple[Metric, ...]) -> WorkloadSpec:
+def _workload(table: WorkloadTable | ProjectTable, study_metrics: tuple[Metric, ...]) -> WorkloadSpec:
+    if isinstance(table, ProjectTable):
+        return _project(table)
     values = {name: getattr(table, name) for name in WorkloadTable.model_fields}
     return WorkloadSpec(**values | {"metrics": table.metrics or study_metrics})
+
+
+def _project(table: ProjectTable) -> WorkloadSpec:
+    return WorkloadSpec(
+        name=table.name,
+        framework=None,
+        model="",
+        dataset="",
+        epochs=0,
+        batch_size=0,
+        learning_rate=0.0,
+        optimizer=Optimizer.SGD,
+        metrics=(),
+        project=ProjectSpec(
+            source=table.location,
+            commit=table.commit,
+            command=table.command,
+            requirements=table.requirements or "",
+            metrics=tuple(
+                MetricSource(name=name, pattern=m.pattern or "", file=m.file or "", key=m.key or "")
+                for name, m in table.metrics.items()
+            ),
+            predictions=table.artifacts.predictions or "",
+            weights=table.artifacts.weights or "",
+            timeout_s=table.timeout_s,
+            disk_limit_mib=table.disk_limit_mib,
+        ),
+    )

@@ -83,7 +83,7 @@ class SweepProgress:
             self._bars.reset(
                 self._guests[guest.spec.name],
                 description=spec.run_id,
-                total=spec.workload.epochs,
+                total=spec.workload.epochs or None,  # how many a project has is not known
                 info="",
             )
 

@@ -131,7 +131,7 @@ def data_folders(study: Study, store: Store) -> tuple[Path, ...]:
 def fetch_datasets(study: Study, store: Store, on_download: OnDownload) -> None:
     """Downloads what no folder holds. Raises PrerequisiteError that says how to get it by hand."""
     folders = data_folders(study, store)
-    for name in dict.fromkeys(w.dataset for w in study.workload):
+    for name in dict.fromkeys(w.dataset for w in study.networks):
         if datasets.DATASETS[name].embedded or datasets.find(name, folders):
             continue
         try:

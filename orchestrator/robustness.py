@@ -67,6 +67,8 @@ def tasks(records: Sequence[RunRecord]) -> list[Task]:
     experiments: dict[tuple[Any, ...], dict[tuple[str, int], RunRecord]] = {}
     for record in records:
         spec = record.spec
+        if spec.workload.project is not None:
+            continue  # its network cannot be rebuilt from its weights
         runs = experiments.setdefault((spec.workload, spec.variant, spec.cpu_model), {})
         runs[spec.threads.label, spec.repetition] = record
     found = []
@@ -154,8 +156,8 @@ def _in_guest(
         session = Session(study, store, provider, guest, lease.cores, agent, vendor)
         try:
             executor = session.executor()
-            for framework in dict.fromkeys(task.record.spec.workload.framework for task in missing):
-                mine = [task for task in missing if task.record.spec.workload.framework is framework]
+            for framework in dict.fromkeys(task.record.spec.workload.network_framework for task in missing):
+                mine = [task for task in missing if task.record.spec.workload.network_framework is framework]
                 _work_through(store, executor, agent.name, framework, mine, done, say)
             executor.connection.remove("models")
         finally:

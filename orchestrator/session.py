@@ -56,6 +56,7 @@ class Session:
             cpu_vendor=observed.cpu_vendor or self._cpu_vendor,
             data_folders=folders,
             engine=self._study.engine,
+            projects=guest_data.bring_projects(self._study, self._store, connection),
         )
         self._executor = Executor(connection, self._agent, context)
         return self._executor

@@ -1,19 +1,21 @@
-"""Guests, and how far each experiment set is. Reads names of folders, not their contents."""
+"""Guests, and how far each experiment set is. Reads names of folders; of projects a record a set too."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from rich.table import Table
 
-from guest.records import to_json
+from guest.records import RunSpec, to_json
 from orchestrator.errors import VbstudyError
 from orchestrator.guests import Guest, Now, guest_spec, read_inventory
 from orchestrator.plan import plan
 from orchestrator.providers import Watching, make
-from orchestrator.store import Store
+from orchestrator.store import DamagedRunError, Store, read_record
 from orchestrator.study import Study
 
 
@@ -34,17 +36,20 @@ class Status:
     sets: tuple[SetStatus, ...]
     now: dict[str, Now]  # what machines do, by guest, where the provider can tell
     unknown: str = ""  # why it cannot, at the moment
+    warnings: tuple[str, ...] = ()  # what projects set against the study, by the runs that are there
 
 
 def examine(study: Study, store: Store, repetitions: int | None = None) -> Status:
     planned = repetitions or study.repetitions
-    sets = [set_status(store, spec.set_id, planned) for spec in plan(study, 1)]
+    firsts = plan(study, 1)  # one of each set
+    sets = [set_status(store, spec.set_id, planned) for spec in firsts]
     now, unknown = _now(study, store)
     return Status(
         guests=read_inventory(store.guests_file).guests if store.guests_file.exists() else (),
         sets=tuple(sets),
         now=now,
         unknown=unknown,
+        warnings=tuple(_warnings(firsts, store)),
     )
 
 
@@ -53,6 +58,23 @@ def set_status(store: Store, set_id: str, planned: int) -> SetStatus:
     done = sum(1 <= repetition <= planned for repetition in store.repetitions(set_id))
     failed = sum(n for repetition, n in store.failures(set_id).items() if 1 <= repetition <= planned)
     return SetStatus(set_id=set_id, planned=planned, done=done, failed_attempts=failed, to_do=planned - done)
+
+
+def _warnings(firsts: Sequence[RunSpec], store: Store) -> Iterator[str]:
+    """What the projects of the study override, as their first finished run of each set tells."""
+    found: dict[tuple[str, str], None] = {}
+    for spec in firsts:
+        finished = store.repetitions(spec.set_id) if spec.workload.project is not None else ()
+        if not finished:
+            continue
+        with contextlib.suppress(DamagedRunError):
+            run = dataclasses.replace(spec, repetition=min(finished))
+            project = read_record(store.folder(run)).result.project
+            for each in project.overrides if project else ():
+                found[spec.workload.name, f"{each.what} = {each.value} ({each.where or 'a library'})"] = None
+    for name in dict.fromkeys(name for name, _ in found):
+        told = "; ".join(text for workload, text in found if workload == name)
+        yield f"{name} overrides the study: {told}"
 
 
 def _now(study: Study, store: Store) -> tuple[dict[str, Now], str]:
@@ -71,6 +93,7 @@ def as_json(status: Status) -> Any:
     return {
         "guests": to_json(status.guests),
         "sets": [dataclasses.asdict(s) for s in status.sets],
+        "warnings": list(status.warnings),
         "now": {name: dataclasses.asdict(now) for name, now in status.now.items()},
     }
 
@@ -102,6 +125,9 @@ def as_tables(status: Status) -> list[Table]:
         sets.add_column(heading, justify="left" if heading == "set" else "right")
     for s in status.sets:
         sets.add_row(s.set_id, str(s.planned), str(s.done), str(s.failed_attempts), str(s.to_do))
+    if status.warnings:
+        sets.caption = "\n".join(status.warnings)
+        sets.caption_justify = "left"
     return [guests, sets]
 
 

@@ -4,6 +4,7 @@
     runs/<workload>/<variant>/cpus-<n>[-threads-<t>]/<rep>/     finished runs, never edited
     failed/...       attempts that failed, with their evidence
     quarantine/...   folders that were damaged, with the reason
+    projects/...     somebody's own projects as they are run: an archive each, and where it is from
     robustness/...   what was measured on the models of finished runs, a file a run
     trace/<id>/...   where two thread counts part, by `vbstudy trace`
     harden/...       what makes equal models on all thread counts, and what it costs, a file a workload
@@ -38,7 +39,6 @@ from guest.harden_records import Hardening
 from guest.harden_records import decode as decode_hardening
 from guest.harden_records import encode as encode_hardening
 from guest.records import (
-    ARTIFACTS,
     LOG,
     RECORD,
     Artifact,
@@ -73,6 +73,7 @@ class Store:
         self.guests = directory / "guests"
         self.report = directory / "report"
         self.robustness = directory / "robustness"
+        self.projects = directory / "projects"
         self.traces = directory / "trace"
         self.probe = directory / "probe"
         self.hardenings = directory / "harden"
@@ -81,6 +82,13 @@ class Store:
         self.live_file = directory / ".live"
         self.scan_file = directory / "scan.json"
         self._lock_file = directory / ".lock"
+
+    def paths(self) -> tuple[Path, ...]:
+        """All files and folders that a study consists of."""
+        named = (
+            value for value in vars(self).values() if isinstance(value, Path) and value != self.directory
+        )
+        return (*named, self.directory / "keys", self.directory / "imported")
 
     # ---- reading -----------------------------------------------------------------------------
 
@@ -96,7 +104,7 @@ class Store:
         record this program cannot read, UsageError for a run of another study file."""
         folder = self.folder(spec)
         record = read_record(folder)
-        _check_artifacts(folder, record.result.artifacts)
+        _check_artifacts(folder, record)
         # Older schemas are read as they are; what a run was asked to do has no version.
         if dataclasses.replace(record.spec, schema_version=spec.schema_version) != spec:
             differing = _differences(record.spec, spec)
@@ -192,11 +200,11 @@ class Store:
         """Publishes a collected run: checks every byte, writes its record, renames it into place.
         False when the run existed already (the folder is dropped: nothing counts twice).
         Raises DamagedRunError when the files are not what the manifest says."""
-        _check_artifacts(folder, record.result.artifacts)
+        _check_artifacts(folder, record)
         target = self.folder(record.spec)
         with _storage_errors(target):
             write_durably(folder / RECORD, encode_record(record))
-            for name in ARTIFACTS:
+            for name in record.result.artifacts:
                 _sync(folder / name)
             _sync(folder)
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -299,13 +307,15 @@ def read_record(folder: Path) -> RunRecord:
         raise DamagedRunError(f"{RECORD}: {error}") from None
 
 
-def _check_artifacts(folder: Path, artifacts: dict[str, Artifact]) -> None:
+def _check_artifacts(folder: Path, record: RunRecord) -> None:
     """Raises DamagedRunError unless the folder holds just the named files, byte for byte."""
-    missing = sorted(set(ARTIFACTS) - set(artifacts))
-    if missing:
-        raise DamagedRunError(f"{missing[0]} is not in the manifest")
-    for name in ARTIFACTS:
-        check_artifact(folder / name, artifacts[name])
+    artifacts = record.result.artifacts
+    odd = record.spec.workload.odd_artifacts(artifacts)
+    if odd:
+        known = "is not in the manifest" if odd[0] not in artifacts else "in the manifest is no file of a run"
+        raise DamagedRunError(f"{odd[0]} {known}")
+    for name, expected in artifacts.items():
+        check_artifact(folder / name, expected)
 
 
 def check_artifact(path: Path, expected: Artifact) -> None:

@@ -9,12 +9,13 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic import Discriminator, Field, Tag, ValidationError, field_validator, model_validator
 
 from guest import datasets, workloads
 from guest.records import Framework, Isa, Metric, Optimizer, Seeds, Variant
 from orchestrator.errors import UsageError
 from orchestrator.study_messages import did_you_mean, explain
+from orchestrator.study_projects import ArtifactsTable, MetricTable, Name, ProjectTable
 from orchestrator.study_providers import (
     MAX_THREADS,
     PROVIDER_TABLES,
@@ -25,9 +26,6 @@ from orchestrator.study_providers import (
     ThreadCount,
 )
 
-NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
-
-Name = Annotated[str, Field(pattern=NAME_PATTERN)]
 Count = Annotated[int, Field(ge=1, strict=True)]
 
 
@@ -82,6 +80,17 @@ class WorkloadTable(Table):
         return self
 
 
+def _kind(value: Any) -> str:
+    """A [[workload]] that names a project is somebody's own; any other trains a network of ours."""
+    own = isinstance(value, ProjectTable) or (isinstance(value, dict) and "project" in value)
+    return "project" if own else "network"
+
+
+AnyWorkload = Annotated[
+    Annotated[WorkloadTable, Tag("network")] | Annotated[ProjectTable, Tag("project")], Discriminator(_kind)
+]
+
+
 class SeedsTable(Table):
     """One factor's seed each, or "free"; a factor that is not named gets the study's seed."""
 
@@ -128,7 +137,7 @@ class Study(Table):
     provider: ProviderTable = LocalTable()
     engine: EngineTable = EngineTable()
     data: DataTable = DataTable()
-    workload: tuple[WorkloadTable, ...] = Field(min_length=1)
+    workload: tuple[AnyWorkload, ...] = Field(min_length=1)
 
     @field_validator("cpus", "threads", "inter_op_threads", "variants", "metrics")
     @classmethod
@@ -142,6 +151,38 @@ class Study(Table):
         if twice:
             raise ValueError(f"two workloads are named {twice!r}; give one of them another name")
         return self
+
+    @model_validator(mode="after")
+    def _suits_projects(self) -> Self:
+        if not self.projects:
+            return self
+        name = self.projects[0].name
+        if len({self.seed if v is None else v for v in self.seeds.model_dump().values()}) > 1:
+            raise ValueError(
+                f"[seeds] tells factors apart, and workload {name!r} is a project, which has one seed for "
+                "all its generators: use seed alone, or put the project into a study of its own"
+            )
+        if self.model_selection is ModelSelection.SELECTED:
+            raise ValueError(
+                f"model_selection = 'selected': workload {name!r} is a project, of which only the last model "
+                "is known: write 'both' or 'last'"
+            )
+        return self
+
+    @property
+    def networks(self) -> tuple[WorkloadTable, ...]:
+        """The workloads that train a network of ours."""
+        return tuple(w for w in self.workload if isinstance(w, WorkloadTable))
+
+    @property
+    def projects(self) -> tuple[ProjectTable, ...]:
+        """The workloads that are somebody's own projects."""
+        return tuple(w for w in self.workload if isinstance(w, ProjectTable))
+
+    @property
+    def frameworks(self) -> tuple[Framework, ...]:
+        """Those that guests must have. What a project imports is its own affair."""
+        return tuple(dict.fromkeys(w.framework for w in self.networks))
 
     @property
     def cpu_models(self) -> tuple[str, ...]:
@@ -170,6 +211,20 @@ TABLES: dict[str, type[Table]] = {
     "data": DataTable,
     **PROVIDER_TABLES,
 }
+
+
+def _without_kind(error: Any) -> tuple[Any, dict[str, type[Table]]]:
+    """An error of a [[workload]] without the kind of table, which pydantic puts into its path; and the
+    tables its keys are looked up in."""
+    location = error["loc"]
+    if location[:1] != ("workload",) or len(location) < 3:
+        return error, TABLES
+    tables = TABLES
+    if location[2] == "project":
+        tables = TABLES | {"workload": ProjectTable, "workload.artifacts": ArtifactsTable}
+        if location[3:4] == ("metrics",):
+            tables |= {f"workload.metrics.{location[4:5] and location[4]}": MetricTable}
+    return {**error, "loc": (*location[:2], *location[3:])}, tables
 
 
 def _known(value: str, registry: Any) -> str:
@@ -219,7 +274,7 @@ def parse(text: str, source: str = "study.toml") -> Study:
         # A list whose entries are all wrong is "too short" to pydantic besides; the entries say enough.
         inner = {e["loc"][:1] for e in errors if len(e["loc"]) > 1}
         told = [e for e in errors if e["type"] != "too_short" or e["loc"] not in inner]
-        lines = [explain(e, text, source, TABLES) for e in told]
+        lines = [explain(*_without_kind(e), text=text, source=source) for e in told]
         raise UsageError("\n".join(dict.fromkeys(lines))) from None
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import BaseModel
 
 
-def explain(error: Any, text: str, source: str, tables: Mapping[str, type[BaseModel]]) -> str:
+def explain(error: Any, tables: Mapping[str, type[BaseModel]], text: str, source: str) -> str:
     """One line for one of pydantic's errors. `tables` are the models by the file's table names."""
     # Arms of a union are pydantic's own words ("literal['free']"), not keys of the file.
     location = [
@@ -60,16 +60,19 @@ def line_of(text: str, location: list[Any]) -> int:
     keys = [part for part in location if isinstance(part, str)]
     wanted_index = next((part for part in location if isinstance(part, int)), 0)
     counts: dict[str, int] = {}
-    table, index, fallback, depth = "", 0, 0, 0
-    repeated = False  # whether this is one of several [[table]]s
+    table, several, index, fallback, depth = "", "", 0, 0, 0
+    repeated = False  # whether this is in one of several [[table]]s
     for number, line in enumerate(text.splitlines(), 1):
         header = re.match(r"\s*\[\[?\s*([\w.-]+)\s*\]", line)
         name = re.match(r"\s*[\"']?([\w-]+)[\"']?\s*[.=]", line)
         if header:
             table = header[1]
-            index = counts[table] = counts.get(table, -1) + 1
-            repeated = line.lstrip().startswith("[[")
             here = table.split(".")
+            if line.lstrip().startswith("[["):
+                index, several = counts.get(table, -1) + 1, table
+                counts[table] = index
+            # [workload.metrics] belongs to the [[workload]] above it.
+            repeated = bool(several) and (table == several or table.startswith(several + "."))
         elif name:
             here = [*filter(None, table.split(".")), name[1]]
         else:

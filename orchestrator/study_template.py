@@ -50,6 +50,22 @@ momentum = 0.9
 # models      {models}
 # datasets    {datasets}
 
+# [[workload]]                  # a project of your own, as it is; see README.md, "Own projects"
+# name = "mine"
+# project = "../mine"           # a folder, or a git URL with a pin: "https://host/me/mine.git@1a2b3c4"
+# command = ["python", "train.py", "--epochs", "3"]
+# requirements = "requirements.txt"  # an environment of its own, built once a guest; default: the guest's
+# wheels = "wheels"             # where requirements come from; default: the network
+# timeout_s = 3600              # for one run; default: engine.timeout_s alone
+# disk_limit_mib = 10240        # what one run may write
+# [workload.metrics]            # the first one is looked at first
+# accuracy = {{ pattern = 'test acc: ([0-9.]+)' }}      # a line of output
+# f1 = {{ file = "out/result.json", key = "test.f1" }}  # also .jsonl, .csv, a folder of TensorBoard events
+# train_loss = {{ report = true }}                      # guest.report.metric in the script
+# [workload.artifacts]
+# predictions = "out/preds.npy" # also .npz, .csv
+# weights = "out/model.pt"      # also .safetensors, .npz, .weights.h5, .keras; pickles are refused
+
 # [seeds]                       # a factor's own seed, or "free"; else the study's seed
 # initialisation = 1
 # data_order = "free"

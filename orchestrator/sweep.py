@@ -14,7 +14,7 @@ from typing import Protocol
 
 from guest import fingerprint
 from guest.records import SCHEMA_VERSION, Isolation, Message, RunRecord, RunResult, RunSpec
-from orchestrator import agent_archive
+from orchestrator import agent_archive, projects
 from orchestrator.agent_archive import AgentArchive
 from orchestrator.checked import Checked, opened
 from orchestrator.errors import GuestError, ProtocolError, StoreError, UsageError, VbstudyError
@@ -80,6 +80,7 @@ def run_specs(
     """As `sweep`, for these runs."""
     began = time.perf_counter()
     store.clear_incoming()
+    projects.prepare(study, store)
     guests = inventory.by_name()
     by_guest: dict[str, list[RunSpec]] = {}
     for spec in specs:

@@ -70,7 +70,7 @@ class TraceGuest:
     def _start(self) -> Stream:
         executor = self._session.executor()
         env = threads.environment(self.spec, cpu_vendor=executor.context.cpu_vendor)
-        framework, connection = self.spec.workload.framework, executor.connection
+        framework, connection = self.spec.workload.network_framework, executor.connection
         worker = connection.open([connection.python, self._agent, "trace", "--framework", framework], env)
         hello = self._answer(worker, WORKER_START_TIMEOUT_S, "")
         if hello.kind == "error":

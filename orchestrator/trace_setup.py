@@ -15,6 +15,10 @@ from orchestrator.study import Study
 from orchestrator.study_messages import did_you_mean
 from orchestrator.tracing import Plan
 
+OWN = (
+    "cannot be traced: a project of your own has no steps that vbstudy knows; `vbstudy try` runs it as it is"
+)
+
 
 def specs_for(
     study: Study, counts: Sequence[int], workload: str | None, framework: Framework | None, variant: Variant
@@ -24,7 +28,10 @@ def specs_for(
         raise UsageError(f"--cpus names {len(counts)} counts; two are compared, for example 1,4")
     if not variant.seeds_fixed:
         raise UsageError(f"--variant {variant}: leaves seeds free; fixed-seed and control can be traced")
-    planned = {spec.workload.name: spec.workload for spec in plan(study, 1)}
+    planned = {spec.workload.name: spec.workload for spec in plan(study, 1) if not spec.workload.project}
+    own = [table.name for table in study.projects]
+    if workload in own or not planned:
+        raise UsageError(f"{workload or ', '.join(own)}: {OWN}")
     if workload is not None and workload not in planned:
         raise UsageError(
             f"--workload {workload}: the study has {', '.join(planned)}{did_you_mean(workload, planned)}"
@@ -54,9 +61,12 @@ def find_run(store: Store, name: str) -> RunRecord:
     for folder in (store.runs / name, Path(name)):
         if folder.is_dir():
             try:
-                return read_record(folder)
+                found = read_record(folder)
             except DamagedRunError as error:
                 raise UsageError(f"{folder}: cannot be traced: {error}") from None
+            if found.spec.workload.project:
+                raise UsageError(f"{folder}: {OWN}")
+            return found
     known = [record.spec.run_id for record in store.records()]
     hint = did_you_mean(name, known) or (
         f"; there is {known[0]}, for example" if known else "; there are none"

@@ -11,7 +11,7 @@ from pathlib import Path
 from analysis.exchange.imported import FOLDER, read_imports
 from analysis.load import FOREIGN, READERS, REDO, Problem, check_run, run_folders
 from analysis.predictions import check_predictions
-from guest.records import ARTIFACTS, RECORD
+from guest.records import RECORD
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,9 +57,9 @@ def _check(directory: Path, folder: Path) -> Problem | None:
     record, _ = outcome
     path = folder.relative_to(directory).as_posix()
     artifacts = record.result.artifacts
-    if set(artifacts) != set(ARTIFACTS):
+    if record.spec.workload.odd_artifacts(artifacts):
         return Problem(path=path, what="the record names other files than a run has", todo=REDO)
-    unknown = sorted({each.name for each in folder.iterdir()} - {RECORD, *ARTIFACTS})
+    unknown = sorted({each.name for each in folder.iterdir()} - {RECORD, *artifacts})
     if unknown:
         return Problem(path=path, what=f"{unknown[0]} is no file of a run", todo=FOREIGN)
     for name, artifact in artifacts.items():

@@ -167,7 +167,7 @@ def build(
     check(spec.model, info.name)
     if seeds.initialisation is None or seeds.dropout is None:
         raise WorkloadError("the seeds of initialisation and dropout must be drawn before a model is built")
-    backend = importlib.import_module(_BACKENDS[spec.framework])
+    backend = importlib.import_module(_BACKENDS[spec.network_framework])
     return cast(Backend, backend.build(spec, info, seeds.initialisation, seeds.dropout, deterministic, tier))
 
 

@@ -34,7 +34,7 @@ class LocalProvider:
         self._settings = study.provider if isinstance(study.provider, LocalTable) else LocalTable()
         self._store = store
         self._python = self._settings.python or sys.executable
-        self._frameworks = {w.framework.value for w in study.workload}
+        self._frameworks = {f.value for f in study.frameworks}
 
     def check(self) -> list[str]:
         if shutil.which(self._python) is None:

@@ -45,7 +45,7 @@ class SshProvider:
         self._settings = study.provider
         self._store = store
         self._keys = StudyKeys.of(store)
-        self._frameworks = sorted({w.framework.value for w in study.workload})
+        self._frameworks = sorted(f.value for f in study.frameworks)
         self._hosts = _assign(study.cpus, study.provider.hosts)
         self._cores: dict[SshHostTable, tuple[int, ...]] = {}
 

@@ -111,3 +111,26 @@ def test_the_record_of_every_schema_so_far_is_still_read():
         assert record.spec.cpu_model == ("" if version == 1 else "EPYC")
         assert record.spec.set_id.startswith("lenet5/default/cpus-1")
         assert len(record.result.hashes.weights) == 64
+
+
+def test_the_record_of_a_project_is_still_read():
+    text = (Path(__file__).parent.parent / "golden" / "run-schema-4-project.json").read_text()
+    record = records.decode_record(text)
+    assert record.spec.workload.framework is None
+    assert record.spec.workload.metric_names == ("accuracy",)
+    assert [o.where for o in record.result.project.overrides] == ["train.py:12"]
+    assert record.spec.workload.odd_artifacts(record.result.artifacts) == []
+
+
+def test_a_manifest_is_held_to_what_its_workload_writes():
+    ours = factories.workload()
+    assert ours.odd_artifacts(records.ARTIFACTS) == []
+    assert ours.odd_artifacts(["log.txt"]) == sorted(set(records.ARTIFACTS) - {"log.txt"})
+    text = (Path(__file__).parent.parent / "golden" / "run-schema-4-project.json").read_text()
+    own = records.decode_record(text).spec.workload
+    assert own.odd_artifacts(["history.csv", "log.txt"]) == ["predictions.npz", "weights.safetensors"]
+    assert own.odd_artifacts(["history.csv", "log.txt", "predictions.npz", "weights.safetensors", "x"]) == [
+        "x"
+    ]
+    with pytest.raises(ValueError, match="is a project, and has no framework of ours"):
+        _ = own.network_framework

@@ -345,7 +345,9 @@ def test_a_preloaded_process_has_one_thread_and_its_forks_train_the_same_bits(
     framework: Framework, tmp_path: Path
 ) -> None:
     environment = os.environ | {
-        "OPENBLAS_NUM_THREADS": "1",  # numpy's OpenBLAS is the one library that starts threads at import
+        # Libraries that start threads when they are imported, unless told not to; see guest.threads.
+        "OPENBLAS_NUM_THREADS": "1",
+        "JE_ARROW_MALLOC_CONF": "background_thread:false",
         "OMP_NUM_THREADS": "2",
         "MKL_NUM_THREADS": "2",
         "OMP_WAIT_POLICY": "PASSIVE",

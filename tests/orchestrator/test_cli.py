@@ -33,6 +33,7 @@ COMMANDS = [
     "export",
     "import",
     "scan",
+    "try",
     "harden",
     "record",
     "replay",
@@ -199,6 +200,7 @@ def test_status_counts_what_is_planned(vbstudy, study):
             {"set_id": f"net/fixed-seed/cpus-{n}", "planned": 2, "done": 0, "failed_attempts": 0, "to_do": 2}
             for n in (1, 2)
         ],
+        "warnings": [],
         "now": {},
     }
     status, out, _ = vbstudy("status")

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 import virtualbox
 
+from orchestrator import topology
 from orchestrator.connection import LocalConnection
-from orchestrator.cpuset import parse_cores
 from orchestrator.errors import GuestError, PrerequisiteError, UsageError
 from orchestrator.guests import GuestSpec, Now, Observation
 from orchestrator.providers import inside
@@ -294,21 +294,12 @@ def test_what_virtualbox_says_becomes_one_line_that_says_what_to_do(code, text, 
 # ---- the host ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"), [("0-1,4", {0, 1, 4}), ("3\n", {3}), ("0,2", {0, 2}), ("", set())]
-)
-def test_lists_of_cores_are_read(text, expected):
-    assert parse_cores(text) == expected
-
-
-def test_one_thread_of_each_physical_core_is_used(tmp_path, monkeypatch):
-    for core, threads in enumerate(["0,2", "1,3", "0,2", "1,3", "4-5", "4-5"]):
-        (tmp_path / str(core)).write_text(threads)
-    monkeypatch.setattr(host, "TOPOLOGY", str(tmp_path / "{}"))
+def test_one_thread_of_each_physical_core_is_used(monkeypatch):
+    pairs = [frozenset(pair) for pair in ({0, 2}, {1, 3}, {0, 2}, {1, 3}, {4, 5}, {4, 5})]
+    there = {core: topology.Domains(core=pair, cache=pair, node=pair) for core, pair in enumerate(pairs)}
     monkeypatch.setattr(host, "host_cores", lambda: (0, 1, 2, 3, 5))
+    monkeypatch.setattr(topology, "read", lambda cores: {core: there[core] for core in cores})
     assert host.cores() == (0, 1, 5)
-    monkeypatch.setattr(host, "TOPOLOGY", str(tmp_path / "none" / "{}"))
-    assert host.cores() == (0, 1, 2, 3, 5)
 
 
 def test_a_port_is_ours_when_our_process_listens_on_it():

@@ -56,7 +56,7 @@ class QemuProvider:
         self._store = store
         self._notify = notify
         self._agent = agent_archive.build()
-        self._frameworks = sorted({w.framework for w in study.workload})
+        self._frameworks = sorted(study.frameworks)
         self._keys = StudyKeys.of(store)
         self._boot_s: dict[str, float] = {}
         self._prepared: tuple[Image, str, str] | None = None

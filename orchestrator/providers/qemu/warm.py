@@ -73,7 +73,7 @@ def commands(
 ) -> list[tuple[list[str], dict[str, str]]]:
     """The workers that these runs will ask for, the first ones first: command and environment."""
     found: dict[str, tuple[list[str], dict[str, str]]] = {}
-    for spec in specs:
+    for spec in (each for each in specs if each.workload.project is None):
         argv = [python, agent.name, "serve", "--framework", str(spec.workload.framework)]
         env = threads.environment(spec, cpu_vendor=cpu_vendor)
         found.setdefault(folder_of(argv, env), (argv, env))

@@ -41,7 +41,7 @@ class VagrantProvider:
         self._settings = settings if isinstance(settings, VagrantTable) else VagrantTable(kind="vagrant")
         self._store = store
         self._notify = notify
-        self._frameworks = sorted({w.framework for w in study.workload})
+        self._frameworks = sorted(study.frameworks)
         self._keys = StudyKeys.of(store)
         self._start_s: dict[str, float] = {}
         self._open: dict[str, SshConnection] = {}

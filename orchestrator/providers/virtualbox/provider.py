@@ -58,7 +58,7 @@ class VirtualBoxProvider:
         self._settings = study.provider
         self._store = store
         self._notify = notify
-        self._frameworks = sorted({w.framework.value for w in study.workload})
+        self._frameworks = sorted(f.value for f in study.frameworks)
         self._keys = StudyKeys.of(store)
         self._api = api.shared()
         self._base = Base(self._api, self._settings, store.directory, store.guests, notify)

@@ -1,0 +1,277 @@
+"""Runs a project's command: its output is read line by line and kept, its time and what it writes are
+limited, and whatever it started is ended with it."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import ctypes
+import os
+import resource
+import signal
+import stat
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO
+
+PR_SET_CHILD_SUBREAPER = 36
+LOG_LIMIT_BYTES = 32 << 20
+LINE_LIMIT_BYTES = 1 << 16
+LAST_LINES = 20
+POLL_S = 0.05
+DISK_EVERY_S = 1.0  # and at most a tenth of the time: looking at many files takes a while
+OnLine = Callable[[str, float], None]  # the line, seconds since the start
+
+
+class CommandError(RuntimeError):
+    """The command did not end well; `kind` is how, the text says what to do and ends with the last lines."""
+
+    def __init__(self, kind: str, message: str) -> None:
+        super().__init__(message)
+        self.kind = kind
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ended:
+    """A command that ended by itself with status 0."""
+
+    wall_s: float
+    cpu_s: float
+    disk_bytes: int
+    last_lines: str
+    strays: int  # processes it left running, which were ended
+
+
+@dataclass(slots=True, kw_only=True)
+class Limits:
+    """`orphaned` says whether nobody waits any more; `timeout_s` None: no limit of its own."""
+
+    timeout_s: float | None
+    disk_bytes: int
+    orphaned: Callable[[], bool] = field(default=lambda: False)
+
+
+def run(
+    argv: Sequence[str],
+    folder: Path,
+    env: Mapping[str, str],
+    log: IO[bytes],
+    limits: Limits,
+    on_line: OnLine,
+    timeout_key: str = "timeout_s",
+    disk_key: str = "disk_limit_mib",
+) -> Ended:
+    """Runs `argv` in `folder` to its end. Raises CommandError when it cannot be started, fails, takes too
+    long or writes too much; an error that `on_line` raises ends the command and passes on."""
+    _adopt_orphans()
+    others = set(_descendants(os.getpid()))
+    began, cpu_began = time.monotonic(), _cpu_s()
+    try:
+        process = subprocess.Popen(
+            list(argv),
+            cwd=folder,
+            env=dict(env),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
+    except FileNotFoundError:
+        raise CommandError(
+            "CommandNotFound", f"{argv[0]}: command not found, neither in the project nor in PATH"
+        ) from None
+    except OSError as error:
+        raise CommandError("CommandNotFound", f"{argv[0]}: cannot be started: {error.strerror}") from None
+    with contextlib.suppress(ProcessLookupError, PermissionError):  # it ended already
+        resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (limits.disk_bytes, limits.disk_bytes))
+    output = _Output(process, log, on_line, began)
+    strays = 0
+    try:
+        _wait(process, folder, limits, output, began, timeout_key, disk_key)
+    finally:
+        strays = end_descendants(others)
+        process.wait()
+        output.close()
+    if output.error is not None:
+        raise output.error
+    used = disk_use(folder)
+    if used > limits.disk_bytes:
+        raise _disk_error(used, limits, output, disk_key)
+    if process.returncode != 0:
+        raise CommandError("ProjectFailed", f"{_how(process.returncode)}; last lines:\n{output.tail()}")
+    return Ended(
+        wall_s=time.monotonic() - began,
+        cpu_s=_cpu_s() - cpu_began,
+        disk_bytes=used,
+        last_lines=output.tail(),
+        strays=strays,
+    )
+
+
+def _wait(
+    process: subprocess.Popen[bytes],
+    folder: Path,
+    limits: Limits,
+    output: _Output,
+    began: float,
+    timeout_key: str,
+    disk_key: str,
+) -> None:
+    """Until the command has ended."""
+    looked, took = time.monotonic(), 0.0
+    while process.poll() is None:
+        time.sleep(POLL_S)
+        now = time.monotonic()
+        if output.error is not None:
+            return
+        if limits.orphaned():
+            raise CommandError("Orphaned", "nobody waits for this run any more")
+        if limits.timeout_s is not None and now - began > limits.timeout_s:
+            raise CommandError(
+                "Timeout",
+                f"not done within {timeout_key} = {limits.timeout_s:g}; last lines:\n{output.tail()}",
+            )
+        if now - looked > max(DISK_EVERY_S, 10 * took):
+            used = disk_use(folder)
+            looked = time.monotonic()
+            took = looked - now
+            if used > limits.disk_bytes:
+                raise _disk_error(used, limits, output, disk_key)
+
+
+def _disk_error(used: int, limits: Limits, output: _Output, key: str) -> CommandError:
+    return CommandError(
+        "DiskLimit",
+        f"wrote {used / 2**20:.0f} MiB into its folder, {key} allows {limits.disk_bytes / 2**20:.0f}; "
+        f"last lines:\n{output.tail()}",
+    )
+
+
+def _how(status: int) -> str:
+    if status >= 0:
+        return f"the command ended with status {status}"
+    name = signal.Signals(-status).name
+    hint = " (out of memory?)" if -status == signal.SIGKILL else ""
+    hint = " (a file larger than disk_limit_mib?)" if -status == signal.SIGXFSZ else hint
+    return f"the command was killed by {name}{hint}"
+
+
+class _Output:
+    """A thread that reads what the command prints. Lines end with a newline or, as those of progress bars,
+    a carriage return."""
+
+    def __init__(
+        self, process: subprocess.Popen[bytes], log: IO[bytes], on_line: OnLine, began: float
+    ) -> None:
+        self.error: BaseException | None = None
+        self._process, self._log, self._on_line, self._began = process, log, on_line, began
+        self._last: collections.deque[str] = collections.deque(maxlen=LAST_LINES)
+        self._written = 0
+        self._thread = threading.Thread(target=self._read, daemon=True)
+        self._thread.start()
+
+    def tail(self) -> str:
+        return "\n".join(self._last)
+
+    def close(self) -> None:
+        self._thread.join()
+
+    def _read(self) -> None:
+        assert self._process.stdout is not None  # noqa: S101  (opened with a pipe)
+        rest = b""
+        with self._process.stdout as pipe:
+            while piece := pipe.read1(1 << 16):  # type: ignore[attr-defined]
+                self._keep(piece)
+                *lines, rest = (rest + piece).replace(b"\r", b"\n").split(b"\n")
+                for line in lines:
+                    self._line(line)
+                if len(rest) > LINE_LIMIT_BYTES:
+                    self._line(rest)
+                    rest = b""
+        self._line(rest)
+
+    def _keep(self, piece: bytes) -> None:
+        room = LOG_LIMIT_BYTES - self._written
+        if room <= 0:
+            return
+        self._log.write(piece[:room])
+        self._written += len(piece)
+        if self._written >= LOG_LIMIT_BYTES:
+            self._log.write(f"\n[the log ends here: more than {LOG_LIMIT_BYTES >> 20} MiB]\n".encode())
+        self._log.flush()  # it is read while the command runs, and when it was killed
+
+    def _line(self, line: bytes) -> None:
+        text = line.decode(errors="replace").rstrip()
+        if not text or self.error is not None:
+            return
+        self._last.append(text[:500])
+        try:
+            self._on_line(text, time.monotonic() - self._began)
+        except Exception as error:  # noqa: BLE001  (raised again where the command is waited for)
+            self.error = error
+
+
+def disk_use(folder: Path) -> int:
+    """Bytes of the plain files below a folder, holes not counted. What vanishes meanwhile counts nothing."""
+    total, waiting = 0, [str(folder)]
+    while waiting:
+        try:
+            entries = list(os.scandir(waiting.pop()))
+        except OSError:
+            continue
+        for entry in entries:
+            with contextlib.suppress(OSError):
+                seen = entry.stat(follow_symlinks=False)
+                if stat.S_ISDIR(seen.st_mode):
+                    waiting.append(entry.path)
+                elif stat.S_ISREG(seen.st_mode):
+                    total += min(seen.st_size, seen.st_blocks * 512)
+    return total
+
+
+# ---- what the command started ---------------------------------------------------------------------
+
+
+def _adopt_orphans() -> None:
+    """Linux: processes that lose their parent become children of this one, not of init."""
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def end_descendants(others: set[int]) -> int:
+    """Kills all processes below this one, however deep, but for `others`; how many still ran."""
+    ended: set[int] = set()
+    while left := {pid: state for pid, state in _descendants(os.getpid()).items() if pid not in others}:
+        for pid, state in left.items():
+            if state == "Z":  # it has ended, and its parent is this process or will be
+                with contextlib.suppress(ChildProcessError):
+                    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG)
+                continue
+            ended.add(pid)
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.01)
+    return len(ended)
+
+
+def _descendants(root: int) -> dict[int, str]:
+    """The state (R, S, Z, ...) of every process below `root`."""
+    children: dict[int, list[tuple[int, str]]] = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            state, parent, *_ = path.read_text().rpartition(")")[2].split()
+            children.setdefault(int(parent), []).append((int(path.parent.name), state))
+    found: dict[int, str] = {}
+    waiting = [root]
+    while waiting:
+        for pid, state in children.get(waiting.pop(), []):
+            found[pid] = state
+            waiting.append(pid)
+    return found
+
+
+def _cpu_s() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime

@@ -1,0 +1,84 @@
+"""The interpreter that a project runs with: the guest's own, or one with the project's requirements, built
+once in a guest and kept."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+FOLDER = Path("environments")  # in the guest's working folder
+COMPLETE = ".complete"
+BUILD_TIMEOUT_S = 3600.0
+
+
+class RequirementsError(RuntimeError):
+    """The environment cannot be built; the text has the last lines of what said so."""
+
+
+def interpreter(project: Path, requirements: str, wheels: str, tree_sha256: str) -> tuple[Path, list[str]]:
+    """The interpreter for a project, and the packages of its own environment (`name==version`); none where
+    it has the guest's. `wheels` is a folder: then nothing comes from the network.
+    Raises RequirementsError."""
+    if not requirements:
+        return Path(sys.executable), []
+    file = project / requirements
+    if not file.resolve().is_relative_to(project.resolve()) or not file.is_file():
+        raise RequirementsError(f"requirements = {requirements!r}: the project has no such file")
+    folder = FOLDER.absolute() / _key(file.read_text(encoding="utf-8"), wheels, tree_sha256)
+    python = folder / "bin" / "python"
+    if not (folder / COMPLETE).is_file():
+        shutil.rmtree(folder, ignore_errors=True)  # a half-built one
+        offline = ["--no-index", "--find-links", str(Path(wheels).absolute())] if wheels else []
+        pip = _make(folder, project)
+        _run(
+            [*pip, "install", *offline, "--requirement", requirements],
+            project,
+            f"pip install -r {requirements}",
+        )
+        frozen = _run([*pip, "freeze"], project, "pip freeze")
+        (folder / COMPLETE).write_text(frozen)
+    return python, (folder / COMPLETE).read_text().split("\n")[:-1]
+
+
+def _make(folder: Path, project: Path) -> list[str]:
+    """An empty environment, and how pip is called for it: the guest's own pip, where it has one."""
+    quiet = ["--disable-pip-version-check", "--no-input"]
+    venv = [sys.executable, "-m", "venv"]
+    if importlib.util.find_spec("pip") is not None:
+        _run([*venv, "--without-pip", str(folder)], project, "python -m venv")
+        return [sys.executable, "-m", "pip", "--python", str(folder / "bin" / "python"), *quiet]
+    _run([*venv, str(folder)], project, "python -m venv (Debian: apt install python3-venv)")
+    return [str(folder / "bin" / "python"), "-m", "pip", *quiet]
+
+
+def _key(text: str, wheels: str, tree_sha256: str) -> str:
+    """Two environments with one key are equal: the same interpreter, requirements and wheels. Requirements
+    that name files of the project (-r, -c, -e, paths) depend on all of it."""
+    lines = [line.split("#")[0].strip() for line in text.splitlines()]
+    local = any(line.startswith(("-r", "-c", "-e", "--", ".", "/")) for line in lines)
+    parts = [sys.version, sys.executable, *filter(None, lines), tree_sha256 if local else ""]
+    if wheels:
+        for path in sorted(Path(wheels).iterdir()):
+            with path.open("rb") as file:
+                parts.append(f"{path.name} {hashlib.file_digest(file, 'sha256').hexdigest()}")
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
+
+
+def _run(argv: list[str], folder: Path, what: str) -> str:
+    """Its stdout. The thread counts of a run are no matter here; the user's settings for pip are."""
+    env = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "PYTHONHASHSEED")}
+    try:
+        done = subprocess.run(
+            argv, cwd=folder, env=env, capture_output=True, text=True, timeout=BUILD_TIMEOUT_S, check=False
+        )
+    except subprocess.TimeoutExpired:
+        raise RequirementsError(f"{what}: not done within {BUILD_TIMEOUT_S:.0f} s") from None
+    if done.returncode != 0:
+        told = "\n".join((done.stdout + done.stderr).strip().splitlines()[-12:])
+        raise RequirementsError(f"{what} failed with status {done.returncode}:\n{told}")
+    return done.stdout

@@ -1,0 +1,128 @@
+"""Reads scalars from TensorBoard's event files, without TensorBoard.
+
+A file is a sequence of records, each a length (uint64), its CRC, the data and their CRC; the data are a
+protocol buffer `Event`. Fields as in tensorflow/core/util/event.proto and framework/summary.proto: an event
+has a step (2) and a summary (5); a summary has values (1); a value has a tag (1), and a simple_value (2,
+float) or a tensor (8) with float_val (5), double_val (6) or tensor_content (4)."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+
+PATTERN = "**/events.out.tfevents.*"
+MAX_RECORD_BYTES = 64 << 20
+VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
+DT_FLOAT, DT_DOUBLE = 1, 2
+
+
+class EventError(ValueError):
+    """A file that is not one of TensorBoard's."""
+
+
+def scalars(folder: Path, tag: str) -> list[tuple[int, float]]:
+    """(step, value) of one tag, files in order of their names. Raises EventError when there is no file, or
+    none has the tag; the text names the tags that there are."""
+    files = sorted(folder.glob(PATTERN)) if folder.is_dir() else []
+    if not files:
+        raise EventError("holds no TensorBoard events (events.out.tfevents.*)")
+    found: list[tuple[int, float]] = []
+    tags: dict[str, None] = {}
+    for path in files:
+        for step, name, value in read(path):
+            tags[name] = None
+            if name == tag:
+                found.append((step, value))
+    if not found:
+        raise EventError(f"has no scalar {tag!r}; there are {', '.join(tags) or 'none'}")
+    return found
+
+
+def read(path: Path) -> Iterator[tuple[int, str, float]]:
+    """(step, tag, value) of all scalars of a file. A record that was cut off, as by a kill, ends it."""
+    data = path.read_bytes()
+    at = 0
+    while at + 12 <= len(data):
+        (length,) = struct.unpack_from("<Q", data, at)
+        end = at + 12 + length
+        if length > MAX_RECORD_BYTES or end > len(data):
+            return
+        try:
+            yield from _event(data[at + 12 : end])
+        except (IndexError, struct.error, UnicodeDecodeError) as error:
+            raise EventError(f"{path.name}: is no file of TensorBoard's events: {error}") from None
+        at = end + 4
+
+
+def _event(data: bytes) -> Iterator[tuple[int, str, float]]:
+    fields = list(_fields(data))
+    step = next((value for number, _, value in fields if number == 2 and isinstance(value, int)), 0)
+    for number, _, summary in fields:
+        if number == 5 and isinstance(summary, bytes):
+            for inner, _, value in _fields(summary):
+                if inner == 1 and isinstance(value, bytes):
+                    tag, number_ = _value(value)
+                    if number_ is not None:
+                        yield step, tag, number_
+
+
+def _value(data: bytes) -> tuple[str, float | None]:
+    tag, found = "", None
+    for number, kind, value in _fields(data):
+        if number == 1 and isinstance(value, bytes):
+            tag = value.decode()
+        elif number == 2 and kind == FIXED32 and isinstance(value, bytes):
+            (found,) = struct.unpack("<f", value)
+        elif number == 8 and isinstance(value, bytes):
+            found = _tensor(value)
+    return tag, found
+
+
+def _tensor(data: bytes) -> float | None:
+    """The number of a tensor that holds one; None for others."""
+    kind, raw = DT_FLOAT, b""
+    for number, _, value in _fields(data):
+        if number == 1 and isinstance(value, int):
+            kind = value
+        elif number in (4, 5, 6) and isinstance(value, bytes):
+            raw = value
+    form = {DT_FLOAT: "<f", DT_DOUBLE: "<d"}.get(kind)
+    if form is None or len(raw) != struct.calcsize(form):
+        return None
+    (number_,) = struct.unpack(form, raw)
+    return float(number_)
+
+
+def _fields(data: bytes) -> Iterator[tuple[int, int, int | bytes]]:
+    """(number, wire type, value) of a protocol buffer. Raises IndexError where it is cut off."""
+    at = 0
+    while at < len(data):
+        key, at = _varint(data, at)
+        number, kind = key >> 3, key & 7
+        if kind == VARINT:
+            value, at = _varint(data, at)
+            yield number, kind, value
+            continue
+        if kind == BYTES:
+            length, at = _varint(data, at)
+        elif kind in (FIXED64, FIXED32):
+            length = 8 if kind == FIXED64 else 4
+        else:
+            raise IndexError(f"wire type {kind}")
+        if at + length > len(data):
+            raise IndexError("cut off")
+        yield number, kind, data[at : at + length]
+        at += length
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = data[at]
+        value |= (byte & 0x7F) << shift
+        at, shift = at + 1, shift + 7
+        if byte < 0x80:
+            return value, at
+        if shift > 63:
+            raise IndexError("a number of more than 64 bits")

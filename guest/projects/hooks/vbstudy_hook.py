@@ -1,0 +1,294 @@
+"""At the start of every Python process of a project: seeds its generators and sets its thread counts after
+their libraries are imported, and notices what the project itself does to them. The script is not edited, and
+what it sets wins: the study is told.
+
+Standard library only, for the project's environment has nothing of ours. What is noticed goes to a file a
+process, one JSON line each, at once: a process may end in any way."""
+
+from __future__ import annotations
+
+import atexit
+import builtins
+import functools
+import importlib.abc
+import importlib.util
+import json
+import os
+import random
+import sys
+import threading
+from collections.abc import Callable
+from types import FrameType, ModuleType
+from typing import Any
+
+SETTINGS: dict[str, Any] = json.loads(os.environ["VBSTUDY_HOOK"])
+ROOT: str = SETTINGS["root"]
+SEED: int | None = SETTINGS["seed"]  # None: the project's generators are left alone
+KNOBS = frozenset(
+    (
+        "OMP_NUM_THREADS", "OMP_THREAD_LIMIT", "OMP_DYNAMIC", "OMP_PROC_BIND", "MKL_NUM_THREADS",
+        "MKL_DYNAMIC",
+        "MKL_CBWR", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS", "TF_NUM_INTRAOP_THREADS",
+        "TF_NUM_INTEROP_THREADS", "TF_DETERMINISTIC_OPS", "TF_ENABLE_ONEDNN_OPTS", "ATEN_CPU_CAPABILITY",
+        "ONEDNN_MAX_CPU_ISA",
+    )
+)  # fmt: skip
+STUDY = {name: os.environ.get(name) for name in KNOBS}  # as the study set them
+_lock = threading.RLock()
+_seen: dict[tuple[str, str, str], int] = {}
+_busy = threading.local()
+_open = builtins.open
+
+
+def tell(kind: str, **body: Any) -> None:
+    """One line of this process's file."""
+    path = os.path.join(SETTINGS["folder"], f"{os.getpid()}.jsonl")  # noqa: PTH118  (light: runs at each start)
+    with _lock, _open(path, "a", encoding="utf-8") as file:
+        file.write(json.dumps({"kind": kind, **body}) + "\n")
+
+
+def notice(what: str, value: object, *, needs_project: bool = True) -> None:
+    """Something that sets what the study set. Calls that no line of the project asked for are the library's
+    own affair, and left out unless `needs_project` is false."""
+    where = place(sys._getframe(1))
+    if needs_project and not where:
+        return
+    key = (what, str(value), where)
+    with _lock:
+        _seen[key] = _seen.get(key, 0) + 1
+        if _seen[key] > 1:
+            return
+    tell("override", what=what, value=str(value), where=where)
+
+
+def place(frame: FrameType | None, *, direct: bool = False) -> str:
+    """The innermost line of the project that is being executed, as `folder/file.py:12`; or nothing, as for
+    what a worker of a DataLoader does of itself. `direct`: nothing, too, where a library stands in between
+    (the standard library does not count)."""
+    while frame is not None:
+        name = frame.f_code.co_filename
+        if name.startswith(ROOT) and "/site-packages/" not in name:
+            return f"{name[len(ROOT) :].lstrip('/')}:{frame.f_lineno}"
+        if name.endswith("/torch/utils/data/_utils/worker.py") or (direct and "/site-packages/" in name):
+            return ""
+        frame = frame.f_back
+    return ""
+
+
+def wrap(owner: Any, name: str, before: Callable[..., None]) -> None:
+    """Has `before` called with the arguments, then the original."""
+    original = getattr(owner, name, None)
+    if original is None or getattr(original, "vbstudy_wrapped", False):
+        return
+
+    @functools.wraps(original)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        if not getattr(_busy, "on", False):
+            before(*args, **kwargs)
+        return original(*args, **kwargs)
+
+    wrapper.vbstudy_wrapped = True  # type: ignore[attr-defined]
+    setattr(owner, name, wrapper)
+
+
+class ours:  # noqa: N801  (reads as a statement)
+    """Calls inside are the study's own: nothing to notice."""
+
+    def __enter__(self) -> None:
+        _busy.on = True
+
+    def __exit__(self, *_: object) -> None:
+        _busy.on = False
+
+
+def seeding(name: str) -> Callable[..., None]:
+    def before(*args: Any, **kwargs: Any) -> None:
+        value = next(iter([*args, *kwargs.values()]), None)
+        notice(name, "from the operating system" if value is None else value)
+
+    return before
+
+
+# ---- libraries, after their import --------------------------------------------------------------
+
+
+def after_numpy(numpy: ModuleType) -> None:
+    if SEED is not None:
+        numpy.random.seed(SEED)
+        make, count = numpy.random.default_rng, [0]
+
+        @functools.wraps(make)
+        def default_rng(seed: Any = None) -> Any:
+            if seed is not None:
+                return make(seed)
+            count[0] += 1  # the n-th generator that the project leaves to the operating system
+            return make([SEED, count[0]])
+
+        numpy.random.default_rng = default_rng
+    wrap(numpy.random, "seed", seeding("numpy.random.seed"))
+
+
+def after_torch(torch: ModuleType) -> None:
+    intra_op, inter_op = SETTINGS["intra_op"], SETTINGS["inter_op"]
+    torch.set_num_threads(intra_op)
+    if torch.get_num_interop_threads() != inter_op:
+        torch.set_num_interop_threads(inter_op)
+    if SEED is not None:
+        torch.manual_seed(SEED)
+    if SETTINGS["deterministic"]:
+        torch.use_deterministic_algorithms(True, warn_only=True)
+        if SETTINGS["intel"]:
+            torch.backends.mkldnn.enabled = False
+    wrap(torch, "set_num_threads", functools.partial(notice, "torch.set_num_threads"))
+    original = torch.set_num_interop_threads
+    module: Any = torch
+
+    def set_num_interop_threads(count: int) -> None:
+        notice("torch.set_num_interop_threads", f"{count} (refused: it can be set once, and the study did)")
+        if count < 1:
+            original(count)  # its own complaint
+
+    module.set_num_interop_threads = set_num_interop_threads
+    for owner in (torch, torch.random):
+        wrap(owner, "manual_seed", seeding("torch.manual_seed"))
+        wrap(owner, "seed", lambda *_: notice("torch.seed", "from the operating system"))
+    data = sys.modules.get("torch.utils.data.dataloader")
+    if data is not None:
+        after_dataloader(data)
+
+
+def after_dataloader(module: ModuleType) -> None:
+    def loader(*args: Any, **kwargs: Any) -> None:
+        workers = kwargs.get("num_workers", args[6] if len(args) > 6 else 0)
+        if workers:
+            notice("DataLoader worker processes", f"num_workers={workers}")
+
+    wrap(module.DataLoader, "__init__", loader)
+
+
+def after_tensorflow(tf: ModuleType) -> None:
+    threading_ = tf.config.threading
+    with ours():
+        if SEED is not None:
+            tf.random.set_seed(SEED)
+        threading_.set_intra_op_parallelism_threads(SETTINGS["intra_op"])
+        threading_.set_inter_op_parallelism_threads(SETTINGS["inter_op"])
+        if SETTINGS["deterministic"]:
+            tf.config.experimental.enable_op_determinism()
+    wrap(tf.random, "set_seed", seeding("tf.random.set_seed"))
+    for which in ("intra", "inter"):
+        name = f"set_{which}_op_parallelism_threads"
+        wrap(threading_, name, functools.partial(notice, f"tf.config.threading.{name}"))
+
+
+def after_session(module: ModuleType) -> None:
+    def session(self: Any, target: str = "", graph: Any = None, config: Any = None) -> None:  # noqa: ARG001
+        named = ("intra_op_parallelism_threads", "inter_op_parallelism_threads", "use_per_session_threads")
+        values = {name: getattr(config, name) for name in named if config is not None}
+        if any(values.values()):
+            notice("tf.compat.v1.ConfigProto", ", ".join(f"{k}={int(v)}" for k, v in values.items() if v))
+
+    wrap(module.BaseSession, "__init__", session)
+
+
+AFTER: dict[str, Callable[[ModuleType], None]] = {
+    "numpy": after_numpy,
+    "torch": after_torch,
+    "torch.utils.data.dataloader": after_dataloader,
+    "tensorflow": after_tensorflow,
+    "tensorflow.python.client.session": after_session,
+}
+
+
+class Finder(importlib.abc.MetaPathFinder):
+    """Finds what the others find, and has something done after the import."""
+
+    def __init__(self) -> None:
+        self.looking: set[str] = set()
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:  # noqa: ARG002
+        if name not in AFTER or name in self.looking:
+            return None
+        self.looking.add(name)
+        try:
+            spec = importlib.util.find_spec(name)
+        finally:
+            self.looking.discard(name)
+        if spec is not None and spec.loader is not None:
+            spec.loader = Loader(spec.loader, AFTER[name])
+        return spec
+
+
+class Loader(importlib.abc.Loader):
+    def __init__(self, loader: Any, action: Callable[[ModuleType], None]) -> None:
+        self.loader, self.action = loader, action
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.loader, name)
+
+    def create_module(self, spec: Any) -> Any:
+        return self.loader.create_module(spec)
+
+    def exec_module(self, module: ModuleType) -> None:
+        if module.__spec__ is not None:
+            module.__spec__.loader = self.loader
+        module.__loader__ = self.loader
+        self.loader.exec_module(module)
+        try:
+            self.action(module)
+        except Exception as error:  # noqa: BLE001  (the project must run as it does without us)
+            tell("trouble", what=f"after the import of {module.__name__}: {type(error).__name__}: {error}")
+
+
+# ---- the process itself ---------------------------------------------------------------------------
+
+
+def audit(event: str, args: tuple[Any, ...]) -> None:
+    if event == "os.putenv":
+        name, value = (os.fsdecode(part) for part in args)
+        # Libraries clear the environment and restore it; only another value than the study's overrides it.
+        if name in KNOBS and STUDY[name] != value and not getattr(_busy, "on", False):
+            notice(f"os.environ[{name!r}]", value, needs_project=False)
+    elif event in ("subprocess.Popen", "os.posix_spawn", "os.fork") and place(sys._getframe(1), direct=True):
+        notice("processes started", str(args[0])[-80:] if args else "a copy of itself")
+
+
+def at_end() -> None:
+    """What is in force when the process ends, of libraries that it imported."""
+    said: dict[str, Any] = {"visible_cpus": len(os.sched_getaffinity(0))}
+    torch, tf = sys.modules.get("torch"), sys.modules.get("tensorflow")
+    if torch is not None and hasattr(torch, "get_num_threads"):
+        said |= {"torch": {"version": str(torch.__version__), "intra_op": torch.get_num_threads(),
+                           "inter_op": torch.get_num_interop_threads()}}  # fmt: skip
+    if tf is not None and hasattr(tf, "config"):
+        threading_ = tf.config.threading
+        said |= {"tensorflow": {"version": str(tf.__version__),
+                                "intra_op": threading_.get_intra_op_parallelism_threads(),
+                                "inter_op": threading_.get_inter_op_parallelism_threads()}}  # fmt: skip
+    tell("end", **said)
+
+
+def start() -> None:
+    tell("start", argv=sys.orig_argv, python=sys.version.split()[0])
+    if SEED is not None:
+        random.seed(SEED)
+    wrap(random, "seed", seeding("random.seed"))
+    sys.meta_path.insert(0, Finder())
+    sys.addaudithook(audit)
+    atexit.register(at_end)
+    if SETTINGS["watch"]:
+        import vbstudy_watch
+
+        def also_after_torch(action: Callable[[ModuleType], None]) -> None:
+            first = AFTER["torch"]
+
+            def both(torch: ModuleType) -> None:
+                first(torch)
+                action(torch)
+
+            AFTER["torch"] = both
+
+        vbstudy_watch.install(tell, place, wrap, also_after_torch)
+
+
+start()

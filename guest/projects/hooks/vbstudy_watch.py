@@ -1,0 +1,107 @@
+"""Follows what a program prints and logs, and reports every number that has a name, with the line of code
+that printed it. For `vbstudy try`, which knows nothing of the program beforehand."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import sys
+import threading
+from collections.abc import Callable
+from typing import Any
+
+NUMBER = r"[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|nan|inf)"
+NAME = r"[A-Za-z][A-Za-z0-9_@/.-]*(?: [A-Za-z][A-Za-z0-9_@/.-]*){0,2}"
+UNIT = r"(?:[mu]?s|secs?|seconds?|mins?|minutes?|hours?|it/s|[kMG]i?B)"  # of what is no result
+PAIR = re.compile(
+    rf"""(?<![\w.])["']?(?P<name>{NAME})["']?\s*(?:[:=]+|\bis\b|\s)\s*["'(\[]?(?P<value>{NUMBER})(?:\s?%)?(?![\w.:/]|\s*/|\s?{UNIT}\b)""",
+    re.IGNORECASE,
+)
+MAX_PAIRS = 100_000  # of a process: a program that prints forever
+MAX_LINE = 4000
+STORED = (
+    ".pt",
+    ".pth",
+    ".ckpt",
+    ".bin",
+    ".safetensors",
+    ".h5",
+    ".keras",
+    ".npz",
+    ".npy",
+    ".csv",
+    ".pkl",
+    ".joblib",
+)
+_here = threading.local()
+
+
+def pairs(text: str) -> list[tuple[str, str]]:
+    """(name, number) as people print them: `loss: 0.5`, `acc=93.1%`, `{'f1': 0.7}`, `accuracy 0.9`."""
+    return [(match["name"].strip().lower(), match["value"]) for match in PAIR.finditer(text[:MAX_LINE])]
+
+
+class Follower:
+    """Stands in for a stream: passes everything on, and looks at whole lines."""
+
+    def __init__(self, stream: Any, found: Callable[[str], None]) -> None:
+        self._stream, self._found, self._rest = stream, found, ""
+
+    def write(self, text: str) -> int:
+        written: int = self._stream.write(text)
+        if isinstance(text, str) and not getattr(_here, "logging", False):
+            *lines, self._rest = re.split(r"[\r\n\b]+", self._rest + text)
+            self._rest = self._rest[-MAX_LINE:]
+            for line in lines:
+                if line:
+                    self._found(line)
+        return written
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def __iter__(self) -> Any:
+        return iter(self._stream)
+
+
+def install(
+    tell: Callable[..., None],
+    place: Callable[..., str],
+    wrap: Callable[..., None],
+    after_torch: Callable[[Callable[[Any], None]], None],
+) -> None:
+    """From now on every named number is told as `numbers`, with the line of the project that printed it, and
+    files of models and predictions that are written elsewhere as `file`."""
+    left = [MAX_PAIRS]
+
+    def found(text: str, where: str = "") -> None:
+        told = pairs(text)
+        left[0] -= len(told)
+        if told and left[0] >= 0:
+            tell("numbers", where=where or place(sys._getframe(2)), pairs=told)
+
+    def audit(event: str, args: tuple[Any, ...]) -> None:
+        if event == "open" and isinstance(args[1], str) and set(args[1]) & set("wax+"):
+            written(args[0])
+
+    def written(path: object) -> None:
+        name = os.fspath(path) if isinstance(path, str | os.PathLike) else ""
+        if isinstance(name, str) and name.endswith(STORED) and name.startswith("/"):
+            tell("file", path=name)
+
+    sys.addaudithook(audit)
+    after_torch(lambda torch: wrap(torch, "save", lambda *args, **_: written(args[1] if args[1:] else "")))
+    sys.stdout, sys.stderr = Follower(sys.stdout, found), Follower(sys.stderr, found)
+    handle = logging.Logger.handle
+
+    def handled(self: logging.Logger, record: logging.LogRecord) -> None:
+        if not self.disabled:
+            found(record.getMessage())  # a handler may write to a file, or nowhere
+        _here.logging = True
+        try:
+            handle(self, record)
+        finally:
+            _here.logging = False
+
+    logging.Logger.handle = handled  # type: ignore[method-assign]

@@ -1,0 +1,75 @@
+"""What a project's command finds when it starts: its folder unpacked anew, its interpreter, the study's knobs
+in its environment, and the start-up hook in its Python processes."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import tarfile
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from guest import fingerprint
+from guest.records import ProjectFiles
+
+WORK, HOOKS, NOTICED, REPORTED = "work", "hooks", "noticed", "reported"
+HOOK_FILES = ("sitecustomize.py", "vbstudy_hook.py", "vbstudy_watch.py")
+
+
+class ProjectError(RuntimeError):
+    """The project cannot be run as it came."""
+
+
+def unpack(files: ProjectFiles, target: Path) -> Path:
+    """The project's folder, anew. Raises ProjectError when the archive is not the one that was announced."""
+    path = Path(files.archive)
+    with path.open("rb") as file:
+        if hashlib.file_digest(file, "sha256").hexdigest() != files.archive_sha256:
+            raise ProjectError(f"{path.name}: does not match its SHA-256")
+    shutil.rmtree(target, ignore_errors=True)
+    target.mkdir(parents=True)
+    with tarfile.open(path) as archive:
+        archive.extractall(target, filter="data")
+    return target.resolve()
+
+
+def resolve(argv: tuple[str, ...], python: Path) -> list[str]:
+    """The command with `python` and `python3` meaning the project's interpreter."""
+    first, *rest = argv
+    return [str(python) if first in ("python", "python3") else first, *rest]
+
+
+def process_environment(intra_op: int, python: Path, seed: int) -> dict[str, str]:
+    """What the command finds set, beside the thread knobs that this process was started with."""
+    kept = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "VIRTUAL_ENV")}
+    return kept | {
+        "PATH": f"{python.parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
+        "OPENBLAS_NUM_THREADS": str(intra_op),
+        "PYTHONHASHSEED": str(seed),
+        "PYTHONUNBUFFERED": "1",
+    }
+
+
+def hook_settings(out: Path, work: Path, *, watch: bool = False, **settings: Any) -> dict[str, str]:
+    """Writes the start-up hook and the reporting API beside the project; the environment that makes its
+    Python processes import them."""
+    folder = out / HOOKS
+    (folder / "guest").mkdir(parents=True, exist_ok=True)
+    hooks = resources.files("guest.projects") / "hooks"
+    for name in HOOK_FILES:
+        (folder / name).write_bytes((hooks / name).read_bytes())
+    # `from guest import report` needs these and no more; a project's own package `guest` comes before.
+    for name in ("__init__.py", "report.py", "callbacks.py"):
+        (folder / "guest" / name).write_bytes((resources.files("guest") / name).read_bytes())
+    for name in (NOTICED, REPORTED):
+        (out / name).mkdir(exist_ok=True)
+    intel = fingerprint.cpu()["vendor"] == "GenuineIntel"
+    data = {"root": str(work), "folder": str(out / NOTICED), "intel": intel, "watch": watch, **settings}
+    return {
+        "VBSTUDY_HOOK": json.dumps(data),
+        "VBSTUDY_REPORT": str(out / REPORTED),
+        "PYTHONPATH": str(folder),
+    }

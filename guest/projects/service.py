@@ -1,0 +1,283 @@
+"""Runs of somebody's own project, one request after another: unpacks the project, has its command run with
+the study's thread counts and seed, and makes of what it leaves the files and the result of a run."""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import hashlib
+import io
+import json
+import math
+import os
+import select
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Protocol
+
+from guest import fingerprint, load, seeds
+from guest.projects import artifacts, command, environment, notices, numbers
+from guest.projects.prepare import (
+    NOTICED,
+    REPORTED,
+    WORK,
+    ProjectError,
+    hook_settings,
+    process_environment,
+    resolve,
+    unpack,
+)
+from guest.records import (
+    HISTORY,
+    LOG,
+    LOSSES,
+    PREDICTIONS,
+    SCHEMA_VERSION,
+    WEIGHTS,
+    Artifact,
+    Hashes,
+    ProjectResult,
+    ProjectSpec,
+    RunRequest,
+    RunResult,
+    Timings,
+    from_json,
+    history_columns,
+)
+from guest.training import hash_arrays
+
+DONE, FAILED = 0, 1
+
+
+class Speaker(Protocol):
+    def say(self, kind: str, run_id: str, /, **body: Any) -> None: ...
+
+
+Heartbeat = Callable[[Any, str, float, Any], contextlib.AbstractContextManager[Any]]
+
+
+class Progress:
+    """Values of metrics seen so far, for the heartbeat."""
+
+    step = 0
+
+
+def serve(speaker: Speaker, heartbeat: Heartbeat) -> int:
+    """Reads requests from stdin until it ends."""
+    speaker.say("hello", "", schema_version=SCHEMA_VERSION, pid=os.getpid(), warm=False)
+    for line in iter(sys.stdin.readline, ""):
+        message = json.loads(line)
+        request = from_json(RunRequest, message["request"], "request")
+        if not execute(request, Path(message["out"]).absolute(), speaker, heartbeat):
+            break
+    return DONE
+
+
+def execute(request: RunRequest, out: Path, speaker: Speaker, heartbeat: Heartbeat) -> bool:
+    """One run. False when nobody waits for the answer any more."""
+    run_id, progress = request.spec.run_id, Progress()
+    out.mkdir(parents=True, exist_ok=True)
+    speaker.say("hello", run_id, schema_version=SCHEMA_VERSION, pid=os.getpid(), warm=False)
+    with (out / LOG).open("wb") as log, heartbeat(speaker, run_id, request.heartbeat_s, progress):
+        try:
+            result = run(request, out, log, speaker, progress)
+        except Exception as error:  # noqa: BLE001  (whatever a run dies of is that run's result)
+            kind = error.kind if isinstance(error, command.CommandError) else type(error).__name__
+            known = isinstance(error, EXPECTED)
+            text = "" if known else traceback.format_exc()
+            log.write(f"\n[vbstudy] {kind}: {error}\n{text}".encode())
+            if kind == "Orphaned":
+                return False
+            speaker.say("error", run_id, kind=kind, message=str(error) or kind, traceback=text)
+            return True
+    speaker.say("done", run_id, result=result)
+    return True
+
+
+EXPECTED = (
+    ProjectError,
+    command.CommandError,
+    environment.RequirementsError,
+    numbers.MetricError,
+    artifacts.ArtifactError,
+)
+
+
+def run(
+    request: RunRequest, out: Path, log: io.BufferedWriter, speaker: Speaker, progress: Progress
+) -> RunResult:
+    """Raises one of EXPECTED when the run failed for a reason that can be named."""
+    spec, files = request.spec, request.project
+    project = spec.workload.project
+    if project is None or files is None:
+        raise ProjectError("the request names no project")
+    began = time.perf_counter()
+    work = unpack(files, out / WORK)
+    python, packages = environment.interpreter(work, project.requirements, files.wheels, files.tree_sha256)
+    prepared_s = time.perf_counter() - began
+
+    drawn = seeds.draw(spec.seeds)
+    seed = drawn.initialisation
+    assert seed is not None  # noqa: S101  (drawn seeds are all set)
+    seen = numbers.Patterns(project.metrics)
+
+    def on_line(text: str, elapsed_s: float) -> None:
+        new = seen.line(text, elapsed_s)
+        if new:
+            progress.step += 1
+            epoch = max(map(len, seen.values.values()))
+            said = {
+                name if name in LOSSES else f"test_{name}": v for name, v in new.items() if math.isfinite(v)
+            }
+            speaker.say("epoch", spec.run_id, epoch=epoch, **said)
+
+    env = process_environment(spec.threads.intra_op, python, seed)
+    hook = hook_settings(
+        out,
+        work,
+        seed=seed,
+        intra_op=spec.threads.intra_op,
+        inter_op=spec.threads.inter_op,
+        deterministic=spec.variant.deterministic,
+    )
+    busy, before = load.busy_s(), load.conditions()
+    ended = command.run(
+        resolve(project.command, python),
+        work,
+        env | hook,
+        log,
+        command.Limits(
+            timeout_s=project.timeout_s, disk_bytes=project.disk_limit_mib << 20, orphaned=_hung_up
+        ),
+        on_line,
+    )
+    by_others = load.load_by_others(busy, load.busy_s(), ended.cpu_s, ended.wall_s)
+    conditions = load.change(before, load.conditions())
+    noticed = notices.read(out / NOTICED)
+    values = numbers.collect(project.metrics, seen, work, out / REPORTED, ended.last_lines)
+    rows = numbers.history(values, ended.wall_s)
+    _write_history(out / HISTORY, rows, list(spec.workload.metric_names))
+    weights_sha256, weights_file = _weights(project, work, out)
+    predictions = _predictions(project, work, out)
+
+    stray = [f"{ended.strays} processes were left running, and ended"] if ended.strays else []
+    names = [HISTORY, LOG, *(name for name in (PREDICTIONS, WEIGHTS) if (out / name).is_file())]
+    log.flush()
+    return RunResult(
+        seeds_used=drawn,
+        step_hashes={},
+        selected_epoch=0,
+        last={name: values[name][-1].value for name in spec.workload.metric_names},
+        selected={},
+        hashes=Hashes(
+            weights=weights_sha256,
+            logits=predictions.get("logits", ""),
+            predictions=predictions.get("predictions", ""),
+            selected_weights="",
+            selected_logits="",
+            selected_predictions="",
+        ),
+        timings=Timings(
+            import_s=0.0,
+            data_s=prepared_s,
+            build_s=0.0,
+            train_s=ended.wall_s,
+            evaluate_s=0.0,
+            wall_s=ended.wall_s,
+            cpu_s=ended.cpu_s,
+            warm=False,
+        ),
+        environment=fingerprint.machine() | _software(notices.in_force(noticed)),
+        load_by_others=by_others,
+        conditions=conditions,
+        artifacts={name: _artifact(out / name) for name in names},
+        project=ProjectResult(
+            tree_sha256=files.tree_sha256,
+            commit=files.commit,
+            seed=seed,
+            overrides=notices.overrides(noticed),
+            absent=tuple(_absent(values, predictions, weights_sha256)),
+            notes=(*seen.notes, *notices.remarks(noticed, spec.threads), *stray),
+            packages=tuple(packages),
+            disk_bytes=ended.disk_bytes,
+            weights_file_sha256=weights_file,
+        ),
+    )
+
+
+def _hung_up() -> bool:
+    """Whether the orchestrator's end of stdin is closed."""
+    poll = select.poll()
+    poll.register(sys.stdin, select.POLLRDHUP)
+    return bool(poll.poll(0))
+
+
+# ---- after the command -------------------------------------------------------------------------------
+
+
+def _weights(project: ProjectSpec, work: Path, out: Path) -> tuple[str, str]:
+    """SHA-256 of the arrays, and of the file as it was written; the arrays go to WEIGHTS."""
+    import numpy as np
+    from safetensors.numpy import save_file
+
+    if project.weights:
+        path = artifacts.locate(work, project.weights, "artifacts.weights")
+    else:
+        path = out / REPORTED / "weights.npz"
+        if not path.is_file():
+            return "", ""
+    arrays = artifacts.load_weights(path)
+    save_file({name: np.ascontiguousarray(array) for name, array in arrays.items()}, out / WEIGHTS)
+    return hash_arrays(arrays), _artifact(path).sha256
+
+
+def _predictions(project: ProjectSpec, work: Path, out: Path) -> dict[str, str]:
+    """SHA-256 of `logits` and `predictions`, what there is of them; the arrays go to PREDICTIONS."""
+    import numpy as np
+
+    if project.predictions:
+        path = artifacts.locate(work, project.predictions, "artifacts.predictions")
+    else:
+        path = out / REPORTED / "predictions.npz"
+        if not path.is_file():
+            return {}
+    found = artifacts.load_predictions(path)
+    if found.y_true is None:
+        np.savez(out / PREDICTIONS, last=found.values)
+    else:
+        np.savez(out / PREDICTIONS, last=found.values, y_true=found.y_true)
+    classes = found.classes()
+    hashes = {"predictions": hash_arrays({"predictions": found.values if classes is None else classes})}
+    if found.values.ndim == 2:
+        hashes["logits"] = hash_arrays({"logits": found.values})
+    return hashes
+
+
+def _absent(values: dict[str, list[numbers.Value]], predictions: dict[str, str], weights: str) -> list[str]:
+    missing = [] if weights else ["weights: none declared or reported; nothing is said of bitwise equality"]
+    missing += [] if predictions else ["predictions: none declared or reported; nothing is said of churn"]
+    missing += [f"metric {name}: only a final value" for name, each in values.items() if len(each) == 1]
+    return missing
+
+
+def _write_history(path: Path, rows: list[numbers.Row], metrics: list[str]) -> None:
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, history_columns(metrics))
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def _software(seen: dict[str, Any]) -> dict[str, Any]:
+    """The framework that the project imported, and the thread counts at its end."""
+    name = next((name for name in ("torch", "tensorflow") if name in seen), "")
+    framework = {"name": name, "version": seen[name]["version"]} if name else {"name": "", "version": ""}
+    return {"framework": framework, "threads_in_force": seen}
+
+
+def _artifact(path: Path) -> Artifact:
+    with path.open("rb") as file:
+        sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+    return Artifact(sha256=sha256, size_bytes=path.stat().st_size)

@@ -1,0 +1,95 @@
+"""The command `try`: does the thread count matter for this program?"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+import click
+
+from orchestrator.cli_options import Options, result
+from orchestrator.errors import UsageError
+
+if TYPE_CHECKING:
+    from orchestrator.trial_runs import Report
+
+
+@click.command("try", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.option(
+    "--cpus", metavar="N,N,...", help="Thread counts [default: 1 and the host's cores, at least 2]."
+)
+@click.option("--repetitions", type=click.IntRange(min=2), default=2, metavar="N",
+              help="Runs on each thread count [default: 2].")  # fmt: skip
+@click.option("--seed", type=click.IntRange(0, 2**31 - 1), default=1, help="Of all generators [default: 1].")
+@click.option("--timeout", "timeout_s", type=click.FloatRange(0, min_open=True), metavar="SECONDS",
+              help="For one run [default: none].")  # fmt: skip
+@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
+@click.pass_obj
+def try_(
+    options: Options,
+    cpus: str | None,
+    repetitions: int,
+    seed: int,
+    timeout_s: float | None,
+    command: tuple[str, ...],
+) -> None:
+    """Run a program on two thread counts, twice each, and say whether that matters.
+
+    \b
+        vbstudy try -- python train.py --epochs 1
+
+    Nothing is declared or edited. The program runs in copies of the folder (-C), with its generators
+    seeded from outside; printed numbers that have a name, and the model and prediction files that it writes,
+    are compared. Ends with 0 whatever the answer is, with 1 when the program fails."""
+    from orchestrator import trial_runs
+    from orchestrator.scheduler import host_cores
+    from orchestrator.study import parse_counts
+
+    counts = parse_counts(cpus) if cpus is not None else (1, max(2, len(host_cores())))
+    if len(counts) < 2:
+        raise UsageError(f"--cpus {cpus}: two thread counts are needed, as in --cpus 1,4")
+    folder = options.store().directory.resolve()
+    console = options.stderr()
+
+    def say(text: str) -> None:
+        console.print(text, highlight=False, soft_wrap=True, markup=False)
+
+    report = trial_runs.run(command, folder, counts, repetitions, seed, timeout_s, say)
+    result(options, dataclasses.asdict(report), told(report))
+
+
+def told(report: Report) -> str:
+    """The report for a person."""
+    program = " ".join(report.command)
+    lines = [
+        f"{program}: {_listed(report.threads)} threads, {report.repetitions} times each, seed {report.seed}"
+    ]
+    for verdict in report.verdicts:
+        answer = NOTHING[verdict.level] if verdict.answer == "nothing seen" else verdict.answer.upper()
+        lines += ["", f"{verdict.level:<12} {answer}"]
+        lines += [f"{'':<12} {line}" for line in verdict.evidence]
+    times = ", ".join(f"{count}: {seconds:.1f} s" for count, seconds in report.wall_s.items())
+    lines += ["", f"seconds a run (mean of {report.repetitions}): {times}"]
+    if report.oversubscribed:
+        lines.append(f"more threads than cores at {_listed(report.oversubscribed)}: the times say nothing")
+    for one in report.overrides:
+        lines.append(f"the program sets itself: {one.what} = {one.value} ({one.where or 'a library'})")
+    lines += [f"note: {note}" for note in report.notes]
+    return "\n".join(lines)
+
+
+NOTHING = {
+    "bitwise": "no model file seen: have it write one, or call guest.report.weights(model)",
+    "predictions": "no prediction file seen: have it write one, or call guest.report.predictions(...)",
+    "metric": "no named number was printed or logged",
+}
+
+
+def _listed(counts: tuple[int, ...]) -> str:
+    *first, last = map(str, counts)
+    return f"{', '.join(first)} and {last}" if first else last
+
+
+def add_to(group: click.Group) -> None:
+    """Registers the command of this module."""
+    group.add_command(try_)

@@ -1,0 +1,228 @@
+"""Runs somebody's program on several thread counts, each time in a fresh copy of its folder, and looks at
+what it printed and wrote: what `vbstudy try` does. The program is not edited, and not declared anywhere."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from guest import fingerprint, threads
+from guest.projects import command, notices, prepare
+from guest.projects.hooks.vbstudy_watch import pairs
+from guest.records import (
+    Optimizer,
+    Override,
+    RunSpec,
+    Seeds,
+    ThreadSpec,
+    Variant,
+    WorkloadSpec,
+)
+from orchestrator.errors import ScriptFailedError, UsageError
+from orchestrator.projects import SKIPPED
+from orchestrator.scheduler import host_cores
+from orchestrator.trial_files import FileSeen, Role, look, role_of
+from orchestrator.trial_verdicts import LevelVerdict, Trial, decide
+
+COPY_LIMIT_BYTES = 2 << 30
+DISK_LIMIT_BYTES = 10 << 30
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """What a program's trial said."""
+
+    command: tuple[str, ...]
+    threads: tuple[int, ...]
+    repetitions: int
+    seed: int
+    oversubscribed: tuple[int, ...]  # thread counts above the cores there are: their times say nothing
+    verdicts: tuple[LevelVerdict, ...]
+    wall_s: dict[str, float]  # mean of each thread count
+    overrides: tuple[Override, ...]
+    notes: tuple[str, ...]
+
+
+def run(
+    argv: Sequence[str],
+    folder: Path,
+    counts: Sequence[int],
+    repetitions: int,
+    seed: int,
+    timeout_s: float | None,
+    say: Say,
+) -> Report:
+    """Raises UsageError for a folder that cannot be copied, ScriptFailedError when the program fails."""
+    _check_size(folder)
+    trials, found, notes = [], [], dict[str, None]()
+    with tempfile.TemporaryDirectory(prefix="vbstudy-try-") as scratch:
+        # Repetitions alternate between thread counts, so that something that drifts is no thread effect.
+        order = [(count, number) for number in range(1, repetitions + 1) for count in counts]
+        for i, (count, number) in enumerate(order, 1):
+            say(f"run {i} of {len(order)}: {count} thread{'' if count == 1 else 's'}")
+            out = Path(scratch) / "run"  # the same path each time: programs write paths into their files
+            shutil.rmtree(out, ignore_errors=True)
+            trial, noticed = _once(argv, folder, out, count, number, seed, timeout_s)
+            say(f"  {trial.wall_s:.1f} s, {len(trial.metrics)} named numbers, {len(trial.files)} files")
+            trials.append(trial)
+            found += [n for n in noticed if n["kind"] in ("override", "trouble")]
+            asked = ThreadSpec(cpus=count, intra_op=count, inter_op=count)
+            notes |= dict.fromkeys(notices.remarks(noticed, asked))
+    cores = len(host_cores())
+    return Report(
+        command=tuple(argv),
+        threads=tuple(counts),
+        repetitions=repetitions,
+        seed=seed,
+        oversubscribed=tuple(count for count in counts if count > cores),
+        verdicts=decide(trials),
+        wall_s={str(n): sum(t.wall_s for t in trials if t.threads == n) / repetitions for n in counts},
+        overrides=notices.overrides(found),
+        notes=tuple(notes),
+    )
+
+
+def _once(
+    argv: Sequence[str],
+    folder: Path,
+    out: Path,
+    count: int,
+    number: int,
+    seed: int,
+    timeout_s: float | None,
+) -> tuple[Trial, list[notices.Notice]]:
+    work = out / prepare.WORK
+    shutil.copytree(folder, work, symlinks=True, ignore=shutil.ignore_patterns(*SKIPPED, "*.pyc"))
+    work = work.resolve()
+    before = {name: _stamp(work / name) for name in _names(work)}
+    knobs = threads.environment(_spec(count, seed), cpu_vendor=fingerprint.cpu()["vendor"])
+    hook = prepare.hook_settings(
+        out, work, watch=True, seed=seed, intra_op=count, inter_op=count, deterministic=False
+    )
+    # What the user's own shell has set for paths to modules still holds; ours comes first.
+    paths = os.pathsep.join(filter(None, (hook["PYTHONPATH"], os.environ.get("PYTHONPATH", ""))))
+    env = os.environ | knobs | hook | {"PYTHONPATH": paths, "PYTHONUNBUFFERED": "1"}
+    env |= {"OPENBLAS_NUM_THREADS": str(count)}
+    limits = command.Limits(timeout_s=timeout_s, disk_bytes=DISK_LIMIT_BYTES)
+    printed: list[tuple[str, str]] = []
+
+    def on_line(line: str, _elapsed_s: float) -> None:
+        printed.extend(pairs(line))
+
+    try:
+        with (out / "log.txt").open("wb") as log, _cores(count):
+            ended = command.run(argv, work, env, log, limits, on_line, timeout_key="--timeout")
+    except command.CommandError as error:
+        threads_ = f"{count} thread{'' if count == 1 else 's'}"
+        raise ScriptFailedError(f"{' '.join(argv)}: on {threads_}: {error}") from None
+    noticed = notices.read(out / prepare.NOTICED)
+    written = [name for name in _names(work) if before.get(name) != _stamp(work / name)]
+    files = dict(_files(work, written)) | dict(_reported(out / prepare.REPORTED))
+    files |= dict(_outside(noticed))
+    return Trial(
+        threads=count,
+        repetition=number,
+        wall_s=ended.wall_s,
+        metrics=_metrics(noticed) or _by_name(printed),
+        files=files,
+    ), noticed
+
+
+def _check_size(folder: Path) -> None:
+    total = 0
+    for parent, folders, files in os.walk(folder):
+        folders[:] = [name for name in folders if name not in SKIPPED]
+        total += sum(os.lstat(Path(parent) / name).st_size for name in files)
+        if total > COPY_LIMIT_BYTES:
+            raise UsageError(
+                f"{folder}: holds more than {COPY_LIMIT_BYTES >> 30} GiB, and every run gets a copy; "
+                "run it from a folder that has the program alone, with its data named by an absolute path"
+            )
+
+
+def _names(work: Path) -> Iterator[str]:
+    for parent, _, files in os.walk(work):
+        yield from ((Path(parent) / name).relative_to(work).as_posix() for name in files)
+
+
+def _stamp(path: Path) -> tuple[int, int]:
+    seen = path.lstat()
+    return seen.st_size, seen.st_mtime_ns
+
+
+def _files(work: Path, names: Sequence[str]) -> Iterator[tuple[str, FileSeen]]:
+    for name in sorted(names):
+        role, path = role_of(name), work / name
+        if role is not None and path.is_file() and not path.is_symlink():
+            yield name, look(path, role)
+
+
+def _reported(folder: Path) -> Iterator[tuple[str, FileSeen]]:
+    for name, role in (("weights", Role.WEIGHTS), ("predictions", Role.PREDICTIONS)):
+        path = folder / f"{name}.npz"
+        if path.is_file():
+            yield f"guest.report.{name}", look(path, role)
+
+
+def _outside(noticed: Sequence[notices.Notice]) -> Iterator[tuple[str, FileSeen]]:
+    """Files that Python wrote elsewhere, by an absolute path; looked at before the next run writes them."""
+    for name in sorted({str(n.get("path")) for n in noticed if n["kind"] == "file"}):
+        role, path = role_of(name), Path(name)
+        if role is not None and path.is_file():
+            yield name, look(path, role)
+
+
+def _metrics(noticed: Sequence[notices.Notice]) -> dict[str, tuple[str, ...]]:
+    """Values by name and place of printing."""
+    return _by_name(
+        (f"{name} @ {notice['where']}" if notice.get("where") else name, value)
+        for notice in noticed
+        if notice["kind"] == "numbers"
+        for name, value in notice["pairs"]
+    )
+
+
+def _by_name(named: Iterable[tuple[str, str]]) -> dict[str, tuple[str, ...]]:
+    """Of a program that is not Python the names are all there is: nobody knows where it prints."""
+    found: dict[str, list[str]] = {}
+    for name, value in named:
+        found.setdefault(name, []).append(value)
+    return {name: tuple(values) for name, values in found.items()}
+
+
+@contextmanager
+def _cores(count: int) -> Iterator[None]:
+    """What is started inside gets this many cores, as far as there are."""
+    kept = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, set(host_cores()[:count]))
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, kept)
+
+
+def _spec(count: int, seed: int) -> RunSpec:
+    workload = WorkloadSpec(
+        name="try",
+        framework=None,
+        model="",
+        dataset="",
+        epochs=0,
+        batch_size=0,
+        learning_rate=0.0,
+        optimizer=Optimizer.SGD,
+    )
+    return RunSpec(
+        study_id="try",
+        workload=workload,
+        variant=Variant.FIXED_SEED,
+        threads=ThreadSpec(cpus=count, intra_op=count, inter_op=count),
+        repetition=1,
+        seeds=Seeds(initialisation=seed, data_order=seed, augmentation=seed, dropout=seed),
+    )

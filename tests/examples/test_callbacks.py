@@ -1,0 +1,60 @@
+"""The callbacks of `guest.report`, in the trainers that they are for."""
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).parents[2]
+KERAS = """\
+import keras, numpy as np
+from guest import report
+x, y = np.random.rand(32, 4).astype("float32"), np.arange(32) % 3
+model = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(3)])
+loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+model.compile("sgd", loss, metrics=["accuracy"])
+model.fit(x, y, epochs=2, verbose=0, callbacks=[report.keras_callback(x, y)])
+"""
+pytestmark = pytest.mark.trainers
+
+
+def run(tmp_path: Path, script: str) -> list[dict]:
+    """What the script reported of metrics."""
+    (tmp_path / "train.py").write_text(script)
+    env = os.environ | {"VBSTUDY_REPORT": str(tmp_path), "PYTHONPATH": str(ROOT)}
+    subprocess.run([sys.executable, "train.py"], cwd=tmp_path, env=env, check=True, capture_output=True)
+    return [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+
+
+def arrays(path: Path) -> dict[str, np.ndarray]:
+    with np.load(path) as file:
+        return {name: file[name] for name in file.files}
+
+
+def test_keras_reports_every_epoch_the_weights_and_the_predictions(tmp_path):
+    metrics = run(tmp_path, KERAS)
+    assert [(m["name"], m["epoch"]) for m in metrics if m["name"] == "accuracy"] == [
+        ("accuracy", 1),
+        ("accuracy", 2),
+    ]
+    assert [a.shape for a in arrays(tmp_path / "weights.npz").values()] == [(4, 3), (3,)]
+    predictions = arrays(tmp_path / "predictions.npz")
+    assert (predictions["predictions"].shape, predictions["y_true"].shape) == ((32, 3), (32,))
+
+
+def test_the_hugging_face_trainer_reports_what_it_evaluates_and_its_weights(tmp_path):
+    if importlib.util.find_spec("transformers") is None:
+        pytest.skip("transformers is not installed")
+    script = (ROOT / "examples" / "hf-trainer" / "train.py").read_text()
+    script = "from guest import report\n" + script.replace(
+        "    compute_metrics=accuracy,\n",
+        "    compute_metrics=accuracy,\n    callbacks=[report.huggingface_callback()],\n",
+    ).replace("num_train_epochs=EPOCHS", "num_train_epochs=1")
+    metrics = run(tmp_path, script)
+    assert [m["name"] for m in metrics].count("eval_accuracy") == 1
+    assert "bert.embeddings.word_embeddings.weight" in arrays(tmp_path / "weights.npz")

@@ -1,0 +1,110 @@
+import pickle
+import zipfile
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from guest.projects import artifacts
+from guest.projects.artifacts import ArtifactError
+
+WEIGHTS = {"a": np.arange(6, dtype=np.float32).reshape(2, 3), "b": np.ones(2, np.int64)}
+
+
+class Bomb:
+    """What unpickling would run."""
+
+    def __reduce__(self):
+        return (exec, ("raise SystemExit('somebody else decides')",))
+
+
+def same(found: dict) -> bool:
+    return set(found) == set(WEIGHTS) and all(np.array_equal(found[name], WEIGHTS[name]) for name in found)
+
+
+def test_weights_are_read_from_safetensors_numpy_and_torch(tmp_path):
+    torch = pytest.importorskip("torch")
+    save_file(WEIGHTS, tmp_path / "w.safetensors")
+    np.savez(tmp_path / "w.npz", **WEIGHTS)
+    tensors = {name: torch.from_numpy(array) for name, array in WEIGHTS.items()}
+    torch.save(tensors, tmp_path / "w.pt")
+    torch.save({"epoch": 3, "state_dict": tensors}, tmp_path / "checkpoint.pth")
+    for name in ("w.safetensors", "w.npz", "w.pt", "checkpoint.pth"):
+        assert same(artifacts.load_weights(tmp_path / name)), name
+
+
+def test_weights_are_read_from_hdf5_and_from_keras_archives(tmp_path):
+    h5py = pytest.importorskip("h5py")
+    with h5py.File(tmp_path / "m.weights.h5", "w") as file:
+        for name, array in WEIGHTS.items():
+            file.create_dataset(f"layers/{name}", data=array)
+    with zipfile.ZipFile(tmp_path / "m.keras", "w") as archive:
+        archive.write(tmp_path / "m.weights.h5", "model.weights.h5")
+    for name in ("m.weights.h5", "m.keras"):
+        found = artifacts.load_weights(tmp_path / name)
+        assert set(found) == {"layers/a", "layers/b"}
+        assert np.array_equal(found["layers/a"], WEIGHTS["a"])
+
+
+def test_bfloat16_is_widened_which_is_exact(tmp_path):
+    torch = pytest.importorskip("torch")
+    torch.save({"a": torch.tensor([1.5, -2.0], dtype=torch.bfloat16)}, tmp_path / "w.pt")
+    assert artifacts.load_weights(tmp_path / "w.pt")["a"].tolist() == [1.5, -2.0]
+
+
+@pytest.mark.parametrize("name", ["m.pkl", "m.joblib", "m.pt", "m.bin", "m.npz", "m.npy"])
+def test_a_pickle_is_refused_and_never_run_whatever_its_name(tmp_path, name):
+    pytest.importorskip("torch")
+    (tmp_path / name).write_bytes(pickle.dumps(Bomb()))
+    with pytest.raises(ArtifactError, match=name):
+        artifacts.load_weights(tmp_path / name)
+
+
+def test_a_whole_torch_model_is_refused_with_what_to_write_instead(tmp_path):
+    torch = pytest.importorskip("torch")
+    torch.save(torch.nn.Linear(2, 2), tmp_path / "m.pt")
+    with pytest.raises(ArtifactError, match=r"never loaded: write a \.safetensors"):
+        artifacts.load_weights(tmp_path / "m.pt")
+
+
+def test_predictions_are_classes_scores_or_other_numbers(tmp_path):
+    np.save(tmp_path / "classes.npy", np.array([1, 0, 2]))
+    np.savez(tmp_path / "scores.npz", logits=np.eye(3, dtype=np.float32), labels=np.array([0, 1, 2]))
+    np.save(tmp_path / "numbers.npy", np.array([0.5, 1.25]))
+    (tmp_path / "table.csv").write_text("class\n1\n0\n")
+    assert artifacts.load_predictions(tmp_path / "classes.npy").classes().tolist() == [1, 0, 2]
+    scores = artifacts.load_predictions(tmp_path / "scores.npz")
+    assert scores.classes().tolist() == [0, 1, 2]
+    assert scores.y_true.tolist() == [0, 1, 2]
+    assert artifacts.load_predictions(tmp_path / "numbers.npy").classes() is None
+    assert artifacts.load_predictions(tmp_path / "table.csv").classes().tolist() == [1, 0]
+
+
+@pytest.mark.parametrize(
+    ("name", "arrays", "told"),
+    [
+        ("p.npy", np.array([{}], dtype=object), "never loaded"),
+        ("p.npy", np.zeros((2, 2, 2)), r"\(2, 2, 2\) of float64"),
+        ("p.npz", {"x": np.ones(2), "y": np.ones(2)}, "has the arrays x, y"),
+        ("p.npz", {"logits": np.ones((2, 2)), "y_true": np.ones(3, int)}, "2 predictions, but true classes"),
+    ],
+)
+def test_predictions_that_cannot_be_compared_are_told(tmp_path, name, arrays, told):
+    if isinstance(arrays, dict):
+        np.savez(tmp_path / name, **arrays)
+    else:
+        np.save(tmp_path / name, arrays, allow_pickle=True)
+    with pytest.raises(ArtifactError, match=told):
+        artifacts.load_predictions(tmp_path / name)
+
+
+def test_a_missing_artifact_is_told_with_what_is_there(tmp_path):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "model.pth").touch()
+    with pytest.raises(ArtifactError, match=r"wrote no such file; there are model\.pth"):
+        artifacts.locate(tmp_path, "out/model.pt", "artifacts.weights")
+    with pytest.raises(ArtifactError, match="there is no such folder"):
+        artifacts.locate(tmp_path, "runs/model.pt", "artifacts.weights")
+    (tmp_path / "out" / "link.pt").symlink_to("/etc/hostname")
+    with pytest.raises(ArtifactError, match="leads out of the project"):
+        artifacts.locate(tmp_path, "out/link.pt", "artifacts.weights")

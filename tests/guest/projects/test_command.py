@@ -1,0 +1,105 @@
+import io
+import sys
+import time
+
+import pytest
+
+from guest.projects import command
+from guest.projects.command import CommandError, Limits
+
+
+def run(tmp_path, code: str, *, timeout_s=None, disk_bytes=1 << 30, on_line=None, argv=None, orphaned=None):
+    log = io.BytesIO()
+    limits = Limits(timeout_s=timeout_s, disk_bytes=disk_bytes)
+    if orphaned is not None:
+        limits.orphaned = orphaned
+    argv = argv or [sys.executable, "-c", code]
+    ended = command.run(argv, tmp_path, {"PATH": "/usr/bin:/bin"}, log, limits, on_line or (lambda *_: None))
+    return ended, log.getvalue()
+
+
+def test_lines_are_seen_as_they_are_printed_and_kept_in_the_log(tmp_path):
+    seen = []
+    ended, log = run(tmp_path, "print('a'); print('b\\rc')", on_line=lambda line, _: seen.append(line))
+    assert seen == ["a", "b", "c"]
+    assert log == b"a\nb\rc\n"
+    assert ended.last_lines == "a\nb\nc"
+    assert ended.cpu_s > 0
+
+
+def test_a_command_that_does_not_exist_is_told(tmp_path):
+    with pytest.raises(CommandError, match="trian: command not found") as caught:
+        run(tmp_path, "", argv=["trian", "--epochs", "1"])
+    assert caught.value.kind == "CommandNotFound"
+
+
+def test_a_failing_command_is_told_with_its_status_and_last_lines(tmp_path):
+    with pytest.raises(CommandError, match=r"(?s)ended with status 3; last lines:\nthe reason") as caught:
+        run(tmp_path, "import sys; print('the reason'); sys.exit(3)")
+    assert caught.value.kind == "ProjectFailed"
+
+
+def test_a_command_that_hangs_is_ended_with_all_it_started(tmp_path):
+    code = (
+        "import subprocess, time; p = subprocess.Popen(['sleep', '600']); print(p.pid, flush=True); "
+        "time.sleep(600)"
+    )
+    pids = []
+    with pytest.raises(CommandError, match=r"not done within timeout_s = 1") as caught:
+        run(tmp_path, code, timeout_s=1, on_line=lambda line, _: pids.append(int(line)))
+    assert caught.value.kind == "Timeout"
+    assert not _alive(pids[0])
+
+
+def test_processes_that_are_left_running_are_ended_even_those_that_detached(tmp_path):
+    code = (
+        "import subprocess; p = subprocess.Popen(['sleep', '600'], start_new_session=True, "
+        "stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL); print(p.pid)"
+    )
+    pids = []
+    ended, _ = run(tmp_path, code, on_line=lambda line, _: pids.append(int(line)))
+    assert ended.strays == 1
+    assert not _alive(pids[0])
+
+
+@pytest.mark.parametrize("files", [1, 40])
+def test_a_command_that_writes_too_much_is_ended(tmp_path, files):
+    code = (
+        f"import os, time\nfor i in range({files}):\n with open(f'f{{i}}', 'wb') as f:\n"
+        f"  for _ in range({80 // files}): f.write(os.urandom(1 << 20)); f.flush()\ntime.sleep(0)"
+    )
+    with pytest.raises(CommandError) as caught:
+        run(tmp_path, code, disk_bytes=16 << 20)
+    assert caught.value.kind == "DiskLimit" or "File too large" in str(caught.value)
+    assert command.disk_use(tmp_path) < 60 << 20 or files > 1
+
+
+def test_a_flood_of_output_does_not_fill_the_log(tmp_path, monkeypatch):
+    monkeypatch.setattr(command, "LOG_LIMIT_BYTES", 1000)
+    _, log = run(tmp_path, "for i in range(10000): print(i)")
+    assert len(log) < 1100
+    assert b"the log ends here" in log
+
+
+def test_an_error_about_a_line_ends_the_command(tmp_path):
+    def refuse(line: str, _: float) -> None:
+        raise ValueError(line)
+
+    began = time.monotonic()
+    with pytest.raises(ValueError, match="x"):
+        run(tmp_path, "import time; print('x', flush=True); time.sleep(600)", on_line=refuse)
+    assert time.monotonic() - began < 300
+
+
+def test_a_command_that_nobody_waits_for_is_ended(tmp_path):
+    with pytest.raises(CommandError) as caught:
+        run(tmp_path, "import time; time.sleep(600)", orphaned=lambda: True)
+    assert caught.value.kind == "Orphaned"
+
+
+def _alive(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False

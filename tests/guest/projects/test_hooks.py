@@ -1,0 +1,159 @@
+"""The hooks in real processes, with libraries that stand in for the large ones where that is enough."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from guest.projects import notices, prepare
+from guest.records import ThreadSpec
+
+
+def run(tmp_path, code: str, *, files=None, watch=False, seed=7, deterministic=False, threads=2):
+    work = tmp_path / "work"
+    work.mkdir(parents=True, exist_ok=True)
+    for name, text in (files or {}).items():
+        (work / name).write_text(text)
+    (work / "train.py").write_text(code)
+    hook = prepare.hook_settings(
+        tmp_path,
+        work.resolve(),
+        watch=watch,
+        seed=seed,
+        intra_op=threads,
+        inter_op=threads,
+        deterministic=deterministic,
+    )
+    done = subprocess.run(
+        [sys.executable, "train.py"],
+        cwd=work,
+        env=os.environ | hook,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout, notices.read(tmp_path / prepare.NOTICED)
+
+
+def overrides(noticed):
+    return {(o.what, o.value, o.where) for o in notices.overrides(noticed)}
+
+
+def test_python_and_numpy_are_seeded_after_their_import(tmp_path):
+    code = (
+        "import random, numpy as np\n"
+        "print(random.random(), np.random.rand(), np.random.default_rng().random())"
+    )
+    first, _ = run(tmp_path / "a", code)
+    again, _ = run(tmp_path / "b", code)
+    other, noticed = run(tmp_path / "c", code, seed=8)
+    assert first == again
+    assert all(a != b for a, b in zip(first.split(), other.split(), strict=True))
+    assert not overrides(noticed)
+
+
+def test_seeds_of_the_script_win_and_are_noticed_where_they_stand(tmp_path):
+    code = "import random, helper\nhelper.fix()\nprint(random.random())"
+    helper = "import random, numpy\ndef fix():\n    random.seed(3)\n    numpy.random.seed(4)\n"
+    one, noticed = run(tmp_path / "a", code, files={"helper.py": helper}, seed=1)
+    two, _ = run(tmp_path / "b", code, files={"helper.py": helper}, seed=2)
+    assert one == two
+    assert overrides(noticed) == {
+        ("random.seed", "3", "helper.py:3"),
+        ("numpy.random.seed", "4", "helper.py:4"),
+    }
+
+
+def test_thread_knobs_in_the_environment_and_processes_are_noticed(tmp_path):
+    code = (
+        "import os, subprocess\nos.environ['OMP_NUM_THREADS'] = '3'\nsubprocess.run(['true'])\n"
+        "os.environ['X'] = '1'"
+    )
+    _, noticed = run(tmp_path, code)
+    found = overrides(noticed)
+    assert ("os.environ['OMP_NUM_THREADS']", "3", "train.py:2") in found
+    assert {(what, where) for what, _, where in found} == {
+        ("os.environ['OMP_NUM_THREADS']", "train.py:2"),
+        ("processes started", "train.py:3"),
+    }
+
+
+def test_what_pytorch_is_told_by_the_script_is_noticed(tmp_path):
+    pytest.importorskip("torch")
+    code = (
+        "import torch\nfrom torch.utils.data import DataLoader\n"
+        "print(torch.get_num_threads(), torch.initial_seed(), torch.backends.mkldnn.enabled)\n"
+        "torch.set_num_threads(1)\ntorch.set_num_interop_threads(4)\ntorch.manual_seed(5)\n"
+        "list(DataLoader(range(4), num_workers=1))\n"
+    )
+    out, noticed = run(tmp_path, code, deterministic=True)
+    assert out.split()[:2] == ["2", "7"]
+    assert {(what, where) for what, _, where in overrides(noticed)} == {
+        ("torch.set_num_threads", "train.py:4"),
+        ("torch.set_num_interop_threads", "train.py:5"),
+        ("torch.manual_seed", "train.py:6"),
+        ("DataLoader worker processes", "train.py:7"),
+    }
+    asked = ThreadSpec(cpus=2, intra_op=2, inter_op=2)
+    assert notices.remarks(noticed, asked) == ["torch ended with intra_op = 1, the study asked for 2"]
+    assert notices.in_force(noticed)["torch"]["inter_op"] == 2
+
+
+def test_what_tensorflow_is_told_by_the_script_is_noticed(tmp_path):
+    pytest.importorskip("tensorflow")
+    code = (
+        "import tensorflow as tf\n"
+        "print(tf.config.threading.get_intra_op_parallelism_threads())\n"
+        "config = tf.compat.v1.ConfigProto(intra_op_parallelism_threads=1, inter_op_parallelism_threads=1)\n"
+        "tf.compat.v1.Session(config=config)\ntf.random.set_seed(3)\n"
+        "tf.config.threading.set_intra_op_parallelism_threads(2)\n"
+    )
+    out, noticed = run(tmp_path, code)
+    assert out == "2\n"
+    found = {what: (value, where) for what, value, where in overrides(noticed)}
+    value, where = found["tf.compat.v1.ConfigProto"]
+    assert (value, where) == ("intra_op_parallelism_threads=1, inter_op_parallelism_threads=1", "train.py:4")
+    assert found["tf.random.set_seed"] == ("3", "train.py:5")
+    assert found["tf.config.threading.set_intra_op_parallelism_threads"] == ("2", "train.py:6")
+
+
+def test_a_sitecustomize_that_was_there_is_still_run(tmp_path, monkeypatch):
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "sitecustomize.py").write_text("print('theirs')\n")
+    work = tmp_path / "work"
+    work.mkdir()
+    hook = prepare.hook_settings(tmp_path, work, seed=1, intra_op=1, inter_op=1, deterministic=False)
+    hook["PYTHONPATH"] += f":{tmp_path / 'own'}"
+    done = subprocess.run(
+        [sys.executable, "-c", ""], env=os.environ | hook, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "theirs\n"
+    assert [n["kind"] for n in notices.read(tmp_path / prepare.NOTICED)] == ["start", "end"]
+
+
+def test_a_hook_that_did_not_run_is_noted(tmp_path):
+    assert notices.remarks(notices.read(tmp_path), ThreadSpec(cpus=1, intra_op=1, inter_op=1)) == [
+        notices.NOT_RUN
+    ]
+
+
+def test_named_numbers_are_followed_through_print_logging_and_several_files(tmp_path):
+    helper = "import logging\ndef show(x):\n    logging.getLogger('m').warning('val_loss=%.2f', x)\n"
+    code = (
+        "import sys, helper\nprint('epoch 1 loss: 0.50, acc = 93.1%')\nprint({'f1': '0.7', 'lr': 1e-3})\n"
+        "helper.show(0.25)\nsys.stdout.write('accuracy 0.9\\n')\n"
+    )
+    out, noticed = run(tmp_path, code, files={"helper.py": helper}, watch=True)
+    assert out.splitlines()[0] == "epoch 1 loss: 0.50, acc = 93.1%"
+    told = {
+        (name, value, n["where"]) for n in noticed if n["kind"] == "numbers" for name, value in n["pairs"]
+    }
+    assert {
+        ("loss", "0.50", "train.py:2"),
+        ("acc", "93.1", "train.py:2"),
+        ("f1", "0.7", "train.py:3"),
+        ("val_loss", "0.25", "helper.py:3"),
+        ("accuracy", "0.9", "train.py:5"),
+    } <= told
