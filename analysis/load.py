@@ -280,7 +280,7 @@ def _order(record: RunRecord) -> tuple[Any, ...]:
 
 def _run_row(record: RunRecord) -> dict[str, Any]:
     spec, result, isolation = record.spec, record.result, record.isolation
-    environment, hashes = result.environment, result.hashes
+    environment, hashes, names = result.environment, result.hashes, spec.workload.metric_names
     return {
         "run_id": spec.run_id,
         "study_id": spec.study_id,
@@ -313,8 +313,8 @@ def _run_row(record: RunRecord) -> dict[str, Any]:
         "last_weights_file_sha256": _file_sha256(record, WEIGHTS),
         "selected_weights_file_sha256": _file_sha256(record, SELECTED),
         "selected_epoch": result.selected_epoch,
-        **{f"last_{name}": result.last[name] for name in spec.workload.metrics},
-        **{f"selected_{name}": result.selected[name] for name in spec.workload.metrics},
+        **{f"last_{name}": result.last[name] for name in names},
+        **{f"selected_{name}": result.selected[name] for name in names if name in result.selected},
         **{f.name: getattr(result.timings, f.name) for f in dataclasses.fields(result.timings)},
         "oversubscribed": isolation.oversubscribed,
         "neighbours": len(isolation.neighbours),
