@@ -19,6 +19,7 @@ from benchmarks import (
     churn,
     dispatch,
     exact,
+    large_store,
     loading,
     packing,
     qemu_boot,
@@ -41,6 +42,7 @@ BENCHMARKS: dict[str, tuple[Callable[[str, int, Report], list[Row]], int]] = {
     "analyze": (analyze.measure, 2304),  # runs in the study
     "warm_worker": (warm_worker.measure_torch, 60),  # runs on either side
     "warm_worker_tf": (warm_worker.measure_tensorflow, 20),
+    "large_store": (large_store.measure, 100_000),  # runs in the store
     "scan": (scan.measure, 5),  # turns
     "exact": (exact.measure, 10),  # turns, a block of steps each
     "sweep_overhead": (sweep_overhead.measure, 12),  # runs of ten seconds

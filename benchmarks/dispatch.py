@@ -32,6 +32,7 @@ from guest.records import (
     Timings,
     encode_record,
 )
+from orchestrator.checked import Checked
 from orchestrator.engine import Summary
 from orchestrator.engine.clusters import LOOPBACK, quieten
 from orchestrator.engine.dispatch import Dispatch
@@ -177,7 +178,8 @@ def _swept(client: Client, study: Study, specs: list[RunSpec], store: Store) -> 
     store.directory.mkdir()
     began = time.perf_counter()
     summary = Summary()
-    fleet = Fleet(study, store, "benchmark", _Nobody(), summary, lambda text: None)  # noqa: ARG005
+    checked = Checked(store.runs, {}, None)
+    fleet = Fleet(study, store, "benchmark", _Nobody(), summary, checked, lambda text: None)  # noqa: ARG005
     fleet.expect(specs)
 
     def order(run: str, host: str) -> Any:

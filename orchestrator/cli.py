@@ -24,6 +24,7 @@ from orchestrator import (
     cli_scan,
     cli_trace,
     cli_try,
+    cli_watch,
 )
 from orchestrator.cli_options import CommandFailed, Commands, Options, print_json, result, stdout
 from orchestrator.errors import EXIT_DONE, EXIT_INTERRUPTED, EXIT_RUNS_FAILED, UsageError, VbstudyError
@@ -208,6 +209,9 @@ def status(options: Options, runs: int | None) -> None:
             stdout().print(table)
 
 
+cli.add_command(cli_watch.watch)
+
+
 @cli.command(context_settings={"ignore_unknown_options": True})
 @click.argument("guest")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
@@ -228,12 +232,13 @@ def ssh(options: Options, guest: str, command: tuple[str, ...]) -> None:
 @click.pass_obj
 def logs(options: Options, guest: str) -> None:
     """Print what a guest's machine has said: its console, its hypervisor."""
+    from guest.printable import printable
     from orchestrator import shell
 
     store = options.store()
     text = shell.logs(store, guest)
     if text:
-        click.echo(text)
+        click.echo(printable(text, lines=True))
     else:
         options.stderr().print(f"{guest} has no console; logs of runs lie in {store.runs} and {store.failed}")
 
@@ -250,33 +255,21 @@ def logs(options: Options, guest: str) -> None:
 @click.pass_obj
 def analyze(options: Options, form: str, output: Path | None, against: str, allow_mixed: bool) -> None:
     """Print the findings and write the report."""
-    from analysis.checks import MixedHardwareError
-    from analysis.load import NothingToAnalyse, View
     from analysis.pipeline import analyze as analyze_
     from analysis.printing import Format, print_to
-    from analysis.published import UnknownPublishedError
-    from analysis.report import NotAReportError, write_report
-    from guest.records import NewerSchemaError
-    from orchestrator.errors import StoreError
-    from orchestrator.study import ModelSelection
+    from analysis.report import write_report
+    from orchestrator import analysing
 
-    store = options.store()
-    if not store.runs.exists() and not store.study_file.exists():
-        options.study()  # says that there is no study here
-    selection = options.study().model_selection if store.study_file.exists() else ModelSelection.BOTH
-    views = tuple(View) if selection is ModelSelection.BOTH else (View(selection.value),)
+    store, views = options.store(), analysing.views(options)
     target = output or store.report
-    try:
+    with analysing.errors(target):
         analysis = analyze_(store.directory, views, against=against, allow_mixed=allow_mixed)
         paths = write_report(analysis, target)
-    except (NothingToAnalyse, NotAReportError, MixedHardwareError, UnknownPublishedError) as error:
-        raise UsageError(str(error)) from None
-    except NewerSchemaError as error:
-        raise StoreError(str(error)) from None
-    except OSError as error:
-        raise UsageError(f"{error.filename or target}: {error.strerror}") from None
     print_to(analysis, Format("json" if options.as_json else form), sys.stdout)
     options.stderr().print(f"report: {paths.page}", highlight=False, soft_wrap=True)
+
+
+cli.add_command(cli_watch.report)
 
 
 @cli.command()
@@ -340,9 +333,11 @@ def run(arguments: list[str] | None = None) -> int:
     except CommandFailed as failed:
         return failed.status
     except VbstudyError as error:
-        click.echo(f"vbstudy: {error.message}", err=True)
+        from guest.printable import printable  # much of it was said by a guest
+
+        click.echo(f"vbstudy: {printable(error.message, lines=True)}", err=True)
         if error.evidence and verbose:
-            click.echo(error.evidence, err=True)
+            click.echo(printable(error.evidence, lines=True), err=True)
         return error.exit_code
     except click.exceptions.NoArgsIsHelpError as error:
         error.show()

@@ -11,6 +11,8 @@
     sequential.json  the looks of `sweep --until`, planned before the first, and what they said
     scan.json        what `scan --keep` found in projects
     incoming/...     what is being collected; swept away by the next orchestrator
+    .checked         which runs were found whole (`orchestrator.checked`); made anew when it is lost
+    .live            what the sweep is doing (`orchestrator.live`); for those who watch
 
 A finished run is published by renaming a complete, checked folder into place. This class owns every
 path of a study."""
@@ -28,6 +30,7 @@ import re
 import shutil
 import socket
 import uuid
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -76,6 +79,8 @@ class Store:
         self.probe = directory / "probe"
         self.hardenings = directory / "harden"
         self.sequential_file = directory / "sequential.json"
+        self.checked_file = directory / ".checked"
+        self.live_file = directory / ".live"
         self.scan_file = directory / "scan.json"
         self._lock_file = directory / ".lock"
 
@@ -152,10 +157,15 @@ class Store:
         except (OSError, RecordError, UnicodeDecodeError) as error:
             raise StoreError(f"{path}: {error}; move it away to measure anew") from None
 
-    def failures(self, spec: RunSpec) -> int:
-        """How many attempts of a run failed so far."""
-        folder = self.failed / spec.set_id
-        return len(list(folder.glob(f"{spec.repetition:04d}-*"))) if folder.is_dir() else 0
+    def repetitions(self, set_id: str) -> set[int]:
+        """The repetitions of an experiment set whose folders exist; says nothing of their health."""
+        names = (name for name in _names(self.runs / set_id) if name.isdecimal())
+        return {int(name) for name in names if name == f"{int(name):04d}"}
+
+    def failures(self, set_id: str) -> Counter[int]:
+        """How many attempts of each repetition of an experiment set failed so far."""
+        numbers = (name.partition("-")[0] for name in _names(self.failed / set_id))
+        return Counter(int(number) for number in numbers if number.isdecimal())
 
     # ---- writing -----------------------------------------------------------------------------
 
@@ -382,6 +392,15 @@ def write_durably(path: Path, text: str) -> None:
         file.flush()
         os.fsync(file.fileno())
     part.rename(path)
+
+
+def _names(folder: Path) -> list[str]:
+    """What a folder lists; nothing when there is none."""
+    try:
+        with os.scandir(folder) as entries:
+            return [entry.name for entry in entries]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
 
 
 def _sync(path: Path) -> None:

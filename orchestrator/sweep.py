@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 
 from guest.records import RunSpec
+from orchestrator.checked import opened
 from orchestrator.engine import Engine, Observer, Summary
 from orchestrator.errors import UsageError
 from orchestrator.guests import guest_for
 from orchestrator.plan import plan
-from orchestrator.scheduler import host_cores
-from orchestrator.store import DamagedRunError, Store
+from orchestrator.resume import resume
+from orchestrator.store import Store
 from orchestrator.study import Study
 
 
@@ -33,34 +33,18 @@ def run_specs(specs: list[RunSpec], store: Store, engine: Engine, observer: Obse
     if without == needed:
         raise UsageError(f"there is no guest {_or(needed)}; run `vbstudy provision`")
     summary = Summary(planned=len(specs), without_guest=without)
-    done = _stored(store, specs, summary, observer)
-    summary.done_before = len(done)
-    observer.planned(specs, done)
-    finished = {spec.run_id for spec in done}
-    missing = [s for s in specs if s.run_id not in finished and guest_for(s) not in without]
-    engine.work(missing, observer, summary)
-    summary.elapsed_s = time.perf_counter() - began
-    return summary
-
-
-def _stored(store: Store, specs: list[RunSpec], summary: Summary, observer: Observer) -> list[RunSpec]:
-    """The runs that the store holds in good health. Damaged ones are set aside, to be redone."""
-    present = [spec for spec in specs if store.folder(spec).exists()]
-
-    def damage(spec: RunSpec) -> str:
-        try:
-            store.check(spec)
-        except DamagedRunError as error:
-            return str(error)
-        return ""
-
-    with ThreadPoolExecutor(max_workers=len(host_cores())) as pool:
-        reasons = list(pool.map(damage, present))  # hashing lets other threads run
-    for spec, reason in zip(present, reasons, strict=True):
-        if reason:
+    with opened(store.checked_file, store.runs) as checked:
+        found = resume(store, specs, checked)
+        for spec, reason in found.damaged:
             summary.quarantined.append(spec.run_id)
             observer.quarantined(spec, reason, store.set_aside(spec, reason))
-    return [spec for spec, reason in zip(present, reasons, strict=True) if not reason]
+        summary.done_before = len(found.done)
+        observer.planned(specs, found.done)
+        finished = {spec.run_id for spec in found.done}
+        missing = [s for s in specs if s.run_id not in finished and guest_for(s) not in without]
+        engine.work(missing, observer, summary, checked)
+    summary.elapsed_s = time.perf_counter() - began
+    return summary
 
 
 def _or(names: Sequence[str]) -> str:

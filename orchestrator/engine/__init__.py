@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Protocol
 
 from guest.records import Message, RunResult, RunSpec
+from orchestrator.checked import Checked
 from orchestrator.errors import PrerequisiteError
 from orchestrator.guests import Guest
 
@@ -20,7 +21,7 @@ class Observer(Protocol):
     def planned(self, specs: Sequence[RunSpec], done: Sequence[RunSpec]) -> None: ...
     def quarantined(self, spec: RunSpec, reason: str, kept: Path) -> None: ...
     def waiting(self, why: str) -> None: ...
-    def started(self, guest: Guest, spec: RunSpec) -> None: ...
+    def started(self, guest: Guest, spec: RunSpec, cores: tuple[int, ...]) -> None: ...
     def message(self, guest: Guest, message: Message) -> None: ...
     def finished(self, spec: RunSpec, result: RunResult) -> None: ...
     def failed(self, spec: RunSpec, reason: str, kept: Path, *, again: bool) -> None: ...
@@ -45,9 +46,10 @@ class Engine(Protocol):
     def has_guest(self, name: str) -> bool:
         """Whether runs of this guest can be executed; those of others are left for later."""
 
-    def work(self, specs: Sequence[RunSpec], observer: Observer, summary: Summary) -> None:
-        """Executes runs, each with its retries, and publishes them; counts them in `summary`. Raises the
-        first infrastructure error, or KeyboardInterrupt, after every guest has stopped."""
+    def work(self, specs: Sequence[RunSpec], observer: Observer, summary: Summary, checked: Checked) -> None:
+        """Executes runs, each with its retries, and publishes them; counts them in `summary`, and adds the
+        published ones to `checked`. Raises the first infrastructure error, or KeyboardInterrupt, after every
+        guest has stopped."""
 
 
 def require_dask() -> None:

@@ -10,6 +10,7 @@ from typing import Protocol
 
 from guest.records import SCHEMA_VERSION, Isolation, Message, RunRecord, RunResult, RunSpec
 from orchestrator.agent_archive import AgentArchive
+from orchestrator.checked import Checked
 from orchestrator.errors import GuestError, ProtocolError, StoreError, VbstudyError
 from orchestrator.executor import Executor, RunFailedError
 from orchestrator.guests import Guest
@@ -23,7 +24,7 @@ from orchestrator.study_engine import EngineTable
 class Reports(Protocol):
     """Who is told of the attempts; an Observer is one."""
 
-    def started(self, guest: Guest, spec: RunSpec) -> None: ...
+    def started(self, guest: Guest, spec: RunSpec, cores: tuple[int, ...]) -> None: ...
     def message(self, guest: Guest, message: Message) -> None: ...
     def failed(self, spec: RunSpec, reason: str, kept: Path, *, again: bool) -> None: ...
 
@@ -32,13 +33,21 @@ class Attempts:
     """Used by one thread a guest."""
 
     def __init__(
-        self, settings: EngineTable, store: Store, provider: str, agent: AgentArchive, stop: threading.Event
+        self,
+        settings: EngineTable,
+        store: Store,
+        provider: str,
+        agent: AgentArchive,
+        stop: threading.Event,
+        checked: Checked | None = None,
     ) -> None:
+        """`checked` learns of published runs; a store that reads them again as it hands them on has none."""
         self._settings = settings
         self._store = store
         self._provider = provider
         self._agent = agent
         self._stop = stop
+        self._checked = checked
 
     def run(
         self,
@@ -56,7 +65,7 @@ class Attempts:
         for attempt in range(1, attempts + 1):
             executor = session.executor()
             folder = self._store.new_incoming()
-            reports.started(guest, spec)
+            reports.started(guest, spec, lease.cores)
             try:
                 result, seen, started_at = self._execute(
                     guest, executor, spec, lease, leases, folder, reports
@@ -64,7 +73,8 @@ class Attempts:
                 if self._settings.redo_disturbed and attempt < attempts:
                     require_undisturbed(seen)
                 record = self._record(guest, spec, result, seen, attempt, started_at)
-                self._store.publish(folder, record)
+                if self._store.publish(folder, record) and self._checked is not None:
+                    self._checked.add(spec, self._checked.state(spec))
             except (RunFailedError, ProtocolError, GuestError, DamagedRunError) as error:
                 if self._stop.is_set():  # ended by us, not by itself
                     shutil.rmtree(folder, ignore_errors=True)

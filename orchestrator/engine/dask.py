@@ -16,6 +16,7 @@ from distributed import Client
 
 from guest.records import RunSpec
 from orchestrator import agent_archive
+from orchestrator.checked import Checked
 from orchestrator.engine import Observer, Summary, tasks
 from orchestrator.engine.clusters import scheduler
 from orchestrator.engine.dispatch import Dispatch, SchedulerLostError, ask
@@ -56,16 +57,18 @@ class DaskEngine:
     def has_guest(self, name: str) -> bool:  # noqa: ARG002
         return True  # hosts make what they are asked for
 
-    def work(self, specs: Sequence[RunSpec], observer: Observer, summary: Summary) -> None:
+    def work(self, specs: Sequence[RunSpec], observer: Observer, summary: Summary, checked: Checked) -> None:
         if not specs:
             return
-        fleet = Fleet(self._study, self._store, self._key, observer, summary, self._notify)
+        fleet = Fleet(self._study, self._store, self._key, observer, summary, checked, self._notify)
         fleet.expect(specs)
         order = self._orders(fleet)
         with scheduler(self._study.engine, self._store, self._notify) as connect:
             patience_s = FIRST_PATIENCE_S
             while True:
-                with self._connected(connect(patience_s), fleet, Events(observer, fleet.specs)) as client:
+                with self._connected(
+                    connect(patience_s), fleet, Events(observer, fleet.specs, fleet.over)
+                ) as client:
                     try:
                         fleet.run(client, Dispatch(client, fleet.packing, tasks.perform, order))
                     except SchedulerLostError:

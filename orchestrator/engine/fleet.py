@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from distributed import Client
 
 from guest.records import ARTIFACTS, LOG, RecordError, RunRecord, RunSpec, decode_record
+from orchestrator.checked import Checked
 from orchestrator.engine import Observer, Summary, tasks
 from orchestrator.engine.dispatch import Dispatch, Landed, SchedulerLostError, ask
 from orchestrator.engine.orders import FailedAttempt, Receipt, decode_receipt
@@ -39,15 +40,24 @@ class Fleet:
     """Used by one thread."""
 
     def __init__(
-        self, study: Study, store: Store, key: str, observer: Observer, summary: Summary, notify: Notify
+        self,
+        study: Study,
+        store: Store,
+        key: str,
+        observer: Observer,
+        summary: Summary,
+        checked: Checked,
+        notify: Notify,
     ) -> None:
         self.packing = Packing()
         self.specs: dict[str, RunSpec] = {}
+        self.over: set[str] = set()  # runs that are done, or have failed
         self._study = study
         self._store = store
         self._key = key
         self._observer = observer
         self._summary = summary
+        self._checked = checked
         self._notify = notify
         self._delivered: dict[str, list[str]] = {}  # by host: runs that it need not keep
         self._unfit: dict[str, VbstudyError] = {}  # by host: why it gets no runs
@@ -175,7 +185,7 @@ class Fleet:
         kept = [self._keep(spec, failure) for failure in receipt.failures]
         if not receipt.record:
             if kept and not receipt.stopped:
-                self._summary.failed.append(spec.run_id)
+                self._fail(spec.run_id)
             else:
                 self.packing.put_back(landed.run)
             return
@@ -188,6 +198,7 @@ class Fleet:
         self.packing.learn(spec.set_id, measured(record, 0).run_s)
         self._delivered.setdefault(landed.host, []).append(spec.run_id)
         self._summary.done_now += 1
+        self.over.add(spec.run_id)
         self._observer.finished(spec, record.result)
 
     def _trouble(self, landed: Landed, receipt: Receipt | None) -> VbstudyError | None:
@@ -209,7 +220,8 @@ class Fleet:
         else:
             folder = self._store.new_incoming()
             self._store.fill(folder, {name: receipt.files.get(name, b"") for name in ARTIFACTS})
-        self._store.publish(folder, record)
+        if self._store.publish(folder, record):
+            self._checked.add(spec, self._checked.state(spec))
         return record
 
     def _keep(self, spec: RunSpec, failure: FailedAttempt) -> bool:
@@ -230,4 +242,8 @@ class Fleet:
         self._observer.failed(spec, f"Lost: {reason}", kept, again=again)
         if not again:
             self.packing.withdraw(run)
-            self._summary.failed.append(run)
+            self._fail(run)
+
+    def _fail(self, run: str) -> None:
+        self._summary.failed.append(run)
+        self.over.add(run)

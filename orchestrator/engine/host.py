@@ -212,6 +212,7 @@ class Host:
                 if place is not None:
                     guest, session, lease = place
                     leases = self._slots.leases(order.key, work.study)
+                    reports.place = lease.holder
                     attempts.run(guest, session, spec, lease, leases, reports)
         finally:
             with self._lock:
@@ -251,16 +252,17 @@ class _Reports:
 
     def __init__(self, key: str, tell: Tell, store: Store) -> None:
         self.failures: list[FailedAttempt] = []
+        self.place = ""  # the slot: guests of the same size have the same name
         self._key = key
         self._tell = tell
         self._store = store
 
-    def started(self, guest: Guest, spec: RunSpec) -> None:
-        self._event(spec.run_id, {"guest": guest.spec.name, "cpus": guest.spec.cpus})
+    def started(self, guest: Guest, spec: RunSpec, cores: tuple[int, ...]) -> None:  # noqa: ARG002
+        self._event(spec.run_id, {"cores": list(cores)})
 
-    def message(self, guest: Guest, message: Message) -> None:
+    def message(self, guest: Guest, message: Message) -> None:  # noqa: ARG002
         body = {name: value for name, value in message.body.items() if isinstance(value, str | int | float)}
-        self._event(message.run_id, {"guest": guest.spec.name, "kind": message.kind, "body": body})
+        self._event(message.run_id, {"kind": message.kind, "body": body})
 
     def failed(self, spec: RunSpec, reason: str, kept: Path, *, again: bool) -> None:  # noqa: ARG002
         error = json.loads((kept / "error.json").read_text(encoding="utf-8"))
@@ -270,7 +272,7 @@ class _Reports:
         shutil.rmtree(kept)
 
     def _event(self, run_id: str, event: dict[str, Any]) -> None:
-        self._tell(self._key, {"run": run_id, "host": os.uname().nodename, **event})
+        self._tell(self._key, {"run": run_id, "host": os.uname().nodename, "guest": self.place, **event})
 
 
 def memory_mib() -> int:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from guest import fingerprint
 from guest.records import RunSpec
 from orchestrator import agent_archive, projects
+from orchestrator.checked import Checked
 from orchestrator.engine import Observer, Summary
 from orchestrator.engine.attempts import Attempts
 from orchestrator.guests import Guest, Inventory, guest_for
@@ -30,12 +31,12 @@ class LocalEngine:
     def has_guest(self, name: str) -> bool:
         return name in self._guests
 
-    def work(self, specs: Sequence[RunSpec], observer: Observer, summary: Summary) -> None:
+    def work(self, specs: Sequence[RunSpec], observer: Observer, summary: Summary, checked: Checked) -> None:
         projects.prepare(self._study, self._store)
         queues: dict[str, list[RunSpec]] = {}
         for spec in specs:
             queues.setdefault(guest_for(spec), []).append(spec)
-        crew = Crew(self._study, self._store, self._provider, observer, summary)
+        crew = Crew(self._study, self._store, self._provider, observer, summary, checked)
         crew.work([(guest, queues[name]) for name, guest in self._guests.items() if name in queues])
 
 
@@ -43,7 +44,13 @@ class Crew:
     """One thread a guest; each leases its cores, works through its queue, and leaves."""
 
     def __init__(
-        self, study: Study, store: Store, provider: Provider, observer: Observer, summary: Summary
+        self,
+        study: Study,
+        store: Store,
+        provider: Provider,
+        observer: Observer,
+        summary: Summary,
+        checked: Checked,
     ) -> None:
         self._study = study
         self._store = store
@@ -54,7 +61,7 @@ class Crew:
         self._leases: dict[str, CoreLeases] = {}  # by the machine whose cores they are
         self._side_by_side = SideBySide(provider.stop)
         self._stop = self._side_by_side.stop
-        self._attempts = Attempts(study.engine, store, provider.name, self._agent, self._stop)
+        self._attempts = Attempts(study.engine, store, provider.name, self._agent, self._stop, checked)
         self._lock = threading.Lock()
         self._vendor = fingerprint.cpu()["vendor"]
 

@@ -52,7 +52,7 @@ def test_nothing_leaves_the_page_and_the_console_is_silent(browser, report):
     assert asked == [report.resolve().as_uri()]
     assert browser.complaints() == []
     assert browser.value("[...document.images].every(image => image.complete && image.naturalWidth > 0)")
-    assert browser.value("document.images.length") == 9
+    assert browser.value("document.images.length") == 11
 
 
 def test_the_complaints_of_a_page_would_be_seen(browser):

@@ -6,6 +6,7 @@ import json
 import pytest
 
 from guest.records import ARTIFACTS, encode_record
+from orchestrator.checked import Checked
 from orchestrator.engine import Summary
 from orchestrator.engine.dispatch import Landed
 from orchestrator.engine.events import Events
@@ -33,8 +34,8 @@ class Told:
     def failed(self, spec, reason, kept, *, again):
         self.failed_runs.append((reason, again))
 
-    def started(self, guest, spec):
-        self.seen.append(("started", guest.spec.name))
+    def started(self, guest, spec, cores):
+        self.seen.append(("started", guest.spec.name, cores))
 
     def message(self, guest, message):
         self.seen.append((message.kind, guest.spec.name))
@@ -42,7 +43,9 @@ class Told:
 
 @pytest.fixture
 def fleet(tmp_path):
-    made = Fleet(parse(STUDY), Store(tmp_path), "key", Told(), Summary(), lambda text: None)
+    store = Store(tmp_path)
+    checked = Checked(store.runs, {}, None)
+    made = Fleet(parse(STUDY), store, "key", Told(), Summary(), checked, lambda text: None)
     made.expect([factories.spec(cpus=1)])
     made.packing.add_host(HOST, Room(cpus=1))
     return made
@@ -76,6 +79,8 @@ def test_what_came_as_bytes_is_checked_and_published(tmp_path, fleet, spec):
     land(fleet, spec, receipt(tmp_path, spec))
     assert Store(tmp_path).check(spec).spec == spec
     assert fleet._summary.done_now == 1
+    assert fleet._checked.holds(spec)
+    assert fleet.over == {spec.run_id}
     assert fleet._observer.finished_runs == [spec.run_id]
     assert not fleet.packing.waiting()
     assert fleet.take_delivered(HOST) == (spec.run_id,)
@@ -187,8 +192,24 @@ def test_orders_and_receipts_come_back_as_they_went(tmp_path, spec):
 
 def test_events_are_told_with_the_guest_and_its_host_and_a_start_before_anything_else(spec):
     told = Told()
-    events = Events(told, {spec.run_id: spec})
+    events = Events(told, {spec.run_id: spec}, ())
     said = {"run": spec.run_id, "host": "node1", "guest": "cpus-1.1", "kind": "epoch", "body": {"epoch": 1}}
     events((0.0, said))
     events((0.0, {**said, "run": "of/another/sweep/0001"}))
-    assert told.seen == [("started", "cpus-1.1@node1"), ("epoch", "cpus-1.1@node1")]
+    assert told.seen == [("started", "cpus-1.1@node1", ()), ("epoch", "cpus-1.1@node1")]
+
+
+def test_a_start_is_told_with_its_cores_and_again_for_the_next_attempt(spec):
+    told = Told()
+    events = Events(told, {spec.run_id: spec}, ())
+    said = {"run": spec.run_id, "host": "node1", "guest": "cpus-1.1", "cores": [4]}
+    events((0.0, said))
+    events((0.0, said))
+    assert told.seen == [("started", "cpus-1.1@node1", (4,))] * 2
+
+
+def test_what_comes_late_of_a_run_that_is_over_is_not_told(spec):
+    told = Told()
+    events = Events(told, {spec.run_id: spec}, {spec.run_id})
+    events((0.0, {"run": spec.run_id, "host": "node1", "guest": "cpus-1.1", "cores": [4]}))
+    assert told.seen == []

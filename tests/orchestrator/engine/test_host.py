@@ -55,7 +55,10 @@ def test_two_orders_for_one_run_are_one_training_and_a_third_is_answered_from_wh
     receipts.append(host.perform(order(agent_sha256, **seen)))
     assert [receipt.trouble for receipt in receipts] == [None] * 3
     assert len({receipt.record for receipt in receipts}) == 1
-    assert len([event for event in events if "kind" not in event]) == 1, "it was started once"
+    (start,) = [event for event in events if "kind" not in event]  # it was started once
+    assert start["guest"] == "cpus-1.1"
+    assert len(start["cores"]) == 1
+    assert {event["guest"] for event in events} == {"cpus-1.1"}
     assert receipts[0].files == receipts[1].files
     assert not receipts[2].files, "whoever sees the store gets no bytes"
     record = decode_record(receipts[2].record)
