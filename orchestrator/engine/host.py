@@ -212,7 +212,7 @@ class Host:
                 if place is not None:
                     guest, session, lease = place
                     leases = self._slots.leases(order.key, work.study)
-                    reports.place = lease.holder
+                    reports.place = {"guest": lease.holder, "cores": list(lease.cores)}
                     attempts.run(guest, session, spec, lease, leases, reports)
         finally:
             with self._lock:
@@ -252,13 +252,13 @@ class _Reports:
 
     def __init__(self, key: str, tell: Tell, store: Store) -> None:
         self.failures: list[FailedAttempt] = []
-        self.place = ""  # the slot: guests of the same size have the same name
+        self.place: dict[str, Any] = {}  # slot and cores: guests of the same size have the same name
         self._key = key
         self._tell = tell
         self._store = store
 
     def started(self, guest: Guest, spec: RunSpec, cores: tuple[int, ...]) -> None:  # noqa: ARG002
-        self._event(spec.run_id, {"cores": list(cores)})
+        self._event(spec.run_id, {})
 
     def message(self, guest: Guest, message: Message) -> None:  # noqa: ARG002
         body = {name: value for name, value in message.body.items() if isinstance(value, str | int | float)}
@@ -272,7 +272,7 @@ class _Reports:
         shutil.rmtree(kept)
 
     def _event(self, run_id: str, event: dict[str, Any]) -> None:
-        self._tell(self._key, {"run": run_id, "host": os.uname().nodename, "guest": self.place, **event})
+        self._tell(self._key, {"run": run_id, "host": os.uname().nodename, **self.place, **event})
 
 
 def memory_mib() -> int:

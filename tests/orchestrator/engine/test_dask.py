@@ -10,7 +10,13 @@ import pytest
 
 from orchestrator import cli, cli_hosts
 from orchestrator import engine as engine_
+from orchestrator.checked import opened
+from orchestrator.live import read_live
+from orchestrator.plan import plan
 from orchestrator.providers import PROVIDERS
+from orchestrator.resume import resume
+from orchestrator.store import Store
+from orchestrator.study import load
 from tests.orchestrator.engine.fleets import fleet, wait_until, working_in
 from tests.orchestrator.test_sweep import STUDY, hashes, records, vbstudy
 
@@ -51,6 +57,11 @@ def test_a_sweep_on_a_local_cluster_gives_the_bits_of_a_local_sweep_and_leaves_n
         assert record.guest["provider"] == "local"
         assert record.isolation.host_cores
         assert not record.isolation.oversubscribed
+    store = Store(there)
+    seen = read_live(store.live_file)
+    assert (seen.state, seen.cores, seen.done_now, seen.running) == ("ended", 0, 4, ())
+    with opened(store.checked_file, store.runs) as checked:
+        assert resume(store, plan(load(store.study_file)), checked).read == 0, "what was published is known"
 
 
 def test_a_worker_can_make_guests_with_every_provider_but_the_one_for_machines_elsewhere(tmp_path, capsys):
@@ -164,8 +175,21 @@ def test_ctrl_c_stops_the_runs_on_the_hosts(tmp_path):
         there.worker("only", "--cores", "0")
         sweep = there.sweep(directory)
         wait_until(lambda: working_in(there.folder / "only", 1), sweep)
+        live_file = Store(directory).live_file
+        seen = []
+
+        def is_told():
+            live = read_live(live_file)
+            seen.extend(run for run in (live.running if live else ()) if run.epoch)
+            return seen
+
+        wait_until(is_told, sweep)
+        run = seen[0]
+        assert run.guest.startswith("cpus-1.1@")
+        assert run.cores == (0,)
         sweep.send_signal(signal.SIGINT)
         assert sweep.wait(60) == 130
+        assert read_live(live_file).state == "stopped"
         assert not working_in(there.folder / "only", 1)
     assert not list((tmp_path / "fleet" / "only").glob("*/slot-*")), "the worker leaves no guest behind"
 
