@@ -3,6 +3,7 @@ tables are turned and set smaller."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 NEEDS = "% needs \\usepackage{array,booktabs,longtable,pdflscape,textcomp} and UTF-8 input"
@@ -22,6 +23,7 @@ UPRIGHT, TURNED = 345, 530
 SEPARATION = 6  # points between columns
 CROWDED = 14  # columns from which they stand closer
 LONG = 34  # characters from which a text is broken into lines
+WORD_ENDS = re.compile(r" |(?<=-)")  # where TeX may break a line
 NARROWEST = 9  # characters a column of broken text holds
 
 
@@ -70,6 +72,8 @@ def _layout(
     left = TURNED - room - _fixed(widths, texts) * SIZES[size]
     shares = [min(width, 120) if text else 0 for width, text in zip(widths, texts, strict=True)]
     least = NARROWEST * SIZES[size]
+    if left < least * sum(texts):
+        return size, True, _squeezed([head, *body], widths, numbers, room, SIZES[size])
     columns = [
         rf">{{\raggedright\arraybackslash}}p{{{max(least, left * share / sum(shares)):.0f}pt}}"
         if share
@@ -79,6 +83,24 @@ def _layout(
         for share, number in zip(shares, numbers, strict=True)
     ]
     return size, True, "".join(columns)
+
+
+def _squeezed(
+    rows: Sequence[Sequence[str]], widths: Sequence[int], numbers: Sequence[bool], room: int, points: float
+) -> str:
+    """Columns of a table that fits in no other way: all are broken into lines, numbers before intervals.
+    Each has room for its longest word, and a share of what is left."""
+    words = [
+        1 + max(len(word) for cell in cells for word in WORD_ENDS.split(cell))  # one more: m is wide
+        for cells in zip(*rows, strict=True)
+    ]
+    spare = (TURNED - room) / points - sum(words)
+    share = min(max(spare / max(sum(widths) - sum(words), 1), 0.0), 1.0)
+    sides = (r"\raggedleft" if number else r"\raggedright" for number in numbers)
+    return "".join(
+        rf">{{{side}\arraybackslash}}p{{{(word + (width - word) * share) * points:.0f}pt}}"
+        for side, word, width in zip(sides, words, map(max, words, widths), strict=True)
+    )
 
 
 def _separation(head: Sequence[str]) -> int:

@@ -29,6 +29,7 @@ from guest.records import (
     RecordError,
     RunRecord,
     RunSpec,
+    WorkloadSpec,
     decode_record,
     digest,
     history_columns,
@@ -278,6 +279,11 @@ def _order(record: RunRecord) -> tuple[Any, ...]:
     return (workload_text(spec), variants.index(spec.variant), *counts, spec.repetition)
 
 
+def workload_digest(workload: WorkloadSpec, tree_sha256: str = "") -> str:
+    """Equal where the same was trained: the settings, and the files of an own project."""
+    return digest([workload, tree_sha256])
+
+
 def _run_row(record: RunRecord) -> dict[str, Any]:
     spec, result, isolation = record.spec, record.result, record.isolation
     environment, hashes, names = result.environment, result.hashes, spec.workload.metric_names
@@ -290,7 +296,9 @@ def _run_row(record: RunRecord) -> dict[str, Any]:
         "framework": _text(environment, "framework", "name") or str(spec.workload.framework or ""),
         "model": spec.workload.model,
         "dataset": spec.workload.dataset,
-        "workload_digest": digest([spec.workload, result.project.tree_sha256 if result.project else ""]),
+        "workload_digest": workload_digest(
+            spec.workload, result.project.tree_sha256 if result.project else ""
+        ),
         "epochs_planned": spec.workload.epochs,
         "variant": spec.variant.value,
         "seeds_fixed": spec.variant.seeds_fixed,

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import pandas as pd
 
-from analysis.load import Problem, Study
+from analysis.load import Problem, Study, workload_digest
 from analysis.results import WHERE, Column, Kind, Table
 from analysis.traces import growth_text, started
-from guest.records import RecordError, digest
+from guest.records import RecordError
 from guest.trace_records import TRACE, Outcome, Trace, decode
 
 
@@ -30,7 +30,7 @@ def read_traces(study: Study) -> tuple[tuple[Trace, ...], tuple[Problem, ...]]:
 
 
 def _checked(trace: Trace, digests: Mapping[str, str]) -> Trace:
-    if digests.get(trace.workload.name) != digest(trace.workload):
+    if digests.get(trace.workload.name) != workload_digest(trace.workload):
         raise RecordError("is of a workload that has no runs here, or had other settings")
     return trace
 
