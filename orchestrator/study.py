@@ -215,7 +215,8 @@ def _without_kind(error: Any) -> tuple[Any, dict[str, type[Table]]]:
     if location[2] == "project":
         tables = TABLES | {"workload": ProjectTable, "workload.artifacts": ArtifactsTable}
         if location[3:4] == ("metrics",):
-            tables |= {f"workload.metrics.{location[4:5] and location[4]}": MetricTable}
+            named = f"workload.metrics.{location[4:5] and location[4]}"
+            tables |= {"workload.metrics": MetricTable, named: MetricTable}
     return {**error, "loc": (*location[:2], *location[3:])}, tables
 
 
