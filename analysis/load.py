@@ -6,6 +6,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import re
 from collections.abc import Collection, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -16,7 +17,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from guest.printable import printable
 from guest.records import (
+    ARTIFACTS,
     HISTORY,
     PREDICTIONS,
     RECORD,
@@ -32,6 +35,7 @@ from guest.records import (
     history_columns,
 )
 
+MOST_STEPS = 2**53  # of a float that is exact
 READERS = 8  # threads: reading and hashing release the interpreter's lock
 REDO = "run `vbstudy sweep`: it sets damaged runs aside and redoes them"
 FOREIGN = "move the folder out of runs/; `vbstudy sweep` redoes what is missing"
@@ -172,7 +176,7 @@ def load_study(directory: Path) -> Study:
         steps=_steps(records),
         metrics=_metrics(records),
         problems=tuple(problems),
-        environments=dict(zip(runs.environment, (r.result.environment for r in records), strict=True)),
+        environments=dict(zip(runs.environment, map(_environment, records), strict=True)),
         projects=frozenset(workload_text(r.spec) for r in records if r.spec.workload.project),
     )
 
@@ -197,12 +201,12 @@ def check_run(directory: Path, folder: Path) -> tuple[RunRecord, History] | Prob
         if f"runs/{record.spec.run_id}" != path:
             what = f"the record inside is of {record.spec.run_id}: this run belongs elsewhere"
             return Problem(path=path, what=what, todo=FOREIGN)
+        _check_complete(record)
         for name, artifact in record.result.artifacts.items():
             size = (folder / name).stat().st_size
             if size != artifact.size_bytes:
                 what = f"{name} has {size} bytes, not {artifact.size_bytes}"
                 return Problem(path=path, what=what, todo=REDO)
-        _check_complete(record)
         data = checked_bytes(folder, HISTORY, record.result.artifacts[HISTORY].sha256)
         history = _parse_history(data, history_columns(record.spec.workload.metric_names))
     except NewerSchemaError:
@@ -223,7 +227,15 @@ def checked_bytes(folder: Path, name: str, sha256: str) -> bytes:
 
 
 def _check_complete(record: RunRecord) -> None:
+    """Raises RecordError for a record that no vbstudy wrote, though its checksum fits."""
     result, workload = record.result, record.spec.workload
+    odd = sorted({*result.artifacts} - {*ARTIFACTS})
+    if odd:
+        raise RecordError(f"the record names {odd[0]!r:.80}, which is no file of a run")
+    if not workload.metric_names:
+        raise RecordError("the record has no metric")
+    if not all(re.fullmatch("[1-9][0-9]{0,17}", step) for step in result.step_hashes):
+        raise RecordError("the record has hashes of steps that are no numbers")
     scores = (result.last,) if workload.project else (result.last, result.selected)
     files = (HISTORY,) if workload.project else (HISTORY, PREDICTIONS)
     lacking = [name for name in files if name not in result.artifacts]
@@ -234,7 +246,10 @@ def _check_complete(record: RunRecord) -> None:
 
 def _parse_history(data: bytes, columns: list[str]) -> History:
     """The lines of history.csv: hashes as text, everything else as the exact float it was."""
-    lines = [line.split(",") for line in data.decode().splitlines()]
+    try:
+        lines = [line.split(",") for line in data.decode().splitlines()]
+    except UnicodeDecodeError as error:
+        raise RecordError(f"{HISTORY}: {error}") from error
     if not lines or lines[0] != columns:
         raise RecordError(f"{HISTORY} has other columns than {', '.join(columns)}")
     texts = [name.endswith("sha256") for name in columns]
@@ -247,6 +262,10 @@ def _parse_history(data: bytes, columns: list[str]) -> History:
         raise RecordError(f"{HISTORY}: {error}") from error
     if not rows or [row[0] for row in rows] != list(range(1, len(rows) + 1)):
         raise RecordError(f"{HISTORY} does not count its epochs from 1")
+    for name in ("step", "selected_epoch"):
+        at = columns.index(name)
+        if not all(float(row[at]).is_integer() and abs(float(row[at])) < MOST_STEPS for row in rows):
+            raise RecordError(f"{HISTORY} has a {name} that is no whole number")
     return rows
 
 
@@ -267,7 +286,7 @@ def workload_digest(workload: WorkloadSpec, tree_sha256: str = "") -> str:
 
 def _run_row(record: RunRecord) -> dict[str, Any]:
     spec, result, isolation = record.spec, record.result, record.isolation
-    environment, hashes = result.environment, result.hashes
+    environment, hashes, names = result.environment, result.hashes, spec.workload.metric_names
     return {
         "run_id": spec.run_id,
         "study_id": spec.study_id,
@@ -302,8 +321,8 @@ def _run_row(record: RunRecord) -> dict[str, Any]:
         "last_weights_file_sha256": _file_sha256(record, WEIGHTS),
         "selected_weights_file_sha256": _file_sha256(record, SELECTED),
         "selected_epoch": result.selected_epoch,
-        **{f"last_{name}": value for name, value in result.last.items()},
-        **{f"selected_{name}": value for name, value in result.selected.items()},
+        **{f"last_{name}": result.last[name] for name in names},
+        **{f"selected_{name}": result.selected[name] for name in names if name in result.selected},
         **{f.name: getattr(result.timings, f.name) for f in dataclasses.fields(result.timings)},
         "oversubscribed": isolation.oversubscribed,
         "neighbours": len(isolation.neighbours),
@@ -311,7 +330,7 @@ def _run_row(record: RunRecord) -> dict[str, Any]:
         "cpu_model": _text(environment, "cpu", "model"),
         "hypervisor": _text(environment, "hypervisor"),
         "instruction_set": _instruction_set(environment),
-        "caches": ", ".join(environment.get("cpu", {}).get("caches", ())),
+        "caches": ", ".join(_texts(environment, "cpu", "caches")),
         "framework_version": _text(environment, "framework", "version"),
         "provider": _text(record.guest, "provider"),
         "accelerator": _text(record.guest, "accelerator"),
@@ -331,9 +350,33 @@ def _file_sha256(record: RunRecord, name: str) -> str:
 
 def _text(data: Any, *keys: str) -> str:
     """A value deep in what the guest said of itself; empty when it did not say."""
+    data = _deep(data, keys)
+    return "" if data is None else printable(str(data))
+
+
+def _texts(data: Any, *keys: str) -> list[str]:
+    """As `_text`, of a list."""
+    data = _deep(data, keys)
+    return [printable(str(value)) for value in data] if isinstance(data, list) else []
+
+
+def _environment(record: RunRecord) -> dict[str, Any]:
+    """The fingerprint with texts that can be shown."""
+
+    def shown(data: Any) -> Any:
+        if isinstance(data, dict):
+            return {printable(key): shown(value) for key, value in data.items()}
+        if isinstance(data, list):
+            return [shown(value) for value in data]
+        return printable(data) if isinstance(data, str) else data
+
+    return {printable(key): shown(value) for key, value in record.result.environment.items()}
+
+
+def _deep(data: Any, keys: Iterable[str]) -> Any:
     for key in keys:
         data = data.get(key) if isinstance(data, dict) else None
-    return "" if data is None else str(data)
+    return data
 
 
 def workload_text(spec: RunSpec) -> str:
@@ -353,7 +396,7 @@ def _instruction_set(environment: Any) -> str:
     told = [f"{library} {text}" for library, text in named.items() if text]
     if told:
         return ", ".join(told)
-    flags = environment.get("cpu", {}).get("flags", ())
+    flags = _texts(environment, "cpu", "flags")
     return next((name for flag, name in VECTORS.items() if flag in flags), "")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import math
+from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from analysis.methods import methods_paragraph, recipe
 from analysis.printing import shown_findings, shown_tables
 from analysis.results import ACROSS, Analysis, Column, Finding, Kind, Table, Verdict
 from analysis.runs import runs_table
+from analysis.unfinished import Unfinished
 from analysis.verdicts import DIFFER, IDENTICAL, LEVELS
 
 CLASSES = {Verdict.HOLDS: "holds", Verdict.FAILS: "fails", Verdict.OPEN: "open"}
@@ -36,40 +38,67 @@ def detail_tables(analysis: Analysis) -> tuple[Table, ...]:
     return runs_table(analysis.study, shown_view(analysis)), environments(analysis.study)
 
 
-def page(analysis: Analysis, pictures: list[Picture]) -> str:
-    """The page as HTML. Figures are inlined; nothing is loaded from anywhere."""
-    environment = jinja2.Environment(
+def page(analysis: Analysis, pictures: list[Picture], live: Unfinished | None = None) -> str:
+    """The page as HTML. Figures are inlined; nothing is loaded from anywhere. A `live` one says how far the
+    sweep is, marks sets that are not complete, and asks its server whether there is a newer one."""
+    study = analysis.study
+    findings = [f for f in analysis.findings if not f.workload]
+    details = detail_tables(analysis)
+    script, script_sha256 = _script("report.js")
+    return (
+        _environment()
+        .get_template("report.html.j2")
+        .render(
+            study=study,
+            name=study.directory.resolve().name,
+            variants=list(study.runs.variant.unique()),
+            threads=list(study.runs.threads.unique()),
+            provider=provider_text(study),
+            alarms=analysis.alarms,
+            findings=[
+                (finding, CLASSES[finding.verdict], _by_workload(analysis, finding)) for finding in findings
+            ],
+            implications=analysis.implications,
+            scopes=[ACROSS, *_settings(analysis)],
+            matrix=_matrix(analysis, live.open_sets if live else {}),
+            workloads={w: [_inlined(p) for p in pictures if p.workload == w] for w in (*study.metrics, "")},
+            tables=[_table(table) for table in (*shown_tables(analysis), *details)],
+            differing=int(details[0].frame.differs.sum()),
+            copies=_copies(analysis),
+            script=script,
+            script_sha256=script_sha256,
+            problems=study.problems,
+            live=live,
+            **_live_script(),
+        )
+    )
+
+
+def waiting_page(name: str, live: Unfinished, why: str) -> str:
+    """The live page of a study of which nothing can be said yet."""
+    template = _environment().get_template("waiting.html.j2")
+    return template.render(name=name, live=live, why=why, **_live_script())
+
+
+def _environment() -> jinja2.Environment:
+    return jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    study = analysis.study
-    findings = [f for f in analysis.findings if not f.workload]
-    details = detail_tables(analysis)
-    script = (TEMPLATES / "report.js").read_text(encoding="utf-8")
-    return environment.get_template("report.html.j2").render(
-        study=study,
-        name=study.directory.resolve().name,
-        variants=list(study.runs.variant.unique()),
-        threads=list(study.runs.threads.unique()),
-        provider=provider_text(study),
-        alarms=analysis.alarms,
-        findings=[
-            (finding, CLASSES[finding.verdict], _by_workload(analysis, finding)) for finding in findings
-        ],
-        implications=analysis.implications,
-        scopes=[ACROSS, *_settings(analysis)],
-        matrix=_matrix(analysis),
-        workloads={w: [_inlined(p) for p in pictures if p.workload == w] for w in (*study.metrics, "")},
-        tables=[_table(table) for table in (*shown_tables(analysis), *details)],
-        differing=int(details[0].frame.differs.sum()),
-        copies=_copies(analysis),
-        script=Markup(script),  # noqa: S704  (a file of ours)
-        script_sha256=base64.b64encode(hashlib.sha256(script.encode()).digest()).decode(),
-        problems=study.problems,
-    )
+
+
+def _script(name: str) -> tuple[Markup, str]:
+    """A script of ours, and its hash for the page's content policy."""
+    script = (TEMPLATES / name).read_text(encoding="utf-8")
+    return Markup(script), base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()  # noqa: S704
+
+
+def _live_script() -> dict[str, str]:
+    script, sha256 = _script("live.js")
+    return {"live_script": script, "live_script_sha256": sha256}
 
 
 def _by_workload(analysis: Analysis, finding: Finding) -> list[tuple[Finding, str]]:
@@ -85,15 +114,25 @@ def _settings(analysis: Analysis) -> list[str]:
     return list(by_threads(analysis.study.runs.sort_values(["cpus", "intra_op", "inter_op"])))
 
 
-def _matrix(analysis: Analysis) -> list[dict[str, Any]]:
+def _matrix(analysis: Analysis, open_sets: Mapping[str, str]) -> list[dict[str, Any]]:
     """One row a workload and variant, one cell a thread setting and one across them, each with its
-    three levels; of the last models, or of the selected ones when only these are looked at."""
+    three levels; of the last models, or of the selected ones when only these are looked at. `open` says of
+    which settings runs are still to come."""
     frame = analysis.tables["verdicts"].frame
     frame = frame[frame["view"] == frame["view"].iloc[0]]
+    sets = analysis.study.runs.groupby(["workload", "variant", "threads"], sort=False).set_id.first()
     matrix = []
     for (workload, variant), lines in frame.groupby(["workload", "variant"], sort=False):
         cells = {line["scope"]: _levels(line) for line in lines.to_dict("records")}
-        matrix.append({"workload": workload, "variant": variant, "cells": cells})
+        mine = sets[workload, variant].to_dict()
+        matrix.append(
+            {
+                "workload": workload,
+                "variant": variant,
+                "cells": cells,
+                "open": defaultdict(str, {threads: open_sets.get(s, "") for threads, s in mine.items()}),
+            }
+        )
     return matrix
 
 

@@ -3,16 +3,29 @@
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
-from zipfile import BadZipFile
+from zipfile import BadZipFile, ZipFile
 
 import numpy as np
 
 from analysis.load import FOREIGN, READERS, REDO, Problem, Study, View, checked_bytes
 from guest.records import PREDICTIONS, RunRecord
+
+# NotImplementedError and RuntimeError: zip files of other kinds; MemoryError: an array that says it is huge.
+UNREADABLE = (
+    OSError,
+    KeyError,
+    ValueError,
+    EOFError,
+    BadZipFile,
+    NotImplementedError,
+    RuntimeError,
+    MemoryError,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,15 +129,20 @@ def _read_labels(directory: Path, run: str, sha256: str, own: bool) -> _Labels |
     path = f"runs/{run}"
     try:
         data = checked_bytes(directory / path, PREDICTIONS, sha256)
+        _refuse_larger_inside(data)
         with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
             if own:
                 return _own_labels(arrays["last"], arrays.get("y_true"))
             truth, last, selected = arrays["y_true"], arrays["last"], arrays["selected"]
-    except (OSError, KeyError, ValueError, EOFError, BadZipFile) as error:
+    except UNREADABLE as error:
         return Problem(path=path, what=f"{PREDICTIONS}: {error}", todo=REDO)
     shaped = truth.ndim == 1 and last.ndim == 2 and last.shape == selected.shape and last.size > 0
     if not shaped or len(last) != len(truth):
         return Problem(path=path, what=f"{PREDICTIONS} has arrays of unlike shapes, or empty ones", todo=REDO)
+    if truth.dtype.kind not in "iu" or last.dtype.kind != "f" or selected.dtype.kind != "f":
+        return Problem(path=path, what=f"{PREDICTIONS} has arrays of other types than a run's", todo=REDO)
+    if truth.min() < 0 or truth.max() >= last.shape[1]:
+        return Problem(path=path, what=f"{PREDICTIONS} has true classes without a logit", todo=REDO)
     # The smallest integers that hold the classes: thousands of runs fit in memory.
     kind = np.min_scalar_type(max(last.shape[1] - 1, 0))
     return _Labels(
@@ -135,6 +153,21 @@ def _read_labels(directory: Path, run: str, sha256: str, own: bool) -> _Labels |
         selected=selected.argmax(axis=1).astype(kind),
         confidence=(_confidence(last), _confidence(selected)),
     )
+
+
+def _refuse_larger_inside(data: bytes) -> None:
+    """Runs store their arrays as they are: a small file that would become a large array is none of theirs.
+    Raises ValueError for it, and what zip files raise."""
+    with ZipFile(io.BytesIO(data)) as archive:
+        if sum(entry.file_size for entry in archive.infolist()) > len(data):
+            raise ValueError("is compressed, which no run's is")
+        for entry in archive.infolist():
+            with archive.open(entry) as member:
+                if np.lib.format.read_magic(member) != (1, 0):
+                    raise ValueError(f"{entry.filename:.80} is no array of a run")
+                shape, _, kind = np.lib.format.read_array_header_1_0(member)
+            if math.prod(shape) * kind.itemsize > entry.file_size:
+                raise ValueError(f"{entry.filename:.80} says it is larger than its file")
 
 
 def _own_labels(values: np.ndarray, truth: np.ndarray | None) -> _Labels | None:

@@ -15,6 +15,7 @@ from analysis.hardening_figures import write_hardening_figures
 from analysis.page import detail_tables, page
 from analysis.printing import as_data, to_csv, to_json
 from analysis.results import Analysis, Verdict
+from analysis.unfinished import Unfinished
 from analysis.verdicts import DIFFER, IDENTICAL
 
 PAGE = "index.html"
@@ -37,8 +38,9 @@ class ReportPaths:
     figures: tuple[Path, ...]
 
 
-def write_report(analysis: Analysis, output: Path) -> ReportPaths:
-    """Writes the report into the folder `output`, in place of an earlier report there.
+def write_report(analysis: Analysis, output: Path, live: Unfinished | None = None) -> ReportPaths:
+    """Writes the report into the folder `output`, in place of an earlier report there; its page is a
+    live one where `live` says how far the sweep is.
 
     It is complete or not there: everything is written beside it and moved in at the end. Raises
     NotAReportError when `output` is a file or a folder with other things in it.
@@ -54,7 +56,7 @@ def write_report(analysis: Analysis, output: Path) -> ReportPaths:
         (folder / FINDINGS).write_text(to_json(as_data(analysis)), encoding="utf-8")
         pictures = write_figures(analysis, folder / "figures")
         pictures += write_hardening_figures(analysis, folder / "figures")
-        (folder / PAGE).write_text(page(analysis, pictures), encoding="utf-8")
+        (folder / PAGE).write_text(page(analysis, pictures, live), encoding="utf-8")
     return ReportPaths(
         page=output / PAGE,
         findings=output / FINDINGS,

@@ -17,8 +17,11 @@ from rich.console import Console
 from benchmarks import (
     analyze,
     churn,
+    dispatch,
     exact,
+    large_store,
     loading,
+    packing,
     qemu_boot,
     qemu_provision,
     scan,
@@ -39,9 +42,12 @@ BENCHMARKS: dict[str, tuple[Callable[[str, int, Report], list[Row]], int]] = {
     "analyze": (analyze.measure, 2304),  # runs in the study
     "warm_worker": (warm_worker.measure_torch, 60),  # runs on either side
     "warm_worker_tf": (warm_worker.measure_tensorflow, 20),
+    "large_store": (large_store.measure, 100_000),  # runs in the store
     "scan": (scan.measure, 5),  # turns
     "exact": (exact.measure, 10),  # turns, a block of steps each
     "sweep_overhead": (sweep_overhead.measure, 12),  # runs of ten seconds
+    "dispatch": (dispatch.measure, 1000),  # runs that do nothing
+    "packing": (packing.measure, 100_000),  # runs of a simulated sweep
     "trace": (trace.measure, 30),  # steps of each kind
 }
 

@@ -32,6 +32,7 @@ from guest.records import Framework, Message, RunRequest, RunResult, RunSpec, to
 from orchestrator import study as study_
 from orchestrator import sweep as sweep_
 from orchestrator.connection import Connection, LocalConnection
+from orchestrator.engine.local import LocalEngine
 from orchestrator.guests import Guest, read_inventory
 from orchestrator.plan import plan
 from orchestrator.providers import make
@@ -92,7 +93,7 @@ class TakingTurns:
 
     def quarantined(self, spec: RunSpec, reason: str, kept: Path) -> None: ...
     def waiting(self, why: str) -> None: ...
-    def started(self, guest: Guest, spec: RunSpec) -> None: ...
+    def started(self, guest: Guest, spec: RunSpec, cores: tuple[int, ...]) -> None: ...
     def message(self, guest: Guest, message: Message) -> None: ...
 
     def failed(self, spec: RunSpec, reason: str, kept: Path, *, again: bool) -> None:  # noqa: ARG002
@@ -145,7 +146,8 @@ def _measure(framework: Framework, name: str, runs: int, report: Callable[[str],
         unmeasured = cold.run("out/0")
         turns = TakingTurns(cold, runs, report)
         turns.start()
-        sweep_.sweep(loaded, store, provider, read_inventory(store.guests_file), turns)
+        engine = LocalEngine(loaded, store, provider, read_inventory(store.guests_file))
+        sweep_.sweep(loaded, store, engine, turns)
         turns.stop()
         began = time.perf_counter()
         vbstudy(directory, "sweep")

@@ -24,6 +24,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Literal, NamedTuple, TypeVar, get_args, get_origin
 
+from guest.plain_json import PlainJsonError, parse
+
 SCHEMA_VERSION = 4
 
 HISTORY = "history.csv"
@@ -502,9 +504,9 @@ def unseal(
     """The inverse of `seal`. `known` is the newest version that this program reads, `version` the field that
     has it. Raises RecordError for damage, NewerSchemaError for a newer version."""
     try:
-        data = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise RecordError(f"not JSON: {error}") from error
+        data = parse(text)
+    except PlainJsonError as error:
+        raise RecordError(str(error)) from error
     if not isinstance(data, dict):
         raise RecordError("an object was expected")
     found = data.get(version)

@@ -18,10 +18,13 @@ from orchestrator import (
     __version__,
     cli_exchange,
     cli_harden,
+    cli_hosts,
+    cli_plan,
     cli_replay,
     cli_scan,
     cli_trace,
     cli_try,
+    cli_watch,
 )
 from orchestrator.cli_options import CommandFailed, Commands, Options, print_json, result, stdout
 from orchestrator.errors import EXIT_DONE, EXIT_INTERRUPTED, EXIT_RUNS_FAILED, UsageError, VbstudyError
@@ -129,38 +132,7 @@ def provision(options: Options, cpus: str | None, provider: str | None) -> None:
     result(options, to_json(inventory), f"{len(inventory.guests)} guests ready; next: vbstudy sweep")
 
 
-@cli.command("plan")
-@click.option("--runs", type=click.IntRange(min=1), metavar="N", help="Repetitions, as given to sweep.")
-@click.option("--difference", type=click.FloatRange(0, min_open=True), default=0.01, metavar="D",
-              help="The difference in the metric that is to be seen [default: 0.01].")  # fmt: skip
-@click.option("--sd", type=click.FloatRange(0), metavar="SD", help="In place of the stored runs' SD.")
-@click.pass_obj
-def plan_(options: Options, runs: int | None, difference: float, sd: float | None) -> None:
-    """Say what a sweep will take, and what its runs can show."""
-    import dataclasses
-
-    from analysis.power import Test, detectable, runs_for
-    from orchestrator import forecasting
-    from orchestrator.forecast_tables import as_tables, totals
-
-    def planned_with(test: Test) -> forecasting.Planned:
-        return (lambda n, sd, m: detectable(n, sd, m, test)), (lambda d, sd, m: runs_for(d, sd, m, test))
-
-    report = forecasting.examine(
-        options.study(),
-        options.store(),
-        runs,
-        difference,
-        sd,
-        planned_with(Test.RANKS),
-        planned_with(Test.WELCH),
-    )
-    if options.as_json:
-        print_json(dataclasses.asdict(report))
-        return
-    for table in as_tables(report):
-        stdout().print(table)
-    click.echo("\n".join(totals(report)))
+cli.add_command(cli_plan.plan)
 
 
 @cli.command()
@@ -169,14 +141,24 @@ def plan_(options: Options, runs: int | None, difference: float, sd: float | Non
               "mean_halfwidth<X, decided(tests) or decided(tests, margin=X).")  # fmt: skip
 @click.option("--max-runs", type=click.IntRange(min=1), metavar="N", help="The cap of --until [default: 30].")
 @click.option("--robustness", is_flag=True, help="Then measure the stored models under noise and attack.")
+@click.option(
+    "--scheduler", metavar="ADDRESS", help="Run on the workers of this dask scheduler: tcp://HOST:PORT."
+)
+@click.option("--security", type=click.Path(path_type=Path), help="TLS for a tls:// scheduler: a TOML file.")
 @click.pass_obj
 def sweep(
-    options: Options, runs: int | None, until: str | None, max_runs: int | None, robustness: bool
+    options: Options,
+    runs: int | None,
+    until: str | None,
+    max_runs: int | None,
+    robustness: bool,
+    scheduler: str | None,
+    security: Path | None,
 ) -> None:
     """Run what is planned and not done yet. Ctrl-C stops; running it again resumes."""
     from orchestrator import sweeping
 
-    store, loaded = options.store(), options.study()
+    store, loaded = options.store(), cli_hosts.on_scheduler(options.study(), scheduler, security)
     rule = None
     if until is not None:
         rule = _sequential(loaded, store, runs or loaded.repetitions, until, max_runs)
@@ -186,6 +168,9 @@ def sweep(
     result(options, *sweeping.told(outcome, store))
     if outcome.failed:
         raise RunsFailed
+
+
+cli.add_command(cli_hosts.worker)
 
 
 def _sequential(loaded: Study, store: Store, first: int, until: str, max_runs: int | None) -> Sequential:
@@ -224,6 +209,9 @@ def status(options: Options, runs: int | None) -> None:
             stdout().print(table)
 
 
+cli.add_command(cli_watch.watch)
+
+
 @cli.command(context_settings={"ignore_unknown_options": True})
 @click.argument("guest")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED)
@@ -244,12 +232,13 @@ def ssh(options: Options, guest: str, command: tuple[str, ...]) -> None:
 @click.pass_obj
 def logs(options: Options, guest: str) -> None:
     """Print what a guest's machine has said: its console, its hypervisor."""
+    from guest.printable import printable
     from orchestrator import shell
 
     store = options.store()
     text = shell.logs(store, guest)
     if text:
-        click.echo(text)
+        click.echo(printable(text, lines=True))
     else:
         options.stderr().print(f"{guest} has no console; logs of runs lie in {store.runs} and {store.failed}")
 
@@ -266,33 +255,21 @@ def logs(options: Options, guest: str) -> None:
 @click.pass_obj
 def analyze(options: Options, form: str, output: Path | None, against: str, allow_mixed: bool) -> None:
     """Print the findings and write the report."""
-    from analysis.checks import MixedHardwareError
-    from analysis.load import NothingToAnalyse, View
     from analysis.pipeline import analyze as analyze_
     from analysis.printing import Format, print_to
-    from analysis.published import UnknownPublishedError
-    from analysis.report import NotAReportError, write_report
-    from guest.records import NewerSchemaError
-    from orchestrator.errors import StoreError
-    from orchestrator.study import ModelSelection
+    from analysis.report import write_report
+    from orchestrator import analysing
 
-    store = options.store()
-    if not store.runs.exists() and not store.study_file.exists():
-        options.study()  # says that there is no study here
-    selection = options.study().model_selection if store.study_file.exists() else ModelSelection.BOTH
-    views = tuple(View) if selection is ModelSelection.BOTH else (View(selection.value),)
+    store, views = options.store(), analysing.views(options)
     target = output or store.report
-    try:
+    with analysing.errors(target):
         analysis = analyze_(store.directory, views, against=against, allow_mixed=allow_mixed)
         paths = write_report(analysis, target)
-    except (NothingToAnalyse, NotAReportError, MixedHardwareError, UnknownPublishedError) as error:
-        raise UsageError(str(error)) from None
-    except NewerSchemaError as error:
-        raise StoreError(str(error)) from None
-    except OSError as error:
-        raise UsageError(f"{error.filename or target}: {error.strerror}") from None
     print_to(analysis, Format("json" if options.as_json else form), sys.stdout)
     options.stderr().print(f"report: {paths.page}", highlight=False, soft_wrap=True)
+
+
+cli.add_command(cli_watch.report)
 
 
 @cli.command()
@@ -356,9 +333,11 @@ def run(arguments: list[str] | None = None) -> int:
     except CommandFailed as failed:
         return failed.status
     except VbstudyError as error:
-        click.echo(f"vbstudy: {error.message}", err=True)
+        from guest.printable import printable  # much of it was said by a guest
+
+        click.echo(f"vbstudy: {printable(error.message, lines=True)}", err=True)
         if error.evidence and verbose:
-            click.echo(error.evidence, err=True)
+            click.echo(printable(error.evidence, lines=True), err=True)
         return error.exit_code
     except click.exceptions.NoArgsIsHelpError as error:
         error.show()

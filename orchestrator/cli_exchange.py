@@ -7,13 +7,24 @@ import dataclasses
 import json
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from orchestrator.cli_options import Options, result
-from orchestrator.errors import IncompleteError, PrerequisiteError, StoreError, UsageError
+from orchestrator.errors import (
+    DifferentBitsError,
+    IncompleteError,
+    PrerequisiteError,
+    StoreError,
+    UsageError,
+)
+
+if TYPE_CHECKING:
+    from analysis.exchange.verify import Verification
+    from orchestrator.recompute import Recomputed
 
 SHOWN = 20  # problems that are printed
 FORMATS = ("zip", "parquet", "mlflow")
@@ -21,39 +32,122 @@ FORMATS = ("zip", "parquet", "mlflow")
 
 @click.command()
 @click.argument("path", required=False, type=click.Path(path_type=Path))
+@click.option("--rerun", type=click.IntRange(min=1), metavar="N",
+              help="Then do N runs again, drawn at random, and compare their bits.")  # fmt: skip
 @click.pass_obj
-def verify(options: Options, path: Path | None) -> None:
+def verify(options: Options, path: Path | None, rerun: int | None) -> None:
     """Check a study, or an archive, byte for byte.
 
     Every record, file, size and hash, and which planned runs are missing. Ends with 0 when the study
-    is whole, with 1 when runs are missing, with 6 when something is damaged. Changes nothing."""
-    from analysis.exchange.archive import unpack
+    is whole, with 1 when runs are missing, with 6 when something is damaged. Changes nothing.
+
+    With --rerun, in the study's guests (an archive's runs: in those of the study in -C), with the seeds that
+    the runs recorded; ends with 1 when bits differ."""
     from analysis.exchange.verify import verify as verify_
 
     subject = path or options.directory
-    with _errors(), tempfile.TemporaryDirectory(prefix="vbstudy-verify-") as temporary:
-        folder = subject
-        if subject.is_file():
-            folder = Path(temporary) / "study"
-            unpack(subject, folder)
-        elif not subject.is_dir():
-            raise UsageError(f"{subject}: is neither a folder nor an archive")
+    again: list[Recomputed] = []
+    with _errors(), _unpacked(subject) as folder:
         found = verify_(folder, _planned(folder))
-    if not found.runs and not found.imports and not found.damaged and found.planned is None:
-        raise UsageError(f"{subject}: there is no study in it")
+        if not found.runs and not found.imports and not found.damaged and found.planned is None:
+            raise UsageError(f"{subject}: there is no study in it")
+        if not options.as_json:
+            click.echo(f"{subject}: {found}")
+            _list([str(problem) for problem in found.damaged])
+            _list([f"missing: {run}" for run in found.missing])
+        if rerun is not None and not found.damaged:
+            again = _rerun(options, folder, options.directory if subject.is_file() else subject, rerun)
     if options.as_json:
         data = dataclasses.asdict(found) | {"path": str(subject)}
-        click.echo(json.dumps(data, indent=1))
+        more = {} if rerun is None else {"rerun": [_as_data(each) for each in again]}
+        click.echo(json.dumps(data | more, indent=1))
     else:
-        click.echo(f"{subject}: {found}")
-        _list([str(problem) for problem in found.damaged])
-        _list([f"missing: {run}" for run in found.missing])
+        for each in again:
+            click.echo(_told(each))
+    _judge(subject, found, again)
+
+
+@contextlib.contextmanager
+def _unpacked(subject: Path) -> Iterator[Path]:
+    """A study's folder, or one with what an archive holds that is gone in the end."""
+    from analysis.exchange.archive import unpack
+
+    if subject.is_dir():
+        yield subject
+    elif subject.is_file():
+        with tempfile.TemporaryDirectory(prefix="vbstudy-verify-") as temporary:
+            unpack(subject, Path(temporary) / "study")
+            yield Path(temporary) / "study"
+    else:
+        raise UsageError(f"{subject}: is neither a folder nor an archive")
+
+
+def _judge(subject: Path, found: Verification, again: Sequence[Recomputed]) -> None:
+    """Raises what the worst of it is worth."""
     if found.damaged:
         raise StoreError(f"{subject}: {len(found.damaged)} damaged, the first: {found.damaged[0]}")
+    unequal = sum(not each.equal for each in again)
+    if unequal:
+        raise DifferentBitsError(
+            f"{subject}: {unequal} of {len(again)} runs done again did not come out the same"
+        )
     if found.missing:
         raise IncompleteError(
             f"{subject}: {len(found.missing)} planned runs are missing; run `vbstudy sweep`"
         )
+
+
+def _rerun(options: Options, runs: Path, home: Path, count: int) -> list[Recomputed]:
+    """A sample of the runs in the folder `runs`, done again in the guests of the study `home`."""
+    from analysis.load import run_folders
+    from orchestrator import study
+    from orchestrator.recompute import recompute
+    from orchestrator.store import Store
+
+    store, console = Store(home), options.stderr()
+    run_ids = [folder.relative_to(runs / "runs").as_posix() for folder in run_folders(runs)]
+
+    def say(text: str) -> None:
+        console.print(text, highlight=False, soft_wrap=True, markup=False)
+
+    again = recompute(study.load(store.study_file), store, Store(runs), run_ids, count, say)
+    if len(again) < count:
+        say(f"{len(again)} and not {count}: no other run belongs to a guest of {home}")
+    return again
+
+
+def _differing_fields(each: Recomputed) -> list[str]:
+    """The fields of the two fingerprints that are not the same."""
+    from analysis.fingerprints import flat
+
+    stored, computed = map(flat, each.environments)
+    return sorted(name for name in {*stored, *computed} if stored.get(name) != computed.get(name))
+
+
+def _as_data(each: Recomputed) -> dict[str, Any]:
+    data = {
+        "run_id": each.run_id,
+        "equal": each.equal,
+        "difference": each.difference,
+        "failure": each.failure,
+        "stored_on": each.stored_on,
+        "computed_on": each.computed_on,
+    }
+    return data if each.equal else data | {"fields_that_differ": _differing_fields(each)}
+
+
+def _told(each: Recomputed) -> str:
+    from guest.printable import printable
+
+    if each.equal:
+        return f"  the same bits: {each.run_id} ({each.computed_on})"
+    if each.failure:
+        return f"  failed: {each.run_id}: {each.failure} ({each.computed_on})"
+    names = printable(", ".join(_differing_fields(each)), limit=300) or "none"
+    return (
+        f"  OTHER BITS: {each.run_id}: {each.difference}\n"
+        f"    stored: {each.stored_on}\n    again: {each.computed_on}\n    fingerprints differ in: {names}"
+    )
 
 
 def _planned(folder: Path) -> list[str] | None:

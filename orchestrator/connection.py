@@ -6,11 +6,13 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import queue
 import shutil
 import signal
+import stat
 import subprocess
 import threading
+import time
+from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +21,11 @@ from typing import BinaryIO, Protocol
 from orchestrator.errors import GuestError, StoreError
 
 STDERR_TAIL_BYTES = 8192
-MAX_LINE_BYTES = 16 << 20
+MAX_LINE_BYTES = 4 << 20  # as Python objects it may take 25 times as much
+MAX_UNREAD_BYTES = 2 * MAX_LINE_BYTES
+MAX_OUTPUT_BYTES = 16 << 20
+PIECE_BYTES = 1 << 20
+LINE_OVERHEAD_BYTES = 100  # of an object that holds a line
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,16 +115,8 @@ class LocalConnection:
 
     def run(self, argv: Sequence[str], env: Mapping[str, str], timeout_s: float) -> Completed:
         stream = self._start(argv, env)
-        try:
-            out, err = stream.process.communicate(timeout=timeout_s)
-        except subprocess.TimeoutExpired:
-            stream.discard()
-            raise GuestError(f"{argv[0]} did not end within {timeout_s:.0f} s") from None
-        return Completed(
-            status=stream.process.returncode,
-            stdout=out.decode(errors="replace"),
-            stderr=err.decode(errors="replace"),
-        )
+        stream.follow()
+        return stream.complete(argv[0], timeout_s)
 
     def open(self, argv: Sequence[str], env: Mapping[str, str]) -> Stream:
         stream = self._start(argv, env)
@@ -134,13 +132,25 @@ class LocalConnection:
         part.rename(target)
 
     def get(self, remote: str, local: Path, max_bytes: int) -> None:
-        source = self._folder / remote
-        if source.is_symlink() or not source.is_file():
-            raise GuestError(f"{remote}: is not a plain file in the guest")
-        if source.stat().st_size > max_bytes:
-            raise GuestError(f"{remote}: is larger than the {max_bytes} bytes that were announced")
-        with source.open("rb") as file, collecting(local) as target:
-            shutil.copyfileobj(file, target)
+        try:  # a link is not followed, a pipe not waited for
+            descriptor = os.open(self._folder / remote, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        except OSError:
+            raise GuestError(f"{remote}: is not a plain file in the guest") from None
+        too_large = f"{remote}: is larger than the {max_bytes} bytes that were announced"
+        with os.fdopen(descriptor, "rb") as file:
+            found = os.fstat(descriptor)
+            if not stat.S_ISREG(found.st_mode):
+                raise GuestError(f"{remote}: is not a plain file in the guest")
+            if found.st_size > max_bytes:
+                raise GuestError(too_large)
+            left = max_bytes
+            with collecting(local) as target:
+                while left >= 0 and (piece := file.read(min(left + 1, PIECE_BYTES))):
+                    left -= len(piece)
+                    target.write(piece)
+        if left < 0:  # it grew while it was read
+            local.unlink()
+            raise GuestError(too_large)
 
     def remove(self, remote: str) -> None:
         shutil.rmtree(self._folder / remote, ignore_errors=True)
@@ -205,20 +215,53 @@ class Lines:
     """What a command wrote and nobody has read yet: filled by one thread, read by another."""
 
     def __init__(self) -> None:
-        self._queue: queue.Queue[bytes] = queue.Queue(maxsize=10_000)
+        self._lines: deque[bytes] = deque()
+        self._held_bytes = 0
+        self._ended = self._closed = False
+        self._changed = threading.Condition()
 
     def put(self, line: bytes) -> None:
-        self._queue.put(line)
+        """b"" is the end. Waits while too much is unread: who writes too fast is held up, too."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._held_bytes < MAX_UNREAD_BYTES or self._closed or line == b"")
+            if line == b"":
+                self._ended = True
+            elif not self._closed:
+                self._lines.append(line)
+                self._held_bytes += len(line) + LINE_OVERHEAD_BYTES
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """Nobody reads any more: nothing more is kept, and who waits to put goes on."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
 
     def receive(self, timeout_s: float) -> bytes | None:
         """As `Stream.receive`."""
-        try:
-            line = self._queue.get(timeout=max(timeout_s, 0))
-        except queue.Empty:
-            return None
-        if line == b"":
-            self._queue.put(b"")  # the end stays the end
-        return line
+        with self._changed:
+            self._changed.wait_for(lambda: bool(self._lines) or self._ended, max(timeout_s, 0))
+            if not self._lines:
+                return b"" if self._ended else None
+            line = self._lines.popleft()
+            self._held_bytes -= len(line) + LINE_OVERHEAD_BYTES
+            self._changed.notify_all()
+            return line
+
+
+def read_all(stream: Stream, name: str, timeout_s: float) -> bytes:
+    """Everything a command says until it ends. Kills it, and raises GuestError, when that takes too long or
+    is too much."""
+    output, deadline = bytearray(), time.monotonic() + timeout_s
+    while (line := stream.receive(deadline - time.monotonic())) != b"":
+        if line is None:
+            stream.kill()
+            raise GuestError(f"{name} did not end within {timeout_s:.0f} s")
+        output += line
+        if len(output) > MAX_OUTPUT_BYTES:
+            stream.kill()
+            raise GuestError(f"{name} says more than {MAX_OUTPUT_BYTES} bytes")
+    return bytes(output)
 
 
 class LocalStream:
@@ -229,11 +272,31 @@ class LocalStream:
         self._lines = Lines()
         self._tail = bytearray()
         self._killed = threading.Event()
+        self._readers: list[threading.Thread] = []
 
     def follow(self) -> None:
-        """Starts reading. Not for `communicate`."""
-        for target in (self._read_stdout, self._read_stderr):
-            threading.Thread(target=target, daemon=True).start()
+        """Starts reading."""
+        self._readers = [
+            threading.Thread(target=target, daemon=True) for target in (self._read_stdout, self._read_stderr)
+        ]
+        for reader in self._readers:
+            reader.start()
+
+    def complete(self, name: str, timeout_s: float) -> Completed:
+        """Everything it says until it ends. Raises GuestError when that takes too long, or is too much."""
+        assert self.process.stdin is not None  # noqa: S101  (opened with a pipe)
+        with contextlib.suppress(BrokenPipeError):
+            self.process.stdin.close()
+        try:
+            output = read_all(self, name, timeout_s)
+            status = self.process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            raise GuestError(f"{name} closed its output and did not end") from None
+        finally:
+            self.kill()
+        for reader in self._readers:
+            reader.join(1)
+        return Completed(status=status, stdout=output.decode(errors="replace"), stderr=self.stderr())
 
     def send(self, line: str) -> None:
         assert self.process.stdin is not None  # noqa: S101  (opened with a pipe)
@@ -249,6 +312,7 @@ class LocalStream:
     def kill(self) -> None:
         if not self._killed.is_set():  # once: a reaped process's number may be given to another
             self._killed.set()
+            self._lines.close()
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()

@@ -45,6 +45,7 @@ def examine(store: Store) -> list[Check]:
         _qemu(),
         _vagrant(),
         _virtualbox(),
+        _dask(),
         *_frameworks(),
         *(_dataset(name) for name in datasets.DATASETS),
     ]
@@ -70,6 +71,14 @@ def _cpuset(store: Store) -> Check:
             what="provider local", found="cores by affinity", missing=f"for a cgroup cpuset: {error}"
         )
     return Check(what="provider local", found="cores by affinity and cgroup cpuset")
+
+
+def _dask() -> Check:
+    try:
+        version = importlib.metadata.version("distributed")
+    except importlib.metadata.PackageNotFoundError:
+        return Check(what="many hosts", found="", missing="pip install 'vbstudy[dask]'")
+    return Check(what="many hosts", found=f"dask.distributed {version}")
 
 
 def _qemu() -> Check:

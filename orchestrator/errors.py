@@ -32,6 +32,12 @@ class IncompleteError(VbstudyError):
     exit_code = EXIT_RUNS_FAILED
 
 
+class DifferentBitsError(VbstudyError):
+    """Nothing is damaged, but runs that were done again came out otherwise, or not at all."""
+
+    exit_code = EXIT_RUNS_FAILED
+
+
 class ScriptFailedError(VbstudyError):
     """A program of the user's own failed where `vbstudy try` ran it."""
 

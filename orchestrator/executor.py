@@ -9,26 +9,25 @@ import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import Any
 
 from guest import threads
+from guest.printable import printable
 from guest.records import (
     LOG,
     SCHEMA_VERSION,
     Framework,
     Message,
     ProjectFiles,
-    RecordError,
     RunRequest,
     RunResult,
     RunSpec,
-    from_json,
     to_json,
 )
 from orchestrator.agent_archive import AgentArchive
 from orchestrator.connection import Connection, Stream
 from orchestrator.errors import GuestError, PrerequisiteError, ProtocolError
-from orchestrator.study import EngineTable
+from orchestrator.protocol import parse_message, read_result
+from orchestrator.study_engine import EngineTable
 
 WORKER_START_TIMEOUT_S = 600.0
 MAX_ARTIFACT_BYTES = 8 << 30
@@ -135,7 +134,7 @@ class Executor:
             )
         version = message.body.get("schema_version")
         if message.kind != "hello" or version != SCHEMA_VERSION:
-            raise ProtocolError(f"the agent said {message.kind} (schema {version}) where hello was due")
+            raise ProtocolError(f"the agent said {message.kind} (schema {version!r:.80}) where hello was due")
         return worker
 
     def _follow(self, worker: Stream, spec: RunSpec, on_message: OnMessage) -> RunResult:
@@ -151,17 +150,14 @@ class Executor:
                     )
                 raise RunFailedError("Lost", f"silent for engine.lost_after_s = {engine.lost_after_s:g}")
             if message.run_id != spec.run_id:
-                raise ProtocolError(f"the agent spoke of run {message.run_id!r} during {spec.run_id}")
+                raise ProtocolError(f"the agent spoke of run {message.run_id!r:.200} during {spec.run_id}")
             if message.kind == "error":
                 body = message.body
                 raise RunFailedError(
                     str(body.get("kind")), str(body.get("message")), str(body.get("traceback", ""))
                 )
             if message.kind == "done":
-                try:
-                    return from_json(RunResult, message.body.get("result"), "done.result")
-                except RecordError as error:
-                    raise ProtocolError(f"{spec.run_id}: the agent's result is malformed: {error}") from None
+                return read_result(message.body, spec)
             on_message(message)
 
     def _next(self, worker: Stream, deadline: float) -> Message | None:
@@ -177,7 +173,7 @@ class Executor:
         checks their hashes before it publishes them."""
         odd = spec.workload.odd_artifacts(result.artifacts)
         if odd:
-            raise ProtocolError(f"the manifest is wrong about {', '.join(odd)}")
+            raise ProtocolError(f"the manifest is wrong about {printable(', '.join(odd), limit=200)}")
         for name, artifact in result.artifacts.items():
             if not 0 <= artifact.size_bytes <= MAX_ARTIFACT_BYTES:
                 raise ProtocolError(f"the manifest says {name} has {artifact.size_bytes} bytes")
@@ -194,22 +190,3 @@ class Executor:
             self._connection.get(str(PurePosixPath(out) / LOG), into / LOG, 16 << 20)
         except GuestError:
             return  # a run that died early may have none
-
-
-def parse_message(line: bytes) -> Message:
-    """One line of the agent. Raises ProtocolError for anything that is not a message."""
-    shown = line[:120].decode(errors="replace").rstrip()
-    try:
-        data: Any = json.loads(line)
-    except ValueError:
-        raise ProtocolError(f"the agent sent something that is not JSON: {shown!r}") from None
-    if (
-        not isinstance(data, dict)
-        or set(data) != {"kind", "run_id", "body"}
-        or not isinstance(data["kind"], str)
-        or not isinstance(data["run_id"], str)
-        or not isinstance(data["body"], dict)
-        or data["kind"] not in ("hello", "epoch", "heartbeat", "done", "error")
-    ):
-        raise ProtocolError(f"the agent sent something that is not a message: {shown!r}")
-    return Message(**data)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 
-from guest.records import RECORD
+from guest.records import RECORD, RunSpec
 from orchestrator.forecast import Detectable, Forecast, Needed, forecast, measured
 from orchestrator.plan import plan
 from orchestrator.scheduler import host_cores
@@ -17,6 +17,11 @@ VIEWS = {
     ModelSelection.LAST: ("last",),
     ModelSelection.SELECTED: ("selected",),
 }
+
+
+def to_do(study: Study, store: Store, repetitions: int | None) -> list[RunSpec]:
+    """The planned runs that are not stored."""
+    return [spec for spec in plan(study, repetitions) if not store.has(spec)]
 
 
 def examine(

@@ -20,18 +20,20 @@ from orchestrator.study_projects import ProjectTable
 def plan(study: Study, repetitions: int | None = None) -> list[RunSpec]:
     """All runs of a study. Experiment sets follow one another, so that a guest can keep one warm
     worker for all repetitions of a set."""
+    workloads = [_workload(table, study.metrics) for table in study.workload]
+    seeds = {variant: study.factor_seeds(variant) for variant in study.variants}
     return [
         RunSpec(
             study_id=study.name,
-            workload=_workload(table, study.metrics),
+            workload=workload,
             variant=variant,
             threads=threads,
             repetition=repetition,
-            seeds=study.factor_seeds(variant),
+            seeds=seeds[variant],
             isa=study.isa,
             cpu_model=cpu_model,
         )
-        for table in study.workload
+        for workload in workloads
         for variant in study.variants
         for cpu_model in study.cpu_models
         for threads in _threads(study)

@@ -42,7 +42,8 @@ from guest.trace_records import TENSORS
 from orchestrator import agent_archive
 from orchestrator.connection import LocalConnection, Stream
 from orchestrator.errors import GuestError, PrerequisiteError, ProtocolError, UsageError
-from orchestrator.executor import WORKER_START_TIMEOUT_S, parse_message
+from orchestrator.executor import WORKER_START_TIMEOUT_S
+from orchestrator.protocol import parse_message
 from orchestrator.scheduler import CoreLeases, host_cores
 from orchestrator.store import Store, now
 from orchestrator.study import Study

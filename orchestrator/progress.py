@@ -21,11 +21,14 @@ from rich.progress import (
 )
 
 from guest.records import Message, RunResult, RunSpec
+from orchestrator.engine import Observer
 from orchestrator.guests import Guest
+from orchestrator.printable import plain
+from orchestrator.protocol import read_epoch
 
 
 class SweepProgress:
-    """An `orchestrator.sweep.Observer`. One bar for all with the time left, one a guest with the
+    """An `orchestrator.engine.Observer`. One bar for all with the time left, one a guest with the
     run's current epoch and metrics."""
 
     def __init__(self, console: Console, *, quiet: bool) -> None:
@@ -66,12 +69,13 @@ class SweepProgress:
         self.say(f"{len(specs)} runs planned, {len(done)} in the store, {len(specs) - len(done)} to do")
 
     def quarantined(self, spec: RunSpec, reason: str, kept: Path) -> None:
-        self.say(f"[yellow]damaged[/] {spec.run_id}: {reason}; set aside in {kept}, will be redone")
+        text = f"{plain(reason)}; set aside in {plain(str(kept))}, will be redone"
+        self.say(f"[yellow]damaged[/] {spec.run_id}: {text}")
 
     def waiting(self, why: str) -> None:
-        self.say(f"[yellow]waiting[/] {why}")
+        self.say(f"[yellow]waiting[/] {plain(why)}")
 
-    def started(self, guest: Guest, spec: RunSpec) -> None:
+    def started(self, guest: Guest, spec: RunSpec, cores: tuple[int, ...]) -> None:  # noqa: ARG002
         with self._lock:
             self._epochs[guest.spec.name] = spec.workload.epochs
             if guest.spec.name not in self._guests:
@@ -85,12 +89,12 @@ class SweepProgress:
 
     def message(self, guest: Guest, message: Message) -> None:
         task = self._guests[guest.spec.name]
-        body = message.body
         if message.kind == "epoch":
-            scores = [f"{k.removeprefix('test_')} {v:.4f}" for k, v in body.items() if k.startswith("test_")]
-            self._bars.update(task, completed=int(body.get("epoch", 0)), info=", ".join(scores))
+            told = read_epoch(message.body)
+            scores = ", ".join(f"{plain(name, 40)} {value:.4f}" for name, value in told.scores.items())
+            self._bars.update(task, completed=told.epoch, info=scores)
         elif message.kind == "heartbeat":
-            self._bars.update(task, info=f"step {body.get('step')}")
+            self._bars.update(task, info=f"step {plain(str(message.body.get('step')), 20)}")
 
     def finished(self, spec: RunSpec, result: RunResult) -> None:
         with self._lock:
@@ -98,17 +102,52 @@ class SweepProgress:
             count = f"{self._done[spec.set_id]}/{self._sets[spec.set_id]}"
         if self._all is not None:
             self._bars.advance(self._all)
-        scores = ", ".join(f"{name} {value:.4f}" for name, value in result.last.items())
+        scores = ", ".join(f"{plain(name, 40)} {value:.4f}" for name, value in result.last.items())
         self.say(f"{spec.set_id} {count}  {scores}  {result.timings.wall_s:.1f} s")
 
     def failed(self, spec: RunSpec, reason: str, kept: Path, *, again: bool) -> None:
         what = "[yellow]failed, again[/]" if again else "[red]failed[/]"
-        self.say(f"{what} {spec.run_id}: {reason} (evidence: {kept})")
+        self.say(f"{what} {spec.run_id}: {plain(reason)} (evidence: {plain(str(kept))})")
 
     def say(self, text: str) -> None:
         """A line of its own."""
         if not self._quiet:
             self._console.print(text, highlight=False, soft_wrap=True)
+
+
+class Several:
+    """Observers that are all told the same, in order."""
+
+    def __init__(self, *observers: Observer) -> None:
+        self._observers = observers
+
+    def planned(self, specs: Sequence[RunSpec], done: Sequence[RunSpec]) -> None:
+        for each in self._observers:
+            each.planned(specs, done)
+
+    def quarantined(self, spec: RunSpec, reason: str, kept: Path) -> None:
+        for each in self._observers:
+            each.quarantined(spec, reason, kept)
+
+    def waiting(self, why: str) -> None:
+        for each in self._observers:
+            each.waiting(why)
+
+    def started(self, guest: Guest, spec: RunSpec, cores: tuple[int, ...]) -> None:
+        for each in self._observers:
+            each.started(guest, spec, cores)
+
+    def message(self, guest: Guest, message: Message) -> None:
+        for each in self._observers:
+            each.message(guest, message)
+
+    def finished(self, spec: RunSpec, result: RunResult) -> None:
+        for each in self._observers:
+            each.finished(spec, result)
+
+    def failed(self, spec: RunSpec, reason: str, kept: Path, *, again: bool) -> None:
+        for each in self._observers:
+            each.failed(spec, reason, kept, again=again)
 
 
 class DownloadProgress:

@@ -57,7 +57,7 @@ def make_all(specs: list[GuestSpec], provider: Provider, on_guest: OnGuest) -> t
     made: dict[str, Guest] = {}
 
     def make(spec: GuestSpec, lease: Lease) -> None:
-        made[spec.name] = _make(spec, provider, lease.cores)
+        made[spec.name] = make_guest(spec, provider, lease.cores)
         on_guest(made[spec.name])
 
     # Machines are told apart by their cores: two that number theirs alike take turns where they
@@ -72,7 +72,8 @@ def make_all(specs: list[GuestSpec], provider: Provider, on_guest: OnGuest) -> t
     return tuple(made[spec.name] for spec in specs)
 
 
-def _make(spec: GuestSpec, provider: Provider, cores: tuple[int, ...]) -> Guest:
+def make_guest(spec: GuestSpec, provider: Provider, cores: tuple[int, ...]) -> Guest:
+    """Makes one guest, looks at it from inside, and leaves it stopped."""
     provider.create(spec)
     connection = provider.start(spec, cores)
     try:

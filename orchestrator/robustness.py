@@ -30,8 +30,10 @@ from guest.robustness_records import NOISE_SEED, STRENGTHS, ModelFile, Robustnes
 from orchestrator import agent_archive
 from orchestrator.connection import Stream
 from orchestrator.errors import GuestError, ProtocolError
-from orchestrator.executor import WORKER_START_TIMEOUT_S, Executor, parse_message
+from orchestrator.executor import WORKER_START_TIMEOUT_S, Executor
 from orchestrator.guests import Guest, Inventory
+from orchestrator.printable import plain
+from orchestrator.protocol import parse_message
 from orchestrator.providers import Provider
 from orchestrator.scheduler import CoreLeases, host_cores
 from orchestrator.session import Session
@@ -193,7 +195,7 @@ def _work_through(
         answer = _answer(worker, executor.context.engine.lost_after_s, spec.run_id)
         if answer.kind == "error":
             done.failed.append(spec.run_id)
-            say(f"robustness of {spec.run_id} failed: {answer.body.get('message')}")
+            say(f"robustness of {spec.run_id} failed: {plain(str(answer.body.get('message')))}")
             continue
         store.publish_robustness(spec, encode(_checked(answer, request)))
         done.now += 1
@@ -235,7 +237,7 @@ def _answer(worker: Stream, silent_s: float, run_id: str) -> Message:
             raise GuestError(f"the agent ended unasked: {worker.how_it_ended()}", evidence=worker.stderr())
         message = parse_message(line)
         if message.run_id != run_id:
-            raise ProtocolError(f"the agent spoke of run {message.run_id!r} during {run_id!r}")
+            raise ProtocolError(f"the agent spoke of run {message.run_id!r:.200} during {run_id!r}")
         if message.kind != "heartbeat":
             return message
         deadline = time.monotonic() + silent_s

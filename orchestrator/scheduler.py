@@ -71,7 +71,7 @@ class CoreLeases:
                 return None
             self._free -= choice.held
             self._holders[ticket] = holder, choice.held
-        return Lease(self, ticket, choice.cores)
+        return Lease(self, ticket, holder, choice.cores)
 
     def _wait(self, holder: str, count: int, ticket: object, stop: threading.Event) -> Choice | None:
         tell_at = time.monotonic() + TOLD_AFTER_S
@@ -138,7 +138,8 @@ class CoreLeases:
 class Lease:
     """Cores that a guest uses until the `with` block ends; more may be held for it."""
 
-    def __init__(self, leases: CoreLeases, ticket: object, cores: tuple[int, ...]) -> None:
+    def __init__(self, leases: CoreLeases, ticket: object, holder: str, cores: tuple[int, ...]) -> None:
+        self.holder = holder
         self.cores = cores
         self._leases = leases
         self._ticket = ticket

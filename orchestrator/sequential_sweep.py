@@ -7,13 +7,13 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from orchestrator.engine import Engine, Observer, Summary
 from orchestrator.errors import StoreError, UsageError
-from orchestrator.guests import Inventory, guest_for
+from orchestrator.guests import guest_for
 from orchestrator.plan import plan
-from orchestrator.providers import Provider
 from orchestrator.store import Store, write_durably
 from orchestrator.study import Study
-from orchestrator.sweep import Observer, Summary, run_specs
+from orchestrator.sweep import run_specs
 
 OpenSets = Callable[[int], frozenset[str]]
 """Looks done -> the experiment sets that need more runs."""
@@ -54,8 +54,7 @@ def _read(store: Store) -> dict[str, Any]:
 def sweep_until(
     study: Study,
     store: Store,
-    provider: Provider,
-    inventory: Inventory,
+    engine: Engine,
     observer: Observer,
     looks: Sequence[int],
     open_sets: OpenSets,
@@ -65,17 +64,16 @@ def sweep_until(
     total = Summary()
     active: frozenset[str] | None = None
     before = 0
-    guests = inventory.by_name()
     for done, n in enumerate(looks, start=1):
         added = [
             spec
             for spec in plan(study, n)
             if spec.repetition > before
-            and (active is None or (spec.set_id in active and guest_for(spec) in guests))
+            and (active is None or (spec.set_id in active and engine.has_guest(guest_for(spec))))
         ]
         if not added:
             break
-        _add(total, run_specs(added, study, store, provider, inventory, observer))
+        _add(total, run_specs(added, store, engine, observer))
         active, before = open_sets(done), n
         if not active:
             break

@@ -9,10 +9,8 @@ from typing import Any
 
 import paramiko
 
-from orchestrator.connection import MAX_LINE_BYTES, STDERR_TAIL_BYTES, Completed, Lines
+from orchestrator.connection import MAX_LINE_BYTES, STDERR_TAIL_BYTES, Completed, Lines, read_all
 from orchestrator.errors import GuestError
-
-MAX_OUTPUT_BYTES = 16 << 20
 
 
 class SshStream:
@@ -44,15 +42,8 @@ class SshStream:
     def complete(self, name: str, timeout_s: float) -> Completed:
         """Everything it says until it ends. Raises GuestError when that takes too long."""
         self._channel.shutdown_write()
-        deadline, output = time.monotonic() + timeout_s, bytearray()
-        while (line := self.receive(deadline - time.monotonic())) != b"":
-            if line is None:
-                self.kill()
-                raise GuestError(f"{name} did not end within {timeout_s:.0f} s")
-            output += line
-            if len(output) > MAX_OUTPUT_BYTES:
-                self.kill()
-                raise GuestError(f"{name} says more than {MAX_OUTPUT_BYTES} bytes")
+        deadline = time.monotonic() + timeout_s
+        output = read_all(self, name, timeout_s)
         for reader in self._readers:
             reader.join(max(deadline - time.monotonic(), 1))
         if not self._channel.status_event.wait(max(deadline - time.monotonic(), 1)):
@@ -69,6 +60,7 @@ class SshStream:
         if self._killed.is_set():
             return
         self._killed.set()
+        self._lines.close()
         if not self._channel.exit_status_ready():
             self._kill()
         self._channel.close()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -41,41 +40,36 @@ class Status:
 
 
 def examine(study: Study, store: Store, repetitions: int | None = None) -> Status:
-    specs = plan(study, repetitions)
-    done = Counter(spec.set_id for spec in specs if store.has(spec))
-    failed = Counter[str]()
-    for spec in specs:
-        failed[spec.set_id] += store.failures(spec)
-    planned = Counter(spec.set_id for spec in specs)
+    planned = repetitions or study.repetitions
+    firsts = plan(study, 1)  # one of each set
+    sets = [set_status(store, spec.set_id, planned) for spec in firsts]
     now, unknown = _now(study, store)
     return Status(
         guests=read_inventory(store.guests_file).guests if store.guests_file.exists() else (),
-        sets=tuple(
-            SetStatus(
-                set_id=set_id,
-                planned=count,
-                done=done[set_id],
-                failed_attempts=failed[set_id],
-                to_do=count - done[set_id],
-            )
-            for set_id, count in planned.items()
-        ),
+        sets=tuple(sets),
         now=now,
         unknown=unknown,
-        warnings=tuple(_warnings(specs, store)),
+        warnings=tuple(_warnings(firsts, store)),
     )
 
 
-def _warnings(specs: Sequence[RunSpec], store: Store) -> Iterator[str]:
+def set_status(store: Store, set_id: str, planned: int) -> SetStatus:
+    """Of the repetitions 1 to `planned`, by the names of their folders."""
+    done = sum(1 <= repetition <= planned for repetition in store.repetitions(set_id))
+    failed = sum(n for repetition, n in store.failures(set_id).items() if 1 <= repetition <= planned)
+    return SetStatus(set_id=set_id, planned=planned, done=done, failed_attempts=failed, to_do=planned - done)
+
+
+def _warnings(firsts: Sequence[RunSpec], store: Store) -> Iterator[str]:
     """What the projects of the study override, as their first finished run of each set tells."""
     found: dict[tuple[str, str], None] = {}
-    looked: set[str] = set()
-    for spec in specs:
-        if spec.workload.project is None or spec.set_id in looked or not store.has(spec):
+    for spec in firsts:
+        finished = store.repetitions(spec.set_id) if spec.workload.project is not None else ()
+        if not finished:
             continue
-        looked.add(spec.set_id)
         with contextlib.suppress(DamagedRunError):
-            project = read_record(store.folder(spec)).result.project
+            run = dataclasses.replace(spec, repetition=min(finished))
+            project = read_record(store.folder(run)).result.project
             for each in project.overrides if project else ():
                 found[spec.workload.name, f"{each.what} = {each.value} ({each.where or 'a library'})"] = None
     for name in dict.fromkeys(name for name, _ in found):

@@ -11,6 +11,8 @@
     sequential.json  the looks of `sweep --until`, planned before the first, and what they said
     scan.json        what `scan --keep` found in projects
     incoming/...     what is being collected; swept away by the next orchestrator
+    .checked         which runs were found whole (`orchestrator.checked`); made anew when it is lost
+    .live            what the sweep is doing (`orchestrator.live`); for those who watch
 
 A finished run is published by renaming a complete, checked folder into place. This class owns every
 path of a study."""
@@ -24,10 +26,12 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import shutil
 import socket
 import uuid
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -49,7 +53,7 @@ from guest.records import (
 from guest.robustness_records import Robustness, decode
 from guest.trace_records import TRACE, Trace
 from guest.trace_records import decode as decode_trace
-from orchestrator.errors import StoreError, UsageError
+from orchestrator.errors import ProtocolError, StoreError, UsageError
 
 
 class DamagedRunError(Exception):
@@ -75,6 +79,8 @@ class Store:
         self.probe = directory / "probe"
         self.hardenings = directory / "harden"
         self.sequential_file = directory / "sequential.json"
+        self.checked_file = directory / ".checked"
+        self.live_file = directory / ".live"
         self.scan_file = directory / "scan.json"
         self._lock_file = directory / ".lock"
 
@@ -116,6 +122,14 @@ class Store:
             with contextlib.suppress(DamagedRunError):
                 yield read_record(path.parent)
 
+    def records_of(self, set_id: str, at_most: int) -> list[RunRecord]:
+        """Those of the first runs of an experiment set. Damaged ones are left out."""
+        found: list[RunRecord] = []
+        for path in sorted((self.runs / set_id).glob(f"*/{RECORD}"))[:at_most]:
+            with contextlib.suppress(DamagedRunError):
+                found.append(read_record(path.parent))
+        return found
+
     def read_robustness(self, spec: RunSpec) -> Robustness | None:
         """What was measured of a run's model; None where nothing was, or where the file is damaged."""
         try:
@@ -143,10 +157,15 @@ class Store:
         except (OSError, RecordError, UnicodeDecodeError) as error:
             raise StoreError(f"{path}: {error}; move it away to measure anew") from None
 
-    def failures(self, spec: RunSpec) -> int:
-        """How many attempts of a run failed so far."""
-        folder = self.failed / spec.set_id
-        return len(list(folder.glob(f"{spec.repetition:04d}-*"))) if folder.is_dir() else 0
+    def repetitions(self, set_id: str) -> set[int]:
+        """The repetitions of an experiment set whose folders exist; says nothing of their health."""
+        names = (name for name in _names(self.runs / set_id) if name.isdecimal())
+        return {int(name) for name in names if name == f"{int(name):04d}"}
+
+    def failures(self, set_id: str) -> Counter[int]:
+        """How many attempts of each repetition of an experiment set failed so far."""
+        numbers = (name.partition("-")[0] for name in _names(self.failed / set_id))
+        return Counter(int(number) for number in numbers if number.isdecimal())
 
     # ---- writing -----------------------------------------------------------------------------
 
@@ -186,6 +205,26 @@ class Store:
             folder.mkdir(parents=True)
         return folder
 
+    def leave_token(self) -> str:
+        """Something in `incoming/` by which another host knows that it sees this store."""
+        return self.new_incoming().name
+
+    def has_token(self, token: str) -> bool:
+        return re.fullmatch("[0-9a-f]{32}", token) is not None and (self.incoming / token).is_dir()
+
+    def collected(self, name: str) -> Path:
+        """The folder in `incoming/` that another host left a run's files in. Raises ProtocolError for a name
+        that is none."""
+        if not self.has_token(name):
+            raise ProtocolError(f"{self.incoming}: there is no folder {name!r}")
+        return self.incoming / name
+
+    def fill(self, folder: Path, files: Mapping[str, bytes]) -> None:
+        """Writes files that came as bytes into a folder of `incoming/`."""
+        with _storage_errors(folder):
+            for name, data in files.items():
+                (folder / name).write_bytes(data)
+
     def publish(self, folder: Path, record: RunRecord) -> bool:
         """Publishes a collected run: checks every byte, writes its record, renames it into place.
         False when the run existed already (the folder is dropped: nothing counts twice).
@@ -214,6 +253,10 @@ class Store:
         with _storage_errors(target):
             target.parent.mkdir(parents=True, exist_ok=True)
             write_durably(target, text)
+
+    def drop(self, run_id: str) -> None:
+        """Forgets a run; for stores that keep runs only until another one has them."""
+        shutil.rmtree(self.runs / run_id, ignore_errors=True)
 
     def new_trace_id(self, workload: str, labels: list[str]) -> str:
         """`lenet5-cpus-1-cpus-4-0001`, and the next number each time."""
@@ -349,6 +392,15 @@ def write_durably(path: Path, text: str) -> None:
         file.flush()
         os.fsync(file.fileno())
     part.rename(path)
+
+
+def _names(folder: Path) -> list[str]:
+    """What a folder lists; nothing when there is none."""
+    try:
+        with os.scandir(folder) as entries:
+            return [entry.name for entry in entries]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
 
 
 def _sync(path: Path) -> None:

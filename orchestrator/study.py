@@ -14,6 +14,7 @@ from pydantic import Discriminator, Field, Tag, ValidationError, field_validator
 from guest import datasets, workloads
 from guest.records import Framework, Isa, Metric, Optimizer, Seeds, Variant
 from orchestrator.errors import UsageError
+from orchestrator.study_engine import ENGINE_TABLES, EngineTable
 from orchestrator.study_messages import did_you_mean, explain
 from orchestrator.study_projects import ArtifactsTable, MetricTable, Name, ProjectTable
 from orchestrator.study_providers import (
@@ -100,20 +101,6 @@ class SeedsTable(Table):
     dropout: int | Literal["free"] | None = None
 
 
-class EngineTable(Table):
-    """How runs are executed."""
-
-    retries: int = Field(default=1, ge=0, le=100)
-    timeout_s: float = Field(default=24 * 3600, gt=0)
-    heartbeat_s: float = Field(default=5, gt=0)
-    lost_after_s: float = Field(default=120, gt=0)
-    side_by_side: bool = True
-    hyper_threads: bool = True
-    reserve: int = Field(default=0, ge=0, le=MAX_THREADS, strict=True)
-    disturbed_above: float = Field(default=0.25, gt=0, allow_inf_nan=False)
-    redo_disturbed: bool = False
-
-
 class DataTable(Table):
     """Where data sets are looked for first, and downloaded to."""
 
@@ -190,6 +177,11 @@ class Study(Table):
         named = self.provider.cpu_model if isinstance(self.provider, QemuTable) else ""
         return named if isinstance(named, tuple) else ("",)
 
+    @property
+    def guest_memory_mib(self) -> int:
+        """What a guest is given of its host's memory; 0 where that is not limited."""
+        return getattr(self.provider, "memory_mib", 0)
+
     def factor_seeds(self, variant: Variant) -> Seeds:
         """The seeds of a run: None where the variant, or the [seeds] table, leaves a factor free."""
         if not variant.seeds_fixed:
@@ -207,8 +199,8 @@ TABLES: dict[str, type[Table]] = {
     "": Study,
     "workload": WorkloadTable,
     "seeds": SeedsTable,
-    "engine": EngineTable,
     "data": DataTable,
+    **ENGINE_TABLES,
     **PROVIDER_TABLES,
 }
 
@@ -223,7 +215,8 @@ def _without_kind(error: Any) -> tuple[Any, dict[str, type[Table]]]:
     if location[2] == "project":
         tables = TABLES | {"workload": ProjectTable, "workload.artifacts": ArtifactsTable}
         if location[3:4] == ("metrics",):
-            tables |= {f"workload.metrics.{location[4:5] and location[4]}": MetricTable}
+            named = f"workload.metrics.{location[4:5] and location[4]}"
+            tables |= {"workload.metrics": MetricTable, named: MetricTable}
     return {**error, "loc": (*location[:2], *location[3:])}, tables
 
 

@@ -21,9 +21,12 @@ def explain(error: Any, tables: Mapping[str, type[BaseModel]], text: str, source
     if location and location[-1] == "int":
         location.pop()
     path = ".".join(part for part in location[:-1] if isinstance(part, str))
-    # So is the kind of provider, which pydantic puts into the path of everything in that table.
-    if isinstance(location[1] if len(location) > 1 else 0, str) and ".".join(location[:2]) in tables:
-        del location[1]
+    # So is the kind of provider, or of cluster, which pydantic puts into the path of what is in its table.
+    for depth in range(1, len(location)):
+        above, here = (_joined(location[:end]) for end in (depth, depth + 1))
+        if here in tables and above not in tables:
+            del location[depth]
+            break
     value = error["input"]
     line = line_of(text, location)
     where = f"{source}:{line}" if line else source
@@ -45,6 +48,10 @@ def explain(error: Any, tables: Mapping[str, type[BaseModel]], text: str, source
     if isinstance(value, dict):
         return f"{where}: {key}: {message}"
     return f"{where}: {key} = {_shown(value)}: {message}"
+
+
+def _joined(location: list[Any]) -> str:
+    return ".".join(part for part in location if isinstance(part, str))
 
 
 def did_you_mean(value: object, allowed: Iterable[str]) -> str:

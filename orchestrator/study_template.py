@@ -127,6 +127,36 @@ momentum = 0.9
 # reserve = 0                   # cores held for each guest, if more than it has CPUs
 # disturbed_above = 0.25        # cores that others kept busy, on average over a run: it is marked
 # redo_disturbed = false        # true: such a run is redone, as often as `retries` says
+# kind = "local"                # on this machine's guests; "dask": on the workers of many hosts
+# scheduler = "tcp://node0:8786"  # of dask, with `vbstudy worker` on each host; or a cluster (below)
+# security = "security.toml"    # for tls://: a file with ca, cert and key
+# results = "auto"              # by a shared file system where hosts see it; or "through-worker"
+# workers_wait_s = 600          # for the first worker
+
+# [engine.cluster]
+# kind = "local"                # workers on this machine, started and ended with the sweep
+# workers = 1                   # they share its cores
+# or
+# kind = "ssh"                  # a worker on each host; the scheduler on the first
+# hosts = ["node1", "node2"]
+# cores = 8                     # of each, for guests
+# memory_mib = 32000
+# user = "me"
+# port = 22
+# key = "id_ed25519"
+# known_hosts = "known_hosts"
+# python = "python3"            # there, with vbstudy[dask]
+# or
+# kind = "slurm"                # or "pbs": a worker in each job
+# jobs = 8
+# cores = 32
+# memory_mib = 64000
+# walltime = "24:00:00"
+# queue = "long"
+# account = "me"
+# directives = ["--exclusive"]
+# interface = "ib0"             # the network by which nodes reach the scheduler
+# python = "python3"
 
 # [data]
 # folder = "data"               # data sets are looked for here first, and downloaded to here

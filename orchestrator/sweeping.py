@@ -11,13 +11,17 @@ from typing import Any, Protocol
 from rich.console import Console
 
 from orchestrator import sequential_sweep
-from orchestrator.guests import Inventory, read_inventory
-from orchestrator.progress import SweepProgress
-from orchestrator.providers import Provider, make
+from orchestrator.engine import Engine, Observer, Summary, require_dask
+from orchestrator.engine.local import LocalEngine
+from orchestrator.guests import read_inventory
+from orchestrator.live import LiveFile
+from orchestrator.progress import Several, SweepProgress
+from orchestrator.providers import make
 from orchestrator.robustness import Measured, measure
+from orchestrator.scheduler import host_cores
 from orchestrator.store import Store
 from orchestrator.study import Study
-from orchestrator.sweep import Summary, sweep
+from orchestrator.sweep import sweep
 
 
 class Decided(Protocol):
@@ -65,27 +69,38 @@ def work(
     robustness: bool,
 ) -> Outcome:
     """Takes the study's lock, and sweeps; then measures the stored models where that is asked for."""
-    with store.lock("vbstudy sweep"), SweepProgress(console, quiet=quiet) as progress:
-        inventory = read_inventory(store.guests_file)
-        provider = make(study, store)
-        outcome = _sweep(study, store, provider, inventory, progress, repetitions, rule)
+    cores = len(host_cores()) if study.engine.kind == "local" else 0
+    live = LiveFile(store.live_file, cores)
+    with store.lock("vbstudy sweep"), SweepProgress(console, quiet=quiet) as progress, live:
+        engine, observer = _engine(study, store, progress.say), Several(progress, live)
+        outcome = _sweep(study, store, engine, observer, progress.say, repetitions, rule)
         if not robustness:
             return outcome
-        measured = measure(study, store, provider, inventory, progress.say)
+        inventory = read_inventory(store.guests_file)
+        measured = measure(study, store, make(study, store), inventory, progress.say)
         return dataclasses.replace(outcome, robustness=measured)
+
+
+def _engine(study: Study, store: Store, say: Callable[[str], None]) -> Engine:
+    if study.engine.kind == "local":
+        return LocalEngine(study, store, make(study, store), read_inventory(store.guests_file))
+    require_dask()
+    from orchestrator.engine.dask import DaskEngine
+
+    return DaskEngine(study, store, say)
 
 
 def _sweep(
     study: Study,
     store: Store,
-    provider: Provider,
-    inventory: Inventory,
-    progress: SweepProgress,
+    engine: Engine,
+    observer: Observer,
+    say: Callable[[str], None],
     repetitions: int | None,
     rule: Sequential | None,
 ) -> Outcome:
     if rule is None:
-        return Outcome(summary=sweep(study, store, provider, inventory, progress, repetitions))
+        return Outcome(summary=sweep(study, store, engine, observer, repetitions))
     sequential_sweep.hold_to_plan(store, rule.looks, rule.rule)
     last: list[tuple[int, Decided]] = []
 
@@ -94,13 +109,13 @@ def _sweep(
         last.append((done, decision))
         answers = [dataclasses.asdict(answer) for answer in decision.answers]
         sequential_sweep.note(store, done, answers)
-        progress.say(
+        say(
             f"look {done} of {len(rule.looks)}, {rule.looks[done - 1]} runs a set: "
             f"{sum(a.clear for a in decision.answers)} of {len(decision.answers)} questions clear"
         )
         return decision.open_sets
 
-    summary = sequential_sweep.sweep_until(study, store, provider, inventory, progress, rule.looks, open_sets)
+    summary = sequential_sweep.sweep_until(study, store, engine, observer, rule.looks, open_sets)
     done, decision = last[-1]
     return Outcome(
         summary=summary,

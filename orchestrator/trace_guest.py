@@ -12,7 +12,8 @@ from guest.records import SCHEMA_VERSION, Message, RecordError, RunRequest, RunS
 from guest.trace_records import OPERATIONS, TENSORS, Task, TraceAnswer, TraceRequest
 from orchestrator.connection import Stream
 from orchestrator.errors import GuestError, PrerequisiteError, ProtocolError, UsageError
-from orchestrator.executor import MAX_ARTIFACT_BYTES, WORKER_START_TIMEOUT_S, parse_message
+from orchestrator.executor import MAX_ARTIFACT_BYTES, WORKER_START_TIMEOUT_S
+from orchestrator.protocol import parse_message
 from orchestrator.session import Session
 from orchestrator.store import DamagedRunError, check_artifact
 

@@ -10,14 +10,17 @@ nothing of it is kept."""
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import io
 import json
 import re
 import shutil
 import stat
+import struct
 import tempfile
 import zipfile
+import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -38,6 +41,16 @@ NAME = r"[A-Za-z0-9@+_-][A-Za-z0-9@+._-]*"  # never begins with a dot
 ALLOWED = re.compile(
     rf"(?P<study>{NAME})/({MANIFEST}|{re.escape(STUDY_FILE)}|{FOLDER}/{NAME}\.json|"
     rf"runs/{NAME}/{NAME}/{NAME}/\d{{4,}}/({'|'.join(map(re.escape, (RECORD, *ARTIFACTS)))}))"
+)
+# RuntimeError: encrypted; NotImplementedError: other kinds of compression; the rest: cut or made up.
+UNREADABLE = (
+    zipfile.BadZipFile,
+    zlib.error,
+    EOFError,
+    NotImplementedError,
+    RuntimeError,
+    UnicodeDecodeError,
+    struct.error,
 )
 LONG_AGO = (1980, 1, 1, 0, 0, 0)  # the oldest date a zip can hold: the time of packing is nobody's business
 
@@ -131,8 +144,12 @@ def unpack(path: Path, target: Path) -> None:
         try:
             with zipfile.ZipFile(path) as archive:
                 _unpack(archive, folder)
-        except (zipfile.BadZipFile, EOFError, NotImplementedError, RuntimeError) as error:
+        except UNREADABLE as error:
             raise ArchiveError(f"{path}: {error}") from error
+        except OSError as error:
+            if error.errno != errno.EINVAL:  # the disk's trouble, not the archive's
+                raise
+            raise ArchiveError(f"{path}: points to places outside itself") from error
         except ArchiveError as error:
             raise ArchiveError(f"{path}: {error}") from None
         folder.rename(target)
@@ -141,6 +158,8 @@ def unpack(path: Path, target: Path) -> None:
 def _unpack(archive: zipfile.ZipFile, folder: Path) -> None:
     entries = _entries(archive)
     manifest = _manifest(archive, entries.pop(MANIFEST, None))
+    if not manifest:
+        raise ArchiveError("it holds no file")
     if set(entries) != set(manifest):
         odd = sorted(set(entries) ^ set(manifest))[0]
         raise ArchiveError(f"{odd} is {'not in the manifest' if odd in entries else 'missing'}")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import json
+import re
 from dataclasses import dataclass
 
+from guest.plain_json import PlainJsonError, parse
+from guest.records import RecordError, from_json
 from orchestrator.connection import Connection
 from orchestrator.errors import GuestError
 
@@ -24,6 +26,7 @@ print(json.dumps({
 """
 FIND = "import importlib.util as u, sys; print(*[name for name in sys.argv[1:] if not u.find_spec(name)])"
 PROBE_TIMEOUT_S = 60
+MAX_CPUS = 65_536
 # For guests of somebody's own making: it works, and tells, where there is no Python.
 PLAIN_PROBE = """
 nproc || exit 1
@@ -48,13 +51,20 @@ def look(name: str, connection: Connection) -> Inside:
     """Raises GuestError when the guest's Python does not run."""
     done = connection.run([connection.python, "-c", PROBE], {}, PROBE_TIMEOUT_S)
     try:
-        seen = json.loads(done.stdout)
-        return Inside(**{**seen, "cores": tuple(seen["cores"])})
-    except (ValueError, TypeError, KeyError):
+        seen = from_json(Inside, parse(done.stdout), "inside")
+    except (PlainJsonError, RecordError):
         raise GuestError(
             f"guest {name}: {connection.python!r} does not run in it (status {done.status})",
             evidence=done.stderr,
         ) from None
+    _check_counts(name, seen.cpus, seen.cores)
+    return seen
+
+
+def _check_counts(name: str, cpus: int, cores: tuple[int, ...]) -> None:
+    """Numbers that a machine may have: sets of cores are made from them."""
+    if not 1 <= cpus <= MAX_CPUS or not all(0 <= core < MAX_CPUS for core in cores):
+        raise GuestError(f"guest {name}: says that it has {cpus} CPUs, numbered {cores!s:.80}")
 
 
 def look_plainly(
@@ -65,10 +75,11 @@ def look_plainly(
     argv = ["sh", "-c", PLAIN_PROBE, connection.python, FIND, " ".join(frameworks)]
     done = connection.run(argv, {}, timeout_s)
     count, *rest = done.stdout.splitlines() or [""]
-    if done.status != 0 or not count.isdigit() or len(rest) < 3:
+    if done.status != 0 or not re.fullmatch("[0-9]{1,6}", count) or len(rest) < 3:
         raise GuestError(
             f"guest {name}: does not tell its CPUs (`nproc`, status {done.status})", evidence=done.stderr
         )
+    _check_counts(name, int(count), ())
     python, lacking = rest[0], rest[1].split()
     cpu = dict(line.split(":", 1) for line in rest[2:] if ":" in line)
     cpu = {key.strip(): value.strip() for key, value in cpu.items()}

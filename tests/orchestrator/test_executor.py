@@ -8,14 +8,12 @@ import sys
 import time
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from guest.records import ARTIFACTS, LOG, SCHEMA_VERSION, Message, to_json
 from orchestrator.agent_archive import AgentArchive, build
 from orchestrator.connection import LocalConnection
 from orchestrator.errors import GuestError, PrerequisiteError, ProtocolError
-from orchestrator.executor import Executor, GuestContext, RunFailedError, parse_message
+from orchestrator.executor import Executor, GuestContext, RunFailedError
 from orchestrator.study import EngineTable
 from tests import factories
 
@@ -181,33 +179,6 @@ def test_a_worker_stops_at_once_when_told(executor, into):
     began = time.monotonic()
     runner.stop_worker()
     assert time.monotonic() - began < 2
-
-
-@given(st.binary(max_size=300))
-def test_no_bytes_make_the_parser_fail_in_another_way(line):
-    with pytest.raises(ProtocolError):
-        parse_message(line)
-
-
-@given(
-    st.dictionaries(
-        st.sampled_from(["kind", "run_id", "body", "more"]),
-        st.none() | st.text() | st.dictionaries(st.text(), st.integers()),
-    )
-)
-def test_only_whole_messages_are_messages(data):
-    line = json.dumps(data).encode()
-    whole = (
-        set(data) == {"kind", "run_id", "body"}
-        and data["kind"] in ("hello", "epoch", "heartbeat", "done", "error")
-        and isinstance(data["run_id"], str)
-        and isinstance(data["body"], dict)
-    )
-    if whole:
-        assert parse_message(line) == Message(**data)
-    else:
-        with pytest.raises(ProtocolError):
-            parse_message(line)
 
 
 def test_the_same_sources_make_the_same_agent():

@@ -5,7 +5,7 @@ from rich.console import Console
 
 from guest.records import Message
 from orchestrator.guests import Guest, GuestSpec, Observation
-from orchestrator.progress import DownloadProgress, SweepProgress
+from orchestrator.progress import DownloadProgress, Several, SweepProgress
 from tests import factories
 
 GUEST = Guest(
@@ -23,7 +23,7 @@ def play(progress: SweepProgress) -> None:
     first, second = factories.spec(repetition=1), factories.spec(repetition=2)
     with progress:
         progress.planned([first, second], [first])
-        progress.started(GUEST, second)
+        progress.started(GUEST, second, (0,))
         progress.message(GUEST, Message("epoch", second.run_id, {"epoch": 1, "test_accuracy": 0.75}))
         progress.message(GUEST, Message("heartbeat", second.run_id, {"step": 7}))
         progress.failed(second, "ValueError: no", Path("failed/x"), again=True)
@@ -67,3 +67,21 @@ def test_a_fetched_file_has_a_bar_with_its_bytes():
         progress("train.gz", 100, 100)
     assert "fetching train.gz" in target.file.getvalue()
     assert "100/100 bytes" in target.file.getvalue()
+
+
+def test_all_observers_are_told_the_same():
+    first, second = console(), console()
+    several = Several(SweepProgress(first, quiet=False), SweepProgress(second, quiet=False))
+    spec = factories.spec()
+    several.planned([spec], [])
+    several.quarantined(spec, "[/red]\x1b[2J", Path("q/x"))
+    several.waiting("for cores")
+    several.started(GUEST, spec, (0,))
+    several.message(GUEST, Message("heartbeat", spec.run_id, {"step": 7}))
+    several.failed(spec, "no", Path("failed/x"), again=False)
+    several.finished(spec, factories.result({}))
+    said = first.file.getvalue()
+    assert said == second.file.getvalue()
+    assert "damaged lenet5/fixed-seed/cpus-2/0001: [/red]?[2J; set aside in q/x" in said
+    assert "waiting for cores" in said
+    assert said.count("\n") == 5

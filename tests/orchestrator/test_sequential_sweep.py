@@ -5,11 +5,11 @@ import json
 import pytest
 
 from orchestrator import cli, sequential_sweep
+from orchestrator.engine import Summary
 from orchestrator.errors import StoreError, UsageError
 from orchestrator.sequential_sweep import hold_to_plan, note, sweep_until
 from orchestrator.store import Store
 from orchestrator.study import parse
-from orchestrator.sweep import Summary
 from tests.orchestrator.test_sweep import STUDY, records, vbstudy
 
 
@@ -26,16 +26,16 @@ def added(monkeypatch):
     return rounds
 
 
-class Inventory:
+class Engine:
     def __init__(self, *names):
-        self.names = dict.fromkeys(names)
+        self.names = names
 
-    def by_name(self):
-        return self.names
+    def has_guest(self, name):
+        return name in self.names
 
 
 def until(looks, open_after, guests=("cpus-1", "cpus-2")):
-    return sweep_until(parse(STUDY), None, None, Inventory(*guests), None, looks, open_after)
+    return sweep_until(parse(STUDY), None, Engine(*guests), None, looks, open_after)
 
 
 def test_runs_are_added_to_the_open_sets_only(added):

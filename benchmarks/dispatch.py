@@ -1,0 +1,233 @@
+"""What it costs to hand a run to a host and to take back what comes of it, on a dask cluster of four local
+workers: runs that do nothing, so that nothing but this is measured.
+
+What is fair about it: plain dask gets the same function, the same orders and the same resources, handed over
+in one go and gathered as they end; it places them as it likes, where ours are placed one by one by what each
+host has room for. Both take turns in one run of the benchmark. The last row is the whole way of a run in a
+sweep, with the checking and the durable publishing of its files, which plain dask has not."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from distributed import Client, LocalCluster, as_completed
+
+from benchmarks.table import Row
+from guest.records import (
+    ARTIFACTS,
+    SCHEMA_VERSION,
+    Artifact,
+    Hashes,
+    Isolation,
+    RunRecord,
+    RunResult,
+    RunSpec,
+    Seeds,
+    Timings,
+    encode_record,
+)
+from orchestrator.checked import Checked
+from orchestrator.engine import Summary
+from orchestrator.engine.clusters import LOOPBACK, quieten
+from orchestrator.engine.dispatch import Dispatch
+from orchestrator.engine.fleet import Fleet
+from orchestrator.engine.orders import Order, Receipt, decode_order
+from orchestrator.engine.worker import PRELOAD
+from orchestrator.packing import Packing, Room
+from orchestrator.plan import plan
+from orchestrator.store import Store, now
+from orchestrator.study import Study, parse
+
+RATIO = 1.2
+OVERHEAD_MS = 30.0
+WORKERS, SLOTS = 4, 4  # of each worker
+TURNS = 5
+STUDY = """
+cpus = [1]
+variants = ["fixed-seed"]
+[[workload]]
+name = "none"
+model = "lenet1"
+dataset = "digits"
+"""
+
+
+def nothing(order: dict[str, Any]) -> str:
+    """A run that does nothing."""
+    return str(order["key"])
+
+
+def nothing_kept(order: dict[str, Any]) -> dict[str, Any]:
+    """The same with the files and the record of a run."""
+    spec = decode_order(order).spec
+    data = b"nothing"
+    artifact = Artifact(sha256=hashlib.sha256(data).hexdigest(), size_bytes=len(data))
+    record = RunRecord(
+        schema_version=SCHEMA_VERSION,
+        spec=spec,
+        status="done",
+        result=_result(dict.fromkeys(ARTIFACTS, artifact)),
+        isolation=Isolation(oversubscribed=False, host_cores=(0,), cpuset="", neighbours=()),
+        guest={},
+        agent_sha256="",
+        attempt=1,
+        started_at=now(),
+        finished_at=now(),
+    )
+    return Receipt(host="", record=encode_record(record), files=dict.fromkeys(ARTIFACTS, data)).encode()
+
+
+def measure(name: str, runs: int, report: Callable[[str], None]) -> list[Row]:
+    study = parse(STUDY)
+    specs = plan(study, runs)
+    orders = {
+        spec.run_id: Order(study=STUDY, key="benchmark", spec=spec, agent_sha256="").encode()
+        for spec in specs
+    }
+    plain: list[float] = []
+    ours: list[float] = []
+    with tempfile.TemporaryDirectory() as folder, _cluster(Path(folder)) as client:
+        _plainly(client, orders)  # imports what is imported once
+        for turn in range(TURNS):
+            plain.append(_plainly(client, orders))
+            ours.append(_dispatched(client, specs, orders))
+            report(f"turn {turn + 1} of {TURNS}: dask {plain[-1]:.2f} s, dispatched {ours[-1]:.2f} s")
+        swept_s = _swept(client, study, specs, Store(Path(folder) / "study"))
+    ratios = [own / bare for own, bare in zip(ours, plain, strict=True)]
+    each_ms = [1000 * seconds / runs for seconds in ours]
+    return [
+        Row(
+            name=name,
+            what=f"runs that do nothing on {WORKERS} local workers, against plain dask submission",
+            n=f"{TURNS} x {runs}",
+            value=sum(ours) / sum(plain),
+            samples=ratios,
+            unit="x",
+            at_most=RATIO,
+        ),
+        Row(
+            name="",
+            what="dispatch overhead a run",
+            n=f"{TURNS} x {runs}",
+            value=sum(each_ms) / TURNS,
+            samples=each_ms,
+            unit="ms",
+            at_most=OVERHEAD_MS,
+        ),
+        Row(
+            name="",
+            what="the same with checked and durably published files",
+            n=str(runs),
+            value=1000 * swept_s / runs,
+            samples=[1000 * swept_s / runs],
+            unit="ms",
+            at_most=OVERHEAD_MS,
+        ),
+    ]
+
+
+@contextlib.contextmanager
+def _cluster(folder: Path) -> Iterator[Client]:
+    quieten()
+    with (
+        LocalCluster(
+            n_workers=WORKERS,
+            threads_per_worker=SLOTS,
+            host=LOOPBACK,
+            dashboard_address=None,
+            resources={"vcpu": SLOTS},
+            memory_limit=0,
+            preload=[PRELOAD],
+            preload_argv=["--folder", str(folder)],
+        ) as cluster,
+        Client(cluster) as client,
+    ):
+        yield client
+
+
+def _plainly(client: Client, orders: dict[str, Any]) -> float:
+    began = time.perf_counter()
+    futures = [client.submit(nothing, order, resources={"vcpu": 1}, pure=False) for order in orders.values()]
+    got = sum(1 for _ in as_completed(futures, with_results=True))
+    assert got == len(orders)
+    return time.perf_counter() - began
+
+
+def _dispatched(client: Client, specs: list[RunSpec], orders: dict[str, Any]) -> float:
+    began = time.perf_counter()
+    packing = Packing()
+    for spec in specs:
+        packing.add(spec.set_id, spec.run_id, Room(cpus=spec.threads.cpus))
+    dispatch = Dispatch(client, packing, nothing, lambda run, host: orders[run])  # noqa: ARG005
+    got = 0
+    while got < len(specs):
+        for landed in dispatch.step(packing.add_host, lambda host, runs: None):  # noqa: ARG005
+            assert landed.value == "benchmark", landed.error
+            got += 1
+    return time.perf_counter() - began
+
+
+def _swept(client: Client, study: Study, specs: list[RunSpec], store: Store) -> float:
+    """The whole way, but for the run itself."""
+    store.directory.mkdir()
+    began = time.perf_counter()
+    summary = Summary()
+    checked = Checked(store.runs, {}, None)
+    fleet = Fleet(study, store, "benchmark", _Nobody(), summary, checked, lambda text: None)  # noqa: ARG005
+    fleet.expect(specs)
+
+    def order(run: str, host: str) -> Any:
+        return Order(
+            study=STUDY,
+            key="benchmark",
+            spec=fleet.specs[run],
+            agent_sha256="",
+            delivered=fleet.take_delivered(host),
+        ).encode()
+
+    fleet.run(client, Dispatch(client, fleet.packing, nothing_kept, order))
+    took_s = time.perf_counter() - began
+    assert summary.done_now == len(specs) == len(list(store.records()))
+    return took_s
+
+
+class _Nobody:
+    """Is told everything and does nothing."""
+
+    def planned(self, *_: Any) -> None: ...
+    def quarantined(self, *_: Any) -> None: ...
+    def waiting(self, *_: Any) -> None: ...
+    def started(self, *_: Any) -> None: ...
+    def message(self, *_: Any) -> None: ...
+    def finished(self, *_: Any) -> None: ...
+    def failed(self, *_: Any, **__: Any) -> None: ...
+
+
+def _result(artifacts: dict[str, Artifact]) -> RunResult:
+    return RunResult(
+        seeds_used=Seeds(),
+        step_hashes={},
+        selected_epoch=1,
+        last={},
+        selected={},
+        hashes=Hashes(**dict.fromkeys(Hashes.__slots__, "0" * 64)),
+        timings=Timings(
+            import_s=0.0,
+            data_s=0.0,
+            build_s=0.0,
+            train_s=0.0,
+            evaluate_s=0.0,
+            wall_s=0.0,
+            cpu_s=0.0,
+            warm=True,
+        ),
+        load_by_others=0.0,
+        environment={},
+        artifacts=artifacts,
+    )

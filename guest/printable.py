@@ -1,0 +1,20 @@
+"""Text of a guest, made fit to be shown: what a guest says is read by people, never obeyed by a terminal
+(escape sequences), nor reordered by signs that turn the direction of writing."""
+
+from __future__ import annotations
+
+import unicodedata
+
+# Control characters, signs without a glyph (among them those that turn the direction), halves of pairs.
+HIDDEN = ("Cc", "Cf", "Cs", "Zl", "Zp")
+
+
+def printable(text: str, *, lines: bool = False, limit: int | None = None) -> str:
+    """The text with `?` for what would not be shown; at most `limit` characters of it. With `lines`, ends of
+    lines and tabs stay."""
+    if limit is not None and len(text) > limit:
+        text = text[: limit - 1] + "…"
+    if text.isprintable():
+        return text
+    kept = "\n\t" if lines else ""
+    return "".join(c if c in kept or unicodedata.category(c) not in HIDDEN else "?" for c in text)

@@ -1,0 +1,96 @@
+"""What the command line says of many hosts: the command `worker`, the scheduler of a sweep."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from orchestrator.cli_options import Options
+from orchestrator.errors import UsageError
+
+if TYPE_CHECKING:
+    from orchestrator.study import Study
+
+# Those that make guests on the machine that they run on.
+PROVIDERS = ("local", "qemu", "vagrant", "virtualbox")
+
+
+@click.command()
+@click.argument("scheduler")
+@click.option("--provider", type=click.Choice(PROVIDERS), default="local", help="What makes the guests here "
+              "[default: local].")  # fmt: skip
+@click.option("--cores", metavar="LIST", help="The cores that guests may have, such as 0-3,8 [default: all].")
+@click.option(
+    "--memory-mib", type=click.IntRange(min=1), help="The memory that guests may have [default: all]."
+)
+@click.option("--security", type=click.Path(path_type=Path), help="TLS for a tls:// scheduler: a TOML file.")
+@click.option("--folder", type=click.Path(path_type=Path), help="Where guests and undelivered runs are "
+              "[default: ~/.cache/vbstudy/hosts/NAME].")  # fmt: skip
+@click.pass_obj
+def worker(
+    options: Options,
+    scheduler: str,
+    provider: str,
+    cores: str | None,
+    memory_mib: int | None,
+    security: Path | None,
+    folder: Path | None,
+) -> None:
+    """Make this machine a host for the sweeps of SCHEDULER (tcp://HOST:PORT or tls://HOST:PORT).
+
+    One is enough for a machine. It serves until it is stopped, waits for a scheduler that went away, and
+    removes its guests in the end."""
+    from orchestrator.engine import require_dask
+    from orchestrator.study_engine import scheduler_address
+
+    require_dask()
+    import os
+
+    from orchestrator.cpuset import parse_cores
+    from orchestrator.engine.clusters import HOSTS_FOLDER, quieten, read_security
+    from orchestrator.engine.worker import serve
+    from orchestrator.scheduler import host_cores
+
+    try:
+        scheduler_address(scheduler)
+    except ValueError as error:
+        raise UsageError(f"{scheduler}: {error}") from None
+    if scheduler.startswith("tls://") and security is None:
+        raise UsageError(f"{scheduler}: needs --security FILE, with the keys ca, cert and key")
+    try:
+        wanted = host_cores() if cores is None else tuple(sorted(parse_cores(cores)))
+    except ValueError:
+        raise UsageError(f"--cores {cores}: write for example 0-3,8") from None
+    if not wanted or not set(wanted) <= set(host_cores()):
+        have = ",".join(map(str, host_cores()))
+        raise UsageError(f"--cores {cores}: this process may use the cores {have}")
+    quieten()
+    serve(
+        scheduler,
+        folder or Path(HOSTS_FOLDER).expanduser() / os.uname().nodename,
+        provider,
+        wanted,
+        memory_mib,
+        read_security(security),
+        lambda text: options.stderr().print(text, highlight=False, soft_wrap=True),
+    )
+
+
+def on_scheduler(study: Study, address: str | None, security: Path | None) -> Study:
+    """The study on the scheduler that the command line names; as it is where it names none."""
+    from pydantic import ValidationError
+
+    from orchestrator import study_engine
+
+    if address is None:
+        if security is not None:
+            raise UsageError("--security belongs to --scheduler")
+        return study
+    try:
+        engine = study_engine.on_scheduler(study.engine, address, security and security.resolve())
+    except ValidationError as error:
+        reason = str(error.errors()[0]["msg"]).removeprefix("Value error, ")
+        raise UsageError(f"--scheduler {address}: {reason}") from None
+    return study.model_copy(update={"engine": engine})

@@ -1,0 +1,114 @@
+"""Runs on the guests that `vbstudy provision` made: one thread a guest."""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Sequence
+
+from guest import fingerprint
+from guest.records import RunSpec
+from orchestrator import agent_archive, projects
+from orchestrator.checked import Checked
+from orchestrator.engine import Observer, Summary
+from orchestrator.engine.attempts import Attempts
+from orchestrator.guests import Guest, Inventory, guest_for
+from orchestrator.providers import Provider
+from orchestrator.scheduler import CoreLeases, Lease, host_cores
+from orchestrator.session import Session
+from orchestrator.side_by_side import Job, SideBySide
+from orchestrator.store import Store
+from orchestrator.study import Study
+
+
+class LocalEngine:
+    def __init__(self, study: Study, store: Store, provider: Provider, inventory: Inventory) -> None:
+        self._study = study
+        self._store = store
+        self._provider = provider
+        self._guests = inventory.by_name()
+
+    def has_guest(self, name: str) -> bool:
+        return name in self._guests
+
+    def work(self, specs: Sequence[RunSpec], observer: Observer, summary: Summary, checked: Checked) -> None:
+        projects.prepare(self._study, self._store)
+        queues: dict[str, list[RunSpec]] = {}
+        for spec in specs:
+            queues.setdefault(guest_for(spec), []).append(spec)
+        crew = Crew(self._study, self._store, self._provider, observer, summary, checked)
+        crew.work([(guest, queues[name]) for name, guest in self._guests.items() if name in queues])
+
+
+class Crew:
+    """One thread a guest; each leases its cores, works through its queue, and leaves."""
+
+    def __init__(
+        self,
+        study: Study,
+        store: Store,
+        provider: Provider,
+        observer: Observer,
+        summary: Summary,
+        checked: Checked,
+    ) -> None:
+        self._study = study
+        self._store = store
+        self._provider = provider
+        self._observer = observer
+        self._summary = summary
+        self._agent = agent_archive.build()
+        self._leases: dict[str, CoreLeases] = {}  # by the machine whose cores they are
+        self._side_by_side = SideBySide(provider.stop)
+        self._stop = self._side_by_side.stop
+        self._attempts = Attempts(study.engine, store, provider.name, self._agent, self._stop, checked)
+        self._lock = threading.Lock()
+        self._vendor = fingerprint.cpu()["vendor"]
+
+    def work(self, queues: list[tuple[Guest, list[RunSpec]]]) -> None:
+        """Returns when all queues are empty. Raises the first infrastructure error, or
+        KeyboardInterrupt, after every guest has stopped."""
+        for guest, _ in queues:
+            seen = guest.observed
+            here = tuple(core for core in host_cores() if core in seen.machine_cores) or host_cores()
+            cores = seen.machine_cores if seen.machine else here
+            engine = self._study.engine
+            if seen.machine not in self._leases:
+                self._leases[seen.machine] = CoreLeases(
+                    cores,
+                    here=not seen.machine,
+                    side_by_side=engine.side_by_side,
+                    hyper_threads=engine.hyper_threads,
+                    reserve=engine.reserve,
+                    waiting=self._observer.waiting,
+                )
+        self._side_by_side.work(
+            [
+                Job(
+                    guest=guest.spec,
+                    leases=self._leases[guest.observed.machine],
+                    work=functools.partial(self._work_through, guest, queue),
+                )
+                for guest, queue in queues
+            ]
+        )
+
+    def _work_through(self, guest: Guest, queue: list[RunSpec], lease: Lease) -> None:
+        session = Session(
+            self._study, self._store, self._provider, guest, lease.cores, self._agent, self._vendor
+        )
+        leases = self._leases[guest.observed.machine]
+        try:
+            for spec in queue:
+                result = self._attempts.run(guest, session, spec, lease, leases, self._observer)
+                if result is not None:
+                    with self._lock:
+                        self._summary.done_now += 1
+                    self._observer.finished(spec, result)
+                elif not self._stop.is_set():
+                    with self._lock:
+                        self._summary.failed.append(spec.run_id)
+                if self._stop.is_set():
+                    return
+        finally:
+            session.close()

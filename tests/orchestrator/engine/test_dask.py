@@ -1,0 +1,257 @@
+"""Sweeps on many hosts: real schedulers, workers and trainings, killed in the middle."""
+
+import datetime
+import json
+import shutil
+import signal
+from pathlib import Path
+
+import pytest
+
+from orchestrator import cli, cli_hosts
+from orchestrator import engine as engine_
+from orchestrator.checked import opened
+from orchestrator.live import read_live
+from orchestrator.plan import plan
+from orchestrator.providers import PROVIDERS
+from orchestrator.resume import resume
+from orchestrator.store import Store
+from orchestrator.study import load
+from tests.orchestrator.engine.fleets import fleet, wait_until, working_in
+from tests.orchestrator.test_sweep import STUDY, hashes, records, vbstudy
+
+ONE_CPU = STUDY.replace("cpus = [1, 2]", "cpus = [1]").replace("repetitions = 2", "repetitions = 4")
+# Long enough to be killed in the middle.
+SLOW = ONE_CPU.replace("epochs = 2", "epochs = 40")
+CLUSTER = '\n[engine]\nkind = "dask"\n'
+
+
+def made(folder: Path, text: str) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "study.toml").write_text(text)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    """The hashes of the slow study, swept on this machine alone."""
+    directory = made(tmp_path_factory.mktemp("undisturbed"), SLOW)
+    assert vbstudy(directory, "-q", "provision") == 0
+    assert vbstudy(directory, "-q", "sweep") == 0
+    return hashes(directory)
+
+
+def test_a_sweep_on_a_local_cluster_gives_the_bits_of_a_local_sweep_and_leaves_no_guest(tmp_path, capsys):
+    here = made(tmp_path / "here", STUDY)
+    assert vbstudy(here, "-q", "provision") == 0
+    assert vbstudy(here, "-q", "sweep") == 0
+    there = made(tmp_path / "there", STUDY + CLUSTER)
+    capsys.readouterr()
+    assert vbstudy(there, "--json", "sweep") == 0
+    output = capsys.readouterr()
+    assert json.loads(output.out)["done_now"] == 4
+    assert "dashboard: http://127.0.0.1:" in output.err
+    assert hashes(there) == hashes(here)
+    assert not list(there.glob("guests/*/*/slot-*"))
+    for record in records(there).values():
+        assert record.guest["provider"] == "local"
+        assert record.isolation.host_cores
+        assert not record.isolation.oversubscribed
+    store = Store(there)
+    seen = read_live(store.live_file)
+    assert (seen.state, seen.cores, seen.done_now, seen.running) == ("ended", 0, 4, ())
+    with opened(store.checked_file, store.runs) as checked:
+        assert resume(store, plan(load(store.study_file)), checked).read == 0, "what was published is known"
+
+
+def test_a_worker_can_make_guests_with_every_provider_but_the_one_for_machines_elsewhere(tmp_path, capsys):
+    assert set(cli_hosts.PROVIDERS) == set(PROVIDERS) - {"ssh"}
+    host = 'kind = "ssh"\n[[provider.hosts]]\nhost = "node1"\ncpus = 1\n'
+    directory = made(tmp_path, f"{ONE_CPU}\n[provider]\n{host}")
+    assert vbstudy(directory, "sweep", "--scheduler", "tcp://127.0.0.1:1") == 2
+    assert "provider.kind = 'ssh' needs no dask" in capsys.readouterr().err
+
+
+def test_a_project_is_swept_on_this_machine_only_and_that_is_said(tmp_path, capsys):
+    project = '[[workload]]\nname = "mine"\nproject = "mine"\ncommand = ["python", "train.py"]\n'
+    metrics = "[workload.metrics]\naccuracy = { pattern = 'acc: ([0-9.]+)' }\n"
+    directory = made(tmp_path, f"cpus = [1]\n{project}{metrics}")
+    assert vbstudy(directory, "sweep", "--scheduler", "tcp://127.0.0.1:1") == 2
+    assert "projects do not travel to other hosts yet" in capsys.readouterr().err
+
+
+def test_without_dask_it_says_what_to_install(tmp_path, monkeypatch, capsys):
+    directory = made(tmp_path, ONE_CPU + CLUSTER)
+    monkeypatch.setattr(engine_.importlib.util, "find_spec", lambda name: None)
+    assert vbstudy(directory, "sweep") == 3
+    assert "pip install 'vbstudy[dask]'" in capsys.readouterr().err
+    assert cli.run(["worker", "tcp://127.0.0.1:8786"]) == 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["sweep", "--scheduler", "host:8786"], "an address like 'tcp://host:8786'"),
+        (["sweep", "--scheduler", "tls://host:8786"], "needs security"),
+        (["sweep", "--security", "x.toml"], "--security belongs to --scheduler"),
+        (["worker", "host"], "an address like 'tcp://host:8786'"),
+        (["worker", "tls://host:1"], "needs --security FILE"),
+        (["worker", "tcp://host:1", "--cores", "x"], "write for example 0-3,8"),
+        (["worker", "tcp://host:1", "--cores", "4000"], "this process may use the cores"),
+        (["worker", "tcp://host:1", "--security", "no.toml"], "no.toml: cannot be read"),
+    ],
+)
+def test_what_is_wrong_on_the_command_line_is_told(tmp_path, capsys, arguments, said):
+    assert vbstudy(made(tmp_path, ONE_CPU), *arguments) == 2
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.dask
+def test_a_killed_worker_costs_its_runs_and_no_others(tmp_path, undisturbed):
+    directory = made(tmp_path / "study", SLOW)
+    with fleet(tmp_path / "fleet") as there:
+        there.scheduler()
+        first = there.worker("first", "--cores", "0")
+        there.worker("second", "--cores", "1")
+        sweep = there.sweep(directory)
+        wait_until(lambda: working_in(there.folder / "first", 1), sweep)
+        first.kill()
+        assert sweep.wait(120) == 0
+        assert "is lost; 1 runs are handed out again" in there.log("sweep")
+    assert hashes(directory) == undisturbed
+    assert [json.loads(path.read_text())["kind"] for path in directory.glob("failed/*/*/*/*/error.json")] == [
+        "Lost"
+    ]
+
+
+@pytest.mark.dask
+def test_a_scheduler_that_is_restarted_is_found_again_and_finished_runs_are_not_computed_again(
+    tmp_path, undisturbed
+):
+    directory = made(tmp_path / "study", SLOW)
+    with fleet(tmp_path / "fleet") as there:
+        scheduler = there.scheduler()
+        there.worker("only", "--cores", "0")
+        sweep = there.sweep(directory)
+        wait_until(lambda: records(directory) and working_in(there.folder / "only", 1), sweep)
+        scheduler.kill()
+        scheduler.wait()
+        killed = datetime.datetime.now(datetime.UTC).isoformat()
+        wait_until(lambda: "the scheduler is lost" in there.log("sweep"), sweep)
+        there.scheduler()
+        assert sweep.wait(120) == 0
+    assert hashes(directory) == undisturbed
+    assert not (directory / "failed").exists()
+    before = [r for r in records(directory).values() if r.started_at < killed]
+    assert any(r.finished_at > killed for r in before), "what was under way went on without a scheduler"
+
+
+@pytest.mark.dask
+@pytest.mark.parametrize("results", ["auto", "through-worker"])
+def test_a_killed_sweep_takes_up_what_its_hosts_went_on_with(tmp_path, undisturbed, results):
+    text = SLOW + f'\n[engine]\nkind = "dask"\nresults = "{results}"\n'
+    directory = made(tmp_path / "study", text)
+    with fleet(tmp_path / "fleet") as there:
+        there.scheduler()
+        there.worker("only", "--cores", "0")
+        sweep = there.sweep(directory)
+        wait_until(lambda: records(directory) and working_in(there.folder / "only", 1), sweep)
+        sweep.kill()
+        sweep.wait()
+        killed = datetime.datetime.now(datetime.UTC).isoformat()
+        assert there.sweep(directory).wait(120) == 0
+        assert not list((there.folder / "only").glob("*/runs/*/*/*/*")), "what was delivered is not kept"
+    assert hashes(directory) == undisturbed
+    assert not (directory / "failed").exists()
+    under_way = [r for r in records(directory).values() if r.started_at < killed < r.finished_at]
+    assert len(under_way) == 1
+
+
+@pytest.mark.dask
+def test_ctrl_c_stops_the_runs_on_the_hosts(tmp_path):
+    directory = made(tmp_path / "study", SLOW)
+    with fleet(tmp_path / "fleet") as there:
+        there.scheduler()
+        there.worker("only", "--cores", "0")
+        sweep = there.sweep(directory)
+        wait_until(lambda: working_in(there.folder / "only", 1), sweep)
+        live_file = Store(directory).live_file
+        seen = []
+
+        def is_told():
+            live = read_live(live_file)
+            seen.extend(run for run in (live.running if live else ()) if run.epoch)
+            return seen
+
+        wait_until(is_told, sweep)
+        run = seen[0]
+        assert run.guest.startswith("cpus-1.1@")
+        assert run.cores == (0,)
+        sweep.send_signal(signal.SIGINT)
+        assert sweep.wait(60) == 130
+        assert read_live(live_file).state == "stopped"
+        assert not working_in(there.folder / "only", 1)
+    assert not list((tmp_path / "fleet" / "only").glob("*/slot-*")), "the worker leaves no guest behind"
+
+
+@pytest.mark.dask
+def test_a_failing_run_brings_its_evidence_with_it(tmp_path):
+    directory = made(tmp_path / "study", ONE_CPU.replace("batch_size = 32", "batch_size = 100000"))
+    with fleet(tmp_path / "fleet") as there:
+        there.scheduler()
+        there.worker("only", "--cores", "0")
+        assert there.sweep(directory, "--runs", "1").wait(120) == 1
+    attempts = sorted((directory / "failed/net/fixed-seed/cpus-1").iterdir())
+    assert len(attempts) == 2
+    assert "Traceback" in (attempts[0] / "log.txt").read_text()
+    told = [json.loads((attempt / "error.json").read_text())["attempt"] for attempt in attempts]
+    assert sorted(told) == [1, 2]
+
+
+@pytest.mark.dask
+def test_a_worker_with_another_provider_gets_no_runs_and_it_is_said_why(tmp_path):
+    directory = made(tmp_path / "study", ONE_CPU)
+    with fleet(tmp_path / "fleet") as there:
+        there.scheduler()
+        there.worker("only", "--provider", "qemu")
+        assert there.sweep(directory).wait(60) == 3
+        assert "makes guests with qemu, and the study wants local" in there.log("sweep")
+
+
+@pytest.mark.dask
+def test_a_scheduler_that_is_not_there_is_told(tmp_path):
+    with fleet(tmp_path / "fleet") as there:
+        assert there.sweep(made(tmp_path / "study", ONE_CPU)).wait(90) == 4
+        assert "does not answer: is it running" in there.log("sweep")
+
+
+@pytest.mark.dask
+def test_hosts_share_nothing_but_tls_where_it_is_asked_for(tmp_path):
+    keys = certificates(tmp_path / "tls")
+    security = tmp_path / "tls" / "security.toml"
+    security.write_text('ca = "ca.pem"\ncert = "cert.pem"\nkey = "key.pem"\n')
+    directory = made(tmp_path / "study", ONE_CPU)
+    with fleet(tmp_path / "fleet", protocol="tls", tls=keys) as there:
+        there.scheduler()
+        there.worker("only", "--security", str(security))
+        assert there.sweep(directory, "--runs", "1", "--security", str(security)).wait(60) == 0
+        plain = there.sweep(directory, "--scheduler", there.address.replace("tls", "tcp"))
+        assert plain.wait(60) == 4
+    assert len(records(directory)) == 1
+
+
+def certificates(folder: Path) -> tuple[str, ...]:
+    """One authority that signs itself, which is the certificate of all; as the scheduler's options."""
+    import subprocess
+
+    folder.mkdir()
+    openssl = shutil.which("openssl")
+    assert openssl is not None
+    subprocess.run(
+        [openssl, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "1", "-subj", "/CN=vbstudy",
+         "-keyout", str(folder / "key.pem"), "-out", str(folder / "cert.pem")],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    shutil.copyfile(folder / "cert.pem", folder / "ca.pem")
+    files = {"ca-file": "ca.pem", "cert": "cert.pem", "key": "key.pem"}
+    return tuple(f"--tls-{option}={folder / name}" for option, name in files.items())
