@@ -84,8 +84,8 @@ def _churn_row(
     """`sums`: for each set (R,) the churn of each run, added up over its pairs."""
     runs = np.concatenate(sets)
     value = sum(float(each.sum()) for each in sums) / 2 / pairs if pairs else None
-    same = int((runs == runs[0]).all(axis=0).sum())
-    agree = statistics.share(same, runs.shape[1])
+    samples = runs.shape[1]
+    agree = statistics.share(round(metrics.agreement(runs) * samples), samples)
     if value is None:
         bounds: tuple[float | None, float | None] = None, None
     else:
@@ -96,7 +96,7 @@ def _churn_row(
         "kind": kind,
         "n": len(runs),
         "pairs": pairs,
-        "samples": runs.shape[1],
+        "samples": samples,
         "churn": value,
         "low": bounds[0],
         "high": bounds[1],

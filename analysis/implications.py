@@ -10,7 +10,7 @@ from analysis.cells import missing, number, spread
 from analysis.load import Study, View
 from analysis.pareto import compared_variant, pareto
 from analysis.results import Finding, Implication, Kind, Table
-from analysis.times import EMULATORS
+from guest.records import EMULATORS
 
 ACCELERATORS = {"kvm": "with KVM", **dict.fromkeys(EMULATORS, "emulated")}
 NOT_MEASURED = "this study does not measure it"

@@ -11,8 +11,8 @@ import pandas as pd
 from analysis import statistics
 from analysis.load import Study, by_threads
 from analysis.results import ALPHA, WHERE, Column, Kind, Table
+from guest.records import EMULATORS
 
-EMULATORS = ("tcg", "interpreter")  # a CPU that is computed: its times are those of the computing
 LOAD_WORTH_SAYING = 0.1  # cores kept busy by others, mean over a set's runs
 LOAD_TOO_MUCH = 0.25  # from here on a set's times say more of the others than of the set
 

@@ -3,21 +3,17 @@ orchestrator and the analysis share."""
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
 from guest.records import (
     Isa,
-    NewerSchemaError,
-    RecordError,
     Seeds,
     Tier,
     WorkloadSpec,
-    digest,
-    from_json,
-    to_json,
+    seal,
+    unseal,
 )
 
 HARDEN_VERSION = 1
@@ -124,21 +120,9 @@ class Hardening:
 
 def encode(hardening: Hardening) -> str:
     """As text, with a checksum of itself so that a flipped byte shows."""
-    data = to_json(hardening)
-    return json.dumps({**data, "record_sha256": digest(data)}, indent=1) + "\n"
+    return seal(hardening)
 
 
 def decode(text: str | bytes) -> Hardening:
     """Raises RecordError for damage, NewerSchemaError for the file of a newer vbstudy."""
-    try:
-        data = json.loads(text)
-    except ValueError as error:
-        raise RecordError(f"not JSON: {error}") from error
-    if not isinstance(data, dict):
-        raise RecordError("an object was expected")
-    version = data.get("version")
-    if isinstance(version, int) and version > HARDEN_VERSION:
-        raise NewerSchemaError(f"version {version} is newer than this vbstudy reads; upgrade vbstudy")
-    if data.pop("record_sha256", None) != digest(data):
-        raise RecordError("does not match its own checksum")
-    return from_json(Hardening, data, "harden")
+    return unseal(Hardening, text, "harden", known=HARDEN_VERSION, version="version")

@@ -3,12 +3,11 @@ analysis share."""
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from guest.records import Framework, digest, to_json
+from guest.records import Framework, seal
 
 PROBE_VERSION = 1
 
@@ -105,5 +104,4 @@ class ProbeReport:
 
 def encode(report: ProbeReport) -> str:
     """As text, with a checksum of itself so that a flipped byte shows."""
-    data = to_json(report)
-    return json.dumps({**data, "record_sha256": digest(data)}, indent=1) + "\n"
+    return seal(report)

@@ -37,6 +37,9 @@ RECORD = "run.json"
 ARTIFACTS = (HISTORY, PREDICTIONS, WEIGHTS, SELECTED, LOG)
 """The files a finished run consists of, beside its record. The agent may send these and no others."""
 
+EMULATORS = ("tcg", "interpreter")
+"""The accelerators of guests whose CPUs are computed: their times are those of the computing."""
+
 
 class Variant(StrEnum):
     """Which nondeterminism is left free (Zhuang et al., MLSys 2022, section 3)."""

@@ -3,21 +3,18 @@ orchestrator and the analysis share."""
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
 from guest.records import (
     Artifact,
-    RecordError,
     RunRequest,
     RunSpec,
     ThreadSpec,
     WorkloadSpec,
-    digest,
-    from_json,
-    to_json,
+    seal,
+    unseal,
 )
 
 TRACE_VERSION = 1
@@ -200,21 +197,9 @@ class Trace:
 
 def encode(trace: Trace) -> str:
     """As text, with a checksum of itself so that a flipped byte shows."""
-    data = to_json(trace)
-    return json.dumps({**data, "record_sha256": digest(data)}, indent=1) + "\n"
+    return seal(trace)
 
 
 def decode(text: str | bytes) -> Trace:
     """Raises RecordError for damage, and for the file of a newer vbstudy."""
-    try:
-        data = json.loads(text)
-    except ValueError as error:
-        raise RecordError(f"not JSON: {error}") from error
-    if not isinstance(data, dict):
-        raise RecordError("an object was expected")
-    version = data.get("version")
-    if isinstance(version, int) and version > TRACE_VERSION:
-        raise RecordError(f"version {version} is newer than this vbstudy reads; upgrade vbstudy")
-    if data.pop("record_sha256", None) != digest(data):
-        raise RecordError("does not match its own checksum")
-    return from_json(Trace, data, "trace")
+    return unseal(Trace, text, "trace", known=TRACE_VERSION, version="version")

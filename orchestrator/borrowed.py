@@ -17,13 +17,13 @@ from orchestrator.study import Study
 
 @contextlib.contextmanager
 def guests(
-    study: Study, store: Store, wanted: Sequence[GuestSpec]
+    study: Study, store: Store, wanted: Sequence[GuestSpec], *, stand_in: bool = True
 ) -> Iterator[tuple[Provider, dict[str, Guest]]]:
-    """The wanted guests by their names, and who starts them. Raises UsageError when the study has machines,
-    but not these."""
+    """The wanted guests by their names, and who starts them. Sandboxes stand in for machines where none are
+    provisioned, if they may. Raises UsageError when the study has machines, but not these."""
     there = read_inventory(store.guests_file).by_name() if store.guests_file.exists() else {}
     missing = [spec for spec in dict.fromkeys(wanted) if spec.name not in there]
-    if there and missing and study.provider.kind != "local":
+    if missing and study.provider.kind != "local" and (there or not stand_in):
         counts = ",".join(str(spec.cpus) for spec in wanted)
         raise UsageError(f"there is no guest {missing[0].name}; run `vbstudy provision --cpus {counts}`")
     provider = make(study, store) if there else LocalProvider(study, store)

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import dataclasses
 import tempfile
-import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from guest import fingerprint, seeds, tiers
 from guest.harden_records import Hardening, Measurement, Proof
-from guest.records import RunResult, RunSpec, Tier, Variant, digest
+from guest.records import EMULATORS, RunResult, RunSpec, Tier, Variant, digest
 from orchestrator import borrowed
 from orchestrator.agent_archive import AgentArchive
 from orchestrator.errors import UsageError
@@ -25,14 +24,12 @@ from orchestrator.guests import Guest, guest_spec
 from orchestrator.harden_profile import profile
 from orchestrator.plan import plan
 from orchestrator.providers import Provider
-from orchestrator.scheduler import CoreLeases, host_cores
-from orchestrator.session import Session
+from orchestrator.session import alone
 from orchestrator.store import Store, now
 from orchestrator.study import Study
 from orchestrator.study_messages import did_you_mean
 
 Say = Callable[[str], None]
-EMULATORS = ("tcg", "interpreter")
 ENVIRONMENT = ("cpu", "machine", "libraries", "hypervisor")  # of the fingerprint: what a proof is bound to
 
 
@@ -145,23 +142,8 @@ class Bench:
         missing = self._missing(hardening)
         if not missing:
             return hardening
-        machine = self._guest.observed.machine
-        leases = CoreLeases(
-            self._guest.observed.machine_cores if machine else host_cores(),
-            here=not machine,
-            side_by_side=False,
-            waiting=self._say,
-        )
-        lease = leases.lease(self._guest.spec.name, self._guest.spec.cpus, threading.Event())
-        assert lease is not None  # noqa: S101  (nobody stops the waiting but an interrupt)
-        with lease:
-            session = Session(
-                self._study, self._store, self._provider, self._guest, lease.cores, self._agent, vendor
-            )
-            try:
-                return self._in_turns(hardening, missing, session.executor())
-            finally:
-                session.close()
+        with alone(self._study, self._store, self._provider, self._guest, self._agent, self._say) as session:
+            return self._in_turns(hardening, missing, session.executor())
 
     def _missing(self, hardening: Hardening) -> list[tuple[Tier, int]]:
         """Tiers and repetitions, in the order in which they are measured."""

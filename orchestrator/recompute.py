@@ -6,12 +6,10 @@ from __future__ import annotations
 import dataclasses
 import random
 import shutil
-import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from guest import fingerprint
 from guest.printable import printable
 from guest.records import SCHEMA_VERSION, RunRecord, RunResult, RunSpec
 from orchestrator import agent_archive
@@ -19,8 +17,7 @@ from orchestrator.errors import GuestError, ProtocolError, UsageError
 from orchestrator.executor import RunFailedError
 from orchestrator.guests import Guest, guest_for, read_inventory
 from orchestrator.providers import Provider, make
-from orchestrator.scheduler import CoreLeases, host_cores
-from orchestrator.session import Session
+from orchestrator.session import Session, alone
 from orchestrator.store import DamagedRunError, Store, read_record
 from orchestrator.study import Study
 
@@ -90,24 +87,10 @@ def recompute(
 def _in_guest(
     study: Study, store: Store, provider: Provider, guest: Guest, records: list[RunRecord], say: Say
 ) -> Iterable[Recomputed]:
-    machine = guest.observed.machine
-    leases = CoreLeases(
-        guest.observed.machine_cores if machine else host_cores(),
-        here=not machine,
-        side_by_side=False,
-        waiting=say,
-    )
-    lease = leases.lease(guest.spec.name, guest.spec.cpus, threading.Event())
-    assert lease is not None  # noqa: S101  (nobody else leases from these)
-    agent, vendor = agent_archive.build(), fingerprint.cpu()["vendor"]
-    with lease:
-        session = Session(study, store, provider, guest, lease.cores, agent, vendor)
-        try:
-            for number, record in enumerate(records, start=1):
-                say(f"{guest.spec.name}: again {number} of {len(records)}, {record.spec.run_id}")
-                yield _again(store, session, guest, record)
-        finally:
-            session.close()
+    with alone(study, store, provider, guest, agent_archive.build(), say) as session:
+        for number, record in enumerate(records, start=1):
+            say(f"{guest.spec.name}: again {number} of {len(records)}, {record.spec.run_id}")
+            yield _again(store, session, guest, record)
 
 
 def _again(store: Store, session: Session, guest: Guest, record: RunRecord) -> Recomputed:

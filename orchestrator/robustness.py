@@ -5,13 +5,12 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from guest import datasets, fingerprint, threads
+from guest import datasets, threads
 from guest.records import (
     SCHEMA_VERSION,
     WEIGHTS,
@@ -35,8 +34,7 @@ from orchestrator.guests import Guest, Inventory
 from orchestrator.printable import plain
 from orchestrator.protocol import parse_message
 from orchestrator.providers import Provider
-from orchestrator.scheduler import CoreLeases, host_cores
-from orchestrator.session import Session
+from orchestrator.session import alone
 from orchestrator.store import Store
 from orchestrator.study import Study
 
@@ -140,28 +138,13 @@ def _in_guest(
     done: Measured,
     say: Say,
 ) -> None:
-    machine = guest.observed.machine
-    leases = CoreLeases(
-        guest.observed.machine_cores if machine else host_cores(),
-        here=not machine,
-        side_by_side=False,
-        waiting=say,
-    )
-    lease = leases.lease(guest.spec.name, guest.spec.cpus, threading.Event())
-    if lease is None:
-        return
-    vendor = fingerprint.cpu()["vendor"]
     agent = agent_archive.build()
-    with lease:
-        session = Session(study, store, provider, guest, lease.cores, agent, vendor)
-        try:
-            executor = session.executor()
-            for framework in dict.fromkeys(task.record.spec.workload.network_framework for task in missing):
-                mine = [task for task in missing if task.record.spec.workload.network_framework is framework]
-                _work_through(store, executor, agent.name, framework, mine, done, say)
-            executor.connection.remove("models")
-        finally:
-            session.close()
+    with alone(study, store, provider, guest, agent, say) as session:
+        executor = session.executor()
+        for framework in dict.fromkeys(task.record.spec.workload.network_framework for task in missing):
+            mine = [task for task in missing if task.record.spec.workload.network_framework is framework]
+            _work_through(store, executor, agent.name, framework, mine, done, say)
+        executor.connection.remove("models")
 
 
 def _work_through(

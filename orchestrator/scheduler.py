@@ -11,6 +11,8 @@ from types import TracebackType
 
 from orchestrator import topology
 from orchestrator.core_locks import CoreLocks
+from orchestrator.guests import Guest
+from orchestrator.study_engine import EngineTable
 from orchestrator.topology import Choice, Cores, Topology
 
 POLL_S = 0.2
@@ -20,6 +22,11 @@ TOLD_AFTER_S = 2.0
 def host_cores() -> tuple[int, ...]:
     """The cores this process may use; a container may be given fewer than the machine has."""
     return tuple(sorted(os.sched_getaffinity(0)))
+
+
+def cores_of(guest: Guest) -> tuple[int, ...]:
+    """The cores of the machine that a guest is on."""
+    return guest.observed.machine_cores if guest.observed.machine else host_cores()
 
 
 class CoreLeases:
@@ -55,6 +62,25 @@ class CoreLeases:
         self._queue: list[object] = []
         self._holders: dict[object, tuple[str, Cores]] = {}
         self._changed = threading.Condition()
+
+    @classmethod
+    def of(
+        cls,
+        engine: EngineTable,
+        cores: tuple[int, ...],
+        *,
+        here: bool = True,
+        waiting: Callable[[str], None],
+    ) -> CoreLeases:
+        """As the study asks for under `[engine]`."""
+        return cls(
+            cores,
+            here=here,
+            side_by_side=engine.side_by_side,
+            hyper_threads=engine.hyper_threads,
+            reserve=engine.reserve,
+            waiting=waiting,
+        )
 
     def lease(self, holder: str, count: int, stop: threading.Event) -> Lease | None:
         """Waits for `count` cores (all of them when it is more than there are). None when `stop`

@@ -3,9 +3,13 @@ was lost."""
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
+import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from guest import fingerprint
 from orchestrator import guest_data
 from orchestrator.agent_archive import AgentArchive
 from orchestrator.connection import Connection
@@ -13,6 +17,7 @@ from orchestrator.executor import Executor, GuestContext
 from orchestrator.guests import Guest
 from orchestrator.providers import Provider
 from orchestrator.provision import data_folders
+from orchestrator.scheduler import CoreLeases, cores_of
 from orchestrator.store import Store
 from orchestrator.study import Study
 
@@ -69,3 +74,26 @@ class Session:
                 connection.close()
         finally:
             self._provider.stop(self._guest.spec)
+
+
+@contextlib.contextmanager
+def alone(
+    study: Study,
+    store: Store,
+    provider: Provider,
+    guest: Guest,
+    agent: AgentArchive,
+    say: Callable[[str], None],
+) -> Iterator[Session]:
+    """A guest at work with all cores of its machine held for it, once they are free."""
+    machine = guest.observed.machine
+    leases = CoreLeases(cores_of(guest), here=not machine, side_by_side=False, waiting=say)
+    lease = leases.lease(guest.spec.name, guest.spec.cpus, threading.Event())
+    assert lease is not None  # noqa: S101  (nobody sets the event)
+    with lease:
+        vendor = fingerprint.cpu()["vendor"]
+        session = Session(study, store, provider, guest, lease.cores, agent, vendor)
+        try:
+            yield session
+        finally:
+            session.close()

@@ -72,15 +72,9 @@ class Crew:
             seen = guest.observed
             here = tuple(core for core in host_cores() if core in seen.machine_cores) or host_cores()
             cores = seen.machine_cores if seen.machine else here
-            engine = self._study.engine
             if seen.machine not in self._leases:
-                self._leases[seen.machine] = CoreLeases(
-                    cores,
-                    here=not seen.machine,
-                    side_by_side=engine.side_by_side,
-                    hyper_threads=engine.hyper_threads,
-                    reserve=engine.reserve,
-                    waiting=self._observer.waiting,
+                self._leases[seen.machine] = CoreLeases.of(
+                    self._study.engine, cores, here=not seen.machine, waiting=self._observer.waiting
                 )
         self._side_by_side.work(
             [

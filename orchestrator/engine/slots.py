@@ -79,15 +79,10 @@ class Slots:
 
     def leases(self, key: str, study: Study) -> CoreLeases:
         """Studies lease apart from each other, as they do in processes of their own."""
-        engine = study.engine
         with self._lock:
             if key not in self._leases:
-                self._leases[key] = CoreLeases(
-                    self._cores,
-                    side_by_side=engine.side_by_side,
-                    hyper_threads=engine.hyper_threads,
-                    reserve=engine.reserve,
-                    waiting=lambda why: self._waiting(key, why),
+                self._leases[key] = CoreLeases.of(
+                    study.engine, self._cores, waiting=lambda why: self._waiting(key, why)
                 )
             return self._leases[key]
 
