@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import matplotlib as mpl
 import numpy as np
 import pandas as pd
 import seaborn as sns
@@ -24,6 +26,7 @@ DPI = 150  # of the PNG files
 ROW = 2.9  # inches a row of panels
 LEGEND = 105  # characters a line of a legend holds
 TITLE = 58  # characters a line of a panel's title holds
+CAPTION, LINE = 130, 0.14  # characters a line of the words under a figure holds; inches of its height
 POINTS = 60  # runs a set up to which every run is drawn beside its box
 VIEW_TEXT = {View.LAST: "without model selection", View.SELECTED: "with model selection"}
 MARKERS = "osD^vPX*<>"
@@ -78,6 +81,17 @@ def save(drawing: Drawing, workload: str, folder: Path) -> Picture:
     vector: Any = FigureCanvasSVG(drawing.figure)
     vector.print_svg(svg, metadata={"Date": None})
     return Picture(workload=workload, title=drawing.title, caption=drawing.caption, svg=svg, png=png)
+
+
+def save_alone(drawing: Drawing, folder: Path) -> Picture:
+    """As `save`, with the words above and under it in the picture: no page stands around it."""
+    figure = drawing.figure
+    with mpl.rc_context(STYLE):
+        caption = textwrap.wrap(drawing.caption, CAPTION)
+        figure.set_figheight(figure.get_figheight() + 0.3 + LINE * len(caption))
+        figure.suptitle("\n".join(textwrap.wrap(drawing.title, CAPTION)), fontsize=11, fontweight="bold")
+        figure.supxlabel("\n".join(caption), fontsize=8, x=0.01, ha="left", color="0.25")
+    return save(drawing, "", folder)
 
 
 # ---- panels, colours, legends ----------------------------------------------------------------------

@@ -64,6 +64,8 @@ def replay(options: Options, file: Path, command: tuple[str, ...]) -> None:
     from guest.replay import recording
     from orchestrator import replaying
 
+    if not file.exists():
+        raise UsageError(f"{file}: there is no such recording; `vbstudy record --output {file}` makes one")
     try:
         recorded = recording.read(file)
         done = replaying.replay(recorded, command)
