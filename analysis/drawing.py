@@ -26,7 +26,8 @@ DPI = 150  # of the PNG files
 ROW = 2.9  # inches a row of panels
 LEGEND = 105  # characters a line of a legend holds
 TITLE = 58  # characters a line of a panel's title holds
-CAPTION, LINE = 130, 0.14  # characters a line of the words under a figure holds; inches of its height
+CAPTION = 130  # characters a line of the words under a figure holds
+CAPTION_LINE = 0.14  # inches
 POINTS = 60  # runs a set up to which every run is drawn beside its box
 VIEW_TEXT = {View.LAST: "without model selection", View.SELECTED: "with model selection"}
 MARKERS = "osD^vPX*<>"
@@ -83,15 +84,15 @@ def save(drawing: Drawing, workload: str, folder: Path) -> Picture:
     return Picture(workload=workload, title=drawing.title, caption=drawing.caption, svg=svg, png=png)
 
 
-def save_alone(drawing: Drawing, folder: Path) -> Picture:
-    """As `save`, with the words above and under it in the picture: no page stands around it."""
+def alone(drawing: Drawing) -> Drawing:
+    """With the words above and under it in the picture, for a file that no page stands around."""
     figure = drawing.figure
     with mpl.rc_context(STYLE):
         caption = textwrap.wrap(drawing.caption, CAPTION)
-        figure.set_figheight(figure.get_figheight() + 0.3 + LINE * len(caption))
-        figure.suptitle("\n".join(textwrap.wrap(drawing.title, CAPTION)), fontsize=11, fontweight="bold")
+        figure.set_figheight(figure.get_figheight() + 0.3 + CAPTION_LINE * len(caption))
+        figure.suptitle(drawing.title, fontsize=11, fontweight="bold")
         figure.supxlabel("\n".join(caption), fontsize=8, x=0.01, ha="left", color="0.25")
-    return save(drawing, "", folder)
+    return drawing
 
 
 # ---- panels, colours, legends ----------------------------------------------------------------------

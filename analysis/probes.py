@@ -164,7 +164,7 @@ def _threads(count: int) -> str:
 
 def write(report: ProbeReport, folder: Path) -> None:
     """`probe-<framework>.json`, `.csv` (every cell) and the heat map."""
-    from analysis.drawing import save_alone
+    from analysis.drawing import alone, save
     from analysis.probe_figures import heat_map
 
     name = f"probe-{report.framework}"
@@ -172,4 +172,4 @@ def write(report: ProbeReport, folder: Path) -> None:
     every = dataclasses.replace(table(report), frame=cells(report))
     (folder / f"{name}.csv").write_text(to_csv(every), encoding="utf-8")
     if report.rows:
-        save_alone(heat_map(report), folder)
+        save(alone(heat_map(report)), "", folder)

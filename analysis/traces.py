@@ -161,13 +161,13 @@ def growth_text(trace: Trace) -> str:
 
 def write(trace: Trace, folder: Path) -> None:
     """`trace.json`, and where there is something to draw, `growth.csv`, `growth.svg` and `growth.png`."""
-    from analysis.drawing import save_alone
+    from analysis.drawing import alone, save
     from analysis.trace_figures import growth_map
 
     (folder / TRACE).write_text(encode(trace), encoding="utf-8")
     if trace.growth:
         (folder / f"{GROWTH}.csv").write_text(to_csv(growth_table(trace)), encoding="utf-8")
-        save_alone(growth_map(trace), folder)
+        save(alone(growth_map(trace)), "", folder)
 
 
 def summary(trace: Trace) -> list[str]:

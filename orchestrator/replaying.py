@@ -126,9 +126,10 @@ def replay(recorded: Recording, command: Sequence[str]) -> Replayed:
         idle = tuple(streams.never_ran(folder))
     if unread and ended.status == recorded.header.status:
         name, draws = next(iter(unread.items()))
+        left = sum(map(len, unread.values()))
         raise ReplayError(
-            f"the program asked for less than was recorded: {sum(map(len, unread.values()))} draws are left; "
-            f"the first in {name}: {draws[0].kind} of {len(draws[0].data)} bytes at {draws[0].site}"
+            f"the program asked for less than was recorded: {left} {'draw is' if left == 1 else 'draws are'} "
+            f"left; the first in {name}: {draws[0].kind} of {len(draws[0].data)} bytes at {draws[0].site}"
         )
     return Replayed(ended=ended, draws=len(recorded.draws), idle=idle)
 
