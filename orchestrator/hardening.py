@@ -41,8 +41,8 @@ def workloads_of(study: Study, name: str | None) -> list[RunSpec]:
         raise UsageError(unknown_workload(name, [*planned, *own]))
     if name in own or not planned:
         raise UsageError(
-            f"{name or ', '.join(own)}: is a project of your own, whose code tiers cannot be set in; its "
-            "variants algo and control set the deterministic switches, and exact mode is two lines in its code"
+            f"{name or ', '.join(own)}: is a project of your own, whose code tiers cannot be set in; "
+            "its variants algo and control set the deterministic switches, and exact mode is two lines in it"
         )
     return [planned[table.name] for table in study.networks] if name is None else [planned[name]]
 

@@ -82,6 +82,7 @@ def record(command: Sequence[str], output: Path, level: Level) -> tuple[Recordin
     with _folder() as folder:
         streams.prepare(folder)
         ended = _run(command, folder, "record", level, hash_seed)
+        _check_kept(folder)
         if (folder / "error").exists():
             raise StoreError((folder / "error").read_text(errors="replace").partition("\n")[0])
         draws = streams.collect(folder)
@@ -119,6 +120,7 @@ def replay(recorded: Recording, command: Sequence[str]) -> Replayed:
     with _folder() as folder:
         streams.prepare(folder, recorded.draws)
         ended = _run(command, folder, "replay", level, recorded.header.python_hash_seed)
+        _check_kept(folder)
         report = folder / "error"
         if report.exists():
             raise _replay_error(report.read_text(errors="replace"))
@@ -132,6 +134,15 @@ def replay(recorded: Recording, command: Sequence[str]) -> Replayed:
             f"left; the first in {name}: {draws[0].kind} of {len(draws[0].data)} bytes at {draws[0].site}"
         )
     return Replayed(ended=ended, draws=len(recorded.draws), idle=idle)
+
+
+def _check_kept(folder: Path) -> None:
+    """Raises StoreError when a process of the program could not write what it drew."""
+    if not (folder / "whole").exists():
+        raise StoreError(
+            f"{folder}: what the program draws cannot be kept there, its disk is full or limited; make room, "
+            "or name another folder with TMPDIR"
+        )
 
 
 def _replay_error(report: str) -> ReplayError:
