@@ -118,6 +118,9 @@ class VagrantProvider:
             },
         )
 
+    def processes(self, guest: GuestSpec) -> list[int]:
+        return self._hypervisor(guest).processes(self._machine(guest))
+
     def stop(self, guest: GuestSpec) -> None:
         """By switching it off. `vagrant halt --force` would ask the guest first and wait a minute for
         an answer, under libvirt."""
