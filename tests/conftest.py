@@ -1,5 +1,7 @@
 """What all tests share."""
 
+import signal
+
 import pytest
 from hypothesis import settings
 
@@ -16,3 +18,11 @@ def locks_of_their_own(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(core_locks.FOLDER, str(tmp_path_factory.mktemp("cores")))
         yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def interrupts_are_heard():
+    """A shell starts background work with SIGINT ignored, which the processes of the tests would inherit."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)

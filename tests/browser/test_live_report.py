@@ -57,7 +57,6 @@ def test_the_page_follows_the_sweep_and_says_when_its_server_has_ended(study):
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     browser = Chromium()
     try:

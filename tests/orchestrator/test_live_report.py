@@ -224,7 +224,6 @@ def test_ctrl_c_ends_it(tmp_path):
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     try:
         found = re.fullmatch(r"http://127\.0\.0\.1:(\d+)(/.+/)\n", process.stdout.readline())

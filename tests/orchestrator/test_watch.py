@@ -243,7 +243,6 @@ def test_ctrl_c_leaves_the_terminal_as_it_was(study):
         stdout=child,
         stderr=child,
         start_new_session=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
         env={**os.environ, "TERM": "xterm", "COLUMNS": "100", "LINES": "40"},
     )
     os.close(child)

@@ -1,7 +1,6 @@
 """Real schedulers, workers and sweeps as processes of their own, on the loopback."""
 
 import contextlib
-import signal
 import socket
 import subprocess
 import sys
@@ -62,8 +61,6 @@ class Fleet:
                 [sys.executable, *arguments],
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                # Started by a shell in the background, the tests would hand down that SIGINT is ignored.
-                preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
             )
         self._processes.append(process)
         return process
