@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import matplotlib as mpl
 import numpy as np
 import pandas as pd
 import seaborn as sns
@@ -87,11 +86,17 @@ def save(drawing: Drawing, workload: str, folder: Path) -> Picture:
 def alone(drawing: Drawing) -> Drawing:
     """With the words above and under it in the picture, for a file that no page stands around."""
     figure = drawing.figure
-    with mpl.rc_context(STYLE):
-        caption = textwrap.wrap(drawing.caption, CAPTION)
-        figure.set_figheight(figure.get_figheight() + 0.3 + CAPTION_LINE * len(caption))
-        figure.suptitle(drawing.title, fontsize=11, fontweight="bold")
-        figure.supxlabel("\n".join(caption), fontsize=8, x=0.01, ha="left", color="0.25")
+    caption = textwrap.wrap(drawing.caption, CAPTION)
+    height, above, below = figure.get_figheight(), 0.3, CAPTION_LINE * len(caption) + 0.1
+    whole = height + above + below
+    room = 0.35 if figure.legends else 0.0  # a legend below the panels stands above the words
+    figure.set_figheight(whole)
+    figure.get_layout_engine().set(rect=(0, (below + room) / whole, 1, (height - room) / whole))
+    for legend in figure.legends:
+        legend.set_bbox_to_anchor((0, below / whole, 1, height / whole))
+    words = {"family": STYLE["font.family"]}
+    figure.text(0.5, 1 - 0.08 / whole, drawing.title, ha="center", va="top", size=11, weight="bold", **words)
+    figure.text(0.01, 0.06 / whole, "\n".join(caption), va="bottom", size=8, color="0.25", **words)
     return drawing
 
 

@@ -52,7 +52,7 @@ def table(report: ProbeReport) -> Table:
         "operation": ("operation", Kind.TEXT),
         "part": ("part", Kind.TEXT),
         "dtype": ("type", Kind.TEXT),
-        "verdict": ("against " + _threads(report.threads[0]), Kind.TEXT),
+        "verdict": ("against " + threads_text(report.threads[0]), Kind.TEXT),
         "differs_at": ("differs at threads", Kind.TEXT),
         "repeats": ("run to run", Kind.TEXT),
         "vs": ("Vs", Kind.SPREAD),
@@ -158,7 +158,7 @@ def summary(report: ProbeReport) -> list[str]:
     return lines
 
 
-def _threads(count: int) -> str:
+def threads_text(count: int) -> str:
     return f"{count} thread" + ("" if count == 1 else "s")
 
 

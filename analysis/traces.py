@@ -96,7 +96,7 @@ def origins_table(trace: Trace) -> Table:
             "phase": o.phase.value,
             "op": o.op.removeprefix("aten.").removesuffix(".default"),
             "module": o.module,
-            "source": f"{o.source}: {o.text}" if o.text else o.source,
+            "source": o.source.rpartition("/")[2],  # a terminal has no room for the folders
             "outputs": ", ".join(o.outputs),
             "differing": f"{o.differing:,} of {o.elements:,}",
             "max_ulp": np.nan if o.max_ulp is None else o.max_ulp,

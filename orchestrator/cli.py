@@ -5,9 +5,11 @@ Everything heavy is imported inside the command that needs it, so that `vbstudy 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import signal
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -27,7 +29,14 @@ from orchestrator import (
     cli_watch,
 )
 from orchestrator.cli_options import CommandFailed, Commands, Options, Stopped, print_json, result, stdout
-from orchestrator.errors import EXIT_DONE, EXIT_INTERRUPTED, EXIT_RUNS_FAILED, UsageError, VbstudyError
+from orchestrator.errors import (
+    EXIT_DONE,
+    EXIT_INTERRUPTED,
+    EXIT_RUNS_FAILED,
+    StoreError,
+    UsageError,
+    VbstudyError,
+)
 
 if TYPE_CHECKING:
     from orchestrator.store import Store
@@ -357,6 +366,15 @@ def run(arguments: list[str] | None = None) -> int:
         # The reader (`| head`) has enough; what Python would still flush goes nowhere.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_DONE
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        # Outside the store too: temporary folders, those of guests on this machine.
+        path = error.filename2 or error.filename or tempfile.gettempdir()
+        click.echo(
+            f"vbstudy: {path}: cannot be written: the disk is full; make room and run it again", err=True
+        )
+        return StoreError.exit_code
     return EXIT_DONE
 
 
