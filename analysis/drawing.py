@@ -91,7 +91,7 @@ def alone(drawing: Drawing) -> Drawing:
     whole = height + above + below
     room = 0.35 if figure.legends else 0.0  # a legend below the panels stands above the words
     figure.set_figheight(whole)
-    figure.get_layout_engine().set(rect=(0, (below + room) / whole, 1, (height - room) / whole))
+    figure.set_layout_engine("constrained", rect=(0, (below + room) / whole, 1, (height - room) / whole))
     for legend in figure.legends:
         legend.set_bbox_to_anchor((0, below / whole, 1, height / whole))
     words = {"family": STYLE["font.family"]}

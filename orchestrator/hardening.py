@@ -232,7 +232,10 @@ def told(hardening: Hardening) -> list[str]:
     info, seed = tiers.TIERS[result.tier], hardening.seeds.initialisation or 0
     costs = [each.mean_cost for each in hardening.results if each.proof is Proof.PROVED]
     if None in costs:
-        what = "first tier, in their order, that is proved (no times are fit to tell the cheapest)"
+        what = (
+            "first tier, in their order, that is proved (some times support no conclusion, so that the "
+            f"cheapest cannot be told; to measure again on a quiet machine, move harden/{name}.json away)"
+        )
     else:
         interval = ""
         if result.mean_low is not None and result.mean_high is not None:
