@@ -9,7 +9,7 @@ from pathlib import Path
 
 from orchestrator.guests import guest_spec
 
-PATIENCE_S = 120
+PATIENCE_S = 600
 DASHBOARD = ("--dashboard-address", "127.0.0.1:0")
 
 

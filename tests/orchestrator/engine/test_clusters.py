@@ -35,7 +35,7 @@ def swept(directory: Path, home: Path, *path: Path) -> str:
     finally:
         os.environ.update({name: value for name, value in kept.items() if value is not None})
     try:
-        _, said = process.communicate(timeout=120)
+        _, said = process.communicate(timeout=600)
     finally:
         process.kill()
     assert process.returncode == 0, said
