@@ -17,7 +17,7 @@ from orchestrator.errors import GuestError
 from orchestrator.executor import Executor, GuestContext
 from orchestrator.guests import Guest
 from orchestrator.host_load import HostLook
-from orchestrator.providers import Provider, Virtual
+from orchestrator.providers import Provider, Virtual, machine_of
 from orchestrator.provision import data_folders
 from orchestrator.scheduler import CoreLeases, cores_of
 from orchestrator.store import Store
@@ -99,8 +99,8 @@ def alone(
     say: Callable[[str], None],
 ) -> Iterator[Session]:
     """A guest at work with all cores of its machine held for it, once they are free."""
-    machine = guest.observed.machine
-    leases = CoreLeases(cores_of(guest), here=not machine, side_by_side=False, waiting=say)
+    machine = machine_of(provider, guest.spec)
+    leases = CoreLeases(cores_of(guest), machine, side_by_side=False, waiting=say)
     lease = leases.lease(guest.spec.name, guest.spec.cpus, threading.Event())
     assert lease is not None  # noqa: S101  (nobody sets the event)
     with lease:

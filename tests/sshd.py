@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from orchestrator import core_locks
 from orchestrator.ssh_keys import KeyPair, key_pair
 
 CONFIG = """\
@@ -27,6 +28,7 @@ KbdInteractiveAuthentication no
 PermitRootLogin prohibit-password
 StrictModes no
 UsePAM no
+SetEnv {locks}={folder_of_locks}
 Subsystem sftp internal-sftp
 """
 
@@ -120,6 +122,8 @@ def running(folder: Path) -> Iterator[Sshd]:
             host_key=server.host.private,
             authorized=folder / "authorized_keys",
             folder=folder,
+            locks=core_locks.FOLDER,
+            folder_of_locks=core_locks.default_folder(),
         )
     )
     server.start()

@@ -13,7 +13,7 @@ from orchestrator.checked import Checked
 from orchestrator.engine import Observer, Summary
 from orchestrator.engine.attempts import Attempts
 from orchestrator.guests import Guest, Inventory, guest_for
-from orchestrator.providers import Provider
+from orchestrator.providers import Provider, machine_of
 from orchestrator.scheduler import CoreLeases, Lease, host_cores
 from orchestrator.session import Session
 from orchestrator.side_by_side import Job, SideBySide
@@ -74,7 +74,10 @@ class Crew:
             cores = seen.machine_cores if seen.machine else here
             if seen.machine not in self._leases:
                 self._leases[seen.machine] = CoreLeases.of(
-                    self._study.engine, cores, here=not seen.machine, waiting=self._observer.waiting
+                    self._study.engine,
+                    cores,
+                    machine_of(self._provider, guest.spec),
+                    waiting=self._observer.waiting,
                 )
         self._side_by_side.work(
             [

@@ -301,3 +301,30 @@ def test_a_trace_goes_through_two_guests(server, tmp_path, capsys):
     assert [side["guest"] for side in found["sides"]] == ["cpus-1", "cpus-2"]
     assert (found["outcome"], found["step"]) == ("operation", 1)
     assert belonging(tmp_path / "there") == []
+
+
+def test_two_sweeps_of_two_studies_on_one_machine_share_no_core_and_know_of_each_other(
+    directory, tmp_path, server
+):
+    slow = ONE.replace("epochs = 2", "epochs = 60")
+    other = tmp_path / "other"
+    other.mkdir()
+    for number, folder in enumerate((directory, other)):
+        there = provider(server, tmp_path, folder=str(tmp_path / f"there-{number}"))
+        (folder / "study.toml").write_text(slow + there)
+        assert vbstudy(folder, "-q", "provision") == 0
+    sweeps = [start(folder, "sweep") for folder in (directory, other)]
+    for sweep in sweeps:
+        _, said = sweep.communicate(timeout=120)
+        assert sweep.returncode == 0, said
+    ours, theirs = (list(records(folder).values()) for folder in (directory, other))
+    at_once = [
+        (mine.isolation, their.isolation)
+        for mine in ours
+        for their in theirs
+        if mine.started_at < their.finished_at and their.started_at < mine.finished_at
+    ]
+    assert at_once or len(host_cores()) == 1
+    for mine, their in at_once:
+        assert not set(mine.host_cores) & set(their.host_cores)
+        assert mine.neighbours or their.neighbours
