@@ -153,8 +153,9 @@ class Fleet:
             self._lose(run, f"its host {host} was lost while it ran")
 
     def _refuse(self, host: str, error: VbstudyError) -> None:
+        if host not in self._unfit:  # the runs that it has been given come back one by one
+            self._notify(f"{error.message}; it gets no more runs")
         self._unfit[host] = error
-        self._notify(f"{error.message}; it gets no more runs")
 
     def _require_hosts(self, busy: bool) -> None:
         """Raises when the waiting runs wait for nothing."""
