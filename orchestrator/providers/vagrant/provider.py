@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from guest import caches
 from orchestrator.connection import Connection
 from orchestrator.errors import GuestError, PrerequisiteError
 from orchestrator.guests import GuestSpec, Observation, host_name
@@ -264,7 +265,7 @@ class VagrantProvider:
 def _turn() -> Iterator[None]:
     """One after the other, also with those of other studies. The operating system ends the turn of
     one that dies."""
-    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "vbstudy"
+    base = caches.folder()
     base.mkdir(parents=True, exist_ok=True)
     with (base / "vagrant.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

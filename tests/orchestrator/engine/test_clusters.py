@@ -63,7 +63,7 @@ def started(directory: Path, home: Path, environment: Mapping[str, str]) -> subp
 def ended(process: subprocess.Popen) -> str:
     """What a sweep says that goes through."""
     try:
-        _, said = process.communicate(timeout=120)
+        _, said = process.communicate(timeout=600)
     finally:
         process.kill()
     assert process.returncode == 0, said
