@@ -183,7 +183,7 @@ class Store:
             except BlockingIOError:
                 holder = os.pread(descriptor, 4096, 0).decode(errors="replace").strip()
                 raise UsageError(
-                    f"{self.directory}: another vbstudy works on this study: {holder or 'unknown holder'}; "
+                    f"{self.directory}: another vbstudy works in this folder: {holder or 'unknown holder'}; "
                     "wait for it or stop it"
                 ) from None
             holder = f"`{command}`, process {os.getpid()} on {socket.gethostname()}, since {now()}"

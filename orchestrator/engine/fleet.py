@@ -128,7 +128,13 @@ class Fleet:
         if trouble:
             self._refuse(host, PrerequisiteError(f"host {host}: {trouble}"))
             return
-        self._notify(f"host {told['host']} ({host}): {room.cpus} cores, {told['cpu']}")
+        cores = f"{room.cpus} core{'' if room.cpus == 1 else 's'}"
+        self._notify(f"host {told['host']} ({host}): {cores}, {told['cpu']}")
+        widest = max((spec.threads.cpus for spec in self.specs.values()), default=0)
+        if widest > room.cpus:
+            self._notify(
+                f"guests with more than {cores} are oversubscribed there; they go there if no host has more"
+            )
         if self._cpus and told["cpu"] not in self._cpus:
             self._notify("its CPU is unlike those of other hosts, and so may its models be")
         self._cpus.add(told["cpu"])
@@ -147,8 +153,9 @@ class Fleet:
             self._lose(run, f"its host {host} was lost while it ran")
 
     def _refuse(self, host: str, error: VbstudyError) -> None:
+        if host not in self._unfit:  # the runs that it has been given come back one by one
+            self._notify(f"{error.message}; it gets no more runs")
         self._unfit[host] = error
-        self._notify(f"{error.message}; it gets no more runs")
 
     def _require_hosts(self, busy: bool) -> None:
         """Raises when the waiting runs wait for nothing."""

@@ -24,7 +24,7 @@ from guest.records import ARTIFACTS, LOG, Message, RunSpec, encode_record
 from orchestrator.engine.attempts import Attempts
 from orchestrator.engine.orders import FailedAttempt, Order, Receipt
 from orchestrator.engine.slots import Slots
-from orchestrator.errors import PrerequisiteError, VbstudyError
+from orchestrator.errors import PrerequisiteError, UsageError, VbstudyError
 from orchestrator.guests import Guest, guest_for, parse_guest_name
 from orchestrator.provision import fetch_datasets
 from orchestrator.scheduler import host_cores
@@ -71,7 +71,12 @@ class Host:
         self._folder = folder
         folder.mkdir(parents=True, exist_ok=True)
         self._held = contextlib.ExitStack()
-        self._held.enter_context(Store(folder).lock("vbstudy worker"))
+        try:
+            self._held.enter_context(Store(folder).lock("vbstudy worker"))
+        except UsageError as error:
+            raise UsageError(
+                f"{error.message} (one worker is enough for a machine; another needs its own --folder)"
+            ) from None
         self._slots = Slots(folder, self.cores, self._waiting)
         self._works: dict[str, _Work] = {}
         self._flights: dict[tuple[str, str], _Flight] = {}

@@ -7,9 +7,9 @@ import sys
 
 import pytest
 
-from orchestrator import study
+from orchestrator import host_load, study
 from orchestrator.guests import GuestSpec
-from orchestrator.providers import make
+from orchestrator.providers import Virtual, make
 from orchestrator.scheduler import host_cores
 from orchestrator.store import Store
 from tests import sshd
@@ -19,6 +19,7 @@ from tests.virtualbox import kit
 CORES = len(host_cores())
 ONE = GuestSpec(name="cpus-1", cpus=1)
 MANY = GuestSpec(name=f"cpus-{CORES + 1}", cpus=CORES + 1)
+MACHINES = ("qemu", "vagrant", "virtualbox")
 COMMAND_S = 300  # a guest in VirtualBox's interpreter takes its time over each command
 WORKLOAD = '[[workload]]\nmodel = "lenet1"\ndataset = "digits"\n'
 
@@ -124,8 +125,8 @@ def test_a_guest_with_more_cpus_than_the_host_says_that_it_is_oversubscribed(pro
     observed = provider.observe(MANY, connection)
     assert observed.oversubscribed
     # A machine has its CPUs, a sandbox is limited to what there is.
-    virtual = provider.name in ("qemu", "vagrant", "virtualbox")
-    assert observed.guest_cpus == observed.provider_cpus == (MANY.cpus if virtual else CORES)
+    asked = MANY.cpus if provider.name in MACHINES else CORES
+    assert observed.guest_cpus == observed.provider_cpus == asked
 
 
 def test_stopping_ends_everything_that_runs_in_a_guest(provider):
@@ -133,7 +134,12 @@ def test_stopping_ends_everything_that_runs_in_a_guest(provider):
     script = "setsid sleep 600 & echo 1; sleep 600"  # one of them leaves its session
     stream = connection.open(["sh", "-c", script], {})
     assert stream.receive(COMMAND_S) == b"1\n"
+    if virtual := isinstance(provider, Virtual):
+        host = host_load.look(host_cores(), provider.processes(MANY))
+        assert sum(host.cpu_s.values()) > 0
+    assert virtual == (provider.name in MACHINES)
     provider.stop(MANY)
+    assert not virtual or provider.processes(MANY) == []
     assert b"" in (stream.receive(120), stream.receive(120))
     connection.close()
 

@@ -7,6 +7,8 @@ import os
 import shutil
 import signal
 import socket
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -16,12 +18,14 @@ import pytest
 from orchestrator import cli, study
 from orchestrator.errors import GuestError
 from orchestrator.guests import GuestSpec, read_inventory
+from orchestrator.live import read_live
 from orchestrator.providers import make
 from orchestrator.providers.qemu import machine as machines
 from orchestrator.providers.qemu.machine import Machine
 from orchestrator.providers.qemu.qmp import connect
 from orchestrator.scheduler import host_cores
 from orchestrator.store import Store
+from tests.orchestrator.engine.fleets import fleet
 from tests.orchestrator.test_sweep import hashes, records, start
 from tests.qemu import cloud_image
 
@@ -46,6 +50,7 @@ batch_size = 32
 train_samples = 128
 test_samples = 50
 """
+BURN = "while True: pass"
 ONE = GuestSpec(name="cpus-1", cpus=1)
 TWO = GuestSpec(name="cpus-2", cpus=2)
 COLD = 'kind = "qemu"\nsnapshot = false'
@@ -508,3 +513,28 @@ def test_what_a_killed_orchestrator_leaves_running_is_destroyed(cold, command):
     assert vbstudy(cold, "-q", "destroy") == 0
     assert machines_of(cold) == []
     assert not (cold / "guests").exists()
+
+
+def test_a_worker_makes_machines_for_a_sweep_through_dask_and_the_host_sees_who_disturbs_them(tmp_path):
+    directory = write(tmp_path / "study", changes=[("repetitions = 2", "repetitions = 1")])
+    core = min(host_cores())
+    with fleet(tmp_path / "fleet") as hosts, contextlib.ExitStack() as stack:
+        hosts.scheduler()
+        hosts.worker("host", "--provider", "qemu", "--cores", str(core))
+        sweep = hosts.sweep(directory)
+        live = Store(directory).live_file
+        while not (live.exists() and read_live(live).running):  # a machine boots as fast as it can
+            assert sweep.poll() is None, hosts.log("sweep")
+            time.sleep(0.1)
+        burner = stack.enter_context(subprocess.Popen([sys.executable, "-c", BURN]))
+        stack.callback(burner.kill)
+        os.sched_setaffinity(burner.pid, {core})
+        assert sweep.wait(300) == 0, hosts.log("sweep")
+    assert machines_of(tmp_path) == []
+    assert not list(tmp_path.glob("fleet/host/*/slot-*")), "the worker removed its guests"
+    (record,) = records(directory).values()
+    assert record.guest["provider"] == "qemu"
+    assert record.isolation.host_cores == (core,)
+    assert record.isolation.host["load_by_others"] > 0.25
+    assert any(why.startswith("on the host, others kept") for why in record.isolation.disturbed)
+    assert record.load_by_others == record.isolation.host["load_by_others"]

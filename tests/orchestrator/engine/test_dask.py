@@ -15,6 +15,7 @@ from orchestrator.live import read_live
 from orchestrator.plan import plan
 from orchestrator.providers import PROVIDERS
 from orchestrator.resume import resume
+from orchestrator.scheduler import host_cores
 from orchestrator.store import Store
 from orchestrator.study import load
 from tests.orchestrator.engine.fleets import fleet, wait_until, working_in
@@ -100,6 +101,9 @@ def test_without_dask_it_says_what_to_install(tmp_path, monkeypatch, capsys):
         (["worker", "tcp://host:1", "--cores", "x"], "write for example 0-3,8"),
         (["worker", "tcp://host:1", "--cores", "4000"], "this process may use the cores"),
         (["worker", "tcp://host:1", "--security", "no.toml"], "no.toml: cannot be read"),
+        (["worker", "tcp://no-host.invalid:1"], "host 'no-host.invalid' is not found"),
+        (["sweep", "--scheduler", "tcp://no-host.invalid:1"], "host 'no-host.invalid' is not found"),
+        (["worker", "tcp://127.0.0.1:1", "--memory-mib", "999999999"], "this machine has"),
     ],
 )
 def test_what_is_wrong_on_the_command_line_is_told(tmp_path, capsys, arguments, said):
@@ -224,6 +228,33 @@ def test_a_scheduler_that_is_not_there_is_told(tmp_path):
     with fleet(tmp_path / "fleet") as there:
         assert there.sweep(made(tmp_path / "study", ONE_CPU)).wait(600) == 4
         assert "does not answer: is it running" in there.log("sweep")
+
+
+@pytest.mark.dask
+def test_a_worker_says_what_it_waits_for_and_a_second_one_in_its_folder_what_to_do(tmp_path, capsys):
+    with fleet(tmp_path / "fleet") as there:
+        waiting = there.start_worker("host")
+        wait_until(lambda: "does not answer; waiting for it" in there.log("host"), waiting)
+        folder = str(tmp_path / "fleet" / "host")
+        assert cli.run(["worker", there.address, "--folder", folder]) == 2
+        assert "another needs its own --folder" in capsys.readouterr().err
+        scheduler = there.scheduler()
+        wait_until(lambda: "at work" in there.log("host"), waiting)
+        scheduler.kill()
+        wait_until(lambda: "the scheduler is gone" in there.log("host"), waiting)
+
+
+@pytest.mark.dask
+def test_guests_wider_than_the_hosts_are_announced_and_marked_as_oversubscribed(tmp_path):
+    wide = ONE_CPU.replace("cpus = [1]", "cpus = [3]").replace("repetitions = 4", "repetitions = 1")
+    directory = made(tmp_path / "study", wide)
+    with fleet(tmp_path / "fleet") as there:
+        there.scheduler()
+        there.worker("narrow", "--cores", str(min(host_cores())))
+        assert there.sweep(directory).wait(90) == 0
+        assert "guests with more than 1 core are oversubscribed there" in there.log("sweep")
+    (record,) = records(directory).values()
+    assert record.isolation.oversubscribed
 
 
 @pytest.mark.dask
