@@ -4,16 +4,15 @@ was lost."""
 from __future__ import annotations
 
 import contextlib
-import tempfile
+import shutil
 import threading
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 from guest import fingerprint
 from orchestrator import guest_data
 from orchestrator.agent_archive import AgentArchive
 from orchestrator.connection import Connection
-from orchestrator.executor import Executor, GuestContext
+from orchestrator.executor import OUT, Executor, GuestContext
 from orchestrator.guests import Guest
 from orchestrator.providers import Provider
 from orchestrator.provision import data_folders
@@ -51,8 +50,10 @@ class Session:
             return self._executor
         self._provider.stop(self._guest.spec)  # what a killed orchestrator may have left running
         self._connection = connection = self._provider.start(self._guest.spec, self._cores)
-        with tempfile.TemporaryDirectory() as folder:
-            connection.put(self._agent.write(Path(folder)), self._agent.name)
+        connection.remove(OUT)
+        folder = self._store.new_incoming()  # where it is swept away, should this process be killed
+        connection.put(self._agent.write(folder), self._agent.name)
+        shutil.rmtree(folder)
         folders = guest_data.bring(self._study, data_folders(self._study, self._store), connection)
         observed = self._guest.observed
         context = GuestContext(

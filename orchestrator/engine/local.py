@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from guest import fingerprint
 from guest.records import RunSpec
@@ -36,8 +36,16 @@ class LocalEngine:
         queues: dict[str, list[RunSpec]] = {}
         for spec in specs:
             queues.setdefault(guest_for(spec), []).append(spec)
+        self._stop_idle(queues)
         crew = Crew(self._study, self._store, self._provider, observer, summary, checked)
         crew.work([(guest, queues[name]) for name, guest in self._guests.items() if name in queues])
+
+    def _stop_idle(self, queues: Collection[str]) -> None:
+        """Guests of this machine without runs: a killed orchestrator may have left them at work."""
+        if self._provider.here:
+            for name, guest in self._guests.items():
+                if name not in queues:
+                    self._provider.stop(guest.spec)
 
 
 class Crew:

@@ -1,0 +1,188 @@
+"""Puts a statement of the test's own before or after a statement of the program's, in a process that is about
+to run it. The program's files hold no hooks: the function's code is compiled anew, with the statement in it,
+and takes the place of the code that it had.
+
+Imports nothing but the standard library: it is also used inside guests."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import importlib
+import inspect
+import os
+import signal
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from types import CodeType, FunctionType
+from typing import Any, Literal
+
+DUE, HAPPEN = "__due__", "__happen__"  # what an inserted statement calls
+
+
+class NoSuchPlaceError(Exception):
+    """A place that the program does not have any more; the text names it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Before or after the one statement of a function that holds the text `at`, or first `inside` it (of a
+    `with`, `if` or loop). Only where `when`, an expression over the function's names, holds. `doing`,
+    statements over the same names on one line, are run when it is due."""
+
+    module: str
+    function: str  # qualified: Class.method
+    at: str
+    where: Literal["before", "after", "inside"] = "before"
+    when: str = "True"
+    doing: str = "pass"
+
+
+def insert(
+    name: str, place: Place, due: Callable[[str], bool], happen: Callable[[str], None] = lambda name: None
+) -> None:
+    """From now on `due(name)` is asked at the place; where it says so, `doing` is done and `happen` called.
+    Raises NoSuchPlaceError."""
+    module = importlib.import_module(place.module)
+    function = _function(module, place)
+    tree = ast.parse(inspect.getsource(module))
+    _insert(tree, name, place)
+    compiled = compile(ast.fix_missing_locations(tree), function.__code__.co_filename, "exec")
+    function.__code__ = next(_codes(compiled, place.function))
+    vars(module)[DUE], vars(module)[HAPPEN] = due, happen
+
+
+def exists(place: Place) -> None:
+    """Raises NoSuchPlaceError unless the place is there, and there once."""
+    module = importlib.import_module(place.module)
+    _function(module, place)
+    _insert(ast.parse(inspect.getsource(module)), "", place)
+
+
+def _function(module: Any, place: Place) -> FunctionType:
+    found = module
+    for part in place.function.split("."):
+        found = inspect.unwrap(getattr(found, part, None))  # type: ignore[arg-type]
+    if not isinstance(found, FunctionType):
+        raise NoSuchPlaceError(f"{place.module} has no function {place.function}")
+    return found
+
+
+def _insert(tree: ast.Module, name: str, place: Place) -> None:
+    definition: Any = tree
+    for part in place.function.split("."):
+        definition = next(node for node in definition.body if getattr(node, "name", "") == part)
+    found = [
+        (body, index, statement)
+        for body in _bodies(definition)
+        for index, statement in enumerate(body)
+        if place.at in _header(statement)
+    ]
+    if len(found) != 1:
+        raise NoSuchPlaceError(
+            f"{place.module}.{place.function} has {len(found)} statements with {place.at!r}, 1 is needed"
+        )
+    body, index, statement = found[0]
+    condition = f"({place.when}) and {DUE}({name!r})"
+    added = ast.parse(f"if {condition}:\n    {place.doing}\n    {HAPPEN}({name!r})").body
+    if place.where == "inside":
+        body, index = statement.body, 0  # type: ignore[attr-defined]
+    elif place.where == "after":
+        index += 1
+    body[index:index] = added
+
+
+def _bodies(node: ast.AST) -> Iterator[list[ast.stmt]]:
+    """All lists of statements below a definition."""
+    for each in ast.walk(node):
+        for field in ("body", "orelse", "finalbody"):
+            body = getattr(each, field, None)
+            if isinstance(body, list):
+                yield body
+
+
+def _header(statement: ast.stmt) -> str:
+    """A statement as Python writes it on one line, without the statements that it holds."""
+    return ast.unparse(statement).partition("\n")[0]
+
+
+def _codes(code: CodeType, qualified: str) -> Iterator[CodeType]:
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            if constant.co_qualname == qualified:
+                yield constant
+            yield from _codes(constant, qualified)
+
+
+# ---- what happens there ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mishap:
+    """What happens at the `nth` time that the place is reached, and never again: what the place is `doing`;
+    then `victim` is killed (this process, its process group, all processes of the guest), or an OSError is
+    raised with the number `error`."""
+
+    name: str
+    place: Place
+    nth: int = 1
+    victim: Literal["nobody", "self", "group", "guest"] = "nobody"
+    error: int = 0
+
+    @property
+    def file(self) -> str:
+        """By which it is known to have happened."""
+        return self.name.replace(" ", "-").replace("/", "-")
+
+
+def arm(mishap: Mishap, folder: Path) -> None:
+    """It will happen in this process, or in one that this one forks, unless it did already."""
+    times = 0
+
+    def due(name: str) -> bool:
+        nonlocal times
+        times += 1
+        return times == mishap.nth and first(folder / mishap.file)
+
+    def happen(name: str) -> None:
+        kill(mishap.victim)
+        if mishap.error:
+            raise OSError(mishap.error, os.strerror(mishap.error))
+
+    insert(mishap.name, mishap.place, due, happen)
+
+
+def first(path: Path) -> bool:
+    """True for one caller, whichever process it is in."""
+    try:
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL))
+    except FileExistsError:
+        return False
+    return True
+
+
+def kill(victim: str) -> None:
+    if victim == "group":
+        os.killpg(0, signal.SIGKILL)
+    elif victim == "self":
+        os.kill(os.getpid(), signal.SIGKILL)
+    elif victim == "guest":
+        _kill_guest()
+
+
+def _kill_guest() -> None:
+    """The process groups that this process started."""
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            parent = int(stat.read_text().rpartition(")")[2].split()[1])
+            if parent == os.getpid():
+                os.killpg(int(stat.parent.name), signal.SIGKILL)
+
+
+def encode(mishap: Mishap) -> dict[str, Any]:
+    return asdict(mishap)
+
+
+def decode(data: dict[str, Any]) -> Mishap:
+    return Mishap(**data | {"place": Place(**data["place"])})
