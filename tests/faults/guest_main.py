@@ -1,6 +1,6 @@
 """The interpreter of guests in these tests: python guest_main.py FOLDER ARGUMENTS... runs what Python would
-run with these arguments. The agent dies where `guest.json` of the folder says, and computes a small model in
-numpy in place of a network in PyTorch unless the folder holds `torch`: a run takes milliseconds. Everything
+run with these arguments. What `guest.json` of the folder says happens to the agent, which computes a small
+model in numpy in place of a network in PyTorch unless the folder holds `torch`: a run takes milliseconds. All
 else of the agent is its own: the warm worker, the forks, the training loop, the files, the protocol."""
 
 import json
@@ -36,7 +36,5 @@ if __name__ == "__main__":
         stand_in()
     if (FOLDER / "guest.json").exists():
         arming.arm(arming.decode(json.loads((FOLDER / "guest.json").read_text())), FOLDER)
-    if (FOLDER / "guest.py").exists():
-        runpy.run_path(str(FOLDER / "guest.py"))
     sys.argv = ARGUMENTS
     runpy.run_path(ARGUMENTS[0], run_name="__main__")

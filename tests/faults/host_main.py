@@ -1,8 +1,7 @@
-"""`vbstudy` in a process that dies where ROLE.json of a folder says: python -m tests.faults.host_main FOLDER
-ROLE ARGUMENTS... Where the folder holds ROLE.py, that is executed first."""
+"""`vbstudy` in a process in which happens what ROLE.json of a folder says:
+python -m tests.faults.host_main FOLDER ROLE ARGUMENTS..."""
 
 import json
-import runpy
 import sys
 from pathlib import Path
 
@@ -12,8 +11,6 @@ if __name__ == "__main__":
     folder, role = Path(sys.argv[1]), sys.argv[2]
     if (folder / f"{role}.json").exists():
         arming.arm(arming.decode(json.loads((folder / f"{role}.json").read_text())), folder)
-    if (folder / f"{role}.py").exists():
-        runpy.run_path(str(folder / f"{role}.py"))
     from orchestrator import cli
 
     sys.argv = ["vbstudy", *sys.argv[3:]]

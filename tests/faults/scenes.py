@@ -124,7 +124,7 @@ class Scene:
 
     def fail_first_attempt(self) -> None:
         """The agent's first run ends before its first step."""
-        (self.arms / "guest.json").write_text(json.dumps(encode(FAILS)))
+        self.arm("guest", FAILS)
 
     # ---- commands ----------------------------------------------------------------------------
 
@@ -150,9 +150,9 @@ class Scene:
     def start(
         self, *arguments: str, host: Mishap | None = None, guest: Mishap | None = None
     ) -> subprocess.Popen[str]:
-        for name, crash in (("host", host), ("guest", guest)):
-            if crash is not None:
-                (self.arms / f"{name}.json").write_text(json.dumps(encode(crash)))
+        for role, mishap in (("host", host), ("guest", guest)):
+            if mishap is not None:
+                self.arm(role, mishap)
         return subprocess.Popen(
             [sys.executable, "-m", "tests.faults.host_main", str(self.arms), "host",
              "-q", "-C", str(self.directory), *arguments],
@@ -163,12 +163,16 @@ class Scene:
             text=True,
         )  # fmt: skip
 
-    def disarm(self) -> None:
-        for name in ("host.json", "guest.json", "host.py", "guest.py"):
-            (self.arms / name).unlink(missing_ok=True)
+    def arm(self, role: str, mishap: Mishap) -> None:
+        """`role`: host, guest, or worker."""
+        (self.arms / f"{role}.json").write_text(json.dumps(encode(mishap)))
 
-    def was_reached(self, crash: Mishap) -> bool:
-        return (self.arms / crash.file).exists()
+    def disarm(self) -> None:
+        for path in self.arms.glob("*.json"):
+            path.unlink()
+
+    def was_reached(self, mishap: Mishap) -> bool:
+        return (self.arms / mishap.file).exists()
 
     # ---- what is there -----------------------------------------------------------------------
 
@@ -221,9 +225,8 @@ class Scene:
         return [f"file {path.relative_to(self.folder)}" for path in (*halves, *inside, *nameless)]
 
     def _cgroups(self) -> list[str]:
-        return [
-            f"cgroup of {path.name}" for path in self.store.guests.glob("cpus-*") if Cpuset.of(path).exists()
-        ]
+        guests = [*self.store.guests.glob("cpus-*"), *self.folder.glob("host/*/slot-*/guests/cpus-*")]
+        return [f"cgroup of {path}" for path in guests if Cpuset.of(path).exists()]
 
 
 def require_whole(scene: Scene, undisturbed: dict[str, tuple[dict[str, str], str, str]]) -> None:
