@@ -12,7 +12,7 @@ import importlib
 import inspect
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import CodeType, FunctionType
@@ -40,52 +40,63 @@ class Place:
 
 
 def insert(
-    name: str, place: Place, due: Callable[[str], bool], happen: Callable[[str], None] = lambda name: None
+    places: Mapping[str, Place],
+    due: Callable[[str], bool],
+    happen: Callable[[str], None] = lambda name: None,
 ) -> None:
-    """From now on `due(name)` is asked at the place; where it says so, `doing` is done and `happen` called.
-    Raises NoSuchPlaceError."""
-    module = importlib.import_module(place.module)
-    function = _function(module, place)
-    tree = ast.parse(inspect.getsource(module))
-    _insert(tree, name, place)
-    compiled = compile(ast.fix_missing_locations(tree), function.__code__.co_filename, "exec")
-    function.__code__ = next(_codes(compiled, place.function))
-    vars(module)[DUE], vars(module)[HAPPEN] = due, happen
+    """From now on `due(name)` is asked at each of the places; where it says so, `doing` is done and `happen`
+    called. To be used once a process. Raises NoSuchPlaceError."""
+    for name in sorted({place.module for place in places.values()}):
+        module = importlib.import_module(name)
+        tree = ast.parse(inspect.getsource(module))
+        here = {key: place for key, place in places.items() if place.module == name}
+        found = {key: _find(tree, place) for key, place in here.items()}  # all, before any is inserted
+        for key, (body, statement) in found.items():
+            _insert(key, here[key], body, statement)
+        compiled = compile(ast.fix_missing_locations(tree), str(module.__file__), "exec")
+        for qualified in {place.function for place in here.values()}:
+            _function(module, qualified).__code__ = next(_codes(compiled, qualified))
+        vars(module)[DUE], vars(module)[HAPPEN] = due, happen
 
 
 def exists(place: Place) -> None:
     """Raises NoSuchPlaceError unless the place is there, and there once."""
     module = importlib.import_module(place.module)
-    _function(module, place)
-    _insert(ast.parse(inspect.getsource(module)), "", place)
+    _function(module, place.function)
+    body, statement = _find(ast.parse(inspect.getsource(module)), place)
+    _insert("", place, body, statement)
 
 
-def _function(module: Any, place: Place) -> FunctionType:
+def _function(module: Any, qualified: str) -> FunctionType:
     found = module
-    for part in place.function.split("."):
+    for part in qualified.split("."):
         found = inspect.unwrap(getattr(found, part, None))  # type: ignore[arg-type]
     if not isinstance(found, FunctionType):
-        raise NoSuchPlaceError(f"{place.module} has no function {place.function}")
+        raise NoSuchPlaceError(f"{module.__name__} has no function {qualified}")
     return found
 
 
-def _insert(tree: ast.Module, name: str, place: Place) -> None:
+def _find(tree: ast.Module, place: Place) -> tuple[list[ast.stmt], ast.stmt]:
     definition: Any = tree
     for part in place.function.split("."):
         definition = next(node for node in definition.body if getattr(node, "name", "") == part)
     found = [
-        (body, index, statement)
+        (body, statement)
         for body in _bodies(definition)
-        for index, statement in enumerate(body)
+        for statement in body
         if place.at in _header(statement)
     ]
     if len(found) != 1:
         raise NoSuchPlaceError(
             f"{place.module}.{place.function} has {len(found)} statements with {place.at!r}, 1 is needed"
         )
-    body, index, statement = found[0]
+    return found[0]
+
+
+def _insert(name: str, place: Place, body: list[ast.stmt], statement: ast.stmt) -> None:
     condition = f"({place.when}) and {DUE}({name!r})"
     added = ast.parse(f"if {condition}:\n    {place.doing}\n    {HAPPEN}({name!r})").body
+    index = next(i for i, each in enumerate(body) if each is statement)
     if place.where == "inside":
         body, index = statement.body, 0  # type: ignore[attr-defined]
     elif place.where == "after":
@@ -145,12 +156,14 @@ def arm(mishap: Mishap, folder: Path) -> None:
         times += 1
         return times == mishap.nth and first(folder / mishap.file)
 
-    def happen(name: str) -> None:
-        kill(mishap.victim)
-        if mishap.error:
-            raise OSError(mishap.error, os.strerror(mishap.error))
+    insert({mishap.name: mishap.place}, due, lambda name: befall(mishap))
 
-    insert(mishap.name, mishap.place, due, happen)
+
+def befall(mishap: Mishap) -> None:
+    """What is left to happen after `doing`."""
+    kill(mishap.victim)
+    if mishap.error:
+        raise OSError(mishap.error, os.strerror(mishap.error))
 
 
 def first(path: Path) -> bool:

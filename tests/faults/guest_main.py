@@ -29,12 +29,13 @@ if __name__ == "__main__":
         os.execv(sys.executable, [sys.executable, *ARGUMENTS])
     here = Path(__file__).parents[2]
     sys.path[0] = str(here)
-    from tests.faults import arming  # before the agent's modules, of which the repository has others
+    from tests.faults import arming, soaking  # before the agent's modules, of which the repository has others
 
     sys.path.insert(0, str(Path(ARGUMENTS[0]).absolute()))
     if not (FOLDER / "torch").exists():
         stand_in()
     if (FOLDER / "guest.json").exists():
         arming.arm(arming.decode(json.loads((FOLDER / "guest.json").read_text())), FOLDER)
+    soaking.arm("guest", FOLDER)
     sys.argv = ARGUMENTS
     runpy.run_path(ARGUMENTS[0], run_name="__main__")

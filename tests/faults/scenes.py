@@ -72,8 +72,12 @@ RATES = {"one": 0.1, "two": 0.2}  # unlike runs: one in the other's place would 
 
 FAILS = Mishap(
     name="first attempt failed",
-    place=Place(module="guest.training", function="train", at="on_step(step)"),
-    victim="self",
+    place=Place(
+        module="guest.agent",
+        function="execute",
+        at="speaker.say('done'",
+        doing="(out / WEIGHTS).write_bytes(b'other than announced')",
+    ),
 )
 
 
@@ -123,7 +127,7 @@ class Scene:
         return bytes(data)
 
     def fail_first_attempt(self) -> None:
-        """The agent's first run ends before its first step."""
+        """What comes of the first run is not what its agent announced."""
         self.arm("guest", FAILS)
 
     # ---- commands ----------------------------------------------------------------------------

@@ -4,14 +4,26 @@ had happened."""
 import pytest
 
 from tests.faults.points import POINTS, Point
-from tests.faults.scenes import PROJECT, RUNS, Scene, require_whole
+from tests.faults.scenes import PROJECT, RUNS, TORCH, Scene, require_whole
 
-pytestmark = pytest.mark.faults
 KILLED = -9
+ALWAYS = (  # those that run with all tests; the rest takes minutes
+    "orchestrator weights.safetensors half received",
+    "orchestrator before the rename",
+    "orchestrator after the rename",
+    "agent result half sent",
+    "guest killed, epoch told",
+)
+IN_TORCH = ("orchestrator after the rename", "agent training step 3", "guest killed, epoch told")
 
 
-def of(*scenes: str):
-    return [pytest.param(point, id=point.crash.name) for point in POINTS if point.scene in scenes]
+def param(point: Point):
+    marks = () if point.crash.name in ALWAYS else pytest.mark.faults
+    return pytest.param(point, id=point.crash.name, marks=marks)
+
+
+def of(scene: str):
+    return [param(point) for point in POINTS if point.scene == scene]
 
 
 @pytest.fixture(scope="module")
@@ -44,6 +56,17 @@ def disturb(scene: Scene, point: Point) -> None:
 def test_a_kill_costs_no_run_and_no_bit(tmp_path, swept, point):
     whole = swept(RUNS)
     scene = Scene(tmp_path / "scene", RUNS)
+    scene.provision(whole)
+    disturb(scene, point)
+    require_whole(scene, whole.bits())
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("name", IN_TORCH)
+def test_a_kill_costs_no_bit_of_a_network_in_torch(tmp_path, swept, name):
+    (point,) = [point for point in POINTS if point.crash.name == name]
+    whole = swept(TORCH)
+    scene = Scene(tmp_path / "scene", TORCH)
     scene.provision(whole)
     disturb(scene, point)
     require_whole(scene, whole.bits())

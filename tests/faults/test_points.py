@@ -1,10 +1,25 @@
 """The lists of crash points and of faults are true to the program, and README to the lists."""
 
+import re
+from collections import Counter
+from pathlib import Path
+
 import pytest
 
 from tests.faults import arming
 from tests.faults.arming import Mishap, NoSuchPlaceError, Place
-from tests.faults.mishaps import FAULTS
+from tests.faults.mishaps import (
+    CLOCKS,
+    FAULTS,
+    FLIPPED,
+    FULL_DISKS_KIB,
+    NFS,
+    OTHERS,
+    PROTOCOL,
+    STORAGE,
+    TRANSFER,
+    count,
+)
 from tests.faults.points import POINTS
 
 HERE = "tests.faults.test_points"
@@ -20,6 +35,22 @@ def test_each_place_is_in_the_program_and_there_once(mishap):
 
 def test_no_two_have_one_name():
     assert len({mishap.name for mishap in MISHAPS}) == len(MISHAPS)
+
+
+def test_readme_counts_what_is_tested():
+    text = " ".join((Path(__file__).parents[2] / "README.md").read_text().split())
+    assert f"# {len(POINTS)} crash points, {count()} faults" in text
+    assert f"**{len(POINTS)} crash points**" in text
+    assert f"**{count()} faults**" in text
+    for side, number in Counter(point.side for point in POINTS).items():
+        assert f"| {side} | {number} |" in text
+    numbers = [
+        len(STORAGE) + len(FULL_DISKS_KIB) + 1, len(NFS), len(CLOCKS), len(TRANSFER), len(PROTOCOL),
+        len(FLIPPED), len(OTHERS) - 1,
+    ]  # fmt: skip
+    assert sum(numbers) == count()
+    after = text.index("| faults | what happens |")
+    assert [int(number) for number in re.findall(r"\| (\d+) \| ", text[after : after + 2000])] == numbers
 
 
 def example(numbers):
@@ -42,11 +73,25 @@ def example(numbers):
 def test_what_is_inserted_is_reached_and_changes_nothing_else(place, times):
     kept, reached = example.__code__, []
     try:
-        arming.insert("name", place, lambda name: True, reached.append)
+        arming.insert({"name": place}, lambda name: True, reached.append)
         assert example([1, 2, 3]) == (-1 if "-1" in place.doing else 6)
     finally:
         example.__code__ = kept
     assert reached == ["name"] * times
+
+
+def test_several_places_of_one_function_do_not_find_each_other():
+    kept, reached = example.__code__, []
+    places = {
+        "first": Place(module=HERE, function="example", at="total = 0", doing="total = 0; total += 0"),
+        "second": Place(module=HERE, function="example", at="return total"),
+    }
+    try:
+        arming.insert(places, lambda name: True, reached.append)
+        assert example([]) == 0
+    finally:
+        example.__code__ = kept
+    assert reached == ["first", "second"]
 
 
 @pytest.mark.parametrize(
