@@ -34,7 +34,7 @@ from orchestrator.errors import (
     STORAGE_ERRNOS,
     UsageError,
     VbstudyError,
-    cannot_be_written,
+    storage_error,
 )
 
 if TYPE_CHECKING:
@@ -360,7 +360,7 @@ def run(arguments: list[str] | None = None) -> int:
     except OSError as error:
         if error.errno not in STORAGE_ERRNOS:
             raise
-        return _told(cannot_be_written(error.filename or "the study", error), verbose)
+        return _told(storage_error(error.filename or "the study", error, "read or written"), verbose)
     return EXIT_DONE
 
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
-from orchestrator.errors import STORAGE_ERRNOS, GuestError, cannot_be_written
+from orchestrator.errors import STORAGE_ERRNOS, GuestError, storage_error
 
 STDERR_TAIL_BYTES = 8192
 MAX_LINE_BYTES = 4 << 20  # as Python objects it may take 25 times as much
@@ -84,7 +84,7 @@ def collecting(local: Path) -> Iterator[BinaryIO]:
     except OSError as error:
         if error.errno not in STORAGE_ERRNOS:
             raise
-        raise cannot_be_written(local, error) from None
+        raise storage_error(local, error) from None
 
 
 class LocalConnection:

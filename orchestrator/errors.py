@@ -97,8 +97,8 @@ STORAGE_ERRNOS = frozenset(
 """What a disk, or a server of files, may say at any moment: no fault of this program, a guest or a run."""
 
 
-def cannot_be_written(path: object, error: OSError) -> StoreError:
+def storage_error(path: object, error: OSError, cannot_be: str = "written") -> StoreError:
     """What is told of storage that fails."""
     full = error.errno in (errno.ENOSPC, errno.EDQUOT)
     what = "the disk is full" if full else error.strerror
-    return StoreError(f"{path}: cannot be written: {what}; finished runs are safe")
+    return StoreError(f"{path}: cannot be {cannot_be}: {what}; finished runs are safe")

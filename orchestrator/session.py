@@ -52,8 +52,10 @@ class Session:
         self._connection = connection = self._provider.start(self._guest.spec, self._cores)
         connection.remove(OUT)
         folder = self._store.new_incoming()  # where it is swept away, should this process be killed
-        connection.put(self._agent.write(folder), self._agent.name)
-        shutil.rmtree(folder)
+        try:
+            connection.put(self._agent.write(folder), self._agent.name)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
         folders = guest_data.bring(self._study, data_folders(self._study, self._store), connection)
         observed = self._guest.observed
         context = GuestContext(

@@ -53,7 +53,7 @@ from guest.records import (
 from guest.robustness_records import Robustness, decode
 from guest.trace_records import TRACE, Trace
 from guest.trace_records import decode as decode_trace
-from orchestrator.errors import ProtocolError, StoreError, UsageError, cannot_be_written
+from orchestrator.errors import ProtocolError, StoreError, UsageError, storage_error
 
 
 class DamagedRunError(Exception):
@@ -435,7 +435,7 @@ def _storage_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise cannot_be_written(path, error) from error
+        raise storage_error(path, error) from error
 
 
 def now() -> str:

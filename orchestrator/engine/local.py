@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import threading
 from collections.abc import Collection, Sequence
@@ -12,6 +13,7 @@ from orchestrator import agent_archive, projects
 from orchestrator.checked import Checked
 from orchestrator.engine import Observer, Summary
 from orchestrator.engine.attempts import Attempts
+from orchestrator.errors import VbstudyError
 from orchestrator.guests import Guest, Inventory, guest_for
 from orchestrator.providers import Provider
 from orchestrator.scheduler import CoreLeases, Lease, host_cores
@@ -45,7 +47,8 @@ class LocalEngine:
         if self._provider.here:
             for name, guest in self._guests.items():
                 if name not in queues:
-                    self._provider.stop(guest.spec)
+                    with contextlib.suppress(VbstudyError):  # what cannot be stopped is not needed, either
+                        self._provider.stop(guest.spec)
 
 
 class Crew:

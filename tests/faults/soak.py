@@ -56,7 +56,6 @@ class Soaked:
     """What came of it. `samples` are of the last orchestrator, after its warm-up."""
 
     runs: int
-    drawn: int
     mishaps: int
     kinds: int  # of mishaps, as drawn
     kills: int
@@ -107,11 +106,11 @@ def soak(folder: Path, runs: int, kills: int, seed: int) -> Soaked:
         if process.returncode != 0:
             wrong.append(f"the sweep ended with {process.returncode}: {said[-500:]}")
         break
+    happened = [met[run] for run in met if soaking.mark(scene.arms, run).exists()]
     return Soaked(
         runs=_done(scene),
-        drawn=len(met),
-        mishaps=len(list(scene.arms.glob("met-*"))),
-        kinds=len(set(met.values())),
+        mishaps=len(happened),
+        kinds=len(set(happened)),
         kills=killed,
         failed_attempts=len(list(scene.store.failed.glob("*/*/*/*/error.json"))),
         elapsed_s=time.monotonic() - began,
@@ -204,9 +203,8 @@ def told(soaked: Soaked) -> str:
         )
     if growth is not None:
         slope, low, high, n = growth
-        lines.append(
-            f"growth {slope:.3f} KiB a run, 95 % interval {low:.3f} to {high:.3f} (n = {n} blocks of {BLOCK})"
-        )
+        interval = f"95 % interval {low:.3f} to {high:.3f}"
+        lines.append(f"growth {slope:.3f} KiB a run, {interval} (n = {n} blocks of {BLOCK} runs)")
     return "\n".join(lines)
 
 

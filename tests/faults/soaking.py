@@ -57,6 +57,11 @@ def draw(run_ids: Sequence[str], seed: int) -> dict[str, tuple[str, str]]:
     return {run: generator.choice(everything) for run in run_ids if generator.random() < SHARE}
 
 
+def mark(folder: Path, run: str) -> Path:
+    """The file that tells that a run has met its mishap."""
+    return folder / f"met-{run.replace('/', '-')}"
+
+
 def arm(side: str, folder: Path) -> None:
     """This process, and those that it forks, meet what is drawn for them."""
     if not (folder / PLAN).exists():
@@ -68,7 +73,7 @@ def arm(side: str, folder: Path) -> None:
         if name == BEGIN[side].at:
             return True
         run = _now["run"]
-        return plan.get(run) == [side, name] and arming.first(folder / f"met-{run.replace('/', '-')}")
+        return plan.get(run) == [side, name] and arming.first(mark(folder, run))
 
     def happen(name: str) -> None:
         if name in mishaps:
