@@ -9,12 +9,14 @@ import threading
 from collections.abc import Callable, Iterator
 
 from guest import fingerprint
-from orchestrator import guest_data
+from orchestrator import guest_data, host_load
 from orchestrator.agent_archive import AgentArchive
 from orchestrator.connection import Connection
+from orchestrator.errors import GuestError
 from orchestrator.executor import OUT, Executor, GuestContext
 from orchestrator.guests import Guest
-from orchestrator.providers import Provider
+from orchestrator.host_load import HostLook
+from orchestrator.providers import Provider, Virtual, machine_of
 from orchestrator.provision import data_folders
 from orchestrator.scheduler import CoreLeases, cores_of
 from orchestrator.store import Store
@@ -69,6 +71,17 @@ class Session:
         self._executor = Executor(connection, self._agent, context)
         return self._executor
 
+    def look(self) -> HostLook | None:
+        """At its cores, from the machine below it. None where a guest sees as much itself, where that
+        machine is not this one, and where the hypervisor does not answer: no run fails for that."""
+        if not isinstance(self._provider, Virtual):
+            return None
+        try:
+            processes = self._provider.processes(self._guest.spec)
+        except GuestError:
+            return None
+        return host_load.look(self._cores, processes)
+
     def close(self) -> None:
         """Stops the guest; the next run starts it anew."""
         connection, self._connection, self._executor = self._connection, None, None
@@ -89,8 +102,8 @@ def alone(
     say: Callable[[str], None],
 ) -> Iterator[Session]:
     """A guest at work with all cores of its machine held for it, once they are free."""
-    machine = guest.observed.machine
-    leases = CoreLeases(cores_of(guest), here=not machine, side_by_side=False, waiting=say)
+    machine = machine_of(provider, guest.spec)
+    leases = CoreLeases(cores_of(guest), machine, side_by_side=False, waiting=say)
     lease = leases.lease(guest.spec.name, guest.spec.cpus, threading.Event())
     assert lease is not None  # noqa: S101  (nobody sets the event)
     with lease:

@@ -143,7 +143,7 @@ def run(
         inter_op=spec.threads.inter_op,
         deterministic=spec.variant.deterministic,
     )
-    busy, before = load.busy_s(), load.conditions()
+    before = load.look()
     ended = command.run(
         resolve(project.command, python),
         work,
@@ -154,8 +154,9 @@ def run(
         ),
         on_line,
     )
-    by_others = load.load_by_others(busy, load.busy_s(), ended.cpu_s, ended.wall_s)
-    conditions = load.change(before, load.conditions())
+    after = load.look()
+    by_others = load.load_by_others(before, after, ended.cpu_s, ended.wall_s)
+    conditions = load.change(before, after)
     noticed = notices.read(out / NOTICED)
     values = numbers.collect(project.metrics, seen, work, out / REPORTED, ended.last_lines)
     rows = numbers.history(values, ended.wall_s)

@@ -11,6 +11,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+from guest import caches
+
 SOURCE = Path(__file__).with_name("preload.c")
 HEADER = SOURCE.with_suffix(".h")
 FLAGS = ("-std=gnu11", "-O2", "-fPIC", "-shared", "-ftls-model=initial-exec")
@@ -29,7 +31,7 @@ def library(cache: Path | None = None) -> Path:
     found = shutil.which(compiler)
     source = SOURCE.read_bytes() + HEADER.read_bytes()
     name = f"replay-{hashlib.sha256(source + ' '.join(FLAGS).encode()).hexdigest()[:16]}.so"
-    target = (cache or default_cache()) / name
+    target = (cache or caches.folder()) / name
     if target.is_file():
         return target
     if found is None:
@@ -54,8 +56,3 @@ def library(cache: Path | None = None) -> Path:
     except (OSError, subprocess.TimeoutExpired) as error:
         raise LibraryUnavailableError(f"{SOURCE.name} cannot be compiled: {error}") from None
     return target
-
-
-def default_cache() -> Path:
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "vbstudy"

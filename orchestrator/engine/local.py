@@ -15,7 +15,7 @@ from orchestrator.engine import Observer, Summary
 from orchestrator.engine.attempts import Attempts
 from orchestrator.errors import VbstudyError
 from orchestrator.guests import Guest, Inventory, guest_for
-from orchestrator.providers import Provider
+from orchestrator.providers import Elsewhere, Provider, machine_of
 from orchestrator.scheduler import CoreLeases, Lease, host_cores
 from orchestrator.session import Session
 from orchestrator.side_by_side import Job, SideBySide
@@ -44,7 +44,7 @@ class LocalEngine:
 
     def _stop_idle(self, queues: Collection[str]) -> None:
         """Guests of this machine without runs: a killed orchestrator may have left them at work."""
-        if self._provider.here:
+        if not isinstance(self._provider, Elsewhere):
             for name, guest in self._guests.items():
                 if name not in queues:
                     with contextlib.suppress(VbstudyError):  # what cannot be stopped is not needed, either
@@ -85,7 +85,10 @@ class Crew:
             cores = seen.machine_cores if seen.machine else here
             if seen.machine not in self._leases:
                 self._leases[seen.machine] = CoreLeases.of(
-                    self._study.engine, cores, here=not seen.machine, waiting=self._observer.waiting
+                    self._study.engine,
+                    cores,
+                    machine_of(self._provider, guest.spec),
+                    waiting=self._observer.waiting,
                 )
         self._side_by_side.work(
             [

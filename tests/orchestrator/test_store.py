@@ -216,7 +216,7 @@ def test_what_lies_where_a_run_should_be_and_is_no_folder_is_set_aside_with_the_
 def hold(directory, ready, release):
     with Store(directory).lock("vbstudy sweep"):
         ready.set()
-        release.wait(30)
+        release.wait(120)
 
 
 def test_a_second_orchestrator_is_told_who_holds_the_lock(store):
@@ -225,7 +225,7 @@ def test_a_second_orchestrator_is_told_who_holds_the_lock(store):
     holder = context.Process(target=hold, args=(store.directory, ready, release))
     holder.start()
     try:
-        assert ready.wait(60)
+        assert ready.wait(600)
         with (
             pytest.raises(UsageError, match=f"`vbstudy sweep`, process {holder.pid} on "),
             store.lock("vbstudy sweep"),
