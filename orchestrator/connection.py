@@ -4,7 +4,6 @@ a local process sandbox here and SSH (`orchestrator.ssh`) are its two ends."""
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import shutil
 import signal
@@ -18,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
-from orchestrator.errors import GuestError, StoreError
+from orchestrator.errors import STORAGE_ERRNOS, GuestError, storage_error
 
 STDERR_TAIL_BYTES = 8192
 MAX_LINE_BYTES = 4 << 20  # as Python objects it may take 25 times as much
@@ -83,10 +82,9 @@ def collecting(local: Path) -> Iterator[BinaryIO]:
         with local.open("wb") as file:
             yield file
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES):
+        if error.errno not in STORAGE_ERRNOS:
             raise
-        what = "the disk is full" if error.errno != errno.EACCES else str(error.strerror)
-        raise StoreError(f"{local}: cannot be written: {what}; finished runs are safe") from None
+        raise storage_error(local, error) from None
 
 
 class LocalConnection:

@@ -31,6 +31,7 @@ from orchestrator.study_engine import EngineTable
 
 WORKER_START_TIMEOUT_S = 600.0
 MAX_ARTIFACT_BYTES = 8 << 30
+OUT = "out"  # the folder of a guest with a folder for each run; what a killed orchestrator left is removed
 OnMessage = Callable[[Message], None]
 
 
@@ -72,7 +73,7 @@ class Executor:
         """Runs one spec and collects its files into the folder `into`. Raises RunFailedError when
         the run failed or was lost, ProtocolError when the agent broke the protocol, GuestError
         when the guest is gone. After any of them the next call starts a fresh worker."""
-        out = f"out/{uuid.uuid4().hex}"
+        out = f"{OUT}/{uuid.uuid4().hex}"
         try:
             worker = self._warm_worker(spec)
             request = RunRequest(

@@ -3,6 +3,7 @@ for all runs of the workload from then on."""
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -10,7 +11,6 @@ import shutil
 import stat
 import subprocess
 import tarfile
-import tempfile
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -99,9 +99,11 @@ def _prepare(table: ProjectTable, store: Store) -> Snapshot:
 def _take(table: ProjectTable, store: Store) -> Snapshot:
     where = f"{store.study_file}: workload {table.name!r}: project = {table.project!r}"
     store.projects.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=store.projects) as scratch:
+    with contextlib.ExitStack() as after:
+        scratch = store.new_incoming()  # where it is swept away, should this process be killed
+        after.callback(shutil.rmtree, scratch, ignore_errors=True)
         if table.is_git:
-            folder = Path(scratch) / "clone"
+            folder = scratch / "clone"
             commit = _clone(table, folder, store.directory, where)
         else:
             folder, commit = (store.directory / table.location).expanduser(), ""
@@ -116,7 +118,7 @@ def _take(table: ProjectTable, store: Store) -> Snapshot:
                 f"{where}: holds {size / 2**30:.1f} GiB, {LARGE_BYTES >> 30} are allowed; keep data and "
                 "results elsewhere"
             )
-        part = Path(scratch) / "archive"
+        part = scratch / "archive"
         _write_archive(part, folder, [entry[0] for entry in entries])
         with part.open("rb") as file:
             sha256 = hashlib.file_digest(file, "sha256").hexdigest()

@@ -28,11 +28,12 @@ from orchestrator.errors import PrerequisiteError, UsageError, VbstudyError
 from orchestrator.guests import Guest, guest_for, parse_guest_name
 from orchestrator.provision import fetch_datasets
 from orchestrator.scheduler import host_cores
-from orchestrator.store import DamagedRunError, Store
+from orchestrator.store import DamagedRunError, Store, write_durably
 from orchestrator.study import Study
 
 IDLE_S = 60.0
 STOP_POLL_S = 0.2
+ORDERED = "study.json"  # in a study's folder here: how its guests are removed
 Tell = Callable[[str, dict[str, Any]], None]
 """(key of the study, what happens)"""
 
@@ -78,12 +79,21 @@ class Host:
                 f"{error.message} (one worker is enough for a machine; another needs its own --folder)"
             ) from None
         self._slots = Slots(folder, self.cores, self._waiting)
+        self._remove_leavings()
         self._works: dict[str, _Work] = {}
         self._flights: dict[tuple[str, str], _Flight] = {}
         self._lock = threading.Lock()
         self._opening = threading.Lock()  # held while a study is made ready, which may take long
         self._closed = threading.Event()
         threading.Thread(target=self._put_idle_guests_to_rest, daemon=True).start()
+
+    def _remove_leavings(self) -> None:
+        """Guests that a killed worker left, of studies that may never be ordered again. Those that cannot be
+        removed now are when the study is."""
+        for path in self._folder.glob(f"*/{ORDERED}"):
+            with contextlib.suppress(VbstudyError, ValueError, OSError):
+                study = Study.model_validate_json(path.read_text(encoding="utf-8"))
+                self._slots.destroy_former(path.parent.name, study)
 
     # ---- what the sweep asks -----------------------------------------------------------------
 
@@ -167,6 +177,7 @@ class Host:
             store = Store(self._folder / order.key)
             store.directory.mkdir(parents=True, exist_ok=True)
             self._slots.destroy_former(order.key, study)
+            write_durably(store.directory / ORDERED, order.study)
             store.clear_incoming()
             fetch_datasets(study, store, lambda file, done, total: None)  # noqa: ARG005
             self._works[order.key] = work = _Work(text=order.study, study=study, store=store)

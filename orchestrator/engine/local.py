@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import threading
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from guest import fingerprint
 from guest.records import RunSpec
@@ -12,8 +13,9 @@ from orchestrator import agent_archive, projects
 from orchestrator.checked import Checked
 from orchestrator.engine import Observer, Summary
 from orchestrator.engine.attempts import Attempts
+from orchestrator.errors import VbstudyError
 from orchestrator.guests import Guest, Inventory, guest_for
-from orchestrator.providers import Provider, machine_of
+from orchestrator.providers import Elsewhere, Provider, machine_of
 from orchestrator.scheduler import CoreLeases, Lease, host_cores
 from orchestrator.session import Session
 from orchestrator.side_by_side import Job, SideBySide
@@ -36,8 +38,17 @@ class LocalEngine:
         queues: dict[str, list[RunSpec]] = {}
         for spec in specs:
             queues.setdefault(guest_for(spec), []).append(spec)
+        self._stop_idle(queues)
         crew = Crew(self._study, self._store, self._provider, observer, summary, checked)
         crew.work([(guest, queues[name]) for name, guest in self._guests.items() if name in queues])
+
+    def _stop_idle(self, queues: Collection[str]) -> None:
+        """Guests of this machine without runs: a killed orchestrator may have left them at work."""
+        if not isinstance(self._provider, Elsewhere):
+            for name, guest in self._guests.items():
+                if name not in queues:
+                    with contextlib.suppress(VbstudyError):  # what cannot be stopped is not needed, either
+                        self._provider.stop(guest.spec)
 
 
 class Crew:
