@@ -102,12 +102,11 @@ def _once(
     work = work.resolve()
     before = {name: _stamp(work / name) for name in _names(work)}
     knobs = threads.environment(_spec(count, seed), cpu_vendor=fingerprint.cpu()["vendor"])
+    paths = os.environ.get("PYTHONPATH", "")  # what the user's own shell has set still holds
     hook = prepare.hook_settings(
-        out, work, watch=True, seed=seed, intra_op=count, inter_op=count, deterministic=False
+        out, work, watch=True, paths=paths, seed=seed, intra_op=count, inter_op=count, deterministic=False
     )
-    # What the user's own shell has set for paths to modules still holds; ours comes first.
-    paths = os.pathsep.join(filter(None, (hook["PYTHONPATH"], os.environ.get("PYTHONPATH", ""))))
-    env = os.environ | knobs | hook | {"PYTHONPATH": paths, "PYTHONUNBUFFERED": "1"}
+    env = os.environ | knobs | hook | {"PYTHONUNBUFFERED": "1"}
     env |= {"OPENBLAS_NUM_THREADS": str(count)}
     limits = command.Limits(timeout_s=timeout_s, disk_bytes=DISK_LIMIT_BYTES)
     printed: list[tuple[str, str]] = []

@@ -48,11 +48,12 @@ class Ended:
 
 @dataclass(slots=True, kw_only=True)
 class Limits:
-    """`orphaned` says whether nobody waits any more; `timeout_s` None: no limit of its own."""
+    """`check` is called while the command runs, and ends it by raising; `timeout_s` None: no limit of its
+    own."""
 
     timeout_s: float | None
     disk_bytes: int
-    orphaned: Callable[[], bool] = field(default=lambda: False)
+    check: Callable[[], None] = field(default=lambda: None)
 
 
 def run(
@@ -127,8 +128,7 @@ def _wait(
         now = time.monotonic()
         if output.error is not None:
             return
-        if limits.orphaned():
-            raise CommandError("Orphaned", "nobody waits for this run any more")
+        limits.check()
         if limits.timeout_s is not None and now - began > limits.timeout_s:
             raise CommandError(
                 "Timeout",

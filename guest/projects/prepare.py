@@ -42,20 +42,22 @@ def resolve(argv: tuple[str, ...], python: Path) -> list[str]:
     return [str(python) if first in ("python", "python3") else first, *rest]
 
 
-def process_environment(intra_op: int, python: Path, seed: int) -> dict[str, str]:
+def process_environment(intra_op: int, python: Path, hash_seed: str) -> dict[str, str]:
     """What the command finds set, beside the thread knobs that this process was started with."""
     kept = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "VIRTUAL_ENV")}
     return kept | {
         "PATH": f"{python.parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
         "OPENBLAS_NUM_THREADS": str(intra_op),
-        "PYTHONHASHSEED": str(seed),
+        "PYTHONHASHSEED": hash_seed,
         "PYTHONUNBUFFERED": "1",
     }
 
 
-def hook_settings(out: Path, work: Path, *, watch: bool = False, **settings: Any) -> dict[str, str]:
+def hook_settings(
+    out: Path, work: Path, *, watch: bool = False, paths: str = "", **settings: Any
+) -> dict[str, str]:
     """Writes the start-up hook and the reporting API beside the project; the environment that makes its
-    Python processes import them."""
+    Python processes import them. `paths` to modules come behind."""
     folder = out / HOOKS
     (folder / "guest").mkdir(parents=True, exist_ok=True)
     hooks = resources.files("guest.projects") / "hooks"
@@ -71,5 +73,5 @@ def hook_settings(out: Path, work: Path, *, watch: bool = False, **settings: Any
     return {
         "VBSTUDY_HOOK": json.dumps(data),
         "VBSTUDY_REPORT": str(out / REPORTED),
-        "PYTHONPATH": str(folder),
+        "PYTHONPATH": os.pathsep.join(filter(None, (str(folder), paths))),
     }

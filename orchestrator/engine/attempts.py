@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Protocol
 
 from guest.records import SCHEMA_VERSION, Isolation, Message, RunRecord, RunResult, RunSpec
+from orchestrator import recordings
 from orchestrator.agent_archive import AgentArchive
 from orchestrator.checked import Checked
 from orchestrator.errors import GuestError, ProtocolError, StoreError, VbstudyError
@@ -103,7 +104,8 @@ class Attempts:
         """One attempt, its files in `folder`, with how alone it was and when it started."""
         neighbours = leases.holders()
         started_at = now()
-        result = executor.execute(spec, folder, lambda message: reports.message(guest, message))
+        numbers = recordings.find(self._store, spec)
+        result = executor.execute(spec, folder, lambda message: reports.message(guest, message), numbers)
         neighbours |= leases.holders()
         neighbours.pop(lease.holder, None)
         seen = isolation(

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from guest import fingerprint
 from guest.records import RunSpec
-from orchestrator import agent_archive, projects
+from orchestrator import agent_archive, projects, recordings
 from orchestrator.checked import Checked
 from orchestrator.engine import Observer, Summary
 from orchestrator.engine.attempts import Attempts
@@ -33,11 +33,27 @@ class LocalEngine:
 
     def work(self, specs: Sequence[RunSpec], observer: Observer, summary: Summary, checked: Checked) -> None:
         projects.prepare(self._study, self._store)
+        ready, waiting = recordings.in_order(specs, self._store)
+        self._work(ready, observer, summary, checked)
+        failed = set(summary.failed)
+        for spec, recorder in waiting:
+            if recorder in failed:
+                self._give_up(spec, recorder, observer, summary)
+        self._work([spec for spec, recorder in waiting if recorder not in failed], observer, summary, checked)
+
+    def _work(self, specs: Sequence[RunSpec], observer: Observer, summary: Summary, checked: Checked) -> None:
+        crew = Crew(self._study, self._store, self._provider, observer, summary, checked)
         queues: dict[str, list[RunSpec]] = {}
         for spec in specs:
             queues.setdefault(guest_for(spec), []).append(spec)
-        crew = Crew(self._study, self._store, self._provider, observer, summary, checked)
         crew.work([(guest, queues[name]) for name, guest in self._guests.items() if name in queues])
+
+    def _give_up(self, spec: RunSpec, recorder: str, observer: Observer, summary: Summary) -> None:
+        why = f"not run: its random numbers were to be recorded by {recorder}, which failed"
+        error = {"kind": "NoRecording", "message": why, "traceback": ""}
+        kept = self._store.keep_failure(spec, 1, self._store.new_incoming(), error)
+        summary.failed.append(spec.run_id)
+        observer.failed(spec, why, kept, again=False)
 
 
 class Crew:
