@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shlex
 from typing import TYPE_CHECKING
 
 import click
@@ -60,7 +61,7 @@ def try_(
 
 def told(report: Report) -> str:
     """The report for a person."""
-    program = " ".join(report.command)
+    program = shlex.join(report.command)
     lines = [
         f"{program}: {_listed(report.threads)} threads, {report.repetitions} times each, seed {report.seed}"
     ]
@@ -68,6 +69,9 @@ def told(report: Report) -> str:
         answer = NOTHING[verdict.level] if verdict.answer == "nothing seen" else verdict.answer.upper()
         lines += ["", f"{verdict.level:<12} {answer}"]
         lines += [f"{'':<12} {line}" for line in verdict.evidence]
+        if verdict.level == "metric" and not verdict.evidence and report.last_lines:
+            lines.append(f"{'':<12} the end of what it printed:")
+            lines += [f"{'':<12}   {line}" for line in report.last_lines]
     times = ", ".join(f"{count}: {seconds:.1f} s" for count, seconds in report.wall_s.items())
     lines += ["", f"seconds a run (mean of {report.repetitions}): {times}"]
     if report.oversubscribed:
@@ -81,7 +85,7 @@ def told(report: Report) -> str:
 NOTHING = {
     "bitwise": "no model file seen: have it write one, or call guest.report.weights(model)",
     "predictions": "no prediction file seen: have it write one, or call guest.report.predictions(...)",
-    "metric": "no named number was printed or logged",
+    "metric": "no number with a name was printed or logged, as in `accuracy: 0.93`",
 }
 
 

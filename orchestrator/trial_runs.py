@@ -4,6 +4,7 @@ what it printed and wrote: what `vbstudy try` does. The program is not edited, a
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -31,6 +32,7 @@ from orchestrator.trial_verdicts import LevelVerdict, Trial, decide
 
 COPY_LIMIT_BYTES = 2 << 30
 DISK_LIMIT_BYTES = 10 << 30
+LINES_SHOWN = 5
 Say = Callable[[str], None]
 
 
@@ -47,6 +49,7 @@ class Report:
     wall_s: dict[str, float]  # mean of each thread count
     overrides: tuple[Override, ...]
     notes: tuple[str, ...]
+    last_lines: tuple[str, ...]  # of what the first run printed
 
 
 def run(
@@ -85,6 +88,7 @@ def run(
         wall_s={str(n): sum(t.wall_s for t in trials if t.threads == n) / repetitions for n in counts},
         overrides=notices.overrides(found),
         notes=tuple(notes),
+        last_lines=tuple(trials[0].last_lines.splitlines()[-LINES_SHOWN:]),
     )
 
 
@@ -116,10 +120,13 @@ def _once(
 
     try:
         with (out / "log.txt").open("wb") as log, _cores(count):
-            ended = command.run(argv, work, env, log, limits, on_line, timeout_key="--timeout")
+            ended = command.run(
+                argv, work, env, log, limits, on_line, timeout_key="--timeout", disk_key="vbstudy try"
+            )
     except command.CommandError as error:
         threads_ = f"{count} thread{'' if count == 1 else 's'}"
-        raise ScriptFailedError(f"{' '.join(argv)}: on {threads_}: {error}") from None
+        why = str(error).replace(f"{work}/", "")  # the copy's place tells nothing
+        raise ScriptFailedError(f"{shlex.join(argv)}: on {threads_}: {why}") from None
     noticed = notices.read(out / prepare.NOTICED)
     written = [name for name in _names(work) if before.get(name) != _stamp(work / name)]
     files = dict(_files(work, written)) | dict(_reported(out / prepare.REPORTED))
@@ -128,6 +135,7 @@ def _once(
         threads=count,
         repetition=number,
         wall_s=ended.wall_s,
+        last_lines=ended.last_lines,
         metrics=_metrics(noticed) or _by_name(printed),
         files=files,
     ), noticed

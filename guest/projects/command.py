@@ -6,6 +6,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import ctypes
+import errno
 import os
 import resource
 import signal
@@ -85,7 +86,9 @@ def run(
             "CommandNotFound", f"{argv[0]}: command not found, neither in the project nor in PATH"
         ) from None
     except OSError as error:
-        raise CommandError("CommandNotFound", f"{argv[0]}: cannot be started: {error.strerror}") from None
+        hint = "; name its interpreter, as in python train.py" if error.errno == errno.EACCES else ""
+        why = f"cannot be started: {error.strerror}{hint}"
+        raise CommandError("CommandNotFound", f"{argv[0]}: {why}") from None
     with contextlib.suppress(ProcessLookupError, PermissionError):  # it ended already
         resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (limits.disk_bytes, limits.disk_bytes))
     output = _Output(process, log, on_line, began)
@@ -102,7 +105,8 @@ def run(
     if used > limits.disk_bytes:
         raise _disk_error(used, limits, output, disk_key)
     if process.returncode != 0:
-        raise CommandError("ProjectFailed", f"{_how(process.returncode)}; last lines:\n{output.tail()}")
+        last = output.tail()
+        raise CommandError("ProjectFailed", f"{_how(process.returncode)}{_hint(last)}; last lines:\n{last}")
     return Ended(
         wall_s=time.monotonic() - began,
         cpu_s=_cpu_s() - cpu_began,
@@ -155,8 +159,17 @@ def _how(status: int) -> str:
         return f"the command ended with status {status}"
     name = signal.Signals(-status).name
     hint = " (out of memory?)" if -status == signal.SIGKILL else ""
-    hint = " (a file larger than disk_limit_mib?)" if -status == signal.SIGXFSZ else hint
+    hint = " (a file larger than what it may write in all?)" if -status == signal.SIGXFSZ else hint
     return f"the command was killed by {name}{hint}"
+
+
+def _hint(last_lines: str) -> str:
+    """What is different here from the user's own shell, where that may be why a program failed."""
+    if "EOFError" in last_lines:
+        return " (there is nobody to ask: its standard input is empty)"
+    if "No such file or directory" in last_lines:
+        return " (it runs in a copy of its folder: what lies elsewhere needs an absolute path)"
+    return ""
 
 
 class _Output:

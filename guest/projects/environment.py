@@ -4,7 +4,6 @@ once in a guest and kept."""
 from __future__ import annotations
 
 import hashlib
-import importlib.metadata
 import importlib.util
 import os
 import shutil
@@ -83,9 +82,10 @@ def _how_to_fill() -> str:
 
 
 def _guests_packages() -> list[str]:
-    """What the guest's own interpreter has, and where."""
-    named = (f"{d.name}=={d.version}" for d in importlib.metadata.distributions(path=_guests_paths()))
-    return sorted({*_guests_paths(), *named})
+    """What the guest's own interpreter has, and where, by names that have the versions in them: reading all
+    of their metadata takes a minute in an emulated machine."""
+    found = (info.name for path in _guests_paths() for info in Path(path).glob("*.*-info"))
+    return sorted({*_guests_paths(), *found})
 
 
 def _guests_paths() -> list[str]:

@@ -32,8 +32,25 @@ def unpack(files: ProjectFiles, target: Path) -> Path:
     shutil.rmtree(target, ignore_errors=True)
     target.mkdir(parents=True)
     with tarfile.open(path) as archive:
-        archive.extractall(target, filter="data")
+        members = archive.getmembers()
+        for member in members:
+            _require_inside(member)
+        # Python before 3.11.4 has no such filter.
+        safely: Any = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
+        archive.extractall(target, members, **safely)  # noqa: S202  (each was looked at)
     return target.resolve()
+
+
+def _require_inside(member: tarfile.TarInfo) -> None:
+    """Raises ProjectError for what is not a plain file below the folder, or a link to something there."""
+    there = os.path.normpath(Path(member.name).parent / member.linkname) if member.issym() else member.name
+    paths = (member.name, member.linkname, there)
+    if (
+        not (member.isreg() or member.issym())
+        or any(path.startswith("/") for path in paths)
+        or any(".." in Path(path).parts for path in (member.name, there))
+    ):
+        raise ProjectError(f"{member.name!r:.200} in the project's archive leads out of its folder")
 
 
 def resolve(argv: tuple[str, ...], python: Path) -> list[str]:

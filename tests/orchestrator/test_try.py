@@ -139,6 +139,34 @@ def test_a_pickle_is_compared_by_its_bytes_with_a_caveat_and_never_loaded(tmp_pa
     assert "is a pickle, which is never loaded; compared byte for byte" in seen.caveat
 
 
+@pytest.mark.parametrize(
+    ("script", "told"),
+    [
+        ("def f():\n    raise ValueError('bad data')\nf()", 'File "train.py", line 2, in f'),
+        ("input('name? ')", "its standard input is empty"),
+        ("open('../elsewhere/x.csv')", "what lies elsewhere needs an absolute path"),
+        (
+            "import argparse; p = argparse.ArgumentParser(); p.add_argument('x'); p.parse_args()",
+            "usage: train.py",
+        ),
+    ],
+    ids=["traceback", "input", "data", "arguments"],
+)
+def test_a_script_that_fails_is_told_as_it_tells_it_itself(tmp_path, capsys, script, told):
+    (tmp_path / "train.py").write_text(script)
+    assert cli.run(["-C", str(tmp_path), "-q", "try", "--", sys.executable, "train.py"]) == 1
+    error = capsys.readouterr().err
+    assert told in error
+    assert "vbstudy-try" not in error  # the copy's place is nobody's business
+
+
+def test_of_a_script_without_a_metric_the_end_of_its_output_is_shown(tmp_path, capsys):
+    (tmp_path / "train.py").write_text("print('hello')\nprint('all done')")
+    assert cli.run(["-C", str(tmp_path), "-q", "try", "--", sys.executable, "train.py"]) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert "the end of what it printed: hello all done" in told
+
+
 def file(digest: str, parsed: bool = True) -> FileSeen:
     return FileSeen(role=Role.WEIGHTS, digest=digest, parsed=parsed, caveat="")
 
@@ -150,6 +178,7 @@ def trials(*digests: str, metrics=(), parsed: bool = True) -> list[Trial]:
             threads=1 if i < 2 else 4,
             repetition=i % 2 + 1,
             wall_s=1.0,
+            last_lines="",
             metrics={name: (values[i],) for name, values in metrics},
             files={"m.pt": file(digest, parsed)},
         )
@@ -171,7 +200,7 @@ def test_times_and_thread_counts_are_no_metrics():
 
 def test_files_that_were_read_outweigh_those_that_were_not():
     runs = [
-        Trial(threads=t.threads, repetition=t.repetition, wall_s=1.0, metrics={},
+        Trial(threads=t.threads, repetition=t.repetition, wall_s=1.0, last_lines="", metrics={},
               files={"m.pt": file("x"), "args.bin": file(str(i), parsed=False)})
         for i, t in enumerate(trials("a", "a", "a", "a"))
     ]  # fmt: skip

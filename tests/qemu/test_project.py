@@ -36,5 +36,3 @@ def test_a_project_runs_in_a_machine_from_wheels_alone_and_everything_comes_back
                 record.result.project.random.how == "recorded"
             )
         assert len({record.result.hashes.weights for record in found.values()}) == 1
-        first, second = (found[f"mine/fixed-seed/cpus-1/000{n}"].result.timings.data_s for n in (1, 2))
-        assert second < first / 2  # the environment was there already
