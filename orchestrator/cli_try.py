@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 @click.option("--repetitions", type=click.IntRange(min=2), default=2, metavar="N",
               help="Runs on each thread count [default: 2].")  # fmt: skip
 @click.option("--seed", type=click.IntRange(0, 2**31 - 1), default=1, help="Of all generators [default: 1].")
+@click.option(
+    "--replay", is_flag=True, help="Set no seed: record what the first run draws, replay it in the others."
+)
 @click.option("--timeout", "timeout_s", type=click.FloatRange(0, min_open=True), metavar="SECONDS",
               help="For one run [default: none].")  # fmt: skip
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
@@ -31,6 +34,7 @@ def try_(
     cpus: str | None,
     repetitions: int,
     seed: int,
+    replay: bool,
     timeout_s: float | None,
     command: tuple[str, ...],
 ) -> None:
@@ -55,16 +59,16 @@ def try_(
     def say(text: str) -> None:
         console.print(text, highlight=False, soft_wrap=True, markup=False)
 
-    report = trial_runs.run(command, folder, counts, repetitions, seed, timeout_s, say)
+    wanted = None if replay else seed
+    report = trial_runs.run(command, folder, counts, repetitions, wanted, timeout_s, say)
     result(options, dataclasses.asdict(report), told(report))
 
 
 def told(report: Report) -> str:
     """The report for a person."""
     program = shlex.join(report.command)
-    lines = [
-        f"{program}: {_listed(report.threads)} threads, {report.repetitions} times each, seed {report.seed}"
-    ]
+    numbers = "random numbers of the first run" if report.seed is None else f"seed {report.seed}"
+    lines = [f"{program}: {_listed(report.threads)} threads, {report.repetitions} times each, {numbers}"]
     for verdict in report.verdicts:
         answer = NOTHING[verdict.level] if verdict.answer == "nothing seen" else verdict.answer.upper()
         lines += ["", f"{verdict.level:<12} {answer}"]
@@ -79,6 +83,10 @@ def told(report: Report) -> str:
     for one in report.overrides:
         lines.append(f"the program sets itself: {one.what} = {one.value} ({one.where or 'a library'})")
     lines += [f"note: {note}" for note in report.notes]
+    if report.seed is not None and any(v.answer == "cannot be told" for v in report.verdicts):
+        lines.append(
+            "a seed does not reach all that the program draws, or it does not repeat itself: try --replay"
+        )
     return "\n".join(lines)
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Literal
 
 from guest.projects.command import CommandError
-from guest.records import RECORDING, RandomNumbers, RunRequest
+from guest.records import RandomNumbers, RunRequest
 from guest.replay import program, recording, streams
 from guest.replay.library import LibraryUnavailableError, library
 from guest.replay.recording import Level, Recording
@@ -35,9 +35,11 @@ class Control:
     hash_seed: str
     root: str = ""  # the project's folder
     folder: Path | None = None  # None: seeded
+    cache: Path | None = None  # of the library; None: the user's
     level: Level = "python"
     why: str = ""
     replayed: Recording | None = None
+    source: Path | None = None  # its file
 
     def environment(self, env: Mapping[str, str]) -> dict[str, str]:
         """What the command needs beside `env`. Raises RandomnessError."""
@@ -46,9 +48,7 @@ class Control:
         mode: Literal["record", "replay"] = "record" if self.replayed is None else "replay"
         draws = () if self.replayed is None else self.replayed.draws
         try:
-            return program.prepare(
-                self.folder, mode, self.level, self.hash_seed, env, draws, CACHE.absolute()
-            )
+            return program.prepare(self.folder, mode, self.level, self.hash_seed, env, draws, self.cache)
         except LibraryUnavailableError as error:
             raise RandomnessError(f"the recording was made with the library, and here {error}") from None
 
@@ -73,36 +73,57 @@ class Control:
 def begin(request: RunRequest, seed: int | None, work: Path, out: Path) -> Control:
     """Raises RandomnessError for a recording that is not the one that was announced."""
     if not request.spec.workload.replays:
-        return Control(seed=seed, hash_seed=str(seed))
-    folder, root = out / FOLDER, str(work)
+        return seeded(seed)
     if request.recording is None:
-        level, why = _best_level()
-        drawn = "random" if level == "library" else str(secrets.randbelow(2**32))
-        return Control(seed=None, hash_seed=drawn, root=root, folder=folder, level=level, why=why)
-    content = Path(request.recording.path).read_bytes()
-    if hashlib.sha256(content).hexdigest() != request.recording.sha256:
-        raise RandomnessError(f"{request.recording.path}: does not match its SHA-256")
-    recorded = recording.parse(content, RECORDING)
+        return recorder(work, out, CACHE.absolute())
+    path = Path(request.recording.path)
+    if hashlib.sha256(path.read_bytes()).hexdigest() != request.recording.sha256:
+        raise RandomnessError(f"{path}: does not match its SHA-256")
+    return player(path, work, out, CACHE.absolute())
+
+
+def seeded(seed: int | None) -> Control:
+    """A run whose generators are seeded from outside."""
+    return Control(seed=seed, hash_seed=str(seed))
+
+
+def recorder(work: Path, out: Path, cache: Path | None) -> Control:
+    """A run of the project in `work` that is recorded: with the library, where it can be compiled here, else
+    in Python alone."""
+    level: Level = "library"
+    hash_seed, why = "random", ""
+    try:
+        library(cache)
+    except LibraryUnavailableError as error:
+        level, hash_seed, why = "python", str(secrets.randbelow(2**32)), str(error)
     return Control(
-        seed=None,
-        hash_seed=recorded.header.python_hash_seed or "random",
-        root=root,
-        folder=folder,
-        level=recorded.header.level,
-        replayed=recorded,
+        seed=None, hash_seed=hash_seed, root=str(work), folder=out / FOLDER, cache=cache, level=level, why=why
     )
 
 
-def finish(
-    control: Control, request: RunRequest, argv: Sequence[str], out: Path
-) -> tuple[RandomNumbers, list[str]]:
-    """After the command ended well: leaves the recording in `out`, and says what was done, and what a reader
-    should know of it. Raises CommandError when less was asked for than was recorded."""
+def player(path: Path, work: Path, out: Path, cache: Path | None) -> Control:
+    """A run that is given what a recording has. Raises RecordError for what is none."""
+    recorded = recording.read(path)
+    return Control(
+        seed=None,
+        hash_seed=recorded.header.python_hash_seed or "random",
+        root=str(work),
+        folder=out / FOLDER,
+        cache=cache,
+        level=recorded.header.level,
+        replayed=recorded,
+        source=path,
+    )
+
+
+def finish(control: Control, argv: Sequence[str], target: Path) -> tuple[RandomNumbers, list[str]]:
+    """After the command ended well: what was done, and what a reader should know of it; the recording is then
+    in `target`, where there is one. Raises CommandError when less was asked for than was recorded."""
     if control.folder is None:
         return RandomNumbers(), []
-    told, target = program.listen(control.folder), out / RECORDING
+    told = program.listen(control.folder)
     notes = program.remarks(told, control.level, control.why)
-    if control.replayed is None or request.recording is None:
+    if control.replayed is None or control.source is None:
         draws = streams.collect(control.folder)
         header = program.header(control.level, argv, 0, control.hash_seed.replace("random", ""), told)
         recording.write(target, Recording(header=header, draws=draws))
@@ -113,14 +134,6 @@ def finish(
     idle = streams.never_ran(control.folder)
     if idle:
         notes.append(f"recorded processes that did not run this time: {', '.join(idle)}")
-    shutil.copyfile(request.recording.path, target)
+    if target != control.source:
+        shutil.copyfile(control.source, target)
     return RandomNumbers(how="replayed", draws=len(control.replayed.draws), level=control.level), notes
-
-
-def _best_level() -> tuple[Level, str]:
-    """The library, where this guest can compile it; else Python alone, and why."""
-    try:
-        library(CACHE.absolute())
-    except LibraryUnavailableError as error:
-        return "python", str(error)
-    return "library", ""

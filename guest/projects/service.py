@@ -162,7 +162,7 @@ def run(
         ended = command.run(argv, work, env, log, limits, on_line)
     by_others = load.load_by_others(busy, load.busy_s(), ended.cpu_s, ended.wall_s)
     conditions = load.change(before, load.conditions())
-    drew, drew_notes = randomness.finish(control, request, project.command, out)
+    drew, drew_notes = randomness.finish(control, project.command, out / RECORDING)
     noticed = notices.read(out / NOTICED)
     values = numbers.collect(project.metrics, seen, work, out / REPORTED, ended.last_lines)
     rows = numbers.history(values, ended.wall_s)

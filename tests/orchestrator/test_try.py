@@ -161,6 +161,39 @@ def test_a_script_that_fails_is_told_as_it_tells_it_itself(tmp_path, capsys, scr
     assert "vbstudy-try" not in error  # the copy's place is nobody's business
 
 
+UNSEEDED = """\
+import os, random, time, numpy as np
+n = int(os.environ["OMP_NUM_THREADS"])
+random.seed(time.time_ns())
+np.savez("model.npz", w=[random.random(), random.SystemRandom().random()])
+np.savez("weights.npz", w=[n + np.random.RandomState(time.time_ns() % 2**31).rand()])
+"""
+
+
+def test_a_program_that_no_seed_reaches_is_given_the_numbers_of_its_first_run(tmp_path, capsys):
+    report = attempt(tmp_path, capsys, UNSEEDED, "--replay")
+    assert (report["seed"], answers(report)["bitwise"]) == (None, Answer.MATTERS)
+    evidence = report["verdicts"][0]["evidence"]
+    assert evidence[0].startswith("weights.npz: repeats on each thread count, 2 distinct in 4 runs")
+    assert evidence[1].startswith("model.npz: the same in all 4 runs")
+
+
+def test_where_a_seed_is_not_enough_replay_is_named(tmp_path, capsys):
+    (tmp_path / "train.py").write_text(UNSEEDED)
+    assert cli.run(["-C", str(tmp_path), "-q", "try", "--", sys.executable, "train.py"]) == 0
+    assert capsys.readouterr().out.rstrip().endswith("try --replay")
+
+
+def test_a_program_that_draws_otherwise_on_more_threads_fails_with_its_line(tmp_path, capsys):
+    (tmp_path / "train.py").write_text(
+        "import os\nos.urandom(int(os.environ['OMP_NUM_THREADS']))\nprint('a: 1')"
+    )
+    assert cli.run(["-C", str(tmp_path), "-q", "try", "--replay", "--", sys.executable, "train.py"]) == 1
+    told = capsys.readouterr().err
+    assert "on 2 threads: the program asks differently" in told
+    assert "in Python at train.py, line 2" in told
+
+
 def file(digest: str, parsed: bool = True) -> FileSeen:
     return FileSeen(role=Role.WEIGHTS, digest=digest, parsed=parsed, caveat="")
 
