@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from orchestrator.cli_options import Options, result
-from orchestrator.errors import UsageError
+from orchestrator.cli_options import CommandFailed, Options, result
+from orchestrator.errors import EXIT_INTERRUPTED, UsageError
 
 if TYPE_CHECKING:
     from orchestrator.trial_runs import Report
@@ -60,7 +60,11 @@ def try_(
         console.print(text, highlight=False, soft_wrap=True, markup=False)
 
     wanted = None if replay else seed
-    report = trial_runs.run(command, folder, counts, repetitions, wanted, timeout_s, say)
+    try:
+        report = trial_runs.run(command, folder, counts, repetitions, wanted, timeout_s, say)
+    except KeyboardInterrupt:
+        click.echo("vbstudy: stopped; of a trial nothing is kept", err=True)
+        raise CommandFailed(EXIT_INTERRUPTED) from None
     result(options, dataclasses.asdict(report), told(report))
 
 

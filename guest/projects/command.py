@@ -29,11 +29,13 @@ OnLine = Callable[[str, float], None]  # the line, seconds since the start
 
 
 class CommandError(RuntimeError):
-    """The command did not end well; `kind` is how, the text says what to do and ends with the last lines."""
+    """The command did not end well; `kind` is how, the text says what to do and ends with the last lines.
+    `stack` is of the process that ended it, where that is known."""
 
-    def __init__(self, kind: str, message: str) -> None:
+    def __init__(self, kind: str, message: str, stack: str = "") -> None:
         super().__init__(message)
         self.kind = kind
+        self.stack = stack
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,6 +169,8 @@ def _hint(last_lines: str) -> str:
     """What is different here from the user's own shell, where that may be why a program failed."""
     if "EOFError" in last_lines:
         return " (there is nobody to ask: its standard input is empty)"
+    if "ModuleNotFoundError" in last_lines:
+        return " (the Python that ran it lacks a module: install it there, or name `requirements` in a study)"
     if "No such file or directory" in last_lines:
         return " (it runs in a copy of its folder: what lies elsewhere needs an absolute path)"
     return ""

@@ -57,7 +57,7 @@ class Control:
         trouble = None if self.folder is None else program.trouble(self.folder, self.root)
         if trouble is not None:
             kind = "RecordError" if self.replayed is None else "ReplayError"
-            raise CommandError(kind, f"{trouble.text}\n{trouble.stack}".strip())
+            raise CommandError(kind, trouble.text, trouble.stack)
 
     @contextlib.contextmanager
     def told_first(self) -> Iterator[None]:

@@ -88,7 +88,7 @@ def execute(request: RunRequest, out: Path, speaker: Speaker, heartbeat: Heartbe
         except Exception as error:  # noqa: BLE001  (whatever a run dies of is that run's result)
             kind = error.kind if isinstance(error, command.CommandError) else type(error).__name__
             known = isinstance(error, EXPECTED)
-            text = "" if known else traceback.format_exc()
+            text = getattr(error, "stack", "") if known else traceback.format_exc()
             log.write(f"\n[vbstudy] {kind}: {error}\n{text}".encode())
             if kind == "Orphaned":
                 return False
