@@ -31,7 +31,7 @@ demo: install ## the whole study on this machine: provision, sweep, analyze
 	$(BIN)/vbstudy -C $(DEMO) analyze
 
 test: install ## all tests that need nothing but this machine
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile
 
 lint: install ## ruff, mypy (strict), import-linter
 	$(BIN)/ruff check .

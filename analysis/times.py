@@ -11,10 +11,9 @@ import pandas as pd
 from analysis import statistics
 from analysis.load import Study, by_threads
 from analysis.results import ALPHA, WHERE, Column, Kind, Table
-from guest.records import EMULATORS
+from guest.records import DISTURBED_ABOVE, EMULATORS
 
 LOAD_WORTH_SAYING = 0.1  # cores kept busy by others, mean over a set's runs
-LOAD_TOO_MUCH = 0.25  # from here on a set's times say more of the others than of the set
 
 
 def unfit(runs: pd.DataFrame) -> str:
@@ -23,7 +22,7 @@ def unfit(runs: pd.DataFrame) -> str:
         return "emulated"
     if runs.oversubscribed.any():
         return "oversubscribed"
-    if runs.load_by_others.mean() >= LOAD_TOO_MUCH:
+    if runs.load_by_others.mean() >= DISTURBED_ABOVE:
         return "disturbed by others"
     return ""
 
@@ -70,7 +69,7 @@ def wall_time(study: Study) -> Table:
         "smallest thread count, the ratio of geometric means with Welch's interval on logarithms; "
         "efficiency the speed-up over the factor of threads: 1 is all that more "
         "threads could give. Oversubscribed sets had fewer cores than threads; a load by others from "
-        f"{LOAD_TOO_MUCH} cores disturbs a set; emulated CPUs have times of their own. All are shown, and "
+        f"{DISTURBED_ABOVE} cores disturbs a set; emulated CPUs have times of their own. All are shown, and "
         "no conclusion rests on them.",
         frame=pd.DataFrame(rows),
         columns=(

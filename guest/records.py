@@ -9,7 +9,8 @@ Schema history
     3   Isolation.shares and .disturbed, RunResult.conditions; empty in older records
     4   RunSpec.tier; empty in older records. Somebody's own projects: WorkloadSpec.project,
         RunRequest.project, RunResult.project; none in older records
-    5   Random numbers of projects: ProjectSpec.random, ProjectResult.random, RunRequest.recording, the file
+    5   Isolation.host; empty in older records
+    6   Random numbers of projects: ProjectSpec.random, ProjectResult.random, RunRequest.recording, the file
         `random.rec`; projects of version 4 were seeded. ProjectSpec.framework
 """
 
@@ -28,7 +29,7 @@ from typing import Any, Literal, NamedTuple, TypeVar, get_args, get_origin
 
 from guest.plain_json import PlainJsonError, parse
 
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 
 HISTORY = "history.csv"
 PREDICTIONS = "predictions.npz"
@@ -42,6 +43,8 @@ ARTIFACTS = (HISTORY, PREDICTIONS, WEIGHTS, SELECTED, LOG)
 
 EMULATORS = ("tcg", "interpreter")
 """The accelerators of guests whose CPUs are computed: their times are those of the computing."""
+DISTURBED_ABOVE = 0.25
+"""So many cores kept busy by others, on average, and a time says more of the others than of the run."""
 
 
 class Variant(StrEnum):
@@ -335,6 +338,9 @@ class Isolation:
     neighbours: tuple[str, ...]
     shares: dict[str, str] = field(default_factory=dict)  # the closest by neighbour: "core", "cache", "node"
     disturbed: tuple[str, ...] = ()  # what was beyond the study's limits, a phrase each
+    # Of a virtual machine on the orchestrator's own: what the machine below saw of these cores, from before
+    # the run to after it, in `wall_s`: load_by_others, and what RunResult.conditions has.
+    host: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -410,6 +416,12 @@ class RunRecord:
     attempt: int
     started_at: str  # ISO 8601, UTC
     finished_at: str
+
+    @property
+    def load_by_others(self) -> float | None:
+        """As the guest saw it, or the machine below it, whichever saw more; None where neither could tell."""
+        seen = (self.result.load_by_others, self.isolation.host.get("load_by_others"))
+        return max((load for load in seen if load is not None), default=None)
 
 
 def history_columns(metrics: Sequence[str]) -> list[str]:

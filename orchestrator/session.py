@@ -10,12 +10,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from guest import fingerprint
-from orchestrator import guest_data
+from orchestrator import guest_data, host_load
 from orchestrator.agent_archive import AgentArchive
 from orchestrator.connection import Connection
+from orchestrator.errors import GuestError
 from orchestrator.executor import Executor, GuestContext
 from orchestrator.guests import Guest
-from orchestrator.providers import Provider
+from orchestrator.host_load import HostLook
+from orchestrator.providers import Provider, Virtual
 from orchestrator.provision import data_folders
 from orchestrator.scheduler import CoreLeases, cores_of
 from orchestrator.store import Store
@@ -65,6 +67,17 @@ class Session:
         )
         self._executor = Executor(connection, self._agent, context)
         return self._executor
+
+    def look(self) -> HostLook | None:
+        """At its cores, from the machine below it. None where a guest sees as much itself, where that
+        machine is not this one, and where the hypervisor does not answer: no run fails for that."""
+        if not isinstance(self._provider, Virtual):
+            return None
+        try:
+            processes = self._provider.processes(self._guest.spec)
+        except GuestError:
+            return None
+        return host_load.look(self._cores, processes)
 
     def close(self) -> None:
         """Stops the guest; the next run starts it anew."""

@@ -53,7 +53,7 @@ class Sshd:
             self.process = subprocess.Popen(
                 [sshd_path(), "-D", "-e", "-f", str(self.folder / "sshd_config")], stderr=log_file
             )
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 120
         while True:
             try:
                 socket.create_connection(("127.0.0.1", self.port), 1).close()

@@ -157,11 +157,12 @@ def run(
     limits = command.Limits(
         timeout_s=project.timeout_s, disk_bytes=project.disk_limit_mib << 20, check=lambda: _check(control)
     )
-    busy, before = load.busy_s(), load.conditions()
+    before = load.look()
     with control.told_first():
         ended = command.run(argv, work, env, log, limits, on_line)
-    by_others = load.load_by_others(busy, load.busy_s(), ended.cpu_s, ended.wall_s)
-    conditions = load.change(before, load.conditions())
+    after = load.look()
+    by_others = load.load_by_others(before, after, ended.cpu_s, ended.wall_s)
+    conditions = load.change(before, after)
     drew, drew_notes = randomness.finish(control, project.command, out / RECORDING)
     noticed = notices.read(out / NOTICED)
     values = numbers.collect(project.metrics, seen, work, out / REPORTED, ended.last_lines)

@@ -12,6 +12,8 @@ import tempfile
 from importlib import resources
 from pathlib import Path
 
+from guest import caches
+
 SOURCE, HEADER = "preload.c", "preload.h"
 FLAGS = ("-std=gnu11", "-O2", "-fPIC", "-shared", "-ftls-model=initial-exec")
 LIBRARIES = ("-ldl", "-pthread")
@@ -31,7 +33,7 @@ def library(cache: Path | None = None) -> Path:
     sources = {name: (resources.files("guest.replay") / name).read_bytes() for name in (SOURCE, HEADER)}
     content = b"".join(sources.values()) + " ".join(FLAGS).encode()
     name = f"replay-{hashlib.sha256(content).hexdigest()[:16]}.so"
-    target = (cache or default_cache()) / name
+    target = (cache or caches.folder()) / name
     if target.is_file():
         return target
     if found is None:
@@ -58,8 +60,3 @@ def library(cache: Path | None = None) -> Path:
     except (OSError, subprocess.TimeoutExpired) as error:
         raise LibraryUnavailableError(f"{SOURCE} cannot be compiled: {error}") from None
     return target
-
-
-def default_cache() -> Path:
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "vbstudy"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
 import logging
 import time
@@ -14,6 +15,7 @@ from typing import Any
 import dask
 from distributed import Client, LocalCluster
 from distributed.security import Security
+from tornado.ioloop import PeriodicCallback
 
 from orchestrator.engine.worker import PRELOAD
 from orchestrator.errors import GuestError, PrerequisiteError, UsageError
@@ -23,6 +25,7 @@ from orchestrator.study_engine import EngineTable, JobQueueTable, LocalClusterTa
 
 LOOPBACK = "127.0.0.1"
 CONNECT_TIMEOUT_S = 10.0
+SUBMIT_EVERY_S = 10.0
 KEYS = ("ca", "cert", "key")
 HOSTS_FOLDER = "~/.cache/vbstudy/hosts"
 Notify = Callable[[str], None]
@@ -111,7 +114,8 @@ def _cluster(
             case SshClusterTable():
                 made = _ssh(table)
             case JobQueueTable():
-                made = _job_queue(table, security)
+                made = job_queue(table, security)
+                _keep_submitted(made, table.jobs)
     except (OSError, TimeoutError, RuntimeError) as error:
         raise GuestError(f"the {table.kind} cluster was not started: {error}", evidence=repr(error)) from None
     with made:
@@ -176,7 +180,8 @@ def _ssh(table: SshClusterTable) -> Any:
     )
 
 
-def _job_queue(table: JobQueueTable, security: Security | None) -> Any:
+def job_queue(table: JobQueueTable, security: Security | None) -> Any:
+    """A scheduler of its own, to which the jobs of a batch system will come; none is submitted yet."""
     needed("dask_jobqueue")
     import dask_jobqueue  # type: ignore[import-not-found,import-untyped,unused-ignore]
 
@@ -184,7 +189,7 @@ def _job_queue(table: JobQueueTable, security: Security | None) -> Any:
     options = _worker_options(HOSTS_FOLDER, 1, table.cores, table.memory_mib)
     resources = ",".join(f"{name}={amount}" for name, amount in options["resources"].items())
     extra = {"python": table.python} if table.python else {}
-    cluster = kinds[table.kind](
+    return kinds[table.kind](
         cores=table.cores,
         processes=1,
         memory=f"{table.memory_mib} MiB",
@@ -196,12 +201,19 @@ def _job_queue(table: JobQueueTable, security: Security | None) -> Any:
         worker_extra_args=[
             "--resources", resources, "--preload", PRELOAD, *options["preload_argv"],
         ],
+        nanny=False,  # it would be ended together with the worker, before that has removed its guests
         scheduler_options={"dashboard_address": f"{LOOPBACK}:0"},
         security=security,
         **extra,
     )  # fmt: skip
-    cluster.scale(jobs=table.jobs)
-    return cluster
+
+
+def _keep_submitted(cluster: Any, jobs: int) -> None:
+    """Submits the jobs; one that ends (its walltime is over, its node is gone) is submitted again."""
+    submit = functools.partial(cluster.scale, jobs=jobs)
+    submit()
+    again = PeriodicCallback(submit, SUBMIT_EVERY_S * 1000)
+    cluster.loop.add_callback(again.start)
 
 
 def needed(module: str) -> None:

@@ -120,6 +120,20 @@ def dask_setup(worker: Worker, folder: Path, shares: int) -> None:
     number = int(worker.name) if shares > 1 else 0
     os.sched_setaffinity(0, cores[number * len(cores) // shares : (number + 1) * len(cores) // shares])
     attach(worker, Host(folder.expanduser() / f"{os.uname().nodename}-{worker.name}"))
+    if worker.nanny is None:  # dask would end at once, and leave the guests
+        _close_when_told(worker)
+
+
+def _close_when_told(worker: Worker) -> None:
+    """Batch systems end a job by signals, to all of its processes, and kill it a little later."""
+    loop = asyncio.get_running_loop()
+
+    def close() -> None:
+        closing.append(asyncio.ensure_future(worker.close(executor_wait=False, reason="signal")))
+
+    closing: list[asyncio.Future[Any]] = []  # the loop alone would forget it
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, close)
 
 
 async def dask_teardown(worker: Worker) -> None:

@@ -56,6 +56,14 @@ class Watching(Protocol):
         """By the guests' names; those that have no machine are left out."""
 
 
+@runtime_checkable
+class Virtual(Protocol):
+    """A provider whose guests are virtual machines on this machine."""
+
+    def processes(self, guest: GuestSpec) -> list[int]:
+        """Those that are the machine; none while it is off."""
+
+
 def _local(study: Study, store: Store, notify: Notify) -> Provider:  # noqa: ARG001
     return LocalProvider(study, store)
 

@@ -124,7 +124,7 @@ def test_the_record_of_a_project_is_still_read():
 
 
 def test_the_record_of_a_project_that_replays_is_still_read():
-    text = (Path(__file__).parent.parent / "golden" / "run-schema-5-project.json").read_text()
+    text = (Path(__file__).parent.parent / "golden" / "run-schema-6-project.json").read_text()
     record = records.decode_record(text)
     assert record.spec.workload.replays
     assert (record.result.project.random.how, record.result.project.random.draws) == ("replayed", 8)

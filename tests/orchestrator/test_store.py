@@ -177,7 +177,7 @@ def test_a_kill_at_any_file_operation_of_publishing_leaves_all_or_nothing(store,
 def hold(directory, ready, release):
     with Store(directory).lock("vbstudy sweep"):
         ready.set()
-        release.wait(30)
+        release.wait(120)
 
 
 def test_a_second_orchestrator_is_told_who_holds_the_lock(store):
@@ -186,7 +186,7 @@ def test_a_second_orchestrator_is_told_who_holds_the_lock(store):
     holder = context.Process(target=hold, args=(store.directory, ready, release))
     holder.start()
     try:
-        assert ready.wait(60)
+        assert ready.wait(600)
         with (
             pytest.raises(UsageError, match=f"`vbstudy sweep`, process {holder.pid} on "),
             store.lock("vbstudy sweep"),

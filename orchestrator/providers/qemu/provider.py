@@ -143,6 +143,9 @@ class QemuProvider:
             },
         )
 
+    def processes(self, guest: GuestSpec) -> list[int]:
+        return self._machine(guest).processes()
+
     def stop(self, guest: GuestSpec) -> None:
         self._machine(guest).stop()
 

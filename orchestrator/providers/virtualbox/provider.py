@@ -168,6 +168,10 @@ class VirtualBoxProvider:
             },
         )
 
+    def processes(self, guest: GuestSpec) -> list[int]:
+        process = self._machine(guest).process()
+        return [process] if process else []
+
     def stop(self, guest: GuestSpec) -> None:
         """A guest that goes back to its snapshot is switched off; any other may shut down first."""
         machine = self._machine(guest)

@@ -95,7 +95,7 @@ def test_a_stopped_run_ends_soon_and_says_that_it_was_stopped(tmp_path, host, ag
     started = threading.Event()
     host.tell = lambda key, event: started.set()
     running.start()
-    assert started.wait(60)
+    assert started.wait(600)
     host.stop("key")
     running.join(30)
     assert receipts[0].stopped
