@@ -92,7 +92,8 @@ def execute(request: RunRequest, out: Path, speaker: Speaker, heartbeat: Heartbe
             log.write(f"\n[vbstudy] {kind}: {error}\n{text}".encode())
             if kind == "Orphaned":
                 return False
-            speaker.say("error", run_id, kind=kind, message=str(error) or kind, traceback=text)
+            told = str(error).replace(f"{(out / WORK).resolve()}/", "")  # the folder's place tells nothing
+            speaker.say("error", run_id, kind=kind, message=told or kind, traceback=text)
             return True
     speaker.say("done", run_id, result=result)
     return True
