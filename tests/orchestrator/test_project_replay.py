@@ -121,22 +121,6 @@ def test_the_numbers_outlive_the_run_that_recorded_them(study, tmp_path):
     } == {"replayed"}
 
 
-def test_runs_with_unlike_recordings_are_not_put_down_to_the_thread_count(study, tmp_path, capsys):
-    directory = tmp_path / "study"
-    shutil.copytree(study, directory)
-    for name in ("fixed-seed", "default"):
-        shutil.rmtree(directory / "runs/mine" / name)
-    assert vbstudy(directory, "-q", "sweep", "--runs", "1") == 0
-    shutil.copytree(
-        study / "runs/mine/fixed-seed/cpus-2/0002", directory / "runs/mine/fixed-seed/cpus-2/0002"
-    )
-    capsys.readouterr()
-    assert vbstudy(directory, "--json", "analyze") == 0
-    finding = next(f for f in json.loads(capsys.readouterr().out)["findings"] if f["id"] == "F2")
-    assert finding["verdict"] == "cannot be told"
-    assert "different seeds" in finding["why"]
-
-
 ASKS_MORE = SCRIPT.replace(
     "numbers = [", 'if os.environ["OMP_NUM_THREADS"] == "2":\n    secrets.token_bytes(3)\nnumbers = ['
 )
