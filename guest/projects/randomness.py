@@ -126,6 +126,8 @@ def finish(control: Control, argv: Sequence[str], target: Path) -> tuple[RandomN
     if control.replayed is None or control.source is None:
         draws = streams.collect(control.folder)
         header = program.header(control.level, argv, 0, control.hash_seed.replace("random", ""), told)
+        if not draws:
+            notes.append("the program drew no random numbers that can be seen")
         recording.write(target, Recording(header=header, draws=draws))
         return RandomNumbers(how="recorded", draws=len(draws), level=control.level), notes
     less = program.too_little(control.folder)

@@ -34,6 +34,8 @@ def library(cache: Path | None = None) -> Path:
     content = b"".join(sources.values()) + " ".join(FLAGS).encode()
     name = f"replay-{hashlib.sha256(content).hexdigest()[:16]}.so"
     target = (cache or caches.folder()) / name
+    if set(" :") & set(str(target)):
+        raise LibraryUnavailableError(f"{target.parent}: a path with a space or a colon cannot be preloaded")
     if target.is_file():
         return target
     if found is None:
