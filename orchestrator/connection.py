@@ -24,6 +24,10 @@ MAX_LINE_BYTES = 4 << 20  # as Python objects it may take 25 times as much
 MAX_UNREAD_BYTES = 2 * MAX_LINE_BYTES
 MAX_OUTPUT_BYTES = 16 << 20
 PIECE_BYTES = 1 << 20
+INHERITED = frozenset(
+    ("PATH", "LANG", "LC_ALL", "VBSTUDY_DATA", "http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY",
+     "HTTPS_PROXY", "NO_PROXY")
+)  # fmt: skip
 LINE_OVERHEAD_BYTES = 100  # of an object that holds a line
 
 
@@ -195,9 +199,9 @@ class LocalConnection:
         return stream
 
     def _base_environment(self) -> dict[str, str]:
-        """Nothing is inherited but what finds programs and names the locale."""
+        """Nothing is inherited but what finds programs, names the locale, and finds what is downloaded."""
         (self._folder / "tmp").mkdir(exist_ok=True)
-        kept = {k: os.environ[k] for k in ("PATH", "LANG", "LC_ALL", "VBSTUDY_DATA") if k in os.environ}
+        kept = {k: v for k, v in os.environ.items() if k in INHERITED or k.startswith("PIP_")}
         return {
             **kept,
             **self._mark,

@@ -11,7 +11,7 @@ import shutil
 import stat
 import subprocess
 import tarfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -26,6 +26,7 @@ SKIPPED = frozenset(
      ".ruff_cache", ".ipynb_checkpoints", "node_modules", ".DS_Store")
 )  # fmt: skip
 LARGE_BYTES = 4 << 30
+LARGE_PARCEL_BYTES = 64 << 20
 GIT_TIMEOUT_S = 600.0
 
 
@@ -61,6 +62,33 @@ def read(store: Store, name: str) -> Snapshot:
     if actual != kept.archive_sha256:
         raise StoreError(f"{_archive(store, name)}: does not match its SHA-256; {again}")
     return kept
+
+
+def parcel(study: Study, store: Store) -> dict[str, bytes]:
+    """The snapshots as files by their names, for the stores of other hosts. Raises UsageError when that is
+    too much to send with every order for a run."""
+    files = {path.name: path.read_bytes() for path in _files(study, store)}
+    if sum(map(len, files.values())) > LARGE_PARCEL_BYTES:
+        raise UsageError(
+            f"{store.study_file}: the projects hold more than {LARGE_PARCEL_BYTES >> 20} MiB, which is too "
+            "much to send to other hosts: keep data elsewhere, or sweep with engine.kind = 'local'"
+        )
+    return files
+
+
+def accept(files: Mapping[str, bytes], study: Study, store: Store) -> None:
+    """Keeps a parcel in a host's own store. Raises StoreError for one that is not whole."""
+    store.projects.mkdir(parents=True, exist_ok=True)
+    for path in _files(study, store):
+        if path.name not in files:
+            raise StoreError(f"{path.name} was not sent with the order")
+        path.write_bytes(files[path.name])
+    for table in study.projects:
+        read(store, table.name)
+
+
+def _files(study: Study, store: Store) -> list[Path]:
+    return [path(store, table.name) for table in study.projects for path in (_archive, _file)]
 
 
 def wheels_folder(table: ProjectTable, store: Store) -> Path | None:
