@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from pathlib import Path
 
 import click
@@ -38,8 +37,7 @@ def record(options: Options, output: Path, level: str, force: bool, command: tup
     try:
         made, ended = replaying.record(command, output, chosen)
     except OSError as error:
-        path = error.filename or tempfile.gettempdir()
-        raise StoreError(f"{path}: cannot be written: {error.strerror}") from None
+        raise StoreError(f"{error.filename or output}: cannot be written: {error.strerror}") from None
     said = replaying.remarks(ended, chosen, why)
     data = replaying.as_json(made.header, len(made.draws), made.size_bytes, said)
     _tell(options, data, f"recorded {len(made.draws)} draws ({made.size_bytes} bytes) in {output}", said)
@@ -79,8 +77,7 @@ def replay(options: Options, file: Path, command: tuple[str, ...]) -> None:
     except RecordError as error:
         raise StoreError(str(error)) from None
     except OSError as error:
-        path = error.filename or tempfile.gettempdir()
-        raise StoreError(f"{path}: cannot be written: {error.strerror}") from None
+        raise StoreError(f"{error.filename}: cannot be written: {error.strerror}") from None
     said = replaying.remarks(done.ended, recorded.header.level, "")
     if done.idle:
         said.append(f"recorded processes that did not run this time: {', '.join(done.idle)}")

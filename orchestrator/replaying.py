@@ -119,7 +119,11 @@ def _check_kept(folder: Path) -> None:
 @contextmanager
 def _folder() -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="vbstudy-replay-") as folder:
-        yield Path(folder)
+        try:
+            yield Path(folder)
+        except OSError as error:
+            error.filename = error.filename or folder  # a write that fails does not say where
+            raise
 
 
 def _run(command: Sequence[str], folder: Path, added: Mapping[str, str]) -> Ended:
