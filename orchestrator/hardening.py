@@ -109,6 +109,12 @@ def _same_seeds(study: Study, stored: Hardening) -> bool:
 def measure(study: Study, store: Store, hardening: Hardening, agent: AgentArchive, say: Say) -> Hardening:
     """Measures what is missing. The caller holds the study's lock."""
     wanted = [guest_spec(count, study.cpu_models[0]) for count in hardening.cpus]
+    most = len(hardening.cpus) * len(hardening.tiers) * hardening.repetitions
+    say(
+        f"{hardening.workload.name}: {most} trainings at most: {len(hardening.tiers)} tiers on "
+        f"{', '.join(map(str, hardening.cpus))} CPUs, {hardening.repetitions} each; "
+        f"{len(hardening.measurements)} are stored"
+    )
     with borrowed.guests(study, store, wanted) as (provider, guests):
         for spec in wanted:
             hardening = Bench(study, store, provider, guests[spec.name], agent, say).work(hardening)
