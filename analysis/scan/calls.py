@@ -50,6 +50,8 @@ SPLITS = frozenset(
         "torch.utils.data.WeightedRandomSampler",
     )
 )
+NO_DATA = re.compile(r"port$|uuid|token$|nonce|(?:^|_)id$|suffix|colou?r|delay|jitter|backoff")
+"""Names of what is drawn for other ends than data and models."""
 LOADER = "torch.utils.data.DataLoader"
 TRAINERS = ("transformers.Trainer()", "transformers.Seq2SeqTrainer()")
 ELSEWHERE = frozenset(sys.stdlib_module_names) | frozenset(
@@ -112,7 +114,7 @@ def _by_name(to: Collector, node: ast.Call, name: str) -> None:
         generator = None
     if generator is None and top == "sklearn" and SKLEARN_DRAWS.match(name):
         generator = "numpy" if not is_given(node, "random_state") and _shuffles(node, name) else None
-    if generator is not None:
+    if generator is not None and not NO_DATA.search(to.target):
         to.event("draw", generator, node, name)
     if name in OWN_GENERATORS:
         _own_generator(to, node, name)
@@ -154,6 +156,8 @@ def _by_name(to: Collector, node: ast.Call, name: str) -> None:
 
 def _by_attribute(to: Collector, node: ast.Call, attribute: str, name: str | None) -> None:
     facts = to.facts
+    if attribute in ("map", "interleave", "parallel_interleave", "apply"):
+        settings.ordered(to, node, attribute)
     if attribute == "seed" and node.args:
         to.reseeded.add(_dotted(node.func))
     elif attribute == "backward":
@@ -161,7 +165,10 @@ def _by_attribute(to: Collector, node: ast.Call, attribute: str, name: str | Non
         to.event("work", "torch", node, "backward()")
         if to.loops:
             facts.flags.add("loop")
+    elif attribute == "apply_gradients":
+        facts.flags.add("optimizes")
     elif attribute == "minimize" and (name or "tensorflow").startswith(("tensorflow", "keras")) and node.args:
+        facts.flags.add("optimizes")
         if name is not None or facts.flags & {"session"}:
             to.event("train", "minimize()", node)
     elif attribute in FITS and not NOT_MODELS.search((name or "").removesuffix(f".{attribute}")):
@@ -184,6 +191,8 @@ def _by_attribute(to: Collector, node: ast.Call, attribute: str, name: str | Non
 
 
 def _own_generator(to: Collector, node: ast.Call, name: str) -> None:
+    if to.without_seed:
+        return  # the caller may give one
     seed = argument(node, OWN_GENERATORS[name], 0)
     if constant(seed) is None or (seed is None and is_open(node, OWN_GENERATORS[name]) is True):
         to.unseeded.append((to.target, node, f"{name}() takes its seed from the operating system"))
@@ -230,13 +239,17 @@ def _loader(to: Collector, node: ast.Call) -> None:
     workers = argument(node, "num_workers", 5)
     if workers is None or constant(workers) == 0:
         return
-    if not is_given(node, "generator") and not is_given(node, "worker_init_fn"):
+    if (
+        evaluation.is_for_training(to, node)
+        and not is_given(node, "generator")
+        and not is_given(node, "worker_init_fn")
+    ):
         why = (
             "the workers' seeds come from the global generator, so they depend on all that was drawn before; "
             "before PyTorch 1.9, NumPy's generator was the same in each worker"
         )
         to.report("VB201", node, why)
-    if _of_machine(to, workers):
+    if _of_machine(to, workers) and evaluation.is_for_training(to, node):
         to.report(
             "VB405", node, "which worker's generator augments a sample depends on the number of workers"
         )

@@ -26,6 +26,8 @@ class Collector:
         self.class_name = ""
         self.loops = 0
         self.target = ""  # the name that the value under way is assigned to
+        self.without_gradient = 0  # how many torch.no_grad() are around
+        self.without_seed = 0  # how many branches are around that run where no seed was given
         self.order = order.Order(self)
         self._events = facts.scopes.setdefault("", [])
         self.unseeded: list[
@@ -99,6 +101,8 @@ class Collector:
             if each is not None:
                 self.visit(each)
         outer = self.scope, self._events, self.loops, self.order.pending
+        no_gradient = sum(settings.stops_gradients(self, each) for each in node.decorator_list)
+        self.without_gradient += no_gradient
         if self.scope and not self.class_name:
             self.names.bind(node.name, f"@{self.scope}.{node.name}")
         self.scope = ".".join(part for part in (self.class_name or self.scope, node.name) if part)
@@ -119,6 +123,7 @@ class Collector:
         kept = self.order.pending
         self.names.pop()
         self.scope, self._events, self.loops, self.order.pending = outer
+        self.without_gradient -= no_gradient
         if inside:
             self.order.pending |= kept
 
@@ -167,8 +172,11 @@ class Collector:
         self.visit(node.value)
 
     def _for(self, node: ast.For | ast.AsyncFor) -> None:
-        self.order.loop(node)
-        self.visit(node.iter)
+        if self.order.loop(node):
+            with self.order.free():
+                self.visit(node.iter)
+        else:
+            self.visit(node.iter)
         self._bind_unknown(node.target)
         self.loops += 1
         self.statements(node.body)
@@ -187,12 +195,27 @@ class Collector:
             evaluation.compared(self, node.test)
             with self.order.free():
                 self.visit(node.test)
-            self.statements(node.body)
+            unseeded = settings.without_seed(node.test)
+            self._branch(node.body, unseeded is True)
             if len(node.orelse) == 1 and isinstance(node.orelse[0], ast.If):
                 node = node.orelse[0]
             else:
-                self.statements(node.orelse)
+                self._branch(node.orelse, unseeded is False)
                 return
+
+    def _branch(self, body: list[ast.stmt], without_seed: bool) -> None:
+        self.without_seed += without_seed
+        self.statements(body)
+        self.without_seed -= without_seed
+
+    def _if_expression(self, node: ast.IfExp) -> None:
+        with self.order.free():
+            self.visit(node.test)
+        unseeded = settings.without_seed(node.test)
+        for branch, without in ((node.body, unseeded is True), (node.orelse, unseeded is False)):
+            self.without_seed += without
+            self.visit(branch)
+            self.without_seed -= without
 
     def _while(self, node: ast.While) -> None:
         with self.order.free():
@@ -209,7 +232,10 @@ class Collector:
             self.visit(item.context_expr)
             if isinstance(item.optional_vars, ast.Name):
                 self.names.bind(item.optional_vars.id, self.names.resolve(item.context_expr))
+        no_gradient = sum(settings.stops_gradients(self, item.context_expr) for item in node.items)
+        self.without_gradient += no_gradient
         self.statements(node.body)
+        self.without_gradient -= no_gradient
 
     # ---- expressions -----------------------------------------------------------------------------------
 
@@ -261,6 +287,7 @@ class Collector:
             self.order.loaded(node.id)
 
     def _compare(self, node: ast.Compare) -> None:
+        self.order.compared(node)
         with self.order.free():
             self.visit(node.left)
             for each in node.comparators:
@@ -335,6 +362,7 @@ HANDLERS: dict[type[ast.AST], Callable[[Collector, Any], None]] = {
     ast.For: Collector._for,
     ast.AsyncFor: Collector._for,
     ast.If: Collector._if,
+    ast.IfExp: Collector._if_expression,
     ast.While: Collector._while,
     ast.With: Collector._with,
     ast.AsyncWith: Collector._with,

@@ -68,6 +68,25 @@ def _loader(to: Collector, node: ast.Call) -> None:
         to.report("VB603", node, f"{to.target} reads {text}")
 
 
+def is_for_training(to: Collector, node: ast.Call) -> bool:
+    """Whether a DataLoader is one in which chance plays a part: it shuffles or samples, or its name says that
+    it is for training. One that reads held-out data, or tensors that are there already, is not."""
+    data = argument(node, "dataset", 0)
+    text = ast.unparse(data) if data is not None else ""
+    shuffle, sampler = argument(node, "shuffle", 2), argument(node, "sampler", 3)
+    batches = argument(node, "batch_sampler", 4)
+    if data is not None and (to.names.resolve(data) or "").startswith("torch.utils.data.TensorDataset"):
+        return False
+    named = (to.target, text, to.scope)
+    if any(map(_is_training, named)):
+        return constant(shuffle) is not False or sampler is not None
+    if any(map(_is_held_out, named)):
+        return False
+    if shuffle is not None:
+        return constant(shuffle) not in (False, None)
+    return any(each is not None and constant(each) is not None for each in (sampler, batches))
+
+
 def _fit(to: Collector, node: ast.Call, name: str | None) -> None:
     if name is not None and name.startswith("sklearn"):
         return

@@ -71,11 +71,17 @@ def lint_cells(facts: FileFacts, cells: list[Cell]) -> None:
     finally:
         if enabled:
             gc.enable()
-    if "threads" not in facts.flags:
+    if "threads" not in facts.flags and _trains(facts):
         facts.findings += [
             finding("VB404", facts.path, spot, "TensorFlow then takes all threads of the machine")
             for spot in facts.sessions
         ]
+
+
+def _trains(facts: FileFacts) -> bool:
+    return "optimizes" in facts.flags or any(
+        event.kind == "train" for events in facts.scopes.values() for event in events
+    )
 
 
 def _parse(facts: FileFacts, cell: Cell) -> ast.Module | None:

@@ -65,7 +65,20 @@ FREE_METHODS = frozenset(
         "union",
         "issubset",
         "issuperset",
+        "isdisjoint",
+        "intersection",
+        "difference",
+        "difference_update",
+        "symmetric_difference",
+        "isin",
+        "result_type",
+        "remove_columns",
+        "drop",
         "join",
+        "debug",
+        "info",
+        "warning",
+        "error",
         "assertIn",
         "assertNotIn",
         "assertLen",
@@ -76,6 +89,8 @@ FREE_METHODS = frozenset(
     )
 )
 """Methods that keep no order, or only that of a text."""
+BARS = frozenset(("tqdm", "track", "progress_bar", "progressbar", "iter"))
+"""Functions that give what they are given, one by one."""
 APPENDING = frozenset(("append", "extend", "insert"))
 SET, LISTING, FROM_SET, UNORDERED = "set", "VB301", "VB302", "VB304"
 
@@ -93,6 +108,7 @@ class Order:
         self._collector = collector
         self.pending: dict[str, list[Pending]] = {}
         self._loads: dict[str, bool] = {}  # names that are used: whether in a way that keeps their order
+        self._ones: set[str] = set()  # names whose length was compared with one
         self._free = 0
         self._absorbed: set[int] = set()
 
@@ -137,20 +153,32 @@ class Order:
             self._absorbed.add(id(found[1]))
             self.pending.setdefault(name, []).append(Pending(*found))
 
-    def loop(self, node: ast.For | ast.AsyncFor) -> None:
+    def loop(self, node: ast.For | ast.AsyncFor) -> bool:
+        """Says whether what is looped over is in no order that is kept."""
         found = self._unordered(node.iter)
         if found is None:
-            return
+            waiting = self.pending.get(_name(node.iter), [])
+            for item in list(waiting):
+                self._looped(node, item)
+            return bool(waiting)
         rule, origin, text = found
         self._absorbed.add(id(origin))
-        kept = list(_kept_in_order(node.body))
-        for name in kept:
+        self._looped(node, Pending(FROM_SET if rule == SET else rule, origin, text))
+        return False
+
+    def _looped(self, node: ast.For | ast.AsyncFor, item: Pending) -> None:
+        for name in _kept_in_order(node.body):
             if name:
-                self.pending.setdefault(name, []).append(
-                    Pending(FROM_SET if rule == SET else rule, origin, text)
-                )
+                if item not in self.pending.setdefault(name, []):
+                    self.pending[name].append(item)
             else:
-                self._report(FROM_SET if rule == SET else rule, origin, text)
+                self._report(*item)
+
+    def compared(self, node: ast.Compare) -> None:
+        """`len(names) == 1`: one thing has no order."""
+        match node:
+            case ast.Compare(left=ast.Call(args=[only]), comparators=[ast.Constant(value=1)]):
+                self._ones.add(_name(only))
 
     def comprehended(self, node: ast.ListComp | ast.GeneratorExp | ast.DictComp | ast.SetComp) -> None:
         found = self._unordered(node.generators[0].iter)
@@ -175,6 +203,8 @@ class Order:
                 for argument in node.args:
                     self.pending.pop(_name(argument), None)
             return True
+        if name == "builtins.next" and node.args:
+            self.single(node.args[0])  # `next(folder.glob("*.onnx"))`: the one that is there
         if self._free or id(node) in self._absorbed:
             return False
         if name not in OF_INTEREST and not (isinstance(function, ast.Attribute) and function.attr in METHODS):
@@ -193,13 +223,15 @@ class Order:
         for name in list(self.pending):
             if not any(name.startswith(prefix) for prefix in keep):
                 self._settle(name)
+        self._ones.clear()
 
     # ---- what is in no order -----------------------------------------------------------------
 
     def _settle(self, name: str) -> None:
         """Reports what has a name, unless it was used, but never in a way that keeps the order."""
         items = self.pending.pop(name)
-        if self._loads.get(name, True):
+        unseen = "." in name or not self._collector.scope  # another function may use it
+        if self._loads.get(name, unseen):
             for item in items:
                 self._report(item.rule, item.node, item.text)
 
@@ -209,7 +241,7 @@ class Order:
             return self._unordered_call(node, self._collector.names.resolve(node.func))
         if isinstance(node, ast.Name):
             name = self._collector.names.resolve(node)
-            if name in ("builtins.set()", "builtins.frozenset()"):
+            if name in ("builtins.set()", "builtins.frozenset()") and node.id not in self._ones:
                 return SET, node, node.id
         elif isinstance(node, ast.Set):
             if not all(isinstance(e, ast.Constant) and isinstance(e.value, int) for e in node.elts):
@@ -239,6 +271,8 @@ class Order:
                 return UNORDERED, node, "imap_unordered()"
         if name in READY:
             return UNORDERED, node, "as_completed()"
+        if node.args and _last(function).lower() in BARS:
+            return self._unordered(node.args[0])
         if name in ("builtins.set", "builtins.frozenset"):
             first = node.args[0] if node.args else None
             if first is None or (
@@ -279,6 +313,10 @@ def _kept_in_order(body: list[ast.stmt]) -> Iterator[str]:
                 and _counts(node.value)
             ):
                 yield ""  # the next number for the next name
+
+
+def _last(function: ast.expr) -> str:
+    return getattr(function, "attr", "") or getattr(function, "id", "")
 
 
 def _counts(value: ast.expr) -> bool:
