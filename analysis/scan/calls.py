@@ -13,6 +13,7 @@ from analysis.scan.arguments import argument, constant, is_given, is_open
 from analysis.scan.vocabulary import (
     ALL,
     CHANGING,
+    OWN_MODEL,
     SEED_HELPER,
     SEEDS,
     SKLEARN_DRAWS,
@@ -50,7 +51,7 @@ SPLITS = frozenset(
         "torch.utils.data.WeightedRandomSampler",
     )
 )
-NO_DATA = re.compile(r"port$|uuid|token$|nonce|(?:^|_)id$|suffix|colou?r|delay|jitter|backoff")
+NO_DATA = re.compile(r"port$|uuid|token$|nonce|seed|(?:^|_)id$|suffix|colou?r|delay|jitter|backoff")
 """Names of what is drawn for other ends than data and models."""
 LOADER = "torch.utils.data.DataLoader"
 TRAINERS = ("transformers.Trainer()", "transformers.Seq2SeqTrainer()")
@@ -75,6 +76,7 @@ NOT_MODELS = re.compile(
     r"^sklearn\.(?:preprocessing|feature_extraction|decomposition|impute|compose|feature_selection)\."
     r"|Tokenizer\(\)$|Scaler\(\)$|Encoder\(\)$|Vectorizer\(\)$|^torch\.(?:optim|fx)|^scipy\.|ImageDataGenerator\(\)$"
 )
+MODEL_NAME = re.compile(r"train|model|net|learn|cli|runner|estimator|classifier|clf|regressor|\(", re.I)
 PARALLEL_WORK = re.compile(
     r"^torch\.(?:rand\w*|zeros|ones|matmul|mm|bmm|einsum|normal|jit\.\w+|nn\.functional\.\w+)$"
     r"|^tensorflow\.(?:constant|Variable|matmul|random\.\w+|zeros|ones|convert_to_tensor|data\.Dataset\.\w+|"
@@ -125,8 +127,8 @@ def _by_name(to: Collector, node: ast.Call, name: str) -> None:
     elif name == LOADER:
         _loader(to, node)
     elif name in SPLITS:
-        to.event("draw", "torch", node, name)
         if not is_given(node, "generator"):
+            to.event("draw", "torch", node, name)
             to.report(
                 "VB202", node, f"what {name.rpartition('.')[2]} gives depends on all that was drawn before"
             )
@@ -165,7 +167,7 @@ def _by_attribute(to: Collector, node: ast.Call, attribute: str, name: str | Non
         to.event("work", "torch", node, "backward()")
         if to.loops:
             facts.flags.add("loop")
-    elif attribute == "apply_gradients":
+    elif attribute == "apply_gradients" or (attribute == "minimize" and name and name.startswith("@")):
         facts.flags.add("optimizes")
     elif attribute == "minimize" and (name or "tensorflow").startswith(("tensorflow", "keras")) and node.args:
         facts.flags.add("optimizes")
@@ -173,9 +175,9 @@ def _by_attribute(to: Collector, node: ast.Call, attribute: str, name: str | Non
             to.event("train", "minimize()", node)
     elif attribute in FITS and not NOT_MODELS.search((name or "").removesuffix(f".{attribute}")):
         if (
-            name is None
-            or name.startswith(("keras", "tensorflow", "lightning", "@"))
-            or SKLEARN_DRAWS.match(name.removesuffix(f"().{attribute}"))
+            (name is None and _is_model(to, node))
+            or (name or "").startswith(("keras", "tensorflow", "lightning", "@"))
+            or SKLEARN_DRAWS.match((name or "").removesuffix(f"().{attribute}"))
         ):
             to.event("train", f"{attribute}()", node)
             to.event("work", "tensorflow", node, f"{attribute}()")
@@ -188,6 +190,14 @@ def _by_attribute(to: Collector, node: ast.Call, attribute: str, name: str | Non
         and not is_given(node, "random_state")
     ):
         to.event("draw", "numpy", node, "DataFrame.sample")
+
+
+def _is_model(to: Collector, node: ast.Call) -> bool:
+    """Whether what is fitted, of unknown origin, is what is trained. Beside PyTorch, a `baseline.fit(...)` or
+    `scaler.fit(...)` is a part of something else."""
+    if "torch" not in to.facts.flags or to.facts.flags & {"tensorflow", "sklearn", "fastai", "skorch"}:
+        return True
+    return bool(MODEL_NAME.search(_dotted(node.func)))
 
 
 def _own_generator(to: Collector, node: ast.Call, name: str) -> None:
@@ -213,7 +223,7 @@ def _seed(to: Collector, node: ast.Call, name: str) -> None:
             to.report("VB104", node, f"{name}() without a seed takes one from the operating system")
     else:
         _changing(to, node, value, name)
-    _seeded(to, node, SEEDS[name])
+    _seeded(to, node, SEEDS[name], OWN_MODEL if name.endswith("LightningCLI") else "")
 
 
 def _changing(to: Collector, node: ast.Call, value: ast.expr, name: str) -> None:
@@ -228,9 +238,9 @@ def _changing(to: Collector, node: ast.Call, value: ast.expr, name: str) -> None
             to.report("VB104", node, f"{name} gets its seed from {what}()")
 
 
-def _seeded(to: Collector, node: ast.AST, generators: tuple[str, ...]) -> None:
+def _seeded(to: Collector, node: ast.AST, generators: tuple[str, ...], text: str = "") -> None:
     for generator in generators:
-        to.event("seed", generator, node)
+        to.event("seed", generator, node, text)
 
 
 def _loader(to: Collector, node: ast.Call) -> None:

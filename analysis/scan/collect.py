@@ -6,11 +6,12 @@ in `calls`, what the order of data depends on in `order`."""
 from __future__ import annotations
 
 import ast
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
 from analysis.scan import calls, evaluation, order, settings
-from analysis.scan.facts import Event, FileFacts, finding, spot
+from analysis.scan.facts import MAIN, Event, FileFacts, finding, spot
 from analysis.scan.names import Names
 from analysis.scan.results import Level
 from analysis.scan.vocabulary import LOADS
@@ -160,6 +161,7 @@ class Collector:
                 is_set = isinstance(node.value, ast.Set | ast.SetComp)
                 self.names.bind(target.id, "builtins.set()" if is_set else self.names.resolve(node.value))
             elif isinstance(target, ast.Tuple | ast.List):
+                self.order.rebound(target, node.value)
                 for element in target.elts:
                     if isinstance(element, ast.Name):
                         self.names.bind(element.id, None)
@@ -190,7 +192,8 @@ class Collector:
 
     def _if(self, node: ast.If) -> None:
         if not self.scope and settings.is_main_guard(node.test):
-            self.facts.is_main = True
+            self._main(node)
+            return
         while True:  # a chain of elif is a loop here: it may be long
             evaluation.compared(self, node.test)
             with self.order.free():
@@ -202,6 +205,15 @@ class Collector:
             else:
                 self._branch(node.orelse, unseeded is False)
                 return
+
+    def _main(self, node: ast.If) -> None:
+        """What runs in the program itself, and not where the file is imported."""
+        self.facts.is_main = True
+        self.event("main", "", node)
+        outer, self._events = self._events, self.facts.scopes.setdefault(MAIN, [])
+        self.statements(node.body)
+        self._events = outer
+        self.statements(node.orelse)
 
     def _branch(self, body: list[ast.stmt], without_seed: bool) -> None:
         self.without_seed += without_seed
@@ -278,6 +290,10 @@ class Collector:
         for element in node.elts:
             self.visit(element)
 
+    def _assert(self, node: ast.Assert) -> None:
+        with self.order.free():
+            self.visit(node.test)
+
     def _subscript(self, node: ast.Subscript) -> None:
         self.visit(node.value)
         self.visit(node.slice)
@@ -313,7 +329,8 @@ class Collector:
         self.names.push()
         self.loops += 1
         for generator in node.generators:
-            self.visit(generator.iter)
+            with self.order.free() if self.order.is_carried(generator.iter) else contextlib.nullcontext():
+                self.visit(generator.iter)
             self._bind_unknown(generator.target)
             for condition in generator.ifs:
                 self.visit(condition)
@@ -385,6 +402,7 @@ HANDLERS: dict[type[ast.AST], Callable[[Collector, Any], None]] = {
     ast.List: Collector._elements,
     ast.Set: Collector._elements,
     ast.Subscript: Collector._subscript,
+    ast.Assert: Collector._assert,
     ast.Pass: _nothing,
     ast.Break: _nothing,
     ast.Continue: _nothing,
@@ -400,6 +418,8 @@ def target_name(node: ast.expr) -> str:
             return name
         case ast.Attribute(value=ast.Name(id="self"), attr=name):
             return f"self.{name}"
+        case ast.Attribute(value=ast.Name(id=owner), attr=name):
+            return f"{owner}.{name}"
         case ast.Tuple() | ast.List():
             return ""
         case _:

@@ -23,6 +23,10 @@ SELECTING = re.compile(
 )
 LOADER = "torch.utils.data.DataLoader"
 SHUFFLED_BY_DEFAULT = frozenset(("flow_from_directory", "flow_from_dataframe"))
+OF_HELD_OUT = re.compile(
+    r"\b(?:is_)?train(?:ing)?=False|=['\"](?:test|val|valid|validation|dev|eval)['\"]", re.I
+)
+"""`MNIST(root, train=False)`, `load(split="test")`."""
 DATASET_FROM_FILES = re.compile(r"image_dataset_from_directory$|text_dataset_from_directory$")
 
 
@@ -78,9 +82,7 @@ def is_for_training(to: Collector, node: ast.Call) -> bool:
     if data is not None and (to.names.resolve(data) or "").startswith("torch.utils.data.TensorDataset"):
         return False
     named = (to.target, text, to.scope)
-    if any(map(_is_training, named)):
-        return constant(shuffle) is not False or sampler is not None
-    if any(map(_is_held_out, named)):
+    if any(map(_is_held_out, named)) and not any(map(_is_training, named)):
         return False
     if shuffle is not None:
         return constant(shuffle) not in (False, None)
@@ -116,8 +118,8 @@ def compared(to: Collector, test: ast.expr) -> None:
 
 
 def _is_held_out(text: str) -> bool:
-    return bool(HELD_OUT.search(text))
+    return bool(HELD_OUT.search(text) or OF_HELD_OUT.search(text))
 
 
 def _is_training(text: str) -> bool:
-    return bool(TRAINING.search(text))
+    return bool(TRAINING.search(OF_HELD_OUT.sub("", text)))

@@ -29,12 +29,17 @@ class Event(NamedTuple):
     threads   a function sets thread counts             its qualified name
     work      a framework computes                      the framework
     train     a model is trained                        how
+    main      what the main guard guards, see MAIN
     """
 
     kind: str
     name: str
     spot: Spot
     text: str = ""
+
+
+MAIN = "<main>"
+"""The scope of what stands under `if __name__ == "__main__"`."""
 
 
 class Use(NamedTuple):

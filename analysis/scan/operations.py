@@ -33,8 +33,8 @@ WHOLE_METHODS = frozenset(
     ]
 )
 WHOLE_NAME = re.compile(
-    r"(?:mask|lens?|lengths?|counts?|sizes?|ids?|idxs?|index|indexes|indices|inds?|offsets?|repeats|batch|labels?|shapes?)\d?$"
-    r"|^(?:n|num|is)_",
+    r"(?:masks?|lens?|lengths?|counts?|sizes?|ids?|idxs?|index|indexes|indices|inds?|offsets?|repeats|batch|labels?|shapes?|bound(?:ary|aries|s))\d?$"
+    r"|^n$|^(?:n|num|is)_",
     re.IGNORECASE,
 )
 """Names that tensors of whole numbers have."""
@@ -67,6 +67,8 @@ def _differs(to: Collector, node: ast.Call, operation: Operation, shift: int = 0
     """Whether the arguments are those with which the operation can differ."""
     if operation.in_gradient and to.without_gradient:
         return False
+    if not operation.told or (operation.of and not re.search(operation.of, _tensor_name(node, shift))):
+        return False
     if operation.floats and _is_whole(node, shift):
         return False
     if _spared(node, operation.unless, operation.position - shift):
@@ -97,10 +99,7 @@ def _is_whole(node: ast.Call, shift: int) -> bool:
     kind = argument(node, "dtype", -1)
     if isinstance(kind, ast.Attribute) and WHOLE_TYPE.search(kind.attr):
         return True
-    function = node.func
-    tensor = function.value if shift and isinstance(function, ast.Attribute) else argument(node, "input", 0)
-    while isinstance(tensor, ast.Subscript):
-        tensor = tensor.value
+    tensor = _tensor(node, shift)
     match tensor:
         case ast.Compare() | ast.UnaryOp(op=ast.Invert()):
             return True
@@ -108,6 +107,24 @@ def _is_whole(node: ast.Call, shift: int) -> bool:
             return bool(WHOLE_TYPE.search(name))
         case ast.Call(func=ast.Attribute(attr=name)):
             return name in WHOLE_METHODS
+    return bool(WHOLE_NAME.search(_tensor_name(node, shift)))
+
+
+def _tensor(node: ast.Call, shift: int) -> ast.expr | None:
+    function = node.func
+    tensor = function.value if shift and isinstance(function, ast.Attribute) else None
+    tensor = (
+        tensor or argument(node, "input", 0) or argument(node, "params", 0) or argument(node, "images", 0)
+    )
+    while isinstance(tensor, ast.Subscript) and not isinstance(tensor.slice, ast.Constant):
+        tensor = tensor.value
+    return tensor
+
+
+def _tensor_name(node: ast.Call, shift: int) -> str:
+    match _tensor(node, shift):
         case ast.Name(id=name) | ast.Attribute(attr=name):
-            return bool(WHOLE_NAME.search(name))
-    return False
+            return name
+        case ast.Subscript(slice=ast.Constant(value=str(name))):
+            return name
+    return ""

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+from analysis.scan.results import Level
 
 if TYPE_CHECKING:
     from analysis.scan.collect import Collector
@@ -45,7 +48,21 @@ FREE = frozenset(
         "repr",
         "str",
     ]
-) | {"natsort.natsorted", "natsort.os_sorted", "collections.Counter", "numpy.sort", "numpy.unique"}
+) | {
+    "natsort.natsorted",
+    "natsort.os_sorted",
+    "collections.Counter",
+    "numpy.sort",
+    "numpy.unique",
+    "numpy.prod",
+    "numpy.max",
+    "numpy.min",
+    "math.prod",
+}
+NUMBERS = re.compile(
+    r"(?:^|_)(?:ids?|idxs?|index|indexes|indices|positions|ranks|epochs|steps|dims|axes|axis|sizes|labels?)(?:_|$)"
+)
+"""Names of whole numbers, whose order in a set does not change from process to process."""
 SORTING = FREE - {
     f"builtins.{name}" for name in ["len", "any", "all", "sum", "max", "min", "hash", "print", "repr", "str"]
 }
@@ -109,6 +126,7 @@ class Order:
         self.pending: dict[str, list[Pending]] = {}
         self._loads: dict[str, bool] = {}  # names that are used: whether in a way that keeps their order
         self._ones: set[str] = set()  # names whose length was compared with one
+        self._carried: set[int] = set()
         self._free = 0
         self._absorbed: set[int] = set()
 
@@ -134,11 +152,28 @@ class Order:
             return
         rule, node, text = found
         self._absorbed.add(id(node))
+        if target == "__all__":
+            return
+        if isinstance(value, ast.ListComp):
+            self._carried.add(id(value.generators[0].iter))
         if target:
             self._loads.pop(target, None)
             self.pending[target] = [Pending(rule, node, text)]
         elif not self._free:
             self._report(rule, node, text)
+
+    def rebound(self, targets: ast.Tuple | ast.List, value: ast.expr) -> None:
+        """`names, paths = zip(*sorted(zip(names, paths)))`."""
+        if any(
+            isinstance(node, ast.Call) and self._collector.names.resolve(node.func) in SORTING
+            for node in ast.walk(value)
+        ):
+            for element in targets.elts:
+                self.pending.pop(_name(element), None)
+
+    def is_carried(self, node: ast.expr) -> bool:
+        """Whether the order of what a comprehension goes over is already the matter of its result."""
+        return id(node) in self._carried
 
     def single(self, value: ast.expr) -> None:
         """`(only,) = folder.iterdir()`: one thing has no order."""
@@ -241,7 +276,11 @@ class Order:
             return self._unordered_call(node, self._collector.names.resolve(node.func))
         if isinstance(node, ast.Name):
             name = self._collector.names.resolve(node)
-            if name in ("builtins.set()", "builtins.frozenset()") and node.id not in self._ones:
+            if (
+                name in ("builtins.set()", "builtins.frozenset()")
+                and node.id not in self._ones
+                and not NUMBERS.search(node.id)
+            ):
                 return SET, node, node.id
         elif isinstance(node, ast.Set):
             if not all(isinstance(e, ast.Constant) and isinstance(e.value, int) for e in node.elts):
@@ -250,7 +289,10 @@ class Order:
             return SET, node, "a set"
         elif isinstance(node, ast.ListComp | ast.GeneratorExp):
             inner = self._unordered(node.generators[0].iter)
-            if inner and inner[0] == SET:
+            if inner is None:
+                waiting = self.pending.get(_name(node.generators[0].iter))
+                return waiting[0] if waiting and isinstance(node, ast.ListComp) else None
+            if inner[0] == SET:
                 return FROM_SET, node, inner[2]
             return inner
         elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.BitOr | ast.Sub | ast.BitAnd):
@@ -275,9 +317,9 @@ class Order:
             return self._unordered(node.args[0])
         if name in ("builtins.set", "builtins.frozenset"):
             first = node.args[0] if node.args else None
-            if first is None or (
-                isinstance(first, ast.Call) and self._collector.names.resolve(first.func) == "builtins.range"
-            ):
+            if first is None or NUMBERS.search(_last(first)):
+                return None
+            if isinstance(first, ast.Call) and self._collector.names.resolve(first.func) == "builtins.range":
                 return None
             return SET, node, "a set"
         if name in KEEPING and node.args:
@@ -293,7 +335,9 @@ class Order:
             FROM_SET: f"the order of {text} changes with PYTHONHASHSEED, and it is kept",
             UNORDERED: f"{text} gives results as they become ready, and that order is kept",
         }[rule]
-        self._collector.report(rule, node, why)
+        plain = isinstance(node, ast.Call) and _last(node.func) in ("list", "tuple")
+        level = Level.NOTE if rule == FROM_SET and plain else None  # often only a matter of types
+        self._collector.report(rule, node, why, level)
 
 
 def _kept_in_order(body: list[ast.stmt]) -> Iterator[str]:

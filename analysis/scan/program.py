@@ -12,9 +12,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from analysis.scan.facts import Event, FileFacts
+from analysis.scan.facts import MAIN, Event, FileFacts
 
-TEST_FILE = re.compile(r"(?:^|/)(?:test_[\w-]+|[\w-]+_test|conftest)\.py$|(?:^|/)tests/")
+TEST_FILE = re.compile(r"(?:^|/)(?:test_[\w-]+|[\w-]+_test|tests?|conftest)\.py$|(?:^|/)tests/")
 """Tests train, but are no training programs."""
 
 
@@ -103,7 +103,7 @@ class Program:
         queue = [self.file]
         while queue:
             file = queue.pop()
-            for event in _events(file):
+            for event in _events(file, main=file is self.file):
                 if event.kind == "import":
                     found = self._index.module(event.name, file)
                     if found is not None and found.path not in seen:
@@ -136,6 +136,8 @@ class Program:
     def _targets(self, step: Step) -> list[tuple[FileFacts, str]]:
         """The scopes that run, in this order."""
         event = step.event
+        if event.kind == "main":
+            return [(step.file, MAIN)] if step.file is self.file else []
         if event.kind == "call":
             target = self._index.function(event.name, step.file)
             return [] if target is None else [target]
@@ -184,7 +186,7 @@ class Program:
         elsewhere seeds by its name."""
         found = set()
         for file in self.files:
-            for event in _events(file):
+            for event in _events(file, main=file is self.file):
                 if event.kind == "seed":
                     found.add(event.name)
                 elif (
@@ -210,6 +212,7 @@ def _runs(file: FileFacts) -> bool:
     )
 
 
-def _events(file: FileFacts) -> Iterator[Event]:
-    for events in file.scopes.values():
-        yield from events
+def _events(file: FileFacts, *, main: bool = True) -> Iterator[Event]:
+    for name, events in file.scopes.items():
+        if main or name != MAIN:
+            yield from events

@@ -17,7 +17,8 @@ Arguments = tuple[tuple[str, tuple[str, ...]], ...]
 class Operation:
     """One entry. `switch` and `raises` are ranges of versions, `only` are the arguments it takes to differ,
     `unless` those with which it does not. `rare`: it differs in seldom cases only. `always`: on CPUs too.
-    `floats`: not with whole numbers."""
+    `floats`: not with whole numbers. `of`: only of tensors with a name in which this expression is found.
+    `told`: False where the text of a program does not tell the case in which it differs."""
 
     framework: str
     names: tuple[str, ...]
@@ -31,6 +32,8 @@ class Operation:
     rare: bool = False
     always: bool = False
     floats: bool = False
+    of: str = ""
+    told: bool = True
 
     @property
     def in_gradient(self) -> bool:

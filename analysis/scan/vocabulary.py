@@ -68,6 +68,8 @@ SKLEARN_DRAWS = re.compile(
 )
 
 SEEDS: dict[str, tuple[str, ...]] = {name: tuple(seeded) for name, seeded in _DATA["seeds"].items()}
+OWN_MODEL = "own model"
+"""Said of what seeds and then makes the model itself, such as LightningCLI: there is nothing before it."""
 SEED_HELPER = re.compile(
     r"^_?(?:set|fix|init|setup|initiali[sz]e|same|control|apply)_?\w*seeds?(?:_\w+)?$"
     r"|seed_?(?:everything|all|everywhere|torch|rng)|determinis\w*seed|^(?:set|make|enable)_(?:all_)?(?:determinis|reprod)",
