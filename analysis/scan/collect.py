@@ -294,6 +294,17 @@ class Collector:
         with self.order.free():
             self.visit(node.test)
 
+    def _boolean(self, node: ast.BoolOp) -> None:
+        for value in node.values:
+            self.visit(value)
+
+    def _dict(self, node: ast.Dict) -> None:
+        for key in node.keys:
+            if key is not None:
+                self.visit(key)
+        for value in node.values:
+            self.visit(value)
+
     def _subscript(self, node: ast.Subscript) -> None:
         self.visit(node.value)
         self.visit(node.slice)
@@ -403,6 +414,9 @@ HANDLERS: dict[type[ast.AST], Callable[[Collector, Any], None]] = {
     ast.Set: Collector._elements,
     ast.Subscript: Collector._subscript,
     ast.Assert: Collector._assert,
+    ast.BoolOp: Collector._boolean,
+    ast.Dict: Collector._dict,
+    ast.Raise: _nothing,
     ast.Pass: _nothing,
     ast.Break: _nothing,
     ast.Continue: _nothing,

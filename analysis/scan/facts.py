@@ -60,7 +60,7 @@ class FileFacts:
     lines: int = 0
     is_notebook: bool = False
     is_main: bool = False
-    says_best: bool = False  # its text has a word by which a model may be selected
+    selecting: set[int] = field(default_factory=set)  # lines with a word by which a model may be selected
     scopes: dict[str, list[Event]] = field(default_factory=dict)
     operations: list[Use] = field(default_factory=list)
     threaded: list[Use] = field(default_factory=list)

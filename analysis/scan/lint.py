@@ -10,7 +10,7 @@ import warnings
 from pathlib import PurePosixPath
 
 from analysis.scan.collect import Collector
-from analysis.scan.evaluation import may_select
+from analysis.scan.evaluation import selecting_lines
 from analysis.scan.facts import FileFacts, finding
 from analysis.scan.results import LintFinding, Note, Place
 from analysis.scan.source import Cell, UnreadableError, decode_python, notebook_cells
@@ -57,7 +57,7 @@ def lint_cells(facts: FileFacts, cells: list[Cell]) -> None:
                 if facts.lines:
                     ast.increment_lineno(tree, facts.lines)
                 body += tree.body
-                facts.says_best = facts.says_best or may_select(cell.text)
+                facts.selecting |= selecting_lines(cell.text, facts.lines)
                 relevant = relevant or bool(RELEVANT.search(cell.text))
                 _ignored(facts, cell.text)
             facts.lines += cell.text.count("\n") + (not cell.text.endswith("\n") and bool(cell.text))

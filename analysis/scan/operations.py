@@ -52,6 +52,8 @@ def used(to: Collector, node: ast.Call, name: str) -> None:
             to.facts.threaded.append(Use(index, name, spot(node)))
     if name.startswith("torch.Tensor.") or (name.startswith("torch.") and "()." in name):
         method(to, node, name.rpartition(".")[2])
+    elif name.startswith("@") and name.count(".") > 1:  # of something that `self` has
+        method(to, node, name.rpartition(".")[2])
 
 
 def method(to: Collector, node: ast.Call, attribute: str) -> None:
@@ -59,7 +61,10 @@ def method(to: Collector, node: ast.Call, attribute: str) -> None:
     known = registry()
     if attribute in known.by_method and "torch" in to.facts.flags:
         for index in known.by_method[attribute]:
-            if _differs(to, node, known.operations[index], shift=1):
+            operation = known.operations[index]
+            if operation.dim and not _is_number(argument(node, "dim", 0)):
+                continue
+            if _differs(to, node, operation, shift=1):
                 to.facts.operations.append(Use(index, f"Tensor.{attribute}", spot(node)))
 
 
@@ -75,7 +80,7 @@ def _differs(to: Collector, node: ast.Call, operation: Operation, shift: int = 0
         return False
     for name, values in operation.only:
         given = argument(node, name, operation.position - shift)
-        if given is None:
+        if given is None or (name == "src" and _is_number(given)):
             return False
         if values and isinstance(given, ast.Constant) and given.value not in values:
             return False
@@ -84,6 +89,12 @@ def _differs(to: Collector, node: ast.Call, operation: Operation, shift: int = 0
         if values and not isinstance(given, ast.Constant | ast.Attribute):
             return False  # unknown: silence rather than noise
     return True
+
+
+def _is_number(node: ast.expr | None) -> bool:
+    if isinstance(node, ast.UnaryOp):
+        node = node.operand
+    return isinstance(node, ast.Constant) and isinstance(node.value, int | float)
 
 
 def _spared(node: ast.Call, unless: Arguments, position: int) -> bool:

@@ -7,7 +7,6 @@ nothing in order. A listing that was assigned is waited for: it may be sorted fu
 from __future__ import annotations
 
 import ast
-import contextlib
 import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -130,14 +129,15 @@ class Order:
         self._free = 0
         self._absorbed: set[int] = set()
 
-    @contextlib.contextmanager
-    def free(self) -> Iterator[None]:
-        """Inside, the order does not matter."""
+    def free(self) -> Order:
+        """A context in which the order does not matter."""
+        return self
+
+    def __enter__(self) -> None:
         self._free += 1
-        try:
-            yield
-        finally:
-            self._free -= 1
+
+    def __exit__(self, *_error: object) -> None:
+        self._free -= 1
 
     # ---- the walk tells -----------------------------------------------------------------------------------
 
@@ -152,10 +152,10 @@ class Order:
             return
         rule, node, text = found
         self._absorbed.add(id(node))
-        if target == "__all__":
-            return
         if isinstance(value, ast.ListComp):
             self._carried.add(id(value.generators[0].iter))
+        if target == "__all__":
+            return
         if target:
             self._loads.pop(target, None)
             self.pending[target] = [Pending(rule, node, text)]
