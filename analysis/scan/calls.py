@@ -103,6 +103,9 @@ def called(to: Collector, node: ast.Call, name: str | None) -> None:
         _seeded(to, node, ALL)
     if attribute:
         _by_attribute(to, node, attribute, name)
+    for value in node.args:
+        if isinstance(value, ast.Name) and (given := to.names.resolve(value) or "").startswith("@"):
+            to.event("call", given, value)  # `app.run(main)`, `Engine(train_step)`: it is given to be called
     evaluation.called(to, node, name, attribute)
 
 
@@ -160,6 +163,8 @@ def _by_attribute(to: Collector, node: ast.Call, attribute: str, name: str | Non
     facts = to.facts
     if attribute in ("map", "interleave", "parallel_interleave", "apply"):
         settings.ordered(to, node, attribute)
+    if attribute == "run" and is_open(node, "max_epochs") is False:
+        facts.flags.add("loop")  # of ignite
     if attribute == "seed" and node.args:
         to.reseeded.add(_dotted(node.func))
     elif attribute == "backward":

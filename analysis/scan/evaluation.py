@@ -19,7 +19,7 @@ TRAINING = re.compile(r"(?:^|_|\b)(?:x_|y_)?train(?:ing|set|loader|data|_|\d|\b)
 BEST_WORDS = ("best", "patience", "earlystop", "early_stop")
 BEST = re.compile("|".join(BEST_WORDS), re.IGNORECASE)
 SELECTING = re.compile(
-    r"(?:ModelCheckpoint|EarlyStopping|SaveBest\w*|save_best\w*|BestModel\w*|load_best\w*|update_best\w*|GridSearchCV|"
+    r"(?:EarlyStopping|SaveBest\w*|save_best\w*|BestModel\w*|load_best\w*|update_best\w*|GridSearchCV|"
     r"RandomizedSearchCV|HalvingGridSearchCV|save_best_model)$"
 )
 LOADER = "torch.utils.data.DataLoader"
@@ -32,8 +32,8 @@ DATASET_FROM_FILES = re.compile(r"image_dataset_from_directory$|text_dataset_fro
 
 
 def selecting_lines(text: str, before: int) -> set[int]:
-    """The lines, after `before` others, that have a word of BEST. By str.find, which is twenty times faster than
-    the expression."""
+    """The lines, after `before` others, that have a word of BEST. By str.find, which is twenty times faster
+    than the expression."""
     text = text.lower()
     found = set()
     for word in BEST_WORDS:
@@ -47,7 +47,12 @@ def selecting_lines(text: str, before: int) -> set[int]:
 
 def called(to: Collector, node: ast.Call, name: str | None, attribute: str) -> None:
     last = (name or attribute).rpartition(".")[2] or (node.func.id if isinstance(node.func, ast.Name) else "")
-    if SELECTING.search(last):
+    if (
+        last == "ModelCheckpoint"
+    ):  # Keras' keeps every epoch's model, or the last one, unless it is told to select
+        if len(node.args) > 3 or is_open(node, "monitor") is not True:
+            to.facts.flags.add("selects")
+    elif SELECTING.search(last):
         to.facts.flags.add("selects")
     for keyword in node.keywords:
         if keyword.arg in ("load_best_model_at_end", "restore_best_weights", "save_best_only"):

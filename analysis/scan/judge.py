@@ -179,7 +179,9 @@ def _unstated_threads(program: Program, training: Step, flags: set[str]) -> Iter
         for events in f.scopes.values()
         for e in events
     )
-    framework = any(s.event.kind == "draw" and s.event.name in ("torch", "tensorflow") for s in program.steps)
+    framework = training.file.flags & {"torch", "tensorflow"} or any(
+        s.event.kind == "draw" and s.event.name in ("torch", "tensorflow") for s in program.steps
+    )
     if framework and not stated:
         yield _at(
             "VB401",

@@ -50,9 +50,8 @@ def used(to: Collector, node: ast.Call, name: str) -> None:
         threaded = known.threads[index]
         if not _spared(node, threaded.unless, threaded.position):
             to.facts.threaded.append(Use(index, name, spot(node)))
-    if name.startswith("torch.Tensor.") or (name.startswith("torch.") and "()." in name):
-        method(to, node, name.rpartition(".")[2])
-    elif name.startswith("@") and name.count(".") > 1:  # of something that `self` has
+    of_self = name.startswith("@") and name.count(".") > 1  # a method of something that `self` has
+    if name.startswith("torch.Tensor.") or (name.startswith("torch.") and "()." in name) or of_self:
         method(to, node, name.rpartition(".")[2])
 
 
@@ -62,7 +61,9 @@ def method(to: Collector, node: ast.Call, attribute: str) -> None:
     if attribute in known.by_method and "torch" in to.facts.flags:
         for index in known.by_method[attribute]:
             operation = known.operations[index]
-            if operation.dim and not _is_number(argument(node, "dim", 0)):
+            dimension = argument(node, "dim", 0)
+            named = isinstance(dimension, ast.Name) and dimension.id in ("dim", "axis")
+            if operation.dim and not (named or _is_number(dimension)):
                 continue
             if _differs(to, node, operation, shift=1):
                 to.facts.operations.append(Use(index, f"Tensor.{attribute}", spot(node)))

@@ -18,7 +18,8 @@ class Operation:
     """One entry. `switch` and `raises` are ranges of versions, `only` are the arguments it takes to differ,
     `unless` those with which it does not. `rare`: it differs in seldom cases only. `always`: on CPUs too.
     `floats`: not with whole numbers. `of`: only of tensors with a name in which this expression is found.
-    `dim`: a method of this name is one of tensors where a dimension comes first. `told`: False where the text of a program does not tell the case in which it differs."""
+    `dim`: a method of this name is one of tensors where a dimension comes first. `told`: False where the text
+    of a program does not tell the case in which it differs."""
 
     framework: str
     names: tuple[str, ...]

@@ -161,7 +161,9 @@ def _is_numbers(value: ast.expr) -> bool:
 
 
 def is_main_guard(test: ast.expr) -> bool:
-    """`__name__ == "__main__"`."""
+    """`__name__ == "__main__"`, and perhaps more."""
+    if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And):
+        return any(map(is_main_guard, test.values))
     if not isinstance(test, ast.Compare):
         return False
     sides = [test.left, *test.comparators]

@@ -98,9 +98,15 @@ RELEVANT = re.compile(
 """A file without any of these words has nothing that a rule could find."""
 
 
+MODEL = re.compile(r"^torchvision\.models\.(?:\w+\.)?(?!get_)[a-z]+\w*\d\w*$")
+"""Makers of models, whose weights are drawn: `torchvision.models.resnet18`."""
+
+
 @cache
 def generator_of(name: str) -> str | None:
     """The generator that a call of this name draws from."""
-    if name.startswith(("torchvision.transforms.Random", "torchvision.transforms.v2.Random")):
+    if name.startswith(("torchvision.transforms.Random", "torchvision.transforms.v2.Random")) or MODEL.match(
+        name
+    ):
         return "torch"
     return DRAWS.get(name)
