@@ -51,7 +51,9 @@ SPLITS = frozenset(
         "torch.utils.data.WeightedRandomSampler",
     )
 )
-NO_DATA = re.compile(r"port$|uuid|token$|nonce|seed|(?:^|_)id$|suffix|colou?r|delay|jitter|backoff")
+NO_DATA = re.compile(
+    r"port$|uuid|token$|nonce|seed|(?:^|_)id$|suffix|colou?r|delay|jitter|backoff", re.IGNORECASE
+)
 """Names of what is drawn for other ends than data and models."""
 LOADER = "torch.utils.data.DataLoader"
 TRAINERS = ("transformers.Trainer()", "transformers.Seq2SeqTrainer()")

@@ -92,7 +92,6 @@ def is_for_training(to: Collector, node: ast.Call) -> bool:
     data = argument(node, "dataset", 0)
     text = ast.unparse(data) if data is not None else ""
     shuffle, sampler = argument(node, "shuffle", 2), argument(node, "sampler", 3)
-    batches = argument(node, "batch_sampler", 4)
     if data is not None and (to.names.resolve(data) or "").startswith("torch.utils.data.TensorDataset"):
         return False
     named = (to.target, text, to.scope)
@@ -100,7 +99,7 @@ def is_for_training(to: Collector, node: ast.Call) -> bool:
         return False
     if shuffle is not None:
         return constant(shuffle) not in (False, None)
-    return any(each is not None and constant(each) is not None for each in (sampler, batches))
+    return sampler is not None and constant(sampler) is not None
 
 
 def _fit(to: Collector, node: ast.Call, name: str | None) -> None:

@@ -6,7 +6,7 @@ import ast
 import re
 from typing import TYPE_CHECKING
 
-from analysis.scan.arguments import argument
+from analysis.scan.arguments import argument, constant
 from analysis.scan.facts import Use, spot
 from analysis.scan.registry import Arguments, Operation, registry
 
@@ -34,7 +34,7 @@ WHOLE_METHODS = frozenset(
 )
 WHOLE_NAME = re.compile(
     r"(?:masks?|lens?|lengths?|counts?|sizes?|ids?|idxs?|index|indexes|indices|inds?|offsets?|repeats|batch|labels?|shapes?|bound(?:ary|aries|s))\d?$"
-    r"|^n$|^(?:n|num|is)_",
+    r"|^n$|^index_|range$|^(?:n|num|is)_",
     re.IGNORECASE,
 )
 """Names that tensors of whole numbers have."""
@@ -128,7 +128,7 @@ def _tensor(node: ast.Call, shift: int) -> ast.expr | None:
     tensor = (
         tensor or argument(node, "input", 0) or argument(node, "params", 0) or argument(node, "images", 0)
     )
-    while isinstance(tensor, ast.Subscript) and not isinstance(tensor.slice, ast.Constant):
+    while isinstance(tensor, ast.Subscript) and not isinstance(constant(tensor.slice), str):
         tensor = tensor.value
     return tensor
 

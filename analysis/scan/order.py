@@ -7,107 +7,29 @@ nothing in order. A listing that was assigned is waited for: it may be sorted fu
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from analysis.scan.order_words import (
+    APPENDING,
+    BARS,
+    FREE,
+    FREE_METHODS,
+    KEEPING,
+    LISTINGS,
+    METHODS,
+    NUMBERS,
+    OF_INTEREST,
+    PATH_METHODS,
+    PATHS,
+    READY,
+    SORTING,
+)
 from analysis.scan.results import Level
 
 if TYPE_CHECKING:
     from analysis.scan.collect import Collector
 
-LISTINGS = frozenset(
-    (
-        "os.listdir",
-        "os.scandir",
-        "glob.glob",
-        "glob.iglob",
-        "tensorflow.io.gfile.listdir",
-        "tensorflow.io.gfile.glob",
-        "tensorflow.gfile.ListDirectory",
-        "tensorflow.gfile.Glob",
-    )
-)
-PATHS = frozenset(("pathlib.Path()", "pathlib.PosixPath()"))
-PATH_METHODS = frozenset(("iterdir", "rglob"))
-FREE = frozenset(
-    f"builtins.{name}"
-    for name in [
-        "sorted",
-        "set",
-        "frozenset",
-        "len",
-        "sum",
-        "max",
-        "min",
-        "any",
-        "all",
-        "hash",
-        "print",
-        "repr",
-        "str",
-    ]
-) | {
-    "natsort.natsorted",
-    "natsort.os_sorted",
-    "collections.Counter",
-    "numpy.sort",
-    "numpy.unique",
-    "numpy.prod",
-    "numpy.max",
-    "numpy.min",
-    "math.prod",
-}
-NUMBERS = re.compile(
-    r"(?:^|_)(?:ids?|idxs?|index|indexes|indices|positions|ranks|epochs|steps|dims|axes|axis|sizes|labels?)(?:_|$)"
-)
-"""Names of whole numbers, whose order in a set does not change from process to process."""
-SORTING = FREE - {
-    f"builtins.{name}" for name in ["len", "any", "all", "sum", "max", "min", "hash", "print", "repr", "str"]
-}
-KEEPING = frozenset(
-    f"builtins.{name}" for name in ["list", "tuple", "enumerate", "zip", "map", "filter", "reversed"]
-) | {
-    "numpy.array",
-    "numpy.asarray",
-    "torch.tensor",
-}
-READY = frozenset(("concurrent.futures.as_completed", "asyncio.as_completed"))
-METHODS = PATH_METHODS | {"glob", "imap_unordered"}
-OF_INTEREST = LISTINGS | KEEPING | READY
-FREE_METHODS = frozenset(
-    (
-        "update",
-        "union",
-        "issubset",
-        "issuperset",
-        "isdisjoint",
-        "intersection",
-        "difference",
-        "difference_update",
-        "symmetric_difference",
-        "isin",
-        "result_type",
-        "remove_columns",
-        "drop",
-        "join",
-        "debug",
-        "info",
-        "warning",
-        "error",
-        "assertIn",
-        "assertNotIn",
-        "assertLen",
-        "assertCountEqual",
-        "assertEmpty",
-        "assertNotEmpty",
-        "assertSameElements",
-    )
-)
-"""Methods that keep no order, or only that of a text."""
-BARS = frozenset(("tqdm", "track", "progress_bar", "progressbar", "iter"))
-"""Functions that give what they are given, one by one."""
-APPENDING = frozenset(("append", "extend", "insert"))
 SET, LISTING, FROM_SET, UNORDERED = "set", "VB301", "VB302", "VB304"
 
 
@@ -225,6 +147,8 @@ class Order:
             isinstance(node, ast.DictComp) and kind != FROM_SET and not counted
         ):
             self._absorbed.add(id(origin))
+        elif kind == SET and NUMBERS.search(_name(node.generators[0].target)):
+            return
         elif kind == SET and not self._free and id(node) not in self._absorbed:
             self._report(FROM_SET, node, text)
 
@@ -242,12 +166,26 @@ class Order:
             self.single(node.args[0])  # `next(folder.glob("*.onnx"))`: the one that is there
         if self._free or id(node) in self._absorbed:
             return False
+        if (
+            isinstance(function, ast.Attribute)
+            and function.attr in APPENDING
+            and (to := _name(function.value))
+        ):
+            for argument in node.args:
+                self._appended(to, argument)
         if name not in OF_INTEREST and not (isinstance(function, ast.Attribute) and function.attr in METHODS):
             return False
         found = self._unordered_call(node, name)
         if found and found[0] != SET and found[1] is node:
             self._report(found[0], node, found[2])
         return False
+
+    def _appended(self, to: str, value: ast.expr) -> None:
+        """`files.extend(glob(...))`: files may be sorted further on."""
+        found = self._unordered(value)
+        if found and found[0] in (LISTING, UNORDERED):
+            self._absorbed.add(id(found[1]))
+            self.pending.setdefault(to, []).append(Pending(*found))
 
     def loaded(self, name: str) -> None:
         if name in self.pending:
@@ -265,6 +203,8 @@ class Order:
     def _settle(self, name: str) -> None:
         """Reports what has a name, unless it was used, but never in a way that keeps the order."""
         items = self.pending.pop(name)
+        if name in self._ones:
+            return
         unseen = "." in name or not self._collector.scope  # another function may use it
         if self._loads.get(name, unseen):
             for item in items:
@@ -296,7 +236,10 @@ class Order:
                 return FROM_SET, node, inner[2]
             return inner
         elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.BitOr | ast.Sub | ast.BitAnd):
-            return self._unordered(node.left) or self._unordered(node.right)
+            left, right = self._unordered(node.left), self._unordered(node.right)
+            if left and right and right[0] != SET:
+                self._absorbed.add(id(right[1]))
+            return left or right
         return None
 
     def _unordered_call(self, node: ast.Call, name: str | None) -> tuple[str, Any, str] | None:
