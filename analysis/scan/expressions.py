@@ -134,7 +134,7 @@ def function(to: Collector, node: ast.Lambda) -> None:
     to.names.push()
     for argument in node.args.args:
         to.names.bind(argument.arg, None)
-    outer, to._events = to.events, to.facts.scopes.setdefault(f"{to.scope}.<lambda>", [])
+    outer, to.events = to.events, to.facts.scopes.setdefault(f"{to.scope}.<lambda>", [])
     to.visit(node.body)
     to.events = outer
     to.names.pop()
