@@ -1,9 +1,9 @@
 """Findings in strange code, judged one by one: `judged.csv`.
 
-They are random samples (fixed seeds) of what `vbstudy scan` found in 33 source distributions, up to ten a rule and
-round, from several projects where several had findings; each was judged by reading the code. `right` says
-whether the code has what the finding says. After each round rules were mended, so only findings of a later round
-tell about a mended rule. With the distributions unpacked in FOLDER,
+They are random samples (fixed seeds) of what `vbstudy scan` found in 33 source distributions, up to ten a
+rule and round, from several projects where several had findings; each was judged by reading the code. `right`
+says whether the code has what the finding says. After each round rules were mended, so only findings of a
+later round tell about a mended rule. With the distributions unpacked in FOLDER,
 
     python -m tests.analysis.scan.judged FOLDER
 
