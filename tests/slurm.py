@@ -18,7 +18,7 @@ from tests.sshd import free_port
 
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "scancel", "squeue", "sinfo")
 SBIN = "/usr/sbin:/usr/local/sbin"
-READY_S = 30
+READY_S = 120
 # Processes are followed by their parents, tasks are not bound: neither needs cgroups of its own.
 CONFIG = """\
 ClusterName=test
