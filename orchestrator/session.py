@@ -4,17 +4,16 @@ was lost."""
 from __future__ import annotations
 
 import contextlib
-import tempfile
+import shutil
 import threading
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 from guest import fingerprint
 from orchestrator import guest_data, host_load
 from orchestrator.agent_archive import AgentArchive
 from orchestrator.connection import Connection
 from orchestrator.errors import GuestError
-from orchestrator.executor import Executor, GuestContext
+from orchestrator.executor import OUT, Executor, GuestContext
 from orchestrator.guests import Guest
 from orchestrator.host_load import HostLook
 from orchestrator.providers import Provider, Virtual, machine_of
@@ -53,8 +52,12 @@ class Session:
             return self._executor
         self._provider.stop(self._guest.spec)  # what a killed orchestrator may have left running
         self._connection = connection = self._provider.start(self._guest.spec, self._cores)
-        with tempfile.TemporaryDirectory() as folder:
-            connection.put(self._agent.write(Path(folder)), self._agent.name)
+        connection.remove(OUT)
+        folder = self._store.new_incoming()  # where it is swept away, should this process be killed
+        try:
+            connection.put(self._agent.write(folder), self._agent.name)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
         folders = guest_data.bring(self._study, data_folders(self._study, self._store), connection)
         observed = self._guest.observed
         context = GuestContext(

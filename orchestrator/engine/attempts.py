@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Protocol
 
 from guest.records import SCHEMA_VERSION, Isolation, Message, RunRecord, RunResult, RunSpec
-from orchestrator import host_load
+from orchestrator import host_load, recordings
 from orchestrator.agent_archive import AgentArchive
 from orchestrator.checked import Checked
 from orchestrator.errors import GuestError, ProtocolError, StoreError, VbstudyError
@@ -105,7 +105,8 @@ class Attempts:
         """One attempt, its files in `folder`, with how alone it was and when it started."""
         neighbours = leases.holders()
         started_at, before = now(), session.look()
-        result = executor.execute(spec, folder, lambda message: reports.message(guest, message))
+        numbers = recordings.find(self._store, spec)
+        result = executor.execute(spec, folder, lambda message: reports.message(guest, message), numbers)
         host = host_load.between(before, session.look())
         neighbours |= leases.holders()
         neighbours.pop(lease.holder, None)

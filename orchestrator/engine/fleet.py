@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 from distributed import Client
 
-from guest.records import ARTIFACTS, LOG, RecordError, RunRecord, RunSpec, decode_record
+from guest.records import LOG, RecordError, RunRecord, RunSpec, decode_record
 from orchestrator.checked import Checked
 from orchestrator.engine import Observer, Summary, tasks
 from orchestrator.engine.dispatch import Dispatch, Landed, SchedulerLostError, ask
@@ -222,11 +222,15 @@ class Fleet:
         record = decode_record(receipt.record)
         if record.spec != spec:
             raise ProtocolError(f"it is run {record.spec.run_id} of another plan")
+        names = record.result.artifacts
+        odd = spec.workload.odd_artifacts(names)
+        if odd:
+            raise ProtocolError(f"its manifest is wrong about {odd[0]!r:.80}")
         if receipt.incoming:
             folder = self._store.collected(receipt.incoming)
         else:
             folder = self._store.new_incoming()
-            self._store.fill(folder, {name: receipt.files.get(name, b"") for name in ARTIFACTS})
+            self._store.fill(folder, {name: receipt.files.get(name, b"") for name in names})
         if self._store.publish(folder, record):
             self._checked.add(spec, self._checked.state(spec))
         return record

@@ -133,7 +133,20 @@ def test_the_record_of_a_project_is_still_read():
     assert record.spec.workload.framework is None
     assert record.spec.workload.metric_names == ("accuracy",)
     assert [o.where for o in record.result.project.overrides] == ["train.py:12"]
+    assert record.result.project.random.how == "seeded"
     assert record.spec.workload.odd_artifacts(record.result.artifacts) == []
+
+
+def test_the_record_of_a_project_that_replays_is_still_read():
+    text = (Path(__file__).parent.parent / "golden" / "run-schema-6-project.json").read_text()
+    record = records.decode_record(text)
+    assert record.spec.workload.replays
+    assert (record.result.project.random.how, record.result.project.random.draws) == ("replayed", 8)
+    assert record.result.seeds_used == records.Seeds()
+    assert record.spec.workload.odd_artifacts(record.result.artifacts) == []
+    assert record.spec.workload.odd_artifacts({"log.txt", "history.csv", "weights.safetensors"}) == [
+        "random.rec"
+    ]
 
 
 def test_a_manifest_is_held_to_what_its_workload_writes():

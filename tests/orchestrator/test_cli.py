@@ -1,5 +1,6 @@
 """The command line as a user meets it: whole outputs, exit codes, and no traceback."""
 
+import errno
 import json
 import os
 import subprocess
@@ -8,7 +9,7 @@ import sys
 import pytest
 
 from guest.records import RECORD, SCHEMA_VERSION
-from orchestrator import cli
+from orchestrator import cli, provision
 from orchestrator.cli import PROVIDERS
 from orchestrator.providers import PROVIDERS as REAL_PROVIDERS
 from orchestrator.store import Store
@@ -183,6 +184,18 @@ def test_a_damaged_inventory_is_told(vbstudy, study):
     (study / "guests.json").write_text("{")
     assert vbstudy("destroy")[0] == 0
     assert not (study / "guests").exists()
+
+
+def test_storage_that_fails_anywhere_is_told_and_is_no_traceback(vbstudy, study, monkeypatch):
+    def broken(*arguments):
+        raise OSError(errno.EIO, "Input/output error", "guests/cpus-1")
+
+    monkeypatch.setattr(provision, "make_all", broken)
+    status, _, errors = vbstudy("provision")
+    assert status == 6
+    assert errors == (
+        "vbstudy: guests/cpus-1: cannot be read or written: Input/output error; finished runs are safe\n"
+    )
 
 
 def test_analyze_before_sweep_says_what_to_do_first(vbstudy, study):

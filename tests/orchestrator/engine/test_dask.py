@@ -18,6 +18,7 @@ from orchestrator.resume import resume
 from orchestrator.scheduler import host_cores
 from orchestrator.store import Store
 from orchestrator.study import load
+from tests.orchestrator import test_project_sweep
 from tests.orchestrator.engine.fleets import fleet, wait_until, working_in
 from tests.orchestrator.test_sweep import STUDY, hashes, records, vbstudy
 
@@ -74,12 +75,37 @@ def test_a_worker_can_make_guests_with_every_provider_but_the_one_for_machines_e
     assert "provider.kind = 'ssh' needs no dask" in capsys.readouterr().err
 
 
-def test_a_project_is_swept_on_this_machine_only_and_that_is_said(tmp_path, capsys):
+@pytest.mark.parametrize("key", ["wheels = 'wheels'", "random = 'replay'"])
+def test_what_of_a_project_does_not_travel_to_other_hosts_is_said(tmp_path, capsys, key):
     project = '[[workload]]\nname = "mine"\nproject = "mine"\ncommand = ["python", "train.py"]\n'
     metrics = "[workload.metrics]\naccuracy = { pattern = 'acc: ([0-9.]+)' }\n"
-    directory = made(tmp_path, f"cpus = [1]\n{project}{metrics}")
+    directory = made(tmp_path, f"cpus = [1]\n{project}{key}\n{metrics}")
     assert vbstudy(directory, "sweep", "--scheduler", "tcp://127.0.0.1:1") == 2
-    assert "projects do not travel to other hosts yet" in capsys.readouterr().err
+    assert f"{key} does not travel to other hosts" in capsys.readouterr().err
+
+
+@pytest.mark.dask
+@pytest.mark.parametrize("results", ["auto", "through-worker"])
+def test_a_project_goes_to_the_hosts_with_its_orders_and_gives_the_bits_of_a_local_sweep(tmp_path, results):
+    here, there = tmp_path / "here" / "study", tmp_path / "there" / "study"
+    for directory in (here, there):
+        test_project_sweep.make(directory)
+    assert vbstudy(here, "-q", "provision") == 0
+    assert vbstudy(here, "-q", "sweep") == 0
+    text = (there / "study.toml").read_text()
+    engine = f'[engine]\nkind = "dask"\nresults = "{results}"\n'
+    (there / "study.toml").write_text(text.replace("[engine]\n", engine))
+    shutil.rmtree(here / "mine")
+    assert vbstudy(there, "-q", "sweep") == 0
+    assert hashes(there) == hashes(here)
+    for record in records(there).values():
+        assert set(record.result.artifacts) == {
+            "history.csv",
+            "log.txt",
+            "predictions.npz",
+            "weights.safetensors",
+        }
+    assert vbstudy(there, "-q", "verify") == 0
 
 
 def test_without_dask_it_says_what_to_install(tmp_path, monkeypatch, capsys):
