@@ -17,7 +17,7 @@ Scene = Literal["sweep", "retry", "damaged", "project", "ssh", "hosts"]
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
     """`side` is who dies. `scene` is what the sweep meets: nothing unusual, a run that fails at first, a
-    stored run that is damaged, a project of the user's own, a guest behind sshd, or a dask scheduler's hosts."""
+    stored run that is damaged, a project of the user's own, a guest behind sshd, or dask's hosts."""
 
     side: Side
     scene: Scene

@@ -221,12 +221,9 @@ class Scene:
     def _files(self) -> list[str]:
         store = self.store
         halves = [path for path in self.directory.rglob("*") if path.name.endswith(".part")]
-        guests = [*store.guests.iterdir(), *self.folder.glob("there/*/*")]
-        places = [
-            store.incoming,
-            self.scratch,
-            *(guest / name for guest in guests for name in ("out", "tmp")),
-        ]
+        guests = [*store.guests.glob("cpus-*"), *self.folder.glob("there/*/*")]
+        theirs = [guest / name for guest in guests for name in ("out", "tmp")]
+        places = [store.incoming, self.scratch, *theirs]
         inside = [path for place in places if place.is_dir() for path in place.iterdir()]
         nameless = [
             path.parent for path in store.failed.glob("*/*/*/*") if not (path / "error.json").is_file()
