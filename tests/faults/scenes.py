@@ -67,6 +67,7 @@ np.savez("weights.npz", w=np.random.rand(3, 4).astype("float32"))
 np.savez("preds.npz", predictions=np.arange(12) % 3, y_true=np.arange(12) % 3)
 print("acc: 0.5")
 """
+CACHE = "torchinductor_"  # torch makes it once a guest, and uses it again
 RUNS, TORCH, PROJECT = "runs", "torch", "project"  # kinds of study
 RATES = {"one": 0.1, "two": 0.2}  # unlike runs: one in the other's place would show
 
@@ -225,6 +226,7 @@ class Scene:
         theirs = [guest / name for guest in guests for name in ("out", "tmp")]
         places = [store.incoming, self.scratch, *theirs]
         inside = [path for place in places if place.is_dir() for path in place.iterdir()]
+        inside = [path for path in inside if not path.name.startswith(CACHE)]
         nameless = [
             path.parent for path in store.failed.glob("*/*/*/*") if not (path / "error.json").is_file()
         ] + [path for path in store.quarantined.glob("*/*/*/*") if not (path / "reason.txt").is_file()]
