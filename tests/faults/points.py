@@ -90,7 +90,7 @@ ORCHESTRATOR = _points("orchestrator", "sweep", "self", [
              {"when": f"name == {name!r}"}),
         )
     ],
-    ("guest's files removed", _EXECUTOR, "Executor._clear", "after", "self._connection.remove(out)"),
+    ("guest's files removed", _EXECUTOR, "Executor._clear", "after", "self._connection.remove(OUT)"),
     ("neighbours looked at", _ATTEMPTS, "Attempts._execute", "after", "seen = isolation("),
     ("record made", _ATTEMPTS, "Attempts.run", "after", "record = self._record("),
     ("staged files checked", _STORE, "Store.publish", "after", "_check_artifacts(folder, record)"),
