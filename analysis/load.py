@@ -338,6 +338,7 @@ def _run_row(record: RunRecord) -> dict[str, Any]:
         **{f.name: getattr(result.timings, f.name) for f in dataclasses.fields(result.timings)},
         "oversubscribed": isolation.oversubscribed,
         "neighbours": len(isolation.neighbours),
+        "disturbed": "; ".join(isolation.disturbed),
         "load_by_others": np.nan if record.load_by_others is None else record.load_by_others,
         "cpu_model": _text(environment, "cpu", "model"),
         "hypervisor": _text(environment, "hypervisor"),

@@ -104,17 +104,15 @@ def _speed_up(first: np.ndarray | None, here: np.ndarray, more: float) -> dict[s
 
 def _flags(runs: pd.DataFrame) -> list[str]:
     flags = ["emulated"] if runs.accelerator.isin(EMULATORS).any() else []
-    over, beside = int(runs.oversubscribed.sum()), int((runs.neighbours > 0).sum())
-    if over:
-        flags.append(
-            "oversubscribed" if over == len(runs) else f"oversubscribed ({over} of {len(runs)} runs)"
-        )
-    if beside:
-        flags.append(
-            "beside other guests"
-            if beside == len(runs)
-            else f"beside other guests ({beside} of {len(runs)} runs)"
-        )
+    for flag, marked in (
+        ("oversubscribed", runs.oversubscribed),
+        ("beside other guests", runs.neighbours > 0),
+        ("disturbed", runs.disturbed != ""),
+    ):
+        if marked.all():
+            flags.append(flag)
+        elif marked.any():
+            flags.append(f"{flag} ({marked.sum()} of {len(runs)} runs)")
     load = runs.load_by_others.mean()
     if load >= LOAD_WORTH_SAYING:
         flags.append(f"load by others {load:.1f} cores")
