@@ -34,6 +34,7 @@ from benchmarks.table import Row
 PARTS = ("nn", "optim", "utils", "distributed", "fx")
 LINES_A_SECOND = 20.0  # thousands, of one core
 PEER = "torchdetscan.py"
+VBSTUDY = (sys.executable, "-m", "orchestrator.cli")  # of this tree
 WAYS = """\
 import torch
 import torch.nn as nn
@@ -83,7 +84,7 @@ def measure(name: str, runs: int, report: Callable[[str], None]) -> list[Row]:
 
 
 def _beside(peer: str, root: Path, runs: int, folder: Path, report: Callable[[str], None]) -> list[Row]:
-    scan = [str(Path(sys.executable).parent / "vbstudy"), "-q", "scan", "--only", "lint", str(root)]
+    scan = [*VBSTUDY, "-q", "scan", "--only", "lint", str(root)]
     theirs = [sys.executable, peer, str(root)]
     commands = {"one": [*scan, "--jobs", "1"], "all": scan, "theirs": theirs}
     for command in commands.values():
@@ -94,7 +95,7 @@ def _beside(peer: str, root: Path, runs: int, folder: Path, report: Callable[[st
     ways.write_text(WAYS)
     other.write_text(NOT_TORCH)
     found = {
-        "ours": (_ours(ways, scan[0]), _ours(other, scan[0])),
+        "ours": (_ours(ways), _ours(other)),
         "torchdetscan": (_theirs(ways, peer), _theirs(other, peer)),
     }
     report(
@@ -171,8 +172,8 @@ def _command(command: list[str]) -> float:
     return time.perf_counter() - began
 
 
-def _ours(path: Path, vbstudy: str) -> int:
-    command = [vbstudy, "--json", "scan", "--select", "VB501,VB502", str(path)]
+def _ours(path: Path) -> int:
+    command = [*VBSTUDY, "--json", "scan", "--select", "VB501,VB502", str(path)]
     found = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     return len({f["place"]["line"] for p in json.loads(found)["projects"] for f in p["findings"]})
 

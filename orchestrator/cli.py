@@ -26,7 +26,7 @@ from orchestrator import (
     cli_try,
     cli_watch,
 )
-from orchestrator.cli_options import CommandFailed, Commands, Options, print_json, result, stdout
+from orchestrator.cli_options import CommandFailed, Commands, Options, Stopped, print_json, result, stdout
 from orchestrator.errors import (
     EXIT_DONE,
     EXIT_INTERRUPTED,
@@ -350,8 +350,11 @@ def run(arguments: list[str] | None = None) -> int:
         if isinstance(error, click.UsageError) and error.ctx is not None:
             click.echo(f"try: {error.ctx.command_path} --help", err=True)
         return UsageError.exit_code
-    except (KeyboardInterrupt, click.Abort):
-        click.echo("vbstudy: stopped; finished runs are kept, run it again to go on", err=True)
+    except (KeyboardInterrupt, click.Abort, Stopped) as stopped:
+        kept = isinstance(stopped, Stopped) and stopped.resumed
+        more = "; finished runs are kept, run it again to go on" if kept else ""
+        below = "\n" if sys.stderr.isatty() else ""  # the terminal's ^C
+        click.echo(f"{below}vbstudy: stopped{more}", err=True)
         return EXIT_INTERRUPTED
     except BrokenPipeError:
         # The reader (`| head`) has enough; what Python would still flush goes nowhere.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,7 +23,7 @@ LINT, REQUIREMENTS = "lint", "requirements"
 
 
 @click.command()
-@click.argument("paths", nargs=-1, required=True, metavar="PATH...", type=click.Path(path_type=Path))
+@click.argument("paths", nargs=-1, required=True, metavar="PATH...")
 @click.option("--each", is_flag=True, help="Every folder in PATH is a project, not PATH itself.")
 @click.option("--only", type=click.Choice((LINT, REQUIREMENTS)), help="One half of the scan.")
 @click.option("--select", metavar="CODES", default="", help="Only these rules, such as VB1,VB402.")
@@ -35,7 +36,7 @@ LINT, REQUIREMENTS = "lint", "requirements"
 @click.pass_obj
 def scan(
     options: Options,
-    paths: tuple[Path, ...],
+    paths: tuple[str, ...],
     each: bool,
     only: str | None,
     select: str,
@@ -78,23 +79,30 @@ def _codes(text: str) -> tuple[str, ...]:
     return tuple(code.strip().upper() for code in text.split(",") if code.strip())
 
 
-def _projects(paths: tuple[Path, ...], each: bool) -> list[Path]:
+def _projects(paths: tuple[str, ...], each: bool) -> list[Path]:
     from analysis.scan.run import projects_of
 
-    for path in paths:
-        if not path.exists():
-            raise UsageError(f"{path}: does not exist; name a folder, a Python file or a notebook")
+    for given in paths:
+        path = Path(given)
+        if re.match(r"\w+://|git@", given):
+            raise UsageError(f"{given}: is an address; clone it, and name the folder")
+        if not given or not path.exists():
+            raise UsageError(
+                f"{given or '(empty)'}: does not exist; name a folder, a Python file or a notebook"
+            )
+        if not (path.is_dir() or path.is_file()):
+            raise UsageError(f"{given}: is no regular file; name a folder, a Python file or a notebook")
         if each and not path.is_dir():
             raise UsageError(f"{path}: is not a folder, and --each wants a folder of projects")
     if not each:
-        return list(paths)
+        return [Path(path) for path in paths]
     try:
-        found, _ = projects_of(paths)
+        found, _ = projects_of([Path(path) for path in paths])
     except OSError as error:
         raise UsageError(f"{error.filename}: {error.strerror}") from None
     if not found:
         raise UsageError(
-            f"{', '.join(map(str, paths))}: has no folders in it; leave --each out to scan it as one project"
+            f"{', '.join(paths)}: has no folders in it; leave --each out to scan it as one project"
         )
     return found
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import ctypes
 import dataclasses
 import os
 import secrets
 import shutil
 import subprocess
+import sys
 import tempfile
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,6 +24,7 @@ from orchestrator.errors import PrerequisiteError, ProtocolError, StoreError, Us
 
 POLL_S = 0.2
 STOP_S = 5.0
+PR_SET_CHILD_SUBREAPER = 36  # of <linux/prctl.h>
 FRAMEWORKS = frozenset({"torch", "tensorflow", "keras", "jax"})
 
 
@@ -66,6 +70,7 @@ def record(command: Sequence[str], output: Path, level: Level) -> tuple[Recordin
     with _folder() as folder:
         added = program.prepare(folder, "record", level, hash_seed, os.environ)
         ended = _run(command, folder, added)
+        _check_kept(folder)
         trouble = program.trouble(folder)
         if trouble is not None:
             raise StoreError(trouble.text)
@@ -93,6 +98,7 @@ def replay(recorded: Recording, command: Sequence[str]) -> Replayed:
         except LibraryUnavailableError as error:
             raise PrerequisiteError(f"the recording was made with the library, and here {error}") from None
         ended = _run(command, folder, added)
+        _check_kept(folder)
         trouble = program.trouble(folder)
         if trouble is not None:
             raise ReplayError(trouble.text, evidence=trouble.stack)
@@ -103,16 +109,28 @@ def replay(recorded: Recording, command: Sequence[str]) -> Replayed:
     return Replayed(ended=ended, draws=len(recorded.draws), idle=idle)
 
 
+def _check_kept(folder: Path) -> None:
+    if not program.kept(folder):
+        raise StoreError(
+            f"{program.NOT_KEPT}; make room in {folder.parent}, or name another folder with TMPDIR"
+        )
+
+
 @contextmanager
 def _folder() -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="vbstudy-replay-") as folder:
-        yield Path(folder)
+        try:
+            yield Path(folder)
+        except OSError as error:
+            error.filename = error.filename or folder  # a write that fails does not say where
+            raise
 
 
 def _run(command: Sequence[str], folder: Path, added: Mapping[str, str]) -> Ended:
     found = shutil.which(command[0])
     if found is None:
         raise UsageError(f"{command[0]}: there is no such program")
+    _adopt_helpers()
     try:
         process = subprocess.Popen([found, *command[1:]], env=os.environ | added)
     except OSError as error:
@@ -129,7 +147,27 @@ def _run(command: Sequence[str], folder: Path, added: Mapping[str, str]) -> Ende
     except BaseException:
         _end(process)
         raise
+    _wait_for_helpers()
     return Ended(status=status if status >= 0 else 128 - status, told=program.listen(folder))
+
+
+def _adopt_helpers() -> None:
+    """Processes that outlive the program become children of this one, where the system is Linux."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def _wait_for_helpers() -> None:
+    """A helper may still be drawing when the program has ended, such as multiprocessing's tracker of
+    resources, which ends by itself. One that stays is not waited for."""
+    deadline = time.monotonic() + STOP_S
+    while time.monotonic() < deadline:
+        try:
+            ended, _ = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return
+        if not ended:
+            time.sleep(0.02)
 
 
 def _end(process: subprocess.Popen[bytes]) -> int:

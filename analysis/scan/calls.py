@@ -13,6 +13,7 @@ from analysis.scan.arguments import argument, constant, is_given, is_open
 from analysis.scan.vocabulary import (
     ALL,
     CHANGING,
+    OWN_MODEL,
     SEED_HELPER,
     SEEDS,
     SKLEARN_DRAWS,
@@ -50,6 +51,10 @@ SPLITS = frozenset(
         "torch.utils.data.WeightedRandomSampler",
     )
 )
+NO_DATA = re.compile(
+    r"port$|uuid|token$|nonce|seed|(?:^|_)id$|suffix|colou?r|delay|jitter|backoff", re.IGNORECASE
+)
+"""Names of what is drawn for other ends than data and models."""
 LOADER = "torch.utils.data.DataLoader"
 TRAINERS = ("transformers.Trainer()", "transformers.Seq2SeqTrainer()")
 ELSEWHERE = frozenset(sys.stdlib_module_names) | frozenset(
@@ -73,6 +78,7 @@ NOT_MODELS = re.compile(
     r"^sklearn\.(?:preprocessing|feature_extraction|decomposition|impute|compose|feature_selection)\."
     r"|Tokenizer\(\)$|Scaler\(\)$|Encoder\(\)$|Vectorizer\(\)$|^torch\.(?:optim|fx)|^scipy\.|ImageDataGenerator\(\)$"
 )
+MODEL_NAME = re.compile(r"train|model|net|learn|cli|runner|estimator|classifier|clf|regressor|\(", re.I)
 PARALLEL_WORK = re.compile(
     r"^torch\.(?:rand\w*|zeros|ones|matmul|mm|bmm|einsum|normal|jit\.\w+|nn\.functional\.\w+)$"
     r"|^tensorflow\.(?:constant|Variable|matmul|random\.\w+|zeros|ones|convert_to_tensor|data\.Dataset\.\w+|"
@@ -99,6 +105,9 @@ def called(to: Collector, node: ast.Call, name: str | None) -> None:
         _seeded(to, node, ALL)
     if attribute:
         _by_attribute(to, node, attribute, name)
+    for value in node.args:
+        if isinstance(value, ast.Name) and (given := to.names.resolve(value) or "").startswith("@"):
+            to.event("call", given, value)  # `app.run(main)`, `Engine(train_step)`: it is given to be called
     evaluation.called(to, node, name, attribute)
 
 
@@ -112,7 +121,7 @@ def _by_name(to: Collector, node: ast.Call, name: str) -> None:
         generator = None
     if generator is None and top == "sklearn" and SKLEARN_DRAWS.match(name):
         generator = "numpy" if not is_given(node, "random_state") and _shuffles(node, name) else None
-    if generator is not None:
+    if generator is not None and not NO_DATA.search(to.target):
         to.event("draw", generator, node, name)
     if name in OWN_GENERATORS:
         _own_generator(to, node, name)
@@ -123,8 +132,8 @@ def _by_name(to: Collector, node: ast.Call, name: str) -> None:
     elif name == LOADER:
         _loader(to, node)
     elif name in SPLITS:
-        to.event("draw", "torch", node, name)
         if not is_given(node, "generator"):
+            to.event("draw", "torch", node, name)
             to.report(
                 "VB202", node, f"what {name.rpartition('.')[2]} gives depends on all that was drawn before"
             )
@@ -154,6 +163,10 @@ def _by_name(to: Collector, node: ast.Call, name: str) -> None:
 
 def _by_attribute(to: Collector, node: ast.Call, attribute: str, name: str | None) -> None:
     facts = to.facts
+    if attribute in ("map", "interleave", "parallel_interleave", "apply"):
+        settings.ordered(to, node, attribute)
+    if attribute == "run" and is_open(node, "max_epochs") is False:
+        facts.flags.add("loop")  # of ignite
     if attribute == "seed" and node.args:
         to.reseeded.add(_dotted(node.func))
     elif attribute == "backward":
@@ -161,14 +174,17 @@ def _by_attribute(to: Collector, node: ast.Call, attribute: str, name: str | Non
         to.event("work", "torch", node, "backward()")
         if to.loops:
             facts.flags.add("loop")
+    elif attribute == "apply_gradients" or (attribute == "minimize" and name and name.startswith("@")):
+        facts.flags.add("optimizes")
     elif attribute == "minimize" and (name or "tensorflow").startswith(("tensorflow", "keras")) and node.args:
+        facts.flags.add("optimizes")
         if name is not None or facts.flags & {"session"}:
             to.event("train", "minimize()", node)
     elif attribute in FITS and not NOT_MODELS.search((name or "").removesuffix(f".{attribute}")):
         if (
-            name is None
-            or name.startswith(("keras", "tensorflow", "lightning", "@"))
-            or SKLEARN_DRAWS.match(name.removesuffix(f"().{attribute}"))
+            (name is None and _is_model(to, node))
+            or (name or "").startswith(("keras", "tensorflow", "lightning", "@"))
+            or SKLEARN_DRAWS.match((name or "").removesuffix(f"().{attribute}"))
         ):
             to.event("train", f"{attribute}()", node)
             to.event("work", "tensorflow", node, f"{attribute}()")
@@ -183,7 +199,17 @@ def _by_attribute(to: Collector, node: ast.Call, attribute: str, name: str | Non
         to.event("draw", "numpy", node, "DataFrame.sample")
 
 
+def _is_model(to: Collector, node: ast.Call) -> bool:
+    """Whether what is fitted, of unknown origin, is what is trained. Beside PyTorch, a `baseline.fit(...)` or
+    `scaler.fit(...)` is a part of something else."""
+    if "torch" not in to.facts.flags or to.facts.flags & {"tensorflow", "sklearn", "fastai", "skorch"}:
+        return True
+    return bool(MODEL_NAME.search(_dotted(node.func)))
+
+
 def _own_generator(to: Collector, node: ast.Call, name: str) -> None:
+    if to.without_seed:
+        return  # the caller may give one
     seed = argument(node, OWN_GENERATORS[name], 0)
     if constant(seed) is None or (seed is None and is_open(node, OWN_GENERATORS[name]) is True):
         to.unseeded.append((to.target, node, f"{name}() takes its seed from the operating system"))
@@ -204,7 +230,7 @@ def _seed(to: Collector, node: ast.Call, name: str) -> None:
             to.report("VB104", node, f"{name}() without a seed takes one from the operating system")
     else:
         _changing(to, node, value, name)
-    _seeded(to, node, SEEDS[name])
+    _seeded(to, node, SEEDS[name], OWN_MODEL if name.endswith("LightningCLI") else "")
 
 
 def _changing(to: Collector, node: ast.Call, value: ast.expr, name: str) -> None:
@@ -219,9 +245,9 @@ def _changing(to: Collector, node: ast.Call, value: ast.expr, name: str) -> None
             to.report("VB104", node, f"{name} gets its seed from {what}()")
 
 
-def _seeded(to: Collector, node: ast.AST, generators: tuple[str, ...]) -> None:
+def _seeded(to: Collector, node: ast.AST, generators: tuple[str, ...], text: str = "") -> None:
     for generator in generators:
-        to.event("seed", generator, node)
+        to.event("seed", generator, node, text)
 
 
 def _loader(to: Collector, node: ast.Call) -> None:
@@ -230,13 +256,17 @@ def _loader(to: Collector, node: ast.Call) -> None:
     workers = argument(node, "num_workers", 5)
     if workers is None or constant(workers) == 0:
         return
-    if not is_given(node, "generator") and not is_given(node, "worker_init_fn"):
+    if (
+        evaluation.is_for_training(to, node)
+        and not is_given(node, "generator")
+        and not is_given(node, "worker_init_fn")
+    ):
         why = (
             "the workers' seeds come from the global generator, so they depend on all that was drawn before; "
             "before PyTorch 1.9, NumPy's generator was the same in each worker"
         )
         to.report("VB201", node, why)
-    if _of_machine(to, workers):
+    if _of_machine(to, workers) and evaluation.is_for_training(to, node):
         to.report(
             "VB405", node, "which worker's generator augments a sample depends on the number of workers"
         )

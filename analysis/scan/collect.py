@@ -9,8 +9,8 @@ import ast
 from collections.abc import Callable
 from typing import Any
 
-from analysis.scan import calls, evaluation, order, settings
-from analysis.scan.facts import Event, FileFacts, finding, spot
+from analysis.scan import evaluation, expressions, order, settings
+from analysis.scan.facts import MAIN, Event, FileFacts, finding, spot
 from analysis.scan.names import Names
 from analysis.scan.results import Level
 from analysis.scan.vocabulary import LOADS
@@ -26,8 +26,10 @@ class Collector:
         self.class_name = ""
         self.loops = 0
         self.target = ""  # the name that the value under way is assigned to
+        self.without_gradient = 0  # how many torch.no_grad() are around
+        self.without_seed = 0  # how many branches are around that run where no seed was given
         self.order = order.Order(self)
-        self._events = facts.scopes.setdefault("", [])
+        self.events = facts.scopes.setdefault("", [])
         self.unseeded: list[
             tuple[str, ast.Call, str]
         ] = []  # generators by their names, until they are seeded
@@ -68,7 +70,7 @@ class Collector:
     # ---- what handlers tell --------------------------------------------------------------------------
 
     def event(self, kind: str, name: str, node: Any, text: str = "") -> None:
-        self._events.append(Event(kind, name, spot(node), text))
+        self.events.append(Event(kind, name, spot(node), text))
 
     def report(self, rule: str, node: Any, why: str, level: Level | None = None) -> None:
         where = spot(node)
@@ -98,11 +100,13 @@ class Collector:
         for each in (*node.decorator_list, *node.args.defaults, *node.args.kw_defaults):
             if each is not None:
                 self.visit(each)
-        outer = self.scope, self._events, self.loops, self.order.pending
+        outer = self.scope, self.events, self.loops, self.order.pending
+        no_gradient = sum(settings.stops_gradients(self, each) for each in node.decorator_list)
+        self.without_gradient += no_gradient
         if self.scope and not self.class_name:
             self.names.bind(node.name, f"@{self.scope}.{node.name}")
         self.scope = ".".join(part for part in (self.class_name or self.scope, node.name) if part)
-        self._events = self.facts.scopes.setdefault(self.scope, [])
+        self.events = self.facts.scopes.setdefault(self.scope, [])
         self.loops, self.order.pending = 0, {}
         self.names.push()
         arguments = node.args
@@ -118,7 +122,8 @@ class Collector:
         self.order.leave({"self."} if inside else set())
         kept = self.order.pending
         self.names.pop()
-        self.scope, self._events, self.loops, self.order.pending = outer
+        self.scope, self.events, self.loops, self.order.pending = outer
+        self.without_gradient -= no_gradient
         if inside:
             self.order.pending |= kept
 
@@ -155,6 +160,7 @@ class Collector:
                 is_set = isinstance(node.value, ast.Set | ast.SetComp)
                 self.names.bind(target.id, "builtins.set()" if is_set else self.names.resolve(node.value))
             elif isinstance(target, ast.Tuple | ast.List):
+                self.order.rebound(target, node.value)
                 for element in target.elts:
                     if isinstance(element, ast.Name):
                         self.names.bind(element.id, None)
@@ -167,32 +173,60 @@ class Collector:
         self.visit(node.value)
 
     def _for(self, node: ast.For | ast.AsyncFor) -> None:
-        self.order.loop(node)
-        self.visit(node.iter)
-        self._bind_unknown(node.target)
+        if self.order.loop(node):
+            with self.order.free():
+                self.visit(node.iter)
+        else:
+            self.visit(node.iter)
+        self.bind_unknown(node.target)
         self.loops += 1
         self.statements(node.body)
         self.loops -= 1
         self.statements(node.orelse)
 
-    def _bind_unknown(self, target: ast.expr) -> None:
+    def bind_unknown(self, target: ast.expr) -> None:
         for name in (target,) if isinstance(target, ast.Name) else ast.walk(target):
             if isinstance(name, ast.Name):
                 self.names.bind(name.id, None)
 
     def _if(self, node: ast.If) -> None:
         if not self.scope and settings.is_main_guard(node.test):
-            self.facts.is_main = True
+            self._main(node)
+            return
         while True:  # a chain of elif is a loop here: it may be long
             evaluation.compared(self, node.test)
             with self.order.free():
                 self.visit(node.test)
-            self.statements(node.body)
+            unseeded = settings.without_seed(node.test)
+            self._branch(node.body, unseeded is True)
             if len(node.orelse) == 1 and isinstance(node.orelse[0], ast.If):
                 node = node.orelse[0]
             else:
-                self.statements(node.orelse)
+                self._branch(node.orelse, unseeded is False)
                 return
+
+    def _main(self, node: ast.If) -> None:
+        """What runs in the program itself, and not where the file is imported."""
+        self.facts.is_main = True
+        self.event("main", "", node)
+        outer, self.events = self.events, self.facts.scopes.setdefault(MAIN, [])
+        self.statements(node.body)
+        self.events = outer
+        self.statements(node.orelse)
+
+    def _branch(self, body: list[ast.stmt], without_seed: bool) -> None:
+        self.without_seed += without_seed
+        self.statements(body)
+        self.without_seed -= without_seed
+
+    def _if_expression(self, node: ast.IfExp) -> None:
+        with self.order.free():
+            self.visit(node.test)
+        unseeded = settings.without_seed(node.test)
+        for branch, without in ((node.body, unseeded is True), (node.orelse, unseeded is False)):
+            self.without_seed += without
+            self.visit(branch)
+            self.without_seed -= without
 
     def _while(self, node: ast.While) -> None:
         with self.order.free():
@@ -209,114 +243,10 @@ class Collector:
             self.visit(item.context_expr)
             if isinstance(item.optional_vars, ast.Name):
                 self.names.bind(item.optional_vars.id, self.names.resolve(item.context_expr))
+        no_gradient = sum(settings.stops_gradients(self, item.context_expr) for item in node.items)
+        self.without_gradient += no_gradient
         self.statements(node.body)
-
-    # ---- expressions -----------------------------------------------------------------------------------
-
-    def _call(self, node: ast.Call) -> None:
-        name = self.names.resolve(node.func)
-        free = self.order.called(node, name)
-        function = node.func
-        if function.__class__ is ast.Attribute:
-            self.visit(function.value)
-        elif function.__class__ is not ast.Name:
-            self.visit(function)
-        if free:
-            with self.order.free():
-                self._arguments(node)
-        else:
-            self._arguments(node)
-        calls.called(self, node, name)
-
-    def _arguments(self, node: ast.Call) -> None:
-        for argument in node.args:
-            self.visit(argument)
-        for keyword in node.keywords:
-            self.visit(keyword.value)
-
-    def _attribute(self, node: ast.Attribute) -> None:
-        value = node.value
-        while isinstance(value, ast.Attribute):
-            value = value.value
-        self.visit(value)
-
-    def _expression(self, node: ast.Expr) -> None:
-        if node.value.__class__ is not ast.Constant:  # such as a docstring
-            self.visit(node.value)
-
-    def _return(self, node: ast.Return) -> None:
-        if node.value is not None:
-            self.visit(node.value)
-
-    def _elements(self, node: ast.Tuple | ast.List | ast.Set) -> None:
-        for element in node.elts:
-            self.visit(element)
-
-    def _subscript(self, node: ast.Subscript) -> None:
-        self.visit(node.value)
-        self.visit(node.slice)
-
-    def _name(self, node: ast.Name) -> None:
-        if self.order.pending:
-            self.order.loaded(node.id)
-
-    def _compare(self, node: ast.Compare) -> None:
-        with self.order.free():
-            self.visit(node.left)
-            for each in node.comparators:
-                self.visit(each)
-
-    def _binary(self, node: ast.BinOp) -> None:
-        settings.hashed(self, node)
-        left: ast.expr = node
-        rights = []
-        while isinstance(left, ast.BinOp):  # a + b + c + ...: deep to the left
-            rights.append(left.right)
-            left = left.left
-        self.visit(left)
-        for right in reversed(rights):
-            self.visit(right)
-
-    def _unary(self, node: ast.UnaryOp) -> None:
-        with self.order.free():
-            self.visit(node.operand)
-
-    def _comprehension(self, node: ast.ListComp | ast.GeneratorExp | ast.DictComp | ast.SetComp) -> None:
-        self.order.comprehended(node)
-        self.names.push()
-        self.loops += 1
-        for generator in node.generators:
-            self.visit(generator.iter)
-            self._bind_unknown(generator.target)
-            for condition in generator.ifs:
-                self.visit(condition)
-        if isinstance(node, ast.DictComp):
-            self.visit(node.key)
-            self.visit(node.value)
-        else:
-            self.visit(node.elt)
-        self.loops -= 1
-        self.names.pop()
-
-    def _lambda(self, node: ast.Lambda) -> None:
-        """Its body runs later, if at all; what it calls is still looked at."""
-        self.names.push()
-        for argument in node.args.args:
-            self.names.bind(argument.arg, None)
-        outer, self._events = self._events, self.facts.scopes.setdefault(f"{self.scope}.<lambda>", [])
-        self.visit(node.body)
-        self._events = outer
-        self.names.pop()
-
-    def _formatted(self, node: ast.FormattedValue) -> None:
-        with self.order.free():  # a text for people
-            self.visit(node.value)
-
-    def _constant(self, node: ast.Constant) -> None:
-        if node.value.__class__ is str and node.value.startswith(
-            ("cuda", "gpu", "/gpu", "/GPU", "/device:GPU")
-        ):
-            self.facts.flags.add("cuda")
+        self.without_gradient -= no_gradient
 
 
 def _nothing(_collector: Collector, _node: Any) -> None:
@@ -335,28 +265,33 @@ HANDLERS: dict[type[ast.AST], Callable[[Collector, Any], None]] = {
     ast.For: Collector._for,
     ast.AsyncFor: Collector._for,
     ast.If: Collector._if,
+    ast.IfExp: Collector._if_expression,
     ast.While: Collector._while,
     ast.With: Collector._with,
     ast.AsyncWith: Collector._with,
-    ast.Call: Collector._call,
-    ast.Attribute: Collector._attribute,
-    ast.Name: Collector._name,
-    ast.Compare: Collector._compare,
-    ast.BinOp: Collector._binary,
-    ast.UnaryOp: Collector._unary,
-    ast.ListComp: Collector._comprehension,
-    ast.GeneratorExp: Collector._comprehension,
-    ast.DictComp: Collector._comprehension,
-    ast.SetComp: Collector._comprehension,
-    ast.Lambda: Collector._lambda,
-    ast.FormattedValue: Collector._formatted,
-    ast.Constant: Collector._constant,
-    ast.Expr: Collector._expression,
-    ast.Return: Collector._return,
-    ast.Tuple: Collector._elements,
-    ast.List: Collector._elements,
-    ast.Set: Collector._elements,
-    ast.Subscript: Collector._subscript,
+    ast.Call: expressions.call,
+    ast.Attribute: expressions.attribute,
+    ast.Name: expressions.name,
+    ast.Compare: expressions.compare,
+    ast.BinOp: expressions.binary,
+    ast.UnaryOp: expressions.unary,
+    ast.ListComp: expressions.comprehension,
+    ast.GeneratorExp: expressions.comprehension,
+    ast.DictComp: expressions.comprehension,
+    ast.SetComp: expressions.comprehension,
+    ast.Lambda: expressions.function,
+    ast.FormattedValue: expressions.formatted,
+    ast.Constant: expressions.constant,
+    ast.Expr: expressions.expression,
+    ast.Return: expressions.returned,
+    ast.Tuple: expressions.elements,
+    ast.List: expressions.elements,
+    ast.Set: expressions.elements,
+    ast.Subscript: expressions.subscript,
+    ast.Assert: expressions.asserted,
+    ast.BoolOp: expressions.boolean,
+    ast.Dict: expressions.dictionary,
+    ast.Raise: _nothing,
     ast.Pass: _nothing,
     ast.Break: _nothing,
     ast.Continue: _nothing,
@@ -372,6 +307,10 @@ def target_name(node: ast.expr) -> str:
             return name
         case ast.Attribute(value=ast.Name(id="self"), attr=name):
             return f"self.{name}"
+        case ast.Attribute(value=ast.Name(id=owner), attr=name):
+            return f"{owner}.{name}"
+        case ast.Subscript(slice=ast.Constant(value=str(name))):
+            return f"[].{name}"
         case ast.Tuple() | ast.List():
             return ""
         case _:

@@ -29,12 +29,17 @@ class Event(NamedTuple):
     threads   a function sets thread counts             its qualified name
     work      a framework computes                      the framework
     train     a model is trained                        how
+    main      what the main guard guards, see MAIN
     """
 
     kind: str
     name: str
     spot: Spot
     text: str = ""
+
+
+MAIN = "<main>"
+"""The scope of what stands under `if __name__ == "__main__"`."""
 
 
 class Use(NamedTuple):
@@ -55,7 +60,7 @@ class FileFacts:
     lines: int = 0
     is_notebook: bool = False
     is_main: bool = False
-    says_best: bool = False  # its text has a word by which a model may be selected
+    selecting: set[int] = field(default_factory=set)  # lines with a word by which a model may be selected
     scopes: dict[str, list[Event]] = field(default_factory=dict)
     operations: list[Use] = field(default_factory=list)
     threaded: list[Use] = field(default_factory=list)

@@ -12,8 +12,9 @@ from analysis.scan.lint import is_ignored, mapped
 from analysis.scan.program import TEST_FILE, Program, Step, programs
 from analysis.scan.registry import registry, version
 from analysis.scan.results import Level, LintFinding
-from analysis.scan.vocabulary import GENERATORS, KNOBS, SEED_CALLS, THREAD_KNOBS
+from analysis.scan.vocabulary import GENERATORS, KNOBS, OWN_MODEL, SEED_CALLS, THREAD_KNOBS
 
+NOT_IN_TESTS = ("VB2", "VB3", "VB404", "VB6")
 ORDERS = frozenset(("VB301", "VB302", "VB304"))
 DATA_LIBRARIES = frozenset(
     [
@@ -44,7 +45,8 @@ def lint_project(
         each if file.path in of_data or each.rule not in ORDERS else replace(each, level=Level.NOTE)
         for file in files
         for each in file.findings
-        if not (each.rule.startswith("VB6") and TEST_FILE.search(file.path))
+        if not (each.rule.startswith(NOT_IN_TESTS) and TEST_FILE.search(file.path))
+        and not (each.rule == "VB203" and "tensorflow" in file.modes)  # which overrides it
     ]
     for program in every:
         found += _of_program(program)
@@ -115,12 +117,12 @@ def _late_seeds(program: Program) -> Iterator[LintFinding]:
     seeded: set[str] = set()
     late: set[tuple[str, int]] = set()
     for step in program.flow:
-        kind, name, spot, _ = step.event
+        kind, name, spot, text = step.event
         if kind == "draw" and name not in seeded:
             drawn.setdefault(name, step)
         elif kind == "seed" and name not in seeded:
             seeded.add(name)
-            if name in drawn and (step.file.path, spot.line) not in late:
+            if name in drawn and text != OWN_MODEL and (step.file.path, spot.line) not in late:
                 late.add((step.file.path, spot.line))
                 first = drawn[name]
                 where = f"{first.file.path}:" if first.file is not step.file else "line "
@@ -177,7 +179,9 @@ def _unstated_threads(program: Program, training: Step, flags: set[str]) -> Iter
         for events in f.scopes.values()
         for e in events
     )
-    framework = any(s.event.kind == "draw" and s.event.name in ("torch", "tensorflow") for s in program.steps)
+    framework = training.file.flags & {"torch", "tensorflow"} or any(
+        s.event.kind == "draw" and s.event.name in ("torch", "tensorflow") for s in program.steps
+    )
     if framework and not stated:
         yield _at(
             "VB401",
@@ -185,11 +189,11 @@ def _unstated_threads(program: Program, training: Step, flags: set[str]) -> Iter
             "it takes what the machine has, and the same seeds give another model on another thread count",
         )
     known = registry()
-    uses = [(file, use) for file in program.files for use in file.threaded]
+    uses = [(file, use) for file in program.near for use in file.threaded]
     if not uses:
         return
     counts = Counter(use.name.rpartition(".")[2] for _, use in uses)
-    what = dict.fromkeys(known.threads[use.entry][1] for _, use in uses)
+    what = dict.fromkeys(known.threads[use.entry].what for _, use in uses)
     named = ", ".join(f"{name} ({count})" for name, count in counts.most_common())
     file, use = next(((f, u) for f, u in uses if f is program.file), uses[0])
     yield finding("VB503", file.path, use.spot, f"{named}: {'; '.join(what)}")

@@ -10,13 +10,15 @@ import warnings
 from pathlib import PurePosixPath
 
 from analysis.scan.collect import Collector
-from analysis.scan.evaluation import may_select
+from analysis.scan.evaluation import selecting_lines
 from analysis.scan.facts import FileFacts, finding
 from analysis.scan.results import LintFinding, Note, Place
+from analysis.scan.rules import RULES
 from analysis.scan.source import Cell, UnreadableError, decode_python, notebook_cells
 from analysis.scan.vocabulary import RELEVANT
 
-_IGNORE = re.compile(r"#\s*vbstudy:\s*ignore(?:\[([^\]]*)\])?")
+_COMMENT = re.compile(r"#\s*vbstudy:\s*([^#]*?)\s*(?:#|$)")
+_IGNORE = re.compile(r"ignore(?:\s*\[([^\]]*)\])?(?:\s+-.*)?")
 _PYTHON_2 = re.compile(
     r"^\s*print\s+(?![=(\[,.)])\S|^\s*except\s+[\w.()]+(?:\s*,\s*\w+)+\s*:|^\s*raise\s+\w+\s*,|^\s*exec\s+[\"'\w]"
     r"|\b0[0-7]+[lL]?\b(?<!\b0)|<>|\bur[\"']",
@@ -57,9 +59,9 @@ def lint_cells(facts: FileFacts, cells: list[Cell]) -> None:
                 if facts.lines:
                     ast.increment_lineno(tree, facts.lines)
                 body += tree.body
-                facts.says_best = facts.says_best or may_select(cell.text)
+                facts.selecting |= selecting_lines(cell.text, facts.lines)
                 relevant = relevant or bool(RELEVANT.search(cell.text))
-                _ignored(facts, cell.text)
+                _ignored(facts, cell)
             facts.lines += cell.text.count("\n") + (not cell.text.endswith("\n") and bool(cell.text))
         if facts.is_notebook:
             facts.cells = tuple(starts)
@@ -71,11 +73,17 @@ def lint_cells(facts: FileFacts, cells: list[Cell]) -> None:
     finally:
         if enabled:
             gc.enable()
-    if "threads" not in facts.flags:
+    if "threads" not in facts.flags and _trains(facts):
         facts.findings += [
             finding("VB404", facts.path, spot, "TensorFlow then takes all threads of the machine")
             for spot in facts.sessions
         ]
+
+
+def _trains(facts: FileFacts) -> bool:
+    return "optimizes" in facts.flags or any(
+        event.kind == "train" for events in facts.scopes.values() for event in events
+    )
 
 
 def _parse(facts: FileFacts, cell: Cell) -> ast.Module | None:
@@ -98,14 +106,29 @@ def _parse(facts: FileFacts, cell: Cell) -> ast.Module | None:
     return None
 
 
-def _ignored(facts: FileFacts, text: str) -> None:
-    if "vbstudy:" not in text:
+def _ignored(facts: FileFacts, cell: Cell) -> None:
+    if "vbstudy:" not in cell.text:
         return
-    for number, line in enumerate(text.split("\n"), start=facts.lines + 1):
-        if found := _IGNORE.search(line):
-            codes = found[1]
-            every = () if codes is None else tuple(c.strip().upper() for c in codes.split(",") if c.strip())
-            facts.ignored[number] = every if codes is not None else ("",)
+    where = f"cell {cell.number}, " if cell.number else ""
+    for number, line in enumerate(cell.text.split("\n"), start=1):
+        found = _COMMENT.search(line)
+        if found is None:
+            continue
+        said = _IGNORE.fullmatch(found[1])
+        if said is None:
+            text = (
+                f"# vbstudy: {found[1]} is not known, so it silences nothing; write # vbstudy: ignore[VB301]"
+            )
+            facts.notes.append(Note(path=facts.path, text=f"{where}line {number}: {text}"))
+            continue
+        codes = (
+            ("",) if said[1] is None else tuple(c.strip().upper() for c in said[1].split(",") if c.strip())
+        )
+        for code in codes:
+            if not any(rule.startswith(code) for rule in RULES):
+                text = f"there is no rule {code}, so # vbstudy: ignore[{code}] silences nothing"
+                facts.notes.append(Note(path=facts.path, text=f"{where}line {number}: {text}"))
+        facts.ignored[facts.lines + number] = codes
 
 
 def is_ignored(facts: FileFacts, found: LintFinding) -> bool:

@@ -7,76 +7,29 @@ nothing in order. A listing that was assigned is waited for: it may be sorted fu
 from __future__ import annotations
 
 import ast
-import contextlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+from analysis.scan.order_words import (
+    APPENDING,
+    BARS,
+    FREE,
+    FREE_METHODS,
+    KEEPING,
+    LISTINGS,
+    METHODS,
+    NUMBERS,
+    OF_INTEREST,
+    PATH_METHODS,
+    PATHS,
+    READY,
+    SORTING,
+)
+from analysis.scan.results import Level
 
 if TYPE_CHECKING:
     from analysis.scan.collect import Collector
 
-LISTINGS = frozenset(
-    (
-        "os.listdir",
-        "os.scandir",
-        "glob.glob",
-        "glob.iglob",
-        "tensorflow.io.gfile.listdir",
-        "tensorflow.io.gfile.glob",
-        "tensorflow.gfile.ListDirectory",
-        "tensorflow.gfile.Glob",
-    )
-)
-PATHS = frozenset(("pathlib.Path()", "pathlib.PosixPath()"))
-PATH_METHODS = frozenset(("iterdir", "rglob"))
-FREE = frozenset(
-    f"builtins.{name}"
-    for name in [
-        "sorted",
-        "set",
-        "frozenset",
-        "len",
-        "sum",
-        "max",
-        "min",
-        "any",
-        "all",
-        "hash",
-        "print",
-        "repr",
-        "str",
-    ]
-) | {"natsort.natsorted", "natsort.os_sorted", "collections.Counter", "numpy.sort", "numpy.unique"}
-SORTING = FREE - {
-    f"builtins.{name}" for name in ["len", "any", "all", "sum", "max", "min", "hash", "print", "repr", "str"]
-}
-KEEPING = frozenset(
-    f"builtins.{name}" for name in ["list", "tuple", "enumerate", "zip", "map", "filter", "reversed"]
-) | {
-    "numpy.array",
-    "numpy.asarray",
-    "torch.tensor",
-}
-READY = frozenset(("concurrent.futures.as_completed", "asyncio.as_completed"))
-METHODS = PATH_METHODS | {"glob", "imap_unordered"}
-OF_INTEREST = LISTINGS | KEEPING | READY
-FREE_METHODS = frozenset(
-    (
-        "update",
-        "union",
-        "issubset",
-        "issuperset",
-        "join",
-        "assertIn",
-        "assertNotIn",
-        "assertLen",
-        "assertCountEqual",
-        "assertEmpty",
-        "assertNotEmpty",
-        "assertSameElements",
-    )
-)
-"""Methods that keep no order, or only that of a text."""
-APPENDING = frozenset(("append", "extend", "insert"))
 SET, LISTING, FROM_SET, UNORDERED = "set", "VB301", "VB302", "VB304"
 
 
@@ -93,17 +46,20 @@ class Order:
         self._collector = collector
         self.pending: dict[str, list[Pending]] = {}
         self._loads: dict[str, bool] = {}  # names that are used: whether in a way that keeps their order
+        self._ones: set[str] = set()  # names whose length was compared with one
+        self._carried: set[int] = set()
         self._free = 0
         self._absorbed: set[int] = set()
 
-    @contextlib.contextmanager
-    def free(self) -> Iterator[None]:
-        """Inside, the order does not matter."""
+    def free(self) -> Order:
+        """A context in which the order does not matter."""
+        return self
+
+    def __enter__(self) -> None:
         self._free += 1
-        try:
-            yield
-        finally:
-            self._free -= 1
+
+    def __exit__(self, *_error: object) -> None:
+        self._free -= 1
 
     # ---- the walk tells -----------------------------------------------------------------------------------
 
@@ -118,11 +74,28 @@ class Order:
             return
         rule, node, text = found
         self._absorbed.add(id(node))
+        if isinstance(value, ast.ListComp):
+            self._carried.add(id(value.generators[0].iter))
+        if target == "__all__":
+            return
         if target:
             self._loads.pop(target, None)
             self.pending[target] = [Pending(rule, node, text)]
         elif not self._free:
             self._report(rule, node, text)
+
+    def rebound(self, targets: ast.Tuple | ast.List, value: ast.expr) -> None:
+        """`names, paths = zip(*sorted(zip(names, paths)))`."""
+        if any(
+            isinstance(node, ast.Call) and self._collector.names.resolve(node.func) in SORTING
+            for node in ast.walk(value)
+        ):
+            for element in targets.elts:
+                self.pending.pop(_name(element), None)
+
+    def is_carried(self, node: ast.expr) -> bool:
+        """Whether the order of what a comprehension goes over is already the matter of its result."""
+        return id(node) in self._carried
 
     def single(self, value: ast.expr) -> None:
         """`(only,) = folder.iterdir()`: one thing has no order."""
@@ -137,20 +110,32 @@ class Order:
             self._absorbed.add(id(found[1]))
             self.pending.setdefault(name, []).append(Pending(*found))
 
-    def loop(self, node: ast.For | ast.AsyncFor) -> None:
+    def loop(self, node: ast.For | ast.AsyncFor) -> bool:
+        """Says whether what is looped over is in no order that is kept."""
         found = self._unordered(node.iter)
         if found is None:
-            return
+            waiting = self.pending.get(_name(node.iter), [])
+            for item in list(waiting):
+                self._looped(node, item)
+            return bool(waiting)
         rule, origin, text = found
         self._absorbed.add(id(origin))
-        kept = list(_kept_in_order(node.body))
-        for name in kept:
+        self._looped(node, Pending(FROM_SET if rule == SET else rule, origin, text))
+        return False
+
+    def _looped(self, node: ast.For | ast.AsyncFor, item: Pending) -> None:
+        for name in _kept_in_order(node.body):
             if name:
-                self.pending.setdefault(name, []).append(
-                    Pending(FROM_SET if rule == SET else rule, origin, text)
-                )
+                if item not in self.pending.setdefault(name, []):
+                    self.pending[name].append(item)
             else:
-                self._report(FROM_SET if rule == SET else rule, origin, text)
+                self._report(*item)
+
+    def compared(self, node: ast.Compare) -> None:
+        """`len(names) == 1`: one thing has no order."""
+        match node:
+            case ast.Compare(left=ast.Call(args=[only]), comparators=[ast.Constant(value=1)]):
+                self._ones.add(_name(only))
 
     def comprehended(self, node: ast.ListComp | ast.GeneratorExp | ast.DictComp | ast.SetComp) -> None:
         found = self._unordered(node.generators[0].iter)
@@ -162,6 +147,8 @@ class Order:
             isinstance(node, ast.DictComp) and kind != FROM_SET and not counted
         ):
             self._absorbed.add(id(origin))
+        elif kind == SET and NUMBERS.search(_name(node.generators[0].target)):
+            return
         elif kind == SET and not self._free and id(node) not in self._absorbed:
             self._report(FROM_SET, node, text)
 
@@ -175,14 +162,30 @@ class Order:
                 for argument in node.args:
                     self.pending.pop(_name(argument), None)
             return True
+        if name == "builtins.next" and node.args:
+            self.single(node.args[0])  # `next(folder.glob("*.onnx"))`: the one that is there
         if self._free or id(node) in self._absorbed:
             return False
+        if (
+            isinstance(function, ast.Attribute)
+            and function.attr in APPENDING
+            and (to := _name(function.value))
+        ):
+            for argument in node.args:
+                self._appended(to, argument)
         if name not in OF_INTEREST and not (isinstance(function, ast.Attribute) and function.attr in METHODS):
             return False
         found = self._unordered_call(node, name)
         if found and found[0] != SET and found[1] is node:
             self._report(found[0], node, found[2])
         return False
+
+    def _appended(self, to: str, value: ast.expr) -> None:
+        """`files.extend(glob(...))`: files may be sorted further on."""
+        found = self._unordered(value)
+        if found and found[0] in (LISTING, UNORDERED):
+            self._absorbed.add(id(found[1]))
+            self.pending.setdefault(to, []).append(Pending(*found))
 
     def loaded(self, name: str) -> None:
         if name in self.pending:
@@ -193,13 +196,17 @@ class Order:
         for name in list(self.pending):
             if not any(name.startswith(prefix) for prefix in keep):
                 self._settle(name)
+        self._ones.clear()
 
     # ---- what is in no order -----------------------------------------------------------------
 
     def _settle(self, name: str) -> None:
         """Reports what has a name, unless it was used, but never in a way that keeps the order."""
         items = self.pending.pop(name)
-        if self._loads.get(name, True):
+        if name in self._ones:
+            return
+        unseen = "." in name or not self._collector.scope  # another function may use it
+        if self._loads.get(name, unseen):
             for item in items:
                 self._report(item.rule, item.node, item.text)
 
@@ -209,7 +216,11 @@ class Order:
             return self._unordered_call(node, self._collector.names.resolve(node.func))
         if isinstance(node, ast.Name):
             name = self._collector.names.resolve(node)
-            if name in ("builtins.set()", "builtins.frozenset()"):
+            if (
+                name in ("builtins.set()", "builtins.frozenset()")
+                and node.id not in self._ones
+                and not NUMBERS.search(node.id)
+            ):
                 return SET, node, node.id
         elif isinstance(node, ast.Set):
             if not all(isinstance(e, ast.Constant) and isinstance(e.value, int) for e in node.elts):
@@ -218,11 +229,17 @@ class Order:
             return SET, node, "a set"
         elif isinstance(node, ast.ListComp | ast.GeneratorExp):
             inner = self._unordered(node.generators[0].iter)
-            if inner and inner[0] == SET:
+            if inner is None:
+                waiting = self.pending.get(_name(node.generators[0].iter))
+                return waiting[0] if waiting and isinstance(node, ast.ListComp) else None
+            if inner[0] == SET:
                 return FROM_SET, node, inner[2]
             return inner
         elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.BitOr | ast.Sub | ast.BitAnd):
-            return self._unordered(node.left) or self._unordered(node.right)
+            left, right = self._unordered(node.left), self._unordered(node.right)
+            if left and right and right[0] != SET:
+                self._absorbed.add(id(right[1]))
+            return left or right
         return None
 
     def _unordered_call(self, node: ast.Call, name: str | None) -> tuple[str, Any, str] | None:
@@ -239,11 +256,13 @@ class Order:
                 return UNORDERED, node, "imap_unordered()"
         if name in READY:
             return UNORDERED, node, "as_completed()"
+        if node.args and _last(function).lower() in BARS:
+            return self._unordered(node.args[0])
         if name in ("builtins.set", "builtins.frozenset"):
             first = node.args[0] if node.args else None
-            if first is None or (
-                isinstance(first, ast.Call) and self._collector.names.resolve(first.func) == "builtins.range"
-            ):
+            if first is None or NUMBERS.search(_last(first)):
+                return None
+            if isinstance(first, ast.Call) and self._collector.names.resolve(first.func) == "builtins.range":
                 return None
             return SET, node, "a set"
         if name in KEEPING and node.args:
@@ -259,7 +278,9 @@ class Order:
             FROM_SET: f"the order of {text} changes with PYTHONHASHSEED, and it is kept",
             UNORDERED: f"{text} gives results as they become ready, and that order is kept",
         }[rule]
-        self._collector.report(rule, node, why)
+        plain = isinstance(node, ast.Call) and _last(node.func) in ("list", "tuple")
+        level = Level.NOTE if rule == FROM_SET and plain else None  # often only a matter of types
+        self._collector.report(rule, node, why, level)
 
 
 def _kept_in_order(body: list[ast.stmt]) -> Iterator[str]:
@@ -279,6 +300,10 @@ def _kept_in_order(body: list[ast.stmt]) -> Iterator[str]:
                 and _counts(node.value)
             ):
                 yield ""  # the next number for the next name
+
+
+def _last(function: ast.expr) -> str:
+    return getattr(function, "attr", "") or getattr(function, "id", "")
 
 
 def _counts(value: ast.expr) -> bool:

@@ -14,9 +14,11 @@ from rich.text import Text
 from analysis.scan.results import Level, Place, Scan
 from analysis.scan.rules import RULES
 from analysis.scan.sarif import joined
+from guest.printable import printable
 
 COLOURS = {Level.ERROR: "bold red", Level.WARNING: "yellow", Level.NOTE: "cyan"}
 HEADER = ("project", "kind", "name", "level", "path", "line", "column", "cell", "text", "advice")
+FIELD = 30_000  # characters; some readers of CSV refuse fields of more than 32,767
 SHOWN = 200  # projects whose requirements are listed
 
 
@@ -27,9 +29,9 @@ def print_findings(scan: Scan, console: Console) -> None:
         for found in project.findings:
             counts[found.rule] += 1
             where = joined(project, found.place.path)
-            line = Text(f"{where}:{_inside(found.place)} ")
+            line = Text(printable(f"{where}:{_inside(found.place)} "))
             line.append(f"{found.rule} ", style=COLOURS[found.level])
-            line.append(f"{found.level}: {found.why}")
+            line.append(printable(f"{found.level}: {found.why}"))
             console.print(line, soft_wrap=True)
     if counts:
         drawn = Table(box=box.SIMPLE_HEAD, title="What to do", title_justify="left")
@@ -53,10 +55,11 @@ def print_requirements(scan: Scan, console: Console) -> None:
             if names
             else "none stated"
         )
-        console.print(Text(f"{project.path}: software: {text}"), soft_wrap=True)
+        console.print(Text(printable(f"{project.path}: software: {text}")), soft_wrap=True)
         for stated in project.hardware:
             where = f"{joined(project, stated.place.path)}:{stated.place.line}"
-            console.print(Text(f"  hardware ({stated.part}) {where}: “{stated.quote}”"), soft_wrap=True)
+            line = f"  hardware ({stated.part}) {where}: “{stated.quote}”"
+            console.print(Text(printable(line)), soft_wrap=True)
     if len(scan.projects) > SHOWN:
         console.print(f"and {len(scan.projects) - SHOWN} more projects; --format json or csv lists them all")
 
@@ -65,17 +68,21 @@ def print_notes(scan: Scan, console: Console) -> None:
     for project in scan.projects:
         for note in project.notes:
             where = joined(project, note.path)
-            console.print(Text(f"{where}: {note.text}", style="dim"), soft_wrap=True)
+            console.print(Text(printable(f"{where}: {note.text}"), style="dim"), soft_wrap=True)
 
 
 def to_csv(scan: Scan) -> str:
     """One line for each requirement, hardware statement, finding and note; a project without any has a line
-    of kind "project", so that none is lost."""
+    of kind "project", so that none is lost. Bytes of a name that are no text stand as \\udc..."""
     file = io.StringIO()
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(HEADER)
+    rows = csv.writer(file, lineterminator="\n")
+    rows.writerow(HEADER)
+
+    def write(row: tuple[object, ...]) -> None:
+        rows.writerow([str(field)[:FIELD] for field in row])
+
     for project in scan.projects:
-        writer.writerow(
+        write(
             (
                 project.path,
                 "project",
@@ -91,16 +98,16 @@ def to_csv(scan: Scan) -> str:
         )
         for r in project.software:
             level = "pinned" if r.pinned else "open"
-            writer.writerow(
+            write(
                 (project.path, "software", r.name, level, *_place(r.place), f"{r.specifier} ({r.source})", "")
             )
         for h in project.hardware:
-            writer.writerow((project.path, "hardware", h.words, h.part, *_place(h.place), h.quote, ""))
+            write((project.path, "hardware", h.words, h.part, *_place(h.place), h.quote, ""))
         for f in project.findings:
-            writer.writerow((project.path, "lint", f.rule, f.level, *_place(f.place), f.why, f.advice))
+            write((project.path, "lint", f.rule, f.level, *_place(f.place), f.why, f.advice))
         for note in project.notes:
-            writer.writerow((project.path, "note", "", "", note.path, "", "", "", note.text, ""))
-    return file.getvalue()
+            write((project.path, "note", "", "", note.path, "", "", "", note.text, ""))
+    return file.getvalue().encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def _place(place: Place) -> tuple[str, int, int, str]:

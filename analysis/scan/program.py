@@ -12,9 +12,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from analysis.scan.facts import Event, FileFacts
+from analysis.scan.facts import MAIN, Event, FileFacts
 
-TEST_FILE = re.compile(r"(?:^|/)(?:test_[\w-]+|[\w-]+_test|conftest)\.py$|(?:^|/)tests/")
+TEST_FILE = re.compile(r"(?:^|/)(?:test_[\w-]+|[\w-]+_test|tests?|conftest)\.py$|(?:^|/)tests/")
 """Tests train, but are no training programs."""
 
 
@@ -31,8 +31,11 @@ class Index:
 
     def __init__(self, files: Sequence[FileFacts]) -> None:
         self._by_last: dict[str, list[tuple[str, FileFacts]]] = {}
+        self._packages: dict[str, FileFacts] = {}
         for file in files:
             name = file.module.removesuffix(".__init__")
+            if name != file.module:
+                self._packages[name] = file
             self._by_last.setdefault(name.rpartition(".")[2], []).append((name, file))
 
     def module(self, name: str, importer: FileFacts) -> FileFacts | None:
@@ -48,6 +51,13 @@ class Index:
         if len(found) > 1:
             found.sort(key=lambda each: (-_shared(each[1].module, importer.module), len(each[0])))
         return found[0][1] if found else None
+
+    def packages(self, name: str, file: FileFacts) -> list[FileFacts]:
+        """The packages around a module, the outermost first: an import of a.b.c runs a, then a.b, then it."""
+        parts = file.module.removesuffix(".__init__").split(".")
+        first = len(parts) - name.count(".")
+        around = [".".join(parts[:count]) for count in range(first, len(parts))]
+        return [self._packages[each] for each in around if each in self._packages]
 
     def function(self, name: str, caller: FileFacts) -> tuple[FileFacts, str] | None:
         """The file and scope that a call of `name` runs."""
@@ -93,7 +103,7 @@ class Program:
         queue = [self.file]
         while queue:
             file = queue.pop()
-            for event in _events(file):
+            for event in _events(file, main=file is self.file):
                 if event.kind == "import":
                     found = self._index.module(event.name, file)
                     if found is not None and found.path not in seen:
@@ -113,9 +123,7 @@ class Program:
                 stack.pop()
                 continue
             steps.append(step)
-            target = self._target(step)
-            if target is not None:
-                stack.append(self._scope(*target, seen))
+            stack += [self._scope(*target, seen) for target in reversed(self._targets(step))]
         return steps
 
     def _scope(self, file: FileFacts, name: str, seen: set[tuple[str, str]]) -> Iterator[Step]:
@@ -125,14 +133,31 @@ class Program:
         for event in file.scopes.get(name, ()):
             yield Step(file, event)
 
-    def _target(self, step: Step) -> tuple[FileFacts, str] | None:
+    def _targets(self, step: Step) -> list[tuple[FileFacts, str]]:
+        """The scopes that run, in this order."""
         event = step.event
+        if event.kind == "main":
+            return [(step.file, MAIN)] if step.file is self.file else []
         if event.kind == "call":
-            return self._index.function(event.name, step.file)
+            target = self._index.function(event.name, step.file)
+            return [] if target is None else [target]
         if event.kind == "import":
             file = self._index.module(event.name, step.file)
-            return None if file is None else (file, "")
-        return None
+            return (
+                []
+                if file is None
+                else [(each, "") for each in (*self._index.packages(event.name, file), file)]
+            )
+        return []
+
+    @cached_property
+    def near(self) -> list[FileFacts]:
+        """The program's own file, and those that it imports itself."""
+        found = {self.file.path: self.file}
+        for event in _events(self.file):
+            if event.kind == "import" and (file := self._index.module(event.name, self.file)) is not None:
+                found.setdefault(file.path, file)
+        return list(found.values())
 
     @cached_property
     def steps(self) -> list[Step]:
@@ -161,7 +186,7 @@ class Program:
         elsewhere seeds by its name."""
         found = set()
         for file in self.files:
-            for event in _events(file):
+            for event in _events(file, main=file is self.file):
                 if event.kind == "seed":
                     found.add(event.name)
                 elif (
@@ -187,6 +212,7 @@ def _runs(file: FileFacts) -> bool:
     )
 
 
-def _events(file: FileFacts) -> Iterator[Event]:
-    for events in file.scopes.values():
-        yield from events
+def _events(file: FileFacts, *, main: bool = True) -> Iterator[Event]:
+    for name, events in file.scopes.items():
+        if main or name != MAIN:
+            yield from events

@@ -99,7 +99,9 @@ def put_together(name: str, tree: Tree, facts: list[FileFacts], rules: frozenset
     """A project from the facts of all its files. `rules` empty: it is not linted."""
     software, hardware, unread = stated(tree)
     pinned = {
-        FRAMEWORKS[r.name]: r.specifier.lstrip("=") for r in software if r.pinned and r.name in FRAMEWORKS
+        FRAMEWORKS[r.name]: r.specifier.lstrip("=")
+        for r in software
+        if r.pinned and r.name in FRAMEWORKS and r.source != "README"  # which tells of other versions too
     }
     notes = [*tree.notes, *unread, *(note for file in facts for note in file.notes)]
     if not tree.python:

@@ -6,14 +6,20 @@ import tomllib
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 FILE = Path(__file__).parent / "data" / "operations.toml"
+Arguments = tuple[tuple[str, tuple[str, ...]], ...]
+"""Arguments by name, each with values; no values stand for any."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
     """One entry. `switch` and `raises` are ranges of versions, `only` are the arguments it takes to differ,
-    an empty tuple meaning any value. `rare`: it differs in seldom cases only. `always`: on CPUs too."""
+    `unless` those with which it does not. `rare`: it differs in seldom cases only. `always`: on CPUs too.
+    `floats`: not with whole numbers. `of`: only of tensors with a name in which this expression is found.
+    `dim`: a method of this name is one of tensors where a dimension comes first. `told`: False where the text
+    of a program does not tell the case in which it differs."""
 
     framework: str
     names: tuple[str, ...]
@@ -21,10 +27,19 @@ class Operation:
     switch: str = ""
     raises: str = ""
     on: str
-    only: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    only: Arguments = ()
+    unless: Arguments = ()
     position: int = -1
     rare: bool = False
     always: bool = False
+    floats: bool = False
+    of: str = ""
+    dim: bool = False
+    told: bool = True
+
+    @property
+    def in_gradient(self) -> bool:
+        return self.on.startswith("in the gradient")
 
     def behaviour(self, version: tuple[int, ...] | None) -> str:
         """`switch`, `raises`, or "" where that version says nothing of it. None is the newest version."""
@@ -35,10 +50,20 @@ class Operation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Threaded:
+    """`what` of an operation depends on the thread count."""
+
+    framework: str
+    what: str
+    unless: Arguments = ()
+    position: int = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Registry:
     modes: dict[str, str]
     operations: tuple[Operation, ...]
-    threads: tuple[tuple[str, str], ...]  # (framework, what depends on the thread count)
+    threads: tuple[Threaded, ...]
     by_name: dict[str, tuple[int, ...]]
     by_method: dict[str, tuple[int, ...]]
     threads_by_name: dict[str, int]
@@ -51,22 +76,30 @@ def registry() -> Registry:
     by_name: dict[str, tuple[int, ...]] = {}
     by_method: dict[str, tuple[int, ...]] = {}
     for index, entry in enumerate(data["operation"]):
-        only = tuple((key, tuple(values)) for key, values in entry.pop("only", {}).items())
+        only, unless = _arguments(entry, "only"), _arguments(entry, "unless")
         names, methods = tuple(entry.pop("names")), tuple(entry.pop("methods", ()))
-        operations.append(Operation(names=names, methods=methods, only=only, **entry))
+        operations.append(Operation(names=names, methods=methods, only=only, unless=unless, **entry))
         for name in names:
             by_name[name] = (*by_name.get(name, ()), index)
         for name in methods:
             by_method[name] = (*by_method.get(name, ()), index)
-    threads = data["threads"]
+    threads = []
+    threads_by_name: dict[str, int] = {}
+    for index, entry in enumerate(data["threads"]):
+        threads_by_name |= dict.fromkeys(entry.pop("names"), index)
+        threads.append(Threaded(unless=_arguments(entry, "unless"), **entry))
     return Registry(
         modes={name: entry["mode"] for name, entry in data["frameworks"].items()},
         operations=tuple(operations),
-        threads=tuple((entry["framework"], entry["what"]) for entry in threads),
+        threads=tuple(threads),
         by_name=by_name,
         by_method=by_method,
-        threads_by_name={name: index for index, entry in enumerate(threads) for name in entry["names"]},
+        threads_by_name=threads_by_name,
     )
+
+
+def _arguments(entry: dict[str, Any], key: str) -> Arguments:
+    return tuple((name, tuple(values)) for name, values in entry.pop(key, {}).items())
 
 
 def version(text: str) -> tuple[int, ...] | None:

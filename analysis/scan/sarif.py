@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import PurePath
 from typing import Any
 from urllib.parse import quote
@@ -76,7 +77,7 @@ def _level(level: Level) -> str:
 
 def uri(project: Project, path: str) -> str:
     """The file, relative to where the scan was started, as a URI reference."""
-    return quote(joined(project, path))
+    return quote(os.fsencode(joined(project, path)))
 
 
 def joined(project: Project, path: str) -> str:

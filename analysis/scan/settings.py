@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from typing import TYPE_CHECKING, Any
 
 from analysis.scan.arguments import argument, constant, is_given
@@ -12,6 +13,10 @@ from analysis.scan.vocabulary import KNOBS
 if TYPE_CHECKING:
     from analysis.scan.collect import Collector
 
+NO_GRADIENT = frozenset(
+    ("torch.no_grad", "torch.no_grad()", "torch.inference_mode", "torch.inference_mode()")
+)
+SEED_NAME = re.compile(r"seed|rng|random_?state|generator", re.IGNORECASE)
 SESSIONS = frozenset(("tensorflow.Session", "tensorflow.InteractiveSession"))
 
 
@@ -76,6 +81,36 @@ def stored(to: Collector, target: ast.Subscript | ast.Attribute, value: ast.expr
         to.report("VB203", target, f"{target.attr} = False lets elements overtake each other")
 
 
+def ordered(to: Collector, node: ast.Call, attribute: str) -> None:
+    """`data.map(f, deterministic=False)`, `parallel_interleave(f, sloppy=True)`."""
+    for name, said in (("deterministic", False), ("sloppy", True)):
+        if constant(argument(node, name, -1)) is said and "tensorflow" in to.facts.flags:
+            to.report("VB203", node, f"{attribute}({name}={said}) lets elements overtake each other")
+
+
+def stops_gradients(to: Collector, node: ast.expr) -> bool:
+    """Whether a context or decorator is one under which no gradient is computed."""
+    return to.names.resolve(node) in NO_GRADIENT
+
+
+def without_seed(test: ast.expr) -> bool | None:
+    """True where a condition holds when no seed (or generator) was given, False where it holds when one was,
+    None where it is about something else."""
+    match test:
+        case ast.Compare(left=name, ops=[ast.Is()], comparators=[ast.Constant(value=None)]):
+            said = True
+        case ast.Compare(left=name, ops=[ast.IsNot()], comparators=[ast.Constant(value=None)]):
+            said = False
+        case ast.UnaryOp(op=ast.Not(), operand=name):
+            said = True
+        case ast.Name() | ast.Attribute() as name:
+            said = False
+        case _:
+            return None
+    text = name.id if isinstance(name, ast.Name) else name.attr if isinstance(name, ast.Attribute) else ""
+    return said if SEED_NAME.search(text) else None
+
+
 def _is_data_option(to: Collector, name: str) -> bool:
     return name.startswith("tensorflow.data") or (not name and "tensorflow" in to.facts.flags)
 
@@ -107,16 +142,28 @@ def hashed(to: Collector, node: ast.BinOp) -> None:
         found = found.args[0]
     if to.names.resolve(found.func) != "builtins.hash" or to.scope.endswith("__hash__"):
         return
-    if not (
-        found.args and isinstance(found.args[0], ast.Constant) and not isinstance(found.args[0].value, str)
-    ):
+    if found.args and "cache" not in to.target and not _is_numbers(found.args[0]):
         to.report(
             "VB303", found, "hash() of a text changes with PYTHONHASHSEED, which is drawn for each process"
         )
 
 
+def _is_numbers(value: ast.expr) -> bool:
+    """Whether what is hashed has no text in it, as far as can be told: hashes of numbers do not change."""
+    if isinstance(value, ast.Tuple):
+        return not any(
+            isinstance(e, ast.JoinedStr) or isinstance(constant(e), str) for e in value.elts
+        ) and any(
+            isinstance(inner, ast.Name) and re.search(r"seed|epoch|rank|index|step", inner.id)
+            for inner in ast.walk(value)
+        )
+    return isinstance(value, ast.Constant) and not isinstance(value.value, str)
+
+
 def is_main_guard(test: ast.expr) -> bool:
-    """`__name__ == "__main__"`."""
+    """`__name__ == "__main__"`, and perhaps more."""
+    if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And):
+        return any(map(is_main_guard, test.values))
     if not isinstance(test, ast.Compare):
         return False
     sides = [test.left, *test.comparators]

@@ -68,6 +68,8 @@ SKLEARN_DRAWS = re.compile(
 )
 
 SEEDS: dict[str, tuple[str, ...]] = {name: tuple(seeded) for name, seeded in _DATA["seeds"].items()}
+OWN_MODEL = "own model"
+"""Said of what seeds and then makes the model itself, such as LightningCLI: there is nothing before it."""
 SEED_HELPER = re.compile(
     r"^_?(?:set|fix|init|setup|initiali[sz]e|same|control|apply)_?\w*seeds?(?:_\w+)?$"
     r"|seed_?(?:everything|all|everywhere|torch|rng)|determinis\w*seed|^(?:set|make|enable)_(?:all_)?(?:determinis|reprod)",
@@ -96,9 +98,15 @@ RELEVANT = re.compile(
 """A file without any of these words has nothing that a rule could find."""
 
 
+MODEL = re.compile(r"^torchvision\.models\.(?:\w+\.)?(?!get_)[a-z]+\w*\d\w*$")
+"""Makers of models, whose weights are drawn: `torchvision.models.resnet18`."""
+
+
 @cache
 def generator_of(name: str) -> str | None:
     """The generator that a call of this name draws from."""
-    if name.startswith(("torchvision.transforms.Random", "torchvision.transforms.v2.Random")):
+    if name.startswith(("torchvision.transforms.Random", "torchvision.transforms.v2.Random")) or MODEL.match(
+        name
+    ):
         return "torch"
     return DRAWS.get(name)

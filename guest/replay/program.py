@@ -25,6 +25,8 @@ PYTHON_ONLY = (
     "before it starts, were not"
 )
 
+NOT_KEPT = "what the program draws cannot be written: the disk is full, or limited"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Told:
@@ -93,15 +95,22 @@ def header(level: Level, command: Sequence[str], status: int, hash_seed: str, to
     )
 
 
+def kept(folder: Path) -> bool:
+    """Whether all was written that its processes drew; they are ended when it cannot be."""
+    return (folder / "whole").exists()
+
+
 def in_trouble(folder: Path) -> bool:
     """Whether one of its processes was ended; the others may wait for it forever."""
-    return (folder / "error").exists()
+    return not kept(folder) or (folder / "error").exists()
 
 
 def trouble(folder: Path, root: str = "") -> Trouble | None:
     """Files below `root`, the program's own folder, are named without it."""
     if not in_trouble(folder):
         return None
+    if not kept(folder):
+        return Trouble(text=NOT_KEPT, stack="")  # nor could a report be
     message, _, stack = (folder / "error").read_text(errors="replace").partition("\n")
     frames = re.findall(r'^  File "(.+)", line (\d+)', stack, re.MULTILINE)
     libraries = ("site-packages", "/lib/python", str(_hooks(folder)), "<")
@@ -118,9 +127,10 @@ def too_little(folder: Path) -> str:
     if not unread:
         return ""
     name, draws = next(iter(unread.items()))
+    left = sum(map(len, unread.values()))
     return (
-        f"the program asked for less than was recorded: {sum(map(len, unread.values()))} draws are left; "
-        f"the first in {name}: {draws[0].kind} of {len(draws[0].data)} bytes at {draws[0].site}"
+        f"the program asked for less than was recorded: {left} {'draw is' if left == 1 else 'draws are'} "
+        f"left; the first in {name}: {draws[0].kind} of {len(draws[0].data)} bytes at {draws[0].site}"
     )
 
 

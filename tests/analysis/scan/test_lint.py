@@ -220,3 +220,34 @@ def test_an_operation_that_raises_under_the_mode_is_an_error_on_cuda():
     ]
     warned = text.replace("(True)", "(True, warn_only=True)")
     assert findings(warned, rules=chosen(("VB502",), ()))[0].level is Level.WARNING
+
+
+@pytest.mark.parametrize(
+    ("comment", "text"),
+    [
+        ("# vbstudy: ignore[VB31]", "line 2: there is no rule VB31"),
+        ("# vbstudy: ignor[VB301]", "line 2: # vbstudy: ignor[VB301] is not known"),
+        ("# vbstudy: ignore VB301", "line 2: # vbstudy: ignore VB301 is not known"),
+        ("# vbstudy: noqa", "is not known, so it silences nothing"),
+    ],
+)
+def test_a_comment_that_silences_nothing_is_told(comment: str, text: str):
+    program = f"import os\nx = list(os.listdir('.'))  {comment}\n"
+    assert [f.rule for f in findings(program)] == ["VB301"]
+    (note,) = notes(program.encode())
+    assert text in note
+
+
+@pytest.mark.parametrize(
+    "comment",
+    [
+        "# vbstudy: ignore",
+        "#vbstudy:ignore[vb301]",
+        "# vbstudy: ignore[VB3, VB101]",
+        "# vbstudy: ignore[VB301] # why",
+    ],
+)
+def test_a_comment_that_silences_says_nothing(comment: str):
+    program = f"import os\nx = list(os.listdir('.'))  {comment}\n"
+    assert findings(program) == ()
+    assert notes(program.encode()) == []

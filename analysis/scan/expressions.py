@@ -1,0 +1,150 @@
+"""The expressions of a walk (see `collect`): what stands inside a call, a comparison, a comprehension."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+from typing import TYPE_CHECKING
+
+from analysis.scan import calls, settings
+
+if TYPE_CHECKING:
+    from analysis.scan.collect import Collector
+
+
+def call(to: Collector, node: ast.Call) -> None:
+    name = to.names.resolve(node.func)
+    free = to.order.called(node, name)
+    function = node.func
+    if function.__class__ is ast.Attribute:
+        to.visit(function.value)
+    elif function.__class__ is not ast.Name:
+        to.visit(function)
+    if free:
+        with to.order.free():
+            arguments(to, node)
+    else:
+        arguments(to, node)
+    calls.called(to, node, name)
+
+
+def arguments(to: Collector, node: ast.Call) -> None:
+    for argument in node.args:
+        to.visit(argument)
+    for keyword in node.keywords:
+        to.visit(keyword.value)
+
+
+def attribute(to: Collector, node: ast.Attribute) -> None:
+    value = node.value
+    while isinstance(value, ast.Attribute):
+        value = value.value
+    to.visit(value)
+
+
+def expression(to: Collector, node: ast.Expr) -> None:
+    if node.value.__class__ is not ast.Constant:  # such as a docstring
+        to.visit(node.value)
+
+
+def returned(to: Collector, node: ast.Return) -> None:
+    if node.value is not None:
+        to.visit(node.value)
+
+
+def elements(to: Collector, node: ast.Tuple | ast.List | ast.Set) -> None:
+    for element in node.elts:
+        to.visit(element)
+
+
+def asserted(to: Collector, node: ast.Assert) -> None:
+    with to.order.free():
+        to.visit(node.test)
+
+
+def boolean(to: Collector, node: ast.BoolOp) -> None:
+    for value in node.values:
+        to.visit(value)
+
+
+def dictionary(to: Collector, node: ast.Dict) -> None:
+    for key in node.keys:
+        if key is not None:
+            to.visit(key)
+    for value in node.values:
+        to.visit(value)
+
+
+def subscript(to: Collector, node: ast.Subscript) -> None:
+    to.visit(node.value)
+    to.visit(node.slice)
+
+
+def name(to: Collector, node: ast.Name) -> None:
+    if to.order.pending:
+        to.order.loaded(node.id)
+
+
+def compare(to: Collector, node: ast.Compare) -> None:
+    to.order.compared(node)
+    with to.order.free():
+        to.visit(node.left)
+        for each in node.comparators:
+            to.visit(each)
+
+
+def binary(to: Collector, node: ast.BinOp) -> None:
+    settings.hashed(to, node)
+    left: ast.expr = node
+    rights = []
+    while isinstance(left, ast.BinOp):  # a + b + c + ...: deep to the left
+        rights.append(left.right)
+        left = left.left
+    to.visit(left)
+    for right in reversed(rights):
+        to.visit(right)
+
+
+def unary(to: Collector, node: ast.UnaryOp) -> None:
+    with to.order.free():
+        to.visit(node.operand)
+
+
+def comprehension(to: Collector, node: ast.ListComp | ast.GeneratorExp | ast.DictComp | ast.SetComp) -> None:
+    to.order.comprehended(node)
+    to.names.push()
+    to.loops += 1
+    for generator in node.generators:
+        with to.order.free() if to.order.is_carried(generator.iter) else contextlib.nullcontext():
+            to.visit(generator.iter)
+        to.bind_unknown(generator.target)
+        for condition in generator.ifs:
+            to.visit(condition)
+    if isinstance(node, ast.DictComp):
+        to.visit(node.key)
+        to.visit(node.value)
+    else:
+        to.visit(node.elt)
+    to.loops -= 1
+    to.names.pop()
+
+
+def function(to: Collector, node: ast.Lambda) -> None:
+    """Its body runs later, if at all; what it calls is still looked at."""
+    to.names.push()
+    for argument in node.args.args:
+        to.names.bind(argument.arg, None)
+    outer, to.events = to.events, to.facts.scopes.setdefault(f"{to.scope}.<lambda>", [])
+    to.visit(node.body)
+    to.events = outer
+    to.names.pop()
+
+
+def formatted(to: Collector, node: ast.FormattedValue) -> None:
+    with to.order.free():  # a text for people
+        to.visit(node.value)
+
+
+def constant(to: Collector, node: ast.Constant) -> None:
+    if node.value.__class__ is str and node.value.startswith(("cuda", "gpu", "/gpu", "/GPU", "/device:GPU")):
+        to.facts.flags.add("cuda")
