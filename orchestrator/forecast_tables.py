@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rich import box
 from rich.table import Table
 
 from orchestrator.forecast import FamilyForecast, Forecast
@@ -24,6 +25,9 @@ def as_tables(forecast: Forecast) -> list[Table]:
         basis = f"{s.basis}, n = {s.n_measured}" if s.n_measured else s.basis
         sets.add_row(s.set_id, str(s.planned), str(s.to_do), run, basis, hours(s.hours), amount(s.size_bytes))
     power = Table(
+        box=box.SIMPLE_HEAD,
+        collapse_padding=True,
+        pad_edge=False,
         title="What the planned runs can show: smallest difference seen with 80 % power",
         title_justify="left",
         caption="Two-sided, alpha 0.05, Holm over the family's tests. U: Mann-Whitney.",
@@ -35,7 +39,7 @@ def as_tables(forecast: Forecast) -> list[Table]:
         power.add_column(heading, justify="left" if left else "right", no_wrap=left, overflow="fold")
     for f in forecast.families:
         power.add_row(
-            f"{f.workload}/{f.variant} ({f.view})",
+            f"{f.workload}/{f.variant}\n({f.view})",
             f.metric,
             str(f.tests),
             str(f.n),
