@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from analysis.scan.rules import RULES
-from tests.analysis.scan.judged import judged, precision, table
+from tests.analysis.scan.judged import judged, precision, recall, table
 
 
 def test_every_judged_finding_has_a_rule_a_place_and_a_reason():
@@ -34,4 +34,11 @@ def test_precision_has_an_interval_by_wilson():
 def test_the_table_has_a_line_for_each_rule_and_one_for_all():
     lines = table([]).splitlines()
     assert lines[0].startswith("all ")
-    assert len(lines) == 1 + len({each.rule for each in judged()})
+    assert lines[-1].startswith("recall ")
+    assert len(lines) == 2 + len({each.rule for each in judged()})
+
+
+def test_recall_is_over_scripts_of_several_projects():
+    right, n, low, high = recall()
+    assert n >= 80
+    assert low < right / n < high
