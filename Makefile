@@ -31,7 +31,7 @@ demo: install ## the whole study on this machine: provision, sweep, analyze
 	$(BIN)/vbstudy -C $(DEMO) analyze
 
 test: install ## all tests that need nothing but this machine
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile
 
 lint: install ## ruff, mypy (strict), import-linter
 	$(BIN)/ruff check .
@@ -51,4 +51,4 @@ lock: install ## write requirements.lock anew from what is installed
 
 clean: ## remove the environment, caches and the demo study
 	-test -x $(BIN)/vbstudy && test -e $(DEMO)/guests.json && $(BIN)/vbstudy -C $(DEMO) destroy
-	rm -rf $(VENV) $(DEMO) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-* $(DEMO) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

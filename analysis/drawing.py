@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +25,8 @@ DPI = 150  # of the PNG files
 ROW = 2.9  # inches a row of panels
 LEGEND = 105  # characters a line of a legend holds
 TITLE = 58  # characters a line of a panel's title holds
+CAPTION = 130  # characters a line of the words under a figure holds
+CAPTION_LINE = 0.14  # inches
 POINTS = 60  # runs a set up to which every run is drawn beside its box
 VIEW_TEXT = {View.LAST: "without model selection", View.SELECTED: "with model selection"}
 MARKERS = "osD^vPX*<>"
@@ -78,6 +81,23 @@ def save(drawing: Drawing, workload: str, folder: Path) -> Picture:
     vector: Any = FigureCanvasSVG(drawing.figure)
     vector.print_svg(svg, metadata={"Date": None})
     return Picture(workload=workload, title=drawing.title, caption=drawing.caption, svg=svg, png=png)
+
+
+def alone(drawing: Drawing) -> Drawing:
+    """With the words above and under it in the picture, for a file that no page stands around."""
+    figure = drawing.figure
+    caption = textwrap.wrap(drawing.caption, CAPTION)
+    height, above, below = figure.get_figheight(), 0.3, CAPTION_LINE * len(caption) + 0.1
+    whole = height + above + below
+    room = 0.35 if figure.legends else 0.0  # a legend below the panels stands above the words
+    figure.set_figheight(whole)
+    figure.set_layout_engine("constrained", rect=(0, (below + room) / whole, 1, (height - room) / whole))
+    for legend in figure.legends:
+        legend.set_bbox_to_anchor((0, below / whole, 1, height / whole))
+    words = {"family": STYLE["font.family"]}
+    figure.text(0.5, 1 - 0.08 / whole, drawing.title, ha="center", va="top", size=11, weight="bold", **words)
+    figure.text(0.01, 0.06 / whole, "\n".join(caption), va="bottom", size=8, color="0.25", **words)
+    return drawing
 
 
 # ---- panels, colours, legends ----------------------------------------------------------------------

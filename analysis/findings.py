@@ -159,7 +159,7 @@ def fixed_seeds(study: Study, tables: dict[str, Table], workload: str) -> Decisi
         "prediction_vectors": int(whole.predictions_distinct),
         "metric_values": int(whole.metric_distinct),
     }
-    if len(parted):
+    if len(parted) and runs.seeds_used.nunique() == 1:
         names = ", ".join(
             f"{r.scope} ({r.weights_distinct} models in {r.n} runs)" for r in parted.itertuples()
         )

@@ -14,9 +14,8 @@ from scipy import stats
 
 from analysis.load import Problem
 from analysis.results import ALPHA, Column, Kind, Table
-from analysis.times import LOAD_TOO_MUCH
 from guest.harden_records import Cost, Hardening, Measurement, Proof, TierResult, decode
-from guest.records import NewerSchemaError, RecordError, Tier
+from guest.records import DISTURBED_ABOVE, NewerSchemaError, RecordError, Tier
 from guest.tiers import TIERS
 
 FOLDER = "harden"
@@ -145,7 +144,7 @@ def _unfit(measurements: Sequence[Measurement]) -> str:
     if any(each.oversubscribed for each in measurements):
         return "oversubscribed"
     loads = [each.load_by_others for each in measurements if each.load_by_others is not None]
-    return "disturbed by others" if loads and float(np.mean(loads)) >= LOAD_TOO_MUCH else ""
+    return "disturbed by others" if loads and float(np.mean(loads)) >= DISTURBED_ABOVE else ""
 
 
 def paired_ratio(

@@ -23,11 +23,13 @@ from guest.records import (
     HISTORY,
     PREDICTIONS,
     RECORD,
+    RECORDING,
     SELECTED,
     WEIGHTS,
     NewerSchemaError,
     RecordError,
     RunRecord,
+    RunResult,
     RunSpec,
     WorkloadSpec,
     decode_record,
@@ -229,7 +231,7 @@ def checked_bytes(folder: Path, name: str, sha256: str) -> bytes:
 def _check_complete(record: RunRecord) -> None:
     """Raises RecordError for a record that no vbstudy wrote, though its checksum fits."""
     result, workload = record.result, record.spec.workload
-    odd = sorted({*result.artifacts} - {*ARTIFACTS})
+    odd = sorted({*result.artifacts} - {*ARTIFACTS, RECORDING})
     if odd:
         raise RecordError(f"the record names {odd[0]!r:.80}, which is no file of a run")
     if not workload.metric_names:
@@ -310,7 +312,7 @@ def _run_row(record: RunRecord) -> dict[str, Any]:
         "repetition": spec.repetition,
         "set_id": spec.set_id,
         "isa": spec.isa.value,
-        "seeds_used": digest(result.seeds_used),
+        "seeds_used": _random_numbers(result),
         "last_weights_sha256": hashes.weights or None,
         "last_logits_sha256": hashes.logits or None,
         "last_predictions_sha256": hashes.predictions or None,
@@ -326,7 +328,8 @@ def _run_row(record: RunRecord) -> dict[str, Any]:
         **{f.name: getattr(result.timings, f.name) for f in dataclasses.fields(result.timings)},
         "oversubscribed": isolation.oversubscribed,
         "neighbours": len(isolation.neighbours),
-        "load_by_others": np.nan if result.load_by_others is None else result.load_by_others,
+        "disturbed": "; ".join(isolation.disturbed),
+        "load_by_others": np.nan if record.load_by_others is None else record.load_by_others,
         "cpu_model": _text(environment, "cpu", "model"),
         "hypervisor": _text(environment, "hypervisor"),
         "instruction_set": _instruction_set(environment),
@@ -340,6 +343,12 @@ def _run_row(record: RunRecord) -> dict[str, Any]:
         "started_at": record.started_at,
         "finished_at": record.finished_at,
     }
+
+
+def _random_numbers(result: RunResult) -> str:
+    """Equal where runs drew the same random numbers."""
+    recorded = result.artifacts.get(RECORDING)
+    return digest(result.seeds_used) if recorded is None else recorded.sha256
 
 
 def _file_sha256(record: RunRecord, name: str) -> str:

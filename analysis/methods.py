@@ -67,7 +67,8 @@ def _workload(study: Study, name: str, runs: pd.DataFrame) -> str:
     if name in study.projects:
         tree = first.project.tree_sha256[:12]
         at = f", commit {first.project.commit[:12]}" if first.project.commit else ""
-        return f"the project {name} as it is (tree {tree}{at}; {made}; {metrics})"
+        how = "" if first.project.random.how == "seeded" else "; random numbers recorded once and replayed"
+        return f"the project {name} as it is (tree {tree}{at}; {made}; {metrics}{how})"
     length = f"{count} epoch{'' if count == '1' else 's'}"
     return f"{first.model} on {first.dataset} in {made} ({name}: {length}; {metrics})"
 

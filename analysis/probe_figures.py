@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from analysis.drawing import STYLE, WIDTH, Drawing
-from analysis.probes import cells, header
+from analysis.probes import cells, header, threads_text
 from guest.probe_records import Part, ProbeReport
 
 LINE = 0.17  # inches a row
@@ -57,9 +57,10 @@ def heat_map(report: ProbeReport) -> Drawing:
             loc="outside lower center",
             ncols=3,
         )
+    reference = threads_text(report.threads[0])
     return Drawing(
         name=f"probe-{report.framework}",
-        title=f"Operations of {report.framework}: how far from the result on {report.threads[0]} thread(s)",
+        title=f"Operations of {report.framework}: how far from the result on {reference}",
         caption=f"n = {report.runs} runs a cell; {header(report)}. Largest Vermv over sizes and types.",
         figure=figure,
     )

@@ -52,7 +52,7 @@ def table(report: ProbeReport) -> Table:
         "operation": ("operation", Kind.TEXT),
         "part": ("part", Kind.TEXT),
         "dtype": ("type", Kind.TEXT),
-        "verdict": ("against " + _threads(report.threads[0]), Kind.TEXT),
+        "verdict": ("against " + threads_text(report.threads[0]), Kind.TEXT),
         "differs_at": ("differs at threads", Kind.TEXT),
         "repeats": ("run to run", Kind.TEXT),
         "vs": ("Vs", Kind.SPREAD),
@@ -158,13 +158,13 @@ def summary(report: ProbeReport) -> list[str]:
     return lines
 
 
-def _threads(count: int) -> str:
+def threads_text(count: int) -> str:
     return f"{count} thread" + ("" if count == 1 else "s")
 
 
 def write(report: ProbeReport, folder: Path) -> None:
     """`probe-<framework>.json`, `.csv` (every cell) and the heat map."""
-    from analysis.drawing import save
+    from analysis.drawing import alone, save
     from analysis.probe_figures import heat_map
 
     name = f"probe-{report.framework}"
@@ -172,4 +172,4 @@ def write(report: ProbeReport, folder: Path) -> None:
     every = dataclasses.replace(table(report), frame=cells(report))
     (folder / f"{name}.csv").write_text(to_csv(every), encoding="utf-8")
     if report.rows:
-        save(heat_map(report), "", folder)
+        save(alone(heat_map(report)), "", folder)

@@ -37,7 +37,7 @@ def runs_table(study: Study, view: View) -> Table:
     metrics = list(dict.fromkeys(metric for names in study.metrics.values() for metric in names))
     for metric in metrics:
         frame[metric] = runs[view.metric(metric)]
-    for column in ("wall_s", "load_by_others", "guest", "run_id"):
+    for column in ("wall_s", "load_by_others", "disturbed", "guest", "run_id"):
         frame[column] = runs[column]
     frame["started"] = begin.dt.strftime("%Y-%m-%d %H:%M:%S")
     frame["differs"] = frame.weights.eq(DIFFERS) | frame.predictions.eq(DIFFERS)

@@ -11,10 +11,9 @@ import pandas as pd
 from analysis import statistics
 from analysis.load import Study, by_threads
 from analysis.results import ALPHA, WHERE, Column, Kind, Table
-from guest.records import EMULATORS
+from guest.records import DISTURBED_ABOVE, EMULATORS
 
 LOAD_WORTH_SAYING = 0.1  # cores kept busy by others, mean over a set's runs
-LOAD_TOO_MUCH = 0.25  # from here on a set's times say more of the others than of the set
 
 
 def unfit(runs: pd.DataFrame) -> str:
@@ -23,7 +22,7 @@ def unfit(runs: pd.DataFrame) -> str:
         return "emulated"
     if runs.oversubscribed.any():
         return "oversubscribed"
-    if runs.load_by_others.mean() >= LOAD_TOO_MUCH:
+    if runs.load_by_others.mean() >= DISTURBED_ABOVE:
         return "disturbed by others"
     return ""
 
@@ -70,7 +69,7 @@ def wall_time(study: Study) -> Table:
         "smallest thread count, the ratio of geometric means with Welch's interval on logarithms; "
         "efficiency the speed-up over the factor of threads: 1 is all that more "
         "threads could give. Oversubscribed sets had fewer cores than threads; a load by others from "
-        f"{LOAD_TOO_MUCH} cores disturbs a set; emulated CPUs have times of their own. All are shown, and "
+        f"{DISTURBED_ABOVE} cores disturbs a set; emulated CPUs have times of their own. All are shown, and "
         "no conclusion rests on them.",
         frame=pd.DataFrame(rows),
         columns=(
@@ -105,17 +104,15 @@ def _speed_up(first: np.ndarray | None, here: np.ndarray, more: float) -> dict[s
 
 def _flags(runs: pd.DataFrame) -> list[str]:
     flags = ["emulated"] if runs.accelerator.isin(EMULATORS).any() else []
-    over, beside = int(runs.oversubscribed.sum()), int((runs.neighbours > 0).sum())
-    if over:
-        flags.append(
-            "oversubscribed" if over == len(runs) else f"oversubscribed ({over} of {len(runs)} runs)"
-        )
-    if beside:
-        flags.append(
-            "beside other guests"
-            if beside == len(runs)
-            else f"beside other guests ({beside} of {len(runs)} runs)"
-        )
+    for flag, marked in (
+        ("oversubscribed", runs.oversubscribed),
+        ("beside other guests", runs.neighbours > 0),
+        ("disturbed", runs.disturbed != ""),
+    ):
+        if marked.all():
+            flags.append(flag)
+        elif marked.any():
+            flags.append(f"{flag} ({marked.sum()} of {len(runs)} runs)")
     load = runs.load_by_others.mean()
     if load >= LOAD_WORTH_SAYING:
         flags.append(f"load by others {load:.1f} cores")

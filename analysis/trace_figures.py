@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from analysis.drawing import STYLE, WIDTH, Drawing, colours
 from analysis.traces import GROWTH, growth_table, started, whole_model
-from guest.trace_records import Trace
+from guest.trace_records import Outcome, Trace
 
 LAYERS = 60  # rows of the map that can be read
 LINE = 0.19  # inches a row
@@ -50,10 +50,11 @@ def growth_map(trace: Trace) -> Drawing:
         below.grid(visible=False)
     first, second = (side.threads.label for side in trace.sides)
     more = f" {left_out} further weights are in the CSV." if left_out else ""
-    origin = f" Started by {started(trace)}." if trace.origins else ""
+    origin = f" What started it: {started(trace)}." if trace.origins else ""
+    repeats = "" if trace.outcome is Outcome.UNREPEATABLE else " Each repeats itself bit by bit: no spread."
     return Drawing(
         name=GROWTH,
         title=f"{trace.workload.name}: how the models of {first} and {second} part",
-        caption=f"n = 2 models, equal seeds, from step {trace.step} on.{origin}{more}",
+        caption=f"n = 2 models, equal seeds, from step {trace.step} on.{repeats}{origin}{more}",
         figure=figure,
     )

@@ -96,7 +96,7 @@ def origins_table(trace: Trace) -> Table:
             "phase": o.phase.value,
             "op": o.op.removeprefix("aten.").removesuffix(".default"),
             "module": o.module,
-            "source": f"{o.source}: {o.text}" if o.text else o.source,
+            "source": o.source.rpartition("/")[2],  # a terminal has no room for the folders
             "outputs": ", ".join(o.outputs),
             "differing": f"{o.differing:,} of {o.elements:,}",
             "max_ulp": np.nan if o.max_ulp is None else o.max_ulp,
@@ -161,13 +161,13 @@ def growth_text(trace: Trace) -> str:
 
 def write(trace: Trace, folder: Path) -> None:
     """`trace.json`, and where there is something to draw, `growth.csv`, `growth.svg` and `growth.png`."""
-    from analysis.drawing import save
+    from analysis.drawing import alone, save
     from analysis.trace_figures import growth_map
 
     (folder / TRACE).write_text(encode(trace), encoding="utf-8")
     if trace.growth:
         (folder / f"{GROWTH}.csv").write_text(to_csv(growth_table(trace)), encoding="utf-8")
-        save(growth_map(trace), trace.workload.name, folder)
+        save(alone(growth_map(trace)), "", folder)
 
 
 def summary(trace: Trace) -> list[str]:

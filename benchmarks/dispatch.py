@@ -9,7 +9,6 @@ sweep, with the checking and the durable publishing of its files, which plain da
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -18,20 +17,9 @@ from typing import Any
 
 from distributed import Client, LocalCluster, as_completed
 
+from benchmarks.fabricated import plain_record
 from benchmarks.table import Row
-from guest.records import (
-    ARTIFACTS,
-    SCHEMA_VERSION,
-    Artifact,
-    Hashes,
-    Isolation,
-    RunRecord,
-    RunResult,
-    RunSpec,
-    Seeds,
-    Timings,
-    encode_record,
-)
+from guest.records import ARTIFACTS, RunSpec, encode_record
 from orchestrator.checked import Checked
 from orchestrator.engine import Summary
 from orchestrator.engine.clusters import LOOPBACK, quieten
@@ -41,7 +29,7 @@ from orchestrator.engine.orders import Order, Receipt, decode_order
 from orchestrator.engine.worker import PRELOAD
 from orchestrator.packing import Packing, Room
 from orchestrator.plan import plan
-from orchestrator.store import Store, now
+from orchestrator.store import Store
 from orchestrator.study import Study, parse
 
 RATIO = 1.2
@@ -65,22 +53,9 @@ def nothing(order: dict[str, Any]) -> str:
 
 def nothing_kept(order: dict[str, Any]) -> dict[str, Any]:
     """The same with the files and the record of a run."""
-    spec = decode_order(order).spec
-    data = b"nothing"
-    artifact = Artifact(sha256=hashlib.sha256(data).hexdigest(), size_bytes=len(data))
-    record = RunRecord(
-        schema_version=SCHEMA_VERSION,
-        spec=spec,
-        status="done",
-        result=_result(dict.fromkeys(ARTIFACTS, artifact)),
-        isolation=Isolation(oversubscribed=False, host_cores=(0,), cpuset="", neighbours=()),
-        guest={},
-        agent_sha256="",
-        attempt=1,
-        started_at=now(),
-        finished_at=now(),
-    )
-    return Receipt(host="", record=encode_record(record), files=dict.fromkeys(ARTIFACTS, data)).encode()
+    files = dict.fromkeys(ARTIFACTS, b"nothing")
+    record = plain_record(decode_order(order).spec, files)
+    return Receipt(host="", record=encode_record(record), files=files).encode()
 
 
 def measure(name: str, runs: int, report: Callable[[str], None]) -> list[Row]:
@@ -207,27 +182,3 @@ class _Nobody:
     def message(self, *_: Any) -> None: ...
     def finished(self, *_: Any) -> None: ...
     def failed(self, *_: Any, **__: Any) -> None: ...
-
-
-def _result(artifacts: dict[str, Artifact]) -> RunResult:
-    return RunResult(
-        seeds_used=Seeds(),
-        step_hashes={},
-        selected_epoch=1,
-        last={},
-        selected={},
-        hashes=Hashes(**dict.fromkeys(Hashes.__slots__, "0" * 64)),
-        timings=Timings(
-            import_s=0.0,
-            data_s=0.0,
-            build_s=0.0,
-            train_s=0.0,
-            evaluate_s=0.0,
-            wall_s=0.0,
-            cpu_s=0.0,
-            warm=True,
-        ),
-        load_by_others=0.0,
-        environment={},
-        artifacts=artifacts,
-    )

@@ -20,25 +20,9 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from benchmarks.fabricated import ENVIRONMENT, sha
+from benchmarks.fabricated import plain_record, sha
 from benchmarks.table import Row
-from guest.records import (
-    ARTIFACTS,
-    HISTORY,
-    LOG,
-    RECORD,
-    SCHEMA_VERSION,
-    Artifact,
-    Hashes,
-    Isolation,
-    RunRecord,
-    RunResult,
-    RunSpec,
-    Seeds,
-    Timings,
-    canonical_json,
-    encode_record,
-)
+from guest.records import ARTIFACTS, LOG, RECORD, RunSpec, canonical_json, encode_record
 from orchestrator.checked import opened
 from orchestrator.plan import plan
 from orchestrator.resume import resume
@@ -168,7 +152,8 @@ def build(directory: Path, specs: Sequence[RunSpec]) -> None:
         for name in ARTIFACTS:
             (patterns / name).write_bytes(f"{name} of {set_id}\n".encode())
         mark = 987654321
-        record = _record(group[0], {name: (patterns / name).read_bytes() for name in ARTIFACTS}, mark)
+        files = {name: (patterns / name).read_bytes() for name in ARTIFACTS}
+        record = plain_record(dataclasses.replace(group[0], repetition=mark), files)
         canonical = canonical_json(record).split(str(mark).encode())
         text = encode_record(record)
         before, behind = text.split(str(mark))
@@ -183,38 +168,3 @@ def build(directory: Path, specs: Sequence[RunSpec]) -> None:
             own = sha(str(spec.repetition).encode().join(canonical))
             with open(f"{target}/{RECORD}", "w", encoding="utf-8") as file:  # noqa: PTH123
                 file.write(f"{before}{spec.repetition}{behind}{own}{last}")
-
-
-def _record(spec: RunSpec, files: dict[str, bytes], repetition: int) -> RunRecord:
-    return RunRecord(
-        schema_version=SCHEMA_VERSION,
-        spec=dataclasses.replace(spec, repetition=repetition),
-        status="done",
-        result=RunResult(
-            seeds_used=Seeds(initialisation=1, data_order=2, augmentation=3, dropout=4),
-            step_hashes={"1": sha(files[HISTORY])},
-            selected_epoch=1,
-            last={"accuracy": 0.5},
-            selected={"accuracy": 0.5},
-            hashes=Hashes(**dict.fromkeys(Hashes.__dataclass_fields__, sha(files[LOG]))),
-            timings=Timings(
-                import_s=3.0,
-                data_s=0.1,
-                build_s=0.1,
-                train_s=9.0,
-                evaluate_s=1.0,
-                wall_s=10.0,
-                cpu_s=9.0,
-                warm=True,
-            ),
-            environment=ENVIRONMENT,
-            load_by_others=0.0,
-            artifacts={n: Artifact(sha256=sha(d), size_bytes=len(d)) for n, d in files.items()},
-        ),
-        isolation=Isolation(oversubscribed=False, host_cores=(0,), cpuset="affinity", neighbours=()),
-        guest={"name": f"cpus-{spec.threads.cpus}", "provider": "local"},
-        agent_sha256=sha(b"agent"),
-        attempt=1,
-        started_at="2025-01-01T00:00:00Z",
-        finished_at="2025-01-01T00:00:10Z",
-    )

@@ -8,14 +8,19 @@ What is fair about it:
 - Ours is charged with all that it does: inputs too, module paths, source lines, the record of each operation.
   DebugMode runs at its cheapest, output hashes ("norm", its default) and no modules or stack traces; a second
   row has it hash inputs as well, which is what finding a first divergence takes.
+- All run in a process with the environment that a guest has, which is where `vbstudy trace` looks: its OpenMP
+  threads do not spin for long, and so do not keep the second core from the one that hashes.
 - Nothing is written to disk on either side.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import statistics
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -24,35 +29,60 @@ from typing import Any
 import numpy as np
 
 from benchmarks.table import Row
-from guest import seeds, workloads
+from guest import fingerprint, seeds, threads, workloads
 from guest.datasets import info
-from guest.records import Framework, Optimizer, Seeds, WorkloadSpec
+from guest.records import Framework, Optimizer, RunSpec, Seeds, ThreadSpec, Variant, WorkloadSpec
 
 TARGET = 2.0
 BATCH = 64
+SEEDS = Seeds(initialisation=1, data_order=1, augmentation=1, dropout=1)
+WORKLOAD = WorkloadSpec(
+    name="resnet20",
+    framework=Framework.TORCH,
+    model="resnet20",
+    dataset="cifar10",
+    epochs=1,
+    batch_size=BATCH,
+    learning_rate=0.1,
+    optimizer=Optimizer.SGD,
+    momentum=0.9,
+)
 
 
 def measure(name: str, runs: int, report: Callable[[str], None]) -> list[Row]:
+    count = len(os.sched_getaffinity(0))
+    spec = RunSpec(
+        study_id=name,
+        workload=WORKLOAD,
+        variant=Variant.FIXED_SEED,
+        threads=ThreadSpec(cpus=count, intra_op=count, inter_op=count),
+        repetition=1,
+        seeds=SEEDS,
+    )
+    env = os.environ | threads.environment(spec, cpu_vendor=fingerprint.cpu()["vendor"])
+    report(f"{runs} steps each, in turns, {count} threads")
+    command = [sys.executable, "-m", "benchmarks.trace", str(count), str(runs)]
+    done = subprocess.run(command, env=env, stdout=subprocess.PIPE, check=True)
+    times: dict[str, list[float]] = json.loads(done.stdout)
+    plain_s = statistics.median(times["plain"])
+    head = f"ResNet-20, batch {BATCH}, {count} threads"
+    compared = (
+        (name, f"{head}: a traced step : a plain one of {1000 * plain_s:.0f} ms", "plain", TARGET),
+        ("", "the same traced step : one under DebugMode with output hashes", "debug", 1.0),
+        ("", "the same : one under DebugMode with input and output hashes", "debug inputs", 1.0),
+    )
+    return [_row(title, what, times["traced"], times[peer], most) for title, what, peer, most in compared]
+
+
+def turns(count: int, runs: int) -> dict[str, list[float]]:
+    """Seconds of `runs` steps of each kind."""
     import torch
     from torch.utils._debug_mode import DebugMode
 
     from guest.trace_torch import watch
 
-    threads = len(os.sched_getaffinity(0))
-    torch.set_num_threads(threads)
-    spec = WorkloadSpec(
-        name="resnet20",
-        framework=Framework.TORCH,
-        model="resnet20",
-        dataset="cifar10",
-        epochs=1,
-        batch_size=BATCH,
-        learning_rate=0.1,
-        optimizer=Optimizer.SGD,
-        momentum=0.9,
-    )
-    drawn = seeds.draw(Seeds(initialisation=1, data_order=1, augmentation=1, dropout=1))
-    backend = workloads.build(spec, info("cifar10"), drawn, deterministic=False)
+    torch.set_num_threads(count)
+    backend = workloads.build(WORKLOAD, info("cifar10"), seeds.draw(SEEDS), deterministic=False)
     generator = np.random.default_rng(1)
     x = generator.random((BATCH, *info("cifar10").shape), dtype=np.float32)
     y = generator.integers(0, 10, BATCH)
@@ -68,7 +98,6 @@ def measure(name: str, runs: int, report: Callable[[str], None]) -> list[Row]:
         "debug": lambda: debug(inputs=False),
         "debug inputs": lambda: debug(inputs=True),
     }
-    report(f"{runs} steps each, in turns, {threads} threads")
     times: dict[str, list[float]] = {kind: [] for kind in kinds}
     for turn in range(runs + 1):
         for kind, looking in kinds.items():
@@ -77,14 +106,7 @@ def measure(name: str, runs: int, report: Callable[[str], None]) -> list[Row]:
                 backend.train_step(x, y)
             if turn:
                 times[kind].append(time.perf_counter() - began)
-    plain_s = statistics.median(times["plain"])
-    head = f"ResNet-20, batch {BATCH}, {threads} threads"
-    compared = (
-        (name, f"{head}: a traced step : a plain one of {1000 * plain_s:.0f} ms", "plain", TARGET),
-        ("", "the same traced step : one under DebugMode with output hashes", "debug", 1.0),
-        ("", "the same : one under DebugMode with input and output hashes", "debug inputs", 1.0),
-    )
-    return [_row(title, what, times["traced"], times[peer], most) for title, what, peer, most in compared]
+    return times
 
 
 def _row(name: str, what: str, ours: list[float], peer: list[float], at_most: float) -> Row:
@@ -97,3 +119,7 @@ def _row(name: str, what: str, ours: list[float], peer: list[float], at_most: fl
         unit="x",
         at_most=at_most,
     )
+
+
+if __name__ == "__main__":
+    print(json.dumps(turns(*map(int, sys.argv[1:]))))

@@ -158,8 +158,7 @@ def _run(
     from guest.training import hash_arrays, train
 
     spec, workload = request.spec, request.spec.workload
-    started, cpu_started, busy = time.perf_counter(), time.process_time(), load.busy_s()
-    before = load.conditions()
+    started, cpu_started, before = time.perf_counter(), time.process_time(), load.look()
     if warm is None:
         workloads.preload(workload.network_framework)
         import_s = time.perf_counter() - started
@@ -186,8 +185,9 @@ def _run(
 
     outcome = train(backend, data, workload, drawn, on_epoch, on_step)
     elapsed_s, cpu_s = time.perf_counter() - started, time.process_time() - cpu_started
-    by_others = load.load_by_others(busy, load.busy_s(), cpu_s, elapsed_s)
-    changed = load.change(before, load.conditions())
+    after = load.look()
+    by_others = load.load_by_others(before, after, cpu_s, elapsed_s)
+    changed = load.change(before, after)
 
     in_force = check_threads(request)  # again: some pools stand only after the first operation
     _write(out, outcome, data, history_columns(workload.metrics))

@@ -17,6 +17,7 @@ from contextlib import ExitStack
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, cast
 
+from guest import caches
 from guest.catalogue import Content, DatasetError, SourceFile
 
 TIMEOUT_S = 30.0
@@ -239,4 +240,4 @@ def candidates(folders: Sequence[str | Path], subfolders: Sequence[str]) -> list
 
 def default_folder() -> Path:
     """Where downloads go when no folder is given."""
-    return Path.home() / ".cache" / "vbstudy" / "data"
+    return caches.folder() / "data"

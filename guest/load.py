@@ -4,51 +4,31 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 SYSTEM, PROC = Path("/sys/devices/system/cpu"), Path("/proc")
 PAGE_MIB = os.sysconf("SC_PAGE_SIZE") / 2**20
 
 
-def busy_s() -> float | None:
-    """Seconds that the cores of this process were busy since boot, with all processes together and
-    what a hypervisor took away (steal); None where the kernel does not tell."""
-    try:
-        lines = Path("/proc/stat").read_text().splitlines()
-    except OSError:
-        return None
-    ticks = os.sysconf("SC_CLK_TCK")
-    total = 0.0
-    wanted = {f"cpu{core}" for core in os.sched_getaffinity(0)}
-    for line in lines:
-        name, *fields = line.split()
-        if name in wanted:
-            user, nice, system, _idle, _iowait, irq, softirq, steal = map(int, fields[:8])
-            total += (user + nice + system + irq + softirq + steal) / ticks
-            wanted.discard(name)
-    return None if wanted else total
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """What the kernel tells at one moment of some cores and of the memory.
+
+    `busy_s`: seconds since boot that the cores were busy, with all processes together and what a hypervisor
+    took away (steal); None where the kernel does not tell. `conditions`, as far as it tells: `steal_s`
+    seconds that a hypervisor took from them since boot, `throttled` times that they were slowed because of
+    heat, `swapped_mib` moved to and from disk, `frequency_mhz` their mean clock."""
+
+    busy_s: float | None
+    conditions: dict[str, float]
 
 
-def load_by_others(
-    before_s: float | None, after_s: float | None, own_cpu_s: float, wall_s: float
-) -> float | None:
-    """Mean number of cores that others kept busy while a run of `own_cpu_s` took `wall_s`."""
-    if before_s is None or after_s is None or wall_s <= 0:
-        return None
-    return round(max(0.0, after_s - before_s - own_cpu_s) / wall_s, 3)
-
-
-def conditions() -> dict[str, float]:
-    """What the kernel tells now of the cores of this process and the memory, as far as it does:
-    `steal_s` seconds that a hypervisor took from them since boot, `throttled` times that they were slowed
-    because of heat, `swapped_mib` moved to and from disk, `frequency_mhz` their mean clock."""
-    found: dict[str, float] = {}
-    cores = os.sched_getaffinity(0)
-    wanted = {f"cpu{core}" for core in cores}
-    with contextlib.suppress(OSError):
-        lines = [line.split() for line in (PROC / "stat").read_text().splitlines()]
-        found["steal_s"] = sum(int(line[8]) for line in lines if line[0] in wanted) / os.sysconf("SC_CLK_TCK")
+def look(cores: Collection[int] | None = None) -> Look:
+    """At these cores, or those of this process."""
+    cores = os.sched_getaffinity(0) if cores is None else cores
+    busy_s, found = _times(cores)
     with contextlib.suppress(OSError):
         pages = dict(line.split() for line in (PROC / "vmstat").read_text().splitlines())
         found["swapped_mib"] = (int(pages["pswpin"]) + int(pages["pswpout"])) * PAGE_MIB
@@ -58,23 +38,48 @@ def conditions() -> dict[str, float]:
     clocks = list(_each(cores, "cpufreq/scaling_cur_freq"))
     if clocks:
         found["frequency_mhz"] = sum(clocks) / len(clocks) / 1000
-    return found
+    return Look(busy_s=busy_s, conditions=found)
 
 
-def change(before: dict[str, float], after: dict[str, float]) -> dict[str, float]:
+def load_by_others(before: Look, after: Look, own_cpu_s: float, wall_s: float) -> float | None:
+    """Mean number of cores that others kept busy while a run of `own_cpu_s` took `wall_s`."""
+    if before.busy_s is None or after.busy_s is None or wall_s <= 0:
+        return None
+    return round(max(0.0, after.busy_s - before.busy_s - own_cpu_s) / wall_s, 3)
+
+
+def change(before: Look, after: Look) -> dict[str, float]:
     """What happened between two looks; of the clock, both."""
+    first, last = before.conditions, after.conditions
     told = {
-        name: round(after[name] - value, 3)
-        for name, value in before.items()
-        if name in after and name != "frequency_mhz"
+        name: round(last[name] - value, 3)
+        for name, value in first.items()
+        if name in last and name != "frequency_mhz"
     }
-    for name, when in (("before", before), ("after", after)):
+    for name, when in (("before", first), ("after", last)):
         if "frequency_mhz" in when:
             told[f"frequency_mhz_{name}"] = round(when["frequency_mhz"], 1)
     return told
 
 
-def _each(cores: set[int], file: str) -> Iterator[float]:
+def _times(cores: Collection[int]) -> tuple[float | None, dict[str, float]]:
+    """Seconds that these cores were busy since boot, and what a hypervisor took of them."""
+    try:
+        lines = [line.split() for line in (PROC / "stat").read_text().splitlines()]
+    except OSError:
+        return None, {}
+    ticks, wanted = os.sysconf("SC_CLK_TCK"), {f"cpu{core}" for core in cores}
+    found = [[int(field) for field in fields[:8]] for name, *fields in lines if name in wanted]
+    if len(found) < len(wanted):
+        return None, {}
+    busy = sum(
+        user + nice + system + irq + softirq + steal
+        for user, nice, system, _idle, _iowait, irq, softirq, steal in found
+    )
+    return busy / ticks, {"steal_s": sum(fields[7] for fields in found) / ticks}
+
+
+def _each(cores: Collection[int], file: str) -> Iterator[float]:
     for core in cores:
         with contextlib.suppress(OSError, ValueError):
             yield float((SYSTEM / f"cpu{core}" / file).read_text())

@@ -9,6 +9,9 @@ Schema history
     3   Isolation.shares and .disturbed, RunResult.conditions; empty in older records
     4   RunSpec.tier; empty in older records. Somebody's own projects: WorkloadSpec.project,
         RunRequest.project, RunResult.project; none in older records
+    5   Isolation.host; empty in older records
+    6   Random numbers of projects: ProjectSpec.random, ProjectResult.random, RunRequest.recording, the file
+        `random.rec`; projects of version 4 were seeded. ProjectSpec.framework
 """
 
 from __future__ import annotations
@@ -26,19 +29,22 @@ from typing import Any, Literal, NamedTuple, TypeVar, get_args, get_origin
 
 from guest.plain_json import PlainJsonError, parse
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 6
 
 HISTORY = "history.csv"
 PREDICTIONS = "predictions.npz"
 WEIGHTS = "weights.safetensors"
 SELECTED = "selected.safetensors"
 LOG = "log.txt"
+RECORDING = "random.rec"  # the random numbers of a project's run, where they are recorded or replayed
 RECORD = "run.json"
 ARTIFACTS = (HISTORY, PREDICTIONS, WEIGHTS, SELECTED, LOG)
 """The files a finished run consists of, beside its record. The agent may send these and no others."""
 
 EMULATORS = ("tcg", "interpreter")
 """The accelerators of guests whose CPUs are computed: their times are those of the computing."""
+DISTURBED_ABOVE = 0.25
+"""So many cores kept busy by others, on average, and a time says more of the others than of the run."""
 
 
 class Variant(StrEnum):
@@ -114,10 +120,18 @@ class MetricSource:
     key: str = ""
 
 
+class Random(StrEnum):
+    """How the random numbers of a project are controlled."""
+
+    SEED = "seed"  # its generators are seeded from outside
+    REPLAY = "replay"  # those that it draws by itself are recorded once, and given back to other runs
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProjectSpec:
     """Somebody's own project. Paths are relative to its folder; an empty one is not declared.
-    `source` is the path or git URL as the study file has it, `commit` the pin in it."""
+    `source` is the path or git URL as the study file has it, `commit` the pin in it. `framework` is one that
+    the guest itself must have."""
 
     source: str
     commit: str
@@ -128,6 +142,8 @@ class ProjectSpec:
     weights: str
     timeout_s: float | None
     disk_limit_mib: int
+    random: Random = Random.SEED
+    framework: Framework | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,6 +176,11 @@ class WorkloadSpec:
         return self.framework
 
     @property
+    def replays(self) -> bool:
+        """Whether its runs draw recorded random numbers."""
+        return self.project is not None and self.project.random is Random.REPLAY
+
+    @property
     def metric_names(self) -> tuple[str, ...]:
         """The metrics of its runs; the first one is the one that is looked at first."""
         if self.project is None:
@@ -173,7 +194,8 @@ class WorkloadSpec:
         due = {HISTORY, LOG}
         due |= {PREDICTIONS} if self.project.predictions else set()
         due |= {WEIGHTS} if self.project.weights else set()
-        return sorted((due - set(names)) | (set(names) - {HISTORY, LOG, PREDICTIONS, WEIGHTS}))
+        due |= {RECORDING} if self.replays else set()
+        return sorted((due - set(names)) | (set(names) - due - {PREDICTIONS, WEIGHTS}))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -248,15 +270,25 @@ class ProjectFiles:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RecordingFile:
+    """A recording in a guest, which checks it."""
+
+    path: str
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunRequest:
     """What the agent is handed: the spec, and what it needs to know of this guest.
-    `visible_cpus` is the number of cores the process must see, or the run is refused."""
+    `visible_cpus` is the number of cores the process must see, or the run is refused. A project that replays
+    gets its `recording`; without one, the run makes it."""
 
     spec: RunSpec
     visible_cpus: int
     data_folders: tuple[str, ...] = ()
     heartbeat_s: float = 5.0
     project: ProjectFiles | None = None
+    recording: RecordingFile | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -306,6 +338,9 @@ class Isolation:
     neighbours: tuple[str, ...]
     shares: dict[str, str] = field(default_factory=dict)  # the closest by neighbour: "core", "cache", "node"
     disturbed: tuple[str, ...] = ()  # what was beyond the study's limits, a phrase each
+    # Of a virtual machine on the orchestrator's own: what the machine below saw of these cores, from before
+    # the run to after it, in `wall_s`: load_by_others, and what RunResult.conditions has.
+    host: dict[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -320,25 +355,38 @@ class Override:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RandomNumbers:
+    """Where the random numbers of a project's run came from: generators "seeded" from outside; or what it
+    drew by itself, "recorded" in this run or "replayed" from an earlier one. Then `draws` is how many are in
+    RECORDING, and `level` what was seen: "library" (all random bytes) or "python" (those of Python code)."""
+
+    how: Literal["seeded", "recorded", "replayed"] = "seeded"
+    draws: int = 0
+    level: Literal["", "library", "python"] = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ProjectResult:
     """What is known of a project's run, and what is not."""
 
     tree_sha256: str
     commit: str
-    seed: int  # of all generators that a hook can reach; a script's own factors are not told apart
+    # Of all generators that a hook can reach (a script's own factors are not told apart); None: none was set.
+    seed: int | None
     overrides: tuple[Override, ...]
     absent: tuple[str, ...]  # what this run does not tell, one phrase each
     notes: tuple[str, ...]  # what a reader should know besides
     packages: tuple[str, ...]  # of the project's own environment; empty: the guest's
     disk_bytes: int  # what the run wrote and left in its folder
     weights_file_sha256: str  # of the file as the project wrote it; "" where there is none
+    random: RandomNumbers = field(default_factory=RandomNumbers)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunResult:
     """What the agent says of a finished run in its `done` message."""
 
-    seeds_used: Seeds  # as drawn, when they were free: every run can be repeated
+    seeds_used: Seeds  # as drawn, when they were free: every run can be repeated; none set: project.random
     step_hashes: dict[str, str]  # after training step "1", "2", "4", ... : SHA-256 of the weights
     selected_epoch: int
     last: dict[str, float]  # test metrics of the last model
@@ -368,6 +416,12 @@ class RunRecord:
     attempt: int
     started_at: str  # ISO 8601, UTC
     finished_at: str
+
+    @property
+    def load_by_others(self) -> float | None:
+        """As the guest saw it, or the machine below it, whichever saw more; None where neither could tell."""
+        seen = (self.result.load_by_others, self.isolation.host.get("load_by_others"))
+        return max((load for load in seen if load is not None), default=None)
 
 
 def history_columns(metrics: Sequence[str]) -> list[str]:

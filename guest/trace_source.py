@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import linecache
+import sys
 from functools import cache
+from pathlib import Path
 from types import CodeType, FrameType
 
 _OWN = ("guest/trace", "guest/probe")
 
 
 def line_outside(frame: FrameType | None, packages: tuple[str, ...]) -> tuple[str, str]:
-    """`file:line in function` of the innermost frame that is in none of these installed packages nor in the
+    """`file:line in function` of the innermost frame that is in none of these imported packages nor in the
     tracer, and what is written there; two empty texts where there is none."""
     while frame is not None:
         if not _is_inside(frame.f_code, packages):
@@ -27,9 +29,15 @@ def _is_inside(code: CodeType, packages: tuple[str, ...]) -> bool:
     return (
         name.startswith("<")
         or any(own in name for own in _OWN)
-        or any(f"/site-packages/{p}/" in name or f"/dist-packages/{p}/" in name for p in packages)
+        or any(name.startswith(_folder(package)) for package in packages)
         or "/contextlib.py" in name
     )
+
+
+def _folder(package: str) -> str:
+    """Where it lies, with a slash behind it: not every machine has a `site-packages`."""
+    file = getattr(sys.modules.get(package), "__file__", None)
+    return f"{Path(file).parent.as_posix()}/" if file else f"<{package}>"
 
 
 @cache

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
@@ -36,6 +37,7 @@ _CHANGES_SILENTLY = {"native_batch_norm": (3, 4), "cudnn_batch_norm": (3, 4)}
 # Outputs with room that is never written: a library's notes to itself.
 _WORKSPACES = {"mkldnn_rnn_layer": (3,)}
 _BITS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
+NOT_COMPARED = "not compared"  # in place of a hash
 _USUAL = frozenset({torch.float32, torch.float64, torch.int64})
 Where = tuple[str, str, str]  # module, source, text
 
@@ -98,7 +100,7 @@ class OperationLog(TorchDispatchMode):  # type: ignore[no-untyped-call]
             t.data_ptr(): name for name, t in (*model.named_parameters(), *model.named_buffers()) if t.numel()
         }
         self._made_by: dict[int, Where] = {}  # by the sequence number of autograd's node
-        self._hashes = Hashes()
+        self._seen = Notes()
 
     # ---- where the program is ----------------------------------------------------------------
 
@@ -149,13 +151,13 @@ class OperationLog(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if not outputs and traits.view:
             return result
         for tensor in outputs:
-            self._hashes.forget(tensor)
+            self._seen.forget(tensor)
         known = {id(t) for t in outputs}
         workspaces = _WORKSPACES.get(name, ())
         for place, t in enumerate(_tensors(result)):
             if id(t) not in known:
                 if place in workspaces:
-                    self._hashes.ignore(t)
+                    self._seen.ignore(t)
                 else:
                     outputs.append(t)
         if outputs:
@@ -181,42 +183,39 @@ class OperationLog(TorchDispatchMode):  # type: ignore[no-untyped-call]
         )
 
     def _note(self, tensor: Tensor) -> TensorNote:
-        return TensorNote(
-            shape=tuple(tensor.shape),
-            dtype=str(tensor.dtype).removeprefix("torch."),
-            hash=self._hashes.of(tensor),
-            name=self._names.get(tensor.data_ptr(), "") if tensor.numel() else "",
-            layout=_layout(tensor),
-        )
+        return self._seen.of(tensor, self._names.get(tensor.data_ptr(), "") if tensor.numel() else "")
 
 
-class Hashes:
-    """Hashes of tensors, each computed once while its bytes stay what they are. A weak reference to the
-    storage keeps its address from being given to another."""
+class Notes:
+    """Notes of tensors with their hashes, each made once while the tensor's bytes stay what they are. A weak
+    reference to the storage keeps its address from being given to another."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[Any, ...], tuple[int, str]] = {}
+        self._known: dict[tuple[Any, ...], tuple[int, TensorNote]] = {}
         self._storages: dict[int, tuple[StorageWeakRef, set[tuple[Any, ...]]]] = {}
         self._ignored: set[int] = set()
 
-    def of(self, tensor: Tensor) -> str:
+    def of(self, tensor: Tensor, name: str) -> TensorNote:
         if tensor.layout is not torch.strided:
-            return "not compared"
+            return _noted(tensor, NOT_COMPARED, name)
         storage = tensor.untyped_storage()
         address = storage._cdata
         if address in self._ignored:
-            return "not compared"
+            return _noted(tensor, NOT_COMPARED, name)
         key = (address, tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype)
         version = -1 if tensor.is_inference() else tensor._version
         known = self._known.get(key)
         if known is not None and known[0] == version >= 0:
-            return known[1]
-        text = f"{hash_bytes(bits_of(tensor)):016x}"
+            note = known[1]
+            if note.name != name:  # gradients get theirs when the optimizer begins
+                note = dataclasses.replace(note, name=name)
+            return note
+        note = _noted(tensor, f"{hash_bytes(bits_of(tensor)):016x}", name)
         if address not in self._storages:
             self._storages[address] = (_weak(storage), set())
         self._storages[address][1].add(key)
-        self._known[key] = (version, text)
-        return text
+        self._known[key] = (version, note)
+        return note
 
     def forget(self, tensor: Tensor) -> None:
         """Its bytes have changed, and those of all that share them."""
@@ -231,6 +230,17 @@ class Hashes:
         storage = tensor.untyped_storage()
         self._storages[storage._cdata] = (_weak(storage), set())
         self._ignored.add(storage._cdata)
+
+
+def _noted(tensor: Tensor, text: str, name: str) -> TensorNote:
+    return TensorNote(
+        shape=tuple(tensor.shape), dtype=_dtype(tensor.dtype), hash=text, name=name, layout=_layout(tensor)
+    )
+
+
+@functools.cache
+def _dtype(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
 
 
 def _weak(storage: torch.UntypedStorage) -> StorageWeakRef:
@@ -264,13 +274,19 @@ def _traits(func: Any) -> Traits:
 
 def _tensors(value: Any) -> list[Tensor]:
     """Those in nested lists, tuples and dictionaries, in order."""
-    if isinstance(value, Tensor):
-        return [value]
-    if isinstance(value, dict):
-        value = value.values()
-    elif not isinstance(value, (list, tuple)):
-        return []
-    return [tensor for item in value for tensor in _tensors(item)]
+    found: list[Tensor] = []
+    _collect([value], found)
+    return found
+
+
+def _collect(values: Iterable[Any], found: list[Tensor]) -> None:
+    for value in values:
+        if isinstance(value, Tensor):
+            found.append(value)
+        elif isinstance(value, dict):
+            _collect(value.values(), found)
+        elif isinstance(value, (list, tuple)):
+            _collect(value, found)
 
 
 def _layout(tensor: Tensor) -> str:

@@ -26,8 +26,16 @@ from orchestrator import (
     cli_try,
     cli_watch,
 )
-from orchestrator.cli_options import CommandFailed, Commands, Options, print_json, result, stdout
-from orchestrator.errors import EXIT_DONE, EXIT_INTERRUPTED, EXIT_RUNS_FAILED, UsageError, VbstudyError
+from orchestrator.cli_options import CommandFailed, Commands, Options, Stopped, print_json, result, stdout
+from orchestrator.errors import (
+    EXIT_DONE,
+    EXIT_INTERRUPTED,
+    EXIT_RUNS_FAILED,
+    STORAGE_ERRNOS,
+    UsageError,
+    VbstudyError,
+    storage_error,
+)
 
 if TYPE_CHECKING:
     from orchestrator.store import Store
@@ -333,12 +341,7 @@ def run(arguments: list[str] | None = None) -> int:
     except CommandFailed as failed:
         return failed.status
     except VbstudyError as error:
-        from guest.printable import printable  # much of it was said by a guest
-
-        click.echo(f"vbstudy: {printable(error.message, lines=True)}", err=True)
-        if error.evidence and verbose:
-            click.echo(printable(error.evidence, lines=True), err=True)
-        return error.exit_code
+        return _told(error, verbose)
     except click.exceptions.NoArgsIsHelpError as error:
         error.show()
         return UsageError.exit_code
@@ -347,14 +350,30 @@ def run(arguments: list[str] | None = None) -> int:
         if isinstance(error, click.UsageError) and error.ctx is not None:
             click.echo(f"try: {error.ctx.command_path} --help", err=True)
         return UsageError.exit_code
-    except (KeyboardInterrupt, click.Abort):
-        click.echo("vbstudy: stopped; finished runs are kept, run it again to go on", err=True)
+    except (KeyboardInterrupt, click.Abort, Stopped) as stopped:
+        kept = isinstance(stopped, Stopped) and stopped.resumed
+        more = "; finished runs are kept, run it again to go on" if kept else ""
+        below = "\n" if sys.stderr.isatty() else ""  # the terminal's ^C
+        click.echo(f"{below}vbstudy: stopped{more}", err=True)
         return EXIT_INTERRUPTED
     except BrokenPipeError:
         # The reader (`| head`) has enough; what Python would still flush goes nowhere.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_DONE
+    except OSError as error:
+        if error.errno not in STORAGE_ERRNOS:
+            raise
+        return _told(storage_error(error.filename or "the study", error, "read or written"), verbose)
     return EXIT_DONE
+
+
+def _told(error: VbstudyError, verbose: bool) -> int:
+    from guest.printable import printable  # much of it was said by a guest
+
+    click.echo(f"vbstudy: {printable(error.message, lines=True)}", err=True)
+    if error.evidence and verbose:
+        click.echo(printable(error.evidence, lines=True), err=True)
+    return error.exit_code
 
 
 def main() -> NoReturn:

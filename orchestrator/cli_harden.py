@@ -41,7 +41,7 @@ def harden(
     from orchestrator import agent_archive, hardening
     from orchestrator.study import parse_counts
 
-    store, study = options.store(), options.study()
+    store, study = options.store(), options.study_or_default()
     counts = parse_counts(cpus) if cpus is not None else study.cpus
     tiers = _tiers(names)
     console = options.stderr()

@@ -49,7 +49,8 @@ def worker(
     import os
 
     from orchestrator.cpuset import parse_cores
-    from orchestrator.engine.clusters import HOSTS_FOLDER, quieten, read_security
+    from orchestrator.engine.clusters import HOSTS_FOLDER, quieten, read_security, require_known
+    from orchestrator.engine.host import memory_mib as host_memory_mib
     from orchestrator.engine.worker import serve
     from orchestrator.scheduler import host_cores
 
@@ -66,6 +67,11 @@ def worker(
     if not wanted or not set(wanted) <= set(host_cores()):
         have = ",".join(map(str, host_cores()))
         raise UsageError(f"--cores {cores}: this process may use the cores {have}")
+    proofs = read_security(security)
+    require_known(scheduler)
+    have_mib = host_memory_mib()
+    if memory_mib is not None and memory_mib > have_mib:
+        raise UsageError(f"--memory-mib {memory_mib}: this machine has {have_mib}")
     quieten()
     serve(
         scheduler,
@@ -73,7 +79,7 @@ def worker(
         provider,
         wanted,
         memory_mib,
-        read_security(security),
+        proofs,
         lambda text: options.stderr().print(text, highlight=False, soft_wrap=True),
     )
 

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from orchestrator.study import Study
 
 
+RESUMED = frozenset({"sweep", "harden"})  # commands that keep what is finished
+
+
 @dataclass(frozen=True, slots=True)
 class Options:
     """The global options."""
@@ -44,6 +47,14 @@ class Options:
 
         return study.load(self.store().study_file)
 
+    def study_or_default(self) -> Study:
+        """The study's file, or the default study where there is none."""
+        from orchestrator import study, study_template
+
+        if self.store().study_file.exists():
+            return self.study()
+        return study.parse(study_template.template("study", (1, 2, 4, 8), study_template.default_dataset()))
+
 
 class Commands(click.Group):
     """Lists commands in the order of the work, not of the alphabet, and knows near spellings."""
@@ -61,6 +72,20 @@ class Commands(click.Group):
             hint = f"; did you mean '{near[0]}'?" if near else f"; there are {', '.join(self.commands)}"
             raise click.UsageError(f"there is no command '{args[0]}'{hint}", ctx)
         return super().resolve_command(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except (KeyboardInterrupt, click.Abort):
+            raise Stopped(resumed=ctx.invoked_subcommand in RESUMED) from None
+
+
+class Stopped(Exception):  # noqa: N818  (no error: somebody wanted it)
+    """Ctrl-C or SIGTERM. `resumed` is whether the command, run again, goes on where it was."""
+
+    def __init__(self, *, resumed: bool) -> None:
+        super().__init__("stopped")
+        self.resumed = resumed
 
 
 class CommandFailed(Exception):  # noqa: N818  (its own affair; the status is passed on)

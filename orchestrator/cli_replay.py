@@ -64,13 +64,20 @@ def replay(options: Options, file: Path, command: tuple[str, ...]) -> None:
     from guest.replay import recording
     from orchestrator import replaying
 
+    if not file.exists():
+        raise UsageError(f"{file}: there is no such recording; `vbstudy record --output {file}` makes one")
     try:
         recorded = recording.read(file)
-        done = replaying.replay(recorded, command)
     except RecordError as error:
         raise StoreError(str(error)) from None
     except OSError as error:
         raise UsageError(f"{error.filename or file}: {error.strerror}") from None
+    try:
+        done = replaying.replay(recorded, command)
+    except RecordError as error:
+        raise StoreError(str(error)) from None
+    except OSError as error:
+        raise StoreError(f"{error.filename}: cannot be written: {error.strerror}") from None
     said = replaying.remarks(done.ended, recorded.header.level, "")
     if done.idle:
         said.append(f"recorded processes that did not run this time: {', '.join(done.idle)}")

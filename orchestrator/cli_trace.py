@@ -5,16 +5,11 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from orchestrator.cli_options import Options
 from orchestrator.errors import UsageError
-
-if TYPE_CHECKING:
-    from orchestrator.store import Store
-    from orchestrator.study import Study
 
 DEFAULT_STEPS = 100
 DTYPES = ("float32", "float64", "bfloat16")
@@ -55,7 +50,7 @@ def trace(
     if bool(runs) == (cpus is not None):
         raise UsageError("name two CPU counts (--cpus 1,4), or two stored runs")
     store = options.store()
-    study = _study(options, store)
+    study = options.study_or_default()
     plan = tracing.Plan(steps=steps)
     if cpus is not None:
         chosen = trace_setup.specs_for(
@@ -129,14 +124,18 @@ def probe(
     from guest.records import Framework
     from orchestrator import probing
     from orchestrator import study as study_
+    from orchestrator.study_messages import did_you_mean
 
     store = options.store()
     counts = study_.parse_counts(threads, "--threads")
     if len(counts) < 2:
         raise UsageError(f"--threads {threads}: at least two thread counts are compared")
-    types = tuple((dtypes or ("float32" if quick else ",".join(DTYPES))).split(","))
+    if dtypes is None:
+        dtypes = "float32" if quick else ",".join(DTYPES)
+    types = tuple(dict.fromkeys(name.strip() for name in dtypes.split(",")))
     if wrong := [name for name in types if name not in DTYPES]:
-        raise UsageError(f"--dtypes {dtypes}: {wrong[0]!r} is none of {', '.join(DTYPES)}")
+        hint = did_you_mean(wrong[0], DTYPES)
+        raise UsageError(f"--dtypes {dtypes}: {wrong[0]!r} is none of {', '.join(DTYPES)}{hint}")
     ask = probing.Ask(
         framework=Framework(framework),
         python=probing.interpreter(options.study() if store.study_file.exists() else None),
@@ -159,15 +158,6 @@ def probe(
         if form == "table":
             click.echo("\n".join(probes.summary(found)))
     console.print(f"probe: kept in {output or store.probe}", highlight=False, soft_wrap=True)
-
-
-def _study(options: Options, store: Store) -> Study:
-    """The study's file, or the default study where there is none."""
-    from orchestrator import study, study_template
-
-    if store.study_file.exists():
-        return options.study()
-    return study.parse(study_template.template("study", (1, 2, 4, 8), study_template.default_dataset()))
 
 
 def add_to(group: click.Group) -> None:

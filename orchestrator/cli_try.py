@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import shlex
 from typing import TYPE_CHECKING
 
 import click
 
-from orchestrator.cli_options import Options, result
-from orchestrator.errors import UsageError
+from orchestrator.cli_options import CommandFailed, Options, result
+from orchestrator.errors import EXIT_INTERRUPTED, UsageError
 
 if TYPE_CHECKING:
     from orchestrator.trial_runs import Report
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
 @click.option("--repetitions", type=click.IntRange(min=2), default=2, metavar="N",
               help="Runs on each thread count [default: 2].")  # fmt: skip
 @click.option("--seed", type=click.IntRange(0, 2**31 - 1), default=1, help="Of all generators [default: 1].")
+@click.option(
+    "--replay", is_flag=True, help="Set no seed: record what the first run draws, replay it in the others."
+)
 @click.option("--timeout", "timeout_s", type=click.FloatRange(0, min_open=True), metavar="SECONDS",
               help="For one run [default: none].")  # fmt: skip
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
@@ -30,6 +34,7 @@ def try_(
     cpus: str | None,
     repetitions: int,
     seed: int,
+    replay: bool,
     timeout_s: float | None,
     command: tuple[str, ...],
 ) -> None:
@@ -54,20 +59,27 @@ def try_(
     def say(text: str) -> None:
         console.print(text, highlight=False, soft_wrap=True, markup=False)
 
-    report = trial_runs.run(command, folder, counts, repetitions, seed, timeout_s, say)
+    wanted = None if replay else seed
+    try:
+        report = trial_runs.run(command, folder, counts, repetitions, wanted, timeout_s, say)
+    except KeyboardInterrupt:
+        click.echo("vbstudy: stopped; of a trial nothing is kept", err=True)
+        raise CommandFailed(EXIT_INTERRUPTED) from None
     result(options, dataclasses.asdict(report), told(report))
 
 
 def told(report: Report) -> str:
     """The report for a person."""
-    program = " ".join(report.command)
-    lines = [
-        f"{program}: {_listed(report.threads)} threads, {report.repetitions} times each, seed {report.seed}"
-    ]
+    program = shlex.join(report.command)
+    numbers = "random numbers of the first run" if report.seed is None else f"seed {report.seed}"
+    lines = [f"{program}: {_listed(report.threads)} threads, {report.repetitions} times each, {numbers}"]
     for verdict in report.verdicts:
         answer = NOTHING[verdict.level] if verdict.answer == "nothing seen" else verdict.answer.upper()
         lines += ["", f"{verdict.level:<12} {answer}"]
         lines += [f"{'':<12} {line}" for line in verdict.evidence]
+        if verdict.level == "metric" and not verdict.evidence and report.last_lines:
+            lines.append(f"{'':<12} the end of what it printed:")
+            lines += [f"{'':<12}   {line}" for line in report.last_lines]
     times = ", ".join(f"{count}: {seconds:.1f} s" for count, seconds in report.wall_s.items())
     lines += ["", f"seconds a run (mean of {report.repetitions}): {times}"]
     if report.oversubscribed:
@@ -75,13 +87,17 @@ def told(report: Report) -> str:
     for one in report.overrides:
         lines.append(f"the program sets itself: {one.what} = {one.value} ({one.where or 'a library'})")
     lines += [f"note: {note}" for note in report.notes]
+    if report.seed is not None and any(v.answer == "cannot be told" for v in report.verdicts):
+        lines.append(
+            "a seed does not reach all that the program draws, or it does not repeat itself: try --replay"
+        )
     return "\n".join(lines)
 
 
 NOTHING = {
     "bitwise": "no model file seen: have it write one, or call guest.report.weights(model)",
     "predictions": "no prediction file seen: have it write one, or call guest.report.predictions(...)",
-    "metric": "no named number was printed or logged",
+    "metric": "no number with a name was printed or logged, as in `accuracy: 0.93`",
 }
 
 

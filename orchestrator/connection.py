@@ -4,7 +4,6 @@ a local process sandbox here and SSH (`orchestrator.ssh`) are its two ends."""
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import shutil
 import signal
@@ -18,13 +17,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Protocol
 
-from orchestrator.errors import GuestError, StoreError
+from orchestrator.errors import STORAGE_ERRNOS, GuestError, storage_error
 
 STDERR_TAIL_BYTES = 8192
 MAX_LINE_BYTES = 4 << 20  # as Python objects it may take 25 times as much
 MAX_UNREAD_BYTES = 2 * MAX_LINE_BYTES
 MAX_OUTPUT_BYTES = 16 << 20
 PIECE_BYTES = 1 << 20
+INHERITED = frozenset(
+    ("PATH", "LANG", "LC_ALL", "VBSTUDY_DATA", "http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY",
+     "HTTPS_PROXY", "NO_PROXY")
+)  # fmt: skip
 LINE_OVERHEAD_BYTES = 100  # of an object that holds a line
 
 
@@ -83,10 +86,9 @@ def collecting(local: Path) -> Iterator[BinaryIO]:
         with local.open("wb") as file:
             yield file
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES):
+        if error.errno not in STORAGE_ERRNOS:
             raise
-        what = "the disk is full" if error.errno != errno.EACCES else str(error.strerror)
-        raise StoreError(f"{local}: cannot be written: {what}; finished runs are safe") from None
+        raise storage_error(local, error) from None
 
 
 class LocalConnection:
@@ -197,9 +199,9 @@ class LocalConnection:
         return stream
 
     def _base_environment(self) -> dict[str, str]:
-        """Nothing is inherited but what finds programs and names the locale."""
+        """Nothing is inherited but what finds programs, names the locale, and finds what is downloaded."""
         (self._folder / "tmp").mkdir(exist_ok=True)
-        kept = {k: os.environ[k] for k in ("PATH", "LANG", "LC_ALL", "VBSTUDY_DATA") if k in os.environ}
+        kept = {k: v for k, v in os.environ.items() if k in INHERITED or k.startswith("PIP_")}
         return {
             **kept,
             **self._mark,

@@ -1,14 +1,20 @@
 """Cores of this machine that one process holds and no other may have: a lock a core, which the kernel
-takes back however its holder ends."""
+takes back however its holder ends.
+
+This text alone is run on machines behind SSH (`orchestrator.remote_cores`), so it imports nothing of ours."""
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
+import json
 import os
+import select
+import sys
 import tempfile
 from collections.abc import Collection
 from pathlib import Path
+from typing import Any, Protocol
 
 FOLDER = "VBSTUDY_CORE_LOCKS"
 """The environment variable that names another folder for the locks: processes lease apart from each other
@@ -22,6 +28,14 @@ def default_folder() -> Path:
         return Path(named)
     run = Path("/run/lock")
     return (run if os.access(run, os.W_OK) else Path(tempfile.gettempdir())) / "vbstudy-cores"
+
+
+class Locks(Protocol):
+    """Of one machine's cores, for one holder."""
+
+    def take(self, cores: Collection[int]) -> set[int]: ...
+    def release(self, cores: Collection[int]) -> None: ...
+    def holders(self, cores: Collection[int]) -> dict[int, int]: ...
 
 
 class CoreLocks:
@@ -43,9 +57,9 @@ class CoreLocks:
                 os.close(descriptor)
 
     def holders(self, cores: Collection[int]) -> dict[int, int]:
-        """The processes that hold them now, by core, as far as the kernel tells."""
+        """The processes that hold them now, by core, as far as the kernel tells; without those held here."""
         inodes = {}
-        for core in cores:
+        for core in set(cores) - self._held.keys():
             with contextlib.suppress(OSError):
                 inodes[str((self._folder / f"core-{core}").stat().st_ino)] = core
         found = {}
@@ -77,3 +91,32 @@ class CoreLocks:
         with contextlib.suppress(FileExistsError):
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644))
         return os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+
+
+def serve(silent_s: float) -> None:
+    """Does what lines of JSON on stdin ask for and answers each on stdout, until stdin ends, or says nothing
+    for `silent_s`: whoever asked is gone then, and so are the locks."""
+    locks, pending = CoreLocks(), b""
+    while select.select([0], [], [], silent_s)[0]:
+        piece = os.read(0, 1 << 16)
+        if not piece:
+            return
+        *lines, pending = (pending + piece).split(b"\n")
+        for line in lines:
+            sys.stdout.write(json.dumps(_answer(locks, json.loads(line))) + "\n")
+            sys.stdout.flush()
+
+
+def _answer(locks: CoreLocks, request: dict[str, Any]) -> dict[str, Any]:
+    cores, folder = request.get("cores", []), Path(request.get("folder", "/"))
+    match request["do"]:
+        case "take":
+            return {"others": sorted(locks.take(cores))}
+        case "release":
+            locks.release(cores)
+        case "holders":
+            return {"holders": {str(core): process for core, process in locks.holders(cores).items()}}
+        case "read":
+            paths = [path for pattern in request["patterns"] for path in folder.glob(pattern)]
+            return {"files": {str(path.relative_to(folder)): path.read_text() for path in paths}}
+    return {}

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from orchestrator.guests import host_name
 
+MAX_CORES = 65_536
 CGROUP_ROOT = Path("/sys/fs/cgroup")
 
 
@@ -108,10 +109,13 @@ def _effective(parent: Path, what: str, version: int) -> str:
 
 
 def parse_cores(text: str) -> set[int]:
-    """`0-2,5` as the kernel writes it."""
+    """`0-2,5` as the kernel writes it. Raises ValueError for what it does not write."""
     cores: set[int] = set()
     for piece in text.strip().split(","):
         first, _, last = piece.partition("-")
         if first:
-            cores.update(range(int(first), int(last or first) + 1))
+            low, high = int(first), int(last or first)
+            if high >= MAX_CORES:
+                raise ValueError(f"there is no core {high}")
+            cores.update(range(low, high + 1))
     return cores

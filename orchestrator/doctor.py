@@ -173,7 +173,9 @@ def as_json(checks: list[Check]) -> Any:
 
 
 def as_table(checks: list[Check]) -> Table:
-    table = Table("what", "found", "to do", title="This host", title_justify="left")
+    table = Table(title="This host", title_justify="left")
+    for heading in ("what", "found", "to do"):
+        table.add_column(heading, overflow="fold")
     for check in checks:
         table.add_row(check.what, check.found or "-", check.missing)
     return table

@@ -3,6 +3,8 @@ what raises is a study that cannot go on."""
 
 from __future__ import annotations
 
+import errno
+
 EXIT_DONE = 0
 EXIT_RUNS_FAILED = 1
 EXIT_INTERRUPTED = 130
@@ -78,3 +80,25 @@ class StoreError(VbstudyError):
     """The store is damaged, cannot be written, or is newer than this program."""
 
     exit_code = 6
+
+
+STORAGE_ERRNOS = frozenset(
+    (
+        errno.ENOSPC,
+        errno.EDQUOT,
+        errno.EROFS,
+        errno.EIO,
+        errno.ESTALE,
+        errno.EACCES,
+        errno.EPERM,
+        errno.ENOLCK,
+    )
+)
+"""What a disk, or a server of files, may say at any moment: no fault of this program, a guest or a run."""
+
+
+def storage_error(path: object, error: OSError, cannot_be: str = "written") -> StoreError:
+    """What is told of storage that fails."""
+    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+    what = "the disk is full" if full else error.strerror
+    return StoreError(f"{path}: cannot be {cannot_be}: {what}; finished runs are safe")

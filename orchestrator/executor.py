@@ -3,6 +3,7 @@ back. Nothing that a guest says is believed before it is checked."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import time
 import uuid
@@ -14,15 +15,18 @@ from guest import threads
 from guest.printable import printable
 from guest.records import (
     LOG,
+    RECORDING,
     SCHEMA_VERSION,
     Framework,
     Message,
     ProjectFiles,
+    RecordingFile,
     RunRequest,
     RunResult,
     RunSpec,
     to_json,
 )
+from orchestrator import recordings
 from orchestrator.agent_archive import AgentArchive
 from orchestrator.connection import Connection, Stream
 from orchestrator.errors import GuestError, PrerequisiteError, ProtocolError
@@ -31,6 +35,7 @@ from orchestrator.study_engine import EngineTable
 
 WORKER_START_TIMEOUT_S = 600.0
 MAX_ARTIFACT_BYTES = 8 << 30
+OUT = "out"  # the folder of a guest with a folder for each run; what a killed orchestrator left is removed
 OnMessage = Callable[[Message], None]
 
 
@@ -68,19 +73,24 @@ class Executor:
         self._worker: Stream | None = None
         self._key: tuple[Framework | None, tuple[tuple[str, str], ...]] | None = None
 
-    def execute(self, spec: RunSpec, into: Path, on_message: OnMessage) -> RunResult:
-        """Runs one spec and collects its files into the folder `into`. Raises RunFailedError when
+    def execute(
+        self, spec: RunSpec, into: Path, on_message: OnMessage, recording: Path | None = None
+    ) -> RunResult:
+        """Runs one spec and collects its files into the folder `into`; `recording` has the random numbers
+        that it is given, where it is not to record some. Raises RunFailedError when
         the run failed or was lost, ProtocolError when the agent broke the protocol, GuestError
         when the guest is gone. After any of them the next call starts a fresh worker."""
-        out = f"out/{uuid.uuid4().hex}"
+        out = f"{OUT}/{uuid.uuid4().hex}"
         try:
             worker = self._warm_worker(spec)
+            numbers = self._bring(recording)
             request = RunRequest(
                 spec=spec,
                 visible_cpus=self._context.visible_cpus,
                 data_folders=self._context.data_folders,
                 heartbeat_s=self._context.engine.heartbeat_s,
                 project=self._context.projects.get(spec.workload.name),
+                recording=numbers,
             )
             worker.send(json.dumps({"request": to_json(request), "out": out}))
             try:
@@ -89,6 +99,7 @@ class Executor:
                 self._collect_log(out, into)
                 raise
             self._collect(out, into, spec, result)
+            _check_numbers(result, into, numbers)
         except RunFailedError as error:
             if error.error["kind"] in ("Lost", "Timeout"):
                 self.stop_worker()
@@ -179,6 +190,18 @@ class Executor:
                 raise ProtocolError(f"the manifest says {name} has {artifact.size_bytes} bytes")
             self._connection.get(str(PurePosixPath(out) / name), into / name, artifact.size_bytes)
 
+    def _bring(self, recording: Path | None) -> RecordingFile | None:
+        """Makes a recording readable in the guest."""
+        if recording is None:
+            return None
+        with recording.open("rb") as file:
+            sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+        path = str(recording.absolute())
+        if not self._connection.shares_files:
+            path = f"recordings/{sha256[:16]}.rec"
+            self._connection.put(recording, path)
+        return RecordingFile(path=path, sha256=sha256)
+
     def _clear(self, out: str) -> None:
         try:
             self._connection.remove(out)
@@ -190,3 +213,12 @@ class Executor:
             self._connection.get(str(PurePosixPath(out) / LOG), into / LOG, 16 << 20)
         except GuestError:
             return  # a run that died early may have none
+
+
+def _check_numbers(result: RunResult, folder: Path, given: RecordingFile | None) -> None:
+    """Raises ProtocolError when a run was given random numbers and has others, or recorded none."""
+    made = result.artifacts.get(RECORDING)
+    if given is not None and (made is None or made.sha256 != given.sha256):
+        raise ProtocolError("the run was given a recording of random numbers, and has another one")
+    if given is None and made is not None:
+        recordings.check(folder / RECORDING)

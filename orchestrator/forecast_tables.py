@@ -13,7 +13,7 @@ UNIT_BYTES = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
 def as_tables(forecast: Forecast) -> list[Table]:
     sets = Table(title="Experiment sets", title_justify="left")
     for heading in ("set", "runs", "to do", "a run", "from", "hours", "disk"):
-        sets.add_column(heading, justify="left" if heading in ("set", "from") else "right")
+        sets.add_column(heading, justify="left" if heading in ("set", "from") else "right", overflow="fold")
     for s in forecast.sets:
         run = "–" if s.run_s is None else f"{s.run_s:.3g} s"
         if s.run_s_sd is not None:
@@ -28,7 +28,9 @@ def as_tables(forecast: Forecast) -> list[Table]:
     )
     needed = f"runs for {forecast.difference:g}"
     for heading in ("family", "metric", "tests", "n", "SD", "U", "Welch", f"{needed}, U", f"{needed}, Welch"):
-        power.add_column(heading, justify="left" if heading in ("family", "metric") else "right")
+        power.add_column(
+            heading, justify="left" if heading in ("family", "metric") else "right", overflow="fold"
+        )
     for f in forecast.families:
         power.add_row(
             f"{f.workload}/{f.variant} ({f.view})",

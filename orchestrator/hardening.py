@@ -27,7 +27,7 @@ from orchestrator.providers import Provider
 from orchestrator.session import alone
 from orchestrator.store import Store, now
 from orchestrator.study import Study
-from orchestrator.study_messages import did_you_mean
+from orchestrator.study_messages import unknown_workload
 
 Say = Callable[[str], None]
 ENVIRONMENT = ("cpu", "machine", "libraries", "hypervisor")  # of the fingerprint: what a proof is bound to
@@ -37,18 +37,14 @@ def workloads_of(study: Study, name: str | None) -> list[RunSpec]:
     """The first planned run of each workload, or of the named one. Raises UsageError."""
     planned = {spec.workload.name: spec for spec in reversed(plan(study, 1)) if not spec.workload.project}
     own = [table.name for table in study.projects]
+    if name is not None and name not in planned and name not in own:
+        raise UsageError(unknown_workload(name, [*planned, *own]))
     if name in own or not planned:
         raise UsageError(
             f"{name or ', '.join(own)}: is a project of your own, whose code tiers cannot be set in; "
-            "its variants algo and control set the deterministic switches"
+            "its variants algo and control set the deterministic switches, and exact mode is two lines in it"
         )
-    if name is None:
-        return [planned[table.name] for table in study.networks]
-    if name not in planned:
-        raise UsageError(
-            f"--workload {name}: the study has {', '.join(planned)}{did_you_mean(name, planned)}"
-        )
-    return [planned[name]]
+    return [planned[table.name] for table in study.networks] if name is None else [planned[name]]
 
 
 def begin(
@@ -113,6 +109,12 @@ def _same_seeds(study: Study, stored: Hardening) -> bool:
 def measure(study: Study, store: Store, hardening: Hardening, agent: AgentArchive, say: Say) -> Hardening:
     """Measures what is missing. The caller holds the study's lock."""
     wanted = [guest_spec(count, study.cpu_models[0]) for count in hardening.cpus]
+    most = len(hardening.cpus) * len(hardening.tiers) * hardening.repetitions
+    say(
+        f"{hardening.workload.name}: {most} trainings at most: {len(hardening.tiers)} tiers on "
+        f"{', '.join(map(str, hardening.cpus))} CPUs, {hardening.repetitions} each; "
+        f"{len(hardening.measurements)} are stored"
+    )
     with borrowed.guests(study, store, wanted) as (provider, guests):
         for spec in wanted:
             hardening = Bench(study, store, provider, guests[spec.name], agent, say).work(hardening)
@@ -236,7 +238,10 @@ def told(hardening: Hardening) -> list[str]:
     info, seed = tiers.TIERS[result.tier], hardening.seeds.initialisation or 0
     costs = [each.mean_cost for each in hardening.results if each.proof is Proof.PROVED]
     if None in costs:
-        what = "first tier, in their order, that is proved (no times are fit to tell the cheapest)"
+        what = (
+            "first tier, in their order, that is proved (some times support no conclusion, so that the "
+            f"cheapest cannot be told; to measure again on a quiet machine, move harden/{name}.json away)"
+        )
     else:
         interval = ""
         if result.mean_low is not None and result.mean_high is not None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from guest.records import Isolation, RunResult
 from orchestrator import topology
@@ -14,6 +14,7 @@ SWAPPED_MIB = 16.0  # every machine moves a page now and then
 
 def isolation(
     result: RunResult,
+    host: Mapping[str, float],
     cores: tuple[int, ...],
     neighbours: Mapping[str, Cores],
     where: Topology,
@@ -22,7 +23,8 @@ def isolation(
     cpuset: str,
     disturbed_above: float,
 ) -> Isolation:
-    """`neighbours` are the other guests and studies that held cores of the same machine meanwhile."""
+    """`host` is what the machine below a virtual one saw of its cores, or nothing. `neighbours` are the other
+    guests and studies that held cores of the same machine meanwhile."""
     shares = {name: topology.shared(where, cores, theirs) for name, theirs in sorted(neighbours.items())}
     return Isolation(
         oversubscribed=oversubscribed,
@@ -30,25 +32,32 @@ def isolation(
         cpuset=cpuset,
         neighbours=tuple(shares),
         shares={name: what for name, what in shares.items() if what},
-        disturbed=disturbances(result, disturbed_above),
+        disturbed=disturbances(result, host, disturbed_above),
+        host=dict(host),
     )
 
 
-def disturbances(result: RunResult, limit: float) -> tuple[str, ...]:
-    """What others did to a run, a phrase each: `limit` cores or more that they kept from it; heat and
-    swapping count in any amount."""
-    told = result.conditions
-    stolen = told.get("steal_s", 0.0) / result.timings.wall_s if result.timings.wall_s > 0 else 0.0
-    found = []
-    if (result.load_by_others or 0.0) >= limit:
-        found.append(f"others kept {result.load_by_others:.2f} of its cores busy")
+def disturbances(result: RunResult, host: Mapping[str, float], limit: float) -> tuple[str, ...]:
+    """What others did to a run, a phrase each, as its guest saw it and as the machine below did: `limit`
+    cores or more that they kept from it; heat and swapping count in any amount."""
+    inside = result.conditions | {
+        "wall_s": result.timings.wall_s,
+        "load_by_others": result.load_by_others or 0.0,
+    }
+    return (*_seen(inside, "", limit), *_seen(host, "on the host, ", limit))
+
+
+def _seen(told: Mapping[str, float], where: str, limit: float) -> Iterator[str]:
+    wall_s, load = told.get("wall_s", 0.0), told.get("load_by_others", 0.0)
+    stolen = told.get("steal_s", 0.0) / wall_s if wall_s > 0 else 0.0
+    if load >= limit:
+        yield f"{where}others kept {load:.2f} of its cores busy"
     if stolen >= limit:
-        found.append(f"the hypervisor below took {stolen:.2f} of its cores")
+        yield f"{where}the hypervisor below took {stolen:.2f} of its cores"
     if told.get("throttled", 0.0) > 0:
-        found.append(f"its cores were slowed {told['throttled']:.0f} times because of heat")
+        yield f"{where}its cores were slowed {told['throttled']:.0f} times because of heat"
     if told.get("swapped_mib", 0.0) >= SWAPPED_MIB:
-        found.append(f"{told['swapped_mib']:.0f} MiB were swapped")
-    return tuple(found)
+        yield f"{where}{told['swapped_mib']:.0f} MiB were swapped"
 
 
 def require_undisturbed(seen: Isolation) -> None:

@@ -10,6 +10,7 @@ from guest.records import (
     Optimizer,
     ProjectSpec,
     RunSpec,
+    Seeds,
     ThreadSpec,
     WorkloadSpec,
 )
@@ -29,7 +30,7 @@ def plan(study: Study, repetitions: int | None = None) -> list[RunSpec]:
             variant=variant,
             threads=threads,
             repetition=repetition,
-            seeds=seeds[variant],
+            seeds=Seeds() if workload.replays else seeds[variant],
             isa=study.isa,
             cpu_model=cpu_model,
         )
@@ -85,5 +86,7 @@ def _project(table: ProjectTable) -> WorkloadSpec:
             weights=table.artifacts.weights or "",
             timeout_s=table.timeout_s,
             disk_limit_mib=table.disk_limit_mib,
+            random=table.random,
+            framework=table.framework,
         ),
     )

@@ -47,6 +47,7 @@ from orchestrator.protocol import parse_message
 from orchestrator.scheduler import CoreLeases, host_cores
 from orchestrator.store import Store, now
 from orchestrator.study import Study
+from orchestrator.study_messages import did_you_mean
 from orchestrator.study_providers import LocalTable
 
 SILENT_S = 300.0
@@ -72,8 +73,9 @@ def cases(ask: Ask) -> tuple[Case, ...]:
     """Raises UsageError when no operation of the registry has such a name."""
     chosen = [o for o in OPERATIONS if fnmatch.fnmatchcase(o.name, ask.pattern)]
     if not chosen:
-        names = ", ".join(o.name for o in OPERATIONS)
-        raise UsageError(f"--operation {ask.pattern}: no operation has such a name; there are {names}")
+        names = [o.name for o in OPERATIONS]
+        hint = did_you_mean(ask.pattern, names) or f"; there are {', '.join(names)}"
+        raise UsageError(f"--operation {ask.pattern}: no operation has such a name{hint}")
     return tuple(
         Case(operation=o.name, size=size, dtype=dtype)
         for o in chosen
@@ -123,7 +125,7 @@ def _probe(
         agent.write(Path(folder))
         workers, answers = [], []
         for count in ask.threads:
-            say(f"{ask.framework} on {count} threads: {len(wanted)} cases")
+            say(f"{ask.framework} on {_threads(count)}: {len(wanted)} cases")
             worker = ProbeWorker(connection, agent.name, ask, count)
             workers.append(worker)
             answers.append(worker.ask(wanted, runs=ask.runs, keep=False))
@@ -172,7 +174,7 @@ class ProbeWorker:
         if answer.kind != "done":
             text = f"{answer.body.get('kind')}: {answer.body.get('message')}"
             raise GuestError(
-                f"the probe on {self._count} threads failed: {text}",
+                f"the probe on {_threads(self._count)} failed: {text}",
                 evidence=str(answer.body.get("traceback")),
             )
         try:
@@ -188,7 +190,7 @@ class ProbeWorker:
         while True:
             line = self._stream.receive(deadline - time.monotonic())
             if line is None:
-                raise GuestError(f"the probe on {self._count} threads was silent for {silent_s:g} s")
+                raise GuestError(f"the probe on {_threads(self._count)} was silent for {silent_s:g} s")
             if line == b"":
                 tail = self._stream.stderr()
                 if f"No module named '{self._ask.framework}'" in tail:
@@ -197,11 +199,15 @@ class ProbeWorker:
                         f"`pip install 'vbstudy[{self._ask.framework}]'`"
                     )
                 how = self._stream.how_it_ended()
-                raise GuestError(f"the probe on {self._count} threads ended: {how}", evidence=tail)
+                raise GuestError(f"the probe on {_threads(self._count)} ended: {how}", evidence=tail)
             message = parse_message(line)
             if message.kind != "heartbeat":
                 return message
             deadline = time.monotonic() + silent_s
+
+
+def _threads(count: int) -> str:
+    return f"{count} thread" + ("" if count == 1 else "s")
 
 
 def by_case(results: Sequence[CaseResult]) -> dict[str, CaseResult]:

@@ -26,6 +26,8 @@ from orchestrator.guests import Guest
 from orchestrator.printable import plain
 from orchestrator.protocol import read_epoch
 
+LINES_SHOWN = 12  # of a failure's reason, which may end with what a program printed last
+
 
 class SweepProgress:
     """An `orchestrator.engine.Observer`. One bar for all with the time left, one a guest with the
@@ -107,7 +109,10 @@ class SweepProgress:
 
     def failed(self, spec: RunSpec, reason: str, kept: Path, *, again: bool) -> None:
         what = "[yellow]failed, again[/]" if again else "[red]failed[/]"
-        self.say(f"{what} {spec.run_id}: {plain(reason)} (evidence: {plain(str(kept))})")
+        first, *more = reason.splitlines() or [""]
+        self.say(f"{what} {spec.run_id}: {plain(first)} (evidence: {plain(str(kept))})")
+        for line in more[-LINES_SHOWN:]:
+            self.say(f"  | {plain(line)}")  # so that none looks like one of ours
 
     def say(self, text: str) -> None:
         """A line of its own."""

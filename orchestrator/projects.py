@@ -3,6 +3,7 @@ for all runs of the workload from then on."""
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -10,8 +11,7 @@ import shutil
 import stat
 import subprocess
 import tarfile
-import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -26,6 +26,7 @@ SKIPPED = frozenset(
      ".ruff_cache", ".ipynb_checkpoints", "node_modules", ".DS_Store")
 )  # fmt: skip
 LARGE_BYTES = 4 << 30
+LARGE_PARCEL_BYTES = 64 << 20
 GIT_TIMEOUT_S = 600.0
 
 
@@ -61,6 +62,33 @@ def read(store: Store, name: str) -> Snapshot:
     if actual != kept.archive_sha256:
         raise StoreError(f"{_archive(store, name)}: does not match its SHA-256; {again}")
     return kept
+
+
+def parcel(study: Study, store: Store) -> dict[str, bytes]:
+    """The snapshots as files by their names, for the stores of other hosts. Raises UsageError when that is
+    too much to send with every order for a run."""
+    files = {path.name: path.read_bytes() for path in _files(study, store)}
+    if sum(map(len, files.values())) > LARGE_PARCEL_BYTES:
+        raise UsageError(
+            f"{store.study_file}: the projects hold more than {LARGE_PARCEL_BYTES >> 20} MiB, which is too "
+            "much to send to other hosts: keep data elsewhere, or sweep with engine.kind = 'local'"
+        )
+    return files
+
+
+def accept(files: Mapping[str, bytes], study: Study, store: Store) -> None:
+    """Keeps a parcel in a host's own store. Raises StoreError for one that is not whole."""
+    store.projects.mkdir(parents=True, exist_ok=True)
+    for path in _files(study, store):
+        if path.name not in files:
+            raise StoreError(f"{path.name} was not sent with the order")
+        path.write_bytes(files[path.name])
+    for table in study.projects:
+        read(store, table.name)
+
+
+def _files(study: Study, store: Store) -> list[Path]:
+    return [path(store, table.name) for table in study.projects for path in (_archive, _file)]
 
 
 def wheels_folder(table: ProjectTable, store: Store) -> Path | None:
@@ -99,9 +127,11 @@ def _prepare(table: ProjectTable, store: Store) -> Snapshot:
 def _take(table: ProjectTable, store: Store) -> Snapshot:
     where = f"{store.study_file}: workload {table.name!r}: project = {table.project!r}"
     store.projects.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=store.projects) as scratch:
+    with contextlib.ExitStack() as after:
+        scratch = store.new_incoming()  # where it is swept away, should this process be killed
+        after.callback(shutil.rmtree, scratch, ignore_errors=True)
         if table.is_git:
-            folder = Path(scratch) / "clone"
+            folder = scratch / "clone"
             commit = _clone(table, folder, store.directory, where)
         else:
             folder, commit = (store.directory / table.location).expanduser(), ""
@@ -116,7 +146,7 @@ def _take(table: ProjectTable, store: Store) -> Snapshot:
                 f"{where}: holds {size / 2**30:.1f} GiB, {LARGE_BYTES >> 30} are allowed; keep data and "
                 "results elsewhere"
             )
-        part = Path(scratch) / "archive"
+        part = scratch / "archive"
         _write_archive(part, folder, [entry[0] for entry in entries])
         with part.open("rb") as file:
             sha256 = hashlib.file_digest(file, "sha256").hexdigest()

@@ -56,8 +56,13 @@ def _wrong(result: RunResult, spec: RunSpec) -> Iterator[str]:
     """What no run of this spec can have had, a phrase each."""
     for field in fields(spec.seeds):
         asked, used = getattr(spec.seeds, field.name), getattr(result.seeds_used, field.name)
-        if used is None or (asked is not None and used != asked) or not 0 <= used < 2**SEED_BITS:
+        if spec.workload.replays:
+            if used is not None:
+                yield f"seeds_used.{field.name}: {used} where none was to be set"
+        elif used is None or (asked is not None and used != asked) or not 0 <= used < 2**SEED_BITS:
             yield f"seeds_used.{field.name}: {used} is not what was asked for"
+    if spec.workload.replays and (result.project is None or result.project.random.how == "seeded"):
+        yield "project.random: says nothing of a recording"
     own = spec.workload.project is not None  # has no selected model, and no hash of what it does not write
     steps = result.step_hashes
     if len(steps) > MAX_STEPS or not all(re.fullmatch(r"[1-9][0-9]{0,17}", step) for step in steps):

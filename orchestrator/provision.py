@@ -21,8 +21,8 @@ from orchestrator.guests import (
     read_inventory,
     write_inventory,
 )
-from orchestrator.providers import Provider, make_former
-from orchestrator.scheduler import CoreLeases, Lease
+from orchestrator.providers import Provider, machine_of, make_former
+from orchestrator.scheduler import CoreLeases, Lease, Machine
 from orchestrator.side_by_side import Job, SideBySide
 from orchestrator.store import Store, now
 from orchestrator.study import Study
@@ -60,12 +60,18 @@ def make_all(specs: list[GuestSpec], provider: Provider, on_guest: OnGuest) -> t
         made[spec.name] = make_guest(spec, provider, lease.cores)
         on_guest(made[spec.name])
 
-    # Machines are told apart by their cores: two that number theirs alike take turns where they
-    # need not, which costs time and nothing else.
-    leases = {cores: CoreLeases(cores, here=provider.here) for cores in map(provider.cores, specs)}
+    leases: dict[Machine | None, CoreLeases] = {}
+    for spec in specs:
+        machine = machine_of(provider, spec)
+        if machine not in leases:
+            leases[machine] = CoreLeases(provider.cores(spec), machine)
     SideBySide(provider.stop).work(
         [
-            Job(guest=spec, leases=leases[provider.cores(spec)], work=functools.partial(make, spec))
+            Job(
+                guest=spec,
+                leases=leases[machine_of(provider, spec)],
+                work=functools.partial(make, spec),
+            )
             for spec in specs
         ]
     )

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from guest.printable import printable
-from guest.records import SCHEMA_VERSION, RunRecord, RunResult, RunSpec
+from guest.records import RECORDING, SCHEMA_VERSION, RunRecord, RunResult, RunSpec
 from orchestrator import agent_archive
 from orchestrator.errors import GuestError, ProtocolError, UsageError
 from orchestrator.executor import RunFailedError
@@ -56,7 +56,8 @@ def sample(runs: Store, run_ids: Sequence[str], guests: Iterable[str], count: in
         except DamagedRunError:
             continue  # `verify` has told
         seeds = dataclasses.asdict(record.result.seeds_used)
-        if None not in seeds.values() and guest_for(record.spec) in known:
+        is_known = record.spec.workload.replays or None not in seeds.values()
+        if is_known and guest_for(record.spec) in known:
             found.append(record)
     return found
 
@@ -79,26 +80,33 @@ def recompute(
         done = {}
         for name in dict.fromkeys(guest_for(record.spec) for record in records):
             mine = [record for record in records if guest_for(record.spec) == name]
-            for each in _in_guest(study, store, provider, guests[name], mine, say):
+            for each in _in_guest(study, store, runs, provider, guests[name], mine, say):
                 done[each.run_id] = each
         return [done[record.spec.run_id] for record in records]
 
 
 def _in_guest(
-    study: Study, store: Store, provider: Provider, guest: Guest, records: list[RunRecord], say: Say
+    study: Study,
+    store: Store,
+    runs: Store,
+    provider: Provider,
+    guest: Guest,
+    records: list[RunRecord],
+    say: Say,
 ) -> Iterable[Recomputed]:
     with alone(study, store, provider, guest, agent_archive.build(), say) as session:
         for number, record in enumerate(records, start=1):
             say(f"{guest.spec.name}: again {number} of {len(records)}, {record.spec.run_id}")
-            yield _again(store, session, guest, record)
+            yield _again(store, runs, session, guest, record)
 
 
-def _again(store: Store, session: Session, guest: Guest, record: RunRecord) -> Recomputed:
+def _again(store: Store, runs: Store, session: Session, guest: Guest, record: RunRecord) -> Recomputed:
     executor = session.executor()
+    numbers = runs.folder(record.spec) / RECORDING if record.spec.workload.replays else None
     folder = store.new_incoming()
     failure, result = "", None
     try:
-        result = executor.execute(repeatable(record), folder, lambda message: None)  # noqa: ARG005
+        result = executor.execute(repeatable(record), folder, lambda message: None, numbers)  # noqa: ARG005
     except (RunFailedError, ProtocolError, GuestError) as error:
         failure = printable(str(error), limit=500)
         session.close()  # the next run gets a guest in good order

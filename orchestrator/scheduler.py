@@ -1,16 +1,18 @@
 """Core leases: which guests may run at once, and on which cores of their machine. Two guests never share
-a physical core, also not with those of other studies on this machine."""
+a physical core, also not with those of other studies on that machine, wherever they are swept from."""
 
 from __future__ import annotations
 
+import functools
 import os
 import threading
 import time
 from collections.abc import Callable
 from types import TracebackType
+from typing import Protocol
 
 from orchestrator import topology
-from orchestrator.core_locks import CoreLocks
+from orchestrator.core_locks import CoreLocks, Locks
 from orchestrator.guests import Guest
 from orchestrator.study_engine import EngineTable
 from orchestrator.topology import Choice, Cores, Topology
@@ -29,31 +31,44 @@ def cores_of(guest: Guest) -> tuple[int, ...]:
     return guest.observed.machine_cores if guest.observed.machine else host_cores()
 
 
+class Machine(Protocol):
+    """Whose cores are leased."""
+
+    locks: Locks
+
+    def topology(self, cores: tuple[int, ...]) -> Topology:
+        """Of these cores."""
+
+
+class ThisMachine:
+    def __init__(self) -> None:
+        self.locks: Locks = CoreLocks()
+
+    def topology(self, cores: tuple[int, ...]) -> Topology:
+        return topology.read(cores)
+
+
 class CoreLeases:
     """Leases cores, first come first served among those that fit: a waiting guest that needs more
     cores than are free holds back those behind it, so that nobody starves.
 
-    `here` says that the cores are this machine's: then their topology is respected, and what other
-    processes lease is left alone. `reserve` cores are held at least for each guest; `waiting` is told once
-    of a guest for which other processes hold too many."""
+    They are those of `machine`, or of this one. Its topology is respected, and what other processes lease
+    there is left alone. `reserve` cores are held at least for each guest; `waiting` is told once of a guest
+    for which other processes hold too many."""
 
     def __init__(
         self,
         cores: tuple[int, ...],
+        machine: Machine | None = None,
         *,
-        here: bool = True,
         side_by_side: bool = True,
         hyper_threads: bool = True,
         reserve: int = 0,
         waiting: Callable[[str], None] | None = None,
     ) -> None:
-        alone = {core: frozenset({core}) for core in cores}
-        self.topology: Topology = (
-            topology.read(cores)
-            if here
-            else {c: topology.Domains(core=alone[c], cache=alone[c], node=frozenset(cores)) for c in cores}
-        )
-        self._locks = CoreLocks() if here else None
+        self._machine = machine or ThisMachine()
+        self._locks = self._machine.locks
+        self._cores = cores
         self._free = set(cores)
         self._side_by_side = side_by_side
         self._hyper_threads = hyper_threads
@@ -63,19 +78,24 @@ class CoreLeases:
         self._holders: dict[object, tuple[str, Cores]] = {}
         self._changed = threading.Condition()
 
+    @functools.cached_property
+    def topology(self) -> Topology:
+        """Asked for by who first needs it: a machine that does not answer is not everybody's trouble."""
+        return self._machine.topology(self._cores)
+
     @classmethod
     def of(
         cls,
         engine: EngineTable,
         cores: tuple[int, ...],
+        machine: Machine | None = None,
         *,
-        here: bool = True,
         waiting: Callable[[str], None],
     ) -> CoreLeases:
         """As the study asks for under `[engine]`."""
         return cls(
             cores,
-            here=here,
+            machine,
             side_by_side=engine.side_by_side,
             hyper_threads=engine.hyper_threads,
             reserve=engine.reserve,
@@ -115,9 +135,8 @@ class CoreLeases:
         with self._changed:
             found = dict(self._holders.values())
         others: dict[str, set[int]] = {}
-        for core, process in (self._locks.holders(self.topology) if self._locks else {}).items():
-            if process != os.getpid():
-                others.setdefault(f"process {process}", set()).add(core)
+        for core, process in self._locks.holders(self.topology).items():
+            others.setdefault(f"process {process}", set()).add(core)
         return found | {name: frozenset(cores) for name, cores in others.items()}
 
     def _take(self, count: int) -> tuple[Choice | None, set[int]]:
@@ -125,7 +144,7 @@ class CoreLeases:
         free, others = set(self._free), set[int]()
         while True:
             choice = self._choose(free, count)
-            if choice is None or self._locks is None:
+            if choice is None:
                 return choice, others
             taken = self._locks.take(self._physical(choice.held))
             if not taken:
@@ -147,17 +166,15 @@ class CoreLeases:
         return {thread for core in cores for thread in self.topology[core].core}
 
     def _who(self, others: set[int]) -> str:
-        holders = self._locks.holders(others) if self._locks else {}
-        by = ", ".join(f"process {process}" for process in sorted(set(holders.values()))) or "others"
-        cores = ", ".join(map(str, sorted(others)))
-        return f"{by} on this machine leased {cores}"
+        holders = set(self._locks.holders(others).values())
+        by = ", ".join(f"process {process}" for process in sorted(holders)) or "others"
+        return f"{by} on that machine leased {', '.join(map(str, sorted(others)))}"
 
     def _release(self, ticket: object) -> None:
         with self._changed:
             _, held = self._holders.pop(ticket)
             self._free |= held
-            if self._locks is not None:
-                self._locks.release(self._physical(held))
+            self._locks.release(self._physical(held))
             self._changed.notify_all()
 
 

@@ -4,18 +4,19 @@ was lost."""
 from __future__ import annotations
 
 import contextlib
-import tempfile
+import shutil
 import threading
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 from guest import fingerprint
-from orchestrator import guest_data
+from orchestrator import guest_data, host_load
 from orchestrator.agent_archive import AgentArchive
 from orchestrator.connection import Connection
-from orchestrator.executor import Executor, GuestContext
+from orchestrator.errors import GuestError
+from orchestrator.executor import OUT, Executor, GuestContext
 from orchestrator.guests import Guest
-from orchestrator.providers import Provider
+from orchestrator.host_load import HostLook
+from orchestrator.providers import Provider, Virtual, machine_of
 from orchestrator.provision import data_folders
 from orchestrator.scheduler import CoreLeases, cores_of
 from orchestrator.store import Store
@@ -51,8 +52,12 @@ class Session:
             return self._executor
         self._provider.stop(self._guest.spec)  # what a killed orchestrator may have left running
         self._connection = connection = self._provider.start(self._guest.spec, self._cores)
-        with tempfile.TemporaryDirectory() as folder:
-            connection.put(self._agent.write(Path(folder)), self._agent.name)
+        connection.remove(OUT)
+        folder = self._store.new_incoming()  # where it is swept away, should this process be killed
+        try:
+            connection.put(self._agent.write(folder), self._agent.name)
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
         folders = guest_data.bring(self._study, data_folders(self._study, self._store), connection)
         observed = self._guest.observed
         context = GuestContext(
@@ -65,6 +70,17 @@ class Session:
         )
         self._executor = Executor(connection, self._agent, context)
         return self._executor
+
+    def look(self) -> HostLook | None:
+        """At its cores, from the machine below it. None where a guest sees as much itself, where that
+        machine is not this one, and where the hypervisor does not answer: no run fails for that."""
+        if not isinstance(self._provider, Virtual):
+            return None
+        try:
+            processes = self._provider.processes(self._guest.spec)
+        except GuestError:
+            return None
+        return host_load.look(self._cores, processes)
 
     def close(self) -> None:
         """Stops the guest; the next run starts it anew."""
@@ -86,8 +102,8 @@ def alone(
     say: Callable[[str], None],
 ) -> Iterator[Session]:
     """A guest at work with all cores of its machine held for it, once they are free."""
-    machine = guest.observed.machine
-    leases = CoreLeases(cores_of(guest), here=not machine, side_by_side=False, waiting=say)
+    machine = machine_of(provider, guest.spec)
+    leases = CoreLeases(cores_of(guest), machine, side_by_side=False, waiting=say)
     lease = leases.lease(guest.spec.name, guest.spec.cpus, threading.Event())
     assert lease is not None  # noqa: S101  (nobody sets the event)
     with lease:

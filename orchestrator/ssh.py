@@ -214,15 +214,24 @@ class SshConnection:
 
     def shell(self, script: str, timeout_s: float = COMMAND_TIMEOUT_S) -> str:
         """A housekeeping command in the user's home, outside the guest's CPU limit and environment."""
-        with self._failures(f"`{script[:60]}` could not be run"):
-            channel = self._session(timeout_s)
-            channel.exec_command(f"exec /bin/sh -c {shlex.quote(script)}")
-        done = SshStream(channel, str(self.target), channel.close).complete("sh", timeout_s)
+        done = self._housekeeping(script, timeout_s).complete("sh", timeout_s)
         if done.status != 0:
             raise GuestError(
                 f"{self.target}: `{script[:60]}` failed with status {done.status}", evidence=done.stderr
             )
         return done.stdout
+
+    def converse(self, script: str) -> SshStream:
+        """The same, and it is talked to. It ends with the connection."""
+        stream = self._housekeeping(script, COMMAND_TIMEOUT_S)
+        self._streams.append(stream)
+        return stream
+
+    def _housekeeping(self, script: str, timeout_s: float) -> SshStream:
+        with self._failures(f"`{script[:60]}` could not be run"):
+            channel = self._session(timeout_s)
+            channel.exec_command(f"exec /bin/sh -c {shlex.quote(script)}")
+        return SshStream(channel, str(self.target), channel.close)
 
     # ---- the connection ----------------------------------------------------------------------
 

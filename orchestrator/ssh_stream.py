@@ -30,6 +30,13 @@ class SshStream:
         for reader in self._readers:
             reader.start()
 
+    def __str__(self) -> str:
+        return self._target
+
+    def is_open(self) -> bool:
+        """Whether it may still run."""
+        return not (self._channel.closed or self._channel.exit_status_ready())
+
     def send(self, line: str) -> None:
         try:
             self._channel.sendall(line.encode() + b"\n")

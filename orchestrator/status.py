@@ -101,7 +101,7 @@ def as_json(status: Status) -> Any:
 def as_tables(status: Status) -> list[Table]:
     guests = Table(title="Guests", title_justify="left")
     for heading in ("guest", "asked", "hypervisor", "guest sees", "boot", "address", "note"):
-        guests.add_column(heading)
+        guests.add_column(heading, overflow="fold")
     for guest in status.guests:
         seen, details = guest.observed, guest.observed.details
         notes = ["oversubscribed"] if seen.oversubscribed else []
@@ -122,7 +122,7 @@ def as_tables(status: Status) -> list[Table]:
         guests.caption = "none yet: run `vbstudy provision`"
     sets = Table(title="Experiment sets", title_justify="left")
     for heading in ("set", "planned", "done", "failed attempts", "to do"):
-        sets.add_column(heading, justify="left" if heading == "set" else "right")
+        sets.add_column(heading, justify="left" if heading == "set" else "right", overflow="fold")
     for s in status.sets:
         sets.add_row(s.set_id, str(s.planned), str(s.done), str(s.failed_attempts), str(s.to_do))
     if status.warnings:

@@ -53,7 +53,7 @@ from guest.records import (
 from guest.robustness_records import Robustness, decode
 from guest.trace_records import TRACE, Trace
 from guest.trace_records import decode as decode_trace
-from orchestrator.errors import ProtocolError, StoreError, UsageError
+from orchestrator.errors import ProtocolError, StoreError, UsageError, storage_error
 
 
 class DamagedRunError(Exception):
@@ -183,7 +183,7 @@ class Store:
             except BlockingIOError:
                 holder = os.pread(descriptor, 4096, 0).decode(errors="replace").strip()
                 raise UsageError(
-                    f"{self.directory}: another vbstudy works on this study: {holder or 'unknown holder'}; "
+                    f"{self.directory}: another vbstudy works in this folder: {holder or 'unknown holder'}; "
                     "wait for it or stop it"
                 ) from None
             holder = f"`{command}`, process {os.getpid()} on {socket.gethostname()}, since {now()}"
@@ -195,7 +195,7 @@ class Store:
 
     def clear_incoming(self) -> None:
         """Removes what a killed orchestrator left half collected. Only under the lock."""
-        if self.incoming.exists():
+        with _storage_errors(self.incoming), contextlib.suppress(FileNotFoundError):
             shutil.rmtree(self.incoming)
 
     def new_incoming(self) -> Path:
@@ -237,15 +237,10 @@ class Store:
                 _sync(folder / name)
             _sync(folder)
             target.parent.mkdir(parents=True, exist_ok=True)
-            try:
-                folder.rename(target)
-            except OSError as error:
-                if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
-                    raise
+            if not (is_new := _put_in_place(folder, target)):
                 shutil.rmtree(folder)
-                return False
             _sync(target.parent)
-        return True
+        return is_new
 
     def publish_robustness(self, spec: RunSpec, text: str) -> None:
         """Writes one model's result, whole or not at all. The run's own folder is not touched."""
@@ -304,23 +299,32 @@ class Store:
             write_durably(target, encode_hardening(hardening))
 
     def set_aside(self, spec: RunSpec, reason: str) -> Path:
-        """Moves a damaged run out of `runs/`, with the reason beside its files."""
-        target = self.quarantined / f"{spec.run_id}-{_stamp()}"
+        """Moves a damaged run out of `runs/`, with the reason beside its files: in one rename, so that it
+        is in one place or the other, and never there without the reason."""
+        source, target = self.folder(spec), self.quarantined / f"{spec.run_id}-{_stamp()}"
         with _storage_errors(target):
             target.parent.mkdir(parents=True, exist_ok=True)
-            self.folder(spec).rename(target)
-            write_durably(target / "reason.txt", reason + "\n")
+            if not source.is_dir():  # not even a folder: it gets one
+                target.mkdir()
+                source.rename(target / source.name)
+                source = target
+            write_durably(source / "reason.txt", reason + "\n")
+            if source != target:
+                source.rename(target)
         return target
 
     def keep_failure(self, spec: RunSpec, attempt: int, folder: Path, error: dict[str, Any]) -> Path:
-        """Keeps the evidence of a failed attempt: the error and the log, not the partial results."""
+        """Keeps the evidence of a failed attempt, whole or not at all: the error and the log, not the partial
+        results."""
         target = self.failed / spec.set_id / f"{spec.repetition:04d}-{_stamp()}"
+        staged = self.new_incoming()
         with _storage_errors(target):
-            target.mkdir(parents=True)
             evidence = {"run_id": spec.run_id, "attempt": attempt, "at": now(), **error}
-            write_durably(target / "error.json", json.dumps(evidence, indent=1) + "\n")
+            write_durably(staged / "error.json", json.dumps(evidence, indent=1) + "\n")
             if (folder / LOG).is_file():
-                shutil.copyfile(folder / LOG, target / LOG)
+                shutil.copyfile(folder / LOG, staged / LOG)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            staged.rename(target)
             shutil.rmtree(folder, ignore_errors=True)
         return target
 
@@ -394,6 +398,21 @@ def write_durably(path: Path, text: str) -> None:
     part.rename(path)
 
 
+def _put_in_place(folder: Path, target: Path) -> bool:
+    """Renames a folder. False when the target is there already, and the folder still is."""
+    try:
+        folder.rename(target)
+    except FileNotFoundError:
+        # A client of NFS that gets no answer asks again, and hears that there is nothing to rename any more.
+        if folder.exists() or not target.exists():
+            raise
+    except OSError as error:
+        if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
+            raise
+        return False
+    return True
+
+
 def _names(folder: Path) -> list[str]:
     """What a folder lists; nothing when there is none."""
     try:
@@ -416,8 +435,7 @@ def _storage_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        what = "the disk is full" if error.errno in (errno.ENOSPC, errno.EDQUOT) else error.strerror
-        raise StoreError(f"{path}: cannot be written: {what}; finished runs are safe") from error
+        raise storage_error(path, error) from error
 
 
 def now() -> str:

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Discriminator, Field, Tag, ValidationError, field_validator, model_validator
 
 from guest import datasets, workloads
-from guest.records import Framework, Isa, Metric, Optimizer, Seeds, Variant
+from guest.records import Framework, Isa, Metric, Optimizer, Random, Seeds, Variant
 from orchestrator.errors import UsageError
 from orchestrator.study_engine import ENGINE_TABLES, EngineTable
 from orchestrator.study_messages import did_you_mean, explain
@@ -149,6 +149,12 @@ class Study(Table):
                 f"[seeds] tells factors apart, and workload {name!r} is a project, which has one seed for "
                 "all its generators: use seed alone, or put the project into a study of its own"
             )
+        replaying = next((w.name for w in self.projects if w.random is Random.REPLAY), None)
+        if replaying is not None and self.seeds != SeedsTable():
+            raise ValueError(
+                f"[seeds] sets or frees seeds, and workload {replaying!r} has none: with random = 'replay' "
+                "its numbers are recorded; variants say which runs draw the same"
+            )
         if self.model_selection is ModelSelection.SELECTED:
             raise ValueError(
                 f"model_selection = 'selected': workload {name!r} is a project, of which only the last model "
@@ -168,8 +174,8 @@ class Study(Table):
 
     @property
     def frameworks(self) -> tuple[Framework, ...]:
-        """Those that guests must have. What a project imports is its own affair."""
-        return tuple(dict.fromkeys(w.framework for w in self.networks))
+        """Those that guests must have. What else a project imports is its own affair."""
+        return tuple(dict.fromkeys(w.framework for w in self.workload if w.framework is not None))
 
     @property
     def cpu_models(self) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
+from guest.records import DISTURBED_ABOVE
 from orchestrator.study_providers import MAX_THREADS, Port, Table
 
 SCHEDULER = r"(tcp|tls)://(\[[0-9A-Fa-f:]+\]|[^\s:/\[\]]+):\d{1,5}"
@@ -73,7 +74,7 @@ class EngineTable(Table):
     side_by_side: bool = True
     hyper_threads: bool = True
     reserve: int = Field(default=0, ge=0, le=MAX_THREADS, strict=True)
-    disturbed_above: float = Field(default=0.25, gt=0, allow_inf_nan=False)
+    disturbed_above: float = Field(default=DISTURBED_ABOVE, gt=0, allow_inf_nan=False)
     redo_disturbed: bool = False
     kind: Literal["local", "dask"] = "local"
     scheduler: str | None = None

@@ -9,7 +9,7 @@ from typing import Annotated, Self
 from pydantic import Field, field_validator, model_validator
 
 from guest.projects.artifacts import PICKLES
-from guest.records import LOSSES
+from guest.records import LOSSES, Framework, Random
 from orchestrator.study_providers import Table
 
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
@@ -99,6 +99,8 @@ class ProjectTable(Table):
     artifacts: ArtifactsTable = ArtifactsTable()
     timeout_s: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     disk_limit_mib: int = Field(default=10240, ge=1, strict=True)
+    random: Random = Random.SEED
+    framework: Framework | None = None
 
     @field_validator("requirements")
     @classmethod

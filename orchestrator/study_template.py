@@ -56,6 +56,8 @@ momentum = 0.9
 # command = ["python", "train.py", "--epochs", "3"]
 # requirements = "requirements.txt"  # an environment of its own, built once a guest; default: the guest's
 # wheels = "wheels"             # where requirements come from; default: the network
+# framework = "torch"           # what guests must have themselves; default: nothing
+# random = "replay"             # record the numbers it draws, and replay them; default: "seed"
 # timeout_s = 3600              # for one run; default: engine.timeout_s alone
 # disk_limit_mib = 10240        # what one run may write
 # [workload.metrics]            # the first one is looked at first

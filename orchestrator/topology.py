@@ -10,6 +10,12 @@ from pathlib import Path
 from orchestrator.cpuset import parse_cores
 
 SYSTEM = Path("/sys/devices/system")
+FILES = (
+    "node/node*/cpulist",
+    "cpu/cpu*/topology/thread_siblings_list",
+    "cpu/cpu*/cache/index*/shared_cpu_list",
+)
+"""In which the kernel tells it."""
 
 Cores = frozenset[int]
 
@@ -36,18 +42,26 @@ class Choice:
 
 
 def read(cores: Iterable[int], system: Path = SYSTEM) -> Topology:
-    """What the kernel says of these cores. Where it says nothing, a core is taken to be a physical one,
+    """What the kernel says of these cores of this machine."""
+    paths = [path for pattern in FILES for path in system.glob(pattern)]
+    return told(cores, {str(path.relative_to(system)): path.read_text() for path in paths})
+
+
+def told(cores: Iterable[int], files: Mapping[str, str]) -> Topology:
+    """From the texts of FILES by their paths. Where they say nothing, a core is taken to be a physical one,
     and all of them to share their cache and memory."""
     everyone = frozenset(cores)
-    nodes = [_cores(file) for file in sorted(system.glob("node/node*/cpulist"))]
+    nodes = [_cores(files[path]) for path in sorted(files) if path.startswith("node/")]
+    caches: dict[str, list[str]] = {}
+    for path in filter(lambda path: "/cache/" in path, files):
+        caches.setdefault(path.split("/")[1], []).append(path)
     found = {}
     for core in sorted(everyone):
-        folder = system / "cpu" / f"cpu{core}"
         node = next((node for node in nodes if core in node), everyone)
-        caches = sorted(folder.glob("cache/index*/shared_cpu_list"), key=_cache_index)
+        last = max(caches.get(f"cpu{core}", []), key=_cache_index, default="")
         found[core] = Domains(
-            core=_cores(folder / "topology" / "thread_siblings_list") | {core},
-            cache=_cores(caches[-1]) | {core} if caches else node,
+            core=_cores(files.get(f"cpu/cpu{core}/topology/thread_siblings_list", "")) | {core},
+            cache=_cores(files[last]) | {core} if last else node,
             node=node,
         )
     return found
@@ -131,12 +145,14 @@ def _of(physical: list[Cores], count: int, hyper_threads: bool) -> Choice:
     return Choice(cores=tuple(cores[:count]), held=frozenset(held))
 
 
-def _cores(file: Path) -> Cores:
+def _cores(text: str) -> Cores:
     try:
-        return frozenset(parse_cores(file.read_text()))
-    except OSError:
+        return frozenset(parse_cores(text))
+    except ValueError:
         return frozenset()
 
 
-def _cache_index(file: Path) -> int:
-    return int(file.parent.name.removeprefix("index"))
+def _cache_index(path: str) -> int:
+    """Of cpu/cpu0/cache/index3/shared_cpu_list; caches are numbered from the core outwards."""
+    digits = path.split("/")[3].removeprefix("index")
+    return int(digits) if digits.isdecimal() and len(digits) < 9 else -1

@@ -12,11 +12,12 @@ from orchestrator.errors import UsageError
 from orchestrator.plan import plan
 from orchestrator.store import DamagedRunError, Store, read_record
 from orchestrator.study import Study
-from orchestrator.study_messages import did_you_mean
+from orchestrator.study_messages import did_you_mean, unknown_workload
 from orchestrator.tracing import Plan
 
 OWN = (
-    "cannot be traced: a project of your own has no steps that vbstudy knows; `vbstudy try` runs it as it is"
+    "cannot be traced: a project of your own has no steps that vbstudy knows; `vbstudy try` says whether its "
+    "models part, and exact mode keeps those of PyTorch together"
 )
 
 
@@ -30,12 +31,10 @@ def specs_for(
         raise UsageError(f"--variant {variant}: leaves seeds free; fixed-seed and control can be traced")
     planned = {spec.workload.name: spec.workload for spec in plan(study, 1) if not spec.workload.project}
     own = [table.name for table in study.projects]
+    if workload is not None and workload not in planned and workload not in own:
+        raise UsageError(unknown_workload(workload, [*planned, *own]))
     if workload in own or not planned:
         raise UsageError(f"{workload or ', '.join(own)}: {OWN}")
-    if workload is not None and workload not in planned:
-        raise UsageError(
-            f"--workload {workload}: the study has {', '.join(planned)}{did_you_mean(workload, planned)}"
-        )
     chosen = [planned[workload]] if workload is not None else list(planned.values())
     wanted = next((w for w in chosen if framework in (None, w.framework)), chosen[0])
     if framework is not None:

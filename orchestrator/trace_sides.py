@@ -10,6 +10,7 @@ from guest import fingerprint
 from guest.records import RunSpec
 from orchestrator import agent_archive, borrowed
 from orchestrator.guests import Guest, guest_for, guest_spec
+from orchestrator.providers import Provider, machine_of
 from orchestrator.scheduler import CoreLeases, cores_of
 from orchestrator.session import Session
 from orchestrator.store import Store
@@ -32,7 +33,7 @@ def sides(study: Study, store: Store, specs: Sequence[RunSpec], say: Say) -> Ite
         contextlib.ExitStack() as stack,
     ):
         mine = [guests[guest_for(spec)] for spec in specs]
-        cores = _leased(mine, stack, say)
+        cores = _leased(mine, provider, stack, say)
         working = []
         for spec, guest in zip(specs, mine, strict=True):
             name = guest.spec.name
@@ -46,13 +47,15 @@ def sides(study: Study, store: Store, specs: Sequence[RunSpec], say: Say) -> Ite
         yield working
 
 
-def _leased(guests: Sequence[Guest], stack: contextlib.ExitStack, say: Say) -> dict[str, tuple[int, ...]]:
+def _leased(
+    guests: Sequence[Guest], provider: Provider, stack: contextlib.ExitStack, say: Say
+) -> dict[str, tuple[int, ...]]:
     """By machine the cores that its guests share: only one side works at a time."""
     found: dict[str, tuple[int, ...]] = {}
     for guest in sorted(guests, key=lambda guest: -guest.spec.cpus):
         machine = guest.observed.machine
         if machine not in found:
-            leases = CoreLeases(cores_of(guest), here=not machine, waiting=say)
+            leases = CoreLeases(cores_of(guest), machine_of(provider, guest.spec), waiting=say)
             lease = leases.lease(guest.spec.name, guest.spec.cpus, threading.Event())
             assert lease is not None  # noqa: S101  (nobody sets the event)
             found[machine] = stack.enter_context(lease).cores

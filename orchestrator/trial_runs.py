@@ -4,6 +4,7 @@ what it printed and wrote: what `vbstudy try` does. The program is not edited, a
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -12,9 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from guest import fingerprint, threads
-from guest.projects import command, notices, prepare
+from guest.projects import command, notices, prepare, randomness
 from guest.projects.hooks.vbstudy_watch import pairs
 from guest.records import (
+    RECORDING,
     Optimizer,
     Override,
     RunSpec,
@@ -31,6 +33,7 @@ from orchestrator.trial_verdicts import LevelVerdict, Trial, decide
 
 COPY_LIMIT_BYTES = 2 << 30
 DISK_LIMIT_BYTES = 10 << 30
+LINES_SHOWN = 5
 Say = Callable[[str], None]
 
 
@@ -41,12 +44,13 @@ class Report:
     command: tuple[str, ...]
     threads: tuple[int, ...]
     repetitions: int
-    seed: int
+    seed: int | None  # None: the random numbers of the first run were given to the others
     oversubscribed: tuple[int, ...]  # thread counts above the cores there are: their times say nothing
     verdicts: tuple[LevelVerdict, ...]
     wall_s: dict[str, float]  # mean of each thread count
     overrides: tuple[Override, ...]
     notes: tuple[str, ...]
+    last_lines: tuple[str, ...]  # of what the first run printed
 
 
 def run(
@@ -54,11 +58,13 @@ def run(
     folder: Path,
     counts: Sequence[int],
     repetitions: int,
-    seed: int,
+    seed: int | None,
     timeout_s: float | None,
     say: Say,
 ) -> Report:
-    """Raises UsageError for a folder that cannot be copied, ScriptFailedError when the program fails."""
+    """`seed` is that of all generators; None: the numbers that the program draws are recorded in the first
+    run, and given to the others. Raises UsageError for a folder that cannot be copied, ScriptFailedError when
+    the program fails."""
     _check_size(folder)
     trials, found, notes = [], [], dict[str, None]()
     with tempfile.TemporaryDirectory(prefix="vbstudy-try-") as scratch:
@@ -68,12 +74,13 @@ def run(
             say(f"run {i} of {len(order)}: {count} thread{'' if count == 1 else 's'}")
             out = Path(scratch) / "run"  # the same path each time: programs write paths into their files
             shutil.rmtree(out, ignore_errors=True)
-            trial, noticed = _once(argv, folder, out, count, number, seed, timeout_s)
+            recording = Path(scratch) / RECORDING
+            trial, noticed, told = _once(argv, folder, out, count, number, seed, timeout_s, recording)
             say(f"  {trial.wall_s:.1f} s, {len(trial.metrics)} named numbers, {len(trial.files)} files")
             trials.append(trial)
             found += [n for n in noticed if n["kind"] in ("override", "trouble")]
             asked = ThreadSpec(cpus=count, intra_op=count, inter_op=count)
-            notes |= dict.fromkeys(notices.remarks(noticed, asked))
+            notes |= dict.fromkeys([*notices.remarks(noticed, asked), *told])
     cores = len(host_cores())
     return Report(
         command=tuple(argv),
@@ -85,6 +92,7 @@ def run(
         wall_s={str(n): sum(t.wall_s for t in trials if t.threads == n) / repetitions for n in counts},
         overrides=notices.overrides(found),
         notes=tuple(notes),
+        last_lines=tuple(trials[0].last_lines.splitlines()[-LINES_SHOWN:]),
     )
 
 
@@ -94,44 +102,70 @@ def _once(
     out: Path,
     count: int,
     number: int,
-    seed: int,
+    seed: int | None,
     timeout_s: float | None,
-) -> tuple[Trial, list[notices.Notice]]:
+    recording: Path,
+) -> tuple[Trial, list[notices.Notice], list[str]]:
     work = out / prepare.WORK
     shutil.copytree(folder, work, symlinks=True, ignore=shutil.ignore_patterns(*SKIPPED, "*.pyc"))
     work = work.resolve()
     before = {name: _stamp(work / name) for name in _names(work)}
     knobs = threads.environment(_spec(count, seed), cpu_vendor=fingerprint.cpu()["vendor"])
+    control = _control(seed, recording, work, out)
+    paths = os.environ.get("PYTHONPATH", "")  # what the user's own shell has set still holds
     hook = prepare.hook_settings(
-        out, work, watch=True, seed=seed, intra_op=count, inter_op=count, deterministic=False
+        out,
+        work,
+        watch=True,
+        paths=paths,
+        seed=control.seed,
+        intra_op=count,
+        inter_op=count,
+        deterministic=False,
     )
-    # What the user's own shell has set for paths to modules still holds; ours comes first.
-    paths = os.pathsep.join(filter(None, (hook["PYTHONPATH"], os.environ.get("PYTHONPATH", ""))))
-    env = os.environ | knobs | hook | {"PYTHONPATH": paths, "PYTHONUNBUFFERED": "1"}
-    env |= {"OPENBLAS_NUM_THREADS": str(count)}
-    limits = command.Limits(timeout_s=timeout_s, disk_bytes=DISK_LIMIT_BYTES)
+    env = os.environ | knobs | hook | {"PYTHONUNBUFFERED": "1"}
+    env |= {"OPENBLAS_NUM_THREADS": str(count), "PYTHONHASHSEED": control.hash_seed}
+    limits = command.Limits(timeout_s=timeout_s, disk_bytes=DISK_LIMIT_BYTES, check=control.check)
     printed: list[tuple[str, str]] = []
 
     def on_line(line: str, _elapsed_s: float) -> None:
         printed.extend(pairs(line))
 
     try:
-        with (out / "log.txt").open("wb") as log, _cores(count):
-            ended = command.run(argv, work, env, log, limits, on_line, timeout_key="--timeout")
+        env |= control.environment(env)
+        with (out / "log.txt").open("wb") as log, _cores(count), control.told_first():
+            ended = command.run(
+                argv, work, env, log, limits, on_line, timeout_key="--timeout", disk_key="vbstudy try"
+            )
+        _, told = randomness.finish(control, argv, recording)
     except command.CommandError as error:
         threads_ = f"{count} thread{'' if count == 1 else 's'}"
-        raise ScriptFailedError(f"{' '.join(argv)}: on {threads_}: {error}") from None
+        why = str(error).replace(f"{work}/", "")  # the copy's place tells nothing
+        raise ScriptFailedError(f"{shlex.join(argv)}: on {threads_}: {why}") from None
     noticed = notices.read(out / prepare.NOTICED)
     written = [name for name in _names(work) if before.get(name) != _stamp(work / name)]
     files = dict(_files(work, written)) | dict(_reported(out / prepare.REPORTED))
     files |= dict(_outside(noticed))
-    return Trial(
-        threads=count,
-        repetition=number,
-        wall_s=ended.wall_s,
-        metrics=_metrics(noticed) or _by_name(printed),
-        files=files,
-    ), noticed
+    return (
+        Trial(
+            threads=count,
+            repetition=number,
+            wall_s=ended.wall_s,
+            last_lines=ended.last_lines,
+            metrics=_metrics(noticed) or _by_name(printed),
+            files=files,
+        ),
+        noticed,
+        told,
+    )
+
+
+def _control(seed: int | None, recording: Path, work: Path, out: Path) -> randomness.Control:
+    if seed is not None:
+        return randomness.seeded(seed)
+    if recording.exists():
+        return randomness.player(recording, work, out, None)
+    return randomness.recorder(work, out, None)
 
 
 def _check_size(folder: Path) -> None:
@@ -207,7 +241,7 @@ def _cores(count: int) -> Iterator[None]:
         os.sched_setaffinity(0, kept)
 
 
-def _spec(count: int, seed: int) -> RunSpec:
+def _spec(count: int, seed: int | None) -> RunSpec:
     workload = WorkloadSpec(
         name="try",
         framework=None,

@@ -12,7 +12,7 @@ from orchestrator.trial_files import FileSeen, Role
 # What is printed with a number and is no result: times and speeds, and what counts threads or processes.
 NO_RESULT = re.compile(
     r"time|took|\bsec|second|elapsed|\beta\b|duration|speed|throughput|/s\b|per_second|\bms\b|date|\bpid\b|memory|"
-    r"thread|cpu|core\b|cores|worker|process|port|\bgib?\b|\bmib?\b|usage|^(epoch|step|iter|iteration|batch|seed)$",
+    r"thread|cpu|core\b|cores|worker|process|port|\bgib?\b|\bmib?\b|usage|^(epoch|step|iter|iteration|batch|seed|line)$",
     re.IGNORECASE,
 )
 
@@ -35,6 +35,7 @@ class Trial:
     threads: int
     repetition: int
     wall_s: float
+    last_lines: str  # of what it printed
     metrics: Mapping[str, tuple[str, ...]]
     files: Mapping[str, FileSeen]
 

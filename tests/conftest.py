@@ -1,5 +1,8 @@
 """What all tests share."""
 
+import os
+import signal
+
 import pytest
 from hypothesis import settings
 
@@ -7,12 +10,26 @@ from orchestrator import core_locks
 
 # Other work on the machine must not decide whether a property holds.
 settings.register_profile("unhurried", deadline=None)
-settings.load_profile("unhurried")
+# CI draws the same examples each time: what it finds is of the change that it checks.
+settings.register_profile("repeatable", deadline=None, derandomize=True)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "unhurried"))
 
 
 @pytest.fixture(autouse=True, scope="session")
 def locks_of_their_own(tmp_path_factory):
-    """Studies in tests wait for each other's cores, not for those of studies outside."""
+    """Studies in tests wait for each other's cores, also in tests side by side, not for those of studies
+    outside."""
+    folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = folder.parent
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(core_locks.FOLDER, str(tmp_path_factory.mktemp("cores")))
+        patch.setenv(core_locks.FOLDER, str(folder / "cores"))
         yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def interrupts_are_heard():
+    """A shell starts background work with SIGINT ignored, which the processes of the tests would inherit."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from orchestrator import core_locks
 from orchestrator.ssh_keys import KeyPair, key_pair
 
 CONFIG = """\
@@ -27,6 +28,7 @@ KbdInteractiveAuthentication no
 PermitRootLogin prohibit-password
 StrictModes no
 UsePAM no
+SetEnv {locks}={folder_of_locks}
 Subsystem sftp internal-sftp
 """
 
@@ -53,7 +55,7 @@ class Sshd:
             self.process = subprocess.Popen(
                 [sshd_path(), "-D", "-e", "-f", str(self.folder / "sshd_config")], stderr=log_file
             )
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 120
         while True:
             try:
                 socket.create_connection(("127.0.0.1", self.port), 1).close()
@@ -120,6 +122,8 @@ def running(folder: Path) -> Iterator[Sshd]:
             host_key=server.host.private,
             authorized=folder / "authorized_keys",
             folder=folder,
+            locks=core_locks.FOLDER,
+            folder_of_locks=core_locks.default_folder(),
         )
     )
     server.start()

@@ -30,7 +30,7 @@ from analysis.exchange.imported import FOLDER
 from analysis.exchange.verify import Verification, verify
 from analysis.load import NothingToAnalyse
 from analysis.methods import STUDY_FILE, public_study_file
-from guest.records import ARTIFACTS, RECORD, NewerSchemaError
+from guest.records import ARTIFACTS, RECORD, RECORDING, NewerSchemaError
 
 SCHEMA_VERSION = 1  # of the manifest
 MANIFEST = "MANIFEST.json"
@@ -40,7 +40,7 @@ BLOCK = 2**20
 NAME = r"[A-Za-z0-9@+_-][A-Za-z0-9@+._-]*"  # never begins with a dot
 ALLOWED = re.compile(
     rf"(?P<study>{NAME})/({MANIFEST}|{re.escape(STUDY_FILE)}|{FOLDER}/{NAME}\.json|"
-    rf"runs/{NAME}/{NAME}/{NAME}/\d{{4,}}/({'|'.join(map(re.escape, (RECORD, *ARTIFACTS)))}))"
+    rf"runs/{NAME}/{NAME}/{NAME}/\d{{4,}}/({'|'.join(map(re.escape, (RECORD, RECORDING, *ARTIFACTS)))}))"
 )
 # RuntimeError: encrypted; NotImplementedError: other kinds of compression; the rest: cut or made up.
 UNREADABLE = (

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import torch
 
+from guest import caches
 from guest.exact.limits import LIMITS
 
 SOURCES = ("kernels.cpp", "plans.h")
@@ -65,7 +66,7 @@ def load() -> Compiled:
     flags = _flags()
     facts = (torch.__version__, platform.machine(), *flags)
     key = hashlib.sha256(b"\0".join([*sources.values(), *map(str.encode, facts)])).hexdigest()[:16]
-    library = _cache() / f"exact-{key}.so"
+    library = caches.folder() / "exact" / f"exact-{key}.so"
     if not library.exists():
         _compile(sources, flags, library)
     try:
@@ -74,11 +75,6 @@ def load() -> Compiled:
         raise CompilerError(
             f"{library} cannot be loaded: {error}; remove it, and it will be made anew"
         ) from error
-
-
-def _cache() -> Path:
-    root = os.environ.get("XDG_CACHE_HOME")
-    return (Path(root) if root else Path.home() / ".cache") / "vbstudy" / "exact"
 
 
 def _flags() -> list[str]:

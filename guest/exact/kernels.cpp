@@ -11,7 +11,6 @@
 #include <ATen/Parallel.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/add.h>
-#include <ATen/ops/as_strided.h>
 #include <ATen/ops/copy.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_strided.h>
@@ -106,7 +105,22 @@ Tensor like(const Tensor& model, int64_t dim, int64_t size) {
     return at::empty_strided(sizes, strides, model.options());
 }
 
-Tensor flattened(const Tensor& t) { return at::as_strided(t, {t.numel()}, {1}); }
+// The same memory with other sizes. What `at::as_strided` does, without its way through the dispatcher: that took
+// as long as the smallest pieces do.
+Tensor view(const Tensor& t, c10::IntArrayRef sizes, c10::IntArrayRef strides, int64_t offset) {
+    auto made = at::detail::make_tensor<c10::TensorImpl>(c10::TensorImpl::VIEW, c10::Storage(t.storage()), t.key_set(), t.dtype());
+    made.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides, offset);
+    return made;
+}
+
+Tensor slice_of(const Tensor& t, int64_t dim, int64_t begin, int64_t length) {
+    if (dim >= t.dim() || begin + length > t.size(dim)) return at::narrow(t, dim, begin, length);  // an error, in torch's words
+    c10::DimVector sizes(t.sizes());
+    sizes[dim] = length;
+    return view(t, sizes, t.strides(), t.storage_offset() + begin * t.stride(dim));
+}
+
+Tensor flattened(const Tensor& t) { return view(t, {t.numel()}, {1}, t.storage_offset()); }
 
 // p0 + p1, p2 + p3, ..., then these again, until one is left.
 Tensor tree_sum(std::vector<Tensor>& parts) {
@@ -142,7 +156,7 @@ private:
             auto& part = parts[i][j];
             if (!part.defined()) return;
             const auto length = part.size(plan.join[j]);
-            at::narrow(joined[j], plan.join[j], i * step, length).copy_(part);
+            slice_of(joined[j], plan.join[j], i * step, length).copy_(part);
             part.reset();
         };
         spread(count, [&](int64_t i) {
@@ -150,7 +164,7 @@ private:
             Stack own(whole.begin(), whole.end());
             for (const auto& [argument, dim] : plan.cuts) {
                 const auto& t = own[argument].toTensor();
-                own[argument] = at::narrow(plan.flat ? flattened(t) : t, dim, begin, length);
+                own[argument] = slice_of(plan.flat ? flattened(t) : t, dim, begin, length);
             }
             if (plan.count_argument >= 0) own[plan.count_argument] = length;
             native_.callBoxed(op, keys, &own);
@@ -176,7 +190,7 @@ private:
                 for (int64_t i = 0; i < count; ++i) place(i, j);  // those that were done before the first
                 if (plan.flat) {
                     const auto& model = whole[plan.cuts[0].argument].toTensor();
-                    joined[j] = at::as_strided(joined[j], model.sizes(), model.strides());
+                    joined[j] = view(joined[j], model.sizes(), model.strides(), 0);
                 }
             }
             torch::jit::push(*stack, joined[j]);
@@ -197,23 +211,8 @@ public:
         const auto arguments = torch::jit::last(*stack, op.schema().arguments().size());
         const bool added = arguments.size() > 2;
         const auto &a = arguments[added].toTensor(), &b = arguments[added + 1].toTensor();
-        const int64_t batched = a.dim() - 2;
         if (fits(arguments, added)) {
-            const int64_t n = b.size(-1), m = a.size(-2);
-            const int64_t matrices = batched ? a.size(0) : 1;
-            const double flops = 2.0 * matrices * m * a.size(-1) * n;
-            const int64_t pieces = pieces_of(flops, limits.gemm_work, 3, limits.most_pieces);
-            int64_t first = 1, second = 1;
-            if (batched) {
-                first = std::min(matrices, pieces);
-                second = std::max<int64_t>(1, std::min(pieces / first, m / limits.block));
-            } else {
-                while (first * second < pieces) {
-                    const bool rows = m / first >= n / second;
-                    if ((rows ? m / first : n / second) < 2 * limits.block) break;
-                    (rows ? first : second) *= 2;
-                }
-            }
+            const auto [first, second] = grid(a, b);
             if (first * second > 1) {
                 auto c = in_blocks(keys, arguments, added, first, second);
                 torch::jit::drop(*stack, op.schema().arguments().size());
@@ -252,15 +251,15 @@ private:
         spread(rows * columns, [&](int64_t i) {
             const int64_t at0 = i / columns * step0, at1 = i % columns * step1;
             const int64_t long0 = std::min(step0, size(0) - at0), long1 = std::min(step1, size(1) - at1);
-            const auto block = [&](const Tensor& t) { return at::narrow(at::narrow(t, 0, at0, long0), 1, at1, long1); };
+            const auto block = [&](const Tensor& t) { return slice_of(slice_of(t, 0, at0, long0), 1, at1, long1); };
             Stack own;
             if (added) own.emplace_back(block(bias));
             if (batched) {
                 own.emplace_back(block(a));
-                own.emplace_back(at::narrow(b, 0, at0, long0));
+                own.emplace_back(slice_of(b, 0, at0, long0));
             } else {
-                own.emplace_back(at::narrow(a, 0, at0, long0));
-                own.emplace_back(at::narrow(b, 1, at1, long1));
+                own.emplace_back(slice_of(a, 0, at0, long0));
+                own.emplace_back(slice_of(b, 1, at1, long1));
             }
             for (size_t j = own.size(); j < arguments.size(); ++j) own.push_back(arguments[j]);
             own.emplace_back(block(c));

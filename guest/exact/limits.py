@@ -7,8 +7,8 @@ again."""
 
 LIMITS = {
     "most_pieces": 16,
-    "gemm_work": 2_000_000,  # floating-point operations of a matrix product
-    "convolution_work": 7_500_000,  # the same, and 64 for each element of the output
+    "gemm_work": 750_000,  # floating-point operations of a product, and 64 for each element of the output
+    "convolution_work": 7_500_000,  # the same
     "element_work": 32768,  # elements; torch itself stays on one thread below
     "block": 16,  # rows, columns and elements are cut at multiples of it: a vector of float32
 }

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from guest.exact.limits import LIMITS
-from guest.exact.plans import PLANNERS, Plan, pieces_of
+from guest.exact.plans import PLANNERS, Plan, grid
 
 Kernel = Callable[[Any, Sequence[Any]], Any]
 
@@ -133,7 +133,7 @@ class _Replaced:
         a, b = arguments[int(added)], arguments[int(added) + 1]
         pieces = (1, 1)
         if _product(a, b, arguments[0] if added else None):
-            pieces = _grid(a, b)
+            pieces = grid(a, b)
         if pieces == (1, 1):
             with one_thread():
                 return self._call(keys, arguments)
@@ -185,23 +185,6 @@ def _product(a: Tensor, b: Tensor, bias: Tensor | None) -> bool:
         and b.numel() > 0
         and (bias is None or (bias.dim() <= a.dim() and bias.dtype == a.dtype))
     )
-
-
-def _grid(a: Tensor, b: Tensor) -> tuple[int, int]:
-    """In how many parts the product's first two dimensions are cut."""
-    m, n, block = a.shape[-2], b.shape[-1], LIMITS["block"]
-    matrices = a.shape[0] if a.dim() == 3 else 1
-    pieces = pieces_of(2.0 * matrices * m * a.shape[-1] * n, LIMITS["gemm_work"], 3, LIMITS["most_pieces"])
-    if a.dim() == 3:
-        first = min(matrices, pieces)
-        return first, max(1, min(pieces // first, m // block))
-    first = second = 1
-    while first * second < pieces:
-        rows = m // first >= n // second
-        if (m // first if rows else n // second) < 2 * block:
-            break
-        first, second = (first * 2, second) if rows else (first, second * 2)
-    return first, second
 
 
 def _per_channel(t: Tensor) -> bool:

@@ -90,6 +90,28 @@ std::optional<Plan> convolution_backward(Arguments a) {  // grad_output, input, 
     return Plan{pieces, batch, 1, {{0, 0}, {1, 0}}, {0, SUM, SUM}};
 }
 
+// Products: each element of the output has costs of its own, beside the operations.
+int64_t pieces_of_product(const Tensor& a, const Tensor& b) {
+    const double outputs = static_cast<double>(a.numel() / a.size(-1)) * b.size(-1);
+    return pieces_of((2.0 * a.size(-1) + 64) * outputs, limits.gemm_work, 3, limits.most_pieces);
+}
+
+// In how many parts a product's first two dimensions are cut.
+std::pair<int64_t, int64_t> grid(const Tensor& a, const Tensor& b) {
+    const int64_t m = a.size(-2), n = b.size(-1), pieces = pieces_of_product(a, b);
+    if (a.dim() == 3) {
+        const int64_t first = std::min(a.size(0), pieces);
+        return {first, std::max<int64_t>(1, std::min(pieces / first, m / limits.block))};
+    }
+    int64_t first = 1, second = 1;
+    while (first * second < pieces) {
+        const bool rows = m / first >= n / second;
+        if ((rows ? m / first : n / second) < 2 * limits.block) break;
+        (rows ? first : second) *= 2;
+    }
+    return {first, second};
+}
+
 constexpr int64_t SUMMED = 4;  // elements that are only added take a fraction of the time
 
 std::optional<Plan> by_elements(int64_t elements, Plan plan) {

@@ -87,6 +87,26 @@ def _convolution_backward(a: Sequence[Any]) -> Plan | None:
     return Plan(pieces=pieces, size=batch, cuts=((0, 0), (1, 0)), join=(0, None, None))
 
 
+def _pieces_of_product(a: Tensor, b: Tensor) -> int:
+    outputs = float(a.numel() // a.shape[-1]) * b.shape[-1]
+    return pieces_of((2.0 * a.shape[-1] + 64) * outputs, LIMITS["gemm_work"], 3, LIMITS["most_pieces"])
+
+
+def grid(a: Tensor, b: Tensor) -> tuple[int, int]:
+    """In how many parts a product's first two dimensions are cut."""
+    m, n, block, pieces = a.shape[-2], b.shape[-1], LIMITS["block"], _pieces_of_product(a, b)
+    if a.dim() == 3:
+        first = min(a.shape[0], pieces)
+        return first, max(1, min(pieces // first, m // block))
+    first = second = 1
+    while first * second < pieces:
+        rows = m // first >= n // second
+        if (m // first if rows else n // second) < 2 * block:
+            break
+        first, second = (first * 2, second) if rows else (first, second * 2)
+    return first, second
+
+
 def _largest(t: Tensor, but: int) -> int | None:
     dims = [i for i in range(t.dim()) if i != but]
     return max(dims, key=lambda i: t.shape[i], default=None)

@@ -2,6 +2,7 @@
 
 service.py       one run from request to files, as `guest.agent` does for the networks of ours
 environment.py   an interpreter with the project's requirements, built once a guest
+randomness.py    seeds, or random numbers that are recorded once and given back
 command.py       runs the command: output, time and disk limited, everything it started ended with it
 hooks/           what a Python process of the project does at its start: seeds, thread counts, notices
 notices.py       reads what the hooks noticed

@@ -6,6 +6,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import ctypes
+import errno
 import os
 import resource
 import signal
@@ -28,11 +29,13 @@ OnLine = Callable[[str, float], None]  # the line, seconds since the start
 
 
 class CommandError(RuntimeError):
-    """The command did not end well; `kind` is how, the text says what to do and ends with the last lines."""
+    """The command did not end well; `kind` is how, the text says what to do and ends with the last lines.
+    `stack` is of the process that ended it, where that is known."""
 
-    def __init__(self, kind: str, message: str) -> None:
+    def __init__(self, kind: str, message: str, stack: str = "") -> None:
         super().__init__(message)
         self.kind = kind
+        self.stack = stack
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,11 +51,12 @@ class Ended:
 
 @dataclass(slots=True, kw_only=True)
 class Limits:
-    """`orphaned` says whether nobody waits any more; `timeout_s` None: no limit of its own."""
+    """`check` is called while the command runs, and ends it by raising; `timeout_s` None: no limit of its
+    own."""
 
     timeout_s: float | None
     disk_bytes: int
-    orphaned: Callable[[], bool] = field(default=lambda: False)
+    check: Callable[[], None] = field(default=lambda: None)
 
 
 def run(
@@ -84,7 +88,9 @@ def run(
             "CommandNotFound", f"{argv[0]}: command not found, neither in the project nor in PATH"
         ) from None
     except OSError as error:
-        raise CommandError("CommandNotFound", f"{argv[0]}: cannot be started: {error.strerror}") from None
+        hint = "; name its interpreter, as in python train.py" if error.errno == errno.EACCES else ""
+        why = f"cannot be started: {error.strerror}{hint}"
+        raise CommandError("CommandNotFound", f"{argv[0]}: {why}") from None
     with contextlib.suppress(ProcessLookupError, PermissionError):  # it ended already
         resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (limits.disk_bytes, limits.disk_bytes))
     output = _Output(process, log, on_line, began)
@@ -101,7 +107,8 @@ def run(
     if used > limits.disk_bytes:
         raise _disk_error(used, limits, output, disk_key)
     if process.returncode != 0:
-        raise CommandError("ProjectFailed", f"{_how(process.returncode)}; last lines:\n{output.tail()}")
+        last = output.tail()
+        raise CommandError("ProjectFailed", f"{_how(process.returncode)}{_hint(last)}; last lines:\n{last}")
     return Ended(
         wall_s=time.monotonic() - began,
         cpu_s=_cpu_s() - cpu_began,
@@ -127,8 +134,7 @@ def _wait(
         now = time.monotonic()
         if output.error is not None:
             return
-        if limits.orphaned():
-            raise CommandError("Orphaned", "nobody waits for this run any more")
+        limits.check()
         if limits.timeout_s is not None and now - began > limits.timeout_s:
             raise CommandError(
                 "Timeout",
@@ -155,8 +161,19 @@ def _how(status: int) -> str:
         return f"the command ended with status {status}"
     name = signal.Signals(-status).name
     hint = " (out of memory?)" if -status == signal.SIGKILL else ""
-    hint = " (a file larger than disk_limit_mib?)" if -status == signal.SIGXFSZ else hint
+    hint = " (a file larger than what it may write in all?)" if -status == signal.SIGXFSZ else hint
     return f"the command was killed by {name}{hint}"
+
+
+def _hint(last_lines: str) -> str:
+    """What is different here from the user's own shell, where that may be why a program failed."""
+    if "EOFError" in last_lines:
+        return " (there is nobody to ask: its standard input is empty)"
+    if "ModuleNotFoundError" in last_lines:
+        return " (the Python that ran it lacks a module: install it there, or name `requirements` in a study)"
+    if "No such file or directory" in last_lines:
+        return " (it runs in a copy of its folder: what lies elsewhere needs an absolute path)"
+    return ""
 
 
 class _Output:

@@ -20,48 +20,92 @@ class RequirementsError(RuntimeError):
     """The environment cannot be built; the text has the last lines of what said so."""
 
 
-def interpreter(project: Path, requirements: str, wheels: str, tree_sha256: str) -> tuple[Path, list[str]]:
+def interpreter(
+    project: Path, requirements: str, wheels: str, tree_sha256: str, *, beside_guests: bool = False
+) -> tuple[Path, list[str]]:
     """The interpreter for a project, and the packages of its own environment (`name==version`); none where
-    it has the guest's. `wheels` is a folder: then nothing comes from the network.
-    Raises RequirementsError."""
+    it has the guest's. `wheels` is a folder: then nothing comes from the network. With `beside_guests` the
+    environment sees the guest's packages too, behind its own. Raises RequirementsError."""
     if not requirements:
         return Path(sys.executable), []
     file = project / requirements
     if not file.resolve().is_relative_to(project.resolve()) or not file.is_file():
         raise RequirementsError(f"requirements = {requirements!r}: the project has no such file")
-    folder = FOLDER.absolute() / _key(file.read_text(encoding="utf-8"), wheels, tree_sha256)
+    guests = _guests_packages() if beside_guests else []
+    text = file.read_text(encoding="utf-8", errors="replace")
+    folder = FOLDER.absolute() / _key(text, wheels, tree_sha256, guests)
     python = folder / "bin" / "python"
     if not (folder / COMPLETE).is_file():
         shutil.rmtree(folder, ignore_errors=True)  # a half-built one
         offline = ["--no-index", "--find-links", str(Path(wheels).absolute())] if wheels else []
-        pip = _make(folder, project)
+        pip = _make(folder, project, wheels)
+        if beside_guests:
+            _show_guests_packages(folder)
         _run(
             [*pip, "install", *offline, "--requirement", requirements],
             project,
             f"pip install -r {requirements}",
+            "" if wheels else f"; a guest without internet takes them from a folder: {_how_to_fill()}",
         )
-        frozen = _run([*pip, "freeze"], project, "pip freeze")
+        frozen = _run([*pip, "freeze", "--local"], project, "pip freeze")
         (folder / COMPLETE).write_text(frozen)
     return python, (folder / COMPLETE).read_text().split("\n")[:-1]
 
 
-def _make(folder: Path, project: Path) -> list[str]:
-    """An empty environment, and how pip is called for it: the guest's own pip, where it has one."""
+def _make(folder: Path, project: Path, wheels: str) -> list[str]:
+    """An empty environment, and how pip is called for it: the guest's own pip where it has one, else the one
+    among the wheels, which need not be installed."""
     quiet = ["--disable-pip-version-check", "--no-input"]
     venv = [sys.executable, "-m", "venv"]
-    if importlib.util.find_spec("pip") is not None:
+    packed = sorted(Path(wheels).absolute().glob("pip-*.whl")) if wheels else []
+    found = importlib.util.find_spec("pip") is not None
+    if found or packed:
         _run([*venv, "--without-pip", str(folder)], project, "python -m venv")
-        return [sys.executable, "-m", "pip", "--python", str(folder / "bin" / "python"), *quiet]
-    _run([*venv, str(folder)], project, "python -m venv (Debian: apt install python3-venv)")
+        pip = ["-m", "pip"] if found else [str(packed[-1] / "pip")]
+        return [sys.executable, *pip, "--python", str(folder / "bin" / "python"), *quiet]
+    _run(
+        [*venv, str(folder)],
+        project,
+        "python -m venv",
+        f"; this guest has no pip: put it among the wheels ({_how_to_fill()}), "
+        "or install it there (Debian: apt install python3-venv)",
+    )
     return [str(folder / "bin" / "python"), "-m", "pip", *quiet]
 
 
-def _key(text: str, wheels: str, tree_sha256: str) -> str:
-    """Two environments with one key are equal: the same interpreter, requirements and wheels. Requirements
-    that name files of the project (-r, -c, -e, paths) depend on all of it."""
+def _how_to_fill() -> str:
+    version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    return (
+        'wheels = "wheels", filled by `pip download --dest wheels --only-binary=:all: '
+        f"--python-version {version} pip -r requirements.txt`"
+    )
+
+
+def _guests_packages() -> list[str]:
+    """What the guest's own interpreter has, and where, by names that have the versions in them: reading all
+    of their metadata takes a minute in an emulated machine."""
+    found = (info.name for path in _guests_paths() for info in Path(path).glob("*.*-info"))
+    return sorted({*_guests_paths(), *found})
+
+
+def _guests_paths() -> list[str]:
+    given = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    return [*filter(None, given), *(p for p in sys.path if p.endswith(("site-packages", "dist-packages")))]
+
+
+def _show_guests_packages(folder: Path) -> None:
+    """Python adds the paths in such a file behind its own."""
+    (site,) = folder.glob("lib/python*/site-packages")
+    (site / "guests.pth").write_text("\n".join(_guests_paths()) + "\n")
+
+
+def _key(text: str, wheels: str, tree_sha256: str, guests: list[str]) -> str:
+    """Two environments with one key are equal: the same interpreter, requirements, wheels, and packages of
+    the guest's beside them. Requirements that name files of the project (-r, -c, -e, paths) depend on all of
+    it."""
     lines = [line.split("#")[0].strip() for line in text.splitlines()]
     local = any(line.startswith(("-r", "-c", "-e", "--", ".", "/")) for line in lines)
-    parts = [sys.version, sys.executable, *filter(None, lines), tree_sha256 if local else ""]
+    parts = [sys.version, sys.executable, *filter(None, lines), tree_sha256 if local else "", *guests]
     if wheels:
         for path in sorted(Path(wheels).iterdir()):
             with path.open("rb") as file:
@@ -69,7 +113,7 @@ def _key(text: str, wheels: str, tree_sha256: str) -> str:
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
 
 
-def _run(argv: list[str], folder: Path, what: str) -> str:
+def _run(argv: list[str], folder: Path, what: str, hint: str = "") -> str:
     """Its stdout. The thread counts of a run are no matter here; the user's settings for pip are."""
     env = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "PYTHONHASHSEED")}
     try:
@@ -80,5 +124,5 @@ def _run(argv: list[str], folder: Path, what: str) -> str:
         raise RequirementsError(f"{what}: not done within {BUILD_TIMEOUT_S:.0f} s") from None
     if done.returncode != 0:
         told = "\n".join((done.stdout + done.stderr).strip().splitlines()[-12:])
-        raise RequirementsError(f"{what} failed with status {done.returncode}:\n{told}")
+        raise RequirementsError(f"{what} failed with status {done.returncode}{hint}:\n{told}")
     return done.stdout

@@ -32,8 +32,25 @@ def unpack(files: ProjectFiles, target: Path) -> Path:
     shutil.rmtree(target, ignore_errors=True)
     target.mkdir(parents=True)
     with tarfile.open(path) as archive:
-        archive.extractall(target, filter="data")
+        members = archive.getmembers()
+        for member in members:
+            _require_inside(member)
+        # Python before 3.11.4 has no such filter.
+        safely: Any = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
+        archive.extractall(target, members, **safely)  # noqa: S202  (each was looked at)
     return target.resolve()
+
+
+def _require_inside(member: tarfile.TarInfo) -> None:
+    """Raises ProjectError for what is not a plain file below the folder, or a link to something there."""
+    there = os.path.normpath(Path(member.name).parent / member.linkname) if member.issym() else member.name
+    paths = (member.name, member.linkname, there)
+    if (
+        not (member.isreg() or member.issym())
+        or any(path.startswith("/") for path in paths)
+        or any(".." in Path(path).parts for path in (member.name, there))
+    ):
+        raise ProjectError(f"{member.name!r:.200} in the project's archive leads out of its folder")
 
 
 def resolve(argv: tuple[str, ...], python: Path) -> list[str]:
@@ -42,20 +59,22 @@ def resolve(argv: tuple[str, ...], python: Path) -> list[str]:
     return [str(python) if first in ("python", "python3") else first, *rest]
 
 
-def process_environment(intra_op: int, python: Path, seed: int) -> dict[str, str]:
+def process_environment(intra_op: int, python: Path, hash_seed: str) -> dict[str, str]:
     """What the command finds set, beside the thread knobs that this process was started with."""
     kept = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "VIRTUAL_ENV")}
     return kept | {
         "PATH": f"{python.parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
         "OPENBLAS_NUM_THREADS": str(intra_op),
-        "PYTHONHASHSEED": str(seed),
+        "PYTHONHASHSEED": hash_seed,
         "PYTHONUNBUFFERED": "1",
     }
 
 
-def hook_settings(out: Path, work: Path, *, watch: bool = False, **settings: Any) -> dict[str, str]:
+def hook_settings(
+    out: Path, work: Path, *, watch: bool = False, paths: str = "", **settings: Any
+) -> dict[str, str]:
     """Writes the start-up hook and the reporting API beside the project; the environment that makes its
-    Python processes import them."""
+    Python processes import them. `paths` to modules come behind."""
     folder = out / HOOKS
     (folder / "guest").mkdir(parents=True, exist_ok=True)
     hooks = resources.files("guest.projects") / "hooks"
@@ -71,5 +90,5 @@ def hook_settings(out: Path, work: Path, *, watch: bool = False, **settings: Any
     return {
         "VBSTUDY_HOOK": json.dumps(data),
         "VBSTUDY_REPORT": str(out / REPORTED),
-        "PYTHONPATH": str(folder),
+        "PYTHONPATH": os.pathsep.join(filter(None, (str(folder), paths))),
     }

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from guest import fingerprint, load, seeds
-from guest.projects import artifacts, command, environment, notices, numbers
+from guest.projects import artifacts, command, environment, notices, numbers, randomness
 from guest.projects.prepare import (
     NOTICED,
     REPORTED,
@@ -35,6 +35,7 @@ from guest.records import (
     LOG,
     LOSSES,
     PREDICTIONS,
+    RECORDING,
     SCHEMA_VERSION,
     WEIGHTS,
     Artifact,
@@ -87,11 +88,12 @@ def execute(request: RunRequest, out: Path, speaker: Speaker, heartbeat: Heartbe
         except Exception as error:  # noqa: BLE001  (whatever a run dies of is that run's result)
             kind = error.kind if isinstance(error, command.CommandError) else type(error).__name__
             known = isinstance(error, EXPECTED)
-            text = "" if known else traceback.format_exc()
+            text = getattr(error, "stack", "") if known else traceback.format_exc()
             log.write(f"\n[vbstudy] {kind}: {error}\n{text}".encode())
             if kind == "Orphaned":
                 return False
-            speaker.say("error", run_id, kind=kind, message=str(error) or kind, traceback=text)
+            told = str(error).replace(f"{(out / WORK).resolve()}/", "")  # the folder's place tells nothing
+            speaker.say("error", run_id, kind=kind, message=told or kind, traceback=text)
             return True
     speaker.say("done", run_id, result=result)
     return True
@@ -103,6 +105,7 @@ EXPECTED = (
     environment.RequirementsError,
     numbers.MetricError,
     artifacts.ArtifactError,
+    randomness.RandomnessError,
 )
 
 
@@ -116,12 +119,17 @@ def run(
         raise ProjectError("the request names no project")
     began = time.perf_counter()
     work = unpack(files, out / WORK)
-    python, packages = environment.interpreter(work, project.requirements, files.wheels, files.tree_sha256)
+    python, packages = environment.interpreter(
+        work,
+        project.requirements,
+        files.wheels,
+        files.tree_sha256,
+        beside_guests=project.framework is not None,
+    )
     prepared_s = time.perf_counter() - began
 
-    drawn = seeds.draw(spec.seeds)
-    seed = drawn.initialisation
-    assert seed is not None  # noqa: S101  (drawn seeds are all set)
+    drawn = spec.seeds if spec.workload.replays else seeds.draw(spec.seeds)
+    control = randomness.begin(request, drawn.initialisation, work, out)
     seen = numbers.Patterns(project.metrics)
 
     def on_line(text: str, elapsed_s: float) -> None:
@@ -134,28 +142,29 @@ def run(
             }
             speaker.say("epoch", spec.run_id, epoch=epoch, **said)
 
-    env = process_environment(spec.threads.intra_op, python, seed)
-    hook = hook_settings(
+    env = process_environment(spec.threads.intra_op, python, control.hash_seed)
+    env |= hook_settings(
         out,
         work,
-        seed=seed,
+        # Where the guest's own interpreter finds its libraries; another one has its own.
+        paths="" if project.requirements else os.environ.get("PYTHONPATH", ""),
+        seed=control.seed,
         intra_op=spec.threads.intra_op,
         inter_op=spec.threads.inter_op,
         deterministic=spec.variant.deterministic,
     )
-    busy, before = load.busy_s(), load.conditions()
-    ended = command.run(
-        resolve(project.command, python),
-        work,
-        env | hook,
-        log,
-        command.Limits(
-            timeout_s=project.timeout_s, disk_bytes=project.disk_limit_mib << 20, orphaned=_hung_up
-        ),
-        on_line,
+    env |= control.environment(env)
+    argv = resolve(project.command, python)
+    limits = command.Limits(
+        timeout_s=project.timeout_s, disk_bytes=project.disk_limit_mib << 20, check=lambda: _check(control)
     )
-    by_others = load.load_by_others(busy, load.busy_s(), ended.cpu_s, ended.wall_s)
-    conditions = load.change(before, load.conditions())
+    before = load.look()
+    with control.told_first():
+        ended = command.run(argv, work, env, log, limits, on_line)
+    after = load.look()
+    by_others = load.load_by_others(before, after, ended.cpu_s, ended.wall_s)
+    conditions = load.change(before, after)
+    drew, drew_notes = randomness.finish(control, project.command, out / RECORDING)
     noticed = notices.read(out / NOTICED)
     values = numbers.collect(project.metrics, seen, work, out / REPORTED, ended.last_lines)
     rows = numbers.history(values, ended.wall_s)
@@ -164,7 +173,7 @@ def run(
     predictions = _predictions(project, work, out)
 
     stray = [f"{ended.strays} processes were left running, and ended"] if ended.strays else []
-    names = [HISTORY, LOG, *(name for name in (PREDICTIONS, WEIGHTS) if (out / name).is_file())]
+    names = [HISTORY, LOG, *(n for n in (PREDICTIONS, WEIGHTS, RECORDING) if (out / n).is_file())]
     log.flush()
     return RunResult(
         seeds_used=drawn,
@@ -197,22 +206,25 @@ def run(
         project=ProjectResult(
             tree_sha256=files.tree_sha256,
             commit=files.commit,
-            seed=seed,
+            seed=control.seed,
             overrides=notices.overrides(noticed),
             absent=tuple(_absent(values, predictions, weights_sha256)),
-            notes=(*seen.notes, *notices.remarks(noticed, spec.threads), *stray),
+            notes=(*seen.notes, *notices.remarks(noticed, spec.threads), *stray, *drew_notes),
             packages=tuple(packages),
             disk_bytes=ended.disk_bytes,
             weights_file_sha256=weights_file,
+            random=drew,
         ),
     )
 
 
-def _hung_up() -> bool:
-    """Whether the orchestrator's end of stdin is closed."""
+def _check(control: randomness.Control) -> None:
+    """Raises CommandError when the command need not go on."""
     poll = select.poll()
     poll.register(sys.stdin, select.POLLRDHUP)
-    return bool(poll.poll(0))
+    if poll.poll(0):  # the orchestrator's end of stdin is closed
+        raise command.CommandError("Orphaned", "nobody waits for this run any more")
+    control.check()
 
 
 # ---- after the command -------------------------------------------------------------------------------

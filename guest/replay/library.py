@@ -1,5 +1,5 @@
-"""The preloaded library: compiled from the source beside this file at its first use, and kept in the user's
-cache under the hash of that source."""
+"""The preloaded library: compiled from the source beside this file at its first use, and kept in a cache
+under the hash of that source."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from importlib import resources
 from pathlib import Path
 
-SOURCE = Path(__file__).with_name("preload.c")
-HEADER = SOURCE.with_suffix(".h")
+from guest import caches
+
+SOURCE, HEADER = "preload.c", "preload.h"
 FLAGS = ("-std=gnu11", "-O2", "-fPIC", "-shared", "-ftls-model=initial-exec")
 LIBRARIES = ("-ldl", "-pthread")
 
@@ -22,14 +24,18 @@ class LibraryUnavailableError(Exception):
 
 
 def library(cache: Path | None = None) -> Path:
-    """The compiled library. Raises LibraryUnavailableError."""
+    """The compiled library; `cache` is the user's where none is named. Raises LibraryUnavailableError."""
     if sys.platform != "linux":
         raise LibraryUnavailableError(f"the library is for Linux, and this is {sys.platform}")
     compiler = os.environ.get("CC") or "cc"
     found = shutil.which(compiler)
-    source = SOURCE.read_bytes() + HEADER.read_bytes()
-    name = f"replay-{hashlib.sha256(source + ' '.join(FLAGS).encode()).hexdigest()[:16]}.so"
-    target = (cache or default_cache()) / name
+    # This file may lie in a zip archive, from which no compiler reads.
+    sources = {name: (resources.files("guest.replay") / name).read_bytes() for name in (SOURCE, HEADER)}
+    content = b"".join(sources.values()) + " ".join(FLAGS).encode()
+    name = f"replay-{hashlib.sha256(content).hexdigest()[:16]}.so"
+    target = (cache or caches.folder()) / name
+    if set(" :") & set(str(target)):
+        raise LibraryUnavailableError(f"{target.parent}: a path with a space or a colon cannot be preloaded")
     if target.is_file():
         return target
     if found is None:
@@ -40,8 +46,10 @@ def library(cache: Path | None = None) -> Path:
         target.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=target.parent) as folder:
             part = Path(folder) / name
+            for file, data in sources.items():
+                (Path(folder) / file).write_bytes(data)
             done = subprocess.run(
-                [found, *FLAGS, "-o", str(part), str(SOURCE), *LIBRARIES],
+                [found, *FLAGS, "-o", str(part), str(Path(folder) / SOURCE), *LIBRARIES],
                 capture_output=True,
                 text=True,
                 timeout=120,
@@ -49,13 +57,8 @@ def library(cache: Path | None = None) -> Path:
             )
             if done.returncode != 0:
                 first = next(iter(done.stderr.strip().splitlines()), f"exit status {done.returncode}")
-                raise LibraryUnavailableError(f"{compiler} cannot compile {SOURCE.name}: {first}")
+                raise LibraryUnavailableError(f"{compiler} cannot compile {SOURCE}: {first}")
             part.rename(target)
     except (OSError, subprocess.TimeoutExpired) as error:
-        raise LibraryUnavailableError(f"{SOURCE.name} cannot be compiled: {error}") from None
+        raise LibraryUnavailableError(f"{SOURCE} cannot be compiled: {error}") from None
     return target
-
-
-def default_cache() -> Path:
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "vbstudy"

@@ -219,6 +219,16 @@ static void fail(const char *format, ...) {
     _exit(REPLAY_FAILED);
 }
 
+/* Ends the process, for something cannot be kept. The disk may be full: removing a file works even then, and
+ * tells that what lies there is not whole. */
+static void fail_to_keep(void) {
+    char path[PATH_BYTES + 16];
+    int why = errno;
+    snprintf(path, sizeof path, "%s/whole", folder);
+    unlink(path);
+    fail("%s cannot be written: %s", folder, strerror(why));
+}
+
 /* ---- one draw -------------------------------------------------------------------------------- */
 
 static const char *kind_name(char kind) {
@@ -259,11 +269,11 @@ static struct stream *find_stream(const char *site) {
     new->descriptor = open_file(name, "", mode == RECORD ? O_WRONLY | O_CREAT | O_APPEND : O_RDONLY);
     if (new->descriptor < 0) {
         if (mode == RECORD)
-            fail("the recording cannot be written: %s", strerror(errno));
+            fail_to_keep();
         return NULL;
     }
     if (mode == REPLAY && (new->used = open_file(name, ".used", O_WRONLY | O_CREAT)) < 0)
-        fail("%s cannot be written: %s", folder, strerror(errno));
+        fail_to_keep();
     stream_count++;
     return new;
 }
@@ -286,7 +296,7 @@ static void write_whole(int descriptor, const unsigned char *data, size_t size) 
         if (done < 0 && errno == EINTR)
             continue;
         if (done < 0)
-            fail("the recording cannot be written: %s", strerror(errno));
+            fail_to_keep();
         data += done;
         size -= (size_t)done;
     }
@@ -335,7 +345,7 @@ static void replay(struct stream *stream, char kind, const char *site, unsigned 
     stream->draws++;
     uint64_t position = (uint64_t)stream->position;
     if (pwrite(stream->used, &position, sizeof position, 0) != sizeof position)
-        fail("%s cannot be written: %s", folder, strerror(errno));
+        fail_to_keep();
 }
 
 /* TensorFlow numbers its executions with a generator of each pool thread. Which threads of a pool have work

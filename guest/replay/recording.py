@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from guest import plain_json
 from guest.records import NewerSchemaError, RecordError, from_json, to_json
 
 FORMAT: Literal["vbstudy-recording"] = "vbstudy-recording"
@@ -147,9 +148,9 @@ def _draw(line: bytes, where: str) -> Draw:
 
 def _object(line: bytes, where: str) -> dict[str, Any]:
     try:
-        data = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise RecordingError(f"{where}: is not JSON: {error}") from None
+        data = plain_json.parse(line)
+    except plain_json.PlainJsonError as error:
+        raise RecordingError(f"{where}: {error}") from None
     if not isinstance(data, dict):
         raise RecordingError(f"{where}: an object was expected")
     return data

@@ -6,6 +6,7 @@
     python/                             what the hooks in Python say at the end of each process
     notes                               sentences for the user, a line each
     error                               what a replay ended of
+    whole                               removed when something could not be written
 
 An event is its kind (1 byte), the length of its site (2), the size of its data (4), little-endian, then
 site and data: as in preload.c and in hooks/vbstudy_replay.py."""
@@ -35,6 +36,7 @@ def prepare(folder: Path, draws: Iterable[Draw] = ()) -> None:
     """Makes the folder ready for a program; with `draws`, for a replay of them."""
     for name in ("streams", "claims", "python"):
         (folder / name).mkdir(parents=True)
+    (folder / "whole").touch()
     streams: dict[str, list[bytes]] = {}
     for draw in draws:
         if draw.kind not in LETTERS or "/" in draw.stream:

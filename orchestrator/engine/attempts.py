@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Protocol
 
 from guest.records import SCHEMA_VERSION, Isolation, Message, RunRecord, RunResult, RunSpec
+from orchestrator import host_load, recordings
 from orchestrator.agent_archive import AgentArchive
 from orchestrator.checked import Checked
 from orchestrator.errors import GuestError, ProtocolError, StoreError, VbstudyError
@@ -68,7 +69,7 @@ class Attempts:
             reports.started(guest, spec, lease.cores)
             try:
                 result, seen, started_at = self._execute(
-                    guest, executor, spec, lease, leases, folder, reports
+                    guest, session, executor, spec, lease, leases, folder, reports
                 )
                 if self._settings.redo_disturbed and attempt < attempts:
                     require_undisturbed(seen)
@@ -93,6 +94,7 @@ class Attempts:
     def _execute(
         self,
         guest: Guest,
+        session: Session,
         executor: Executor,
         spec: RunSpec,
         lease: Lease,
@@ -102,12 +104,15 @@ class Attempts:
     ) -> tuple[RunResult, Isolation, str]:
         """One attempt, its files in `folder`, with how alone it was and when it started."""
         neighbours = leases.holders()
-        started_at = now()
-        result = executor.execute(spec, folder, lambda message: reports.message(guest, message))
+        started_at, before = now(), session.look()
+        numbers = recordings.find(self._store, spec)
+        result = executor.execute(spec, folder, lambda message: reports.message(guest, message), numbers)
+        host = host_load.between(before, session.look())
         neighbours |= leases.holders()
         neighbours.pop(lease.holder, None)
         seen = isolation(
             result,
+            host,
             lease.cores,
             neighbours,
             leases.topology,

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib
 import logging
+import socket
 import time
 import tomllib
 from collections.abc import Callable, Iterator
@@ -14,6 +16,7 @@ from typing import Any
 import dask
 from distributed import Client, LocalCluster
 from distributed.security import Security
+from tornado.ioloop import PeriodicCallback
 
 from orchestrator.engine.worker import PRELOAD
 from orchestrator.errors import GuestError, PrerequisiteError, UsageError
@@ -23,6 +26,7 @@ from orchestrator.study_engine import EngineTable, JobQueueTable, LocalClusterTa
 
 LOOPBACK = "127.0.0.1"
 CONNECT_TIMEOUT_S = 10.0
+SUBMIT_EVERY_S = 10.0
 KEYS = ("ca", "cert", "key")
 HOSTS_FOLDER = "~/.cache/vbstudy/hosts"
 Notify = Callable[[str], None]
@@ -35,7 +39,9 @@ def scheduler(settings: EngineTable, store: Store, notify: Notify) -> Iterator[C
     quieten()
     with contextlib.ExitStack() as stack:
         address, security = settings.scheduler, _security(settings, store)
-        if address is None:
+        if address is not None:
+            require_known(address)
+        else:
             stack.enter_context(dask.config.set({"distributed.scheduler.work-stealing": False}))
             address, security = stack.enter_context(_cluster(settings, store, security))
         yield lambda patience_s: _connect(address, security, patience_s, notify)
@@ -43,6 +49,15 @@ def scheduler(settings: EngineTable, store: Store, notify: Notify) -> Iterator[C
 
 def _security(settings: EngineTable, store: Store) -> Security | None:
     return read_security(settings.security and store.directory / settings.security)
+
+
+def require_known(address: str) -> None:
+    """Raises UsageError for a scheduler on a host that nobody knows."""
+    host, _, port = address.partition("://")[2].rpartition(":")
+    try:
+        socket.getaddrinfo(host.strip("[]"), int(port))
+    except OSError as error:
+        raise UsageError(f"{address}: host {host!r} is not found: {error.strerror}") from None
 
 
 def quieten() -> None:
@@ -111,7 +126,8 @@ def _cluster(
             case SshClusterTable():
                 made = _ssh(table)
             case JobQueueTable():
-                made = _job_queue(table, security)
+                made = job_queue(table, security)
+                _keep_submitted(made, table.jobs)
     except (OSError, TimeoutError, RuntimeError) as error:
         raise GuestError(f"the {table.kind} cluster was not started: {error}", evidence=repr(error)) from None
     with made:
@@ -176,7 +192,8 @@ def _ssh(table: SshClusterTable) -> Any:
     )
 
 
-def _job_queue(table: JobQueueTable, security: Security | None) -> Any:
+def job_queue(table: JobQueueTable, security: Security | None) -> Any:
+    """A scheduler of its own, to which the jobs of a batch system will come; none is submitted yet."""
     needed("dask_jobqueue")
     import dask_jobqueue  # type: ignore[import-not-found,import-untyped,unused-ignore]
 
@@ -184,7 +201,7 @@ def _job_queue(table: JobQueueTable, security: Security | None) -> Any:
     options = _worker_options(HOSTS_FOLDER, 1, table.cores, table.memory_mib)
     resources = ",".join(f"{name}={amount}" for name, amount in options["resources"].items())
     extra = {"python": table.python} if table.python else {}
-    cluster = kinds[table.kind](
+    return kinds[table.kind](
         cores=table.cores,
         processes=1,
         memory=f"{table.memory_mib} MiB",
@@ -196,12 +213,19 @@ def _job_queue(table: JobQueueTable, security: Security | None) -> Any:
         worker_extra_args=[
             "--resources", resources, "--preload", PRELOAD, *options["preload_argv"],
         ],
+        nanny=False,  # it would be ended together with the worker, before that has removed its guests
         scheduler_options={"dashboard_address": f"{LOOPBACK}:0"},
         security=security,
         **extra,
     )  # fmt: skip
-    cluster.scale(jobs=table.jobs)
-    return cluster
+
+
+def _keep_submitted(cluster: Any, jobs: int) -> None:
+    """Submits the jobs; one that ends (its walltime is over, its node is gone) is submitted again."""
+    submit = functools.partial(cluster.scale, jobs=jobs)
+    submit()
+    again = PeriodicCallback(submit, SUBMIT_EVERY_S * 1000)
+    cluster.loop.add_callback(again.start)
 
 
 def needed(module: str) -> None:

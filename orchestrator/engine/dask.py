@@ -14,8 +14,8 @@ from typing import Any
 
 from distributed import Client
 
-from guest.records import RunSpec
-from orchestrator import agent_archive
+from guest.records import Random, RunSpec
+from orchestrator import agent_archive, projects
 from orchestrator.checked import Checked
 from orchestrator.engine import Observer, Summary, tasks
 from orchestrator.engine.clusters import scheduler
@@ -43,11 +43,14 @@ class DaskEngine:
                 "provider.kind = 'ssh' needs no dask: its machines are reached from one place. Sweep with "
                 "engine.kind = 'local', or start `vbstudy worker` on them and choose another provider"
             )
-        if study.projects:
-            raise UsageError(
-                f"workload {study.projects[0].name!r} is a project, and projects do not travel to other "
-                "hosts yet: sweep with engine.kind = 'local'"
-            )
+        for table in study.projects:
+            bound = [f"wheels = {table.wheels!r}"] if table.wheels else []
+            bound += ["random = 'replay'"] if table.random is Random.REPLAY else []
+            if bound:
+                raise UsageError(
+                    f"workload {table.name!r}: {bound[0]} does not travel to other hosts: sweep with "
+                    "engine.kind = 'local'"
+                )
         self._study = study
         self._store = store
         self._notify = notify
@@ -60,6 +63,7 @@ class DaskEngine:
     def work(self, specs: Sequence[RunSpec], observer: Observer, summary: Summary, checked: Checked) -> None:
         if not specs:
             return
+        projects.prepare(self._study, self._store)
         fleet = Fleet(self._study, self._store, self._key, observer, summary, checked, self._notify)
         fleet.expect(specs)
         order = self._orders(fleet)
@@ -84,6 +88,7 @@ class DaskEngine:
         directory, token = str(self._store.directory.resolve()), self._store.leave_token()
         if self._study.engine.results == "through-worker":
             token = ""
+        parcel = projects.parcel(self._study, self._store)
 
         def order(run: str, host: str) -> Any:
             return Order(
@@ -94,6 +99,7 @@ class DaskEngine:
                 directory=directory,
                 token=token,
                 delivered=fleet.take_delivered(host),
+                projects=parcel,
             ).encode()
 
         return order

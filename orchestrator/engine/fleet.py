@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 from distributed import Client
 
-from guest.records import ARTIFACTS, LOG, RecordError, RunRecord, RunSpec, decode_record
+from guest.records import LOG, RecordError, RunRecord, RunSpec, decode_record
 from orchestrator.checked import Checked
 from orchestrator.engine import Observer, Summary, tasks
 from orchestrator.engine.dispatch import Dispatch, Landed, SchedulerLostError, ask
@@ -128,7 +128,13 @@ class Fleet:
         if trouble:
             self._refuse(host, PrerequisiteError(f"host {host}: {trouble}"))
             return
-        self._notify(f"host {told['host']} ({host}): {room.cpus} cores, {told['cpu']}")
+        cores = f"{room.cpus} core{'' if room.cpus == 1 else 's'}"
+        self._notify(f"host {told['host']} ({host}): {cores}, {told['cpu']}")
+        widest = max((spec.threads.cpus for spec in self.specs.values()), default=0)
+        if widest > room.cpus:
+            self._notify(
+                f"guests with more than {cores} are oversubscribed there; they go there if no host has more"
+            )
         if self._cpus and told["cpu"] not in self._cpus:
             self._notify("its CPU is unlike those of other hosts, and so may its models be")
         self._cpus.add(told["cpu"])
@@ -147,8 +153,9 @@ class Fleet:
             self._lose(run, f"its host {host} was lost while it ran")
 
     def _refuse(self, host: str, error: VbstudyError) -> None:
+        if host not in self._unfit:  # the runs that it has been given come back one by one
+            self._notify(f"{error.message}; it gets no more runs")
         self._unfit[host] = error
-        self._notify(f"{error.message}; it gets no more runs")
 
     def _require_hosts(self, busy: bool) -> None:
         """Raises when the waiting runs wait for nothing."""
@@ -215,11 +222,15 @@ class Fleet:
         record = decode_record(receipt.record)
         if record.spec != spec:
             raise ProtocolError(f"it is run {record.spec.run_id} of another plan")
+        names = record.result.artifacts
+        odd = spec.workload.odd_artifacts(names)
+        if odd:
+            raise ProtocolError(f"its manifest is wrong about {odd[0]!r:.80}")
         if receipt.incoming:
             folder = self._store.collected(receipt.incoming)
         else:
             folder = self._store.new_incoming()
-            self._store.fill(folder, {name: receipt.files.get(name, b"") for name in ARTIFACTS})
+            self._store.fill(folder, {name: receipt.files.get(name, b"") for name in names})
         if self._store.publish(folder, record):
             self._checked.add(spec, self._checked.state(spec))
         return record

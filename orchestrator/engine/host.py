@@ -8,6 +8,7 @@ waits for it, and one for a run that is done is answered at once."""
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import os
 import shutil
@@ -20,19 +21,21 @@ from pathlib import Path
 from typing import Any
 
 from guest import fingerprint
-from guest.records import ARTIFACTS, LOG, Message, RunSpec, encode_record
+from guest.records import LOG, Message, RunSpec, encode_record
+from orchestrator import projects
 from orchestrator.engine.attempts import Attempts
 from orchestrator.engine.orders import FailedAttempt, Order, Receipt
 from orchestrator.engine.slots import Slots
-from orchestrator.errors import PrerequisiteError, VbstudyError
+from orchestrator.errors import PrerequisiteError, UsageError, VbstudyError
 from orchestrator.guests import Guest, guest_for, parse_guest_name
 from orchestrator.provision import fetch_datasets
 from orchestrator.scheduler import host_cores
-from orchestrator.store import DamagedRunError, Store
+from orchestrator.store import DamagedRunError, Store, write_durably
 from orchestrator.study import Study
 
 IDLE_S = 60.0
 STOP_POLL_S = 0.2
+ORDERED = "study.json"  # in a study's folder here: how its guests are removed
 Tell = Callable[[str, dict[str, Any]], None]
 """(key of the study, what happens)"""
 
@@ -41,7 +44,7 @@ Tell = Callable[[str, dict[str, Any]], None]
 class _Work:
     """A study at work here."""
 
-    text: str  # as it was ordered
+    text: str  # as it was ordered, with the hashes of its projects
     study: Study
     store: Store  # finished runs, until they are delivered
     stop: threading.Event = field(default_factory=threading.Event)
@@ -71,14 +74,28 @@ class Host:
         self._folder = folder
         folder.mkdir(parents=True, exist_ok=True)
         self._held = contextlib.ExitStack()
-        self._held.enter_context(Store(folder).lock("vbstudy worker"))
+        try:
+            self._held.enter_context(Store(folder).lock("vbstudy worker"))
+        except UsageError as error:
+            raise UsageError(
+                f"{error.message} (one worker is enough for a machine; another needs its own --folder)"
+            ) from None
         self._slots = Slots(folder, self.cores, self._waiting)
+        self._remove_leavings()
         self._works: dict[str, _Work] = {}
         self._flights: dict[tuple[str, str], _Flight] = {}
         self._lock = threading.Lock()
         self._opening = threading.Lock()  # held while a study is made ready, which may take long
         self._closed = threading.Event()
         threading.Thread(target=self._put_idle_guests_to_rest, daemon=True).start()
+
+    def _remove_leavings(self) -> None:
+        """Guests that a killed worker left, of studies that may never be ordered again. Those that cannot be
+        removed now are when the study is."""
+        for path in self._folder.glob(f"*/{ORDERED}"):
+            with contextlib.suppress(VbstudyError, ValueError, OSError):
+                study = Study.model_validate_json(path.read_text(encoding="utf-8"))
+                self._slots.destroy_former(path.parent.name, study)
 
     # ---- what the sweep asks -----------------------------------------------------------------
 
@@ -148,7 +165,9 @@ class Host:
             raise PrerequisiteError("has another version of vbstudy than the sweep; install the same")
         with self._opening:
             work = self._works.get(order.key)
-            if work is not None and work.text == order.study:
+            sent = {name: hashlib.sha256(data).hexdigest() for name, data in order.projects.items()}
+            text = f"{order.study} {json.dumps(sent)}"
+            if work is not None and work.text == text:
                 return work
             self.stop(order.key)  # what a sweep that was killed had asked for, before the study was changed
             self._slots.destroy(order.key)
@@ -162,9 +181,11 @@ class Host:
             store = Store(self._folder / order.key)
             store.directory.mkdir(parents=True, exist_ok=True)
             self._slots.destroy_former(order.key, study)
+            write_durably(store.directory / ORDERED, order.study)
             store.clear_incoming()
             fetch_datasets(study, store, lambda file, done, total: None)  # noqa: ARG005
-            self._works[order.key] = work = _Work(text=order.study, study=study, store=store)
+            projects.accept(order.projects, study, store)
+            self._works[order.key] = work = _Work(text=text, study=study, store=store)
             return work
 
     def _once(self, order: Order, work: _Work) -> _Outcome:
@@ -230,16 +251,17 @@ class Host:
         if not work.store.has(order.spec):
             return Receipt(host=host, failures=outcome.failures, stopped=outcome.stopped)
         folder = work.store.folder(order.spec)
-        record = encode_record(work.store.check(order.spec))
+        kept = work.store.check(order.spec)
+        record = encode_record(kept)
         incoming, files = "", {}
         study_store = Store(Path(order.directory))
         if order.token and study_store.has_token(order.token):
             target = study_store.new_incoming()
-            for name in ARTIFACTS:
+            for name in kept.result.artifacts:
                 shutil.copyfile(folder / name, target / name)
             incoming = target.name
         else:
-            files = {name: (folder / name).read_bytes() for name in ARTIFACTS}
+            files = {name: (folder / name).read_bytes() for name in kept.result.artifacts}
         return Receipt(host=host, record=record, incoming=incoming, files=files, failures=outcome.failures)
 
     def _put_idle_guests_to_rest(self) -> None:

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import threading
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from guest import fingerprint
 from guest.records import RunSpec
-from orchestrator import agent_archive, projects
+from orchestrator import agent_archive, projects, recordings
 from orchestrator.checked import Checked
 from orchestrator.engine import Observer, Summary
 from orchestrator.engine.attempts import Attempts
+from orchestrator.errors import VbstudyError
 from orchestrator.guests import Guest, Inventory, guest_for
-from orchestrator.providers import Provider
+from orchestrator.providers import Elsewhere, Provider, machine_of
 from orchestrator.scheduler import CoreLeases, Lease, host_cores
 from orchestrator.session import Session
 from orchestrator.side_by_side import Job, SideBySide
@@ -32,12 +34,37 @@ class LocalEngine:
         return name in self._guests
 
     def work(self, specs: Sequence[RunSpec], observer: Observer, summary: Summary, checked: Checked) -> None:
+        self._stop_idle({guest_for(spec) for spec in specs})
         projects.prepare(self._study, self._store)
+        ready, waiting = recordings.in_order(specs, self._store)
+        self._work(ready, observer, summary, checked)
+        failed = set(summary.failed)
+        for spec, recorder in waiting:
+            if recorder in failed:
+                self._give_up(spec, recorder, observer, summary)
+        self._work([spec for spec, recorder in waiting if recorder not in failed], observer, summary, checked)
+
+    def _work(self, specs: Sequence[RunSpec], observer: Observer, summary: Summary, checked: Checked) -> None:
+        crew = Crew(self._study, self._store, self._provider, observer, summary, checked)
         queues: dict[str, list[RunSpec]] = {}
         for spec in specs:
             queues.setdefault(guest_for(spec), []).append(spec)
-        crew = Crew(self._study, self._store, self._provider, observer, summary, checked)
         crew.work([(guest, queues[name]) for name, guest in self._guests.items() if name in queues])
+
+    def _stop_idle(self, busy: Collection[str]) -> None:
+        """Guests of this machine without runs: a killed orchestrator may have left them at work."""
+        if not isinstance(self._provider, Elsewhere):
+            for name, guest in self._guests.items():
+                if name not in busy:
+                    with contextlib.suppress(VbstudyError):  # what cannot be stopped is not needed, either
+                        self._provider.stop(guest.spec)
+
+    def _give_up(self, spec: RunSpec, recorder: str, observer: Observer, summary: Summary) -> None:
+        why = f"not run: its random numbers were to be recorded by {recorder}, which failed"
+        error = {"kind": "NoRecording", "message": why, "traceback": ""}
+        kept = self._store.keep_failure(spec, 1, self._store.new_incoming(), error)
+        summary.failed.append(spec.run_id)
+        observer.failed(spec, why, kept, again=False)
 
 
 class Crew:
@@ -74,7 +101,10 @@ class Crew:
             cores = seen.machine_cores if seen.machine else here
             if seen.machine not in self._leases:
                 self._leases[seen.machine] = CoreLeases.of(
-                    self._study.engine, cores, here=not seen.machine, waiting=self._observer.waiting
+                    self._study.engine,
+                    cores,
+                    machine_of(self._provider, guest.spec),
+                    waiting=self._observer.waiting,
                 )
         self._side_by_side.work(
             [

@@ -14,7 +14,8 @@ from guest.records import RunSpec, from_json, to_json
 class Order:
     """One run for one host. `study` is the study as JSON, without what it leaves at its default; `key` names
     it on the hosts. Where the host finds `token` in the folder `directory`, it sees the store itself and
-    leaves the files there; "" asks for their bytes. `delivered` are runs that it need not keep any longer."""
+    leaves the files there; "" asks for their bytes. `delivered` are runs that it need not keep any longer.
+    `projects` are the snapshots of the study's own projects (`orchestrator.projects.parcel`)."""
 
     study: str
     key: str
@@ -23,6 +24,7 @@ class Order:
     directory: str = ""
     token: str = ""
     delivered: tuple[str, ...] = ()
+    projects: dict[str, bytes] = dataclasses.field(default_factory=dict)
 
     def encode(self) -> Any:
         return to_json(self)

@@ -21,6 +21,7 @@ from orchestrator.scheduler import host_cores
 
 PRELOAD = "orchestrator.engine.worker"
 BACK_AFTER_S = 0.5
+TOLD_AFTER_S = 10.0
 Notify = Callable[[str], None]
 
 
@@ -75,7 +76,10 @@ async def _serve(
         )
         attach(worker, host)
         start = asyncio.ensure_future(worker.start())
-        await _first(start, ended.wait())
+        await _first(start, ended.wait(), asyncio.sleep(TOLD_AFTER_S))
+        if not start.done() and not ended.is_set():
+            notify(f"the scheduler {scheduler} does not answer; waiting for it: is it running, is it there?")
+            await _first(start, ended.wait())
         if not start.done():
             start.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -83,6 +87,8 @@ async def _serve(
         elif start.exception() is None:
             notify(f"at work for {scheduler}: {resources['vcpu']} cores, {resources['memory']} MiB")
             await _first(worker.finished(), ended.wait())
+            if not ended.is_set():
+                notify("the scheduler is gone; runs that are under way go on")
         await worker.close(reason="vbstudy-worker")
         await _first(asyncio.sleep(BACK_AFTER_S), ended.wait())
 
@@ -120,6 +126,20 @@ def dask_setup(worker: Worker, folder: Path, shares: int) -> None:
     number = int(worker.name) if shares > 1 else 0
     os.sched_setaffinity(0, cores[number * len(cores) // shares : (number + 1) * len(cores) // shares])
     attach(worker, Host(folder.expanduser() / f"{os.uname().nodename}-{worker.name}"))
+    if worker.nanny is None:  # dask would end at once, and leave the guests
+        _close_when_told(worker)
+
+
+def _close_when_told(worker: Worker) -> None:
+    """Batch systems end a job by signals, to all of its processes, and kill it a little later."""
+    loop = asyncio.get_running_loop()
+
+    def close() -> None:
+        closing.append(asyncio.ensure_future(worker.close(executor_wait=False, reason="signal")))
+
+    closing: list[asyncio.Future[Any]] = []  # the loop alone would forget it
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, close)
 
 
 async def dask_teardown(worker: Worker) -> None:

@@ -12,6 +12,7 @@ from orchestrator.connection import Connection
 from orchestrator.errors import UsageError
 from orchestrator.guests import GuestSpec, Now, Observation
 from orchestrator.providers.local import LocalProvider
+from orchestrator.scheduler import Machine
 from orchestrator.store import Store
 from orchestrator.study import Study
 from orchestrator.study_providers import ProviderTable
@@ -23,8 +24,6 @@ class Provider(Protocol):
     """The contract. Every method may be called again after a crash in the middle of any other."""
 
     name: str
-    here: bool
-    """Whether its guests run on this machine, and their cores are those of this machine."""
 
     def check(self) -> list[str]:
         """What is missing on this host and how to get it, a sentence each; empty when all is there."""
@@ -54,6 +53,22 @@ class Watching(Protocol):
 
     def watch(self, guests: Sequence[GuestSpec]) -> dict[str, Now]:
         """By the guests' names; those that have no machine are left out."""
+
+
+@runtime_checkable
+class Elsewhere(Protocol):
+    """A provider whose guests do not run on this machine."""
+
+    def machine(self, guest: GuestSpec) -> Machine:
+        """The one that a guest runs on; the same object for guests on the same machine."""
+
+
+@runtime_checkable
+class Virtual(Protocol):
+    """A provider whose guests are virtual machines on this machine."""
+
+    def processes(self, guest: GuestSpec) -> list[int]:
+        """Those that are the machine; none while it is off."""
 
 
 def _local(study: Study, store: Store, notify: Notify) -> Provider:  # noqa: ARG001
@@ -91,6 +106,11 @@ PROVIDERS: dict[str, Callable[[Study, Store, Notify], Provider]] = {
     "vagrant": _vagrant,
     "virtualbox": _virtualbox,
 }
+
+
+def machine_of(provider: Provider, guest: GuestSpec) -> Machine | None:
+    """Whose cores a guest is given; None for this machine."""
+    return provider.machine(guest) if isinstance(provider, Elsewhere) else None
 
 
 def _quietly(text: str) -> None:

@@ -28,7 +28,6 @@ STOP_TIMEOUT_S = 10
 
 class LocalProvider:
     name = "local"
-    here = True
 
     def __init__(self, study: Study, store: Store) -> None:
         self._settings = study.provider if isinstance(study.provider, LocalTable) else LocalTable()

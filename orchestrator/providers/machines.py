@@ -1,9 +1,11 @@
 """What the providers of virtual machines share: a port for a machine's SSH, whether its sshd speaks, what
-its console said, and the comparison of the CPUs that were asked for with those that are there."""
+its console said, its processes, and the comparison of the CPUs that were asked for with those that are."""
 
 from __future__ import annotations
 
+import contextlib
 import socket
+from collections.abc import Callable
 from pathlib import Path
 
 from orchestrator.errors import GuestError
@@ -26,6 +28,16 @@ def speaks_ssh(port: int, timeout_s: float) -> bool:
             return probe.recv(4) == b"SSH-"
     except OSError:
         return False
+
+
+def processes(chosen: Callable[[list[str]], bool]) -> list[int]:
+    """Those of this machine whose command line, as words, is chosen."""
+    found = []
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):  # it ended meanwhile
+            if chosen(file.read_bytes().decode(errors="replace").split("\0")):
+                found.append(int(file.parent.name))
+    return found
 
 
 def tail(path: Path) -> str:

@@ -3,6 +3,7 @@ folder on one of them and a limit to n of its cores, by affinity and, where perm
 
 from __future__ import annotations
 
+import functools
 import getpass
 import hashlib
 import inspect
@@ -15,6 +16,7 @@ from orchestrator.connection import Connection
 from orchestrator.errors import GuestError, UsageError
 from orchestrator.guests import GUEST_MARK, GuestSpec, Observation
 from orchestrator.providers import inside
+from orchestrator.remote_cores import RemoteCores
 from orchestrator.ssh import SshConnection, SshTarget
 from orchestrator.ssh_keys import StudyKeys
 from orchestrator.store import Store
@@ -37,7 +39,6 @@ exit 1
 
 class SshProvider:
     name = "ssh"
-    here = False
 
     def __init__(self, study: Study, store: Store) -> None:
         if not isinstance(study.provider, SshTable):
@@ -48,6 +49,7 @@ class SshProvider:
         self._frameworks = sorted(f.value for f in study.frameworks)
         self._hosts = _assign(study.cpus, study.provider.hosts)
         self._cores: dict[SshHostTable, tuple[int, ...]] = {}
+        self._machines: dict[str, RemoteCores] = {}
 
     def check(self) -> list[str]:
         return [problem for host in self._settings.hosts for problem in self._check(host)]
@@ -82,6 +84,11 @@ class SshProvider:
             finally:
                 connection.close()
         return self._cores[host]
+
+    def machine(self, guest: GuestSpec) -> RemoteCores:
+        host = self._host(guest)
+        connect = functools.partial(self._connect, host, host.folder)
+        return self._machines.setdefault(str(self._target(host)), RemoteCores(connect))
 
     def create(self, guest: GuestSpec) -> None:
         (self._store.guests / guest.name).mkdir(parents=True, exist_ok=True)

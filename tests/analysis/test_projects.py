@@ -16,6 +16,7 @@ from guest.records import (
     LOG,
     PREDICTIONS,
     RECORD,
+    RECORDING,
     SELECTED,
     WEIGHTS,
     Artifact,
@@ -23,6 +24,9 @@ from guest.records import (
     Override,
     ProjectResult,
     ProjectSpec,
+    Random,
+    RandomNumbers,
+    Seeds,
     decode_record,
     encode_record,
 )
@@ -31,10 +35,18 @@ FREE_THREADS = Override(what="torch.set_num_threads", value="1", where="train.py
 
 
 def as_project(
-    folder: Path, *, predictions=True, weights=True, overrides=(), notes=(), tree="t", values=None
+    folder: Path,
+    *,
+    predictions=True,
+    weights=True,
+    overrides=(),
+    notes=(),
+    tree="t",
+    values=None,
+    recording="",
 ) -> None:
     """Makes a fabricated run one of somebody's own project: without steps, a selected model and losses, and
-    without whatever else is named."""
+    without whatever else is named. It replays where there is a `recording`."""
     record = decode_record((folder / RECORD).read_bytes())
     project = ProjectSpec(
         source="../mine",
@@ -46,6 +58,7 @@ def as_project(
         weights="w.pt" if weights else "",
         timeout_s=None,
         disk_limit_mib=1,
+        random=Random.REPLAY if recording else Random.SEED,
     )
     workload = dataclasses.replace(
         record.spec.workload, framework=None, model="", dataset="", metrics=(), project=project
@@ -63,7 +76,15 @@ def as_project(
     (folder / HISTORY).write_text(text.getvalue())
     if values is not None:
         np.savez(folder / PREDICTIONS, last=values)
-    kept = [HISTORY, LOG, *([PREDICTIONS] if predictions else []), *([WEIGHTS] if weights else [])]
+    if recording:
+        (folder / RECORDING).write_text(recording)
+    kept = [
+        HISTORY,
+        LOG,
+        *([RECORDING] if recording else []),
+        *([PREDICTIONS] if predictions else []),
+        *([WEIGHTS] if weights else []),
+    ]
     for name in {PREDICTIONS, WEIGHTS, SELECTED} - set(kept):
         (folder / name).unlink()
     artifacts = {
@@ -98,7 +119,9 @@ def as_project(
             packages=(),
             disk_bytes=1,
             weights_file_sha256="",
+            random=RandomNumbers(how="replayed", draws=1, level="library") if recording else RandomNumbers(),
         ),
+        **({"seeds_used": Seeds()} if recording else {}),
     )
     spec = dataclasses.replace(record.spec, workload=workload)
     (folder / RECORD).write_text(encode_record(dataclasses.replace(record, spec=spec, result=result)))
@@ -200,6 +223,20 @@ def test_two_trees_of_one_project_are_not_compared_silently(study):
     own(study, cpus=(2,), tree="other")
     told = [str(problem) for problem in analyze(study.directory).study.problems]
     assert any("2 settings of the workload in one comparison" in text for text in told)
+
+
+def test_runs_that_replay_one_recording_are_compared_and_runs_of_two_are_not(study, tmp_path):
+    own(study, cpus=(1,), recording="a")
+    own(study, cpus=(2,), recording="a")
+    own(study, cpus=(1,), recording="a", workload="mixed")
+    own(study, cpus=(2,), recording="b", workload="mixed")
+    analysis = analyze(study.directory)
+    found = {f.workload: f for f in analysis.findings if f.id == "F2"}
+    assert found["mine"].verdict.value == "holds"
+    assert found["mixed"].verdict.value == "cannot be told"
+    assert found["mixed"].why == "the runs used different seeds"
+    page = write_report(analysis, tmp_path / "report").page.read_text()
+    assert "random numbers recorded once and replayed" in page
 
 
 def test_numbers_that_are_no_classes_are_compared_by_their_hash_alone(study):

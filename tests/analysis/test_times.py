@@ -3,7 +3,8 @@ from __future__ import annotations
 import pytest
 from scipy import stats
 
-from analysis.load import load_study
+from analysis.load import View, load_study
+from analysis.runs import runs_table
 from analysis.times import fastest, wall_time
 
 SECONDS = {1: (12.0, 12.1, 12.2), 2: (8.0, 8.1, 8.3), 4: (9.0, 9.2, 9.1), 8: (5.0, 5.1, 5.2)}
@@ -25,6 +26,18 @@ def test_mean_speed_up_and_marks(study):
     assert frame["flags"]["1"] == "beside other guests, load by others 0.4 cores"
     assert frame["flags"]["8"] == "oversubscribed"
     assert frame["flags"]["2"] == ""
+
+
+def test_disturbed_runs_are_counted_and_the_reason_is_in_the_table_of_runs(study):
+    reason = "on the host, others kept 0.50 of its cores busy"
+    study.run(1, 1, disturbed=(reason, "its cores were slowed 2 times because of heat"))
+    study.run(1, 2)
+    loaded = load_study(study.directory)
+    assert list(wall_time(loaded).frame["flags"]) == ["disturbed (1 of 2 runs)"]
+    assert list(runs_table(loaded, View.LAST).frame.disturbed) == [
+        f"{reason}; its cores were slowed 2 times because of heat",
+        "",
+    ]
 
 
 def test_a_set_partly_oversubscribed_is_marked_as_such(study):

@@ -3,8 +3,10 @@
 import numpy as np
 import pytest
 
+from analysis.drawing import alone
 from analysis.load import load_study
 from analysis.pipeline import analyze
+from analysis.trace_figures import growth_map
 from analysis.trace_tables import read_traces
 from analysis.traces import apart, growth_table, started, summary, verdict, write
 from guest.records import Framework, RecordError, ThreadSpec
@@ -106,6 +108,13 @@ def test_the_files_are_the_record_the_numbers_and_the_figure(tmp_path):
     assert sorted(p.name for p in tmp_path.iterdir()) == ["growth.csv", "growth.png", "growth.svg", TRACE]
     assert decode((tmp_path / TRACE).read_bytes()) == trace()
     assert len((tmp_path / "growth.csv").read_text().splitlines()) == 1 + len(growth_table(trace()).frame)
+
+
+def test_the_picture_beside_a_trace_says_what_it_shows_and_of_how_many():
+    drawing = alone(growth_map(trace()))
+    title, caption = (text.get_text().replace("\n", " ") for text in drawing.figure.texts)
+    assert (title, caption) == (drawing.title, drawing.caption)
+    assert "n = 2 models" in drawing.caption
 
 
 def test_a_flipped_byte_shows():

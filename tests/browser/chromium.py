@@ -24,7 +24,7 @@ FLAGS = (
     "--disable-dev-shm-usage",
     "--remote-debugging-pipe",
 )
-PATIENCE_S = 120
+PATIENCE_S = 600
 KEYS = {"Tab": ("Tab", 9), "Enter": ("\r", 13), " ": (" ", 32)}
 
 

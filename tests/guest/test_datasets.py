@@ -35,6 +35,7 @@ EMBEDDED = [name for name, info in DATASETS.items() if info.embedded]
 def _nothing_of_this_machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("VBSTUDY_DATA", raising=False)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
 
 
 def idx(array: np.ndarray) -> bytes:

@@ -7,11 +7,11 @@ from guest import load
 
 
 def test_work_of_our_own_is_not_the_load_of_others():
-    before, began, cpu = load.busy_s(), time.perf_counter(), time.process_time()
+    before, began, cpu = load.look(), time.perf_counter(), time.process_time()
     while time.process_time() - cpu < 0.3:
         pass
     own, wall = time.process_time() - cpu, time.perf_counter() - began
-    others = load.load_by_others(before, load.busy_s(), own, wall)
+    others = load.load_by_others(before, load.look(), own, wall)
     assert others is not None
     assert 0 <= others <= len(os.sched_getaffinity(0))
 
@@ -26,26 +26,28 @@ def test_work_of_our_own_is_not_the_load_of_others():
     ],
 )
 def test_the_load_of_others_is_what_was_busy_beyond_our_own_work(before, after, own, wall, expected):
-    assert load.load_by_others(before, after, own, wall) == expected
+    looks = (load.Look(busy_s=busy, conditions={}) for busy in (before, after))
+    assert load.load_by_others(*looks, own, wall) == expected
 
 
-def test_a_kernel_that_does_not_tell_is_not_guessed_for(monkeypatch):
-    monkeypatch.setattr("guest.load.Path.read_text", lambda self: "cpu 1 2 3\n")
-    assert load.busy_s() is None
-    monkeypatch.setattr("guest.load.Path.read_text", lambda self: (_ for _ in ()).throw(OSError()))
-    assert load.busy_s() is None
+def test_a_kernel_that_does_not_tell_is_not_guessed_for(tmp_path, monkeypatch):
+    monkeypatch.setattr(load, "PROC", tmp_path)
+    assert load.look().busy_s is None
+    (tmp_path / "stat").write_text("cpu 1 2 3 4 5 6 7 8 0 0\n")
+    assert load.look().busy_s is None
 
 
 def test_what_happened_between_two_looks_is_told_and_of_the_clock_both():
     before = {"steal_s": 1.0, "throttled": 2.0, "frequency_mhz": 3000.04, "swapped_mib": 1.0}
     after = {"steal_s": 1.5, "throttled": 4.0, "frequency_mhz": 2000.0}
-    assert load.change(before, after) == {
+    assert load.change(*(load.Look(busy_s=0.0, conditions=told) for told in (before, after))) == {
         "steal_s": 0.5,
         "throttled": 2.0,
         "frequency_mhz_before": 3000.0,
         "frequency_mhz_after": 2000.0,
     }
-    assert load.change({}, {}) == {}
+    nothing = load.Look(busy_s=None, conditions={})
+    assert load.change(nothing, nothing) == {}
 
 
 def test_the_kernel_is_asked_for_steal_swapping_throttling_and_clocks(tmp_path, monkeypatch):
@@ -61,7 +63,7 @@ def test_the_kernel_is_asked_for_steal_swapping_throttling_and_clocks(tmp_path, 
     (tmp_path / "vmstat").write_text("pswpin 256\npswpout 256\n")
     monkeypatch.setattr(load, "SYSTEM", tmp_path)
     monkeypatch.setattr(load, "PROC", tmp_path)
-    assert load.conditions() == {
+    assert load.look({core}).conditions == {
         "steal_s": 2.0,
         "throttled": 7.0,
         "frequency_mhz": 2500.0,
@@ -69,4 +71,4 @@ def test_the_kernel_is_asked_for_steal_swapping_throttling_and_clocks(tmp_path, 
     }
     monkeypatch.setattr(load, "SYSTEM", tmp_path / "nowhere")
     monkeypatch.setattr(load, "PROC", tmp_path / "nowhere")
-    assert load.conditions() == {}
+    assert load.look().conditions == {}

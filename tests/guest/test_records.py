@@ -1,3 +1,4 @@
+import dataclasses
 import json
 from pathlib import Path
 
@@ -113,13 +114,39 @@ def test_the_record_of_every_schema_so_far_is_still_read():
         assert len(record.result.hashes.weights) == 64
 
 
+def test_the_load_by_others_is_what_the_guest_or_its_host_saw_more_of():
+    text = (Path(__file__).parent.parent / "golden" / "run-schema-5.json").read_text()
+    record = records.decode_record(text)
+    assert record.isolation.host == {"wall_s": 2.0, "load_by_others": 0.4, "steal_s": 0.0}
+    inside = dataclasses.replace(record.result, load_by_others=0.1)
+    assert dataclasses.replace(record, result=inside).load_by_others == 0.4
+    busier = dataclasses.replace(record.result, load_by_others=0.7)
+    assert dataclasses.replace(record, result=busier).load_by_others == 0.7
+    alone = dataclasses.replace(record.isolation, host={})
+    untold = dataclasses.replace(record.result, load_by_others=None)
+    assert dataclasses.replace(record, result=untold, isolation=alone).load_by_others is None
+
+
 def test_the_record_of_a_project_is_still_read():
     text = (Path(__file__).parent.parent / "golden" / "run-schema-4-project.json").read_text()
     record = records.decode_record(text)
     assert record.spec.workload.framework is None
     assert record.spec.workload.metric_names == ("accuracy",)
     assert [o.where for o in record.result.project.overrides] == ["train.py:12"]
+    assert record.result.project.random.how == "seeded"
     assert record.spec.workload.odd_artifacts(record.result.artifacts) == []
+
+
+def test_the_record_of_a_project_that_replays_is_still_read():
+    text = (Path(__file__).parent.parent / "golden" / "run-schema-6-project.json").read_text()
+    record = records.decode_record(text)
+    assert record.spec.workload.replays
+    assert (record.result.project.random.how, record.result.project.random.draws) == ("replayed", 8)
+    assert record.result.seeds_used == records.Seeds()
+    assert record.spec.workload.odd_artifacts(record.result.artifacts) == []
+    assert record.spec.workload.odd_artifacts({"log.txt", "history.csv", "weights.safetensors"}) == [
+        "random.rec"
+    ]
 
 
 def test_a_manifest_is_held_to_what_its_workload_writes():

@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from guest.trace_hash import WORDS, hash_arrays, hash_bytes
+from guest import trace_hash
+from guest.trace_hash import SHARE, WORDS, hash_arrays, hash_bytes
 
 
 @given(st.binary(min_size=1, max_size=200), st.data())
@@ -38,6 +39,15 @@ def test_the_last_byte_and_the_length_count(size):
     other = data.copy()
     other[-1] = 1
     assert len({hash_bytes(data), hash_bytes(other), hash_bytes(data[:-1])}) == 3
+
+
+def test_how_many_cores_hash_it_does_not_count(monkeypatch):
+    data = np.random.default_rng(2).integers(0, 256, 64 * SHARE * WORDS + 5, dtype=np.uint8)
+    found = set()
+    for cores in (1, 2, 3, 64):
+        monkeypatch.setattr(trace_hash, "_cores", lambda cores=cores: cores)
+        found.add(hash_bytes(data))
+    assert len(found) == 1
 
 
 def test_where_the_bytes_lie_does_not_count():

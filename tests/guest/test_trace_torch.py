@@ -1,12 +1,14 @@
 """What is seen of PyTorch at work."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
 from guest.trace_records import Outcome, Phase
-from guest.trace_torch import Hashes, bits_of, watch_model
+from guest.trace_torch import NOT_COMPARED, Notes, bits_of, watch_model
 from orchestrator.trace_logs import compare
 
 
@@ -101,14 +103,20 @@ def test_memory_that_nothing_was_written_to_is_no_result():
 
 
 def test_a_hash_is_not_kept_beyond_a_change_nor_beyond_its_memory():
-    hashes, seen = Hashes(), set()
+    notes, seen = Notes(), set()
     for value in range(50):  # freed memory is given out again
-        seen.add(hashes.of(torch.full((1000,), float(value))))
+        seen.add(notes.of(torch.full((1000,), float(value)), "").hash)
     assert len(seen) == 50
     tensor = torch.zeros(10)
-    before = hashes.of(tensor)
+    before = notes.of(tensor, "")
     tensor.add_(1)
-    assert hashes.of(tensor) != before
+    assert notes.of(tensor, "").hash != before.hash
+
+
+def test_a_name_that_comes_later_is_noted_with_the_same_hash():
+    notes, tensor = Notes(), torch.ones(3)
+    before, named = notes.of(tensor, ""), notes.of(tensor, "out.weight.grad")
+    assert named == dataclasses.replace(before, name="out.weight.grad")
 
 
 @pytest.mark.parametrize(
@@ -128,8 +136,9 @@ def test_a_hash_is_not_kept_beyond_a_change_nor_beyond_its_memory():
 )
 def test_all_kinds_of_tensors_have_bits(tensor):
     assert bits_of(tensor).dtype.kind == "u"
-    assert Hashes().of(tensor) == Hashes().of(tensor.clone(memory_format=torch.preserve_format))
+    copy = tensor.clone(memory_format=torch.preserve_format)
+    assert Notes().of(tensor, "").hash == Notes().of(copy, "").hash
 
 
 def test_sparse_tensors_are_not_compared():
-    assert Hashes().of(torch.eye(3).to_sparse()) == "not compared"
+    assert Notes().of(torch.eye(3).to_sparse(), "").hash == NOT_COMPARED

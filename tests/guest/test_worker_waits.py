@@ -39,5 +39,5 @@ def test_a_request_that_comes_before_the_last_run_has_ended_is_waited_with(tmp_p
 def test_a_run_ends_with_its_orchestrator(tmp_path, monkeypatch, stdin):
     stdin.close()
     began = time.monotonic()
-    assert fork(tmp_path, monkeypatch, ends_after_s=60) is False
-    assert time.monotonic() - began < 10
+    assert fork(tmp_path, monkeypatch, ends_after_s=6000) is False
+    assert time.monotonic() - began < 600

@@ -96,6 +96,9 @@ def test_two_stored_runs_are_traced_as_they_were_run(vbstudy, tmp_path):
         (("--cpus", "1,4", "a/b/c/d"), "name two CPU counts (--cpus 1,4), or two stored runs"),
         (("--cpus", "1,4", "--workload", "lenett"), "did you mean 'lenet'?"),
         (("--cpus", "1,4", "--steps", "0"), "--steps"),
+        (("--cpu", "1,4"), "Did you mean '--cpus'?"),
+        (("--cpus", "1,4", "--framework", "jax"), "'jax' is not one of 'torch', 'tensorflow'"),
+        (("--cpus", "1,4", "--variant", "default"), "'default' is not one of 'fixed-seed', 'control'"),
         (("nothing/there", "neither"), "is neither the id nor the folder of a stored run; there are none"),
     ],
 )
@@ -142,9 +145,23 @@ def test_a_probe_compares_threads_and_runs(vbstudy, tmp_path):
         (("--operation", "conv9d"), "no operation has such a name"),
         (("--threads", "2"), "at least two thread counts"),
         (("--threads", "1,1"), "--threads 1,1: 1 is named twice"),
-        (("--dtypes", "float31"), "'float31' is none of float32"),
+        (("--operation", "conv2"), "did you mean 'conv2d'?"),
+        (("--dtypes", "float31"), "'float31' is none of float32, float64, bfloat16; did you mean 'float32'?"),
+        (("--dtypes", ""), "'' is none of float32"),
+        (("--runs", "1"), "--runs"),
+        (("--thread", "1,2"), "Did you mean '--threads'?"),
     ],
 )
 def test_bad_input_to_a_probe_is_told(vbstudy, arguments, message):
     status, _, err = vbstudy("probe", *arguments)
     assert (status, message in err) == (2, True), err
+
+
+def test_a_disk_that_is_full_beside_the_store_is_told_too(vbstudy, monkeypatch):
+    def full(*arguments):
+        raise OSError(errno.ENOSPC, "No space left on device", "/somewhere/else")
+
+    monkeypatch.setattr("orchestrator.probing.work", full)
+    status, _, err = vbstudy("probe", "--quick")
+    assert status == 6
+    assert "/somewhere/else: cannot be read or written: the disk is full" in err

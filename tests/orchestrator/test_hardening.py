@@ -77,7 +77,7 @@ def test_a_killed_hardening_keeps_what_was_measured_and_goes_on(tmp_path):
     process = subprocess.Popen(command, start_new_session=True, stdout=subprocess.DEVNULL)
     path = directory / "harden" / "net.json"
     try:
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + 600
         while not path.exists() and time.monotonic() < deadline:
             time.sleep(0.05)
     finally:
@@ -108,12 +108,20 @@ def test_exact_mode_is_proved_where_the_default_is_not(tmp_path, framework):
         (("--cpus", "2"), "two CPU counts"),
         (("--tiers", "exakt"), "'exakt' is none of 0 seeds, 1 switches"),
         (("--workload", "nett"), "did you mean 'net'"),
+        (("--cpus", "0,2"), "0 is not between 1 and"),
+        (("--cpu", "1,2"), "Did you mean '--cpus'?"),
+        (("--repetitions", "0"), "--repetitions"),
     ],
 )
 def test_mistakes_are_told_before_anything_is_trained(tmp_path, capsys, arguments, message):
     assert vbstudy(study(tmp_path), "harden", *arguments) == 2
     assert message in capsys.readouterr().err
     assert not (tmp_path / "harden").exists()
+
+
+def test_in_a_folder_without_a_study_the_default_study_is_hardened(tmp_path, capsys):
+    assert vbstudy(tmp_path, "harden", "--cpus", "1,2", "--workload", "lenet") == 2
+    assert "did you mean 'lenet5'" in capsys.readouterr().err
 
 
 def test_a_damaged_result_is_told_and_left_alone(tmp_path, capsys):

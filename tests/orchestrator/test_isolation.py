@@ -15,6 +15,7 @@ WHERE = {core: Domains(core=frozenset({core}), cache=PAIR, node=PAIR) for core i
 def test_neighbours_are_kept_with_the_closest_thing_they_share():
     seen = isolation(
         RESULT,
+        {},
         (0,),
         {"cpus-1": frozenset({1}), "elsewhere": frozenset({7})},
         WHERE,
@@ -40,11 +41,24 @@ def test_neighbours_are_kept_with_the_closest_thing_they_share():
 )
 def test_what_disturbed_a_run_is_named(load, conditions, told):
     result = dataclasses.replace(RESULT, load_by_others=load, conditions=conditions)
-    assert disturbances(result, 0.25) == (() if told is None else (told,))
+    assert disturbances(result, {}, 0.25) == (() if told is None else (told,))
+
+
+def test_what_disturbed_a_virtual_machine_is_named_though_it_saw_nothing_of_it():
+    host = {"wall_s": 4.0, "load_by_others": 0.5, "steal_s": 2.0, "throttled": 1.0}
+    seen = isolation(RESULT, host, (0,), {}, WHERE, oversubscribed=False, cpuset="", disturbed_above=0.25)
+    assert seen.host == host
+    assert seen.disturbed == (
+        "on the host, others kept 0.50 of its cores busy",
+        "on the host, the hypervisor below took 0.50 of its cores",
+        "on the host, its cores were slowed 1 times because of heat",
+    )
+    quiet = host | {"load_by_others": 0.0, "steal_s": 0.0, "throttled": 0.0}
+    assert disturbances(RESULT, quiet, 0.25) == ()
 
 
 def test_a_disturbed_run_can_be_refused():
     result = dataclasses.replace(RESULT, load_by_others=1.0)
-    seen = isolation(result, (0,), {}, WHERE, oversubscribed=False, cpuset="", disturbed_above=0.25)
+    seen = isolation(result, {}, (0,), {}, WHERE, oversubscribed=False, cpuset="", disturbed_above=0.25)
     with pytest.raises(RunFailedError, match="Disturbed: others kept 1.00 of its cores busy"):
         require_undisturbed(seen)

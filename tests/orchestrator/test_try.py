@@ -81,7 +81,8 @@ def test_a_program_without_files_and_numbers_is_told_what_to_do(tmp_path, capsys
     assert cli.run(["-C", str(tmp_path), "-q", "try", "--", sys.executable, "train.py"]) == 0
     out = capsys.readouterr().out
     assert "no model file seen: have it write one" in out
-    assert "no named number was printed or logged" in out
+    assert "no number with a name was printed or logged" in out
+    assert "the end of what it printed: done" in " ".join(out.split())
 
 
 def test_the_output_of_a_program_that_is_not_python_is_read(tmp_path, capsys):
@@ -139,6 +140,60 @@ def test_a_pickle_is_compared_by_its_bytes_with_a_caveat_and_never_loaded(tmp_pa
     assert "is a pickle, which is never loaded; compared byte for byte" in seen.caveat
 
 
+@pytest.mark.parametrize(
+    ("script", "told"),
+    [
+        ("def f():\n    raise ValueError('bad data')\nf()", 'File "train.py", line 2, in f'),
+        ("input('name? ')", "its standard input is empty"),
+        ("open('../elsewhere/x.csv')", "what lies elsewhere needs an absolute path"),
+        (
+            "import argparse; p = argparse.ArgumentParser(); p.add_argument('x'); p.parse_args()",
+            "usage: train.py",
+        ),
+    ],
+    ids=["traceback", "input", "data", "arguments"],
+)
+def test_a_script_that_fails_is_told_as_it_tells_it_itself(tmp_path, capsys, script, told):
+    (tmp_path / "train.py").write_text(script)
+    assert cli.run(["-C", str(tmp_path), "-q", "try", "--", sys.executable, "train.py"]) == 1
+    error = capsys.readouterr().err
+    assert told in error
+    assert "vbstudy-try" not in error  # the copy's place is nobody's business
+
+
+UNSEEDED = """\
+import os, random, time, numpy as np
+n = int(os.environ["OMP_NUM_THREADS"])
+random.seed(time.time_ns())
+np.savez("model.npz", w=[random.random(), random.SystemRandom().random()])
+np.savez("weights.npz", w=[n + np.random.RandomState(time.time_ns() % 2**31).rand()])
+"""
+
+
+def test_a_program_that_no_seed_reaches_is_given_the_numbers_of_its_first_run(tmp_path, capsys):
+    report = attempt(tmp_path, capsys, UNSEEDED, "--replay")
+    assert (report["seed"], answers(report)["bitwise"]) == (None, Answer.MATTERS)
+    evidence = report["verdicts"][0]["evidence"]
+    assert evidence[0].startswith("weights.npz: repeats on each thread count, 2 distinct in 4 runs")
+    assert evidence[1].startswith("model.npz: the same in all 4 runs")
+
+
+def test_where_a_seed_is_not_enough_replay_is_named(tmp_path, capsys):
+    (tmp_path / "train.py").write_text(UNSEEDED)
+    assert cli.run(["-C", str(tmp_path), "-q", "try", "--", sys.executable, "train.py"]) == 0
+    assert capsys.readouterr().out.rstrip().endswith("try --replay")
+
+
+def test_a_program_that_draws_otherwise_on_more_threads_fails_with_its_line(tmp_path, capsys):
+    (tmp_path / "train.py").write_text(
+        "import os\nos.urandom(int(os.environ['OMP_NUM_THREADS']))\nprint('a: 1')"
+    )
+    assert cli.run(["-C", str(tmp_path), "-q", "try", "--replay", "--", sys.executable, "train.py"]) == 1
+    told = capsys.readouterr().err
+    assert "on 2 threads: the program asks differently" in told
+    assert "in Python at train.py, line 2" in told
+
+
 def file(digest: str, parsed: bool = True) -> FileSeen:
     return FileSeen(role=Role.WEIGHTS, digest=digest, parsed=parsed, caveat="")
 
@@ -150,6 +205,7 @@ def trials(*digests: str, metrics=(), parsed: bool = True) -> list[Trial]:
             threads=1 if i < 2 else 4,
             repetition=i % 2 + 1,
             wall_s=1.0,
+            last_lines="",
             metrics={name: (values[i],) for name, values in metrics},
             files={"m.pt": file(digest, parsed)},
         )
@@ -171,7 +227,7 @@ def test_times_and_thread_counts_are_no_metrics():
 
 def test_files_that_were_read_outweigh_those_that_were_not():
     runs = [
-        Trial(threads=t.threads, repetition=t.repetition, wall_s=1.0, metrics={},
+        Trial(threads=t.threads, repetition=t.repetition, wall_s=1.0, last_lines="", metrics={},
               files={"m.pt": file("x"), "args.bin": file(str(i), parsed=False)})
         for i, t in enumerate(trials("a", "a", "a", "a"))
     ]  # fmt: skip

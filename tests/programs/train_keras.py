@@ -1,5 +1,5 @@
-"""A program of somebody's, in Keras: sets no seed. `train_keras.py MODEL THREADS` prints the SHA-256 of the
-weights that it trained."""
+"""A program of somebody's, in Keras: sets no seed. `train_keras.py THREADS MODEL...` trains one after the
+other and prints the SHA-256 of the weights of each."""
 
 import hashlib
 import sys
@@ -41,9 +41,7 @@ def lstm():
     )
 
 
-def main(name, threads):
-    tf.config.threading.set_intra_op_parallelism_threads(threads)
-    tf.config.threading.set_inter_op_parallelism_threads(threads)
+def train(name):
     model = {"lenet5": lenet5, "resnet20": resnet20, "lstm": lstm}[name]()
     x = (
         np.random.randint(50, size=(128, 12))
@@ -57,8 +55,12 @@ def main(name, threads):
     total = hashlib.sha256()
     for value in model.get_weights():
         total.update(value.tobytes())
-    print(total.hexdigest())
+    return total.hexdigest()
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]))
+    threads = int(sys.argv[1])
+    tf.config.threading.set_intra_op_parallelism_threads(threads)
+    tf.config.threading.set_inter_op_parallelism_threads(threads)
+    for name in sys.argv[2:]:
+        print(name, train(name), flush=True)

@@ -1,5 +1,5 @@
-"""A program of somebody's, in PyTorch: sets no seed. `train_torch.py MODEL THREADS` prints the SHA-256 of the
-weights that it trained."""
+"""A program of somebody's, in PyTorch: sets no seed. `train_torch.py THREADS MODEL...` trains one after the
+other and prints the SHA-256 of the weights of each."""
 
 import hashlib
 import random
@@ -53,8 +53,7 @@ class Lstm(nn.Module):
         return self.out(self.lstm(self.words(x))[0][:, -1])
 
 
-def main(name, threads):
-    torch.set_num_threads(threads)
+def train(name):
     model = {"lenet5": lenet5, "resnet20": resnet20, "lstm": Lstm}[name]()
     x = torch.randint(50, (128, 12)) if name == "lstm" else torch.rand(128, 1, 16, 16)
     y = torch.tensor([random.randrange(10) for _ in range(128)])
@@ -67,8 +66,10 @@ def main(name, threads):
     total = hashlib.sha256()
     for value in model.state_dict().values():
         total.update(value.numpy().tobytes())
-    print(total.hexdigest())
+    return total.hexdigest()
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]))
+    torch.set_num_threads(int(sys.argv[1]))
+    for name in sys.argv[2:]:
+        print(name, train(name), flush=True)

@@ -53,13 +53,13 @@ def waiting(connection):
 
 
 def hello(stream) -> int:
-    words = stream.receive(10).split()
+    words = stream.receive(120).split()
     assert words[:2] == [b"hello", b"7"]
     return int(words[2])
 
 
 def gone(pid: int) -> bool:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 120
     while alive(pid) and time.monotonic() < deadline:
         time.sleep(0.02)
     return not alive(pid)
@@ -70,7 +70,7 @@ def test_a_waiting_worker_is_attached_to_with_what_it_has_said(waiting):
     pid = hello(stream)
     for word in ("one", "two"):
         stream.send(word)
-        assert stream.receive(10) == word.upper().encode() + b"\n"
+        assert stream.receive(120) == word.upper().encode() + b"\n"
     stream.kill()
     assert gone(pid)  # the end of the connection is the end of its input
 
@@ -79,7 +79,7 @@ def test_how_a_worker_ended_and_its_last_words_come_through(waiting):
     stream = waiting.open(ECHO, ENV)
     hello(stream)
     stream._channel.shutdown_write()
-    assert stream.receive(10) == b""
+    assert stream.receive(120) == b""
     assert stream.how_it_ended() == "exit status 3"
     assert stream.stderr() == "over"
 
@@ -87,14 +87,14 @@ def test_how_a_worker_ended_and_its_last_words_come_through(waiting):
 def test_a_worker_that_is_killed_is_noticed_at_once(waiting):
     stream = waiting.open(ECHO, ENV)
     os.kill(hello(stream), 9)
-    assert stream.receive(10) == b""
+    assert stream.receive(120) == b""
     assert stream.how_it_ended() == "killed by SIGKILL"
 
 
 def test_another_environment_and_a_second_time_get_a_worker_of_their_own(waiting):
     first = hello(waiting.open(ECHO, ENV))
     again = hello(waiting.open(ECHO, ENV))
-    other = waiting.open(ECHO, {"KNOB": "8"}).receive(10).split()
+    other = waiting.open(ECHO, {"KNOB": "8"}).receive(120).split()
     assert other[1] == b"8"
     assert len({first, again, int(other[2])}) == 3
 

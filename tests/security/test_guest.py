@@ -27,6 +27,7 @@ from orchestrator.live import LiveFile, read_live
 from orchestrator.progress import SweepProgress
 from orchestrator.protocol import parse_message, read_epoch, read_result
 from orchestrator.providers import inside
+from orchestrator.remote_cores import read_answer as read_cores
 from orchestrator.store import DamagedRunError, Store
 from orchestrator.study import EngineTable
 from orchestrator.study import parse as parse_study
@@ -92,6 +93,31 @@ def test_a_line_is_a_message_or_a_protocol_error(text):
         message = parse_message(text)
         json.dumps(message.body).encode()
         encode_like_a_file(message.body)
+
+
+class Says:
+    """A machine that answers one thing."""
+
+    def __init__(self, text: bytes):
+        self._text = text
+
+    def receive(self, timeout_s):
+        return self._text
+
+    def stderr(self):
+        return ""
+
+    how_it_ended = stderr
+
+
+@given(
+    LINES | st.sampled_from([b'{"holders": {"0": true}}', b'{"others": ["0"]}', b'{"others": [0], "x": 1}'])
+)
+def test_what_a_machine_says_of_its_cores_is_understood_or_a_guest_error(text):
+    with contextlib.suppress(GuestError):
+        answer = read_cores(Says(text))
+        assert all(isinstance(core, int) for core in answer.others)
+        assert all(isinstance(process, int) for process in answer.holders.values())
 
 
 def encode_like_a_file(value) -> None:
@@ -320,10 +346,10 @@ def test_a_guest_that_floods_is_held_up_and_not_remembered(tmp_path, monkeypatch
     )
     for end in ("", "\n"):
         stream = host.open([sys.executable, "-c", flood, end], {})
-        first = stream.receive(30)
+        first = stream.receive(120)
         assert len(first) <= limit // 4
         for _ in range(200):
-            assert len(stream.receive(30)) <= limit // 4
+            assert len(stream.receive(120)) <= limit // 4
         assert stream._lines._held_bytes <= limit + limit // 4 + LINE_OVERHEAD_BYTES
         assert len(stream.stderr()) <= connection_module.STDERR_TAIL_BYTES
         stream.kill()

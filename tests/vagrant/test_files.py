@@ -74,7 +74,7 @@ def test_an_installed_vbstudy_finds_its_vagrantfile(tmp_path):
         str(tmp_path),
         str(source),
     ]
-    subprocess.run(command, check=True, capture_output=True, timeout=120)
+    subprocess.run(command, check=True, capture_output=True, timeout=600)
     (wheel,) = tmp_path.glob("*.whl")
     installed = tmp_path / "installed"
     zipfile.ZipFile(wheel).extractall(installed)

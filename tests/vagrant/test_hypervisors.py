@@ -139,3 +139,13 @@ def test_a_hypervisor_that_is_not_installed_is_told_with_where_to_get_it(hypervi
     monkeypatch.setenv("PATH", str(tmp_path))
     (problem,) = hypervisor().check({"vagrant-libvirt"})
     assert "install" in problem
+
+
+def test_the_process_of_a_libvirt_machine_is_found_by_its_name():
+    argv = ["qemu", "-c", "import time; time.sleep(1000)", "-name", "guest=vm,debug-threads=on"]
+    with subprocess.Popen(argv, executable=sys.executable) as process:
+        try:
+            assert Libvirt().processes("vm") == [process.pid]
+            assert Libvirt().processes("v") == []
+        finally:
+            process.kill()

@@ -116,7 +116,7 @@ def test_a_machine_that_is_stopped_while_it_starts_is_not_made_anew(tmp_path, to
 
     thread = threading.Thread(target=starting)
     thread.start()
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 120
     while len(calls(tools)) < 2 or not made._vagrant(ONE)._processes():
         assert time.monotonic() < deadline
         time.sleep(0.02)

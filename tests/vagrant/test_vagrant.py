@@ -72,7 +72,7 @@ def vbstudy(directory: Path, *arguments: str) -> int:
 
 def virsh(*arguments: str) -> str:
     command = ["virsh", "-q", "-c", "qemu:///system", *arguments]
-    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout
+    return subprocess.run(command, check=True, capture_output=True, text=True, timeout=600).stdout
 
 
 def names(directory: Path) -> list[str]:
@@ -153,7 +153,7 @@ def validate(folder: Path, hypervisor: str, directory: Path) -> subprocess.Compl
         "VAGRANT_DEFAULT_PROVIDER": hypervisor,
     }
     command = ["vagrant", "validate"]
-    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=120)
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=600)
 
 
 @pytest.mark.parametrize("hypervisor", ["virtualbox", "libvirt"])
@@ -290,7 +290,7 @@ def test_an_environment_is_installed_from_wheels_without_a_network(made, tmp_pat
         "--no-index",
         "--no-build-isolation",
     ]
-    subprocess.run([*command, "--wheel-dir", tmp_path / "wheels", tmp_path], check=True, timeout=120)
+    subprocess.run([*command, "--wheel-dir", tmp_path / "wheels", tmp_path], check=True, timeout=600)
     (wheel,) = (tmp_path / "wheels").iterdir()
     (tmp_path / "requirements.txt").write_text("proof==1.0\n")
     connection.put(wheel, f"with/wheels/{wheel.name}")
@@ -305,7 +305,7 @@ def test_an_environment_is_installed_from_wheels_without_a_network(made, tmp_pat
 # ---- faults ----------------------------------------------------------------------------------
 
 
-def wait_for(what, process, limit_s=120) -> None:
+def wait_for(what, process, limit_s=600) -> None:
     deadline = time.monotonic() + limit_s
     while not what():
         assert process.poll() is None, process.communicate()
@@ -317,31 +317,30 @@ def running(directory: Path) -> bool:
     return any("guest=vbstudy-" in words for words in processes(directory))
 
 
-@pytest.mark.parametrize("moment", [disks, running], ids=["with a disk", "while it boots"])
-def test_what_a_killed_vbstudy_leaves_is_destroyed(tmp_path, moment):
-    """Vagrant goes on without it, until `destroy` ends it."""
+def test_what_a_killed_vbstudy_leaves_is_destroyed(tmp_path):
+    """Vagrant goes on without it, until `destroy` ends it. Killed later, while the machine boots, it is in
+    the test of a study that goes on."""
     with destroyed(write(tmp_path / "study")) as directory:
         process = start(directory, "-q", "provision")
-        wait_for(lambda: moment(directory), process)
+        wait_for(lambda: disks(directory), process)
         process.send_signal(signal.SIGKILL)
         process.communicate()
         assert any("vagrant" in words for words in processes(directory))
         assert disks(directory)
 
 
-@pytest.mark.parametrize("moment", [disks, running], ids=["with a disk", "while it boots"])
-def test_what_a_killed_vagrant_leaves_is_destroyed(tmp_path, moment):
+def test_what_a_killed_vagrant_leaves_is_destroyed(tmp_path):
     with destroyed(write(tmp_path / "study")) as directory:
         process = start(directory, "-q", "provision")
-        wait_for(lambda: moment(directory), process)
+        wait_for(lambda: running(directory), process)
         (vagrant,) = Vagrant(directory / "guests" / "cpus-1", "cpus-1", "libvirt")._processes()
         os.kill(vagrant, signal.SIGKILL)
-        assert process.wait(60) == 4
+        assert process.wait(600) == 4
         assert "`vagrant up` failed" in process.communicate()[1]
         assert disks(directory)
 
 
-def test_a_study_goes_on_after_vagrant_was_killed_halfway(tmp_path, capsys):
+def test_a_study_goes_on_after_vbstudy_was_killed_halfway(tmp_path, capsys):
     with destroyed(write(tmp_path / "study")) as directory:
         process = start(directory, "-q", "provision")
         wait_for(lambda: running(directory), process)

@@ -103,6 +103,8 @@ class ours:  # noqa: N801  (reads as a statement)
 
 def seeding(name: str) -> Callable[..., None]:
     def before(*args: Any, **kwargs: Any) -> None:
+        if SEED is None:
+            return  # the study sets no seed that this one would override
         value = next(iter([*args, *kwargs.values()]), None)
         notice(name, "from the operating system" if value is None else value)
 
@@ -151,7 +153,7 @@ def after_torch(torch: ModuleType) -> None:
     module.set_num_interop_threads = set_num_interop_threads
     for owner in (torch, torch.random):
         wrap(owner, "manual_seed", seeding("torch.manual_seed"))
-        wrap(owner, "seed", lambda *_: notice("torch.seed", "from the operating system"))
+        wrap(owner, "seed", seeding("torch.seed"))
     data = sys.modules.get("torch.utils.data.dataloader")
     if data is not None:
         after_dataloader(data)

@@ -79,7 +79,7 @@ def install(
         told = pairs(text)
         left[0] -= len(told)
         if told and left[0] >= 0:
-            tell("numbers", where=where or place(sys._getframe(2)), pairs=told)
+            tell("numbers", where=where or place(sys._getframe(1)), pairs=told)
 
     def audit(event: str, args: tuple[Any, ...]) -> None:
         if event == "open" and isinstance(args[1], str) and set(args[1]) & set("wax+"):

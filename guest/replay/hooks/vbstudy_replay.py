@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import atexit
 import builtins
+import contextlib
 import functools
 import importlib.machinery
 import io
@@ -21,7 +22,7 @@ import struct
 import sys
 import threading
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NoReturn
 
 EVENT = struct.Struct("<BHI")  # kind, length of the site, size of the data: see guest/replay/streams.py
@@ -55,10 +56,11 @@ class Streams:
         """`fresh` while recording, what was recorded while replaying."""
         with self._lock:
             name = f"{self._process},{_clean(threading.current_thread().name)}"
-            if self._mode == "record":
-                self._record(name, kind, what, fresh)
-                return fresh
-            return self._replay(name, kind, what)
+            with self._kept():
+                if self._mode == "record":
+                    self._record(name, kind, what, fresh)
+                    return fresh
+                return self._replay(name, kind, what)
 
     def _record(self, name: str, kind: str, what: str, fresh: bytes) -> None:
         file = self._files.get(name)
@@ -91,23 +93,36 @@ class Streams:
         return data
 
     def note(self, text: str) -> None:
-        with _open(os.path.join(self._folder, "notes"), "a") as file:  # noqa: PTH118
+        with self._kept(), _open(os.path.join(self._folder, "notes"), "a") as file:  # noqa: PTH118
             file.write(text + "\n")
 
     def say_at_the_end(self, told: Any) -> None:
-        with _open(os.path.join(self._folder, "python", self._process), "w") as file:  # noqa: PTH118
+        path = os.path.join(self._folder, "python", self._process)  # noqa: PTH118
+        with self._kept(), _open(path, "w") as file:
             json.dump(told, file)
+
+    @contextlib.contextmanager
+    def _kept(self) -> Iterator[None]:
+        """Ends the process when something cannot be written; the program may not go on after that. Where the
+        disk is full, a file can still be removed, and that tells."""
+        try:
+            yield
+        except OSError as error:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(os.path.join(self._folder, "whole"))  # noqa: PTH108, PTH118
+            self.fail(f"{self._folder} cannot be written: {error.strerror}")
 
     def fail(self, text: str) -> NoReturn:
         """Writes the report, unless another process did, and ends the process."""
         stack = [f'  File "{file}", line {line} in {function}' for file, line, function in _frames()]
         part = os.path.join(self._folder, f"error.part.{os.getpid()}")  # noqa: PTH118
-        with _open(part, "w") as report:
-            report.write("\n".join([text, "Stack (most recent call first):", *stack]) + "\n")
         try:
+            with _open(part, "w") as report:
+                report.write("\n".join([text, "Stack (most recent call first):", *stack]) + "\n")
             os.link(part, os.path.join(self._folder, "error"))  # noqa: PTH118
-        except FileExistsError:
+        except OSError:  # another process was first, or the disk is full
             sys.stderr.write(text + "\n")
+            sys.stderr.flush()
         os._exit(REPLAY_FAILED)
 
     def _path(self, name: str) -> str:

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
+from guest import caches
 from guest.records import Framework
 from orchestrator.errors import GuestError, PrerequisiteError
 from orchestrator.providers.qemu import scripts
@@ -52,8 +53,7 @@ class Image:
 
 
 def cache() -> Path:
-    base = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(base) / "vbstudy" / "images"
+    return caches.folder() / "images"
 
 
 def prepare(frameworks: Sequence[Framework], notify: Notify) -> Image:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from orchestrator.errors import GuestError
 from orchestrator.guests import host_name
+from orchestrator.providers import machines
 from orchestrator.providers.machines import free_port, tail
 from orchestrator.providers.qemu.image import Image
 from orchestrator.providers.qemu.qmp import connect
@@ -171,13 +172,7 @@ class Machine:
                 raise GuestError(f"{self.name}: virtual CPU {index} cannot be held to core {core}")
 
     def processes(self) -> list[int]:
-        mark = f"guest={self.name}".encode()
-        found = []
-        for file in Path("/proc").glob("[0-9]*/cmdline"):
-            with contextlib.suppress(OSError):  # it ended meanwhile
-                if mark in file.read_bytes().split(b"\0"):
-                    found.append(int(file.parent.name))
-        return found
+        return machines.processes(lambda words: f"guest={self.name}" in words)
 
     def stop(self) -> None:
         """Asks QEMU to end, which leaves its disks whole; ends it by force when it does not."""

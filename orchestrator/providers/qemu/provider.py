@@ -48,7 +48,6 @@ REFRESH = (
 
 class QemuProvider:
     name = "qemu"
-    here = True
 
     def __init__(self, study: Study, store: Store, notify: Notify) -> None:
         self._settings = study.provider if isinstance(study.provider, QemuTable) else QemuTable(kind="qemu")
@@ -142,6 +141,9 @@ class QemuProvider:
                 "folder": str(machine.folder.relative_to(self._store.directory)),
             },
         )
+
+    def processes(self, guest: GuestSpec) -> list[int]:
+        return self._machine(guest).processes()
 
     def stop(self, guest: GuestSpec) -> None:
         self._machine(guest).stop()

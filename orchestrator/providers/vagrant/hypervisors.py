@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Protocol
 
 from orchestrator.errors import GuestError
+from orchestrator.providers import machines
 
 TIMEOUT_S = 60
 OFF_TIMEOUT_S = 30.0
@@ -33,6 +34,9 @@ class Hypervisor(Protocol):
 
     def pin(self, machine: str, cores: Sequence[int]) -> None:
         """Holds the running machine to these cores; verified. Raises GuestError."""
+
+    def processes(self, machine: str) -> list[int]:
+        """Those that are the running machine."""
 
     def switch_off(self, machine: str) -> None:
         """Does nothing when it is off or not there."""
@@ -79,6 +83,9 @@ class Libvirt:
         for index, core in enumerate(wanted):
             if held.get(index) != {core}:
                 raise GuestError(f"{machine}: virtual CPU {index} cannot be held to core {core}")
+
+    def processes(self, machine: str) -> list[int]:
+        return machines.processes(lambda words: any(w.split(",")[0] == f"guest={machine}" for w in words))
 
     def switch_off(self, machine: str) -> None:
         if self._state(machine) not in ("", "shut off"):
@@ -138,7 +145,7 @@ class VirtualBox:
         return "virtualbox"
 
     def pin(self, machine: str, cores: Sequence[int]) -> None:
-        processes = headless(machine, self._settings(machine)["UUID"])
+        processes = self.processes(machine)
         if not processes:
             raise GuestError(f"{machine}: has no process to hold to its cores; is it running?")
         for pid in processes:
@@ -147,6 +154,9 @@ class VirtualBox:
                     os.sched_setaffinity(int(thread.name), cores)
                     if os.sched_getaffinity(int(thread.name)) != set(cores):
                         raise GuestError(f"{machine}: cannot be held to its cores {list(cores)}")
+
+    def processes(self, machine: str) -> list[int]:
+        return headless(machine, self._settings(machine)["UUID"])
 
     def switch_off(self, machine: str) -> None:
         if not self._exists(machine) or self._is_off(machine):
@@ -191,13 +201,7 @@ def parse_showvminfo(text: str) -> dict[str, str]:
 
 def headless(machine: str, uuid: str) -> list[int]:
     """The processes of a VirtualBox machine, which have its name or number in their command line."""
-    found = []
-    for file in Path("/proc").glob("[0-9]*/cmdline"):
-        with contextlib.suppress(OSError):  # it ended meanwhile
-            words = file.read_bytes().split(b"\0")
-            if b"--startvm" in words and {machine.encode(), uuid.encode()} & set(words):
-                found.append(int(file.parent.name))
-    return found
+    return machines.processes(lambda words: "--startvm" in words and bool({machine, uuid} & set(words)))
 
 
 def _run(command: list[str]) -> subprocess.CompletedProcess[str]:

@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from guest import caches
 from orchestrator.connection import Connection
 from orchestrator.errors import GuestError, PrerequisiteError
 from orchestrator.guests import GuestSpec, Observation, host_name
@@ -34,7 +35,6 @@ MAKING_S = 3600  # fetching a box and installing a framework, beside the boot
 
 class VagrantProvider:
     name = "vagrant"
-    here = True
 
     def __init__(self, study: Study, store: Store, notify: Notify) -> None:
         settings = study.provider
@@ -116,6 +116,9 @@ class VagrantProvider:
                 "folder": str(self._folder(guest).relative_to(self._store.directory)),
             },
         )
+
+    def processes(self, guest: GuestSpec) -> list[int]:
+        return self._hypervisor(guest).processes(self._machine(guest))
 
     def stop(self, guest: GuestSpec) -> None:
         """By switching it off. `vagrant halt --force` would ask the guest first and wait a minute for
@@ -262,7 +265,7 @@ class VagrantProvider:
 def _turn() -> Iterator[None]:
     """One after the other, also with those of other studies. The operating system ends the turn of
     one that dies."""
-    base = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "vbstudy"
+    base = caches.folder()
     base.mkdir(parents=True, exist_ok=True)
     with (base / "vagrant.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

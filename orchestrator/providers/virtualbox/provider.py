@@ -48,7 +48,6 @@ if command -v "$1" > /dev/null; then $as "$1" -S -c "$4" "$3"; else echo "$3" > 
 
 class VirtualBoxProvider:
     name = "virtualbox"
-    here = True
 
     def __init__(self, study: Study, store: Store, notify: Notify) -> None:
         if not isinstance(study.provider, VirtualBoxTable):
@@ -167,6 +166,10 @@ class VirtualBoxProvider:
                 "folder": str(machine.folder.relative_to(self._store.directory)),
             },
         )
+
+    def processes(self, guest: GuestSpec) -> list[int]:
+        process = self._machine(guest).process()
+        return [process] if process else []
 
     def stop(self, guest: GuestSpec) -> None:
         """A guest that goes back to its snapshot is switched off; any other may shut down first."""

@@ -8,11 +8,11 @@ from guest.projects import command
 from guest.projects.command import CommandError, Limits
 
 
-def run(tmp_path, code: str, *, timeout_s=None, disk_bytes=1 << 30, on_line=None, argv=None, orphaned=None):
+def run(tmp_path, code: str, *, timeout_s=None, disk_bytes=1 << 30, on_line=None, argv=None, check=None):
     log = io.BytesIO()
     limits = Limits(timeout_s=timeout_s, disk_bytes=disk_bytes)
-    if orphaned is not None:
-        limits.orphaned = orphaned
+    if check is not None:
+        limits.check = check
     argv = argv or [sys.executable, "-c", code]
     ended = command.run(argv, tmp_path, {"PATH": "/usr/bin:/bin"}, log, limits, on_line or (lambda *_: None))
     return ended, log.getvalue()
@@ -91,9 +91,12 @@ def test_an_error_about_a_line_ends_the_command(tmp_path):
     assert time.monotonic() - began < 300
 
 
-def test_a_command_that_nobody_waits_for_is_ended(tmp_path):
-    with pytest.raises(CommandError) as caught:
-        run(tmp_path, "import time; time.sleep(600)", orphaned=lambda: True)
+def test_a_command_is_ended_when_a_check_says_so(tmp_path):
+    def check():
+        raise CommandError("Orphaned", "nobody waits")
+
+    with pytest.raises(CommandError, match="nobody waits") as caught:
+        run(tmp_path, "import time; time.sleep(600)", check=check)
     assert caught.value.kind == "Orphaned"
 
 

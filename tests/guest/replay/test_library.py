@@ -32,3 +32,9 @@ def test_elsewhere_than_on_linux_there_is_no_library(tmp_path, monkeypatch):
     monkeypatch.setattr("sys.platform", "darwin")
     with pytest.raises(LibraryUnavailableError, match="is for Linux"):
         library.library(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["my study", "a:b"])
+def test_a_path_that_the_linker_would_split_is_refused(tmp_path, name):
+    with pytest.raises(LibraryUnavailableError, match="a space or a colon"):
+        library.library(tmp_path / name)

@@ -1,7 +1,6 @@
 """Real schedulers, workers and sweeps as processes of their own, on the loopback."""
 
 import contextlib
-import signal
 import socket
 import subprocess
 import sys
@@ -10,7 +9,7 @@ from pathlib import Path
 
 from orchestrator.guests import guest_spec
 
-PATIENCE_S = 120
+PATIENCE_S = 600
 DASHBOARD = ("--dashboard-address", "127.0.0.1:0")
 
 
@@ -32,10 +31,13 @@ class Fleet:
         return process
 
     def worker(self, name: str, *options: str) -> subprocess.Popen:
-        command = ("worker", self.address, "--folder", str(self.folder / name), *options)
-        process = self._start(name, "-m", "orchestrator.cli", *command)
+        process = self.start_worker(name, *options)
         wait_until(lambda: "at work" in self.log(name), process)
         return process
+
+    def start_worker(self, name: str, *options: str) -> subprocess.Popen:
+        command = ("worker", self.address, "--folder", str(self.folder / name), *options)
+        return self._start(name, "-m", "orchestrator.cli", *command)
 
     def sweep(self, directory: Path, *options: str) -> subprocess.Popen:
         command = ("-C", str(directory), "sweep", "--scheduler", self.address, *options)
@@ -62,8 +64,6 @@ class Fleet:
                 [sys.executable, *arguments],
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                # Started by a shell in the background, the tests would hand down that SIGINT is ignored.
-                preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
             )
         self._processes.append(process)
         return process

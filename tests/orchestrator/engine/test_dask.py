@@ -15,8 +15,10 @@ from orchestrator.live import read_live
 from orchestrator.plan import plan
 from orchestrator.providers import PROVIDERS
 from orchestrator.resume import resume
+from orchestrator.scheduler import host_cores
 from orchestrator.store import Store
 from orchestrator.study import load
+from tests.orchestrator import test_project_sweep
 from tests.orchestrator.engine.fleets import fleet, wait_until, working_in
 from tests.orchestrator.test_sweep import STUDY, hashes, records, vbstudy
 
@@ -41,6 +43,7 @@ def undisturbed(tmp_path_factory):
     return hashes(directory)
 
 
+@pytest.mark.dask
 def test_a_sweep_on_a_local_cluster_gives_the_bits_of_a_local_sweep_and_leaves_no_guest(tmp_path, capsys):
     here = made(tmp_path / "here", STUDY)
     assert vbstudy(here, "-q", "provision") == 0
@@ -72,12 +75,37 @@ def test_a_worker_can_make_guests_with_every_provider_but_the_one_for_machines_e
     assert "provider.kind = 'ssh' needs no dask" in capsys.readouterr().err
 
 
-def test_a_project_is_swept_on_this_machine_only_and_that_is_said(tmp_path, capsys):
+@pytest.mark.parametrize("key", ["wheels = 'wheels'", "random = 'replay'"])
+def test_what_of_a_project_does_not_travel_to_other_hosts_is_said(tmp_path, capsys, key):
     project = '[[workload]]\nname = "mine"\nproject = "mine"\ncommand = ["python", "train.py"]\n'
     metrics = "[workload.metrics]\naccuracy = { pattern = 'acc: ([0-9.]+)' }\n"
-    directory = made(tmp_path, f"cpus = [1]\n{project}{metrics}")
+    directory = made(tmp_path, f"cpus = [1]\n{project}{key}\n{metrics}")
     assert vbstudy(directory, "sweep", "--scheduler", "tcp://127.0.0.1:1") == 2
-    assert "projects do not travel to other hosts yet" in capsys.readouterr().err
+    assert f"{key} does not travel to other hosts" in capsys.readouterr().err
+
+
+@pytest.mark.dask
+@pytest.mark.parametrize("results", ["auto", "through-worker"])
+def test_a_project_goes_to_the_hosts_with_its_orders_and_gives_the_bits_of_a_local_sweep(tmp_path, results):
+    here, there = tmp_path / "here" / "study", tmp_path / "there" / "study"
+    for directory in (here, there):
+        test_project_sweep.make(directory)
+    assert vbstudy(here, "-q", "provision") == 0
+    assert vbstudy(here, "-q", "sweep") == 0
+    text = (there / "study.toml").read_text()
+    engine = f'[engine]\nkind = "dask"\nresults = "{results}"\n'
+    (there / "study.toml").write_text(text.replace("[engine]\n", engine))
+    shutil.rmtree(here / "mine")
+    assert vbstudy(there, "-q", "sweep") == 0
+    assert hashes(there) == hashes(here)
+    for record in records(there).values():
+        assert set(record.result.artifacts) == {
+            "history.csv",
+            "log.txt",
+            "predictions.npz",
+            "weights.safetensors",
+        }
+    assert vbstudy(there, "-q", "verify") == 0
 
 
 def test_without_dask_it_says_what_to_install(tmp_path, monkeypatch, capsys):
@@ -99,6 +127,9 @@ def test_without_dask_it_says_what_to_install(tmp_path, monkeypatch, capsys):
         (["worker", "tcp://host:1", "--cores", "x"], "write for example 0-3,8"),
         (["worker", "tcp://host:1", "--cores", "4000"], "this process may use the cores"),
         (["worker", "tcp://host:1", "--security", "no.toml"], "no.toml: cannot be read"),
+        (["worker", "tcp://no-host.invalid:1"], "host 'no-host.invalid' is not found"),
+        (["sweep", "--scheduler", "tcp://no-host.invalid:1"], "host 'no-host.invalid' is not found"),
+        (["worker", "tcp://127.0.0.1:1", "--memory-mib", "999999999"], "this machine has"),
     ],
 )
 def test_what_is_wrong_on_the_command_line_is_told(tmp_path, capsys, arguments, said):
@@ -116,7 +147,7 @@ def test_a_killed_worker_costs_its_runs_and_no_others(tmp_path, undisturbed):
         sweep = there.sweep(directory)
         wait_until(lambda: working_in(there.folder / "first", 1), sweep)
         first.kill()
-        assert sweep.wait(120) == 0
+        assert sweep.wait(600) == 0
         assert "is lost; 1 runs are handed out again" in there.log("sweep")
     assert hashes(directory) == undisturbed
     assert [json.loads(path.read_text())["kind"] for path in directory.glob("failed/*/*/*/*/error.json")] == [
@@ -139,7 +170,7 @@ def test_a_scheduler_that_is_restarted_is_found_again_and_finished_runs_are_not_
         killed = datetime.datetime.now(datetime.UTC).isoformat()
         wait_until(lambda: "the scheduler is lost" in there.log("sweep"), sweep)
         there.scheduler()
-        assert sweep.wait(120) == 0
+        assert sweep.wait(600) == 0
     assert hashes(directory) == undisturbed
     assert not (directory / "failed").exists()
     before = [r for r in records(directory).values() if r.started_at < killed]
@@ -159,7 +190,7 @@ def test_a_killed_sweep_takes_up_what_its_hosts_went_on_with(tmp_path, undisturb
         sweep.kill()
         sweep.wait()
         killed = datetime.datetime.now(datetime.UTC).isoformat()
-        assert there.sweep(directory).wait(120) == 0
+        assert there.sweep(directory).wait(600) == 0
         assert not list((there.folder / "only").glob("*/runs/*/*/*/*")), "what was delivered is not kept"
     assert hashes(directory) == undisturbed
     assert not (directory / "failed").exists()
@@ -188,7 +219,7 @@ def test_ctrl_c_stops_the_runs_on_the_hosts(tmp_path):
         assert run.guest.startswith("cpus-1.1@")
         assert run.cores == (0,)
         sweep.send_signal(signal.SIGINT)
-        assert sweep.wait(60) == 130
+        assert sweep.wait(600) == 130
         assert read_live(live_file).state == "stopped"
         assert not working_in(there.folder / "only", 1)
     assert not list((tmp_path / "fleet" / "only").glob("*/slot-*")), "the worker leaves no guest behind"
@@ -200,7 +231,7 @@ def test_a_failing_run_brings_its_evidence_with_it(tmp_path):
     with fleet(tmp_path / "fleet") as there:
         there.scheduler()
         there.worker("only", "--cores", "0")
-        assert there.sweep(directory, "--runs", "1").wait(120) == 1
+        assert there.sweep(directory, "--runs", "1").wait(600) == 1
     attempts = sorted((directory / "failed/net/fixed-seed/cpus-1").iterdir())
     assert len(attempts) == 2
     assert "Traceback" in (attempts[0] / "log.txt").read_text()
@@ -214,15 +245,42 @@ def test_a_worker_with_another_provider_gets_no_runs_and_it_is_said_why(tmp_path
     with fleet(tmp_path / "fleet") as there:
         there.scheduler()
         there.worker("only", "--provider", "qemu")
-        assert there.sweep(directory).wait(60) == 3
+        assert there.sweep(directory).wait(600) == 3
         assert "makes guests with qemu, and the study wants local" in there.log("sweep")
 
 
 @pytest.mark.dask
 def test_a_scheduler_that_is_not_there_is_told(tmp_path):
     with fleet(tmp_path / "fleet") as there:
-        assert there.sweep(made(tmp_path / "study", ONE_CPU)).wait(90) == 4
+        assert there.sweep(made(tmp_path / "study", ONE_CPU)).wait(600) == 4
         assert "does not answer: is it running" in there.log("sweep")
+
+
+@pytest.mark.dask
+def test_a_worker_says_what_it_waits_for_and_a_second_one_in_its_folder_what_to_do(tmp_path, capsys):
+    with fleet(tmp_path / "fleet") as there:
+        waiting = there.start_worker("host")
+        wait_until(lambda: "does not answer; waiting for it" in there.log("host"), waiting)
+        folder = str(tmp_path / "fleet" / "host")
+        assert cli.run(["worker", there.address, "--folder", folder]) == 2
+        assert "another needs its own --folder" in capsys.readouterr().err
+        scheduler = there.scheduler()
+        wait_until(lambda: "at work" in there.log("host"), waiting)
+        scheduler.kill()
+        wait_until(lambda: "the scheduler is gone" in there.log("host"), waiting)
+
+
+@pytest.mark.dask
+def test_guests_wider_than_the_hosts_are_announced_and_marked_as_oversubscribed(tmp_path):
+    wide = ONE_CPU.replace("cpus = [1]", "cpus = [3]").replace("repetitions = 4", "repetitions = 1")
+    directory = made(tmp_path / "study", wide)
+    with fleet(tmp_path / "fleet") as there:
+        there.scheduler()
+        there.worker("narrow", "--cores", str(min(host_cores())))
+        assert there.sweep(directory).wait(90) == 0
+        assert "guests with more than 1 core are oversubscribed there" in there.log("sweep")
+    (record,) = records(directory).values()
+    assert record.isolation.oversubscribed
 
 
 @pytest.mark.dask
@@ -234,9 +292,9 @@ def test_hosts_share_nothing_but_tls_where_it_is_asked_for(tmp_path):
     with fleet(tmp_path / "fleet", protocol="tls", tls=keys) as there:
         there.scheduler()
         there.worker("only", "--security", str(security))
-        assert there.sweep(directory, "--runs", "1", "--security", str(security)).wait(60) == 0
+        assert there.sweep(directory, "--runs", "1", "--security", str(security)).wait(600) == 0
         plain = there.sweep(directory, "--scheduler", there.address.replace("tls", "tcp"))
-        assert plain.wait(60) == 4
+        assert plain.wait(600) == 4
     assert len(records(directory)) == 1
 
 

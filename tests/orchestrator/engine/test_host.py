@@ -7,7 +7,7 @@ import pytest
 
 from guest.records import decode_record
 from orchestrator import agent_archive
-from orchestrator.engine.host import Host
+from orchestrator.engine.host import ORDERED, Host
 from orchestrator.engine.orders import Order
 from orchestrator.plan import plan
 from orchestrator.store import Store
@@ -95,9 +95,21 @@ def test_a_stopped_run_ends_soon_and_says_that_it_was_stopped(tmp_path, host, ag
     started = threading.Event()
     host.tell = lambda key, event: started.set()
     running.start()
-    assert started.wait(60)
+    assert started.wait(600)
     host.stop("key")
     running.join(30)
     assert receipts[0].stopped
     assert not receipts[0].record
     assert not receipts[0].failures
+
+
+def test_a_worker_removes_the_guests_that_a_killed_one_left(tmp_path, agent_sha256):
+    left = tmp_path / "host" / "key" / "slot-1" / "guests" / "cpus-1"
+    left.mkdir(parents=True)
+    (tmp_path / "host" / "key" / ORDERED).write_text(order(agent_sha256).study)
+    other = tmp_path / "host" / "other" / "slot-1"
+    other.mkdir(parents=True)
+    (tmp_path / "host" / "other" / ORDERED).write_text("of another vbstudy")
+    Host(tmp_path / "host").end()
+    assert not left.parents[1].exists()
+    assert other.exists(), "what is not understood is left to an order for it"

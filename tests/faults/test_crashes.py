@@ -1,0 +1,106 @@
+"""Killed with SIGKILL at every step of a run's life, a sweep that is run again leaves the study as if nothing
+had happened."""
+
+import pytest
+
+from tests.faults.points import POINTS, Point
+from tests.faults.scenes import PROJECT, RUNS, TORCH, Scene, require_whole
+
+KILLED = -9
+ALWAYS = (  # those that run with all tests; the rest takes minutes
+    "orchestrator weights.safetensors half received",
+    "orchestrator before the rename",
+    "orchestrator after the rename",
+    "agent result half sent",
+    "guest killed, epoch told",
+)
+IN_TORCH = ("orchestrator after the rename", "agent training step 3", "guest killed, epoch told")
+
+
+def param(point: Point):
+    marks = () if point.crash.name in ALWAYS else pytest.mark.faults
+    return pytest.param(point, id=point.crash.name, marks=marks)
+
+
+def of(scene: str):
+    return [param(point) for point in POINTS if point.scene == scene]
+
+
+@pytest.fixture(scope="module")
+def swept(tmp_path_factory):
+    """By kind of study: one that was never disturbed."""
+    made = {}
+
+    def undisturbed(kind: str) -> Scene:
+        if kind not in made:
+            scene = made[kind] = Scene(tmp_path_factory.mktemp(kind) / "whole", kind)
+            scene.provision()
+            assert scene.vbstudy("sweep") == 0
+            assert scene.leaks() == []
+        return made[kind]
+
+    return undisturbed
+
+
+def disturb(scene: Scene, point: Point) -> None:
+    """The sweep in which it happens."""
+    dies = point.side == "orchestrator"
+    host = point.crash if point.side in ("orchestrator", "guest") else None
+    status, said = scene.sweep(host=host, guest=point.crash if point.side == "agent" else None)
+    assert scene.was_reached(point.crash), f"nothing was killed; the sweep said {said}"
+    assert status == (KILLED if dies else 0), said
+    assert "Traceback" not in said
+
+
+@pytest.mark.parametrize("point", of("sweep"))
+def test_a_kill_costs_no_run_and_no_bit(tmp_path, swept, point):
+    whole = swept(RUNS)
+    scene = Scene(tmp_path / "scene", RUNS)
+    scene.provision(whole)
+    disturb(scene, point)
+    require_whole(scene, whole.bits())
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("name", IN_TORCH)
+def test_a_kill_costs_no_bit_of_a_network_in_torch(tmp_path, swept, name):
+    (point,) = [point for point in POINTS if point.crash.name == name]
+    whole = swept(TORCH)
+    scene = Scene(tmp_path / "scene", TORCH)
+    scene.provision(whole)
+    disturb(scene, point)
+    require_whole(scene, whole.bits())
+
+
+@pytest.mark.parametrize("point", of("retry"))
+def test_a_kill_while_evidence_of_a_failure_is_kept_leaves_whole_evidence_or_none(tmp_path, swept, point):
+    whole = swept(RUNS)
+    scene = Scene(tmp_path / "scene", RUNS)
+    scene.provision(whole)
+    scene.fail_first_attempt()
+    disturb(scene, point)
+    require_whole(scene, whole.bits())
+
+
+@pytest.mark.parametrize("point", of("damaged"))
+def test_a_kill_while_a_damaged_run_is_set_aside_leaves_it_in_one_place_with_the_reason(
+    tmp_path, swept, point
+):
+    whole = swept(RUNS)
+    scene = Scene(tmp_path / "scene", RUNS)
+    scene.provision(whole)
+    scene.take_runs(whole)
+    damaged = scene.flip("predictions.npz")
+    disturb(scene, point)
+    require_whole(scene, whole.bits())
+    (kept,) = scene.store.quarantined.glob("*/*/*/*/predictions.npz")
+    assert kept.read_bytes() == damaged
+
+
+@pytest.mark.parametrize("point", of("project"))
+def test_a_kill_costs_no_run_and_no_bit_of_a_project(tmp_path, swept, point):
+    whole = swept(PROJECT)
+    scene = Scene(tmp_path / "scene", PROJECT)
+    scene.provision(whole)
+    disturb(scene, point)
+    require_whole(scene, whole.bits())

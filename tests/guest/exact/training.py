@@ -1,0 +1,80 @@
+"""Networks as the tests of exact mode train them. As a program, for tests that pin the process to cores:
+
+    python -m tests.guest.exact.training MODEL OPTIMIZER THREADS...
+
+prints the hash of the weights after 200 steps of exact mode on each thread count, as JSON."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import sys
+
+import numpy as np
+import torch
+
+from guest import datasets, exact, workloads
+from guest.records import Framework, Optimizer, Seeds, WorkloadSpec
+from guest.training import hash_arrays
+from guest.workloads import MODELS, Backend
+
+DATA = {"image": "digits", "text": "headlines"}
+BATCH = 64
+BATCHES = {"resnet20": 32}  # most convolutions are cut in four, in half the time
+STEPS = 200
+
+load = functools.cache(datasets.load)
+
+
+def build(model: str, optimizer: Optimizer, seed: int = 0) -> tuple[Backend, datasets.Data]:
+    data = load(DATA[MODELS[model].kind])
+    spec = WorkloadSpec(
+        name=model,
+        framework=Framework.TORCH,
+        model=model,
+        dataset=data.info.name,
+        epochs=1,
+        batch_size=BATCH,
+        learning_rate=0.05 if optimizer is Optimizer.SGD else 0.002,
+        optimizer=optimizer,
+        momentum=0.9 if optimizer is Optimizer.SGD else 0.0,
+        weight_decay=1e-4,
+    )
+    seeds = Seeds(initialisation=seed, data_order=seed, augmentation=seed, dropout=seed)
+    return workloads.build(spec, data.info, seeds, False), data
+
+
+def train(
+    model: str, optimizer: Optimizer, steps: int, threads: int, seed: int = 0
+) -> tuple[Backend, datasets.Data]:
+    torch.set_num_threads(threads)
+    backend, data = build(model, optimizer, seed)
+    order = np.random.default_rng(seed)
+    for _ in range(steps):
+        chosen = order.choice(len(data.train.y), BATCHES.get(model, BATCH), replace=False)
+        backend.train_step(data.train.x[chosen], data.train.y[chosen])
+    return backend, data
+
+
+def weights(model: str, optimizer: Optimizer, steps: int, threads: int) -> str:
+    """The hash of the weights after `steps`. Trainings that diverged would end alike: they are refused."""
+    found = train(model, optimizer, steps, threads)[0].weights()
+    assert all(np.isfinite(weight).all() for weight in found.values())
+    return hash_arrays(found)
+
+
+def accuracy(model: str, seed: int) -> float:
+    """On the test samples, after 200 steps of Adam on two threads."""
+    backend, data = train(model, Optimizer.ADAM, STEPS, 2, seed)
+    return float((backend.logits(data.test.x).argmax(1) == data.test.y).mean())
+
+
+def main(model: str, optimizer: str, *numbers: str) -> None:
+    exact.enable()
+    found = {threads: weights(model, Optimizer(optimizer), STEPS, int(threads)) for threads in numbers}
+    sys.stdout.write(json.dumps({"cores": len(os.sched_getaffinity(0)), "hashes": found}))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

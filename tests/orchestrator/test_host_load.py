@@ -1,0 +1,64 @@
+"""A virtual machine is a process here: what it uses is its own, what others use beside it is not."""
+
+import multiprocessing
+import os
+import time
+
+import pytest
+
+from guest.load import Look
+from orchestrator import host_load
+from orchestrator.host_load import HostLook
+
+BURN_S = 0.6
+
+
+def burn(core: int, cpu_s: float) -> None:
+    os.sched_setaffinity(0, {core})
+    while time.process_time() < cpu_s:
+        pass
+
+
+def seen(at_s: float, busy_s: float | None, **cpu_s: float) -> HostLook:
+    conditions = {} if busy_s is None else {"steal_s": busy_s / 10}
+    processes = {int(name.removeprefix("p")): seconds for name, seconds in cpu_s.items()}
+    return HostLook(at_s=at_s, cores=Look(busy_s=busy_s, conditions=conditions), cpu_s=processes)
+
+
+def test_what_the_machine_used_itself_is_not_the_load_of_others():
+    told = host_load.between(seen(0.0, 10.0, p7=1.0), seen(4.0, 15.0, p7=4.0))
+    assert told == {"wall_s": 4.0, "load_by_others": 0.5, "steal_s": 0.5}
+
+
+@pytest.mark.parametrize(
+    "after",
+    [
+        pytest.param(seen(4.0, 15.0, p8=4.0), id="another process"),
+        pytest.param(seen(4.0, 15.0), id="no process"),
+        pytest.param(seen(4.0, None, p7=4.0), id="a kernel that does not tell"),
+    ],
+)
+def test_what_cannot_be_told_apart_is_not_told(after):
+    assert "load_by_others" not in host_load.between(seen(0.0, 10.0, p7=1.0), after)
+
+
+def test_without_two_looks_nothing_is_told():
+    assert host_load.between(None, seen(0.0, 1.0)) == {}
+    assert host_load.between(seen(0.0, 1.0), None) == {}
+
+
+def test_a_process_of_others_on_the_same_core_is_seen_from_the_machine_below():
+    core = min(os.sched_getaffinity(0))
+    spawn = multiprocessing.get_context("spawn")
+    machine, other = (spawn.Process(target=burn, args=(core, BURN_S)) for _ in range(2))
+    machine.start()
+    before = host_load.look((core,), [machine.pid])
+    other.start()
+    machine.join()
+    other.join()
+    after = host_load.look((core,), [machine.pid])
+    # The other one used at least as much as it burned; what the first did is taken off.
+    told = host_load.between(before, after)
+    busy_s = after.cores.busy_s - before.cores.busy_s
+    assert told["load_by_others"] * told["wall_s"] == pytest.approx(busy_s, abs=0.01)
+    assert busy_s >= BURN_S

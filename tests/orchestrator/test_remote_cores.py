@@ -1,0 +1,151 @@
+"""Cores of a machine behind a real sshd, which is this one."""
+
+import os
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from orchestrator import topology
+from orchestrator.core_locks import CoreLocks
+from orchestrator.errors import GuestError
+from orchestrator.remote_cores import RemoteCores
+from orchestrator.scheduler import CoreLeases, host_cores
+from orchestrator.ssh import SshConnection, SshTarget
+from orchestrator.ssh_keys import StudyKeys
+from tests import sshd
+
+pytestmark = pytest.mark.ssh
+NEVER = threading.Event()
+STOPPED = threading.Event()
+STOPPED.set()
+CORE = min(host_cores())
+
+
+@pytest.fixture
+def server(tmp_path):
+    with sshd.running(tmp_path / "sshd") as started:
+        yield started
+
+
+@pytest.fixture
+def machine(server, tmp_path):
+    """One for each orchestrator that a test has."""
+    made = []
+
+    def make(python: str = sys.executable) -> RemoteCores:
+        keys = StudyKeys(tmp_path / "keys", tmp_path / "known_hosts")
+        keys.pin("127.0.0.1", server.port, server.host.public)
+        target = SshTarget(
+            host="127.0.0.1",
+            port=server.port,
+            user=server.user,
+            key=server.client.private,
+            known_hosts=keys.known_hosts,
+            patience_s=3,
+        )
+        made.append(RemoteCores(lambda: SshConnection(target, str(tmp_path), python)))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.release(host_cores())
+
+
+def helpers() -> list[int]:
+    """The processes that hold locks for others."""
+    found = []
+    for file in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            words = file.read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if len(words) > 2 and words[1] == b"-c" and b"\nserve(" in words[2]:
+            found.append(int(file.parent.name))
+    return found
+
+
+def end_helper() -> None:
+    (helper,) = helpers()
+    os.kill(helper, signal.SIGKILL)
+    assert gone(helper)
+
+
+def gone(process: int) -> bool:
+    deadline = time.monotonic() + 20
+    while Path(f"/proc/{process}").exists() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return not Path(f"/proc/{process}").exists()
+
+
+def test_two_orchestrators_never_have_the_same_core_and_each_knows_of_the_other(machine):
+    told = []
+    first = CoreLeases((CORE,), machine())
+    second = CoreLeases((CORE,), machine(), waiting=told.append)
+    with first.lease("a", 1, NEVER) as lease:
+        assert lease.cores == (CORE,)
+        (holder,) = helpers()
+        assert second.lease("b", 1, STOPPED) is None
+        assert second.holders() == {f"process {holder}": {CORE}}
+        assert first.holders() == {"a": {CORE}}
+    with second.lease("b", 1, NEVER) as lease:
+        assert lease.cores == (CORE,)
+
+
+def test_sweeps_over_ssh_and_sweeps_on_the_machine_itself_keep_apart(machine):
+    there, here = CoreLeases((CORE,), machine()), CoreLeases((CORE,))
+    with there.lease("a", 1, NEVER):
+        assert here.lease("b", 1, STOPPED) is None
+    with here.lease("b", 1, NEVER):
+        assert there.lease("a", 1, STOPPED) is None
+        assert there.holders() == {f"process {os.getpid()}": {CORE}}
+
+
+def test_nothing_runs_there_once_nothing_is_held(machine):
+    with CoreLeases((CORE,), machine()).lease("a", 1, NEVER):
+        (holder,) = helpers()
+    assert gone(holder)
+
+
+def test_cores_of_an_orchestrator_that_is_lost_are_free(machine, server):
+    leases = CoreLeases((CORE,), machine())
+    with leases.lease("a", 1, NEVER):
+        (holder,) = helpers()
+        server.kill()
+        assert gone(holder)
+        here = CoreLocks()
+        assert here.take({CORE}) == set()
+        here.release({CORE})
+        server.start()
+
+
+def test_after_a_lost_session_the_cores_are_taken_again_as_far_as_others_have_not(machine, server):
+    leases = CoreLeases((CORE,), machine())
+    with leases.lease("a", 1, NEVER):
+        others = CoreLocks()
+        end_helper()
+        assert leases.holders() == {"a": {CORE}}
+        assert others.take({CORE}) == {CORE}, "they are held again"
+        end_helper()
+        assert others.take({CORE}) == set()
+        assert leases.holders() == {"a": {CORE}, f"process {os.getpid()}": {CORE}}
+        others.release({CORE})
+
+
+def test_the_topology_of_the_machine_is_what_its_kernel_says(machine):
+    there = machine()
+    assert there.topology(host_cores()) == topology.read(host_cores())
+    there.release(())
+
+
+def test_a_machine_on_which_that_does_not_work_is_named_with_what_it_says(machine):
+    with pytest.raises(
+        GuestError, match=r"127\.0\.0\.1:\d+: cores cannot be leased there: exit status"
+    ) as raised:
+        CoreLeases((CORE,), machine("/nowhere/python3")).lease("a", 1, NEVER)
+    assert "/nowhere/python3" in raised.value.evidence
+    with pytest.raises(GuestError, match="it says not JSON"):
+        CoreLeases((CORE,), machine("echo")).lease("a", 1, NEVER)
