@@ -115,9 +115,13 @@ def measure(study: Study, store: Store, hardening: Hardening, agent: AgentArchiv
         f"{', '.join(map(str, hardening.cpus))} CPUs, {hardening.repetitions} each; "
         f"{len(hardening.measurements)} are stored"
     )
-    with borrowed.guests(study, store, wanted) as (provider, guests):
-        for spec in wanted:
-            hardening = Bench(study, store, provider, guests[spec.name], agent, say).work(hardening)
+    store.clear_incoming()
+    try:
+        with borrowed.guests(study, store, wanted) as (provider, guests):
+            for spec in wanted:
+                hardening = Bench(study, store, provider, guests[spec.name], agent, say).work(hardening)
+    finally:
+        store.clear_incoming()
     return hardening
 
 

@@ -133,7 +133,7 @@ ASKS_LESS = SCRIPT.replace(
     ("script", "told"),
     [
         (ASKS_MORE, ("the program asks differently", "of 3 bytes", "in Python at train.py, line 5")),
-        (ASKS_LESS, ("asked for less than was recorded", "1 draws are left", "of 3 bytes")),
+        (ASKS_LESS, ("asked for less than was recorded", "1 draw is left", "of 3 bytes")),
     ],
     ids=["more", "less"],
 )
