@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from rich import box
 from rich.table import Table
 
 from orchestrator.forecast import FamilyForecast, Forecast
@@ -13,7 +14,10 @@ UNIT_BYTES = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
 def as_tables(forecast: Forecast) -> list[Table]:
     sets = Table(title="Experiment sets", title_justify="left")
     for heading in ("set", "runs", "to do", "a run", "from", "hours", "disk"):
-        sets.add_column(heading, justify="left" if heading in ("set", "from") else "right", overflow="fold")
+        left = heading in ("set", "from")
+        sets.add_column(
+            heading, justify="left" if left else "right", no_wrap=heading == "set", overflow="fold"
+        )
     for s in forecast.sets:
         run = "–" if s.run_s is None else f"{s.run_s:.3g} s"
         if s.run_s_sd is not None:
@@ -21,6 +25,9 @@ def as_tables(forecast: Forecast) -> list[Table]:
         basis = f"{s.basis}, n = {s.n_measured}" if s.n_measured else s.basis
         sets.add_row(s.set_id, str(s.planned), str(s.to_do), run, basis, hours(s.hours), amount(s.size_bytes))
     power = Table(
+        box=box.SIMPLE_HEAD,
+        collapse_padding=True,
+        pad_edge=False,
         title="What the planned runs can show: smallest difference seen with 80 % power",
         title_justify="left",
         caption="Two-sided, alpha 0.05, Holm over the family's tests. U: Mann-Whitney.",
@@ -28,12 +35,11 @@ def as_tables(forecast: Forecast) -> list[Table]:
     )
     needed = f"runs for {forecast.difference:g}"
     for heading in ("family", "metric", "tests", "n", "SD", "U", "Welch", f"{needed}, U", f"{needed}, Welch"):
-        power.add_column(
-            heading, justify="left" if heading in ("family", "metric") else "right", overflow="fold"
-        )
+        left = heading in ("family", "metric")
+        power.add_column(heading, justify="left" if left else "right", no_wrap=left, overflow="fold")
     for f in forecast.families:
         power.add_row(
-            f"{f.workload}/{f.variant} ({f.view})",
+            f"{f.workload}/{f.variant}\n({f.view})",
             f.metric,
             str(f.tests),
             str(f.n),

@@ -168,7 +168,7 @@ class CoreLeases:
     def _who(self, others: set[int]) -> str:
         holders = set(self._locks.holders(others).values())
         by = ", ".join(f"process {process}" for process in sorted(holders)) or "others"
-        return f"{by} on that machine leased {', '.join(map(str, sorted(others)))}"
+        return f"{by} on its machine leased {', '.join(map(str, sorted(others)))}"
 
     def _release(self, ticket: object) -> None:
         with self._changed:

@@ -132,4 +132,4 @@ def test_cores_that_another_process_leased_are_waited_for_until_it_dies():
         with leases.lease("ours", 1, NEVER) as lease:
             assert lease.cores == (core,)
             assert leases.holders() == {"ours": {core}}
-        assert told == [f"guest ours waits for cores: process {other.pid} on that machine leased {core}"]
+        assert told == [f"guest ours waits for cores: process {other.pid} on its machine leased {core}"]
