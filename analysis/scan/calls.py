@@ -14,10 +14,10 @@ from analysis.scan.vocabulary import (
     ALL,
     CHANGING,
     OWN_MODEL,
-    SEED_HELPER,
     SEEDS,
     SKLEARN_DRAWS,
     generator_of,
+    seeds_by_name,
 )
 
 if TYPE_CHECKING:
@@ -94,14 +94,14 @@ def called(to: Collector, node: ast.Call, name: str | None) -> None:
         if name.startswith("@"):
             to.event("call", name, node)
         elif name.partition(".")[0] not in ELSEWHERE:
-            to.event("call", name, node, "helper" if SEED_HELPER.search(name.rpartition(".")[2]) else "")
+            to.event("call", name, node, "helper" if seeds_by_name(name.rpartition(".")[2]) else "")
         _by_name(to, node, name)
         operations.used(to, node, name)
     elif attribute:
         operations.method(to, node, attribute)
-    elif isinstance(function, ast.Name) and SEED_HELPER.search(function.id):
+    elif isinstance(function, ast.Name) and seeds_by_name(function.id):
         _seeded(to, node, ALL)  # of unknown origin: as its name says
-    if name is None and attribute not in ("seed", "manual_seed") and SEED_HELPER.search(attribute):
+    if name is None and attribute not in ("seed", "manual_seed") and seeds_by_name(attribute):
         _seeded(to, node, ALL)
     if attribute:
         _by_attribute(to, node, attribute, name)

@@ -302,16 +302,11 @@ HANDLERS: dict[type[ast.AST], Callable[[Collector, Any], None]] = {
 
 
 def target_name(node: ast.expr) -> str:
-    match node:
-        case ast.Name(id=name):
-            return name
-        case ast.Attribute(value=ast.Name(id="self"), attr=name):
-            return f"self.{name}"
-        case ast.Attribute(value=ast.Name(id=owner), attr=name):
-            return f"{owner}.{name}"
-        case ast.Subscript(slice=ast.Constant(value=str(name))):
-            return f"[].{name}"
-        case ast.Tuple() | ast.List():
-            return ""
-        case _:
-            return ""
+    """A name for what is assigned to: `x`, `self.x`, `options.x`, `[].x` of `table["x"]`; "" for others."""
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+        return f"{node.value.id}.{node.attr}"
+    if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
+        return f"[].{node.slice.value}" if isinstance(node.slice.value, str) else ""
+    return ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from functools import cache
 from typing import TYPE_CHECKING
 
 from analysis.scan.arguments import argument, constant, is_open
@@ -47,19 +48,18 @@ def selecting_lines(text: str, before: int) -> set[int]:
 
 def called(to: Collector, node: ast.Call, name: str | None, attribute: str) -> None:
     last = (name or attribute).rpartition(".")[2] or (node.func.id if isinstance(node.func, ast.Name) else "")
-    if (
-        last == "ModelCheckpoint"
-    ):  # Keras' keeps every epoch's model, or the last one, unless it is told to select
+    kind = _kind(last)
+    if kind == "checkpoint":  # Keras' keeps every epoch's model, or the last one, unless it is told to select
         if len(node.args) > 3 or is_open(node, "monitor") is not True:
             to.facts.flags.add("selects")
-    elif SELECTING.search(last):
+    elif kind == "selects":
         to.facts.flags.add("selects")
     for keyword in node.keywords:
         if keyword.arg in ("load_best_model_at_end", "restore_best_weights", "save_best_only"):
             to.facts.flags.add("selects")
     if name == LOADER:
         _loader(to, node)
-    elif attribute in SHUFFLED_BY_DEFAULT or DATASET_FROM_FILES.search(last):
+    elif attribute in SHUFFLED_BY_DEFAULT or kind == "files":
         held = _is_held_out(to.target) or constant(argument(node, "subset", 99)) == "validation"
         if held and is_open(node, "shuffle") is True:
             why = f"{last} shuffles by default, so predictions do not stand in the order of the files"
@@ -84,6 +84,15 @@ def _loader(to: Collector, node: ast.Call) -> None:
         and not _is_held_out(text)
     ):
         to.report("VB603", node, f"{to.target} reads {text}")
+
+
+@cache
+def _kind(function: str) -> str:
+    if function == "ModelCheckpoint":
+        return "checkpoint"
+    if SELECTING.search(function):
+        return "selects"
+    return "files" if DATASET_FROM_FILES.search(function) else ""
 
 
 def is_for_training(to: Collector, node: ast.Call) -> bool:

@@ -75,7 +75,13 @@ SEED_HELPER = re.compile(
     r"|seed_?(?:everything|all|everywhere|torch|rng)|determinis\w*seed|^(?:set|make|enable)_(?:all_)?(?:determinis|reprod)",
     re.IGNORECASE,
 )
-"""Functions of elsewhere that seed, as far as their name tells."""
+
+
+@cache
+def seeds_by_name(function: str) -> bool:
+    """Whether a function of elsewhere seeds, as far as its name tells."""
+    return bool(SEED_HELPER.search(function))
+
 
 CHANGING = frozenset(
     ("time.time", "time.time_ns", "time.perf_counter", "os.getpid", "os.urandom", "datetime.datetime.now",
