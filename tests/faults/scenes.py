@@ -21,6 +21,7 @@ from orchestrator.store import Store
 from orchestrator.study import load
 from tests.faults.arming import Mishap, Place, encode
 
+KILLED = -9  # the status of a process that was
 REPOSITORY = Path(__file__).parents[2]
 PATIENCE_S = 120
 GONE_WITHIN_S = 20

@@ -31,9 +31,8 @@ from orchestrator import core_locks
 from orchestrator.plan import plan
 from orchestrator.study import load
 from tests.faults import soaking
-from tests.faults.scenes import RATES, RUNS, Scene
+from tests.faults.scenes import KILLED, RATES, RUNS, Scene
 
-KILLED = -9
 EVERY_S = 0.5
 WARM_UP = 200  # runs
 BLOCK = 50  # runs: samples in one are not independent

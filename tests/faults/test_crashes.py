@@ -4,9 +4,8 @@ had happened."""
 import pytest
 
 from tests.faults.points import POINTS, Point
-from tests.faults.scenes import PROJECT, RUNS, TORCH, Scene, require_whole
+from tests.faults.scenes import KILLED, PROJECT, TORCH, Scene, require_whole
 
-KILLED = -9
 ALWAYS = (  # those that run with all tests; the rest takes minutes
     "orchestrator weights.safetensors half received",
     "orchestrator before the rename",
@@ -26,22 +25,6 @@ def of(scene: str):
     return [param(point) for point in POINTS if point.scene == scene]
 
 
-@pytest.fixture(scope="module")
-def swept(tmp_path_factory):
-    """By kind of study: one that was never disturbed."""
-    made = {}
-
-    def undisturbed(kind: str) -> Scene:
-        if kind not in made:
-            scene = made[kind] = Scene(tmp_path_factory.mktemp(kind) / "whole", kind)
-            scene.provision()
-            assert scene.vbstudy("sweep") == 0
-            assert scene.leaks() == []
-        return made[kind]
-
-    return undisturbed
-
-
 def disturb(scene: Scene, point: Point) -> None:
     """The sweep in which it happens."""
     dies = point.side == "orchestrator"
@@ -53,10 +36,7 @@ def disturb(scene: Scene, point: Point) -> None:
 
 
 @pytest.mark.parametrize("point", of("sweep"))
-def test_a_kill_costs_no_run_and_no_bit(tmp_path, swept, point):
-    whole = swept(RUNS)
-    scene = Scene(tmp_path / "scene", RUNS)
-    scene.provision(whole)
+def test_a_kill_costs_no_run_and_no_bit(scene, whole, point):
     disturb(scene, point)
     require_whole(scene, whole.bits())
 
@@ -73,22 +53,14 @@ def test_a_kill_costs_no_bit_of_a_network_in_torch(tmp_path, swept, name):
 
 
 @pytest.mark.parametrize("point", of("retry"))
-def test_a_kill_while_evidence_of_a_failure_is_kept_leaves_whole_evidence_or_none(tmp_path, swept, point):
-    whole = swept(RUNS)
-    scene = Scene(tmp_path / "scene", RUNS)
-    scene.provision(whole)
+def test_a_kill_while_evidence_of_a_failure_is_kept_leaves_whole_evidence_or_none(scene, whole, point):
     scene.fail_first_attempt()
     disturb(scene, point)
     require_whole(scene, whole.bits())
 
 
 @pytest.mark.parametrize("point", of("damaged"))
-def test_a_kill_while_a_damaged_run_is_set_aside_leaves_it_in_one_place_with_the_reason(
-    tmp_path, swept, point
-):
-    whole = swept(RUNS)
-    scene = Scene(tmp_path / "scene", RUNS)
-    scene.provision(whole)
+def test_a_kill_while_a_damaged_run_is_set_aside_leaves_it_in_one_place_with_the_reason(scene, whole, point):
     scene.take_runs(whole)
     damaged = scene.flip("predictions.npz")
     disturb(scene, point)

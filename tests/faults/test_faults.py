@@ -11,26 +11,10 @@ import pytest
 from guest.records import HISTORY, PREDICTIONS, RECORD
 from tests.faults import damage
 from tests.faults.mishaps import CLOCKS, FAULTS, FLIPPED, FULL_DISKS_KIB
-from tests.faults.scenes import RUNS, Scene, require_whole
+from tests.faults.scenes import require_whole
 
 pytestmark = pytest.mark.faults
 ANALYSED = (RECORD, HISTORY, PREDICTIONS)  # of a run that nothing is compared with, the rest is not read
-
-
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory):
-    """One that was never disturbed."""
-    scene = Scene(tmp_path_factory.mktemp("whole") / "scene", RUNS)
-    scene.provision()
-    assert scene.vbstudy("sweep") == 0
-    return scene
-
-
-@pytest.fixture
-def scene(tmp_path, whole):
-    made = Scene(tmp_path / "scene", RUNS)
-    made.provision(whole)
-    return made
 
 
 @pytest.mark.parametrize("fault", [pytest.param(fault, id=fault.mishap.name) for fault in FAULTS])

@@ -7,11 +7,10 @@ import pytest
 
 from tests.faults.arming import Mishap, Place
 from tests.faults.points import POINTS
-from tests.faults.scenes import PATIENCE_S, RUNS, Scene, require_whole
+from tests.faults.scenes import KILLED, PATIENCE_S, Scene, require_whole
 from tests.orchestrator.engine.fleets import Fleet, fleet, wait_until
 
 pytestmark = pytest.mark.faults
-KILLED = -9
 SLOW_STEP = Mishap(
     name="the scheduler forgets",
     place=Place(
@@ -30,21 +29,6 @@ def hosts(tmp_path_factory):
     with fleet(tmp_path_factory.mktemp("hosts")) as there:
         there.scheduler()
         yield there
-
-
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory):
-    scene = Scene(tmp_path_factory.mktemp("whole") / "scene", RUNS)
-    scene.provision()
-    assert scene.vbstudy("sweep") == 0
-    return scene
-
-
-@pytest.fixture
-def scene(tmp_path, whole):
-    made = Scene(tmp_path / "scene", RUNS)
-    made.provision(whole)
-    return made
 
 
 @contextlib.contextmanager

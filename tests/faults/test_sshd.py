@@ -25,14 +25,6 @@ folder = "{folder}"
 """
 
 
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory):
-    scene = Scene(tmp_path_factory.mktemp("whole") / "scene", RUNS)
-    scene.provision()
-    assert scene.vbstudy("sweep") == 0
-    return scene
-
-
 @pytest.mark.parametrize(
     "point", [pytest.param(point, id=point.crash.name) for point in POINTS if point.scene == "ssh"]
 )

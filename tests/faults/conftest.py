@@ -1,0 +1,34 @@
+"""Studies to disturb, and undisturbed ones to compare them with."""
+
+import pytest
+
+from tests.faults.scenes import RUNS, Scene
+
+
+@pytest.fixture(scope="session")
+def swept(tmp_path_factory):
+    """By kind of study: one that was never disturbed."""
+    made = {}
+
+    def undisturbed(kind: str) -> Scene:
+        if kind not in made:
+            scene = made[kind] = Scene(tmp_path_factory.mktemp(kind) / "whole", kind)
+            scene.provision()
+            assert scene.vbstudy("sweep") == 0
+            assert scene.leaks() == []
+        return made[kind]
+
+    return undisturbed
+
+
+@pytest.fixture
+def whole(swept):
+    return swept(RUNS)
+
+
+@pytest.fixture
+def scene(tmp_path, whole):
+    """A study that nothing has run in yet."""
+    made = Scene(tmp_path / "scene", RUNS)
+    made.provision(whole)
+    return made
