@@ -144,7 +144,8 @@ class Study:
             raise NothingToAnalyse(f"no usable run in {self.directory}: {problems[0]}")
         runs, epochs, steps = (frame.reset_index(drop=True) for frame in kept)
         found = (*self.problems, *problems)
-        return dataclasses.replace(self, runs=runs, epochs=epochs, steps=steps, problems=found)
+        left = dataclasses.replace(self, runs=runs, epochs=epochs, steps=steps, problems=found)
+        return left.only(set(runs.workload))  # of others there is nothing to say
 
 
 def by_threads(runs: pd.DataFrame) -> dict[str, pd.DataFrame]:
@@ -199,7 +200,7 @@ def check_run(directory: Path, folder: Path) -> tuple[RunRecord, History] | Prob
     """The record and the history, checked, or why not."""
     path = folder.relative_to(directory).as_posix()
     try:
-        record = decode_record((folder / RECORD).read_bytes())
+        record = _record(folder)
         if f"runs/{record.spec.run_id}" != path:
             what = f"the record inside is of {record.spec.run_id}: this run belongs elsewhere"
             return Problem(path=path, what=what, todo=FOREIGN)
@@ -218,6 +219,15 @@ def check_run(directory: Path, folder: Path) -> tuple[RunRecord, History] | Prob
     except (OSError, RecordError) as error:
         return Problem(path=path, what=str(error), todo=REDO)
     return record, history
+
+
+def _record(folder: Path) -> RunRecord:
+    try:
+        return decode_record((folder / RECORD).read_bytes())
+    except NewerSchemaError:
+        raise
+    except RecordError as error:
+        raise RecordError(f"{RECORD}: {error}") from None
 
 
 def checked_bytes(folder: Path, name: str, sha256: str) -> bytes:

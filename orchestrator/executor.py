@@ -108,7 +108,7 @@ class Executor:
             self.stop_worker()
             raise
         finally:
-            self._clear(out)
+            self._clear()
         return result
 
     def is_oversubscribed(self, spec: RunSpec) -> bool:
@@ -202,9 +202,10 @@ class Executor:
             self._connection.put(recording, path)
         return RecordingFile(path=path, sha256=sha256)
 
-    def _clear(self, out: str) -> None:
+    def _clear(self) -> None:
+        """Also of what a run did that nobody asked for."""
         try:
-            self._connection.remove(out)
+            self._connection.remove(OUT)
         except GuestError:
             self.stop_worker()  # the guest is gone: what was raised says so, or the next run will
 

@@ -81,7 +81,7 @@ class Sshd:
 
     def _signal(self, number: signal.Signals) -> None:
         assert self.process is not None
-        for pid in [*_descendants(self.process.pid, "sshd"), self.process.pid]:
+        for pid in [*descendants(self.process.pid, "sshd"), self.process.pid]:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, number)
 
@@ -92,14 +92,14 @@ def sshd_path() -> str:
     return found
 
 
-def _descendants(pid: int, name: str) -> list[int]:
+def descendants(pid: int, name: str) -> list[int]:
     found = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):
             before, _, after = stat.read_text().rpartition(")")
             if int(after.split()[1]) == pid and before.partition("(")[2].startswith(name):
                 child = int(stat.parent.name)
-                found += [*_descendants(child, name), child]
+                found += [*descendants(child, name), child]
     return found
 
 

@@ -13,6 +13,24 @@ from analysis.scan.registry import Arguments, Operation, registry
 if TYPE_CHECKING:
     from analysis.scan.collect import Collector
 
+WITHOUT_GRADIENT = re.compile(
+    r"(?:^|[._])(?:reorder|generate|predict|infer|post_?process|beam|nms|decode)(?:_|$|\.)"
+)
+"""Functions that run after training."""
+SHAPING = frozenset(
+    [
+        "flip",
+        "view",
+        "reshape",
+        "transpose",
+        "permute",
+        "squeeze",
+        "unsqueeze",
+        "flatten",
+        "expand",
+        "contiguous",
+    ]
+)
 WHOLE_TYPE = re.compile(r"^u?int|^long$|^bool$|^short$")
 WHOLE_METHODS = frozenset(
     [
@@ -33,7 +51,7 @@ WHOLE_METHODS = frozenset(
     ]
 )
 WHOLE_NAME = re.compile(
-    r"(?:masks?|lens?|lengths?|counts?|sizes?|ids?|idxs?|index|indexes|indices|inds?|offsets?|repeats|batch|labels?|shapes?|bound(?:ary|aries|s))\d?$"
+    r"(?:masks?|lens?|lengths?|counts?|sizes?|ids?|idxs?|index|indexes|indices|inds?|offsets?|repeats|batch|labels?|shapes?|bound(?:ary|aries|s)|dur(?:s|ations?)|tp|fp)\d?$"
     r"|^n$|^index_|range$|^(?:n|num|is)_",
     re.IGNORECASE,
 )
@@ -71,7 +89,7 @@ def method(to: Collector, node: ast.Call, attribute: str) -> None:
 
 def _differs(to: Collector, node: ast.Call, operation: Operation, shift: int = 0) -> bool:
     """Whether the arguments are those with which the operation can differ."""
-    if operation.in_gradient and to.without_gradient:
+    if operation.in_gradient and (to.without_gradient or WITHOUT_GRADIENT.search(to.scope)):
         return False
     if not operation.told or (operation.of and not re.search(operation.of, _tensor_name(node, shift))):
         return False
@@ -128,6 +146,12 @@ def _tensor(node: ast.Call, shift: int) -> ast.expr | None:
     tensor = (
         tensor or argument(node, "input", 0) or argument(node, "params", 0) or argument(node, "images", 0)
     )
+    while (
+        isinstance(tensor, ast.Call)
+        and isinstance(tensor.func, ast.Attribute)
+        and tensor.func.attr in SHAPING
+    ):
+        tensor = tensor.func.value
     while isinstance(tensor, ast.Subscript) and not isinstance(constant(tensor.slice), str):
         tensor = tensor.value
     return tensor

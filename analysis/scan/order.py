@@ -39,6 +39,7 @@ class Pending(NamedTuple):
     rule: str
     node: Any
     text: str
+    looped: bool = False  # a loop over it kept its order
 
 
 class Order:
@@ -124,6 +125,7 @@ class Order:
         return False
 
     def _looped(self, node: ast.For | ast.AsyncFor, item: Pending) -> None:
+        item = item._replace(looped=True)
         for name in _kept_in_order(node.body):
             if name:
                 if item not in self.pending.setdefault(name, []):
@@ -208,7 +210,7 @@ class Order:
         unseen = "." in name or not self._collector.scope  # another function may use it
         if self._loads.get(name, unseen):
             for item in items:
-                self._report(item.rule, item.node, item.text)
+                self._report(*item)
 
     def _unordered(self, node: ast.expr) -> tuple[str, Any, str] | None:
         """(what, where from, its text) of an expression whose order is not defined."""
@@ -231,7 +233,7 @@ class Order:
             inner = self._unordered(node.generators[0].iter)
             if inner is None:
                 waiting = self.pending.get(_name(node.generators[0].iter))
-                return waiting[0] if waiting and isinstance(node, ast.ListComp) else None
+                return waiting[0][:3] if waiting and isinstance(node, ast.ListComp) else None
             if inner[0] == SET:
                 return FROM_SET, node, inner[2]
             return inner
@@ -272,15 +274,16 @@ class Order:
             return inner
         return None
 
-    def _report(self, rule: str, node: Any, text: str) -> None:
+    def _report(self, rule: str, node: Any, text: str, looped: bool = False) -> None:
+        """A note where the order is only handed on: what is done with it elsewhere decides."""
         why = {
             LISTING: f"{text} gives names in no defined order, and the order is kept",
             FROM_SET: f"the order of {text} changes with PYTHONHASHSEED, and it is kept",
             UNORDERED: f"{text} gives results as they become ready, and that order is kept",
         }[rule]
         plain = isinstance(node, ast.Call) and _last(node.func) in ("list", "tuple")
-        level = Level.NOTE if rule == FROM_SET and plain else None  # often only a matter of types
-        self._collector.report(rule, node, why, level)
+        handed_on = (rule == LISTING and not looped) or (rule == FROM_SET and plain)
+        self._collector.report(rule, node, why, Level.NOTE if handed_on else None)
 
 
 def _kept_in_order(body: list[ast.stmt]) -> Iterator[str]:

@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 
 from analysis.load import NothingToAnalyse, Problem, View, by_threads, load_study
+from analysis.pipeline import analyze
 from guest.records import HISTORY, PREDICTIONS, RECORD, Metric, NewerSchemaError, decode_record
 
 
@@ -74,7 +75,7 @@ def test_a_folder_that_is_not_there_is_an_empty_study(tmp_path):
 
 def test_only_damaged_runs_is_nothing_too_and_says_why(study):
     (study.run(1) / RECORD).write_text("{")
-    with pytest.raises(NothingToAnalyse, match="cpus-1/0001: not JSON"):
+    with pytest.raises(NothingToAnalyse, match="cpus-1/0001: run.json: not JSON"):
         load_study(study.directory)
 
 
@@ -134,6 +135,14 @@ def test_without_takes_runs_out_of_every_table(study):
         assert set(frame.run_id) == {"lenet5/fixed-seed/cpus-2/0001"}
     assert rest.problems == (problem,)
     assert str(problem) == "runs/lenet5/fixed-seed/cpus-1/0001: is bad (redo)"
+
+
+def test_a_workload_of_which_no_run_is_left_is_not_spoken_of(study):
+    study.run(1)
+    (study.run(1, workload="lenet1") / PREDICTIONS).write_bytes(b"damaged")
+    found = analyze(study.directory)
+    assert list(found.study.metrics) == ["lenet5"]
+    assert any("lenet1/fixed-seed/cpus-1/0001: predictions.npz" in str(each) for each in found.study.problems)
 
 
 def test_views_name_the_columns(study):

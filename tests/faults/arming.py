@@ -18,6 +18,7 @@ from pathlib import Path
 from types import CodeType, FunctionType
 from typing import Any, Literal
 
+SSHD_PID = "VBSTUDY_TEST_SSHD"  # the environment variable that names sshd's file with its number
 DUE, HAPPEN = "__due__", "__happen__"  # what an inserted statement calls
 
 
@@ -132,13 +133,13 @@ def _codes(code: CodeType, qualified: str) -> Iterator[CodeType]:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mishap:
     """What happens at the `nth` time that the place is reached, and never again: what the place is `doing`;
-    then `victim` is killed (this process, its process group, all processes of the guest), or an OSError is
-    raised with the number `error`."""
+    then `victim` is killed (this process, its process group, all processes of the guest, the sshd that it is
+    reached by), or an OSError is raised with the number `error`."""
 
     name: str
     place: Place
     nth: int = 1
-    victim: Literal["nobody", "self", "group", "guest"] = "nobody"
+    victim: Literal["nobody", "self", "group", "guest", "sshd"] = "nobody"
     error: int = 0
 
     @property
@@ -182,6 +183,8 @@ def kill(victim: str) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
     elif victim == "guest":
         _kill_guest()
+    elif victim == "sshd":
+        _kill_sshd()
 
 
 def _kill_guest() -> None:
@@ -191,6 +194,16 @@ def _kill_guest() -> None:
             parent = int(stat.read_text().rpartition(")")[2].split()[1])
             if parent == os.getpid():
                 os.killpg(int(stat.parent.name), signal.SIGKILL)
+
+
+def _kill_sshd() -> None:
+    """With its sessions, as a crash of the machine would. Returns when it listens no more."""
+    from tests import sshd
+
+    server = int(Path(os.environ[SSHD_PID]).read_text())
+    for pid in [*sshd.descendants(server, "sshd"), server]:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 def encode(mishap: Mishap) -> dict[str, Any]:

@@ -11,13 +11,13 @@ from guest.records import ARTIFACTS, RECORD
 from tests.faults.arming import Mishap, Place
 
 Side = Literal["orchestrator", "agent", "guest", "worker"]
-Scene = Literal["sweep", "retry", "damaged", "project", "hosts"]
+Scene = Literal["sweep", "retry", "damaged", "project", "ssh", "hosts"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
     """`side` is who dies. `scene` is what the sweep meets: nothing unusual, a run that fails at first, a
-    stored run that is damaged, a project of the user's own, or hosts of a dask scheduler."""
+    stored run that is damaged, a project of the user's own, a guest behind sshd, or dask's hosts."""
 
     side: Side
     scene: Scene
@@ -90,7 +90,7 @@ ORCHESTRATOR = _points("orchestrator", "sweep", "self", [
              {"when": f"name == {name!r}"}),
         )
     ],
-    ("guest's files removed", _EXECUTOR, "Executor._clear", "after", "self._connection.remove(out)"),
+    ("guest's files removed", _EXECUTOR, "Executor._clear", "after", "self._connection.remove(OUT)"),
     ("neighbours looked at", _ATTEMPTS, "Attempts._execute", "after", "seen = isolation("),
     ("record made", _ATTEMPTS, "Attempts.run", "after", "record = self._record("),
     ("staged files checked", _STORE, "Store.publish", "after", "_check_artifacts(folder, record)"),
@@ -233,6 +233,20 @@ GUEST = _points("guest", "sweep", "guest", [
     ("killed, between runs", _LOCAL, "Crew._work_through", "after", "self._observer.finished("),
 ])  # fmt: skip
 
+_SSH = "orchestrator.ssh"
+SSHD = _points("guest", "ssh", "sshd", [
+    ("cut off, agent half pushed", _SSH, "SshConnection.put", "after", "file.set_pipelined(True)",
+     {"when": "local.suffix == '.pyz'"}),
+    ("cut off, agent ready", _EXECUTOR, "Executor._warm_worker", "before", "version = message.body.get("),
+    ("cut off, request sent", _EXECUTOR, "Executor.execute", "after", "worker.send("),
+    ("cut off, epoch told", _EXECUTOR, "Executor._follow", "after", "on_message(message)",
+     {"when": "message.kind == 'epoch'"}),
+    ("cut off, result received", _EXECUTOR, "Executor.execute", "before", "self._collect(out, into"),
+    ("cut off, weights half received", _SSH, "SshConnection.get", "after", "source.prefetch(",
+     {"when": "local.name == 'weights.safetensors'"}),
+    ("cut off, between runs", _LOCAL, "Crew._work_through", "after", "self._observer.finished("),
+])  # fmt: skip
+
 _HOST, _SLOTS = "orchestrator.engine.host", "orchestrator.engine.slots"
 WORKER = _points("worker", "hosts", "self", [
     ("order read", _HOST, "Host.perform", "before", "work = self._work(order)"),
@@ -260,5 +274,5 @@ MANY_HOSTS = _points("orchestrator", "hosts", "self", [
 ])  # fmt: skip
 
 POINTS: tuple[Point, ...] = (
-    *ORCHESTRATOR, *RETRY, *DAMAGED, *PROJECT, *MANY_HOSTS, *WORKER, *AGENT, *PROJECT_AGENT, *GUEST,
+    *ORCHESTRATOR, *RETRY, *DAMAGED, *PROJECT, *MANY_HOSTS, *WORKER, *AGENT, *PROJECT_AGENT, *GUEST, *SSHD,
 )  # fmt: skip

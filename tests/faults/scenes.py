@@ -24,20 +24,20 @@ from tests.faults.arming import Mishap, Place, encode
 REPOSITORY = Path(__file__).parents[2]
 PATIENCE_S = 120
 GONE_WITHIN_S = 20
-STUDY = """
+SETTINGS = """
 name = "faults"
 cpus = [1]
 repetitions = 1
 variants = ["fixed-seed"]
 
-[provider]
-python = "{python}"
-
 [engine]
 heartbeat_s = 0.5
 lost_after_s = 5
 retries = 2
-{engine}
+"""
+LOCAL = """
+[provider]
+python = "{python}"
 """
 WORKLOAD = """
 [[workload]]
@@ -67,6 +67,7 @@ np.savez("weights.npz", w=np.random.rand(3, 4).astype("float32"))
 np.savez("preds.npz", predictions=np.arange(12) % 3, y_true=np.arange(12) % 3)
 print("acc: 0.5")
 """
+CACHE = "torchinductor_"  # torch makes it once a guest, and uses it again
 RUNS, TORCH, PROJECT = "runs", "torch", "project"  # kinds of study
 RATES = {"one": 0.1, "two": 0.2}  # unlike runs: one in the other's place would show
 
@@ -83,9 +84,9 @@ FAILS = Mishap(
 
 class Scene:
     """A study below `folder`, of a kind: networks, computed by numpy or by torch, or a project. Its guests'
-    interpreter is `guest_main.py`."""
+    interpreter is `guest_main.py`. `provider` is another table than that of local guests, with {python}."""
 
-    def __init__(self, folder: Path, kind: str = RUNS, *, engine: str = "") -> None:
+    def __init__(self, folder: Path, kind: str = RUNS, provider: str = "") -> None:
         self.folder = folder
         self.directory = folder / "study"
         self.arms = folder / "arms"
@@ -98,7 +99,7 @@ class Scene:
         guest = f"{sys.executable} {Path(__file__).with_name('guest_main.py')} {self.arms}"
         python.write_text(f'#!/bin/sh\nexec {guest} "$@"\n')
         python.chmod(0o755)
-        text = STUDY.format(python=python, engine=engine)
+        text = SETTINGS + (provider or LOCAL).format(python=python)
         if kind == PROJECT:
             text += PROGRAM
             (folder / "mine").mkdir()
@@ -221,8 +222,11 @@ class Scene:
     def _files(self) -> list[str]:
         store = self.store
         halves = [path for path in self.directory.rglob("*") if path.name.endswith(".part")]
-        places = [store.incoming, self.scratch, *store.guests.glob("*/out"), *store.guests.glob("*/tmp")]
+        guests = [*store.guests.glob("cpus-*"), *self.folder.glob("there/*/*")]
+        theirs = [guest / name for guest in guests for name in ("out", "tmp")]
+        places = [store.incoming, self.scratch, *theirs]
         inside = [path for place in places if place.is_dir() for path in place.iterdir()]
+        inside = [path for path in inside if not path.name.startswith(CACHE)]
         nameless = [
             path.parent for path in store.failed.glob("*/*/*/*") if not (path / "error.json").is_file()
         ] + [path for path in store.quarantined.glob("*/*/*/*") if not (path / "reason.txt").is_file()]

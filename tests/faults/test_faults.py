@@ -8,12 +8,13 @@ import subprocess
 
 import pytest
 
-from guest.records import RECORD
+from guest.records import HISTORY, PREDICTIONS, RECORD
 from tests.faults import damage
 from tests.faults.mishaps import CLOCKS, FAULTS, FLIPPED, FULL_DISKS_KIB
 from tests.faults.scenes import RUNS, Scene, require_whole
 
 pytestmark = pytest.mark.faults
+ANALYSED = (RECORD, HISTORY, PREDICTIONS)  # of a run that nothing is compared with, the rest is not read
 
 
 @pytest.fixture(scope="module")
@@ -123,9 +124,10 @@ def test_a_flipped_bit_is_named_by_verify_left_out_by_analyze_and_redone_by_swee
     assert scene.vbstudy("verify") == 6
     told = capsys.readouterr()
     assert f"runs/one/fixed-seed/cpus-1/0001: {name}" in told.out + told.err
-    scene.vbstudy("analyze")
-    told = capsys.readouterr()
-    assert "one/fixed-seed/cpus-1/0001" in told.out + told.err, "analyze says which run it left out"
+    if name in ANALYSED:
+        assert scene.vbstudy("analyze") == 0
+        told = capsys.readouterr()
+        assert f"one/fixed-seed/cpus-1/0001: {name}" in " ".join((told.out + told.err).split())
     require_whole(scene, whole.bits())
     (kept,) = scene.store.quarantined.glob(f"*/*/*/*/{name}")
     assert kept.read_bytes() == damaged

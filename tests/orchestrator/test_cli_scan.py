@@ -58,6 +58,10 @@ def test_notes_alone_do_not_fail_a_check(tmp_path):
     ("arguments", "message"),
     [
         (["nowhere"], "nowhere: does not exist"),
+        ([""], "(empty): does not exist"),
+        (["https://nowhere.invalid/x.git"], "https://nowhere.invalid/x.git: is an address; clone it"),
+        (["git@nowhere.invalid:me/x.git"], "is an address; clone it"),
+        (["/dev/zero"], "/dev/zero: is no regular file"),
         (["--select", "VB9", "."], "there is no rule VB9"),
         (["--each", "README.md"], "is not a folder"),
         (["--output", "no/such/file", "good"], "--output no/such/file: No such file"),

@@ -1,13 +1,16 @@
 """Findings in strange code, judged one by one: `judged.csv`.
 
-They are random samples (fixed seeds) of what `vbstudy scan` found in 33 source distributions, up to ten a
+They are random samples (fixed seeds) of what `vbstudy scan` found in 33 distributions on PyPI, up to ten a
 rule and round, from several projects where several had findings; each was judged by reading the code. `right`
 says whether the code has what the finding says. After each round rules were mended, so only findings of a
 later round tell about a mended rule. With the distributions unpacked in FOLDER,
 
     python -m tests.analysis.scan.judged FOLDER
 
-tells which of the judged findings are found still."""
+tells which of the judged findings are found still.
+
+`read.csv` is about recall: 25 training scripts of the same distributions, drawn at random, were read without
+the tool; it has their problems, and whether they are found."""
 
 from __future__ import annotations
 
@@ -22,6 +25,7 @@ from statsmodels.stats.proportion import proportion_confint
 from analysis.scan.run import scan
 
 FILE = Path(__file__).parent / "judged.csv"
+READ = Path(__file__).parent / "read.csv"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +61,14 @@ def judged() -> list[Judged]:
         ]
 
 
+def recall() -> tuple[int, int, float, float]:
+    """How many problems of the scripts that were read are found, of how many, and Wilson's 95 % interval."""
+    with READ.open(newline="", encoding="utf-8") as file:
+        found = [{"yes": True, "no": False}[row["found"]] for row in csv.DictReader(file)]
+    low, high = proportion_confint(sum(found), len(found), method="wilson")
+    return sum(found), len(found), float(low), float(high)
+
+
 def precision(findings: Iterable[Judged]) -> tuple[int, int, float, float]:
     """How many are right, of how many, and Wilson's 95 % interval of the share."""
     every = list(findings)
@@ -89,6 +101,7 @@ def table(arguments: list[str]) -> str:
     for rule in ("", *sorted({each.rule for each in every})):
         right_n, n, low, high = precision(each for each in every if each.rule.startswith(rule))
         lines.append(f"{rule or 'all':5} {right_n:3} of {n:3}  {low:.2f} to {high:.2f}")
+    lines.append("recall {:3} of {:3}  {:.2f} to {:.2f}".format(*recall()))
     return "\n".join(lines) + "\n"
 
 

@@ -10,6 +10,7 @@ from analysis.scan.judge import lint_project
 from analysis.scan.lint import lint_file
 from analysis.scan.results import Level
 from analysis.scan.rules import RULES, chosen
+from analysis.scan.run import scan
 from tests.analysis.scan.corpus import Snippet, precision_and_recall, snippets
 
 EVERY = frozenset(RULES)
@@ -208,9 +209,24 @@ def test_levels_tell_a_gpu_program_from_one_that_may_not_be():
 
 
 def test_an_order_is_a_warning_where_there_are_data_and_else_a_note():
-    text = "import os\n{}\nfiles = [f for f in os.listdir('.')]\n"
+    text = "import os\n{}\nfiles = []\nfor f in os.listdir('.'):\n    files.append(f)\n"
     assert findings(text.format("import numpy"))[0].level is Level.WARNING
     assert findings(text.format("import json"))[0].level is Level.NOTE
+
+
+def test_an_order_that_is_only_handed_on_is_a_note():
+    text = "import os\nimport numpy\n{}\n"
+    for handed_on in ("files = [f for f in os.listdir('.')]", "x = list({a, b})"):
+        (found,) = findings(text.format(handed_on), rules=frozenset(["VB301", "VB302"]))
+        assert found.level is Level.NOTE
+
+
+def test_readmes_do_not_pin_the_version_whose_behaviour_is_told(tmp_path):
+    (tmp_path / "README.md").write_text("    pip install torch==1.7\n")
+    (tmp_path / "main.py").write_text("import torch\nx = torch.nn.ReplicationPad2d(1)\n")
+    assert [f.rule for f in scan([tmp_path], jobs=1).projects[0].findings] == ["VB501"]
+    (tmp_path / "requirements.txt").write_text("torch==1.7\n")
+    assert [f.rule for f in scan([tmp_path], jobs=1).projects[0].findings] == ["VB502"]
 
 
 def test_an_operation_that_raises_under_the_mode_is_an_error_on_cuda():

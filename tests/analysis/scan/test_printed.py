@@ -2,11 +2,15 @@ from __future__ import annotations
 
 import csv
 import io
+import json
+import os
+from pathlib import Path
 
 from rich.console import Console
 
 from analysis.scan.printed import HEADER, print_findings, print_notes, print_requirements, to_csv
 from analysis.scan.run import scan
+from analysis.scan.sarif import to_sarif
 
 
 def example(tmp_path):
@@ -47,3 +51,39 @@ def test_csv_has_a_line_for_everything(tmp_path):
     assert rows[0] == list(HEADER)
     assert [row[1] for row in rows[1:]] == ["project", "software", "hardware", "lint", "note"]
     assert all(len(row) == len(HEADER) for row in rows)
+
+
+NAMES = [b"a\nb.py", b"\x1b[31mred.py", b"\xe9.py"]
+
+
+def strange(tmp_path):
+    for name in NAMES:
+        Path(os.fsdecode(os.fsencode(tmp_path) + b"/" + name)).write_text(
+            "import torch\ntorch.backends.cudnn.benchmark = True\n"
+        )
+    return scan([tmp_path])
+
+
+def test_names_that_are_no_text_are_shown_without_obeying_them(tmp_path):
+    text = text_of(print_findings, strange(tmp_path))
+    assert "\x1b" not in text
+    assert f"{tmp_path}/?[31mred.py:2:1 VB504" in text
+    assert f"{tmp_path}/a?b.py:2:1 VB504" in text
+    text.encode("utf-8")
+
+
+def test_csv_and_sarif_of_such_names_are_unicode(tmp_path):
+    found = strange(tmp_path)
+    rows = list(csv.reader(io.StringIO(to_csv(found).encode("utf-8").decode("utf-8"))))
+    assert {row[4] for row in rows if row[1] == "lint"} == {"a\nb.py", "\x1b[31mred.py", "\\udce9.py"}
+    places = [
+        r["locations"][0]["physicalLocation"] for r in json.loads(to_sarif(found, "1"))["runs"][0]["results"]
+    ]
+    uris = {place["artifactLocation"]["uri"] for place in places}
+    assert {uri.rpartition("/")[2] for uri in uris} == {"a%0Ab.py", "%1B%5B31mred.py", "%E9.py"}
+
+
+def test_csv_fields_are_no_longer_than_readers_take(tmp_path):
+    (tmp_path / "requirements.txt").write_text("a" * 200_000 + "\n")
+    rows = list(csv.reader(io.StringIO(to_csv(scan([tmp_path])))))
+    assert max(len(field) for row in rows for field in row) <= 30_000
