@@ -117,8 +117,9 @@ class RemoteCores:
 
     def _ping(self, over: threading.Event) -> None:
         while not over.wait(PING_S):
-            with contextlib.suppress(GuestError):  # whoever asks next makes a new session
-                self._ask(do="nothing")
+            with self._lock, contextlib.suppress(GuestError):  # whoever asks next makes a new session
+                if not over.is_set():
+                    self._ask(do="nothing")
 
     def _end(self) -> None:
         if self._session is not None:

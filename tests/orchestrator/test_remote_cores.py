@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator import topology
+from orchestrator import remote_cores, topology
 from orchestrator.core_locks import CoreLocks
 from orchestrator.errors import GuestError
 from orchestrator.remote_cores import RemoteCores
@@ -125,6 +125,20 @@ def test_after_a_lost_session_the_cores_are_taken_again_as_far_as_others_have_no
         assert others.take({CORE}) == set()
         assert leases.holders() == {"a": {CORE}, f"process {os.getpid()}": {CORE}}
         others.release({CORE})
+
+
+def test_a_lost_session_is_made_anew_without_being_asked_and_none_after_the_last_core(machine, monkeypatch):
+    monkeypatch.setattr(remote_cores, "PING_S", 0.1)
+    leases = CoreLeases((CORE,), machine())
+    with leases.lease("a", 1, NEVER):
+        first = holder()
+        end_holder()
+        deadline = time.monotonic() + 20
+        while CORE not in CoreLocks().holders({CORE}):
+            assert time.monotonic() < deadline
+        assert holder() != first
+    time.sleep(0.5)
+    assert CoreLocks().holders({CORE}) == {}
 
 
 def test_the_topology_of_the_machine_is_what_its_kernel_says(machine):
