@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import math
+import threading
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -26,6 +27,10 @@ UNREADABLE = (
     RuntimeError,
     MemoryError,
 )
+
+# Before Python 3.11.8 two threads that parse at once can fail with a SystemError (python/cpython#106905), and
+# numpy parses the head of each array.
+_parsing = threading.Lock()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,8 +134,9 @@ def _read_labels(directory: Path, run: str, sha256: str, own: bool) -> _Labels |
     path = f"runs/{run}"
     try:
         data = checked_bytes(directory / path, PREDICTIONS, sha256)
-        _refuse_larger_inside(data)
-        with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
+        with _parsing:
+            _refuse_larger_inside(data)
+        with _parsing, np.load(io.BytesIO(data), allow_pickle=False) as arrays:
             if own:
                 return _own_labels(arrays["last"], arrays.get("y_true"))
             truth, last, selected = arrays["y_true"], arrays["last"], arrays["selected"]

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import ast
 import hashlib
 import io
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -135,3 +137,24 @@ def test_empty_predictions_take_the_run_out(study):
     replace_predictions(study.run(2), npz(y_true=np.zeros(0, int), last=nothing, selected=nothing))
     loaded, _ = read_predictions(load_study(study.directory))
     assert list(loaded.runs.cpus) == [1]
+
+
+def test_no_two_threads_parse_the_heads_of_arrays_at_once(study, monkeypatch):
+    for repetition in range(1, 9):
+        study.run(1, repetition)
+    loaded = load_study(study.directory)
+    parse, inside, most = ast.literal_eval, [], []
+
+    def watched(text):
+        inside.append(text)
+        most.append(len(inside))
+        time.sleep(0.001)
+        try:
+            return parse(text)
+        finally:
+            inside.pop()
+
+    monkeypatch.setattr(ast, "literal_eval", watched)
+    read_predictions(loaded)
+    assert len(most) >= 8
+    assert set(most) == {1}
