@@ -50,7 +50,7 @@ momentum = 0.9
 # models      {models}
 # datasets    {datasets}
 
-# [[workload]]                  # a project of your own, as it is; see README.md, "Own projects"
+# [[workload]]                  # a project of your own, as it is; see docs/own-projects.md
 # name = "mine"
 # project = "../mine"           # a folder, or a git URL with a pin: "https://host/me/mine.git@1a2b3c4"
 # command = ["python", "train.py", "--epochs", "3"]

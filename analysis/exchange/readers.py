@@ -39,7 +39,7 @@ def read_results(source: Path, name: str, at: str) -> Import:
     except (OSError, UnicodeDecodeError) as error:
         raise ImportFormatError(f"{source}: {error}") from error
     if not runs:
-        raise ImportFormatError(f"{source}: there is no result in it; see 'Giving and taking' in README.md")
+        raise ImportFormatError(f"{source}: there is no result in it; see docs/giving-and-taking.md")
     counted: Counter[tuple[str, str, int]] = Counter()
     numbered = []
     for run in runs:
