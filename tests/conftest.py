@@ -8,7 +8,7 @@ from hypothesis import settings
 
 from orchestrator import core_locks
 
-# Threads that wait by spinning keep the tests beside them off their cores; guests are told the same.
+# Threads that wait by spinning keep the tests beside them off their cores; `guest.threads` tells guests so.
 os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 
 # Other work on the machine must not decide whether a property holds.
