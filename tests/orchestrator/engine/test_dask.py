@@ -172,7 +172,7 @@ def test_a_scheduler_that_is_restarted_is_found_again_and_finished_runs_are_not_
         there.scheduler()
         assert sweep.wait(600) == 0
     assert hashes(directory) == undisturbed
-    assert not (directory / "failed").exists()
+    assert [path.read_text() for path in (directory / "failed").rglob("error.json")] == []
     before = [r for r in records(directory).values() if r.started_at < killed]
     assert any(r.finished_at > killed for r in before), "what was under way went on without a scheduler"
 
@@ -193,7 +193,7 @@ def test_a_killed_sweep_takes_up_what_its_hosts_went_on_with(tmp_path, undisturb
         assert there.sweep(directory).wait(600) == 0
         assert not list((there.folder / "only").glob("*/runs/*/*/*/*")), "what was delivered is not kept"
     assert hashes(directory) == undisturbed
-    assert not (directory / "failed").exists()
+    assert [path.read_text() for path in (directory / "failed").rglob("error.json")] == []
     under_way = [r for r in records(directory).values() if r.started_at < killed < r.finished_at]
     assert len(under_way) == 1
 
