@@ -55,6 +55,7 @@ class Dispatch:
         self._ended: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._unfetched: set[str] = set()  # runs that have left their hosts
         self._look_at = 0.0
+        self._scheduler = ""  # its id; one that was started in its place has another
 
     def step(self, found: Found, lost: Lost) -> Iterator[Landed]:
         """Looks at the hosts now and then, hands out what fits, waits a moment for what ends, and yields it.
@@ -107,8 +108,7 @@ class Dispatch:
         future.add_done_callback(lambda _: self._ended.put(run))
 
     def _look(self, found: Found, lost: Lost) -> None:
-        self._require_connection()
-        there = self._client.scheduler_info(n_workers=-1)["workers"]
+        there = self._hosts()
         for host in set(self._packing.hosts()) - set(there):
             self._packing.drop_host(host)
             runs = [run for run, (_, where) in self._futures.items() if where == host]
@@ -163,7 +163,7 @@ class Dispatch:
         while not fetching.done() and time.monotonic() < began + FETCH_TIMEOUT_S:
             if concurrent.futures.wait([fetching], timeout=STEP_S).done:
                 break
-            there = self._client.scheduler_info(n_workers=-1)["workers"]
+            there = self._hosts()
             if any(self._futures[run][1] not in there for run in futures):
                 break
         if not fetching.done():
@@ -173,6 +173,17 @@ class Dispatch:
             return dict(zip(futures, fetching.result(), strict=True))
         except (asyncio.CancelledError, concurrent.futures.CancelledError, OSError) as error:
             raise SchedulerLostError from error
+
+    def _hosts(self) -> dict[str, Any]:
+        """The workers by their addresses. A scheduler that went, or was replaced, knows none; they are not
+        lost for that."""
+        told = self._client.scheduler_info(n_workers=-1)
+        self._require_connection()
+        known = self._scheduler or told.get("id", "")
+        if not known or told.get("id") != known:
+            raise SchedulerLostError
+        self._scheduler = known
+        return dict(told["workers"])
 
     def _require_connection(self) -> None:
         if self._client.status != "running":
