@@ -23,6 +23,7 @@ _DRAWN = np.random.Generator(np.random.PCG64(20211)).integers(0, WRAP, WORDS, dt
 _MULTIPLIERS = _DRAWN | np.uint64(1)  # an odd one loses no bit
 _LENGTH, _REST = 0x9E3779B97F4A7C15, 0xD6E8FEB86659FD93
 _SHIFT = 29
+_SHIFTED = np.uint64(_SHIFT)
 
 
 def hash_bytes(array: np.ndarray) -> int:
@@ -58,7 +59,7 @@ def _sum_rows(blocks: np.ndarray, sums: np.ndarray) -> None:
     buffer = np.empty((min(ROWS, len(blocks)), WORDS), np.uint64)
     for i in range(0, len(blocks), ROWS):
         rows = blocks[i : i + ROWS]
-        mixed = np.right_shift(rows, np.uint64(_SHIFT), out=buffer[: len(rows)])
+        mixed = np.right_shift(rows, _SHIFTED, out=buffer[: len(rows)])
         mixed ^= rows
         np.dot(mixed, _MULTIPLIERS, out=sums[i : i + len(rows)])
 
@@ -75,7 +76,7 @@ def _pool() -> ThreadPoolExecutor:
 
 
 def _sum(words: np.ndarray) -> np.uint64:
-    mixed = words >> np.uint64(_SHIFT)
+    mixed = words >> _SHIFTED
     mixed ^= words
     total: np.uint64 = np.dot(mixed, _MULTIPLIERS[: len(mixed)])
     return total

@@ -139,7 +139,7 @@ class OperationLog(TorchDispatchMode):  # type: ignore[no-untyped-call]
         kwargs = kwargs or {}
         traits = _traits(func)
         name = traits.name
-        if name in _UNWRITTEN:
+        if name in _UNWRITTEN or traits.view:
             return func(*args, **kwargs)
         written = traits.written(args, kwargs)
         overwritten = written if name in _OVERWRITES else [v for k, v in kwargs.items() if k == "out"]
@@ -148,8 +148,6 @@ class OperationLog(TorchDispatchMode):  # type: ignore[no-untyped-call]
         inputs = [self._note(t) for t in given if id(t) not in skipped]
         result = func(*args, **kwargs)
         outputs = _tensors(written)
-        if not outputs and traits.view:
-            return result
         for tensor in outputs:
             self._seen.forget(tensor)
         known = {id(t) for t in outputs}
@@ -268,7 +266,7 @@ def _traits(func: Any) -> Traits:
         if argument.alias_info is not None and argument.alias_info.is_write:
             places.append((i, argument.name))
     aliases = [r.alias_info for r in schema.returns]
-    view = bool(aliases) and all(a is not None and not a.is_write for a in aliases)
+    view = bool(aliases) and not places and all(a is not None and not a.is_write for a in aliases)
     return Traits(name, tuple(places), view)
 
 
