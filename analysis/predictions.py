@@ -136,10 +136,10 @@ def _read_labels(directory: Path, run: str, sha256: str, own: bool) -> _Labels |
         data = checked_bytes(directory / path, PREDICTIONS, sha256)
         with _parsing:
             _refuse_larger_inside(data)
-        with _parsing, np.load(io.BytesIO(data), allow_pickle=False) as arrays:
-            if own:
-                return _own_labels(arrays["last"], arrays.get("y_true"))
-            truth, last, selected = arrays["y_true"], arrays["last"], arrays["selected"]
+            with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
+                if own:
+                    return _own_labels(arrays["last"], arrays.get("y_true"))
+                truth, last, selected = arrays["y_true"], arrays["last"], arrays["selected"]
     except UNREADABLE as error:
         return Problem(path=path, what=f"{PREDICTIONS}: {error}", todo=REDO)
     shaped = truth.ndim == 1 and last.ndim == 2 and last.shape == selected.shape and last.size > 0

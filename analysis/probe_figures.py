@@ -10,7 +10,8 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from analysis.drawing import STYLE, WIDTH, Drawing
-from analysis.probes import cells, header, threads_text
+from analysis.probes import cells, header
+from guest.printable import counted
 from guest.probe_records import Part, ProbeReport
 
 LINE = 0.17  # inches a row
@@ -57,7 +58,7 @@ def heat_map(report: ProbeReport) -> Drawing:
             loc="outside lower center",
             ncols=3,
         )
-    reference = threads_text(report.threads[0])
+    reference = counted(report.threads[0], "thread")
     return Drawing(
         name=f"probe-{report.framework}",
         title=f"Operations of {report.framework}: how far from the result on {reference}",

@@ -14,6 +14,7 @@ from analysis import numerics
 from analysis.printing import to_csv
 from analysis.results import Column, Kind, Table
 from analysis.traces import floats
+from guest.printable import counted
 from guest.probe_records import ProbeReport, encode
 
 SAME = "same bits"
@@ -52,7 +53,7 @@ def table(report: ProbeReport) -> Table:
         "operation": ("operation", Kind.TEXT),
         "part": ("part", Kind.TEXT),
         "dtype": ("type", Kind.TEXT),
-        "verdict": ("against " + threads_text(report.threads[0]), Kind.TEXT),
+        "verdict": ("against " + counted(report.threads[0], "thread"), Kind.TEXT),
         "differs_at": ("differs at threads", Kind.TEXT),
         "repeats": ("run to run", Kind.TEXT),
         "vs": ("Vs", Kind.SPREAD),
@@ -156,10 +157,6 @@ def summary(report: ProbeReport) -> list[str]:
             f"{', '.join(report.unknown)}"
         )
     return lines
-
-
-def threads_text(count: int) -> str:
-    return f"{count} thread" + ("" if count == 1 else "s")
 
 
 def write(report: ProbeReport, folder: Path) -> None:

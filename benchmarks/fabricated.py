@@ -5,6 +5,7 @@ seeds all differ; thread counts and runs move the logits of hard samples over th
 from __future__ import annotations
 
 import csv
+import dataclasses
 import hashlib
 import io
 from collections.abc import Sequence
@@ -118,46 +119,34 @@ def write_run(folder: Path, spec: RunSpec, samples: int, weights: int, order: in
         (folder / name).write_bytes(data)
     began = BEGAN + timedelta(seconds=10 * order)
     jitter = _generator(spec.run_id).random()
-    record = RunRecord(
-        schema_version=SCHEMA_VERSION,
-        spec=spec,
-        status="done",
-        result=RunResult(
-            seeds_used=spec.seeds
-            if spec.variant.seeds_fixed
-            else Seeds(initialisation=order, data_order=order, augmentation=order, dropout=order),
-            step_hashes={str(2**k): sha(run.bytes(8)) for k in range(11)},
-            selected_epoch=spec.workload.epochs,
-            last={"accuracy": float((logits.argmax(axis=1) == truth).mean())},
-            selected={"accuracy": float((picked.argmax(axis=1) == truth).mean())},
-            hashes=Hashes(
-                weights=sha(files[WEIGHTS]),
-                logits=sha(logits.tobytes()),
-                predictions=sha(logits.argmax(axis=1).tobytes()),
-                selected_weights=sha(files[SELECTED]),
-                selected_logits=sha(picked.tobytes()),
-                selected_predictions=sha(picked.argmax(axis=1).tobytes()),
-            ),
-            timings=Timings(
-                import_s=3.0,
-                data_s=0.1,
-                build_s=0.1,
-                train_s=5.0 + 4.0 / spec.threads.intra_op,
-                evaluate_s=1.0,
-                wall_s=6.0 + 4.0 / spec.threads.intra_op + jitter,
-                cpu_s=9.0,
-                warm=True,
-            ),
-            environment=ENVIRONMENT,
-            load_by_others=0.0,
-            artifacts={n: Artifact(sha256=sha(d), size_bytes=len(d)) for n, d in files.items()},
+    plain = plain_record(spec, files)
+    result = dataclasses.replace(
+        plain.result,
+        seeds_used=spec.seeds
+        if spec.variant.seeds_fixed
+        else Seeds(initialisation=order, data_order=order, augmentation=order, dropout=order),
+        step_hashes={str(2**k): sha(run.bytes(8)) for k in range(11)},
+        selected_epoch=spec.workload.epochs,
+        last={"accuracy": float((logits.argmax(axis=1) == truth).mean())},
+        selected={"accuracy": float((picked.argmax(axis=1) == truth).mean())},
+        hashes=Hashes(
+            weights=sha(files[WEIGHTS]),
+            logits=sha(logits.tobytes()),
+            predictions=sha(logits.argmax(axis=1).tobytes()),
+            selected_weights=sha(files[SELECTED]),
+            selected_logits=sha(picked.tobytes()),
+            selected_predictions=sha(picked.argmax(axis=1).tobytes()),
         ),
-        isolation=Isolation(
-            oversubscribed=spec.threads.cpus > 16, host_cores=(0,), cpuset="affinity", neighbours=()
+        timings=dataclasses.replace(
+            plain.result.timings,
+            train_s=5.0 + 4.0 / spec.threads.intra_op,
+            wall_s=6.0 + 4.0 / spec.threads.intra_op + jitter,
         ),
-        guest={"name": f"cpus-{spec.threads.cpus}", "provider": "local"},
-        agent_sha256=sha(b"agent"),
-        attempt=1,
+    )
+    record = dataclasses.replace(
+        plain,
+        result=result,
+        isolation=dataclasses.replace(plain.isolation, oversubscribed=spec.threads.cpus > 16),
         started_at=f"{began:%Y-%m-%dT%H:%M:%SZ}",
         finished_at=f"{began + timedelta(seconds=9):%Y-%m-%dT%H:%M:%SZ}",
     )

@@ -9,6 +9,11 @@ import unicodedata
 HIDDEN = ("Cc", "Cf", "Cs", "Zl", "Zp")
 
 
+def counted(number: int, what: str) -> str:
+    """`1 thread`, `4 threads`."""
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
 def printable(text: str, *, lines: bool = False, limit: int | None = None) -> str:
     """The text with `?` for what would not be shown; at most `limit` characters of it. With `lines`, ends of
     lines and tabs stay."""

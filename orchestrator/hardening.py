@@ -22,29 +22,23 @@ from orchestrator.errors import UsageError
 from orchestrator.executor import Executor, RunFailedError
 from orchestrator.guests import Guest, guest_spec
 from orchestrator.harden_profile import profile
-from orchestrator.plan import plan
+from orchestrator.plan import first_runs
 from orchestrator.providers import Provider
 from orchestrator.session import alone
 from orchestrator.store import Store, now
 from orchestrator.study import Study
-from orchestrator.study_messages import unknown_workload
 
 Say = Callable[[str], None]
+OWN = (
+    "is a project of your own, whose code tiers cannot be set in; its variants algo and control set the "
+    "deterministic switches, and exact mode is two lines in it"
+)
 ENVIRONMENT = ("cpu", "machine", "libraries", "hypervisor")  # of the fingerprint: what a proof is bound to
 
 
 def workloads_of(study: Study, name: str | None) -> list[RunSpec]:
     """The first planned run of each workload, or of the named one. Raises UsageError."""
-    planned = {spec.workload.name: spec for spec in reversed(plan(study, 1)) if not spec.workload.project}
-    own = [table.name for table in study.projects]
-    if name is not None and name not in planned and name not in own:
-        raise UsageError(unknown_workload(name, [*planned, *own]))
-    if name in own or not planned:
-        raise UsageError(
-            f"{name or ', '.join(own)}: is a project of your own, whose code tiers cannot be set in; "
-            "its variants algo and control set the deterministic switches, and exact mode is two lines in it"
-        )
-    return [planned[table.name] for table in study.networks] if name is None else [planned[name]]
+    return first_runs(study, name, OWN)
 
 
 def begin(

@@ -14,7 +14,9 @@ from guest.records import (
     ThreadSpec,
     WorkloadSpec,
 )
+from orchestrator.errors import UsageError
 from orchestrator.study import Study, WorkloadTable
+from orchestrator.study_messages import unknown_workload
 from orchestrator.study_projects import ProjectTable
 
 
@@ -40,6 +42,18 @@ def plan(study: Study, repetitions: int | None = None) -> list[RunSpec]:
         for threads in _threads(study)
         for repetition in range(1, (repetitions or study.repetitions) + 1)
     ]
+
+
+def first_runs(study: Study, name: str | None, why_no_project: str) -> list[RunSpec]:
+    """The first planned run of each network, or of the named one: of own projects the command knows too
+    little, for the reason given. Raises UsageError."""
+    planned = {spec.workload.name: spec for spec in reversed(plan(study, 1)) if not spec.workload.project}
+    own = [table.name for table in study.projects]
+    if name is not None and name not in planned and name not in own:
+        raise UsageError(unknown_workload(name, [*planned, *own]))
+    if name in own or not planned:
+        raise UsageError(f"{name or ', '.join(own)}: {why_no_project}")
+    return [planned[table.name] for table in study.networks] if name is None else [planned[name]]
 
 
 def _threads(study: Study) -> Iterator[ThreadSpec]:

@@ -23,6 +23,7 @@ from safetensors import safe_open
 
 from guest import fingerprint, operations, threads
 from guest.operations_table import OPERATIONS
+from guest.printable import counted
 from guest.probe_records import Case, CaseResult, PartResult, ProbeReport, ProbeRequest, ProbeRow
 from guest.records import (
     SCHEMA_VERSION,
@@ -125,7 +126,7 @@ def _probe(
         agent.write(Path(folder))
         workers, answers = [], []
         for count in ask.threads:
-            say(f"{ask.framework} on {_threads(count)}: {len(wanted)} cases")
+            say(f"{ask.framework} on {counted(count, 'thread')}: {len(wanted)} cases")
             worker = ProbeWorker(connection, agent.name, ask, count)
             workers.append(worker)
             answers.append(worker.ask(wanted, runs=ask.runs, keep=False))
@@ -174,7 +175,7 @@ class ProbeWorker:
         if answer.kind != "done":
             text = f"{answer.body.get('kind')}: {answer.body.get('message')}"
             raise GuestError(
-                f"the probe on {_threads(self._count)} failed: {text}",
+                f"the probe on {counted(self._count, 'thread')} failed: {text}",
                 evidence=str(answer.body.get("traceback")),
             )
         try:
@@ -190,7 +191,9 @@ class ProbeWorker:
         while True:
             line = self._stream.receive(deadline - time.monotonic())
             if line is None:
-                raise GuestError(f"the probe on {_threads(self._count)} was silent for {silent_s:g} s")
+                raise GuestError(
+                    f"the probe on {counted(self._count, 'thread')} was silent for {silent_s:g} s"
+                )
             if line == b"":
                 tail = self._stream.stderr()
                 if f"No module named '{self._ask.framework}'" in tail:
@@ -199,15 +202,11 @@ class ProbeWorker:
                         f"`pip install 'vbstudy[{self._ask.framework}]'`"
                     )
                 how = self._stream.how_it_ended()
-                raise GuestError(f"the probe on {_threads(self._count)} ended: {how}", evidence=tail)
+                raise GuestError(f"the probe on {counted(self._count, 'thread')} ended: {how}", evidence=tail)
             message = parse_message(line)
             if message.kind != "heartbeat":
                 return message
             deadline = time.monotonic() + silent_s
-
-
-def _threads(count: int) -> str:
-    return f"{count} thread" + ("" if count == 1 else "s")
 
 
 def by_case(results: Sequence[CaseResult]) -> dict[str, CaseResult]:

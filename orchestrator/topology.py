@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from guest.printable import counted
 from orchestrator.cpuset import parse_cores
 
 SYSTEM = Path("/sys/devices/system")
@@ -112,13 +113,9 @@ def describe(topology: Topology) -> str:
     threads = len(topology) / physical
     by = f" x {threads:g} threads" if threads > 1 else ""
     return (
-        f"{_count(len(topology), 'core')}: {physical} physical{by}, {_count(caches, 'last-level cache')}, "
-        f"{_count(nodes, 'memory node')}"
+        f"{counted(len(topology), 'core')}: {physical} physical{by}, {counted(caches, 'last-level cache')}, "
+        f"{counted(nodes, 'memory node')}"
     )
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def _split(physical: list[Cores], topology: Topology, domain: str) -> dict[Cores, list[Cores]]:

@@ -9,10 +9,10 @@ from pathlib import Path
 from guest import seeds
 from guest.records import Framework, RunRecord, RunSpec, ThreadSpec, Variant
 from orchestrator.errors import UsageError
-from orchestrator.plan import plan
+from orchestrator.plan import first_runs
 from orchestrator.store import DamagedRunError, Store, read_record
 from orchestrator.study import Study
-from orchestrator.study_messages import did_you_mean, unknown_workload
+from orchestrator.study_messages import did_you_mean
 from orchestrator.tracing import Plan
 
 OWN = (
@@ -29,13 +29,7 @@ def specs_for(
         raise UsageError(f"--cpus names {len(counts)} counts; two are compared, for example 1,4")
     if not variant.seeds_fixed:
         raise UsageError(f"--variant {variant}: leaves seeds free; fixed-seed and control can be traced")
-    planned = {spec.workload.name: spec.workload for spec in plan(study, 1) if not spec.workload.project}
-    own = [table.name for table in study.projects]
-    if workload is not None and workload not in planned and workload not in own:
-        raise UsageError(unknown_workload(workload, [*planned, *own]))
-    if workload in own or not planned:
-        raise UsageError(f"{workload or ', '.join(own)}: {OWN}")
-    chosen = [planned[workload]] if workload is not None else list(planned.values())
+    chosen = [spec.workload for spec in first_runs(study, workload, OWN)]
     wanted = next((w for w in chosen if framework in (None, w.framework)), chosen[0])
     if framework is not None:
         wanted = dataclasses.replace(wanted, framework=framework)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from guest import fingerprint, threads
+from guest.printable import counted
 from guest.projects import command, notices, prepare, randomness
 from guest.projects.hooks.vbstudy_watch import pairs
 from guest.records import (
@@ -71,7 +72,7 @@ def run(
         # Repetitions alternate between thread counts, so that something that drifts is no thread effect.
         order = [(count, number) for number in range(1, repetitions + 1) for count in counts]
         for i, (count, number) in enumerate(order, 1):
-            say(f"run {i} of {len(order)}: {count} thread{'' if count == 1 else 's'}")
+            say(f"run {i} of {len(order)}: {counted(count, 'thread')}")
             out = Path(scratch) / "run"  # the same path each time: programs write paths into their files
             shutil.rmtree(out, ignore_errors=True)
             recording = Path(scratch) / RECORDING
@@ -139,9 +140,8 @@ def _once(
             )
         _, told = randomness.finish(control, argv, recording)
     except command.CommandError as error:
-        threads_ = f"{count} thread{'' if count == 1 else 's'}"
         why = str(error).replace(f"{work}/", "")  # the copy's place tells nothing
-        raise ScriptFailedError(f"{shlex.join(argv)}: on {threads_}: {why}") from None
+        raise ScriptFailedError(f"{shlex.join(argv)}: on {counted(count, 'thread')}: {why}") from None
     noticed = notices.read(out / prepare.NOTICED)
     written = [name for name in _names(work) if before.get(name) != _stamp(work / name)]
     files = dict(_files(work, written)) | dict(_reported(out / prepare.REPORTED))

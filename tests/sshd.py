@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from orchestrator import core_locks
-from orchestrator.ssh_keys import KeyPair, key_pair
+from orchestrator.ssh import SshTarget
+from orchestrator.ssh_keys import KeyPair, StudyKeys, key_pair
 
 CONFIG = """\
 ListenAddress 127.0.0.1
@@ -66,6 +67,18 @@ class Sshd:
                 time.sleep(0.02)
             else:
                 return
+
+    def target(self, keys: StudyKeys, **settings: float) -> SshTarget:
+        """How a study with these keys reaches it, its host key pinned."""
+        keys.pin("127.0.0.1", self.port, self.host.public)
+        return SshTarget(
+            host="127.0.0.1",
+            port=self.port,
+            user=self.user,
+            key=self.client.private,
+            known_hosts=keys.known_hosts,
+            **settings,
+        )
 
     def kill(self) -> None:
         self._signal(signal.SIGKILL)

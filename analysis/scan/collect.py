@@ -6,7 +6,7 @@ in `calls`, what the order of data depends on in `order`."""
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from analysis.scan import evaluation, expressions, order, settings
@@ -46,7 +46,7 @@ class Collector:
             if not target or target not in self.reseeded:
                 self.report("VB102", call, why)
 
-    def statements(self, body: list[ast.stmt]) -> None:
+    def statements(self, body: Sequence[ast.AST]) -> None:
         for node in body:
             self.visit(node)
 
@@ -173,10 +173,7 @@ class Collector:
         self.visit(node.value)
 
     def _for(self, node: ast.For | ast.AsyncFor) -> None:
-        if self.order.loop(node):
-            with self.order.free():
-                self.visit(node.iter)
-        else:
+        with self.order.free(self.order.loop(node)):
             self.visit(node.iter)
         self.bind_unknown(node.target)
         self.loops += 1
@@ -214,7 +211,7 @@ class Collector:
         self.events = outer
         self.statements(node.orelse)
 
-    def _branch(self, body: list[ast.stmt], without_seed: bool) -> None:
+    def _branch(self, body: Sequence[ast.AST], without_seed: bool) -> None:
         self.without_seed += without_seed
         self.statements(body)
         self.without_seed -= without_seed
@@ -223,10 +220,8 @@ class Collector:
         with self.order.free():
             self.visit(node.test)
         unseeded = settings.without_seed(node.test)
-        for branch, without in ((node.body, unseeded is True), (node.orelse, unseeded is False)):
-            self.without_seed += without
-            self.visit(branch)
-            self.without_seed -= without
+        self._branch([node.body], unseeded is True)
+        self._branch([node.orelse], unseeded is False)
 
     def _while(self, node: ast.While) -> None:
         with self.order.free():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import contextlib
 from typing import TYPE_CHECKING
 
 from analysis.scan import calls, settings
@@ -20,10 +19,7 @@ def call(to: Collector, node: ast.Call) -> None:
         to.visit(function.value)
     elif function.__class__ is not ast.Name:
         to.visit(function)
-    if free:
-        with to.order.free():
-            arguments(to, node)
-    else:
+    with to.order.free(free):
         arguments(to, node)
     calls.called(to, node, name)
 
@@ -115,7 +111,7 @@ def comprehension(to: Collector, node: ast.ListComp | ast.GeneratorExp | ast.Dic
     to.names.push()
     to.loops += 1
     for generator in node.generators:
-        with to.order.free() if to.order.is_carried(generator.iter) else contextlib.nullcontext():
+        with to.order.free(to.order.is_carried(generator.iter)):
             to.visit(generator.iter)
         to.bind_unknown(generator.target)
         for condition in generator.ifs:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from analysis.scan.order_words import (
@@ -30,6 +31,7 @@ from analysis.scan.results import Level
 if TYPE_CHECKING:
     from analysis.scan.collect import Collector
 
+_KEPT = nullcontext()
 SET, LISTING, FROM_SET, UNORDERED = "set", "VB301", "VB302", "VB304"
 
 
@@ -52,9 +54,9 @@ class Order:
         self._free = 0
         self._absorbed: set[int] = set()
 
-    def free(self) -> Order:
-        """A context in which the order does not matter."""
-        return self
+    def free(self, when: bool = True) -> AbstractContextManager[None]:
+        """A context in which the order does not matter, where `when` holds."""
+        return self if when else _KEPT
 
     def __enter__(self) -> None:
         self._free += 1

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 
 from distributed import Client
 
+from guest.printable import counted
 from guest.records import LOG, RecordError, RunRecord, RunSpec, decode_record
 from orchestrator.checked import Checked
 from orchestrator.engine import Observer, Summary, tasks
@@ -128,7 +129,7 @@ class Fleet:
         if trouble:
             self._refuse(host, PrerequisiteError(f"host {host}: {trouble}"))
             return
-        cores = f"{room.cpus} core{'' if room.cpus == 1 else 's'}"
+        cores = counted(room.cpus, "core")
         self._notify(f"host {told['host']} ({host}): {cores}, {told['cpu']}")
         widest = max((spec.threads.cpus for spec in self.specs.values()), default=0)
         if widest > room.cpus:

@@ -14,7 +14,7 @@ from orchestrator.core_locks import CoreLocks
 from orchestrator.errors import GuestError
 from orchestrator.remote_cores import RemoteCores
 from orchestrator.scheduler import CoreLeases, host_cores
-from orchestrator.ssh import SshConnection, SshTarget
+from orchestrator.ssh import SshConnection
 from orchestrator.ssh_keys import StudyKeys
 from tests import sshd
 
@@ -38,15 +38,7 @@ def machine(server, tmp_path):
 
     def make(python: str = sys.executable) -> RemoteCores:
         keys = StudyKeys(tmp_path / "keys", tmp_path / "known_hosts")
-        keys.pin("127.0.0.1", server.port, server.host.public)
-        target = SshTarget(
-            host="127.0.0.1",
-            port=server.port,
-            user=server.user,
-            key=server.client.private,
-            known_hosts=keys.known_hosts,
-            patience_s=3,
-        )
+        target = server.target(keys, patience_s=3)
         made.append(RemoteCores(lambda: SshConnection(target, str(tmp_path), python)))
         return made[-1]
 

@@ -11,7 +11,7 @@ import pytest
 
 from orchestrator import ssh_stream
 from orchestrator.errors import GuestError, StoreError
-from orchestrator.ssh import SshConnection, SshTarget
+from orchestrator.ssh import SshConnection
 from orchestrator.ssh_keys import StudyKeys, key_pair, parse_public
 from orchestrator.store import Store
 from tests import sshd
@@ -35,15 +35,7 @@ def keys(server, tmp_path):
 
 @pytest.fixture
 def target(server, keys):
-    return SshTarget(
-        host="127.0.0.1",
-        port=server.port,
-        user=server.user,
-        key=server.client.private,
-        known_hosts=keys.known_hosts,
-        connect_timeout_s=5,
-        patience_s=3,
-    )
+    return server.target(keys, connect_timeout_s=5, patience_s=3)
 
 
 @pytest.fixture

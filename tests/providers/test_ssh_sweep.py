@@ -100,7 +100,7 @@ def test_a_workload_is_hardened_in_the_studys_guests(directory, tmp_path, server
 
 def test_files_of_a_data_set_are_brought_to_the_guest_once(server, tmp_path):
     from orchestrator import guest_data, study
-    from orchestrator.ssh import SshConnection, SshTarget
+    from orchestrator.ssh import SshConnection
     from orchestrator.ssh_keys import StudyKeys
     from orchestrator.store import Store
 
@@ -111,15 +111,7 @@ def test_files_of_a_data_set_are_brought_to_the_guest_once(server, tmp_path):
     ]
     for name in names:
         (data / name).write_bytes(name.encode())
-    keys = StudyKeys.of(Store(tmp_path))
-    keys.pin("127.0.0.1", server.port, server.host.public)
-    target = SshTarget(
-        host="127.0.0.1",
-        port=server.port,
-        user=server.user,
-        key=server.client.private,
-        known_hosts=keys.known_hosts,
-    )
+    target = server.target(StudyKeys.of(Store(tmp_path)))
     connection = SshConnection(target, str(tmp_path / "guest"), sys.executable)
     parsed = study.parse('[[workload]]\nmodel = "lenet5"\ndataset = "fashion-mnist"\n')
     assert guest_data.bring(parsed, (data,), connection) == ("data/fashion-mnist",)

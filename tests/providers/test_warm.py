@@ -8,7 +8,6 @@ import pytest
 
 from orchestrator.errors import GuestError
 from orchestrator.providers.qemu import warm
-from orchestrator.ssh import SshTarget
 from orchestrator.ssh_keys import StudyKeys
 from orchestrator.store import Store
 from tests import sshd
@@ -31,15 +30,7 @@ ENV = {"KNOB": "7"}
 @pytest.fixture
 def connection(tmp_path):
     with sshd.running(tmp_path / "sshd") as server:
-        keys = StudyKeys.of(Store(tmp_path))
-        keys.pin("127.0.0.1", server.port, server.host.public)
-        target = SshTarget(
-            host="127.0.0.1",
-            port=server.port,
-            user=server.user,
-            key=server.client.private,
-            known_hosts=keys.known_hosts,
-        )
+        target = server.target(StudyKeys.of(Store(tmp_path)))
         opened = warm.WarmConnection(target, str(tmp_path / "guest"), sys.executable)
         yield opened
         opened.close()
