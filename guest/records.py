@@ -460,10 +460,17 @@ class RecordError(ValueError):
 T = TypeVar("T")
 
 
+@functools.cache
+def fields_of(cls: type) -> tuple[dataclasses.Field[Any], ...]:
+    """`dataclasses.fields`, which makes a new tuple for each call; Python keeps thousands of those that are
+    no longer needed, and so a long sweep's memory would grow by them."""
+    return dataclasses.fields(cls)
+
+
 def to_json(record: Any) -> Any:
     """A dataclass as JSON-ready data: tuples become lists, enums their values."""
     if dataclasses.is_dataclass(record) and not isinstance(record, type):
-        return {f.name: to_json(getattr(record, f.name)) for f in dataclasses.fields(record)}
+        return {f.name: to_json(getattr(record, f.name)) for f in fields_of(type(record))}
     if isinstance(record, Mapping):
         return {str(key): to_json(value) for key, value in record.items()}
     if isinstance(record, (list, tuple)):
@@ -525,7 +532,7 @@ def _read_dataclass(cls: type, data: Any, where: str) -> Any:
     if unknown:
         raise RecordError(f"{where}: unknown field {unknown[0]!r}")
     values: dict[str, Any] = {}
-    for f in dataclasses.fields(cls):
+    for f in fields_of(cls):
         if f.name in data:
             values[f.name] = _read(hints[f.name], data[f.name], f"{where}.{f.name}")
         elif f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING:

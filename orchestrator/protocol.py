@@ -6,12 +6,22 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 from guest.plain_json import PlainJsonError, parse
 from guest.printable import printable
-from guest.records import Hashes, Message, RecordError, RunResult, RunSpec, Timings, from_json
+from guest.records import (
+    Hashes,
+    Message,
+    RecordError,
+    RunResult,
+    RunSpec,
+    Seeds,
+    Timings,
+    fields_of,
+    from_json,
+)
 from guest.seeds import SEED_BITS
 from orchestrator.errors import ProtocolError
 
@@ -54,7 +64,7 @@ def read_result(body: dict[str, Any], spec: RunSpec) -> RunResult:
 
 def _wrong(result: RunResult, spec: RunSpec) -> Iterator[str]:
     """What no run of this spec can have had, a phrase each."""
-    for field in fields(spec.seeds):
+    for field in fields_of(Seeds):
         asked, used = getattr(spec.seeds, field.name), getattr(result.seeds_used, field.name)
         if spec.workload.replays:
             if used is not None:
@@ -67,7 +77,7 @@ def _wrong(result: RunResult, spec: RunSpec) -> Iterator[str]:
     steps = result.step_hashes
     if len(steps) > MAX_STEPS or not all(re.fullmatch(r"[1-9][0-9]{0,17}", step) for step in steps):
         yield "step_hashes: other names than numbers of steps"
-    hashes = {f"hashes.{field.name}": getattr(result.hashes, field.name) for field in fields(Hashes)}
+    hashes = {f"hashes.{field.name}": getattr(result.hashes, field.name) for field in fields_of(Hashes)}
     hashes |= {f"step_hashes.{step}": sha256 for step, sha256 in steps.items()}
     for name, sha256 in hashes.items():
         if not (SHA256.fullmatch(sha256) or (own and sha256 == "")):
@@ -78,7 +88,7 @@ def _wrong(result: RunResult, spec: RunSpec) -> Iterator[str]:
         for metric in spec.workload.metric_names:
             if metric not in getattr(result, view):
                 yield f"{view}: {metric} is missing"
-    seconds = {f"timings.{field.name}": getattr(result.timings, field.name) for field in fields(Timings)}
+    seconds = {f"timings.{field.name}": getattr(result.timings, field.name) for field in fields_of(Timings)}
     seconds["load_by_others"] = result.load_by_others or 0.0
     for name, value in seconds.items():
         if not math.isfinite(value):

@@ -1,11 +1,11 @@
 """Thousands of short runs in one study, with faults drawn at random, and what must be true in the end: every
 run is there once with its hash, nothing is left over, and the orchestrator has not grown.
 
-    python -m tests.faults.soak                       2,000 runs: about a quarter of an hour
+    python -m tests.faults.soak                       3,000 runs: about ten minutes
     python -m tests.faults.soak --runs 100 --seed 7
 
 In the first third of the runs the orchestrator itself is killed now and then; the memory is that of the one
-that does the rest, from its 200th run on."""
+that does the rest, once it is warm."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from tests.faults import soaking
 from tests.faults.scenes import KILLED, RATES, RUNS, Scene
 
 EVERY_S = 0.5
-WARM_UP = 200  # runs
+WARM_UP = 1000  # runs: some 900 after its start, Python's table of interned strings grows once, by a MiB
 BLOCK = 50  # runs: samples in one are not independent
 FLAT_KIB = 1.0  # a run: what the index keeps of each is 0.3
 
@@ -179,10 +179,10 @@ def judge(soaked: Soaked) -> list[str]:
         wrong.append("the orchestrator has sockets")
     if soaked.samples:
         first, last = soaked.samples[: len(soaked.samples) // 2], soaked.samples[len(soaked.samples) // 2 :]
-        if max(s.descriptors for s in last) > max(s.descriptors for s in first) + 2:
-            wrong.append("open files grow")
-        if max(s.threads for s in last) > max(s.threads for s in first) + 2:
-            wrong.append("threads grow")
+        for what, of in (("open files", lambda s: s.descriptors), ("threads", lambda s: s.threads)):
+            # not the largest: a sample may fall between the end of a worker and the start of the next one
+            if statistics.median(map(of, last)) > statistics.median(map(of, first)) + 2:
+                wrong.append(f"{what} grow")
     return wrong
 
 
@@ -209,7 +209,7 @@ def told(soaked: Soaked) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.faults.soak", description=__doc__)
-    parser.add_argument("--runs", type=int, default=2000)
+    parser.add_argument("--runs", type=int, default=3000)
     parser.add_argument("--kills", type=int, default=10, help="of the orchestrator")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
