@@ -36,6 +36,11 @@ from orchestrator.study_engine import EngineTable
 WORKER_START_TIMEOUT_S = 600.0
 MAX_ARTIFACT_BYTES = 8 << 30
 OUT = "out"  # the folder of a guest with a folder for each run; what a killed orchestrator left is removed
+CRASHES = ("killed by SIGSEGV", "killed by SIGILL")
+EMULATED = (
+    "the machine is emulated, and QEMU's AVX2 has flaws, to which oneDNN's LSTM falls victim: try "
+    'cpu_model = "SandyBridge" in [provider], which has no AVX2, without isa = "portable", which needs it'
+)
 OnMessage = Callable[[Message], None]
 
 
@@ -56,6 +61,7 @@ class GuestContext:
     cpu_vendor: str
     data_folders: tuple[str, ...]
     engine: EngineTable
+    emulated_model: str = ""  # the CPU model that QEMU imitates
     projects: Mapping[str, ProjectFiles] = field(default_factory=dict)  # by the name of the workload
 
     def is_oversubscribed(self, spec: RunSpec) -> bool:
@@ -164,9 +170,10 @@ class Executor:
                 raise ProtocolError(f"the agent spoke of run {message.run_id!r:.200} during {spec.run_id}")
             if message.kind == "error":
                 body = message.body
-                raise RunFailedError(
-                    str(body.get("kind")), str(body.get("message")), str(body.get("traceback", ""))
-                )
+                kind, text = str(body.get("kind")), str(body.get("message"))
+                if self._context.emulated_model and kind == "Died" and text in CRASHES:
+                    text += f" ({EMULATED})"
+                raise RunFailedError(kind, text, str(body.get("traceback", "")))
             if message.kind == "done":
                 return read_result(message.body, spec)
             on_message(message)

@@ -59,13 +59,14 @@ class Session:
         finally:
             shutil.rmtree(folder, ignore_errors=True)
         folders = guest_data.bring(self._study, data_folders(self._study, self._store), connection)
-        observed = self._guest.observed
+        observed, details = self._guest.observed, self._guest.observed.details
         context = GuestContext(
             visible_cpus=observed.guest_cpus,
             oversubscribed=observed.oversubscribed,
             cpu_vendor=observed.cpu_vendor or self._cpu_vendor,
             data_folders=folders,
             engine=self._study.engine,
+            emulated_model=str(details.get("cpu_model", "")) if details.get("accelerator") == "tcg" else "",
             projects=guest_data.bring_projects(self._study, self._store, connection),
         )
         self._executor = Executor(connection, self._agent, context)

@@ -39,14 +39,19 @@ def executor(tmp_path):
     core = min(os.sched_getaffinity(0))
     opened = []
 
-    def make(program: str, engine: EngineTable = LIMITS) -> Executor:
+    def make(program: str, engine: EngineTable = LIMITS, **of_the_guest: str) -> Executor:
         data = program.encode()
         agent = AgentArchive(data, hashlib.sha256(data).hexdigest())
         agent.write(guest)
         connection = LocalConnection(guest, sys.executable, (core,), None, {})
         opened.append(connection)
         context = GuestContext(
-            visible_cpus=1, oversubscribed=False, cpu_vendor="x", data_folders=(), engine=engine
+            visible_cpus=1,
+            oversubscribed=False,
+            cpu_vendor="x",
+            data_folders=(),
+            engine=engine,
+            **of_the_guest,
         )
         return Executor(connection, agent, context)
 
@@ -120,6 +125,14 @@ def test_a_run_is_followed_and_its_files_collected(executor, into, tmp_path):
 def test_what_a_guest_does_wrong_is_told_and_nothing_is_believed(executor, into, last_words, error, message):
     with pytest.raises(error, match=message.replace("(", r"\(").replace("[", r"\[")):
         executor(PRELUDE + last_words).execute(RUN, into, nothing)
+
+
+@pytest.mark.parametrize(("model", "told"), [("max", True), ("", False)])
+def test_a_crash_on_an_emulated_cpu_is_told_with_the_model_that_avoids_it(executor, into, model, told):
+    program = PRELUDE + f"say('error', kind='Died', message='killed by SIGSEGV'){WAIT}"
+    with pytest.raises(RunFailedError, match="Died: killed by SIGSEGV") as failure:
+        executor(program, emulated_model=model).execute(RUN, into, nothing)
+    assert ('cpu_model = "SandyBridge"' in str(failure.value)) is told
 
 
 def test_a_run_that_takes_too_long_is_ended(executor, into):
