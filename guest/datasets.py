@@ -218,11 +218,16 @@ def _first(wanted: DatasetInfo, part: str, indices: np.ndarray, count: int | Non
     if count is None:
         return indices
     if not 1 <= count <= len(indices):
-        raise DatasetError(
-            f"{wanted.name} has {len(indices)} {part} samples; {count} were asked for: "
-            f"ask for 1 to {len(indices)}, or leave the limit out"
-        )
+        raise DatasetError(too_many(wanted, part, len(indices), count))
     return indices[:count]
+
+
+def too_many(wanted: DatasetInfo, part: str, there: int, asked: int) -> str:
+    """Why a limit cannot be kept, and what to do."""
+    return (
+        f"{wanted.name} has {there} {part} samples; {asked} were asked for: "
+        f"ask for 1 to {there}, or leave the limit out"
+    )
 
 
 def _part(wanted: DatasetInfo, x: np.ndarray, y: np.ndarray, indices: np.ndarray) -> Split:

@@ -9,7 +9,15 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Discriminator, Field, Tag, ValidationError, field_validator, model_validator
+from pydantic import (
+    Discriminator,
+    Field,
+    Tag,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from guest import datasets, workloads
 from guest.records import Framework, Isa, Metric, Optimizer, Random, Seeds, Variant
@@ -65,6 +73,16 @@ class WorkloadTable(Table):
     @classmethod
     def _dataset_is_known(cls, value: str) -> str:
         return _known(value, datasets.DATASETS)
+
+    @field_validator("train_samples", "test_samples")
+    @classmethod
+    def _samples_are_there(cls, value: int | None, of: ValidationInfo) -> int | None:
+        there = datasets.DATASETS[of.data["dataset"]].samples if "dataset" in of.data else None
+        if value is not None and there is not None:
+            part, count = ("training", there[0]) if of.field_name == "train_samples" else ("test", there[1])
+            if value > count:
+                raise ValueError(datasets.too_many(datasets.info(of.data["dataset"]), part, count, value))
+        return value
 
     @field_validator("metrics")
     @classmethod

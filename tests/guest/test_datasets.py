@@ -92,6 +92,7 @@ def rows(split: datasets.Split) -> set[bytes]:
 @pytest.mark.parametrize("name", EMBEDDED)
 def test_embedded_sets_have_the_shapes_they_announce(name: str) -> None:
     data = datasets.load(name)
+    assert (len(data.train.y), len(data.test.y)) == data.info.samples
     for part in (data.train, data.validation, data.test):
         assert part.x.shape[1:] == data.info.shape
         assert part.x.dtype == (np.float32 if data.info.kind == "image" else np.int32)

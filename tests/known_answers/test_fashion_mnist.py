@@ -44,6 +44,11 @@ def records(directory):
     return [decode_record(path.read_bytes()) for path in paths]
 
 
+def test_the_set_has_as_many_samples_as_a_study_may_ask_for():
+    data = datasets.load("fashion-mnist")
+    assert (len(data.train.y), len(data.test.y)) == data.info.samples
+
+
 def test_every_thread_count_has_one_model_and_no_two_have_the_same(swept):
     by_cpus = {}
     for record in records(swept):

@@ -124,6 +124,14 @@ def test_a_minimal_study_has_the_documented_defaults():
         ),
         (MINIMAL.replace("lenet5", "lenet6"), "study.toml:2: workload[0].model = 'lenet6': allowed are"),
         (MINIMAL.replace("digits", "digit"), "did you mean 'digits'?"),
+        (
+            MINIMAL + "train_samples = 1263\n",
+            "study.toml:4: workload[0].train_samples = 1263: digits has 1262 training samples",
+        ),
+        (
+            MINIMAL + "test_samples = 300\n",
+            "study.toml:4: workload[0].test_samples = 300: digits has 268 test samples; 300 were asked for",
+        ),
         (MINIMAL + "epoch = 3\n", "study.toml:4: workload[0].epoch: unknown key; allowed are augment"),
         (MINIMAL + 'framework = "tensorflo"\n', "allowed are torch, tensorflow; did you mean 'tensorflow'?"),
         (MINIMAL + 'optimizer = "adam"\nmomentum = 0.9\n', "momentum belongs to optimizer = 'sgd'"),
