@@ -263,9 +263,14 @@ def spread(pieces: Sequence[Callable[[], Any]]) -> list[Any]:
         pool = _pools[threads] = ThreadPoolExecutor(threads, "exact")
     include = torch._C._dispatch_tls_local_include_set()
     exclude = torch._C._dispatch_tls_local_exclude_set()
+    inference = torch.is_inference_mode_enabled()  # a thread's own, beside the keys
 
     def run(piece: Callable[[], Any]) -> Any:
-        with torch._C._ForceDispatchKeyGuard(include, exclude), one_thread():
+        with (
+            torch.inference_mode(inference),
+            torch._C._ForceDispatchKeyGuard(include, exclude),
+            one_thread(),
+        ):
             return piece()
 
     return list(pool.map(run, pieces))

@@ -33,9 +33,24 @@ def _threads() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("model", NETWORKS)
-def test_a_network_learns_the_same_weights_on_one_and_three_threads(model: str) -> None:
-    with exact.mode():
-        assert weights(model, Optimizer.SGD, 3, 1) == weights(model, Optimizer.SGD, 3, 3)
+def test_a_network_learns_the_same_weights_on_one_and_three_threads_by_either_engine(model: str) -> None:
+    hashes = []
+    for compiled in (True, False):
+        with exact.mode(compiled=compiled):
+            hashes += [weights(model, Optimizer.SGD, 3, threads) for threads in (1, 3)]
+    assert len(set(hashes)) == 1, hashes
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+@pytest.mark.parametrize("model", NETWORKS)
+def test_a_network_answers_the_same_on_one_and_three_threads(model: str, compiled: bool) -> None:
+    backend, data = build(model, Optimizer.SGD)
+    answers = []
+    with exact.mode(compiled=compiled), torch.inference_mode():
+        for threads in (1, 3):
+            torch.set_num_threads(threads)
+            answers.append(backend.logits(data.train.x[:128]))
+    assert np.array_equal(*answers)
 
 
 @pytest.mark.parametrize("model", NETWORKS)
