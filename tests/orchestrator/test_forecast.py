@@ -135,6 +135,14 @@ def test_what_is_used_of_a_stored_run(tmp_path):
     assert found.values == {("accuracy", "last"): 0.5, ("accuracy", "selected"): 0.5}
 
 
+@pytest.mark.parametrize(("wall_s", "warm", "run_s"), [(2.0, True, 2.0), (2.1, True, 3.0), (2.0, False, 3.0)])
+def test_the_import_that_the_first_run_of_a_worker_waited_for_is_not_counted(tmp_path, wall_s, warm, run_s):
+    record = factories.record(factories.spec(), factories.result(factories.fill(tmp_path)))
+    times = dataclasses.replace(record.result.timings, import_s=1.0, wall_s=wall_s, warm=warm)
+    waited = dataclasses.replace(record, result=dataclasses.replace(record.result, timings=times))
+    assert measured(waited, 100).run_s == run_s
+
+
 def test_cpu_models_are_families_of_their_own():
     threads = ThreadSpec(cpus=1, intra_op=1, inter_op=1)
     planned = [
