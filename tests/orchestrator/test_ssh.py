@@ -282,7 +282,8 @@ def test_private_keys_are_for_their_owner_only(tmp_path):
 
 
 def test_a_server_that_dies_ends_the_stream_with_the_reason(connection, server, target):
-    stream = connection.open(python("import time; print(1, flush=True); time.sleep(6000)"), {})
+    program = "import time; print(1, flush=True); time.sleep(20)"  # nobody will be there to end it
+    stream = connection.open(python(program), {})
     assert stream.receive(120) == b"1\n"
     server.kill()
     assert stream.receive(120) == b""

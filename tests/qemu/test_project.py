@@ -6,7 +6,7 @@ from tests import projects_in_guests
 from tests.orchestrator.test_sweep import records
 from tests.qemu.test_qemu import destroyed, vbstudy
 
-pytestmark = pytest.mark.qemu
+pytestmark = pytest.mark.machines
 
 STUDY = """\
 cpus = [1]

@@ -1,4 +1,4 @@
-"""Real virtual machines: booted, trained in, killed. Run by `.ci/run qemu`."""
+"""Real virtual machines: booted, trained in, killed. Run by `.ci/run qemu` and `.ci/run machines`."""
 
 import contextlib
 import dataclasses
@@ -165,6 +165,7 @@ def test_the_analysis_finds_equal_bits_within_and_others_across(swept, capsys):
     assert next(f for f in told["findings"] if f["id"] == "F2")["verdict"] == "holds"
 
 
+@pytest.mark.machines
 def test_where_host_and_machine_differ_in_bits_their_instruction_sets_are_named(tmp_path, capsys):
     """The same study, one repetition in a machine and one on its host, with native instruction sets."""
     native = ('isa = "portable"', 'isa = "native"')
@@ -238,6 +239,7 @@ def test_each_virtual_cpu_is_held_to_a_core_of_its_own(swept):
 # ---- kinds of machines -----------------------------------------------------------------------
 
 
+@pytest.mark.machines
 def test_cpu_models_are_a_factor_with_machines_and_sets_of_their_own(tmp_path, capsys):
     models = f'{COLD}\ncpu_model = ["Haswell-noTSX", "EPYC"]'
     changes = [('kind = "qemu"', models), ONCE]
@@ -257,6 +259,7 @@ def test_cpu_models_are_a_factor_with_machines_and_sets_of_their_own(tmp_path, c
         assert row["n"] == 2
 
 
+@pytest.mark.machines
 def test_tensorflow_trains_in_a_machine_to_the_same_bits_again(tmp_path):
     tensorflow = ('model = "lenet1"', 'model = "lenet1"\nframework = "tensorflow"')
     with destroyed(write(tmp_path / "study", changes=[tensorflow])) as directory:
@@ -276,6 +279,7 @@ def cloud(tmp_path_factory):
     return folder / "debian.qcow2"
 
 
+@pytest.mark.machines
 def test_a_cloud_image_becomes_a_guest_that_trains(tmp_path, cloud, local):
     own = f'kind = "qemu"\nsnapshot = false\nimage = "{cloud}"\npython_version = "3.11"\nboot_timeout_s = 600'
     changes = [('kind = "qemu"', own), ONCE]
@@ -287,6 +291,7 @@ def test_a_cloud_image_becomes_a_guest_that_trains(tmp_path, cloud, local):
         assert weights == hashes(local)["net/fixed-seed/cpus-1/0001"]
 
 
+@pytest.mark.machines
 def test_a_cloud_image_that_cannot_train_is_told_with_its_cure(tmp_path, cloud, capsys):
     own = f'kind = "qemu"\nsnapshot = false\nimage = "{cloud}"\nboot_timeout_s = 600'
     with destroyed(write(tmp_path / "study", changes=[('kind = "qemu"', own)])) as directory:
