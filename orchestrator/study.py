@@ -77,11 +77,12 @@ class WorkloadTable(Table):
     @field_validator("train_samples", "test_samples")
     @classmethod
     def _samples_are_there(cls, value: int | None, of: ValidationInfo) -> int | None:
-        there = datasets.DATASETS[of.data["dataset"]].samples if "dataset" in of.data else None
-        if value is not None and there is not None:
-            part, count = ("training", there[0]) if of.field_name == "train_samples" else ("test", there[1])
-            if value > count:
-                raise ValueError(datasets.too_many(datasets.info(of.data["dataset"]), part, count, value))
+        info = datasets.DATASETS.get(of.data.get("dataset", ""))  # an unknown one is told already
+        if value is not None and info is not None and info.samples is not None:
+            train, test = info.samples
+            part, there = ("training", train) if of.field_name == "train_samples" else ("test", test)
+            if value > there:
+                raise ValueError(datasets.too_many(info, part, there, value))
         return value
 
     @field_validator("metrics")

@@ -27,10 +27,8 @@ def server(tmp_path):
 
 
 @pytest.fixture
-def keys(server, tmp_path):
-    made = StudyKeys.of(Store(tmp_path))
-    made.pin("127.0.0.1", server.port, server.host.public)
-    return made
+def keys(tmp_path):
+    return StudyKeys.of(Store(tmp_path))
 
 
 @pytest.fixture
