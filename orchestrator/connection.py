@@ -29,6 +29,7 @@ INHERITED = frozenset(
      "HTTPS_PROXY", "NO_PROXY")
 )  # fmt: skip
 LINE_OVERHEAD_BYTES = 100  # of an object that holds a line
+LAST_WORDS_S = 5.0  # status and stderr come after the end of stdout, on a busy machine much later
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +54,7 @@ class Stream(Protocol):
         """Ends it, with everything it started. Safe to call twice, and from another thread."""
 
     def stderr(self) -> str:
-        """The tail of what it wrote to stderr."""
+        """The tail of what it wrote to stderr; waits up to `LAST_WORDS_S` for its end."""
 
     def how_it_ended(self) -> str:
         """`exit status 1`, `killed by SIGKILL`, or that it is not known; for messages."""
@@ -296,8 +297,6 @@ class LocalStream:
             raise GuestError(f"{name} closed its output and did not end") from None
         finally:
             self.kill()
-        for reader in self._readers:
-            reader.join(1)
         return Completed(status=status, stdout=output.decode(errors="replace"), stderr=self.stderr())
 
     def send(self, line: str) -> None:
@@ -330,11 +329,13 @@ class LocalStream:
                 pipe.close()
 
     def stderr(self) -> str:
+        for reader in self._readers[1:]:
+            reader.join(LAST_WORDS_S)
         return bytes(self._tail).decode(errors="replace")
 
     def how_it_ended(self) -> str:
         try:
-            status = self.process.wait(1)
+            status = self.process.wait(LAST_WORDS_S)
         except subprocess.TimeoutExpired:
             return "it closed its output and still runs"
         return f"killed by {signal.Signals(-status).name}" if status < 0 else f"exit status {status}"

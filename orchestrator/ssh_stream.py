@@ -9,7 +9,14 @@ from typing import Any
 
 import paramiko
 
-from orchestrator.connection import MAX_LINE_BYTES, STDERR_TAIL_BYTES, Completed, Lines, read_all
+from orchestrator.connection import (
+    LAST_WORDS_S,
+    MAX_LINE_BYTES,
+    STDERR_TAIL_BYTES,
+    Completed,
+    Lines,
+    read_all,
+)
 from orchestrator.errors import GuestError
 
 
@@ -51,8 +58,6 @@ class SshStream:
         self._channel.shutdown_write()
         deadline = time.monotonic() + timeout_s
         output = read_all(self, name, timeout_s)
-        for reader in self._readers:
-            reader.join(max(deadline - time.monotonic(), 1))
         if not self._channel.status_event.wait(max(deadline - time.monotonic(), 1)):
             raise GuestError(f"{name} did not end within {timeout_s:.0f} s")
         if self._channel.exit_status < 0:
@@ -73,10 +78,11 @@ class SshStream:
         self._channel.close()
 
     def stderr(self) -> str:
+        self._readers[1].join(LAST_WORDS_S)
         return bytes(self._tail).decode(errors="replace")
 
     def how_it_ended(self) -> str:
-        ended = self._channel.status_event.wait(1)
+        ended = self._channel.status_event.wait(LAST_WORDS_S)
         status = self._channel.exit_status
         if ended and status >= 0:
             number = status - 128

@@ -351,8 +351,8 @@ def test_a_guest_that_floods_is_held_up_and_not_remembered(tmp_path, monkeypatch
         for _ in range(200):
             assert len(stream.receive(120)) <= limit // 4
         assert stream._lines._held_bytes <= limit + limit // 4 + LINE_OVERHEAD_BYTES
-        assert len(stream.stderr()) <= connection_module.STDERR_TAIL_BYTES
         stream.kill()
+        assert len(stream.stderr()) <= connection_module.STDERR_TAIL_BYTES
         with pytest.raises(GuestError, match="says more"):
             host.run([sys.executable, "-c", flood, end], {}, 30)
 
