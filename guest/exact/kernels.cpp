@@ -11,15 +11,20 @@
 #include <ATen/Parallel.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/add.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/copy.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_strided.h>
+#include <ATen/ops/mkldnn_rnn_layer.h>
+#include <ATen/ops/mkldnn_rnn_layer_backward.h>
 #include <ATen/ops/narrow.h>
 #include <ATen/ops/resize.h>
 #include <c10/core/AutogradState.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/util/Exception.h>
 #include <omp.h>
+#include <torch/csrc/autograd/autograd.h>
+#include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
 
 #include "plans.h"
@@ -310,11 +315,166 @@ private:
     c10::OperatorHandle sum_;
 };
 
+// LSTM layers: groups of a batch's samples, each by oneDNN's layer. They are cut above autograd, because a layer that
+// was computed in pieces must be differentiated in pieces: each has a workspace, in a layout that only oneDNN knows.
+class Lstm : public torch::autograd::Function<Lstm> {
+public:
+    struct Settings {
+        bool reverse;
+        int64_t mode, size, layers;
+        bool biases, bidirectional, batch_first, train;
+    };
+    using Tensors = std::vector<Tensor>;  // input, four weights, hidden state, cell state
+    static constexpr int64_t INPUT = 1, STATE = -2;  // the dimensions of samples
+    static constexpr size_t TENSORS = 7, OUTPUTS = 3;
+    static constexpr int64_t OUTPUT_DIMS[] = {INPUT, STATE, STATE};
+
+    static Settings settings_of(Arguments a) {
+        return {a[7].toBool(), a[9].toInt(), a[10].toInt(), a[11].toInt(), a[12].toBool(), a[13].toBool(), a[14].toBool(), a[15].toBool()};
+    }
+
+    // Below autograd, and below the modes of Python's, which other threads do not have.
+    struct Below {
+        at::AutoDispatchBelowAutograd autograd;
+        c10::impl::ExcludeDispatchKeyGuard modes{c10::python_ks};
+    };
+
+    // Output, hidden state and cell state of all samples, and the workspaces of all pieces.
+    static Tensors in_pieces(int64_t pieces, const Settings& s, const Tensors& t, bool to_be_differentiated) {
+        Below below;
+        std::vector<Tensors> parts(pieces);
+        spread(pieces, [&](int64_t i) {
+            at::AutoGradMode workspaces(to_be_differentiated);  // else there are none
+            auto [output, hidden, cells, workspace] = at::mkldnn_rnn_layer(
+                part(t[0], INPUT, i, pieces), t[1], t[2], t[3], t[4], part(t[5], STATE, i, pieces), part(t[6], STATE, i, pieces), s.reverse, {}, s.mode,
+                s.size, s.layers, s.biases, s.bidirectional, s.batch_first, s.train);
+            parts[i] = {output, hidden, cells, workspace};
+        });
+        Tensors found;
+        for (size_t j = 0; j < OUTPUTS; ++j) found.push_back(joined(parts, j, OUTPUT_DIMS[j]));
+        for (const auto& piece : parts) found.push_back(piece[OUTPUTS]);
+        return found;
+    }
+
+    static Tensors forward(torch::autograd::AutogradContext* context, int64_t pieces, const Settings& s, const Tensor& input, const Tensor& w1,
+                           const Tensor& w2, const Tensor& w3, const Tensor& w4, const Tensor& hidden, const Tensor& cells) {
+        const Tensors t{input, w1, w2, w3, w4, hidden, cells};
+        auto found = in_pieces(pieces, s, t, true);
+        auto kept = t;
+        kept.insert(kept.end(), found.begin(), found.end());
+        context->save_for_backward(std::move(kept));
+        context->set_materialize_grads(false);
+        context->saved_data["settings"] = std::vector<int64_t>{s.reverse, s.mode, s.size, s.layers, s.biases, s.bidirectional, s.batch_first, s.train};
+        found.resize(OUTPUTS);
+        return found;
+    }
+
+    static Tensors backward(torch::autograd::AutogradContext* context, Tensors gradients) {
+        const auto n = context->saved_data["settings"].toIntVector();
+        const Settings s{n[0] != 0, n[1], n[2], n[3], n[4] != 0, n[5] != 0, n[6] != 0, n[7] != 0};
+        const auto kept = context->get_saved_variables();
+        auto found = at::GradMode::is_enabled() ? differentiable(s, kept, gradients) : of_pieces(s, kept, gradients);
+        found.insert(found.begin(), 2, Tensor());  // of the number of pieces, and the settings
+        return found;
+    }
+
+private:
+    static Tensors of_pieces(const Settings& s, const Tensors& kept, const Tensors& gradients) {
+        Below below;
+        const int64_t pieces = static_cast<int64_t>(kept.size() - TENSORS - OUTPUTS);
+        std::vector<Tensors> parts(pieces);
+        spread(pieces, [&](int64_t i) {
+            const auto cut = [&](const Tensor& t, int64_t dim) { return part(t, dim, i, pieces); };
+            const auto state = [&](size_t j) { return cut(kept[j], STATE); };
+            auto [input, w1, w2, w3, w4, hidden, cells] = at::mkldnn_rnn_layer_backward(
+                cut(kept[0], INPUT), kept[1], kept[2], kept[3], kept[4], state(5), state(6), cut(kept[7], INPUT), state(8), state(9),
+                cut(gradients[0], INPUT), cut(gradients[1], STATE), cut(gradients[2], STATE), s.reverse, s.mode, s.size, s.layers, s.biases, s.train,
+                s.bidirectional, {}, s.batch_first, kept[TENSORS + OUTPUTS + i]);
+            parts[i] = {input, w1, w2, w3, w4, hidden, cells};
+        });
+        Tensors found{joined(parts, 0, INPUT)};
+        for (size_t j = 1; j < 5; ++j) {
+            Tensors summands;
+            for (const auto& piece : parts) summands.push_back(piece[j]);
+            found.push_back(tree_sum(summands));
+        }
+        found.push_back(joined(parts, 5, STATE));
+        found.push_back(joined(parts, 6, STATE));
+        return found;
+    }
+
+    // To be differentiated again, which torch does of a whole layer.
+    static Tensors differentiable(const Settings& s, const Tensors& t, const Tensors& gradients) {
+        OneThread whole;
+        const auto [output, hidden, cells, workspace] = at::mkldnn_rnn_layer(
+            t[0], t[1], t[2], t[3], t[4], t[5], t[6], s.reverse, {}, s.mode, s.size, s.layers, s.biases, s.bidirectional, s.batch_first, s.train);
+        const Tensor outputs[] = {output, hidden, cells};
+        Tensors of, by, given;
+        for (size_t i = 0; i < OUTPUTS; ++i)
+            if (gradients[i].defined()) of.push_back(outputs[i]), given.push_back(gradients[i]);
+        for (size_t i = 0; i < TENSORS; ++i)
+            if (t[i].requires_grad()) by.push_back(t[i]);
+        auto next = torch::autograd::grad(of, by, given, std::nullopt, true, true);
+        Tensors found;
+        for (size_t i = 0, j = 0; i < TENSORS; ++i) found.push_back(t[i].requires_grad() ? next[j++] : Tensor());
+        return found;
+    }
+
+    // Contiguous: oneDNN's layer takes that for granted.
+    static Tensor part(const Tensor& t, int64_t dim, int64_t i, int64_t pieces) {
+        if (!t.defined()) return t;
+        const int64_t at = dim < 0 ? dim + t.dim() : dim, length = t.size(at) / pieces;
+        return slice_of(t, at, i * length, length).contiguous();
+    }
+
+    static Tensor joined(const std::vector<Tensors>& parts, size_t j, int64_t dim) {
+        Tensors found;
+        for (const auto& piece : parts) found.push_back(piece[j]);
+        return at::cat(found, dim);
+    }
+};
+
+class LstmLayer : public c10::OperatorKernel {
+public:
+    LstmLayer(c10::SafeKernelFunction native, bool above) : native_(std::move(native)), above_(above) {}
+
+    void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
+        if (alone) return native_.callBoxed(op, keys, stack);
+        // Below autograd a workspace may be asked for, but not in inference.
+        const auto arguments = torch::jit::last(*stack, op.schema().arguments().size());
+        const bool cut = above_ ? !transformed() : c10::InferenceMode::is_enabled();
+        const int64_t pieces = cut ? pieces_of_lstm(arguments) : 1;
+        if (pieces > 1) {
+            Lstm::Tensors t;
+            for (size_t i = 0; i < Lstm::TENSORS; ++i) t.push_back(arguments[i].toTensor());
+            const auto settings = Lstm::settings_of(arguments);
+            const auto found = above_ && at::GradMode::is_enabled() ? Lstm::apply(pieces, settings, t[0], t[1], t[2], t[3], t[4], t[5], t[6])
+                                                                    : Lstm::in_pieces(pieces, settings, t, false);
+            torch::jit::drop(*stack, op.schema().arguments().size());
+            for (size_t j = 0; j < Lstm::OUTPUTS; ++j) torch::jit::push(*stack, found[j]);
+            return torch::jit::push(*stack, at::empty({0}, at::kByte));
+        }
+        if (above_) return native_.callBoxed(op, keys, stack);
+        OneThread one;
+        native_.callBoxed(op, keys, stack);
+    }
+
+private:
+    // By functorch, which knows nothing of autograd's functions in C++.
+    static bool transformed() {
+        const auto keys = c10::impl::tls_local_dispatch_key_set().included_;
+        return keys.has(c10::DispatchKey::FuncTorchDynamicLayerFrontMode) || keys.has(c10::DispatchKey::FuncTorchDynamicLayerBackMode);
+    }
+
+    c10::SafeKernelFunction native_;
+    bool above_;
+};
+
 std::unique_ptr<torch::Library> library;
 std::string message;
 
-c10::SafeKernelFunction kernel_of(const std::string& name, const std::string& overload) {
-    return c10::Dispatcher::singleton().findSchemaOrThrow(name.c_str(), overload.c_str()).getComputedKernelForDispatchKey(c10::DispatchKey::CPU);
+c10::SafeKernelFunction kernel_of(const std::string& name, const std::string& overload, c10::DispatchKey key = c10::DispatchKey::CPU) {
+    return c10::Dispatcher::singleton().findSchemaOrThrow(name.c_str(), overload.c_str()).getComputedKernelForDispatchKey(key);
 }
 
 torch::CppFunction function_for(const std::string& name, const std::string& overload, const std::string& way) {
@@ -323,6 +483,7 @@ torch::CppFunction function_for(const std::string& name, const std::string& over
     if (way == "sum_out") return torch::CppFunction::makeFromBoxedFunctor(std::make_unique<SumOut>(native));
     if (way == "contiguous") return torch::CppFunction::makeFromBoxedFunctor(std::make_unique<Contiguous>(native, 0, 0));
     if (way == "contiguous_backward") return torch::CppFunction::makeFromBoxedFunctor(std::make_unique<Contiguous>(native, 0, 1));
+    if (way == "lstm") return torch::CppFunction::makeFromBoxedFunctor(std::make_unique<LstmLayer>(native, false));
     for (const auto& [known, planner] : PLANNERS)
         if (way == known) return torch::CppFunction::makeFromBoxedFunctor(std::make_unique<Replacement>(native, planner));
     TORCH_CHECK(false, "there is no way to compute called ", way);
@@ -353,7 +514,7 @@ extern "C" {
 
 const char* exact_begin(const int64_t* numbers) {
     return guarded([&] {
-        limits = {numbers[0], numbers[1], numbers[2], numbers[3], numbers[4]};
+        limits = {numbers[0], numbers[1], numbers[2], numbers[3], numbers[4], numbers[5]};
         library = std::make_unique<torch::Library>(torch::Library::IMPL, "aten", std::nullopt, __FILE__, __LINE__);
     });
 }
@@ -363,6 +524,10 @@ const char* exact_replace(const char* name, const char* overload, const char* wa
         const std::string full = std::string("aten::") + name;
         const std::string with = *overload ? full + "." + overload : full;
         library->impl(with.c_str(), torch::dispatch(c10::DispatchKey::CPU, function_for(full, overload, way)));
+        if (std::string(way) == "lstm") {
+            const auto key = c10::DispatchKey::AutogradCPU;
+            library->impl(with.c_str(), torch::dispatch(key, torch::CppFunction::makeFromBoxedFunctor(std::make_unique<LstmLayer>(kernel_of(full, overload, key), true))));
+        }
     });
 }
 

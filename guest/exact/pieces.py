@@ -1,26 +1,22 @@
 """What `kernels.cpp` does, in Python, to the same bits: for where there is no compiler.
 
-Threads of Python's own compute the pieces, each with one thread of OpenMP and of MKL. An operation costs
-some tens of microseconds more than in C++."""
+An operation costs some tens of microseconds more than in C++."""
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
 import functools
 import itertools
 import math
-import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from guest.exact import lstm
 from guest.exact.limits import LIMITS
 from guest.exact.plans import PLANNERS, Plan, grid
+from guest.exact.threads import is_alone, one_thread, spread, tree_sum
 
 Kernel = Callable[[Any, Sequence[Any]], Any]
 
@@ -36,6 +32,9 @@ class Python:
     def begin(self, ways: Mapping[str, str]) -> None:
         self._library = torch.library.Library("aten", "IMPL")  # type: ignore[no-untyped-call]
         for operation, way in ways.items():
+            if way == "lstm":
+                lstm.replace(self._library)
+                continue
             replaced = _Replaced(operation, way)
             self._library.impl(operation, replaced, "CPU", with_keyset=True, allow_override=True)
 
@@ -59,7 +58,7 @@ class _Replaced:
 
     def __call__(self, keys: Any, *given: Any, **named: Any) -> Any:
         arguments = self._complete(given, named)
-        if _own.alone:
+        if is_alone():
             return self._call(keys, arguments)
         match self._way:
             case "gemm":
@@ -117,7 +116,7 @@ class _Replaced:
             if outputs[0] is None:
                 joined.append(None)
             elif dim is None:
-                joined.append(_tree_sum(list(outputs)))
+                joined.append(tree_sum(list(outputs)))
             else:
                 together = _like(outputs[0], dim, plan.size)
                 for begin, part in zip(begins, outputs, strict=True):
@@ -211,66 +210,3 @@ def _like(model: Tensor, dim: int, size: int) -> Tensor:
         strides[i] = stride
         stride *= max(sizes[i], 1)
     return torch.empty_strided(sizes, strides, dtype=model.dtype)
-
-
-def _tree_sum(parts: list[Tensor]) -> Tensor:
-    """p0 + p1, p2 + p3, ..., then these again, until one is left."""
-    width = 1
-    while width < len(parts):
-        for i in range(0, len(parts) - width, 2 * width):
-            parts[i].add_(parts[i + width])
-        width *= 2
-    return parts[0]
-
-
-# Threads
-
-
-class _Own(threading.local):
-    alone = False  # inside a piece: operations called from there are not cut again
-
-
-_own = _Own()
-_torch = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"))
-_set_mkl = getattr(_torch, "MKL_Set_Num_Threads_Local", None)  # not in builds without MKL
-_pools: dict[int, ThreadPoolExecutor] = {}
-
-
-@contextlib.contextmanager
-def one_thread() -> Iterator[None]:
-    """What is called within sees one thread; the caller's settings are put back."""
-    was_alone, threads = _own.alone, torch.get_num_threads()
-    _torch.omp_set_num_threads(1)
-    mkl = _set_mkl(1) if _set_mkl else 0
-    _own.alone = True
-    try:
-        yield
-    finally:
-        _own.alone = was_alone
-        if _set_mkl:
-            _set_mkl(mkl)
-        _torch.omp_set_num_threads(threads)
-
-
-def spread(pieces: Sequence[Callable[[], Any]]) -> list[Any]:
-    """Calls all, each on one thread, on as many threads as torch may use. Results are in order."""
-    threads = min(len(pieces), torch.get_num_threads())
-    if threads == 1:
-        with one_thread():
-            return [piece() for piece in pieces]
-    pool = _pools.get(threads)
-    if pool is None:
-        pool = _pools[threads] = ThreadPoolExecutor(threads, "exact")
-    include = torch._C._dispatch_tls_local_include_set()
-    exclude = torch._C._dispatch_tls_local_exclude_set()
-    inference = torch.is_inference_mode_enabled()  # a thread's own, beside the keys
-
-    def run(piece: Callable[[], Any]) -> Any:
-        with (
-            torch.inference_mode(inference),
-            torch._C._ForceDispatchKeyGuard(include, exclude),
-            one_thread(),
-        ):
-            return piece()
-
-    return list(pool.map(run, pieces))

@@ -18,7 +18,7 @@ using Arguments = c10::ArrayRef<IValue>;
 constexpr int64_t SUM = -1;  // an output whose pieces are added, instead of laid side by side
 
 struct Limits {
-    int64_t most_pieces = 1, gemm_work = 1, convolution_work = 1, element_work = 1, block = 1;
+    int64_t most_pieces = 1, gemm_work = 1, convolution_work = 1, lstm_work = 1, element_work = 1, block = 1;
 } limits;
 
 struct Cut {
@@ -244,6 +244,19 @@ std::optional<Plan> elementwise(Arguments a, bool in_place) {
 }
 std::optional<Plan> elementwise_new(Arguments a) { return elementwise(a, false); }
 std::optional<Plan> elementwise_in_place(Arguments a) { return elementwise(a, true); }
+
+constexpr int64_t LSTM = 2;  // at::native's number for it
+
+// In how many groups of equally many samples an LSTM layer's batch is cut.
+int64_t pieces_of_lstm(Arguments a) {
+    const auto &source = a[0].toTensor(), &inward = a[1].toTensor(), &across = a[2].toTensor();
+    if (source.dim() != 3 || !a[8].toIntList().empty() || a[9].toInt() != LSTM) return 1;
+    const int64_t batch = source.size(1);
+    const double flops = 2.0 * source.size(0) * batch * (inward.numel() + across.numel());
+    int64_t pieces = pieces_of(flops, limits.lstm_work, 3, batch / limits.block);
+    while (batch % pieces) pieces /= 2;
+    return pieces;
+}
 
 const std::pair<const char*, Planner> PLANNERS[] = {
     {"one thread", nullptr},

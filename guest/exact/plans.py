@@ -42,6 +42,7 @@ def pieces_of(work: float, limit: int, root: int, most: int) -> int:
     return pieces
 
 
+_LSTM = 2  # at::native's number for it
 _SUMMED = 4  # elements that are only added take a fraction of the time
 
 
@@ -105,6 +106,19 @@ def grid(a: Tensor, b: Tensor) -> tuple[int, int]:
             break
         first, second = (first * 2, second) if rows else (first, second * 2)
     return first, second
+
+
+def pieces_of_lstm(a: Sequence[Any]) -> int:
+    """In how many groups of equally many samples an LSTM layer's batch is cut."""
+    source, inward, across, batch_sizes, mode = a[0], a[1], a[2], a[8], a[9]
+    if source.dim() != 3 or batch_sizes or mode != _LSTM:
+        return 1
+    steps, batch, _ = source.shape
+    flops = 2.0 * steps * batch * (inward.numel() + across.numel())
+    pieces = pieces_of(flops, LIMITS["lstm_work"], 3, batch // LIMITS["block"])
+    while batch % pieces:
+        pieces //= 2
+    return pieces
 
 
 def _largest(t: Tensor, but: int) -> int | None:
