@@ -141,8 +141,8 @@ public:
     void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
         if (alone) return native_.callBoxed(op, keys, stack);
         if (planner_) {
-            if (auto plan = planner_(torch::jit::last(*stack, op.schema().arguments().size())); plan && plan->pieces > 1)
-                return in_pieces(op, keys, stack, *plan);
+            if (auto plan = planner_(torch::jit::last(*stack, op.schema().arguments().size())); plan && plan->pieces != 1)
+                return plan->pieces ? in_pieces(op, keys, stack, *plan) : native_.callBoxed(op, keys, stack);
         }
         OneThread one;
         native_.callBoxed(op, keys, stack);

@@ -75,8 +75,9 @@ class _Replaced:
                 pass
             case _:
                 plan = PLANNERS[self._way](arguments)
-                if plan is not None and plan.pieces > 1:
-                    return self._in_pieces(keys, arguments, plan)
+                if plan is not None and plan.pieces != 1:
+                    whole = plan.pieces == 0
+                    return self._call(keys, arguments) if whole else self._in_pieces(keys, arguments, plan)
         with one_thread():
             return self._call(keys, arguments)
 

@@ -26,7 +26,7 @@ struct Cut {
 };
 
 struct Plan {
-    int64_t pieces;             // at most
+    int64_t pieces;             // at most; none: left as it is
     int64_t size;               // of what is cut
     int64_t align = 1;          // pieces but the last are multiples of it
     std::vector<Cut> cuts;      // the arguments that are cut, and along which dimension
@@ -143,7 +143,9 @@ std::optional<Plan> group_norm_backward(Arguments a) {  // grad_out, input, mean
 
 std::optional<Plan> softmax(Arguments a) {  // self, dim, ...
     const auto& t = a[0].toTensor();
-    const int64_t dim = largest(t, a[1].toInt() < 0 ? a[1].toInt() + t.dim() : a[1].toInt());
+    const int64_t along = a[1].toInt() < 0 ? a[1].toInt() + t.dim() : a[1].toInt();
+    if (along == t.dim() - 1) return Plan{};  // each row by one thread
+    const int64_t dim = largest(t, along);
     if (dim < 0) return {};
     return by_elements(t.numel(), {0, t.size(dim), 1, {{0, dim}}, {dim}});
 }

@@ -15,12 +15,13 @@ from guest.exact.limits import LIMITS
 class Plan:
     """`size` of `cuts` (argument, dimension) is divided into at most `pieces`, multiples of `align` but for
     the last. Each output is put together along its dimension in `join`, or added where that is None. `flat`:
-    all tensors are taken as one-dimensional. `count_argument`: the integer that tells the size."""
+    all tensors are taken as one-dimensional. `count_argument`: the integer that tells the size. Without pieces
+    the operation is left as it is."""
 
     pieces: int = 1
-    size: int
+    size: int = 0
     align: int = 1
-    cuts: tuple[tuple[int, int], ...]
+    cuts: tuple[tuple[int, int], ...] = ()
     join: tuple[int | None, ...] = ()
     count_argument: int | None = None
     flat: bool = False
@@ -143,7 +144,7 @@ def _group_norm_backward(a: Sequence[Any]) -> Plan | None:
 
 
 def _softmax_along(t: Tensor, along: int, tensors: int) -> Plan | None:
-    dim = _largest(t, along + t.dim() if along < 0 else along)
+    dim = _largest(t, along)
     if dim is None:
         return None
     cuts = tuple((argument, dim) for argument in range(tensors))
@@ -151,11 +152,14 @@ def _softmax_along(t: Tensor, along: int, tensors: int) -> Plan | None:
 
 
 def _softmax(a: Sequence[Any]) -> Plan | None:
-    return _softmax_along(a[0], a[1], 1)
+    along = a[1] + a[0].dim() if a[1] < 0 else a[1]
+    if along == a[0].dim() - 1:
+        return Plan(pieces=0)  # each row by one thread
+    return _softmax_along(a[0], along, 1)
 
 
 def _softmax_backward(a: Sequence[Any]) -> Plan | None:
-    return _softmax_along(a[0], a[2], 2)
+    return _softmax_along(a[1], a[2] + a[1].dim() if a[2] < 0 else a[2], 2)
 
 
 def _dot(a: Sequence[Any]) -> Plan | None:
