@@ -15,8 +15,8 @@ from guest.exact.limits import LIMITS
 class Plan:
     """`size` of `cuts` (argument, dimension) is divided into at most `pieces`, multiples of `align` but for
     the last. Each output is put together along its dimension in `join`, or added where that is None. `flat`:
-    all tensors are taken as one-dimensional. `count_argument`: the integer that tells the size. Without pieces
-    the operation is left as it is."""
+    all tensors are taken as one-dimensional. `count_argument`: the integer that tells the size. Without
+    pieces, the operation is left as it is."""
 
     pieces: int = 1
     size: int = 0

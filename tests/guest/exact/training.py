@@ -2,10 +2,14 @@
 
     python -m tests.guest.exact.training MODEL OPTIMIZER THREADS...
 
-prints the hash of the weights after 200 steps of exact mode on each thread count, as JSON."""
+prints the hash of the weights after 200 steps of exact mode on each thread count, as JSON. For emulated
+machines, which get it as their only file beside the agent, `--small` takes fewer and smaller samples, and
+cuts operations as much finer as they are smaller. `--default` trains two steps without exact mode."""
 
 from __future__ import annotations
 
+import argparse
+import dataclasses
 import functools
 import json
 import os
@@ -16,6 +20,7 @@ import torch
 from torch.optim.lr_scheduler import LinearLR
 
 from guest import datasets, exact, workloads
+from guest.exact.limits import LIMITS
 from guest.records import Framework, Optimizer, Seeds, WorkloadSpec
 from guest.training import hash_arrays
 from guest.workloads import MODELS, Backend
@@ -23,13 +28,25 @@ from guest.workloads import MODELS, Backend
 DATA = {"image": "digits", "text": "headlines"}
 BATCH = 64
 BATCHES = {"resnet20": 32}  # most convolutions are cut in four, in half the time
+EVERY: dict[str, int] = {}  # row and column of images
 STEPS = 200
 
 load = functools.cache(datasets.load)
 
 
+def make_small() -> None:
+    for model in MODELS:
+        BATCHES[model] = 16 if model == "resnet20" else 32
+    for name in LIMITS:
+        if name.endswith("_work"):
+            LIMITS[name] //= 32
+    EVERY["resnet20"] = 4
+
+
 def build(model: str, optimizer: Optimizer, seed: int = 0) -> tuple[Backend, datasets.Data]:
     data = load(DATA[MODELS[model].kind])
+    if every := EVERY.get(model):
+        data = fewer_pixels(data, every)
     spec = WorkloadSpec(
         name=model,
         framework=Framework.TORCH,
@@ -44,6 +61,15 @@ def build(model: str, optimizer: Optimizer, seed: int = 0) -> tuple[Backend, dat
     )
     seeds = Seeds(initialisation=seed, data_order=seed, augmentation=seed, dropout=seed)
     return workloads.build(spec, data.info, seeds, False), data
+
+
+def fewer_pixels(data: datasets.Data, every: int) -> datasets.Data:
+    parts = {
+        name: dataclasses.replace(part, x=part.x[:, ::every, ::every])
+        for name, part in (("train", data.train), ("test", data.test))
+    }
+    info = dataclasses.replace(data.info, shape=parts["train"].x.shape[1:])
+    return dataclasses.replace(data, info=info, **parts)
 
 
 def train(
@@ -75,11 +101,22 @@ def accuracy(model: str, seed: int) -> float:
     return float((backend.logits(data.test.x).argmax(1) == data.test.y).mean())
 
 
-def main(model: str, optimizer: str, *numbers: str) -> None:
-    exact.enable()
-    found = {threads: weights(model, Optimizer(optimizer), STEPS, int(threads)) for threads in numbers}
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("model", choices=MODELS)
+    parser.add_argument("optimizer", type=Optimizer)
+    parser.add_argument("threads", type=int, nargs="+")
+    parser.add_argument("--small", action="store_true")
+    parser.add_argument("--default", action="store_true")
+    asked = parser.parse_args()
+    if asked.small:
+        make_small()
+    if not asked.default:
+        exact.enable()
+    steps = 2 if asked.default else STEPS
+    found = {threads: weights(asked.model, asked.optimizer, steps, threads) for threads in asked.threads}
     sys.stdout.write(json.dumps({"cores": len(os.sched_getaffinity(0)), "hashes": found}))
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main()

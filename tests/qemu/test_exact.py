@@ -1,0 +1,81 @@
+"""Exact mode in real virtual machines with one, two and four virtual CPUs. Run by `.ci/run vcpus`: emulated,
+it takes most of an hour."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from guest.records import Optimizer
+from orchestrator import agent_archive
+from orchestrator.connection import Connection
+from orchestrator.guests import GuestSpec, read_inventory
+from orchestrator.scheduler import host_cores
+from tests.guest.exact import training
+from tests.guest.exact.test_training import NETWORKS
+from tests.qemu.test_qemu import destroyed, provider_of, vbstudy, write
+
+pytestmark = pytest.mark.vcpus
+CPUS = (1, 2, 4)
+PROGRAM, AGENT = "training.py", "agent.pyz"
+# A model without AVX2, whose emulation is slower and has flaws (docs/guests.md).
+MODEL = 'kind = "qemu"\nsnapshot = false\ncpu_model = "SandyBridge"'
+TIMEOUT_S = 3600.0
+
+
+@pytest.fixture(scope="module")
+def machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[int, Connection]]:
+    folder = tmp_path_factory.mktemp("exact")
+    agent = agent_archive.build().write(folder)
+    changes = [('kind = "qemu"', MODEL), ('isa = "portable"\n', "")]
+    with destroyed(write(folder / "study", CPUS, changes=changes)) as directory:
+        assert vbstudy(directory, "-q", "provision") == 0
+        provider = provider_of(directory)
+        specs = [guest.spec for guest in read_inventory(directory / "guests.json").guests]
+
+        def started(spec: GuestSpec) -> Connection:
+            connection = provider.start(spec, host_cores()[: spec.cpus])
+            connection.put(Path(training.__file__), PROGRAM)
+            connection.put(agent, AGENT)
+            return connection
+
+        with ThreadPoolExecutor(len(specs)) as pool:
+            yield dict(zip((spec.cpus for spec in specs), pool.map(started, specs), strict=True))
+        for spec in specs:
+            provider.stop(spec)
+
+
+def hashes(
+    machines: dict[int, Connection], model: str, optimizer: Optimizer, *options: str
+) -> dict[int, str]:
+    """Of the weights that each machine has learnt, on as many threads as it has virtual CPUs."""
+
+    def trained(cpus: int) -> str:
+        connection = machines[cpus]
+        argv = [connection.python, PROGRAM, model, optimizer.value, str(cpus), "--small", *options]
+        # Threads that spin while they wait take the cores from those that work.
+        done = connection.run(argv, {"PYTHONPATH": AGENT, "OMP_WAIT_POLICY": "passive"}, TIMEOUT_S)
+        assert done.status == 0, done.stderr
+        found = json.loads(done.stdout)
+        assert found["cores"] == cpus
+        return str(found["hashes"][str(cpus)])
+
+    with ThreadPoolExecutor(len(CPUS)) as pool:
+        return dict(zip(CPUS, pool.map(trained, CPUS), strict=True))
+
+
+def test_without_exact_mode_they_differ(machines: dict[int, Connection]) -> None:
+    assert len(set(hashes(machines, "lenet5", Optimizer.SGD, "--default").values())) > 1
+
+
+@pytest.mark.parametrize("optimizer", list(Optimizer))
+@pytest.mark.parametrize("model", NETWORKS)
+def test_two_hundred_steps_give_the_same_weights_on_one_two_and_four_virtual_cpus(
+    machines: dict[int, Connection], model: str, optimizer: Optimizer
+) -> None:
+    found = hashes(machines, model, optimizer)
+    assert len(set(found.values())) == 1, found
