@@ -102,3 +102,8 @@ def storage_error(path: object, error: OSError, cannot_be: str = "written") -> S
     full = error.errno in (errno.ENOSPC, errno.EDQUOT)
     what = "the disk is full" if full else error.strerror
     return StoreError(f"{path}: cannot be {cannot_be}: {what}; finished runs are safe")
+
+
+def says_full(text: str) -> bool:
+    """Whether a guest that failed says so because its disk is full, in Python's words or in safetensors'."""
+    return "No space left" in text

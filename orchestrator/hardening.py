@@ -18,7 +18,7 @@ from guest.harden_records import Hardening, Measurement, Proof
 from guest.records import EMULATORS, RunResult, RunSpec, Tier, Variant, digest
 from orchestrator import borrowed
 from orchestrator.agent_archive import AgentArchive
-from orchestrator.errors import UsageError
+from orchestrator.errors import GuestError, UsageError, says_full
 from orchestrator.executor import Executor, RunFailedError
 from orchestrator.guests import Guest, guest_spec
 from orchestrator.harden_profile import profile
@@ -204,6 +204,12 @@ class Bench:
                 result = executor.execute(spec, Path(folder), lambda message: None)  # noqa: ARG005
             except RunFailedError as failure:
                 error = str(failure).partition("\n")[0]
+                if says_full(error):  # which says nothing of the tier
+                    raise GuestError(
+                        f"guest {self._guest.spec.name}: its disk is full; make room there and harden again: "
+                        "what was measured is kept",
+                        evidence=str(failure.error["traceback"]),
+                    ) from None
         seen = {} if result is None else {name: result.environment.get(name) for name in ENVIRONMENT}
         key = digest(seen)[:16] if seen else ""
         measured = Measurement(

@@ -11,7 +11,7 @@ from guest import threads
 from guest.records import SCHEMA_VERSION, Message, RecordError, RunRequest, RunSpec, from_json, to_json
 from guest.trace_records import OPERATIONS, TENSORS, Task, TraceAnswer, TraceRequest
 from orchestrator.connection import Stream
-from orchestrator.errors import GuestError, PrerequisiteError, ProtocolError, UsageError
+from orchestrator.errors import GuestError, PrerequisiteError, ProtocolError, UsageError, says_full
 from orchestrator.executor import MAX_ARTIFACT_BYTES, WORKER_START_TIMEOUT_S
 from orchestrator.protocol import parse_message
 from orchestrator.session import Session
@@ -113,7 +113,7 @@ class TraceGuest:
             if kind == "NoSuchStepError":
                 raise UsageError(f"{self.spec.workload.name}: {text}")
             evidence = str(answer.body.get("traceback", ""))
-            full = "No space left" in str(text)  # Python's words, and safetensors'
+            full = says_full(str(text))
             why = "its disk is full; make room there and trace again" if full else f"{kind}: {text}"
             raise GuestError(f"guest {self.guest}: {why}", evidence=evidence)
         try:

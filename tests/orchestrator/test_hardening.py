@@ -13,6 +13,7 @@ from guest import tiers
 from guest.harden_records import Proof, decode
 from guest.records import Framework, Seeds, Tier, digest, to_json
 from orchestrator import cli, hardening
+from orchestrator.executor import Executor, RunFailedError
 from orchestrator.harden_profile import profile
 from orchestrator.store import Store
 from tests import factories
@@ -117,6 +118,17 @@ def test_mistakes_are_told_before_anything_is_trained(tmp_path, capsys, argument
     assert vbstudy(study(tmp_path), "harden", *arguments) == 2
     assert message in capsys.readouterr().err
     assert not (tmp_path / "harden").exists()
+
+
+def test_a_guest_whose_disk_is_full_says_nothing_of_a_tier(hardened, monkeypatch, capsys):
+    def full(*_: object) -> None:
+        raise RunFailedError("OSError", "[Errno 28] No space left on device")
+
+    monkeypatch.setattr(Executor, "execute", full)
+    before = stored(hardened).measurements
+    assert vbstudy(hardened, "harden", "--repetitions", "2", "--tiers", "one-thread") == 4
+    assert "guest cpus-1: its disk is full; make room there and harden again" in capsys.readouterr().err
+    assert stored(hardened).measurements == before
 
 
 def test_in_a_folder_without_a_study_the_default_study_is_hardened(tmp_path, capsys):

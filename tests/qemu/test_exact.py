@@ -14,6 +14,7 @@ from guest.records import Optimizer
 from orchestrator import agent_archive
 from orchestrator.connection import Connection
 from orchestrator.guests import GuestSpec, read_inventory
+from orchestrator.providers.qemu.scripts import LIBRARIES
 from orchestrator.scheduler import host_cores
 from tests.guest.exact import training
 from tests.guest.exact.test_training import NETWORKS
@@ -58,7 +59,8 @@ def hashes(
         connection = machines[cpus]
         argv = [connection.python, PROGRAM, model, optimizer.value, str(cpus), "--small", *options]
         # Threads that spin while they wait take the cores from those that work.
-        done = connection.run(argv, {"PYTHONPATH": AGENT, "OMP_WAIT_POLICY": "passive"}, TIMEOUT_S)
+        settings = {"PYTHONPATH": f"{AGENT}:{LIBRARIES}", "OMP_WAIT_POLICY": "passive"}
+        done = connection.run(argv, settings, TIMEOUT_S)
         assert done.status == 0, done.stderr
         found = json.loads(done.stdout)
         assert found["cores"] == cpus
