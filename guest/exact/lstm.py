@@ -133,14 +133,15 @@ def _differentiable(
 ) -> list[Tensor | None]:
     wanted = [i for i, t in enumerate(tensors) if t.requires_grad]
     given = [i for i, gradient in enumerate(gradients) if gradient is not None]
-    outputs = native(*tensors, *settings)
-    found = torch.autograd.grad(
-        [outputs[i] for i in given],
-        [tensors[i] for i in wanted],
-        [gradients[i] for i in given],
-        create_graph=True,
-        allow_unused=True,
-    )
+    with one_thread():
+        outputs = native(*tensors, *settings)
+        found = torch.autograd.grad(
+            [outputs[i] for i in given],
+            [tensors[i] for i in wanted],
+            [gradients[i] for i in given],
+            create_graph=True,
+            allow_unused=True,
+        )
     by_place = dict(zip(wanted, found, strict=True))
     return [by_place.get(i) for i in range(_TENSORS)]
 

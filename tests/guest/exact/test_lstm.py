@@ -111,16 +111,15 @@ def test_what_exact_mode_recorded_is_differentiated_after_it_too_and_the_other_w
     assert near(of(False, True), usual)
 
 
-@pytest.mark.parametrize("compiled", [True, False])
-def test_a_layer_is_differentiated_twice(layer: torch.nn.LSTM, compiled: bool) -> None:
+def test_a_layer_that_is_differentiated_twice_has_one_answer(layer: torch.nn.LSTM) -> None:
     def penalty() -> list[torch.Tensor]:
         x = X.clone().requires_grad_()
         (slope,) = torch.autograd.grad(layer(x)[0].square().sum(), x, create_graph=True)
         return list(torch.autograd.grad(slope.square().mean(), list(layer.parameters())))
 
-    with exact.mode(compiled=compiled):
-        ours = penalty()
-    assert near(ours, penalty())
+    found = everywhere(penalty)
+    assert one_answer(found)
+    assert near(found[0], penalty())
 
 
 @pytest.mark.parametrize("compiled", [True, False])
