@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.nn import Module
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils.module_tracker import ModuleTracker
 
 from guest.exact.errors import ExactError
 from guest.exact.registry import known
@@ -25,16 +26,16 @@ class Strict(TorchDispatchMode):
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.unknown: list[str] = []
-        self._modules = ModuleTracker()
+        self._modules = _Modules()
 
     def __enter__(self) -> Strict:
-        self._modules.__enter__()  # type: ignore[no-untyped-call]
+        self._modules.begin()
         super().__enter__()  # type: ignore[no-untyped-call]
         return self
 
     def __exit__(self, *error: Any) -> None:
         super().__exit__(*error)  # type: ignore[no-untyped-call]
-        self._modules.__exit__(*error)  # type: ignore[no-untyped-call]
+        self._modules.end()
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
@@ -53,12 +54,40 @@ class Strict(TorchDispatchMode):
     def _refuse(self, name: str, why: str) -> None:
         if name not in self.unknown:
             self.unknown.append(name)
-        modules = sorted(self._modules.parents - {"Global"}, key=len)
-        where = f" in module {modules[-1]}" if modules else ""
+        where = f" in module {self._modules.path[-1]}" if self._modules.path else ""
         raise ExactError(
             f"{name}{where}{_line()} {why}; use another operation, or exact mode without strict, "
             "where operations that nobody has looked at are computed by one thread"
         )
+
+
+class _Modules:
+    """The modules whose `forward` runs, outermost first, as `Network.layers.0`. torch's own tracker follows
+    the backward pass too, by hooks with which `torch.autograd.grad` by a module's input fails."""
+
+    def __init__(self) -> None:
+        self.path: list[str] = []
+        self._names: dict[Module, str] = {}
+        self._hooks: list[Any] = []
+
+    def begin(self) -> None:
+        self._hooks = [
+            register_module_forward_pre_hook(self._enter),
+            register_module_forward_hook(self._leave, always_call=True),
+        ]
+
+    def end(self) -> None:
+        for hook in self._hooks:
+            hook.remove()
+
+    def _enter(self, module: Module, _: Any) -> None:
+        if not self.path:
+            own = type(module).__name__
+            self._names = {m: f"{own}.{name}".rstrip(".") for name, m in module.named_modules()}
+        self.path.append(self._names.get(module, type(module).__name__))
+
+    def _leave(self, *_: Any) -> None:
+        self.path.pop()
 
 
 def _covered(t: torch.Tensor) -> bool:

@@ -184,6 +184,22 @@ def test_the_module_is_named_too() -> None:
         network(X)
 
 
+def test_modules_that_failed_are_forgotten() -> None:
+    network = torch.nn.Sequential(torch.nn.Linear(3, 3))
+    with exact.mode(strict=True):
+        with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
+            network(X)
+        with pytest.raises(ExactError, match="bessel_j0 at "):
+            torch.special.bessel_j0(X)
+
+
+def test_gradients_by_an_input_are_taken_in_strict_mode() -> None:
+    x, network = torch.randn(8, 4, requires_grad=True), torch.nn.Linear(4, 2)
+    with exact.mode(strict=True):
+        (slope,) = torch.autograd.grad(network(x).sum(), [x])
+    assert torch.allclose(slope, network.weight.sum(0).expand(8, 4))
+
+
 def test_an_operation_of_somebody_elses_library_is_refused() -> None:
     with torch.library._scoped_library("vbstudy_test", "DEF") as library:
         library.define("twice(Tensor x) -> Tensor")
