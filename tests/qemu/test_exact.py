@@ -1,11 +1,11 @@
-"""Exact mode in real virtual machines with one, two and four virtual CPUs. Run by `.ci/run vcpus`: emulated,
-it takes most of an hour."""
+"""Exact mode in real virtual machines with one, two and four virtual CPUs. Run by `.ci/run vcpus`."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -25,18 +25,28 @@ CPUS = (1, 2, 4)
 PROGRAM, AGENT = "training.py", "agent.pyz"
 # A model without AVX2, whose emulation is slower and has flaws (docs/guests.md).
 MODEL = 'kind = "qemu"\nsnapshot = false\ncpu_model = "SandyBridge"'
+STEPS = {"kvm": training.STEPS, "tcg": 20}  # emulated, one takes seconds
 TIMEOUT_S = 3600.0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machines:
+    """By their number of virtual CPUs, and what each can do in reasonable time."""
+
+    connections: dict[int, Connection]
+    steps: int
+
+
 @pytest.fixture(scope="module")
-def machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[int, Connection]]:
+def machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machines]:
     folder = tmp_path_factory.mktemp("exact")
     agent = agent_archive.build().write(folder)
     changes = [('kind = "qemu"', MODEL), ('isa = "portable"\n', "")]
     with destroyed(write(folder / "study", CPUS, changes=changes)) as directory:
         assert vbstudy(directory, "-q", "provision") == 0
         provider = provider_of(directory)
-        specs = [guest.spec for guest in read_inventory(directory / "guests.json").guests]
+        guests = read_inventory(directory / "guests.json").guests
+        specs = [guest.spec for guest in guests]
 
         def started(spec: GuestSpec) -> Connection:
             connection = provider.start(spec, host_cores()[: spec.cpus])
@@ -45,22 +55,21 @@ def machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[int, Con
             return connection
 
         with ThreadPoolExecutor(len(specs)) as pool:
-            yield dict(zip((spec.cpus for spec in specs), pool.map(started, specs), strict=True))
+            connections = dict(zip((spec.cpus for spec in specs), pool.map(started, specs), strict=True))
+        yield Machines(connections=connections, steps=STEPS[guests[0].observed.details["accelerator"]])
         for spec in specs:
             provider.stop(spec)
 
 
-def hashes(
-    machines: dict[int, Connection], model: str, optimizer: Optimizer, *options: str
-) -> dict[int, str]:
+def hashes(machines: Machines, model: str, optimizer: Optimizer, steps: int, *options: str) -> dict[int, str]:
     """Of the weights that each machine has learnt, on as many threads as it has virtual CPUs."""
 
     def trained(cpus: int) -> str:
-        connection = machines[cpus]
-        argv = [connection.python, PROGRAM, model, optimizer.value, str(cpus), "--small", *options]
+        connection = machines.connections[cpus]
+        argv = [connection.python, PROGRAM, model, optimizer.value, str(cpus), "--small"]
         # Threads that spin while they wait take the cores from those that work.
         settings = {"PYTHONPATH": f"{AGENT}:{LIBRARIES}", "OMP_WAIT_POLICY": "passive"}
-        done = connection.run(argv, settings, TIMEOUT_S)
+        done = connection.run([*argv, "--steps", str(steps), *options], settings, TIMEOUT_S)
         assert done.status == 0, done.stderr
         found = json.loads(done.stdout)
         assert found["cores"] == cpus
@@ -70,14 +79,14 @@ def hashes(
         return dict(zip(CPUS, pool.map(trained, CPUS), strict=True))
 
 
-def test_without_exact_mode_they_differ(machines: dict[int, Connection]) -> None:
-    assert len(set(hashes(machines, "lenet5", Optimizer.SGD, "--default").values())) > 1
+def test_without_exact_mode_they_differ(machines: Machines) -> None:
+    assert len(set(hashes(machines, "lenet5", Optimizer.SGD, 2, "--default").values())) > 1
 
 
 @pytest.mark.parametrize("optimizer", list(Optimizer))
 @pytest.mark.parametrize("model", NETWORKS)
-def test_two_hundred_steps_give_the_same_weights_on_one_two_and_four_virtual_cpus(
-    machines: dict[int, Connection], model: str, optimizer: Optimizer
+def test_machines_with_one_two_and_four_virtual_cpus_learn_the_same_weights(
+    machines: Machines, model: str, optimizer: Optimizer
 ) -> None:
-    found = hashes(machines, model, optimizer)
+    found = hashes(machines, model, optimizer, machines.steps)
     assert len(set(found.values())) == 1, found

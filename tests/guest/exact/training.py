@@ -2,9 +2,9 @@
 
     python -m tests.guest.exact.training MODEL OPTIMIZER THREADS...
 
-prints the hash of the weights after 200 steps of exact mode on each thread count, as JSON. For emulated
-machines, which get it as their only file beside the agent, `--small` takes fewer and smaller samples, and
-cuts operations as much finer as they are smaller. `--default` trains two steps without exact mode."""
+prints the hash of the weights after 200 steps (`--steps`) of exact mode (not with `--default`) on each thread
+count, as JSON. For emulated machines, which get it as their only file beside the agent, `--small` takes fewer
+and smaller samples, and cuts operations as much finer as they are smaller."""
 
 from __future__ import annotations
 
@@ -109,6 +109,7 @@ def main() -> None:
     parser.add_argument("model", choices=MODELS)
     parser.add_argument("optimizer", type=Optimizer)
     parser.add_argument("threads", type=int, nargs="+")
+    parser.add_argument("--steps", type=int, default=STEPS)
     parser.add_argument("--small", action="store_true")
     parser.add_argument("--default", action="store_true")
     asked = parser.parse_args()
@@ -116,8 +117,7 @@ def main() -> None:
         make_small(asked.model)
     if not asked.default:
         exact.enable()
-    steps = 2 if asked.default else STEPS
-    found = {threads: weights(asked.model, asked.optimizer, steps, threads) for threads in asked.threads}
+    found = {n: weights(asked.model, asked.optimizer, asked.steps, n) for n in asked.threads}
     sys.stdout.write(json.dumps({"cores": len(os.sched_getaffinity(0)), "hashes": found}))
 
 
