@@ -60,7 +60,7 @@ class Compiled:
 
 
 def load() -> Compiled:
-    """From the cache, or compiled now: ten seconds or so. Raises CompilerError."""
+    """From the cache, or compiled now: fifteen seconds or so. Raises CompilerError."""
     folder = resources.files("guest.exact")
     sources = {name: folder.joinpath(name).read_bytes() for name in SOURCES}
     flags = _flags()
