@@ -329,8 +329,7 @@ class LocalStream:
                 pipe.close()
 
     def stderr(self) -> str:
-        for reader in self._readers[1:]:
-            reader.join(LAST_WORDS_S)
+        self._readers[1].join(LAST_WORDS_S)
         return bytes(self._tail).decode(errors="replace")
 
     def how_it_ended(self) -> str:

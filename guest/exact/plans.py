@@ -144,7 +144,7 @@ def _group_norm_backward(a: Sequence[Any]) -> Plan | None:
 
 
 def _softmax_along(t: Tensor, along: int, tensors: int) -> Plan | None:
-    dim = _largest(t, along)
+    dim = _largest(t, along + t.dim() if along < 0 else along)
     if dim is None:
         return None
     cuts = tuple((argument, dim) for argument in range(tensors))
@@ -152,14 +152,13 @@ def _softmax_along(t: Tensor, along: int, tensors: int) -> Plan | None:
 
 
 def _softmax(a: Sequence[Any]) -> Plan | None:
-    along = a[1] + a[0].dim() if a[1] < 0 else a[1]
-    if along == a[0].dim() - 1:
+    if a[1] in (-1, a[0].dim() - 1):
         return Plan(pieces=0)  # each row by one thread
-    return _softmax_along(a[0], along, 1)
+    return _softmax_along(a[0], a[1], 1)
 
 
 def _softmax_backward(a: Sequence[Any]) -> Plan | None:
-    return _softmax_along(a[1], a[2] + a[1].dim() if a[2] < 0 else a[2], 2)
+    return _softmax_along(a[0], a[2], 2)
 
 
 def _dot(a: Sequence[Any]) -> Plan | None:

@@ -54,7 +54,8 @@ class Strict(TorchDispatchMode):
     def _refuse(self, name: str, why: str) -> None:
         if name not in self.unknown:
             self.unknown.append(name)
-        where = f" in module {self._modules.path[-1]}" if self._modules.path else ""
+        module = self._modules.innermost()
+        where = f" in module {module}" if module else ""
         raise ExactError(
             f"{name}{where}{_line()} {why}; use another operation, or exact mode without strict, "
             "where operations that nobody has looked at are computed by one thread"
@@ -62,12 +63,11 @@ class Strict(TorchDispatchMode):
 
 
 class _Modules:
-    """The modules whose `forward` runs, outermost first, as `Network.layers.0`. torch's own tracker follows
-    the backward pass too, by hooks with which `torch.autograd.grad` by a module's input fails."""
+    """The modules whose `forward` runs, outermost first. torch's own tracker follows the backward pass too,
+    by hooks with which `torch.autograd.grad` by a module's input fails."""
 
     def __init__(self) -> None:
-        self.path: list[str] = []
-        self._names: dict[Module, str] = {}
+        self._running: list[Module] = []
         self._hooks: list[Any] = []
 
     def begin(self) -> None:
@@ -80,14 +80,22 @@ class _Modules:
         for hook in self._hooks:
             hook.remove()
 
-    def _enter(self, module: Module, _: Any) -> None:
-        if not self.path:
-            own = type(module).__name__
-            self._names = {m: f"{own}.{name}".rstrip(".") for name, m in module.named_modules()}
-        self.path.append(self._names.get(module, type(module).__name__))
+    def innermost(self) -> str:
+        """As `Network.layers.0`; nothing where none runs."""
+        if not self._running:
+            return ""
+        outer, inner = self._running[0], self._running[-1]
+        for path, module in outer.named_modules(prefix=type(outer).__name__):
+            if module is inner:
+                return str(path)
+        return type(inner).__name__
 
-    def _leave(self, *_: Any) -> None:
-        self.path.pop()
+    def _enter(self, module: Module, _: Any) -> None:
+        self._running.append(module)
+
+    def _leave(self, module: Module, *_: Any) -> None:
+        if self._running and self._running[-1] is module:  # not one that ran before strict mode was on
+            self._running.pop()
 
 
 def _covered(t: torch.Tensor) -> bool:

@@ -193,6 +193,18 @@ def test_modules_that_failed_are_forgotten() -> None:
             torch.special.bessel_j0(X)
 
 
+def test_strict_mode_may_be_switched_on_within_a_module() -> None:
+    class Stricter(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            exact.enable(strict=True)
+            return torch.mm(x, Y)
+
+    network, seen = Stricter(), []
+    network.register_forward_hook(lambda *_: seen.append(exact.active()))
+    assert network(X).shape == (300, 500)
+    assert seen == [True]
+
+
 def test_gradients_by_an_input_are_taken_in_strict_mode() -> None:
     x, network = torch.randn(8, 4, requires_grad=True), torch.nn.Linear(4, 2)
     with exact.mode(strict=True):
