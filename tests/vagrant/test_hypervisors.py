@@ -142,8 +142,11 @@ def test_a_hypervisor_that_is_not_installed_is_told_with_where_to_get_it(hypervi
 
 
 def test_the_process_of_a_libvirt_machine_is_found_by_its_name():
-    argv = ["qemu", "-c", "import time; time.sleep(1000)", "-name", "guest=vm,debug-threads=on"]
-    with subprocess.Popen(argv, executable=sys.executable) as process:
+    program = "import time; print(flush=True); time.sleep(1000)"
+    argv = ["qemu", "-c", program, "-name", "guest=vm,debug-threads=on"]
+    with subprocess.Popen(argv, executable=sys.executable, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()  # while a program is being loaded, the kernel tells no command line
         try:
             assert Libvirt().processes("vm") == [process.pid]
             assert Libvirt().processes("v") == []
