@@ -11,12 +11,16 @@
 #include <ATen/Parallel.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/add.h>
+#include <ATen/ops/addmm_cpu_dispatch.h>
+#include <ATen/ops/baddbmm_cpu_dispatch.h>
+#include <ATen/ops/bmm_cpu_dispatch.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/copy.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_strided.h>
 #include <ATen/ops/mkldnn_rnn_layer.h>
 #include <ATen/ops/mkldnn_rnn_layer_backward.h>
+#include <ATen/ops/mm_cpu_dispatch.h>
 #include <ATen/ops/narrow.h>
 #include <ATen/ops/resize.h>
 #include <c10/core/AutogradState.h>
@@ -79,14 +83,15 @@ void spread(int64_t count, const Work& work) {
     }
     const auto keys = c10::impl::tls_local_dispatch_key_set();
     const auto autograd = c10::AutogradState::get_tls_state();
-    std::atomic<int64_t> next{0};
-    at::parallel_for(0, threads, 1, [&](int64_t, int64_t) {
+    std::atomic<uint64_t> taken{0};
+    at::parallel_for(0, threads, 1, [&](int64_t thread, int64_t) {
         c10::impl::ForceDispatchKeyGuard same_keys(keys);
         const auto own = c10::AutogradState::get_tls_state();
         c10::AutogradState::set_tls_state(autograd);
         try {
             OneThread one;
-            for (int64_t i; (i = next.fetch_add(1)) < count;) work(i);
+            for (int64_t at = thread * count / threads, left = count; left; --left, at = at + 1 == count ? 0 : at + 1)
+                if (const uint64_t mine = uint64_t{1} << at; !(taken.fetch_or(mine) & mine)) work(at);
         } catch (...) {
             c10::AutogradState::set_tls_state(own);
             throw;
@@ -206,75 +211,90 @@ private:
     Planner planner_;
 };
 
-// mm, addmm, bmm, baddbmm: the output is cut in rows and columns (or matrices and rows), each block written in place.
-class Gemm : public c10::OperatorKernel {
-public:
-    Gemm(c10::SafeKernelFunction native, c10::SafeKernelFunction out) : native_(std::move(native)), out_(std::move(out)) {}
+// mm, bmm, addmm, baddbmm: the output is cut in rows and columns (or matrices and rows), each block written in
+// place. Boxed arguments and the dispatcher would take as long as the smallest blocks do: there are none.
+namespace products {
 
-    void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
-        if (alone) return native_.callBoxed(op, keys, stack);
-        const auto arguments = torch::jit::last(*stack, op.schema().arguments().size());
-        const bool added = arguments.size() > 2;
-        const auto &a = arguments[added].toTensor(), &b = arguments[added + 1].toTensor();
-        if (fits(arguments, added)) {
-            const auto [first, second] = grid(a, b);
-            if (first * second > 1) {
-                auto c = in_blocks(keys, arguments, added, first, second);
-                torch::jit::drop(*stack, op.schema().arguments().size());
-                return torch::jit::push(*stack, std::move(c));
-            }
-        }
-        OneThread one;
-        native_.callBoxed(op, keys, stack);
-    }
+// Whether it is an ordinary product; everything else, mistakes too, is left to torch.
+bool fits(const Tensor& a, const Tensor& b, const Tensor& bias) {
+    const auto dims = a.dim();
+    return (dims == 2 || dims == 3) && b.dim() == dims && a.size(-1) == b.size(-2) && (dims == 2 || a.size(0) == b.size(0)) &&
+        a.scalar_type() == b.scalar_type() && a.numel() && b.numel() &&
+        (!bias.defined() || (bias.dim() <= dims && bias.scalar_type() == a.scalar_type()));
+}
 
-private:
-    // Whether it is an ordinary product; everything else, mistakes too, is left to torch.
-    static bool fits(Arguments arguments, bool added) {
-        const auto &a = arguments[added].toTensor(), &b = arguments[added + 1].toTensor();
-        const auto dims = a.dim();
-        return (dims == 2 || dims == 3) && b.dim() == dims && a.size(-1) == b.size(-2) && (dims == 2 || a.size(0) == b.size(0)) &&
-            a.scalar_type() == b.scalar_type() && a.numel() && b.numel() &&
-            (!added || (arguments[0].toTensor().dim() <= dims && arguments[0].toTensor().scalar_type() == a.scalar_type()));
-    }
-
-    Tensor in_blocks(c10::DispatchKeySet keys, Arguments arguments, bool added, int64_t first, int64_t second) const {
-        const auto &a = arguments[added].toTensor(), &b = arguments[added + 1].toTensor();
-        const bool batched = a.dim() == 3;
-        auto sizes = a.sizes().vec();
-        sizes.back() = b.size(-1);
-        const auto c = at::empty(sizes, a.options());
-        const auto bias = added ? arguments[0].toTensor().expand(sizes) : Tensor();
-        const int64_t align = limits.block;
-        const auto size = [&](int64_t dim) { return c.size(dim); };
-        const auto step = [&](int64_t dim, int64_t pieces) {
-            const int64_t even = (size(dim) + pieces - 1) / pieces, by = batched && dim == 0 ? 1 : align;
-            return (even + by - 1) / by * by;
+// block(output, a, b, bias) computes one.
+template <class Block>
+Tensor in_blocks(const Tensor& a, const Tensor& b, const Tensor& bias, const Grid& grid, const Block& block) {
+    const bool batched = a.dim() == 3;
+    auto sizes = a.sizes().vec();
+    sizes.back() = b.size(-1);
+    const auto whole = at::empty(sizes, a.options());
+    const auto expanded = bias.defined() ? bias.expand(sizes) : bias;
+    const auto step = [&](int64_t dim, int64_t count) {
+        const int64_t even = (sizes[dim] + count - 1) / count, by = batched && dim == 0 ? 1 : limits.block;
+        return (even + by - 1) / by * by;
+    };
+    const int64_t step0 = step(0, grid.first), step1 = step(1, grid.second);
+    const int64_t rows = (sizes[0] + step0 - 1) / step0, columns = (sizes[1] + step1 - 1) / step1;
+    spread(rows * columns, [&](int64_t i) {
+        const int64_t at0 = i / columns * step0, at1 = i % columns * step1;
+        const int64_t long0 = std::min(step0, sizes[0] - at0), long1 = std::min(step1, sizes[1] - at1);
+        const auto part = [&](const Tensor& t) {
+            c10::DimVector lengths(t.sizes());
+            lengths[0] = long0;
+            lengths[1] = long1;
+            return view(t, lengths, t.strides(), t.storage_offset() + at0 * t.stride(0) + at1 * t.stride(1));
         };
-        const int64_t step0 = step(0, first), step1 = step(1, second);
-        const int64_t rows = (size(0) + step0 - 1) / step0, columns = (size(1) + step1 - 1) / step1;
-        spread(rows * columns, [&](int64_t i) {
-            const int64_t at0 = i / columns * step0, at1 = i % columns * step1;
-            const int64_t long0 = std::min(step0, size(0) - at0), long1 = std::min(step1, size(1) - at1);
-            const auto block = [&](const Tensor& t) { return slice_of(slice_of(t, 0, at0, long0), 1, at1, long1); };
-            Stack own;
-            if (added) own.emplace_back(block(bias));
-            if (batched) {
-                own.emplace_back(block(a));
-                own.emplace_back(slice_of(b, 0, at0, long0));
-            } else {
-                own.emplace_back(slice_of(a, 0, at0, long0));
-                own.emplace_back(slice_of(b, 1, at1, long1));
-            }
-            for (size_t j = own.size(); j < arguments.size(); ++j) own.push_back(arguments[j]);
-            own.emplace_back(block(c));
-            out_.callBoxed(out_.opHandle(), keys, &own);
-        });
-        return c;
-    }
+        auto output = part(whole);
+        block(output, batched ? part(a) : slice_of(a, 0, at0, long0), batched ? slice_of(b, 0, at0, long0) : slice_of(b, 1, at1, long1),
+            expanded.defined() ? part(expanded) : expanded);
+    });
+    return whole;
+}
 
-    c10::SafeKernelFunction native_, out_;
-};
+Tensor in_sums(const Tensor& a, const Tensor& b, int64_t pieces) {
+    const int64_t depth = a.size(1);
+    const int64_t step = Plan{pieces, depth, limits.block}.step(), count = (depth + step - 1) / step;
+    std::vector<Tensor> parts(count);
+    spread(count, [&](int64_t i) {
+        const int64_t begin = i * step, length = std::min(step, depth - begin);
+        parts[i] = at::cpu::mm(slice_of(a, 1, begin, length), slice_of(b, 0, begin, length));
+    });
+    return tree_sum(parts);
+}
+
+template <class Native, class Block>
+Tensor product(const Tensor& a, const Tensor& b, const Tensor& bias, const Native& native, const Block& block) {
+    if (alone) return native();
+    if (fits(a, b, bias)) {
+        const auto cut = grid(a, b, bias.defined());
+        if (cut.depth > 1) return in_sums(a, b, cut.depth);
+        if (cut.first * cut.second > 1) return in_blocks(a, b, bias, cut, block);
+    }
+    OneThread one;
+    return native();
+}
+
+Tensor mm(const Tensor& a, const Tensor& b) {
+    return product(a, b, {}, [&] { return at::cpu::mm(a, b); }, [](Tensor& output, const Tensor& x, const Tensor& y, const Tensor&) { at::cpu::mm_out(output, x, y); });
+}
+
+Tensor bmm(const Tensor& a, const Tensor& b) {
+    return product(a, b, {}, [&] { return at::cpu::bmm(a, b); }, [](Tensor& output, const Tensor& x, const Tensor& y, const Tensor&) { at::cpu::bmm_out(output, x, y); });
+}
+
+Tensor addmm(const Tensor& bias, const Tensor& a, const Tensor& b, const at::Scalar& beta, const at::Scalar& alpha) {
+    return product(a, b, bias, [&] { return at::cpu::addmm(bias, a, b, beta, alpha); },
+        [&](Tensor& output, const Tensor& x, const Tensor& y, const Tensor& z) { at::cpu::addmm_out(output, z, x, y, beta, alpha); });
+}
+
+Tensor baddbmm(const Tensor& bias, const Tensor& a, const Tensor& b, const at::Scalar& beta, const at::Scalar& alpha) {
+    return product(a, b, bias, [&] { return at::cpu::baddbmm(bias, a, b, beta, alpha); },
+        [&](Tensor& output, const Tensor& x, const Tensor& y, const Tensor& z) { at::cpu::baddbmm_out(output, z, x, y, beta, alpha); });
+}
+
+}  // namespace products
 
 // Batch normalisation of contiguous images is computed channel by channel, each by one thread; else by one thread.
 class Contiguous : public c10::OperatorKernel {
@@ -295,6 +315,28 @@ public:
 private:
     c10::SafeKernelFunction native_;
     size_t first_, last_;
+};
+
+// A layer norm's gradient by its input is computed row by row: only those by weight and bias are cut. So nothing but
+// sums is put together.
+class LayerNormBackward : public c10::OperatorKernel {
+public:
+    LayerNormBackward(c10::SafeKernelFunction native, Planner planner) : native_(native), sums_(std::move(native), planner) {}
+    void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
+        if (alone) return native_.callBoxed(op, keys, stack);
+        auto mask = torch::jit::pop(*stack).toBoolList().vec();
+        Stack rows = *stack;
+        rows.emplace_back(std::vector<bool>{mask[0], false, false});
+        native_.callBoxed(op, keys, &rows);
+        mask[0] = false;
+        stack->emplace_back(mask);
+        sums_(op, keys, stack);
+        torch::jit::peek(*stack, 0, 3) = std::move(rows[0]);
+    }
+
+private:
+    c10::SafeKernelFunction native_;
+    Replacement sums_;
 };
 
 // sum.IntList_out, in which means and losses end, is sum.dim_IntList and a copy.
@@ -479,11 +521,17 @@ c10::SafeKernelFunction kernel_of(const std::string& name, const std::string& ov
 
 torch::CppFunction function_for(const std::string& name, const std::string& overload, const std::string& way) {
     const auto native = kernel_of(name, overload);
-    if (way == "gemm") return torch::CppFunction::makeFromBoxedFunctor(std::make_unique<Gemm>(native, kernel_of(name, "out")));
+    if (way == "gemm") {
+        if (name == "aten::mm") return torch::CppFunction::makeFromUnboxedFunction(products::mm);
+        if (name == "aten::bmm") return torch::CppFunction::makeFromUnboxedFunction(products::bmm);
+        if (name == "aten::addmm") return torch::CppFunction::makeFromUnboxedFunction(products::addmm);
+        if (name == "aten::baddbmm") return torch::CppFunction::makeFromUnboxedFunction(products::baddbmm);
+    }
     if (way == "sum_out") return torch::CppFunction::makeFromBoxedFunctor(std::make_unique<SumOut>(native));
     if (way == "contiguous") return torch::CppFunction::makeFromBoxedFunctor(std::make_unique<Contiguous>(native, 0, 0));
     if (way == "contiguous_backward") return torch::CppFunction::makeFromBoxedFunctor(std::make_unique<Contiguous>(native, 0, 1));
     if (way == "lstm") return torch::CppFunction::makeFromBoxedFunctor(std::make_unique<LstmLayer>(native, false));
+    if (way == "layer_norm_backward") return torch::CppFunction::makeFromBoxedFunctor(std::make_unique<LayerNormBackward>(native, layer_norm_backward));
     for (const auto& [known, planner] : PLANNERS)
         if (way == known) return torch::CppFunction::makeFromBoxedFunctor(std::make_unique<Replacement>(native, planner));
     TORCH_CHECK(false, "there is no way to compute called ", way);

@@ -8,14 +8,14 @@ import functools
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 
 from guest.exact import lstm
 from guest.exact.limits import LIMITS
-from guest.exact.plans import PLANNERS, Plan, grid
+from guest.exact.plans import PLANNERS, Grid, Plan, grid
 from guest.exact.threads import is_alone, one_thread, spread, tree_sum
 
 Kernel = Callable[[Any, Sequence[Any]], Any]
@@ -71,6 +71,10 @@ class _Replaced:
                 images = arguments[: 1 if self._way == "contiguous" else 2]
                 if all(_per_channel(t) for t in images):
                     return self._call(keys, arguments)
+            case "layer_norm_backward" if arguments[-1][0]:
+                rows = self._call(keys, [*arguments[:-1], [True, False, False]])
+                sums = self(keys, *arguments[:-1], [False, *arguments[-1][1:]])
+                return rows[0], *sums[1:]
             case "one thread":
                 pass
             case _:
@@ -131,18 +135,20 @@ class _Replaced:
     def _gemm(self, keys: Any, arguments: list[Any]) -> Any:
         added = len(arguments) > 2
         a, b = arguments[int(added)], arguments[int(added) + 1]
-        pieces = (1, 1)
+        cut = Grid()
         if _product(a, b, arguments[0] if added else None):
-            pieces = grid(a, b)
-        if pieces == (1, 1):
+            cut = grid(a, b, added=added)
+        if cut == Grid():
             with one_thread():
                 return self._call(keys, arguments)
+        if cut.depth > 1:
+            return self._in_sums(keys, a, b, cut.depth)
         batched = a.dim() == 3
         c = a.new_empty((*a.shape[:-1], b.shape[-1]))
         bias = arguments[0].expand(c.shape) if added else None
         steps = [
             _rounded(math.ceil(c.shape[dim] / count), 1 if batched and dim == 0 else LIMITS["block"])
-            for dim, count in enumerate(pieces)
+            for dim, count in enumerate((cut.first, cut.second))
         ]
         scale = dict(zip(("beta", "alpha"), arguments[3:], strict=False))
 
@@ -163,6 +169,16 @@ class _Replaced:
         corners = itertools.product(*(range(0, c.shape[dim], step) for dim, step in enumerate(steps)))
         spread([functools.partial(block, at) for at in corners])
         return c
+
+    def _in_sums(self, keys: Any, a: Tensor, b: Tensor, pieces: int) -> Tensor:
+        depth = a.shape[1]
+        step = Plan(pieces=pieces, size=depth, align=LIMITS["block"]).step()
+
+        def part(begin: int) -> Tensor:
+            length = min(step, depth - begin)
+            return cast(Tensor, self._call(keys, [a.narrow(1, begin, length), b.narrow(0, begin, length)]))
+
+        return tree_sum(spread([functools.partial(part, begin) for begin in range(0, depth, step)]))
 
 
 def _as_tensor(number: complex, beside: Sequence[Any]) -> Tensor:

@@ -96,23 +96,35 @@ int64_t pieces_of_product(const Tensor& a, const Tensor& b) {
     return pieces_of((2.0 * a.size(-1) + 64) * outputs, limits.gemm_work, 3, limits.most_pieces);
 }
 
-// In how many parts a product's first two dimensions are cut.
-std::pair<int64_t, int64_t> grid(const Tensor& a, const Tensor& b) {
-    const int64_t m = a.size(-2), n = b.size(-1), pieces = pieces_of_product(a, b);
+struct Grid {
+    int64_t first = 1, second = 1;  // parts of the output's first two dimensions
+    int64_t depth = 1;              // parts of the sum that each element is: one, where the output is cut
+};
+
+constexpr int64_t LONG = 8, SMALL = 65536;
+
+// How a product is cut. A long sum with a small output, such as a linear layer's weight gradient, is cut itself:
+// its factors lie in the caches of those who computed their rows.
+Grid grid(const Tensor& a, const Tensor& b, bool added) {
+    const int64_t m = a.size(-2), n = b.size(-1), k = a.size(-1), pieces = pieces_of_product(a, b);
     if (a.dim() == 3) {
         const int64_t first = std::min(a.size(0), pieces);
         return {first, std::max<int64_t>(1, std::min(pieces / first, m / limits.block))};
     }
-    int64_t first = 1, second = 1;
-    while (first * second < pieces) {
-        const bool rows = m / first >= n / second;
-        if ((rows ? m / first : n / second) < 2 * limits.block) break;
-        (rows ? first : second) *= 2;
+    // Partial sums of half precision would be rounded.
+    const bool precise = a.scalar_type() == at::kFloat || a.scalar_type() == at::kDouble;
+    if (!added && precise && k >= LONG * std::max(m, n) && m * n <= SMALL) return {1, 1, pieces};
+    Grid found;
+    while (found.first * found.second < pieces) {
+        const bool rows = m / found.first >= n / found.second;
+        if ((rows ? m / found.first : n / found.second) < 2 * limits.block) break;
+        (rows ? found.first : found.second) *= 2;
     }
-    return {first, second};
+    return found;
 }
 
 constexpr int64_t SUMMED = 4;  // elements that are only added take a fraction of the time
+constexpr int64_t NORMALISED = 4;  // those of a layer norm's weight and bias take a multiple of it
 
 std::optional<Plan> by_elements(int64_t elements, Plan plan) {
     plan.pieces = pieces_of(static_cast<double>(elements), limits.element_work, 2, plan.size);
@@ -133,7 +145,7 @@ std::optional<Plan> layer_norm_backward(Arguments a) {  // grad_out, input, norm
     for (int64_t i = 1; i < rows; ++i)
         if (input.size(i) > input.size(dim)) dim = i;
     if (rows < 1) return {};
-    return by_elements(input.numel(), {0, input.size(dim), 1, {{0, dim}, {1, dim}, {3, dim}, {4, dim}}, {dim, SUM, SUM}});
+    return by_elements(input.numel() * NORMALISED, {0, input.size(dim), 1, {{0, dim}, {1, dim}, {3, dim}, {4, dim}}, {dim, SUM, SUM}});
 }
 
 std::optional<Plan> group_norm_backward(Arguments a) {  // grad_out, input, mean, rstd, weight, N, ...

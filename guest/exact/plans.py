@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from guest.exact.limits import LIMITS
@@ -45,6 +46,7 @@ def pieces_of(work: float, limit: int, root: int, most: int) -> int:
 
 _LSTM = 2  # at::native's number for it
 _SUMMED = 4  # elements that are only added take a fraction of the time
+_NORMALISED = 4  # those of a layer norm's weight and bias take a multiple of it
 
 
 def _by_elements(elements: int, plan: Plan) -> Plan:
@@ -94,19 +96,37 @@ def _pieces_of_product(a: Tensor, b: Tensor) -> int:
     return pieces_of((2.0 * a.shape[-1] + 64) * outputs, LIMITS["gemm_work"], 3, LIMITS["most_pieces"])
 
 
-def grid(a: Tensor, b: Tensor) -> tuple[int, int]:
-    """In how many parts a product's first two dimensions are cut."""
-    m, n, block, pieces = a.shape[-2], b.shape[-1], LIMITS["block"], _pieces_of_product(a, b)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grid:
+    """How a product is cut: parts of the output's first two dimensions, or, where the output is whole, of the
+    sum that each of its elements is."""
+
+    first: int = 1
+    second: int = 1
+    depth: int = 1
+
+
+_LONG, _SMALL = 8, 65536
+
+
+def grid(a: Tensor, b: Tensor, *, added: bool) -> Grid:
+    """A long sum with a small output, such as a linear layer's weight gradient, is cut itself: its factors
+    lie in the caches of those who computed their rows."""
+    m, n, k, block, pieces = a.shape[-2], b.shape[-1], a.shape[-1], LIMITS["block"], _pieces_of_product(a, b)
     if a.dim() == 3:
         first = min(a.shape[0], pieces)
-        return first, max(1, min(pieces // first, m // block))
+        return Grid(first=first, second=max(1, min(pieces // first, m // block)))
+    # Partial sums of half precision would be rounded.
+    precise = a.dtype in (torch.float32, torch.float64)
+    if not added and precise and k >= _LONG * max(m, n) and m * n <= _SMALL:
+        return Grid(depth=pieces)
     first = second = 1
     while first * second < pieces:
         rows = m // first >= n // second
         if (m // first if rows else n // second) < 2 * block:
             break
         first, second = (first * 2, second) if rows else (first, second * 2)
-    return first, second
+    return Grid(first=first, second=second)
 
 
 def pieces_of_lstm(a: Sequence[Any]) -> int:
@@ -134,7 +154,8 @@ def _layer_norm_backward(a: Sequence[Any]) -> Plan | None:
         return None
     dim = max(range(rows), key=lambda i: source.shape[i])
     cuts = tuple((argument, dim) for argument in (0, 1, 3, 4))
-    return _by_elements(source.numel(), Plan(size=source.shape[dim], cuts=cuts, join=(dim, None, None)))
+    plan = Plan(size=source.shape[dim], cuts=cuts, join=(dim, None, None))
+    return _by_elements(source.numel() * _NORMALISED, plan)
 
 
 def _group_norm_backward(a: Sequence[Any]) -> Plan | None:

@@ -190,6 +190,9 @@ def _products(case: Any, normal: Any) -> Iterator[Case]:
     )
     yield case("mm of bfloat16", torch.mm, normal(333, 777).bfloat16(), normal(777, 555).bfloat16())
     yield case("mm of float64", torch.mm, normal(333, 777).double(), normal(777, 555).double())
+    for dtype in (torch.float32, torch.float64, torch.bfloat16):
+        long = normal(4099, 64).to(dtype), normal(4099, 128).to(dtype)
+        yield case(f"mm of long sums {dtype}", lambda a, b: a.t() @ b, *long, quick=dtype == torch.float32)
     for text in "256,20,16,20 3,333,77,55 64,12,64,64 1000,8,8,8 2,512,512,512 1,300,200,100".split():
         b, m, k, n = map(int, text.split(","))
         quick = text in ("3,333,77,55", "64,12,64,64")

@@ -10,7 +10,7 @@ from torch.nn import functional as F  # noqa: N812 (its usual name)
 
 from guest import exact
 from guest.exact.limits import LIMITS
-from guest.exact.plans import PLANNERS, Plan, pieces_of
+from guest.exact.plans import PLANNERS, Plan, grid, pieces_of
 from guest.exact.registry import PIECES
 
 
@@ -41,6 +41,27 @@ def one_answer(found: list[list[torch.Tensor]]) -> bool:
 def test_a_product_of_any_size_has_one_answer(m: int, k: int, n: int, turned: bool) -> None:
     a, b = torch.randn(m, k), torch.randn(n, k).t() if turned else torch.randn(k, n)
     assert one_answer(everywhere(lambda: [torch.mm(a, b), torch.addmm(torch.ones(n), a, b)]))
+
+
+@settings(max_examples=20)
+@given(
+    st.integers(1, 100),
+    st.integers(500, 9000),
+    st.integers(1, 100),
+    st.sampled_from((torch.float32, torch.float64)),
+)
+def test_a_product_that_is_a_long_sum_has_one_answer(m: int, k: int, n: int, dtype: torch.dtype) -> None:
+    a, b = torch.randn(k, m, dtype=dtype).t(), torch.randn(k, n, dtype=dtype)
+    found = everywhere(lambda: [torch.mm(a, b), torch.addmm(torch.ones(n, dtype=dtype), a, b)])
+    assert one_answer(found)
+    torch.testing.assert_close(found[0][0].double(), a.double() @ b.double(), rtol=1e-4, atol=1e-3)
+
+
+def test_a_weights_gradient_is_cut_along_its_sum_unless_it_would_be_rounded_again() -> None:
+    a, b = torch.empty(64, 4096), torch.empty(4096, 64)
+    assert grid(a, b, added=False).depth > 1
+    assert grid(a.bfloat16(), b.bfloat16(), added=False).depth == 1
+    assert grid(a, b, added=True).depth == 1
 
 
 @settings(max_examples=20)
