@@ -7,10 +7,10 @@
     with exact.mode(strict=True): ...   # an operation that exact mode does not know is an error
 
 Operations whose bits depend on the thread count are replaced, at the dispatcher, for the CPU: they are cut
-in pieces by their shapes alone, each piece is computed by torch's own kernel on one thread, and sums are put
-together in a fixed order. Operations that are known to depend on no thread count stay as they are, and all
-others are computed by one thread. No model changes, and other devices are not touched. `operations.toml` has
-the lists.
+in pieces by their shapes and layouts alone, each piece is computed by torch's own kernel on one thread, and
+sums are put together in a fixed order. Operations that are known to depend on no thread count stay as they
+are, and all others are computed by one thread. No model changes, and other devices are not touched.
+`operations.toml` has the lists.
 
 Runs are comparable when exact mode is on in all of them, with the same version of torch and the same
 instruction set: bits differ from those without it, and random numbers need seeds as ever.

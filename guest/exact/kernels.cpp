@@ -1,9 +1,9 @@
 // The operations of exact mode: fixed pieces, each computed by one thread, put together in a fixed order.
 //
-// An operation is cut by its shapes alone, never by the number of threads. Each piece is computed by torch's own
-// kernel, which sees one thread (OpenMP, MKL and through them oneDNN), so that it neither splits its sums nor
-// chooses its algorithm by the thread count. The pieces are spread over whatever threads there are. Where they
-// are parts of one sum, they are added pairwise in a fixed tree.
+// An operation is cut by its shapes and layouts alone, never by the number of threads. Each piece is computed by
+// torch's own kernel, which sees one thread (OpenMP, MKL and through them oneDNN), so that it neither splits its
+// sums nor chooses its algorithm by the thread count. The pieces are spread over whatever threads there are.
+// Where they are parts of one sum, they are added pairwise in a fixed tree.
 //
 // `pieces.py` does the same in Python where there is no compiler, to the same bits: whoever changes
 // how something is cut here changes it there. Which operation is cut how stands in `operations.toml`.
@@ -35,6 +35,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstring>
 #include <memory>
 #include <numeric>
 #include <string>
@@ -72,7 +73,8 @@ private:
     bool was_alone_;
 };
 
-// Calls work(0) ... work(count - 1), each on one thread, on as many threads as torch may use.
+// Calls work(0) ... work(count - 1), each on one thread, on as many threads as torch may use; at most 64. Threads
+// begin where they do in torch's own loops, because of what their caches hold, and go on with what others left.
 template <class Work>
 void spread(int64_t count, const Work& work) {
     const int64_t threads = std::min<int64_t>(count, at::get_num_threads());
@@ -90,8 +92,10 @@ void spread(int64_t count, const Work& work) {
         c10::AutogradState::set_tls_state(autograd);
         try {
             OneThread one;
-            for (int64_t at = thread * count / threads, left = count; left; --left, at = at + 1 == count ? 0 : at + 1)
-                if (const uint64_t mine = uint64_t{1} << at; !(taken.fetch_or(mine) & mine)) work(at);
+            for (int64_t i = 0; i < count; ++i) {
+                const int64_t at = (thread * count / threads + i) % count;
+                if (const uint64_t bit = uint64_t{1} << at; !(taken.fetch_or(bit) & bit)) work(at);
+            }
         } catch (...) {
             c10::AutogradState::set_tls_state(own);
             throw;
@@ -166,7 +170,11 @@ private:
             auto& part = parts[i][j];
             if (!part.defined()) return;
             const auto length = part.size(plan.join[j]);
-            slice_of(joined[j], plan.join[j], i * step, length).copy_(part);
+            const auto target = slice_of(joined[j], plan.join[j], i * step, length);
+            // Most are whole samples, one after the other.
+            if (target.is_contiguous() && part.is_contiguous() && target.scalar_type() == part.scalar_type())
+                std::memcpy(target.data_ptr(), part.data_ptr(), part.nbytes());
+            else target.copy_(part);
             part.reset();
         };
         spread(count, [&](int64_t i) {

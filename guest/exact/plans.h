@@ -1,4 +1,4 @@
-// How operations are cut, by their shapes alone. `guest/exact/plans.py` says the same in Python.
+// How operations are cut, by their shapes and layouts alone. `guest/exact/plans.py` says the same in Python.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -101,10 +101,9 @@ struct Grid {
     int64_t depth = 1;              // parts of the sum that each element is: one, where the output is cut
 };
 
-constexpr int64_t LONG = 8, SMALL = 65536;
-
-// How a product is cut. A long sum with a small output, such as a linear layer's weight gradient, is cut itself:
-// its factors lie in the caches of those who computed their rows.
+// How a product is cut. Where partial sums are no larger than the factors, and b can be cut in whole rows, the sum
+// is cut: in the weight gradients of linear layers, for one, whose factors lie in the caches of the threads that
+// computed their rows. Otherwise the output is, in whole rows unless it is four times as wide as high.
 Grid grid(const Tensor& a, const Tensor& b, bool added) {
     const int64_t m = a.size(-2), n = b.size(-1), k = a.size(-1), pieces = pieces_of_product(a, b);
     if (a.dim() == 3) {
@@ -113,11 +112,12 @@ Grid grid(const Tensor& a, const Tensor& b, bool added) {
     }
     // Partial sums of half precision would be rounded.
     const bool precise = a.scalar_type() == at::kFloat || a.scalar_type() == at::kDouble;
-    if (!added && precise && k >= LONG * std::max(m, n) && m * n <= SMALL) return {1, 1, pieces};
+    if (!added && precise && b.stride(1) == 1 && pieces * m * n <= k * (m + n)) return {1, 1, pieces};
     Grid found;
     while (found.first * found.second < pieces) {
-        const bool rows = m / found.first >= n / found.second;
-        if ((rows ? m / found.first : n / found.second) < 2 * limits.block) break;
+        const int64_t high = m / found.first, wide = n / found.second, least = 2 * limits.block;
+        if (std::max(high, wide) < least) break;
+        const bool rows = wide < least || (high >= least && 4 * high > wide);
         (rows ? found.first : found.second) *= 2;
     }
     return found;

@@ -1,4 +1,4 @@
-"""How each operation is cut: the planners of `kernels.cpp`, for `pieces.py`. Shapes alone decide."""
+"""How each operation is cut: the planners of `kernels.cpp`, for `pieces.py`. Shapes decide, and layouts."""
 
 from __future__ import annotations
 
@@ -106,25 +106,24 @@ class Grid:
     depth: int = 1
 
 
-_LONG, _SMALL = 8, 65536
-
-
 def grid(a: Tensor, b: Tensor, *, added: bool) -> Grid:
-    """A long sum with a small output, such as a linear layer's weight gradient, is cut itself: its factors
-    lie in the caches of those who computed their rows."""
+    """Where partial sums are no larger than the factors, and `b` can be cut in whole rows, the sum is cut: in
+    the weight gradients of linear layers, for one. Otherwise the output is, in whole rows unless it is four
+    times as wide as high."""
     m, n, k, block, pieces = a.shape[-2], b.shape[-1], a.shape[-1], LIMITS["block"], _pieces_of_product(a, b)
     if a.dim() == 3:
         first = min(a.shape[0], pieces)
         return Grid(first=first, second=max(1, min(pieces // first, m // block)))
     # Partial sums of half precision would be rounded.
     precise = a.dtype in (torch.float32, torch.float64)
-    if not added and precise and k >= _LONG * max(m, n) and m * n <= _SMALL:
+    if not added and precise and b.stride(1) == 1 and pieces * m * n <= k * (m + n):
         return Grid(depth=pieces)
     first = second = 1
     while first * second < pieces:
-        rows = m // first >= n // second
-        if (m // first if rows else n // second) < 2 * block:
+        high, wide = m // first, n // second
+        if max(high, wide) < 2 * block:
             break
+        rows = wide < 2 * block or (high >= 2 * block and 4 * high > wide)
         first, second = (first * 2, second) if rows else (first, second * 2)
     return Grid(first=first, second=second)
 
