@@ -23,7 +23,10 @@ class Qmp:
         self._channel = channel
         self._file = channel.makefile("rb")
         self._name = name
-        self._read()  # the greeting
+        try:
+            self._read()  # the greeting
+        except OSError as error:  # it ended between the two
+            raise GuestError(f"{name}: QEMU does not greet: {error}") from None
         self.execute("qmp_capabilities")
 
     def execute(self, command: str, **arguments: Any) -> Any:
@@ -46,7 +49,7 @@ class Qmp:
 
     def _read(self) -> Any:
         line = self._file.readline()
-        if not line:
+        if not line.endswith(b"\n"):
             raise GuestError(f"{self._name}: QEMU closed its control socket")
         return json.loads(line)
 
