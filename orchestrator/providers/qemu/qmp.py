@@ -9,7 +9,7 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from orchestrator.errors import GuestError
 
@@ -19,9 +19,9 @@ TIMEOUT_S = 30.0
 class Qmp:
     """A connection in command mode."""
 
-    def __init__(self, channel: socket.socket, name: str) -> None:
+    def __init__(self, channel: socket.socket, lines: BinaryIO, name: str) -> None:
         self._channel = channel
-        self._file = channel.makefile("rb")
+        self._lines = lines
         self._name = name
         try:
             self._read()  # the greeting
@@ -48,7 +48,7 @@ class Qmp:
         return str(self.execute("human-monitor-command", **{"command-line": line})).strip()
 
     def _read(self) -> Any:
-        line = self._file.readline()
+        line = self._lines.readline()
         if not line.endswith(b"\n"):
             raise GuestError(f"{self._name}: QEMU closed its control socket")
         return json.loads(line)
@@ -77,10 +77,7 @@ def connect(
                     if time.monotonic() > deadline or not alive():
                         raise GuestError(f"{name}: QEMU opens no control socket") from None
                     time.sleep(0.02)
-            qmp = Qmp(channel, name)
-            try:
-                yield qmp
-            finally:
-                qmp._file.close()
+            with channel.makefile("rb") as lines:
+                yield Qmp(channel, lines, name)
     finally:
         os.close(folder)
