@@ -145,7 +145,7 @@ Tensor tree_sum(std::vector<Tensor>& parts) {
 
 class Replacement : public c10::OperatorKernel {
 public:
-    Replacement(c10::SafeKernelFunction native, Planner planner) : native_(std::move(native)), planner_(planner) {}
+    Replacement(c10::SafeKernelFunction native, Planner planner) : planner_(planner), native_(std::move(native)) {}
 
     void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
         if (alone) return native_.callBoxed(op, keys, stack);
@@ -215,8 +215,10 @@ private:
         }
     }
 
-    c10::SafeKernelFunction native_;
     Planner planner_;
+
+protected:
+    c10::SafeKernelFunction native_;
 };
 
 // mm, bmm, addmm, baddbmm: the output is cut in rows and columns (or matrices and rows), each block written in
@@ -239,11 +241,8 @@ Tensor in_blocks(const Tensor& a, const Tensor& b, const Tensor& bias, const Gri
     sizes.back() = b.size(-1);
     const auto whole = at::empty(sizes, a.options());
     const auto expanded = bias.defined() ? bias.expand(sizes) : bias;
-    const auto step = [&](int64_t dim, int64_t count) {
-        const int64_t even = (sizes[dim] + count - 1) / count, by = batched && dim == 0 ? 1 : limits.block;
-        return (even + by - 1) / by * by;
-    };
-    const int64_t step0 = step(0, grid.first), step1 = step(1, grid.second);
+    const int64_t step0 = Plan{grid.first, sizes[0], batched ? 1 : limits.block}.step();
+    const int64_t step1 = Plan{grid.second, sizes[1], limits.block}.step();
     const int64_t rows = (sizes[0] + step0 - 1) / step0, columns = (sizes[1] + step1 - 1) / step1;
     spread(rows * columns, [&](int64_t i) {
         const int64_t at0 = i / columns * step0, at1 = i % columns * step1;
@@ -327,9 +326,9 @@ private:
 
 // A layer norm's gradient by its input is computed row by row: only those by weight and bias are cut. So nothing but
 // sums is put together.
-class LayerNormBackward : public c10::OperatorKernel {
+class LayerNormBackward : public Replacement {
 public:
-    LayerNormBackward(c10::SafeKernelFunction native, Planner planner) : native_(native), sums_(std::move(native), planner) {}
+    explicit LayerNormBackward(c10::SafeKernelFunction native) : Replacement(std::move(native), layer_norm_backward) {}
     void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
         if (alone) return native_.callBoxed(op, keys, stack);
         auto mask = torch::jit::pop(*stack).toBoolList().vec();
@@ -338,13 +337,9 @@ public:
         native_.callBoxed(op, keys, &rows);
         mask[0] = false;
         stack->emplace_back(mask);
-        sums_(op, keys, stack);
+        Replacement::operator()(op, keys, stack);
         torch::jit::peek(*stack, 0, 3) = std::move(rows[0]);
     }
-
-private:
-    c10::SafeKernelFunction native_;
-    Replacement sums_;
 };
 
 // sum.IntList_out, in which means and losses end, is sum.dim_IntList and a copy.
@@ -539,7 +534,7 @@ torch::CppFunction function_for(const std::string& name, const std::string& over
     if (way == "contiguous") return torch::CppFunction::makeFromBoxedFunctor(std::make_unique<Contiguous>(native, 0, 0));
     if (way == "contiguous_backward") return torch::CppFunction::makeFromBoxedFunctor(std::make_unique<Contiguous>(native, 0, 1));
     if (way == "lstm") return torch::CppFunction::makeFromBoxedFunctor(std::make_unique<LstmLayer>(native, false));
-    if (way == "layer_norm_backward") return torch::CppFunction::makeFromBoxedFunctor(std::make_unique<LayerNormBackward>(native, layer_norm_backward));
+    if (way == "layer_norm_backward") return torch::CppFunction::makeFromBoxedFunctor(std::make_unique<LayerNormBackward>(native));
     for (const auto& [known, planner] : PLANNERS)
         if (way == known) return torch::CppFunction::makeFromBoxedFunctor(std::make_unique<Replacement>(native, planner));
     TORCH_CHECK(false, "there is no way to compute called ", way);

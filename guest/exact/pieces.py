@@ -6,9 +6,8 @@ from __future__ import annotations
 
 import functools
 import itertools
-import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -142,12 +141,19 @@ class _Replaced:
             with one_thread():
                 return self._call(keys, arguments)
         if cut.depth > 1:
-            return self._in_sums(keys, a, b, cut.depth)
+            along = Plan(
+                pieces=cut.depth,
+                size=a.shape[1],
+                align=LIMITS["block"],
+                cuts=((0, 1), (1, 0)),
+                join=(None,),
+            )
+            return self._in_pieces(keys, arguments, along)
         batched = a.dim() == 3
         c = a.new_empty((*a.shape[:-1], b.shape[-1]))
         bias = arguments[0].expand(c.shape) if added else None
         steps = [
-            _rounded(math.ceil(c.shape[dim] / count), 1 if batched and dim == 0 else LIMITS["block"])
+            Plan(pieces=count, size=c.shape[dim], align=1 if batched and dim == 0 else LIMITS["block"]).step()
             for dim, count in enumerate((cut.first, cut.second))
         ]
         scale = dict(zip(("beta", "alpha"), arguments[3:], strict=False))
@@ -169,16 +175,6 @@ class _Replaced:
         corners = itertools.product(*(range(0, c.shape[dim], step) for dim, step in enumerate(steps)))
         spread([functools.partial(block, at) for at in corners])
         return c
-
-    def _in_sums(self, keys: Any, a: Tensor, b: Tensor, pieces: int) -> Tensor:
-        depth = a.shape[1]
-        step = Plan(pieces=pieces, size=depth, align=LIMITS["block"]).step()
-
-        def part(begin: int) -> Tensor:
-            length = min(step, depth - begin)
-            return cast(Tensor, self._call(keys, [a.narrow(1, begin, length), b.narrow(0, begin, length)]))
-
-        return tree_sum(spread([functools.partial(part, begin) for begin in range(0, depth, step)]))
 
 
 def _as_tensor(number: complex, beside: Sequence[Any]) -> Tensor:
@@ -209,10 +205,6 @@ def _per_channel(t: Tensor) -> bool:
         and t.is_contiguous()
         and not (t.dim() == 4 and t.is_contiguous(memory_format=torch.channels_last))
     )
-
-
-def _rounded(number: int, block: int) -> int:
-    return math.ceil(number / block) * block
 
 
 def _flat(t: Tensor) -> Tensor:

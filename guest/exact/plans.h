@@ -276,7 +276,6 @@ const std::pair<const char*, Planner> PLANNERS[] = {
     {"one thread", nullptr},
     {"convolution", convolution},
     {"convolution_backward", convolution_backward},
-    {"layer_norm_backward", layer_norm_backward},
     {"group_norm_backward", group_norm_backward},
     {"softmax", softmax},
     {"softmax_backward", softmax_backward},

@@ -25,8 +25,6 @@ PROGRAM, AGENT = "training.py", "agent.pyz"
 # A model without AVX2, whose emulation is slower and has flaws (docs/guests.md).
 MODEL = 'kind = "qemu"\nsnapshot = false\ncpu_model = "SandyBridge"'
 TIMEOUT_S = 3600.0
-
-
 Machines = dict[int, Connection]  # by their number of virtual CPUs
 
 
