@@ -81,22 +81,11 @@ class Sshd:
         )
 
     def kill(self) -> None:
-        self._signal(signal.SIGKILL)
-        assert self.process is not None
-        self.process.wait()
-
-    def pause(self) -> None:
-        """Says and hears nothing any more, as when the network is cut."""
-        self._signal(signal.SIGSTOP)
-
-    def resume(self) -> None:
-        self._signal(signal.SIGCONT)
-
-    def _signal(self, number: signal.Signals) -> None:
         assert self.process is not None
         for pid in [*descendants(self.process.pid, "sshd"), self.process.pid]:
             with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, number)
+                os.kill(pid, signal.SIGKILL)
+        self.process.wait()
 
 
 def sshd_path() -> str:

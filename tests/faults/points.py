@@ -247,6 +247,12 @@ SSHD = _points("guest", "ssh", "sshd", [
     ("cut off, between runs", _LOCAL, "Crew._work_through", "after", "self._observer.finished("),
 ])  # fmt: skip
 
+OVER_SSH = _points("orchestrator", "ssh", "self", [
+    ("weights half received over ssh", _SSH, "SshConnection.get", "before", "target.write(chunk)",
+     {"when": "local.name == 'weights.safetensors'",
+      "doing": "target.write(chunk[:len(chunk) // 2]); target.flush()"}),
+])  # fmt: skip
+
 _HOST, _SLOTS = "orchestrator.engine.host", "orchestrator.engine.slots"
 WORKER = _points("worker", "hosts", "self", [
     ("order read", _HOST, "Host.perform", "before", "work = self._work(order)"),
@@ -274,5 +280,6 @@ MANY_HOSTS = _points("orchestrator", "hosts", "self", [
 ])  # fmt: skip
 
 POINTS: tuple[Point, ...] = (
-    *ORCHESTRATOR, *RETRY, *DAMAGED, *PROJECT, *MANY_HOSTS, *WORKER, *AGENT, *PROJECT_AGENT, *GUEST, *SSHD,
+    *ORCHESTRATOR, *RETRY, *DAMAGED, *PROJECT, *OVER_SSH, *MANY_HOSTS, *WORKER, *AGENT, *PROJECT_AGENT,
+    *GUEST, *SSHD,
 )  # fmt: skip

@@ -1,4 +1,5 @@
-"""The same with a guest behind sshd, which dies with all its sessions and comes back."""
+"""The same with a guest behind sshd: the server dies with all its sessions and comes back, or the
+orchestrator does."""
 
 import threading
 
@@ -6,8 +7,8 @@ import pytest
 
 from tests import sshd
 from tests.faults.arming import SSHD_PID
-from tests.faults.points import POINTS
-from tests.faults.scenes import PATIENCE_S, RUNS, Scene, require_whole
+from tests.faults.points import OVER_SSH, SSHD
+from tests.faults.scenes import KILLED, PATIENCE_S, RUNS, Scene, require_whole
 
 pytestmark = pytest.mark.faults
 PROVIDER = """
@@ -25,26 +26,42 @@ folder = "{folder}"
 """
 
 
-@pytest.mark.parametrize(
-    "point", [pytest.param(point, id=point.crash.name) for point in POINTS if point.scene == "ssh"]
-)
-def test_a_connection_that_dies_costs_no_run_and_no_bit(tmp_path, monkeypatch, whole, point):
-    with sshd.running(tmp_path / "sshd") as server:
-        folder = tmp_path / "scene"
-        scene = Scene(folder, RUNS, PROVIDER.format(server=server, folder=folder / "there"))
-        scene.provision()
-        monkeypatch.setenv(SSHD_PID, str(tmp_path / "sshd" / "sshd.pid"))
-        died, back = server.process, threading.Event()
+@pytest.fixture
+def server(tmp_path):
+    with sshd.running(tmp_path / "sshd") as started:
+        yield started
 
-        def come_back() -> None:
-            died.wait(PATIENCE_S)
-            server.start()
-            back.set()
 
-        threading.Thread(target=come_back, daemon=True).start()
-        status, said = scene.sweep(host=point.crash)
-        assert scene.was_reached(point.crash), said
-        assert back.wait(PATIENCE_S)
-        assert "Traceback" not in said
-        assert status in (0, 4), said  # 4: no guest can be made, at the start of a session
-        require_whole(scene, whole.bits())
+@pytest.fixture
+def scene(tmp_path, server):
+    folder = tmp_path / "scene"
+    made = Scene(folder, RUNS, PROVIDER.format(server=server, folder=folder / "there"))
+    made.provision()
+    return made
+
+
+@pytest.mark.parametrize("point", SSHD, ids=lambda point: point.crash.name)
+def test_a_connection_that_dies_costs_no_run_and_no_bit(tmp_path, monkeypatch, server, scene, whole, point):
+    monkeypatch.setenv(SSHD_PID, str(tmp_path / "sshd" / "sshd.pid"))
+    died, back = server.process, threading.Event()
+
+    def come_back() -> None:
+        died.wait(PATIENCE_S)
+        server.start()
+        back.set()
+
+    threading.Thread(target=come_back, daemon=True).start()
+    status, said = scene.sweep(host=point.crash)
+    assert scene.was_reached(point.crash), said
+    assert back.wait(PATIENCE_S)
+    assert "Traceback" not in said
+    assert status in (0, 4), said  # 4: no guest can be made, at the start of a session
+    require_whole(scene, whole.bits())
+
+
+@pytest.mark.parametrize("point", OVER_SSH, ids=lambda point: point.crash.name)
+def test_an_orchestrator_that_dies_costs_no_run_and_no_bit_of_a_guest_behind_sshd(scene, whole, point):
+    status, said = scene.sweep(host=point.crash)
+    assert scene.was_reached(point.crash), said
+    assert status == KILLED, said
+    require_whole(scene, whole.bits())

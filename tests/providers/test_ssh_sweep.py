@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from guest.records import ARTIFACTS, Tier
+from guest.records import Tier
 from orchestrator import cli
 from orchestrator.scheduler import host_cores
 from orchestrator.store import Store
@@ -182,28 +182,6 @@ def test_an_orchestrator_that_is_killed_leaves_nothing_that_the_next_does_not_cl
     assert vbstudy(directory, "-q", "destroy") == 0
     assert belonging(tmp_path / "there") == []
     assert not (tmp_path / "there").exists()
-
-
-def test_an_orchestrator_that_is_killed_in_the_middle_of_a_download_counts_nothing_twice(
-    directory, server, tmp_path
-):
-    assert vbstudy(directory, "-q", "provision") == 0
-    process = start(directory, "-q", "sweep")
-    deadline = time.monotonic() + 600
-    while not (arrived := {p.name for p in directory.glob("incoming/*/*")} & set(ARTIFACTS)):
-        assert time.monotonic() < deadline
-    server.pause()  # the rest of the files stays where it is
-    assert arrived < set(ARTIFACTS)
-    process.send_signal(signal.SIGKILL)
-    process.communicate()
-    assert records(directory) == {}
-    server.resume()
-    assert vbstudy(directory, "-q", "sweep") == 0
-    assert len(records(directory)) == 2
-    assert len(set(hashes(directory).values())) == 1
-    assert not list(directory.glob("incoming/*"))
-    assert vbstudy(directory, "-q", "destroy") == 0
-    assert belonging(tmp_path / "there") == []
 
 
 OTHER_HASH = {"log.txt": {"sha256": "0" * 64, "size_bytes": len("log.txt\n")}}
