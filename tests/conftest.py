@@ -36,3 +36,12 @@ def interrupts_are_heard():
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
+
+
+@pytest.fixture
+def server(tmp_path):
+    """A machine behind a real sshd, which is this one."""
+    from tests import sshd  # with fabric, for those that need it
+
+    with sshd.running(tmp_path / "sshd") as started:
+        yield started

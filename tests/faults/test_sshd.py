@@ -5,7 +5,6 @@ import threading
 
 import pytest
 
-from tests import sshd
 from tests.faults.arming import SSHD_PID
 from tests.faults.points import OVER_SSH, SSHD
 from tests.faults.scenes import KILLED, PATIENCE_S, RUNS, Scene, require_whole
@@ -24,12 +23,6 @@ host_key = "{server.host.public}"
 python = "{{python}}"
 folder = "{folder}"
 """
-
-
-@pytest.fixture
-def server(tmp_path):
-    with sshd.running(tmp_path / "sshd") as started:
-        yield started
 
 
 @pytest.fixture

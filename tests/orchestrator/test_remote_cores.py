@@ -16,19 +16,12 @@ from orchestrator.remote_cores import RemoteCores
 from orchestrator.scheduler import CoreLeases, host_cores
 from orchestrator.ssh import SshConnection
 from orchestrator.ssh_keys import StudyKeys
-from tests import sshd
 
 pytestmark = pytest.mark.ssh
 NEVER = threading.Event()
 STOPPED = threading.Event()
 STOPPED.set()
 CORE = min(host_cores())
-
-
-@pytest.fixture
-def server(tmp_path):
-    with sshd.running(tmp_path / "sshd") as started:
-        yield started
 
 
 @pytest.fixture

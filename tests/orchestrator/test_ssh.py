@@ -14,16 +14,9 @@ from orchestrator.errors import GuestError, StoreError
 from orchestrator.ssh import SshConnection
 from orchestrator.ssh_keys import StudyKeys, key_pair, parse_public
 from orchestrator.store import Store
-from tests import sshd
 from tests.orchestrator.test_connection import alive, python
 
 pytestmark = pytest.mark.ssh
-
-
-@pytest.fixture
-def server(tmp_path):
-    with sshd.running(tmp_path / "sshd") as started:
-        yield started
 
 
 @pytest.fixture

@@ -13,18 +13,11 @@ from guest.records import Tier
 from orchestrator import cli
 from orchestrator.scheduler import host_cores
 from orchestrator.store import Store
-from tests import sshd
 from tests.orchestrator.test_executor import LINK, ONE_BYTE, PRELUDE, RUN, done
 from tests.orchestrator.test_sweep import STUDY, hashes, records, start
 
 pytestmark = pytest.mark.ssh
 ONE = STUDY.replace("cpus = [1, 2]", "cpus = [1]")
-
-
-@pytest.fixture
-def server(tmp_path):
-    with sshd.running(tmp_path / "sshd") as started:
-        yield started
 
 
 def provider(server, tmp_path, **changes) -> str:
