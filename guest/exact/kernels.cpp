@@ -17,6 +17,7 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/copy.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/empty_cpu_dispatch.h>
 #include <ATen/ops/empty_strided.h>
 #include <ATen/ops/mkldnn_rnn_layer.h>
 #include <ATen/ops/mkldnn_rnn_layer_backward.h>
@@ -134,6 +135,26 @@ Tensor slice_of(const Tensor& t, int64_t dim, int64_t begin, int64_t length) {
     return view(t, sizes, t.strides(), t.storage_offset() + begin * t.stride(dim));
 }
 
+// Where the next contiguous tensor of just these sizes is to lie. A convolution asks `at::empty` for its output: it is
+// given its place in the whole, and nothing has to be copied there.
+thread_local Tensor lent;
+
+class Lending {
+public:
+    explicit Lending(const Tensor& place) { lent = place; }
+    ~Lending() { lent.reset(); }
+    Lending(const Lending&) = delete;
+    Lending& operator=(const Lending&) = delete;
+};
+
+Tensor empty(c10::SymIntArrayRef sizes, std::optional<at::ScalarType> type, std::optional<at::Layout> layout, std::optional<at::Device> device,
+             std::optional<bool> pinned, std::optional<at::MemoryFormat> format) {
+    if (lent.defined() && lent.sym_sizes() == sizes && lent.scalar_type() == type && lent.is_contiguous() &&
+        format.value_or(at::MemoryFormat::Contiguous) == at::MemoryFormat::Contiguous && !pinned.value_or(false))
+        return std::exchange(lent, Tensor());
+    return at::cpu::empty_symint(sizes, type, layout, device, pinned, format);
+}
+
 Tensor flattened(const Tensor& t) { return view(t, {t.numel()}, {1}, t.storage_offset()); }
 
 // p0 + p1, p2 + p3, ..., then these again, until one is left.
@@ -171,6 +192,7 @@ private:
             if (!part.defined()) return;
             const auto length = part.size(plan.join[j]);
             const auto target = slice_of(joined[j], plan.join[j], i * step, length);
+            if (part.data_ptr() == target.data_ptr()) return part.reset();  // it was lent
             // Most are whole samples, one after the other.
             if (target.is_contiguous() && part.is_contiguous() && target.scalar_type() == part.scalar_type())
                 std::memcpy(target.data_ptr(), part.data_ptr(), part.nbytes());
@@ -185,10 +207,19 @@ private:
                 own[argument] = slice_of(plan.flat ? flattened(t) : t, dim, begin, length);
             }
             if (plan.count_argument >= 0) own[plan.count_argument] = length;
-            native_.callBoxed(op, keys, &own);
+            const bool ready = allocated.load(std::memory_order_acquire);
+            const auto slot = ready && joined[0].defined() ? slice_of(joined[0], plan.join[0], begin, length) : Tensor();
+            {
+                Lending lending(slot);
+                native_.callBoxed(op, keys, &own);
+            }
             if (in_place) return;
-            for (size_t j = 0; j < outputs; ++j)
-                if (is_tensor(own[j])) parts[i][j] = own[j].toTensor();
+            for (size_t j = 0; j < outputs; ++j) {
+                if (!is_tensor(own[j])) continue;
+                const auto& t = own[j].toTensor();
+                const bool astray = slot.defined() && t.is_alias_of(slot) && (j || !t.is_contiguous());  // another took it
+                parts[i][j] = astray ? t.clone() : t;
+            }
             if (i == 0) {  // its layout is everybody's, whoever is first to finish
                 for (size_t j = 0; j < outputs; ++j)
                     if (plan.join[j] != SUM && parts[0][j].defined()) joined[j] = like(parts[0][j], plan.join[j], plan.size);
@@ -567,6 +598,7 @@ const char* exact_begin(const int64_t* numbers) {
     return guarded([&] {
         limits = {numbers[0], numbers[1], numbers[2], numbers[3], numbers[4], numbers[5]};
         library = std::make_unique<torch::Library>(torch::Library::IMPL, "aten", std::nullopt, __FILE__, __LINE__);
+        library->impl("empty.memory_format", torch::dispatch(c10::DispatchKey::CPU, TORCH_FN(empty)));
     });
 }
 

@@ -7,7 +7,7 @@ take four times the work that is named here (eight times in products and LSTM la
 
 LIMITS = {
     "most_pieces": 16,  # no more than 64: `kernels.cpp` has a bit for each
-    "gemm_work": 750_000,  # floating-point operations of a product, and 64 for each element of the output
+    "gemm_work": 500_000,  # floating-point operations of a product, and 64 for each element of the output
     "convolution_work": 7_500_000,  # the same
     "lstm_work": 5_000_000,  # floating-point operations of a layer's products
     "element_work": 32768,  # elements; torch itself stays on one thread below
