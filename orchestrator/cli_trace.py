@@ -90,7 +90,7 @@ def trace(
 @click.option(
     "--framework", type=click.Choice(["torch", "tensorflow"]), default="torch", help="[default: torch]"
 )
-@click.option("--threads", metavar="N,N,...", default="1,2,4,8",
+@click.option("--threads", "--cpus", "threads", metavar="N,N,...", default="1,2,4,8",
               help="The others are compared with the first [default: 1,2,4,8].")  # fmt: skip
 @click.option("--operation", metavar="PATTERN", default="*", help="Only those, for example 'conv*'.")
 @click.option(

@@ -145,6 +145,7 @@ def test_a_probe_compares_threads_and_runs(vbstudy, tmp_path):
         (("--operation", "conv9d"), "no operation has such a name"),
         (("--threads", "2"), "at least two thread counts"),
         (("--threads", "1,1"), "--threads 1,1: 1 is named twice"),
+        (("--cpus", "2"), "at least two thread counts"),  # as other commands call it
         (("--operation", "conv2"), "did you mean 'conv2d'?"),
         (("--dtypes", "float31"), "'float31' is none of float32, float64, bfloat16; did you mean 'float32'?"),
         (("--dtypes", ""), "'' is none of float32"),
