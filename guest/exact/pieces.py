@@ -31,6 +31,8 @@ class Python:
     def begin(self, ways: Mapping[str, str]) -> None:
         self._library = torch.library.Library("aten", "IMPL")  # type: ignore[no-untyped-call]
         for operation, way in ways.items():
+            if way == "small":  # a call in Python would take longer
+                continue
             if way == "lstm":
                 lstm.replace(self._library)
                 continue

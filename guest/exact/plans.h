@@ -55,6 +55,13 @@ int64_t pieces_of(double work, int64_t limit, int root, int64_t most) {
 
 bool is_tensor(const IValue& value) { return value.isTensor() && value.toTensor().defined(); }
 
+// Some of torch's kernels are spread over its threads however little there is to do. To wake those takes as long
+// as one needs for so many elements.
+bool small(const Tensor& t) { return t.numel() < limits.element_work / 4; }
+bool small(Arguments a) {
+    return std::all_of(a.begin(), a.end(), [](const IValue& value) { return !is_tensor(value) || small(value.toTensor()); });
+}
+
 // How operations are cut: nothing, where one thread is to compute the whole.
 
 int64_t pieces_of_convolution(double flops, double elements, int64_t most) {
@@ -156,6 +163,7 @@ std::optional<Plan> group_norm_backward(Arguments a) {  // grad_out, input, mean
 std::optional<Plan> softmax(Arguments a) {  // self, dim, ...
     const auto& t = a[0].toTensor();
     const int64_t along = a[1].toInt() < 0 ? a[1].toInt() + t.dim() : a[1].toInt();
+    if (along == t.dim() - 1 && small(t)) return {};
     if (along == t.dim() - 1) return Plan{};  // each row by one thread
     const int64_t dim = largest(t, along);
     if (dim < 0) return {};

@@ -173,7 +173,8 @@ def _softmax_along(t: Tensor, along: int, tensors: int) -> Plan | None:
 
 def _softmax(a: Sequence[Any]) -> Plan | None:
     if a[1] in (-1, a[0].dim() - 1):
-        return Plan(pieces=0)  # each row by one thread
+        small = a[0].numel() < LIMITS["element_work"] // 4  # to wake threads would take longer
+        return None if small else Plan(pieces=0)  # each row by one thread
     return _softmax_along(a[0], a[1], 1)
 
 

@@ -14,6 +14,7 @@ _NAMES: dict[str, str] = _TABLES["names"]
 ELEMENTWISE = frozenset(_NAMES["elementwise"].split())
 INVARIANT = frozenset(_NAMES["invariant"].split())
 COMPOSED = frozenset(_NAMES["composed"].split())
+SMALL = frozenset(_NAMES["small"].split())
 ONE_THREAD = frozenset(_NAMES["one_thread"].split())
 
 
@@ -34,6 +35,8 @@ def ways(registered: Iterable[str]) -> dict[str, str]:
     found: dict[str, str] = {}
     for full in sorted(registered):
         namespace, _, name = full.partition("::")
+        if namespace == "aten" and base(name) in SMALL:
+            found[name] = "small"
         if namespace != "aten" or base(name) in INVARIANT | COMPOSED:
             continue
         stem, _, overload = name.partition(".")

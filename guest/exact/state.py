@@ -83,7 +83,7 @@ def disable() -> None:
 def coverage() -> Coverage:
     chosen = ways(_registered())
     return Coverage(
-        replaced=tuple(sorted({name for name, way in chosen.items() if way != "one thread"})),
+        replaced=tuple(sorted({name for name, way in chosen.items() if way not in ("one thread", "small")})),
         one_thread=tuple(sorted({name for name, way in chosen.items() if way == "one thread"})),
         invariant=tuple(sorted(INVARIANT | COMPOSED)),
         unknown=tuple(_state.strict.unknown) if _state.strict else _state.unknown,

@@ -12,7 +12,7 @@ import torch
 from guest import exact
 from guest.exact import compiled as compiled_
 from guest.exact.errors import ExactError
-from guest.exact.registry import COMPOSED, ELEMENTWISE, INVARIANT, ONE_THREAD, PIECES, base, known
+from guest.exact.registry import COMPOSED, ELEMENTWISE, INVARIANT, ONE_THREAD, PIECES, SMALL, base, known
 from orchestrator import agent_archive
 
 X, Y = torch.randn(300, 400), torch.randn(400, 500)
@@ -143,6 +143,7 @@ def test_coverage_names_operations_and_the_engine() -> None:
 def test_no_operation_stands_in_two_lists() -> None:
     lists = [INVARIANT, COMPOSED, ONE_THREAD, ELEMENTWISE, {base(name) for name in PIECES} - {"sum"}]
     assert sum(map(len, lists)) == len(frozenset().union(*lists))
+    assert SMALL < INVARIANT
 
 
 def test_every_name_of_the_lists_is_one_of_torchs() -> None:
@@ -298,6 +299,29 @@ def test_it_works_from_the_agents_archive_where_there_is_no_compiler(tmp_path: P
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == ["python", str(300**3)]
+
+
+@pytest.mark.parametrize(("mode", "threads"), [("exact.mode(compiled=True)", 1), ("nullcontext()", 2)])
+def test_what_is_small_wakes_no_other_thread(mode: str, threads: int) -> None:
+    """torch starts its threads when it first spreads something over them."""
+    program = f"""
+import os, torch
+from contextlib import nullcontext
+from guest import exact
+from torch.nn import functional as F
+torch.set_num_threads(2)
+x, labels = torch.randn(64, 10, requires_grad=True), torch.zeros(64, dtype=torch.long)
+image = torch.randn(2, 6, 14, 14, requires_grad=True)
+before = len(os.listdir("/proc/self/task"))
+with {mode}, torch.autograd.set_multithreading_enabled(False):
+    F.cross_entropy(F.layer_norm(x, (10,)), labels).backward()
+    x.softmax(1).sqrt()
+    F.adaptive_avg_pool2d(F.avg_pool2d(F.max_pool2d(F.group_norm(image, 2), 2), 2), 1).sum().backward()
+    F.batch_norm(image, None, None, training=True)
+print(len(os.listdir("/proc/self/task")) - before + 1)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (done.returncode, done.stdout.strip()) == (0, str(threads)), done.stderr
 
 
 def test_importing_it_imports_no_framework() -> None:
