@@ -200,11 +200,12 @@ class Scene:
         }
 
     def leaks(self) -> list[str]:
-        """Whatever is there and should not be, once nobody works on the study. Processes get a moment."""
+        """Whatever is there and should not be, once nobody works on the study. Processes get a moment, and
+        their locks with them: one that is ending has lost its name before it lets go of its files."""
         deadline = time.monotonic() + GONE_WITHIN_S
-        while (left := self._processes()) and time.monotonic() < deadline:
+        while (left := [*self._processes(), *self._locks()]) and time.monotonic() < deadline:
             time.sleep(0.02)
-        return [*left, *self._locks(), *self._files(), *self._cgroups()]
+        return [*left, *self._files(), *self._cgroups()]
 
     def _processes(self) -> list[str]:
         found = []
