@@ -334,51 +334,13 @@ Tensor baddbmm(const Tensor& bias, const Tensor& a, const Tensor& b, const at::S
 
 }  // namespace products
 
-// The same on any number of threads: by one where it is small, for speed alone.
-class Small : public c10::OperatorKernel {
-public:
-    Small(c10::SafeKernelFunction native) : native_(std::move(native)) {}
-    void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
-        if (alone || !small(torch::jit::last(*stack, op.schema().arguments().size()))) return native_.callBoxed(op, keys, stack);
-        OneThread one;
-        native_.callBoxed(op, keys, stack);
-    }
-
-private:
-    c10::SafeKernelFunction native_;
-};
-
-// Batch normalisation of contiguous images is computed channel by channel, each by one thread; else by one thread.
-class Contiguous : public c10::OperatorKernel {
-public:
-    Contiguous(c10::SafeKernelFunction native, size_t first, size_t last) : native_(std::move(native)), first_(first), last_(last) {}
-    void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
-        const auto arguments = torch::jit::last(*stack, op.schema().arguments().size());
-        bool per_channel = !alone && !small(arguments);
-        for (size_t i = first_; per_channel && i <= last_; ++i) {
-            const auto& t = arguments[i].toTensor();
-            per_channel = t.dim() > 2 && t.is_contiguous() && !t.is_contiguous(at::MemoryFormat::ChannelsLast);
-        }
-        if (alone || per_channel) return native_.callBoxed(op, keys, stack);
-        OneThread one;
-        native_.callBoxed(op, keys, stack);
-    }
-
-private:
-    c10::SafeKernelFunction native_;
-    size_t first_, last_;
-};
-
 // A layer norm's gradient by its input is computed row by row: only those by weight and bias are cut. So nothing but
 // sums is put together.
 class LayerNormBackward : public Replacement {
 public:
     explicit LayerNormBackward(c10::SafeKernelFunction native) : Replacement(std::move(native), layer_norm_backward) {}
     void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
-        if (alone || small(torch::jit::last(*stack, op.schema().arguments().size()))) {
-            OneThread one;
-            return native_.callBoxed(op, keys, stack);
-        }
+        if (alone || small(torch::jit::last(*stack, op.schema().arguments().size()))) return Replacement::operator()(op, keys, stack);
         auto mask = torch::jit::pop(*stack).toBoolList().vec();
         Stack rows = *stack;
         rows.emplace_back(std::vector<bool>{mask[0], false, false});
@@ -578,10 +540,7 @@ torch::CppFunction function_for(const std::string& name, const std::string& over
         if (name == "aten::addmm") return torch::CppFunction::makeFromUnboxedFunction(products::addmm);
         if (name == "aten::baddbmm") return torch::CppFunction::makeFromUnboxedFunction(products::baddbmm);
     }
-    if (way == "small") return torch::CppFunction::makeFromBoxedFunctor(std::make_unique<Small>(native));
     if (way == "sum_out") return torch::CppFunction::makeFromBoxedFunctor(std::make_unique<SumOut>(native));
-    if (way == "contiguous") return torch::CppFunction::makeFromBoxedFunctor(std::make_unique<Contiguous>(native, 0, 0));
-    if (way == "contiguous_backward") return torch::CppFunction::makeFromBoxedFunctor(std::make_unique<Contiguous>(native, 0, 1));
     if (way == "lstm") return torch::CppFunction::makeFromBoxedFunctor(std::make_unique<LstmLayer>(native, false));
     if (way == "layer_norm_backward") return torch::CppFunction::makeFromBoxedFunctor(std::make_unique<LayerNormBackward>(native));
     for (const auto& [known, planner] : PLANNERS)

@@ -68,10 +68,6 @@ class _Replaced:
                 out = arguments.pop()
                 total = torch.ops.aten.sum.dim_IntList(*arguments[:3], dtype=arguments[3])
                 return out.resize_(total.shape).copy_(total)
-            case "contiguous" | "contiguous_backward":
-                images = arguments[: 1 if self._way == "contiguous" else 2]
-                if all(_per_channel(t) for t in images):
-                    return self._call(keys, arguments)
             case "layer_norm_backward" if arguments[-1][0]:
                 rows = self._call(keys, [*arguments[:-1], [True, False, False]])
                 sums = self(keys, *arguments[:-1], [False, *arguments[-1][1:]])
@@ -198,14 +194,6 @@ def _product(a: Tensor, b: Tensor, bias: Tensor | None) -> bool:
         and a.numel() > 0
         and b.numel() > 0
         and (bias is None or (bias.dim() <= a.dim() and bias.dtype == a.dtype))
-    )
-
-
-def _per_channel(t: Tensor) -> bool:
-    return (
-        t.dim() > 2
-        and t.is_contiguous()
-        and not (t.dim() == 4 and t.is_contiguous(memory_format=torch.channels_last))
     )
 
 

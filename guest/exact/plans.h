@@ -57,12 +57,26 @@ bool is_tensor(const IValue& value) { return value.isTensor() && value.toTensor(
 
 // Some of torch's kernels are spread over its threads however little there is to do. To wake those takes as long
 // as one needs for so many elements.
-bool small(const Tensor& t) { return t.numel() < limits.element_work / 4; }
 bool small(Arguments a) {
-    return std::all_of(a.begin(), a.end(), [](const IValue& value) { return !is_tensor(value) || small(value.toTensor()); });
+    return std::all_of(a.begin(), a.end(), [](const IValue& value) { return !is_tensor(value) || value.toTensor().numel() < limits.element_work / 4; });
 }
 
 // How operations are cut: nothing, where one thread is to compute the whole.
+
+// What is the same on any number of threads: left as it is, but by one thread where it is small, for speed alone.
+std::optional<Plan> unless_small(Arguments a) { return small(a) ? std::nullopt : std::optional(Plan{}); }
+
+// Batch normalisation of contiguous images is computed channel by channel, each by one thread.
+bool per_channel(const IValue& images) {
+    const auto& t = images.toTensor();
+    return t.dim() > 2 && t.is_contiguous() && !t.is_contiguous(at::MemoryFormat::ChannelsLast);
+}
+
+std::optional<Plan> contiguous(Arguments a) { return per_channel(a[0]) ? unless_small(a) : std::nullopt; }
+
+std::optional<Plan> contiguous_backward(Arguments a) {  // grad_out, input, ...
+    return per_channel(a[1]) ? contiguous(a) : std::nullopt;
+}
 
 int64_t pieces_of_convolution(double flops, double elements, int64_t most) {
     return pieces_of(flops + 64 * elements, limits.convolution_work, 2, most);
@@ -163,8 +177,7 @@ std::optional<Plan> group_norm_backward(Arguments a) {  // grad_out, input, mean
 std::optional<Plan> softmax(Arguments a) {  // self, dim, ...
     const auto& t = a[0].toTensor();
     const int64_t along = a[1].toInt() < 0 ? a[1].toInt() + t.dim() : a[1].toInt();
-    if (along == t.dim() - 1 && small(t)) return {};
-    if (along == t.dim() - 1) return Plan{};  // each row by one thread
+    if (along == t.dim() - 1) return unless_small(a);  // each row by one thread
     const int64_t dim = largest(t, along);
     if (dim < 0) return {};
     return by_elements(t.numel(), {0, t.size(dim), 1, {{0, dim}}, {dim}});
@@ -282,6 +295,9 @@ int64_t pieces_of_lstm(Arguments a) {
 
 const std::pair<const char*, Planner> PLANNERS[] = {
     {"one thread", nullptr},
+    {"small", unless_small},
+    {"contiguous", contiguous},
+    {"contiguous_backward", contiguous_backward},
     {"convolution", convolution},
     {"convolution_backward", convolution_backward},
     {"group_norm_backward", group_norm_backward},

@@ -146,6 +146,23 @@ def _largest(t: Tensor, but: int) -> int | None:
     return max(dims, key=lambda i: t.shape[i], default=None)
 
 
+def _contiguous(a: Sequence[Any], images: int = 1) -> Plan | None:
+    """Batch normalisation of contiguous images is computed channel by channel, each by one thread."""
+    return Plan(pieces=0) if all(_per_channel(t) for t in a[:images]) else None
+
+
+def _contiguous_backward(a: Sequence[Any]) -> Plan | None:
+    return _contiguous(a, 2)
+
+
+def _per_channel(t: Tensor) -> bool:
+    return (
+        t.dim() > 2
+        and t.is_contiguous()
+        and not (t.dim() == 4 and t.is_contiguous(memory_format=torch.channels_last))
+    )
+
+
 def _layer_norm_backward(a: Sequence[Any]) -> Plan | None:
     source = a[1]
     rows = source.dim() - len(a[2])
@@ -300,6 +317,8 @@ def _elementwise_in_place(a: Sequence[Any]) -> Plan | None:
 PLANNERS: dict[str, Planner] = {
     "convolution": _convolution,
     "convolution_backward": _convolution_backward,
+    "contiguous": _contiguous,
+    "contiguous_backward": _contiguous_backward,
     "layer_norm_backward": _layer_norm_backward,
     "group_norm_backward": _group_norm_backward,
     "softmax": _softmax,

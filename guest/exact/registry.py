@@ -35,12 +35,12 @@ def ways(registered: Iterable[str]) -> dict[str, str]:
     found: dict[str, str] = {}
     for full in sorted(registered):
         namespace, _, name = full.partition("::")
-        if namespace == "aten" and base(name) in SMALL:
-            found[name] = "small"
-        if namespace != "aten" or base(name) in INVARIANT | COMPOSED:
-            continue
         stem, _, overload = name.partition(".")
-        if base(name) not in ELEMENTWISE or "out" in overload or overload == "grad_input":
+        if namespace != "aten" or base(name) in (INVARIANT | COMPOSED) - SMALL:
+            continue
+        if base(name) in SMALL:
+            found[name] = "small"
+        elif base(name) not in ELEMENTWISE or "out" in overload or overload == "grad_input":
             found[name] = "one thread"
         else:
             found[name] = "elementwise_in_place" if stem.endswith("_") else "elementwise"
