@@ -120,6 +120,8 @@ class Chromium:
         )
         features = [{"name": "prefers-color-scheme", "value": scheme}]
         self.call("Emulation.setEmulatedMedia", media=media, features=features)
+        # Styles follow at once; one frame of the page finds that, and the next tells the page's listeners.
+        self.value("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
 
     def picture(self, path: Path, *, whole: bool = False) -> None:
         data = self.call("Page.captureScreenshot", captureBeyondViewport=whole)["data"]
