@@ -288,9 +288,10 @@ class SshConnection:
                 try:
                     self._fabric = _connect(self.target)
                 except _UnreachableError as error:
-                    if self._closed or time.monotonic() + wait_s > deadline:
+                    left_s = deadline - time.monotonic()
+                    if self._closed or left_s <= 0:
                         raise GuestError(f"{self.target}: cannot be reached: {error}") from None
-                    time.sleep(wait_s)
+                    time.sleep(min(wait_s, left_s))
                     wait_s = min(wait_s * 2, 5.0)
                 else:
                     return self._fabric.transport
@@ -341,6 +342,12 @@ def _connect(target: SshTarget) -> Any:
     config = fabric.Config(overrides={"load_ssh_configs": target.use_ssh_config}, lazy=True)
     if target.use_ssh_config:
         config.load_ssh_config()
+
+    def transport(*arguments: Any, **options: Any) -> Any:
+        made = paramiko.Transport(*arguments, **options)
+        made.handshake_timeout = target.connect_timeout_s  # else 15 s, which an emulated guest may exceed
+        return made
+
     connection = fabric.Connection(
         target.host,
         user=target.user,
@@ -355,6 +362,7 @@ def _connect(target: SshTarget) -> Any:
             "banner_timeout": target.connect_timeout_s,
             "auth_timeout": target.connect_timeout_s,
             "channel_timeout": target.connect_timeout_s,
+            "transport_factory": transport,
         },
     )
     connection.client.set_missing_host_key_policy(_RefuseUnknown())  # fabric would learn any key

@@ -89,7 +89,10 @@ class SshStream:
             if number in signal.valid_signals():
                 return f"killed by {signal.Signals(number).name}"
             return f"exit status {status}"
-        if not self._channel.get_transport().is_active():
+        transport = self._channel.get_transport()
+        if ended:
+            transport.join(LAST_WORDS_S)  # it closes its channels before it says that it has ended itself
+        if not transport.is_active():
             return f"the connection to {self._target} was lost"
         return "killed by a signal" if ended else "it closed its output and still runs"
 

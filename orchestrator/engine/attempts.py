@@ -64,6 +64,8 @@ class Attempts:
         failure, and raises."""
         attempts = self._settings.retries + 1
         for attempt in range(1, attempts + 1):
+            if self._stop.is_set():
+                return None
             executor = session.executor()
             folder = self._store.new_incoming()
             reports.started(guest, spec, lease.cores)

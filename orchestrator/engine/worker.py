@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import re
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -125,7 +126,8 @@ def dask_setup(worker: Worker, folder: Path, shares: int) -> None:
     cores = host_cores()
     number = int(worker.name) if shares > 1 else 0
     os.sched_setaffinity(0, cores[number * len(cores) // shares : (number + 1) * len(cores) // shares])
-    attach(worker, Host(folder.expanduser() / f"{os.uname().nodename}-{worker.name}"))
+    name = re.sub(r"[^\w.-]+", "-", str(worker.name))  # dask's own name is the worker's address
+    attach(worker, Host(folder.expanduser() / f"{os.uname().nodename}-{name}"))
     if worker.nanny is None:  # dask would end at once, and leave the guests
         _close_when_told(worker)
 

@@ -137,7 +137,7 @@ def _watch(scene: Scene, process: subprocess.Popen[str], goal: int | None) -> It
         done = _done(scene)
         if goal is not None and done >= goal:
             return
-        with contextlib.suppress(OSError):  # it has ended
+        with contextlib.suppress(OSError, KeyError):  # it has ended; its memory goes before it does
             yield _sample(process.pid, done)
         time.sleep(EVERY_S)
 

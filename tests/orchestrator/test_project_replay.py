@@ -179,7 +179,7 @@ SLOW = SCRIPT.replace(
 def test_a_sweep_that_was_killed_goes_on_with_the_same_numbers(tmp_path, finished):
     script = SLOW.replace("DELAY", 'float(os.path.getsize("delay"))')
     directory = make(tmp_path / "study", script, metrics=METRICS, study=ONE_VARIANT)
-    (directory / "mine" / "delay").write_bytes(b"x")
+    (directory / "mine" / "delay").write_bytes(b"x" * 5)  # seconds
     assert vbstudy(directory, "-q", "provision") == 0
     command = [sys.executable, "-m", "orchestrator.cli", "-q", "-C", str(directory), "sweep"]
     sweeping = subprocess.Popen(command, cwd=Path(__file__).parents[2])

@@ -1,5 +1,6 @@
 """The SSH connection, against a real sshd on the loopback."""
 
+import dataclasses
 import hashlib
 import os
 import sys
@@ -281,7 +282,8 @@ def test_a_server_that_dies_ends_the_stream_with_the_reason(connection, server, 
     stream.kill()
 
 
-def test_a_server_that_comes_back_is_found_again(connection, server):
+def test_a_server_that_comes_back_is_found_again(connection, server, target):
+    connection.target = dataclasses.replace(target, patience_s=120)
     assert connection.run(["true"], {}, 20).status == 0
     server.kill()
     again = threading.Timer(1.0, server.start)

@@ -116,7 +116,9 @@ def test_files_of_a_data_set_are_brought_to_the_guest_once(server, tmp_path):
     connection.close()
 
 
-def test_a_server_that_dies_during_a_run_and_comes_back_costs_one_attempt(directory, server, capsys):
+def test_a_server_that_dies_during_a_run_and_comes_back_costs_one_attempt(
+    directory, server, tmp_path, capsys
+):
     (directory / "study.toml").write_text(
         (directory / "study.toml").read_text().replace("epochs = 2", "epochs = 60")
     )
@@ -124,9 +126,8 @@ def test_a_server_that_dies_during_a_run_and_comes_back_costs_one_attempt(direct
 
     def crash() -> None:
         deadline = time.monotonic() + 600
-        while not list((directory / "incoming").glob("*")) and time.monotonic() < deadline:
+        while not list((tmp_path / "there").rglob("log.txt")) and time.monotonic() < deadline:
             time.sleep(0.02)
-        time.sleep(1.5)
         server.kill()
         time.sleep(1)
         server.start()

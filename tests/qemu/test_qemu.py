@@ -214,7 +214,7 @@ def test_a_resumed_machine_has_the_right_time_and_randomness_of_its_own(swept):
         connection = provider.start(ONE, host_cores()[:1])
         asked = time.time()
         clock, random = connection.run([connection.python, "-c", code], {}, 60).stdout.split()
-        assert asked - 10 < float(clock) < time.time() + 10
+        assert asked - 60 < float(clock) < time.time() + 60
         drawn.add(random)
         connection.close()
         provider.stop(ONE)
@@ -231,7 +231,8 @@ def test_each_virtual_cpu_is_held_to_a_core_of_its_own(swept):
         assert held == [{core} for core in (cores * 2)[:2]]
         (process,) = machine.processes()
         for thread in Path(f"/proc/{process}/task").iterdir():
-            assert os.sched_getaffinity(int(thread.name)) <= set(cores)
+            with contextlib.suppress(ProcessLookupError):  # it ended meanwhile
+                assert os.sched_getaffinity(int(thread.name)) <= set(cores)
     finally:
         provider.stop(TWO)
 
@@ -325,12 +326,16 @@ def test_an_image_that_is_none_is_told_before_anything_is_made(tmp_path, content
 # ---- faults ----------------------------------------------------------------------------------
 
 
-LONGER = ("train_samples = 128", "train_samples = 512")  # to be disturbed in the middle
+# To be disturbed in the middle: machines as slow as without KVM, that tell each step.
+LONGER = ("epochs = 1", "epochs = 12")
+SLOW = ('kind = "qemu"', 'kind = "qemu"\naccelerator = "tcg"')
+TOLD = ("[provider]", "[engine]\nheartbeat_s = 0.5\n\n[provider]")
+LONG = [LONGER, SLOW, TOLD]
 
 
 @pytest.fixture(scope="module")
 def provisioned(tmp_path_factory):
-    with destroyed(write(tmp_path_factory.mktemp("disturbed"), changes=[LONGER])) as directory:
+    with destroyed(write(tmp_path_factory.mktemp("disturbed"), changes=LONG)) as directory:
         assert vbstudy(directory, "-q", "provision") == 0
         yield directory
 
@@ -338,18 +343,23 @@ def provisioned(tmp_path_factory):
 @pytest.fixture
 def disturbed(provisioned):
     """A study with one machine, to be changed and swept; nothing has run in it."""
-    write(provisioned, changes=[LONGER])
+    write(provisioned, changes=LONG)
     yield provisioned
     for name in ("runs", "failed"):
         shutil.rmtree(provisioned / name, ignore_errors=True)
 
 
-def once_a_run_is_under_way(directory: Path, wait_s: float, act) -> threading.Thread:
+def trains(directory: Path) -> bool:
+    """Whether a run is in the middle of its training."""
+    live = read_live(Store(directory).live_file)
+    return live is not None and any(run.step for run in live.running)
+
+
+def once_a_run_is_under_way(directory: Path, act) -> threading.Thread:
     def wait_and_act() -> None:
         deadline = time.monotonic() + 600
-        while not list((directory / "incoming").glob("*")) and time.monotonic() < deadline:
+        while not trains(directory) and time.monotonic() < deadline:
             time.sleep(0.1)
-        time.sleep(wait_s)
         act()
 
     thread = threading.Thread(target=wait_and_act)
@@ -364,7 +374,7 @@ def test_a_machine_that_is_killed_during_a_run_is_started_anew_and_the_run_redon
         for pid in machine.processes():
             os.kill(pid, signal.SIGKILL)
 
-    thread = once_a_run_is_under_way(disturbed, 6, crash)
+    thread = once_a_run_is_under_way(disturbed, crash)
     assert vbstudy(disturbed, "sweep") == 0
     thread.join()
     assert len(records(disturbed)) == 2
@@ -374,11 +384,11 @@ def test_a_machine_that_is_killed_during_a_run_is_started_anew_and_the_run_redon
 
 
 @pytest.mark.parametrize(
-    ("lost_after_s", "cut_s", "failures"), [(120, 30, 0), (12, 10_000, 1)], ids=["for 30 s", "for good"]
+    ("lost_after_s", "cut_s", "failures"), [(600, 30, 0), (30, 10_000, 1)], ids=["for 30 s", "for good"]
 )
 def test_a_cut_network_is_waited_for_or_the_run_redone(disturbed, lost_after_s, cut_s, failures):
-    engine = ("[provider]", f"[engine]\nlost_after_s = {lost_after_s}\n\n[provider]")
-    write(disturbed, changes=[LONGER, ONCE, engine])
+    engine = ("[engine]", f"[engine]\nlost_after_s = {lost_after_s}")
+    write(disturbed, changes=[*LONG, ONCE, engine])
     machine = Machine(disturbed / "guests" / "cpus-1")
     over = threading.Event()
 
@@ -390,7 +400,7 @@ def test_a_cut_network_is_waited_for_or_the_run_redone(disturbed, lost_after_s, 
             with connect(machine.folder / "qmp.sock", machine.name) as qmp:
                 qmp.execute("set_link", name="net", up=True)
 
-    thread = once_a_run_is_under_way(disturbed, 4, cut)
+    thread = once_a_run_is_under_way(disturbed, cut)
     assert vbstudy(disturbed, "-q", "sweep") == 0
     over.set()
     thread.join()
@@ -399,10 +409,10 @@ def test_a_cut_network_is_waited_for_or_the_run_redone(disturbed, lost_after_s, 
 
 
 def test_a_clock_that_jumps_during_a_run_harms_nothing(disturbed):
-    write(disturbed, changes=[LONGER, ONCE])
+    write(disturbed, changes=[*LONG, ONCE])
     sweep = start(disturbed, "-q", "sweep")
     machine = Machine(disturbed / "guests" / "cpus-1")
-    while not list((disturbed / "incoming").glob("*")):
+    while not trains(disturbed):
         assert sweep.poll() is None, sweep.communicate()
         time.sleep(0.1)
     connection = provider_of(disturbed).connection(ONE, int(machine.port_file.read_text()))
@@ -424,7 +434,7 @@ def test_two_studies_in_machines_at_once_do_not_meet(tmp_path, local):
         ]
         for command in ("provision", "sweep"):
             processes = [start(directory, "-q", command) for directory in studies]
-            outputs = [process.communicate(timeout=500) for process in processes]
+            outputs = [process.communicate(timeout=1800) for process in processes]
             assert [process.returncode for process in processes] == [0, 0], outputs
         expected = {run: h for run, h in hashes(local).items() if "cpus-1" in run}
         for directory in studies:
@@ -461,7 +471,7 @@ def test_a_machine_that_never_boots_is_told_with_the_end_of_its_console(cold, tm
 
 
 def test_a_machine_that_is_too_slow_to_boot_is_told_and_ended(tmp_path, capsys):
-    slow = 'kind = "qemu"\nsnapshot = false\nboot_timeout_s = 1.5'
+    slow = f'{COLD}\naccelerator = "tcg"\nboot_timeout_s = 1.5'
     with destroyed(write(tmp_path / "study", changes=[('kind = "qemu"', slow)])) as directory:
         assert vbstudy(directory, "provision") == 4
         assert "guest cpus-1: did not answer within" in capsys.readouterr().err
@@ -521,7 +531,7 @@ def test_what_a_killed_orchestrator_leaves_running_is_destroyed(cold, command):
 
 
 def test_a_worker_makes_machines_for_a_sweep_through_dask_and_the_host_sees_who_disturbs_them(tmp_path):
-    directory = write(tmp_path / "study", changes=[("repetitions = 2", "repetitions = 1")])
+    directory = write(tmp_path / "study", changes=[*LONG, ONCE])
     core = min(host_cores())
     with fleet(tmp_path / "fleet") as hosts, contextlib.ExitStack() as stack:
         hosts.scheduler()
@@ -534,7 +544,7 @@ def test_a_worker_makes_machines_for_a_sweep_through_dask_and_the_host_sees_who_
         burner = stack.enter_context(subprocess.Popen([sys.executable, "-c", BURN]))
         stack.callback(burner.kill)
         os.sched_setaffinity(burner.pid, {core})
-        assert sweep.wait(300) == 0, hosts.log("sweep")
+        assert sweep.wait(1800) == 0, hosts.log("sweep")
     assert machines_of(tmp_path) == []
     assert not list(tmp_path.glob("fleet/host/*/slot-*")), "the worker removed its guests"
     (record,) = records(directory).values()

@@ -116,8 +116,11 @@ esac"""
 
 def test_the_process_of_a_virtualbox_machine_is_held_to_its_cores(program):
     program("VBoxManage", "echo 'UUID=\"1-2\"'")
-    argv = ["VBoxHeadless", "-c", "import time; time.sleep(1000)", "--comment", "vm", "--startvm", "1-2"]
-    with subprocess.Popen(argv, executable=sys.executable) as process:
+    program = "import time; print(flush=True); time.sleep(1000)"
+    argv = ["VBoxHeadless", "-c", program, "--comment", "vm", "--startvm", "1-2"]
+    with subprocess.Popen(argv, executable=sys.executable, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()  # while a program is being loaded, the kernel tells no command line
         try:
             core = host_cores()[-1]
             VirtualBox().pin("vm", (core,))

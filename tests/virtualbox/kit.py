@@ -15,7 +15,7 @@ from orchestrator.store import Store
 ONE = GuestSpec(name="cpus-1", cpus=1)
 TWO = GuestSpec(name="cpus-2", cpus=2)
 WORKLOAD = '[[workload]]\nmodel = "lenet1"\ndataset = "digits"\n'
-COMMAND_S = 300  # a guest in the interpreter takes its time
+COMMAND_S = 600  # a guest in the interpreter takes its time
 
 
 def folder() -> Path:
@@ -37,7 +37,7 @@ def table(**changes) -> str:
         "host_key": (folder() / "guest.vdi.host_key").read_text().strip(),
         "memory_mib": 128,
         "execution_engine": "interpreter",
-        "boot_timeout_s": 600,
+        "boot_timeout_s": 1800,
         **changes,
     }
     lines = [f"{key} = {json.dumps(value)}" for key, value in values.items() if value is not None]

@@ -12,6 +12,7 @@ from orchestrator.errors import GuestError
 from orchestrator.guests import host_name
 from orchestrator.providers import machines
 from orchestrator.providers.virtualbox import host
+from orchestrator.providers.virtualbox import provider as virtualbox
 from tests.virtualbox import kit
 from tests.virtualbox.kit import COMMAND_S, ONE
 
@@ -114,7 +115,8 @@ def test_a_guest_may_sleep_for_its_snapshot_and_provision_tells_what_its_image_l
         connection.close()
 
 
-def test_without_a_snapshot_a_guest_boots_and_shuts_down_by_its_power_button(tmp_path):
+def test_without_a_snapshot_a_guest_boots_and_shuts_down_by_its_power_button(tmp_path, monkeypatch):
+    monkeypatch.setattr(virtualbox, "SHUTDOWN_S", 600.0)  # an interpreter takes its time
     with kit.study_in(tmp_path, snapshot="off") as provider:
         connection = provider.start(ONE, host.cores()[:1])
         connection.close()

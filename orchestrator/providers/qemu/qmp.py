@@ -13,7 +13,7 @@ from typing import Any, BinaryIO
 
 from orchestrator.errors import GuestError
 
-TIMEOUT_S = 30.0
+TIMEOUT_S = 120.0  # QEMU greets once it has read its snapshot, from a disk that may be slow
 
 
 class Qmp:

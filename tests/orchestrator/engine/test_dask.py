@@ -24,7 +24,7 @@ from tests.orchestrator.test_sweep import STUDY, hashes, records, vbstudy
 
 ONE_CPU = STUDY.replace("cpus = [1, 2]", "cpus = [1]").replace("repetitions = 2", "repetitions = 4")
 # Long enough to be killed in the middle.
-SLOW = ONE_CPU.replace("epochs = 2", "epochs = 40")
+SLOW = ONE_CPU.replace("epochs = 2", "epochs = 120")
 CLUSTER = '\n[engine]\nkind = "dask"\n'
 
 
@@ -277,7 +277,7 @@ def test_guests_wider_than_the_hosts_are_announced_and_marked_as_oversubscribed(
     with fleet(tmp_path / "fleet") as there:
         there.scheduler()
         there.worker("narrow", "--cores", str(min(host_cores())))
-        assert there.sweep(directory).wait(90) == 0
+        assert there.sweep(directory).wait(600) == 0
         assert "guests with more than 1 core are oversubscribed there" in there.log("sweep")
     (record,) = records(directory).values()
     assert record.isolation.oversubscribed
