@@ -3,6 +3,7 @@
 import dataclasses
 import hashlib
 import os
+import socket
 import sys
 import threading
 import time
@@ -292,6 +293,25 @@ def test_a_server_that_comes_back_is_found_again(connection, server, target):
     again.join()
 
 
+def test_a_server_that_stays_silent_after_its_greeting_is_told_when_connect_timeout_s_is_over(target, guest):
+    def greet(channel: socket.socket) -> None:
+        with channel.accept()[0] as asked:
+            asked.sendall(b"SSH-2.0-silent\r\n")
+            while asked.recv(1 << 16):
+                pass
+
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        answering = threading.Thread(target=greet, args=[silent])
+        answering.start()
+        port = silent.getsockname()[1]
+        hasty = dataclasses.replace(target, port=port, connect_timeout_s=0.5, patience_s=0)
+        began = time.monotonic()
+        with pytest.raises(GuestError, match="cannot be reached"):
+            SshConnection(hasty, str(guest), sys.executable).connect()
+        assert time.monotonic() - began < 14  # paramiko's own limit is 15 s
+        answering.join()
+
+
 def test_a_server_that_stays_away_is_told_after_a_while(connection, server):
     connection.connect()
     server.kill()
@@ -302,9 +322,6 @@ def test_a_server_that_stays_away_is_told_after_a_while(connection, server):
 
 
 def test_a_port_that_answers_with_something_else_is_told(target, guest):
-    import dataclasses
-    import socket
-
     with socket.create_server(("127.0.0.1", 0)) as silent:
         other = dataclasses.replace(
             target, port=silent.getsockname()[1], connect_timeout_s=0.5, patience_s=0.5
