@@ -14,9 +14,10 @@ from orchestrator.host_load import HostLook
 BURN_S = 0.6
 
 
-def burn(core: int, done: Event, over: Event) -> None:
-    """BURN_S of one core, and then nothing until it is over."""
+def burn(core: int, looked: Event, done: Event, over: Event) -> None:
+    """BURN_S of one core between the two looks."""
     os.sched_setaffinity(0, {core})
+    looked.wait()
     began = time.process_time()
     while time.process_time() < began + BURN_S:
         pass
@@ -55,10 +56,11 @@ def test_without_two_looks_nothing_is_told():
 def test_a_process_of_others_on_the_same_core_is_seen_from_the_machine_below():
     core = min(os.sched_getaffinity(0))
     spawn = multiprocessing.get_context("spawn")
-    over, done = spawn.Event(), (spawn.Event(), spawn.Event())
-    machine, other = (spawn.Process(target=burn, args=(core, each, over)) for each in done)
+    looked, over, done = spawn.Event(), spawn.Event(), (spawn.Event(), spawn.Event())
+    machine, other = (spawn.Process(target=burn, args=(core, looked, each, over)) for each in done)
     machine.start()
     before = host_load.look((core,), [machine.pid])
+    looked.set()
     other.start()
     for each in done:
         each.wait()
