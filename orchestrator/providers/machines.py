@@ -30,14 +30,26 @@ def speaks_ssh(port: int, timeout_s: float) -> bool:
         return False
 
 
-def processes(chosen: Callable[[list[str]], bool]) -> list[int]:
-    """Those of this machine whose command line, as words, is chosen."""
+def processes(chosen: Callable[[list[str]], bool], folder: Path | None = None) -> list[int]:
+    """Those of this machine whose command line, as words, is chosen. One that ends loses that first, and its
+    ports and the locks of its disks last: until then it counts by the `folder` that it works in."""
     found = []
-    for file in Path("/proc").glob("[0-9]*/cmdline"):
+    for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):  # it ended meanwhile
-            if chosen(file.read_bytes().decode(errors="replace").split("\0")):
-                found.append(int(file.parent.name))
+            line = (process / "cmdline").read_bytes()
+            words = line.decode(errors="replace").split("\0")
+            if chosen(words) if line else folder is not None and _works_in(process, folder.resolve()):
+                found.append(int(process.name))
     return found
+
+
+def _works_in(process: Path, folder: Path) -> bool:
+    """Whether any of its threads does: files are closed with the last of them, and the first may be gone."""
+    for thread in (process / "task").iterdir():
+        with contextlib.suppress(OSError):  # it has left it
+            if (thread / "cwd").readlink() == folder:
+                return True
+    return False
 
 
 def tail(path: Path) -> str:

@@ -172,7 +172,7 @@ class Machine:
                 raise GuestError(f"{self.name}: virtual CPU {index} cannot be held to core {core}")
 
     def processes(self) -> list[int]:
-        return machines.processes(lambda words: f"guest={self.name}" in words)
+        return machines.processes(lambda words: f"guest={self.name}" in words, self.folder)
 
     def stop(self) -> None:
         """Asks QEMU to end, which leaves its disks whole; ends it by force when it does not."""
