@@ -276,6 +276,7 @@ def test_a_missing_module_is_told_with_its_cure(monkeypatch, missing, expected):
         (0x80BB000B, "something", "locked by another program: close"),
         (0x80BB000C, "Cannot close medium '/a' because it has 1 child media", "used by another machine"),
         (0x80BB000A, "line 3", "its settings file is damaged: run `vbstudy destroy`"),
+        (0x80070005, "Assertion failed: [SUCCEEDED(hrc)]", "VirtualBox itself failed: run this again"),
         (0x80004005, "cannot load the saved state (VERR_SSM_UNIT_NOT_FOUND)", "its snapshot does not fit"),
         (0x800706BE, "Call to remote object failed", "VirtualBox's service ended in between; run this again"),
         (0x80070057, "Invalid\nargument", "VirtualBox refuses: Invalid argument (code 0x80070057)"),

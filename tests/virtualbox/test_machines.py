@@ -288,6 +288,26 @@ def test_running_machines_may_not_have_more_together_than_the_host(provider, tmp
             time.sleep(0.5)
 
 
+def test_a_machine_that_sleeps_is_asleep_whatever_virtualbox_tells_of_the_way_there(provider, monkeypatch):
+    provider.create(ONE)
+    machine = provider._machine(ONE)
+    machine.launch(2)
+    time.sleep(2)  # it has a while behind it when it is told to sleep
+    finish = machine._api.finish
+
+    def finish_and_complain(*arguments, **options):
+        finish(*arguments, **options)
+        raise GuestError("Assertion failed: [SUCCEEDED(hrc)]")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(machine._api, "finish", finish_and_complain)
+        machine.save_state()
+    assert machine.state() == "Saved"
+    machine.launch(2)
+    assert machine.state() == "Running"
+    provider.stop(ONE)
+
+
 def test_a_machine_whose_process_is_killed_is_started_again(provider, tmp_path):
     provider.create(ONE)
     machine = provider._machine(ONE)

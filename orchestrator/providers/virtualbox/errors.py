@@ -57,6 +57,7 @@ BY_TEXT = (
     ),
     (r"already locked|being locked|is locked|not mutable|session is not|Locked", LOCKED),
     (r"[Ss]aved state|VERR_SSM_\w+", SNAPSHOT_UNFIT),
+    (r"Assertion failed", "VirtualBox itself failed: run this again"),
 )
 BY_CODE = {
     INVALID_OBJECT_STATE: LOCKED,

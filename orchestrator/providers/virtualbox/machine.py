@@ -213,14 +213,21 @@ class Machine:
         self._api.finish(self._about, begin, timeout_s=SNAPSHOT_TIMEOUT_S)
 
     def save_state(self) -> None:
-        """Puts the running machine to sleep, its memory on disk."""
+        """Puts the running machine to sleep, its memory on disk. When its process ends before VirtualBox has
+        written down everything about it, VirtualBox tells of a failed assertion, and the machine is asleep
+        all the same (7.2, 2 of 235 times on a busy host)."""
 
         def begin(vbox: Vbox) -> tuple[Any, Any]:
             session = vbox.session()
             self._found(vbox).lock_machine(session, vbox.library.LockType.shared)
             return session.machine.save_state(), session
 
-        self._api.finish(self._about, begin, timeout_s=SNAPSHOT_TIMEOUT_S)
+        try:
+            self._api.finish(self._about, begin, timeout_s=SNAPSHOT_TIMEOUT_S)
+        except GuestError:
+            self._wait_until_unlocked()
+            if self.state() != "Saved":
+                raise
         self._wait_until_unlocked()
 
     def restore_snapshot(self) -> None:
