@@ -33,12 +33,14 @@ def speaks_ssh(port: int, timeout_s: float) -> bool:
 def processes(chosen: Callable[[list[str]], bool], folder: Path | None = None) -> list[int]:
     """Those of this machine whose command line, as words, is chosen. One that ends loses that first, and its
     ports and the locks of its disks last: until then it counts by the `folder` that it works in."""
-    found = []
+    found, home = [], folder and folder.resolve()
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):  # it ended meanwhile
-            line = (process / "cmdline").read_bytes()
-            words = line.decode(errors="replace").split("\0")
-            if chosen(words) if line else folder is not None and _works_in(process, folder.resolve()):
+            if line := (process / "cmdline").read_bytes():
+                counts = chosen(line.decode(errors="replace").split("\0"))
+            else:
+                counts = home is not None and _works_in(process, home)
+            if counts:
                 found.append(int(process.name))
     return found
 

@@ -327,10 +327,11 @@ def test_an_image_that_is_none_is_told_before_anything_is_made(tmp_path, content
 
 
 # To be disturbed in the middle: machines as slow as without KVM, that tell each step.
-LONGER = ("epochs = 1", "epochs = 12")
-SLOW = ('kind = "qemu"', 'kind = "qemu"\naccelerator = "tcg"')
-TOLD = ("[provider]", "[engine]\nheartbeat_s = 0.5\n\n[provider]")
-LONG = [LONGER, SLOW, TOLD]
+LONG = [
+    ("epochs = 1", "epochs = 12"),
+    ('kind = "qemu"', 'kind = "qemu"\naccelerator = "tcg"'),
+    ("[provider]", "[engine]\nheartbeat_s = 0.5\n\n[provider]"),
+]
 
 
 @pytest.fixture(scope="module")

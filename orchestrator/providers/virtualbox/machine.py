@@ -228,7 +228,8 @@ class Machine:
             self._wait_until_unlocked()
             if self.state() != "Saved":
                 raise
-        self._wait_until_unlocked()
+        else:
+            self._wait_until_unlocked()
 
     def restore_snapshot(self) -> None:
         """Puts the stopped machine back to its snapshot: it is asleep then."""
