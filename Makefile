@@ -46,7 +46,7 @@ format: install ## put sources into shape
 bench: install ## ratios against peers, in one run
 	$(BIN)/python -m benchmarks
 
-lock: install ## write requirements.lock anew from what is installed
+lock: install ## write requirements.lock from what is installed
 	$(BIN)/python -m pip freeze --all --exclude-editable --exclude pip --exclude vbstudy | sed 's/+cpu$$//' > requirements.lock
 
 clean: ## remove the environment, caches and the demo study

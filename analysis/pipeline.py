@@ -6,36 +6,37 @@ import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
-from analysis.checks import refuse_mixed, reservations
+from analysis.diagnosis.hardening import hardening_tables, read_hardenings
+from analysis.diagnosis.traces import read_traces
 from analysis.exchange.comparison import imported_tables
 from analysis.exchange.imported import read_imports
-from analysis.findings import decide
-from analysis.hardening import hardening_tables, read_hardenings
-from analysis.implications import draw
-from analysis.load import Problem, View, load_study
-from analysis.planning import read_looks
-from analysis.predictions import read_predictions
-from analysis.published import against as published_beside
-from analysis.published import load_published
-from analysis.results import Analysis, Table
-from analysis.robustness import read_robustness
+from analysis.findings.findings import decide
+from analysis.findings.implications import draw
+from analysis.inference.power_tables import read_looks
+from analysis.inference.published import against as published_beside
+from analysis.inference.published import load_published
+from analysis.load.predictions import read_predictions
+from analysis.load.runs import Problem
+from analysis.load.study import View, load_study
+from analysis.provenance.checks import refuse_mixed, reservations
+from analysis.quality.robustness import read_robustness
+from analysis.results.model import Analysis, Table
+from analysis.sameness.verdicts import alarms
 from analysis.scan.kept import NAME, KeptScanError, read_kept
+from analysis.scan.requirements.shares import requirements_finding, requirements_table
 from analysis.scan.results import Scan
-from analysis.scan.shares import requirements_finding, requirements_table
 from analysis.tables import build_tables
-from analysis.trace_tables import read_traces
-from analysis.verdicts import alarms
 
 
 def analyze(
     directory: Path, views: Sequence[View] = tuple(View), *, against: str = "", allow_mixed: bool = False
 ) -> Analysis:
-    """load -> tables -> findings -> implications. Writes nothing; `analysis.report.write_report` does.
+    """load -> tables -> findings -> implications. Writes nothing; `analysis.report.report.write_report` does.
     Tables show the given views; findings are decided from all of them. `against` names published numbers
     to set beside ours, in one more table.
 
     Raises NothingToAnalyse when there is no usable run, NewerSchemaError when a run was written by
-    a newer vbstudy, MixedHardwareError when a set has runs of unlike hardware and that is not allowed,
+    a newer vbstudy, MixedHardwareError when a set has runs of different hardware and that is not allowed,
     UnknownPublishedError for numbers that nobody published.
     """
     if against:

@@ -6,29 +6,29 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from analysis.calibration import calibration_tables
-from analysis.churn import churn
-from analysis.comparisons import u_tests
-from analysis.components import components
-from analysis.convergence import convergence, overhead
-from analysis.effectiveness import effectiveness
-from analysis.histories import loss_sd, loss_sd_by_epoch, max_difference
-from analysis.load import Study
-from analysis.logits import logits
-from analysis.planning import looks_table, power_table
-from analysis.predictions import Predictions
-from analysis.processes import in_processes
-from analysis.projects import overrides
-from analysis.results import Table
-from analysis.robustness import robustness_tables
-from analysis.set_tests import effect_sizes, equivalence, set_tests
-from analysis.subgroups import by_class, subgroups
-from analysis.times import fastest, wall_time
-from analysis.trace_tables import trace_tables
-from analysis.verdicts import cpu_models, divergence, verdicts
-from analysis.weights import weights
-from guest.robustness_records import Robustness
-from guest.trace_records import Trace
+from analysis.cost.convergence import convergence, overhead
+from analysis.cost.times import fastest, wall_time
+from analysis.diagnosis.traces import trace_tables
+from analysis.inference.components import components
+from analysis.inference.omnibus import effect_sizes, equivalence, set_tests
+from analysis.inference.pairwise import u_tests
+from analysis.inference.power_tables import interim_table, power_table
+from analysis.load.predictions import Predictions
+from analysis.load.study import StudyData
+from analysis.provenance.overrides import overrides
+from analysis.quality.calibration import calibration_tables
+from analysis.quality.histories import loss_sd, loss_sd_by_epoch, max_difference
+from analysis.quality.performance import performance
+from analysis.quality.robustness import robustness_tables
+from analysis.quality.subgroups import by_class, subgroups
+from analysis.results.model import Table
+from analysis.sameness.churn import churn
+from analysis.sameness.logits import logits
+from analysis.sameness.verdicts import cpu_models, divergence, verdicts
+from analysis.sameness.weights import weights
+from analysis.stats.processes import in_processes
+from guest.records.robustness import Robustness
+from guest.records.trace import Trace
 
 MANY = 500  # runs, from which on processes save more than they cost
 
@@ -37,31 +37,31 @@ MANY = 500  # runs, from which on processes save more than they cost
 class Inputs:
     """All that tables are built from."""
 
-    study: Study
+    study: StudyData
     predictions: Predictions
     measured: Sequence[Robustness]
     looks: dict[str, Any] | None  # of a sequential sweep
     traces: Sequence[Trace]
 
-    # Projects do not tell everything; what a table needs, its workloads must have.
+    # Projects do not record everything; what a table needs, its workloads must have.
 
     @property
-    def labelled(self) -> Study:
+    def labelled(self) -> StudyData:
         """The workloads with the classes that all their runs predict."""
         return self.study.only(self.predictions.workloads)
 
     @property
-    def classified(self) -> Study:
+    def classified(self) -> StudyData:
         """... and the true classes."""
         return self.study.only(self.predictions.truth)
 
     @property
-    def scored(self) -> Study:
+    def scored(self) -> StudyData:
         """... and the scores of all classes."""
         return self.classified.only(self.study.recorded("last_logits_sha256"))
 
 
-def _of(part: Study, make: Callable[[Study], tuple[Table, ...]]) -> tuple[Table, ...]:
+def _of(part: StudyData, make: Callable[[StudyData], tuple[Table, ...]]) -> tuple[Table, ...]:
     """The tables of a part of the study; none where it has no runs."""
     return make(part) if len(part.runs) else ()
 
@@ -72,14 +72,14 @@ MAKERS: tuple[Maker, ...] = (
     lambda i: (cpu_models(i.study),),
     lambda i: (divergence(i.study),),
     lambda i: trace_tables(i.study, i.traces),
-    lambda i: (effectiveness(i.study),),
+    lambda i: (performance(i.study),),
     lambda i: (max_difference(i.study),),
     lambda i: (u_tests(i.study),),
     lambda i: (set_tests(i.study),),
     lambda i: (effect_sizes(i.study),),
     lambda i: (equivalence(i.study),),
     lambda i: (power_table(i.study),),
-    lambda i: () if i.looks is None else (looks_table(i.looks),),
+    lambda i: () if i.looks is None else (interim_table(i.looks),),
     lambda i: (components(i.study),),
     lambda i: _of(i.labelled, lambda part: (churn(part, i.predictions),)),
     lambda i: _of(i.scored, lambda part: calibration_tables(part, i.predictions)),
@@ -101,7 +101,7 @@ MAKERS: tuple[Maker, ...] = (
 
 
 def build_tables(
-    study: Study,
+    study: StudyData,
     predictions: Predictions,
     measured: Sequence[Robustness] = (),
     looks: dict[str, Any] | None = None,

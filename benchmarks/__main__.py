@@ -19,7 +19,7 @@ from benchmarks import (
     churn,
     dispatch,
     exact,
-    foretold,
+    forecast,
     large_store,
     loading,
     packing,
@@ -50,7 +50,7 @@ BENCHMARKS: dict[str, tuple[Callable[[str, int, Report], list[Row]], int]] = {
     "dispatch": (dispatch.measure, 1000),  # runs that do nothing
     "packing": (packing.measure, 100_000),  # runs of a simulated sweep
     "trace": (trace.measure, 30),  # steps of each kind
-    "foretold": (foretold.measure, 5),  # runs of each of two sets
+    "forecast": (forecast.measure, 5),  # runs of each of two conditions
 }
 
 # Those that need more than Python are run when they are named.

@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 from scipy.spatial.distance import pdist
 
-from analysis.metrics import churn_matrix, churn_within
+from analysis.stats.metrics import churn_matrix, churn_within
 from benchmarks.table import Row
 
 SAMPLES, CLASSES = 10_000, 10

@@ -19,18 +19,18 @@ from distributed import Client, LocalCluster, as_completed
 
 from benchmarks.fabricated import plain_record
 from benchmarks.table import Row
-from guest.records import ARTIFACTS, RunSpec, encode_record
-from orchestrator.checked import Checked
+from guest.records.run import ARTIFACTS, RunSpec, encode_record
 from orchestrator.engine import Summary
-from orchestrator.engine.clusters import LOOPBACK, quieten
-from orchestrator.engine.dispatch import Dispatch
-from orchestrator.engine.fleet import Fleet
-from orchestrator.engine.orders import Order, Receipt, decode_order
-from orchestrator.engine.worker import PRELOAD
-from orchestrator.packing import Packing, Room
-from orchestrator.plan import plan
-from orchestrator.store import Store
-from orchestrator.study import Study, parse
+from orchestrator.engine.packing import Packing, Room
+from orchestrator.fleet.clusters import LOOPBACK, quieten
+from orchestrator.fleet.dispatch import Dispatch
+from orchestrator.fleet.fleet import Fleet
+from orchestrator.fleet.orders import Order, Receipt, decode_order
+from orchestrator.fleet.worker import PRELOAD
+from orchestrator.store.index import Checked
+from orchestrator.store.store import Store
+from orchestrator.study.plan import plan
+from orchestrator.study.schema import Study, parse
 
 RATIO = 1.2
 OVERHEAD_MS = 30.0

@@ -4,8 +4,8 @@
 What is fair about it:
 
 - All sides train the same network on the same batch of 64 with the same optimiser, each in a process of its
-  own, with the environment that guests have (`guest.threads`: waiting threads spin only briefly), and with
-  freed memory kept (`KEPT_MEMORY`).
+  own, with the environment that guests have (`guest.machine.threads`: waiting threads spin only briefly),
+  and with freed memory kept (`KEPT_MEMORY`).
 - They take turns, a block of steps each, so that whatever else the machine does meets all alike; ratios are
   formed within a turn, and the median of them is the value.
 - Every process takes some steps unmeasured first, and every step ends in its loss.
@@ -27,8 +27,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from benchmarks.table import Row
-from guest import datasets, fingerprint, workloads
-from guest.records import Framework, Optimizer, Seeds, WorkloadSpec
+from guest import workloads
+from guest.datasets import datasets
+from guest.machine import fingerprint
+from guest.records.run import Framework, Optimizer, Seeds, WorkloadSpec
 
 BATCH = 64
 THREADS = (1, 2)
@@ -41,8 +43,8 @@ WORKLOADS = {  # the network: its data's shape, and the most that exact mode may
     "lstm": ("headlines", None),
 }
 SCALING_TARGET = 0.95
-# glibc keeps what is freed. Whether it gives a step's memory back to the kernel, to be asked for anew in the
-# next, hangs on the end of a process's heap: with default torch and with exact mode alike LeNet-5 took
+# glibc keeps what is freed. Whether it returns a step's memory to the kernel, to be requested again in the
+# next, depends on the end of a process's heap: with default torch and with exact mode alike LeNet-5 took
 # 3.4 or 4.6 ms a step, with 0 or 900 page faults, from one start to the next.
 KEPT_MEMORY = {"MALLOC_TRIM_THRESHOLD_": str(64 * 2**20), "MALLOC_MMAP_THRESHOLD_": str(32 * 2**20)}
 
@@ -77,14 +79,14 @@ def serve(model: str, threads: int, side: str) -> None:
     """A side's process: for every line with a number of steps, one with their mean time in seconds."""
     import torch
 
-    from guest import exact
+    from vbstudy import exact
 
     torch.set_num_threads(threads)
     step = step_of(model)
     if side == "strict":
         torch.backends.mkldnn.enabled = False  # type: ignore[assignment]
     if side == "exact":
-        exact.enable(compiled=True)
+        exact.enable()
     for line in sys.stdin:
         steps = int(line)
         began = time.perf_counter()
@@ -94,19 +96,23 @@ def serve(model: str, threads: int, side: str) -> None:
 
 
 class Side:
-    """A process that trains one network in one way, when it is told to."""
+    """A process that trains one network in one way, on request."""
 
     def __init__(self, model: str, threads: int, side: str) -> None:
         count = str(threads)
-        knobs = {"OMP_NUM_THREADS": count, "MKL_NUM_THREADS": count, "GOMP_SPINCOUNT": "1000"} | KEPT_MEMORY
+        settings = {
+            "OMP_NUM_THREADS": count,
+            "MKL_NUM_THREADS": count,
+            "GOMP_SPINCOUNT": "1000",
+        } | KEPT_MEMORY
         if side == "strict":
-            knobs["MKL_CBWR"] = "AVX2,STRICT"
+            settings["MKL_CBWR"] = "AVX2,STRICT"
         self._process = subprocess.Popen(
             [sys.executable, "-m", "benchmarks.exact", model, count, side],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            env=os.environ | knobs,
+            env=os.environ | settings,
         )
 
     def seconds(self, steps: int) -> float:

@@ -1,4 +1,5 @@
-"""Fabricated studies of any size, written through `guest.records`, whose files have the sizes of real ones
+"""Fabricated studies of any size, written through `guest.records.run`, whose files have the sizes of real
+ones
 and whose numbers behave like real ones: with fixed seeds the runs of a thread count are copies, with free
 seeds all differ; thread counts and runs move the logits of hard samples over their edge."""
 
@@ -15,7 +16,7 @@ from pathlib import Path
 import numpy as np
 from safetensors.numpy import save
 
-from guest.records import (
+from guest.records.run import (
     ARTIFACTS,
     HISTORY,
     LOG,

@@ -22,12 +22,13 @@ from pathlib import Path
 
 from benchmarks.fabricated import plain_record, sha
 from benchmarks.table import Row
-from guest.records import ARTIFACTS, LOG, RECORD, RunSpec, canonical_json, encode_record
-from orchestrator.checked import opened
-from orchestrator.plan import plan
-from orchestrator.resume import resume
-from orchestrator.store import Store
-from orchestrator.study import Study, load
+from guest.records.codec import canonical_json
+from guest.records.run import ARTIFACTS, LOG, RECORD, RunSpec, encode_record
+from orchestrator.store.index import opened
+from orchestrator.store.store import Store
+from orchestrator.study.plan import plan
+from orchestrator.study.schema import Study, load
+from orchestrator.sweep.resume import resume
 
 STATUS_S, RESUME_S, MEMORY_MIB = 2.0, 5.0, 1024.0
 WORKLOADS, VARIANTS = 25, 4

@@ -14,11 +14,11 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from analysis.load import load_study
-from analysis.predictions import read_predictions
+from analysis.load.predictions import read_predictions
+from analysis.load.study import load_study
 from benchmarks.fabricated import fabricate
 from benchmarks.table import Row
-from guest.records import HISTORY, RECORD
+from guest.records.run import HISTORY, RECORD
 
 TARGET_S = 5.0
 EPOCHS = 20

@@ -10,8 +10,8 @@ import time
 from collections.abc import Callable
 
 from benchmarks.table import Row
-from orchestrator.packing import Room
-from orchestrator.simulation import ExpectedRun, Fleet, simulate
+from orchestrator.engine.packing import Room
+from orchestrator.forecast.fleet import ExpectedRun, Fleet, simulate
 
 LONGER = 1.1
 SECONDS = 10.0

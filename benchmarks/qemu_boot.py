@@ -13,11 +13,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks.table import Row
-from orchestrator import study
-from orchestrator.guests import GuestSpec
+from orchestrator.cores.leases import host_cores
+from orchestrator.inventory import GuestSpec
 from orchestrator.providers.qemu.provider import QemuProvider
-from orchestrator.scheduler import host_cores
-from orchestrator.store import Store
+from orchestrator.store.store import Store
+from orchestrator.study import schema
 
 COLD_TARGET_S, SNAPSHOT_TARGET_S, TRANSFER_TARGET_S = 15, 4, 1
 STUDY = """
@@ -34,7 +34,7 @@ GUEST = GuestSpec(name="cpus-1", cpus=1)
 def measure(name: str, runs: int, report: Callable[[str], None]) -> list[Row]:
     with tempfile.TemporaryDirectory() as folder:
         cold, resumed = (
-            QemuProvider(study.parse(STUDY.format(snapshot=kept)), Store(Path(folder) / kept), report)
+            QemuProvider(schema.parse(STUDY.format(snapshot=kept)), Store(Path(folder) / kept), report)
             for kept in ("false", "true")
         )
         try:

@@ -12,12 +12,12 @@ from pathlib import Path
 
 from benchmarks.qemu_boot import STUDY
 from benchmarks.table import Row
-from orchestrator import study
-from orchestrator.guests import GuestSpec
+from orchestrator.cores.leases import host_cores
+from orchestrator.guests.provision import make_all
+from orchestrator.inventory import GuestSpec
 from orchestrator.providers.qemu.provider import QemuProvider
-from orchestrator.provision import make_all
-from orchestrator.scheduler import host_cores
-from orchestrator.store import Store
+from orchestrator.store.store import Store
+from orchestrator.study import schema
 
 GUESTS = 10
 
@@ -25,7 +25,7 @@ GUESTS = 10
 def measure(name: str, runs: int, report: Callable[[str], None]) -> list[Row]:
     guests = [GuestSpec(name=f"cpus-1-on-{i}", cpus=1) for i in range(GUESTS)]
     with tempfile.TemporaryDirectory() as folder:
-        provider = QemuProvider(study.parse(STUDY.format(snapshot="false")), Store(Path(folder)), report)
+        provider = QemuProvider(schema.parse(STUDY.format(snapshot="false")), Store(Path(folder)), report)
         problems = provider.check()
         assert not problems, problems
         ratios, together_s = [], []

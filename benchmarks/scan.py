@@ -26,15 +26,15 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from analysis.scan.files import walk
-from analysis.scan.judge import lint_project
+from analysis.scan.lint.judge import lint_project
+from analysis.scan.lint.rules import RULES
 from analysis.scan.project import lint_some
-from analysis.scan.rules import RULES
 from benchmarks.table import Row
 
 PARTS = ("nn", "optim", "utils", "distributed", "fx")
 LINES_A_SECOND = 20.0  # thousands, of one core
 PEER = "torchdetscan.py"
-VBSTUDY = (sys.executable, "-m", "orchestrator.cli")  # of this tree
+VBSTUDY = (sys.executable, "-m", "vbstudy")  # of this tree
 WAYS = """\
 import torch
 import torch.nn as nn

@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from guest.records import RECORD, Framework, RunRecord, decode_record
+from guest.records.run import RECORD, Framework, RunRecord, decode_record
 
 # The guest is held to its core by affinity alone, as a cold start is, so that both have the same.
 STUDY = """
@@ -47,7 +47,7 @@ def study(framework: Framework, epochs: int, runs: int) -> Iterator[Path]:
 
 def vbstudy(directory: Path, *arguments: str) -> None:
     """The command as a process of its own. Its errors are shown; a failure ends the benchmark."""
-    command = [sys.executable, "-m", "orchestrator.cli", "-q", "-C", str(directory), *arguments]
+    command = [sys.executable, "-m", "vbstudy", "-q", "-C", str(directory), *arguments]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
 
 

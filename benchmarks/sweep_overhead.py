@@ -16,7 +16,7 @@ from datetime import datetime
 
 from benchmarks.studies import records, study, vbstudy
 from benchmarks.table import Row
-from guest.records import Framework
+from guest.records.run import Framework
 
 TARGET = 0.05
 EPOCHS = 140  # about ten seconds on a core of 2023

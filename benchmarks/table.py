@@ -13,8 +13,8 @@ from rich import box
 from rich.markup import escape
 from rich.table import Table
 
-from guest import fingerprint
-from orchestrator.scheduler import host_cores
+from guest.machine import fingerprint
+from orchestrator.cores.leases import host_cores
 
 LIBRARIES = ("torch", "tensorflow-cpu", "numpy", "pandas")
 

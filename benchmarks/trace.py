@@ -29,9 +29,10 @@ from typing import Any
 import numpy as np
 
 from benchmarks.table import Row
-from guest import fingerprint, seeds, threads, workloads
-from guest.datasets import info
-from guest.records import Framework, Optimizer, RunSpec, Seeds, ThreadSpec, Variant, WorkloadSpec
+from guest import workloads
+from guest.datasets.datasets import info
+from guest.machine import fingerprint, seeds, threads
+from guest.records.run import Framework, Optimizer, RunSpec, Seeds, ThreadSpec, Variant, WorkloadSpec
 
 TARGET = 2.0
 BATCH = 64
@@ -79,7 +80,7 @@ def turns(count: int, runs: int) -> dict[str, list[float]]:
     import torch
     from torch.utils._debug_mode import DebugMode
 
-    from guest.trace_torch import watch
+    from guest.trace.torch_log import watch
 
     torch.set_num_threads(count)
     backend = workloads.build(WORKLOAD, info("cifar10"), seeds.draw(SEEDS), deterministic=False)

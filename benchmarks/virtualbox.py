@@ -19,11 +19,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from benchmarks.table import Row
-from orchestrator import study
-from orchestrator.guests import GuestSpec, host_name
+from orchestrator.inventory import GuestSpec, host_name
 from orchestrator.providers.virtualbox import host
 from orchestrator.providers.virtualbox.provider import VirtualBoxProvider
-from orchestrator.store import Store
+from orchestrator.store.store import Store
+from orchestrator.study import schema
 
 RATIO_AT_MOST, STATUS_AT_MOST_S, PLENTY = 1.1, 1.0, 64
 STUDY = """
@@ -62,7 +62,7 @@ def measure(name: str, runs: int, report: Callable[[str], None]) -> list[Row]:
     engine = "auto" if host.DRIVER.exists() else "interpreter"
     with tempfile.TemporaryDirectory() as folder:
         text = STUDY.format(base=Path(kit) / "guest.vdi", engine=engine)
-        provider = VirtualBoxProvider(study.parse(text), Store(Path(folder)), report)
+        provider = VirtualBoxProvider(schema.parse(text), Store(Path(folder)), report)
         problems = provider.check()
         assert not problems, problems
         try:

@@ -4,7 +4,7 @@ The peer is what `python train.py` in a shell loop does: one fresh process a run
 framework, loads the data, trains and writes its files (`python -m guest run`). What is fair about it:
 
 - Both compute the same spec with the same code, and must come to the same weights, to the bit.
-- Both have the same core (by affinity), the same environment knobs, and the same Python. The cold
+- Both have the same core (by affinity), the same thread settings, and the same Python. The cold
   start may cache its bytecode, and starts with a page cache that has seen one cold start already.
 - They take turns, a block of runs each, so that whatever else the machine does meets both alike. The
   sweep waits in its progress callback meanwhile, its worker idle; that time is not counted.
@@ -27,17 +27,18 @@ from pathlib import Path
 
 from benchmarks.studies import study, vbstudy
 from benchmarks.table import Row
-from guest import fingerprint, threads
-from guest.records import Framework, Message, RunRequest, RunResult, RunSpec, to_json
-from orchestrator import study as study_
-from orchestrator import sweep as sweep_
-from orchestrator.connection import Connection, LocalConnection
+from guest.machine import fingerprint, threads
+from guest.records.codec import to_json
+from guest.records.run import Framework, Message, RunRequest, RunResult, RunSpec
+from orchestrator.cores.leases import host_cores
 from orchestrator.engine.local import LocalEngine
-from orchestrator.guests import Guest, read_inventory
-from orchestrator.plan import plan
+from orchestrator.inventory import Guest, read_inventory
 from orchestrator.providers import make
-from orchestrator.scheduler import host_cores
-from orchestrator.store import Store
+from orchestrator.store.store import Store
+from orchestrator.study import schema as study_
+from orchestrator.study.plan import plan
+from orchestrator.sweep.pipeline import run_missing
+from orchestrator.transport.connection import Connection, LocalConnection
 
 TARGET = 3.0
 BLOCK = 5
@@ -147,7 +148,7 @@ def _measure(framework: Framework, name: str, runs: int, report: Callable[[str],
         turns = TakingTurns(cold, runs, report)
         turns.start()
         engine = LocalEngine(loaded, store, provider, read_inventory(store.guests_file))
-        sweep_.sweep(loaded, store, engine, turns)
+        run_missing(plan(loaded), store, engine, turns)
         turns.stop()
         began = time.perf_counter()
         vbstudy(directory, "sweep")

@@ -2,10 +2,10 @@
 
     python agent.pyz run --request request.json --out DIR     a cold start: one run, one process
     python agent.pyz serve --framework torch                  a warm worker: requests on stdin
-    python agent.pyz projects                                 somebody's own projects: requests on stdin
+    python agent.pyz projects                                 user projects: requests on stdin
     python agent.pyz trace --framework torch                  the same, for the tasks of a trace
 
-All write the run's files into DIR and speak JSON lines on stdout (`guest.records.Message`):
+All write the run's files into DIR and speak JSON lines on stdout (`guest.records.run.Message`):
 hello, epoch, heartbeat, then done or error. Whatever libraries print goes to DIR/log.txt.
 
 The warm worker imports the framework once and runs nothing with it; each request is computed by a
@@ -15,24 +15,23 @@ fresh fork, so that runs share no state, no generator and no thread, and give th
 from __future__ import annotations
 
 import argparse
-import contextlib
 import csv
 import ctypes
-import hashlib
 import json
 import os
 import select
 import signal
 import sys
-import threading
 import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from guest import fingerprint, load, seeds, threads
-from guest.records import (
+from guest.machine import fingerprint, load, seeds, threads
+from guest.machine.signals import how_ended
+from guest.records.codec import from_json
+from guest.records.run import (
     ARTIFACTS,
     HISTORY,
     LOG,
@@ -40,24 +39,22 @@ from guest.records import (
     SCHEMA_VERSION,
     SELECTED,
     WEIGHTS,
-    Artifact,
     Framework,
     Hashes,
     RunRequest,
     RunResult,
     ThreadSpec,
     Timings,
-    from_json,
     history_columns,
-    to_json,
 )
+from guest.runner import MessageWriter, Progress, Warm, artifact, check_threads, heartbeat, load_data
 
 if TYPE_CHECKING:
-    from guest.datasets import Data
-    from guest.training import Outcome
+    from guest.datasets.datasets import Data
+    from guest.training.training import Trained
 
-Compute = Callable[[Any, Path, "Speaker", "Warm | None", "Progress"], Any]
-"""What answers a request: (request, folder of its files, speaker, what a fork finds ready, progress)."""
+Compute = Callable[[Any, Path, MessageWriter, Warm | None, Progress], Any]
+"""What answers a request: (request, folder of its files, writer, what a fork finds ready, progress)."""
 
 SERVED = {
     "serve": "runs forked from this process",
@@ -70,28 +67,13 @@ DONE, FAILED = 0, 1  # exit statuses of a run that has said how it ended
 UNREPORTED = 70
 
 
-class Speaker:
-    """Writes messages to the orchestrator, one JSON line each, from any thread."""
-
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
-        self._lock = threading.Lock()
-
-    def say(self, kind: str, run_id: str, /, **body: Any) -> None:
-        line = json.dumps({"kind": kind, "run_id": run_id, "body": to_json(body)}) + "\n"
-        with self._lock:
-            data = line.encode()
-            while data:
-                data = data[os.write(self._descriptor, data) :]
-
-
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="agent", description="The vbstudy guest agent.")
     commands = parser.add_subparsers(dest="command", required=True)
     run = commands.add_parser("run", help="one run in this process")
     run.add_argument("--request", type=Path, required=True)
     run.add_argument("--out", type=Path, required=True)
-    commands.add_parser("projects", help="somebody's own projects, requests on stdin")
+    commands.add_parser("projects", help="user projects, requests on stdin")
     for name, what in SERVED.items():
         served = commands.add_parser(name, help=f"{what}, requests on stdin")
         served.add_argument("--framework", type=Framework, required=True)
@@ -100,62 +82,63 @@ def main(argv: list[str] | None = None) -> int:
     arguments = parser.parse_args(argv)
 
     # Libraries print to descriptor 1; the protocol gets a private copy and 1 becomes 2.
-    speaker = Speaker(os.dup(1))
+    writer = MessageWriter(os.dup(1))  # point: agent started
     os.dup2(2, 1)
     if arguments.command == "run":
         request = from_json(RunRequest, json.loads(arguments.request.read_text()), "request")
-        return execute(request, arguments.out, speaker, None, _run)
+        return execute(request, arguments.out, writer, None, _run)
     if arguments.command == "projects":
         from guest.projects import service
 
-        return service.serve(speaker, _heartbeat)
+        return service.serve(writer)
     framework = arguments.framework
     match arguments.command:
         case "assess":
-            return assess_models(framework, speaker)
+            return assess_models(framework, writer)
         case "probe":
-            from guest import probe
+            from guest.probe import tasks
 
-            return probe.serve(framework, arguments.threads, speaker)
+            return tasks.serve(framework, arguments.threads, writer)
         case "trace":
-            from guest.trace import trace_run
-            from guest.trace_records import TraceRequest
+            from guest.records.trace import TraceRequest
+            from guest.trace.tasks import trace_run
 
-            return Worker(framework, speaker, TraceRequest, trace_run).serve()
-    return Worker(framework, speaker, RunRequest, _run).serve()
+            return Worker(framework, writer, TraceRequest, trace_run).serve()
+    return Worker(framework, writer, RunRequest, _run).serve()
 
 
 # ---- one run ---------------------------------------------------------------------------------
 
 
-def execute(request: Any, out: Path, speaker: Speaker, warm: Warm | None, compute: Compute) -> int:
+def execute(request: Any, out: Path, writer: MessageWriter, warm: Warm | None, compute: Compute) -> int:
     """Answers one request in this process and reports; returns DONE or FAILED."""
     run_id = request.spec.run_id
-    progress = Progress()
+    progress = Progress()  # point: run begun
     out.mkdir(parents=True, exist_ok=True)
     log = os.open(out / LOG, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
     os.dup2(log, 1)
     os.dup2(log, 2)
-    os.close(log)
-    speaker.say("hello", run_id, schema_version=SCHEMA_VERSION, pid=os.getpid(), warm=warm is not None)
-    with _heartbeat(speaker, run_id, request.heartbeat_s, progress):
+    os.close(log)  # point: log opened
+    # point: run announced
+    writer.send("hello", run_id, schema_version=SCHEMA_VERSION, pid=os.getpid(), warm=warm is not None)
+    with heartbeat(writer, run_id, request.heartbeat_s, progress):
         try:
-            result = compute(request, out, speaker, warm, progress)
+            result = compute(request, out, writer, warm, progress)
         except Exception as error:  # noqa: BLE001  (whatever a run dies of is that run's result)
             text = traceback.format_exc()
             sys.stderr.write(text)
             kind = type(error).__name__
-            speaker.say("error", run_id, kind=kind, message=str(error) or kind, traceback=text)
+            writer.send("error", run_id, kind=kind, message=str(error) or kind, traceback=text)
             return FAILED
-    speaker.say("done", run_id, result=result)
+    writer.send("done", run_id, result=result)  # point: result sent
     return DONE
 
 
 def _run(
-    request: RunRequest, out: Path, speaker: Speaker, warm: Warm | None, progress: Progress
+    request: RunRequest, out: Path, writer: MessageWriter, warm: Warm | None, progress: Progress
 ) -> RunResult:
     from guest import workloads
-    from guest.training import hash_arrays, train
+    from guest.training.training import hash_arrays, train
 
     spec, workload = request.spec, request.spec.workload
     started, cpu_started, before = time.perf_counter(), time.process_time(), load.look()
@@ -166,24 +149,25 @@ def _run(
     else:
         import_s = warm.import_s
         data, data_s = warm.data if warm.data is not None else load_data(request)
-    threads.apply(workload.network_framework, spec.threads)
+    threads.apply(workload.network_framework, spec.threads)  # point: threads set
     check_threads(request)
 
     building = time.perf_counter()
     drawn = seeds.draw(spec.seeds)
-    seeds.seed_globals(drawn)
+    seeds.seed_globals(drawn)  # point: seeds drawn
+    # point: model built
     backend = workloads.build(
         workload, data.info, drawn, deterministic=spec.variant.deterministic, tier=spec.tier
     )
     build_s = time.perf_counter() - building
 
     def on_epoch(row: dict[str, Any]) -> None:
-        speaker.say("epoch", spec.run_id, **{k: v for k, v in row.items() if not k.endswith("sha256")})
+        writer.send("epoch", spec.run_id, **{k: v for k, v in row.items() if not k.endswith("sha256")})
 
     def on_step(step: int) -> None:
         progress.step = step
 
-    outcome = train(backend, data, workload, drawn, on_epoch, on_step)
+    outcome = train(backend, data, workload, drawn, on_epoch, on_step)  # point: model trained
     elapsed_s, cpu_s = time.perf_counter() - started, time.process_time() - cpu_started
     after = load.look()
     by_others = load.load_by_others(before, after, cpu_s, elapsed_s)
@@ -191,6 +175,7 @@ def _run(
 
     in_force = check_threads(request)  # again: some pools stand only after the first operation
     _write(out, outcome, data, history_columns(workload.metrics))
+    # point: fingerprint taken
     environment = fingerprint.fingerprint(workload.network_framework) | {"threads_in_force": in_force}
     sys.stdout.flush()
     sys.stderr.flush()
@@ -227,36 +212,15 @@ def _run(
     )
 
 
-def check_threads(request: RunRequest) -> dict[str, Any]:
-    in_force = threads.in_force(request.spec.workload.network_framework)
-    wrong = threads.mismatches(request.spec.threads, request.visible_cpus, in_force)
-    if wrong:
-        raise threads.ThreadMismatchError("; ".join(wrong))
-    return in_force
-
-
-def load_data(request: RunRequest) -> tuple[Data, float]:
-    from guest import datasets
-
-    began = time.perf_counter()
-    workload = request.spec.workload
-    data = datasets.load(
-        workload.dataset,
-        folders=[Path(folder) for folder in request.data_folders],
-        train_samples=workload.train_samples,
-        test_samples=workload.test_samples,
-    )
-    return data, time.perf_counter() - began
-
-
-def _write(out: Path, outcome: Outcome, data: Data, columns: list[str]) -> None:
+def _write(out: Path, outcome: Trained, data: Data, columns: list[str]) -> None:
     import numpy as np
     from safetensors.numpy import save_file
 
     with (out / HISTORY).open("w", newline="") as file:
         writer = csv.DictWriter(file, columns)
-        writer.writeheader()
+        writer.writeheader()  # point: history header written
         writer.writerows(outcome.history)
+    # point: predictions written
     np.savez(
         out / PREDICTIONS,
         y_true=data.test.y.astype(np.int64),
@@ -264,99 +228,47 @@ def _write(out: Path, outcome: Outcome, data: Data, columns: list[str]) -> None:
         selected=outcome.selected.logits.astype(np.float32),
     )
     for name, model in ((WEIGHTS, outcome.last), (SELECTED, outcome.selected)):
+        # point: weights written
         save_file({k: np.ascontiguousarray(v) for k, v in model.weights.items()}, out / name)
-
-
-def artifact(path: Path) -> Artifact:
-    with path.open("rb") as file:
-        sha256 = hashlib.file_digest(file, "sha256").hexdigest()
-    return Artifact(sha256=sha256, size_bytes=path.stat().st_size)
-
-
-class Progress:
-    """The training step reached, for the heartbeat."""
-
-    step = 0
-
-
-@contextlib.contextmanager
-def _heartbeat(speaker: Speaker, run_id: str, every_s: float, progress: Progress) -> Any:
-    """Says every few seconds that the process lives, and at which step it is."""
-    stop = threading.Event()
-
-    def beat() -> None:
-        while not stop.wait(every_s):
-            speaker.say("heartbeat", run_id, step=progress.step)
-
-    thread = threading.Thread(target=beat, daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        thread.join()
 
 
 # ---- stored models ---------------------------------------------------------------------------
 
 
-def assess_models(framework: Framework, speaker: Speaker) -> int:
+def assess_models(framework: Framework, writer: MessageWriter) -> int:
     """Answers robustness requests in this process, all on one thread: only the models differ."""
     from guest import workloads
-    from guest.robustness import Assessor
-    from guest.robustness_records import RobustnessRequest
+    from guest.records.robustness import RobustnessRequest
+    from guest.training.perturbation import Assessor
 
     workloads.preload(framework)
     threads.apply(framework, ThreadSpec(cpus=1, intra_op=1, inter_op=1))
-    speaker.say("hello", "", schema_version=SCHEMA_VERSION, pid=os.getpid())
+    writer.send("hello", "", schema_version=SCHEMA_VERSION, pid=os.getpid())
     assessor = Assessor()
     for line in iter(sys.stdin.readline, ""):
         message = json.loads(line)
         request = from_json(RobustnessRequest, message["request"], "request")
         run_id = request.model.run_id
-        with _heartbeat(speaker, run_id, message["heartbeat_s"], Progress()):
+        with heartbeat(writer, run_id, message["heartbeat_s"], Progress()):
             try:
                 result = assessor.assess(request)
             except Exception as error:  # noqa: BLE001  (one model's trouble is not the next one's)
                 kind, text = type(error).__name__, traceback.format_exc()
-                speaker.say("error", run_id, kind=kind, message=str(error) or kind, traceback=text)
+                writer.send("error", run_id, kind=kind, message=str(error) or kind, traceback=text)
                 continue
-        speaker.say("done", run_id, result=result)
+        writer.send("done", run_id, result=result)
     return DONE
 
 
 # ---- the warm worker -------------------------------------------------------------------------
 
 
-class Warm:
-    """What a fork finds ready: the seconds the import took, and the data of the last request."""
-
-    def __init__(self, import_s: float) -> None:
-        self.import_s = import_s
-        self.data: tuple[Data, float] | None = None
-        self._key: tuple[Any, ...] | None = None
-
-    def load(self, request: Any) -> None:
-        """Loads the request's data unless it is here already. An error is left to the run, which
-        meets it again and reports it."""
-        from guest.datasets import DatasetError
-
-        w = request.spec.workload
-        key = (w.dataset, w.train_samples, w.test_samples, request.data_folders)
-        if key == self._key:
-            return
-        self._key, self.data = None, None
-        with contextlib.suppress(DatasetError, OSError):
-            self.data = load_data(request)
-            self._key = key
-
-
 class Worker:
     """Reads requests from stdin, forks a process for each, and ends when stdin does."""
 
-    def __init__(self, framework: Framework, speaker: Speaker, kind: type, compute: Compute) -> None:
+    def __init__(self, framework: Framework, writer: MessageWriter, kind: type, compute: Compute) -> None:
         self._framework = framework
-        self._speaker = speaker
+        self._writer = writer
         self._kind = kind  # of its requests
         self._compute = compute
 
@@ -368,16 +280,17 @@ class Worker:
             workloads.preload(self._framework)
             fingerprint.preload()
         except ImportError as error:
-            self._speaker.say("error", "", kind="ImportError", message=str(error), traceback="")
+            self._writer.send("error", "", kind="ImportError", message=str(error), traceback="")
             return FAILED
-        warm = Warm(time.perf_counter() - began)
-        self._speaker.say(
+        warm = Warm(time.perf_counter() - began)  # point: framework imported
+        # point: worker announced
+        self._writer.send(
             "hello", "", schema_version=SCHEMA_VERSION, pid=os.getpid(), warm=True, import_s=warm.import_s
         )
         for line in iter(sys.stdin.readline, ""):
             message = json.loads(line)
-            request: Any = from_json(self._kind, message["request"], "request")
-            warm.load(request)
+            request: Any = from_json(self._kind, message["request"], "request")  # point: request read
+            warm.load(request)  # point: data loaded
             if not self._fork(request, Path(message["out"]), warm):
                 break
         return DONE
@@ -388,8 +301,8 @@ class Worker:
         if child == 0:
             status = UNREPORTED
             try:
-                die_with_parent()
-                status = execute(request, out, self._speaker, warm, self._compute)
+                die_with_parent()  # point: run forked
+                status = execute(request, out, self._writer, warm, self._compute)
             finally:
                 os._exit(status)  # the parent's exit handlers are not this process's to run
         descriptor = os.pidfd_open(child)
@@ -406,9 +319,10 @@ class Worker:
         _, status = os.waitpid(child, 0)
         code = os.waitstatus_to_exitcode(status)
         if code not in (DONE, FAILED) and not orphaned:
-            how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit status {code}"
             hint = " (out of memory?)" if code == -signal.SIGKILL else ""
-            self._speaker.say("error", request.spec.run_id, kind="Died", message=how + hint, traceback="")
+            self._writer.send(
+                "error", request.spec.run_id, kind="Died", message=how_ended(code) + hint, traceback=""
+            )
         return not orphaned
 
 

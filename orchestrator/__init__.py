@@ -1,3 +1,1 @@
-"""The host side: provisions guests, sweeps runs over them, keeps the store."""
-
-__version__ = "0.1.0"
+"""The host side: provisions guests, sweeps runs over them, keeps the store. `cli` is its front door."""

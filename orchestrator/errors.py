@@ -35,7 +35,7 @@ class IncompleteError(VbstudyError):
 
 
 class DifferentBitsError(VbstudyError):
-    """Nothing is damaged, but runs that were done again came out otherwise, or not at all."""
+    """Nothing is damaged, but repeated runs differ, or failed."""
 
     exit_code = EXIT_RUNS_FAILED
 
@@ -47,7 +47,7 @@ class ScriptFailedError(VbstudyError):
 
 
 class UnprovedError(VbstudyError):
-    """All was measured, and what was to be shown does not hold."""
+    """Everything was measured, and the claim is not supported."""
 
     exit_code = EXIT_RUNS_FAILED
 
@@ -71,7 +71,7 @@ class GuestError(VbstudyError):
 
 
 class ProtocolError(VbstudyError):
-    """The agent said something that is not the protocol, or nothing at all."""
+    """The agent sent no message of the protocol, or nothing at all."""
 
     exit_code = 5
 
@@ -94,16 +94,16 @@ STORAGE_ERRNOS = frozenset(
         errno.ENOLCK,
     )
 )
-"""What a disk, or a server of files, may say at any moment: no fault of this program, a guest or a run."""
+"""Errors of a disk or a file server, at any moment: no fault of this program, a guest or a run."""
 
 
 def storage_error(path: object, error: OSError, cannot_be: str = "written") -> StoreError:
-    """What is told of storage that fails."""
+    """The error for storage that fails."""
     full = error.errno in (errno.ENOSPC, errno.EDQUOT)
     what = "the disk is full" if full else error.strerror
     return StoreError(f"{path}: cannot be {cannot_be}: {what}; finished runs are safe")
 
 
 def says_full(text: str) -> bool:
-    """Whether a guest that failed says so because its disk is full, in Python's words or in safetensors'."""
+    """Whether a guest's error reports a full disk, in Python's words or in safetensors'."""
     return "No space left" in text

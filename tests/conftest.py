@@ -6,9 +6,11 @@ import signal
 import pytest
 from hypothesis import settings
 
-from orchestrator import core_locks
+from orchestrator.cores import locks
+from tests import environments
 
-# Threads that wait by spinning keep the tests beside them off their cores; `guest.threads` tells guests so.
+# Threads that wait by spinning keep the tests beside them off their cores; `guest.machine.threads` tells
+# guests so.
 os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 
 # Other work on the machine must not decide whether a property holds.
@@ -26,7 +28,7 @@ def locks_of_their_own(tmp_path_factory):
     if "PYTEST_XDIST_WORKER" in os.environ:
         folder = folder.parent
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(core_locks.FOLDER, str(folder / "cores"))
+        patch.setenv(locks.FOLDER, str(folder / "cores"))
         yield
 
 
@@ -45,3 +47,9 @@ def server(tmp_path):
 
     with sshd.running(tmp_path / "sshd") as started:
         yield started
+
+
+@pytest.fixture(scope="session")
+def without_vbstudy(tmp_path_factory):
+    """The Python of an environment that has the packages of this one, but no vbstudy."""
+    return environments.make(tmp_path_factory.mktemp("environment"))

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from guest.harden_records import Hardening, Measurement
-from guest.records import (
+from guest.records.harden import Hardening, Measurement
+from guest.records.run import (
     ARTIFACTS,
     SCHEMA_VERSION,
     Artifact,

@@ -8,10 +8,10 @@ import hashlib
 import shutil
 from pathlib import Path
 
-from guest.records import RECORDING, WEIGHTS, RunRecord
-from orchestrator.projects import read
-from orchestrator.store import Store
-from tests.orchestrator.test_project_sweep import wheel
+from guest.records.run import RECORDING, WEIGHTS, RunRecord
+from orchestrator.store.store import Store
+from orchestrator.study.snapshots import read
+from tests.orchestrator.sweep.test_project_sweep import wheel
 
 SCRIPT = """\
 import os, pathlib, random

@@ -14,9 +14,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from orchestrator import core_locks
-from orchestrator.ssh import SshTarget
-from orchestrator.ssh_keys import KeyPair, StudyKeys, key_pair
+from orchestrator.cores import locks
+from orchestrator.transport.keys import KeyPair, StudyKeys, key_pair
+from orchestrator.transport.ssh_connect import SshTarget
 
 CONFIG = """\
 ListenAddress 127.0.0.1
@@ -124,8 +124,8 @@ def running(folder: Path) -> Iterator[Sshd]:
             host_key=server.host.private,
             authorized=folder / "authorized_keys",
             folder=folder,
-            locks=core_locks.FOLDER,
-            folder_of_locks=core_locks.default_folder(),
+            locks=locks.FOLDER,
+            folder_of_locks=locks.default_folder(),
         )
     )
     server.start()

@@ -1,4 +1,4 @@
-"""A study as one file that somebody else can analyse: the same study gives the same bytes.
+"""A study as one file that others can analyse: the same study gives the same bytes.
 
     <study>/MANIFEST.json     schema version, and SHA-256 and size of every other file
     <study>/study.toml        without the addresses of machines
@@ -28,9 +28,10 @@ from typing import IO, Any
 
 from analysis.exchange.imported import FOLDER
 from analysis.exchange.verify import Verification, verify
-from analysis.load import NothingToAnalyse
-from analysis.methods import STUDY_FILE, public_study_file
-from guest.records import ARTIFACTS, RECORD, RECORDING, NewerSchemaError
+from analysis.load.study import NothingToAnalyse
+from analysis.report.methods import STUDY_FILE, public_study_file
+from guest.records.codec import NewerSchemaError
+from guest.records.run import ARTIFACTS, FOLDER_NAME, RECORD, RECORDING
 
 SCHEMA_VERSION = 1  # of the manifest
 MANIFEST = "MANIFEST.json"
@@ -38,9 +39,10 @@ LARGEST_MANIFEST = 256 * 2**20  # bytes
 LARGEST_ARCHIVE = 100 * 2**30  # bytes, unpacked
 BLOCK = 2**20
 NAME = r"[A-Za-z0-9@+_-][A-Za-z0-9@+._-]*"  # never begins with a dot
+FILE_NAME = "|".join(map(re.escape, (RECORD, RECORDING, *ARTIFACTS)))
 ALLOWED = re.compile(
-    rf"(?P<study>{NAME})/({MANIFEST}|{re.escape(STUDY_FILE)}|{FOLDER}/{NAME}\.json|"
-    rf"runs/{NAME}/{NAME}/{NAME}/\d{{4,}}/({'|'.join(map(re.escape, (RECORD, RECORDING, *ARTIFACTS)))}))"
+    rf"(?P<study>{NAME})/({re.escape(MANIFEST)}|{re.escape(STUDY_FILE)}|{FOLDER}/{NAME}\.json|"
+    rf"runs(/{FOLDER_NAME}){{3}}/[0-9]{{4,}}/({FILE_NAME}))"
 )
 # RuntimeError: encrypted; NotImplementedError: other kinds of compression; the rest: cut or made up.
 UNREADABLE = (
@@ -56,7 +58,7 @@ LONG_AGO = (1980, 1, 1, 0, 0, 0)  # the oldest date a zip can hold: the time of 
 
 
 class ArchiveError(ValueError):
-    """Not an archive of a study, or a damaged one; the text says where."""
+    """Not an archive of a study, or a damaged one; the text states where."""
 
 
 class DamagedStudyError(ValueError):
@@ -78,7 +80,7 @@ def pack(directory: Path, target: Path) -> int:
     if not checked.runs and not checked.imports:
         raise NothingToAnalyse(f"no finished run in {directory}; run `vbstudy sweep` first")
     name = re.sub(r"[^A-Za-z0-9_-]+", "-", directory.resolve().name).strip("-") or "study"
-    with _beside(target) as part:
+    with _temporary(target) as part:
         with zipfile.ZipFile(part, "w", zipfile.ZIP_DEFLATED, compresslevel=6) as archive:
             files = {}
             for path, opened in _contents(directory):
@@ -122,8 +124,8 @@ def _add(archive: zipfile.ZipFile, name: str, source: IO[bytes]) -> dict[str, An
 
 
 @contextmanager
-def _beside(target: Path) -> Iterator[Path]:
-    """A file beside `target` that is gone in the end, unless it was moved there."""
+def _temporary(target: Path) -> Iterator[Path]:
+    """A path in `target`'s folder that is removed in the end, unless it was moved."""
     target.parent.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
     try:
@@ -140,7 +142,7 @@ def unpack(path: Path, target: Path) -> None:
     FileExistsError, and NewerSchemaError for an archive of a newer vbstudy."""
     if target.exists():
         raise FileExistsError(f"{target} is there already; name another folder")
-    with _beside(target) as folder:
+    with _temporary(target) as folder:
         try:
             with zipfile.ZipFile(path) as archive:
                 _unpack(archive, folder)

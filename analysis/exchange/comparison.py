@@ -1,5 +1,5 @@
-"""Imported runs compared by thread count, with what can be told of them: metrics, losses, predictions.
-Their weights were never seen, so nothing is said of bitwise equality."""
+"""Imported runs compared by thread count: metrics, losses, predictions.
+Their weights were never seen, so there is no bitwise verdict."""
 
 from __future__ import annotations
 
@@ -8,14 +8,13 @@ from itertools import combinations
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
-from analysis import metrics, statistics
 from analysis.exchange.imported import Import, ImportedRun
-from analysis.results import ALPHA, Column, Kind, Table
+from analysis.results.model import ALPHA, Kind, Table, col, cols, count, interval
+from analysis.stats import metrics, statistics
 
 Family = tuple[str, str, str]  # import, workload, variant
-WHERE = tuple(Column(header=name, source=name) for name in ("import", "workload", "variant"))
+WHERE = cols("import", "workload", "variant")
 
 
 def imported_tables(imports: Sequence[Import]) -> dict[str, Table]:
@@ -54,30 +53,26 @@ def _sets(families: dict[Family, dict[int, list[ImportedRun]]]) -> Table:
             for name in _names(sets):
                 values = _values(sets[threads], name)
                 mean, sd = statistics.mean(values), statistics.sd(values)
-                row = _head(family) | {"threads": threads, "metric": name, "n": mean.n, "mean": mean.value}
-                row |= {"mean_low": mean.low, "mean_high": mean.high, "sd": sd.value}
-                row |= {"sd_low": sd.low, "sd_high": sd.high, "values": len(np.unique(values))}
+                row = _head(family) | {"threads": threads, "metric": name, "n": mean.n}
+                row |= mean.cells("mean") | sd.cells("sd")
                 row |= {"min": values.min() if len(values) else None}
-                rows.append(row | {"max": values.max() if len(values) else None})
-    columns = ["import", "workload", "variant", "threads", "metric", "n", "mean", "mean_low", "mean_high"]
-    columns += ["sd", "sd_low", "sd_high", "min", "max", "values"]
-    return Table(
+                row |= {"max": values.max() if len(values) else None}
+                rows.append(row | {"values": len(np.unique(values))})
+    return Table.of(
+        rows,
+        *WHERE,
+        count("threads"),
+        col("metric"),
+        count("n"),
+        interval("mean", kind=Kind.METRIC),
+        interval("sd", "SD"),
+        col("min", kind=Kind.METRIC),
+        col("max", kind=Kind.METRIC),
+        count("values"),
         name="imported",
         title="Imported runs",
         note="Results of other programs, as they gave them: their weights, machines and seeds are not known, "
         "and they are part of no finding. Mean with Student's t, SD with its chi-square interval, 95 %.",
-        frame=pd.DataFrame(rows, columns=columns),
-        columns=(
-            *WHERE,
-            Column(header="threads", source="threads", kind=Kind.COUNT),
-            Column(header="metric", source="metric"),
-            Column(header="n", source="n", kind=Kind.COUNT),
-            Column(header="mean", source="mean", kind=Kind.METRIC, low="mean_low", high="mean_high"),
-            Column(header="SD", source="sd", kind=Kind.SPREAD, low="sd_low", high="sd_high"),
-            Column(header="min", source="min", kind=Kind.METRIC),
-            Column(header="max", source="max", kind=Kind.METRIC),
-            Column(header="values", source="values", kind=Kind.COUNT),
-        ),
     )
 
 
@@ -94,26 +89,20 @@ def _tests(families: dict[Family, dict[int, list[ImportedRun]]]) -> Table:
             row = _head(family) | {"metric": name, "a": a, "b": b, "n_a": each.n_a, "n_b": each.n_b}
             row |= {"u": each.u, "p": each.p, "p_holm": p_holm, "delta": each.delta}
             rows.append(row | {"method": each.method})
-    columns = ["import", "workload", "variant", "metric", "a", "b", "n_a", "n_b", "u", "p", "p_holm"]
-    return Table(
+    return Table.of(
+        rows,
+        *WHERE,
+        col("metric"),
+        *map(count, ("a", "b", "n_a", "n_b")),
+        count("u", "U"),
+        col("p", kind=Kind.P),
+        col("p_holm", "p (Holm)", Kind.P),
+        col("delta", "Cliff's delta", Kind.RATIO),
+        col("method"),
         name="imported_tests",
         title="Thread counts of imported runs compared in pairs: Mann-Whitney U",
         note=f"Two-sided, alpha {ALPHA}, Holm's correction within each import, workload and variant. "
         "No difference found is not sameness.",
-        frame=pd.DataFrame(rows, columns=[*columns, "delta", "method"]),
-        columns=(
-            *WHERE,
-            Column(header="metric", source="metric"),
-            Column(header="a", source="a", kind=Kind.COUNT),
-            Column(header="b", source="b", kind=Kind.COUNT),
-            Column(header="n a", source="n_a", kind=Kind.COUNT),
-            Column(header="n b", source="n_b", kind=Kind.COUNT),
-            Column(header="U", source="u", kind=Kind.COUNT),
-            Column(header="p", source="p", kind=Kind.P),
-            Column(header="p (Holm)", source="p_holm", kind=Kind.P),
-            Column(header="Cliff's delta", source="delta", kind=Kind.RATIO),
-            Column(header="method", source="method"),
-        ),
     )
 
 
@@ -121,40 +110,35 @@ def _churn(families: dict[Family, dict[int, list[ImportedRun]]]) -> Table:
     rows = []
     for family, sets in families.items():
         all_ = {threads: _labels(sets[threads]) for threads in sorted(sets)}
-        told = {threads: labels for threads, labels in all_.items() if labels is not None}
-        if len({labels.shape[1] for labels in told.values()}) > 1:
+        known = {threads: labels for threads, labels in all_.items() if labels is not None}
+        if len({labels.shape[1] for labels in known.values()}) > 1:
             continue  # not the same test samples
-        for threads, labels in told.items():
+        for threads, labels in known.items():
             n = len(labels)
             value = metrics.churn_within(labels) if n > 1 else None
             rows.append(_head(family) | _churn_row(str(threads), labels, n * (n - 1) // 2, value))
-        for a, b in combinations(told, 2):
-            value = metrics.churn_between(told[a], told[b])
-            both = np.concatenate([told[a], told[b]])
-            rows.append(_head(family) | _churn_row(f"{a} | {b}", both, len(told[a]) * len(told[b]), value))
-    columns = ["import", "workload", "variant", "threads", "n", "pairs", "samples", "distinct", "churn"]
-    return Table(
+        for a, b in combinations(known, 2):
+            value = metrics.churn_between(known[a], known[b])
+            both = np.concatenate([known[a], known[b]])
+            rows.append(_head(family) | _churn_row(f"{a} | {b}", both, len(known[a]) * len(known[b]), value))
+    return Table.of(
+        rows,
+        *WHERE,
+        col("threads"),
+        *map(count, ("n", "pairs", "samples")),
+        count("distinct", "distinct vectors"),
+        col("churn", kind=Kind.SPREAD),
         name="imported_churn",
         title="Churn of imported predictions",
         note="The mean over pairs of runs of the share of samples they put in different classes. Runs "
-        "without predictions, and sets whose runs predict unlike numbers of samples, are left out.",
-        frame=pd.DataFrame(rows, columns=columns),
-        columns=(
-            *WHERE,
-            Column(header="threads", source="threads"),
-            Column(header="n", source="n", kind=Kind.COUNT),
-            Column(header="pairs", source="pairs", kind=Kind.COUNT),
-            Column(header="samples", source="samples", kind=Kind.COUNT),
-            Column(header="distinct vectors", source="distinct", kind=Kind.COUNT),
-            Column(header="churn", source="churn", kind=Kind.SPREAD),
-        ),
+        "without predictions, and conditions whose runs predict different numbers of samples, are left out.",
     )
 
 
 def _labels(runs: Sequence[ImportedRun]) -> np.ndarray | None:
     """(R, N) of the runs that have predictions; None where they are not of one length."""
-    told = [run.predictions for run in runs if run.predictions]
-    return np.array(told) if told and len({len(each) for each in told}) == 1 else None
+    known = [run.predictions for run in runs if run.predictions]
+    return np.array(known) if known and len({len(each) for each in known}) == 1 else None
 
 
 def _churn_row(threads: str, labels: np.ndarray, pairs: int, churn: float | None) -> dict[str, Any]:

@@ -1,7 +1,8 @@
-"""Results of other programs, kept beside the runs: what they said, and the hash of what they said it in.
+"""Results of other programs, kept with the runs: their numbers, and the hash of the files they were read
+from.
 
 They are not runs: nobody saw their weights, machines or seeds. They are compared among themselves, by thread
-count, and take part in no finding."""
+count, and enter no finding."""
 
 from __future__ import annotations
 
@@ -10,8 +11,8 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from analysis.load import Problem
-from guest.records import NewerSchemaError, RecordError, seal, unseal
+from analysis.load.runs import Problem
+from guest.records.codec import NewerSchemaError, RecordError, seal, unseal
 
 FOLDER = "imported"
 SCHEMA_VERSION = 1

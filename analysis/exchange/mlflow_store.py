@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -17,7 +18,7 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.load import Study
+from analysis.load.study import StudyData
 
 FINISHED, LOCAL = 3, 4  # MLflow's RunStatus and SourceType
 PARAMETERS = {
@@ -46,7 +47,7 @@ TAGS = {
 SECONDS = ("wall_s", "train_s", "cpu_s")
 
 
-def write_mlflow(study: Study, target: Path) -> int:
+def write_mlflow(study: StudyData, target: Path) -> int:
     """Writes one experiment, named as the study, with all its runs: parameters, tags, the metrics of every
     epoch, and those of the last and of the selected model. Returns how many runs. Whole or not at all;
     raises FileExistsError."""
@@ -64,7 +65,7 @@ def write_mlflow(study: Study, target: Path) -> int:
     return len(study.runs)
 
 
-def _write(study: Study, folder: Path, target: Path) -> None:
+def _write(study: StudyData, folder: Path, target: Path) -> None:
     name = str(study.runs.study_id.iloc[0])
     experiment = str(int(_digest(name)[:15], 16))
     began = [_milliseconds(text) for text in study.runs.started_at]
@@ -103,15 +104,15 @@ def _write(study: Study, folder: Path, target: Path) -> None:
             _text(where / "params" / key, str(row[column]))
         for key, column in {"mlflow.runName": "run_id", **TAGS}.items():
             _text(where / "tags" / key, str(row[column]))
-        for key, lines in _metrics(study, row, epochs[row["run_id"]], ended):
+        for key, lines in _metrics(study, row, epochs.get(row["run_id"], study.epochs[:0]), ended):
             text = "".join(f"{time} {value!r} {step}\n" for time, value, step in lines)
             _text(where / "metrics" / key, text)
 
 
 def _metrics(
-    study: Study, row: Mapping[Any, Any], epochs: pd.DataFrame, ended: int
+    study: StudyData, row: Mapping[Any, Any], epochs: pd.DataFrame, ended: int
 ) -> Iterator[tuple[str, list[tuple[int, float, int]]]]:
-    """Name and (timestamp in ms, value, step), the epoch being the step; and what is told once, at step 0."""
+    """Name and (timestamp in ms, value, step): values of an epoch at its step, those of the run at step 0."""
     for column in epochs.columns:
         if epochs[column].dtype.kind == "f" and column != "elapsed_s" and epochs[column].notna().any():
             times = [ended - 1000 + int(epoch) for epoch in epochs.epoch]
@@ -121,7 +122,9 @@ def _metrics(
             )
     for metric in study.metrics[row["workload"]]:
         for view in ("last", "selected"):
-            yield f"{view}_{metric}", [(ended, float(row[f"{view}_{metric}"]), 0)]
+            value = row.get(f"{view}_{metric}")  # a project's run has no selected model
+            if value is not None and not math.isnan(value):
+                yield f"{view}_{metric}", [(ended, float(value), 0)]
     for name in SECONDS:
         yield name, [(ended, float(row[name]), 0)]
 

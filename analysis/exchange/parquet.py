@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from analysis.page import detail_tables
-from analysis.results import Analysis
+from analysis.report.page import detail_tables
+from analysis.results.model import Analysis
 
 
 class ExtraMissingError(ImportError):
@@ -43,9 +43,9 @@ def _plain(frame: pd.DataFrame) -> pd.DataFrame:
 def _of_one_kind(column: pd.Series) -> pd.Series:
     if column.dtype != object:
         return column
-    told = column.dropna()
-    if told.map(lambda v: isinstance(v, (list, tuple))).any():
+    values = column.dropna()
+    if values.map(lambda v: isinstance(v, (list, tuple))).any():
         return column.map(lambda v: [str(x) for x in v] if isinstance(v, (list, tuple)) else None)
-    if told.map(lambda v: isinstance(v, (int, float))).all() and len(told):
+    if values.map(lambda v: isinstance(v, (int, float))).all() and len(values):
         return pd.to_numeric(column)
     return column.map(lambda v: None if pd.isna(v) else str(v))

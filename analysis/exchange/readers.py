@@ -19,6 +19,13 @@ from analysis.exchange.imported import SCHEMA_VERSION, Import, ImportedRun, sha2
 
 COLUMNS = ("workload", "variant", "threads", "repetition", "wall_s", "epoch")
 THREADS = re.compile(r"(?:threads?|cpus?|intra_?op)[-_= ]?(\d+)", re.IGNORECASE)
+_NEXT = r"(?:workload|variant)[-_=]|(?:threads?|cpus?|intra_?op|rep|run|seed)[-_=]?\d"
+NAMED = {
+    key: re.compile(rf"(?:^|[/_.,-]){key}[-_=](.+?)(?=[_.,-](?:{_NEXT})|/|$)")
+    for key in ("workload", "variant")
+}
+"""`workload-lenet5` in a path: the value ends with the folder, the file, or where the next name begins."""
+FIELDS = ("workload", "variant", "threads", "repetition")
 CLASSES_OF = ("predictions", "y_pred", "predicted", "prediction", "labels", "logits", "last")
 TRUTH_OF = ("y_true", "truth", "labels_true")
 PICKLES = (".pt", ".pth", ".pkl", ".pickle", ".joblib", ".h5", ".ckpt")
@@ -30,16 +37,22 @@ class ImportFormatError(ValueError):
     """What was given cannot be read; the text names the file and what is allowed."""
 
 
-def read_results(source: Path, name: str, at: str) -> Import:
+def read_results(source: Path, name: str, at: str, by: str = "") -> Import:
     """Reads a file or a folder of results, by what it is. `name` is the workload's where the source
-    names none; `at` is the time, ISO 8601. Raises ImportFormatError."""
+    names none; `at` is the time, ISO 8601; `by` a pattern for the paths of a folder (`path_pattern`). Raises
+    ImportFormatError."""
     try:
         kind, read = _kind(source)
-        runs, left_out = read(source, name)
+        if not by:
+            runs, left_out = read(source, name)
+        elif kind == "folder":
+            runs, left_out = _folder(source, name, path_pattern(by))
+        else:
+            raise ImportFormatError(f"{source}: a pattern for paths needs a folder of results")
     except (OSError, UnicodeDecodeError) as error:
         raise ImportFormatError(f"{source}: {error}") from error
     if not runs:
-        raise ImportFormatError(f"{source}: there is no result in it; see docs/giving-and-taking.md")
+        raise ImportFormatError(f"{source}: there is no result in it; see docs/import-and-export.md")
     counted: Counter[tuple[str, str, int]] = Counter()
     numbered = []
     for run in runs:
@@ -88,18 +101,18 @@ def _check_unique(source: Path, runs: Sequence[ImportedRun]) -> None:
 
 def _results(source: Path, name: str) -> Found:
     rows = _rows(source)
-    told = [column for column in rows.columns if column in COLUMNS]
-    if "threads" not in told:
+    named = [column for column in rows.columns if column in COLUMNS]
+    if "threads" not in named:
         raise ImportFormatError(
             f"{source}: a column 'threads' is needed; there are {', '.join(rows.columns)}"
         )
-    rows["workload"] = rows.workload.astype(str) if "workload" in told else name
-    rows["variant"] = rows.variant.astype(str) if "variant" in told else "imported"
+    rows["workload"] = rows.workload.astype(str) if "workload" in named else name
+    rows["variant"] = rows.variant.astype(str) if "variant" in named else "imported"
     values = rows.drop(columns=[c for c in (*COLUMNS,) if c in rows])
     metrics = [str(c) for c in values.columns if pd.api.types.is_numeric_dtype(values[c])]
     left_out = [f"column {c}: not numbers" for c in values.columns if c not in metrics]
-    if "epoch" in told:
-        if "repetition" not in told:
+    if "epoch" in named:
+        if "repetition" not in named:
             raise ImportFormatError(f"{source}: with a column 'epoch', a column 'repetition' is needed too")
         keys = ["workload", "variant", "threads", "repetition"]
         groups = [run.sort_values("epoch") for _, run in rows.groupby(keys, sort=False, dropna=False)]
@@ -109,15 +122,15 @@ def _results(source: Path, name: str) -> Found:
     runs = []
     for group in groups:
         last = group.iloc[-1]
-        history = {m: tuple(group[m].astype(float)) for m in metrics} if "epoch" in told else {}
+        history = {m: tuple(group[m].astype(float)) for m in metrics} if "epoch" in named else {}
         runs.append(
             ImportedRun(
                 workload=last.workload,
                 variant=last.variant,
                 threads=_count(source, last.threads, "threads"),
-                repetition=_count(source, last.repetition, "repetition") if "repetition" in told else 0,
+                repetition=_count(source, last.repetition, "repetition") if "repetition" in named else 0,
                 metrics={m: float(last[m]) for m in metrics if math.isfinite(last[m])},
-                wall_s=float(last.wall_s) if "wall_s" in told and math.isfinite(last.wall_s) else None,
+                wall_s=float(last.wall_s) if "wall_s" in named and math.isfinite(last.wall_s) else None,
                 history={m: h for m, h in history.items() if np.isfinite(h).all()},
                 source=source.name,
                 source_sha256=sha256,
@@ -151,8 +164,40 @@ def _count(source: Path, value: Any, what: str) -> int:
 # ---- a folder of predictions and histories -----------------------------------------------------------
 
 
-def _folder(source: Path, name: str) -> Found:
-    """One run a file (or a history and predictions with one name): the path says the thread count."""
+def path_pattern(text: str) -> re.Pattern[str]:
+    """`{workload}/{variant}/t{threads}/{repetition}.npy` as a regular expression over relative paths; `*` is
+    anything within a name. Raises ImportFormatError."""
+    pieces = []
+    for piece in re.split(r"(\{[^{}]*\}|\*)", text):
+        if piece == "*":
+            pieces.append("[^/]*")
+        elif not piece.startswith("{"):
+            pieces.append(re.escape(piece))
+        elif piece[1:-1] not in FIELDS:
+            allowed = ", ".join(f"{{{field}}}" for field in FIELDS)
+            raise ImportFormatError(f"pattern {text}: {piece} is none of {allowed}")
+        else:
+            pieces.append(f"(?P<{piece[1:-1]}>{r'[0-9]+' if piece[1:-1] in FIELDS[2:] else '[^/]+?'})")
+    if "{threads}" not in text or any(text.count(f"{{{field}}}") > 1 for field in FIELDS):
+        raise ImportFormatError(f"pattern {text}: {{threads}} is needed, and each field at most once")
+    return re.compile("".join(pieces))
+
+
+def _where(relative: str, by: re.Pattern[str] | None) -> dict[str, str] | None:
+    """What the path of a file states of its run, by field; None where it states no thread count."""
+    if by is not None:
+        found = by.fullmatch(relative)
+        return None if found is None else found.groupdict()
+    stem = relative.removesuffix(Path(relative).suffix)
+    threads = THREADS.findall(stem)
+    if not threads:
+        return None
+    named = {key: match.group(1) for key, pattern in NAMED.items() if (match := pattern.search(stem))}
+    return named | {"threads": threads[-1]}
+
+
+def _folder(source: Path, name: str, by: re.Pattern[str] | None = None) -> Found:
+    """One run a file (or a history and predictions with one name), described by its path."""
     truth: np.ndarray | None = None
     parts: dict[str, list[ImportedRun]] = {}
     left_out: list[str] = []
@@ -162,14 +207,19 @@ def _folder(source: Path, name: str) -> Found:
             truth = _classes(path)[0]
     for path in files:
         relative = path.relative_to(source).as_posix()
-        threads = THREADS.findall(relative)
+        where = _where(relative, by)
         if path.suffix not in (".npy", ".npz", ".csv", ".json"):
             left_out.append(f"{relative}: not read{_why_not(path)}")
-        elif not threads:
+        elif where is None:
             if path.stem not in TRUTH_OF:
-                left_out.append(f"{relative}: no thread count in its path (threads-4, cpus-4)")
+                why = (
+                    "no thread count in its path (threads-4, cpus-4)"
+                    if by is None
+                    else "does not match the pattern"
+                )
+                left_out.append(f"{relative}: {why}")
         else:
-            run = _file(path, relative, name, int(threads[-1]), truth)
+            run = _file(path, relative, name, where, truth)
             parts.setdefault(relative.removesuffix(path.suffix), []).append(run)
     return [_merged(group) for group in parts.values()], left_out
 
@@ -178,14 +228,16 @@ def _natural(path: Path) -> list[tuple[int, str]]:
     return [(int(t), "") if t.isdigit() else (-1, t) for t in re.split(r"(\d+)", path.as_posix())]
 
 
-def _file(path: Path, relative: str, name: str, threads: int, truth: np.ndarray | None) -> ImportedRun:
+def _file(
+    path: Path, relative: str, name: str, where: Mapping[str, str], truth: np.ndarray | None
+) -> ImportedRun:
     history: dict[str, tuple[float, ...]] = {}
     metrics: dict[str, float] = {}
     predictions: tuple[int, ...] | None = None
     if _is_history(path):
-        told = read_history(path)
-        metrics = {metric: values[-1] for metric, values in told.items() if math.isfinite(values[-1])}
-        history = {metric: values for metric, values in told.items() if np.isfinite(values).all()}
+        named = read_history(path)
+        metrics = {metric: values[-1] for metric, values in named.items() if math.isfinite(values[-1])}
+        history = {metric: values for metric, values in named.items() if np.isfinite(values).all()}
     else:
         classes, own = _classes(path)
         known = truth if own is None else own
@@ -195,10 +247,10 @@ def _file(path: Path, relative: str, name: str, threads: int, truth: np.ndarray 
             metrics = {"test_accuracy": float((classes == known).mean())}
         predictions = tuple(int(c) for c in classes)
     return ImportedRun(
-        workload=name,
-        variant="imported",
-        threads=threads,
-        repetition=0,
+        workload=where.get("workload", name),
+        variant=where.get("variant", "imported"),
+        threads=_count(path, where["threads"], "threads"),
+        repetition=_count(path, where["repetition"], "repetition") if "repetition" in where else 0,
         metrics=metrics,
         history=history,
         predictions=predictions,
@@ -240,12 +292,12 @@ def read_history(path: Path) -> dict[str, tuple[float, ...]]:
             data = json.loads(path.read_text(encoding="utf-8"))
             columns = pd.DataFrame(data).to_dict("list") if isinstance(data, list) else data
         columns = columns.get("history", columns)
-        told = {str(k): tuple(float(v) for v in each) for k, each in columns.items() if k not in COLUMNS}
+        named = {str(k): tuple(float(v) for v in each) for k, each in columns.items() if k not in COLUMNS}
     except (ValueError, TypeError, AttributeError, RecursionError) as error:
         raise ImportFormatError(f"{path}: not a history: {error}") from error
-    if not told or len({len(each) for each in told.values()}) != 1 or not next(iter(told.values())):
+    if not named or len({len(each) for each in named.values()}) != 1 or not next(iter(named.values())):
         raise ImportFormatError(f"{path}: a history has the same number of epochs for every metric")
-    return told
+    return named
 
 
 def _classes(path: Path) -> tuple[np.ndarray, np.ndarray | None]:
@@ -296,10 +348,12 @@ def _mlflow(source: Path, name: str) -> Found:
         folder = meta.parent
         if not (folder / "metrics").is_dir():
             continue  # an experiment
-        told = {p.name: p.read_text(encoding="utf-8").strip() for p in sorted((folder / "tags").glob("*"))}
-        told |= {p.name: p.read_text(encoding="utf-8").strip() for p in sorted((folder / "params").glob("*"))}
+        named = {p.name: p.read_text(encoding="utf-8").strip() for p in sorted((folder / "tags").glob("*"))}
+        named |= {
+            p.name: p.read_text(encoding="utf-8").strip() for p in sorted((folder / "params").glob("*"))
+        }
         where = folder.relative_to(source).as_posix()
-        if "threads" not in told:
+        if "threads" not in named:
             left_out.append(f"{where}: no parameter 'threads'")
             continue
         history = {p.name: _metric(p) for p in sorted((folder / "metrics").glob("*")) if p.is_file()}
@@ -307,10 +361,10 @@ def _mlflow(source: Path, name: str) -> Found:
         seconds = history.pop("wall_s", None)
         runs.append(
             ImportedRun(
-                workload=told.get("workload", name),
-                variant=told.get("variant", "imported"),
-                threads=_count(folder, told["threads"], "threads"),
-                repetition=_count(folder, told["repetition"], "repetition") if "repetition" in told else 0,
+                workload=named.get("workload", name),
+                variant=named.get("variant", "imported"),
+                threads=_count(folder, named["threads"], "threads"),
+                repetition=_count(folder, named["repetition"], "repetition") if "repetition" in named else 0,
                 metrics={m: values[-1] for m, values in history.items() if math.isfinite(values[-1])},
                 wall_s=seconds[-1] if seconds else None,
                 history={m: values for m, values in history.items() if np.isfinite(values).all()},

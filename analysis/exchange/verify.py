@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from analysis.exchange.imported import FOLDER, read_imports
-from analysis.load import FOREIGN, READERS, REDO, Problem, check_run, run_folders
-from analysis.predictions import check_predictions
-from guest.records import RECORD
+from analysis.load.predictions import check_predictions
+from analysis.load.runs import FOREIGN, REDO, Problem, check_run, run_folders
+from analysis.load.study import READERS
+from guest.records.run import RECORD
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +58,7 @@ def _check(directory: Path, folder: Path) -> Problem | None:
     record, _ = outcome
     path = folder.relative_to(directory).as_posix()
     artifacts = record.result.artifacts
-    if record.spec.workload.odd_artifacts(artifacts):
+    if record.spec.workload.unexpected_artifacts(artifacts):
         return Problem(path=path, what="the record names other files than a run has", todo=REDO)
     unknown = sorted({each.name for each in folder.iterdir()} - {RECORD, *artifacts})
     if unknown:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from analysis.scan.results import Scan
 from analysis.scan.run import SCHEMA_VERSION
-from guest.records import RecordError, from_json, to_json
+from guest.records.codec import RecordError, from_json, to_json
 
 NAME = "scan.json"
 

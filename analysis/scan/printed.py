@@ -11,10 +11,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from analysis.scan.lint.rules import RULES
 from analysis.scan.results import Level, Place, Scan
-from analysis.scan.rules import RULES
 from analysis.scan.sarif import joined
-from guest.printable import printable
+from guest.records.printable import printable
 
 COLOURS = {Level.ERROR: "bold red", Level.WARNING: "yellow", Level.NOTE: "cyan"}
 HEADER = ("project", "kind", "name", "level", "path", "line", "column", "cell", "text", "advice")

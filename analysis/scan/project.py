@@ -6,13 +6,13 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from analysis.scan import documents, listed, manifests
-from analysis.scan.facts import FileFacts
 from analysis.scan.files import Tree, read
-from analysis.scan.judge import lint_project
-from analysis.scan.lint import lint_file
-from analysis.scan.listed import Stated
-from analysis.scan.results import Hardware, Note, Place, Project, Requirement
+from analysis.scan.lint.facts import FileFacts
+from analysis.scan.lint.judge import lint_project
+from analysis.scan.lint.lint import lint_file
+from analysis.scan.requirements import documents, listed, manifests
+from analysis.scan.requirements.listed import Stated
+from analysis.scan.results import HardwareStatement, Note, Place, Project, Requirement
 from analysis.scan.source import decode
 
 Parser = Callable[[str], Iterable[Stated]]
@@ -49,10 +49,10 @@ FRAMEWORKS = {
 }
 
 
-def stated(tree: Tree) -> tuple[list[Requirement], list[Hardware], list[Note]]:
+def stated(tree: Tree) -> tuple[list[Requirement], list[HardwareStatement], list[Note]]:
     """The requirements that a project states, by file and line."""
     software: list[Requirement] = []
-    hardware: list[Hardware] = []
+    hardware: list[HardwareStatement] = []
     notes: list[Note] = []
     for path in sorted([*tree.others, *(p for p in tree.python if p.endswith("setup.py"))]):
         kind = next(((name, parser) for name, pattern, parser in SOURCES if pattern.search(path)), None)
@@ -68,7 +68,7 @@ def stated(tree: Tree) -> tuple[list[Requirement], list[Hardware], list[Note]]:
             software += _parsed(path, text, *kind, notes)
         if is_prose:
             hardware += [
-                Hardware(part=part, words=words, quote=quote, place=Place(path=path, line=line))
+                HardwareStatement(part=part, words=words, quote=quote, place=Place(path=path, line=line))
                 for part, words, quote, line in documents.hardware(text)
             ]
     return software, hardware, notes

@@ -7,7 +7,7 @@ from enum import StrEnum
 
 
 class Level(StrEnum):
-    ERROR = "error"  # stops, or does not do what it says
+    ERROR = "error"  # stops, or does something else than it states
     WARNING = "warning"  # runs can differ
     NOTE = "note"  # runs differ under other conditions: another machine, another thread count
 
@@ -59,7 +59,7 @@ class Requirement:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Hardware:
+class HardwareStatement:
     """One stated hardware requirement: the words that state it, and the sentence around them."""
 
     part: Part
@@ -87,7 +87,7 @@ class Project:
     files: int
     lines: int  # of Python, notebooks included
     software: tuple[Requirement, ...]
-    hardware: tuple[Hardware, ...]
+    hardware: tuple[HardwareStatement, ...]
     findings: tuple[LintFinding, ...]
     notes: tuple[Note, ...]
 

@@ -9,11 +9,11 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from pathlib import Path
 
-from analysis.scan.facts import FileFacts
 from analysis.scan.files import Tree, walk
+from analysis.scan.lint.facts import FileFacts
+from analysis.scan.lint.rules import RULES
 from analysis.scan.project import lint_some, put_together
 from analysis.scan.results import Note, Project, Scan
-from analysis.scan.rules import RULES
 
 SCHEMA_VERSION = 1
 FEW_FILES = 150  # below, processes cost more than they save

@@ -1,4 +1,4 @@
-"""Findings as SARIF 2.1.0 (OASIS, 2020), which code hosts show beside the code."""
+"""Findings as SARIF 2.1.0 (OASIS, 2020), which code hosts show in the code."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import PurePath
 from typing import Any
 from urllib.parse import quote
 
+from analysis.scan.lint.rules import RULES
 from analysis.scan.results import Level, LintFinding, Note, Project, Scan
-from analysis.scan.rules import RULES
 
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 

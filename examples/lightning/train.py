@@ -1,4 +1,4 @@
-"""A LightningModule. It tells vbstudy its numbers itself; outside of vbstudy the callback does nothing."""
+"""A LightningModule that reports its metrics to vbstudy; outside of vbstudy the callback does nothing."""
 
 import sys
 
@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn import functional
 from torch.utils.data import DataLoader, TensorDataset
 
-from guest import report
+from vbstudy import report
 
 EPOCHS = int(sys.argv[1]) if len(sys.argv) > 1 else 3
 

@@ -21,7 +21,7 @@ INSTEAD = "write a .safetensors, .npz or .weights.h5 file, or torch.save(model.s
 
 
 class ArtifactError(ValueError):
-    """A file that is missing, refused, or not what its name says."""
+    """A file that is missing, refused, or not of the format of its name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +60,7 @@ def locate(folder: Path, name: str, what: str) -> Path:
 
 
 def load_weights(path: Path) -> dict[str, np.ndarray]:
-    """Arrays by name. Raises ArtifactError for what cannot be read without running somebody's code."""
+    """Arrays by name. Raises ArtifactError for what cannot be read without running code from it."""
     suffix = path.suffix.lower()
     try:
         if suffix == ".safetensors":
@@ -113,7 +113,7 @@ def _named_arrays(path: Path) -> tuple[np.ndarray, np.ndarray | None]:
     name = next((n for n in PREDICTED if n in arrays), None)
     name = next(iter(arrays)) if name is None and len(arrays) == 1 else name
     if name is None:
-        raise ArtifactError(f"has the arrays {', '.join(arrays)}; one of {', '.join(PREDICTED)} is wanted")
+        raise ArtifactError(f"has the arrays {', '.join(arrays)}; expected one of {', '.join(PREDICTED)}")
     return arrays[name], next((arrays[n] for n in TRUTHS if n in arrays and n != name), None)
 
 
@@ -121,7 +121,7 @@ def checked(values: np.ndarray, truth: np.ndarray | None, name: str) -> Predicti
     """Predictions of a shape that can be compared. Raises ArtifactError."""
     if values.dtype.kind not in "fiub" or values.ndim not in (1, 2) or values.size == 0:
         raise ArtifactError(
-            f"{name}: an array {values.shape} of {values.dtype}; classes (N,) or scores (N, C) are wanted"
+            f"{name}: an array {values.shape} of {values.dtype}; expected classes (N,) or scores (N, C)"
         )
     if values.ndim == 2 and values.shape[1] == 1:
         values = values[:, 0]
@@ -158,7 +158,7 @@ def _is_number(text: str) -> bool:
 
 
 def _refused(suffix: str) -> dict[str, np.ndarray]:
-    what = "is a pickle, which is never loaded" if suffix in PICKLES else "is of no known format"
+    what = "is a pickle, which is never loaded" if suffix in PICKLES else "has no known format"
     raise ArtifactError(f"{what}: {INSTEAD}")
 
 
@@ -231,6 +231,6 @@ def _hdf5(file: Any) -> dict[str, np.ndarray]:
 
 
 def _keras(path: Path) -> dict[str, np.ndarray]:
-    """The weights of a .keras archive; its configuration, which may name code, is not looked at."""
+    """The weights of a .keras archive; its configuration, which may name code, is not read."""
     with zipfile.ZipFile(path) as archive:
         return _hdf5(io.BytesIO(archive.read("model.weights.h5")))

@@ -12,12 +12,15 @@ import resource
 import signal
 import stat
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
+
+from guest.machine.signals import how_ended
 
 PR_SET_CHILD_SUBREAPER = 36
 LOG_LIMIT_BYTES = 32 << 20
@@ -29,7 +32,7 @@ OnLine = Callable[[str, float], None]  # the line, seconds since the start
 
 
 class CommandError(RuntimeError):
-    """The command did not end well; `kind` is how, the text says what to do and ends with the last lines.
+    """The command failed; `kind` is how, the text states what to do and ends with the last lines.
     `stack` is of the process that ended it, where that is known."""
 
     def __init__(self, kind: str, message: str, stack: str = "") -> None:
@@ -71,7 +74,7 @@ def run(
 ) -> Ended:
     """Runs `argv` in `folder` to its end. Raises CommandError when it cannot be started, fails, takes too
     long or writes too much; an error that `on_line` raises ends the command and passes on."""
-    _adopt_orphans()
+    adopt_orphans()
     others = set(_descendants(os.getpid()))
     began, cpu_began = time.monotonic(), _cpu_s()
     try:
@@ -159,16 +162,15 @@ def _disk_error(used: int, limits: Limits, output: _Output, key: str) -> Command
 def _how(status: int) -> str:
     if status >= 0:
         return f"the command ended with status {status}"
-    name = signal.Signals(-status).name
     hint = " (out of memory?)" if -status == signal.SIGKILL else ""
     hint = " (a file larger than what it may write in all?)" if -status == signal.SIGXFSZ else hint
-    return f"the command was killed by {name}{hint}"
+    return f"the command was {how_ended(status)}{hint}"
 
 
 def _hint(last_lines: str) -> str:
     """What is different here from the user's own shell, where that may be why a program failed."""
     if "EOFError" in last_lines:
-        return " (there is nobody to ask: its standard input is empty)"
+        return " (its standard input is empty)"
     if "ModuleNotFoundError" in last_lines:
         return " (the Python that ran it lacks a module: install it there, or name `requirements` in a study)"
     if "No such file or directory" in last_lines:
@@ -232,7 +234,7 @@ class _Output:
 
 
 def disk_use(folder: Path) -> int:
-    """Bytes of the plain files below a folder, holes not counted. What vanishes meanwhile counts nothing."""
+    """Bytes of the plain files below a folder, without holes. Files that vanish meanwhile are ignored."""
     total, waiting = 0, [str(folder)]
     while waiting:
         try:
@@ -252,9 +254,10 @@ def disk_use(folder: Path) -> int:
 # ---- what the command started ---------------------------------------------------------------------
 
 
-def _adopt_orphans() -> None:
+def adopt_orphans() -> None:
     """Linux: processes that lose their parent become children of this one, not of init."""
-    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def end_descendants(others: set[int]) -> int:

@@ -17,21 +17,21 @@ BUILD_TIMEOUT_S = 3600.0
 
 
 class RequirementsError(RuntimeError):
-    """The environment cannot be built; the text has the last lines of what said so."""
+    """The environment cannot be built; the text has the last lines of the output."""
 
 
 def interpreter(
-    project: Path, requirements: str, wheels: str, tree_sha256: str, *, beside_guests: bool = False
+    project: Path, requirements: str, wheels: str, tree_sha256: str, *, with_guests: bool = False
 ) -> tuple[Path, list[str]]:
     """The interpreter for a project, and the packages of its own environment (`name==version`); none where
-    it has the guest's. `wheels` is a folder: then nothing comes from the network. With `beside_guests` the
+    it has the guest's. `wheels` is a folder: then nothing comes from the network. With `with_guests` the
     environment sees the guest's packages too, behind its own. Raises RequirementsError."""
     if not requirements:
         return Path(sys.executable), []
     file = project / requirements
     if not file.resolve().is_relative_to(project.resolve()) or not file.is_file():
         raise RequirementsError(f"requirements = {requirements!r}: the project has no such file")
-    guests = _guests_packages() if beside_guests else []
+    guests = _guests_packages() if with_guests else []
     text = file.read_text(encoding="utf-8", errors="replace")
     folder = FOLDER.absolute() / _key(text, wheels, tree_sha256, guests)
     python = folder / "bin" / "python"
@@ -39,7 +39,7 @@ def interpreter(
         shutil.rmtree(folder, ignore_errors=True)  # a half-built one
         offline = ["--no-index", "--find-links", str(Path(wheels).absolute())] if wheels else []
         pip = _make(folder, project, wheels)
-        if beside_guests:
+        if with_guests:
             _show_guests_packages(folder)
         _run(
             [*pip, "install", *offline, "--requirement", requirements],
@@ -101,7 +101,7 @@ def _show_guests_packages(folder: Path) -> None:
 
 def _key(text: str, wheels: str, tree_sha256: str, guests: list[str]) -> str:
     """Two environments with one key are equal: the same interpreter, requirements, wheels, and packages of
-    the guest's beside them. Requirements that name files of the project (-r, -c, -e, paths) depend on all of
+    the guest. Requirements that name files of the project (-r, -c, -e, paths) depend on all of
     it."""
     lines = [line.split("#")[0].strip() for line in text.splitlines()]
     local = any(line.startswith(("-r", "-c", "-e", "--", ".", "/")) for line in lines)
@@ -123,6 +123,6 @@ def _run(argv: list[str], folder: Path, what: str, hint: str = "") -> str:
     except subprocess.TimeoutExpired:
         raise RequirementsError(f"{what}: not done within {BUILD_TIMEOUT_S:.0f} s") from None
     if done.returncode != 0:
-        told = "\n".join((done.stdout + done.stderr).strip().splitlines()[-12:])
-        raise RequirementsError(f"{what} failed with status {done.returncode}{hint}:\n{told}")
+        output = "\n".join((done.stdout + done.stderr).strip().splitlines()[-12:])
+        raise RequirementsError(f"{what} failed with status {done.returncode}{hint}:\n{output}")
     return done.stdout

@@ -1,4 +1,4 @@
-"""Reads what the hooks in a project's processes noticed."""
+"""Reads the notices of the hooks in a project's processes."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from guest.records import Override, ThreadSpec
+from guest.records.run import Override, ThreadSpec
 
-MAX_OVERRIDES = 200  # of a program that does something else in each of thousands of processes
+MAX_OVERRIDES = 200  # a program may set other values in each of thousands of processes
 NOT_RUN = (
     "the start-up hook did not run (not Python, or started with -I, -E or -S): seeds and thread counts were "
-    "given through the environment alone, and nothing that the program sets was noticed"
+    "set through the environment alone, and the program's own settings were not seen"
 )
 Notice = dict[str, Any]
 
@@ -45,21 +45,21 @@ def overrides(notices: Sequence[Notice]) -> tuple[Override, ...]:
 
 
 def in_force(notices: Sequence[Notice]) -> dict[str, Any]:
-    """What the first process of the project, or else the first that ended by itself, said in its end."""
+    """The last settings of the first process with a framework, else of the first that ended normally."""
     ends = [notice for notice in notices if notice["kind"] == "end"]
-    told = next((end for end in ends if "torch" in end or "tensorflow" in end), ends[0] if ends else {})
-    return {key: value for key, value in told.items() if key != "kind"}
+    last = next((end for end in ends if "torch" in end or "tensorflow" in end), ends[0] if ends else {})
+    return {key: value for key, value in last.items() if key != "kind"}
 
 
 def remarks(notices: Sequence[Notice], asked: ThreadSpec) -> list[str]:
-    """What a reader should know: hooks that did not run, thread counts that are not those asked for."""
+    """Notes for the user: hooks that did not run, thread counts other than those requested."""
     if not any(notice["kind"] == "start" for notice in notices):
         return [NOT_RUN]
     found = [f"the hook: {notice.get('what')}" for notice in notices if notice["kind"] == "trouble"]
     seen = in_force(notices)
     for library in ("torch", "tensorflow"):
-        for knob, wanted in (("intra_op", asked.intra_op), ("inter_op", asked.inter_op)):
-            count = seen.get(library, {}).get(knob, wanted)
-            if count != wanted:
-                found.append(f"{library} ended with {knob} = {count}, the study asked for {wanted}")
+        for setting, requested in (("intra_op", asked.intra_op), ("inter_op", asked.inter_op)):
+            count = seen.get(library, {}).get(setting, requested)
+            if count != requested:
+                found.append(f"{library} ended with {setting} = {count}, the study asked for {requested}")
     return found

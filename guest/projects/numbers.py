@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from guest.projects import events
-from guest.records import MetricSource, history_columns
+from guest.records.run import MetricSource, history_columns
 
-REPORTED = "metrics.jsonl"  # what guest.report writes
+REPORTED = "metrics.jsonl"  # what vbstudy.report writes
 Row = dict[str, Any]
 
 
@@ -75,7 +75,8 @@ def collect(
     sources: Sequence[MetricSource], printed: Patterns, folder: Path, reported: Path, last_lines: str
 ) -> dict[str, list[Value]]:
     """All values of all metrics, in the order of their appearance. `folder` is the project's, `reported`
-    where guest.report writes. Raises MetricError for one that has no value, with the last lines of output."""
+    where vbstudy.report writes. Raises MetricError for one that has no value, with the last lines of
+    output."""
     found = {}
     for source in sources:
         if source.pattern:
@@ -94,8 +95,8 @@ def collect(
 
 
 def history(values: Mapping[str, Sequence[Value]], wall_s: float) -> list[Row]:
-    """One row an epoch with the columns of `guest.records.history_columns`. A metric that was given fewer
-    times than another belongs to the last epochs, unless it says to which; what is not known is NaN or ""."""
+    """One row an epoch with the columns of `guest.records.run.history_columns`. A metric that was given fewer
+    times than another belongs to the last epochs, unless it has numbers; unknown values are NaN or ""."""
     epochs = max(1, *(_length(each) for each in values.values()))
     metrics = [name for name in values if name not in ("train_loss", "validation_loss", "test_loss")]
     empty: Row = dict.fromkeys(history_columns(metrics), math.nan)
@@ -214,6 +215,6 @@ def _reported(name: str, folder: Path) -> list[Value]:
         others = ", ".join(dict.fromkeys(row["name"] for row in rows)) or "nothing"
         raise MetricError(
             f"metric {name}: the project did not report it (it reported {others}); give it a pattern or a "
-            f"file, or call guest.report.metric({name!r}, ...)"
+            f"file, or call vbstudy.report.metric({name!r}, ...)"
         )
     return values

@@ -1,5 +1,5 @@
-"""What a project's command finds when it starts: its folder unpacked anew, its interpreter, the study's knobs
-in its environment, and the start-up hook in its Python processes."""
+"""What a project's command finds when it starts: its folder unpacked again, its interpreter, the study's
+settings in its environment, and the start-up hook in its Python processes."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from guest import fingerprint
-from guest.records import ProjectFiles
+import vbstudy
+from guest.machine import fingerprint
+from guest.records.run import ProjectFiles
 
 WORK, HOOKS, NOTICED, REPORTED = "work", "hooks", "noticed", "reported"
 HOOK_FILES = ("sitecustomize.py", "vbstudy_hook.py", "vbstudy_watch.py")
@@ -24,7 +25,7 @@ class ProjectError(RuntimeError):
 
 
 def unpack(files: ProjectFiles, target: Path) -> Path:
-    """The project's folder, anew. Raises ProjectError when the archive is not the one that was announced."""
+    """Unpacks the project. Raises ProjectError when the archive is not the one that was announced."""
     path = Path(files.archive)
     with path.open("rb") as file:
         if hashlib.file_digest(file, "sha256").hexdigest() != files.archive_sha256:
@@ -37,7 +38,7 @@ def unpack(files: ProjectFiles, target: Path) -> Path:
             _require_inside(member)
         # Python before 3.11.4 has no such filter.
         safely: Any = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
-        archive.extractall(target, members, **safely)  # noqa: S202  (each was looked at)
+        archive.extractall(target, members, **safely)  # noqa: S202  (each was checked)
     return target.resolve()
 
 
@@ -60,7 +61,7 @@ def resolve(argv: tuple[str, ...], python: Path) -> list[str]:
 
 
 def process_environment(intra_op: int, python: Path, hash_seed: str) -> dict[str, str]:
-    """What the command finds set, beside the thread knobs that this process was started with."""
+    """The command's environment: with the thread settings that this process was started with."""
     kept = {k: v for k, v in os.environ.items() if k not in ("PYTHONPATH", "VIRTUAL_ENV")}
     return kept | {
         "PATH": f"{python.parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}",
@@ -70,23 +71,32 @@ def process_environment(intra_op: int, python: Path, hash_seed: str) -> dict[str
     }
 
 
+def library() -> Path:
+    """Where this process has the package `vbstudy` from: in a guest, the agent's zipapp."""
+    return Path(vbstudy.__file__).absolute().parents[1]
+
+
 def hook_settings(
-    out: Path, work: Path, *, watch: bool = False, paths: str = "", **settings: Any
+    out: Path, work: Path, library: Path, *, watch: bool = False, paths: str = "", **settings: Any
 ) -> dict[str, str]:
-    """Writes the start-up hook and the reporting API beside the project; the environment that makes its
-    Python processes import them. `paths` to modules come behind."""
+    """Writes the start-up hook; returns the environment that makes its Python processes run it.
+    They import `vbstudy` from `library` where it is not installed. `paths` to modules come after the hook."""
     folder = out / HOOKS
-    (folder / "guest").mkdir(parents=True, exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     hooks = resources.files("guest.projects") / "hooks"
     for name in HOOK_FILES:
         (folder / name).write_bytes((hooks / name).read_bytes())
-    # `from guest import report` needs these and no more; a project's own package `guest` comes before.
-    for name in ("__init__.py", "report.py", "callbacks.py"):
-        (folder / "guest" / name).write_bytes((resources.files("guest") / name).read_bytes())
     for name in (NOTICED, REPORTED):
         (out / name).mkdir(exist_ok=True)
     intel = fingerprint.cpu()["vendor"] == "GenuineIntel"
-    data = {"root": str(work), "folder": str(out / NOTICED), "intel": intel, "watch": watch, **settings}
+    data = {
+        "root": str(work),
+        "folder": str(out / NOTICED),
+        "library": str(library),
+        "intel": intel,
+        "watch": watch,
+        **settings,
+    }
     return {
         "VBSTUDY_HOOK": json.dumps(data),
         "VBSTUDY_REPORT": str(out / REPORTED),

@@ -1,5 +1,5 @@
 """Where the random numbers of a project's run come from: its generators are seeded from outside; or what it
-draws by itself is recorded, or given back from the recording of an earlier run."""
+draws by itself is recorded, or replayed from the recording of an earlier run."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Literal
 
 from guest.projects.command import CommandError
-from guest.records import RandomNumbers, RunRequest
+from guest.records.run import RandomNumbers, RunRequest
 from guest.replay import program, recording, streams
 from guest.replay.library import LibraryUnavailableError, library
 from guest.replay.recording import Level, Recording
 
-FOLDER = "random"  # beside the project, where draws are kept while it runs
+FOLDER = "random"  # next to the project: the draws while it runs
 CACHE = Path("replay")  # in the guest's working folder: the library, compiled once a guest
 
 
@@ -29,7 +29,7 @@ class RandomnessError(RuntimeError):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Control:
     """Of one run. `seed` is what the hooks set (None: they leave all generators alone), `hash_seed` Python's
-    own. `why` says why there is no library. `replayed` is what is given back; None: it is recorded."""
+    own. `why` says why there is no library. `replayed` is what to replay; None: the run is recorded."""
 
     seed: int | None
     hash_seed: str
@@ -42,7 +42,7 @@ class Control:
     source: Path | None = None  # its file
 
     def environment(self, env: Mapping[str, str]) -> dict[str, str]:
-        """What the command needs beside `env`. Raises RandomnessError."""
+        """What to add to `env` for the command. Raises RandomnessError."""
         if self.folder is None:
             return {}
         mode: Literal["record", "replay"] = "record" if self.replayed is None else "replay"
@@ -60,8 +60,8 @@ class Control:
             raise CommandError(kind, trouble.text, trouble.stack)
 
     @contextlib.contextmanager
-    def told_first(self) -> Iterator[None]:
-        """A command that fails because of `check` says less of it than that."""
+    def errors_first(self) -> Iterator[None]:
+        """The error of `check` replaces the one of the command that failed because of it."""
         try:
             yield
         except CommandError:
@@ -117,15 +117,15 @@ def player(path: Path, work: Path, out: Path, cache: Path | None) -> Control:
 
 
 def finish(control: Control, argv: Sequence[str], target: Path) -> tuple[RandomNumbers, list[str]]:
-    """After the command ended well: what was done, and what a reader should know of it; the recording is then
-    in `target`, where there is one. Raises CommandError when less was asked for than was recorded."""
+    """After the command succeeded: what was done, and notes for the user; writes the recording, if any, to
+    `target`. Raises CommandError when less was asked for than was recorded."""
     if control.folder is None:
         return RandomNumbers(), []
-    told = program.listen(control.folder)
-    notes = program.remarks(told, control.level, control.why)
+    summary = program.read_summary(control.folder)
+    notes = program.remarks(summary, control.level, control.why)
     if control.replayed is None or control.source is None:
         draws = streams.collect(control.folder)
-        header = program.header(control.level, argv, 0, control.hash_seed.replace("random", ""), told)
+        header = program.header(control.level, argv, 0, control.hash_seed.replace("random", ""), summary)
         if not draws:
             notes.append("the program drew no random numbers that can be seen")
         recording.write(target, Recording(header=header, draws=draws))

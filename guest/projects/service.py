@@ -1,11 +1,9 @@
-"""Runs of somebody's own project, one request after another: unpacks the project, has its command run with
-the study's thread counts and seed, and makes of what it leaves the files and the result of a run."""
+"""Runs of a user project, one request after another: unpacks the project, runs its command with the study's
+thread counts and seed, and turns its output into the files and the result of a run."""
 
 from __future__ import annotations
 
-import contextlib
 import csv
-import hashlib
 import io
 import json
 import math
@@ -14,11 +12,10 @@ import select
 import sys
 import time
 import traceback
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-from guest import fingerprint, load, seeds
+from guest.machine import fingerprint, load, seeds
 from guest.projects import artifacts, command, environment, notices, numbers, randomness
 from guest.projects.prepare import (
     NOTICED,
@@ -26,11 +23,13 @@ from guest.projects.prepare import (
     WORK,
     ProjectError,
     hook_settings,
+    library,
     process_environment,
     resolve,
     unpack,
 )
-from guest.records import (
+from guest.records.codec import from_json
+from guest.records.run import (
     HISTORY,
     LOG,
     LOSSES,
@@ -38,53 +37,39 @@ from guest.records import (
     RECORDING,
     SCHEMA_VERSION,
     WEIGHTS,
-    Artifact,
     Hashes,
     ProjectResult,
     ProjectSpec,
     RunRequest,
     RunResult,
     Timings,
-    from_json,
     history_columns,
 )
-from guest.training import hash_arrays
+from guest.runner import MessageWriter, Progress, artifact, heartbeat
+from guest.training.training import hash_arrays
 
 DONE, FAILED = 0, 1
 
 
-class Speaker(Protocol):
-    def say(self, kind: str, run_id: str, /, **body: Any) -> None: ...
-
-
-Heartbeat = Callable[[Any, str, float, Any], contextlib.AbstractContextManager[Any]]
-
-
-class Progress:
-    """Values of metrics seen so far, for the heartbeat."""
-
-    step = 0
-
-
-def serve(speaker: Speaker, heartbeat: Heartbeat) -> int:
+def serve(writer: MessageWriter) -> int:
     """Reads requests from stdin until it ends."""
-    speaker.say("hello", "", schema_version=SCHEMA_VERSION, pid=os.getpid(), warm=False)
+    writer.send("hello", "", schema_version=SCHEMA_VERSION, pid=os.getpid(), warm=False)
     for line in iter(sys.stdin.readline, ""):
         message = json.loads(line)
-        request = from_json(RunRequest, message["request"], "request")
-        if not execute(request, Path(message["out"]).absolute(), speaker, heartbeat):
+        request = from_json(RunRequest, message["request"], "request")  # point: project request read
+        if not execute(request, Path(message["out"]).absolute(), writer):
             break
     return DONE
 
 
-def execute(request: RunRequest, out: Path, speaker: Speaker, heartbeat: Heartbeat) -> bool:
-    """One run. False when nobody waits for the answer any more."""
+def execute(request: RunRequest, out: Path, writer: MessageWriter) -> bool:
+    """One run. False when the orchestrator is gone."""
     run_id, progress = request.spec.run_id, Progress()
     out.mkdir(parents=True, exist_ok=True)
-    speaker.say("hello", run_id, schema_version=SCHEMA_VERSION, pid=os.getpid(), warm=False)
-    with (out / LOG).open("wb") as log, heartbeat(speaker, run_id, request.heartbeat_s, progress):
+    writer.send("hello", run_id, schema_version=SCHEMA_VERSION, pid=os.getpid(), warm=False)
+    with (out / LOG).open("wb") as log, heartbeat(writer, run_id, request.heartbeat_s, progress):
         try:
-            result = run(request, out, log, speaker, progress)
+            result = run(request, out, log, writer, progress)
         except Exception as error:  # noqa: BLE001  (whatever a run dies of is that run's result)
             kind = error.kind if isinstance(error, command.CommandError) else type(error).__name__
             known = isinstance(error, EXPECTED)
@@ -92,10 +77,10 @@ def execute(request: RunRequest, out: Path, speaker: Speaker, heartbeat: Heartbe
             log.write(f"\n[vbstudy] {kind}: {error}\n{text}".encode())
             if kind == "Orphaned":
                 return False
-            told = str(error).replace(f"{(out / WORK).resolve()}/", "")  # the folder's place tells nothing
-            speaker.say("error", run_id, kind=kind, message=told or kind, traceback=text)
+            shown = str(error).replace(f"{(out / WORK).resolve()}/", "")  # paths relative to the project
+            writer.send("error", run_id, kind=kind, message=shown or kind, traceback=text)
             return True
-    speaker.say("done", run_id, result=result)
+    writer.send("done", run_id, result=result)
     return True
 
 
@@ -110,7 +95,7 @@ EXPECTED = (
 
 
 def run(
-    request: RunRequest, out: Path, log: io.BufferedWriter, speaker: Speaker, progress: Progress
+    request: RunRequest, out: Path, log: io.BufferedWriter, writer: MessageWriter, progress: Progress
 ) -> RunResult:
     """Raises one of EXPECTED when the run failed for a reason that can be named."""
     spec, files = request.spec, request.project
@@ -118,13 +103,13 @@ def run(
     if project is None or files is None:
         raise ProjectError("the request names no project")
     began = time.perf_counter()
-    work = unpack(files, out / WORK)
+    work = unpack(files, out / WORK)  # point: project unpacked
     python, packages = environment.interpreter(
         work,
         project.requirements,
         files.wheels,
         files.tree_sha256,
-        beside_guests=project.framework is not None,
+        with_guests=project.framework is not None,
     )
     prepared_s = time.perf_counter() - began
 
@@ -137,15 +122,16 @@ def run(
         if new:
             progress.step += 1
             epoch = max(map(len, seen.values.values()))
-            said = {
+            latest = {
                 name if name in LOSSES else f"test_{name}": v for name, v in new.items() if math.isfinite(v)
             }
-            speaker.say("epoch", spec.run_id, epoch=epoch, **said)
+            writer.send("epoch", spec.run_id, epoch=epoch, **latest)
 
     env = process_environment(spec.threads.intra_op, python, control.hash_seed)
     env |= hook_settings(
         out,
         work,
+        library(),
         # Where the guest's own interpreter finds its libraries; another one has its own.
         paths="" if project.requirements else os.environ.get("PYTHONPATH", ""),
         seed=control.seed,
@@ -159,8 +145,8 @@ def run(
         timeout_s=project.timeout_s, disk_bytes=project.disk_limit_mib << 20, check=lambda: _check(control)
     )
     before = load.look()
-    with control.told_first():
-        ended = command.run(argv, work, env, log, limits, on_line)
+    with control.errors_first():
+        ended = command.run(argv, work, env, log, limits, on_line)  # point: project command run
     after = load.look()
     by_others = load.load_by_others(before, after, ended.cpu_s, ended.wall_s)
     conditions = load.change(before, after)
@@ -169,10 +155,10 @@ def run(
     values = numbers.collect(project.metrics, seen, work, out / REPORTED, ended.last_lines)
     rows = numbers.history(values, ended.wall_s)
     _write_history(out / HISTORY, rows, list(spec.workload.metric_names))
-    weights_sha256, weights_file = _weights(project, work, out)
-    predictions = _predictions(project, work, out)
+    weights_sha256, weights_file = _weights(project, work, out)  # point: project weights read
+    predictions = _predictions(project, work, out)  # point: project predictions read
 
-    stray = [f"{ended.strays} processes were left running, and ended"] if ended.strays else []
+    stray = [f"{ended.strays} processes were left running and were ended"] if ended.strays else []
     names = [HISTORY, LOG, *(n for n in (PREDICTIONS, WEIGHTS, RECORDING) if (out / n).is_file())]
     log.flush()
     return RunResult(
@@ -202,7 +188,7 @@ def run(
         environment=fingerprint.machine() | _software(notices.in_force(noticed)),
         load_by_others=by_others,
         conditions=conditions,
-        artifacts={name: _artifact(out / name) for name in names},
+        artifacts={name: artifact(out / name) for name in names},
         project=ProjectResult(
             tree_sha256=files.tree_sha256,
             commit=files.commit,
@@ -223,7 +209,7 @@ def _check(control: randomness.Control) -> None:
     poll = select.poll()
     poll.register(sys.stdin, select.POLLRDHUP)
     if poll.poll(0):  # the orchestrator's end of stdin is closed
-        raise command.CommandError("Orphaned", "nobody waits for this run any more")
+        raise command.CommandError("Orphaned", "the orchestrator is gone")
     control.check()
 
 
@@ -243,7 +229,7 @@ def _weights(project: ProjectSpec, work: Path, out: Path) -> tuple[str, str]:
             return "", ""
     arrays = artifacts.load_weights(path)
     save_file({name: np.ascontiguousarray(array) for name, array in arrays.items()}, out / WEIGHTS)
-    return hash_arrays(arrays), _artifact(path).sha256
+    return hash_arrays(arrays), artifact(path).sha256
 
 
 def _predictions(project: ProjectSpec, work: Path, out: Path) -> dict[str, str]:
@@ -269,8 +255,8 @@ def _predictions(project: ProjectSpec, work: Path, out: Path) -> dict[str, str]:
 
 
 def _absent(values: dict[str, list[numbers.Value]], predictions: dict[str, str], weights: str) -> list[str]:
-    missing = [] if weights else ["weights: none declared or reported; nothing is said of bitwise equality"]
-    missing += [] if predictions else ["predictions: none declared or reported; nothing is said of churn"]
+    missing = [] if weights else ["weights: none declared or reported; bitwise equality is not judged"]
+    missing += [] if predictions else ["predictions: none declared or reported; churn is not judged"]
     missing += [f"metric {name}: only a final value" for name, each in values.items() if len(each) == 1]
     return missing
 
@@ -287,9 +273,3 @@ def _software(seen: dict[str, Any]) -> dict[str, Any]:
     name = next((name for name in ("torch", "tensorflow") if name in seen), "")
     framework = {"name": name, "version": seen[name]["version"]} if name else {"name": "", "version": ""}
     return {"framework": framework, "threads_in_force": seen}
-
-
-def _artifact(path: Path) -> Artifact:
-    with path.open("rb") as file:
-        sha256 = hashlib.file_digest(file, "sha256").hexdigest()
-    return Artifact(sha256=sha256, size_bytes=path.stat().st_size)

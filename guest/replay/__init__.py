@@ -1,9 +1,10 @@
-"""Records the random numbers of a program and gives them back (Chen et al., ICSE 2022, section 3.2).
+"""Records the random numbers of a program and replays them (Chen et al., ICSE 2022, section 3.2). May import
+`records` and `vbstudy`.
 
-preload.c      before libc: the random bytes that a program is given
+preload.c      loaded before libc: records or replays random bytes
 library.py     compiles it, once
-hooks/         in Python: seeds that are made of clocks and process numbers, and, where there is no
-               library, the random bytes as well
-program.py     what a program must find at its start for that, and what it left
-streams.py     the folder in which the two keep what was drawn, and from which they give it back
-recording.py   the file that is kept of it"""
+hooks/         in Python: seeds made from clocks and process numbers, and random bytes where there is no
+               library
+program.py     prepares the environment of a program, reads what its processes left
+streams.py     the folder with the draws while a program runs
+recording.py   the file that is kept"""

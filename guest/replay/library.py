@@ -1,4 +1,4 @@
-"""The preloaded library: compiled from the source beside this file at its first use, and kept in a cache
+"""The preloaded library: compiled from the source next to this file at its first use, and kept in a cache
 under the hash of that source."""
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import tempfile
 from importlib import resources
 from pathlib import Path
 
-from guest import caches
+from vbstudy import caches
 
 SOURCE, HEADER = "preload.c", "preload.h"
 FLAGS = ("-std=gnu11", "-O2", "-fPIC", "-shared", "-ftls-model=initial-exec")
@@ -20,7 +20,7 @@ LIBRARIES = ("-ldl", "-pthread")
 
 
 class LibraryUnavailableError(Exception):
-    """There can be no library here; the text says why, and what would change that."""
+    """The library cannot be made here; the text states why and what to do."""
 
 
 def library(cache: Path | None = None) -> Path:

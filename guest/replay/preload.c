@@ -1,4 +1,5 @@
-/* Records the random bytes that a program is given, and gives them back (Chen et al., ICSE 2022, section 3.2).
+/* Records the random bytes that a program is given, and gives them back (Chen et al., ICSE 2022,
+ * section 3.2).
  *
  * `vbstudy record` and `vbstudy replay` preload this library (LD_PRELOAD) into a program that they start.
  * It stands before libc's and libstdc++'s functions that hand out random bytes:
@@ -15,7 +16,7 @@
  * same time do not exchange bytes; they are named by who started them, as which. The threads that code in C
  * and C++ starts share a stream for each call site, for which thread of a pool draws first is chance. So no
  * stream moves when OpenMP starts more threads or fewer. A process that was forked is named by who forked
- * it, as which; a program that was started anew by its name, what it was started to do, and order of arrival.
+ * it, as which; a program that was not forked by its name, what it was started to do, and order of arrival.
  *
  * Environment: VBSTUDY_REPLAY_MODE is `record` or `replay`, VBSTUDY_REPLAY_FOLDER the folder of the streams.
  * A stream is a file of events: kind (1 byte), length of the site (2), size (4), little-endian, then the
@@ -43,8 +44,7 @@ static FILE *(*real_fdopen)(int, const char *);
 static int (*real_pthread_create)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
 
 static void find_real(void) {
-    if (real_pthread_create)
-        return;
+    if (real_pthread_create) return;
     real_syscall = dlsym(RTLD_NEXT, "syscall");
     real_read = dlsym(RTLD_NEXT, "read");
     real_pread = dlsym(RTLD_NEXT, "pread");
@@ -65,8 +65,7 @@ static void find_real(void) {
 
 ssize_t getrandom(void *buffer, size_t size, unsigned flags) {
     find_real();
-    if (draw('r', CALLER, buffer, size))
-        return (ssize_t)size;
+    if (draw('r', CALLER, buffer, size)) return (ssize_t)size;
     return real_syscall(SYS_getrandom, buffer, size, flags);
 }
 
@@ -76,31 +75,27 @@ int getentropy(void *buffer, size_t size) {
         errno = EIO;
         return -1;
     }
-    if (!draw('e', CALLER, buffer, size))
-        fill_by_kernel(buffer, size);
+    if (!draw('e', CALLER, buffer, size)) fill_by_kernel(buffer, size);
     return 0;
 }
 
 uint32_t arc4random(void) {
     uint32_t value;
     find_real();
-    if (!draw('a', CALLER, &value, sizeof value))
-        fill_by_kernel((unsigned char *)&value, sizeof value);
+    if (!draw('a', CALLER, &value, sizeof value)) fill_by_kernel((unsigned char *)&value, sizeof value);
     return value;
 }
 
 void arc4random_buf(void *buffer, size_t size) {
     find_real();
-    if (!draw('a', CALLER, buffer, size))
-        fill_by_kernel(buffer, size);
+    if (!draw('a', CALLER, buffer, size)) fill_by_kernel(buffer, size);
 }
 
-uint32_t arc4random_uniform(uint32_t bound) { /* values that would favour small remainders are drawn anew */
+uint32_t arc4random_uniform(uint32_t bound) { /* values that would favour small remainders are drawn again */
     uint32_t value, least = bound < 2 ? 0 : -bound % bound;
     find_real();
     do {
-        if (!draw('a', CALLER, &value, sizeof value))
-            fill_by_kernel((unsigned char *)&value, sizeof value);
+        if (!draw('a', CALLER, &value, sizeof value)) fill_by_kernel((unsigned char *)&value, sizeof value);
     } while (value < least);
     return bound < 2 ? 0 : value % bound;
 }
@@ -109,12 +104,10 @@ long syscall(long number, ...) {
     long a[6];
     va_list arguments;
     va_start(arguments, number);
-    for (int i = 0; i < 6; i++)
-        a[i] = va_arg(arguments, long);
+    for (int i = 0; i < 6; i++) a[i] = va_arg(arguments, long);
     va_end(arguments);
     find_real();
-    if (number == SYS_getrandom && draw('r', CALLER, (void *)a[0], (size_t)a[1]))
-        return a[1];
+    if (number == SYS_getrandom && draw('r', CALLER, (void *)a[0], (size_t)a[1])) return a[1];
     return real_syscall(number, a[0], a[1], a[2], a[3], a[4], a[5]);
 }
 
@@ -123,8 +116,7 @@ unsigned _ZNSt13random_device9_M_getvalEv(void *device) {
     unsigned value;
     (void)device;
     find_real();
-    if (!draw('v', CALLER, &value, sizeof value))
-        fill_by_kernel((unsigned char *)&value, sizeof value);
+    if (!draw('v', CALLER, &value, sizeof value)) fill_by_kernel((unsigned char *)&value, sizeof value);
     return value;
 }
 
@@ -132,8 +124,7 @@ unsigned _ZNSt13random_device16_M_getval_pretr1Ev(void *device) {
     unsigned value;
     (void)device;
     find_real();
-    if (!draw('v', CALLER, &value, sizeof value))
-        fill_by_kernel((unsigned char *)&value, sizeof value);
+    if (!draw('v', CALLER, &value, sizeof value)) fill_by_kernel((unsigned char *)&value, sizeof value);
     return value;
 }
 
@@ -141,8 +132,7 @@ unsigned _ZNSt13random_device16_M_getval_pretr1Ev(void *device) {
 
 /* By what the descriptor is, not by how it was opened: copies and inherited ones are devices too. */
 static int is_device(int descriptor) {
-    if (mode == OFF || self.inside)
-        return 0;
+    if (mode == OFF || self.inside) return 0;
     struct stat found;
     int kept = errno;
     int device = fstat(descriptor, &found) == 0 && S_ISCHR(found.st_mode) && major(found.st_rdev) == 1 &&
@@ -153,38 +143,32 @@ static int is_device(int descriptor) {
 
 ssize_t read(int descriptor, void *buffer, size_t size) {
     find_real();
-    if (is_device(descriptor) && draw('d', CALLER, buffer, size))
-        return (ssize_t)size;
+    if (is_device(descriptor) && draw('d', CALLER, buffer, size)) return (ssize_t)size;
     return real_read(descriptor, buffer, size);
 }
 
 ssize_t __read_chk(int descriptor, void *buffer, size_t size, size_t room) {
     find_real();
-    if (size > room)
-        abort(); /* as libc does */
-    if (is_device(descriptor) && draw('d', CALLER, buffer, size))
-        return (ssize_t)size;
+    if (size > room) abort(); /* as libc does */
+    if (is_device(descriptor) && draw('d', CALLER, buffer, size)) return (ssize_t)size;
     return real_read(descriptor, buffer, size);
 }
 
 ssize_t pread(int descriptor, void *buffer, size_t size, off_t offset) {
     find_real();
-    if (is_device(descriptor) && draw('d', CALLER, buffer, size))
-        return (ssize_t)size;
+    if (is_device(descriptor) && draw('d', CALLER, buffer, size)) return (ssize_t)size;
     return real_pread(descriptor, buffer, size, offset);
 }
 
 ssize_t pread64(int descriptor, void *buffer, size_t size, off_t offset) {
     find_real();
-    if (is_device(descriptor) && draw('d', CALLER, buffer, size))
-        return (ssize_t)size;
+    if (is_device(descriptor) && draw('d', CALLER, buffer, size)) return (ssize_t)size;
     return real_pread(descriptor, buffer, size, offset);
 }
 
 ssize_t readv(int descriptor, const struct iovec *parts, int count) {
     find_real();
-    if (!is_device(descriptor))
-        return real_readv(descriptor, parts, count);
+    if (!is_device(descriptor)) return real_readv(descriptor, parts, count);
     ssize_t total = 0;
     for (int i = 0; i < count; i++) {
         if (!draw('d', CALLER, parts[i].iov_base, parts[i].iov_len))
@@ -198,8 +182,7 @@ ssize_t readv(int descriptor, const struct iovec *parts, int count) {
  * device was opened as a stream is each call looked at. */
 
 static FILE *opened(FILE *file) {
-    if (file && is_device(fileno(file)))
-        atomic_fetch_add(&device_streams, 1);
+    if (file && is_device(fileno(file))) atomic_fetch_add(&device_streams, 1);
     return file;
 }
 
@@ -224,15 +207,13 @@ static int is_device_stream(FILE *file) {
 
 size_t fread(void *buffer, size_t size, size_t count, FILE *file) {
     find_real();
-    if (is_device_stream(file) && draw('d', CALLER, buffer, size * count))
-        return count;
+    if (is_device_stream(file) && draw('d', CALLER, buffer, size * count)) return count;
     return real_fread(buffer, size, count, file);
 }
 
 size_t fread_unlocked(void *buffer, size_t size, size_t count, FILE *file) {
     find_real();
-    if (is_device_stream(file) && draw('d', CALLER, buffer, size * count))
-        return count;
+    if (is_device_stream(file) && draw('d', CALLER, buffer, size * count)) return count;
     return real_fread_unlocked(buffer, size, count, file);
 }
 
@@ -265,16 +246,15 @@ static void *begin(void *data) {
     return routine(argument);
 }
 
-int pthread_create(pthread_t *thread, const pthread_attr_t *attributes, void *(*routine)(void *), void *argument) {
+int pthread_create(
+    pthread_t *thread, const pthread_attr_t *attributes, void *(*routine)(void *), void *argument) {
     find_real();
     struct beginning *child = mode == OFF ? NULL : malloc(sizeof *child);
-    if (!child)
-        return real_pthread_create(thread, attributes, routine, argument);
+    if (!child) return real_pthread_create(thread, attributes, routine, argument);
     child->routine = routine;
     child->argument = argument;
     name_child_thread(child->name, (void *)routine);
     int failed = real_pthread_create(thread, attributes, begin, child);
-    if (failed)
-        free(child);
+    if (failed) free(child);
     return failed;
 }

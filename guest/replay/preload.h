@@ -73,8 +73,7 @@ static void after_fork_in_child(void) {
     atomic_store(&forks, 0);
     for (int i = 0; i < stream_count; i++) {
         close(streams[i].descriptor);
-        if (streams[i].used >= 0)
-            close(streams[i].used);
+        if (streams[i].used >= 0) close(streams[i].used);
     }
     stream_count = 0;
     memset(&self, 0, sizeof self);
@@ -87,20 +86,17 @@ static int claim(const char *name) {
     char path[PATH_BYTES + NAME_BYTES + 16];
     snprintf(path, sizeof path, "%s/claims/%s", folder, name);
     int descriptor = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-    if (descriptor < 0)
-        return 0;
+    if (descriptor < 0) return 0;
     close(descriptor);
     return 1;
 }
 
 __attribute__((constructor)) static void start(void) {
     const char *asked = getenv("VBSTUDY_REPLAY_MODE"), *where = getenv("VBSTUDY_REPLAY_FOLDER");
-    if (!asked || !where || strlen(where) >= sizeof folder)
-        return;
+    if (!asked || !where || strlen(where) >= sizeof folder) return;
     strcpy(folder, where);
     strcpy(self.name, "main");
-    if (claim("main"))
-        strcpy(process_name, "main");
+    if (claim("main")) strcpy(process_name, "main");
     pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
     mode = strcmp(asked, "record") == 0 ? RECORD : REPLAY;
 }
@@ -110,7 +106,7 @@ __attribute__((constructor)) static void start(void) {
 static void clean(char *text) { /* into what may stand in a file's name */
     for (; *text; text++)
         if (!((*text >= 'a' && *text <= 'z') || (*text >= 'A' && *text <= 'Z') ||
-              (*text >= '0' && *text <= '9') || strchr("-_.+:", *text)))
+                (*text >= '0' && *text <= '9') || strchr("-_.+:", *text)))
             *text = '_';
 }
 
@@ -127,43 +123,38 @@ static void describe(const void *address, char *into, size_t size) {
         snprintf(into, size, "%.60s:%.120s", file, found.dli_sname);
     else
         snprintf(into, size, "%.60s+%lx", file,
-                 (unsigned long)((const char *)address - (const char *)found.dli_fbase));
+            (unsigned long)((const char *)address - (const char *)found.dli_fbase));
 }
 
-/* What a process was started to do, as a hash (FNV-1a): its options and the first argument after them, without
- * digits and folders. Numbers of descriptors, files to write and the like differ from run to run. */
+/* What a process was started to do, as a hash (FNV-1a): its options and the first argument after them,
+ * without digits and folders. Numbers of descriptors, files to write and the like differ from run to run. */
 static uint32_t purpose(void) {
     char text[PATH_BYTES];
     uint32_t hash = 2166136261u;
     int descriptor = open("/proc/self/cmdline", O_RDONLY | O_CLOEXEC);
     ssize_t size = descriptor < 0 ? 0 : real_pread(descriptor, text, sizeof text - 1, 0);
-    if (descriptor >= 0)
-        close(descriptor);
+    if (descriptor >= 0) close(descriptor);
     text[size > 0 ? size : 0] = 0;
     for (char *word = text + strlen(text) + 1; word < text + size; word += strlen(word) + 1) {
         char *slash = strrchr(word, '/');
         int option = *word == '-';
         for (char *c = slash && !option ? slash : word; *c; c++)
-            if (*c < '0' || *c > '9')
-                hash = (hash ^ (unsigned char)*c) * 16777619u;
-        if (!option)
-            break;
+            if (*c < '0' || *c > '9') hash = (hash ^ (unsigned char)*c) * 16777619u;
+        if (!option) break;
     }
     return hash;
 }
 
-/* A process that was not forked but started as a program of its own: by what it was started to do, and order of
- * arrival. */
+/* A process that was not forked but started as a program of its own: by what it was started to do, and order
+ * of arrival. */
 static void name_process(void) {
-    if (process_name[0] && process_name[0] != '-')
-        return;
+    if (process_name[0] && process_name[0] != '-') return;
     char forked[NAME_BYTES], name[NAME_BYTES];
     strcpy(forked, process_name); /* it may have forked before it drew anything */
     for (int i = 1; i < 1000000; i++) {
         snprintf(name, sizeof name, "%.100s-%08x.%d", program_invocation_short_name, purpose(), i);
         clean(name);
-        if (claim(name))
-            break;
+        if (claim(name)) break;
     }
     snprintf(process_name, sizeof process_name, "%.120s%.70s", name, forked);
 }
@@ -178,8 +169,7 @@ static int is_pythons(void *routine) {
 
 static void name_child_thread(char *into, void *routine) {
     into[0] = 0;
-    if (!self.name[0] || !is_pythons(routine))
-        return;
+    if (!self.name[0] || !is_pythons(routine)) return;
     snprintf(into, NAME_BYTES, "%.150s-t%d", self.name, ++self.started);
 }
 
@@ -192,8 +182,7 @@ static void fail(const char *format, ...) {
     va_start(arguments, format);
     int length = vsnprintf(text, sizeof text - 1, format, arguments);
     va_end(arguments);
-    if (length > (int)sizeof text - 2)
-        length = sizeof text - 2;
+    if (length > (int)sizeof text - 2) length = sizeof text - 2;
     text[length++] = '\n';
     snprintf(path, sizeof path, "%s/error.part.%d", folder, (int)getpid());
     int descriptor = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
@@ -204,8 +193,7 @@ static void fail(const char *format, ...) {
         void *(*this_thread)(void) = dlsym(RTLD_DEFAULT, "PyGILState_GetThisThreadState");
         void (*dump)(int, void *) = dlsym(RTLD_DEFAULT, "_Py_DumpTraceback");
         void *state = this_thread && dump ? this_thread() : NULL;
-        if (state)
-            dump(descriptor, state);
+        if (state) dump(descriptor, state);
         void *frames[64];
         dprintf(descriptor, "C stack (most recent call first):\n");
         backtrace_symbols_fd(frames, backtrace(frames, 64), descriptor);
@@ -233,12 +221,18 @@ static void fail_to_keep(void) {
 
 static const char *kind_name(char kind) {
     switch (kind) {
-    case 'r': return "getrandom";
-    case 'e': return "getentropy";
-    case 'd': return "the random device";
-    case 'v': return "std::random_device";
-    case 'a': return "arc4random";
-    default: return "an unknown source";
+        case 'r':
+            return "getrandom";
+        case 'e':
+            return "getentropy";
+        case 'd':
+            return "the random device";
+        case 'v':
+            return "std::random_device";
+        case 'a':
+            return "arc4random";
+        default:
+            return "an unknown source";
     }
 }
 
@@ -258,22 +252,18 @@ static struct stream *find_stream(const char *site) {
     clean(who);
     snprintf(name, sizeof name, "%s,%s", process_name, who);
     for (int i = 0; i < stream_count; i++)
-        if (strcmp(streams[i].name, name) == 0)
-            return &streams[i];
-    if (stream_count == STREAMS)
-        fail("more than %d threads and call sites draw random numbers", STREAMS);
+        if (strcmp(streams[i].name, name) == 0) return &streams[i];
+    if (stream_count == STREAMS) fail("more than %d threads and call sites draw random numbers", STREAMS);
     struct stream *new = &streams[stream_count];
     memset(new, 0, sizeof *new);
     strcpy(new->name, name);
     new->used = -1;
     new->descriptor = open_file(name, "", mode == RECORD ? O_WRONLY | O_CREAT | O_APPEND : O_RDONLY);
     if (new->descriptor < 0) {
-        if (mode == RECORD)
-            fail_to_keep();
+        if (mode == RECORD) fail_to_keep();
         return NULL;
     }
-    if (mode == REPLAY && (new->used = open_file(name, ".used", O_WRONLY | O_CREAT)) < 0)
-        fail_to_keep();
+    if (mode == REPLAY && (new->used = open_file(name, ".used", O_WRONLY | O_CREAT)) < 0) fail_to_keep();
     stream_count++;
     return new;
 }
@@ -281,10 +271,8 @@ static struct stream *find_stream(const char *site) {
 static void fill_by_kernel(unsigned char *buffer, size_t size) {
     while (size > 0) {
         long got = real_syscall(SYS_getrandom, buffer, size, 0);
-        if (got < 0 && errno == EINTR)
-            continue;
-        if (got < 0)
-            fail("the kernel gives no random bytes: %s", strerror(errno));
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) fail("the kernel gives no random bytes: %s", strerror(errno));
         buffer += got;
         size -= (size_t)got;
     }
@@ -293,10 +281,8 @@ static void fill_by_kernel(unsigned char *buffer, size_t size) {
 static void write_whole(int descriptor, const unsigned char *data, size_t size) {
     while (size > 0) {
         ssize_t done = write(descriptor, data, size);
-        if (done < 0 && errno == EINTR)
-            continue;
-        if (done < 0)
-            fail_to_keep();
+        if (done < 0 && errno == EINTR) continue;
+        if (done < 0) fail_to_keep();
         data += done;
         size -= (size_t)done;
     }
@@ -322,30 +308,32 @@ static void record(struct stream *stream, char kind, const char *site, unsigned 
 
 static void replay(struct stream *stream, char kind, const char *site, unsigned char *buffer, size_t size) {
     if (!stream)
-        fail("%s of %zu bytes is asked for at %s by %s, thread %s, where nothing was asked for when it was "
-             "recorded", kind_name(kind), size, site, process_name, self.name[0] ? self.name : "of a pool");
+        fail(
+            "%s of %zu bytes is asked for at %s by %s, thread %s, where nothing was asked for when it was "
+            "recorded",
+            kind_name(kind), size, site, process_name, self.name[0] ? self.name : "of a pool");
     unsigned char header[7];
     if (real_pread(stream->descriptor, header, sizeof header, stream->position) != (ssize_t)sizeof header)
         fail("the recording runs out: %s of %zu bytes is asked for at %s; %ld draws of %s were recorded",
-             kind_name(kind), size, site, stream->draws, stream->name);
+            kind_name(kind), size, site, stream->draws, stream->name);
     stream->position += (off_t)sizeof header;
     uint16_t length;
     uint32_t bytes;
     char recorded[512] = "";
     memcpy(&length, header + 1, 2);
     memcpy(&bytes, header + 3, 4);
-    if (length >= sizeof recorded)
-        fail("the stream %s is damaged", stream->name);
+    if (length >= sizeof recorded) fail("the stream %s is damaged", stream->name);
     read_whole(stream, recorded, length);
     if (header[0] != (unsigned char)kind || bytes != size || strcmp(recorded, site) != 0)
-        fail("the program asks differently: draw %ld of %s is %s of %zu bytes at %s; recorded was %s of %u "
-             "bytes at %s", stream->draws + 1, stream->name, kind_name(kind), size, site,
-             kind_name((char)header[0]), bytes, recorded);
+        fail(
+            "the program asks differently: draw %ld of %s is %s of %zu bytes at %s; recorded was %s of %u "
+            "bytes at %s",
+            stream->draws + 1, stream->name, kind_name(kind), size, site, kind_name((char)header[0]), bytes,
+            recorded);
     read_whole(stream, buffer, size);
     stream->draws++;
     uint64_t position = (uint64_t)stream->position;
-    if (pwrite(stream->used, &position, sizeof position, 0) != sizeof position)
-        fail_to_keep();
+    if (pwrite(stream->used, &position, sizeof position, 0) != sizeof position) fail_to_keep();
 }
 
 /* TensorFlow numbers its executions with a generator of each pool thread. Which threads of a pool have work
@@ -362,8 +350,7 @@ static int is_number_of_an_execution(void) {
 
 /* Fills `buffer` as `mode` says. False when this library has no part in it. */
 static int draw(char kind, const void *caller, void *buffer, size_t size) {
-    if (mode == OFF || self.inside)
-        return 0;
+    if (mode == OFF || self.inside) return 0;
     int kept = errno;
     char site[NAME_BYTES];
     self.inside = 1;

@@ -1,4 +1,4 @@
-"""A program with its random numbers recorded, or given back: what it finds at its start, and what it left.
+"""A program with its random numbers recorded or replayed: what it finds at its start, and what it leaves.
 
 The library (`preload.c`) is preloaded where there can be one; the hooks in Python are found by PYTHONPATH.
 Both work in a folder of their own; what is kept is the recording."""
@@ -29,8 +29,8 @@ NOT_KEPT = "what the program draws cannot be written: the disk is full, or limit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
-    """What a program's Python processes said at their end: `modules` with their versions, `limits` of what
+class Summary:
+    """What a program's Python processes report at their end: `modules` with their versions, `limits` of what
     was recorded; and what was noted meanwhile. `hooked` is false where none of them ended by itself."""
 
     modules: dict[str, str]
@@ -57,7 +57,7 @@ def prepare(
     draws: Sequence[Draw] = (),
     cache: Path | None = None,
 ) -> dict[str, str]:
-    """Makes the folder ready, and returns what must be set beside `env`. `hash_seed` is Python's, set at
+    """Makes the folder ready, and returns what must be added to `env`. `hash_seed` is Python's, set at
     level "python" unless `env` sets it. Raises LibraryUnavailableError at level "library", RecordingError for
     draws that are none."""
     streams.prepare(folder, draws)
@@ -79,7 +79,7 @@ def prepare(
     return added
 
 
-def header(level: Level, command: Sequence[str], status: int, hash_seed: str, told: Told) -> Header:
+def header(level: Level, command: Sequence[str], status: int, hash_seed: str, summary: Summary) -> Header:
     """Of a recording that was made here and now."""
     return Header(
         format=FORMAT,
@@ -90,8 +90,8 @@ def header(level: Level, command: Sequence[str], status: int, hash_seed: str, to
         machine=f"{platform.system()} {platform.machine()}",
         status=status,
         python_hash_seed=hash_seed,
-        modules=told.modules,
-        limits=told.limits,
+        modules=summary.modules,
+        limits=summary.limits,
     )
 
 
@@ -122,7 +122,7 @@ def trouble(folder: Path, root: str = "") -> Trouble | None:
 
 
 def too_little(folder: Path) -> str:
-    """After a replay that ended well: that less was asked for than was recorded, or ""."""
+    """After a replay that succeeded: an error when the program asked for less than was recorded, else ""."""
     unread = streams.left_over(folder)
     if not unread:
         return ""
@@ -134,11 +134,11 @@ def too_little(folder: Path) -> str:
     )
 
 
-def listen(folder: Path) -> Told:
-    """What the program's processes said; after it has ended."""
+def read_summary(folder: Path) -> Summary:
+    """The summaries of the program's processes, after it has ended."""
     said: list[dict[str, Any]] = [json.loads(path.read_text()) for path in (folder / "python").iterdir()]
     notes = folder / "notes"
-    return Told(
+    return Summary(
         modules={name: version for each in said for name, version in each["modules"].items()},
         limits=tuple(sorted({limit for each in said for limit in each["limits"]})),
         notes=tuple(notes.read_text().splitlines()) if notes.exists() else (),
@@ -146,15 +146,15 @@ def listen(folder: Path) -> Told:
     )
 
 
-def remarks(told: Told, level: Level, why: str) -> list[str]:
-    """What the user must know of what was recorded or replayed, a sentence each, but for `told.notes`; `why`
-    there is no library."""
+def remarks(summary: Summary, level: Level, why: str) -> list[str]:
+    """Notes on what was recorded or replayed, a sentence each, without `summary.notes`; `why` there is no
+    library."""
     found = [f"{PYTHON_ONLY}{f' ({why})' if why else ''}"] if level == "python" else []
-    if not told.hooked:
+    if not summary.hooked:
         found.append(
             "no process of the program ran the hooks in Python to its end: seeds made of clocks were not seen"
         )
-    return [*found, *told.limits]
+    return [*found, *summary.limits]
 
 
 def _hooks(folder: Path) -> Path:

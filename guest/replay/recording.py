@@ -6,7 +6,7 @@
     {"draws": 57, "sha256": "..."}
 
 The last line has the number of draws and the SHA-256 of all bytes before it, so that a cut or changed file
-is told. Draws of one stream stand in their order; streams follow one another by name."""
+is detected. Draws of one stream stand in their order; streams follow one another by name."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from guest import plain_json
-from guest.records import NewerSchemaError, RecordError, from_json, to_json
+from guest.records import plain_json
+from guest.records.codec import NewerSchemaError, RecordError, from_json, to_json
 
 FORMAT: Literal["vbstudy-recording"] = "vbstudy-recording"
 VERSION = 1
@@ -71,7 +71,7 @@ class Recording:
 
 
 class RecordingError(RecordError):
-    """A file that is no whole recording; the text names file and line."""
+    """Not a complete recording; the text names file and line."""
 
 
 class NewerRecordingError(NewerSchemaError):
@@ -132,7 +132,7 @@ def parse(content: bytes, source: str) -> Recording:
         raise RecordingError(f"{source}: does not match its own SHA-256; it was changed or damaged")
     draws = tuple(_draw(line, f"{source}, line {number}") for number, line in enumerate(lines[1:-1], 2))
     if tail["draws"] != len(draws):
-        raise RecordingError(f"{source}: has {len(draws)} draws, {tail['draws']} were promised")
+        raise RecordingError(f"{source}: has {len(draws)} draws, but its last line states {tail['draws']}")
     return Recording(header=from_json(Header, first, f"{source}, line 1"), draws=draws)
 
 

@@ -3,9 +3,9 @@
     streams/<process>,<thread>          events, one after the other
     streams/<process>,<thread>.used     replay: how many bytes of the stream were read (8 bytes)
     claims/                             names that processes have taken
-    python/                             what the hooks in Python say at the end of each process
+    python/                             the summary of each process, by the hooks in Python
     notes                               sentences for the user, a line each
-    error                               what a replay ended of
+    error                               the error that ended a replay
     whole                               removed when something could not be written
 
 An event is its kind (1 byte), the length of its site (2), the size of its data (4), little-endian, then
@@ -76,7 +76,7 @@ def _events(stream: str, data: bytes) -> list[tuple[Draw, int]]:
 
 def left_over(folder: Path) -> dict[str, list[Draw]]:
     """After a replay: the draws of each stream that were not asked for, of processes that asked for any.
-    A helper program that was not started this time is nobody's mistake: see `never_ran`."""
+    Helper programs that were not started this time are not counted: see `never_ran`."""
     ran = _processes_that_ran(folder)
     return {name: draws for name, draws in _unread(folder).items() if draws and name.partition(",")[0] in ran}
 

@@ -24,9 +24,9 @@ import zlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, cast
 
-from guest import datasets
-from guest.catalogue import DatasetInfo, Kind
-from guest.records import Framework, Seeds, Tier, WorkloadSpec
+from guest.datasets import datasets
+from guest.datasets.catalogue import DatasetInfo, Kind
+from guest.records.run import Framework, Seeds, Tier, WorkloadSpec
 
 if TYPE_CHECKING:
     import numpy as np
@@ -36,7 +36,7 @@ _BACKENDS = {
     Framework.TENSORFLOW: "guest.workloads.keras_backend",
 }
 EVALUATION_BATCH = 500
-NO_GRADIENT = "words have no gradient: only images can be disturbed"
+NO_GRADIENT = "words have no gradient: only images can be perturbed"
 PAD_PIXELS = 4
 
 

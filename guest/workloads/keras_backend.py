@@ -12,8 +12,8 @@ os.environ.setdefault("KERAS_BACKEND", "tensorflow")  # else a configuration fil
 import keras
 import tensorflow as tf
 
-from guest.catalogue import DatasetInfo
-from guest.records import Optimizer, Tier, WorkloadSpec
+from guest.datasets.catalogue import DatasetInfo
+from guest.records.run import Optimizer, Tier, WorkloadSpec
 from guest.workloads import EVALUATION_BATCH, NO_GRADIENT, WorkloadError, initial
 from guest.workloads.keras_models import construct
 
@@ -114,7 +114,7 @@ def build(
     if deterministic or tier is Tier.SWITCHES:
         tf.config.experimental.enable_op_determinism()
     if tier is Tier.EXACT:
-        from guest import exact
+        from vbstudy import exact
 
         exact.enable_tensorflow(
             intra_op=tf.config.threading.get_intra_op_parallelism_threads(),

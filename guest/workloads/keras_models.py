@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from keras import Input, Model, layers, ops
 
-from guest.catalogue import DatasetInfo
+from guest.datasets.catalogue import DatasetInfo
 from guest.workloads import WorkloadError
 
 Tensor = Any  # a KerasTensor while the network is put together
@@ -21,7 +21,7 @@ Seeds = Callable[[], int]
 _IMAGES = {"data_format": "channels_last"}  # never what a configuration file says
 
 
-class Table(layers.Layer):  # type: ignore[misc]
+class AddedEmbedding(layers.Layer):  # type: ignore[misc]
     """A trained table (rows, width) that is added to its input: positions, or times."""
 
     def build(self, shape: tuple[int | None, ...]) -> None:
@@ -161,7 +161,7 @@ def _transformer(info: DatasetInfo, seeds: Seeds) -> Model:
     words = ops.cast(ops.not_equal(start, 0), "float32")
     mask = (words[:, None, None, :] - 1) * 1e9
     x = layers.Embedding(info.vocabulary, 64, name="embedding")(start)
-    x = layers.Dropout(0.1, seed=seeds())(Table(name="position")(x))
+    x = layers.Dropout(0.1, seed=seeds())(AddedEmbedding(name="position")(x))
     for i in range(2):
         x = _encoder_block(x, mask, f"blocks.{i}", 4, seeds)
     x = layers.LayerNormalization(epsilon=1e-5, name="norm")(x) * words[:, :, None]
@@ -179,7 +179,7 @@ def _memn2n(info: DatasetInfo, hops: int = 3, width: int = 32) -> Model:
     for i in range(hops + 1):
         embedded = layers.Embedding(info.vocabulary, width, name=f"embedding.{i}")(start)
         bags = ops.sum(embedded * words, 2)  # (n, sentences + 1, width)
-        memories.append(Table(name=f"time.{i}")(bags[:, :-1]))
+        memories.append(AddedEmbedding(name=f"time.{i}")(bags[:, :-1]))
         if i == 0:
             state = bags[:, -1]
     for hop in range(hops):

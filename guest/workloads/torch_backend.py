@@ -11,10 +11,10 @@ import torch.optim
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 (its usual name)
 
-from guest.catalogue import DatasetInfo
-from guest.records import Optimizer, Tier, WorkloadSpec
+from guest.datasets.catalogue import DatasetInfo
+from guest.records.run import Optimizer, Tier, WorkloadSpec
 from guest.workloads import EVALUATION_BATCH, NO_GRADIENT, WorkloadError, initial
-from guest.workloads.torch_models import Table, construct
+from guest.workloads.torch_models import AddedEmbedding, construct
 
 
 class TorchBackend:
@@ -86,7 +86,7 @@ def build(
     without = (deterministic or tier is Tier.ENVIRONMENT) and _is_intel()
     torch.backends.mkldnn.enabled = not without  # type: ignore[assignment]
     if tier is Tier.EXACT:
-        from guest import exact
+        from vbstudy import exact
 
         exact.enable()
     model = construct(spec.model, info, torch.Generator().manual_seed(dropout))
@@ -121,7 +121,7 @@ def _initialise(model: nn.Module, seed: int) -> None:
                 _set(layer.weight.T, seed, f"{path}/kernel")
             case nn.Embedding():
                 _set(layer.weight, seed, f"{path}/embeddings")
-            case Table():
+            case AddedEmbedding():
                 _set(layer.embeddings, seed, f"{path}/embeddings")
             case nn.LSTM():
                 _set(layer.get_parameter("weight_ih_l0").T, seed, f"{path}/kernel")

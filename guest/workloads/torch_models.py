@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 (its usual name)
 
-from guest.catalogue import DatasetInfo
+from guest.datasets.catalogue import DatasetInfo
 from guest.workloads import WorkloadError
 
 
@@ -32,7 +32,7 @@ class Dropout(nn.Module):
         return x * keep / (1 - self.rate)
 
 
-class Table(nn.Module):
+class AddedEmbedding(nn.Module):
     """A trained table (rows, width) that is added to its input: positions, or times."""
 
     def __init__(self, rows: int, width: int) -> None:
@@ -237,7 +237,7 @@ class Transformer(nn.Module):
     def __init__(self, info: DatasetInfo, generator: torch.Generator) -> None:
         super().__init__()
         self.embedding = nn.Embedding(info.vocabulary, 64)
-        self.position = Table(info.shape[0], 64)
+        self.position = AddedEmbedding(info.shape[0], 64)
         self.dropout = Dropout(0.1, generator)
         self.blocks = nn.ModuleList(EncoderBlock(64, 4, generator) for _ in range(2))
         self.norm = nn.LayerNorm(64, eps=1e-5)
@@ -263,7 +263,7 @@ class MemN2N(nn.Module):
         super().__init__()
         sentences, width = info.shape[0] - 1, 32
         self.embedding = nn.ModuleList(nn.Embedding(info.vocabulary, width) for _ in range(self.HOPS + 1))
-        self.time = nn.ModuleList(Table(sentences, width) for _ in range(self.HOPS + 1))
+        self.time = nn.ModuleList(AddedEmbedding(sentences, width) for _ in range(self.HOPS + 1))
         self.out = nn.Linear(width, info.classes, bias=False)
 
     def forward(self, tokens: Tensor) -> Tensor:

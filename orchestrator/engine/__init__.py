@@ -9,14 +9,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from guest.records import Message, RunResult, RunSpec
-from orchestrator.checked import Checked
+from guest.records.run import Message, RunResult, RunSpec
 from orchestrator.errors import PrerequisiteError
-from orchestrator.guests import Guest
+from orchestrator.inventory import Guest
+from orchestrator.store.index import Checked
 
 
 class Observer(Protocol):
-    """Who is told what happens; called from several threads."""
+    """Receives what happens; called from several threads."""
 
     def planned(self, specs: Sequence[RunSpec], done: Sequence[RunSpec]) -> None: ...
     def quarantined(self, spec: RunSpec, reason: str, kept: Path) -> None: ...
@@ -46,7 +46,7 @@ class Engine(Protocol):
     def has_guest(self, name: str) -> bool:
         """Whether runs of this guest can be executed; those of others are left for later."""
 
-    def work(self, specs: Sequence[RunSpec], observer: Observer, summary: Summary, checked: Checked) -> None:
+    def run(self, specs: Sequence[RunSpec], observer: Observer, summary: Summary, checked: Checked) -> None:
         """Executes runs, each with its retries, and publishes them; counts them in `summary`, and adds the
         published ones to `checked`. Raises the first infrastructure error, or KeyboardInterrupt, after every
         guest has stopped."""

@@ -5,29 +5,42 @@ from __future__ import annotations
 import os
 import shutil
 import threading
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from guest.records import SCHEMA_VERSION, Isolation, Message, RunRecord, RunResult, RunSpec
-from orchestrator import host_load, recordings
-from orchestrator.agent_archive import AgentArchive
-from orchestrator.checked import Checked
+from guest.records.run import SCHEMA_VERSION, Message, RunRecord, RunResult, RunSpec
+from orchestrator.agent.archive import AgentArchive
+from orchestrator.agent.executor import Executor, RunFailedError
+from orchestrator.cores import load
+from orchestrator.cores.leases import CoreLeases, Lease
 from orchestrator.errors import GuestError, ProtocolError, StoreError, VbstudyError
-from orchestrator.executor import Executor, RunFailedError
-from orchestrator.guests import Guest
-from orchestrator.isolation import isolation, require_undisturbed
-from orchestrator.scheduler import CoreLeases, Lease
-from orchestrator.session import Session
-from orchestrator.store import DamagedRunError, Store, now
-from orchestrator.study_engine import EngineTable
+from orchestrator.guests.isolation import isolation, require_uncontended
+from orchestrator.guests.session import Session
+from orchestrator.inventory import Guest
+from orchestrator.store import recordings
+from orchestrator.store.index import Checked
+from orchestrator.store.integrity import DamagedRunError
+from orchestrator.store.store import Store, now
+from orchestrator.study.engine import EngineTable
 
 
 class Reports(Protocol):
-    """Who is told of the attempts; an Observer is one."""
+    """Receives the progress of attempts; an Observer is one."""
 
     def started(self, guest: Guest, spec: RunSpec, cores: tuple[int, ...]) -> None: ...
     def message(self, guest: Guest, message: Message) -> None: ...
     def failed(self, spec: RunSpec, reason: str, kept: Path, *, again: bool) -> None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slot:
+    """A guest at work on the cores that it leased."""
+
+    guest: Guest
+    session: Session
+    lease: Lease
+    leases: CoreLeases  # of the machine that it is on
 
 
 class Attempts:
@@ -40,100 +53,77 @@ class Attempts:
         provider: str,
         agent: AgentArchive,
         stop: threading.Event,
+        reports: Reports,
         checked: Checked | None = None,
     ) -> None:
-        """`checked` learns of published runs; a store that reads them again as it hands them on has none."""
+        """Published runs are added to `checked`; a store that keeps runs for another one has none."""
         self._settings = settings
         self._store = store
         self._provider = provider
         self._agent = agent
         self._stop = stop
+        self._reports = reports
         self._checked = checked
 
-    def run(
-        self,
-        guest: Guest,
-        session: Session,
-        spec: RunSpec,
-        lease: Lease,
-        leases: CoreLeases,
-        reports: Reports,
-    ) -> RunResult | None:
+    def run_with_retries(self, slot: Slot, spec: RunSpec) -> RunResult | None:
         """Publishes the run. None when it failed as often as it may, or when `stop` was set. A guest that
-        was lost is started anew for the next attempt; one that cannot be started is not this run's
+        was lost is started again for the next attempt; one that cannot be started is not this run's
         failure, and raises."""
         attempts = self._settings.retries + 1
         for attempt in range(1, attempts + 1):
             if self._stop.is_set():
                 return None
-            executor = session.executor()
-            folder = self._store.new_incoming()
-            reports.started(guest, spec, lease.cores)
+            executor = slot.session.executor()
+            folder = self._store.new_incoming()  # point: attempt begun
+            self._reports.started(slot.guest, spec, slot.lease.cores)  # point: attempt reported
             try:
-                result, seen, started_at = self._execute(
-                    guest, session, executor, spec, lease, leases, folder, reports
-                )
-                if self._settings.redo_disturbed and attempt < attempts:
-                    require_undisturbed(seen)
-                record = self._record(guest, spec, result, seen, attempt, started_at)
-                if self._store.publish(folder, record) and self._checked is not None:
+                record = self._run_once(slot, executor, spec, attempt, folder)  # point: record made
+                if self._settings.redo_contended and attempt < attempts:
+                    require_uncontended(record.isolation)
+                if self._store.publish(folder, record) and self._checked is not None:  # point: run published
                     self._checked.add(spec, self._checked.state(spec))
             except (RunFailedError, ProtocolError, GuestError, DamagedRunError) as error:
                 if self._stop.is_set():  # ended by us, not by itself
                     shutil.rmtree(folder, ignore_errors=True)
                     return None
                 kept = self._store.keep_failure(spec, attempt, folder, _evidence(error))
-                reports.failed(spec, str(error), kept, again=attempt < attempts)
+                # point: failure reported
+                self._reports.failed(spec, str(error), kept, again=attempt < attempts)
                 if _lost(error):
-                    session.close()
+                    slot.session.close()  # point: lost guest closed
             except StoreError:
-                shutil.rmtree(folder, ignore_errors=True)  # gives a full disk its room back
+                shutil.rmtree(folder, ignore_errors=True)  # frees space on a full disk
                 raise
             else:
-                return result
+                return record.result
         return None
 
-    def _execute(
-        self,
-        guest: Guest,
-        session: Session,
-        executor: Executor,
-        spec: RunSpec,
-        lease: Lease,
-        leases: CoreLeases,
-        folder: Path,
-        reports: Reports,
-    ) -> tuple[RunResult, Isolation, str]:
-        """One attempt, its files in `folder`, with how alone it was and when it started."""
-        neighbours = leases.holders()
-        started_at, before = now(), session.look()
+    def _run_once(
+        self, slot: Slot, executor: Executor, spec: RunSpec, attempt: int, folder: Path
+    ) -> RunRecord:
+        """One attempt, its files in `folder`."""
+        guest, session, lease = slot.guest, slot.session, slot.lease
+        neighbours = slot.leases.holders()
+        started_at, before = now(), session.host_snapshot()
         numbers = recordings.find(self._store, spec)
-        result = executor.execute(spec, folder, lambda message: reports.message(guest, message), numbers)
-        host = host_load.between(before, session.look())
-        neighbours |= leases.holders()
+        result = executor.execute(
+            spec, folder, lambda message: self._reports.message(guest, message), numbers
+        )
+        host = load.between(before, session.host_snapshot())
+        neighbours |= slot.leases.holders()
         neighbours.pop(lease.holder, None)
+        observed = guest.observed
+        # point: isolation measured
         seen = isolation(
             result,
             host,
             lease.cores,
             neighbours,
-            leases.topology,
+            slot.leases.topology,
             oversubscribed=executor.is_oversubscribed(spec),
-            cpuset=str(guest.observed.details.get("cpuset", "")),
-            disturbed_above=self._settings.disturbed_above,
+            cpuset=str(observed.details.get("cpuset", "")),
+            contended_above=self._settings.contended_above,
         )
-        return result, seen, started_at
-
-    def _record(
-        self,
-        guest: Guest,
-        spec: RunSpec,
-        result: RunResult,
-        seen: Isolation,
-        attempt: int,
-        started_at: str,
-    ) -> RunRecord:
-        observed = guest.observed
         return RunRecord(
             schema_version=SCHEMA_VERSION,
             spec=spec,

@@ -1,5 +1,7 @@
-"""What makes guests. A provider is one file here and one line in PROVIDERS; `tests/providers` holds
-the suite that each must pass."""
+"""Providers make, start, observe and remove guests: sandboxes here, machines under a hypervisor, hosts over
+SSH. A provider is a module or folder here, an entry in PROVIDERS and a table of the study file, see
+docs/extending.md; `test_contract.py` is the suite that each must pass. May import `agent`, `cores`, `study`,
+`transport`, `store` and below."""
 
 from __future__ import annotations
 
@@ -8,14 +10,14 @@ from typing import Protocol, runtime_checkable
 
 from pydantic import TypeAdapter, ValidationError
 
-from orchestrator.connection import Connection
+from orchestrator.cores.leases import MachineCores
 from orchestrator.errors import UsageError
-from orchestrator.guests import GuestSpec, Now, Observation
+from orchestrator.inventory import GuestSpec, Now, Observation
 from orchestrator.providers.local import LocalProvider
-from orchestrator.scheduler import Machine
-from orchestrator.store import Store
-from orchestrator.study import Study
-from orchestrator.study_providers import ProviderTable
+from orchestrator.store.store import Store
+from orchestrator.study.providers import ProviderTable
+from orchestrator.study.schema import Study
+from orchestrator.transport.connection import Connection
 
 Notify = Callable[[str], None]
 
@@ -49,7 +51,7 @@ class Provider(Protocol):
 
 @runtime_checkable
 class Watching(Protocol):
-    """A provider that can tell cheaply what all its machines are doing."""
+    """A provider that can report cheaply what all its machines are doing."""
 
     def watch(self, guests: Sequence[GuestSpec]) -> dict[str, Now]:
         """By the guests' names; those that have no machine are left out."""
@@ -59,7 +61,7 @@ class Watching(Protocol):
 class Elsewhere(Protocol):
     """A provider whose guests do not run on this machine."""
 
-    def machine(self, guest: GuestSpec) -> Machine:
+    def machine(self, guest: GuestSpec) -> MachineCores:
         """The one that a guest runs on; the same object for guests on the same machine."""
 
 
@@ -76,7 +78,7 @@ def _local(study: Study, store: Store, notify: Notify) -> Provider:  # noqa: ARG
 
 
 def _ssh(study: Study, store: Store, notify: Notify) -> Provider:  # noqa: ARG001
-    from orchestrator.providers.ssh import SshProvider  # paramiko is heavy, and not everybody's
+    from orchestrator.providers.ssh import SshProvider  # paramiko is heavy, and few need it
 
     return SshProvider(study, store)
 
@@ -108,17 +110,17 @@ PROVIDERS: dict[str, Callable[[Study, Store, Notify], Provider]] = {
 }
 
 
-def machine_of(provider: Provider, guest: GuestSpec) -> Machine | None:
+def machine_of(provider: Provider, guest: GuestSpec) -> MachineCores | None:
     """Whose cores a guest is given; None for this machine."""
     return provider.machine(guest) if isinstance(provider, Elsewhere) else None
 
 
-def _quietly(text: str) -> None:
-    """For those who show no progress."""
+def _ignore(text: str) -> None:
+    """For callers that show no progress."""
 
 
-def make(study: Study, store: Store, notify: Notify = _quietly) -> Provider:
-    """The study's provider. It tells `notify` what takes long."""
+def make(study: Study, store: Store, notify: Notify = _ignore) -> Provider:
+    """The study's provider. It reports to `notify` what takes long."""
     return PROVIDERS[study.provider.kind](study, store, notify)
 
 
@@ -133,4 +135,4 @@ def make_former(kind: str, study: Study, store: Store) -> Provider:
             f"the guests that are there were made by provider {kind!r}: put its settings back into "
             "study.toml and run `vbstudy destroy` first"
         ) from None
-    return PROVIDERS[kind](study.model_copy(update={"provider": table}), store, _quietly)
+    return PROVIDERS[kind](study.model_copy(update={"provider": table}), store, _ignore)

@@ -1,14 +1,14 @@
-"""What a process inside a guest sees: asked of every guest that has no other way to be looked into."""
+"""What a process inside a guest sees: its CPUs, its Python, its frameworks."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
 
-from guest.plain_json import PlainJsonError, parse
-from guest.records import RecordError, from_json
-from orchestrator.connection import Connection
+from guest.records.codec import RecordError, from_json
+from guest.records.plain_json import PlainJsonError, parse
 from orchestrator.errors import GuestError
+from orchestrator.transport.connection import Connection
 
 PROBE = """
 import json, os, platform
@@ -27,7 +27,7 @@ print(json.dumps({
 FIND = "import importlib.util as u, sys; print(*[name for name in sys.argv[1:] if not u.find_spec(name)])"
 PROBE_TIMEOUT_S = 60
 MAX_CPUS = 65_536
-# For guests of somebody's own making: it works, and tells, where there is no Python.
+# For images of the user's own: it works where there is no Python, and reports that.
 PLAIN_PROBE = """
 nproc || exit 1
 "$0" -c 'import platform; print(platform.python_version())' 2>/dev/null || echo
@@ -47,7 +47,7 @@ class Inside:
     model: str
 
 
-def look(name: str, connection: Connection) -> Inside:
+def inspect(name: str, connection: Connection) -> Inside:
     """Raises GuestError when the guest's Python does not run."""
     done = connection.run([connection.python, "-c", PROBE], {}, PROBE_TIMEOUT_S)
     try:
@@ -64,20 +64,20 @@ def look(name: str, connection: Connection) -> Inside:
 def _check_counts(name: str, cpus: int, cores: tuple[int, ...]) -> None:
     """Numbers that a machine may have: sets of cores are made from them."""
     if not 1 <= cpus <= MAX_CPUS or not all(0 <= core < MAX_CPUS for core in cores):
-        raise GuestError(f"guest {name}: says that it has {cpus} CPUs, numbered {cores!s:.80}")
+        raise GuestError(f"guest {name}: reports {cpus} CPUs, numbered {cores!s:.80}")
 
 
-def look_plainly(
+def inspect_with_shell(
     name: str, connection: Connection, frameworks: list[str], timeout_s: float
 ) -> tuple[Inside, tuple[str, ...]]:
     """What a whole machine has, and what it lacks of an interpreter and frameworks: one command, for guests
-    to which each is dear. Raises GuestError when it does not count its CPUs."""
+    where each is expensive. Raises GuestError when it does not count its CPUs."""
     argv = ["sh", "-c", PLAIN_PROBE, connection.python, FIND, " ".join(frameworks)]
     done = connection.run(argv, {}, timeout_s)
     count, *rest = done.stdout.splitlines() or [""]
     if done.status != 0 or not re.fullmatch("[0-9]{1,6}", count) or len(rest) < 3:
         raise GuestError(
-            f"guest {name}: does not tell its CPUs (`nproc`, status {done.status})", evidence=done.stderr
+            f"guest {name}: does not report its CPUs (`nproc`, status {done.status})", evidence=done.stderr
         )
     _check_counts(name, int(count), ())
     python, lacking = rest[0], rest[1].split()

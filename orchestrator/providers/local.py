@@ -4,24 +4,21 @@ cpuset. A guest with more CPUs than the host has cores gets all cores and is mar
 
 from __future__ import annotations
 
-import contextlib
-import os
 import shutil
-import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
 
-from orchestrator.connection import Connection, LocalConnection
-from orchestrator.cpuset import Cpuset, CpusetUnavailable
+from orchestrator.cores.cpuset import Cpuset, CpusetUnavailable
+from orchestrator.cores.leases import host_cores
 from orchestrator.errors import GuestError
-from orchestrator.guests import GUEST_MARK, GuestSpec, Observation
-from orchestrator.providers import inside
-from orchestrator.scheduler import host_cores
-from orchestrator.store import Store
-from orchestrator.study import Study
-from orchestrator.study_providers import LocalTable
+from orchestrator.inventory import GUEST_MARK, GuestSpec, Observation
+from orchestrator.providers import inside, processes
+from orchestrator.store.store import Store
+from orchestrator.study.providers import LocalTable
+from orchestrator.study.schema import Study
+from orchestrator.transport.connection import Connection, LocalConnection
 
 STOP_TIMEOUT_S = 10
 
@@ -63,7 +60,7 @@ class LocalProvider:
         return host_cores()
 
     def create(self, guest: GuestSpec) -> None:
-        self._folder(guest).mkdir(parents=True, exist_ok=True)
+        self._folder(guest).mkdir(parents=True, exist_ok=True)  # point: guest folder made
 
     def start(self, guest: GuestSpec, cores: tuple[int, ...]) -> Connection:
         self.create(guest)
@@ -79,7 +76,7 @@ class LocalProvider:
 
     def observe(self, guest: GuestSpec, connection: Connection) -> Observation:
         began = time.perf_counter()
-        seen = inside.look(guest.name, connection)
+        seen = inside.inspect(guest.name, connection)
         cores = len(host_cores())
         enforced = min(guest.cpus, cores)
         if seen.cpus != enforced:
@@ -99,10 +96,9 @@ class LocalProvider:
 
     def stop(self, guest: GuestSpec) -> None:
         # What a killed orchestrator left is found by its cgroup, or by the mark in its environment.
-        for pid in {*self._cpuset(guest).processes(), *_marked(self._cpuset(guest).name)}:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        self._cpuset(guest).remove(STOP_TIMEOUT_S)
+        cpuset = self._cpuset(guest)
+        processes.kill([*cpuset.processes(), *processes.marked(cpuset.name)])
+        cpuset.remove(STOP_TIMEOUT_S)
 
     def destroy(self, guest: GuestSpec) -> None:
         self.stop(guest)
@@ -114,14 +110,3 @@ class LocalProvider:
 
     def _cpuset(self, guest: GuestSpec) -> Cpuset:
         return Cpuset.of(self._folder(guest))
-
-
-def _marked(name: str) -> list[int]:
-    """Processes that were started in the guest of this name."""
-    mark = f"{GUEST_MARK}={name}".encode()
-    found = []
-    for environ in Path("/proc").glob("[0-9]*/environ"):
-        with contextlib.suppress(OSError):  # it ended, or is somebody else's
-            if mark in environ.read_bytes().split(b"\0"):
-                found.append(int(environ.parent.name))
-    return found

@@ -1,17 +1,30 @@
-"""What the providers of virtual machines share: a port for a machine's SSH, whether its sshd speaks, what
-its console said, its processes, and the comparison of the CPUs that were asked for with those that are."""
+"""What the providers of virtual machines share: a port for a machine's SSH, the wait until its sshd answers,
+the connection to it, and the comparison of its CPUs with those that the study asks for."""
 
 from __future__ import annotations
 
-import contextlib
 import socket
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from orchestrator.errors import GuestError
-from orchestrator.guests import GuestSpec
+from orchestrator.inventory import GuestSpec, Observation
+from orchestrator.providers.inside import Inside
+from orchestrator.providers.processes import TAIL_BYTES, last_line
+from orchestrator.store.store import Store
+from orchestrator.transport.keys import StudyKeys
+from orchestrator.transport.ssh_connect import SshTarget
 
-TAIL_BYTES = 4000
+PATIENCE_S = 20.0
+CONNECT_TIMEOUT_S = 60.0  # an emulated guest takes its time over a key exchange
+# What a resumed guest must not share with others that were resumed from the same moment: its clock, and
+# the state of its random generator, from which seeds that are left free are drawn (RNDRESEEDCRNG).
+RESEED = (
+    "import fcntl, os, sys; f = os.open('/dev/urandom', os.O_WRONLY); "
+    "os.write(f, bytes.fromhex(sys.argv[1])); fcntl.ioctl(f, 0x5207)"
+)
 
 
 def free_port() -> int:
@@ -30,28 +43,35 @@ def speaks_ssh(port: int, timeout_s: float) -> bool:
         return False
 
 
-def processes(chosen: Callable[[list[str]], bool], folder: Path | None = None) -> list[int]:
-    """Those of this machine whose command line, as words, is chosen. One that ends loses that first, and its
-    ports and the locks of its disks last: until then it counts by the `folder` that it works in."""
-    found, home = [], folder and folder.resolve()
-    for process in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):  # it ended meanwhile
-            if line := (process / "cmdline").read_bytes():
-                counts = chosen(line.decode(errors="replace").split("\0"))
-            else:
-                counts = home is not None and _works_in(process, home)
-            if counts:
-                found.append(int(process.name))
-    return found
-
-
-def _works_in(process: Path, folder: Path) -> bool:
-    """Whether any of its threads does: files are closed with the last of them, and the first may be gone."""
-    for thread in (process / "task").iterdir():
-        with contextlib.suppress(OSError):  # it has left it
-            if (thread / "cwd").readlink() == folder:
-                return True
-    return False
+def wait_for_sshd(
+    guest: GuestSpec,
+    port: int,
+    console: Path,
+    stopped: Callable[[], str],
+    *,
+    began: float,
+    timeout_s: float,
+    probe_s: float = 1.0,
+    pause_s: float = 0.1,
+) -> None:
+    """Until the guest's sshd speaks. `stopped` says why a machine does not run any more, "" while it runs.
+    Raises GuestError with the end of the console, `timeout_s` after `began` at the latest."""
+    while True:
+        taken_s = time.perf_counter() - began
+        # Each probe costs the guest a process, so one that boots slowly gets more time to answer.
+        if speaks_ssh(port, min(max(probe_s, taken_s / 20), max(timeout_s - taken_s, 0.1))):
+            return
+        if (why := stopped()) or time.perf_counter() >= began + timeout_s:
+            break
+        time.sleep(pause_s)
+    taken_s = time.perf_counter() - began
+    what = f"{why}, and did not answer" if why else "did not answer"
+    text = tail(console)
+    raise GuestError(
+        f"guest {guest.name}: {what} on port 22 within {taken_s:.0f} s of starting; the last line of its "
+        f"console: {last_line(text) or 'nothing'!r} (all of it: {console})",
+        evidence=text,
+    )
 
 
 def tail(path: Path) -> str:
@@ -62,19 +82,58 @@ def tail(path: Path) -> str:
         return ""
 
 
-def does_not_answer(what: str, console: Path) -> GuestError:
-    """`what` went wrong, with the end of the machine's console."""
-    said = tail(console)
-    last = next((line for line in reversed(said.splitlines()) if line.strip()), "nothing")
-    return GuestError(
-        f"{what}; the last line of its console: {last.strip()!r} (all of it: {console})", evidence=said
+def target(
+    keys: StudyKeys,
+    folder: Path,
+    port: int,
+    *,
+    user: str,
+    host: str = "127.0.0.1",
+    key: Path | None = None,
+    host_key: str | None = None,
+    connect_timeout_s: float = CONNECT_TIMEOUT_S,
+) -> SshTarget:
+    """Where the sshd of the machine in `folder` answers. Its host key is pinned there; without
+    `host_key`, that is the study's own."""
+    pinned = StudyKeys(keys.folder, folder / "known_hosts")
+    pinned.pin(host, port, host_key or keys.host().public)
+    return SshTarget(
+        host=host,
+        port=port,
+        user=user,
+        key=key or keys.client().private,
+        known_hosts=pinned.known_hosts,
+        connect_timeout_s=connect_timeout_s,
+        patience_s=PATIENCE_S,
     )
 
 
-def check_cpus(guest: GuestSpec, hypervisor: str, has: int, sees: int, advice: str = "") -> None:
+def observation(
+    guest: GuestSpec,
+    store: Store,
+    seen: Inside,
+    details: dict[str, Any],
+    *,
+    hypervisor: str,
+    vcpus: int,
+    cores: Sequence[int],
+    start_s: float,
+    advice: str = "",
+) -> Observation:
     """Raises GuestError unless hypervisor and guest both count the CPUs that were asked for."""
-    if not has == sees == guest.cpus:
+    if not vcpus == seen.cpus == guest.cpus:
         raise GuestError(
-            f"guest {guest.name}: {guest.cpus} CPUs were asked for, {hypervisor} has {has}, the guest sees "
-            f"{sees}{advice}"
+            f"guest {guest.name}: {guest.cpus} CPUs were asked for, {hypervisor} has {vcpus}, the guest sees "
+            f"{seen.cpus}{advice}"
         )
+    common = {"python": seen.python, "cpu_model": seen.model, "cpuset": "affinity"}
+    folder = (store.guests / guest.name).relative_to(store.directory)
+    return Observation(
+        provider_cpus=vcpus,
+        guest_cpus=seen.cpus,
+        oversubscribed=guest.cpus > len(cores),
+        start_s=round(start_s, 2),
+        machine_cores=tuple(cores),
+        cpu_vendor=seen.vendor,
+        details={**common, **details, "folder": str(folder)},
+    )

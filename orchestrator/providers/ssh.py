@@ -11,17 +11,18 @@ import os
 import shlex
 import time
 
-from orchestrator import cpuset
-from orchestrator.connection import Connection
+from orchestrator.cores import cpuset
+from orchestrator.cores.remote import RemoteCores
 from orchestrator.errors import GuestError, UsageError
-from orchestrator.guests import GUEST_MARK, GuestSpec, Observation
+from orchestrator.inventory import GUEST_MARK, GuestSpec, Observation
 from orchestrator.providers import inside
-from orchestrator.remote_cores import RemoteCores
-from orchestrator.ssh import SshConnection, SshTarget
-from orchestrator.ssh_keys import StudyKeys
-from orchestrator.store import Store
-from orchestrator.study import Study
-from orchestrator.study_providers import SshHostTable, SshTable
+from orchestrator.store.store import Store
+from orchestrator.study.providers import SshHostTable, SshTable
+from orchestrator.study.schema import Study
+from orchestrator.transport.connection import Connection
+from orchestrator.transport.keys import StudyKeys
+from orchestrator.transport.ssh import SshConnection
+from orchestrator.transport.ssh_connect import SshTarget
 
 STOP_TIMEOUT_S = 30
 KILL = """
@@ -57,7 +58,7 @@ class SshProvider:
     def _check(self, host: SshHostTable) -> list[str]:
         connection = self._connect(host, f"{host.folder}/check")
         try:
-            cores = inside.look(host.host, connection).cores
+            cores = inside.inspect(host.host, connection).cores
             missing = inside.missing_frameworks(connection, self._frameworks)
             connection.shell(f"rm -rf -- {shlex.quote(f'{host.folder}/check')}")
         except GuestError as error:
@@ -80,7 +81,7 @@ class SshProvider:
         if host not in self._cores:
             connection = self._connect(host, self._folder(guest))
             try:
-                self._cores[host] = inside.look(guest.name, connection).cores[: host.cpus]
+                self._cores[host] = inside.inspect(guest.name, connection).cores[: host.cpus]
             finally:
                 connection.close()
         return self._cores[host]
@@ -119,7 +120,7 @@ class SshProvider:
 
     def observe(self, guest: GuestSpec, connection: Connection) -> Observation:
         began = time.perf_counter()
-        seen = inside.look(guest.name, connection)
+        seen = inside.inspect(guest.name, connection)
         cores, host = self.cores(guest), self._host(guest)
         enforced = min(guest.cpus, len(cores))
         if seen.cpus != enforced:
@@ -222,7 +223,8 @@ class SshProvider:
         return self._mark(guest) in done.stdout
 
     def _cpuset_call(self, connection: SshConnection, guest: GuestSpec, call: str) -> str:
-        """Runs one method of `orchestrator.cpuset.Cpuset` on the host, which needs none of ours for it."""
+        """Runs one method of `orchestrator.cores.cpuset.Cpuset` on the host, which needs none of ours for
+        it."""
         program = (
             f"{inspect.getsource(cpuset)}\n"
             f"try:\n    print(Cpuset({self._mark(guest)!r}).{call})\n"

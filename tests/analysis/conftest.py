@@ -1,4 +1,4 @@
-"""Fabricates studies: schema-valid runs, written through `guest.records`, whose predictions, losses
+"""Fabricates studies: schema-valid runs, written through `guest.records.run`, whose predictions, losses
 and times are chosen, so that every expected number is known by hand."""
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save
 
-from guest.records import (
+from guest.records.run import (
     ARTIFACTS,
     HISTORY,
     PREDICTIONS,
@@ -80,7 +80,7 @@ class Fabricator:
         wall_s: float = 10.0,
         oversubscribed: bool = False,
         neighbours: Sequence[str] = (),
-        disturbed: Sequence[str] = (),
+        contended: Sequence[str] = (),
         load: float | None = None,
         cpu_model: str = "Fabricated CPU",
         cpu_model_asked: str = "",
@@ -170,7 +170,7 @@ class Fabricator:
                 host_cores=(0,),
                 cpuset="affinity",
                 neighbours=tuple(neighbours),
-                disturbed=tuple(disturbed),
+                contended=tuple(contended),
             ),
             guest={"name": f"cpus-{cpus}", "provider": "local", "accelerator": accelerator},
             agent_sha256=sha("agent"),

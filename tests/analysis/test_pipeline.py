@@ -6,11 +6,11 @@ import json
 
 import pytest
 
-from analysis.load import NothingToAnalyse, View
+from analysis.load.study import NothingToAnalyse, View
 from analysis.pipeline import analyze
-from analysis.printing import Format, render
-from analysis.results import Verdict
-from guest.records import Metric
+from analysis.results.model import Verdict
+from analysis.results.printing import Format, render
+from guest.records.run import Metric
 
 NAN, INF = float("nan"), float("inf")
 
@@ -42,7 +42,7 @@ STUDIES = {
 
 
 @pytest.mark.parametrize("name", STUDIES)
-def test_an_odd_study_is_told_in_every_format(study, name):
+def test_an_odd_study_is_reported_in_every_format(study, name):
     for run in STUDIES[name]:
         study.run(**run)
     analysis = analyze(study.directory)
@@ -66,7 +66,7 @@ def test_crossed_threads_are_settings_of_their_own(study):
     analysis = analyze(study.directory)
     assert list(analysis.tables["time"].frame.threads) == ["4 (1 thread)", "4 (2 threads)", "4"]
     f2 = next(f for f in analysis.findings if f.id == "F2")
-    assert f2.verdict is Verdict.HOLDS
+    assert f2.verdict is Verdict.SUPPORTED
 
 
 def test_problems_of_every_stage_are_collected(study):
@@ -80,7 +80,7 @@ def test_problems_of_every_stage_are_collected(study):
 def test_tables_show_the_views_that_were_asked_for_and_findings_use_both(study):
     study.usual()
     both, selected = analyze(study.directory), analyze(study.directory, (View.SELECTED,))
-    assert set(both.tables["effectiveness"].frame["view"]) == {"last", "selected"}
-    assert set(selected.tables["effectiveness"].frame["view"]) == {"selected"}
+    assert set(both.tables["performance"].frame["view"]) == {"last", "selected"}
+    assert set(selected.tables["performance"].frame["view"]) == {"selected"}
     assert selected.findings == both.findings
     assert "F4" in render(selected, Format.TABLE)

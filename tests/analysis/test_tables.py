@@ -8,14 +8,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from analysis.churn import churn
-from analysis.effectiveness import effectiveness
-from analysis.histories import loss_sd, loss_sd_by_epoch, max_difference
-from analysis.load import Study, load_study
-from analysis.metrics import max_difference as difference_of
+from analysis.load.predictions import read_predictions
+from analysis.load.study import StudyData, load_study
 from analysis.pipeline import analyze
-from analysis.predictions import read_predictions
-from analysis.results import ACROSS
+from analysis.quality.histories import loss_sd, loss_sd_by_epoch, max_difference
+from analysis.quality.performance import performance
+from analysis.results.model import ACROSS
+from analysis.sameness.churn import churn
+from analysis.stats.metrics import max_difference as difference_of
 from analysis.tables import build_tables
 
 # Xiao et al., ISSRE 2021, table VII: accuracy on 1, 2, 6 and 12 threads, and the printed difference.
@@ -34,7 +34,7 @@ def rows(table: Any, **where: Any) -> pd.DataFrame:
     return frame.reset_index(drop=True)
 
 
-def load(study: Any) -> Study:
+def load(study: Any) -> StudyData:
     return load_study(study.directory)
 
 
@@ -49,7 +49,7 @@ def test_the_published_differences_come_out(study, accuracies, printed):
     assert difference_of(np.array(accuracies)[:, None]).difference == pytest.approx(printed, abs=1e-9)
 
 
-def test_effectiveness_counts_what_is_distinct(study):
+def test_performance_counts_what_is_distinct(study):
     for repetition, (accuracy, weights, predicted) in enumerate(
         [(0.5, "a", (0, 1, 2, 1)), (0.75, "b", (0, 1, 2, 1)), (0.5, "c", (0, 1, 1, 0))], start=1
     ):
@@ -57,7 +57,7 @@ def test_effectiveness_counts_what_is_distinct(study):
             2, repetition, variant="default", accuracies=(accuracy,), losses=(1.0,), weights=weights,
             predicted=predicted, selected_accuracies=(0.6,), selected=(0, 0, 0, 0),
         )  # fmt: skip
-    table = effectiveness(load(study))
+    table = performance(load(study))
     last, selected = rows(table, view="last").iloc[0], rows(table, view="selected").iloc[0]
     assert (last.n, last["min"], last["max"], last.range) == (3, 0.5, 0.75, 0.25)
     assert last["mean"] == pytest.approx(1.75 / 3)
@@ -145,7 +145,7 @@ def test_the_order_of_repetitions_changes_nothing(tmp_path_factory, study, accur
     for repetition, accuracy in enumerate(accuracies, start=1):
         for cpus in (1, 2):
             shuffled.run(cpus, repetition, accuracies=(0.5, accuracy), variant="default")
-    table = effectiveness(load(shuffled))
+    table = performance(load(shuffled))
     row = rows(table, view="last", threads="1").iloc[0]
     assert row.sd == pytest.approx(np.std([0.5, 0.625, 0.75, 0.875], ddof=1), rel=1e-12)
 
@@ -163,7 +163,7 @@ def test_the_tables_are_those_of_the_plan(study):
     study.usual()
     loaded, predictions = read_predictions(load(study))
     assert list(build_tables(loaded, predictions)) == [
-        "verdicts", "cpu_models", "divergence", "effectiveness", "max_difference", "tests", "set_tests",
+        "verdicts", "cpu_models", "divergence", "performance", "max_difference", "tests", "set_tests",
         "effects", "equivalence", "power", "components", "churn", "calibration", "calibration_bins", "flips",
         "subgroups", "by_class", "weights", "logits", "loss_sd", "loss_sd_by_epoch", "time", "fastest",
         "convergence", "overhead",
@@ -173,7 +173,7 @@ def test_the_tables_are_those_of_the_plan(study):
 def test_weak_models_are_counted_and_left_out_beside(study):
     for repetition, accuracy in enumerate((0.1, 0.8, 0.9), start=1):
         study.run(1, repetition, variant="default", accuracies=(accuracy,), losses=(1.0,))
-    row = rows(effectiveness(load(study)), view="last").iloc[0]
+    row = rows(performance(load(study)), view="last").iloc[0]
     assert (row.n, row.weak, row.strong_n) == (3, 1, 2)
     assert row.range == pytest.approx(0.8)
     assert row.strong_range == pytest.approx(0.1)
@@ -185,7 +185,7 @@ def test_values_that_are_not_normal_have_a_bootstrap_interval_and_normal_ones_do
     for cpus, values in {1: rng.normal(0.8, 0.01, 20), 2: 0.8 + rng.exponential(0.01, 20)}.items():
         for repetition, accuracy in enumerate(values, start=1):
             study.run(cpus, repetition, variant="default", accuracies=(accuracy,), losses=(1.0,))
-    normal, skewed = rows(effectiveness(load(study)), view="last").itertuples()
+    normal, skewed = rows(performance(load(study)), view="last").itertuples()
     assert pd.isna(normal.sd_bca)
     assert skewed.sd_bca == pytest.approx(skewed.sd)
     assert 0 < skewed.bca_low < skewed.sd < skewed.bca_high

@@ -14,8 +14,8 @@ import pytest
 
 from tests.analysis.conftest import Fabricator
 from tests.browser.chromium import Chromium
-from tests.orchestrator.test_live_report import STUDY
-from tests.orchestrator.test_watch import write
+from tests.orchestrator.sweep.test_live_report import STUDY
+from tests.orchestrator.sweep.test_watch import write
 
 pytestmark = pytest.mark.browser
 
@@ -53,7 +53,7 @@ def wait_for(browser, text):
 
 def test_the_page_follows_the_sweep_and_says_when_its_server_has_ended(study):
     process = subprocess.Popen(
-        [sys.executable, "-m", "orchestrator.cli", "-C", str(study), "--json", "report", "--live"],
+        [sys.executable, "-m", "vbstudy", "-C", str(study), "--json", "report", "--live"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -68,7 +68,7 @@ def test_the_page_follows_the_sweep_and_says_when_its_server_has_ended(study):
         browser.look()
         browser.call("Page.navigate", url=url)
         wait_for(browser, "The same model?")  # it waited for the first page
-        wait_for(browser, "3 of 4 planned runs · the sweep is at work, 1 experiment set still running")
+        wait_for(browser, "3 of 4 planned runs · the sweep is at work, 1 condition still running")
         marks = browser.value("[...document.querySelectorAll('td .unfinished')].map(e => e.textContent)")
         assert marks == ["still running: 1 of 2 runs"]
         Fabricator(study).run(2, 2)

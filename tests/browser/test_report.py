@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from analysis.pipeline import analyze
-from analysis.report import write_report
+from analysis.report.report import write_report
 from tests.analysis.conftest import Fabricator
 from tests.browser.chromium import Chromium
 

@@ -1,4 +1,4 @@
-"""The callbacks of `guest.report`, in the trainers that they are for."""
+"""The callbacks of `vbstudy.report`, in the trainers that they are for."""
 
 import importlib.util
 import json
@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 KERAS = """\
 import keras, numpy as np
-from guest import report
+from vbstudy import report
 x, y = np.random.rand(32, 4).astype("float32"), np.arange(32) % 3
 model = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(3)])
 loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
@@ -51,7 +51,7 @@ def test_the_hugging_face_trainer_reports_what_it_evaluates_and_its_weights(tmp_
     if importlib.util.find_spec("transformers") is None:
         pytest.skip("transformers is not installed")
     script = (ROOT / "examples" / "hf-trainer" / "train.py").read_text()
-    script = "from guest import report\n" + script.replace(
+    script = "from vbstudy import report\n" + script.replace(
         "    compute_metrics=accuracy,\n",
         "    compute_metrics=accuracy,\n    callbacks=[report.huggingface_callback()],\n",
     ).replace("num_train_epochs=EPOCHS", "num_train_epochs=1")

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 import tomlkit
 
-from guest.records import RECORD, decode_record
-from orchestrator import cli
+from guest.records.run import RECORD, decode_record
+from orchestrator.cli import main as cli
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 PLAIN = ("torch-loop", "keras-fit")

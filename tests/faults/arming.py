@@ -1,6 +1,6 @@
-"""Puts a statement of the test's own before or after a statement of the program's, in a process that is about
-to run it. The program's files hold no hooks: the function's code is compiled anew, with the statement in it,
-and takes the place of the code that it had.
+"""Puts a statement of the test's own before or after a statement of the product, in a process that is about
+to run it. The product holds no hooks, only comments that name its points: the function's code is compiled
+again, with the statement in it, and replaces the code that it had.
 
 Imports nothing but the standard library: it is also used inside guests."""
 
@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import functools
 import importlib
 import inspect
+import io
 import os
 import signal
+import tokenize
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -20,21 +23,22 @@ from typing import Any, Literal
 
 SSHD_PID = "VBSTUDY_TEST_SSHD"  # the environment variable that names sshd's file with its number
 DUE, HAPPEN = "__due__", "__happen__"  # what an inserted statement calls
+MARKER = "# point: "
+REPOSITORY = Path(__file__).parents[2]
+MARKED = ("guest", "orchestrator", "analysis", "vbstudy", "tests/faults")  # folders that may have points
 
 
-class NoSuchPlaceError(Exception):
-    """A place that the program does not have any more; the text names it."""
+class NoSuchPointError(Exception):
+    """A point that the product does not have, or has twice; the text names it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Before or after the one statement of a function that holds the text `at`, or first `inside` it (of a
-    `with`, `if` or loop). Only where `when`, an expression over the function's names, holds. `doing`,
-    statements over the same names on one line, are run when it is due."""
+    """Before or after the statement that the comment `# point: POINT` marks (on its first line, or on the
+    line above it), or first `inside` it (of a `with`, `if`, loop). Only where `when`, an expression over the
+    names there, holds. `doing`, statements over the same names on one line, are run when it happens."""
 
-    module: str
-    function: str  # qualified: Class.method
-    at: str
+    point: str
     where: Literal["before", "after", "inside"] = "before"
     when: str = "True"
     doing: str = "pass"
@@ -46,52 +50,95 @@ def insert(
     happen: Callable[[str], None] = lambda name: None,
 ) -> None:
     """From now on `due(name)` is asked at each of the places; where it says so, `doing` is done and `happen`
-    called. To be used once a process. Raises NoSuchPlaceError."""
-    for name in sorted({place.module for place in places.values()}):
+    called. To be used once a process. Raises NoSuchPointError."""
+    modules = {key: module_of(place.point) for key, place in places.items()}
+    for name in sorted(set(modules.values())):
         module = importlib.import_module(name)
-        tree = ast.parse(inspect.getsource(module))
-        here = {key: place for key, place in places.items() if place.module == name}
-        found = {key: _find(tree, place) for key, place in here.items()}  # all, before any is inserted
+        source = inspect.getsource(module)
+        tree = ast.parse(source)
+        here = {key: place for key, place in places.items() if modules[key] == name}
+        found = {
+            key: _find(tree, source, place.point) for key, place in here.items()
+        }  # all, before any is inserted
+        functions = {_function_around(tree, statement) for _, statement in found.values()}
         for key, (body, statement) in found.items():
             _insert(key, here[key], body, statement)
         compiled = compile(ast.fix_missing_locations(tree), str(module.__file__), "exec")
-        for qualified in {place.function for place in here.values()}:
+        for qualified in functions:
             _function(module, qualified).__code__ = next(_codes(compiled, qualified))
         vars(module)[DUE], vars(module)[HAPPEN] = due, happen
 
 
 def exists(place: Place) -> None:
-    """Raises NoSuchPlaceError unless the place is there, and there once."""
-    module = importlib.import_module(place.module)
-    _function(module, place.function)
-    body, statement = _find(ast.parse(inspect.getsource(module)), place)
+    """Raises NoSuchPointError unless the point is there, once and in a function."""
+    module = importlib.import_module(module_of(place.point))
+    source = inspect.getsource(module)
+    tree = ast.parse(source)
+    body, statement = _find(tree, source, place.point)
+    _function(module, _function_around(tree, statement))
     _insert("", place, body, statement)
+
+
+@functools.cache
+def marked() -> dict[str, str]:
+    """The source of every module of the repository that has points."""
+    paths = [path for folder in MARKED for path in sorted((REPOSITORY / folder).rglob("*.py"))]
+    sources = {
+        ".".join(path.relative_to(REPOSITORY).with_suffix("").parts): path.read_text() for path in paths
+    }
+    return {module: source for module, source in sources.items() if MARKER in source}
+
+
+def points(source: str) -> list[str]:
+    return [name for name, _, _ in _markers(source)]
+
+
+def module_of(point: str) -> str:
+    found = [module for module, source in marked().items() for _ in range(source.count(f"{MARKER}{point}\n"))]
+    if len(found) != 1:
+        raise NoSuchPointError(f"{MARKER}{point} is there {len(found)} times, 1 is needed")
+    return found[0]
+
+
+def _markers(source: str) -> Iterator[tuple[str, int, bool]]:
+    """Name and line of each marker, and whether it has the line to itself."""
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT and token.string.startswith(MARKER):
+            alone = token.line.lstrip().startswith("#")
+            yield token.string.removeprefix(MARKER), token.start[0], alone
+
+
+def _find(tree: ast.Module, source: str, point: str) -> tuple[list[ast.stmt], ast.stmt]:
+    line, alone = next((line, alone) for name, line, alone in _markers(source) if name == point)
+    statements = [(body, statement) for body in _bodies(tree) for statement in body]
+    if alone:
+        return min((each for each in statements if each[1].lineno > line), key=lambda each: each[1].lineno)
+    return next(each for each in statements if each[1].lineno == line)
+
+
+def _function_around(tree: ast.Module, statement: ast.stmt) -> str:
+    """The qualified name of the outermost function that holds a statement."""
+    inside: Any = tree
+    names = []
+    while not isinstance(inside, ast.FunctionDef):
+        try:
+            inside = next(
+                node
+                for node in inside.body
+                if isinstance(node, ast.FunctionDef | ast.ClassDef) and statement in ast.walk(node)
+            )
+        except StopIteration:
+            raise NoSuchPointError(f"line {statement.lineno} is not in a function") from None
+        names.append(inside.name)
+    return ".".join(names)
 
 
 def _function(module: Any, qualified: str) -> FunctionType:
     found = module
     for part in qualified.split("."):
-        found = inspect.unwrap(getattr(found, part, None))  # type: ignore[arg-type]
-    if not isinstance(found, FunctionType):
-        raise NoSuchPlaceError(f"{module.__name__} has no function {qualified}")
+        found = inspect.unwrap(getattr(found, part))
+    assert isinstance(found, FunctionType)
     return found
-
-
-def _find(tree: ast.Module, place: Place) -> tuple[list[ast.stmt], ast.stmt]:
-    definition: Any = tree
-    for part in place.function.split("."):
-        definition = next(node for node in definition.body if getattr(node, "name", "") == part)
-    found = [
-        (body, statement)
-        for body in _bodies(definition)
-        for statement in body
-        if place.at in _header(statement)
-    ]
-    if len(found) != 1:
-        raise NoSuchPlaceError(
-            f"{place.module}.{place.function} has {len(found)} statements with {place.at!r}, 1 is needed"
-        )
-    return found[0]
 
 
 def _insert(name: str, place: Place, body: list[ast.stmt], statement: ast.stmt) -> None:
@@ -106,17 +153,12 @@ def _insert(name: str, place: Place, body: list[ast.stmt], statement: ast.stmt) 
 
 
 def _bodies(node: ast.AST) -> Iterator[list[ast.stmt]]:
-    """All lists of statements below a definition."""
+    """All lists of statements in a module."""
     for each in ast.walk(node):
         for field in ("body", "orelse", "finalbody"):
             body = getattr(each, field, None)
             if isinstance(body, list):
                 yield body
-
-
-def _header(statement: ast.stmt) -> str:
-    """A statement as Python writes it on one line, without the statements that it holds."""
-    return ast.unparse(statement).partition("\n")[0]
 
 
 def _codes(code: CodeType, qualified: str) -> Iterator[CodeType]:

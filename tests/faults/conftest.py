@@ -2,7 +2,7 @@
 
 import pytest
 
-from orchestrator import core_locks
+from orchestrator.cores import locks
 from tests.faults.scenes import RUNS, Scene
 
 
@@ -10,7 +10,7 @@ from tests.faults.scenes import RUNS, Scene
 def locks_of_their_own(tmp_path_factory):
     """Not shared with tests side by side: a lock that is held after a sweep is one that was left."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(core_locks.FOLDER, str(tmp_path_factory.mktemp("cores")))
+        patch.setenv(locks.FOLDER, str(tmp_path_factory.mktemp("cores")))
         yield
 
 

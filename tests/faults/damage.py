@@ -25,5 +25,5 @@ def step_clock(seconds: float) -> None:
             return datetime.now(tz) + timedelta(seconds=seconds)
 
     time.time = lambda: told() + seconds
-    if "orchestrator.store" in sys.modules:
-        sys.modules["orchestrator.store"].datetime = Stepped
+    if "orchestrator.store.store" in sys.modules:
+        sys.modules["orchestrator.store.store"].datetime = Stepped

@@ -14,8 +14,9 @@ FOLDER, ARGUMENTS = Path(sys.argv[1]), sys.argv[2:]
 
 def stand_in() -> None:
     """numpy in place of torch."""
-    from guest import fingerprint, threads, workloads
-    from guest.records import Framework
+    from guest import workloads
+    from guest.machine import fingerprint, threads
+    from guest.records.run import Framework
     from tests.faults import numpy_backend
 
     workloads._BACKENDS[Framework.TORCH] = numpy_backend.__name__

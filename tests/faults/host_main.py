@@ -12,7 +12,7 @@ if __name__ == "__main__":
     if (folder / f"{role}.json").exists():
         arming.arm(arming.decode(json.loads((folder / f"{role}.json").read_text())), folder)
     soaking.arm("host", folder)
-    from orchestrator import cli
+    from orchestrator.cli import main as cli
 
     sys.argv = ["vbstudy", *sys.argv[3:]]
     cli.main()

@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from guest.catalogue import DatasetInfo
-from guest.records import Tier, WorkloadSpec
+from guest.datasets.catalogue import DatasetInfo
+from guest.records.run import Tier, WorkloadSpec
 from guest.workloads import initial
 
 CLASSES = 10

@@ -13,12 +13,13 @@ import time
 from dataclasses import asdict
 from pathlib import Path
 
-from guest.records import RECORD, RunRecord, decode_record
-from orchestrator import cli, core_locks
-from orchestrator.cpuset import Cpuset
-from orchestrator.plan import plan
-from orchestrator.store import Store
-from orchestrator.study import load
+from guest.records.run import RECORD, RunRecord, decode_record
+from orchestrator.cli import main as cli
+from orchestrator.cores import locks
+from orchestrator.cores.cpuset import Cpuset
+from orchestrator.store.store import Store
+from orchestrator.study.plan import plan
+from orchestrator.study.schema import load
 from tests.faults.arming import Mishap, Place, encode
 
 KILLED = -9  # the status of a process that was
@@ -75,9 +76,7 @@ RATES = {"one": 0.1, "two": 0.2}  # unlike runs: one in the other's place would 
 FAILS = Mishap(
     name="first attempt failed",
     place=Place(
-        module="guest.agent",
-        function="execute",
-        at="speaker.say('done'",
+        point="result sent",
         doing="(out / WEIGHTS).write_bytes(b'other than announced')",
     ),
 )
@@ -218,7 +217,7 @@ class Scene:
         return found
 
     def _locks(self) -> list[str]:
-        paths = [self.directory / ".lock", *Path(os.environ[core_locks.FOLDER]).glob("core-*")]
+        paths = [self.directory / ".lock", *Path(os.environ[locks.FOLDER]).glob("core-*")]
         return [f"lock {path}" for path in paths if path.exists() and not _is_free(path)]
 
     def _files(self) -> list[str]:

@@ -27,9 +27,9 @@ from pathlib import Path
 
 from scipy import stats
 
-from orchestrator import core_locks
-from orchestrator.plan import plan
-from orchestrator.study import load
+from orchestrator.cores import locks
+from orchestrator.study.plan import plan
+from orchestrator.study.schema import load
 from tests.faults import soaking
 from tests.faults.scenes import KILLED, RATES, RUNS, Scene
 
@@ -214,7 +214,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="vbstudy-soak-") as name:
-        os.environ[core_locks.FOLDER] = str(Path(name) / "cores")
+        os.environ[locks.FOLDER] = str(Path(name) / "cores")
         soaked = soak(Path(name), options.runs, options.kills, options.seed)
     wrong = judge(soaked)
     sys.stdout.write("\n".join([told(soaked), *(f"WRONG: {each}" for each in wrong)]) + "\n")

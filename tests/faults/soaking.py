@@ -15,11 +15,12 @@ PLAN = "soak.json"
 SHARE = 0.15  # of the runs that meet one
 _BEGINS = "__import__('tests.faults.soaking', fromlist=['begins']).begins({})"
 BEGIN = {
-    "host": Place(module="orchestrator.executor", function="Executor.execute", at="out = f",
-                  doing=_BEGINS.format("spec.run_id")),
-    "guest": Place(module="guest.agent", function="execute", at="progress = Progress()",
-                   doing=_BEGINS.format("run_id")),
-}  # fmt: skip
+    "host": Place(point="run requested", doing=_BEGINS.format("spec.run_id")),
+    "guest": Place(point="run begun", doing=_BEGINS.format("run_id")),
+}
+ONCE_A_GUEST = ("agent started", "framework imported", "worker announced", "request read", "data loaded")
+NOT_IN_A_RUN = ("process started", "stream made", "agent ready", "incoming folder made", "live file written",
+                "live file renamed")  # fmt: skip
 _now = {"run": ""}
 
 
@@ -33,7 +34,7 @@ def menu() -> dict[str, list[Mishap]]:
     from tests.faults.mishaps import DONE, FAULTS
     from tests.faults.points import AGENT, GUEST
 
-    forked = [point.crash for point in AGENT if point.crash.place.function not in ("main", "Worker.serve")]
+    forked = [point.crash for point in AGENT if point.crash.place.point not in ONCE_A_GUEST]
     host = [fault.mishap for fault in FAULTS if fault.side == "host" and fault.status == DONE]
     return {
         "guest": [m for m in forked if m.name != "agent run forked"]
@@ -46,8 +47,7 @@ def menu() -> dict[str, list[Mishap]]:
 def _in_a_run(mishap: Mishap) -> bool:
     """Whether it comes after a run began, in the same process and each run."""
     place = mishap.place
-    once = ("LocalConnection._start", "Executor._warm_worker", "Store.new_incoming", "LiveFile._write")
-    return place.function not in once and ".checked" not in place.when and "clock" not in mishap.name
+    return place.point not in NOT_IN_A_RUN and ".checked" not in place.when and "clock" not in mishap.name
 
 
 def draw(run_ids: Sequence[str], seed: int) -> dict[str, tuple[str, str]]:
@@ -70,7 +70,7 @@ def arm(side: str, folder: Path) -> None:
     mishaps = {mishap.name: mishap for mishap in menu()[side]}
 
     def due(name: str) -> bool:
-        if name == BEGIN[side].at:
+        if name == BEGIN[side].point:
             return True
         run = _now["run"]
         return plan.get(run) == [side, name] and arming.first(mark(folder, run))
@@ -80,4 +80,4 @@ def arm(side: str, folder: Path) -> None:
             arming.befall(mishaps[name])
 
     places = {name: mishap.place for name, mishap in mishaps.items()}
-    arming.insert(places | {BEGIN[side].at: BEGIN[side]}, due, happen)
+    arming.insert(places | {BEGIN[side].point: BEGIN[side]}, due, happen)

@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from guest.records import HISTORY, PREDICTIONS, RECORD
+from guest.records.run import HISTORY, PREDICTIONS, RECORD
 from tests.faults import damage
 from tests.faults.mishaps import CLOCKS, FAULTS, FLIPPED, FULL_DISKS_KIB
 from tests.faults.scenes import require_whole

@@ -8,14 +8,12 @@ import pytest
 from tests.faults.arming import Mishap, Place
 from tests.faults.points import POINTS
 from tests.faults.scenes import KILLED, PATIENCE_S, Scene, require_whole
-from tests.orchestrator.engine.fleets import Fleet, fleet, wait_until
+from tests.orchestrator.fleet.fleets import Fleet, fleet, wait_until
 
 pytestmark = pytest.mark.faults
 SLOW_STEP = Mishap(
     name="the scheduler forgets",
-    place=Place(
-        module="guest.training", function="train", at="on_step(step)", doing="__import__('time').sleep(3)"
-    ),
+    place=Place(point="step done", doing="__import__('time').sleep(3)"),
 )
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults import arming
-from tests.faults.arming import Mishap, NoSuchPlaceError, Place
+from tests.faults import arming, soaking
+from tests.faults.arming import Mishap, NoSuchPointError, Place
 from tests.faults.mishaps import (
     CLOCKS,
     FAULTS,
@@ -21,15 +21,14 @@ from tests.faults.mishaps import (
     count,
 )
 from tests.faults.points import POINTS
-
-HERE = "tests.faults.test_points"
-
+from tests.faults.scenes import FAILS
+from tests.faults.test_many_hosts import SLOW_STEP
 
 MISHAPS = [point.crash for point in POINTS] + [fault.mishap for fault in FAULTS]
 
 
 @pytest.mark.parametrize("mishap", [pytest.param(mishap, id=mishap.name) for mishap in MISHAPS])
-def test_each_place_is_in_the_program_and_there_once(mishap):
+def test_each_place_is_in_the_product_and_its_statements_compile(mishap):
     arming.exists(mishap.place)
 
 
@@ -53,21 +52,35 @@ def test_readme_counts_what_is_tested():
     assert [int(number) for number in re.findall(r"\| (\d+) \| ", text[after : after + 2000])] == numbers
 
 
+def test_each_point_of_the_product_is_used_and_there_once():
+    sources = [source for module, source in arming.marked().items() if not module.startswith("tests.")]
+    marked = [point for source in sources for point in arming.points(source)]
+    places = [mishap.place for mishap in (*MISHAPS, FAILS, SLOW_STEP)] + list(soaking.BEGIN.values())
+    assert sorted(marked) == sorted({place.point for place in places})
+
+
+def test_the_points_that_a_soak_leaves_out_exist():
+    for point in (*soaking.ONCE_A_GUEST, *soaking.NOT_IN_A_RUN):
+        arming.exists(Place(point=point))
+
+
 def example(numbers):
-    total = 0
+    total = 0  # point: example begun
+    # point: example loop
     for number in numbers:
-        total += number
-    return total
+        total += number  # point: example added
+    return total  # point: example over
 
 
 @pytest.mark.parametrize(
     ("place", "times"),
     [
-        (Place(module=HERE, function="example", at="total = 0"), 1),
-        (Place(module=HERE, function="example", at="total += number", where="after"), 3),
-        (Place(module=HERE, function="example", at="total += number", when="number == 2"), 1),
-        (Place(module=HERE, function="example", at="for number in", where="inside"), 3),
-        (Place(module=HERE, function="example", at="return total", doing="total = -1"), 1),
+        (Place(point="example begun"), 1),
+        (Place(point="example added", where="after"), 3),
+        (Place(point="example added", when="number == 2"), 1),
+        (Place(point="example loop", where="inside"), 3),
+        (Place(point="example loop", where="after"), 1),
+        (Place(point="example over", doing="total = -1"), 1),
     ],
 )
 def test_what_is_inserted_is_reached_and_changes_nothing_else(place, times):
@@ -83,8 +96,8 @@ def test_what_is_inserted_is_reached_and_changes_nothing_else(place, times):
 def test_several_places_of_one_function_do_not_find_each_other():
     kept, reached = example.__code__, []
     places = {
-        "first": Place(module=HERE, function="example", at="total = 0", doing="total = 0; total += 0"),
-        "second": Place(module=HERE, function="example", at="return total"),
+        "first": Place(point="example begun", doing="total = 0; total += 0"),
+        "second": Place(point="example over"),
     }
     try:
         arming.insert(places, lambda name: True, reached.append)
@@ -94,20 +107,28 @@ def test_several_places_of_one_function_do_not_find_each_other():
     assert reached == ["first", "second"]
 
 
+def twice():
+    yield 1  # point: example twice
+    yield 2  # point: example twice
+
+
+OUTSIDE = 1  # point: example outside
+
+
 @pytest.mark.parametrize(
-    ("function", "at", "said"),
+    ("point", "message"),
     [
-        ("no_such", "x", "has no function no_such"),
-        ("example", "no such text", "has 0 statements"),
-        ("example", "total", "has 3 statements"),
+        ("no such", "# point: no such is there 0 times"),
+        ("example twice", "# point: example twice is there 2 times"),
+        ("example outside", "is not in a function"),
     ],
 )
-def test_a_place_that_is_gone_or_not_one_is_told(function, at, said):
-    with pytest.raises(NoSuchPlaceError, match=said):
-        arming.exists(Place(module=HERE, function=function, at=at))
+def test_a_point_that_is_missing_ambiguous_or_outside_of_a_function_is_refused(point, message):
+    with pytest.raises(NoSuchPointError, match=message):
+        arming.exists(Place(point=point))
 
 
 def test_a_mishap_travels_as_plain_data():
-    place = Place(module="m", function="f", at="x", where="after")
+    place = Place(point="x", where="after")
     mishap = Mishap(name="a", place=place, nth=2, victim="group")
     assert arming.decode(arming.encode(mishap)) == mishap

@@ -2,12 +2,13 @@
 orchestrator does."""
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from tests.faults.arming import SSHD_PID
 from tests.faults.points import OVER_SSH, SSHD
-from tests.faults.scenes import KILLED, PATIENCE_S, RUNS, Scene, require_whole
+from tests.faults.scenes import KILLED, RUNS, Scene, require_whole
 
 pytestmark = pytest.mark.faults
 PROVIDER = """
@@ -36,17 +37,23 @@ def scene(tmp_path, server):
 @pytest.mark.parametrize("point", SSHD, ids=lambda point: point.crash.name)
 def test_a_connection_that_dies_costs_no_run_and_no_bit(tmp_path, monkeypatch, server, scene, whole, point):
     monkeypatch.setenv(SSHD_PID, str(tmp_path / "sshd" / "sshd.pid"))
-    died, back = server.process, threading.Event()
+    died, over = server.process, threading.Event()
 
-    def come_back() -> None:
-        died.wait(PATIENCE_S)
+    def come_back() -> bool:
+        while died.poll() is None:
+            if over.wait(0.05) and died.poll() is None:
+                return False
         server.start()
-        back.set()
+        return True
 
-    threading.Thread(target=come_back, daemon=True).start()
-    status, said = scene.sweep(host=point.crash)
+    with ThreadPoolExecutor(1) as pool:
+        back = pool.submit(come_back)
+        try:
+            status, said = scene.sweep(host=point.crash)
+        finally:
+            over.set()
     assert scene.was_reached(point.crash), said
-    assert back.wait(PATIENCE_S)
+    assert back.result()
     assert "Traceback" not in said
     assert status in (0, 4), said  # 4: no guest can be made, at the start of a session
     require_whole(scene, whole.bits())

@@ -11,19 +11,11 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from guest import threads
-from guest.records import (
-    ARTIFACTS,
-    Framework,
-    Optimizer,
-    RunRequest,
-    Seeds,
-    Variant,
-    history_columns,
-    to_json,
-)
-from guest.training import hash_arrays
-from orchestrator import agent_archive
+from guest.machine import threads
+from guest.records.codec import to_json
+from guest.records.run import ARTIFACTS, Framework, Optimizer, RunRequest, Seeds, Variant, history_columns
+from guest.training.training import hash_arrays
+from orchestrator.agent import archive
 from tests import factories
 
 CORES = len(os.sched_getaffinity(0))
@@ -37,12 +29,12 @@ def request_for(framework: Framework, cpus: int = 2, **changes) -> RunRequest:
 
 @pytest.fixture(scope="module")
 def agent(tmp_path_factory):
-    return agent_archive.build().write(tmp_path_factory.mktemp("agent"))
+    return archive.build().write(tmp_path_factory.mktemp("agent"))
 
 
 def environment(request: RunRequest, home) -> dict[str, str]:
-    knobs = threads.environment(request.spec, cpu_vendor="other")
-    return {"PATH": os.environ["PATH"], "HOME": str(home), "KERAS_HOME": str(home)} | knobs
+    settings = threads.environment(request.spec, cpu_vendor="other")
+    return {"PATH": os.environ["PATH"], "HOME": str(home), "KERAS_HOME": str(home)} | settings
 
 
 def cold(agent, request, folder) -> list[dict]:

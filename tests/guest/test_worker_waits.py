@@ -6,8 +6,8 @@ import time
 import pytest
 
 from guest import agent
-from guest.agent import DONE, Speaker, Warm, Worker
-from guest.records import Framework, RunRequest
+from guest.agent import DONE, MessageWriter, Warm, Worker
+from guest.records.run import Framework, RunRequest
 from tests import factories
 
 
@@ -26,8 +26,8 @@ def fork(tmp_path, monkeypatch, ends_after_s):
         return DONE
 
     monkeypatch.setattr(agent, "execute", answered_but_still_ending)
-    speaker = Speaker(os.open(os.devnull, os.O_WRONLY))
-    worker = Worker(Framework.TORCH, speaker, RunRequest, answered_but_still_ending)
+    writer = MessageWriter(os.open(os.devnull, os.O_WRONLY))
+    worker = Worker(Framework.TORCH, writer, RunRequest, answered_but_still_ending)
     return worker._fork(RunRequest(spec=factories.spec(), visible_cpus=1), tmp_path, Warm(0.0))
 
 

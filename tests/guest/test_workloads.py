@@ -13,8 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from guest import datasets, metrics, workloads
-from guest.records import Framework, Optimizer, Seeds, WorkloadSpec
+from guest import workloads
+from guest.datasets import datasets
+from guest.records.run import Framework, Optimizer, Seeds, WorkloadSpec
+from guest.training import metrics
 from guest.workloads import MODELS, Backend, WorkloadError
 
 SMALL = [name for name in MODELS if name not in ("resnet38", "resnet56", "wrn-28-10")]
@@ -305,9 +307,10 @@ def test_augmentation_is_drawn_from_the_given_generator() -> None:
 
 FORKED = """
 import json, os, sys
-from guest import datasets, workloads
-from guest.records import Framework, Optimizer, Seeds, WorkloadSpec
-from guest.training import hash_arrays
+from guest import workloads
+from guest.datasets import datasets
+from guest.records.run import Framework, Optimizer, Seeds, WorkloadSpec
+from guest.training.training import hash_arrays
 
 framework = Framework(sys.argv[1])
 
@@ -345,7 +348,7 @@ def test_a_preloaded_process_has_one_thread_and_its_forks_train_the_same_bits(
     framework: Framework, tmp_path: Path
 ) -> None:
     environment = os.environ | {
-        # Libraries that start threads when they are imported, unless told not to; see guest.threads.
+        # Libraries that start threads when they are imported, unless told not to; see guest.machine.threads.
         "OPENBLAS_NUM_THREADS": "1",
         "JE_ARROW_MALLOC_CONF": "background_thread:false",
         "OMP_NUM_THREADS": "2",

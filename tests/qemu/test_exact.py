@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from guest.records import Optimizer
-from orchestrator import agent_archive
-from orchestrator.connection import Connection
-from orchestrator.guests import GuestSpec, read_inventory
+from guest.records.run import Optimizer
+from orchestrator.agent import archive, data
+from orchestrator.cores.leases import host_cores
+from orchestrator.inventory import GuestSpec, read_inventory
 from orchestrator.providers.qemu.scripts import LIBRARIES
-from orchestrator.scheduler import host_cores
-from tests.guest.exact import training
-from tests.guest.exact.test_training import NETWORKS
+from orchestrator.transport.connection import Connection
 from tests.qemu.test_qemu import destroyed, provider_of, vbstudy, write
+from tests.vbstudy.exact import training
+from tests.vbstudy.exact.test_training import NETWORKS
 
 pytestmark = pytest.mark.vcpus
 CPUS = (1, 2, 4)
@@ -31,7 +31,7 @@ Machines = dict[int, Connection]  # by their number of virtual CPUs
 @pytest.fixture(scope="module")
 def machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machines]:
     folder = tmp_path_factory.mktemp("exact")
-    agent = agent_archive.build().write(folder)
+    agent = archive.build().write(folder)
     changes = [('kind = "qemu"', MODEL), ('isa = "portable"\n', "")]
     with destroyed(write(folder / "study", CPUS, changes=changes)) as directory:
         assert vbstudy(directory, "-q", "provision") == 0
@@ -42,6 +42,7 @@ def machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machines]:
             connection = provider.start(spec, host_cores()[: spec.cpus])
             connection.put(Path(training.__file__), PROGRAM)
             connection.put(agent, AGENT)
+            data.bring_exact_library(connection)  # the machines have no compiler
             return connection
 
         with ThreadPoolExecutor(len(specs)) as pool:

@@ -3,7 +3,7 @@
 import pytest
 
 from tests import projects_in_guests
-from tests.orchestrator.test_sweep import records
+from tests.orchestrator.sweep.test_pipeline import records
 from tests.qemu.test_qemu import destroyed, vbstudy
 
 pytestmark = pytest.mark.machines

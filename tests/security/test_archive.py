@@ -19,12 +19,13 @@ from rich.console import Console
 
 from analysis.exchange.archive import ArchiveError, unpack
 from analysis.exchange.verify import verify
-from analysis.load import NothingToAnalyse, load_study
-from analysis.page import page
+from analysis.load.predictions import read_predictions
+from analysis.load.study import NothingToAnalyse, load_study
 from analysis.pipeline import analyze
-from analysis.predictions import read_predictions
-from analysis.printing import Format, print_to
-from guest.records import HISTORY, PREDICTIONS, RECORD, NewerSchemaError, digest
+from analysis.report.page import page
+from analysis.results.printing import Format, print_to
+from guest.records.codec import NewerSchemaError, digest
+from guest.records.run import HISTORY, PREDICTIONS, RECORD
 from tests.analysis.conftest import Fabricator
 from tests.security.values import HOSTILE_TEXTS, VALUES, mutated
 
@@ -238,7 +239,9 @@ NAMES = st.one_of(
     st.text(max_size=20),
 )
 
-ENTRIES = st.lists(st.tuples(NAMES, st.binary(max_size=20)), max_size=4, unique_by=lambda e: e[0])
+ENTRIES = st.lists(
+    st.tuples(NAMES, st.binary(max_size=20)), max_size=4, unique_by=lambda e: e[0].partition("\0")[0]
+)
 
 
 @SLOW

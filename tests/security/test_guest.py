@@ -16,25 +16,27 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
-from guest.plain_json import PlainJsonError, parse
-from guest.records import ARTIFACTS, SCHEMA_VERSION, Message, decode_record, encode_record, to_json
-from orchestrator import connection as connection_module
-from orchestrator.connection import LINE_OVERHEAD_BYTES, Completed, Lines
+from guest.records.codec import to_json
+from guest.records.plain_json import PlainJsonError, parse
+from guest.records.run import ARTIFACTS, SCHEMA_VERSION, Message, decode_record, encode_record
+from orchestrator.agent.executor import Executor, GuestContext, RunFailedError
+from orchestrator.agent.protocol import parse_message, read_epoch, read_result
+from orchestrator.cores.remote import read_answer as read_cores
 from orchestrator.errors import GuestError, ProtocolError, VbstudyError
-from orchestrator.executor import Executor, GuestContext, RunFailedError
-from orchestrator.guests import Guest, Observation, guest_spec
-from orchestrator.live import LiveFile, read_live
-from orchestrator.progress import SweepProgress
-from orchestrator.protocol import parse_message, read_epoch, read_result
+from orchestrator.inventory import Guest, Observation, guest_spec
 from orchestrator.providers import inside
-from orchestrator.remote_cores import read_answer as read_cores
-from orchestrator.store import DamagedRunError, Store
-from orchestrator.study import EngineTable
-from orchestrator.study import parse as parse_study
-from orchestrator.watch import Watcher, as_json
-from orchestrator.watch_view import render
+from orchestrator.store.integrity import DamagedRunError
+from orchestrator.store.store import Store
+from orchestrator.study.schema import EngineTable
+from orchestrator.study.schema import parse as parse_study
+from orchestrator.sweep.live import LiveFile, read_live
+from orchestrator.sweep.progress import SweepProgress
+from orchestrator.sweep.watch import Watcher, as_json
+from orchestrator.sweep.watch_view import render
+from orchestrator.transport import connection as connection_module
+from orchestrator.transport.connection import LINE_OVERHEAD_BYTES, Completed, Lines
 from tests import factories
-from tests.orchestrator.test_sweep import STUDY
+from tests.orchestrator.sweep.test_pipeline import STUDY
 from tests.security.values import HOSTILE_TEXTS, VALUES, deep, line, mutated
 
 RUN = factories.spec(cpus=1)
@@ -155,7 +157,7 @@ def test_what_python_would_read_and_choke_on_later_is_refused(text, why):
 @example({"result": RESULT | {"timings": RESULT["timings"] | {"wall_s": float("nan")}}})
 @example({"result": RESULT | {"environment": {"cpu": "none", "framework": [], "": {"a": None}}}})
 def test_a_result_that_is_believed_can_be_stored_read_and_analysed(tmp_path_factory, body):
-    from analysis.load import NothingToAnalyse, load_study
+    from analysis.load.study import NothingToAnalyse, load_study
 
     store = Store(tmp_path_factory.mktemp("study"))
     with contextlib.suppress(*TOLD):
@@ -314,18 +316,18 @@ SEEN = {"cpus": 2, "cores": [0, 1], "python": "3.11", "vendor": "v", "model": "m
 @given(st.one_of(mutated(SEEN).map(json.dumps), st.text()), st.integers(0, 2))
 def test_what_a_guest_says_of_its_cpus_is_plausible_or_a_guest_error(stdout, status):
     with contextlib.suppress(GuestError):
-        seen = inside.look("g", Answering(stdout, status))
+        seen = inside.inspect("g", Answering(stdout, status))
         assert 1 <= seen.cpus <= inside.MAX_CPUS
         assert all(0 <= core < inside.MAX_CPUS for core in seen.cores)
     with contextlib.suppress(GuestError):
-        seen, _ = inside.look_plainly("g", Answering(stdout, status), ["torch"], 1)
+        seen, _ = inside.inspect_with_shell("g", Answering(stdout, status), ["torch"], 1)
         assert 1 <= seen.cpus <= inside.MAX_CPUS
 
 
 @pytest.mark.parametrize("count", ["99999999999", "0", "²", "-1", "70000"])
 def test_a_count_of_cpus_that_no_machine_has_is_refused(count):
     with pytest.raises(GuestError):
-        inside.look_plainly("g", Answering(f"{count}\n3.11\n\nvendor_id : x\nx86\n"), [], 1)
+        inside.inspect_with_shell("g", Answering(f"{count}\n3.11\n\nvendor_id : x\nx86\n"), [], 1)
 
 
 # ---- memory ------------------------------------------------------------------------------------------
@@ -353,7 +355,7 @@ def test_a_guest_that_floods_is_held_up_and_not_remembered(tmp_path, monkeypatch
         assert stream._lines._held_bytes <= limit + limit // 4 + LINE_OVERHEAD_BYTES
         stream.kill()
         assert len(stream.stderr()) <= connection_module.STDERR_TAIL_BYTES
-        with pytest.raises(GuestError, match="says more"):
+        with pytest.raises(GuestError, match="prints more"):
             host.run([sys.executable, "-c", flood, end], {}, 30)
 
 
@@ -387,7 +389,8 @@ def test_the_longest_line_costs_a_bounded_multiple_of_its_length(unit):
 
 
 def test_errors_with_a_guest_s_words_do_not_reach_the_terminal_as_they_are(tmp_path, capsys, monkeypatch):
-    from orchestrator import cli, doctor
+    from orchestrator.cli import main as cli
+    from orchestrator.guests import doctor
 
     def fail(store):
         raise VbstudyError("\x1b[2Jwiped", evidence="\x1b]0;title\x07\nline")

@@ -15,16 +15,17 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator import cli, study
+from orchestrator.cli import main as cli
+from orchestrator.cores.leases import host_cores
 from orchestrator.errors import GuestError
-from orchestrator.guests import GUEST_MARK, GuestSpec, host_name, read_inventory
+from orchestrator.inventory import GUEST_MARK, GuestSpec, host_name, read_inventory
 from orchestrator.providers import make
 from orchestrator.providers.vagrant.command import Vagrant, files
-from orchestrator.scheduler import host_cores
-from orchestrator.ssh import SshConnection
-from orchestrator.ssh_keys import StudyKeys, key_pair
-from orchestrator.store import Store
-from tests.orchestrator.test_sweep import start
+from orchestrator.store.store import Store
+from orchestrator.study import schema
+from orchestrator.transport.keys import StudyKeys, key_pair
+from orchestrator.transport.ssh import SshConnection
+from tests.orchestrator.sweep.test_pipeline import start
 from tests.vagrant import boxes
 
 pytestmark = pytest.mark.vagrant
@@ -63,7 +64,7 @@ def write(directory: Path, text: str = STUDY) -> Path:
 
 
 def provider_of(directory: Path):
-    return make(study.load(directory / "study.toml"), Store(directory))
+    return make(schema.load(directory / "study.toml"), Store(directory))
 
 
 def vbstudy(directory: Path, *arguments: str) -> int:
@@ -355,7 +356,7 @@ def test_a_study_goes_on_after_vbstudy_was_killed_halfway(tmp_path, capsys):
         capsys.readouterr()
         assert vbstudy(directory, "logs", "cpus-1") == 0
         assert "$ vagrant up cpus-1 --no-provision" in capsys.readouterr().out
-        # Its memory is another one now: it is made anew.
+        # Its memory is another one now: it is made again.
         write(directory, STUDY.replace("512", "600"))
         provider_of(directory).create(ONE)
         assert left(directory) == []

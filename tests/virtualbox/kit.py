@@ -7,10 +7,10 @@ import os
 import subprocess
 from pathlib import Path
 
-from orchestrator import study
-from orchestrator.guests import GuestSpec
+from orchestrator.inventory import GuestSpec
 from orchestrator.providers import make
-from orchestrator.store import Store
+from orchestrator.store.store import Store
+from orchestrator.study import schema
 
 ONE = GuestSpec(name="cpus-1", cpus=1)
 TWO = GuestSpec(name="cpus-2", cpus=2)
@@ -47,7 +47,7 @@ def table(**changes) -> str:
 def provider(directory: Path, said=None, **changes):
     """A provider of a study in this folder. What it tells goes to the list `said`."""
     notify = (lambda text: None) if said is None else said.append
-    return make(study.parse("cpus = [1, 2]\n" + table(**changes) + WORKLOAD), Store(directory), notify)
+    return make(schema.parse("cpus = [1, 2]\n" + table(**changes) + WORKLOAD), Store(directory), notify)
 
 
 @contextlib.contextmanager

@@ -7,9 +7,9 @@ import time
 
 import pytest
 
-from orchestrator import cli
+from orchestrator.cli import main as cli
 from orchestrator.errors import GuestError
-from orchestrator.guests import host_name
+from orchestrator.inventory import host_name
 from orchestrator.providers import machines
 from orchestrator.providers.virtualbox import host
 from orchestrator.providers.virtualbox import provider as virtualbox

@@ -1,9 +1,9 @@
 """At the start of every Python process of a project: seeds its generators and sets its thread counts after
 their libraries are imported, and notices what the project itself does to them. The script is not edited, and
-what it sets wins: the study is told.
+what it sets wins and is reported.
 
-Standard library only, for the project's environment has nothing of ours. What is noticed goes to a file a
-process, one JSON line each, at once: a process may end in any way."""
+Standard library only, because the project's environment may lack all others. Each process writes its
+notices to its own file, one JSON line each, at once: a process may end in any way."""
 
 from __future__ import annotations
 
@@ -23,8 +23,9 @@ from typing import Any
 
 SETTINGS: dict[str, Any] = json.loads(os.environ["VBSTUDY_HOOK"])
 ROOT: str = SETTINGS["root"]
+LIBRARIES = ("/site-packages/", SETTINGS["library"])
 SEED: int | None = SETTINGS["seed"]  # None: the project's generators are left alone
-KNOBS = frozenset(
+VARIABLES = frozenset(
     (
         "OMP_NUM_THREADS", "OMP_THREAD_LIMIT", "OMP_DYNAMIC", "OMP_PROC_BIND", "MKL_NUM_THREADS",
         "MKL_DYNAMIC",
@@ -33,14 +34,14 @@ KNOBS = frozenset(
         "ONEDNN_MAX_CPU_ISA",
     )
 )  # fmt: skip
-STUDY = {name: os.environ.get(name) for name in KNOBS}  # as the study set them
+STUDY = {name: os.environ.get(name) for name in VARIABLES}  # as the study set them
 _lock = threading.RLock()
 _seen: dict[tuple[str, str, str], int] = {}
 _busy = threading.local()
 _open = builtins.open
 
 
-def tell(kind: str, **body: Any) -> None:
+def write(kind: str, **body: Any) -> None:
     """One line of this process's file."""
     path = os.path.join(SETTINGS["folder"], f"{os.getpid()}.jsonl")  # noqa: PTH118  (light: runs at each start)
     with _lock, _open(path, "a", encoding="utf-8") as file:
@@ -48,8 +49,8 @@ def tell(kind: str, **body: Any) -> None:
 
 
 def notice(what: str, value: object, *, needs_project: bool = True) -> None:
-    """Something that sets what the study set. Calls that no line of the project asked for are the library's
-    own affair, and left out unless `needs_project` is false."""
+    """Reports an override of a setting of the study. Calls that no line of the project made are ignored
+    unless `needs_project` is false."""
     where = place(sys._getframe(1))
     if needs_project and not where:
         return
@@ -58,18 +59,20 @@ def notice(what: str, value: object, *, needs_project: bool = True) -> None:
         _seen[key] = _seen.get(key, 0) + 1
         if _seen[key] > 1:
             return
-    tell("override", what=what, value=str(value), where=where)
+    write("override", what=what, value=str(value), where=where)
 
 
 def place(frame: FrameType | None, *, direct: bool = False) -> str:
     """The innermost line of the project that is being executed, as `folder/file.py:12`; or nothing, as for
-    what a worker of a DataLoader does of itself. `direct`: nothing, too, where a library stands in between
+    what a DataLoader worker does by itself. `direct`: nothing, too, where a library stands in between
     (the standard library does not count)."""
     while frame is not None:
         name = frame.f_code.co_filename
         if name.startswith(ROOT) and "/site-packages/" not in name:
             return f"{name[len(ROOT) :].lstrip('/')}:{frame.f_lineno}"
-        if name.endswith("/torch/utils/data/_utils/worker.py") or (direct and "/site-packages/" in name):
+        if name.endswith("/torch/utils/data/_utils/worker.py"):
+            return ""
+        if direct and any(each in name for each in LIBRARIES):
             return ""
         frame = frame.f_back
     return ""
@@ -92,7 +95,7 @@ def wrap(owner: Any, name: str, before: Callable[..., None]) -> None:
 
 
 class ours:  # noqa: N801  (reads as a statement)
-    """Calls inside are the study's own: nothing to notice."""
+    """Calls inside are the study's own and not reported."""
 
     def __enter__(self) -> None:
         _busy.on = True
@@ -203,7 +206,7 @@ AFTER: dict[str, Callable[[ModuleType], None]] = {
 
 
 class Finder(importlib.abc.MetaPathFinder):
-    """Finds what the others find, and has something done after the import."""
+    """Finds modules as the other finders do, and runs an action after their import."""
 
     def __init__(self) -> None:
         self.looking: set[str] = set()
@@ -239,7 +242,7 @@ class Loader(importlib.abc.Loader):
         try:
             self.action(module)
         except Exception as error:  # noqa: BLE001  (the project must run as it does without us)
-            tell("trouble", what=f"after the import of {module.__name__}: {type(error).__name__}: {error}")
+            write("trouble", what=f"after the import of {module.__name__}: {type(error).__name__}: {error}")
 
 
 # ---- the process itself ---------------------------------------------------------------------------
@@ -249,7 +252,7 @@ def audit(event: str, args: tuple[Any, ...]) -> None:
     if event == "os.putenv":
         name, value = (os.fsdecode(part) for part in args)
         # Libraries clear the environment and restore it; only another value than the study's overrides it.
-        if name in KNOBS and STUDY[name] != value and not getattr(_busy, "on", False):
+        if name in VARIABLES and STUDY[name] != value and not getattr(_busy, "on", False):
             notice(f"os.environ[{name!r}]", value, needs_project=False)
     elif event in ("subprocess.Popen", "os.posix_spawn", "os.fork") and place(sys._getframe(1), direct=True):
         notice("processes started", str(args[0])[-80:] if args else "a copy of itself")
@@ -257,21 +260,23 @@ def audit(event: str, args: tuple[Any, ...]) -> None:
 
 def at_end() -> None:
     """What is in force when the process ends, of libraries that it imported."""
-    said: dict[str, Any] = {"visible_cpus": len(os.sched_getaffinity(0))}
+    settings: dict[str, Any] = {"visible_cpus": len(os.sched_getaffinity(0))}
     torch, tf = sys.modules.get("torch"), sys.modules.get("tensorflow")
     if torch is not None and hasattr(torch, "get_num_threads"):
-        said |= {"torch": {"version": str(torch.__version__), "intra_op": torch.get_num_threads(),
+        settings |= {"torch": {"version": str(torch.__version__), "intra_op": torch.get_num_threads(),
                            "inter_op": torch.get_num_interop_threads()}}  # fmt: skip
     if tf is not None and hasattr(tf, "config"):
         threading_ = tf.config.threading
-        said |= {"tensorflow": {"version": str(tf.__version__),
+        settings |= {"tensorflow": {"version": str(tf.__version__),
                                 "intra_op": threading_.get_intra_op_parallelism_threads(),
                                 "inter_op": threading_.get_inter_op_parallelism_threads()}}  # fmt: skip
-    tell("end", **said)
+    write("end", **settings)
 
 
 def start() -> None:
-    tell("start", argv=sys.orig_argv, python=sys.version.split()[0])
+    # For `from vbstudy import exact, report`. Last: the program's own modules and an installed vbstudy win.
+    sys.path.append(SETTINGS["library"])
+    write("start", argv=sys.orig_argv, python=sys.version.split()[0])
     if SEED is not None:
         random.seed(SEED)
     wrap(random, "seed", seeding("random.seed"))
@@ -290,7 +295,7 @@ def start() -> None:
 
             AFTER["torch"] = both
 
-        vbstudy_watch.install(tell, place, wrap, also_after_torch)
+        vbstudy_watch.install(write, place, wrap, also_after_torch)
 
 
 start()

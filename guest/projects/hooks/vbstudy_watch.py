@@ -43,7 +43,7 @@ def pairs(text: str) -> list[tuple[str, str]]:
 
 
 class Follower:
-    """Stands in for a stream: passes everything on, and looks at whole lines."""
+    """Stands in for a stream: passes everything on, and reads whole lines."""
 
     def __init__(self, stream: Any, found: Callable[[str], None]) -> None:
         self._stream, self._found, self._rest = stream, found, ""
@@ -66,20 +66,20 @@ class Follower:
 
 
 def install(
-    tell: Callable[..., None],
+    write: Callable[..., None],
     place: Callable[..., str],
     wrap: Callable[..., None],
     after_torch: Callable[[Callable[[Any], None]], None],
 ) -> None:
-    """From now on every named number is told as `numbers`, with the line of the project that printed it, and
+    """Every named number is now written as `numbers`, with the line of the project that printed it, and
     files of models and predictions that are written elsewhere as `file`."""
     left = [MAX_PAIRS]
 
     def found(text: str, where: str = "") -> None:
-        told = pairs(text)
-        left[0] -= len(told)
-        if told and left[0] >= 0:
-            tell("numbers", where=where or place(sys._getframe(1)), pairs=told)
+        found_pairs = pairs(text)
+        left[0] -= len(found_pairs)
+        if found_pairs and left[0] >= 0:
+            write("numbers", where=where or place(sys._getframe(1)), pairs=found_pairs)
 
     def audit(event: str, args: tuple[Any, ...]) -> None:
         if event == "open" and isinstance(args[1], str) and set(args[1]) & set("wax+"):
@@ -88,7 +88,7 @@ def install(
     def written(path: object) -> None:
         name = os.fspath(path) if isinstance(path, str | os.PathLike) else ""
         if isinstance(name, str) and name.endswith(STORED) and name.startswith("/"):
-            tell("file", path=name)
+            write("file", path=name)
 
     sys.addaudithook(audit)
     after_torch(lambda torch: wrap(torch, "save", lambda *args, **_: written(args[1] if args[1:] else "")))

@@ -96,15 +96,15 @@ class Streams:
         with self._kept(), _open(os.path.join(self._folder, "notes"), "a") as file:  # noqa: PTH118
             file.write(text + "\n")
 
-    def say_at_the_end(self, told: Any) -> None:
+    def write_summary(self, summary: Any) -> None:
         path = os.path.join(self._folder, "python", self._process)  # noqa: PTH118
         with self._kept(), _open(path, "w") as file:
-            json.dump(told, file)
+            json.dump(summary, file)
 
     @contextlib.contextmanager
     def _kept(self) -> Iterator[None]:
         """Ends the process when something cannot be written; the program may not go on after that. Where the
-        disk is full, a file can still be removed, and that tells."""
+        disk is full, a file can still be removed; its absence is the sign."""
         try:
             yield
         except OSError as error:
@@ -129,7 +129,7 @@ class Streams:
         return os.path.join(self._folder, "streams", name)  # noqa: PTH118
 
     def _claim(self) -> str:
-        """The program itself is `py-main`; what is started anew by it is numbered by arrival, of all that
+        """The program itself is `py-main`; programs that it starts are numbered by arrival, of all that
         were started to do the same."""
         number = 0
         while True:
@@ -344,7 +344,7 @@ def _at_exit(streams: Streams, limits: set[str]) -> None:
     if torch is not None and torch.cuda.is_initialized():
         limits.add(CUDA)
     versions = {name: str(getattr(module, "__version__", "")) for name, module in modules.items()}
-    streams.say_at_the_end({"modules": versions, "limits": sorted(limits)})
+    streams.write_summary({"modules": versions, "limits": sorted(limits)})
 
 
 # ---- where ---------------------------------------------------------------------------------------

@@ -9,7 +9,6 @@ import hashlib
 import json
 import os
 import shutil
-import subprocess
 import sys
 import tarfile
 import tempfile
@@ -19,10 +18,11 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
-from guest import caches
-from guest.records import Framework
-from orchestrator.errors import GuestError, PrerequisiteError
+from guest.records.run import Framework
+from orchestrator.errors import PrerequisiteError
+from orchestrator.providers import processes
 from orchestrator.providers.qemu import scripts
+from vbstudy import caches
 
 Notify = Callable[[str], None]
 
@@ -80,11 +80,11 @@ def prepare_own(
 ) -> Image:
     """A disk image of the user's own, which boots by itself and runs cloud-init. Its Python gets the
     libraries of its version, or none where `python_version` is None. Raises PrerequisiteError for what
-    is no disk image."""
+    is not a disk image."""
     if not root.is_file():
         raise PrerequisiteError(f"provider.image = '{root}': there is no such file")
-    told = _run(["qemu-img", "info", "--output=json", str(root)], f"the image {root}")
-    found, state = json.loads(told), root.stat()
+    info = _run(["qemu-img", "info", "--output=json", str(root)], f"the image {root}")
+    found, state = json.loads(info), root.stat()
     if found["virtual-size"] < MIN_IMAGE_BYTES:
         raise PrerequisiteError(f"provider.image = '{root}': is not the image of a disk with a system")
     libraries = _libraries(python_version, frameworks, notify) if python_version else None
@@ -288,22 +288,9 @@ def _drop_bytecode(tree: Path) -> None:
 
 
 def _run(command: list[str], what: str) -> str:
-    """What the command prints. Raises GuestError with its last line when it fails."""
-    try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=BUILD_TIMEOUT_S, check=False, env=_environment()
-        )
-    except FileNotFoundError:
-        raise PrerequisiteError(f"{what} cannot be made: there is no {command[0]}; install it") from None
-    except subprocess.TimeoutExpired:
-        raise GuestError(f"{what} was not built within {BUILD_TIMEOUT_S} s") from None
-    if done.returncode != 0:
-        tail = (done.stderr or done.stdout)[-4000:]
-        lines = [line for line in tail.splitlines() if line.strip()]
-        raise GuestError(
-            f"{what} cannot be made: {command[0]}: {lines[-1] if lines else done.returncode}", evidence=tail
-        )
-    return done.stdout
+    """What the command prints."""
+    failure = f"{what} cannot be built: {command[0]}"
+    return processes.output(command, failure, BUILD_TIMEOUT_S, _environment(), PrerequisiteError)
 
 
 def _environment() -> dict[str, str]:

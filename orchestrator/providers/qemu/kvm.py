@@ -8,7 +8,7 @@ import os
 import subprocess
 from pathlib import Path
 
-from guest import fingerprint
+from guest.machine import fingerprint
 from orchestrator.providers.qemu import scripts
 from orchestrator.providers.qemu.machine import QEMU
 

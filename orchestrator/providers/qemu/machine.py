@@ -7,28 +7,27 @@ import contextlib
 import json
 import os
 import shutil
-import signal
 import subprocess
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from orchestrator.errors import GuestError
-from orchestrator.guests import host_name
-from orchestrator.providers import machines
+from orchestrator.inventory import host_name
+from orchestrator.providers import processes
 from orchestrator.providers.machines import free_port, tail
 from orchestrator.providers.qemu.image import Image
 from orchestrator.providers.qemu.qmp import connect
 
 QEMU = "qemu-system-x86_64"
 STOP_TIMEOUT_S = 10.0
+IMAGE_TIMEOUT_S = 120.0
 PORT_ATTEMPTS = 5
 SNAPSHOT = "warm"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Hardware:
+class QemuHardware:
     """What a machine consists of; a snapshot fits only a machine that is the same in all of it."""
 
     cpus: int
@@ -37,11 +36,11 @@ class Hardware:
     accelerator: str  # "kvm" or "tcg"
     image: str  # the identity of its read-only disks
     seed: str  # the hash of its seed disk
-    workers: str  # what its snapshot holds, beside the system
+    workers: str  # what its snapshot holds, in addition to the system
     qemu: str
 
 
-class Machine:
+class QemuMachine:
     """The files in one guest's folder, and the process that may run on them."""
 
     def __init__(self, folder: Path) -> None:
@@ -63,14 +62,12 @@ class Machine:
         self._snapshot.unlink(missing_ok=True)
         command = ["qemu-img", "create", "-q", "-f", "qcow2"]
         command += ["-F", image.root_format, "-b", str(image.root), str(self.overlay)]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            raise GuestError(f"{self.overlay}: cannot be made: {done.stderr.strip()[-300:]}")
+        processes.output(command, f"{self.overlay}: cannot be made", IMAGE_TIMEOUT_S)
 
-    def has_snapshot(self, hardware: Hardware) -> bool:
+    def has_snapshot(self, hardware: QemuHardware) -> bool:
         return self.workers_in_snapshot(hardware) is not None
 
-    def workers_in_snapshot(self, hardware: Hardware) -> tuple[str, ...] | None:
+    def workers_in_snapshot(self, hardware: QemuHardware) -> tuple[str, ...] | None:
         """The workers that wait in the snapshot; None where there is no snapshot that fits."""
         try:
             kept = json.loads(self._snapshot.read_text())
@@ -79,7 +76,7 @@ class Machine:
         except (OSError, ValueError, KeyError, TypeError):
             return None
 
-    def save_snapshot(self, hardware: Hardware, workers: Sequence[str]) -> None:
+    def save_snapshot(self, hardware: QemuHardware, workers: Sequence[str]) -> None:
         """Keeps the running machine as it is now, with the workers that wait in it."""
         with connect(self._control, self.name, 300) as qmp:
             complaint = qmp.monitor(f"savevm {SNAPSHOT}")
@@ -89,9 +86,9 @@ class Machine:
 
     # ---- the process -------------------------------------------------------------------------
 
-    def start(self, hardware: Hardware, image: Image, cores: Sequence[int], *, resume: bool) -> int:
+    def start(self, hardware: QemuHardware, image: Image, cores: Sequence[int], *, resume: bool) -> int:
         """Starts it, or resumes its snapshot, on the given cores; returns the port that leads to its
-        SSH. Raises GuestError with what QEMU or the console said."""
+        SSH. Raises GuestError with the output of QEMU or the console."""
         for attempt in range(1, PORT_ATTEMPTS + 1):
             port = free_port()
             self._control.unlink(missing_ok=True)
@@ -101,19 +98,19 @@ class Machine:
                 with connect(self._control, self.name, alive=alive) as qmp:
                     qmp.execute("query-status")
             except GuestError:
-                said = tail(self._log)
+                text = tail(self._log)
                 self.kill()
-                if "host forwarding rule" in said and attempt < PORT_ATTEMPTS:
-                    continue  # somebody took the port in between
-                last = said.strip().splitlines()[-1:] or ["nothing"]
-                raise GuestError(f"{self.name}: QEMU does not start: {last[0]}", evidence=said) from None
+                if "host forwarding rule" in text and attempt < PORT_ATTEMPTS:
+                    continue  # another program took the port in between
+                why = processes.last_line(text) or "nothing"
+                raise GuestError(f"{self.name}: QEMU does not start: {why}", evidence=text) from None
             self.pin(cores)
             self.port_file.write_text(str(port))
             return port
         raise GuestError(f"{self.name}: no free port was found")
 
     def _spawn(self, command: list[str], cores: Sequence[int]) -> Callable[[], bool]:
-        """Returns what tells whether the process still runs."""
+        """Returns a function: whether the process still runs."""
         kept = os.sched_getaffinity(0)
         os.sched_setaffinity(0, cores)  # inherited by all its threads, from the first instruction
         try:
@@ -131,7 +128,7 @@ class Machine:
         _children.append(process)
         return lambda: process.poll() is None
 
-    def _command(self, hardware: Hardware, image: Image, port: int, *, resume: bool) -> list[str]:
+    def _command(self, hardware: QemuHardware, image: Image, port: int, *, resume: bool) -> list[str]:
         boot = []
         if image.boot is not None:
             kernel, initrd = map(str, image.boot)
@@ -172,27 +169,18 @@ class Machine:
                 raise GuestError(f"{self.name}: virtual CPU {index} cannot be held to core {core}")
 
     def processes(self) -> list[int]:
-        return machines.processes(lambda words: f"guest={self.name}" in words, self.folder)
+        return processes.matching(lambda words: f"guest={self.name}" in words, self.folder)
 
     def stop(self) -> None:
         """Asks QEMU to end, which leaves its disks whole; ends it by force when it does not."""
         if self.processes():
             with contextlib.suppress(GuestError), connect(self._control, self.name, 2) as qmp:
                 qmp.execute("quit")  # where this does not help, force does
-            deadline = time.monotonic() + STOP_TIMEOUT_S
-            while self.processes() and time.monotonic() < deadline:
-                time.sleep(0.02)
-        self.kill()
+        self.kill(STOP_TIMEOUT_S)
 
-    def kill(self) -> None:
-        deadline = time.monotonic() + STOP_TIMEOUT_S
-        while left := self.processes():
-            for pid in left:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-            if time.monotonic() > deadline:
-                raise GuestError(f"{self.name}: process {left[0]} cannot be ended")
-            time.sleep(0.02)
+    def kill(self, patience_s: float = 0.0) -> None:
+        """Ends it by force, unless it ends by itself before."""
+        processes.end(self.processes, self.name, patience_s)
         for process in list(_children):
             if process.poll() is not None:
                 _children.remove(process)

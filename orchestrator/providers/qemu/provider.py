@@ -11,24 +11,23 @@ import threading
 import time
 from pathlib import Path
 
-from guest.records import RunSpec
-from orchestrator import agent_archive
-from orchestrator.connection import Connection
+from guest.records.run import RunSpec
+from orchestrator.agent import archive
+from orchestrator.cores.leases import host_cores
 from orchestrator.errors import GuestError, VbstudyError
-from orchestrator.guests import GuestSpec, Observation, guest_for
-from orchestrator.plan import plan
+from orchestrator.inventory import GuestSpec, Observation, guest_for
 from orchestrator.providers import inside, machines
 from orchestrator.providers.qemu import image as images
 from orchestrator.providers.qemu import kvm, scripts, seed, warm
 from orchestrator.providers.qemu.image import Image, Notify
-from orchestrator.providers.qemu.machine import QEMU, Hardware, Machine
+from orchestrator.providers.qemu.machine import QEMU, QemuHardware, QemuMachine
 from orchestrator.providers.qemu.warm import WarmConnection
-from orchestrator.scheduler import host_cores
-from orchestrator.ssh import SshTarget
-from orchestrator.ssh_keys import StudyKeys
-from orchestrator.store import Store
-from orchestrator.study import Study
-from orchestrator.study_providers import QemuTable
+from orchestrator.store.store import Store
+from orchestrator.study.plan import plan
+from orchestrator.study.providers import QemuTable
+from orchestrator.study.schema import Study
+from orchestrator.transport.connection import Connection
+from orchestrator.transport.keys import StudyKeys
 
 PROGRAMS = {
     QEMU: "qemu-system-x86",
@@ -36,14 +35,7 @@ PROGRAMS = {
     "mmdebstrap": "mmdebstrap",
     "mke2fs": "e2fsprogs",
 }
-PROBE_S = 1.0
-# What a resumed guest must not share with others that were resumed from the same moment: its clock, and
-# the state of its random generator, from which seeds that are left free are drawn (RNDRESEEDCRNG).
-REFRESH = (
-    "import fcntl, os, sys, time; time.clock_settime(time.CLOCK_REALTIME, float(sys.argv[1])); "
-    "f = os.open('/dev/urandom', os.O_WRONLY); os.write(f, bytes.fromhex(sys.argv[2])); "
-    "fcntl.ioctl(f, 0x5207)"
-)
+REFRESH = f"{machines.RESEED}; import time; time.clock_settime(time.CLOCK_REALTIME, float(sys.argv[2]))"
 
 
 class QemuProvider:
@@ -54,7 +46,7 @@ class QemuProvider:
         self._study = study
         self._store = store
         self._notify = notify
-        self._agent = agent_archive.build()
+        self._agent = archive.build()
         self._frameworks = sorted(study.frameworks)
         self._keys = StudyKeys.of(store)
         self._boot_s: dict[str, float] = {}
@@ -104,10 +96,10 @@ class QemuProvider:
         return connection
 
     def _take_snapshot(
-        self, guest: GuestSpec, machine: Machine, hardware: Hardware, connection: WarmConnection
+        self, guest: GuestSpec, machine: QemuMachine, hardware: QemuHardware, connection: WarmConnection
     ) -> tuple[str, ...]:
         self._notify(f"guest {guest.name}: importing what it trains with, once, for its snapshot")
-        vendor = inside.look(guest.name, connection).vendor
+        vendor = inside.inspect(guest.name, connection).vendor
         with tempfile.TemporaryDirectory() as folder:
             connection.put(self._agent.write(Path(folder)), self._agent.name)
         workers = tuple(
@@ -120,26 +112,17 @@ class QemuProvider:
 
     def observe(self, guest: GuestSpec, connection: Connection) -> Observation:
         machine = self._machine(guest)
-        vcpus, seen = len(machine.vcpus()), inside.look(guest.name, connection)
-        machines.check_cpus(guest, "QEMU", vcpus, seen.cpus)
+        vcpus, seen = len(machine.vcpus()), inside.inspect(guest.name, connection)
         _, accelerator, why = self._prepare()
-        return Observation(
-            provider_cpus=vcpus,
-            guest_cpus=seen.cpus,
-            oversubscribed=guest.cpus > len(host_cores()),
-            start_s=round(self._boot_s.get(guest.name, 0.0), 2),
-            machine_cores=host_cores(),
-            cpu_vendor=seen.vendor,
-            details={
-                "python": seen.python,
-                "cpu_model": seen.model,
-                "cpuset": "affinity",
-                "accelerator": accelerator,
-                "accelerator_reason": why,
-                "snapshot": machine.has_snapshot(self._hardware(guest)),
-                "address": "127.0.0.1 (any port)",
-                "folder": str(machine.folder.relative_to(self._store.directory)),
-            },
+        details = {
+            "accelerator": accelerator,
+            "accelerator_reason": why,
+            "snapshot": machine.has_snapshot(self._hardware(guest)),
+            "address": "127.0.0.1 (any port)",
+        }
+        start_s, cores = self._boot_s.get(guest.name, 0.0), host_cores()
+        return machines.observation(
+            guest, self._store, seen, details, hypervisor="QEMU", vcpus=vcpus, cores=cores, start_s=start_s
         )
 
     def processes(self, guest: GuestSpec) -> list[int]:
@@ -154,7 +137,7 @@ class QemuProvider:
     # ---- starting ----------------------------------------------------------------------------
 
     def _boot(
-        self, guest: GuestSpec, hardware: Hardware, cores: tuple[int, ...], *, resume: bool = False
+        self, guest: GuestSpec, hardware: QemuHardware, cores: tuple[int, ...], *, resume: bool = False
     ) -> WarmConnection:
         machine, (image, _, _) = self._machine(guest), self._prepare()
         if not resume:
@@ -163,7 +146,14 @@ class QemuProvider:
         try:
             port = machine.start(hardware, image, cores, resume=resume)
             connection = self.connection(guest, port)
-            self._wait(guest, machine, port, began)
+            machines.wait_for_sshd(
+                guest,
+                port,
+                machine.console,
+                lambda: "" if machine.processes() else "its machine ended",
+                began=began,
+                timeout_s=self._settings.boot_timeout_s,
+            )
             self._enter(connection, image)
             if resume:
                 self._refresh(guest, connection)
@@ -176,35 +166,12 @@ class QemuProvider:
         return connection
 
     def connection(self, guest: GuestSpec, port: int) -> WarmConnection:
-        machine = self._machine(guest)
-        pinned = StudyKeys(self._keys.folder, machine.folder / "known_hosts")
-        pinned.pin("127.0.0.1", port, self._keys.host().public)
-        target = SshTarget(
-            host="127.0.0.1",
-            port=port,
-            user="root",
-            key=self._keys.client().private,
-            known_hosts=pinned.known_hosts,
-            connect_timeout_s=60,  # an emulated guest takes its time over a key exchange
-            patience_s=20,
-        )
         return WarmConnection(
-            target,
+            machines.target(self._keys, self._machine(guest).folder, port, user="root"),
             f"{scripts.GUEST_FOLDER}/work",
             self._settings.python,
             mark={"PYTHONPATH": scripts.LIBRARIES} if self._prepare()[0].libraries else {},
         )
-
-    def _wait(self, guest: GuestSpec, machine: Machine, port: int, began: float) -> None:
-        """Until the guest's sshd speaks. Raises GuestError with the end of its console."""
-        while not machines.speaks_ssh(port, PROBE_S):
-            taken = time.perf_counter() - began
-            alive = bool(machine.processes())
-            if alive and taken < self._settings.boot_timeout_s:
-                time.sleep(0.1)
-                continue
-            what = f"did not answer within {taken:.0f} s" if alive else f"ended after {taken:.0f} s"
-            raise machines.does_not_answer(f"guest {guest.name}: {what} of starting", machine.console)
 
     def _enter(self, connection: WarmConnection, image: Image) -> None:
         try:
@@ -217,12 +184,12 @@ class QemuProvider:
             ) from None
 
     def _settle(self, guest: GuestSpec, connection: WarmConnection) -> None:
-        """Waits until the user's image has done what it does at its first boot, and looks whether it can
+        """Waits until the user's image has done what it does at its first boot, and checks whether it can
         train."""
         done = connection.run(["cloud-init", "status", "--wait"], {}, self._settings.boot_timeout_s)
         if done.status != 0:  # what we need of it is seen below
-            self._notify(f"guest {guest.name}: cloud-init complains: {done.stdout.strip()[-200:]}")
-        version, asked = inside.look(guest.name, connection).python, self._settings.python_version
+            self._notify(f"guest {guest.name}: cloud-init reports problems: {done.stdout.strip()[-200:]}")
+        version, asked = inside.inspect(guest.name, connection).python, self._settings.python_version
         if asked and not version.startswith(f"{asked}."):
             raise GuestError(
                 f"guest {guest.name}: its Python is {version}; set provider.python_version accordingly"
@@ -237,7 +204,7 @@ class QemuProvider:
 
     def _refresh(self, guest: GuestSpec, connection: WarmConnection) -> None:
         done = connection.run(
-            [connection.python, "-S", "-c", REFRESH, str(time.time()), os.urandom(64).hex()], {}, 60
+            [connection.python, "-S", "-c", REFRESH, os.urandom(64).hex(), str(time.time())], {}, 60
         )
         if done.status != 0:
             raise GuestError(
@@ -246,8 +213,8 @@ class QemuProvider:
 
     # ---- what it consists of -----------------------------------------------------------------
 
-    def _machine(self, guest: GuestSpec) -> Machine:
-        return Machine(self._store.guests / guest.name)
+    def _machine(self, guest: GuestSpec) -> QemuMachine:
+        return QemuMachine(self._store.guests / guest.name)
 
     def _prepare(self) -> tuple[Image, str, str]:
         """The image, the accelerator, and why it is not KVM."""
@@ -266,11 +233,11 @@ class QemuProvider:
         root = (self._store.directory / self._settings.image.expanduser()).resolve()
         return images.prepare_own(root, self._settings.python_version, self._frameworks, self._notify)
 
-    def _hardware(self, guest: GuestSpec) -> Hardware:
+    def _hardware(self, guest: GuestSpec) -> QemuHardware:
         image, accelerator, _ = self._prepare()
         named = self._settings.cpu_model
         model = named if isinstance(named, str) else guest.cpu_model
-        return Hardware(
+        return QemuHardware(
             cpus=guest.cpus,
             memory_mib=self._settings.memory_mib,
             cpu_model="host" if accelerator == "kvm" and model == "max" else model,

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import io
-import os
 import tarfile
 from pathlib import Path
 
-from orchestrator import cloud_init
+from orchestrator.providers import cloud_init
 from orchestrator.providers.qemu import scripts
 from orchestrator.providers.qemu.image import Image
-from orchestrator.ssh_keys import StudyKeys
+from orchestrator.transport.keys import StudyKeys, write_private
 
 
 def write(path: Path, hostname: str, keys: StudyKeys, image: Image) -> None:
@@ -48,8 +47,4 @@ def _write_archive(path: Path, hostname: str, keys: StudyKeys) -> None:
             entry = tarfile.TarInfo(name)
             entry.mode, entry.size = mode, len(text.encode())
             archive.addfile(entry, io.BytesIO(text.encode()))
-    if path.exists() and path.read_bytes() == buffer.getvalue():
-        return
-    path.unlink(missing_ok=True)
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-        file.write(buffer.getvalue())
+    write_private(path, buffer.getvalue())

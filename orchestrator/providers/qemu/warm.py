@@ -1,7 +1,7 @@
 """Warm workers that sleep in a snapshot: the agent has imported its framework before the snapshot is
 taken, and a sweep that resumes the machine attaches to it instead of importing again.
 
-A worker waits on two named pipes. A holder keeps both open until somebody attaches; from then on the
+A worker waits on two named pipes. A holder keeps both open until a connection attaches; from then on the
 end of the connection is the end of the worker's input, as with any other worker."""
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 
-from guest import threads
-from guest.records import RunSpec
-from orchestrator.agent_archive import AgentArchive
-from orchestrator.connection import Stream
+from guest.machine import threads
+from guest.records.run import RunSpec
+from orchestrator.agent.archive import AgentArchive
 from orchestrator.errors import GuestError
-from orchestrator.ssh import SshConnection
+from orchestrator.transport.connection import Stream
+from orchestrator.transport.ssh import SshConnection
 
 MAX_WORKERS = 2  # one for each environment of the study's runs, as far as the memory goes
 LAUNCH_TIMEOUT_S = 60

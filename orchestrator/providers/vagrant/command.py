@@ -1,4 +1,4 @@
-"""Vagrant as a program: run for one guest, its machine-readable words read, a lock waited for."""
+"""Vagrant as a program: run for one guest, its machine-readable output parsed, a lock waited for."""
 
 from __future__ import annotations
 
@@ -15,13 +15,12 @@ from pathlib import Path
 
 import orchestrator
 from orchestrator.errors import GuestError, PrerequisiteError
-from orchestrator.guests import GUEST_MARK, host_name
+from orchestrator.inventory import GUEST_MARK, host_name
+from orchestrator.providers import processes
 
 VAGRANT = "vagrant"
 TIMEOUT_S = 300.0
 LOCK_PATIENCE_S = 120.0
-END_TIMEOUT_S = 10.0
-TAIL_BYTES = 4000
 RAISED = re.compile(
     r":in [`']\S+'?: (.*) \([\w:]+\)$", re.MULTILINE
 )  # what Ruby says of an error nobody caught
@@ -64,8 +63,7 @@ def explain(output: str) -> str:
     if not text and (raised := RAISED.search(output)):
         text = raised[1]
     if not text:
-        rest = [line for line in output.splitlines() if line.strip()]
-        text = rest[-1].strip() if rest else "it said nothing"
+        text = processes.last_line(output) or "it printed nothing"
     return text if len(text) <= 500 else text[:497] + "..."
 
 
@@ -89,7 +87,7 @@ def parse_ssh_config(text: str) -> Address:
 
 
 def files() -> Path:
-    """The folder of the Vagrantfile: beside this package, in a clone and where it was installed."""
+    """The folder of the Vagrantfile: next to this package, in a clone and in an installation."""
     return Path(orchestrator.__file__).parents[1] / "vagrant"
 
 
@@ -119,8 +117,8 @@ class Vagrant:
     def address(self) -> Address:
         """Asked for once after each start, because it takes Vagrant a second."""
         if not self._ssh_config.exists():
-            said = parse(self._run(["ssh-config", self._name]))
-            text = next((line.data[0] for line in said if line.kind == "ssh-config" and line.data), "")
+            lines = parse(self._run(["ssh-config", self._name]))
+            text = next((line.data[0] for line in lines if line.kind == "ssh-config" and line.data), "")
             part = self._ssh_config.with_name("ssh-config.part")
             part.write_text(text)
             part.rename(self._ssh_config)
@@ -128,7 +126,9 @@ class Vagrant:
             return parse_ssh_config(self._ssh_config.read_text())
         except ValueError as error:
             self._ssh_config.unlink()
-            raise GuestError(f"guest {self._name}: `vagrant ssh-config` does not tell: {error}") from None
+            raise GuestError(
+                f"guest {self._name}: `vagrant ssh-config` reports no address: {error}"
+            ) from None
 
     def _run(self, arguments: Sequence[str], timeout_s: float = TIMEOUT_S) -> str:
         """What it printed. A lock is waited for; any other failure raises GuestError."""
@@ -140,8 +140,8 @@ class Vagrant:
             if not LOCKED.search(output) or time.monotonic() + wait_s > deadline:
                 raise GuestError(
                     f"guest {self._name}: `vagrant {arguments[0]}` failed: {explain(output)} "
-                    f"(all of it: {self._log})",
-                    evidence=output[-TAIL_BYTES:],
+                    f"(whole output: {self._log})",
+                    evidence=output[-processes.TAIL_BYTES :],
                 )
             time.sleep(wait_s)
             wait_s = min(wait_s * 2, 10.0)
@@ -172,8 +172,8 @@ class Vagrant:
             process.wait()
             if isinstance(error, subprocess.TimeoutExpired):
                 raise GuestError(
-                    f"guest {self._name}: `vagrant {arguments[0]}` was not done within {timeout_s:.0f} s "
-                    f"(what it said: {self._log})"
+                    f"guest {self._name}: `vagrant {arguments[0]}` did not end within {timeout_s:.0f} s "
+                    f"(its output: {self._log})"
                 ) from None
             raise
         with self._log.open("rb") as log:
@@ -197,40 +197,20 @@ class Vagrant:
     def end(self) -> None:
         """Ends the Vagrant that a killed orchestrator has left at work on this guest. What else bears
         the guest's mark is the hypervisor's, which serves other machines too."""
-        deadline = time.monotonic() + END_TIMEOUT_S
-        while left := self._processes():
-            for pid in left:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-            if time.monotonic() > deadline:
-                raise GuestError(f"guest {self._name}: process {left[0]} (vagrant) cannot be ended")
-            time.sleep(0.05)
+        processes.end(self._processes, f"guest {self._name} (vagrant)")
 
     def _processes(self) -> list[int]:
-        mark = f"{GUEST_MARK}={host_name(self._folder)}".encode()
-        found = []
-        for folder in Path("/proc").glob("[0-9]*"):
-            with contextlib.suppress(OSError):  # it ended meanwhile, or is another user's
-                words = (folder / "cmdline").read_bytes().split(b"\0")[:3]
-                if b"vagrant" not in (word.rpartition(b"/")[2] for word in words):
-                    continue
-                if mark in (folder / "environ").read_bytes().split(b"\0"):
-                    found.append(int(folder.name))
-        return found
+        started = processes.marked(host_name(self._folder))
+        vagrants = processes.matching(lambda words: "vagrant" in (w.rpartition("/")[2] for w in words[:3]))
+        return sorted(set(started) & set(vagrants))
 
 
 def plugins() -> set[str]:
     """Raises PrerequisiteError when Vagrant does not run."""
+    command = [VAGRANT, "--machine-readable", "plugin", "list"]
     try:
-        done = subprocess.run(
-            [VAGRANT, "--machine-readable", "plugin", "list"],
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-            env={**os.environ, "VAGRANT_CHECKPOINT_DISABLE": "1"},
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
+        done = processes.run(command, 60, {**os.environ, "VAGRANT_CHECKPOINT_DISABLE": "1"})
+    except (OSError, GuestError) as error:
         raise PrerequisiteError(f"vagrant does not run: {error}") from None
     if done.returncode != 0:
         raise PrerequisiteError(f"vagrant does not run: {explain(done.stdout + done.stderr)}")

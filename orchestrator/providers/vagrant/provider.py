@@ -6,31 +6,30 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
-import os
 import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from guest import caches
-from orchestrator.connection import Connection
+from orchestrator.cores.leases import host_cores
 from orchestrator.errors import GuestError, PrerequisiteError
-from orchestrator.guests import GuestSpec, Observation, host_name
+from orchestrator.inventory import GuestSpec, Observation, host_name
 from orchestrator.providers import inside, machines
 from orchestrator.providers.qemu.image import Notify, library_pins
 from orchestrator.providers.vagrant import command
 from orchestrator.providers.vagrant.command import Vagrant
 from orchestrator.providers.vagrant.hypervisors import HYPERVISORS, Hypervisor
-from orchestrator.scheduler import host_cores
-from orchestrator.ssh import SshConnection, SshTarget
-from orchestrator.ssh_keys import StudyKeys
-from orchestrator.store import Store
-from orchestrator.study import Study
-from orchestrator.study_providers import VagrantTable
+from orchestrator.store.store import Store
+from orchestrator.study.providers import VagrantTable
+from orchestrator.study.schema import Study
+from orchestrator.transport.connection import Connection
+from orchestrator.transport.keys import StudyKeys, write_private
+from orchestrator.transport.ssh import SshConnection
+from vbstudy import caches
 
 PYTHON = "/opt/vbstudy/bin/python"  # of the environment that provision.sh makes
 WORK = "/var/lib/vbstudy"
-MAKING_S = 3600  # fetching a box and installing a framework, beside the boot
+MAKING_S = 3600  # fetching a box and installing a framework, in addition to the boot
 
 
 class VagrantProvider:
@@ -61,8 +60,8 @@ class VagrantProvider:
         return host_cores()
 
     def create(self, guest: GuestSpec) -> None:
-        """Writes down what the machine shall be like; `start` makes it. A machine that was to be like
-        something else is removed."""
+        """Records the settings of the machine; `start` makes it. A machine with other settings is
+        removed."""
         folder = self._folder(guest)
         wanted = json.dumps([self._description(guest)], indent=1) + "\n"
         file = folder / "machines.json"
@@ -96,25 +95,16 @@ class VagrantProvider:
 
     def observe(self, guest: GuestSpec, connection: Connection) -> Observation:
         hypervisor, machine = self._hypervisor(guest), self._machine(guest)
-        vcpus, seen = hypervisor.vcpus(machine), inside.look(guest.name, connection)
-        machines.check_cpus(guest, self._settings.hypervisor, vcpus, seen.cpus)
-        return Observation(
-            provider_cpus=vcpus,
-            guest_cpus=seen.cpus,
-            oversubscribed=guest.cpus > len(host_cores()),
-            start_s=round(self._start_s.get(guest.name, 0.0), 2),
-            machine_cores=host_cores(),
-            cpu_vendor=seen.vendor,
-            details={
-                "python": seen.python,
-                "cpu_model": seen.model,
-                "cpuset": "affinity",
-                "hypervisor": self._settings.hypervisor,
-                "accelerator": hypervisor.accelerator(machine),
-                "box": self._settings.box,
-                "machine": machine,
-                "folder": str(self._folder(guest).relative_to(self._store.directory)),
-            },
+        vcpus, seen = hypervisor.vcpus(machine), inside.inspect(guest.name, connection)
+        details = {
+            "hypervisor": self._settings.hypervisor,
+            "accelerator": hypervisor.accelerator(machine),
+            "box": self._settings.box,
+            "machine": machine,
+        }
+        name, start_s, cores = self._settings.hypervisor, self._start_s.get(guest.name, 0.0), host_cores()
+        return machines.observation(
+            guest, self._store, seen, details, hypervisor=name, vcpus=vcpus, cores=cores, start_s=start_s
         )
 
     def processes(self, guest: GuestSpec) -> list[int]:
@@ -151,7 +141,7 @@ class VagrantProvider:
     # ---- starting ----------------------------------------------------------------------------
 
     def _up(self, guest: GuestSpec, vagrant: Vagrant, hypervisor: Hypervisor) -> None:
-        """Starts the machine; one that was made half is completed, or else made anew."""
+        """Starts the machine; one that was made half is completed, or else made again."""
         ready = self._ready_file(guest).exists() and vagrant.knows_machine()
         if not ready:
             self._notify(f"guest {guest.name}: Vagrant makes it from {self._settings.box}")
@@ -166,7 +156,7 @@ class VagrantProvider:
             except GuestError as error:
                 if not half or guest.name in self._stopped:
                     raise
-                self._notify(f"guest {guest.name}: is made anew: {error.message}")
+                self._notify(f"guest {guest.name}: is made again: {error.message}")
                 self._ready_file(guest).unlink(missing_ok=True)
                 with contextlib.suppress(GuestError):  # what it leaves is removed next
                     vagrant.destroy()
@@ -179,16 +169,8 @@ class VagrantProvider:
 
     def _connection(self, guest: GuestSpec, vagrant: Vagrant) -> SshConnection:
         address = vagrant.address()
-        pinned = StudyKeys(self._keys.folder, self._folder(guest) / "known_hosts")
-        pinned.pin(address.host, address.port, self._keys.host().public)
-        target = SshTarget(
-            host=address.host,
-            port=address.port,
-            user=address.user,
-            key=self._keys.client().private,
-            known_hosts=pinned.known_hosts,
-            connect_timeout_s=60,  # an emulated guest takes its time over a key exchange
-            patience_s=20,
+        target = machines.target(
+            self._keys, self._folder(guest), address.port, user=address.user, host=address.host
         )
         return SshConnection(target, WORK, self._settings.python or PYTHON)
 
@@ -231,7 +213,6 @@ class VagrantProvider:
             "box": self._settings.box,
             "cpus": guest.cpus,
             "memory_mib": self._settings.memory_mib,
-            "execution_cap_percent": self._settings.execution_cap_percent,
             "boot_timeout_s": self._settings.boot_timeout_s,
             "seed": str((self._folder(guest) / "seed").resolve()),
             "key": str(self._keys.client().private.resolve()),
@@ -253,12 +234,7 @@ class VagrantProvider:
         }
         seed.mkdir(parents=True, exist_ok=True, mode=0o700)
         for name, text in files.items():
-            file = seed / name
-            if file.exists() and file.read_text() == text:
-                continue
-            file.unlink(missing_ok=True)
-            with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as out:
-                out.write(text)
+            write_private(seed / name, text.encode())
 
 
 @contextlib.contextmanager

@@ -73,7 +73,7 @@ class Vbox:
 
     @contextmanager
     def sharing(self, machine: Any) -> Iterator[Any]:
-        """A session beside the one that runs the machine."""
+        """A session in addition to the one that runs the machine."""
         session = self.session()
         machine.lock_machine(session, self.library.LockType.shared)
         try:
@@ -111,7 +111,7 @@ class Vbox:
             machine._i.VMExecutionEngine = engines[name]
         elif name != "Default":
             raise PrerequisiteError(
-                f"provider.execution_engine: VirtualBox {self.version} cannot be told one; leave it at "
+                f"provider.execution_engine: VirtualBox {self.version} has no such setting; leave it at "
                 "'auto', or upgrade to VirtualBox 7.2"
             )
 
@@ -127,10 +127,10 @@ def fit_enumerations(library: Any, constants: Mapping[str, Mapping[str, int]]) -
         kind = getattr(library, name, None)
         if not isinstance(kind, enum_type):
             continue  # an enumeration that 6.1 did not have
-        told = {label: doc for label, _, doc in kind._enums}
+        docs = {label: doc for label, _, doc in kind._enums}
         ranges = [label for label in values if label.startswith(("First", "Last"))]
         labels = [*ranges, *(label for label in values if label not in ranges)]
-        kind._enums = [(label, values[label], told.get(label, "")) for label in labels]
+        kind._enums = [(label, values[label], docs.get(label, "")) for label in labels]
         enum_type.__init__(kind, name, kind.__bases__, dict(kind.__dict__))
 
 
@@ -282,9 +282,9 @@ def _open() -> Vbox:
             warnings.simplefilter("ignore")
             vbox = Vbox(importlib.import_module("virtualbox"), _installed_constants())
     except Exception as error:  # noqa: BLE001  (the bindings raise whatever they like)
-        said = " ".join(str(error).split())[:200] or type(error).__name__
+        text = " ".join(str(error).split())[:200] or type(error).__name__
         raise PrerequisiteError(
-            f"VirtualBox does not answer: {said}; see whether `VBoxManage list vms` works for this user",
+            f"VirtualBox does not answer: {text}; see whether `VBoxManage list vms` works for this user",
             evidence=repr(error),
         ) from None
     if vbox.number < OLDEST:

@@ -8,7 +8,6 @@ import functools
 import hashlib
 import os
 import shutil
-import subprocess
 import threading
 import urllib.error
 import urllib.request
@@ -18,12 +17,13 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.errors import GuestError, PrerequisiteError
-from orchestrator.guests import host_name
+from orchestrator.inventory import host_name
+from orchestrator.providers import processes
 from orchestrator.providers.virtualbox import machine as machines
 from orchestrator.providers.virtualbox import settings
-from orchestrator.providers.virtualbox.api import Api, Vbox, is_over
-from orchestrator.providers.virtualbox.machine import STUDY, Machine
-from orchestrator.study_providers import DISK_IMAGES, VirtualBoxTable
+from orchestrator.providers.virtualbox.api import TASK_TIMEOUT_S, Api, Vbox, is_over
+from orchestrator.providers.virtualbox.machine import STUDY, VirtualBoxMachine
+from orchestrator.study.providers import DISK_IMAGES, VirtualBoxTable
 
 Notify = Callable[[str], None]
 SNAPSHOT = "vbstudy"
@@ -76,7 +76,7 @@ class Base:
     def _problems_of_machine(self) -> list[str]:
         name = self._table.base
 
-        def look(vbox: Vbox) -> list[str]:
+        def read(vbox: Vbox) -> list[str]:
             try:
                 machine = vbox.root.find_machine(name)
             except vbox.library.VBoxErrorObjectNotFound:
@@ -91,7 +91,7 @@ class Base:
                 return [f"provider.base = {name!r}: the machine has no snapshot to clone; {cure}"]
             return []
 
-        return self._api.call("provider.base", look)
+        return self._api.call("provider.base", read)
 
     def source(self) -> Source:
         """The machine to clone; made where it is not there. Guests wait for each other here."""
@@ -101,11 +101,11 @@ class Base:
             return self._source
 
     def _snapshot_of_machine(self) -> Source:
-        def look(vbox: Vbox) -> Source:
+        def read(vbox: Vbox) -> Source:
             machine = vbox.root.find_machine(self._table.base)
             return Source(machine=str(machine.id_p), snapshot=str(machine.current_snapshot.id_p))
 
-        return self._api.call("provider.base", look)
+        return self._api.call("provider.base", read)
 
     # ---- made here ---------------------------------------------------------------------------
 
@@ -128,14 +128,14 @@ class Base:
             )
         return source
 
-    def _made_from(self, file: Path) -> Machine:
+    def _made_from(self, file: Path) -> VirtualBoxMachine:
         """Another file, or other bytes in it, is another base."""
         seen = file.resolve().stat()
         identity = f"{file.resolve()} {seen.st_size} {seen.st_mtime_ns}"
         name = f"base-{hashlib.sha256(identity.encode()).hexdigest()[:12]}"
-        return Machine(self._api, self._folder / name, self._mark, "base image")
+        return VirtualBoxMachine(self._api, self._folder / name, self._mark, "base image")
 
-    def _from_disk(self, made: Machine, file: Path) -> None:
+    def _from_disk(self, made: VirtualBoxMachine, file: Path) -> None:
         """A copy, as VDI, so that VirtualBox never writes to the user's file nor takes its number."""
         copy = str(made.folder.resolve() / "disk.vdi")
         if file.suffix.lower() in RAW_IMAGES:
@@ -161,7 +161,7 @@ class Base:
 
         self._api.finish(str(file), begin, then=forget)
 
-    def _assemble(self, made: Machine, copy: str, vbox: Vbox) -> None:
+    def _assemble(self, made: VirtualBoxMachine, copy: str, vbox: Vbox) -> None:
         machine = vbox.create_machine(made.name, str(made.folder), OS_TYPE)
         machine.set_extra_data(STUDY, self._mark)
         controller = settings.add_controller(vbox, machine)
@@ -171,7 +171,7 @@ class Base:
         with vbox.editing(machine) as editable:
             editable.attach_device(str(controller.name), 0, 0, kinds.hard_disk, disk)
 
-    def _from_appliance(self, made: Machine, file: Path) -> None:
+    def _from_appliance(self, made: VirtualBoxMachine, file: Path) -> None:
         def begin(vbox: Vbox) -> tuple[Any, Any]:
             appliance = vbox.root.create_appliance()
             # pyvbox's own `read` makes an error of each remark that VirtualBox has on the file.
@@ -195,7 +195,7 @@ class Base:
         self._api.patiently("base image", mark)
         self._take_snapshot(made)
 
-    def _take_snapshot(self, made: Machine) -> None:
+    def _take_snapshot(self, made: VirtualBoxMachine) -> None:
         self._api.finish(
             "base image",
             lambda vbox: machines.take_snapshot(vbox, vbox.root.find_machine(made.name), SNAPSHOT),
@@ -209,10 +209,10 @@ class Base:
         with self._lock:
             self._source = None
             for folder in sorted(self._folder.glob("base-*")):
-                Machine(self._api, folder, self._mark, "base image").remove()
+                VirtualBoxMachine(self._api, folder, self._mark, "base image").remove()
 
 
-def _complete(vbox: Vbox, made: Machine) -> Source | None:
+def _complete(vbox: Vbox, made: VirtualBoxMachine) -> Source | None:
     """Its snapshot is the last thing that is made of it."""
     machine = made.find(vbox)
     if machine is None or not machine.accessible or machine.snapshot_count == 0:
@@ -220,7 +220,7 @@ def _complete(vbox: Vbox, made: Machine) -> Source | None:
     return Source(machine=made.name, snapshot=str(machine.current_snapshot.id_p))
 
 
-def _name_import(vbox: Vbox, system: Any, made: Machine) -> None:
+def _name_import(vbox: Vbox, system: Any, made: VirtualBoxMachine) -> None:
     """Has an appliance's machine made under our name, in our folder."""
     kinds = vbox.library.VirtualSystemDescriptionType
     types, _, _, values, extra = system.get_description()
@@ -239,17 +239,12 @@ def _convert(file: Path, copy: str) -> None:
     """A disk without a format, which the API does not open."""
     program = next((p for p in MANAGE if Path(p).exists()), shutil.which("VBoxManage") or "VBoxManage")
     command = [program, "convertfromraw", str(file.resolve()), copy, "--format", "VDI"]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-    except FileNotFoundError:
-        raise PrerequisiteError(f"{file}: VBoxManage is needed to convert it, and is not in PATH") from None
-    if done.returncode != 0:
-        lines = done.stderr.strip().splitlines() or ["nothing"]
-        raise GuestError(f"{file}: VBoxManage does not convert it: {lines[-1]}", evidence=done.stderr)
+    failure = f"{file}: VBoxManage does not convert it"
+    processes.output(command, failure, TASK_TIMEOUT_S, missing=PrerequisiteError)
 
 
 def fetch(url: str, target: Path, notify: Notify) -> None:
-    """Downloads an image beside its place and renames it when it is complete. Raises PrerequisiteError."""
+    """Downloads an image to a temporary name and renames it when it is complete. Raises PrerequisiteError."""
     notify(f"fetching {url}")
     part = target.with_name(target.name + ".part")
     try:

@@ -1,4 +1,4 @@
-"""What VirtualBox says, as one line that tells what to do."""
+"""VirtualBox's errors, each as one line that states what to do."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class ApiError(Exception):
 
 def explain(error: ApiError, about: str) -> VbstudyError:
     """The error for the user. `about` names the guest, or what was being made."""
-    said = re.sub(r"\s*\(?0x[0-9a-fA-F]{8}\)?\s*", " ", error.text).strip() or "nothing"
+    text = re.sub(r"\s*\(?0x[0-9a-fA-F]{8}\)?\s*", " ", error.text).strip() or "nothing"
     evidence = f"0x{error.code:08x}: {error.text}"
     if error.code in SERVICE_GONE:
         return GuestError(
@@ -97,9 +97,9 @@ def explain(error: ApiError, about: str) -> VbstudyError:
     if advice in HOST_IS_UNFIT:
         return PrerequisiteError(f"{about}: {advice}", evidence=evidence)
     if advice:
-        return GuestError(f"{about}: {advice} (VirtualBox says: {said[:200]})", evidence=evidence)
+        return GuestError(f"{about}: {advice} (VirtualBox says: {text[:200]})", evidence=evidence)
     return GuestError(
-        f"{about}: VirtualBox refuses: {said[:300]} (code 0x{error.code:08x}); its log is in the folder Logs "
-        "beside the machine",
+        f"{about}: VirtualBox refuses: {text[:300]} (code 0x{error.code:08x}); its log is in the folder Logs "
+        "of the machine",
         evidence=evidence,
     )

@@ -9,9 +9,10 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from orchestrator import topology
+from orchestrator.cores import topology
+from orchestrator.cores.leases import host_cores
 from orchestrator.errors import GuestError
-from orchestrator.scheduler import host_cores
+from orchestrator.providers import processes
 
 DRIVER = Path("/dev/vboxdrv")
 PIN_TIMEOUT_S = 5.0
@@ -22,6 +23,12 @@ def cores() -> tuple[int, ...]:
     would slow each other down, and VirtualBox is not to be given more CPUs than there are cores."""
     there = topology.read(host_cores())
     return tuple(sorted({min(domains.core & there.keys()) for domains in there.values()}))
+
+
+def processes_of(machine: str, uuid: str = "") -> list[int]:
+    """The VBoxHeadless processes of a machine, which have its name or number in their command line."""
+    names = {machine, uuid} - {""}
+    return processes.matching(lambda words: "--startvm" in words and bool(names & set(words)))
 
 
 def pin(process: int, wanted: Sequence[int], about: str) -> None:
@@ -38,7 +45,7 @@ def pin(process: int, wanted: Sequence[int], about: str) -> None:
             ) from None
         except (ProcessLookupError, FileNotFoundError):
             raise GuestError(f"{about}: its machine ended while it was started") from None
-        if not loose:  # a look at all threads that found nothing to do: none was started meanwhile
+        if not loose:  # a pass over all threads that found nothing to do: none was started meanwhile
             return
         if time.monotonic() > deadline:
             raise GuestError(f"{about}: its threads cannot be held to cores {list(wanted)}")
@@ -85,7 +92,7 @@ def listens(process: int, port: int) -> bool:
 
 
 def is_taken(process: int, port: int) -> bool:
-    """Whether somebody else listens there."""
+    """Whether another process listens there."""
     return bool(_listening(port)) and not listens(process, port)
 
 
@@ -103,7 +110,7 @@ def service_writes_to(folder: Path) -> bool:
     """Whether VirtualBox's service has a file in this folder open."""
     inside = f"{folder.resolve()}/"
     for comm in Path("/proc").glob("[0-9]*/comm"):
-        with contextlib.suppress(OSError):  # it ended, or is somebody else's
+        with contextlib.suppress(OSError):  # it ended, or is another user's
             files = (comm.parent / "fd").iterdir() if comm.read_text().strip() == "VBoxSVC" else ()
             if any(str(file.readlink()).startswith(inside) for file in files):
                 return True

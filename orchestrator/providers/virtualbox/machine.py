@@ -1,7 +1,7 @@
 """One virtual machine: made as a linked clone, set up, started, put into a snapshot, stopped, removed.
 
 A machine is found again by its name, which comes from its guest's folder, and it carries its study's mark:
-what has the name and not the mark is somebody else's and never touched."""
+what has the name and not the mark belongs to another user and is never touched."""
 
 from __future__ import annotations
 
@@ -9,9 +9,7 @@ import contextlib
 import functools
 import hashlib
 import json
-import os
 import shutil
-import signal
 import threading
 import time
 from collections.abc import Callable
@@ -20,7 +18,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from orchestrator.errors import GuestError
-from orchestrator.guests import Now, host_name
+from orchestrator.inventory import Now, host_name
+from orchestrator.providers import processes
 from orchestrator.providers.virtualbox import host, settings
 from orchestrator.providers.virtualbox.api import Api, Vbox
 from orchestrator.providers.virtualbox.errors import ApiError
@@ -40,13 +39,11 @@ Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Hardware:
-    """What a machine consists of; one that differs in any of it is made anew, with its snapshot."""
+class VirtualBoxHardware:
+    """What a machine consists of; one that differs in any of it is made again, with its snapshot."""
 
     cpus: int
     memory_mib: int
-    execution_cap_percent: int
-    paravirtualisation: str
     nested_paging: bool
     execution_engine: str
     base: str  # the name of the machine it is a clone of
@@ -58,7 +55,7 @@ class Hardware:
         return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()
 
 
-class Machine:
+class VirtualBoxMachine:
     """The machine of the guest in `folder`, of the study with this mark."""
 
     def __init__(self, api: Api, folder: Path, mark: str, about: str) -> None:
@@ -85,25 +82,25 @@ class Machine:
             )
         return machine
 
-    def fits(self, hardware: Hardware) -> bool:
+    def fits(self, hardware: VirtualBoxHardware) -> bool:
         """Whether it is there, whole, and made of this hardware."""
 
-        def look(vbox: Vbox) -> bool:
+        def read(vbox: Vbox) -> bool:
             machine = self.find(vbox)
             if machine is None or not machine.accessible:
                 return False
             return bool(machine.get_extra_data(HARDWARE) == hardware.identity())
 
-        return self._api.call(self._about, look)
+        return self._api.call(self._about, read)
 
     def state(self) -> str:
         """Of MachineState; "" where there is no machine."""
 
-        def look(vbox: Vbox) -> str:
+        def read(vbox: Vbox) -> str:
             machine = self.find(vbox)
             return "" if machine is None else str(machine.state)
 
-        return self._api.call(self._about, look)
+        return self._api.call(self._about, read)
 
     def is_on(self) -> bool:
         return self.state() not in OFF | ASLEEP | {""}
@@ -121,8 +118,8 @@ class Machine:
 
     # ---- making it ---------------------------------------------------------------------------
 
-    def clone(self, hardware: Hardware) -> None:
-        """Makes it anew, as a linked clone of the base's snapshot."""
+    def clone(self, hardware: VirtualBoxHardware) -> None:
+        """Makes it, as a linked clone of the base's snapshot."""
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
 
         def begin(vbox: Vbox) -> tuple[Any, Any]:
@@ -141,16 +138,15 @@ class Machine:
 
         self._api.finish(self._about, begin, then=register)
 
-    def configure(self, hardware: Hardware, port: int, seed: Path | None) -> None:
+    def configure(self, hardware: VirtualBoxHardware, port: int, seed: Path | None) -> None:
         """Everything but its disks. Needs it to be switched off."""
 
         def change(vbox: Vbox) -> None:
             with vbox.editing(self._found(vbox)) as editable:
                 editable.cpu_count = hardware.cpus
                 editable.memory_size = hardware.memory_mib
-                editable.cpu_execution_cap = hardware.execution_cap_percent
-                kinds = vbox.library.ParavirtProvider
-                editable.paravirt_provider = kinds[settings.PARAVIRTUALISATION[hardware.paravirtualisation]]
+                editable.cpu_execution_cap = 100  # whatever the base has
+                editable.paravirt_provider = vbox.library.ParavirtProvider["default"]
                 vbox.set_hardware_virtualisation(editable, "nested_paging", hardware.nested_paging)
                 vbox.set_execution_engine(editable, settings.ENGINES[hardware.execution_engine])
                 vbox.set_io_apic(editable)
@@ -194,14 +190,14 @@ class Machine:
         self._api.patiently(self._about, change)
 
     def has_snapshot(self) -> bool:
-        def look(vbox: Vbox, machine: Any) -> bool:
+        def read(vbox: Vbox, machine: Any) -> bool:
             try:
                 machine.find_snapshot(SNAPSHOT)
             except vbox.library.VBoxErrorObjectNotFound:
                 return False
             return True
 
-        return self._on_machine(look)
+        return self._on_machine(read)
 
     def take_snapshot(self) -> None:
         """Keeps it as it is now: running, which goes on, or asleep."""
@@ -214,7 +210,7 @@ class Machine:
 
     def save_state(self) -> None:
         """Puts the running machine to sleep, its memory on disk. When its process ends before VirtualBox has
-        written down everything about it, VirtualBox tells of a failed assertion, and the machine is asleep
+        written down everything about it, VirtualBox reports a failed assertion, and the machine is asleep
         all the same (7.2, 2 of 235 times on a busy host)."""
 
         def begin(vbox: Vbox) -> tuple[Any, Any]:
@@ -245,16 +241,15 @@ class Machine:
 
     def stop(self, patience_s: float = 0.0) -> None:
         """Switches it off. For `patience_s` it may shut down by itself when its power button is pressed.
-        Does nothing when it is off, or asleep."""
-        if not self.is_on():
-            return
-        if patience_s:
+        Returns when its process is gone: VirtualBox reports a machine as off before that."""
+        if patience_s and self.is_on():
             with contextlib.suppress(ApiError):  # a guest that is not ready for it is switched off
                 self._api.attempt(self._press_power_button)
                 self._wait(lambda: not self.is_on(), patience_s)
         if self.is_on():
             self._force_off()
         self._wait_until_unlocked()
+        processes.end(lambda: host.processes_of(self.name), self._about, STOP_TIMEOUT_S)
 
     def _press_power_button(self, vbox: Vbox) -> None:
         with vbox.sharing(self._found(vbox)) as session:
@@ -266,7 +261,7 @@ class Machine:
         return session.console.power_down(), session
 
     def _force_off(self) -> None:
-        """VirtualBox blocks for ever when it is told to switch off a machine whose snapshot is being taken,
+        """VirtualBox blocks for ever when it is asked to switch off a machine whose snapshot is being taken,
         as that of a killed orchestrator may be: such a machine gets time to end it, and one that does not
         obey loses its process."""
 
@@ -278,15 +273,16 @@ class Machine:
             settled = self._wait(is_settled, SETTLE_TIMEOUT_S)
             time.sleep(LISTING_S)  # the state changes a little before VirtualBox lets go of the disks
         process = self.process()
-        watchdog = threading.Timer(STOP_TIMEOUT_S, _end, (process,))
+        kill = functools.partial(processes.kill, [process] if process else [])
+        watchdog = threading.Timer(STOP_TIMEOUT_S, kill)
         watchdog.start()
         try:
             if not settled:
-                _end(process)
+                kill()
             elif self.is_on():
                 self._api.finish(self._about, self._power_down, timeout_s=2 * STOP_TIMEOUT_S)
         except GuestError:  # it just went down, or is beyond asking
-            _end(process)
+            kill()
         finally:
             watchdog.cancel()
         if not self._wait(lambda: not self.is_on(), STOP_TIMEOUT_S):
@@ -318,7 +314,7 @@ class Machine:
             self._wait(lambda: not host.service_writes_to(self.folder), COPY_TIMEOUT_S)
             time.sleep(LISTING_S)
         for name in names:
-            machine = Machine(self._api, self.folder, self._mark, self._about)
+            machine = VirtualBoxMachine(self._api, self.folder, self._mark, self._about)
             machine.name = name
             machine._remove_machine()
         try:
@@ -363,12 +359,6 @@ class Machine:
         while not (met := condition()) and time.monotonic() < deadline:
             time.sleep(POLL_S)
         return met
-
-
-def _end(process: int) -> None:
-    if process:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(process, signal.SIGKILL)
 
 
 def is_inside(path: str, folder: Path) -> bool:

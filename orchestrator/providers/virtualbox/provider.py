@@ -8,37 +8,29 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from orchestrator import cloud_init
-from orchestrator.connection import Connection
 from orchestrator.errors import GuestError, UsageError, VbstudyError
-from orchestrator.guests import GuestSpec, Now, Observation, host_name
-from orchestrator.providers import inside, machines
+from orchestrator.inventory import GuestSpec, Now, Observation, host_name
+from orchestrator.providers import cloud_init, inside, machines
 from orchestrator.providers.virtualbox import api, host
 from orchestrator.providers.virtualbox.api import Vbox
 from orchestrator.providers.virtualbox.base import Base, Notify
 from orchestrator.providers.virtualbox.errors import LOAD_DRIVER, NO_VIRTUALISATION
-from orchestrator.providers.virtualbox.machine import Hardware, Machine
+from orchestrator.providers.virtualbox.machine import VirtualBoxHardware, VirtualBoxMachine
 from orchestrator.providers.virtualbox.settings import seen
-from orchestrator.ssh import SshConnection, SshTarget
-from orchestrator.ssh_keys import StudyKeys
-from orchestrator.store import Store
-from orchestrator.study import Study
-from orchestrator.study_providers import VirtualBoxTable
+from orchestrator.store.store import Store
+from orchestrator.study.providers import VirtualBoxTable
+from orchestrator.study.schema import Study
+from orchestrator.transport.connection import Connection
+from orchestrator.transport.keys import StudyKeys
+from orchestrator.transport.ssh import SshConnection
 
 PORT_ATTEMPTS = 5
 PORT_TIMEOUT_S = 10.0
 SHUTDOWN_S = 20.0
-PATIENCE_S = 20.0
 # A guest in the interpreter takes half a minute over a key exchange.
 CONNECT_TIMEOUT_S = {"auto": 60.0, "native": 60.0, "interpreter": 240.0}
 PROBE_S = {"auto": 10.0, "native": 10.0, "interpreter": 60.0}  # each probe costs the guest a process
 COMMAND_TIMEOUT_S = {"auto": 60.0, "native": 60.0, "interpreter": 300.0}
-# What a resumed guest must not share with others that were resumed from the same moment: its clock, and
-# the state of its random generator, from which seeds that are left free are drawn (RNDRESEEDCRNG).
-RESEED = (
-    "import fcntl, os, sys; f = os.open('/dev/urandom', os.O_WRONLY); "
-    "os.write(f, bytes.fromhex(sys.argv[1])); fcntl.ioctl(f, 0x5207)"
-)
 REFRESH = """
 as=; [ "$(id -u)" = 0 ] || as='sudo -n'
 $as date -u -s "@$2" > /dev/null || exit 1
@@ -99,8 +91,8 @@ class VirtualBoxProvider:
     # ---- the contract ------------------------------------------------------------------------
 
     def create(self, guest: GuestSpec) -> None:
-        """A clone with its settings. One that was made of another base, or for other settings, is made
-        anew."""
+        """A clone with its settings. One that was made of another base, or for other settings, is
+        made again."""
         machine = self._machine(guest)
         machine.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         if machine.fits(self._hardware(guest, self._seed(guest, machine))):
@@ -136,35 +128,30 @@ class VirtualBoxProvider:
         machine = self._machine(guest)
         there = machine.observe()
         timeout_s = COMMAND_TIMEOUT_S[self._settings.execution_engine]
-        within, missing = inside.look_plainly(guest.name, connection, self._frameworks, timeout_s)
-        advice = "; where its kernel limits them (maxcpus, acpi=off), mend the image"
-        machines.check_cpus(guest, "VirtualBox", there.cpus, within.cpus, advice)
-        return Observation(
-            provider_cpus=there.cpus,
-            guest_cpus=within.cpus,
-            oversubscribed=guest.cpus > len(host.cores()),
-            start_s=round(self._boot_s.get(guest.name, 0.0), 2),
-            machine_cores=host.cores(),
-            cpu_vendor=within.vendor,
-            details={
-                "python": within.python,
-                "missing": list(missing),
-                "cpu_model": within.model,
-                "cpuset": "affinity",
-                "accelerator": (
-                    "interpreter" if self._settings.execution_engine == "interpreter" else "virtualbox"
-                ),
-                "hypervisor": f"VirtualBox {self._api.call(guest.name, lambda vbox: vbox.version)}",
-                "snapshot": machine.has_snapshot(),
-                "state": there.state,
-                "uptime_s": there.uptime_s,
-                "port": there.port,
-                "memory_mib": there.memory_mib,
-                "execution_cap_percent": there.execution_cap_percent,
-                "address": "127.0.0.1 (any port)",
-                "machine": machine.name,
-                "folder": str(machine.folder.relative_to(self._store.directory)),
-            },
+        within, missing = inside.inspect_with_shell(guest.name, connection, self._frameworks, timeout_s)
+        interpreted = self._settings.execution_engine == "interpreter"
+        details = {
+            "missing": list(missing),
+            "accelerator": "interpreter" if interpreted else "virtualbox",
+            "hypervisor": f"VirtualBox {self._api.call(guest.name, lambda vbox: vbox.version)}",
+            "snapshot": machine.has_snapshot(),
+            "state": there.state,
+            "uptime_s": there.uptime_s,
+            "port": there.port,
+            "memory_mib": there.memory_mib,
+            "address": "127.0.0.1 (any port)",
+            "machine": machine.name,
+        }
+        return machines.observation(
+            guest,
+            self._store,
+            within,
+            details,
+            hypervisor="VirtualBox",
+            vcpus=there.cpus,
+            cores=host.cores(),
+            start_s=self._boot_s.get(guest.name, 0.0),
+            advice="; where its kernel limits them (maxcpus, acpi=off), change the image",
         )
 
     def processes(self, guest: GuestSpec) -> list[int]:
@@ -193,15 +180,17 @@ class VirtualBoxProvider:
         out."""
         ours = {guest.name: self._machine(guest) for guest in guests}
 
-        def look(vbox: Vbox) -> dict[str, Now]:
+        def read(vbox: Vbox) -> dict[str, Now]:
             found = {name: machine.find(vbox) for name, machine in ours.items()}
             return {name: seen(vbox, machine) for name, machine in found.items() if machine is not None}
 
-        return self._api.call("provider virtualbox", look)
+        return self._api.call("provider virtualbox", read)
 
     # ---- starting ----------------------------------------------------------------------------
 
-    def _power_up(self, guest: GuestSpec, machine: Machine, cores: tuple[int, ...], began: float) -> int:
+    def _power_up(
+        self, guest: GuestSpec, machine: VirtualBoxMachine, cores: tuple[int, ...], began: float
+    ) -> int:
         """Until its sshd speaks. Returns the port that leads there."""
         port = machines.free_port()
         machine.forward(port)
@@ -209,13 +198,26 @@ class VirtualBoxProvider:
         process = machine.process()
         host.pin(process, cores, f"guest {guest.name}")
         port = self._own_port(guest, machine, process, port)
-        self._wait(guest, machine, port, began)
+
+        def stopped() -> str:
+            return "" if (state := machine.state()) == "Running" else f"is {state}"
+
+        machines.wait_for_sshd(
+            guest,
+            port,
+            machine.console,
+            stopped,
+            began=began,
+            timeout_s=self._settings.boot_timeout_s,
+            probe_s=PROBE_S[self._settings.execution_engine],
+            pause_s=0.5,
+        )
         host.pin(process, cores, f"guest {guest.name}")  # threads that were started meanwhile, too
         return port
 
-    def _own_port(self, guest: GuestSpec, machine: Machine, process: int, port: int) -> int:
-        """VirtualBox starts a machine without its forward when somebody took the port in between, and does
-        not say so."""
+    def _own_port(self, guest: GuestSpec, machine: VirtualBoxMachine, process: int, port: int) -> int:
+        """VirtualBox starts a machine without its forward when another program took the port in between, and
+        does not report it."""
         for attempt in range(PORT_ATTEMPTS):
             if attempt:
                 port = machines.free_port()
@@ -229,24 +231,9 @@ class VirtualBoxProvider:
                 time.sleep(0.05)
         raise GuestError(f"guest {guest.name}: VirtualBox does not forward a port to it (last tried: {port})")
 
-    def _wait(self, guest: GuestSpec, machine: Machine, port: int, began: float) -> None:
-        """Until the guest's sshd speaks. Raises GuestError with the end of its console."""
-        deadline = began + self._settings.boot_timeout_s
-        while True:
-            left_s = max(deadline - time.perf_counter(), 0.1)  # a probe may not outlast the limit either
-            if machines.speaks_ssh(port, min(PROBE_S[self._settings.execution_engine], left_s)):
-                return
-            state = machine.state()
-            if state != "Running" or time.perf_counter() >= deadline:
-                break
-            time.sleep(0.5)
-        what = "did not answer" if state == "Running" else f"is {state}, and did not answer"
-        taken_s = time.perf_counter() - began
-        raise machines.does_not_answer(
-            f"guest {guest.name}: {what} on port 22 within {taken_s:.0f} s of starting", machine.console
-        )
-
-    def _take_snapshot(self, guest: GuestSpec, machine: Machine, cores: tuple[int, ...], port: int) -> int:
+    def _take_snapshot(
+        self, guest: GuestSpec, machine: VirtualBoxMachine, cores: tuple[int, ...], port: int
+    ) -> int:
         self._notify(f"guest {guest.name}: booted, taking its snapshot")
         if self._settings.snapshot == "live":
             machine.take_snapshot()
@@ -255,25 +242,22 @@ class VirtualBoxProvider:
         machine.take_snapshot()
         return self._power_up(guest, machine, cores, time.perf_counter())
 
-    def _connect(self, machine: Machine, port: int) -> SshConnection:
+    def _connect(self, machine: VirtualBoxMachine, port: int) -> SshConnection:
         table = self._settings
-        pinned = StudyKeys(self._keys.folder, machine.folder / "known_hosts")
-        pinned.pin("127.0.0.1", port, table.host_key or self._keys.host().public)
-        timeout_s = CONNECT_TIMEOUT_S[table.execution_engine]
-        target = SshTarget(
-            host="127.0.0.1",
-            port=port,
+        target = machines.target(
+            self._keys,
+            machine.folder,
+            port,
             user=table.user,
-            key=self._store.directory / table.key.expanduser() if table.key else self._keys.client().private,
-            known_hosts=pinned.known_hosts,
-            connect_timeout_s=timeout_s,
-            patience_s=PATIENCE_S,
+            key=self._store.directory / table.key.expanduser() if table.key else None,
+            host_key=table.host_key,
+            connect_timeout_s=CONNECT_TIMEOUT_S[table.execution_engine],
         )
         return SshConnection(target, table.folder, table.python)
 
     def _refresh(self, guest: GuestSpec, connection: SshConnection) -> None:
         script = ["sh", "-c", REFRESH, "refresh", connection.python]
-        values = [f"{time.time():.0f}", os.urandom(64).hex(), RESEED]
+        values = [f"{time.time():.0f}", os.urandom(64).hex(), machines.RESEED]
         done = connection.run([*script, *values], {}, COMMAND_TIMEOUT_S[self._settings.execution_engine])
         if done.status != 0:
             connection.close()
@@ -285,16 +269,16 @@ class VirtualBoxProvider:
 
     # ---- what it consists of -----------------------------------------------------------------
 
-    def _machine(self, guest: GuestSpec) -> Machine:
-        return Machine(self._api, self._store.guests / guest.name, self._mark, f"guest {guest.name}")
+    def _machine(self, guest: GuestSpec) -> VirtualBoxMachine:
+        return VirtualBoxMachine(
+            self._api, self._store.guests / guest.name, self._mark, f"guest {guest.name}"
+        )
 
-    def _hardware(self, guest: GuestSpec, seed: Path | None) -> Hardware:
+    def _hardware(self, guest: GuestSpec, seed: Path | None) -> VirtualBoxHardware:
         table, source = self._settings, self._base.source()
-        return Hardware(
+        return VirtualBoxHardware(
             cpus=guest.cpus,
             memory_mib=table.memory_mib,
-            execution_cap_percent=table.execution_cap_percent,
-            paravirtualisation=table.paravirtualisation,
             nested_paging=table.nested_paging,
             execution_engine=table.execution_engine,
             base=source.machine,
@@ -303,7 +287,7 @@ class VirtualBoxProvider:
             virtualbox=self._api.call(f"guest {guest.name}", lambda vbox: vbox.version),
         )
 
-    def _seed(self, guest: GuestSpec, machine: Machine) -> Path | None:
+    def _seed(self, guest: GuestSpec, machine: VirtualBoxMachine) -> Path | None:
         """The disk by which a cloud image becomes this guest."""
         if not self._settings.cloud_init:
             return None

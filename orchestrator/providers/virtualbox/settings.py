@@ -7,19 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.errors import GuestError
-from orchestrator.guests import Now
+from orchestrator.inventory import Now
 from orchestrator.providers.virtualbox.api import Vbox
 from orchestrator.providers.virtualbox.errors import OBJECT_IN_USE, ApiError
 
-PARAVIRTUALISATION = {
-    "default": "default",
-    "none": "none",
-    "legacy": "legacy",
-    "minimal": "minimal",
-    "hyperv": "hyper_v",
-    "kvm": "kvm",
-}
-"""provider.paravirtualisation, and pyvbox's names for it."""
 ENGINES = {"auto": "Default", "native": "HwVirt", "interpreter": "Interpreter"}
 FORWARD = "vbstudy-ssh"
 CONTROLLER = "SATA"
@@ -89,7 +80,7 @@ def media_below(medium: Any) -> list[Any]:
 def close_media(folder: Path, vbox: Vbox) -> None:
     """Makes VirtualBox forget the disks in a folder; their files are the caller's affair. The clone that a
     killed orchestrator was making is no machine yet, and holds a disk of its base: that goes, too. Raises
-    what says that a disk is in use, while the clone is still being made and for a clone of somebody else."""
+    what says that a disk is in use, while the clone is still being made and for a clone of another user."""
     inside, study = folder.resolve(), folder.resolve().parent
     for registered in (*vbox.root.hard_disks, *vbox.root.dvd_images):
         for medium in media_below(registered):
@@ -163,7 +154,6 @@ def seen(vbox: Vbox, machine: Any) -> Now:
         state=state,
         cpus=int(machine.cpu_count),
         memory_mib=int(machine.memory_size),
-        execution_cap_percent=int(machine.cpu_execution_cap),
         port=forwarded_port(machine),
         uptime_s=uptime_s,
         process=process,

@@ -11,10 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from analysis.exchange.archive import ALLOWED, ArchiveError, DamagedStudyError, pack, unpack
-from analysis.load import NothingToAnalyse
+from analysis.exchange.verify import verify
+from analysis.load.study import NothingToAnalyse
 from analysis.pipeline import analyze
-from analysis.printing import Format, render
-from guest.records import HISTORY, NewerSchemaError
+from analysis.results.printing import Format, render
+from guest.records.codec import NewerSchemaError
+from guest.records.run import CPU_MODEL, HISTORY, RECORD, Tier, Variant
+from tests import factories
 
 
 @pytest.fixture
@@ -117,11 +120,31 @@ def test_a_name_that_no_study_has_is_refused(packed, tmp_path, name):
     assert not list(tmp_path.rglob("evil*"))
 
 
-@given(st.text(max_size=60))
+@given(st.from_regex(ALLOWED, fullmatch=True))
 def test_no_allowed_name_leads_out_of_its_folder(name):
-    if ALLOWED.fullmatch(f"study/{name}"):
-        parts = name.split("/")
-        assert all(part and not part.startswith(".") and "\\" not in part for part in parts)
+    assert name.isascii()
+    assert name.isprintable()
+    parts = name.split("/")
+    assert len(parts) > 1
+    assert all(part and not part.startswith(".") and "\\" not in part for part in parts)
+
+
+@given(
+    model=st.from_regex(CPU_MODEL, fullmatch=True),
+    tier=st.sampled_from(Tier),
+    variant=st.sampled_from(Variant),
+)
+def test_every_run_folder_that_a_study_can_have_is_allowed(model, tier, variant):
+    spec = factories.spec(cpu_model=model, tier=tier, variant=variant)
+    assert ALLOWED.fullmatch(f"study/runs/{spec.run_id}/{RECORD}")
+
+
+def test_a_study_that_compares_cpu_flags_is_packed_and_unpacked(study, tmp_path):
+    study.run(1, cpu_model_asked="Haswell,-avx2")
+    target = tmp_path / "flags.zip"
+    pack(study.directory, target)
+    unpack(target, tmp_path / "again")
+    assert verify(tmp_path / "again").damaged == ()
 
 
 def test_a_symlink_is_refused(packed, tmp_path):

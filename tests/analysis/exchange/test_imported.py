@@ -7,7 +7,7 @@ import pytest
 from analysis.exchange.comparison import imported_tables
 from analysis.exchange.imported import Import, ImportedRun, read_imports, write_import
 from analysis.pipeline import analyze
-from guest.records import NewerSchemaError
+from guest.records.codec import NewerSchemaError
 
 
 def run(threads, repetition, accuracy, predictions=None):

@@ -10,14 +10,15 @@ import pytest
 
 from analysis.exchange.mlflow_store import write_mlflow
 from analysis.exchange.readers import read_results
-from analysis.load import Study, load_study
-from guest.records import Metric
+from analysis.load.study import StudyData, load_study
+from guest.records.run import Metric
+from tests.analysis.provenance.test_overrides import as_project
 
 AT = "2025-01-01T00:00:00Z"
 
 
 @pytest.fixture
-def loaded(study) -> Study:
+def loaded(study) -> StudyData:
     for cpus in (1, 4):
         for repetition in (1, 2):
             study.run(
@@ -32,7 +33,7 @@ def loaded(study) -> Study:
     return load_study(study.directory)
 
 
-def expected(study: Study) -> dict[tuple[int, int], dict[str, Any]]:
+def expected(study: StudyData) -> dict[tuple[int, int], dict[str, Any]]:
     return {(row["intra_op"], row["repetition"]): row for row in study.runs.to_dict("records")}
 
 
@@ -73,6 +74,25 @@ def test_a_loss_that_is_not_finite_is_kept_as_it_is(study, tmp_path):
     write_mlflow(load_study(study.directory), tmp_path / "mlruns")
     (path,) = (tmp_path / "mlruns").glob("*/*/metrics/train_loss")
     assert [line.split()[1] for line in path.read_text().splitlines()] == ["1.0", "nan"]
+
+
+def metrics_of(target: Path, workload: str) -> dict[str, str]:
+    """The last value of each metric of the workload's one run."""
+    (folder,) = (p.parents[1] for p in target.glob("*/*/params/workload") if p.read_text() == workload)
+    return {p.name: p.read_text().split()[-2] for p in (folder / "metrics").iterdir()}
+
+
+def test_user_projects_are_exported_alone_and_beside_networks_without_values_they_lack(study, tmp_path):
+    as_project(study.run(1, workload="mine"))
+    write_mlflow(load_study(study.directory), tmp_path / "alone")
+    found = metrics_of(tmp_path / "alone", "mine")
+    assert found["last_accuracy"] == "0.75"
+    assert "selected_accuracy" not in found
+    study.run(1, workload="ours")
+    write_mlflow(load_study(study.directory), tmp_path / "mixed")
+    assert metrics_of(tmp_path / "mixed", "mine") == found
+    assert metrics_of(tmp_path / "mixed", "ours")["selected_accuracy"] == "0.75"
+    assert "nan" not in found.values()
 
 
 @pytest.mark.tools

@@ -34,7 +34,7 @@ def test_every_table_is_read_back_from_parquet(study, tmp_path):
     assert {path.stem for path in paths} >= {"runs", "epochs", "steps", *analysis.tables}
     again = pd.read_parquet(tmp_path / "out" / "epochs.parquet")
     pd.testing.assert_frame_equal(again, analysis.study.epochs, check_dtype=False)
-    sets = pd.read_parquet(tmp_path / "out" / "tables" / "effectiveness.parquet")
-    assert sets.sd.tolist() == analysis.tables["effectiveness"].frame.sd.tolist()
+    sets = pd.read_parquet(tmp_path / "out" / "tables" / "performance.parquet")
+    assert sets.sd.tolist() == analysis.tables["performance"].frame.sd.tolist()
     with pytest.raises(FileExistsError):
         write_parquet(analysis, tmp_path / "out")

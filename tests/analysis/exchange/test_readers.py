@@ -2,13 +2,14 @@ from __future__ import annotations
 
 import json
 import pickle
+import re
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from analysis.exchange.readers import ImportFormatError, read_history, read_results
+from analysis.exchange.readers import ImportFormatError, path_pattern, read_history, read_results
 
 AT = "2026-01-01T00:00:00Z"
 
@@ -172,3 +173,61 @@ def test_no_history_fails_in_another_way(tmp_path, content, suffix):
     except (ImportFormatError, UnicodeDecodeError):
         return
     assert len({len(values) for values in history.values()}) == 1
+
+
+def conditions(found):
+    return [(r.workload, r.variant, r.threads, r.repetition, r.source) for r in found.runs]
+
+
+def test_paths_name_workload_and_variant_as_well_as_threads(tmp_path):
+    for path in (
+        "workload-lenet_5/variant-default/threads-2/a.npy",
+        "workload=vgg-16_variant=fixed-seed_threads=4_run1.npy",
+        "threads-4/plain.npy",
+    ):
+        write(tmp_path / path, np.array([0, 1]))
+    assert conditions(read(tmp_path)) == [
+        ("mine", "imported", 4, 1, "threads-4/plain.npy"),
+        ("lenet_5", "default", 2, 1, "workload-lenet_5/variant-default/threads-2/a.npy"),
+        ("vgg-16", "fixed-seed", 4, 1, "workload=vgg-16_variant=fixed-seed_threads=4_run1.npy"),
+    ]
+
+
+def test_a_pattern_says_what_the_parts_of_a_path_are(tmp_path):
+    for path in ("lenet5/default/t2/run3/p.npy", "vgg/fixed/t16/run1/p.npy", "vgg/notes/p.npy"):
+        write(tmp_path / path, np.array([0, 1]))
+    found = read_results(tmp_path, "mine", AT, "{workload}/{variant}/t{threads}/run{repetition}/*.npy")
+    assert conditions(found) == [
+        ("lenet5", "default", 2, 3, "lenet5/default/t2/run3/p.npy"),
+        ("vgg", "fixed", 16, 1, "vgg/fixed/t16/run1/p.npy"),
+    ]
+    assert found.left_out == ("vgg/notes/p.npy: does not match the pattern",)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "what"),
+    [
+        ("{workload}/*.npy", "{threads} is needed"),
+        ("{threads}/{thread}/x.npy", "{thread} is none of {workload}, {variant}, {threads}, {repetition}"),
+        ("{threads}/{threads}.npy", "each field at most once"),
+        ("t{threads}.npy", "there is no result in it"),
+    ],
+)
+def test_a_wrong_pattern_is_an_error_that_names_it(tmp_path, pattern, what):
+    write(tmp_path / "threads-0" / "a.npy", np.array([0, 1]))
+    with pytest.raises(ImportFormatError, match=re.escape(what)):
+        read_results(tmp_path, "mine", AT, pattern)
+
+
+def test_a_pattern_belongs_to_a_folder(tmp_path):
+    path = write(tmp_path / "r.csv", "threads,accuracy\n1,0.5\n")
+    with pytest.raises(ImportFormatError, match="needs a folder"):
+        read_results(path, "mine", AT, "{threads}.npy")
+
+
+@given(st.text("{}*threads/.-0", max_size=12))
+def test_every_pattern_compiles_or_is_an_error(text):
+    try:
+        path_pattern(text)
+    except ImportFormatError as error:
+        assert text in str(error)

@@ -5,7 +5,8 @@ import json
 import pytest
 
 from analysis.exchange.verify import verify
-from guest.records import HISTORY, LOG, RECORD, WEIGHTS, NewerSchemaError
+from guest.records.codec import NewerSchemaError
+from guest.records.run import HISTORY, LOG, RECORD, WEIGHTS
 
 
 def flip(path):
@@ -49,6 +50,14 @@ def test_a_link_is_no_file_of_a_run(study, tmp_path):
     (run / LOG).symlink_to(tmp_path / "log.txt")
     (problem,) = verify(study.directory).damaged
     assert "log.txt is not a plain file" in problem.what
+
+
+def test_a_record_behind_a_link_is_damage(study, tmp_path):
+    run = study.run(1)
+    (run / "run.json").rename(tmp_path / "run.json")
+    (run / "run.json").symlink_to(tmp_path / "run.json")
+    (problem,) = verify(study.directory).damaged
+    assert "not a plain file" in problem.what
 
 
 def test_predictions_that_match_their_hash_and_are_no_predictions_are_damage(study, monkeypatch):

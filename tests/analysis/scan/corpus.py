@@ -9,9 +9,9 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from analysis.scan.judge import lint_project
-from analysis.scan.lint import lint_file
-from analysis.scan.rules import RULES, chosen
+from analysis.scan.lint.judge import lint_project
+from analysis.scan.lint.lint import lint_file
+from analysis.scan.lint.rules import RULES, chosen
 
 FOLDER = Path(__file__).parent / "corpus"
 _EXPECT = re.compile(r"# expect: ([\w, ]+)")

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from analysis.scan.rules import RULES
+from analysis.scan.lint.rules import RULES
 from tests.analysis.scan.judged import judged, precision, recall, table
 
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from analysis.scan.kept import NAME, KeptScanError, encode, read_kept
-from tests.analysis.scan.test_shares import made
+from tests.analysis.scan.requirements.test_shares import made
 
 
 def test_a_kept_scan_is_read_back(tmp_path):

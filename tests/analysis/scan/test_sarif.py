@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from analysis.scan.lint.rules import RULES
 from analysis.scan.results import Project, Scan
-from analysis.scan.rules import RULES
 from analysis.scan.run import scan
 from analysis.scan.sarif import to_sarif
 

@@ -53,6 +53,11 @@ def test_a_command_that_hangs_is_ended_with_all_it_started(tmp_path):
     assert not _alive(pids[0])
 
 
+def test_a_command_that_dies_of_a_real_time_signal_is_reported_with_its_name(tmp_path):
+    with pytest.raises(CommandError, match=r"the command was killed by SIGRTMIN\+2; last lines:"):
+        run(tmp_path, "import os, signal; os.kill(os.getpid(), signal.SIGRTMIN + 2)")
+
+
 def test_processes_that_are_left_running_are_ended_even_those_that_detached(tmp_path):
     code = (
         "import subprocess; p = subprocess.Popen(['sleep', '600'], start_new_session=True, "

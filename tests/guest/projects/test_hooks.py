@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from guest.projects import notices, prepare
-from guest.records import ThreadSpec
+from guest.records.run import ThreadSpec
 
 
 def run(tmp_path, code: str, *, files=None, watch=False, seed=7, deterministic=False, threads=2):
@@ -19,6 +19,7 @@ def run(tmp_path, code: str, *, files=None, watch=False, seed=7, deterministic=F
     hook = prepare.hook_settings(
         tmp_path,
         work.resolve(),
+        prepare.library(),
         watch=watch,
         seed=seed,
         intra_op=threads,
@@ -66,7 +67,7 @@ def test_seeds_of_the_script_win_and_are_noticed_where_they_stand(tmp_path):
     }
 
 
-def test_thread_knobs_in_the_environment_and_processes_are_noticed(tmp_path):
+def test_thread_settings_in_the_environment_and_processes_are_noticed(tmp_path):
     code = (
         "import os, subprocess\nos.environ['OMP_NUM_THREADS'] = '3'\nsubprocess.run(['true'])\n"
         "os.environ['X'] = '1'"
@@ -80,7 +81,7 @@ def test_thread_knobs_in_the_environment_and_processes_are_noticed(tmp_path):
     }
 
 
-def test_what_pytorch_is_told_by_the_script_is_noticed(tmp_path):
+def test_what_the_script_sets_in_pytorch_is_noticed(tmp_path):
     pytest.importorskip("torch")
     code = (
         "import torch\nfrom torch.utils.data import DataLoader\n"
@@ -101,7 +102,7 @@ def test_what_pytorch_is_told_by_the_script_is_noticed(tmp_path):
     assert notices.in_force(noticed)["torch"]["inter_op"] == 2
 
 
-def test_what_tensorflow_is_told_by_the_script_is_noticed(tmp_path):
+def test_what_the_script_sets_in_tensorflow_is_noticed(tmp_path):
     pytest.importorskip("tensorflow")
     code = (
         "import tensorflow as tf\n"
@@ -124,7 +125,9 @@ def test_a_sitecustomize_that_was_there_is_still_run(tmp_path, monkeypatch):
     (tmp_path / "own" / "sitecustomize.py").write_text("print('theirs')\n")
     work = tmp_path / "work"
     work.mkdir()
-    hook = prepare.hook_settings(tmp_path, work, seed=1, intra_op=1, inter_op=1, deterministic=False)
+    hook = prepare.hook_settings(
+        tmp_path, work, prepare.library(), seed=1, intra_op=1, inter_op=1, deterministic=False
+    )
     hook["PYTHONPATH"] += f":{tmp_path / 'own'}"
     done = subprocess.run(
         [sys.executable, "-c", ""], env=os.environ | hook, capture_output=True, text=True, check=True
@@ -157,3 +160,10 @@ def test_named_numbers_are_followed_through_print_logging_and_several_files(tmp_
         ("val_loss", "0.25", "helper.py:3"),
         ("accuracy", "0.9", "train.py:5"),
     } <= told
+
+
+def test_the_library_comes_last_and_modules_of_the_project_are_found_before_it(tmp_path):
+    code = "import sys, guest, vbstudy\nprint(guest.whose, vbstudy.whose, sys.path[-1], sep='\\n')"
+    mine = {"guest.py": "whose = 'mine'", "vbstudy.py": "whose = 'mine'"}
+    out, _ = run(tmp_path, code, files=mine)
+    assert out.splitlines() == ["mine", "mine", str(prepare.library())]

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from guest.projects import numbers
 from guest.projects.numbers import MetricError, Patterns, Value
-from guest.records import MetricSource, history_columns
+from guest.records.run import MetricSource, history_columns
 
 ACCURACY = MetricSource(name="accuracy", pattern=r"test acc: ([0-9.a-z%]+)")
 

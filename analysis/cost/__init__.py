@@ -1,0 +1,1 @@
+"""Time to train and to converge. May import `stats` and below."""

@@ -1,0 +1,1 @@
+"""Traces, probes and hardening: tables and figures of each. May import `figures` and below."""

@@ -1,0 +1,1 @@
+"""Figures; they compute nothing. May import `cost`, `quality` and below."""

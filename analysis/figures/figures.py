@@ -1,0 +1,250 @@
+"""Draws what the tables say, one figure a question and workload. Nothing is computed here that is
+not in a table; nothing is random, and the same study gives the same SVG bytes."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+import pandas as pd
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+from matplotlib.ticker import MaxNLocator
+
+from analysis.figures.charts import churn_map, churn_runs, class_ranges, front, reliability, timeline
+from analysis.figures.style import (
+    POINTS,
+    STYLE,
+    TITLE,
+    Drawing,
+    Picture,
+    by_view,
+    colours,
+    grid_of,
+    legend,
+    line_styles,
+    n_text,
+    place_legend,
+    range_text,
+    rows_of,
+    save,
+    thread_ticks,
+)
+from analysis.load.study import by_threads
+from analysis.quality.histories import epochs_by_run
+from analysis.results.model import ACROSS, Analysis
+from analysis.stats.metrics import column_sd
+from analysis.stats.processes import in_processes
+
+MANY = 16  # figures, from which on processes save more than they cost
+
+
+def write_figures(analysis: Analysis, folder: Path) -> list[Picture]:
+    """Draws every figure into `folder`, as SVG and PNG; workload by workload, in order of reading. The
+    timeline, of all workloads together, comes last. Many are drawn by several processes."""
+    wanted = [
+        (workload, i)
+        for workload in analysis.study.metrics
+        for i, draw in enumerate(FIGURES)
+        if draw not in NEEDS or _has(analysis, NEEDS[draw], workload)
+    ]
+    wanted.append(("", 0))
+    return in_processes(_draw, wanted, (analysis, folder), worth_it=len(wanted) >= MANY)
+
+
+def _draw(common: tuple[Analysis, Path], which: tuple[str, int]) -> Picture:
+    (analysis, folder), (workload, i) = common, which
+    with mpl.rc_context(STYLE):
+        drawing = FIGURES[i](analysis, workload) if workload else timeline(analysis)
+        return save(drawing, workload, folder)
+
+
+def _has(analysis: Analysis, table: str, workload: str) -> bool:
+    """Whether a table has rows of a workload: projects do not record everything."""
+    return table in analysis.tables and len(rows_of(analysis.tables[table], workload)) > 0
+
+
+# ---- the figures --------------------------------------------------------------------------------
+
+
+def boxes(analysis: Analysis, workload: str) -> Drawing:
+    """Box plots of the final test metric by thread count."""
+    study = analysis.study
+    metric = study.metrics[workload][0]
+    figure, panels = by_view(study, workload)
+    for axes, runs, view in panels:
+        sets = by_threads(runs)
+        values = [s[view.metric(metric)].to_numpy() for s in sets.values()]
+        boxes_ = axes.boxplot([v[np.isfinite(v)] for v in values], widths=0.5, patch_artist=True, sym="")
+        for box, median, colour in zip(boxes_["boxes"], boxes_["medians"], colours(len(sets)), strict=True):
+            box.set(facecolor=(*colour, 0.35), edgecolor=colour, linewidth=1.3)
+            median.set(color=colour, linewidth=2)
+        for i, (colour, runs_of_set) in enumerate(zip(colours(len(sets)), values, strict=True), start=1):
+            if len(runs_of_set) <= POINTS:
+                # Side by side, in order of the repetitions: runs that are equal stay visible.
+                x = i + np.linspace(-0.18, 0.18, len(runs_of_set)) * (len(runs_of_set) > 1)
+                axes.plot(x, runs_of_set, "o", ms=4, color=colour, mec="white", mew=0.6)
+        thread_ticks(axes, list(sets))
+        axes.set_ylabel(metric)
+    return Drawing(
+        name=f"{workload}-box",
+        title=f"{workload}: test {metric} by thread count",
+        caption=f"{n_text(study, workload)} Box: quartiles and median; each dot one run.",
+        figure=figure,
+    )
+
+
+def sorted_runs(analysis: Analysis, workload: str) -> Drawing:
+    """The runs of every thread count, sorted (Xiao et al., ISSRE 2021, figure 3)."""
+    study = analysis.study
+    metric = study.metrics[workload][0]
+    figure, panels = by_view(study, workload)
+    for axes, runs, view in panels:
+        sets = by_threads(runs)
+        for (_, runs_of_set), style in zip(sets.items(), line_styles(len(sets)), strict=True):
+            values = np.sort(runs_of_set[view.metric(metric)].to_numpy())
+            axes.plot(np.arange(1, len(values) + 1), values, **style, lw=1.2, alpha=0.9)
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        axes.set(xlabel="run, sorted", ylabel=metric)
+    legend(figure, study, workload)
+    return Drawing(
+        name=f"{workload}-sorted",
+        title=f"{workload}: the runs of each thread count, sorted by test {metric}",
+        caption=f"{n_text(study, workload)} Curves that cover each other are equal runs.",
+        figure=figure,
+    )
+
+
+def epochs(analysis: Analysis, workload: str) -> Drawing:
+    """The mean test metric at every epoch with a band of one SD."""
+    study = analysis.study
+    metric = study.metrics[workload][0]
+    figure, panels = by_view(study, workload)
+    for axes, runs, view in panels:
+        sets = by_threads(runs)
+        for (_, runs_of_set), style in zip(sets.items(), line_styles(len(sets)), strict=True):
+            wide = epochs_by_run(study, runs_of_set, view.epoch_metric(metric))
+            values, x = wide.to_numpy(), wide.columns.to_numpy()
+            mean, sd = values.mean(axis=0), np.nan_to_num(column_sd(values))
+            axes.plot(x, mean, **(style | {"markevery": max(1, len(x) // 8)}), lw=1.3)
+            axes.fill_between(x, mean - sd, mean + sd, color=style["color"], alpha=0.18, lw=0)
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        axes.set(xlabel="epoch", ylabel=metric)
+    legend(figure, study, workload)
+    return Drawing(
+        name=f"{workload}-epochs",
+        title=f"{workload}: test {metric} at every epoch",
+        caption=f"{n_text(study, workload)} Line: mean of the runs; band: one standard deviation.",
+        figure=figure,
+    )
+
+
+def loss_sd(analysis: Analysis, workload: str) -> Drawing:
+    """SD of the training loss at every epoch, within thread counts and across them, log scale."""
+    frame = rows_of(analysis.tables["loss_sd_by_epoch"], workload)
+    variants = list(frame.variant.unique())
+    figure, panels = grid_of(variants)
+    scopes = [scope for scope in frame.scope.unique() if scope != ACROSS]
+    styles = dict(zip(scopes, line_styles(len(scopes)), strict=True))
+    styles[ACROSS] = {"color": "black", "ls": "--", "marker": "", "label": ACROSS}
+    for axes, variant in zip(panels, variants, strict=True):
+        curves = frame[frame.variant == variant]
+        for scope, curve in curves.groupby("scope", sort=False):
+            drawn = curve[curve.sd > 0]
+            if len(drawn):
+                axes.plot(drawn.epoch, drawn.sd, **(styles[str(scope)] | {"ms": 4}), lw=1.3)
+        silent = [line for text in _silent(curves) for line in textwrap.wrap(text, TITLE)]
+        axes.set_title("\n".join([variant, *silent]))
+        axes.set_xlim(0.5, curves.epoch.max() + 0.5)
+        axes.set(xlabel="epoch", ylabel="SD of the training loss")
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        if (curves.sd > 0).any():
+            axes.set_yscale("log")
+        else:
+            axes.set_yticks([])
+            axes.text(0.5, 0.5, "nothing to draw", transform=axes.transAxes, ha="center", color="0.45")
+    handles = [Line2D([], [], **(style | {"label": scope})) for scope, style in styles.items()]
+    place_legend(figure, handles, "threads")
+    sizes = frame[frame.scope != ACROSS].n
+    return Drawing(
+        name=f"{workload}-loss-sd",
+        title=f"{workload}: standard deviation of the training loss",
+        caption=f"{range_text(sizes)} runs a thread count; across thread counts each counts once, with its "
+        "mean. A standard deviation of 0 has no place on a log scale and is named above the panel.",
+        figure=figure,
+    )
+
+
+def _silent(curves: pd.DataFrame) -> list[str]:
+    """What a log scale cannot show: where the SD is 0, or unknown, at every epoch."""
+    scopes = list(curves.scope.unique())
+    zero = [s for s, c in curves.groupby("scope", sort=False) if (c.sd == 0).all()]
+    alone = [s for s, c in curves.groupby("scope", sort=False) if c.sd.isna().all()]
+    texts = (("0 at every epoch", zero), ("not known (one run, or not finite)", alone))
+    return [f"{text}: {_names(named, scopes)}" for text, named in texts if named]
+
+
+def _names(named: Sequence[Any], scopes: Sequence[Any]) -> str:
+    threads = [str(scope) for scope in named if scope != ACROSS]
+    every = len(threads) > 1 and len(threads) == len([scope for scope in scopes if scope != ACROSS])
+    text = "each thread count" if every else f"threads {', '.join(threads)}" if threads else ""
+    return " and ".join(filter(None, (text, ACROSS if ACROSS in named else "")))
+
+
+def times(analysis: Analysis, workload: str) -> Drawing:
+    """Mean wall time by thread count with its interval; sets excluded from comparisons hatched."""
+    study, frame = analysis.study, rows_of(analysis.tables["time"], workload)
+    variants = list(frame.variant.unique())
+    figure, panels = grid_of(variants)
+    runs = study.runs[study.runs.workload == workload]
+    for axes, variant in zip(panels, variants, strict=True):
+        rows, sets = frame[frame.variant == variant], by_threads(runs[runs.variant == variant])
+        for i, (row, colour) in enumerate(
+            zip(rows.to_dict("records"), colours(len(rows)), strict=True), start=1
+        ):
+            hatched = {"hatch": "////", "alpha": 0.55} if row["excluded"] else {"alpha": 0.8}
+            axes.bar(i, row["wall_s"], width=0.6, color=colour, edgecolor="white", **hatched)
+            if not pd.isna(row["wall_low"]):
+                low, high = row["wall_s"] - row["wall_low"], row["wall_high"] - row["wall_s"]
+                axes.errorbar(i, row["wall_s"], [[low], [high]], color="0.15", capsize=4, lw=1.2)
+            each = sets[str(row["threads"])].wall_s
+            if len(each) <= POINTS:
+                axes.plot(np.full(len(each), i), each, "o", ms=3.5, color="0.15", mfc="white", mew=0.8)
+        thread_ticks(axes, [str(name) for name in rows.threads])
+        axes.set_ylim(bottom=0)
+        axes.set_title(variant)
+        axes.set_ylabel("seconds a run")
+    if frame.excluded.any():
+        text = f"{' or '.join(sorted(set(frame.excluded) - {''}))}: not used in conclusions"
+        place_legend(figure, [Patch(facecolor="0.7", edgecolor="white", hatch="////", label=text)], None)
+    return Drawing(
+        name=f"{workload}-time",
+        title=f"{workload}: time of a run",
+        caption=f"{n_text(study, workload)} Bar: mean, with its 95 % interval; each dot one run.",
+        figure=figure,
+    )
+
+
+FIGURES = (
+    boxes,
+    sorted_runs,
+    epochs,
+    loss_sd,
+    churn_map,
+    churn_runs,
+    class_ranges,
+    reliability,
+    times,
+    front,
+)
+NEEDS = {
+    loss_sd: "loss_sd_by_epoch",
+    churn_map: "churn",
+    churn_runs: "churn",
+    class_ranges: "by_class",
+    reliability: "calibration",
+}

@@ -1,0 +1,138 @@
+"""Implications I1-I5 of the reference study (Xiao et al., ISSRE 2021), with this study's numbers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+
+from analysis.cost.pareto import compared_variant, pareto
+from analysis.load.study import StudyData, View
+from analysis.results.cells import missing, number, spread
+from analysis.results.model import Finding, Implication, Kind, Table
+from guest.records.run import EMULATORS
+
+ACCELERATORS = {"kvm": "with KVM", **dict.fromkeys(EMULATORS, "emulated")}
+NOT_MEASURED = "this study does not measure it"
+
+
+def draw(
+    study: StudyData, tables: dict[str, Table], findings: tuple[Finding, ...]
+) -> tuple[Implication, ...]:
+    """The five implications; `evidence` has one line a workload."""
+    return (
+        Implication(
+            id="I1",
+            advice="Fix every seed, and still watch the thread count: a seed alone does not fix a model.",
+            evidence=tuple(_models(f) for f in findings if f.id == "F2" and f.workload),
+        ),
+        Implication(
+            id="I2",
+            advice="Use model selection, and remove the inconsistency itself where results must repeat.",
+            evidence=tuple(_selection(f) for f in findings if f.id == "F4" and f.workload),
+        ),
+        Implication(
+            id="I3",
+            advice="Tune the thread count; do not take all there are.",
+            evidence=tuple(_fastest(row) for row in tables["fastest"].frame.to_dict("records")),
+        ),
+        Implication(
+            id="I4",
+            advice="Time and test performance are two objectives: choose among the thread counts that no "
+            "other beats in both.",
+            evidence=tuple(_front(study, workload) for workload in study.metrics),
+        ),
+        Implication(
+            id="I5",
+            advice="Report the CPU model and the thread count. To paste:",
+            evidence=(hardware_sentence(study),),
+        ),
+    )
+
+
+def _models(finding: Finding) -> str:
+    numbers = finding.numbers
+    if "models" not in numbers:
+        return f"{finding.workload}: {NOT_MEASURED}"
+    return (
+        f"{finding.workload}: one seed, {numbers['models']} distinct models and "
+        f"{numbers['prediction_vectors']} prediction vectors on "
+        f"{numbers['thread_counts']} thread counts (n={numbers['runs']})"
+    )
+
+
+def _selection(finding: Finding) -> str:
+    numbers = finding.numbers
+    if "with" not in numbers:
+        return f"{finding.workload}: {NOT_MEASURED}"
+    return (
+        f"{finding.workload}: thread counts lie up to {spread(numbers['without'])} apart without model "
+        f"selection, {spread(numbers['with'])} with (n={sum(numbers['n'])})"
+    )
+
+
+def _fastest(row: dict[Any, Any]) -> str:
+    name = f"{row['workload']}, {row['variant']}"
+    if missing(row["fastest"]):
+        return f"{name}: {row['lead']}"
+    return (
+        f"{name}: fastest at {row['fastest']} ({number(Kind.SECONDS, row['wall_s'])} s, n={row['n'][0]}), "
+        f"lead {row['lead']}"
+    )
+
+
+def _front(study: StudyData, workload: str) -> str:
+    """The thread counts not beaten in both mean time and mean test performance, by the means alone."""
+    variant, metric = compared_variant(study, workload), study.metrics[workload][0]
+    compared = [p for p in pareto(study, workload, View.LAST) if not p.excluded]
+    if len(compared) < 2:
+        return f"{workload}: {NOT_MEASURED} on two thread counts with comparable times"
+    kept = [
+        f"{p.threads} ({number(Kind.SECONDS, p.wall_s.value)} s, {metric} "
+        f"{number(Kind.METRIC, p.score.value)}, n={p.wall_s.n})"
+        for p in compared
+        if p.on_front
+    ]
+    return f"{workload}, {variant}: threads {', '.join(kept)}; by means alone, differences may be chance"
+
+
+def hardware_sentence(study: StudyData) -> str:
+    """The sentence a paper should print on what its models were trained with."""
+    runs = study.runs
+    cpus = series([str(n) for n in sorted(runs.cpus.unique())])
+    frameworks = {
+        f"{row.framework} {row.framework_version}".strip()
+        for row in runs[["framework", "framework_version"]].drop_duplicates().itertuples()
+    }
+    machines = series(_known(runs.cpu_model)) or "an unknown CPU"
+    where = provider_text(study)
+    if under := _known(runs.hypervisor):
+        where += f", hypervisor: {series(under)}"
+    return (
+        f"All {len(runs)} models were trained on {machines} in guests with {cpus} "
+        f"CPU{'' if cpus == '1' else 's'} ({where}), {_threads(runs)}, with {series(sorted(frameworks))}."
+    )
+
+
+def provider_text(study: StudyData) -> str:
+    """What made the guests, and whether their CPUs were real: `qemu provider, emulated`."""
+    runs = study.runs
+    provider = f"{series(_known(runs.provider)) or 'unknown'} provider"
+    how = [ACCELERATORS.get(name, name) for name in _known(runs.accelerator)]
+    return ", ".join(filter(None, (provider, series(how))))
+
+
+def _threads(runs: pd.DataFrame) -> str:
+    if (runs.intra_op == runs.cpus).all() and (runs.inter_op == runs.cpus).all():
+        return "each framework using as many threads as CPUs"
+    intra, inter = (series([str(n) for n in sorted(runs[c].unique())]) for c in ("intra_op", "inter_op"))
+    return f"with {intra} intra-op and {inter} inter-op threads"
+
+
+def _known(values: pd.Series) -> list[str]:
+    return [value for value in values.unique() if value]
+
+
+def series(words: list[str]) -> str:
+    """`a`, `a and b`, `a, b and c`."""
+    return " and ".join(filter(None, (", ".join(words[:-1]), *words[-1:])))

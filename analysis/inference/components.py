@@ -1,0 +1,187 @@
+"""Where the variance of the metric comes from: seeds (ALGO), run-to-run differences with equal seeds (IMPL),
+thread counts, and the rest.
+
+The model, one a workload: value = mean of the variant + thread count + seeds + implementation + their
+interaction, all but the first random. The four variants switch two of its terms on and off (Zhuang et
+al., MLSys 2022, section 3): seeds vary in `default` and `algo`, the implementation in `default` and
+`fixed-seed`. Each variant is split by a one-way analysis of variance over its thread counts (statsmodels),
+and the parts are found by moments:
+
+    IMPL    = variance within thread counts of fixed-seed
+    ALGO    = variance within thread counts of algo
+    threads = variance between the thread counts of default, their means' sampling error taken off
+    rest    = variance within thread counts of default - ALGO - IMPL
+
+Its limits: fixed-seed has one seed, so IMPL is that seed's; the seeds of default and algo are drawn again for
+each run, so an interaction of seeds and threads is part of the rest; each estimate carries its
+sampling error, which leaves `rest` below 0 now and then (shown as it is), and `threads` (shown as 0)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from statsmodels.formula.api import ols
+from statsmodels.stats.anova import anova_lm
+
+from analysis.load.study import StudyData, by_threads
+from analysis.results.model import Kind, Table, col, cols, count, interval
+from analysis.stats.statistics import finite, is_constant
+
+DRAWN = 10_000
+TAILS = (0.025, 0.975)
+SEED = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Split:
+    """One variant's variance: within its thread counts, and between them (both are variances, and
+    `between` is that of the thread effect, >= 0). None where the design gives none; `why` says so."""
+
+    within: float | None
+    between: float | None
+    n: int
+    groups: int
+    why: str = ""
+    squares: tuple[float, float] = (0.0, 0.0)  # MSW and MSB, from which intervals are drawn
+    n0: float = 1.0
+
+
+def split(groups: list[np.ndarray]) -> Split:
+    """One-way random effects by moments: within = MSW, between = max(0, (MSB - MSW) / n0) with
+    n0 = (N - sum n_i^2 / N) / (k - 1) (Searle, Casella and McCulloch 1992, section 3.6). Values that are
+    not finite are left out, and empty groups with them."""
+    kept = [values for values in map(finite, groups) if len(values)]
+    n, k = sum(map(len, kept)), len(kept)
+    if n == k:
+        return Split(within=None, between=None, n=n, groups=k, why="no thread count has two runs")
+    if all(is_constant(values) for values in kept):
+        means = np.array([values[0] for values in kept])
+        among = 0.0 if is_constant(means) else float(means.var(ddof=1))
+        return _split(0.0, among if k > 1 else None, n, k, 1.0)
+    if k == 1:
+        return _split(float(kept[0].var(ddof=1)), None, n, k, 1.0)
+    centre = float(np.concatenate(kept).mean())  # taken off: the squares keep their digits
+    frame = pd.DataFrame(
+        {
+            "value": np.concatenate(kept) - centre,
+            "threads": np.repeat(np.arange(k), [len(values) for values in kept]),
+        }
+    )
+    squares = anova_lm(ols("value ~ C(threads)", frame).fit())["mean_sq"]
+    within, among = float(squares["Residual"]), float(squares["C(threads)"])
+    n0 = (n - sum(len(values) ** 2 for values in kept) / n) / (k - 1)
+    return _split(within, among, n, k, n0)
+
+
+def _split(within: float, among: float | None, n: int, k: int, n0: float) -> Split:
+    if among is None:
+        why = "one thread count only"
+        return Split(within=within, between=None, n=n, groups=k, why=why, squares=(within, 0.0), n0=n0)
+    between = max(0.0, (among - within) / n0)
+    return Split(within=within, between=between, n=n, groups=k, squares=(within, among), n0=n0)
+
+
+def draws(part: Split, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    """(DRAWN,) values of `within` and `between` that are compatible with what was seen, for generalized
+    confidence intervals (Weerahandi 1993): MS df / chi2(df) for each mean square. They suppose normal
+    values, and are exact for `within`."""
+    freedom = max(1, part.n - part.groups)
+    within = part.squares[0] * freedom / rng.chisquare(freedom, DRAWN)
+    freedom = max(1, part.groups - 1)
+    among = part.squares[1] * freedom / rng.chisquare(freedom, DRAWN)
+    return within, np.maximum(0.0, (among - within) / part.n0)
+
+
+def components(study: StudyData) -> Table:
+    """The variance of each workload's metric in the default variant, by where it comes from."""
+    rows = []
+    for workload, runs in study.runs.groupby("workload", sort=False):
+        for metric in study.metrics[str(workload)]:
+            for view in study.views(str(workload)):
+                head = {"workload": workload, "metric": metric, "view": view.value}
+                rows += [head | row for row in _parts(runs, view.metric(metric))]
+    return Table.of(
+        rows,
+        *cols("workload", "metric", "view", "component"),
+        col("source", "from"),
+        count("n"),
+        count("groups", "thread counts"),
+        interval("variance", bounds=""),
+        interval("sd", "SD"),
+        interval("share", kind=Kind.RATIO),
+        col("remark"),
+        name="components",
+        title="Where the variance comes from: seeds, implementation, threads",
+        note="Moments of the model metric = variant + threads + seeds (ALGO) + implementation (IMPL) + "
+        "interaction. IMPL is the variance within thread counts of fixed-seed, ALGO that of algo, threads "
+        "that between the thread counts of default, rest what default has beyond them: interaction and "
+        "sampling error, which may fall below 0. IMPL is that of one seed. Shares are of the variance of "
+        "default. Generalized 95 % intervals (Weerahandi 1993), which suppose normal values and thread "
+        "counts drawn from many; where a variance is 0, its runs are copies.",
+    )
+
+
+def _parts(runs: pd.DataFrame, column: str) -> list[dict[str, Any]]:
+    splits = {
+        str(variant): split([setting[column].to_numpy() for setting in by_threads(mine).values()])
+        for variant, mine in runs.groupby("variant", sort=False)
+    }
+    default, algo, fixed, control = (
+        splits.get(v, Split(within=None, between=None, n=0, groups=0, why=f"no runs of {v}"))
+        for v in ("default", "algo", "fixed-seed", "control")
+    )
+    total = None
+    if default.within is not None and default.between is not None:
+        total = default.within + default.between
+    rest, why = None, "; ".join(dict.fromkeys(s.why for s in (default, algo, fixed) if s.within is None))
+    if not why:
+        rest = (default.within or 0.0) - (algo.within or 0.0) - (fixed.within or 0.0)
+    rng = np.random.default_rng(SEED)
+    drawn = {s: draws(part, rng) for s, part in (("d", default), ("a", algo), ("f", fixed), ("c", control))}
+    every = drawn["d"][0] + drawn["d"][1]
+    possible = (
+        drawn["a"][0],
+        drawn["f"][0],
+        drawn["d"][1],
+        drawn["d"][0] - drawn["a"][0] - drawn["f"][0],
+        every,
+        drawn["f"][1],
+        drawn["c"][0],
+    )
+    sources = (
+        ("ALGO: seeds", "algo, within", algo.within, algo, algo.why, True),
+        ("IMPL: run to run", "fixed-seed, within", fixed.within, fixed, fixed.why, True),
+        ("threads", "default, between", default.between, default, default.why, True),
+        ("rest", "default, within, less ALGO and IMPL", rest, default, why, True),
+        ("all", "default", total, default, default.why, True),
+        ("threads, one seed", "fixed-seed, between", fixed.between, fixed, fixed.why, False),
+        ("nothing left free", "control, within", control.within, control, control.why, False),
+    )
+    return [
+        {
+            "component": name,
+            "source": source,
+            "n": from_.n,
+            "groups": from_.groups,
+            "variance": variance,
+            "sd": None if variance is None or variance < 0 else variance**0.5,
+            "share": variance / total if shared and variance is not None and total else None,
+            "remark": f"inconclusive: {reason}" if variance is None else "below 0" if variance < 0 else "",
+        }
+        | _bounds(None if variance is None else values, every if shared and total else None)
+        for (name, source, variance, from_, reason, shared), values in zip(sources, possible, strict=True)
+    ]
+
+
+def _bounds(values: np.ndarray | None, every: np.ndarray | None) -> dict[str, float | None]:
+    """The intervals of a variance, its SD, and its share of all."""
+    if values is None:
+        return dict.fromkeys(("low", "high", "sd_low", "sd_high", "share_low", "share_high"))
+    low, high = (float(v) for v in np.quantile(values, TAILS))
+    found: dict[str, float | None] = {"low": low, "high": high}
+    found |= {"sd_low": max(0.0, low) ** 0.5, "sd_high": max(0.0, high) ** 0.5}
+    share = (None, None) if every is None else (float(v) for v in np.quantile(values / every, TAILS))
+    return found | dict(zip(("share_low", "share_high"), share, strict=True))

@@ -1,0 +1,221 @@
+"""Numbers that a study published, beside ours. Each is a file of `data`, named as on the command
+line: `vbstudy analyze --against issre21`."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable, Iterable
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from analysis.load.study import StudyData, View
+from analysis.results.cells import number
+from analysis.results.model import Kind, Table, col, count
+from analysis.stats.statistics import finite, welch_bounds
+
+DATA = Path(__file__).parent / "data"
+NOT_MEASURED = "not measured here"
+
+
+class UnknownPublishedError(ValueError):
+    """There are no published numbers of this name; the text says which there are."""
+
+
+class Ours(NamedTuple):
+    """Our number, its interval where it has one, and the runs behind it."""
+
+    value: float | None
+    n: int
+    low: float | None = None
+    high: float | None = None
+    remark: str = ""
+
+
+def names() -> list[str]:
+    return sorted(path.stem for path in DATA.glob("*.toml"))
+
+
+def load_published(name: str) -> dict[str, Any]:
+    """The published numbers as they stand in the file. Raises UnknownPublishedError."""
+    if name not in names():
+        raise UnknownPublishedError(
+            f"there are no published numbers {name!r}; there are: {', '.join(names())}"
+        )
+    return tomllib.loads((DATA / f"{name}.toml").read_text(encoding="utf-8"))
+
+
+def against(name: str, study: StudyData, tables: dict[str, Table]) -> Table:
+    """The table "ours beside the published". A project of theirs that is a workload of ours is compared
+    by name; else each of our workloads stands beside all of theirs. Raises UnknownPublishedError."""
+    published = load_published(name)
+    rows = []
+    for statement, kind, by_project, ours in _statements(published, study, tables):
+        for workload in study.metrics if ours else [""]:
+            found = ours(workload) if ours else Ours(None, 0)
+            mine = {workload: by_project[workload]} if workload in by_project else by_project
+            rows.append(
+                {
+                    "statement": statement,
+                    "projects": list(mine),
+                    "published": list(mine.values()),
+                    "published_text": ", ".join(f"{number(kind, v)} ({p})" for p, v in mine.items()),
+                    "workload": workload,
+                    "ours": found.value,
+                    "ours_text": NOT_MEASURED if found.value is None else number(kind, found.value),
+                    "low": found.low,
+                    "high": found.high,
+                    "interval": _interval(kind, found),
+                    "n": found.n,
+                    "remark": found.remark,
+                }
+            )
+    return Table.of(
+        rows,
+        col("statement"),
+        col("published_text", "published"),
+        col("workload"),
+        col("ours_text", "ours"),
+        col("interval", "95 % interval"),
+        count("n"),
+        col("remark"),
+        name="against",
+        title=f"Ours beside the published ({name})",
+        note="Published differences are computed from the published values. n is the number of our runs "
+        "behind a number. Intervals are of 95 %: Welch's t for differences of means (of the two extremes, "
+        "not corrected for their choice); for steps, the first and last possible one, since steps are hashed "
+        "at powers of two. Where all repetitions of a thread count agree, there is no sampling error to give "
+        "an interval of. Other projects, machines and sizes: alike numbers prove no replication.",
+    )
+
+
+def _interval(kind: Kind, found: Ours) -> str:
+    if found.low is None or found.high is None:
+        return ""
+    return f"[{number(kind, found.low)}, {number(kind, found.high)}]"
+
+
+Statement = tuple[str, Kind, dict[str, float], Callable[[str], Ours] | None]
+
+
+def _statements(published: dict[str, Any], study: StudyData, tables: dict[str, Table]) -> Iterable[Statement]:
+    """(statement, how its numbers are written, published by project, our number of a workload)."""
+    for view, name in ((View.LAST, "without"), (View.SELECTED, "with")):
+        theirs = {
+            entry["project"]: difference(entry["accuracy"])
+            for entry in published.get("max_difference", [])
+            if entry["model_selection"] == (view is View.SELECTED)
+        }
+        yield (
+            f"largest difference across thread counts at one epoch, fixed seeds, {name} model selection",
+            Kind.SPREAD,
+            theirs,
+            partial(_largest, study, tables, view),
+        )
+    yield (
+        "largest difference between runs of one thread count, seeds free",
+        Kind.SPREAD,
+        published.get("default_runs_max_difference", {}),
+        lambda workload: _range(study, tables, workload),
+    )
+    yield (
+        "smallest p of the pairwise U tests, seeds free, uncorrected",
+        Kind.P,
+        {entry["project"]: min(entry["p"]) for entry in published.get("u_test_default", [])},
+        lambda workload: _least_p(study, tables, workload),
+    )
+    means = published.get("fixed_seed_mean_accuracy_without_ms", {})
+    yield (
+        "largest difference of the mean at the end, fixed seeds, without model selection",
+        Kind.SPREAD,
+        {project: difference(values) for project, values in means.items()},
+        lambda workload: _means(study, workload),
+    )
+    yield (
+        "first training step that differs across thread counts, fixed seeds",
+        Kind.COUNT,
+        published.get("first_divergent_step", {}),
+        lambda workload: _step(tables, workload),
+    )
+    for key, value in published.get("requirements", {}).items():
+        yield f"share of examined projects: {key.replace('_', ' ')}", Kind.RATIO, {"projects": value}, None
+
+
+def difference(values: Iterable[float]) -> float:
+    """max - min: how the published differences follow from the published values."""
+    values = list(values)
+    return max(values) - min(values)
+
+
+# ---- ours ---------------------------------------------------------------------------------------------
+
+
+def _one(table: Table, study: StudyData, workload: str, **where: str) -> pd.DataFrame:
+    """The rows of a workload's first metric."""
+    frame = table.frame[table.frame.workload == workload]
+    if "metric" in frame.columns:
+        where["metric"] = study.metrics[workload][0]
+    for column, value in where.items():
+        frame = frame[frame[column] == value]
+    return frame
+
+
+def _largest(study: StudyData, tables: dict[str, Table], view: View, workload: str) -> Ours:
+    found = _one(tables["max_difference"], study, workload, variant="fixed-seed", view=view.value)
+    if found.empty or pd.isna(found.difference.iloc[0]):
+        return Ours(None, 0)
+    row = found.iloc[0]
+    n, value = sum(row.n), float(row.difference)
+    if row.basis == "all repetitions agree":
+        return Ours(value, n, remark=f"epoch {row.epochs}; all repetitions agree")
+    epochs = study.epochs[study.epochs.epoch == row.first_epoch].set_index("run_id")
+    runs = study.runs[(study.runs.workload == workload) & (study.runs.variant == "fixed-seed")]
+    at = epochs.loc[runs.run_id, view.epoch_metric(study.metrics[workload][0])].to_numpy()
+    sets = [at[runs.threads == threads] for threads in row.threads]
+    low, high = welch_bounds(sets[int(np.argmax(row["values"]))], sets[int(np.argmin(row["values"]))])
+    return Ours(value, n, low, high, f"epoch {row.epochs}; means of the repetitions")
+
+
+def _range(study: StudyData, tables: dict[str, Table], workload: str) -> Ours:
+    found = _one(tables["performance"], study, workload, variant="default", view="selected")
+    found = found[found.n > 1]
+    if found.empty:
+        return Ours(None, 0)
+    row = found.sort_values("range", ascending=False, kind="stable").iloc[0]
+    return Ours(float(row.range), int(row.n), remark=f"at {row.threads} threads")
+
+
+def _least_p(study: StudyData, tables: dict[str, Table], workload: str) -> Ours:
+    found = _one(tables["tests"], study, workload, variant="default", view="selected").dropna(subset="p")
+    if found.empty:
+        return Ours(None, 0)
+    row = found.sort_values("p", kind="stable").iloc[0]
+    return Ours(float(row.p), int(row.n_a + row.n_b), remark=f"threads {row.a} and {row.b}")
+
+
+def _means(study: StudyData, workload: str) -> Ours:
+    runs = study.runs[(study.runs.workload == workload) & (study.runs.variant == "fixed-seed")]
+    column = View.LAST.metric(study.metrics[workload][0])
+    kept = {str(threads): finite(s[column].to_numpy()) for threads, s in runs.groupby("threads", sort=False)}
+    kept = {threads: values for threads, values in kept.items() if len(values)}
+    if len(kept) < 2:
+        return Ours(None, 0)
+    most, least = (f(kept, key=lambda name: float(kept[name].mean())) for f in (max, min))
+    low, high = welch_bounds(kept[most], kept[least])
+    value = float(kept[most].mean() - kept[least].mean())
+    return Ours(value, sum(map(len, kept.values())), low, high, f"threads {most} and {least}")
+
+
+def _step(tables: dict[str, Table], workload: str) -> Ours:
+    frame = tables["divergence"].frame
+    found = frame[(frame.workload == workload) & (frame.variant == "fixed-seed")]
+    if found.empty:
+        return Ours(None, 0)
+    row = found.iloc[0]
+    if pd.isna(row.different_at):
+        return Ours(None, int(row.n), remark=str(row.bracket))
+    after = 0 if pd.isna(row.equal_up_to) else int(row.equal_up_to)
+    return Ours(float(row.different_at), int(row.n), after + 1.0, float(row.different_at), str(row.bracket))

@@ -1,0 +1,281 @@
+"""When enough runs are done: the rules of `vbstudy sweep --until`, and how interim analyses keep their error.
+
+A sweep has a fixed number K of interim analyses, planned before the first run: after `first` runs a set,
+and then at even steps up to `most`. Testing again and again at the same level inflates the error
+(Armitage, McPherson and Rowe, 1969: five analyses at 5 % are 14 %), so the error is spent over them in
+equal parts, by Bonferroni: valid whatever their dependence, and a little wasteful beside Pocock (1977)
+or Lan and DeMets (1983).
+
+    intervals   at each one with confidence 1 - alpha/K: all K cover together with 1 - alpha, and so
+                does the one at which the sweep stopped
+    tests       a pair's p value is K times the smallest of its p values so far, which is valid
+                under its hypothesis wherever one stops. Holm corrects these over the family
+                (workload, variant and view, all metrics), again at every one; both can only fall, so
+                that what was decided stays decided
+
+Everything is recomputed from the first n runs of each set, one by one. A sweep that was killed comes
+to the same decisions without having kept any."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from itertools import combinations
+from pathlib import Path
+
+import numpy as np
+
+from analysis.load.study import NothingToAnalyse, StudyData, View, load_study
+from analysis.results.model import ALPHA
+from analysis.stats import statistics
+from analysis.stats.effects import tost
+
+LOOKS = 5
+MARGIN = 0.01
+NUMBER = r"((?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)"
+COPIES, DIFFER, EQUIVALENT, NOT_CLEAR = "runs are copies", "differ", "equivalent", "not clear yet"
+GRAMMAR = (
+    "allowed are sd_halfwidth<X, mean_halfwidth<X, decided(tests) and decided(tests, margin=X), "
+    "where X is a number above 0"
+)
+
+
+class RuleError(ValueError):
+    """An expression that is no rule; the text names what is allowed."""
+
+
+class What(StrEnum):
+    SD = "sd_halfwidth"
+    MEAN = "mean_halfwidth"
+    TESTS = "decided(tests)"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """What must be known before a set gets no more runs. `limit` is the half-width of the intervals, or the
+    margin within which two thread counts count as equivalent."""
+
+    what: What
+    limit: float
+
+    def __str__(self) -> str:
+        if self.what is What.TESTS:
+            return f"decided(tests, margin={self.limit:g})"
+        return f"{self.what}<{self.limit:g}"
+
+
+def parse(text: str) -> Rule:
+    """`sd_halfwidth<0.002`, `mean_halfwidth<0.01`, `decided(tests)`, `decided(tests, margin=0.005)`."""
+    squeezed = re.sub(r"\s+", "", text)
+    found = re.fullmatch(rf"(sd_halfwidth|mean_halfwidth)<{NUMBER}", squeezed)
+    if found:
+        rule = Rule(what=What(found[1]), limit=float(found[2]))
+    elif tested := re.fullmatch(rf"decided\(tests(?:,margin={NUMBER})?\)", squeezed):
+        rule = Rule(what=What.TESTS, limit=float(tested[1] or MARGIN))
+    else:
+        raise RuleError(f"{text!r} is not a rule: {GRAMMAR}")
+    if not (rule.limit > 0 and math.isfinite(rule.limit)):
+        raise RuleError(f"{text!r}: {GRAMMAR}")
+    return rule
+
+
+def schedule(first: int, most: int, looks: int = LOOKS) -> tuple[int, ...]:
+    """The runs a set has at each interim analysis: `first`, then even steps up to `most`. At most `looks` of
+    them, fewer where there is no room for so many."""
+    if most < first:
+        raise ValueError(f"at most {most} runs are fewer than the first {first}")
+    steps = min(looks, most - first + 1)
+    if steps == 1:
+        return (most,)
+    return tuple(first + round(i * (most - first) / (steps - 1)) for i in range(steps))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """One condition in one family. `values` are a metric's, by repetition (from 1); `weights` tell which
+    runs are copies of each other."""
+
+    set_id: str
+    family: tuple[str, ...]  # workload, variant, view
+    metric: str
+    values: Mapping[int, float]
+    weights: Mapping[int, str] = field(default_factory=dict)
+
+    def first(self, n: int) -> np.ndarray:
+        """The finite values of the first n repetitions; a run that failed is missing."""
+        kept = [self.values[r] for r in sorted(self.values) if r <= n]
+        return np.array([value for value in kept if math.isfinite(value)])
+
+    def copies(self, n: int) -> bool:
+        """Whether the first n repetitions are one model: more of them would add nothing."""
+        kept = [self.weights[r] for r in sorted(self.weights) if r <= n]
+        return len(kept) > 1 and len(set(kept)) == 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """One question and how it stands: of a set (`b` is empty) or of a pair. `value` is the half-width, or
+    the smaller of the two corrected p values. `runs` is what a set of it had at its last analysis."""
+
+    family: tuple[str, ...]
+    metric: str
+    a: str
+    b: str
+    clear: bool
+    how: str
+    value: float | None
+    runs: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """The decisions so far, and the sets that need more runs."""
+
+    answers: tuple[Answer, ...]
+    open_sets: frozenset[str]
+
+
+def decide(
+    rule: Rule, looks: Sequence[int], done: int, samples: Sequence[Sample], alpha: float = ALPHA
+) -> Decision:
+    """Repeats the first `done` of all planned interim analyses. Sets that no open question needs
+    take no part in the later ones."""
+    active = frozenset(sample.set_id for sample in samples)
+    judge = _tests if rule.what is What.TESTS else _intervals
+    state: dict[tuple[str, ...], Answer] = {}
+    p_values: dict[tuple[str, ...], tuple[float, float]] = {}
+    for n in looks[:done]:
+        state.update(judge(rule, n, len(looks), [s for s in samples if s.set_id in active], alpha, p_values))
+        if rule.what is What.TESTS:
+            state = _corrected(state, p_values, alpha)
+        active = frozenset(
+            name for answer in state.values() if not answer.clear for name in (answer.a, answer.b) if name
+        )
+        if not active:
+            break
+    return Decision(answers=tuple(state.values()), open_sets=active)
+
+
+# ---- intervals -----------------------------------------------------------------------------------
+
+
+def _intervals(
+    rule: Rule, n: int, looks: int, samples: Sequence[Sample], alpha: float, _: object
+) -> dict[tuple[str, ...], Answer]:
+    answers = {}
+    for sample in samples:
+        half = halfwidth(rule.what, sample.first(n), 1 - alpha / looks)
+        copies = sample.copies(n)
+        clear = copies or (half is not None and half < rule.limit)
+        how = COPIES if copies else "narrow enough" if clear else "too wide"
+        if half is None and not copies:
+            how = "no interval yet: too few runs, or all values equal by chance"
+        answers[*sample.family, sample.metric, sample.set_id] = Answer(
+            family=sample.family, metric=sample.metric, a=sample.set_id, b="", clear=clear, how=how,
+            value=0.0 if copies else half, runs=n,
+        )  # fmt: skip
+    return answers
+
+
+def halfwidth(what: What, values: np.ndarray, confidence: float) -> float | None:
+    """Half the width of an interval; None where there is none. Equal values of different models have no
+    interval: their SD is not 0, it has not shown yet."""
+    estimate = (statistics.sd if what is What.SD else statistics.mean)(values, confidence)
+    if estimate.low is None or estimate.high is None or estimate.constant:
+        return None
+    return (estimate.high - estimate.low) / 2
+
+
+# ---- tests ---------------------------------------------------------------------------------------
+
+
+def _tests(
+    rule: Rule,
+    n: int,
+    looks: int,
+    samples: Sequence[Sample],
+    alpha: float,  # noqa: ARG001  (as _intervals)
+    p_values: dict[tuple[str, ...], tuple[float, float]],
+) -> dict[tuple[str, ...], Answer]:
+    """The pairs of the active sets, their p values joined with those of the analyses before."""
+    answers = {}
+    for a, b in combinations(samples, 2):
+        if (a.family, a.metric) != (b.family, b.metric):
+            continue
+        key = (*a.family, a.metric, a.set_id, b.set_id)
+        copies = a.copies(n) and b.copies(n)
+        before = p_values.setdefault(key, (1.0, 1.0))  # copies are not tested, but count in the family
+        if not copies:
+            x, y = a.first(n), b.first(n)
+            now = (statistics.mann_whitney(x, y).p, tost(x, y, rule.limit).p)
+            joined = [old if p is None else min(old, looks * p) for p, old in zip(now, before, strict=True)]
+            p_values[key] = (joined[0], joined[1])
+        answers[key] = Answer(
+            family=a.family, metric=a.metric, a=a.set_id, b=b.set_id, clear=copies,
+            how=COPIES if copies else NOT_CLEAR, value=None, runs=n,
+        )  # fmt: skip
+    return answers
+
+
+def _corrected(
+    state: dict[tuple[str, ...], Answer], p_values: dict[tuple[str, ...], tuple[float, float]], alpha: float
+) -> dict[tuple[str, ...], Answer]:
+    """Holm's correction over each family, for the differences and for the equivalences."""
+    result = dict(state)
+    for family in dict.fromkeys(answer.family for answer in state.values()):
+        keys = [key for key, answer in state.items() if answer.family == family and key in p_values]
+        differ = statistics.holm([p_values[key][0] for key in keys])
+        same = statistics.holm([p_values[key][1] for key in keys])
+        for key, p, q in zip(keys, differ, same, strict=True):
+            if p is None or q is None or state[key].how == COPIES:
+                continue
+            how = DIFFER if p < alpha else EQUIVALENT if q < alpha else NOT_CLEAR
+            result[key] = dataclasses.replace(
+                state[key], clear=how != NOT_CLEAR, how=how, value=p if p < alpha else min(p, q)
+            )
+    return result
+
+
+# ---- from a study ----------------------------------------------------------------------------------
+
+
+def samples_of(study: StudyData, views: Sequence[View], set_ids: frozenset[str]) -> list[Sample]:
+    """The samples of the named sets: each set in every view and metric of its workload."""
+    return [
+        Sample(
+            set_id=str(set_id),
+            family=(workload, variant, view.value),
+            metric=metric,
+            values=dict(zip(runs.repetition, runs[view.metric(metric)], strict=True)),
+            weights={
+                int(repetition): sha256
+                for repetition, sha256 in zip(runs.repetition, runs[view.sha256("weights")], strict=True)
+                if isinstance(sha256, str)  # a project may not have written them
+            },
+        )
+        for workload, variant, experiment in study.experiments()
+        for view in views
+        if view in study.views(workload)
+        for metric in study.metrics[workload]
+        for set_id, runs in experiment.groupby("set_id", sort=False)
+        if set_id in set_ids
+    ]
+
+
+def decider(
+    directory: Path, rule: Rule, looks: Sequence[int], views: Sequence[View], set_ids: frozenset[str]
+) -> Callable[[int], Decision]:
+    """A function of the number of interim analyses done, which reads the study at every call."""
+
+    def look(done: int) -> Decision:
+        try:
+            study = load_study(directory)
+        except NothingToAnalyse:
+            return Decision(answers=(), open_sets=set_ids)
+        return decide(rule, looks, done, samples_of(study, views, set_ids))
+
+    return look

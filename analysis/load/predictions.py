@@ -1,0 +1,223 @@
+"""Reads what the models predicted. Apart from `analysis.load.study`, because these are the large files."""
+
+from __future__ import annotations
+
+import io
+import math
+import threading
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from zipfile import BadZipFile, ZipFile
+
+import numpy as np
+
+from analysis.load.runs import FOREIGN, REDO, Problem, checked_bytes
+from analysis.load.study import READERS, StudyData, View
+from guest.records.run import PREDICTIONS, RunRecord
+
+# NotImplementedError and RuntimeError: zip files of other kinds; MemoryError: an array that says it is huge.
+UNREADABLE = (
+    OSError,
+    KeyError,
+    ValueError,
+    EOFError,
+    BadZipFile,
+    NotImplementedError,
+    RuntimeError,
+    MemoryError,
+)
+
+# Before Python 3.11.8 two threads that parse at once can fail with a SystemError (python/cpython#106905), and
+# numpy parses the head of each array.
+_parsing = threading.Lock()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Predictions:
+    """Predicted classes of the test samples: for each view, run_id -> (N,) integers. Every run of a
+    workload has the same N and the same truth: `truth`, workload -> (N,) integers."""
+
+    labels: dict[View, dict[str, np.ndarray]]
+    confidence: dict[View, dict[str, np.ndarray]] = field(default_factory=dict)
+    """run_id -> (N,) float32: the softmax of the predicted class"""
+    truth: dict[str, np.ndarray] = field(default_factory=dict)
+    workloads: frozenset[str] = frozenset()
+    """those with the classes of all their runs; a project may have them and not the truth"""
+
+    def stack(self, view: View, run_ids: Iterable[str]) -> np.ndarray:
+        """(R, N): one row a run."""
+        return np.stack([self.labels[view][run] for run in run_ids])
+
+
+def read_predictions(study: StudyData) -> tuple[StudyData, Predictions]:
+    """Every run's predictions, and the study without the runs whose predictions are damaged, or of other
+    test samples or classes than the workload's first run. Sets with logits that are not finite, or with
+    runs that put all samples in one class, stay in with a reservation."""
+    known = study.runs[study.runs.predictions_file_sha256 != ""]
+    own = known.workload.isin(study.projects)
+    pairs = list(zip(known.run_id, known.predictions_file_sha256, own, strict=True))
+    with ThreadPoolExecutor(READERS) as pool:
+        outcomes = list(pool.map(lambda pair: _read_labels(study.directory, *pair), pairs))
+    labels: dict[View, dict[str, np.ndarray]] = {View.LAST: {}, View.SELECTED: {}}
+    confidence: dict[View, dict[str, np.ndarray]] = {View.LAST: {}, View.SELECTED: {}}
+    truth: dict[str, np.ndarray] = {}
+    classes: dict[str, int] = {}
+    samples: dict[str, int] = {}
+    problems = []
+    kept: dict[str, list[_Labels]] = {}
+    where = zip(pairs, known.workload, known.set_id, outcomes, strict=True)
+    for (run, *_), workload, set_id, outcome in where:
+        if outcome is None:
+            continue  # a project's numbers that are no classes: their hash is compared, and no more
+        if isinstance(outcome, Problem):
+            problems.append(outcome)
+        elif samples.setdefault(workload, len(outcome.last)) != len(outcome.last):
+            what = f"predicts {len(outcome.last)} samples, the first run of {workload} {samples[workload]}"
+            problems.append(Problem(path=f"runs/{run}", what=what, todo=FOREIGN))
+        elif outcome.truth is not None and not np.array_equal(
+            truth.setdefault(workload, outcome.truth), outcome.truth
+        ):
+            what = f"predicts other test samples than the first run of {workload}"
+            problems.append(Problem(path=f"runs/{run}", what=what, todo=FOREIGN))
+        elif classes.setdefault(workload, outcome.classes) != outcome.classes:
+            what = f"predicts {outcome.classes} classes, the first run of {workload} {classes[workload]}"
+            problems.append(Problem(path=f"runs/{run}", what=what, todo=FOREIGN))
+        else:
+            kept.setdefault(set_id, []).append(outcome)
+            labels[View.LAST][run], labels[View.SELECTED][run] = outcome.last, outcome.selected
+            confidence[View.LAST][run], confidence[View.SELECTED][run] = outcome.confidence
+    problems += [problem for set_id, runs in kept.items() for problem in _reservations(set_id, runs)]
+    left = study.without(problems) if problems else study
+    every = left.runs.run_id.isin(list(labels[View.LAST])).groupby(left.runs.workload).all()
+    whole = frozenset(str(name) for name in every.index[every])
+    return left, Predictions(
+        labels=labels,
+        confidence=confidence,
+        truth={name: classes_ for name, classes_ in truth.items() if name in whole},
+        workloads=whole,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Labels:
+    truth: np.ndarray | None  # None: a project that did not write it
+    classes: int
+    not_finite: int  # samples with a logit that is NaN or infinite, in either view
+    last: np.ndarray
+    selected: np.ndarray
+    confidence: tuple[np.ndarray, np.ndarray]  # of the last and of the selected model
+
+
+def _reservations(set_id: str, runs: list[_Labels]) -> Iterator[Problem]:
+    broken = [run.not_finite for run in runs if run.not_finite]
+    if broken:
+        what = (
+            f"{len(broken)} of {len(runs)} runs have logits that are not finite, for up to {max(broken)} "
+            f"of {len(runs[0].last)} samples; a sample's class is its first NaN, or else its largest logit"
+        )
+        yield Problem(path=f"runs/{set_id}", what=what, todo="lower the learning rate", skipped=False)
+    stuck = sum(_constant(run.last) or _constant(run.selected) for run in runs)
+    truth = runs[0].truth
+    if stuck and (truth is None or not _constant(truth)):
+        what = f"{stuck} of {len(runs)} runs put every test sample in one class"
+        todo = "such a model did not learn: read accuracy, churn and agreement of this set with care"
+        yield Problem(path=f"runs/{set_id}", what=what, todo=todo, skipped=False)
+
+
+def _constant(labels: np.ndarray) -> bool:
+    return bool((labels == labels[0]).all())
+
+
+def _read_labels(directory: Path, run: str, sha256: str, own: bool) -> _Labels | Problem | None:
+    """None: the predictions of an `own` project that are no classes."""
+    path = f"runs/{run}"
+    try:
+        data = checked_bytes(directory / path, PREDICTIONS, sha256)
+        with _parsing:
+            _refuse_larger_inside(data)
+            with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
+                if own:
+                    return _own_labels(arrays["last"], arrays.get("y_true"))
+                truth, last, selected = arrays["y_true"], arrays["last"], arrays["selected"]
+    except UNREADABLE as error:
+        return Problem(path=path, what=f"{PREDICTIONS}: {error}", todo=REDO)
+    shaped = truth.ndim == 1 and last.ndim == 2 and last.shape == selected.shape and last.size > 0
+    if not shaped or len(last) != len(truth):
+        return Problem(path=path, what=f"{PREDICTIONS} has empty arrays or different shapes", todo=REDO)
+    if truth.dtype.kind not in "iu" or last.dtype.kind != "f" or selected.dtype.kind != "f":
+        return Problem(path=path, what=f"{PREDICTIONS} has arrays of other types than a run's", todo=REDO)
+    if truth.min() < 0 or truth.max() >= last.shape[1]:
+        return Problem(path=path, what=f"{PREDICTIONS} has true classes without a logit", todo=REDO)
+    # The smallest integers that hold the classes: thousands of runs fit in memory.
+    kind = np.min_scalar_type(max(last.shape[1] - 1, 0))
+    return _Labels(
+        truth=truth,
+        classes=last.shape[1],
+        not_finite=int((~np.isfinite(last).all(axis=1) | ~np.isfinite(selected).all(axis=1)).sum()),
+        last=last.argmax(axis=1).astype(kind),
+        selected=selected.argmax(axis=1).astype(kind),
+        confidence=(_confidence(last), _confidence(selected)),
+    )
+
+
+def _refuse_larger_inside(data: bytes) -> None:
+    """Runs store their arrays as they are: a small file that would become a large array is none of theirs.
+    Raises ValueError for it, and what zip files raise."""
+    with ZipFile(io.BytesIO(data)) as archive:
+        if sum(entry.file_size for entry in archive.infolist()) > len(data):
+            raise ValueError("is compressed, which no run's is")
+        for entry in archive.infolist():
+            with archive.open(entry) as member:
+                if np.lib.format.read_magic(member) != (1, 0):
+                    raise ValueError(f"{entry.filename:.80} is no array of a run")
+                shape, _, kind = np.lib.format.read_array_header_1_0(member)
+            if math.prod(shape) * kind.itemsize > entry.file_size:
+                raise ValueError(f"{entry.filename:.80} says it is larger than its file")
+
+
+def _own_labels(values: np.ndarray, truth: np.ndarray | None) -> _Labels | None:
+    """Labels of a project's predictions: scores (N, C), or classes (N,), whose confidence is not known."""
+    if values.ndim == 2:
+        finite, labels, count = np.isfinite(values).all(axis=1), values.argmax(axis=1), values.shape[1]
+        confidence = _confidence(values)
+    elif np.isfinite(values).all() and (values == np.rint(values)).all() and (values >= 0).all():
+        finite, labels = np.ones(len(values), dtype=bool), values.astype(np.int64)
+        count, confidence = 0, np.full(len(values), np.nan, dtype=np.float32)
+    else:
+        return None
+    kind = np.min_scalar_type(max(int(labels.max()), count - 1, 0))
+    return _Labels(
+        truth=truth,
+        classes=count,
+        not_finite=int((~finite).sum()),
+        last=labels.astype(kind),
+        selected=labels.astype(kind),
+        confidence=(confidence, confidence),
+    )
+
+
+def read_logits(study: StudyData, view: View, run: str, sha256: str) -> np.ndarray:
+    """(N, C) float32: the final logits of a run. Raises RecordError, OSError or ValueError."""
+    data = checked_bytes(study.directory / "runs" / run, PREDICTIONS, sha256)
+    with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
+        return np.asarray(arrays[view.value], dtype=np.float32)
+
+
+def check_predictions(directory: Path, record: RunRecord) -> Problem | None:
+    """What is the matter with a run's predictions, or nothing."""
+    own = record.spec.workload.project is not None
+    if own and PREDICTIONS not in record.result.artifacts:
+        return None
+    sha256 = record.result.artifacts[PREDICTIONS].sha256
+    outcome = _read_labels(directory, record.spec.run_id, sha256, own)
+    return outcome if isinstance(outcome, Problem) else None
+
+
+def _confidence(logits: np.ndarray) -> np.ndarray:
+    """(N,) float32: the largest softmax of each row; NaN where a logit is not finite."""
+    by_class = np.ascontiguousarray(logits.T)  # long rows: nine times as fast
+    with np.errstate(invalid="ignore"):
+        below = np.exp(by_class - by_class.max(axis=0)).sum(axis=0)
+    return np.asarray(1 / below, dtype=np.float32)

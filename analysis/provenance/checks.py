@@ -1,0 +1,138 @@
+"""What a reader should know of a study before believing its numbers: different machines or versions in
+one comparison, missing runs, losses that are not finite. The runs stay in; the problem is named."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pandas as pd
+
+from analysis.load.runs import Problem
+from analysis.load.study import StudyData, by_threads
+from analysis.provenance.overrides import project_reservations
+
+ALIKE = {
+    "dataset": ("data sets", "keep one: numbers of two data sets are not compared"),
+    "workload_digest": ("settings of the workload", "keep one: `vbstudy sweep` redoes what is missing"),
+    "cpu_model": ("CPU models", "run all of a comparison on one kind of CPU"),
+    "instruction_set": (
+        "instruction sets",
+        "isa = 'portable' gives equal bits on different CPUs",
+    ),
+    "caches": ("cache sizes", "TensorFlow computes by them; run all of a comparison on one kind of CPU"),
+    "framework_version": ("framework versions", "run all of a comparison with one version"),
+    "isa": ("instruction set choices", "keep one"),
+}
+
+
+HARDWARE = {
+    "cpu_model": "CPU models",
+    "instruction_set": "instruction sets",
+    "caches": "cache sizes",
+    "accelerator": "ways of virtualisation",
+}
+
+
+def reservations(study: StudyData) -> tuple[Problem, ...]:
+    """Problems of kind `skipped=False`, in the order of the study's runs."""
+    checks = (_mixed, _incomplete, _short, _not_finite, project_reservations)
+    return tuple(problem for check in checks for problem in check(study))
+
+
+class MixedHardwareError(ValueError):
+    """Runs of one set were computed on different hardware; the text names the set and the fields."""
+
+
+def refuse_mixed(study: StudyData) -> None:
+    """Raises MixedHardwareError when the runs of a set, which should be repetitions of one experiment,
+    are of different hardware: what differs between them could then be either."""
+    for set_id, runs in study.runs.groupby("set_id", sort=False):
+        mixed = [
+            f"{runs[column].nunique()} {text}{_named(runs[column], column)}"
+            for column, text in HARDWARE.items()
+            if runs[column].nunique() > 1
+        ]
+        if mixed:
+            raise MixedHardwareError(
+                f"the set {set_id} mixes {'; '.join(mixed)}: its runs do not repeat one experiment; move the "
+                "runs of the other hardware out of runs/, or analyse them together with --allow-mixed"
+            )
+
+
+def mixture(runs: pd.DataFrame) -> str:
+    """In what these runs are not alike, as text; empty when they can be compared."""
+    found = [
+        f"{runs[column].nunique()} {text}" + _named(runs[column], column)
+        for column, (text, _) in ALIKE.items()
+        if runs[column].nunique() > 1
+    ]
+    return ", ".join(found)
+
+
+def _named(values: pd.Series, column: str) -> str:
+    """The values, where a person can read them."""
+    if column == "workload_digest":
+        return ""
+    return f" ({', '.join(str(value) or 'unknown' for value in values.unique())})"
+
+
+def _mixed(study: StudyData) -> Iterator[Problem]:
+    for workload, variant, runs in study.experiments():
+        for column, (text, todo) in ALIKE.items():
+            if runs[column].nunique() == 1:
+                continue
+            mixed = [name for name, s in by_threads(runs).items() if s[column].nunique() > 1]
+            within = f", even within threads {', '.join(mixed)}" if mixed else ""
+            diverging = [name for name, s in by_threads(runs).items() if _diverges(s, column)]
+            if diverging:
+                threads = ", ".join(diverging)
+                within += f", across which the weights of equal seeds diverge (threads {threads})"
+            what = f"{runs[column].nunique()} {text} in one comparison{_named(runs[column], column)}{within}"
+            yield Problem(path=f"runs/{workload}/{variant}", what=what, todo=todo, skipped=False)
+
+
+def _diverges(runs: pd.DataFrame, column: str) -> bool:
+    """Whether runs of one set with equal seeds have equal weights where they are alike in this column, and
+    unequal ones where they are not: then it may be the reason."""
+    if runs.seeds_used.nunique() > 1:
+        return False
+    models = runs.groupby(column).last_weights_sha256
+    return bool((models.nunique() == 1).all() and models.first().is_unique and len(models) > 1)
+
+
+def _incomplete(study: StudyData) -> Iterator[Problem]:
+    """Sets that have fewer runs than others of their workload, or none where another variant has some."""
+    for workload, runs in study.runs.groupby("workload", sort=False):
+        counts = pd.crosstab(runs.variant, runs.label)
+        most = int(counts.to_numpy().max())
+        short = [
+            f"{variant}/{label} has {counts.loc[variant, label]}"
+            for variant in runs.variant.unique()
+            for label in runs.label.unique()
+            if counts.loc[variant, label] < most
+        ]
+        if short:
+            what = f"not every condition has {most} runs: {', '.join(short)}"
+            yield Problem(
+                path=f"runs/{workload}", what=what, todo="run `vbstudy sweep` to finish", skipped=False
+            )
+
+
+def _short(study: StudyData) -> Iterator[Problem]:
+    """Sets with runs whose history ends before the planned epochs."""
+    lengths = study.runs.run_id.map(study.epochs.groupby("run_id").size())
+    for set_id, runs in study.runs[lengths < study.runs.epochs_planned].groupby("set_id", sort=False):
+        least, planned = int(lengths[runs.index].min()), int(runs.epochs_planned.max())
+        what = f"{len(runs)} run{' has' if len(runs) == 1 else 's have'} {least} of {planned} planned epochs"
+        todo = "only epochs that all runs of a comparison have are compared; move these runs out of runs/"
+        yield Problem(path=f"runs/{set_id}", what=what, todo=todo, skipped=False)
+
+
+def _not_finite(study: StudyData) -> Iterator[Problem]:
+    recorded = ~study.epochs.run_id.isin(study.runs.run_id[study.runs.workload.isin(study.projects)])
+    bad = study.epochs[~np.isfinite(study.epochs.train_loss) & (recorded | study.epochs.train_loss.notna())]
+    for set_id, runs in study.runs[study.runs.run_id.isin(bad.run_id)].groupby("set_id", sort=False):
+        what = f"{len(runs)} run{' has' if len(runs) == 1 else 's have'} a training loss that is not finite"
+        todo = "lower the learning rate; their losses are left out, their metrics are not"
+        yield Problem(path=f"runs/{set_id}", what=what, todo=todo, skipped=False)

@@ -1,0 +1,94 @@
+"""User projects: what they set themselves, and what they do not record."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import pandas as pd
+
+from analysis.load.runs import Problem
+from analysis.load.study import StudyData
+from analysis.results.model import Table, col, cols, count
+
+EFFECTS = {
+    "threads": "sets the thread count itself: read 'thread count' with care",
+    "seed": "sets its own seed: what the study fixes or leaves free is not what it says",
+    "workers": "work outside the thread count of the study",
+    "environment": "sets a thread setting itself, for what it starts or imports later",
+    "": "sets what the study sets",
+}
+
+
+def effect(what: str) -> str:
+    """What an override means for the study, in words."""
+    lowered = what.lower()
+    if "seed" in lowered:
+        return EFFECTS["seed"]
+    if "worker" in lowered or "process" in lowered:
+        return EFFECTS["workers"]
+    if "environ" in lowered:
+        return EFFECTS["environment"]
+    if "thread" in lowered or "configproto" in lowered:
+        return EFFECTS["threads"]
+    return EFFECTS[""]
+
+
+def overrides(study: StudyData) -> tuple[Table, ...]:
+    """What projects themselves set, by workload, call and place; no table where there is no project."""
+    if not study.projects:
+        return ()
+    rows: list[dict[str, Any]] = []
+    for workload, runs in _projects(study):
+        counts = Counter((o.what, o.value, o.where) for each in runs.project for o in each.overrides)
+        rows += [
+            {
+                "workload": workload,
+                "what": what,
+                "value": value,
+                "where": where,
+                "runs": times,
+                "n": len(runs),
+            }
+            | {"effect": effect(what)}
+            for (what, value, where), times in counts.items()
+        ]
+    table = Table.of(
+        rows,
+        *cols("workload", "what", "value", "where"),
+        count("runs"),
+        count("n"),
+        col("effect"),
+        name="overrides",
+        title="What projects set themselves, against the study",
+        note="Seen while the projects ran. A project that does nothing of the kind has no row.",
+    )
+    return (table,)
+
+
+def project_reservations(study: StudyData) -> Iterator[Problem]:
+    """What a reader should know of each project: what it overrides, what was noted, what is absent."""
+    for _, runs in _projects(study):
+        path = f"runs/{runs.workload_name.iloc[0]}"
+        what = Counter(f"{o.what} = {o.value} ({o.where})" for each in runs.project for o in each.overrides)
+        if what:
+            told = "; ".join(f"{text} in {count} of {len(runs)} runs" for text, count in what.items())
+            todo = "see the table of what projects set themselves"
+            yield Problem(
+                path=path, what=f"the project overrides the study: {told}", todo=todo, skipped=False
+            )
+        for text, times in Counter(note for each in runs.project for note in each.notes).items():
+            todo = f"{times} of {len(runs)} runs; their logs say more"
+            yield Problem(path=path, what=text, todo=todo, skipped=False)
+        absent = dict.fromkeys(text for each in runs.project for text in each.absent)
+        if absent:
+            what_ = f"not told by the project: {'; '.join(absent)}"
+            todo = "declare it in [workload.artifacts] or [workload.metrics], or use vbstudy.report"
+            yield Problem(path=path, what=what_, todo=todo, skipped=False)
+
+
+def _projects(study: StudyData) -> Iterator[tuple[str, pd.DataFrame]]:
+    for workload, runs in study.runs.groupby("workload", sort=False):
+        if workload in study.projects:
+            yield str(workload), runs

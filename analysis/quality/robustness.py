@@ -1,0 +1,243 @@
+"""Robustness: on which samples models disagree and how sure they were of them, from the stored predictions;
+and how the stored models bear noise and attack, from what `vbstudy sweep --robustness` measured."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from analysis.load.predictions import Predictions
+from analysis.load.runs import Problem
+from analysis.load.study import StudyData, by_threads
+from analysis.results.model import ACROSS, WHERE, Kind, Table, col, cols, count, interval
+from analysis.stats import statistics
+from guest.records.codec import RecordError
+from guest.records.robustness import Point, Robustness, decode
+
+ATTACKS = {"noise": "Gaussian noise", "fgsm": "FGSM"}
+ALL_CLASSES = "all"
+
+
+def read_robustness(study: StudyData) -> tuple[tuple[Robustness, ...], tuple[Problem, ...]]:
+    """The results that belong to the study's models, and a reservation for each that does not."""
+    found, problems = [], []
+    weights = dict(zip(study.runs.run_id, study.runs.last_weights_sha256, strict=True))
+    for run, sha256 in weights.items():
+        path = f"robustness/{run}.json"
+        if not (study.directory / path).is_file():
+            continue
+        try:
+            found.append(_checked(decode((study.directory / path).read_bytes()), run, sha256))
+        except (OSError, RecordError, UnicodeDecodeError) as error:
+            todo = "run `vbstudy sweep --robustness`: it measures the model again"
+            problems.append(Problem(path=path, what=str(error), todo=todo, skipped=False))
+    return tuple(found), tuple(problems)
+
+
+def _checked(result: Robustness, run: str, sha256: str) -> Robustness:
+    if (result.run_id, result.weights) != (run, sha256):
+        raise RecordError("was measured on another model than the run's")
+    return result
+
+
+def robustness_tables(
+    study: StudyData, predictions: Predictions, measured: Sequence[Robustness]
+) -> tuple[Table, ...]:
+    """Those that there is something for."""
+    tables = []
+    if any(len(runs) > 1 for _, _, runs in study.experiments()):
+        tables.append(flips(study, predictions))
+    if measured:
+        by_run = {result.run_id: result for result in measured}
+        tables += [perturbed(study, by_run), transfer(study, by_run)]
+    return tuple(tables)
+
+
+# ---- from predictions ----------------------------------------------------------------------------
+
+
+def flips(study: StudyData, predictions: Predictions) -> Table:
+    """Samples that flip: not all runs put them in one class. By true class, with the mean confidence
+    (softmax of the predicted class) over all runs, of samples that flip and of those that do not."""
+    rows: list[dict[str, Any]] = []
+    for workload, variant, runs in study.experiments():
+        truth = predictions.truth[workload]
+        for view in study.views(workload):
+            scopes = {name: setting for name, setting in by_threads(runs).items() if len(setting) > 1}
+            if runs.label.nunique() > 1:
+                scopes[ACROSS] = runs
+            for scope, group in scopes.items():
+                labels = predictions.stack(view, group.run_id)
+                sure = np.stack([predictions.confidence[view][run] for run in group.run_id])
+                head = {"workload": workload, "variant": variant, "view": view.value, "scope": scope}
+                rows += [head | row for row in flips_by_class(labels, sure, truth)]
+    return Table.of(
+        rows,
+        *WHERE,
+        col("view"),
+        col("scope", "threads"),
+        col("true_class"),
+        count("n"),
+        count("samples"),
+        count("flips"),
+        interval("share"),
+        interval("sure_flipped", "confidence, flipped", Kind.RATIO),
+        interval("sure_stable", "confidence, stable", Kind.RATIO),
+        name="flips",
+        title="Prediction stability: which samples flip, and how sure the models were of them",
+        note="A sample flips when not all n runs put it in one class. Confidence is the softmax of the "
+        "predicted class, averaged over runs and samples. Intervals of 95 % over the samples: Wilson's of "
+        "the share, Student's t of the confidence.",
+    )
+
+
+def flips_by_class(labels: np.ndarray, sure: np.ndarray, truth: np.ndarray) -> list[dict[str, Any]]:
+    """A row for all samples and one for each true class. `labels` and `sure` are (R, N), `truth` (N,)."""
+    flipped = ~(labels == labels[0]).all(axis=0)
+    mean_sure = sure.astype(np.float64).mean(axis=0)
+    rows = []
+    for name in (ALL_CLASSES, *np.unique(truth)):
+        mine = np.ones(len(truth), bool) if name is ALL_CLASSES else truth == name
+        count = int((flipped & mine).sum())
+        share = statistics.share(count, int(mine.sum()))
+        row = {"true_class": str(name), "n": len(labels), "samples": int(mine.sum()), "flips": count}
+        row |= share.cells("share")
+        for key, which in (("sure_flipped", flipped & mine), ("sure_stable", ~flipped & mine)):
+            sure_of = statistics.mean(mean_sure[which])
+            row |= sure_of.cells(key)
+        rows.append(row)
+    return rows
+
+
+# ---- from the measured models --------------------------------------------------------------------
+
+
+def perturbed(study: StudyData, by_run: dict[str, Robustness]) -> Table:
+    """Accuracy of the last models under noise and FGSM, across thread counts: SD and max-min of the
+    thread counts' means, and the SD of the runs within each."""
+    rows: list[dict[str, Any]] = []
+    for workload, variant, runs in study.experiments():
+        head = {"workload": workload, "variant": variant}
+        sets = {
+            name: [by_run[run] for run in setting.run_id if run in by_run]
+            for name, setting in by_threads(runs).items()
+        }
+        sets = {name: results for name, results in sets.items() if results}
+        if not sets:
+            continue
+        reason = next((r.not_applicable for results in sets.values() for r in results), "")
+        if reason:
+            rows.append(head | {"attack": f"not applicable: {reason}", **_counts(sets)})
+            continue
+        for attack, title in ATTACKS.items():
+            for i, point in enumerate(_points(next(iter(sets.values()))[0], attack)):
+                rows.append(head | {"attack": title, "strength": point.strength} | _across(sets, attack, i))
+    return Table.of(
+        rows,
+        *WHERE,
+        col("attack", "perturbation"),
+        col("strength", kind=Kind.RATIO),
+        col("threads"),
+        count("n"),
+        interval("mean", "accuracy by thread count", Kind.METRIC),
+        interval("sd", "SD across"),
+        col("range", "max-min across", Kind.SPREAD),
+        interval("sd_within", "SD within", bounds="within"),
+        interval("changed"),
+        name="robustness",
+        title="Accuracy of the last models under noise and attack, across thread counts",
+        note="Strengths are in units of the pixels' range: the SD of the noise, the step of FGSM. All models "
+        "see the same noise, and are evaluated on one thread. SD and max-min are those of the thread "
+        "counts' means; 'changed' is the share of samples put in another class than unperturbed. Intervals "
+        "of 95 % over the runs, of SD across over the thread counts (mean: Student's t, SD: chi-square).",
+        hidden=["samples"],
+    )
+
+
+def _points(result: Robustness, attack: str) -> tuple[Point, ...]:
+    return result.noise if attack == "noise" else result.fgsm
+
+
+def _counts(sets: dict[str, list[Robustness]]) -> dict[str, Any]:
+    row: dict[str, Any] = {"threads": list(sets), "n": [len(results) for results in sets.values()]}
+    row |= {"samples": None, "mean": [], "mean_low": [], "mean_high": []}
+    row |= dict.fromkeys(("sd", "sd_low", "sd_high", "range"))
+    return row | {"sd_within": [], "within_low": [], "within_high": []}
+
+
+def _across(sets: dict[str, list[Robustness]], attack: str, i: int) -> dict[str, Any]:
+    accuracies = [
+        np.array([_points(r, attack)[i].correct / r.samples for r in results]) for results in sets.values()
+    ]
+    changed = [_points(r, attack)[i].changed / r.samples for results in sets.values() for r in results]
+    means = np.array([statistics.mean(values).value for values in accuracies])
+    each = [statistics.mean(values) for values in accuracies]
+    within = [statistics.sd(values) for values in accuracies]
+    across, moved = statistics.sd(means), statistics.mean(changed)
+    return _counts(sets) | {
+        "samples": next(iter(sets.values()))[0].samples,
+        "mean": means.tolist(),
+        "mean_low": [mean.low for mean in each],
+        "mean_high": [mean.high for mean in each],
+        **across.cells("sd"),
+        "range": float(means.max() - means.min()) if len(means) > 1 else None,
+        "sd_within": [sd.value for sd in within],
+        "within_low": [sd.low for sd in within],
+        "within_high": [sd.high for sd in within],
+        **moved.cells("changed"),
+    }
+
+
+def transfer(study: StudyData, by_run: dict[str, Robustness]) -> Table:
+    """How many adversarial examples made on a model of one thread count also turn one of another."""
+    rows: list[dict[str, Any]] = []
+    for workload, variant, runs in study.experiments():
+        threads = dict(zip(runs.run_id, runs.threads, strict=True))
+        weights = dict(zip(runs.run_id, runs.last_weights_sha256, strict=True))
+        cells: dict[tuple[str, str, float], list[tuple[int, int, bool]]] = {}
+        for run in runs.run_id:
+            for t in by_run[run].transfer if run in by_run else ():
+                if weights.get(t.run_id) == t.weights:
+                    key = (threads[run], threads[t.run_id], t.strength)
+                    cells.setdefault(key, []).append((t.made, t.transferred, t.weights == weights[run]))
+        for (made_on, tried_on, strength), counts in cells.items():
+            made = sum(m for m, _, _ in counts)
+            shares = [transferred / m for m, transferred, _ in counts if m]
+            low, high = statistics.ratio_of_sums([t for _, t, _ in counts], [m for m, _, _ in counts])
+            rows.append(
+                {
+                    "workload": workload,
+                    "variant": variant,
+                    "strength": strength,
+                    "made_on": made_on,
+                    "tried_on": tried_on,
+                    "n": len(counts),
+                    "copies": sum(same for _, _, same in counts),
+                    "made": made,
+                    "share": sum(t for _, t, _ in counts) / made if made else None,
+                    "low": low,
+                    "high": high,
+                    "least": min(shares) if shares else None,
+                    "most": max(shares) if shares else None,
+                }
+            )
+    return Table.of(
+        rows,
+        *WHERE,
+        col("strength", kind=Kind.RATIO),
+        *cols("made_on", "tried_on"),
+        count("n"),
+        count("copies"),
+        count("made", "examples"),
+        interval("share", "transferred", Kind.METRIC, bounds=""),
+        col("least", kind=Kind.METRIC),
+        col("most", kind=Kind.METRIC),
+        name="transfer",
+        title="Do adversarial examples transfer to the models of other thread counts?",
+        note="FGSM on samples that both models classify correctly; n pairs of models with equal repetition "
+        "(within a thread count: with the next), of which 'copies' are one model twice. The share "
+        "transferred is over all examples, with a 95 % interval over the pairs (ratio estimator, Student's "
+        "t); least and most are those of single pairs.",
+    )

@@ -1,0 +1,159 @@
+"""What the overall accuracy hides: how much single classes move (Pham et al., ASE 2020, section 4.2;
+Zhuang et al., MLSys 2022, section 4.2)."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from analysis.load.predictions import Predictions
+from analysis.load.study import StudyData, View, by_threads
+from analysis.results.model import ACROSS, ALPHA, Kind, Table, col, count, interval
+from analysis.stats import classification, metrics, statistics
+
+RATES = {
+    "accuracy": classification.class_accuracy,
+    "fpr": classification.false_positive_rate,
+    "fnr": classification.false_negative_rate,
+}
+OF_A_CLASS = {"class": "accuracy", "fpr": "fpr", "fnr": "fnr"}
+KEYS = ["workload", "variant", "view", "scope"]
+
+
+def by_class(study: StudyData, predictions: Predictions) -> Table:
+    """Accuracy, FPR and FNR of every class: mean, SD and max-min over the runs of each set, and over the
+    thread counts (there each counts once, with the mean of its runs)."""
+    parts = [
+        pd.DataFrame(_class_columns(rates, support, n)).assign(
+            workload=workload, variant=variant, view=view.value, scope=scope
+        )
+        for workload, variant, runs in study.experiments()
+        for view in study.views(workload)
+        for scope, rates, support, n in _scopes(predictions, workload, runs, view)
+    ]
+    frame = pd.concat(parts, ignore_index=True)
+    return Table(
+        name="by_class",
+        title="Accuracy, false positive and false negative rate of every class",
+        note="FPR = FP / (FP + TN) and FNR = FN / (FN + TP), each class against the rest. Scope "
+        f"'{ACROSS}': n thread counts, each with the mean of its runs.",
+        frame=frame.set_index(KEYS).reset_index(),
+        columns=(),
+        shown=False,
+    )
+
+
+def _scopes(
+    predictions: Predictions, workload: str, runs: pd.DataFrame, view: View
+) -> Iterator[tuple[str, dict[str, np.ndarray], np.ndarray, int]]:
+    """(scope, rates (n, C) by name, support (C,), n): each set, then one row a thread count."""
+    truth = predictions.truth[workload]
+    everything = classification.class_hits(truth, predictions.stack(view, runs.run_id))
+    classes = len(everything.support)
+    means: dict[str, list[np.ndarray]] = {name: [] for name in (*RATES, "overall")}
+    for threads, setting in by_threads(runs).items():
+        rows = np.flatnonzero(runs.run_id.isin(setting.run_id))
+        counts = classification.ClassCounts(
+            hits=everything.hits[rows], predicted=everything.predicted[rows], support=everything.support
+        )
+        rates = {name: rate(counts) for name, rate in RATES.items()}
+        rates["overall"] = np.repeat(counts.hits.sum(axis=1, keepdims=True) / counts.samples, classes, axis=1)
+        for name, values in rates.items():
+            means[name].append(_column_means(values))
+        yield threads, rates, everything.support, len(rows)
+    if len(means["overall"]) > 1:
+        across = {name: np.array(values) for name, values in means.items()}
+        yield ACROSS, across, everything.support, len(means["overall"])
+
+
+def _column_means(values: np.ndarray) -> np.ndarray:
+    """The mean of each column; of equal values it is that value, which rounding may miss."""
+    means: np.ndarray = np.where((values == values[0]).all(axis=0), values[0], values.mean(axis=0))
+    return means
+
+
+def _class_columns(rates: dict[str, np.ndarray], support: np.ndarray, n: int) -> dict[str, Any]:
+    columns: dict[str, Any] = {"class": np.arange(len(support)), "support": support, "n": n}
+    for name, values in rates.items():
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # classes without samples are all NaN
+            columns |= {
+                f"{name}_mean": _column_means(values),
+                f"{name}_sd": metrics.column_sd(values),
+                f"{name}_range": values.max(axis=0) - values.min(axis=0),
+            }
+    return columns
+
+
+def subgroups(classes: Table) -> Table:
+    """One row a scope of `by_class`: the class that moves most, beside the overall accuracy."""
+    rows = []
+    for keys, mine in classes.frame.groupby(KEYS, sort=False):
+        known = mine[mine.support > 0]
+        low, high = statistics.sd_bounds(int(known.n.iloc[0]))
+        each_low, each_high = statistics.sd_bounds(int(known.n.iloc[0]), 1 - ALPHA / len(known))
+        top = known.sort_values("accuracy_range", ascending=False, kind="stable").iloc[0]
+        overall = float(top.overall_range)
+        several = int(top.n) > 1
+        rows.append(
+            dict(zip(KEYS, keys, strict=True))
+            | {
+                "n": int(top.n),
+                "classes": len(known),
+                "overall_range": overall if several else None,
+                "overall_sd": top.overall_sd,
+                "class_range": top.accuracy_range if several else None,
+                "class": int(top["class"]) if several and top.accuracy_range > 0 else None,
+                "class_sd": known.accuracy_sd.max(),
+                "times": top.accuracy_range / overall if overall > 0 else None,
+                "fpr_sd": known.fpr_sd.max(),
+                "fpr_range": known.fpr_range.max() if several else None,
+                "fnr_sd": known.fnr_sd.max(),
+                "fnr_range": known.fnr_range.max() if several else None,
+                "overall_low": low * top.overall_sd,
+                "overall_high": high * top.overall_sd,
+            }
+            | {f"{name}_low": each_low * known[f"{source}_sd"].max() for name, source in OF_A_CLASS.items()}
+            | {f"{name}_high": each_high * known[f"{source}_sd"].max() for name, source in OF_A_CLASS.items()}
+        )
+    return Table.of(
+        rows,
+        *(col(name) for name in ("workload", "variant", "view")),
+        col("scope", "threads"),
+        count("n"),
+        col("overall_range", "max-min, all", Kind.SPREAD),
+        col("class_range", "max-min, a class", Kind.SPREAD),
+        count("class"),
+        col("times", kind=Kind.RATIO),
+        interval("overall_sd", "SD, all", bounds="overall"),
+        interval("class_sd", "SD, a class", bounds="class"),
+        interval("fpr_sd", "SD of FPR", bounds="fpr"),
+        interval("fnr_sd", "SD of FNR", bounds="fnr"),
+        name="subgroups",
+        title="How much single classes move, beside the overall accuracy",
+        note=classes.note + " Each number is that of the class where it is largest; 'times' is the largest "
+        "max-min of a class over that of the overall accuracy. SD with chi-square intervals of 95 %, those "
+        "of a class over all classes (Bonferroni).",
+    )
+
+
+def class_ranges(study: StudyData, predictions: Predictions, workload: str, view: View) -> pd.DataFrame:
+    """One row a variant, thread setting and class: variant, threads, class_, samples, n (runs), mean, low
+    and high (the least and the greatest of the n runs, not an interval) of its accuracy."""
+    rows = []
+    for name, variant, runs in study.experiments():
+        if name != workload:
+            continue
+        for threads, setting in by_threads(runs).items():
+            labels = predictions.stack(view, setting.run_id)
+            counts = classification.class_hits(predictions.truth[workload], labels)
+            for class_, each in enumerate(classification.class_accuracy(counts).T):
+                samples = int(counts.support[class_])
+                row = {"variant": variant, "threads": threads, "class_": class_, "samples": samples}
+                row |= {"n": len(each), "mean": each.mean(), "low": each.min(), "high": each.max()}
+                rows += [row] if samples else []
+    return pd.DataFrame(rows)

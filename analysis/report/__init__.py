@@ -1,0 +1,1 @@
+"""The report: one page, its parts, and the files beside it. May import `figures` and below."""

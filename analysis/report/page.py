@@ -1,0 +1,208 @@
+"""The page of the report: everything on it, in order of reading."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import math
+from collections import defaultdict
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jinja2
+from markupsafe import Markup
+
+from analysis.figures.charts import shown_view
+from analysis.figures.style import Picture
+from analysis.findings.implications import hardware_sentence, provider_text
+from analysis.load.study import by_threads
+from analysis.provenance.fingerprints import environments
+from analysis.report.methods import methods_paragraph, recipe
+from analysis.report.progress import Unfinished
+from analysis.report.runs import runs_table
+from analysis.results.cells import NUMERIC, cell, missing
+from analysis.results.model import ACROSS, Analysis, Column, Finding, Kind, Table, Verdict
+from analysis.results.printing import shown_findings, shown_tables
+from analysis.sameness.verdicts import DIFFER, IDENTICAL, LEVELS
+
+CLASSES = {verdict: verdict.replace(" ", "-") for verdict in Verdict}  # of the style sheet
+SIGNS = {IDENTICAL: ("same", "="), DIFFER: ("differ", "≠")}
+LONG = 60  # characters from which a cell may be broken into lines
+TEMPLATES = Path(__file__).parent / "templates"
+NOTHING_IN = {"environments": "all runs have the same fingerprint."}
+
+
+def detail_tables(analysis: Analysis) -> tuple[Table, ...]:
+    """The tables that only the report has: the runs one by one, and in what their machines differ."""
+    return runs_table(analysis.study, shown_view(analysis)), environments(analysis.study)
+
+
+def page(analysis: Analysis, pictures: list[Picture], live: Unfinished | None = None) -> str:
+    """The page as HTML. Figures are inlined; nothing is loaded from anywhere. A `live` one says how far the
+    sweep is, marks sets that are not complete, and asks its server whether there is a newer one."""
+    study = analysis.study
+    findings = [f for f in analysis.findings if not f.workload]
+    details = detail_tables(analysis)
+    script, script_sha256 = _script("report.js")
+    return (
+        _environment()
+        .get_template("report.html.j2")
+        .render(
+            study=study,
+            name=study.directory.resolve().name,
+            variants=list(study.runs.variant.unique()),
+            threads=list(study.runs.threads.unique()),
+            provider=provider_text(study),
+            alarms=analysis.alarms,
+            findings=[
+                (finding, CLASSES[finding.verdict], _by_workload(analysis, finding)) for finding in findings
+            ],
+            implications=analysis.implications,
+            scopes=[ACROSS, *_settings(analysis)],
+            matrix=_matrix(analysis, live.open_sets if live else {}),
+            workloads={w: [_inlined(p) for p in pictures if p.workload == w] for w in (*study.metrics, "")},
+            tables=[_table(table) for table in (*shown_tables(analysis), *details)],
+            differing=int(details[0].frame.differs.sum()),
+            copies=_copies(analysis),
+            script=script,
+            script_sha256=script_sha256,
+            problems=study.problems,
+            live=live,
+            **_live_script(),
+        )
+    )
+
+
+def waiting_page(name: str, live: Unfinished, why: str) -> str:
+    """The live page of a study of which nothing can be said yet."""
+    template = _environment().get_template("waiting.html.j2")
+    return template.render(name=name, live=live, why=why, **_live_script())
+
+
+def _environment() -> jinja2.Environment:
+    return jinja2.Environment(
+        loader=jinja2.FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+
+
+def _script(name: str) -> tuple[Markup, str]:
+    """A script of ours, and its hash for the page's content policy."""
+    script = (TEMPLATES / name).read_text(encoding="utf-8")
+    return Markup(script), base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()  # noqa: S704
+
+
+def _live_script() -> dict[str, str]:
+    script, sha256 = _script("live.js")
+    return {"live_script": script, "live_script_sha256": sha256}
+
+
+def _by_workload(analysis: Analysis, finding: Finding) -> list[tuple[Finding, str]]:
+    return [
+        (one, CLASSES[one.verdict])
+        for one in shown_findings(analysis)
+        if one.id == finding.id and one.workload
+    ]
+
+
+def _settings(analysis: Analysis) -> list[str]:
+    """All thread settings of the study, in order."""
+    return list(by_threads(analysis.study.runs.sort_values(["cpus", "intra_op", "inter_op"])))
+
+
+def _matrix(analysis: Analysis, open_sets: Mapping[str, str]) -> list[dict[str, Any]]:
+    """One row a workload and variant, one cell a thread setting and one across them, each with its
+    three levels; of the last models, or of the selected ones when only these are analysed. `open` says of
+    which settings runs are still to come."""
+    frame = analysis.tables["verdicts"].frame
+    frame = frame[frame["view"] == frame["view"].iloc[0]]
+    sets = analysis.study.runs.groupby(["workload", "variant", "threads"], sort=False).set_id.first()
+    matrix = []
+    for (workload, variant), lines in frame.groupby(["workload", "variant"], sort=False):
+        cells = {line["scope"]: _levels(line) for line in lines.to_dict("records")}
+        mine = sets[workload, variant].to_dict()
+        matrix.append(
+            {
+                "workload": workload,
+                "variant": variant,
+                "cells": cells,
+                "open": defaultdict(str, {threads: open_sets.get(s, "") for threads, s in mine.items()}),
+            }
+        )
+    return matrix
+
+
+def _levels(line: dict[Any, Any]) -> list[dict[str, Any]]:
+    levels = []
+    for level in LEVELS:
+        css, sign = SIGNS.get(line[level], ("unknown", "?"))
+        title = f"{level}: {line[level]}, {line[f'{level}_distinct']} distinct of {line['n']}"
+        levels.append(
+            {
+                "name": level,
+                "css": css,
+                "sign": sign,
+                "k": line[f"{level}_distinct"],
+                "n": line["n"],
+                "title": title,
+            }
+        )
+    return levels
+
+
+def _inlined(picture: Picture) -> dict[str, str]:
+    data = base64.b64encode(picture.svg.read_bytes()).decode()
+    return {
+        "title": picture.title,
+        "caption": picture.caption,
+        "source": f"data:image/svg+xml;base64,{data}",
+        "files": f"figures/{picture.svg.name}",
+    }
+
+
+def _table(table: Table) -> dict[str, Any]:
+    records = table.frame.to_dict("records")
+    return {
+        "table": table,
+        "headers": [(column.header, column.kind in NUMERIC) for column in table.columns],
+        "rows": [
+            {
+                "cells": [_cell(column, record) for column in table.columns],
+                "differs": record.get("differs") is True,
+            }
+            for record in records
+        ],
+        "empty": NOTHING_IN.get(table.name, "no row."),
+    }
+
+
+def _cell(column: Column, record: Mapping[Any, Any]) -> dict[str, Any]:
+    """The text of a cell, and the number by which it is sorted (None: by its text)."""
+    text, value = cell(column, record), record[column.source]
+    numeric = column.kind in NUMERIC and isinstance(value, (int, float)) and not missing(value)
+    css = "number" if column.kind in NUMERIC else "long" if len(text) > LONG else ""
+    if column.kind is Kind.LEVEL:
+        return {"text": text, "value": None, "css": css}
+    return {"text": text, "value": _number(value) if numeric else None, "css": css}
+
+
+def _number(value: float) -> str:
+    """As JavaScript reads it."""
+    return repr(float(value)) if math.isfinite(value) else "Infinity" if value > 0 else "-Infinity"
+
+
+def _copies(analysis: Analysis) -> list[dict[str, Any]]:
+    """What a reader takes along: texts for a paper, and what repeats the study."""
+    study, how = analysis.study, recipe(analysis.study)
+    blocks = [
+        {"title": "Methods", "text": methods_paragraph(study), "prose": True, "note": ""},
+        {"title": "Hardware", "text": hardware_sentence(study), "prose": True, "note": ""},
+        {"title": "Commands that repeat the study", "text": how.commands, "prose": False, "note": how.note},
+    ]
+    if how.study_file:
+        blocks.append({"title": "study.toml", "text": how.study_file, "prose": False, "note": ""})
+    return blocks

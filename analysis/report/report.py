@@ -1,0 +1,88 @@
+"""Writes the report: one page that needs no network, and the tables, figures and findings as files."""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from analysis.diagnosis.hardening_figures import write_hardening_figures
+from analysis.figures.figures import write_figures
+from analysis.report.page import detail_tables, page
+from analysis.report.progress import Unfinished
+from analysis.results.model import Analysis
+from analysis.results.printing import as_data, to_csv, to_json
+
+PAGE = "index.html"
+FINDINGS = "findings.json"
+
+
+class NotAReportError(FileExistsError):
+    """The folder to write to holds something that is not a report; it is left as it is."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportPaths:
+    """Where things were written."""
+
+    page: Path
+    findings: Path
+    tables: tuple[Path, ...]
+    figures: tuple[Path, ...]
+
+
+def write_report(analysis: Analysis, output: Path, live: Unfinished | None = None) -> ReportPaths:
+    """Writes the report into the folder `output`, in place of an earlier report there; its page is a
+    live one where `live` says how far the sweep is.
+
+    It is complete or not there: everything is written beside it and moved in at the end. Raises
+    NotAReportError when `output` is a file or a folder with other things in it.
+    """
+    if output.exists() and not _replaceable(output):
+        raise NotAReportError(f"{output} holds other things than a report; name another folder")
+    with _swapped_in(output) as folder:
+        (folder / "tables").mkdir()
+        (folder / "figures").mkdir()
+        tables = (*analysis.tables.values(), *detail_tables(analysis))
+        for table in tables:
+            (folder / "tables" / f"{table.name}.csv").write_text(to_csv(table), encoding="utf-8")
+        (folder / FINDINGS).write_text(to_json(as_data(analysis)), encoding="utf-8")
+        pictures = write_figures(analysis, folder / "figures")
+        pictures += write_hardening_figures(analysis, folder / "figures")
+        (folder / PAGE).write_text(page(analysis, pictures, live), encoding="utf-8")
+    return ReportPaths(
+        page=output / PAGE,
+        findings=output / FINDINGS,
+        tables=tuple(output / "tables" / f"{table.name}.csv" for table in tables),
+        figures=tuple(output / "figures" / path.name for p in pictures for path in (p.svg, p.png)),
+    )
+
+
+def _replaceable(output: Path) -> bool:
+    """An earlier report, or an empty folder."""
+    ours = {PAGE, FINDINGS, "tables", "figures"}
+    return output.is_dir() and {path.name for path in output.iterdir()} <= ours
+
+
+@contextmanager
+def _swapped_in(output: Path) -> Iterator[Path]:
+    """A temporary folder beside `output` that takes its place when all went well."""
+    output = output.resolve()
+    output.parent.mkdir(parents=True, exist_ok=True)
+    fresh = output.with_name(f".{output.name}-{secrets.token_hex(8)}")
+    fresh.mkdir()  # with the permissions of the umask, which mkdtemp does not give
+    try:
+        yield fresh
+        if output.exists():
+            old = Path(tempfile.mkdtemp(prefix=f".{output.name}-old-", dir=output.parent))
+            output.rename(old / output.name)
+            fresh.rename(output)
+            shutil.rmtree(old)
+        else:
+            fresh.rename(output)
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)

@@ -1,0 +1,81 @@
+"""The runs one by one, and which of them differ from most of their condition."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from analysis.figures.charts import when
+from analysis.load.study import StudyData, View
+from analysis.results.model import WHERE, Kind, Table, col, count
+from analysis.sameness.verdicts import NOT_RECORDED
+
+ALIKE, MAJORITY, NO_MAJORITY, ALONE = "all alike", "as most", "no majority", "one run"
+DIFFERS = "differs from most"
+SHORT = 8  # characters of a hash that are shown
+
+
+def runs_table(study: StudyData, view: View) -> Table:
+    """One row a run: when, where, how long, the metrics, and whether its weights and its predictions are
+    those of most runs of its set. `differs` is true where one of them is not: inspect the run."""
+    runs = study.runs
+    begin, _ = when(study)
+    frame = pd.DataFrame(
+        {
+            "workload": runs.workload,
+            "variant": runs.variant,
+            "threads": runs.threads,
+            "repetition": runs.repetition,
+            "n": runs.groupby("set_id").run_id.transform("size"),
+            "weights": _standing(runs, view.sha256("weights")),
+            "weights_sha256": runs[view.sha256("weights")],
+            "predictions": _standing(runs, view.sha256("predictions")),
+            "predictions_sha256": runs[view.sha256("predictions")],
+        }
+    )
+    frame["weights_hash"] = frame.weights_sha256.fillna("").str[:SHORT]
+    frame["predictions_hash"] = frame.predictions_sha256.fillna("").str[:SHORT]
+    metrics = list(dict.fromkeys(metric for names in study.metrics.values() for metric in names))
+    for metric in metrics:
+        frame[metric] = runs[view.metric(metric)]
+    for column in ("wall_s", "load_by_others", "contended", "guest", "run_id"):
+        frame[column] = runs[column]
+    frame["started"] = begin.dt.strftime("%Y-%m-%d %H:%M:%S")
+    frame["differs"] = frame.weights.eq(DIFFERS) | frame.predictions.eq(DIFFERS)
+    models = "last" if view is View.LAST else "selected"
+    return Table(
+        name="runs",
+        title="The runs",
+        note=f"The {models} model of every run, with the first {SHORT} characters of its hashes. n: runs of "
+        f"its condition. '{DIFFERS}': more than half of the set share another hash; "
+        f"'{NO_MAJORITY}': none is shared by more than half, as with free seeds.",
+        frame=frame,
+        columns=(
+            *WHERE,
+            col("threads"),
+            count("repetition", "run"),
+            count("n"),
+            col("weights"),
+            col("weights_hash", "hash"),
+            col("predictions"),
+            col("predictions_hash", "hash"),
+            *(col(metric, kind=Kind.METRIC) for metric in metrics),
+            col("wall_s", "seconds", Kind.SECONDS),
+            col("load_by_others", kind=Kind.RATIO),
+            col("guest"),
+            col("started", "started (UTC)"),
+        ),
+    )
+
+
+def _standing(runs: pd.DataFrame, column: str) -> pd.Series:
+    """How each run stands to its set in this hash."""
+    size = runs.groupby("set_id")[column].transform("size")
+    mine = runs.groupby(["set_id", column])[column].transform("size")
+    most = mine.groupby(runs.set_id).transform("max")
+    standing = pd.Series(DIFFERS, index=runs.index)
+    standing[2 * mine > size] = MAJORITY
+    standing[2 * most <= size] = NO_MAJORITY
+    standing[mine == size] = ALIKE
+    standing[size == 1] = ALONE
+    standing[runs[column].isna()] = NOT_RECORDED
+    return standing

@@ -1,0 +1,1 @@
+"""What the analysis produces: tables, findings, estimates, and how they are printed. May import `load`."""

@@ -1,0 +1,146 @@
+"""The vocabulary of the analysis: tables, findings, implications, and the whole they make."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+import pandas as pd
+
+from analysis.load.predictions import Predictions
+from analysis.load.study import StudyData, View
+
+ALPHA = 0.05
+ACROSS = "across thread counts"
+
+
+class Verdict(StrEnum):
+    SUPPORTED = "supported"
+    NOT_SUPPORTED = "not supported"
+    INCONCLUSIVE = "inconclusive"
+
+
+class Kind(StrEnum):
+    """How a column's numbers are written; see `analysis.results.cells`."""
+
+    TEXT = "text"
+    COUNT = "count"
+    METRIC = "metric"  # five decimals
+    SPREAD = "spread"  # two significant digits: differences, standard deviations
+    SECONDS = "seconds"
+    RATIO = "ratio"
+    P = "p"
+    LEVEL = "level"  # identical / differ, with how many distinct of how many
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """One shown column. `low` and `high` name the columns of an interval; for Kind.LEVEL they name
+    the number of distinct values and n."""
+
+    header: str
+    source: str
+    kind: Kind = Kind.TEXT
+    low: str = ""
+    high: str = ""
+
+
+def col(source: str, header: str = "", kind: Kind = Kind.TEXT) -> Column:
+    """A column under its source's name, or under `header`."""
+    return Column(header=header or source.replace("_", " "), source=source, kind=kind)
+
+
+def cols(*sources: str) -> tuple[Column, ...]:
+    """Columns of text under their sources' names."""
+    return tuple(map(col, sources))
+
+
+def count(source: str, header: str = "") -> Column:
+    return col(source, header, Kind.COUNT)
+
+
+def interval(source: str, header: str = "", kind: Kind = Kind.SPREAD, *, bounds: str | None = None) -> Column:
+    """An estimate with its bounds, in the columns of `Estimate.cells(source, bounds)`."""
+    low, high = bound_names(source if bounds is None else bounds)
+    return dataclasses.replace(col(source, header, kind), low=low, high=high)
+
+
+def bound_names(name: str) -> tuple[str, str]:
+    """The columns of an interval: `mean_low` and `mean_high`; `low` and `high` of an empty name."""
+    return (f"{name}_low", f"{name}_high") if name else ("low", "high")
+
+
+VIEWS_NOTE = "View 'last' is without model selection, 'selected' the model with the best validation metric."
+WHERE = cols("workload", "variant")
+"""The columns by which most tables begin."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """A table with everything needed to read it. `frame` holds the raw numbers (NaN: not
+    applicable); `columns` say what is shown, in order. A table that is not `shown` is written to
+    CSV and JSON only."""
+
+    name: str
+    title: str
+    note: str
+    frame: pd.DataFrame
+    columns: tuple[Column, ...]
+    shown: bool = True
+
+    @classmethod
+    def of(
+        cls,
+        rows: Sequence[Mapping[str, Any]],
+        *columns: Column,
+        name: str,
+        title: str,
+        note: str,
+        hidden: Sequence[str] = (),
+    ) -> Table:
+        """A table of rows by column name. Its frame has what the rows have, in their order, then the
+        columns that no row has, shown and `hidden`."""
+        frame = pd.DataFrame(list(rows))
+        wanted = [n for c in columns for n in (c.source, c.low, c.high) if n] + list(hidden)
+        lacking = [n for n in dict.fromkeys(wanted) if n not in frame.columns]
+        frame = frame.reindex(columns=[*frame.columns, *lacking]) if lacking else frame
+        return cls(name=name, title=title, note=note, frame=frame, columns=columns)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One finding of the reference study, decided from this study's tables. `workload` is empty for
+    the finding over all workloads."""
+
+    id: str
+    workload: str
+    statement: str
+    verdict: Verdict
+    why: str
+    numbers: dict[str, Any] = field(default_factory=dict)
+    table: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Implication:
+    """What to do about it, with this study's numbers."""
+
+    id: str
+    advice: str
+    evidence: tuple[str, ...]  # one line a workload
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Analysis:
+    """The whole result. `alarms` are what a reader must not miss."""
+
+    study: StudyData
+    tables: dict[str, Table]
+    findings: tuple[Finding, ...]
+    implications: tuple[Implication, ...]
+    alarms: tuple[str, ...]
+    predictions: Predictions
+    views: tuple[View, ...]  # the ones its tables show

@@ -1,0 +1,100 @@
+"""How far the logits of other thread counts lie from those of the lowest, with equal seeds: the measures of
+Shanmugavelu et al. 2024, section 3. Their files are read again, one a distinct result."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from analysis.load.predictions import read_logits
+from analysis.load.study import StudyData, View, by_threads
+from analysis.results.model import VIEWS_NOTE, WHERE, Table, col, cols, count, interval
+from analysis.stats import numerics, statistics
+from guest.records.codec import RecordError
+
+MOST = 8  # distinct results of a set that are read
+MEASURES = {
+    "vc": "Vc",
+    "vermv": "Vermv",
+    "vs": "largest |Vs|",
+    "kl": "KL of Vs",
+    "ulp": "ULP, median",
+    "ulp_most": "ULP, largest",
+    "own": "Vermv, run to run",
+}
+
+
+def logits(study: StudyData) -> Table:
+    """Vc, Vermv, Vs, KL and ULPs of the final logits of every set, against the first run of the lowest thread
+    count; and Vermv against the set's own first run, for runs that agree among themselves but not with the
+    reference differ by the algorithm, not from run to run."""
+    rows = []
+    for workload, variant, runs in study.experiments():
+        if not runs.seeds_fixed.all() or runs.threads.nunique() < 2 or runs.seeds_used.nunique() > 1:
+            continue
+        for view in study.views(workload):
+            head = {"workload": workload, "variant": variant, "view": view.value}
+            for threads, setting in by_threads(runs).items():
+                rows.append(head | {"threads": threads} | _compared(study, view, runs.iloc[0], setting))
+    return Table.of(
+        rows,
+        *WHERE,
+        *cols("view", "threads"),
+        count("n"),
+        count("distinct"),
+        count("size", "logits"),
+        *(interval(name, header) for name, header in MEASURES.items()),
+        col("remark"),
+        name="logits",
+        title="How far the logits lie from those of the lowest thread count",
+        note="Final logits with equal seeds, against the first run of the lowest thread count. Vc: share of "
+        "logits that differ. Vermv: mean of |A-B| / |A|. Vs = 1 - |B / A| of each logit; KL is the "
+        "divergence of its histogram from a Gaussian, in nats. ULP: how many float32 numbers lie between, "
+        "of the logits that differ. Run to run: against the set's own first run; where it is 0 and Vermv is "
+        "not, thread counts compute otherwise, and repeat. Mean over the runs with Student's t (95 %); at "
+        f"most {MOST} distinct results of a set are read. " + VIEWS_NOTE,
+    )
+
+
+def _compared(study: StudyData, view: View, reference: pd.Series, runs: pd.DataFrame) -> dict[str, Any]:
+    hashes = runs[view.sha256("logits")]
+    row: dict[str, Any] = {"n": len(runs), "distinct": hashes.nunique(), "size": np.nan}
+    row |= {f"{name}{end}": np.nan for name in MEASURES for end in ("", "_low", "_high")} | {"remark": ""}
+    try:
+        base = read_logits(study, view, reference.run_id, reference.predictions_file_sha256)
+        kept = runs[hashes.isin(hashes.unique()[:MOST])]
+        found: dict[str, dict[str, float | None]] = {}
+        own: np.ndarray | None = None
+        for run in kept.to_dict("records"):
+            sha256 = run[view.sha256("logits")]
+            if sha256 in found:
+                continue
+            mine = read_logits(study, view, run["run_id"], run["predictions_file_sha256"])
+            own = mine if own is None else own
+            found[sha256] = measures(base, mine) | {"own": numerics.vermv(own, mine)}
+    except (RecordError, ValueError, OSError) as error:
+        return row | {"remark": f"not measured: {error}"}
+    row |= {"size": base.size, "n": len(kept)}
+    for name in MEASURES:
+        values = [found[sha256][name] for sha256 in kept[view.sha256("logits")]]
+        mean = statistics.mean([value for value in values if value is not None])
+        row |= mean.cells(name)
+    return row
+
+
+def measures(a: np.ndarray, b: np.ndarray) -> dict[str, float | None]:
+    """By name; `a` is the reference. Raises ValueError for different shapes and for what is not finite."""
+    some = a != 0
+    vs = 1 - np.abs(b[some].astype(np.float64) / a[some])
+    ulps = numerics.ulp_distance(a, b)
+    differing = ulps[ulps > 0]
+    return {
+        "vc": numerics.vc(a, b),
+        "vermv": numerics.vermv(a, b),
+        "vs": float(np.abs(vs).max()) if len(vs) else None,
+        "kl": numerics.kl_to_gaussian(vs),
+        "ulp": float(np.median(differing)) if len(differing) else 0.0,
+        "ulp_most": float(differing.max()) if len(differing) else 0.0,
+    }

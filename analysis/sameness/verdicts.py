@@ -1,0 +1,174 @@
+"""Are the runs the same? Asked at three levels (weights bit for bit, predictions, metrics), within
+each set and across thread counts; and from which training step on they are not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+
+from analysis.load.study import StudyData, View, by_threads
+from analysis.results.model import ACROSS, WHERE, Column, Kind, Table, col, cols, count
+
+IDENTICAL, DIFFER = "identical", "differ"
+ONE_RUN = "one run: inconclusive"
+ONE_SETTING = "one thread count: inconclusive"
+ONE_MODEL = "one CPU model: inconclusive"
+NOT_RECORDED = "not recorded"  # a project that did not write them
+LEVELS = ("weights", "predictions", "metric")
+LEVEL_COLUMNS = tuple(
+    Column(header=level, source=level, kind=Kind.LEVEL, low=f"{level}_distinct", high="n") for level in LEVELS
+)
+
+
+def verdicts(study: StudyData) -> Table:
+    """The three-level verdict for every set, and across all thread counts of a workload and variant."""
+    rows = []
+    for workload, variant, runs in study.experiments():
+        metrics = study.metrics[workload]
+        for view in study.views(workload):
+            head = {"workload": workload, "variant": variant, "view": view.value}
+            for threads, setting in by_threads(runs).items():
+                rows.append(head | {"scope": threads} | _levels(setting, view, metrics, ONE_RUN))
+            one = ONE_SETTING if runs.label.nunique() == 1 else ""
+            rows.append(head | {"scope": ACROSS} | _levels(runs, view, metrics, one))
+    return Table.of(
+        rows,
+        *WHERE,
+        col("view"),
+        col("scope", "threads"),
+        *LEVEL_COLUMNS,
+        name="verdicts",
+        title="The same model? Weights bit for bit, predictions, metric",
+        note="Within a thread count: are its repetitions identical? Across thread counts: are all runs of "
+        "all thread counts? View 'last' is without model selection, 'selected' with.",
+    )
+
+
+def _levels(runs: pd.DataFrame, view: View, metrics: tuple[str, ...], one: str) -> dict[str, Any]:
+    """`one` is the verdict where there is nothing to compare ("" when there is)."""
+    distinct = {
+        "weights": runs[view.sha256("weights")].nunique(),
+        "predictions": runs[view.sha256("predictions")].nunique(),
+        # All metrics together; NaN equals NaN here, as it does for a reader.
+        "metric": len(runs[[view.metric(metric) for metric in metrics]].drop_duplicates()),
+    }
+    row: dict[str, Any] = {"n": len(runs)}
+    for level in LEVELS:
+        alone = one and (one != ONE_RUN or len(runs) == 1)
+        known = distinct[level] and not (level != "metric" and runs[view.sha256(level)].isna().any())
+        verdict = IDENTICAL if distinct[level] == 1 else DIFFER
+        row[level] = NOT_RECORDED if not known else one if alone else verdict
+        row[f"{level}_distinct"] = distinct[level] if known else 0
+    return row
+
+
+def cpu_models(study: StudyData) -> Table:
+    """The three-level verdict across CPU models, for each thread setting: the question that the reference
+    study left open (Xiao et al., ISSRE 2021, section VII)."""
+    rows = []
+    compared = study.runs[study.runs.cpu_model_asked != ""]
+    keys = ["workload_name", "variant", "threads"]
+    for (workload, variant, threads), runs in compared.groupby(keys, sort=False):
+        metric = study.metrics[runs.workload.iloc[0]][0]
+        for view in study.views(runs.workload.iloc[0]):
+            means = runs.groupby("cpu_model_asked", sort=False)[view.metric(metric)].mean()
+            one = ONE_MODEL if len(means) == 1 else ""
+            rows.append(
+                {"workload": workload, "variant": variant, "view": view.value, "threads": threads}
+                | {"models": ", ".join(map(str, means.index)), "difference": means.max() - means.min()}
+                | {"n": 0, **dict.fromkeys(LEVELS)}  # before what the levels are counted from
+                | _levels(runs, view, (metric,), one)
+            )
+    return Table.of(
+        rows,
+        *WHERE,
+        *cols("view", "threads"),
+        col("models", "CPU models"),
+        *LEVEL_COLUMNS,
+        col("difference", kind=Kind.SPREAD),
+        name="cpu_models",
+        title="The same model on every CPU model?",
+        note="All runs at one thread count, on all CPU models that the study compares. Difference: "
+        "the largest between the mean metrics of two CPU models.",
+    )
+
+
+# ---- from which step on ---------------------------------------------------------------------------
+
+
+def divergence(study: StudyData) -> Table:
+    """Where training with equal seeds diverges across thread counts: between which two recorded steps
+    the weights, and at which epoch the loss, the predictions and the metric first differ."""
+    rows = [
+        {"workload": workload, "variant": variant} | _divergence(study, runs, study.metrics[workload][0])
+        for workload, variant, runs in study.experiments()
+        if runs.seeds_fixed.all() and runs.label.nunique() > 1
+    ]
+    return Table.of(
+        rows,
+        *WHERE,
+        count("settings", "thread counts"),
+        count("n"),
+        col("bracket", "weights"),
+        count("loss_epoch", "loss: epoch"),
+        count("weights_epoch", "weights: epoch"),
+        count("predictions_epoch", "predictions: epoch"),
+        count("metric_epoch", "metric: epoch"),
+        name="divergence",
+        title="Where training diverges across thread counts",
+        note="Variants with fixed seeds only: with free seeds, runs diverge at the start. Weights are "
+        "hashed after steps 1, 2, 4, 8, ..., so the first differing step is known up to a bracket. The "
+        "epoch columns give the first epoch at which not all runs are equal.",
+        hidden=["equal_up_to", "different_at"],
+    )
+
+
+def _divergence(study: StudyData, runs: pd.DataFrame, metric: str) -> dict[str, Any]:
+    steps = study.steps[study.steps.run_id.isin(runs.run_id)]
+    equal, different = _first_difference(steps, "step", "weights_sha256", len(runs))
+    epochs = study.epochs[study.epochs.run_id.isin(runs.run_id)]
+    columns = {
+        "loss_epoch": "train_loss",
+        "weights_epoch": "weights_sha256",
+        "predictions_epoch": "predictions_sha256",
+        "metric_epoch": View.LAST.epoch_metric(metric),
+    }
+    return {
+        "settings": runs.label.nunique(),
+        "n": len(runs),
+        "equal_up_to": equal,
+        "different_at": different,
+        "bracket": _bracket(equal, different),
+        **{k: _first_difference(epochs, "epoch", column, len(runs))[1] for k, column in columns.items()},
+    }
+
+
+def _first_difference(frame: pd.DataFrame, at: str, column: str, runs: int) -> tuple[int | None, int | None]:
+    """(last point before the first difference, the first difference), among the points every run has."""
+    grouped = frame.groupby(at)[column]
+    distinct = grouped.nunique(dropna=False)[grouped.size() == runs]
+    diverged = distinct[distinct > 1]
+    different = None if diverged.empty else int(diverged.index[0])
+    before = distinct.index if different is None else distinct.index[distinct.index < different]
+    return (int(before[-1]) if len(before) else None), different
+
+
+def _bracket(equal: int | None, different: int | None) -> str:
+    if different is None:
+        return "not recorded" if equal is None else f"equal up to step {equal}, the last recorded"
+    if equal is None:
+        return f"different at step {different}, the first recorded"
+    return f"equal up to step {equal}, different at step {different}"
+
+
+def alarms(table: Table) -> tuple[str, ...]:
+    """What a reader must not miss: a control, with everything fixed, that is not bitwise equal."""
+    bad = table.frame[(table.frame.variant == "control") & (table.frame.weights == DIFFER)]
+    return tuple(
+        f"CONTROL IS NOT BITWISE EQUAL: {workload}, "
+        f"{scope if scope == ACROSS else f'threads {scope}'}: {rows.weights_distinct.max()} distinct models "
+        f"({' and '.join(rows['view'])}) in {rows.n.iloc[0]} runs. Something is left free that this study "
+        "does not control; read its other numbers with that in mind."
+        for (workload, scope), rows in bad.groupby(["workload", "scope"], sort=False)
+    )

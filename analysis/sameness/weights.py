@@ -1,0 +1,181 @@
+"""How far the weights of runs lie apart. Weights files are large: they are read when a table asks for
+them, each distinct model once, and checked against the SHA-256 in the run's record."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from safetensors import SafetensorError
+from safetensors.numpy import load
+
+from analysis.load.runs import checked_bytes
+from analysis.load.study import StudyData, View, by_threads
+from analysis.results.model import ACROSS, Table, col, count, interval
+from analysis.stats import statistics
+from analysis.stats.numerics import l2_of_units
+from guest.records.codec import RecordError
+from guest.records.run import SELECTED, WEIGHTS
+
+FILES = {View.LAST: WEIGHTS, View.SELECTED: SELECTED}
+ALL_PAIRS_UP_TO = 200  # runs in a row of the table; above it pairs are drawn
+DRAWN = 500
+MEASURES = {"l2": "L2", "l2_unit": "L2 of unit vectors", "differing": "share that differs"}
+NUMBERS_COMPARED = 30_000_000  # weights, for a row of the table: fewer pairs of large networks
+NUMBERS_HELD = 100_000_000  # weights held in memory
+SEED = 1
+
+
+def read_weights(path: Path, sha256: str) -> np.ndarray:
+    """(D,) all floating-point weights of a safetensors file, tensors in the order of their names, in
+    the type that holds them all. Integers (counters) are no weights. Raises RecordError when the file is
+    not the one the record names, is not safetensors, or holds no weights or ones that are not finite."""
+    try:
+        data = checked_bytes(path.parent, path.name, sha256)
+        tensors = load(data)
+    except RecordError:
+        raise
+    except (OSError, SafetensorError, ValueError, KeyError) as error:
+        raise RecordError(f"{path.name}: {error}") from error
+    floats = [tensors[name].ravel() for name in sorted(tensors) if tensors[name].dtype.kind == "f"]
+    if not floats:
+        raise RecordError(f"{path.name} holds no weights")
+    vector = np.concatenate(floats)
+    if not np.isfinite(vector).all():
+        raise RecordError(f"{path.name} holds weights that are not finite")
+    return vector
+
+
+def weights(study: StudyData) -> Table:
+    """L2 distance of the weights, raw and of unit vectors, the mean over pairs of runs within each set
+    and across thread counts (Zhuang et al., MLSys 2022, section 3.2), with the share of weights that
+    differ."""
+    rows = []
+    for workload, variant, runs in study.experiments():
+        for view in study.views(workload):
+            head = {"workload": workload, "variant": variant, "view": view.value}
+            models = _Models(study.directory, view)
+            sets = by_threads(runs)
+            scopes = [(name, setting, False) for name, setting in sets.items()]
+            scopes += [(ACROSS, runs, True)] if len(sets) > 1 else []
+            for scope, mine, across in scopes:
+                rows.append(head | {"scope": scope} | _distances(models, mine, across))
+    return Table.of(
+        rows,
+        *(col(name) for name in ("workload", "variant", "view")),
+        col("scope", "threads"),
+        count("n"),
+        col("pairs_text", "pairs"),
+        count("size", "weights"),
+        *(interval(name, header) for name, header in MEASURES.items()),
+        col("remark"),
+        name="weights",
+        title="How far the weights lie apart",
+        note="Mean L2 distance over pairs of runs, of all floating-point weights and of their unit vectors, "
+        "and the mean share of weights that differ. Across thread counts the two runs of a pair have "
+        f"different ones. Above {ALL_PAIRS_UP_TO} runs, and for large networks, pairs are drawn (seed "
+        f"{SEED}): 'pairs' says of how many. Intervals of 95 % are over the runs (Hoeffding's projection).",
+    )
+
+
+class _Models:
+    """The models of a view, by run and hash of the file. What is read is held while it is small."""
+
+    def __init__(self, directory: Path, view: View) -> None:
+        self.directory, self.view = directory, view
+        self.held: dict[tuple[str, str], tuple[np.ndarray, float]] = {}
+
+    def vector(self, run: str, sha256: str) -> tuple[np.ndarray, float]:
+        """The weights (D,) and their length."""
+        if (run, sha256) not in self.held:
+            vector = read_weights(self.directory / "runs" / run / FILES[self.view], sha256)
+            while len(self.held) > 1 and (len(self.held) + 1) * vector.size > NUMBERS_HELD:
+                del self.held[next(iter(self.held))]
+            self.held[run, sha256] = vector, _length(vector)
+        return self.held[run, sha256]
+
+
+def distances(a: np.ndarray, b: np.ndarray, length_a: float, length_b: float) -> tuple[float, float, float]:
+    """`numerics.l2`, `l2_of_units` and `vc` in one pass, for finite vectors (D,) whose lengths are known:
+    |a/|a| - b/|b||^2 = (|a-b|^2 - (|a|-|b|)^2) / (|a| |b|), which keeps its digits while the lengths are of
+    one magnitude; else the definition is used. Raises RecordError for different sizes."""
+    if a.shape != b.shape:
+        raise RecordError(f"models of {a.size} and {b.size} weights are not compared")
+    apart = np.subtract(a, b, dtype=np.float64)
+    square = float(np.einsum("i,i->", apart, apart))
+    if 0.1 * length_a < length_b < 10 * length_a:
+        unit = (max(0.0, square - (length_a - length_b) ** 2) / (length_a * length_b)) ** 0.5
+    else:
+        unit = l2_of_units(a, b)
+    return square**0.5, unit, np.count_nonzero(apart) / a.size
+
+
+def _length(vector: np.ndarray) -> float:
+    wide = vector.astype(np.float64)  # not through BLAS: its threads cost more than they save here
+    return math.sqrt(float(np.einsum("i,i->", wide, wide)))
+
+
+def _distances(models: _Models, runs: pd.DataFrame, across: bool) -> dict[str, Any]:
+    row: dict[str, Any] = {"n": len(runs), "pairs": 0, "of_pairs": 0, "pairs_text": "", "size": None}
+    row |= {f"{name}{end}": None for name in MEASURES for end in ("", "_low", "_high")} | {"remark": ""}
+    if len(runs) < 2:
+        return row | {"remark": "one run"}
+    hashes = runs[models.view.sha256("weights")].to_numpy()
+    files = runs[f"{models.view}_weights_file_sha256"].to_numpy()
+    first: dict[str, tuple[str, str]] = {}
+    for run, model, file in zip(runs.run_id, hashes, files, strict=True):
+        first.setdefault(model, (run, file))
+    threads = runs.threads.to_numpy()
+    try:
+        size = models.vector(*first[hashes[0]])[0].size
+        pairs, total = _pairs(threads, len(first), size, across)
+        known: dict[tuple[str, str], tuple[float, float, float]] = {}
+        for i, j in pairs:
+            pair = hashes[i], hashes[j]
+            if pair not in known:
+                same = pair[0] == pair[1]
+                known[pair] = (0.0,) * 3 if same else _between(models, first[pair[0]], first[pair[1]])
+        found = [known[hashes[i], hashes[j]] for i, j in pairs]
+    except RecordError as error:
+        return row | {"remark": f"not measured: {error}"}
+    drawn = f"{len(pairs)} of {total}" if len(pairs) < total else str(total)
+    row |= {"pairs": len(pairs), "of_pairs": total, "pairs_text": drawn, "size": size}
+    for name, values in zip(MEASURES, np.array(found).T, strict=True):
+        mean = statistics.mean_of_pairs(float(values.mean()), _by_run(values, pairs, threads, across))
+        row |= mean.cells(name)
+    return row
+
+
+def _by_run(
+    values: np.ndarray, pairs: list[tuple[int, int]], threads: np.ndarray, across: bool
+) -> list[np.ndarray]:
+    """What each run's pairs add to the mean, for each set of runs; a run in no drawn pair adds nothing."""
+    parts = np.bincount(np.array(pairs).ravel(), np.repeat(values, 2), len(threads)) / len(values)
+    return [parts[threads == name] for name in dict.fromkeys(threads)] if across else [parts]
+
+
+def _between(models: _Models, a: tuple[str, str], b: tuple[str, str]) -> tuple[float, float, float]:
+    (x, length_x), (y, length_y) = models.vector(*a), models.vector(*b)
+    return distances(x, y, length_x, length_y)
+
+
+def _pairs(threads: np.ndarray, models: int, size: int, across: bool) -> tuple[list[tuple[int, int]], int]:
+    """The pairs to measure, and how many there are: all of them, or a sample without replacement where
+    the runs are many or the distinct models too large to compare each with each."""
+
+    def every() -> Iterator[tuple[int, int]]:
+        pairs = combinations(range(len(threads)), 2)
+        return ((i, j) for i, j in pairs if not across or threads[i] != threads[j])
+
+    found = list(every())
+    affordable = max(10, NUMBERS_COMPARED // size)
+    if len(threads) <= ALL_PAIRS_UP_TO and min(len(found), models * (models - 1) // 2) <= affordable:
+        return found, len(found)
+    kept = min(len(found), DRAWN, affordable)
+    chosen = np.random.default_rng(SEED).choice(len(found), kept, replace=False)
+    return [found[i] for i in np.sort(chosen)], len(found)

@@ -1,0 +1,86 @@
+"""Facts of one file, in a form that can be combined with those of the project's other files."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from analysis.scan.lint.rules import RULES
+from analysis.scan.results import Level, LintFinding, Note, Place
+
+
+class Spot(NamedTuple):
+    """Where something stands, in the lines of the text that was parsed; a notebook's are mapped later."""
+
+    line: int
+    column: int
+    last_line: int
+
+
+class Event(NamedTuple):
+    """Something that happens when a scope runs, in the order of the text.
+
+    kind      what                                      name
+    draw      a generator is used                       the generator
+    seed      a generator is seeded                     the generator
+    call      a function of the project is called       `@f` of this file, or its qualified name
+    import    a module is imported                      its qualified name
+    setting   a variable of the environment is set      the variable
+    threads   a function sets thread counts             its qualified name
+    work      a framework computes                      the framework
+    train     a model is trained                        how
+    main      what the main guard guards, see MAIN
+    """
+
+    kind: str
+    name: str
+    spot: Spot
+    text: str = ""
+
+
+MAIN = "<main>"
+"""The scope of what stands under `if __name__ == "__main__"`."""
+
+
+class Use(NamedTuple):
+    """A use of an operation of the registry; `entry` is its index there."""
+
+    entry: int
+    name: str
+    spot: Spot
+
+
+@dataclass(slots=True)
+class FileFacts:
+    """Filled by `collect`, then only read. `scopes` has "" for the module itself, `f` for functions and
+    `C.f` for methods. `findings` are those that need no other file."""
+
+    path: str
+    module: str
+    lines: int = 0
+    is_notebook: bool = False
+    is_main: bool = False
+    selecting: set[int] = field(default_factory=set)  # lines with a word by which a model may be selected
+    scopes: dict[str, list[Event]] = field(default_factory=dict)
+    operations: list[Use] = field(default_factory=list)
+    threaded: list[Use] = field(default_factory=list)
+    modes: set[str] = field(default_factory=set)  # of frameworks; "warn" when torch only warns
+    flags: set[str] = field(default_factory=set)
+    findings: list[LintFinding] = field(default_factory=list)
+    sessions: list[Spot] = field(default_factory=list)  # of TensorFlow 1, without thread counts
+    ignored: dict[int, tuple[str, ...]] = field(default_factory=dict)
+    cells: tuple[tuple[int, int], ...] = ()  # (first line, number) of each cell of a notebook
+    notes: list[Note] = field(default_factory=list)
+
+
+def spot(node: Any) -> Spot:
+    """Where a node of a syntax tree stands."""
+    line = node.lineno
+    return Spot(line, node.col_offset + 1, node.end_lineno or line)
+
+
+def finding(rule: str, path: str, where: Spot, why: str, level: Level | None = None) -> LintFinding:
+    """A finding of a rule, at its usual level unless another is given."""
+    place = Place(path=path, line=where.line, column=where.column)
+    known = RULES[rule]
+    return LintFinding(rule=rule, level=level or known.level, place=place, why=why, advice=known.advice)

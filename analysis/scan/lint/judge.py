@@ -1,0 +1,244 @@
+"""The rules that need a whole program: seeds, the order of settings, modes, thread counts, model
+selection."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from analysis.scan.lint.facts import FileFacts, finding
+from analysis.scan.lint.lint import is_ignored, mapped
+from analysis.scan.lint.program import TEST_FILE, Program, Step, programs
+from analysis.scan.lint.registry import registry, version
+from analysis.scan.lint.vocabulary import GENERATORS, OWN_MODEL, SEED_CALLS, SETTINGS, THREAD_SETTINGS
+from analysis.scan.results import Level, LintFinding
+
+NOT_IN_TESTS = ("VB2", "VB3", "VB404", "VB6")
+ORDERS = frozenset(("VB301", "VB302", "VB304"))
+DATA_LIBRARIES = frozenset(
+    [
+        "torch",
+        "tensorflow",
+        "numpy",
+        "sklearn",
+        "jax",
+        "PIL",
+        "cv2",
+        "h5py",
+        "datasets",
+        "imageio",
+        "skimage",
+        "librosa",
+    ]
+)
+
+
+def lint_project(
+    files: Sequence[FileFacts], pinned: Mapping[str, str], rules: frozenset[str]
+) -> tuple[LintFinding, ...]:
+    """All findings of a project, by place. `pinned` has the exact versions of frameworks, where they are
+    known."""
+    every = programs(files)
+    of_data = _files_of_data(files, every)
+    found = [
+        each if file.path in of_data or each.rule not in ORDERS else replace(each, level=Level.NOTE)
+        for file in files
+        for each in file.findings
+        if not (each.rule.startswith(NOT_IN_TESTS) and TEST_FILE.search(file.path))
+        and not (each.rule == "VB203" and "tensorflow" in file.modes)  # which overrides it
+    ]
+    for program in every:
+        found += _of_program(program)
+    found += _operations(files, every, pinned)
+    by_path = {file.path: file for file in files}
+    kept: dict[tuple[str, str, int, int], LintFinding] = {}
+    for each in found:
+        file = by_path[each.place.path]
+        if each.rule in rules and not is_ignored(file, each):
+            kept.setdefault(
+                (each.rule, each.place.path, each.place.line, each.place.column), mapped(file, each)
+            )
+    return tuple(
+        sorted(
+            kept.values(), key=lambda f: (f.place.path, f.place.cell, f.place.line, f.place.column, f.rule)
+        )
+    )
+
+
+def _files_of_data(files: Sequence[FileFacts], every: Sequence[Program]) -> set[str]:
+    """The files in which an order is likely one of data: of a training program, or with a library of data."""
+    found = {file.path for file in files if file.flags & DATA_LIBRARIES}
+    for program in every:
+        if program.first("train") is not None:
+            found |= {file.path for file in program.files}
+    return found
+
+
+def _at(rule: str, step: Step, why: str, level: Level | None = None) -> LintFinding:
+    return finding(rule, step.file.path, step.event.spot, why, level)
+
+
+def _of_program(program: Program) -> Iterator[LintFinding]:
+    yield from _late_settings(program)
+    yield from _late_threads(program)
+    yield from _late_seeds(program)
+    training = program.first("train")
+    if training is None:
+        return
+    yield from _never_seeded(program)
+    flags = program.flags()
+    yield from _unstated_threads(program, training, flags)
+    if flags & {"loop", "keras_fit"} and not flags & {"selects"}:
+        yield _at(
+            "VB601",
+            training,
+            "no best model is kept: at the end the last one is used, whatever epoch it happens to be",
+        )
+
+
+def _never_seeded(program: Program) -> Iterator[LintFinding]:
+    seeded = program.seeded()
+    if "*" in seeded:
+        return
+    for generator, name in GENERATORS.items():
+        drawn = program.first("draw", [generator])
+        if drawn is not None and generator not in seeded:
+            yield _at(
+                "VB101",
+                drawn,
+                f"{drawn.event.text} draws from the generator of {name}, which this program never seeds; "
+                f"{SEED_CALLS[generator]} does",
+            )
+
+
+def _late_seeds(program: Program) -> Iterator[LintFinding]:
+    drawn: dict[str, Step] = {}
+    seeded: set[str] = set()
+    late: set[tuple[str, int]] = set()
+    for step in program.flow:
+        kind, name, spot, text = step.event
+        if kind == "draw" and name not in seeded:
+            drawn.setdefault(name, step)
+        elif kind == "seed" and name not in seeded:
+            seeded.add(name)
+            if name in drawn and text != OWN_MODEL and (step.file.path, spot.line) not in late:
+                late.add((step.file.path, spot.line))
+                first = drawn[name]
+                where = f"{first.file.path}:" if first.file is not step.file else "line "
+                yield _at(
+                    "VB103",
+                    step,
+                    f"{first.event.text} at {where}{first.event.spot.line} has drawn from it already",
+                )
+
+
+def _late_settings(program: Program) -> Iterator[LintFinding]:
+    imported: dict[str, Step] = {}
+    everything = {s.event.name.partition(".")[0] for s in program.flow if s.event.kind == "import"}
+    for step in program.flow:
+        kind, name, _, _ = step.event
+        if kind == "import":
+            imported.setdefault(name.partition(".")[0], step)
+        elif kind == "setting":
+            reader = next((library for library in SETTINGS[name] if library in everything), None)
+            if reader in imported and reader is not None:
+                first = imported[reader]
+                where = f"{first.file.path}:" if first.file is not step.file else "line "
+                yield _at(
+                    "VB402",
+                    step,
+                    f"{reader} read {name} when it was imported, at {where}{first.event.spot.line}",
+                )
+
+
+def _late_threads(program: Program) -> Iterator[LintFinding]:
+    work: dict[str, Step] = {}
+    for step in program.flow:
+        kind, name, _, _ = step.event
+        if kind == "work":
+            work.setdefault(name, step)
+        elif kind == "threads":
+            framework = name.partition(".")[0]
+            if framework in work:
+                first = work[framework]
+                before = f"{first.event.text} in line {first.event.spot.line} came first"
+                if framework == "tensorflow":
+                    yield _at(
+                        "VB403", step, f"{before}: TensorFlow raises RuntimeError, its threads exist already"
+                    )
+                else:
+                    text = f"{before}, with the default thread count"
+                    yield _at("VB403", step, text, Level.WARNING)
+
+
+def _unstated_threads(program: Program, training: Step, flags: set[str]) -> Iterator[LintFinding]:
+    stated = "threads" in flags or any(
+        e.kind == "setting" and e.name in THREAD_SETTINGS
+        for f in program.files
+        for events in f.scopes.values()
+        for e in events
+    )
+    framework = training.file.flags & {"torch", "tensorflow"} or any(
+        s.event.kind == "draw" and s.event.name in ("torch", "tensorflow") for s in program.steps
+    )
+    if framework and not stated:
+        yield _at(
+            "VB401",
+            training,
+            "it takes what the machine has, and the same seeds give another model on another thread count",
+        )
+    known = registry()
+    uses = [(file, use) for file in program.near for use in file.threaded]
+    if not uses:
+        return
+    counts = Counter(use.name.rpartition(".")[2] for _, use in uses)
+    what = dict.fromkeys(known.threads[use.entry].what for _, use in uses)
+    named = ", ".join(f"{name} ({count})" for name, count in counts.most_common())
+    file, use = next(((f, u) for f, u in uses if f is program.file), uses[0])
+    yield finding("VB503", file.path, use.spot, f"{named}: {'; '.join(what)}")
+
+
+def _operations(
+    files: Sequence[FileFacts], every: Sequence[Program], pinned: Mapping[str, str]
+) -> Iterator[LintFinding]:
+    """A file's operations are judged by the programs that include it; without one, by the file alone."""
+    modes: dict[str, set[str]] = {file.path: set(file.modes) for file in files}
+    flags: dict[str, set[str]] = {file.path: set(file.flags) for file in files}
+    for program in every:
+        own_modes, own_flags = program.modes(), program.flags()
+        for file in program.files:
+            modes[file.path] |= own_modes
+            flags[file.path] |= own_flags
+        mode = program.first("mode", ["torch"])
+        if mode is not None and "cuda" in own_flags and "cublas" not in own_flags:
+            yield _at("VB505", mode, "matrix products on CUDA then raise RuntimeError unless it is set")
+    for file in files:
+        if file.operations:
+            yield from _of_file(file, modes[file.path], flags[file.path], pinned)
+
+
+def _of_file(
+    file: FileFacts, modes: set[str], flags: set[str], pinned: Mapping[str, str]
+) -> Iterator[LintFinding]:
+    known = registry()
+    for entry, name, spot in file.operations:
+        operation = known.operations[entry]
+        behaviour = operation.behaviour(version(pinned.get(operation.framework, "")))
+        mode = known.modes[operation.framework]
+        last = name.rpartition(".")[2]
+        on = operation.framework in modes
+        warned = operation.framework == "torch" and "warn" in modes
+        likely = operation.always or ("cuda" in flags and not operation.rare)
+        level = Level.WARNING if likely else Level.NOTE
+        if behaviour == "switch" and not on and not warned:
+            yield finding(
+                "VB501", file.path, spot, f"{last} differs {operation.on}; {mode} prevents it", level
+            )
+        elif behaviour == "raises" and on:
+            why = f"{last} has no deterministic version {operation.on}: with {mode} it raises an error there"
+            yield finding("VB502", file.path, spot, why, Level.ERROR if likely else Level.NOTE)
+        elif behaviour == "raises":
+            yield finding(
+                "VB502", file.path, spot, f"{last} differs {operation.on}, and no mode prevents it", level
+            )

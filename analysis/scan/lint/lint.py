@@ -1,0 +1,153 @@
+"""From the text of a file to its facts, and to the findings that need no other file."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import gc
+import re
+import warnings
+from pathlib import PurePosixPath
+
+from analysis.scan.lint.facts import FileFacts, finding
+from analysis.scan.lint.rules import RULES
+from analysis.scan.lint.vocabulary import RELEVANT
+from analysis.scan.lint.walk.collect import Collector
+from analysis.scan.lint.walk.evaluation import selecting_lines
+from analysis.scan.results import LintFinding, Note, Place
+from analysis.scan.source import Cell, UnreadableError, decode_python, notebook_cells
+
+_COMMENT = re.compile(r"#\s*vbstudy:\s*([^#]*?)\s*(?:#|$)")
+_IGNORE = re.compile(r"ignore(?:\s*\[([^\]]*)\])?(?:\s+-.*)?")
+_PYTHON_2 = re.compile(
+    r"^\s*print\s+(?![=(\[,.)])\S|^\s*except\s+[\w.()]+(?:\s*,\s*\w+)+\s*:|^\s*raise\s+\w+\s*,|^\s*exec\s+[\"'\w]"
+    r"|\b0[0-7]+[lL]?\b(?<!\b0)|<>|\bur[\"']",
+    re.MULTILINE,
+)
+
+
+def lint_file(path: str, data: bytes) -> FileFacts:
+    """The facts of a Python file or notebook, from its bytes. Never raises for what is in them."""
+    facts = FileFacts(path=path, module=module_name(path))
+    try:
+        if path.endswith(".ipynb"):
+            facts.is_notebook = facts.is_main = True
+            cells = notebook_cells(data)
+        else:
+            text, remark = decode_python(data)
+            if remark:
+                facts.notes.append(Note(path=path, text=remark))
+            cells = [Cell(0, text.removeprefix("\ufeff"))]
+    except UnreadableError as error:
+        facts.notes.append(Note(path=path, text=str(error)))
+        return facts
+    lint_cells(facts, cells)
+    return facts
+
+
+def lint_cells(facts: FileFacts, cells: list[Cell]) -> None:
+    """Parses cells one by one, so that a broken one costs no other, and walks over all of them."""
+    body: list[ast.stmt] = []
+    starts = []
+    relevant = False
+    enabled = gc.isenabled()
+    gc.disable()  # a tree is all new objects: looking for cycles among them costs a third of the time
+    try:
+        for cell in cells:
+            starts.append((facts.lines + 1, cell.number))
+            if tree := _parse(facts, cell):
+                if facts.lines:
+                    ast.increment_lineno(tree, facts.lines)
+                body += tree.body
+                facts.selecting |= selecting_lines(cell.text, facts.lines)
+                relevant = relevant or bool(RELEVANT.search(cell.text))
+                _ignored(facts, cell)
+            facts.lines += cell.text.count("\n") + (not cell.text.endswith("\n") and bool(cell.text))
+        if facts.is_notebook:
+            facts.cells = tuple(starts)
+        if relevant:
+            try:
+                Collector(facts).module(ast.Module(body=body, type_ignores=[]))
+            except RecursionError:
+                facts.notes.append(Note(path=facts.path, text="is nested too deeply; not linted"))
+    finally:
+        if enabled:
+            gc.enable()
+    if "threads" not in facts.flags and _trains(facts):
+        facts.findings += [
+            finding("VB404", facts.path, spot, "TensorFlow then takes all threads of the machine")
+            for spot in facts.sessions
+        ]
+
+
+def _trains(facts: FileFacts) -> bool:
+    return "optimizes" in facts.flags or any(
+        event.kind == "train" for events in facts.scopes.values() for event in events
+    )
+
+
+def _parse(facts: FileFacts, cell: Cell) -> ast.Module | None:
+    where = f"cell {cell.number}, " if cell.number else ""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of their code: invalid escapes and the like
+            return ast.parse(cell.text)
+    except SyntaxError as error:
+        text = f"{where}line {error.lineno}: {error.msg}; not linted"
+        if _PYTHON_2.search(cell.text):
+            text = (
+                f"{where}line {error.lineno}: is Python 2, which ended in 2020; not linted (2to3 converts it)"
+            )
+    except ValueError as error:
+        text = f"{where}{error}; not linted"
+    except (RecursionError, MemoryError):
+        text = f"{where}is nested too deeply; not linted"
+    facts.notes.append(Note(path=facts.path, text=text))
+    return None
+
+
+def _ignored(facts: FileFacts, cell: Cell) -> None:
+    if "vbstudy:" not in cell.text:
+        return
+    where = f"cell {cell.number}, " if cell.number else ""
+    for number, line in enumerate(cell.text.split("\n"), start=1):
+        found = _COMMENT.search(line)
+        if found is None:
+            continue
+        said = _IGNORE.fullmatch(found[1])
+        if said is None:
+            text = (
+                f"# vbstudy: {found[1]} is not known, so it silences nothing; write # vbstudy: ignore[VB301]"
+            )
+            facts.notes.append(Note(path=facts.path, text=f"{where}line {number}: {text}"))
+            continue
+        codes = (
+            ("",) if said[1] is None else tuple(c.strip().upper() for c in said[1].split(",") if c.strip())
+        )
+        for code in codes:
+            if not any(rule.startswith(code) for rule in RULES):
+                text = f"there is no rule {code}, so # vbstudy: ignore[{code}] silences nothing"
+                facts.notes.append(Note(path=facts.path, text=f"{where}line {number}: {text}"))
+        facts.ignored[facts.lines + number] = codes
+
+
+def is_ignored(facts: FileFacts, found: LintFinding) -> bool:
+    """Whether the finding's line has `# vbstudy: ignore[...]`; without codes it means every rule. Not
+    mapped yet: `found` has the line in the parsed text."""
+    return any(found.rule.startswith(code) for code in facts.ignored.get(found.place.line, ()))
+
+
+def mapped(facts: FileFacts, found: LintFinding) -> LintFinding:
+    """The finding with the cell of its notebook, and the line there."""
+    first, number = next(((f, n) for f, n in reversed(facts.cells) if f <= found.place.line), (1, 0))
+    if not number:
+        return found
+    place = Place(
+        path=found.place.path, line=found.place.line - first + 1, column=found.place.column, cell=number
+    )
+    return dataclasses.replace(found, place=place)
+
+
+def module_name(path: str) -> str:
+    """`a/b/c.py` is `a.b.c`, `a/b/__init__.py` is `a.b.__init__`, whose package is a.b."""
+    return ".".join(PurePosixPath(path).with_suffix("").parts)

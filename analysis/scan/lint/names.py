@@ -1,0 +1,126 @@
+"""What a name stands for: imports, aliases and assignments, through nested scopes."""
+
+from __future__ import annotations
+
+import ast
+
+from analysis.scan.lint.registry import registry
+from analysis.scan.lint.vocabulary import DRAWS, SEEDS, canonical
+
+BUILTINS = frozenset(
+    (
+        "abs",
+        "all",
+        "any",
+        "dict",
+        "enumerate",
+        "filter",
+        "frozenset",
+        "hash",
+        "iter",
+        "len",
+        "list",
+        "map",
+        "max",
+        "min",
+        "next",
+        "print",
+        "range",
+        "repr",
+        "reversed",
+        "set",
+        "sorted",
+        "str",
+        "sum",
+        "tuple",
+        "zip",
+    )
+)
+"""The builtins that a rule knows."""
+
+
+class Names:
+    """The names of one module. A name stands for a qualified name, `X()` being what a call of X returned,
+    `@f` something defined in this module, None something unknown."""
+
+    def __init__(self, module: str) -> None:
+        self._package = module.split(".")[:-1]
+        self._scopes: list[dict[str, str | None]] = [{}]
+        self._stars: list[str] = []
+
+    def push(self) -> None:
+        self._scopes.append({})
+
+    def pop(self) -> None:
+        self._scopes.pop()
+
+    def bind(self, name: str, meaning: str | None) -> None:
+        self._scopes[-1][name] = meaning
+
+    def bind_import(self, node: ast.Import) -> list[str]:
+        """Binds what is imported; returns the modules."""
+        for alias in node.names:
+            if alias.asname:
+                self.bind(alias.asname, alias.name)
+            else:
+                top = alias.name.partition(".")[0]
+                self.bind(top, top)
+        return [alias.name for alias in node.names]
+
+    def bind_from(self, node: ast.ImportFrom) -> list[str]:
+        """Binds what is imported; returns the modules that this may load."""
+        base = node.module or ""
+        if node.level:
+            parents = self._package[: len(self._package) - node.level + 1]
+            base = ".".join([*parents, base] if base else parents)
+        loaded = [base]
+        for alias in node.names:
+            if alias.name == "*":
+                self._stars.append(base)
+            else:
+                self.bind(alias.asname or alias.name, f"{base}.{alias.name}")
+                loaded.append(f"{base}.{alias.name}")
+        return loaded
+
+    def resolve(self, node: ast.expr) -> str | None:
+        """The canonical name of what an expression stands for; None where it is unknown."""
+        name = self._raw(node)
+        return canonical(name) if name else None
+
+    def _raw(self, node: ast.expr) -> str | None:
+        calls_and_attributes: list[str] = []
+        while True:
+            kind = node.__class__
+            if kind is ast.Attribute:
+                calls_and_attributes.append("." + node.attr)  # type: ignore[attr-defined]
+                node = node.value  # type: ignore[attr-defined]
+            elif kind is ast.Call:
+                calls_and_attributes.append("()")
+                node = node.func  # type: ignore[attr-defined]
+            elif kind is ast.Name:
+                found = self._lookup(node.id)  # type: ignore[attr-defined]
+                break
+            else:
+                return None
+        if found is None or not calls_and_attributes:
+            return found
+        return found + "".join(reversed(calls_and_attributes))
+
+    def _lookup(self, name: str) -> str | None:
+        for scope in reversed(self._scopes):
+            if name in scope:
+                return scope[name]
+        if self._stars:
+            for star in self._stars:
+                if _is_known(canonical(f"{star}.{name}")):
+                    return f"{star}.{name}"
+        return f"builtins.{name}" if name in BUILTINS else None
+
+
+def _is_known(name: str) -> bool:
+    return (
+        name in DRAWS
+        or name in SEEDS
+        or name in registry().by_name
+        or name in ("torch.utils.data.DataLoader", "keras.Sequential", "keras.models.Sequential")
+    )

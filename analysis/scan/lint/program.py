@@ -1,0 +1,218 @@
+"""What happens when a program of the project runs: its scopes, put in the order in which they are reached.
+
+A program is a file that does something when it is run: it has a main guard, is a notebook, trains or sets
+thread settings at its top level, or calls its own functions there. Its flow follows imports and calls into
+the project's other files, each scope once, for the first time is what counts. Branches and loops are taken as
+text: once, in order."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from analysis.scan.lint.facts import MAIN, Event, FileFacts
+
+TEST_FILE = re.compile(r"(?:^|/)(?:test_[\w-]+|[\w-]+_test|tests?|conftest)\.py$|(?:^|/)tests/")
+"""Tests train, but are no training programs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """An event of the flow, and the file it stands in."""
+
+    file: FileFacts
+    event: Event
+
+
+class Index:
+    """The modules of a project by their names."""
+
+    def __init__(self, files: Sequence[FileFacts]) -> None:
+        self._by_last: dict[str, list[tuple[str, FileFacts]]] = {}
+        self._packages: dict[str, FileFacts] = {}
+        for file in files:
+            name = file.module.removesuffix(".__init__")
+            if name != file.module:
+                self._packages[name] = file
+            self._by_last.setdefault(name.rpartition(".")[2], []).append((name, file))
+
+    def module(self, name: str, importer: FileFacts) -> FileFacts | None:
+        """The file that an import of `name` reads: its path ends with the name. Of several, the one in the
+        folder nearest to the importer."""
+        if not name:
+            return None
+        found = [
+            (full, file)
+            for full, file in self._by_last.get(name.rpartition(".")[2], ())
+            if full == name or full.endswith("." + name)
+        ]
+        if len(found) > 1:
+            found.sort(key=lambda each: (-_shared(each[1].module, importer.module), len(each[0])))
+        return found[0][1] if found else None
+
+    def packages(self, name: str, file: FileFacts) -> list[FileFacts]:
+        """The packages around a module, the outermost first: an import of a.b.c runs a, then a.b, then it."""
+        parts = file.module.removesuffix(".__init__").split(".")
+        first = len(parts) - name.count(".")
+        around = [".".join(parts[:count]) for count in range(first, len(parts))]
+        return [self._packages[each] for each in around if each in self._packages]
+
+    def function(self, name: str, caller: FileFacts) -> tuple[FileFacts, str] | None:
+        """The file and scope that a call of `name` runs."""
+        if name.startswith("@"):
+            return _scope(caller, name[1:])
+        head, _, tail = name.partition("()")
+        parts = head.split(".")
+        for cut in range(len(parts) - 1, 0, -1):
+            file = self.module(".".join(parts[:cut]), caller)
+            if file is not None:
+                return _scope(file, ".".join(parts[cut:]) + ("()" + tail if tail else ""))
+        return None
+
+
+def _scope(file: FileFacts, name: str) -> tuple[FileFacts, str] | None:
+    name = name.replace("()", "")
+    for candidate in (name, f"{name}.__init__"):
+        if candidate in file.scopes:
+            return file, candidate
+    return None
+
+
+def _shared(a: str, b: str) -> int:
+    count = 0
+    for x, y in zip(a.split("."), b.split("."), strict=False):
+        if x != y:
+            break
+        count += 1
+    return count
+
+
+class Program:
+    """One program of the project."""
+
+    def __init__(self, file: FileFacts, index: Index) -> None:
+        self.file = file
+        self._index = index
+
+    @cached_property
+    def files(self) -> list[FileFacts]:
+        """The file and all that it imports, directly or not."""
+        seen = {self.file.path: self.file}
+        queue = [self.file]
+        while queue:
+            file = queue.pop()
+            for event in _events(file, main=file is self.file):
+                if event.kind == "import":
+                    found = self._index.module(event.name, file)
+                    if found is not None and found.path not in seen:
+                        seen[found.path] = found
+                        queue.append(found)
+        return list(seen.values())
+
+    @cached_property
+    def flow(self) -> list[Step]:
+        """Everything that is reached, in order."""
+        steps: list[Step] = []
+        seen: set[tuple[str, str]] = set()
+        stack: list[Iterator[Step]] = [self._scope(self.file, "", seen)]
+        while stack:
+            step = next(stack[-1], None)
+            if step is None:
+                stack.pop()
+                continue
+            steps.append(step)
+            stack += [self._scope(*target, seen) for target in reversed(self._targets(step))]
+        return steps
+
+    def _scope(self, file: FileFacts, name: str, seen: set[tuple[str, str]]) -> Iterator[Step]:
+        if (file.path, name) in seen:
+            return
+        seen.add((file.path, name))
+        for event in file.scopes.get(name, ()):
+            yield Step(file, event)
+
+    def _targets(self, step: Step) -> list[tuple[FileFacts, str]]:
+        """The scopes that run, in this order."""
+        event = step.event
+        if event.kind == "main":
+            return [(step.file, MAIN)] if step.file is self.file else []
+        if event.kind == "call":
+            target = self._index.function(event.name, step.file)
+            return [] if target is None else [target]
+        if event.kind == "import":
+            file = self._index.module(event.name, step.file)
+            return (
+                []
+                if file is None
+                else [(each, "") for each in (*self._index.packages(event.name, file), file)]
+            )
+        return []
+
+    @cached_property
+    def near(self) -> list[FileFacts]:
+        """The program's own file, and those that it imports itself."""
+        found = {self.file.path: self.file}
+        for event in _events(self.file):
+            if event.kind == "import" and (file := self._index.module(event.name, self.file)) is not None:
+                found.setdefault(file.path, file)
+        return list(found.values())
+
+    @cached_property
+    def steps(self) -> list[Step]:
+        """The flow, then what stands in the program's own file without being reached by name."""
+        reached = {id(step.event) for step in self.flow}
+        rest = sorted(
+            e for e in _events(self.file) if id(e) not in reached and e.kind in ("draw", "train", "work")
+        )
+        return [*self.flow, *(Step(self.file, event) for event in sorted(rest, key=lambda e: e.spot))]
+
+    def first(self, kind: str, names: Iterable[str] | None = None) -> Step | None:
+        """The first step of a kind, in the program's own file if there is one."""
+        wanted = None if names is None else set(names)
+        found = [s for s in self.steps if s.event.kind == kind and (wanted is None or s.event.name in wanted)]
+        own = [step for step in found if step.file is self.file]
+        return next(iter(own or found), None)
+
+    def flags(self) -> set[str]:
+        return set().union(*(file.flags for file in self.files))
+
+    def modes(self) -> set[str]:
+        return set().union(*(file.modes for file in self.files))
+
+    def seeded(self) -> set[str]:
+        """The generators that are seeded anywhere in the program's files; "*" for all, where a function of
+        elsewhere seeds by its name."""
+        found = set()
+        for file in self.files:
+            for event in _events(file, main=file is self.file):
+                if event.kind == "seed":
+                    found.add(event.name)
+                elif (
+                    event.kind == "call"
+                    and event.text == "helper"
+                    and not self._index.function(event.name, file)
+                ):
+                    found.add("*")
+        return found
+
+
+def programs(files: Sequence[FileFacts]) -> list[Program]:
+    index = Index(files)
+    return [Program(file, index) for file in files if _runs(file)]
+
+
+def _runs(file: FileFacts) -> bool:
+    if TEST_FILE.search(file.path):
+        return False
+    return file.is_main or any(
+        event.kind in ("train", "setting", "threads") or (event.kind == "call" and event.name.startswith("@"))
+        for event in file.scopes.get("", ())
+    )
+
+
+def _events(file: FileFacts, *, main: bool = True) -> Iterator[Event]:
+    for name, events in file.scopes.items():
+        if main or name != MAIN:
+            yield from events

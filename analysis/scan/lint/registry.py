@@ -1,0 +1,119 @@
+"""The registry of operations that can differ between runs: `data/operations.toml`, read once."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+FILE = Path(__file__).parent / "data" / "operations.toml"
+Arguments = tuple[tuple[str, tuple[str, ...]], ...]
+"""Arguments by name, each with values; no values stand for any."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operation:
+    """One entry. `switch` and `raises` are ranges of versions, `only` are the arguments it takes to differ,
+    `unless` those with which it does not. `rare`: it differs in seldom cases only. `always`: on CPUs too.
+    `floats`: not with whole numbers. `of`: only of tensors with a name in which this expression is found.
+    `dim`: a method of this name is one of tensors where a dimension comes first. `visible`: False where the
+    text of a program does not tell the case in which it differs."""
+
+    framework: str
+    names: tuple[str, ...]
+    methods: tuple[str, ...] = ()
+    switch: str = ""
+    raises: str = ""
+    on: str
+    only: Arguments = ()
+    unless: Arguments = ()
+    position: int = -1
+    rare: bool = False
+    always: bool = False
+    floats: bool = False
+    of: str = ""
+    dim: bool = False
+    visible: bool = True
+
+    @property
+    def in_gradient(self) -> bool:
+        return self.on.startswith("in the gradient")
+
+    def behaviour(self, version: tuple[int, ...] | None) -> str:
+        """`switch`, `raises`, or "" where that version documents nothing. None is the newest version."""
+        for name, ranges in (("switch", self.switch), ("raises", self.raises)):
+            if ranges and _within(version, ranges):
+                return name
+        return ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Threaded:
+    """`what` of an operation depends on the thread count."""
+
+    framework: str
+    what: str
+    unless: Arguments = ()
+    position: int = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Registry:
+    modes: dict[str, str]
+    operations: tuple[Operation, ...]
+    threads: tuple[Threaded, ...]
+    by_name: dict[str, tuple[int, ...]]
+    by_method: dict[str, tuple[int, ...]]
+    threads_by_name: dict[str, int]
+
+
+@cache
+def registry() -> Registry:
+    data = tomllib.loads(FILE.read_text(encoding="utf-8"))
+    operations = []
+    by_name: dict[str, tuple[int, ...]] = {}
+    by_method: dict[str, tuple[int, ...]] = {}
+    for index, entry in enumerate(data["operation"]):
+        only, unless = _arguments(entry, "only"), _arguments(entry, "unless")
+        names, methods = tuple(entry.pop("names")), tuple(entry.pop("methods", ()))
+        operations.append(Operation(names=names, methods=methods, only=only, unless=unless, **entry))
+        for name in names:
+            by_name[name] = (*by_name.get(name, ()), index)
+        for name in methods:
+            by_method[name] = (*by_method.get(name, ()), index)
+    threads = []
+    threads_by_name: dict[str, int] = {}
+    for index, entry in enumerate(data["threads"]):
+        threads_by_name |= dict.fromkeys(entry.pop("names"), index)
+        threads.append(Threaded(unless=_arguments(entry, "unless"), **entry))
+    return Registry(
+        modes={name: entry["mode"] for name, entry in data["frameworks"].items()},
+        operations=tuple(operations),
+        threads=tuple(threads),
+        by_name=by_name,
+        by_method=by_method,
+        threads_by_name=threads_by_name,
+    )
+
+
+def _arguments(entry: dict[str, Any], key: str) -> Arguments:
+    return tuple((name, tuple(values)) for name, values in entry.pop(key, {}).items())
+
+
+def version(text: str) -> tuple[int, ...] | None:
+    """The first two numbers of a version; None when there are none."""
+    numbers = []
+    for part in text.split("+")[0].split(".")[:2]:
+        if not part.isdigit():
+            break
+        numbers.append(int(part))
+    return tuple(numbers) or None
+
+
+def _within(wanted: tuple[int, ...] | None, ranges: str) -> bool:
+    first, _, last = ranges.partition("-")
+    if wanted is None:
+        return not last
+    return (version(first) or ()) <= wanted and (not last or wanted <= (version(last) or ()))

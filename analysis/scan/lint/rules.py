@@ -1,0 +1,92 @@
+"""The rules of the determinism lint: their messages, and what to do about them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from analysis.scan.results import Level
+
+ERROR, WARNING, NOTE = Level.ERROR, Level.WARNING, Level.NOTE
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """`level` is the usual one; a finding may have another where the code tells more."""
+
+    level: Level
+    title: str
+    advice: str
+
+
+RULES: dict[str, Rule] = {
+    # ---- seeds
+    "VB101": Rule(WARNING, "a generator is used by a training program that never seeds it",
+                  "seed it before the first use"),
+    "VB102": Rule(WARNING, "a generator of its own has no seed",
+                  "give it a seed: default_rng(seed), RandomState(seed), Random(seed)"),
+    "VB103": Rule(WARNING, "a generator is seeded after it was used",
+                  "seed before the first use"),
+    "VB104": Rule(WARNING, "the seed is another one in each run",
+                  "use a fixed seed, or record the one that was drawn"),
+    "VB105": Rule(WARNING, "PYTHONHASHSEED is set inside the program, where it has no effect",
+                  "set it in the environment before Python starts"),
+    # ---- data loading
+    "VB201": Rule(NOTE, "workers of a DataLoader have no seed of their own",
+                  "pass generator= with a seed, and worker_init_fn= where the data set uses NumPy or random"),
+    "VB202": Rule(NOTE, "a random split or sampler draws from the global generator",
+                  "pass generator=torch.Generator().manual_seed(seed)"),
+    "VB203": Rule(WARNING, "the order of a tf.data pipeline is left open",
+                  "remove deterministic=False"),
+    # ---- order
+    "VB301": Rule(WARNING, "files come in the order of the file system",
+                  "wrap it in sorted()"),
+    "VB302": Rule(WARNING, "the order of a set becomes the order of data",
+                  "iterate over sorted(...), or over dict.fromkeys(...), which keeps the order of its input"),
+    "VB303": Rule(WARNING, "hash() of a text is another number in each run",
+                  "use zlib.crc32 or hashlib, or set PYTHONHASHSEED in the environment"),
+    "VB304": Rule(WARNING, "results come in the order in which they are ready",
+                  "use map() or imap(), or put the results back into the order of their inputs"),
+    # ---- threads
+    "VB401": Rule(NOTE, "a training program does not set its thread count",
+                  "set it (torch.set_num_threads, tf.config.threading, OMP_NUM_THREADS) and report it"),
+    "VB402": Rule(WARNING, "a variable of the environment is set after its reader was imported",
+                  "set it before the import, or outside the program"),
+    "VB403": Rule(ERROR, "a thread setting comes after the work has begun",
+                  "set it right after the import"),
+    "VB404": Rule(NOTE, "a TensorFlow 1 session does not set its thread count",
+                  "pass ConfigProto(intra_op_parallelism_threads=n, inter_op_parallelism_threads=m)"),
+    "VB405": Rule(NOTE, "a count that the results depend on is taken from the machine",
+                  "write the number down, or record it with the results"),
+    # ---- operations
+    "VB501": Rule(WARNING, "an operation can differ between runs, and the mode that prevents it is off",
+                  "turn the mode on at the start of the program"),
+    "VB502": Rule(WARNING, "an operation can differ between runs, and has no deterministic version",
+                  "use another operation, or compute this one on the CPU"),
+    "VB503": Rule(NOTE, "operations round differently on other thread counts, and no mode changes that",
+                  "fix the thread count and report it; compare runs of one thread count only"),
+    "VB504": Rule(WARNING, "cuDNN chooses its algorithms by measuring times",
+                  "set torch.backends.cudnn.benchmark = False"),
+    "VB505": Rule(WARNING, "the deterministic mode needs CUBLAS_WORKSPACE_CONFIG on CUDA",
+                  "set CUBLAS_WORKSPACE_CONFIG=:4096:8 in the environment"),
+    # ---- evaluation
+    "VB601": Rule(NOTE, "the last model is evaluated, not one that validation selected",
+                  "keep the model with the best validation metric"),
+    "VB602": Rule(WARNING, "test data are shuffled", "pass shuffle=False"),
+    "VB603": Rule(WARNING, "training data serve for testing or validation",
+                  "hold data out"),
+    "VB604": Rule(NOTE, "the split follows the order of the training data",
+                  "shuffle once with a seed, or hold out named samples"),
+}  # fmt: skip
+
+
+def chosen(select: tuple[str, ...], ignore: tuple[str, ...]) -> frozenset[str]:
+    """The rules that begin with one of `select` (all, when empty) and with none of `ignore`.
+    Raises ValueError for a code that no rule begins with."""
+    for code in (*select, *ignore):
+        if not any(rule.startswith(code) for rule in RULES):
+            raise ValueError(f"there is no rule {code}; there are {', '.join(RULES)}")
+    return frozenset(
+        rule
+        for rule in RULES
+        if (not select or rule.startswith(select)) and not (ignore and rule.startswith(ignore))
+    )

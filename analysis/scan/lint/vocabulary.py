@@ -1,0 +1,118 @@
+"""Which names mean what: generators and how they are seeded, libraries and the variables they read.
+
+All names are qualified and canonical: see `canonical`."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from functools import cache
+from pathlib import Path
+
+ALL = ("python", "numpy", "torch", "tensorflow")
+GENERATORS = {"python": "random", "numpy": "numpy.random", "torch": "torch", "tensorflow": "tensorflow"}
+SEED_CALLS = {
+    "python": "random.seed(seed)",
+    "numpy": "numpy.random.seed(seed)",
+    "torch": "torch.manual_seed(seed)",
+    "tensorflow": "keras.utils.set_random_seed(seed)",
+}
+
+_ALIASES = (
+    ("tensorflow.compat.v1.keras", "keras"),
+    ("tensorflow.compat.v2.keras", "keras"),
+    ("tensorflow.python.keras", "keras"),
+    ("tensorflow.keras", "keras"),
+    ("tensorflow.compat.v1", "tensorflow"),
+    ("tensorflow.compat.v2", "tensorflow"),
+    ("tf_keras", "keras"),
+    ("keras.api", "keras"),
+    ("pytorch_lightning", "lightning"),
+    ("lightning.pytorch", "lightning"),
+    ("lightning_fabric", "lightning"),
+    ("lightning.fabric", "lightning"),
+)
+_INNER = (
+    (re.compile(r"^torch\.nn\.modules\.\w+\.(?=[A-Z])"), "torch.nn."),
+    (re.compile(r"^torch\.utils\.data\.(?:dataloader|sampler|dataset|distributed)\."), "torch.utils.data."),
+    (re.compile(r"^keras\.layers\.\w+\.(?=[A-Z])"), "keras.layers."),
+)
+
+
+@cache
+def canonical(name: str) -> str:
+    """One spelling for what has several: `tensorflow.keras.layers.Dense` is `keras.layers.Dense`."""
+    for alias, usual in _ALIASES:
+        if name.startswith(alias) and name[len(alias) : len(alias) + 1] in ("", "."):
+            name = usual + name[len(alias) :]
+            break
+    for pattern, usual in _INNER:
+        name = pattern.sub(usual, name)
+    return name
+
+
+_DATA = tomllib.loads((Path(__file__).parent / "data" / "vocabulary.toml").read_text(encoding="utf-8"))
+
+DRAWS: dict[str, str] = {
+    f"{prefix}.{name}": generator
+    for generator, prefixes in _DATA["draws"].items()
+    for prefix, names in prefixes.items()
+    for name in names.split()
+}
+"""Calls that draw from a global generator: its name by theirs."""
+SKLEARN_DRAWS = re.compile(
+    r"^sklearn\.\w+(?:\.\w+)*\.(?:train_test_split|shuffle|resample|KFold|StratifiedKFold|ShuffleSplit|"
+    r"StratifiedShuffleSplit|GroupShuffleSplit|RandomForest\w+|ExtraTrees\w+|GradientBoosting\w+|Bagging\w+|AdaBoost\w+|"
+    r"DecisionTree\w+|MLP\w+|SGD\w+|Perceptron|KMeans|MiniBatchKMeans|GaussianMixture|TSNE|RandomizedSearchCV|"
+    r"make_classification|make_regression|make_blobs|make_moons|make_circles)$"
+)
+
+SEEDS: dict[str, tuple[str, ...]] = {name: tuple(seeded) for name, seeded in _DATA["seeds"].items()}
+OWN_MODEL = "own model"
+"""Said of what seeds and then makes the model itself, such as LightningCLI: there is nothing before it."""
+SEED_HELPER = re.compile(
+    r"^_?(?:set|fix|init|setup|initiali[sz]e|same|control|apply)_?\w*seeds?(?:_\w+)?$"
+    r"|seed_?(?:everything|all|everywhere|torch|rng)|determinis\w*seed|^(?:set|make|enable)_(?:all_)?(?:determinis|reprod)",
+    re.IGNORECASE,
+)
+
+
+@cache
+def seeds_by_name(function: str) -> bool:
+    """Whether a function of elsewhere seeds, as far as its name tells."""
+    return bool(SEED_HELPER.search(function))
+
+
+CHANGING = frozenset(
+    ("time.time", "time.time_ns", "time.perf_counter", "os.getpid", "os.urandom", "datetime.datetime.now",
+     "datetime.datetime.now()", "secrets.randbits", "uuid.uuid4")
+)  # fmt: skip
+"""Calls whose value is another one in each run."""
+
+SETTINGS: dict[str, tuple[str, ...]] = {name: tuple(readers) for name, readers in _DATA["settings"].items()}
+"""Variables of the environment, and the libraries that read them when they are imported. Of these the first
+that a program imports at all decides; for those after it the variable is no use any more."""
+
+THREAD_SETTINGS = frozenset(name for name in SETTINGS if name.endswith("_THREADS"))
+LOADS: dict[str, str] = _DATA["loads"]
+"""Packages that import another one of interest."""
+
+RELEVANT = re.compile(
+    r"torch|tensorflow|keras|numpy|random|sklearn|lightning|transformers|listdir|scandir|glob|iterdir|"
+    r"\bset\(|\bhash\(|as_completed|imap_unordered|environ|putenv|THREADS"
+)
+"""A file without any of these words has nothing that a rule could find."""
+
+
+MODEL = re.compile(r"^torchvision\.models\.(?:\w+\.)?(?!get_)[a-z]+\w*\d\w*$")
+"""Makers of models, whose weights are drawn: `torchvision.models.resnet18`."""
+
+
+@cache
+def generator_of(name: str) -> str | None:
+    """The generator that a call of this name draws from."""
+    if name.startswith(("torchvision.transforms.Random", "torchvision.transforms.v2.Random")) or MODEL.match(
+        name
+    ):
+        return "torch"
+    return DRAWS.get(name)

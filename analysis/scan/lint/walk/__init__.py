@@ -1,0 +1,1 @@
+"""The walk over a syntax tree and what it collects."""

@@ -1,0 +1,308 @@
+"""One walk over a module's syntax tree: what it draws, seeds, imports, sets and computes, in order.
+
+The walk is by hand, not by ast.NodeVisitor, which takes twice as long. What a single call means is decided
+in `calls`, what the order of data depends on in `order`."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from analysis.scan.lint.facts import MAIN, Event, FileFacts, finding, spot
+from analysis.scan.lint.names import Names
+from analysis.scan.lint.vocabulary import LOADS
+from analysis.scan.lint.walk import evaluation, expressions, settings
+from analysis.scan.lint.walk.order import DataOrder
+from analysis.scan.results import Level
+
+
+class Collector:
+    """Walks a tree and fills `facts`."""
+
+    def __init__(self, facts: FileFacts) -> None:
+        self.facts = facts
+        self.names = Names(facts.module)
+        self.scope = ""  # "", "f", "C.f"
+        self.class_name = ""
+        self.loops = 0
+        self.target = ""  # the name that the value under way is assigned to
+        self.without_gradient = 0  # how many torch.no_grad() are around
+        self.without_seed = 0  # how many branches are around that run where no seed was given
+        self.order = DataOrder(self)
+        self.events = facts.scopes.setdefault("", [])
+        self.unseeded: list[
+            tuple[str, ast.Call, str]
+        ] = []  # generators by their names, until they are seeded
+        self.reseeded: set[str] = set()
+        self._reported: set[tuple[str, int, int]] = set()
+
+    def module(self, tree: ast.Module) -> None:
+        for node in tree.body:  # defined anywhere in the module, called anywhere
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+                self.names.bind(node.name, f"@{node.name}")
+        self.statements(tree.body)
+        self.order.leave(set())
+        for target, call, why in self.unseeded:
+            if not target or target not in self.reseeded:
+                self.report("VB102", call, why)
+
+    def statements(self, body: Sequence[ast.AST]) -> None:
+        for node in body:
+            self.visit(node)
+
+    def visit(self, node: ast.AST) -> None:
+        handler = HANDLERS.get(node.__class__)
+        if handler is not None:
+            handler(self, node)
+        else:
+            self.children(node)
+
+    def children(self, node: ast.AST) -> None:
+        for name in node._fields:
+            value = getattr(node, name, None)
+            if value.__class__ is list:
+                for item in value:
+                    if isinstance(item, ast.AST):
+                        self.visit(item)
+            elif isinstance(value, ast.AST):
+                self.visit(value)
+
+    # ---- what handlers tell --------------------------------------------------------------------------
+
+    def event(self, kind: str, name: str, node: Any, text: str = "") -> None:
+        self.events.append(Event(kind, name, spot(node), text))
+
+    def report(self, rule: str, node: Any, why: str, level: Level | None = None) -> None:
+        where = spot(node)
+        if (rule, where.line, where.column) in self._reported:
+            return
+        self._reported.add((rule, where.line, where.column))
+        self.facts.findings.append(finding(rule, self.facts.path, where, why, level))
+
+    # ---- statements ------------------------------------------------------------------------------------
+
+    def _import(self, node: ast.Import) -> None:
+        for name in self.names.bind_import(node):
+            self._loaded(name, node)
+
+    def _import_from(self, node: ast.ImportFrom) -> None:
+        for name in self.names.bind_from(node):
+            self._loaded(name, node)
+
+    def _loaded(self, name: str, node: ast.stmt) -> None:
+        self.event("import", name, node)
+        top = name.partition(".")[0]
+        if top in LOADS:
+            self.event("import", LOADS[top], node)
+        self.facts.flags.add(LOADS.get(top, top))
+
+    def _function(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
+        for each in (*node.decorator_list, *node.args.defaults, *node.args.kw_defaults):
+            if each is not None:
+                self.visit(each)
+        outer = self.scope, self.events, self.loops, self.order.pending
+        no_gradient = sum(settings.stops_gradients(self, each) for each in node.decorator_list)
+        self.without_gradient += no_gradient
+        if self.scope and not self.class_name:
+            self.names.bind(node.name, f"@{self.scope}.{node.name}")
+        self.scope = ".".join(part for part in (self.class_name or self.scope, node.name) if part)
+        self.events = self.facts.scopes.setdefault(self.scope, [])
+        self.loops, self.order.pending = 0, {}
+        self.names.push()
+        arguments = node.args
+        every = (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)
+        for argument in (*every, arguments.vararg, arguments.kwarg):
+            if argument is not None:
+                self.names.bind(argument.arg, None)
+        if self.class_name and every and every[0].arg == "self":
+            self.names.bind("self", f"@{self.class_name}")
+        inside, self.class_name = self.class_name, ""
+        self.statements(node.body)
+        self.class_name = inside
+        self.order.leave({"self."} if inside else set())
+        kept = self.order.pending
+        self.names.pop()
+        self.scope, self.events, self.loops, self.order.pending = outer
+        self.without_gradient -= no_gradient
+        if inside:
+            self.order.pending |= kept
+
+    def _class(self, node: ast.ClassDef) -> None:
+        for base in node.bases:
+            self.visit(base)
+            name = self.names.resolve(base)
+            if name and name.startswith("@"):
+                self.facts.scopes.setdefault(f"{node.name}.__init__", []).append(
+                    Event("call", f"{name}.__init__", spot(base))
+                )
+        outer = self.class_name, self.order.pending
+        self.class_name, self.order.pending = node.name, {}
+        self.names.push()
+        self.statements(node.body)
+        self.names.pop()
+        self.order.leave(set())
+        self.class_name, self.order.pending = outer
+
+    def _assign(self, node: ast.Assign | ast.AnnAssign) -> None:
+        if node.value is None:
+            return
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+        outer, self.target = self.target, " ".join(map(target_name, targets))
+        first = targets[0]
+        if isinstance(first, ast.Tuple | ast.List) and len(first.elts) == 1:
+            self.order.single(node.value)
+        else:
+            self.order.assigned(self.target, node.value)
+        self.visit(node.value)
+        self.target = outer
+        for target in targets:
+            if isinstance(target, ast.Name):
+                is_set = isinstance(node.value, ast.Set | ast.SetComp)
+                self.names.bind(target.id, "builtins.set()" if is_set else self.names.resolve(node.value))
+            elif isinstance(target, ast.Tuple | ast.List):
+                self.order.rebound(target, node.value)
+                for element in target.elts:
+                    if isinstance(element, ast.Name):
+                        self.names.bind(element.id, None)
+        if isinstance(first, ast.Subscript | ast.Attribute):
+            settings.stored(self, first, node.value)
+            self.visit(first.value)
+
+    def _aug_assign(self, node: ast.AugAssign) -> None:
+        self.order.added(node)
+        self.visit(node.value)
+
+    def _for(self, node: ast.For | ast.AsyncFor) -> None:
+        with self.order.free(self.order.loop(node)):
+            self.visit(node.iter)
+        self.bind_unknown(node.target)
+        self.loops += 1
+        self.statements(node.body)
+        self.loops -= 1
+        self.statements(node.orelse)
+
+    def bind_unknown(self, target: ast.expr) -> None:
+        for name in (target,) if isinstance(target, ast.Name) else ast.walk(target):
+            if isinstance(name, ast.Name):
+                self.names.bind(name.id, None)
+
+    def _if(self, node: ast.If) -> None:
+        if not self.scope and settings.is_main_guard(node.test):
+            self._main(node)
+            return
+        while True:  # a chain of elif is a loop here: it may be long
+            evaluation.compared(self, node.test)
+            with self.order.free():
+                self.visit(node.test)
+            unseeded = settings.without_seed(node.test)
+            self._branch(node.body, unseeded is True)
+            if len(node.orelse) == 1 and isinstance(node.orelse[0], ast.If):
+                node = node.orelse[0]
+            else:
+                self._branch(node.orelse, unseeded is False)
+                return
+
+    def _main(self, node: ast.If) -> None:
+        """What runs in the program itself, and not where the file is imported."""
+        self.facts.is_main = True
+        self.event("main", "", node)
+        outer, self.events = self.events, self.facts.scopes.setdefault(MAIN, [])
+        self.statements(node.body)
+        self.events = outer
+        self.statements(node.orelse)
+
+    def _branch(self, body: Sequence[ast.AST], without_seed: bool) -> None:
+        self.without_seed += without_seed
+        self.statements(body)
+        self.without_seed -= without_seed
+
+    def _if_expression(self, node: ast.IfExp) -> None:
+        with self.order.free():
+            self.visit(node.test)
+        unseeded = settings.without_seed(node.test)
+        self._branch([node.body], unseeded is True)
+        self._branch([node.orelse], unseeded is False)
+
+    def _while(self, node: ast.While) -> None:
+        with self.order.free():
+            self.visit(node.test)
+        self.loops += 1
+        self.statements(node.body)
+        self.loops -= 1
+        self.statements(node.orelse)
+
+    def _with(self, node: ast.With | ast.AsyncWith) -> None:
+        for item in node.items:
+            if item.optional_vars is not None:
+                self.order.assigned(target_name(item.optional_vars), item.context_expr)
+            self.visit(item.context_expr)
+            if isinstance(item.optional_vars, ast.Name):
+                self.names.bind(item.optional_vars.id, self.names.resolve(item.context_expr))
+        no_gradient = sum(settings.stops_gradients(self, item.context_expr) for item in node.items)
+        self.without_gradient += no_gradient
+        self.statements(node.body)
+        self.without_gradient -= no_gradient
+
+
+def _nothing(_collector: Collector, _node: Any) -> None:
+    pass  # these have no children of interest
+
+
+HANDLERS: dict[type[ast.AST], Callable[[Collector, Any], None]] = {
+    ast.Import: Collector._import,
+    ast.ImportFrom: Collector._import_from,
+    ast.FunctionDef: Collector._function,
+    ast.AsyncFunctionDef: Collector._function,
+    ast.ClassDef: Collector._class,
+    ast.Assign: Collector._assign,
+    ast.AnnAssign: Collector._assign,
+    ast.AugAssign: Collector._aug_assign,
+    ast.For: Collector._for,
+    ast.AsyncFor: Collector._for,
+    ast.If: Collector._if,
+    ast.IfExp: Collector._if_expression,
+    ast.While: Collector._while,
+    ast.With: Collector._with,
+    ast.AsyncWith: Collector._with,
+    ast.Call: expressions.call,
+    ast.Attribute: expressions.attribute,
+    ast.Name: expressions.name,
+    ast.Compare: expressions.compare,
+    ast.BinOp: expressions.binary,
+    ast.UnaryOp: expressions.unary,
+    ast.ListComp: expressions.comprehension,
+    ast.GeneratorExp: expressions.comprehension,
+    ast.DictComp: expressions.comprehension,
+    ast.SetComp: expressions.comprehension,
+    ast.Lambda: expressions.function,
+    ast.FormattedValue: expressions.formatted,
+    ast.Constant: expressions.constant,
+    ast.Expr: expressions.expression,
+    ast.Return: expressions.returned,
+    ast.Tuple: expressions.elements,
+    ast.List: expressions.elements,
+    ast.Set: expressions.elements,
+    ast.Subscript: expressions.subscript,
+    ast.Assert: expressions.asserted,
+    ast.BoolOp: expressions.boolean,
+    ast.Dict: expressions.dictionary,
+    ast.Raise: _nothing,
+    ast.Pass: _nothing,
+    ast.Break: _nothing,
+    ast.Continue: _nothing,
+    ast.Global: _nothing,
+    ast.Load: _nothing,
+    ast.Store: _nothing,
+}
+
+
+def target_name(node: ast.expr) -> str:
+    """A name for what is assigned to: `x`, `self.x`, `options.x`, `[].x` of `table["x"]`; "" for others."""
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+        return f"{node.value.id}.{node.attr}"
+    if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
+        return f"[].{node.slice.value}" if isinstance(node.slice.value, str) else ""
+    return ""

@@ -1,0 +1,146 @@
+"""How models are evaluated: model selection, what is shuffled, what is tested on what (VB6xx)."""
+
+from __future__ import annotations
+
+import ast
+import re
+from functools import cache
+
+from analysis.scan.lint.walk.arguments import argument, constant, is_open
+from analysis.scan.lint.walk.walk import Walk
+
+HELD_OUT = re.compile(
+    r"(?:^|_|\b)(?:test|val|valid|validation|eval|dev|holdout)(?:_|\d|\b|set|loader|data|ds|dataset|gen)",
+    re.I,
+)
+TRAINING = re.compile(r"(?:^|_|\b)(?:x_|y_)?train(?:ing|set|loader|data|_|\d|\b)", re.IGNORECASE)
+BEST_WORDS = ("best", "patience", "earlystop", "early_stop")
+BEST = re.compile("|".join(BEST_WORDS), re.IGNORECASE)
+SELECTING = re.compile(
+    r"(?:EarlyStopping|SaveBest\w*|save_best\w*|BestModel\w*|load_best\w*|update_best\w*|GridSearchCV|"
+    r"RandomizedSearchCV|HalvingGridSearchCV|save_best_model)$"
+)
+LOADER = "torch.utils.data.DataLoader"
+SHUFFLED_BY_DEFAULT = frozenset(("flow_from_directory", "flow_from_dataframe"))
+OF_HELD_OUT = re.compile(
+    r"\b(?:is_)?train(?:ing)?=False|=['\"](?:test|val|valid|validation|dev|eval)['\"]", re.I
+)
+"""`MNIST(root, train=False)`, `load(split="test")`."""
+DATASET_FROM_FILES = re.compile(r"image_dataset_from_directory$|text_dataset_from_directory$")
+
+
+def selecting_lines(text: str, before: int) -> set[int]:
+    """The lines, after `before` others, that have a word of BEST. By str.find, which is twenty times faster
+    than the expression."""
+    text = text.lower()
+    found = set()
+    for word in BEST_WORDS:
+        at, line, counted = text.find(word), before + 1, 0
+        while at >= 0:
+            line += text.count("\n", counted, at)
+            found.add(line)
+            counted, at = at, text.find(word, at + 1)
+    return found
+
+
+def called(to: Walk, node: ast.Call, name: str | None, attribute: str) -> None:
+    last = (name or attribute).rpartition(".")[2] or (node.func.id if isinstance(node.func, ast.Name) else "")
+    kind = _kind(last)
+    if kind == "checkpoint":  # Keras' keeps every epoch's model, or the last one, unless it selects
+        if len(node.args) > 3 or is_open(node, "monitor") is not True:
+            to.facts.flags.add("selects")
+    elif kind == "selects":
+        to.facts.flags.add("selects")
+    for keyword in node.keywords:
+        if keyword.arg in ("load_best_model_at_end", "restore_best_weights", "save_best_only"):
+            to.facts.flags.add("selects")
+    if name == LOADER:
+        _loader(to, node)
+    elif attribute in SHUFFLED_BY_DEFAULT or kind == "files":
+        held = _is_held_out(to.target) or constant(argument(node, "subset", 99)) == "validation"
+        if held and is_open(node, "shuffle") is True:
+            why = f"{last} shuffles by default, so predictions do not stand in the order of the files"
+            to.report("VB602", node, why)
+        elif held and constant(argument(node, "shuffle", 99)) is True:
+            to.report("VB602", node, f"{last} shuffles the held-out data")
+    elif attribute in ("fit", "fit_generator"):
+        _fit(to, node, name)
+
+
+def _loader(to: Walk, node: ast.Call) -> None:
+    data = argument(node, "dataset", 0)
+    text = ast.unparse(data) if data is not None else ""
+    held = _is_held_out(to.target) or _is_held_out(text)
+    if held and constant(argument(node, "shuffle", 2)) is True and not _is_training(to.target):
+        why = "the samples come in another order each time: predictions cannot be compared one by one"
+        to.report("VB602", node, why)
+    if (
+        _is_held_out(to.target)
+        and not _is_training(to.target)
+        and _is_training(text)
+        and not _is_held_out(text)
+    ):
+        to.report("VB603", node, f"{to.target} reads {text}")
+
+
+@cache
+def _kind(function: str) -> str:
+    if function == "ModelCheckpoint":
+        return "checkpoint"
+    if SELECTING.search(function):
+        return "selects"
+    return "files" if DATASET_FROM_FILES.search(function) else ""
+
+
+def is_for_training(to: Walk, node: ast.Call) -> bool:
+    """Whether a DataLoader is one that is random: it shuffles or samples, or its name says that
+    it is for training. One that reads held-out data, or tensors that are there already, is not."""
+    data = argument(node, "dataset", 0)
+    text = ast.unparse(data) if data is not None else ""
+    shuffle, sampler = argument(node, "shuffle", 2), argument(node, "sampler", 3)
+    if data is not None and (to.names.resolve(data) or "").startswith("torch.utils.data.TensorDataset"):
+        return False
+    named = (to.target, text, to.scope)
+    if any(map(_is_held_out, named)) and not any(map(_is_training, named)):
+        return False
+    if shuffle is not None:
+        return constant(shuffle) not in (False, None)
+    return sampler is not None and constant(sampler) is not None
+
+
+def _fit(to: Walk, node: ast.Call, name: str | None) -> None:
+    if name is not None and name.startswith("sklearn"):
+        return
+    to.facts.flags.add("keras_fit" if argument(node, "epochs", 99) is not None else "-")
+    validation = argument(node, "validation_data", 99)
+    if validation is not None:
+        text = ast.unparse(validation)
+        if _is_training(text) and not _is_held_out(text):
+            to.report("VB603", node, f"validation_data={text} is what the model is trained on")
+    split = argument(node, "validation_split", 99)
+    if split is not None and constant(split) not in (0, 0.0):
+        why = "validation_split takes the last samples, before any shuffling: the order of the data decides"
+        to.report("VB604", node, why)
+
+
+def compared(to: Walk, test: ast.expr) -> None:
+    """`if accuracy > best: ...` selects a model."""
+    if "selects" in to.facts.flags or to.facts.selecting.isdisjoint(
+        range(test.lineno, (test.end_lineno or test.lineno) + 1)
+    ):
+        return
+    for node in ast.walk(test):
+        if (
+            (isinstance(node, ast.Name) and BEST.search(node.id))
+            or (isinstance(node, ast.Attribute) and BEST.search(node.attr))
+            or (isinstance(node, ast.Constant) and isinstance(node.value, str) and BEST.search(node.value))
+        ):
+            to.facts.flags.add("selects")
+
+
+def _is_held_out(text: str) -> bool:
+    return bool(HELD_OUT.search(text) or OF_HELD_OUT.search(text))
+
+
+def _is_training(text: str) -> bool:
+    return bool(TRAINING.search(OF_HELD_OUT.sub("", text)))

@@ -1,0 +1,153 @@
+"""The expressions of a walk (see `collect`): what stands inside a call, a comparison, a comprehension."""
+
+from __future__ import annotations
+
+import ast
+from typing import Protocol
+
+from analysis.scan.lint.walk import calls, settings
+from analysis.scan.lint.walk.order import DataOrder
+from analysis.scan.lint.walk.walk import Walk
+
+Comprehension = ast.ListComp | ast.GeneratorExp | ast.DictComp | ast.SetComp
+
+
+class OrderedWalk(Walk, Protocol):
+    """A walk that follows the order of data too."""
+
+    order: DataOrder
+
+
+def call(to: OrderedWalk, node: ast.Call) -> None:
+    name = to.names.resolve(node.func)
+    free = to.order.called(node, name)
+    function = node.func
+    if function.__class__ is ast.Attribute:
+        to.visit(function.value)
+    elif function.__class__ is not ast.Name:
+        to.visit(function)
+    with to.order.free(free):
+        arguments(to, node)
+    calls.called(to, node, name)
+
+
+def arguments(to: OrderedWalk, node: ast.Call) -> None:
+    for argument in node.args:
+        to.visit(argument)
+    for keyword in node.keywords:
+        to.visit(keyword.value)
+
+
+def attribute(to: OrderedWalk, node: ast.Attribute) -> None:
+    value = node.value
+    while isinstance(value, ast.Attribute):
+        value = value.value
+    to.visit(value)
+
+
+def expression(to: OrderedWalk, node: ast.Expr) -> None:
+    if node.value.__class__ is not ast.Constant:  # such as a docstring
+        to.visit(node.value)
+
+
+def returned(to: OrderedWalk, node: ast.Return) -> None:
+    if node.value is not None:
+        to.visit(node.value)
+
+
+def elements(to: OrderedWalk, node: ast.Tuple | ast.List | ast.Set) -> None:
+    for element in node.elts:
+        to.visit(element)
+
+
+def asserted(to: OrderedWalk, node: ast.Assert) -> None:
+    with to.order.free():
+        to.visit(node.test)
+
+
+def boolean(to: OrderedWalk, node: ast.BoolOp) -> None:
+    for value in node.values:
+        to.visit(value)
+
+
+def dictionary(to: OrderedWalk, node: ast.Dict) -> None:
+    for key in node.keys:
+        if key is not None:
+            to.visit(key)
+    for value in node.values:
+        to.visit(value)
+
+
+def subscript(to: OrderedWalk, node: ast.Subscript) -> None:
+    to.visit(node.value)
+    to.visit(node.slice)
+
+
+def name(to: OrderedWalk, node: ast.Name) -> None:
+    if to.order.pending:
+        to.order.loaded(node.id)
+
+
+def compare(to: OrderedWalk, node: ast.Compare) -> None:
+    to.order.compared(node)
+    with to.order.free():
+        to.visit(node.left)
+        for each in node.comparators:
+            to.visit(each)
+
+
+def binary(to: OrderedWalk, node: ast.BinOp) -> None:
+    settings.hashed(to, node)
+    left: ast.expr = node
+    rights = []
+    while isinstance(left, ast.BinOp):  # a + b + c + ...: deep to the left
+        rights.append(left.right)
+        left = left.left
+    to.visit(left)
+    for right in reversed(rights):
+        to.visit(right)
+
+
+def unary(to: OrderedWalk, node: ast.UnaryOp) -> None:
+    with to.order.free():
+        to.visit(node.operand)
+
+
+def comprehension(to: OrderedWalk, node: Comprehension) -> None:
+    to.order.comprehended(node)
+    to.names.push()
+    to.loops += 1
+    for generator in node.generators:
+        with to.order.free(to.order.is_carried(generator.iter)):
+            to.visit(generator.iter)
+        to.bind_unknown(generator.target)
+        for condition in generator.ifs:
+            to.visit(condition)
+    if isinstance(node, ast.DictComp):
+        to.visit(node.key)
+        to.visit(node.value)
+    else:
+        to.visit(node.elt)
+    to.loops -= 1
+    to.names.pop()
+
+
+def function(to: OrderedWalk, node: ast.Lambda) -> None:
+    """Its body runs later, if at all; what it calls is still looked at."""
+    to.names.push()
+    for argument in node.args.args:
+        to.names.bind(argument.arg, None)
+    outer, to.events = to.events, to.facts.scopes.setdefault(f"{to.scope}.<lambda>", [])
+    to.visit(node.body)
+    to.events = outer
+    to.names.pop()
+
+
+def formatted(to: OrderedWalk, node: ast.FormattedValue) -> None:
+    with to.order.free():  # a text for people
+        to.visit(node.value)
+
+
+def constant(to: OrderedWalk, node: ast.Constant) -> None:
+    if node.value.__class__ is str and node.value.startswith(("cuda", "gpu", "/gpu", "/GPU", "/device:GPU")):
+        to.facts.flags.add("cuda")

@@ -1,0 +1,163 @@
+"""Operations of the registry, as they are used in a file."""
+
+from __future__ import annotations
+
+import ast
+import re
+
+from analysis.scan.lint.facts import Use, spot
+from analysis.scan.lint.registry import Arguments, Operation, registry
+from analysis.scan.lint.walk.arguments import argument, constant
+from analysis.scan.lint.walk.walk import Walk
+
+WITHOUT_GRADIENT = re.compile(
+    r"(?:^|[._])(?:reorder|generate|predict|infer|post_?process|beam|nms|decode)(?:_|$|\.)"
+)
+"""Functions that run after training."""
+SHAPING = frozenset(
+    [
+        "flip",
+        "view",
+        "reshape",
+        "transpose",
+        "permute",
+        "squeeze",
+        "unsqueeze",
+        "flatten",
+        "expand",
+        "contiguous",
+    ]
+)
+WHOLE_TYPE = re.compile(r"^u?int|^long$|^bool$|^short$")
+WHOLE_METHODS = frozenset(
+    [
+        "long",
+        "int",
+        "bool",
+        "eq",
+        "ne",
+        "lt",
+        "le",
+        "gt",
+        "ge",
+        "bincount",
+        "argsort",
+        "argmax",
+        "nonzero",
+        "logical_not",
+    ]
+)
+WHOLE_NAME = re.compile(
+    r"(?:masks?|lens?|lengths?|counts?|sizes?|ids?|idxs?|index|indexes|indices|inds?|offsets?|repeats|batch|labels?|shapes?|bound(?:ary|aries|s)|dur(?:s|ations?)|tp|fp)\d?$"
+    r"|^n$|^index_|range$|^(?:n|num|is)_",
+    re.IGNORECASE,
+)
+"""Names that tensors of whole numbers have."""
+
+
+def used(to: Walk, node: ast.Call, name: str) -> None:
+    known = registry()
+    for index in known.by_name.get(name, ()):
+        if _differs(to, node, known.operations[index]):
+            to.facts.operations.append(Use(index, name, spot(node)))
+    if name in known.threads_by_name:
+        index = known.threads_by_name[name]
+        threaded = known.threads[index]
+        if not _spared(node, threaded.unless, threaded.position):
+            to.facts.threaded.append(Use(index, name, spot(node)))
+    of_self = name.startswith("@") and name.count(".") > 1  # a method of something that `self` has
+    if name.startswith("torch.Tensor.") or (name.startswith("torch.") and "()." in name) or of_self:
+        method(to, node, name.rpartition(".")[2])
+
+
+def method(to: Walk, node: ast.Call, attribute: str) -> None:
+    """A method of something unknown: only those that nothing but tensors has, in files that import torch."""
+    known = registry()
+    if attribute in known.by_method and "torch" in to.facts.flags:
+        for index in known.by_method[attribute]:
+            operation = known.operations[index]
+            dimension = argument(node, "dim", 0)
+            named = isinstance(dimension, ast.Name) and dimension.id in ("dim", "axis")
+            if operation.dim and not (named or _is_number(dimension)):
+                continue
+            if _differs(to, node, operation, shift=1):
+                to.facts.operations.append(Use(index, f"Tensor.{attribute}", spot(node)))
+
+
+def _differs(to: Walk, node: ast.Call, operation: Operation, shift: int = 0) -> bool:
+    """Whether the arguments are those with which the operation can differ."""
+    if operation.in_gradient and (to.without_gradient or WITHOUT_GRADIENT.search(to.scope)):
+        return False
+    if not operation.visible or (operation.of and not re.search(operation.of, _tensor_name(node, shift))):
+        return False
+    if operation.floats and _is_whole(node, shift):
+        return False
+    if _spared(node, operation.unless, operation.position - shift):
+        return False
+    for name, values in operation.only:
+        given = argument(node, name, operation.position - shift)
+        if given is None or (name == "src" and _is_number(given)):
+            return False
+        if values and isinstance(given, ast.Constant) and given.value not in values:
+            return False
+        if values and isinstance(given, ast.Attribute) and given.attr.lower() not in values:
+            return False  # ResizeMethod.BILINEAR
+        if values and not isinstance(given, ast.Constant | ast.Attribute):
+            return False  # unknown: silence rather than noise
+    return True
+
+
+def _is_number(node: ast.expr | None) -> bool:
+    if isinstance(node, ast.UnaryOp):
+        node = node.operand
+    return isinstance(node, ast.Constant) and isinstance(node.value, int | float)
+
+
+def _spared(node: ast.Call, unless: Arguments, position: int) -> bool:
+    for name, values in unless:
+        given = argument(node, name, position)
+        if given is not None and (not values or ast.unparse(given) in values):
+            return True
+    return False
+
+
+def _is_whole(node: ast.Call, shift: int) -> bool:
+    """Whether the tensor is one of whole numbers or truth values, as far as the text shows."""
+    kind = argument(node, "dtype", -1)
+    if isinstance(kind, ast.Attribute) and WHOLE_TYPE.search(kind.attr):
+        return True
+    tensor = _tensor(node, shift)
+    match tensor:
+        case ast.Compare() | ast.UnaryOp(op=ast.Invert()):
+            return True
+        case ast.Call(func=ast.Attribute(attr="to" | "type"), args=[ast.Attribute(attr=name), *_]):
+            return bool(WHOLE_TYPE.search(name))
+        case ast.Call(func=ast.Attribute(attr=name)):
+            return name in WHOLE_METHODS
+    return bool(WHOLE_NAME.search(_tensor_name(node, shift)))
+
+
+def _tensor(node: ast.Call, shift: int) -> ast.expr | None:
+    function = node.func
+    tensor = function.value if shift and isinstance(function, ast.Attribute) else None
+    tensor = (
+        tensor or argument(node, "input", 0) or argument(node, "params", 0) or argument(node, "images", 0)
+    )
+    while (
+        isinstance(tensor, ast.Call)
+        and isinstance(tensor.func, ast.Attribute)
+        and tensor.func.attr in SHAPING
+    ):
+        tensor = tensor.func.value
+    while isinstance(tensor, ast.Subscript) and not isinstance(constant(tensor.slice), str):
+        tensor = tensor.value
+    return tensor
+
+
+def _tensor_name(node: ast.Call, shift: int) -> str:
+    match _tensor(node, shift):
+        case ast.Name(id=name) | ast.Attribute(attr=name):
+            return name
+        case ast.Subscript(slice=ast.Constant(value=str(name))):
+            return name
+    return ""

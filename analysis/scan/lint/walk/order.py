@@ -1,0 +1,334 @@
+"""Where the order of data comes from: listings of files, sets, results as they become ready (VB301, VB302,
+VB304).
+
+A listing is harmless where its order is not kept: inside sorted() or len(), in a test, in a loop that keeps
+nothing in order. A listing that was assigned is waited for: it may be sorted further on."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, NamedTuple
+
+from analysis.scan.lint.order_words import (
+    APPENDING,
+    BARS,
+    FREE,
+    FREE_METHODS,
+    KEEPING,
+    LISTINGS,
+    METHODS,
+    NUMBERS,
+    OF_INTEREST,
+    PATH_METHODS,
+    PATHS,
+    READY,
+    SORTING,
+)
+from analysis.scan.lint.walk.walk import Walk
+from analysis.scan.results import Level
+
+_KEPT = nullcontext()
+SET, LISTING, FROM_SET, UNORDERED = "set", "VB301", "VB302", "VB304"
+
+
+class Pending(NamedTuple):
+    """Something in no order that has a name, and may still be sorted."""
+
+    rule: str
+    node: Any
+    text: str
+    looped: bool = False  # a loop over it kept its order
+
+
+class DataOrder:
+    """What is in no defined order, and whether that order is kept."""
+
+    def __init__(self, walk: Walk) -> None:
+        self._walk = walk
+        self.pending: dict[str, list[Pending]] = {}
+        self._loads: dict[str, bool] = {}  # names that are used: whether in a way that keeps their order
+        self._ones: set[str] = set()  # names whose length was compared with one
+        self._carried: set[int] = set()
+        self._free = 0
+        self._absorbed: set[int] = set()
+
+    def free(self, when: bool = True) -> AbstractContextManager[None]:
+        """A context in which the order does not matter, where `when` holds."""
+        return self if when else _KEPT
+
+    def __enter__(self) -> None:
+        self._free += 1
+
+    def __exit__(self, *_error: object) -> None:
+        self._free -= 1
+
+    # ---- the walk tells -----------------------------------------------------------------------------------
+
+    def assigned(self, target: str, value: ast.expr) -> None:
+        found = self._unordered(value)
+        if found is None or found[0] == SET:
+            if target in self.pending and found is None:
+                if _sorted_name(self._walk, value) == target:
+                    del self.pending[target]
+                elif not _mentions(value, target):
+                    self._settle(target)
+            return
+        rule, node, text = found
+        self._absorbed.add(id(node))
+        if isinstance(value, ast.ListComp):
+            self._carried.add(id(value.generators[0].iter))
+        if target == "__all__":
+            return
+        if target:
+            self._loads.pop(target, None)
+            self.pending[target] = [Pending(rule, node, text)]
+        elif not self._free:
+            self._report(rule, node, text)
+
+    def rebound(self, targets: ast.Tuple | ast.List, value: ast.expr) -> None:
+        """`names, paths = zip(*sorted(zip(names, paths)))`."""
+        if any(
+            isinstance(node, ast.Call) and self._walk.names.resolve(node.func) in SORTING
+            for node in ast.walk(value)
+        ):
+            for element in targets.elts:
+                self.pending.pop(_name(element), None)
+
+    def is_carried(self, node: ast.expr) -> bool:
+        """Whether the order of what a comprehension goes over is already the matter of its result."""
+        return id(node) in self._carried
+
+    def single(self, value: ast.expr) -> None:
+        """`(only,) = folder.iterdir()`: one thing has no order."""
+        if found := self._unordered(value):
+            self._absorbed.add(id(found[1]))
+
+    def added(self, node: ast.AugAssign) -> None:
+        """`files += os.listdir(...)`."""
+        name = _name(node.target)
+        found = self._unordered(node.value)
+        if name and found and found[0] != SET:
+            self._absorbed.add(id(found[1]))
+            self.pending.setdefault(name, []).append(Pending(*found))
+
+    def loop(self, node: ast.For | ast.AsyncFor) -> bool:
+        """Says whether what is looped over is in no order that is kept."""
+        found = self._unordered(node.iter)
+        if found is None:
+            waiting = self.pending.get(_name(node.iter), [])
+            for item in list(waiting):
+                self._looped(node, item)
+            return bool(waiting)
+        rule, origin, text = found
+        self._absorbed.add(id(origin))
+        self._looped(node, Pending(FROM_SET if rule == SET else rule, origin, text))
+        return False
+
+    def _looped(self, node: ast.For | ast.AsyncFor, item: Pending) -> None:
+        item = item._replace(looped=True)
+        for name in _kept_in_order(node.body):
+            if name:
+                if item not in self.pending.setdefault(name, []):
+                    self.pending[name].append(item)
+            else:
+                self._report(*item)
+
+    def compared(self, node: ast.Compare) -> None:
+        """`len(names) == 1`: one thing has no order."""
+        match node:
+            case ast.Compare(left=ast.Call(args=[only]), comparators=[ast.Constant(value=1)]):
+                self._ones.add(_name(only))
+
+    def comprehended(self, node: ast.ListComp | ast.GeneratorExp | ast.DictComp | ast.SetComp) -> None:
+        found = self._unordered(node.generators[0].iter)
+        if found is None:
+            return
+        kind, origin, text = found
+        counted = isinstance(node.generators[0].iter, ast.Call) and node.generators[0].iter is not origin
+        if isinstance(node, ast.SetComp) or (
+            isinstance(node, ast.DictComp) and kind != FROM_SET and not counted
+        ):
+            self._absorbed.add(id(origin))
+        elif kind == SET and NUMBERS.search(_name(node.generators[0].target)):
+            return
+        elif kind == SET and not self._free and id(node) not in self._absorbed:
+            self._report(FROM_SET, node, text)
+
+    def called(self, node: ast.Call, name: str | None) -> bool:
+        """Says whether the order of the arguments is free; reports a listing whose order is kept."""
+        function = node.func
+        if isinstance(function, ast.Attribute) and function.attr == "sort":
+            self.pending.pop(_name(function.value), None)
+        if name in FREE or (isinstance(function, ast.Attribute) and function.attr in FREE_METHODS):
+            if name in SORTING:
+                for argument in node.args:
+                    self.pending.pop(_name(argument), None)
+            return True
+        if name == "builtins.next" and node.args:
+            self.single(node.args[0])  # `next(folder.glob("*.onnx"))`: the one that is there
+        if self._free or id(node) in self._absorbed:
+            return False
+        if (
+            isinstance(function, ast.Attribute)
+            and function.attr in APPENDING
+            and (to := _name(function.value))
+        ):
+            for argument in node.args:
+                self._appended(to, argument)
+        if name not in OF_INTEREST and not (isinstance(function, ast.Attribute) and function.attr in METHODS):
+            return False
+        found = self._unordered_call(node, name)
+        if found and found[0] != SET and found[1] is node:
+            self._report(found[0], node, found[2])
+        return False
+
+    def _appended(self, to: str, value: ast.expr) -> None:
+        """`files.extend(glob(...))`: files may be sorted further on."""
+        found = self._unordered(value)
+        if found and found[0] in (LISTING, UNORDERED):
+            self._absorbed.add(id(found[1]))
+            self.pending.setdefault(to, []).append(Pending(*found))
+
+    def loaded(self, name: str) -> None:
+        if name in self.pending:
+            self._loads[name] = self._loads.get(name, False) or not self._free
+
+    def leave(self, keep: set[str]) -> None:
+        """A scope ends: what was not sorted by now never is."""
+        for name in list(self.pending):
+            if not any(name.startswith(prefix) for prefix in keep):
+                self._settle(name)
+        self._ones.clear()
+
+    # ---- what is in no order -----------------------------------------------------------------
+
+    def _settle(self, name: str) -> None:
+        """Reports what has a name, unless it was used, but never in a way that keeps the order."""
+        items = self.pending.pop(name)
+        if name in self._ones:
+            return
+        unseen = "." in name or not self._walk.scope  # another function may use it
+        if self._loads.get(name, unseen):
+            for item in items:
+                self._report(*item)
+
+    def _unordered(self, node: ast.expr) -> tuple[str, Any, str] | None:
+        """(what, where from, its text) of an expression whose order is not defined."""
+        if isinstance(node, ast.Call):
+            return self._unordered_call(node, self._walk.names.resolve(node.func))
+        if isinstance(node, ast.Name):
+            name = self._walk.names.resolve(node)
+            if (
+                name in ("builtins.set()", "builtins.frozenset()")
+                and node.id not in self._ones
+                and not NUMBERS.search(node.id)
+            ):
+                return SET, node, node.id
+        elif isinstance(node, ast.Set):
+            if not all(isinstance(e, ast.Constant) and isinstance(e.value, int) for e in node.elts):
+                return SET, node, "a set"
+        elif isinstance(node, ast.SetComp):
+            return SET, node, "a set"
+        elif isinstance(node, ast.ListComp | ast.GeneratorExp):
+            inner = self._unordered(node.generators[0].iter)
+            if inner is None:
+                waiting = self.pending.get(_name(node.generators[0].iter))
+                return waiting[0][:3] if waiting and isinstance(node, ast.ListComp) else None
+            if inner[0] == SET:
+                return FROM_SET, node, inner[2]
+            return inner
+        elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.BitOr | ast.Sub | ast.BitAnd):
+            left, right = self._unordered(node.left), self._unordered(node.right)
+            if left and right and right[0] != SET:
+                self._absorbed.add(id(right[1]))
+            return left or right
+        return None
+
+    def _unordered_call(self, node: ast.Call, name: str | None) -> tuple[str, Any, str] | None:
+        if name in LISTINGS:
+            return LISTING, node, f"{name}()"
+        function = node.func
+        if isinstance(function, ast.Attribute):
+            base = self._walk.names.resolve(function.value)
+            if (function.attr in PATH_METHODS and (base is None or base.startswith("pathlib"))) or (
+                function.attr == "glob" and base in PATHS
+            ):
+                return LISTING, node, f"Path.{function.attr}()"
+            if function.attr == "imap_unordered":
+                return UNORDERED, node, "imap_unordered()"
+        if name in READY:
+            return UNORDERED, node, "as_completed()"
+        if node.args and _last(function).lower() in BARS:
+            return self._unordered(node.args[0])
+        if name in ("builtins.set", "builtins.frozenset"):
+            first = node.args[0] if node.args else None
+            if first is None or NUMBERS.search(_last(first)):
+                return None
+            if isinstance(first, ast.Call) and self._walk.names.resolve(first.func) == "builtins.range":
+                return None
+            return SET, node, "a set"
+        if name in KEEPING and node.args:
+            inner = next((found for found in map(self._unordered, node.args) if found), None)
+            if inner and inner[0] == SET:
+                return FROM_SET, node, inner[2]
+            return inner
+        return None
+
+    def _report(self, rule: str, node: Any, text: str, looped: bool = False) -> None:
+        """A note where the order is only handed on: what is done with it elsewhere decides."""
+        why = {
+            LISTING: f"{text} gives names in no defined order, and the order is kept",
+            FROM_SET: f"the order of {text} changes with PYTHONHASHSEED, and it is kept",
+            UNORDERED: f"{text} gives results as they become ready, and that order is kept",
+        }[rule]
+        plain = isinstance(node, ast.Call) and _last(node.func) in ("list", "tuple")
+        handed_on = (rule == LISTING and not looped) or (rule == FROM_SET and plain)
+        self._walk.report(rule, node, why, Level.NOTE if handed_on else None)
+
+
+def _kept_in_order(body: list[ast.stmt]) -> Iterator[str]:
+    """The names of lists that the loop appends to; "" for another way of keeping the order."""
+    for statement in body:
+        for node in ast.walk(statement):
+            if isinstance(node, ast.Yield | ast.YieldFrom):
+                yield ""
+            elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+                if node.func.attr in APPENDING:
+                    yield _name(node.func.value)
+            elif isinstance(node, ast.AugAssign) and isinstance(node.value, ast.List | ast.ListComp):
+                yield _name(node.target)
+            elif (
+                isinstance(node, ast.Assign)
+                and isinstance(node.targets[0], ast.Subscript)
+                and _counts(node.value)
+            ):
+                yield ""  # the next number for the next name
+
+
+def _last(function: ast.expr) -> str:
+    return getattr(function, "attr", "") or getattr(function, "id", "")
+
+
+def _counts(value: ast.expr) -> bool:
+    return any(isinstance(node, ast.Name) and node.id == "len" for node in ast.walk(value))
+
+
+def _name(node: ast.expr) -> str:
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self":
+        return f"self.{node.attr}"
+    return ""
+
+
+def _sorted_name(walk: Walk, value: ast.expr) -> str:
+    """`x` of `sorted(x)`."""
+    if isinstance(value, ast.Call) and value.args and walk.names.resolve(value.func) in FREE:
+        return _name(value.args[0])
+    return ""
+
+
+def _mentions(value: ast.expr, name: str) -> bool:
+    return any(_name(node) == name for node in ast.walk(value) if isinstance(node, ast.expr))

@@ -1,0 +1,168 @@
+"""What a program sets: variables of the environment, deterministic modes, sessions, attributes."""
+
+from __future__ import annotations
+
+import ast
+import re
+from typing import Any
+
+from analysis.scan.lint.facts import spot
+from analysis.scan.lint.vocabulary import SETTINGS
+from analysis.scan.lint.walk.arguments import argument, constant, is_given
+from analysis.scan.lint.walk.walk import Walk
+
+NO_GRADIENT = frozenset(
+    ("torch.no_grad", "torch.no_grad()", "torch.inference_mode", "torch.inference_mode()")
+)
+SEED_NAME = re.compile(r"seed|rng|random_?state|generator", re.IGNORECASE)
+SESSIONS = frozenset(("tensorflow.Session", "tensorflow.InteractiveSession"))
+
+
+def mode(to: Walk, node: ast.Call, name: str) -> bool:
+    """Records a call that sets something; True if it was one."""
+    if name in ("os.putenv", "os.environ.setdefault") and node.args:
+        environment_setting(to, node, node.args[0])
+    elif name == "os.environ.update":
+        for keyword in node.keywords:
+            environment_setting(to, node, ast.Constant(keyword.arg))
+        if node.args and isinstance(node.args[0], ast.Dict):
+            for key in node.args[0].keys:
+                environment_setting(to, node, key)
+    elif name == "torch.use_deterministic_algorithms":
+        if constant(argument(node, "mode", 0)) is not False:
+            to.facts.modes.add("warn" if constant(argument(node, "warn_only", 9)) is True else "torch")
+            to.event("mode", "torch", node)
+    elif name == "torch.set_deterministic_debug_mode":
+        mode = constant(argument(node, "debug_mode", 0))
+        if mode not in (0, "default"):
+            to.facts.modes.add("warn" if mode in (1, "warn") else "torch")
+            to.event("mode", "torch", node)
+    elif name == "tensorflow.config.experimental.enable_op_determinism":
+        to.facts.modes.add("tensorflow")
+    elif name in SESSIONS or name == "tensorflow.ConfigProto":
+        _session(to, node, name)
+    else:
+        return False
+    return True
+
+
+def _session(to: Walk, node: ast.Call, name: str) -> None:
+    to.facts.flags.add("session")
+    if name == "tensorflow.ConfigProto":
+        if is_given(node, "intra_op_parallelism_threads"):
+            to.facts.flags.add("threads")
+        elif not any(k.arg is None for k in node.keywords):
+            to.facts.sessions.append(spot(node))
+    elif not is_given(node, "config") and len(node.args) < 3:
+        to.facts.sessions.append(spot(node))
+
+
+def stored(to: Walk, target: ast.Subscript | ast.Attribute, value: ast.expr) -> None:
+    """`os.environ["X"] = ...`, `torch.backends.cudnn.benchmark = True`, `options.deterministic = False`."""
+    if isinstance(target, ast.Subscript):
+        if to.names.resolve(target.value) == "os.environ":
+            environment_setting(to, target, target.slice)
+        return
+    name = to.names.resolve(target) or ""
+    said = constant(value)
+    if name == "torch.backends.cudnn.benchmark" and said is True:
+        to.report(
+            "VB504", target, "with benchmark = True the fastest algorithm wins, which differs between runs"
+        )
+    elif target.attr in ("intra_op_parallelism_threads", "inter_op_parallelism_threads"):
+        to.facts.flags.add("threads")
+    elif (
+        target.attr in ("deterministic", "experimental_deterministic")
+        and said is False
+        and _is_data_option(to, name)
+    ):
+        to.report("VB203", target, f"{target.attr} = False lets elements overtake each other")
+
+
+def ordered(to: Walk, node: ast.Call, attribute: str) -> None:
+    """`data.map(f, deterministic=False)`, `parallel_interleave(f, sloppy=True)`."""
+    for name, said in (("deterministic", False), ("sloppy", True)):
+        if constant(argument(node, name, -1)) is said and "tensorflow" in to.facts.flags:
+            to.report("VB203", node, f"{attribute}({name}={said}) lets elements overtake each other")
+
+
+def stops_gradients(to: Walk, node: ast.expr) -> bool:
+    """Whether a context or decorator is one under which no gradient is computed."""
+    return to.names.resolve(node) in NO_GRADIENT
+
+
+def without_seed(test: ast.expr) -> bool | None:
+    """True where a condition holds when no seed (or generator) was given, False where it holds when one was,
+    None where it is about something else."""
+    match test:
+        case ast.Compare(left=name, ops=[ast.Is()], comparators=[ast.Constant(value=None)]):
+            said = True
+        case ast.Compare(left=name, ops=[ast.IsNot()], comparators=[ast.Constant(value=None)]):
+            said = False
+        case ast.UnaryOp(op=ast.Not(), operand=name):
+            said = True
+        case ast.Name() | ast.Attribute() as name:
+            said = False
+        case _:
+            return None
+    text = name.id if isinstance(name, ast.Name) else name.attr if isinstance(name, ast.Attribute) else ""
+    return said if SEED_NAME.search(text) else None
+
+
+def _is_data_option(to: Walk, name: str) -> bool:
+    return name.startswith("tensorflow.data") or (not name and "tensorflow" in to.facts.flags)
+
+
+def environment_setting(to: Walk, node: Any, key: ast.expr | None) -> None:
+    name = constant(key)
+    if not isinstance(name, str):
+        return
+    if name == "PYTHONHASHSEED":
+        to.report(
+            "VB105",
+            node,
+            "this process has drawn its hash seed already; only processes it starts see the value",
+        )
+    elif name == "CUBLAS_WORKSPACE_CONFIG":
+        to.facts.flags.add("cublas")
+    elif name == "TF_DETERMINISTIC_OPS":
+        to.facts.modes.add("tensorflow")
+    if name in SETTINGS:
+        to.event("setting", name, node)
+
+
+def hashed(to: Walk, node: ast.BinOp) -> None:
+    """`hash(x) % n`: a split or a bucket by a number that changes."""
+    if not isinstance(node.op, ast.Mod) or not isinstance(node.left, ast.Call):
+        return
+    found = node.left
+    if to.names.resolve(found.func) == "builtins.abs" and found.args and isinstance(found.args[0], ast.Call):
+        found = found.args[0]
+    if to.names.resolve(found.func) != "builtins.hash" or to.scope.endswith("__hash__"):
+        return
+    if found.args and "cache" not in to.target and not _is_numbers(found.args[0]):
+        to.report(
+            "VB303", found, "hash() of a text changes with PYTHONHASHSEED, which is drawn for each process"
+        )
+
+
+def _is_numbers(value: ast.expr) -> bool:
+    """Whether what is hashed has no text in it, as far as the text shows: hashes of numbers do not change."""
+    if isinstance(value, ast.Tuple):
+        return not any(
+            isinstance(e, ast.JoinedStr) or isinstance(constant(e), str) for e in value.elts
+        ) and any(
+            isinstance(inner, ast.Name) and re.search(r"seed|epoch|rank|index|step", inner.id)
+            for inner in ast.walk(value)
+        )
+    return isinstance(value, ast.Constant) and not isinstance(value.value, str)
+
+
+def is_main_guard(test: ast.expr) -> bool:
+    """`__name__ == "__main__"`, and perhaps more."""
+    if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And):
+        return any(map(is_main_guard, test.values))
+    if not isinstance(test, ast.Compare):
+        return False
+    sides = [test.left, *test.comparators]
+    return any(isinstance(side, ast.Name) and side.id == "__name__" for side in sides)

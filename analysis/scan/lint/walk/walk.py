@@ -1,0 +1,41 @@
+"""What the parts of the walk see of it."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from analysis.scan.lint.facts import Event, FileFacts
+from analysis.scan.lint.names import Names
+from analysis.scan.results import Level
+
+
+class Walk(Protocol):
+    """A walk over one module's tree: where it is, and what it has found so far."""
+
+    facts: FileFacts
+    names: Names
+    scope: str  # "", "f", "C.f"
+    loops: int  # how many are around
+    target: str  # the name that the value under way is assigned to
+    without_gradient: int  # how many torch.no_grad() are around
+    without_seed: int  # how many branches are around that run where no seed was given
+    events: list[Event]
+    unseeded: list[tuple[str, ast.Call, str]]  # generators by their names, until they are seeded
+    reseeded: set[str]
+
+    def visit(self, node: ast.AST) -> None:
+        """Walks over one node."""
+
+    def statements(self, body: Sequence[ast.AST]) -> None:
+        """Walks over nodes in their order."""
+
+    def bind_unknown(self, target: ast.expr) -> None:
+        """The names in a target stand for something unknown from here on."""
+
+    def event(self, kind: str, name: str, node: Any, text: str = "") -> None:
+        """Adds an event to the current scope."""
+
+    def report(self, rule: str, node: Any, why: str, level: Level | None = None) -> None:
+        """Adds a finding, once a place."""

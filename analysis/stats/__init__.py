@@ -1,0 +1,1 @@
+"""Statistics as pure functions of arrays: intervals, tests, effects, power, metrics. May import `results`."""

@@ -1,0 +1,158 @@
+"""How large differences are, with intervals; how equal two sets are; an interval of the SD that does not
+suppose normal values."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import special, stats
+from statsmodels.stats.weightstats import CompareMeans, DescrStatsW
+
+from analysis.results.model import bound_names
+from analysis.stats.statistics import Estimate, cliffs_delta, finite, is_constant, sd
+
+RESAMPLES = 2_000
+SEED = 1
+FEWEST_FOR_BOOTSTRAP = 8  # with fewer values the resamples are too few and too alike
+NOT_NORMAL = 0.05  # Shapiro-Wilk p below which the chi-square interval of an SD is not trusted
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Effect:
+    """An effect size with its interval. `value` is None when it has none; `note` then says why."""
+
+    value: float | None
+    low: float | None
+    high: float | None
+    n_a: int
+    n_b: int
+    note: str = ""
+
+    def cells(self, name: str) -> dict[str, float | None]:
+        low, high = bound_names(name)
+        return {name: self.value, low: self.low, high: self.high}
+
+
+def cliffs(a: np.ndarray, b: np.ndarray, confidence: float = 0.95) -> Effect:
+    """Cliff's delta, P(a > b) - P(a < b), with the asymmetric interval of Feng and Cliff 2004 (Student's
+    t, n_a + n_b - 2 degrees of freedom). At complete separation its variance vanishes, and the inner bound
+    is (m - z^2) / (m + z^2) with the smaller size m (same source). No interval below two values a set."""
+    x, y = finite(a), finite(b)
+    n, m = len(x), len(y)
+    delta = cliffs_delta(x, y)
+    if delta is None or min(n, m) < 2:
+        reason = "fewer than two runs in a set"
+        return Effect(value=delta, low=None, high=None, n_a=n, n_b=m, note=reason)
+    if is_constant(x) and is_constant(y):
+        return Effect(value=delta, low=None, high=None, n_a=n, n_b=m, note="no variance in either set")
+    z = float(stats.t.ppf((1 + confidence) / 2, n + m - 2))
+    if abs(delta) == 1:
+        inner = (min(n, m) - z**2) / (min(n, m) + z**2)
+        low, high = (inner, 1.0) if delta > 0 else (-1.0, -inner)
+        return Effect(value=delta, low=low, high=high, n_a=n, n_b=m)
+    signs = np.sign(x[:, None] - y[None, :])
+    rows = ((signs.mean(axis=1) - delta) ** 2).sum()
+    columns = ((signs.mean(axis=0) - delta) ** 2).sum()
+    cells = ((signs - delta) ** 2).sum()
+    variance = (m**2 * rows + n**2 * columns - cells) / (m * n * (m - 1) * (n - 1))
+    variance = max(variance, (1 - delta**2) / (m * n - 1))
+    root = z * math.sqrt(variance) * math.sqrt((1 - delta**2) ** 2 + z**2 * variance)
+    below = 1 - delta**2 + z**2 * variance
+    low, high = ((delta - delta**3 + sign * root) / below for sign in (-1, 1))
+    return Effect(value=delta, low=max(-1.0, low), high=min(1.0, high), n_a=n, n_b=m)
+
+
+def cohens_d(a: np.ndarray, b: np.ndarray, confidence: float = 0.95) -> Effect:
+    """Cohen's d = (m0 - m1) / sqrt((s0^2 + s1^2) / 2) (Pham et al., ASE 2020, section 3.3), with the
+    interval by the noncentral t distribution: exact for normal values of equal n and variance. Its formula
+    fails far out; there the normal approximation of Hedges and Olkin 1985 stands in. None, and why, without
+    variance in either set."""
+    x, y = finite(a), finite(b)
+    n, m = len(x), len(y)
+    if min(n, m) < 2:
+        reason = "fewer than two runs in a set"
+        return Effect(value=None, low=None, high=None, n_a=n, n_b=m, note=reason)
+    if is_constant(x) and is_constant(y):
+        note = "no variance in either set, " + ("equal" if x[0] == y[0] else "unequal")
+        return Effect(value=None, low=None, high=None, n_a=n, n_b=m, note=note)
+    d = float(x.mean() - y.mean()) / math.sqrt((x.var(ddof=1) + y.var(ddof=1)) / 2)
+    if not math.isfinite(d):
+        return Effect(value=None, low=None, high=None, n_a=n, n_b=m, note="variance too small to divide by")
+    to_t = math.sqrt(n * m / (n + m))
+    tails = ((1 + confidence) / 2, (1 - confidence) / 2)
+    bounds = [float(special.nctdtrinc(n + m - 2, tail, d * to_t)) / to_t for tail in tails]
+    if not all(map(math.isfinite, bounds)) or not bounds[0] <= d <= bounds[1]:
+        half = float(stats.norm.ppf(tails[0])) * math.sqrt((n + m) / (n * m) + d**2 / (2 * (n + m)))
+        bounds = [d - half, d + half]
+    return Effect(value=d, low=bounds[0], high=bounds[1], n_a=n, n_b=m)
+
+
+def is_normal(values: np.ndarray) -> bool:
+    """Whether Shapiro-Wilk leaves it possible that the values are normal (p >= NOT_NORMAL). Three or
+    more values that are not all equal can be judged; others count as normal."""
+    kept = finite(values)
+    if len(kept) < 3 or is_constant(kept):
+        return True
+    return bool(stats.shapiro((kept - kept.mean()) / kept.std()).pvalue >= NOT_NORMAL)
+
+
+def sd_by_bootstrap(values: np.ndarray, confidence: float = 0.95, seed: int = SEED) -> Estimate:
+    """The SD with its BCa bootstrap interval (Efron 1987), by a generator of its own: the same seed
+    gives the same interval. Of a constant set it is exactly 0; below FEWEST_FOR_BOOTSTRAP values, or
+    where resamples are too alike, there is no interval."""
+    kept = finite(values)
+    plain = sd(kept)
+    if plain.constant or len(kept) < FEWEST_FOR_BOOTSTRAP:
+        bound = 0.0 if plain.constant and plain.value is not None else None
+        return Estimate(value=plain.value, low=bound, high=bound, n=plain.n, constant=plain.constant)
+    with np.errstate(all="ignore"):
+        found = stats.bootstrap(
+            (kept,),
+            lambda sample, axis: sample.std(ddof=1, axis=axis),
+            n_resamples=RESAMPLES,
+            confidence_level=confidence,
+            method="BCa",
+            random_state=np.random.default_rng(seed),
+        ).confidence_interval
+    low, high = float(found.low), float(found.high)
+    if not (math.isfinite(low) and math.isfinite(high)):
+        return Estimate(value=plain.value, low=None, high=None, n=plain.n, constant=False)
+    return Estimate(value=plain.value, low=low, high=high, n=plain.n, constant=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Equivalence:
+    """Whether two sets have the same mean up to a margin. `low` and `high` are the 90 % interval of
+    the difference (a - b) that corresponds to two one-sided tests at 5 %. `p` is None when there was nothing
+    to test; `method` then says why."""
+
+    n_a: int
+    n_b: int
+    difference: float | None
+    low: float | None
+    high: float | None
+    p: float | None
+    method: str
+
+
+def tost(a: np.ndarray, b: np.ndarray, margin: float) -> Equivalence:
+    """Two one-sided Welch t tests of |mean a - mean b| >= margin (Schuirmann 1987): a small p says
+    that the means are equivalent. Two constant sets are compared, not tested."""
+    if not margin > 0:
+        raise ValueError(f"the margin of equivalence must be above 0, not {margin}")
+    x, y = finite(a), finite(b)
+    n, m = len(x), len(y)
+    if min(n, m) < 2:
+        reason = "fewer than two runs in a set"
+        return Equivalence(n_a=n, n_b=m, difference=None, low=None, high=None, p=None, method=reason)
+    if is_constant(x) and is_constant(y):
+        apart = float(x[0] - y[0])
+        reason = "both sets constant, " + ("equal" if apart == 0 else "unequal")
+        return Equivalence(n_a=n, n_b=m, difference=apart, low=None, high=None, p=None, method=reason)
+    compared = CompareMeans(DescrStatsW(x), DescrStatsW(y))
+    p = float(compared.ttost_ind(-margin, margin, usevar="unequal")[0])
+    low, high = (float(v) for v in compared.tconfint_diff(alpha=0.1, usevar="unequal"))
+    apart = float(x.mean() - y.mean())
+    return Equivalence(n_a=n, n_b=m, difference=apart, low=low, high=high, p=p, method="Welch")

@@ -1,0 +1,96 @@
+"""Tests over several sets at once: do they differ in location (Kruskal-Wallis), in
+dispersion (Brown-Forsythe)? Small sets get permutation p values, drawn from a generator with a fixed seed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import stats
+
+from analysis.stats.statistics import finite, is_constant
+
+SMALL = 10  # runs; below it the distributions of H and W are not those of the formulas
+PERMUTATIONS = 9_999  # enumerated when there are no more arrangements, else drawn
+SEED = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupTest:
+    """One test over the sets. `p` is None when there was nothing to test; `method` then says why."""
+
+    sizes: tuple[int, ...]
+    statistic: float | None
+    p: float | None
+    method: str
+
+
+def kruskal_wallis(groups: Sequence[np.ndarray]) -> GroupTest:
+    """Do the sets differ in location? H with the correction for ties, p by chi-square, or by
+    permutation of the ranks when a set has fewer than SMALL values. Values that are not finite are left
+    out. Sets that are all constant are not tested: their runs are copies of one observation."""
+    kept = [finite(group) for group in groups]
+    sizes = tuple(map(len, kept))
+    if len(kept) < 2 or min(sizes) < 2:
+        return GroupTest(sizes=sizes, statistic=None, p=None, method=_too_few(sizes, 2))
+    if all(is_constant(group) for group in kept):
+        equal = len({float(group[0]) for group in kept}) == 1
+        reason = "all sets constant, " + ("equal" if equal else "unequal")
+        return GroupTest(sizes=sizes, statistic=None, p=None, method=reason)
+    h, p = (float(value) for value in stats.kruskal(*kept))
+    if min(sizes) >= SMALL:
+        return GroupTest(sizes=sizes, statistic=h, p=p, method="chi-square")
+    ranks = np.split(stats.rankdata(np.concatenate(kept)), np.cumsum(sizes)[:-1])
+    p, method = _permuted(ranks, _between)
+    return GroupTest(sizes=sizes, statistic=h, p=p, method=method)
+
+
+def brown_forsythe(groups: Sequence[np.ndarray]) -> GroupTest:
+    """Do the sets differ in dispersion? Levene's W of the distances from each set's median (Brown and
+    Forsythe 1974), p by the F distribution, or by permutation of these distances when a set has fewer than
+    SMALL values (approximate: the distances of one set are not independent). Needs three values a set: two
+    lie equally far from their median. Sets that are all constant are not tested."""
+    kept = [finite(group) for group in groups]
+    sizes = tuple(map(len, kept))
+    if len(kept) < 2 or min(sizes) < 3:
+        return GroupTest(sizes=sizes, statistic=None, p=None, method=_too_few(sizes, 3))
+    if all(is_constant(group) for group in kept):
+        return GroupTest(
+            sizes=sizes, statistic=None, p=None, method="all sets constant: no dispersion to compare"
+        )
+    distances = [np.abs(group - np.median(group)) for group in kept]
+    if all(is_constant(group) for group in distances):
+        reason = "the distances from the medians do not vary"
+        return GroupTest(sizes=sizes, statistic=None, p=None, method=reason)
+    w, p = (float(value) for value in stats.levene(*kept, center="median"))
+    if min(sizes) >= SMALL:
+        return GroupTest(sizes=sizes, statistic=w, p=p, method="F distribution")
+    p, method = _permuted(distances, _between)
+    return GroupTest(sizes=sizes, statistic=w, p=p, method=method)
+
+
+def _too_few(sizes: Sequence[int], least: int) -> str:
+    return "one set only" if len(sizes) < 2 else f"fewer than {least} values in a set"
+
+
+def _between(*groups: np.ndarray, axis: int) -> np.ndarray:
+    """The sum of squares between the groups but for a constant: the pooled values being fixed, H and W
+    grow with it and with nothing else."""
+    parts = [group.sum(axis=axis) ** 2 / group.shape[axis] for group in groups]
+    # Rounding would separate arrangements whose sums are equal.
+    return np.asarray(np.round(np.sum(parts, axis=0), 12))
+
+
+def _permuted(groups: Sequence[np.ndarray], statistic: Callable[..., np.ndarray]) -> tuple[float, str]:
+    scale = max(float(np.abs(np.concatenate(groups)).max()), np.finfo(float).tiny)
+    result = stats.permutation_test(
+        [group / scale for group in groups],
+        statistic,
+        vectorized=True,
+        n_resamples=PERMUTATIONS,
+        alternative="greater",
+        random_state=np.random.default_rng(SEED),
+    )
+    exact = len(result.null_distribution) < PERMUTATIONS
+    return float(result.pvalue), "exact permutation" if exact else f"{PERMUTATIONS} permutations"

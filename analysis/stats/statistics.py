@@ -1,0 +1,260 @@
+"""Intervals and tests. n is always carried, a set without variance is reported as such, and no p
+value is ever NaN. Everything here is exact or a formula: nothing is drawn at random. What is drawn is in
+`analysis.stats.effects` and `analysis.stats.groups`, from generators with a fixed seed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from scipy import stats
+from statsmodels.stats.proportion import proportion_confint
+from statsmodels.stats.weightstats import CompareMeans, DescrStatsW
+
+from analysis.results.model import bound_names
+
+EXACT_LIMIT = 200_000  # permutations enumerated before the normal approximation takes over
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """A number from n finite values, with its interval. `low` and `high` are None where n does not
+    allow one; `constant` says that all values are equal."""
+
+    value: float | None
+    low: float | None
+    high: float | None
+    n: int
+    constant: bool
+
+    def cells(self, name: str, bounds: str | None = None) -> dict[str, float | None]:
+        """The value and its bounds by the column names of `results.model.interval`."""
+        low, high = bound_names(name if bounds is None else bounds)
+        return {name: self.value, low: self.low, high: self.high}
+
+
+def mean(values: Sequence[float] | np.ndarray, confidence: float = 0.95) -> Estimate:
+    """The mean with Student's t interval. Values that are not finite are left out of it and of n."""
+    kept = finite(values)
+    n, constant = len(kept), is_constant(kept)
+    if n == 0:
+        return Estimate(value=None, low=None, high=None, n=0, constant=False)
+    centre = float(kept[0]) if constant else float(kept.mean())
+    if n == 1:
+        return Estimate(value=centre, low=None, high=None, n=1, constant=constant)
+    half = 0.0
+    if not constant:
+        half = float(stats.t.ppf((1 + confidence) / 2, n - 1) * kept.std(ddof=1) / math.sqrt(n))
+    return Estimate(value=centre, low=centre - half, high=centre + half, n=n, constant=constant)
+
+
+def sd(values: Sequence[float] | np.ndarray, confidence: float = 0.95) -> Estimate:
+    """The sample standard deviation with its chi-square interval,
+    s*sqrt((n-1)/chi2_{1-a/2}) .. s*sqrt((n-1)/chi2_{a/2}) (Pham et al., ASE 2020, section 3.3).
+    It supposes normal values. Of a constant set it is exactly 0 and the interval says nothing."""
+    kept = finite(values)
+    n, constant = len(kept), is_constant(kept)
+    if n < 2:
+        return Estimate(value=None, low=None, high=None, n=n, constant=constant)
+    if constant:
+        return Estimate(value=0.0, low=0.0, high=0.0, n=n, constant=True)
+    s = float(kept.std(ddof=1))
+    low, high = sd_bounds(n, confidence)
+    return Estimate(value=s, low=low * s, high=high * s, n=n, constant=False)
+
+
+def sd_bounds(n: int, confidence: float = 0.95) -> tuple[float, float]:
+    """By what the SD of n values is multiplied for its chi-square interval; NaN for n < 2."""
+    if n < 2:
+        return math.nan, math.nan
+    upper, lower = stats.chi2.ppf([(1 + confidence) / 2, (1 - confidence) / 2], n - 1)
+    return math.sqrt((n - 1) / upper), math.sqrt((n - 1) / lower)
+
+
+def pooled_sd(sets: Iterable[Sequence[float] | np.ndarray]) -> tuple[float | None, int, int]:
+    """(the SD within sets, pooled by their degrees of freedom; these; the values it is from). None where no
+    set has two finite values. Equal values give exactly 0."""
+    kept = [values for values in map(finite, sets) if len(values) > 1]
+    freedom, n = sum(len(values) - 1 for values in kept), sum(map(len, kept))
+    squares = sum(float(((v - v.mean()) ** 2).sum()) for v in kept if not is_constant(v))
+    return (math.sqrt(squares / freedom) if freedom else None), freedom, n
+
+
+def share(count: float, of: float, confidence: float = 0.95) -> Estimate:
+    """A share of independent cases with Wilson's interval (1927); counts may be means of counts. No value
+    where there are no cases."""
+    if of == 0:
+        return Estimate(value=None, low=None, high=None, n=0, constant=False)
+    low, high = proportion_confint(count, of, alpha=1 - confidence, method="wilson")
+    return Estimate(value=count / of, low=float(low), high=float(high), n=int(of), constant=False)
+
+
+def mean_of_pairs(value: float, parts: Sequence[np.ndarray], confidence: float = 0.95) -> Estimate:
+    """The interval of a mean over pairs of runs. Pairs that share a run are not independent: runs are.
+
+    `parts` has, for each set of runs, (R,) the sum over each run's pairs, divided by the number of all
+    pairs. Their variance gives that of the mean (Hoeffding's projection of a U statistic, 1948), with
+    Student's t and the degrees of freedom of Welch and Satterthwaite. No interval where a set has one run,
+    unless it is exact: sets of copies."""
+    n = sum(map(len, parts))
+    if all(len(part) > 1 and is_constant(part) for part in parts):
+        return Estimate(value=value, low=value, high=value, n=n, constant=True)
+    if any(len(part) < 2 for part in parts) or n < 3:
+        return Estimate(value=value, low=None, high=None, n=n, constant=False)
+    variances = [len(part) * float(part.var(ddof=1)) for part in parts]
+    total = sum(variances)
+    freedom = total**2 / sum(v**2 / (len(part) - 1) for v, part in zip(variances, parts, strict=True))
+    half = float(stats.t.ppf((1 + confidence) / 2, freedom)) * math.sqrt(total)
+    return Estimate(value=value, low=max(0.0, value - half), high=value + half, n=n, constant=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """Two sets compared. `p` is None when there was nothing to test; `method` then says why.
+    `smallest_p` is what these sizes could reach at best; `delta` is Cliff's, > 0 when a is larger."""
+
+    n_a: int
+    n_b: int
+    u: float | None
+    p: float | None
+    smallest_p: float | None
+    delta: float | None
+    method: str
+
+
+def mann_whitney(a: Sequence[float] | np.ndarray, b: Sequence[float] | np.ndarray) -> Comparison:
+    """Two-sided Mann-Whitney U of two sets.
+
+    Exact without ties; with ties the permutation distribution of the rank sum, enumerated; beyond
+    EXACT_LIMIT permutations the normal approximation with tie and continuity correction. Two
+    constant sets are not tested: their runs are copies, and copies carry no evidence.
+    """
+    x, y = finite(a), finite(b)
+    if len(x) < 2 or len(y) < 2:
+        reason = "fewer than two runs in a set"
+        return Comparison(
+            n_a=len(x), n_b=len(y), u=None, p=None, smallest_p=None, delta=cliffs_delta(x, y), method=reason
+        )
+    p: float | None
+    permutations = math.comb(len(x) + len(y), len(x))
+    u, p = (float(v) for v in stats.mannwhitneyu(x, y, method="asymptotic"))
+    delta = 2 * u / (len(x) * len(y)) - 1  # Cliff's
+    if is_constant(x) and is_constant(y):
+        p = None
+        method = "both sets constant, " + ("equal" if x[0] == y[0] else "unequal")
+    elif permutations > EXACT_LIMIT:
+        method = "normal approximation"
+    elif len(np.unique(np.concatenate([x, y]))) == len(x) + len(y):
+        p, method = float(stats.mannwhitneyu(x, y, method="exact").pvalue), "exact"
+    else:
+        p, method = _permutation_p(x, y), "exact permutation (ties)"
+    return Comparison(
+        n_a=len(x),
+        n_b=len(y),
+        u=u,
+        p=p,
+        smallest_p=smallest_p(len(x), len(y)),
+        delta=delta,
+        method=method,
+    )
+
+
+def _permutation_p(x: np.ndarray, y: np.ndarray) -> float:
+    ranks = stats.rankdata(np.concatenate([x, y]))
+    result = stats.permutation_test(
+        (ranks[: len(x)], ranks[len(x) :]),
+        lambda first, _second, axis: first.sum(axis=axis),
+        vectorized=True,
+        n_resamples=np.inf,
+    )
+    return min(1.0, float(result.pvalue))
+
+
+def smallest_p(n_a: int, n_b: int) -> float:
+    """The smallest two-sided p a rank test of these sizes can reach: 2 of all C(n_a+n_b, n_a)
+    arrangements are as extreme as complete separation."""
+    return min(1.0, 2 / math.comb(n_a + n_b, n_a))
+
+
+def runs_needed(tests: int, alpha: float = 0.05) -> int:
+    """The runs a set must have before Holm's correction over `tests` tests can find anything."""
+    n = 2
+    while tests * smallest_p(n, n) > alpha:
+        n += 1
+    return n
+
+
+def cliffs_delta(a: np.ndarray, b: np.ndarray) -> float | None:
+    """P(a > b) - P(a < b), in [-1, 1]; None when a set is empty."""
+    if len(a) == 0 or len(b) == 0:
+        return None
+    u = stats.mannwhitneyu(a, b, method="asymptotic").statistic
+    return float(2 * u / (len(a) * len(b)) - 1)
+
+
+def welch(a: Sequence[float] | np.ndarray, b: Sequence[float] | np.ndarray) -> float | None:
+    """Two-sided p of Welch's t test; None when a set has fewer than two values or both are constant."""
+    x, y = finite(a), finite(b)
+    if len(x) < 2 or len(y) < 2 or (is_constant(x) and is_constant(y)):
+        return None
+    return float(stats.ttest_ind(x, y, equal_var=False).pvalue)
+
+
+def welch_bounds(a: np.ndarray, b: np.ndarray, confidence: float = 0.95) -> tuple[float | None, float | None]:
+    """The interval of mean(a) - mean(b) by Welch's t; None where there is none (as `welch`)."""
+    x, y = finite(a), finite(b)
+    if min(len(x), len(y)) < 2 or (is_constant(x) and is_constant(y)):
+        return None, None
+    # statsmodels', which takes values that hardly differ; scipy's warns of them.
+    means = CompareMeans(DescrStatsW(x), DescrStatsW(y))
+    low, high = means.tconfint_diff(alpha=1 - confidence, usevar="unequal")
+    return float(low), float(high)
+
+
+def ratio(
+    a: np.ndarray, b: np.ndarray, confidence: float = 0.95
+) -> tuple[float | None, float | None, float | None]:
+    """The ratio of the geometric means of positive values `a` over `b`, and its interval by Welch's t on
+    logarithms; None without positive values, and no interval below two or without variance."""
+    if not len(a) or not len(b) or min(a.min(), b.min()) <= 0:
+        return None, None, None
+    x, y = np.log(a), np.log(b)
+    low, high = welch_bounds(x, y, confidence)
+    apart = math.exp(float(x.mean() - y.mean()))
+    return (apart, None, None) if low is None or high is None else (apart, math.exp(low), math.exp(high))
+
+
+def ratio_of_sums(
+    above: Sequence[float], below: Sequence[float], confidence: float = 0.95
+) -> tuple[float | None, float | None]:
+    """The interval of sum(above) / sum(below), a share whose parts are clusters of cases (Cochran 1977,
+    section 6.3: the ratio estimator), within [0, 1], by Student's t. None for fewer than two parts."""
+    x, y = np.asarray(above, float), np.asarray(below, float)
+    n, total = len(x), float(y.sum())
+    if n < 2 or total == 0:
+        return None, None
+    value = float(x.sum()) / total
+    error = math.sqrt(n / (n - 1) * float(((x - value * y) ** 2).sum())) / total
+    half = float(stats.t.ppf((1 + confidence) / 2, n - 1)) * error
+    return max(0.0, value - half), min(1.0, value + half)
+
+
+def holm(p_values: Sequence[float | None]) -> list[float | None]:
+    """Holm's adjusted p values over one family; None (not tested) stays None and does not count."""
+    # statsmodels' `multipletests` collects garbage at every call, which takes seconds over a large study.
+    tested = np.array([p for p in p_values if p is not None])
+    order = np.argsort(tested)
+    raised = np.minimum(1.0, np.maximum.accumulate(tested[order] * np.arange(len(tested), 0, -1)))
+    adjusted = iter(raised[np.argsort(order)])
+    return [None if p is None else float(next(adjusted)) for p in p_values]
+
+
+def finite(values: Sequence[float] | np.ndarray) -> np.ndarray:
+    array = np.asarray(values, dtype=np.float64)
+    return array[np.isfinite(array)]
+
+
+def is_constant(values: np.ndarray) -> bool:
+    return len(values) > 0 and bool((values == values[0]).all())

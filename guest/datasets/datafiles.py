@@ -1,0 +1,243 @@
+"""Files that data sets come in: where they lie, how they are fetched, how they are read.
+
+Everything read is checked against a known SHA-256 of its *content*, so a recompressed copy is as good
+as the publisher's file and a damaged one is refused. Archives are read in memory, never extracted;
+nothing is unpickled by anything that could call an arbitrary function."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import io
+import os
+import pickle
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path, PurePosixPath
+from typing import IO, Any, cast
+
+from guest.datasets.catalogue import Content, DatasetError, SourceFile
+from vbstudy import caches
+
+TIMEOUT_S = 30.0
+CHUNK_BYTES = 1 << 18
+
+Progress = Callable[[str, int, int], None]
+"""Called with the file's name, the bytes done and the bytes in all."""
+
+
+def holds(folder: Path, source: SourceFile) -> bool:
+    """Whether `folder` has this file, or everything in it already unpacked."""
+    if (folder / source.name).is_file():
+        return True
+    if all(_unpacked(folder, content) for content in source.contents):
+        return True
+    return bool(source.pickled) and (folder / source.pickled).is_file()
+
+
+def _unpacked(folder: Path, content: Content) -> Path | None:
+    """The content file itself, with or without its archive's folder."""
+    for path in (folder / content.name, folder / PurePosixPath(content.name).name):
+        if path.is_file():
+            return path
+    return None
+
+
+def present(folder: Path, source: SourceFile) -> list[Path]:
+    """The files that `holds` found: what must be copied to have the source elsewhere."""
+    unpacked = [path for path in (_unpacked(folder, content) for content in source.contents) if path]
+    if len(unpacked) == len(source.contents):
+        return unpacked
+    return [folder / (source.name if (folder / source.name).is_file() else source.pickled)]
+
+
+def read(folder: Path, source: SourceFile) -> list[bytes]:
+    """The contents of `source`, in order, each checked. Raises DatasetError naming the damaged file."""
+    unpacked = [path for path in (_unpacked(folder, c) for c in source.contents) if path]
+    if len(unpacked) == len(source.contents):
+        where = [str(path) for path in unpacked]
+        found = [path.read_bytes() for path in unpacked]
+    elif (folder / source.name).is_file():
+        where = [str(folder / source.name)] * len(source.contents)
+        found = _read_packed(folder / source.name, source)
+    else:
+        where = [str(folder / source.pickled)] * len(source.contents)
+        found = _read_pickled(folder / source.pickled, source)
+    for content, path, data in zip(source.contents, where, found, strict=True):
+        if hashlib.sha256(data).hexdigest() != content.sha256:
+            raise DatasetError(
+                f"{path} is damaged: {content.name} does not have the published SHA-256 "
+                f"{content.sha256[:16]}…; delete the file and get it again"
+            )
+    return found
+
+
+def _read_packed(path: Path, source: SourceFile) -> list[bytes]:
+    import tarfile
+
+    try:
+        if not source.name.endswith(".tar.gz"):
+            return [gzip.decompress(path.read_bytes())]
+        members = {name: file.read() for name, file in _members(path)}
+        return [members[content.name] for content in source.contents]
+    except KeyError as error:
+        raise DatasetError(f"{path} is damaged: it has no member {error}; get it again") from error
+    except (OSError, EOFError, zlib.error, tarfile.TarError) as error:
+        raise DatasetError(f"{path} is damaged ({error}); delete it and get it again") from error
+
+
+def _members(path: Path) -> Iterator[tuple[str, IO[bytes]]]:
+    """Names and open files of a tar archive, in one pass, nothing written to disk."""
+    import tarfile
+
+    with tarfile.open(path, mode="r|*") as archive:
+        for member in archive:
+            file = archive.extractfile(member) if member.isfile() else None
+            if file is not None:
+                yield member.name.removeprefix("./"), file
+
+
+def read_idx(data: bytes, what: str) -> tuple[tuple[int, ...], bytes]:
+    """An IDX file of unsigned bytes (LeCun, Cortes, Burges: the MNIST database): shape and raw bytes."""
+    dimensions = data[3] if len(data) > 3 else 0
+    start = 4 + 4 * dimensions
+    shape = tuple(int.from_bytes(data[i : i + 4], "big") for i in range(4, start, 4))
+    size = 1
+    for length in shape:
+        size *= length
+    if data[:3] != b"\0\0\x08" or len(data) != start + size:
+        raise DatasetError(f"{what} is not an IDX file of unsigned bytes")
+    return shape, data[start:]
+
+
+# CIFAR as Python pickles. Only the official archives, known by their SHA-256, are unpickled at all. Their
+# pickles build a dictionary of byte strings, lists and one numpy array; the three names they refer to are
+# answered by inert stand-ins, every other name is refused. What comes out is put into the layout of the
+# binary archives, so that one set of published hashes covers both.
+
+
+class _Array:
+    """Stands in for numpy.ndarray: keeps the state it is given, computes nothing."""
+
+    data = b""
+
+    def __setstate__(self, state: Any) -> None:
+        match state:
+            case (1, (int(), int()), _Type(), False, bytes(data)):
+                self.data = data
+            case _:
+                raise pickle.UnpicklingError("not a plain array of bytes")
+
+
+class _Type:
+    """Stands in for numpy.dtype: unsigned bytes only."""
+
+    def __init__(self, code: bytes | str, *_: object) -> None:
+        if code not in (b"u1", "u1"):
+            raise pickle.UnpicklingError(f"an array of {code!r}")
+
+    def __setstate__(self, state: object) -> None:
+        """A dtype's state (byte order, alignment) says nothing about unsigned bytes."""
+
+
+def _reconstruct(*_: object) -> _Array:
+    return _Array()
+
+
+class _BatchUnpickler(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        match module, name:
+            case "numpy.core.multiarray", "_reconstruct":
+                return _reconstruct
+            case "numpy", "ndarray":
+                return _Array
+            case "numpy", "dtype":
+                return _Type
+        raise pickle.UnpicklingError(f"{module}.{name} has no business in a data file")
+
+
+def _read_pickled(path: Path, source: SourceFile) -> list[bytes]:
+    """The batches of `cifar-10-python.tar.gz` or `cifar-100-python.tar.gz`, as the binary archives
+    have them: `data_batch_1` is `data_batch_1.bin`, `train` is `train.bin`."""
+    with path.open("rb") as file:
+        if hashlib.file_digest(file, "sha256").hexdigest() != source.pickled_sha256:
+            raise DatasetError(f"{path} is not the official archive, so nothing in it was unpickled")
+    batches = {PurePosixPath(name).name: member.read() for name, member in _members(path)}
+    stems = [PurePosixPath(content.name).stem for content in source.contents]
+    return [_binary(_unpickle(batches[stem], path)) for stem in stems]
+
+
+def _unpickle(batch: bytes, path: Path) -> dict[bytes, Any]:
+    try:
+        return cast(dict[bytes, Any], _BatchUnpickler(io.BytesIO(batch), encoding="bytes").load())
+    except pickle.UnpicklingError as error:
+        raise DatasetError(f"{path} is refused: {error}") from error
+
+
+def _binary(batch: dict[bytes, Any]) -> bytes:
+    """One record a sample: the label (CIFAR-100: coarse, fine), then 3,072 pixels."""
+    pixels = batch[b"data"].data
+    if b"labels" in batch:
+        labels = [bytes([label]) for label in batch[b"labels"]]
+    else:
+        pairs = zip(batch[b"coarse_labels"], batch[b"fine_labels"], strict=True)
+        labels = [bytes(pair) for pair in pairs]
+    return b"".join(label + pixels[i * 3072 : (i + 1) * 3072] for i, label in enumerate(labels))
+
+
+def fetch(source: SourceFile, folder: Path, progress: Progress | None = None) -> Path:
+    """Downloads one file into `folder`: to a temporary name, no longer than published, SHA-256 checked,
+    then renamed. Raises DatasetError when no address delivers it."""
+    from http.client import HTTPException
+
+    failures = []
+    for url in source.urls:
+        part = folder / f".{source.name}.{os.getpid()}.part"
+        try:
+            with ExitStack() as stack:
+                stack.callback(part.unlink, missing_ok=True)
+                _stream(url, source, part, progress)
+                return part.rename(folder / source.name)
+        except (OSError, ValueError, HTTPException) as error:
+            failures.append(f"  {url}: {error}")
+    raise DatasetError("\n".join([f"{source.name} could not be downloaded:", *failures]))
+
+
+def _stream(url: str, source: SourceFile, part: Path, progress: Progress | None) -> None:
+    import urllib.request
+
+    if not url.startswith(("http://", "https://")):
+        raise DatasetError("only http and https are fetched")
+    request = urllib.request.Request(url, headers={"User-Agent": "vbstudy"})  # noqa: S310 (checked above)
+    digest, done = hashlib.sha256(), 0
+    with urllib.request.urlopen(request, timeout=TIMEOUT_S) as reply, part.open("wb") as file:  # noqa: S310
+        while chunk := reply.read(CHUNK_BYTES):
+            done += len(chunk)
+            if done > source.size_bytes:
+                raise DatasetError(f"more than the published {source.size_bytes} bytes arrive")
+            digest.update(chunk)
+            file.write(chunk)
+            if progress is not None:
+                progress(source.name, done, source.size_bytes)
+        file.flush()
+        os.fsync(file.fileno())
+    if done != source.size_bytes:
+        raise DatasetError(f"{done} of {source.size_bytes} bytes arrived")
+    if digest.hexdigest() != source.sha256:
+        raise DatasetError(f"SHA-256 {digest.hexdigest()[:16]}… instead of {source.sha256[:16]}…")
+
+
+def candidates(folders: Sequence[str | Path], subfolders: Sequence[str]) -> list[Path]:
+    """Where a data set may lie, best first: the given folders, $VBSTUDY_DATA, the user's cache, Debian's
+    packages; in each the folder itself and then the subfolders."""
+    roots = [Path(folder).expanduser() for folder in folders]
+    if os.environ.get("VBSTUDY_DATA"):
+        roots += [Path(part) for part in os.environ["VBSTUDY_DATA"].split(os.pathsep) if part]
+    roots += [default_folder(), Path("/usr/share/datasets")]
+    return [root / sub for root in roots for sub in ("", *subfolders)]
+
+
+def default_folder() -> Path:
+    """Where downloads go when no folder is given."""
+    return caches.folder() / "data"

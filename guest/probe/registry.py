@@ -1,0 +1,85 @@
+"""The registry of operations, read from `registry.toml`, which describes its format."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from typing import Any
+
+from guest.probe import steps
+from guest.records.run import Framework
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operation:
+    """One entry. `inputs`, `torch` and `tensorflow` are expressions; "": the framework has no such
+    operation."""
+
+    name: str
+    setting: str
+    inputs: str
+    arguments: str
+    torch: str = ""
+    tensorflow: str = ""
+    aten: tuple[str, ...]
+    tf: tuple[str, ...] = ()
+    backward: bool = True
+    sizes: tuple[int, ...] = (8, 32, 128, 512)
+
+    def draw(self, generator: Any, size: int) -> tuple[Any, ...]:
+        """The arguments of one size, by a `guest.probe.tasks.Draw`."""
+        drawn: tuple[Any, ...] = _function("d, n", f"{self.inputs},")(generator, size)
+        return drawn
+
+    def call(self, framework: Framework) -> Callable[..., Any] | None:
+        """What computes the result, of the framework's module and the arguments; None where nothing does."""
+        expression = self.torch if framework is Framework.TORCH else self.tensorflow
+        return _function(f"T, {self.arguments}", expression) if expression else None
+
+
+@cache
+def _function(arguments: str, expression: str) -> Callable[..., Any]:
+    made: Callable[..., Any] = eval(f"lambda {arguments}: ({expression})", vars(steps))  # noqa: S307
+    return made
+
+
+@cache
+def _registry() -> dict[str, Any]:
+    return tomllib.loads(resources.files(__package__).joinpath("registry.toml").read_text("utf-8"))
+
+
+@cache
+def operations() -> tuple[Operation, ...]:
+    found = []
+    for name, entry in _registry()["operations"].items():
+        values: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in entry.items()}
+        found.append(Operation(name=name, **values))
+    return tuple(found)
+
+
+def setting_of(framework: Framework, op: str) -> str | None:
+    """What governs an operation, as the framework calls it (`aten.mm.default`, `MatMul`), for a person; None
+    for one that the registry does not know."""
+    found = _covered(framework).get(base_name(op))
+    return None if found is None else str(_registry()["settings"][framework][found])
+
+
+def base_name(op: str) -> str:
+    """`aten.add_.Tensor` is `add`: in place or not, with whatever arguments."""
+    if "." not in op:
+        return op
+    name = op.split(".")[1]
+    return name.rstrip("_") if not name.startswith("__") else name
+
+
+@cache
+def _covered(framework: Framework) -> dict[str, str]:
+    """By a framework's operation the setting of the first entry that covers it."""
+    covered: dict[str, str] = {}
+    for operation in operations():
+        for name in operation.aten if framework is Framework.TORCH else operation.tf:
+            covered.setdefault(name, operation.setting)
+    return covered

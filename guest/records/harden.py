@@ -1,0 +1,129 @@
+"""What `vbstudy harden` measures, as it is stored (`harden/<workload>.json`). The vocabulary that the
+orchestrator and the analysis share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from guest.records.codec import seal, unseal
+from guest.records.run import Isa, Seeds, Tier, WorkloadSpec
+
+HARDEN_VERSION = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measurement:
+    """One training of a tier: SHA-256 of what it computed, seconds of its training steps, and how alone it
+    was. `error` says why there is no result; then the hashes are empty. `environment` is the key of what
+    computed it."""
+
+    tier: Tier
+    cpus: int
+    intra_op: int  # the tier's threads
+    repetition: int  # counted from 1; equal numbers were trained one after the other: they are pairs
+    weights: str
+    logits: str
+    step_hashes: dict[str, str]
+    train_s: float
+    oversubscribed: bool
+    emulated: bool
+    load_by_others: float | None
+    environment: str
+    error: str = ""
+    finished_at: str
+
+    @property
+    def key(self) -> tuple[Tier, int, int]:
+        return self.tier, self.cpus, self.repetition
+
+
+class Proof(StrEnum):
+    """What is known of a tier. Only what was seen is proved."""
+
+    PROVED = "proved"
+    DIFFERS = "differs"
+    INCOMPLETE = "not proved: incomplete"
+    FAILED = "not proved: failed"
+    NOT_APPLICABLE = "not applicable"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cost:
+    """Training time of a tier over that of the default (tier 0) on as many threads as the guest has CPUs: the
+    geometric mean of the ratios of n pairs, with the 95 % interval of Student's t on logarithms (None below
+    two pairs). `excluded` says why it supports no conclusion."""
+
+    cpus: int
+    n: int
+    ratio: float | None
+    low: float | None
+    high: float | None
+    excluded: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TierResult:
+    """A tier's verdict over `n` trainings, with its cost on each CPU count. `mean_cost` is the geometric mean
+    over the CPU counts (None unless the times of all are fit), with the interval over the repetitions, each
+    of which has one such mean; None below two of them, and for the default itself."""
+
+    tier: Tier
+    proof: Proof
+    why: str
+    n: int
+    models: int  # distinct ones, by weights, logits and step hashes
+    costs: tuple[Cost, ...]
+    mean_cost: float | None
+    mean_low: float | None
+    mean_high: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Profile:
+    """Operations that the workload executes, by the names of its framework: those that were seen to give
+    other bits on other thread counts, and those that the registry of operations does not know."""
+
+    traces: tuple[str, ...]
+    varying: tuple[str, ...]
+    unknown: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hardening:
+    """`harden/<workload>.json`: what was asked, what was measured, and what follows. `environments` are what
+    computed the measurements; `profile` is None where no trace of the workload is stored."""
+
+    workload: WorkloadSpec
+    seeds: Seeds
+    isa: Isa
+    cpus: tuple[int, ...]
+    repetitions: int
+    tiers: tuple[Tier, ...]
+    not_applicable: dict[str, str]  # by tier: why
+    provider: str
+    agent_sha256: str
+    environments: dict[str, dict[str, Any]]
+    measurements: tuple[Measurement, ...]
+    profile: Profile | None = None
+    results: tuple[TierResult, ...] = ()
+    cheapest: Tier = Tier.NONE  # the cheapest that was proved
+    version: int = HARDEN_VERSION
+
+
+def encode(hardening: Hardening) -> str:
+    """As text, with a checksum of itself so that a flipped byte shows."""
+    return seal(hardening)
+
+
+def _upgrade(data: dict[str, Any], version: int) -> None:  # noqa: ARG001  (there is one older version)
+    data["version"] = HARDEN_VERSION
+    for result in data["results"]:
+        for cost in result["costs"]:
+            cost["excluded"] = cost.pop("unfit")
+
+
+def decode(text: str | bytes) -> Hardening:
+    """Raises RecordError for damage, NewerSchemaError for the file of a newer vbstudy."""
+    return unseal(Hardening, text, "harden", known=HARDEN_VERSION, version="version", upgrade=_upgrade)

@@ -1,0 +1,111 @@
+"""What every task in a guest needs: messages to the orchestrator, a heartbeat, the data, and the check of the
+thread counts in force."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from guest.machine import threads
+from guest.records.codec import to_json
+from guest.records.run import Artifact, RunRequest
+
+if TYPE_CHECKING:
+    from guest.datasets.datasets import Data
+
+
+class MessageWriter:
+    """Writes messages to the orchestrator, one JSON line each, from any thread."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._lock = threading.Lock()
+
+    def send(self, kind: str, run_id: str, /, **body: Any) -> None:
+        line = json.dumps({"kind": kind, "run_id": run_id, "body": to_json(body)}) + "\n"
+        with self._lock:
+            data = line.encode()  # point: message encoded
+            while data:
+                data = data[os.write(self._descriptor, data) :]
+
+
+class Progress:
+    """The training step reached, for the heartbeat."""
+
+    step = 0
+
+
+@contextlib.contextmanager
+def heartbeat(writer: MessageWriter, run_id: str, every_s: float, progress: Progress) -> Iterator[None]:
+    """Reports every few seconds that the process is alive, and which step it has reached."""
+    stop = threading.Event()
+
+    def beat() -> None:
+        while not stop.wait(every_s):
+            writer.send("heartbeat", run_id, step=progress.step)
+
+    thread = threading.Thread(target=beat, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+
+
+def check_threads(request: RunRequest) -> dict[str, Any]:
+    in_force = threads.in_force(request.spec.workload.network_framework)
+    wrong = threads.mismatches(request.spec.threads, request.visible_cpus, in_force)
+    if wrong:
+        raise threads.ThreadMismatchError("; ".join(wrong))
+    return in_force
+
+
+def load_data(request: RunRequest) -> tuple[Data, float]:
+    from guest.datasets import datasets
+
+    began = time.perf_counter()
+    workload = request.spec.workload
+    data = datasets.load(
+        workload.dataset,
+        folders=[Path(folder) for folder in request.data_folders],
+        train_samples=workload.train_samples,
+        test_samples=workload.test_samples,
+    )
+    return data, time.perf_counter() - began
+
+
+def artifact(path: Path) -> Artifact:
+    with path.open("rb") as file:
+        sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+    return Artifact(sha256=sha256, size_bytes=path.stat().st_size)
+
+
+class Warm:
+    """What a fork finds ready: the seconds the import took, and the data of the last request."""
+
+    def __init__(self, import_s: float) -> None:
+        self.import_s = import_s
+        self.data: tuple[Data, float] | None = None
+        self._key: tuple[Any, ...] | None = None
+
+    def load(self, request: Any) -> None:
+        """Loads the request's data unless it is here already. An error is left to the run, which
+        meets it again and reports it."""
+        from guest.datasets.datasets import DatasetError
+
+        w = request.spec.workload
+        key = (w.dataset, w.train_samples, w.test_samples, request.data_folders)
+        if key == self._key:
+            return
+        self._key, self.data = None, None
+        with contextlib.suppress(DatasetError, OSError):
+            self.data = load_data(request)
+            self._key = key

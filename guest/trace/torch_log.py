@@ -1,0 +1,315 @@
+"""Looks at PyTorch at work: every ATen operation of a step, below autograd, through a dispatch mode."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from guest.records.trace import OpNote, Phase, TensorNote
+from guest.trace.hash import hash_bytes
+from guest.trace.source import line_outside
+
+if TYPE_CHECKING:
+    from guest.workloads import Backend
+    from guest.workloads.torch_backend import TorchBackend
+
+AS_WRITTEN = True
+
+# What these give is memory that nothing has been written to yet.
+_UNWRITTEN = frozenset({"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "resize_"})
+# These overwrite the tensor they are called on: what was in it does not matter.
+_OVERWRITES = frozenset({"copy_", "fill_", "zero_", "normal_", "uniform_", "bernoulli_", "random_"})
+# These change arguments that their schema calls constant: BatchNorm's running statistics.
+_CHANGES_SILENTLY = {"native_batch_norm": (3, 4), "cudnn_batch_norm": (3, 4)}
+# Outputs with room that is never written: a library's notes to itself.
+_WORKSPACES = {"mkldnn_rnn_layer": (3,)}
+_BITS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
+NOT_COMPARED = "not compared"  # in place of a hash
+_USUAL = frozenset({torch.float32, torch.float64, torch.int64})
+Where = tuple[str, str, str]  # module, source, text
+
+
+def gradients(backend: Backend) -> dict[str, np.ndarray]:
+    """See `guest.trace.tasks.Eye`."""
+    model = cast("TorchBackend", backend).model
+    return {name: p.grad.numpy() for name, p in model.named_parameters() if p.grad is not None}
+
+
+def optimizer_state(backend: Backend) -> dict[str, np.ndarray]:
+    """See `guest.trace.tasks.Eye`."""
+    state = cast("TorchBackend", backend).optimizer.state_dict()["state"]
+    return {
+        f"{parameter}/{key}": value.numpy()
+        for parameter, values in state.items()
+        for key, value in values.items()
+        if isinstance(value, Tensor)
+    }
+
+
+@contextmanager
+def watch(backend: Backend, keep: frozenset[int]) -> Iterator[OperationLog]:
+    """See `guest.trace.tasks.Eye`."""
+    with watch_model(cast("TorchBackend", backend).model, keep) as log:
+        yield log
+
+
+@contextmanager
+def watch_model(model: nn.Module, keep: frozenset[int] = frozenset()) -> Iterator[OperationLog]:
+    """Logs what happens within, of any model and any optimizer of torch's."""
+    log = OperationLog(model, keep)
+    hooks = [
+        register_module_forward_pre_hook(log.enter),
+        register_module_forward_hook(log.leave, always_call=True),
+        register_optimizer_step_pre_hook(log.optimizer_begins),
+        register_optimizer_step_post_hook(log.optimizer_ends),
+    ]
+    try:
+        with log:
+            yield log
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+class OperationLog(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Implements `guest.trace.tasks.Log`. Views are left out: they compute nothing."""
+
+    def __init__(self, model: nn.Module, keep: frozenset[int]) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.notes: list[OpNote] = []
+        self.kept: dict[str, np.ndarray] = {}
+        self._keep = keep
+        self._model = model
+        self._paths = {id(module): path for path, module in model.named_modules()}
+        self._stack: list[str] = []
+        self._in_optimizer = False
+        self._names = {
+            t.data_ptr(): name for name, t in (*model.named_parameters(), *model.named_buffers()) if t.numel()
+        }
+        self._made_by: dict[int, Where] = {}  # by the sequence number of autograd's node
+        self._seen = Notes()
+
+    # ---- where the program is ----------------------------------------------------------------
+
+    def enter(self, module: nn.Module, inputs: Any) -> None:  # noqa: ARG002
+        self._stack.append(self._paths.get(id(module), type(module).__name__))
+
+    def leave(self, module: nn.Module, inputs: Any, output: Any) -> None:  # noqa: ARG002
+        self._stack.pop()
+
+    def optimizer_begins(self, optimizer: Any, args: Any, kwargs: Any) -> None:  # noqa: ARG002
+        self._in_optimizer = True
+        for name, parameter in self._model.named_parameters():
+            if parameter.grad is not None:
+                self._names[parameter.grad.data_ptr()] = f"{name}.grad"
+
+    def optimizer_ends(self, optimizer: Any, args: Any, kwargs: Any) -> None:  # noqa: ARG002
+        self._in_optimizer = False
+
+    def _where(self) -> tuple[Phase, Where]:
+        node = torch._C._current_autograd_node()
+        if node is None:
+            here = (self._stack[-1] if self._stack else "", *line_outside(sys._getframe(2), ("torch",)))
+            if self._in_optimizer:
+                return Phase.OPTIMIZER, here
+            # The node of this operation, if it has one, was made just before the operation is run.
+            self._made_by.setdefault(torch._C._autograd._get_sequence_nr() - 1, here)
+            return Phase.FORWARD, here
+        parameter = getattr(node, "variable", None)  # a gradient is added to what is there
+        if parameter is not None:
+            return Phase.BACKWARD, (self._names.get(parameter.data_ptr(), ""), "", "")
+        return Phase.BACKWARD, self._made_by.get(node._sequence_nr(), ("", "", ""))
+
+    # ---- the operations ----------------------------------------------------------------------
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        traits = _traits(func)
+        name = traits.name
+        if name in _UNWRITTEN or traits.view:
+            return func(*args, **kwargs)
+        written = traits.written(args, kwargs)
+        overwritten = written if name in _OVERWRITES else [v for k, v in kwargs.items() if k == "out"]
+        skipped = {id(t) for t in _tensors(overwritten)}
+        given = _tensors((args, kwargs)) if kwargs else _tensors(args)
+        inputs = [self._note(t) for t in given if id(t) not in skipped]
+        result = func(*args, **kwargs)
+        outputs = _tensors(written)
+        for tensor in outputs:
+            self._seen.forget(tensor)
+        known = {id(t) for t in outputs}
+        workspaces = _WORKSPACES.get(name, ())
+        for place, t in enumerate(_tensors(result)):
+            if id(t) not in known:
+                if place in workspaces:
+                    self._seen.ignore(t)
+                else:
+                    outputs.append(t)
+        if outputs:
+            self._log(str(func), inputs, outputs)
+        return result
+
+    def _log(self, op: str, inputs: list[TensorNote], outputs: list[Tensor]) -> None:
+        index = len(self.notes)
+        phase, (module, source, text) = self._where()
+        if index in self._keep:
+            self.kept |= {f"{index}/{i}": bits_of(t).copy() for i, t in enumerate(outputs)}
+        self.notes.append(
+            OpNote(
+                index=index,
+                phase=phase,
+                op=op,
+                module=module,
+                source=source,
+                text=text,
+                inputs=tuple(inputs),
+                outputs=tuple(map(self._note, outputs)),
+            )
+        )
+
+    def _note(self, tensor: Tensor) -> TensorNote:
+        return self._seen.of(tensor, self._names.get(tensor.data_ptr(), "") if tensor.numel() else "")
+
+
+class Notes:
+    """Notes of tensors with their hashes, each made once while the tensor's bytes stay what they are. A weak
+    reference to the storage keeps its address from being given to another."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[Any, ...], tuple[int, TensorNote]] = {}
+        self._storages: dict[int, tuple[StorageWeakRef, set[tuple[Any, ...]]]] = {}
+        self._ignored: set[int] = set()
+
+    def of(self, tensor: Tensor, name: str) -> TensorNote:
+        if tensor.layout is not torch.strided:
+            return _noted(tensor, NOT_COMPARED, name)
+        storage = tensor.untyped_storage()
+        address = storage._cdata
+        if address in self._ignored:
+            return _noted(tensor, NOT_COMPARED, name)
+        key = (address, tensor.storage_offset(), tensor.shape, tensor.stride(), tensor.dtype)
+        version = -1 if tensor.is_inference() else tensor._version
+        known = self._known.get(key)
+        if known is not None and known[0] == version >= 0:
+            note = known[1]
+            if note.name != name:  # gradients get theirs when the optimizer begins
+                note = dataclasses.replace(note, name=name)
+            return note
+        note = _noted(tensor, f"{hash_bytes(bits_of(tensor)):016x}", name)
+        if address not in self._storages:
+            self._storages[address] = (_weak(storage), set())
+        self._storages[address][1].add(key)
+        self._known[key] = (version, note)
+        return note
+
+    def forget(self, tensor: Tensor) -> None:
+        """Its bytes have changed, and those of all that share them."""
+        if tensor.layout is not torch.strided:
+            return
+        address = tensor.untyped_storage()._cdata
+        if address in self._storages:
+            for key in self._storages.pop(address)[1]:
+                del self._known[key]
+
+    def ignore(self, tensor: Tensor) -> None:
+        storage = tensor.untyped_storage()
+        self._storages[storage._cdata] = (_weak(storage), set())
+        self._ignored.add(storage._cdata)
+
+
+def _noted(tensor: Tensor, text: str, name: str) -> TensorNote:
+    return TensorNote(
+        shape=tuple(tensor.shape), dtype=_dtype(tensor.dtype), hash=text, name=name, layout=_layout(tensor)
+    )
+
+
+@functools.cache
+def _dtype(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def _weak(storage: torch.UntypedStorage) -> StorageWeakRef:
+    return StorageWeakRef(storage)  # type: ignore[no-untyped-call]
+
+
+@dataclass(frozen=True, slots=True)
+class Traits:
+    """What the schema of an operation says, read once."""
+
+    name: str
+    places: tuple[tuple[int, str], ...]  # of the arguments that it changes in place
+    view: bool  # nothing is computed
+
+    def written(self, args: Any, kwargs: Any) -> list[Any]:
+        return [args[i] if i < len(args) else kwargs.get(name) for i, name in self.places]
+
+
+@functools.cache
+def _traits(func: Any) -> Traits:
+    schema = func._schema
+    name = schema.name.partition("::")[2]
+    places = [(i, "") for i in _CHANGES_SILENTLY.get(name, ())]
+    for i, argument in enumerate(schema.arguments):
+        if argument.alias_info is not None and argument.alias_info.is_write:
+            places.append((i, argument.name))
+    aliases = [r.alias_info for r in schema.returns]
+    view = bool(aliases) and not places and all(a is not None and not a.is_write for a in aliases)
+    return Traits(name, tuple(places), view)
+
+
+def _tensors(value: Any) -> list[Tensor]:
+    """Those in nested lists, tuples and dictionaries, in order."""
+    found: list[Tensor] = []
+    _collect([value], found)
+    return found
+
+
+def _collect(values: Iterable[Any], found: list[Tensor]) -> None:
+    for value in values:
+        if isinstance(value, Tensor):
+            found.append(value)
+        elif isinstance(value, dict):
+            _collect(value.values(), found)
+        elif isinstance(value, (list, tuple)):
+            _collect(value, found)
+
+
+def _layout(tensor: Tensor) -> str:
+    if tensor.layout is not torch.strided:
+        return str(tensor.layout).removeprefix("torch.")
+    if tensor.is_contiguous():
+        return ""
+    for name in ("channels_last", "channels_last_3d"):
+        if tensor.dim() == (5 if name.endswith("3d") else 4) and tensor.is_contiguous(
+            memory_format=getattr(torch, name)
+        ):
+            return name
+    return "strided"
+
+
+def bits_of(tensor: Tensor) -> np.ndarray:
+    """The elements as unsigned integers of their size, one-dimensional, in the order of memory."""
+    if tensor.dtype in _USUAL and tensor.is_contiguous() and not tensor.is_neg():
+        return tensor.detach().numpy().reshape(-1).view(_BITS[tensor.element_size()])  # in one step
+    t = tensor.detach().resolve_neg()
+    if not t.is_contiguous():
+        t = t.permute(*sorted(range(t.dim()), key=t.stride, reverse=True)).contiguous()
+    if t.is_complex():
+        t = torch.view_as_real(t.resolve_conj())
+    flat = t.reshape(-1)
+    if flat.stride(0) != 1:  # of a single element it can be anything
+        flat = flat.clone(memory_format=torch.contiguous_format)
+    return flat.view(torch.uint8).numpy().view(_BITS[flat.element_size()])

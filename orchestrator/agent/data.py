@@ -1,0 +1,65 @@
+"""Data sets, projects and exact mode's library on their way into guests."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from guest.datasets import datasets
+from guest.records.run import ProjectFiles
+from orchestrator.store.store import Store
+from orchestrator.study import snapshots
+from orchestrator.study.schema import Study
+from orchestrator.transport.connection import Connection
+
+
+def bring(study: Study, folders: tuple[Path, ...], connection: Connection) -> tuple[str, ...]:
+    """Makes the study's data sets readable in the guest; returns the folders to look in. A file that
+    is there already is not sent again."""
+    if connection.shares_files:
+        return tuple(map(str, folders))
+    targets = []
+    for name in dict.fromkeys(w.dataset for w in study.networks):
+        for path in datasets.files(name, folders):
+            target = f"data/{name}"
+            connection.put(path, f"{target}/{path.name}")
+            targets.append(target)
+    return tuple(dict.fromkeys(targets))
+
+
+def bring_projects(study: Study, store: Store, connection: Connection) -> dict[str, ProjectFiles]:
+    """Makes the snapshots of the study's projects, and their wheels, readable in the guest."""
+    found = {}
+    for table in study.projects:
+        kept = snapshots.read(store, table.name)
+        archive, wheels = store.projects / f"{table.name}.tar", snapshots.wheels_folder(table, store)
+        archive_there, wheels_there = str(archive.absolute()), str(wheels or "")
+        if not connection.shares_files:
+            archive_there = f"projects/{kept.archive_sha256[:16]}.tar"
+            connection.put(archive, archive_there)
+            wheels_there = f"projects/{kept.archive_sha256[:16]}-wheels" if wheels else ""
+            for wheel in sorted(wheels.iterdir()) if wheels else []:
+                connection.put(wheel, f"{wheels_there}/{wheel.name}")
+        found[table.name] = ProjectFiles(
+            archive=archive_there,
+            archive_sha256=kept.archive_sha256,
+            tree_sha256=kept.tree_sha256,
+            commit=kept.commit,
+            wheels=wheels_there,
+        )
+    return found
+
+
+def bring_exact_library(connection: Connection) -> None:
+    """Puts exact mode's compiled library into the guest's cache, so that a guest with the same version of
+    torch needs no compiler. Where this machine has no torch or no compiler, nothing is put there: the guest
+    compiles the library itself, or reports what to install."""
+    program = (
+        "from vbstudy.exact import compiled; print(compiled.library())"  # torch, in a process of its own
+    )
+    command = [sys.executable, "-P", "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode == 0:
+        library = Path(done.stdout.strip())
+        connection.put(library, f".cache/vbstudy/exact/{library.name}")

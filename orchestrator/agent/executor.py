@@ -1,0 +1,207 @@
+"""Runs on one guest: keeps its warm worker, hands it one request at a time, and collects what comes
+back. Nothing that a guest says is believed before it is checked."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+
+from guest.machine import threads
+from guest.records.codec import to_json
+from guest.records.printable import printable
+from guest.records.run import (
+    LOG,
+    RECORDING,
+    Framework,
+    Message,
+    ProjectFiles,
+    RecordingFile,
+    RunRequest,
+    RunResult,
+    RunSpec,
+)
+from orchestrator.agent.archive import AgentArchive
+from orchestrator.agent.client import AgentClient
+from orchestrator.agent.protocol import read_result
+from orchestrator.errors import GuestError, ProtocolError
+from orchestrator.store import recordings
+from orchestrator.study.engine import EngineTable
+from orchestrator.transport.connection import Connection
+
+MAX_ARTIFACT_BYTES = 8 << 30
+OUT = "out"  # the folder of a guest with a folder for each run; what a killed orchestrator left is removed
+CRASHES = ("killed by SIGSEGV", "killed by SIGILL")
+EMULATED = (
+    "the machine is emulated, and QEMU's AVX2 has flaws, to which oneDNN's LSTM falls victim: try "
+    'cpu_model = "SandyBridge" in [provider], which has no AVX2, without isa = "portable", which needs it'
+)
+OnMessage = Callable[[Message], None]
+
+
+class RunFailedError(Exception):
+    """The run itself failed: data, not a fault of the infrastructure."""
+
+    def __init__(self, kind: str, message: str, traceback: str = "") -> None:
+        super().__init__(f"{kind}: {message}")
+        self.error = {"kind": kind, "message": message, "traceback": traceback}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GuestContext:
+    """What is the same for all runs on a guest."""
+
+    visible_cpus: int
+    oversubscribed: bool
+    cpu_vendor: str
+    data_folders: tuple[str, ...]
+    engine: EngineTable
+    emulated_model: str = ""  # the CPU model that QEMU imitates
+    projects: Mapping[str, ProjectFiles] = field(default_factory=dict)  # by the name of the workload
+
+    def is_oversubscribed(self, spec: RunSpec) -> bool:
+        """More threads than cores: by the guest as a whole, or by this run in it."""
+        return self.oversubscribed or spec.threads.intra_op > self.visible_cpus
+
+
+class Executor:
+    """One guest's side of the host. Not thread-safe, but for `Connection.close`."""
+
+    def __init__(self, connection: Connection, agent: AgentArchive, context: GuestContext) -> None:
+        self._connection = self.connection = connection
+        self._agent = agent
+        self._context = self.context = context
+        self._worker: AgentClient | None = None
+        self._key: tuple[Framework | None, tuple[tuple[str, str], ...]] | None = None
+
+    def execute(
+        self, spec: RunSpec, into: Path, on_message: OnMessage, recording: Path | None = None
+    ) -> RunResult:
+        """Runs one spec and collects its files into the folder `into`; `recording` has the random numbers
+        that it is given, where it is not to record some. Raises RunFailedError when
+        the run failed or was lost, ProtocolError when the agent broke the protocol, GuestError
+        when the guest is gone. After any of them the next call starts a fresh worker."""
+        out = f"{OUT}/{uuid.uuid4().hex}"  # point: run requested
+        try:
+            worker = self._warm_worker(spec)
+            numbers = self._bring(recording)
+            request = RunRequest(
+                spec=spec,
+                visible_cpus=self._context.visible_cpus,
+                data_folders=self._context.data_folders,
+                heartbeat_s=self._context.engine.heartbeat_s,
+                project=self._context.projects.get(spec.workload.name),
+                recording=numbers,
+            )
+            worker.send({"request": to_json(request), "out": out})  # point: request sent
+            try:
+                result = self._follow(worker, spec, on_message)
+            except RunFailedError:
+                self._collect_log(out, into)
+                raise
+            self._collect(out, into, spec, result)  # point: files collected
+            _check_numbers(result, into, numbers)
+        except RunFailedError as error:
+            if error.error["kind"] in ("Lost", "Timeout"):
+                self.stop_worker()
+            raise
+        except BaseException:
+            self.stop_worker()
+            raise
+        finally:
+            self._clear()
+        return result
+
+    def is_oversubscribed(self, spec: RunSpec) -> bool:
+        return self._context.is_oversubscribed(spec)
+
+    def stop_worker(self) -> None:
+        if self._worker is not None:
+            self._worker.kill()
+        self._worker, self._key = None, None
+
+    def _warm_worker(self, spec: RunSpec) -> AgentClient:
+        """The worker whose environment is this run's: libraries read theirs when they load, so
+        another environment needs another process."""
+        env = threads.environment(spec, cpu_vendor=self._context.cpu_vendor)
+        key = (spec.workload.framework, tuple(sorted(env.items())))
+        if self._worker is not None and key == self._key:
+            return self._worker
+        self.stop_worker()
+        framework = spec.workload.framework
+        serve = ["projects"] if framework is None else ["serve", "--framework", framework]
+        self._worker = worker = AgentClient(self._connection, self._agent.name, serve, env)
+        self._key = key
+        worker.greeting()
+        return worker
+
+    def _follow(self, worker: AgentClient, spec: RunSpec, on_message: OnMessage) -> RunResult:
+        """Reads messages until the run's last one."""
+        engine = self._context.engine
+        deadline = time.monotonic() + engine.timeout_s
+        while True:
+            message = worker.next(min(deadline, time.monotonic() + engine.lost_after_s), spec.run_id)
+            if message is None:
+                if time.monotonic() >= deadline:
+                    raise RunFailedError(
+                        "Timeout", f"not done within engine.timeout_s = {engine.timeout_s:g}"
+                    )
+                raise RunFailedError("Lost", f"silent for engine.lost_after_s = {engine.lost_after_s:g}")
+            if message.kind == "error":  # point: message read
+                body = message.body
+                kind, text = str(body.get("kind")), str(body.get("message"))
+                if self._context.emulated_model and kind == "Died" and text in CRASHES:
+                    text += f" ({EMULATED})"
+                raise RunFailedError(kind, text, str(body.get("traceback", "")))
+            if message.kind == "done":
+                return read_result(message.body, spec)
+            on_message(message)  # point: message passed on
+
+    def _collect(self, out: str, into: Path, spec: RunSpec, result: RunResult) -> None:
+        """Fetches exactly the files a run consists of, none larger than announced; the store
+        checks their hashes before it publishes them."""
+        odd = spec.workload.unexpected_artifacts(result.artifacts)
+        if odd:
+            raise ProtocolError(f"the manifest is wrong about {printable(', '.join(odd), limit=200)}")
+        for name, artifact in result.artifacts.items():
+            if not 0 <= artifact.size_bytes <= MAX_ARTIFACT_BYTES:
+                raise ProtocolError(f"the manifest says {name} has {artifact.size_bytes} bytes")
+            # point: file collected
+            self._connection.get(str(PurePosixPath(out) / name), into / name, artifact.size_bytes)
+
+    def _bring(self, recording: Path | None) -> RecordingFile | None:
+        """Makes a recording readable in the guest."""
+        if recording is None:
+            return None
+        with recording.open("rb") as file:
+            sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+        path = str(recording.absolute())
+        if not self._connection.shares_files:
+            path = f"recordings/{sha256[:16]}.rec"
+            self._connection.put(recording, path)
+        return RecordingFile(path=path, sha256=sha256)
+
+    def _clear(self) -> None:
+        """Also of what a run did that nobody asked for."""
+        try:
+            self._connection.remove(OUT)  # point: guest files removed
+        except GuestError:
+            self.stop_worker()  # the guest is gone: what was raised says so, or the next run will
+
+    def _collect_log(self, out: str, into: Path) -> None:
+        try:
+            self._connection.get(str(PurePosixPath(out) / LOG), into / LOG, 16 << 20)
+        except GuestError:
+            return  # a run that died early may have none
+
+
+def _check_numbers(result: RunResult, folder: Path, given: RecordingFile | None) -> None:
+    """Raises ProtocolError when a run was given random numbers and has others, or recorded none."""
+    made = result.artifacts.get(RECORDING)
+    if given is not None and (made is None or made.sha256 != given.sha256):
+        raise ProtocolError("the run was given a recording of random numbers, and has another one")
+    if given is None and made is not None:
+        recordings.check(folder / RECORDING)

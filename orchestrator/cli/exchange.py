@@ -1,0 +1,261 @@
+"""The commands that exchange studies: verify, export, import."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from orchestrator.cli.options import Options, analysis_errors, result
+from orchestrator.errors import DifferentBitsError, IncompleteError, StoreError, UsageError
+
+if TYPE_CHECKING:
+    from analysis.exchange.verify import Verification
+    from orchestrator.experiments.rerun import Recomputed
+
+SHOWN = 20  # problems that are printed
+FORMATS = ("zip", "parquet", "mlflow")
+
+
+@click.command()
+@click.argument("path", required=False, type=click.Path(path_type=Path))
+@click.option("--rerun", type=click.IntRange(min=1), metavar="N",
+              help="Then do N runs again, drawn at random, and compare their bits.")  # fmt: skip
+@click.pass_obj
+def verify(options: Options, path: Path | None, rerun: int | None) -> None:
+    """Check a study, or an archive, byte for byte.
+
+    Every record, file, size and hash, and which planned runs are missing. Ends with 0 when the study
+    is whole, with 1 when runs are missing, with 6 when something is damaged. Changes nothing.
+
+    With --rerun, in the study's guests (an archive's runs: in those of the study in -C), with the seeds that
+    the runs recorded; ends with 1 when bits differ."""
+    from analysis.exchange.verify import verify as verify_
+
+    subject = path or options.directory
+    again: list[Recomputed] = []
+    with analysis_errors(), _unpacked(subject) as folder:
+        found = verify_(folder, _planned(folder))
+        if not found.runs and not found.imports and not found.damaged and found.planned is None:
+            raise UsageError(f"{subject}: there is no study in it")
+        if not options.as_json:
+            click.echo(f"{subject}: {found}")
+            _list([str(problem) for problem in found.damaged])
+            _list([f"missing: {run}" for run in found.missing])
+        if rerun is not None and not found.damaged:
+            again = _rerun(options, folder, options.directory if subject.is_file() else subject, rerun)
+    if options.as_json:
+        data = dataclasses.asdict(found) | {"path": str(subject)}
+        more = {} if rerun is None else {"rerun": [_as_data(each) for each in again]}
+        click.echo(json.dumps(data | more, indent=1))
+    else:
+        for each in again:
+            click.echo(_told(each))
+    _judge(subject, found, again)
+
+
+@contextlib.contextmanager
+def _unpacked(subject: Path) -> Iterator[Path]:
+    """A study's folder, or one with what an archive holds that is gone in the end."""
+    from analysis.exchange.archive import unpack
+
+    if subject.is_dir():
+        yield subject
+    elif subject.is_file():
+        with tempfile.TemporaryDirectory(prefix="vbstudy-verify-") as temporary:
+            unpack(subject, Path(temporary) / "study")
+            yield Path(temporary) / "study"
+    else:
+        raise UsageError(f"{subject}: is neither a folder nor an archive")
+
+
+def _judge(subject: Path, found: Verification, again: Sequence[Recomputed]) -> None:
+    """Raises what the worst of it is worth."""
+    if found.damaged:
+        raise StoreError(f"{subject}: {len(found.damaged)} damaged, the first: {found.damaged[0]}")
+    unequal = sum(not each.equal for each in again)
+    if unequal:
+        raise DifferentBitsError(
+            f"{subject}: {unequal} of {len(again)} runs done again did not come out the same"
+        )
+    if found.missing:
+        raise IncompleteError(
+            f"{subject}: {len(found.missing)} planned runs are missing; run `vbstudy sweep`"
+        )
+
+
+def _rerun(options: Options, runs: Path, home: Path, count: int) -> list[Recomputed]:
+    """A sample of the runs in the folder `runs`, done again in the guests of the study `home`."""
+    from analysis.load.runs import run_folders
+    from orchestrator.experiments.rerun import recompute
+    from orchestrator.store.store import Store
+    from orchestrator.study import schema
+
+    store, report = Store(home), options.reporter()
+    run_ids = [folder.relative_to(runs / "runs").as_posix() for folder in run_folders(runs)]
+    again = recompute(schema.load(store.study_file), store, Store(runs), run_ids, count, report)
+    if len(again) < count:
+        report(f"{len(again)} and not {count}: no other run belongs to a guest of {home}")
+    return again
+
+
+def _differing_fields(each: Recomputed) -> list[str]:
+    """The fields of the two fingerprints that are not the same."""
+    from analysis.provenance.fingerprints import flat
+
+    stored, computed = map(flat, each.environments)
+    return sorted(name for name in {*stored, *computed} if stored.get(name) != computed.get(name))
+
+
+def _as_data(each: Recomputed) -> dict[str, Any]:
+    data = {
+        "run_id": each.run_id,
+        "equal": each.equal,
+        "difference": each.difference,
+        "failure": each.failure,
+        "stored_on": each.stored_on,
+        "computed_on": each.computed_on,
+    }
+    return data if each.equal else data | {"fields_that_differ": _differing_fields(each)}
+
+
+def _told(each: Recomputed) -> str:
+    from guest.records.printable import printable
+
+    if each.equal:
+        return f"  the same bits: {each.run_id} ({each.computed_on})"
+    if each.failure:
+        return f"  failed: {each.run_id}: {each.failure} ({each.computed_on})"
+    names = printable(", ".join(_differing_fields(each)), limit=300) or "none"
+    return (
+        f"  OTHER BITS: {each.run_id}: {each.difference}\n"
+        f"    stored: {each.stored_on}\n    again: {each.computed_on}\n    fingerprints differ in: {names}"
+    )
+
+
+def _planned(folder: Path) -> list[str] | None:
+    """The run ids that the study file plans; None without a study file, or one that names machines which
+    were left out of an archive."""
+    from orchestrator.store.store import Store
+    from orchestrator.study import plan, schema
+
+    store = Store(folder)
+    if not store.study_file.is_file():
+        return None
+    try:
+        return [spec.run_id for spec in plan.plan(schema.load(store.study_file))]
+    except UsageError:
+        return None
+
+
+@click.command()
+@click.argument("target", type=click.Path(path_type=Path))
+@click.option("--format", "form", type=click.Choice(FORMATS), show_default="by the ending of TARGET")
+@click.pass_obj
+def export(options: Options, target: Path, form: str | None) -> None:
+    """Write the study to TARGET, for others.
+
+    \b
+    TARGET.zip        everything another person needs to analyse it; the same study gives the same bytes
+    TARGET.parquet    a folder of its tables as Parquet files (needs the extra `parquet`)
+    mlruns            a folder of that name, or with --format mlflow: MLflow's file store
+    """
+    form = form or ("mlflow" if target.name == "mlruns" else target.suffix.removeprefix("."))
+    if form not in FORMATS:
+        raise UsageError(f"{target}: ends neither in .zip nor in .parquet, is not mlruns; or say --format")
+    store = options.store()
+    with analysis_errors():
+        if form == "zip":
+            from analysis.exchange.archive import pack
+
+            what = f"{pack(store.directory, target)} runs"
+        elif form == "mlflow":
+            from analysis.exchange.mlflow_store import write_mlflow
+            from analysis.load.study import load_study
+
+            what = f"{write_mlflow(load_study(store.directory), target)} runs"
+        else:
+            from analysis.exchange.parquet import write_parquet
+            from analysis.pipeline import analyze
+
+            what = f"{len(write_parquet(analyze(store.directory), target))} tables"
+    result(options, {"target": str(target), "format": form}, f"wrote {what} to {target}")
+
+
+@click.command("import")
+@click.argument("source", type=click.Path(path_type=Path, exists=True))
+@click.option("--name", help="The name of the import, or of an archive's folder.", show_default="SOURCE's")
+@click.option(
+    "--by",
+    metavar="PATTERN",
+    default="",
+    show_default=False,
+    help="What the paths in SOURCE/ mean, with the fields {workload}, {variant}, {threads}, {repetition}: "
+    "'{workload}/t{threads}/*.npy'.",
+)
+@click.pass_obj
+def import_(options: Options, source: Path, name: str | None, by: str) -> None:
+    """Import an archive, or the results of another program.
+
+    \b
+    SOURCE.zip    an archive of `vbstudy export`: checked, then unpacked
+    SOURCE.csv    results, one line a run (or an epoch), with a column 'threads'
+    SOURCE.json   the same as a list of objects
+    SOURCE/       a folder of predictions (.npy, .npz, .csv) and histories
+                  (.json, .csv) with 'threads-4' or 'cpus-4' in their paths (also
+                  'workload-lenet5', 'variant-default'); or MLflow's file store
+
+    Results of other programs are compared by thread count in tables of their own."""
+    import re
+
+    from analysis.exchange.archive import unpack
+    from analysis.exchange.comparison import imported_tables
+    from analysis.exchange.imported import read_imports, write_import
+    from analysis.exchange.readers import read_results
+    from orchestrator.store.store import now
+
+    store = options.store()
+    own = re.sub(r"[^A-Za-z0-9_-]+", "-", source.resolve().stem).strip("-") or "import"
+    if name is not None and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}", name):
+        raise UsageError(f"--name {name}: letters, digits, - and _ are allowed")
+    name = name or own[:64]
+    with analysis_errors():
+        if source.suffix == ".zip":
+            if by:
+                raise UsageError(f"--by {by}: it describes the paths of a folder, and {source} is an archive")
+            unpack(source, store.directory / name)
+            text = (
+                f"unpacked into {store.directory / name}; next: vbstudy -C {store.directory / name} analyze"
+            )
+            result(options, {"folder": str(store.directory / name)}, text)
+            return
+        imported = read_results(source, name, now(), by)
+        path = write_import(store.directory, imported)
+        tables = imported_tables([each for each in read_imports(store.directory)[0] if each.name == name])
+    if not options.as_json:
+        from analysis.results.printing import console_for, table_text
+
+        for table in tables.values():
+            if len(table.frame):
+                console_for(sys.stdout).print(table_text(table))
+    data = {"file": str(path), "runs": len(imported.runs), "left_out": list(imported.left_out)}
+    text = (
+        f"{len(imported.runs)} imported runs ({imported.kind}) in {path}; weights, seeds and machines unknown"
+    )
+    result(options, data, text)
+    if not options.as_json:
+        _list([f"left out: {each}" for each in imported.left_out])
+
+
+def _list(lines: list[str]) -> None:
+    for line in lines[:SHOWN]:
+        click.echo(f"  {line}")
+    if len(lines) > SHOWN:
+        click.echo(f"  and {len(lines) - SHOWN} more; --json lists them all")

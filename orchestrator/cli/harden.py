@@ -1,0 +1,79 @@
+"""The command harden."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from orchestrator.cli.options import Options, print_json
+from orchestrator.errors import UnprovedError, UsageError
+
+if TYPE_CHECKING:
+    from guest.records.harden import Hardening
+    from guest.records.run import Tier
+
+
+@click.command()
+@click.option("--cpus", metavar="N,N,...", help="The CPU counts to compare.", show_default="the study's")
+@click.option("--workload", metavar="NAME", help="A workload of the study.", show_default="each")
+@click.option("--runs", type=click.IntRange(min=1), default=3, metavar="N",
+              help="Trainings with each tier on each CPU count.")  # fmt: skip
+@click.option("--tiers", "names", metavar="T,T,...", help="Tiers by number or name.",
+              show_default="all, 0-5")  # fmt: skip
+@click.pass_obj
+def harden(options: Options, cpus: str | None, workload: str | None, runs: int, names: str | None) -> None:
+    """Find the cheapest way to the same model on any thread count.
+
+    \b
+    Trains with each tier, from the cheapest to the most expensive, on each CPU count:
+        0 seeds             1 switches      2 environment
+        3 logical-threads   4 exact         5 one-thread
+
+    A tier is proved when weights, logits and the weights on the way are bitwise equal in all trainings.
+    Prints the lines to paste for the cheapest one. Ends with 0 when a tier is proved for each workload, with
+    1 when none is. Can be stopped at any time; running it again resumes."""
+    from analysis.diagnosis.hardening import hardening_tables, judge
+    from analysis.results.printing import console_for, table_text
+    from guest.records.codec import to_json
+    from orchestrator.agent import archive
+    from orchestrator.experiments import harden as hardening
+    from orchestrator.study.schema import parse_counts
+
+    store, study = options.store(), options.study_or_default()
+    counts = parse_counts(cpus) if cpus is not None else study.cpus
+    tiers = _tiers(names)
+    report = options.reporter("harden: ")
+    found: list[Hardening] = []
+    with store.lock("vbstudy harden"):
+        agent = archive.build()
+        for base in hardening.workloads_of(study, workload):
+            begun = hardening.begin(study, store, base, counts, tiers, runs, agent, report)
+            measured = judge(hardening.measure(study, store, begun, agent, report))
+            store.hardenings.write(measured.workload.name, measured)
+            found.append(measured)
+    if options.as_json:
+        print_json([to_json(each) for each in found])
+    else:
+        for table in hardening_tables(found).values():
+            console_for(sys.stdout).print(table_text(table))
+        for each in found:
+            click.echo("\n".join(hardening.told(each)))
+    unproved = [each.workload.name for each in found if not each.cheapest]
+    if unproved:
+        raise UnprovedError(f"no tier is proved to give equal models of {', '.join(unproved)}")
+
+
+def _tiers(names: str | None) -> tuple[Tier, ...]:
+    from guest.machine.tiers import TIERS
+
+    if names is None:
+        return tuple(TIERS)
+    known = {str(info.number): tier for tier, info in TIERS.items()} | {tier.value: tier for tier in TIERS}
+    wanted = [name.strip() for name in names.split(",")]
+    wrong = next((name for name in wanted if name not in known), None)
+    if wrong is not None:
+        there = ", ".join(f"{info.number} {tier}" for tier, info in TIERS.items())
+        raise UsageError(f"--tiers {names}: {wrong!r} is none of {there}")
+    return tuple(dict.fromkeys(known[name] for name in wanted))

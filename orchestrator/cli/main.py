@@ -1,0 +1,118 @@
+"""The command `vbstudy`: the list of its commands, and the only place that exits.
+
+Everything heavy is imported inside the command that needs it, so that `vbstudy --help` is quick."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from typing import Any, NoReturn
+
+import click
+
+from orchestrator.cli import exchange, harden, programs, report, scan, study, sweep, trace, watch, worker
+from orchestrator.cli.options import CommandFailed, Commands, Options, Stopped
+from orchestrator.errors import (
+    EXIT_DONE,
+    EXIT_INTERRUPTED,
+    STORAGE_ERRNOS,
+    UsageError,
+    VbstudyError,
+    storage_error,
+)
+from vbstudy import __version__
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"], "show_default": True})
+@click.version_option(__version__, prog_name="vbstudy")
+def cli() -> None:
+    """Measure how the CPU thread count changes the models you train.
+
+    \b
+    In an empty folder:
+        vbstudy provision --cpus 1,2,4,8
+        vbstudy sweep
+        vbstudy analyze
+    """
+
+
+cli.add_section(
+    "A study",
+    study.init, sweep.plan, sweep.sweep, study.status, watch.watch, report.analyze, report.report,
+    trace.trace, trace.probe, harden.harden,
+)  # fmt: skip
+cli.add_section("Your program", programs.try_, programs.record, programs.replay, scan.scan)
+cli.add_section(
+    "Machines", study.doctor, study.provision, worker.worker, study.ssh, study.logs, study.destroy
+)
+cli.add_section("Exchange", exchange.verify, exchange.export, exchange.import_)
+
+
+@contextlib.contextmanager
+def _terminate_like_interrupt() -> Iterator[None]:
+    """SIGTERM stops as cleanly as Ctrl-C."""
+
+    def interrupt(number: int, frame: Any) -> NoReturn:  # noqa: ARG001
+        raise KeyboardInterrupt
+
+    kept = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, kept)
+
+
+def run(arguments: list[str] | None = None) -> int:
+    """Runs one command; returns its exit code and never raises."""
+    options = Options()
+    try:
+        with _terminate_like_interrupt():
+            cli.main(arguments, prog_name="vbstudy", standalone_mode=False, obj=options)
+    except CommandFailed as failed:
+        return failed.status
+    except VbstudyError as error:
+        return _print_error(error, options.verbose)
+    except click.exceptions.NoArgsIsHelpError as error:
+        error.show()
+        return UsageError.exit_code
+    except click.ClickException as error:
+        click.echo(f"vbstudy: {error.format_message()}", err=True)
+        if isinstance(error, click.UsageError) and error.ctx is not None:
+            click.echo(f"try: {error.ctx.command_path} --help", err=True)
+        return UsageError.exit_code
+    except (KeyboardInterrupt, click.Abort, Stopped) as stopped:
+        kept = isinstance(stopped, Stopped) and stopped.resumed
+        more = "; finished runs are kept, run it again to continue" if kept else ""
+        below = "\n" if sys.stderr.isatty() else ""  # the terminal's ^C
+        click.echo(f"{below}vbstudy: stopped{more}", err=True)
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:
+        # The reader (`| head`) has enough; what Python would still flush goes nowhere.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_DONE
+    except OSError as error:
+        if error.errno not in STORAGE_ERRNOS:
+            raise
+        stored = storage_error(error.filename or "the study", error, "read or written")
+        return _print_error(stored, options.verbose)
+    return EXIT_DONE
+
+
+def _print_error(error: VbstudyError, verbose: bool) -> int:
+    from guest.records.printable import printable  # much of it is a guest's text
+
+    click.echo(f"vbstudy: {printable(error.message, lines=True)}", err=True)
+    if error.evidence and verbose:
+        click.echo(printable(error.evidence, lines=True), err=True)
+    return error.exit_code
+
+
+def main() -> NoReturn:
+    sys.exit(run())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,193 @@
+"""What all commands share: the global options, the list of commands, how results and errors are printed."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from click.core import ParameterSource
+
+from orchestrator.errors import PrerequisiteError, StoreError, UsageError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from orchestrator.store.store import Store
+    from orchestrator.study.schema import Study
+
+
+FORMATS = ("table", "json", "markdown", "latex", "csv")
+WRAPPED = 200  # characters: the list of commands wraps their sentences instead of cutting them
+RESUMED = frozenset({"sweep", "harden"})  # commands that keep what is finished
+
+
+@dataclass(slots=True)
+class Options:
+    """The global options. They are set while the command line is parsed, before and after the command."""
+
+    directory: Path = Path()
+    quiet: bool = False
+    verbose: bool = False
+    as_json: bool = False
+
+    def store(self) -> Store:
+        from orchestrator.store.store import Store
+
+        if not self.directory.is_dir():
+            raise UsageError(f"-C {self.directory}: is not a folder")
+        return Store(self.directory)
+
+    def stderr(self) -> Console:
+        from rich.console import Console
+
+        return Console(stderr=True, quiet=self.quiet)
+
+    def reporter(self, prefix: str = "") -> Callable[[str], None]:
+        """Prints a line of progress for each text, unless -q is given."""
+        console = self.stderr()
+        return lambda text: console.print(prefix + text, highlight=False, soft_wrap=True, markup=False)
+
+    def study(self) -> Study:
+        from orchestrator.study import schema
+
+        return schema.load(self.store().study_file)
+
+    def study_or_default(self) -> Study:
+        """The study's file, or the default study where there is none."""
+        from orchestrator.study import schema, template
+
+        if self.store().study_file.exists():
+            return self.study()
+        return schema.parse(template.template("study", (1, 2, 4, 8), template.default_dataset()))
+
+
+def _set(context: click.Context, parameter: click.Parameter, value: Any) -> None:
+    """Sets a global option where the command line names it: the command's wins over the group's."""
+    if parameter.name and context.get_parameter_source(parameter.name) is ParameterSource.COMMANDLINE:
+        setattr(context.obj, parameter.name, value)
+
+
+def global_options() -> list[click.Parameter]:
+    """New instances of -C, -q, -v and --json, which vbstudy takes before and after a command."""
+
+    def flag(*names: str, help: str) -> click.Option:  # noqa: A002  (click's name)
+        return click.Option(names, is_flag=True, expose_value=False, callback=_set, help=help)
+
+    return [
+        click.Option(["-C", "--directory"], type=click.Path(path_type=Path), default=".", expose_value=False,
+                     callback=_set, help="The study's folder."),
+        flag("-q", "--quiet", help="No progress, only results and errors."),
+        flag("-v", "--verbose", help="Show the evidence of errors."),
+        flag("--json", "as_json", help="Results as JSON on stdout."),
+    ]  # fmt: skip
+
+
+class Commands(click.Group):
+    """Lists commands by section, in the order of the work, gives each the global options, and corrects
+    spellings."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self._sections: dict[str, list[str]] = {}
+        self.params += global_options()
+
+    def add_section(self, title: str, *commands: click.Command) -> None:
+        for command in commands:
+            command.params += global_options()
+            self.add_command(command)
+            self._sections.setdefault(title, []).append(command.name or "")
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        return list(self.commands)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002
+        for title, names in self._sections.items():
+            with formatter.section(title):
+                formatter.write_dl(
+                    [(name, self.commands[name].get_short_help_str(WRAPPED)) for name in names]
+                )
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        if args and args[0] not in self.commands:
+            import difflib
+
+            near = difflib.get_close_matches(args[0], self.commands, 1, 0.5)
+            hint = f"; did you mean '{near[0]}'?" if near else f"; there are {', '.join(self.commands)}"
+            raise click.UsageError(f"there is no command '{args[0]}'{hint}", ctx)
+        return super().resolve_command(ctx, args)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except (KeyboardInterrupt, click.Abort):
+            raise Stopped(resumed=ctx.invoked_subcommand in RESUMED) from None
+
+
+class Stopped(Exception):  # noqa: N818  (not an error: the user stopped it)
+    """Ctrl-C or SIGTERM. `resumed` is whether the command continues where it was when it is run again."""
+
+    def __init__(self, *, resumed: bool) -> None:
+        super().__init__("stopped")
+        self.resumed = resumed
+
+
+class CommandFailed(Exception):  # noqa: N818  (the status is passed on, everything else was reported)
+    """Runs of a sweep failed, or the user's program or command in a guest did not end with 0."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__(f"status {status}")
+        self.status = status
+
+
+@contextlib.contextmanager
+def analysis_errors(target: Path | None = None) -> Iterator[None]:
+    """Errors of the analysis as errors with exit codes. `target` is what was written where the system does
+    not name the file."""
+    from analysis.exchange.archive import ArchiveError, DamagedStudyError
+    from analysis.exchange.parquet import ExtraMissingError
+    from analysis.exchange.readers import ImportFormatError
+    from analysis.inference.published import UnknownPublishedError
+    from analysis.load.study import NothingToAnalyse
+    from analysis.provenance.checks import MixedHardwareError
+    from analysis.report.report import NotAReportError
+    from guest.records.codec import NewerSchemaError
+
+    try:
+        yield
+    except DamagedStudyError as error:
+        raise StoreError(f"{error}; the first: {error.verification.damaged[0]}") from None
+    except (ArchiveError, NewerSchemaError) as error:
+        raise StoreError(str(error)) from None
+    except ExtraMissingError as error:
+        raise PrerequisiteError(str(error)) from None
+    except (NothingToAnalyse, NotAReportError, MixedHardwareError, UnknownPublishedError) as error:
+        raise UsageError(str(error)) from None
+    except (ImportFormatError, FileExistsError) as error:
+        raise UsageError(str(error)) from None
+    except OSError as error:
+        raise UsageError(f"{error.filename or target}: {error.strerror}") from None
+
+
+def stdout() -> Console:
+    from rich.console import Console
+
+    return Console()
+
+
+def print_json(data: Any) -> None:
+    click.echo(json.dumps(data, indent=1))
+
+
+def result(options: Options, data: Any, text: str) -> None:
+    """One result, for a program or for a person."""
+    if options.as_json:
+        print_json(data)
+    else:
+        click.echo(text)

@@ -1,0 +1,120 @@
+"""The commands that write the report: analyze and report, live or not."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from orchestrator.cli.options import FORMATS, Options, analysis_errors, result
+from orchestrator.errors import UsageError, VbstudyError
+
+if TYPE_CHECKING:
+    from analysis.load.study import View
+
+_OUTPUT = click.option(
+    "--output",
+    type=click.Path(path_type=Path),
+    help="The folder of the report.",
+    show_default="report/ in the study",
+)
+_ALLOW_MIXED = click.option("--allow-mixed", is_flag=True, help="Accept different hardware in a condition.")
+
+
+@click.command()
+@click.option("--format", "form", type=click.Choice(FORMATS), default="table", help="How to print.")
+@_OUTPUT
+@click.option("--against", metavar="NAME", default="", help="Compare with published numbers: issre21.")
+@_ALLOW_MIXED
+@click.pass_obj
+def analyze(options: Options, form: str, output: Path | None, against: str, allow_mixed: bool) -> None:
+    """Print the findings and write the report."""
+    from analysis.pipeline import analyze as analyze_
+    from analysis.report.report import write_report
+    from analysis.results.printing import Format, print_to
+
+    store, views = options.store(), _views(options)
+    target = output or store.report
+    with analysis_errors(target):
+        analysis = analyze_(store.directory, views, against=against, allow_mixed=allow_mixed)
+        paths = write_report(analysis, target)
+    print_to(analysis, Format("json" if options.as_json else form), sys.stdout)
+    options.reporter()(f"report: {paths.page}")
+
+
+@click.command()
+@click.option("--live", is_flag=True, help="Serve it on this machine, up to date while a sweep runs.")
+@click.option("--port", type=click.IntRange(0, 65535), metavar="N", help="The port of --live.",
+              show_default="any that is free")  # fmt: skip
+@_OUTPUT
+@_ALLOW_MIXED
+@click.pass_obj
+def report(options: Options, live: bool, port: int | None, output: Path | None, allow_mixed: bool) -> None:
+    """Write the report and print its path, or serve it live."""
+    if live and output is not None:
+        raise UsageError("--live serves the report and writes no file; it takes no --output")
+    if not live and port is not None:
+        raise UsageError("--port is the port of --live")
+    if live:
+        _serve(options, port or 0, allow_mixed)
+        return
+    from analysis.pipeline import analyze
+    from analysis.report.report import write_report
+
+    store, views = options.store(), _views(options)
+    target = output or store.report
+    with analysis_errors(target):
+        paths = write_report(analyze(store.directory, views, allow_mixed=allow_mixed), target)
+    result(options, {"report": str(paths.page)}, str(paths.page))
+
+
+def _views(options: Options) -> tuple[View, ...]:
+    """Those that the study evaluates. Raises UsageError where there is no study."""
+    from analysis.load.study import View
+    from orchestrator.forecast.model import views
+    from orchestrator.study.schema import ModelSelection
+
+    store = options.store()
+    if not store.runs.exists() and not store.study_file.exists():
+        options.study()  # raises that there is no study here
+    selection = options.study().model_selection if store.study_file.exists() else ModelSelection.BOTH
+    return tuple(map(View, views(selection)))
+
+
+def _serve(options: Options, port: int, allow_mixed: bool) -> None:
+    from analysis.pipeline import analyze
+    from analysis.report.page import waiting_page
+    from analysis.report.progress import Unfinished
+    from analysis.report.report import write_report
+    from orchestrator.store.store import now
+    from orchestrator.sweep import live_report
+    from orchestrator.sweep.watch import Watcher
+
+    store, views = options.store(), _views(options)
+    watcher = Watcher(options.study(), store)
+    name = store.directory.resolve().name
+
+    def build(moment: live_report.Moment, version: str, at: str, folder: Path) -> bytes:
+        live = Unfinished(sets=moment.sets, sweeping=moment.sweeping, version=version, at=at)
+        try:
+            with analysis_errors(folder):
+                analysis = analyze(store.directory, views, allow_mixed=allow_mixed)
+                return write_report(analysis, folder, live).page.read_bytes()
+        except VbstudyError as error:  # mostly that no run is done yet; the next page may be one
+            early = live.sweeping and not live.done
+            why = "No run is done yet; results appear here after the first." if early else error.message
+            return waiting_page(name, live, why).encode()
+
+    with live_report.serving(port) as server:
+        moment = live_report.Moment.of(watcher.look())
+        first = Unfinished(sets=moment.sets, sweeping=moment.sweeping, version="0", at=now())
+        page = waiting_page(name, first, "The first page is being made.").encode()
+        server.site = live_report.Site(page=page, version="0", files={})
+        text = f"{server.url}\nfor this machine alone; Ctrl-C ends"
+        result(options, {"url": server.url}, text)
+        try:
+            live_report.keep_building(server, watcher, build)
+        except KeyboardInterrupt:
+            return  # the way to end it

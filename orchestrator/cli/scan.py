@@ -1,0 +1,201 @@
+"""The command scan: the requirements of projects, and their sources of nondeterminism."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from orchestrator.cli.options import Options
+from orchestrator.errors import FindingsError, PrerequisiteError, StoreError, UsageError
+from vbstudy import __version__
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from analysis.scan.results import Scan
+
+FORMATS = ("table", "json", "csv", "sarif")
+LINT, REQUIREMENTS = "lint", "requirements"
+
+
+@click.command()
+@click.argument("paths", nargs=-1, required=True, metavar="PATH...")
+@click.option("--each", is_flag=True, help="Every folder in PATH is a project, not PATH itself.")
+@click.option("--only", type=click.Choice((LINT, REQUIREMENTS)), help="One half of the scan.")
+@click.option("--select", metavar="CODES", default="", help="Only these rules, such as VB1,VB402.")
+@click.option("--ignore", metavar="CODES", default="", help="All rules but these.")
+@click.option("--format", "form", type=click.Choice(FORMATS), help="How to print.", show_default="table")
+@click.option("--output", type=click.Path(path_type=Path), help="Write to this file in place of stdout.")
+@click.option("--keep", is_flag=True, help="Keep the result as scan.json of the study, for finding F6.")
+@click.option("--check", is_flag=True, help="End with 1 when there are errors or warnings.")
+@click.option("--jobs", type=click.IntRange(min=1), metavar="N", help="Processes.", show_default="one a core")
+@click.pass_obj
+def scan(
+    options: Options,
+    paths: tuple[str, ...],
+    each: bool,
+    only: str | None,
+    select: str,
+    ignore: str,
+    form: str | None,
+    output: Path | None,
+    keep: bool,
+    check: bool,
+    jobs: int | None,
+) -> None:
+    """Report a project's requirements and sources of nondeterminism.
+
+    Each PATH, a folder or a file, is one project; with --each, every folder in it is one. Nothing in them is
+    run or imported. Findings are silenced by `# vbstudy: ignore[VB101]` on their line."""
+    from analysis.scan.lint.rules import chosen
+    from analysis.scan.results import Level
+
+    try:
+        rules = chosen(_codes(select), _codes(ignore))
+    except ValueError as error:
+        raise UsageError(f"--select, --ignore: {error}") from None
+    form = form or ("json" if options.as_json else "table")
+    found = _scan(options, _projects(paths, each), frozenset() if only == REQUIREMENTS else rules, jobs)
+    _print(found, form, output, only)
+    if form == "table":
+        _notes(found, options.stderr())
+    if keep:
+        _keep(found, options)
+    bad = [f for p in found.projects for f in p.findings if f.level is not Level.NOTE]
+    if check and bad:
+        raise FindingsError(f"{len(bad)} errors and warnings")
+
+
+def _codes(text: str) -> tuple[str, ...]:
+    return tuple(code.strip().upper() for code in text.split(",") if code.strip())
+
+
+def _projects(paths: tuple[str, ...], each: bool) -> list[Path]:
+    from analysis.scan.run import projects_of
+
+    for given in paths:
+        path = Path(given)
+        if re.match(r"\w+://|git@", given):
+            raise UsageError(f"{given}: is an address; clone it, and name the folder")
+        if not given or not path.exists():
+            raise UsageError(
+                f"{given or '(empty)'}: does not exist; name a folder, a Python file or a notebook"
+            )
+        if not (path.is_dir() or path.is_file()):
+            raise UsageError(f"{given}: is no regular file; name a folder, a Python file or a notebook")
+        if each and not path.is_dir():
+            raise UsageError(f"{path}: is not a folder, and --each wants a folder of projects")
+    if not each:
+        return [Path(path) for path in paths]
+    try:
+        found, _ = projects_of([Path(path) for path in paths])
+    except OSError as error:
+        raise UsageError(f"{error.filename}: {error.strerror}") from None
+    if not found:
+        raise UsageError(
+            f"{', '.join(paths)}: has no folders in it; leave --each out to scan it as one project"
+        )
+    return found
+
+
+def _scan(options: Options, projects: list[Path], rules: frozenset[str], jobs: int | None) -> Scan:
+    from concurrent.futures.process import BrokenProcessPool
+
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    from analysis.scan.run import scan as scan_
+
+    console = options.stderr()
+    columns = (
+        BarColumn(bar_width=24),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.description}"),
+    )
+    with Progress(
+        *columns, console=console, transient=True, disable=options.quiet or not console.is_terminal
+    ) as bars:
+        task = bars.add_task("", total=None)
+
+        def progress(done: int, total: int, what: str) -> None:
+            bars.update(task, completed=done, total=total, description=what[-60:])
+
+        try:
+            return scan_(projects, rules=rules, jobs=jobs, progress=progress)
+        except BrokenProcessPool:
+            raise PrerequisiteError(
+                "a process of the scan was killed, mostly for want of memory; try --jobs 1"
+            ) from None
+
+
+def _print(found: Scan, form: str, output: Path | None, only: str | None) -> None:
+    if form == "table":
+        from rich.console import Console
+
+        if output is None:
+            _tables(found, Console(), only)
+            return
+        with _written(output).open("w", encoding="utf-8") as file:
+            _tables(found, Console(file=file, width=160), only)
+        return
+    if form == "json":
+        from analysis.scan.kept import encode
+
+        text = encode(found)
+    elif form == "csv":
+        from analysis.scan.printed import to_csv
+
+        text = to_csv(found)
+    else:
+        from analysis.scan.sarif import to_sarif
+
+        text = to_sarif(found, __version__)
+    if output is None:
+        sys.stdout.write(text)
+    else:
+        _written(output).write_text(text, encoding="utf-8")
+
+
+def _written(output: Path) -> Path:
+    """The file to write to, if it can be."""
+    try:
+        output.touch()
+    except OSError as error:
+        raise UsageError(f"--output {output}: {error.strerror}") from None
+    return output
+
+
+def _tables(found: Scan, console: Console, only: str | None) -> None:
+    from analysis.scan.printed import print_findings, print_requirements
+
+    if only != LINT:
+        print_requirements(found, console)
+        if len(found.projects) > 1:
+            from analysis.results.printing import table_text
+            from analysis.scan.requirements.shares import requirements_table
+
+            console.print(table_text(requirements_table(found)))
+    if only != REQUIREMENTS:
+        print_findings(found, console)
+
+
+def _notes(found: Scan, console: Console) -> None:
+    from analysis.scan.printed import print_notes
+
+    print_notes(found, console)
+
+
+def _keep(found: Scan, options: Options) -> None:
+    from analysis.scan.kept import encode
+    from orchestrator.files import write_durably
+
+    store = options.store()
+    try:
+        write_durably(store.scan_file, encode(found))
+    except OSError as error:
+        raise StoreError(f"{store.scan_file}: cannot be written: {error.strerror}") from None
+    options.reporter()(f"kept in {store.scan_file}; `vbstudy analyze` decides F6 from it")

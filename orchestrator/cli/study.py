@@ -1,0 +1,153 @@
+"""The commands that make a study and its guests: init, doctor, provision, status, ssh, logs, destroy."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from orchestrator.cli.options import CommandFailed, Options, print_json, result, stdout
+from orchestrator.errors import UsageError
+
+if TYPE_CHECKING:
+    from orchestrator.store.store import Store
+
+# As in orchestrator.providers, which is too heavy to import for --help.
+PROVIDERS = ("local", "ssh", "qemu", "vagrant", "virtualbox")
+
+
+@click.command()
+@click.option("--force", is_flag=True, help="Overwrite an existing study.toml.")
+@click.pass_obj
+def init(options: Options, force: bool) -> None:
+    """Write a commented study.toml."""
+    store = options.store()
+    if store.study_file.exists() and not force:
+        raise UsageError(f"{store.study_file}: exists already; edit it, or overwrite it with --force")
+    _write_default_study(store, (1, 2, 4, 8))
+    result(options, {"study": str(store.study_file)}, f"wrote {store.study_file}")
+
+
+@click.command()
+@click.pass_obj
+def doctor(options: Options) -> None:
+    """Report what this host can do, and what to install for the rest."""
+    from orchestrator.guests import doctor as doctor_
+
+    report = doctor_.examine(options.store())
+    if options.as_json:
+        print_json(doctor_.as_json(report))
+    else:
+        stdout().print(doctor_.as_table(report))
+    problem = doctor_.first_problem(report)
+    if problem:
+        raise problem
+
+
+@click.command()
+@click.option("--cpus", metavar="N,N,...", help="One guest for each count; kept in study.toml.")
+@click.option("--provider", type=click.Choice(PROVIDERS), help="What makes the guests; kept in study.toml.")
+@click.pass_obj
+def provision(options: Options, cpus: str | None, provider: str | None) -> None:
+    """Make one guest for each CPU count."""
+    from guest.records.codec import to_json
+    from orchestrator.guests import provision as provision_
+    from orchestrator.inventory import Guest
+    from orchestrator.providers import make
+    from orchestrator.study import schema, template
+    from orchestrator.sweep.progress import DownloadProgress
+
+    counts = schema.parse_counts(cpus) if cpus is not None else None
+    store = options.store()
+    report = options.reporter()
+
+    def on_guest(guest: Guest) -> None:
+        note = " (oversubscribed: its timings will not count)" if guest.observed.oversubscribed else ""
+        report(
+            f"guest {guest.spec.name}: CPUs asked for {guest.spec.cpus}, "
+            f"seen inside {guest.observed.guest_cpus}{note}"
+        )
+
+    with store.lock("vbstudy provision"):
+        if not store.study_file.exists():
+            _write_default_study(store, counts or (1, 2, 4, 8))
+            report(f"wrote {store.study_file}")
+        changed = template.edit(store.study_file, counts, provider)
+        if changed:
+            report(f"{store.study_file}: {changed}")
+        loaded = options.study()
+        with DownloadProgress(options.stderr(), quiet=options.quiet) as progress:
+            provider_ = make(loaded, store, report)
+            inventory = provision_.provision(loaded, store, provider_, on_guest, progress)
+    result(options, to_json(inventory), f"{len(inventory.guests)} guests ready; next: vbstudy sweep")
+
+
+def _write_default_study(store: Store, cpus: tuple[int, ...]) -> None:
+    import re
+
+    from orchestrator.files import write_durably
+    from orchestrator.study import template
+
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", store.directory.resolve().name).strip("-._") or "study"
+    write_durably(store.study_file, template.template(name[:64], cpus, template.default_dataset()))
+
+
+@click.command()
+@click.option("--runs", type=click.IntRange(min=1), metavar="N", help="Runs of each condition, as for sweep.")
+@click.pass_obj
+def status(options: Options, runs: int | None) -> None:
+    """Show guests, and done, failed and remaining runs of each condition."""
+    from orchestrator.sweep import status as status_
+
+    report = status_.examine(options.study(), options.store(), runs)
+    if options.as_json:
+        print_json(status_.as_json(report))
+    else:
+        for table in status_.as_tables(report):
+            stdout().print(table)
+
+
+# What follows GUEST belongs to the command in the guest, whatever it looks like.
+@click.command(context_settings={"allow_interspersed_args": False})
+@click.argument("guest")
+@click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="[--] [COMMAND]...")
+@click.pass_obj
+def ssh(options: Options, guest: str, command: tuple[str, ...]) -> None:
+    """Open a shell in a guest, or run a command there."""
+    from orchestrator.guests import shell
+
+    if command[:1] == ("--",):  # click leaves the one behind GUEST where it is
+        command = command[1:]
+    store, loaded = options.store(), options.study()
+    with store.lock(f"vbstudy ssh {guest}"):
+        status = shell.enter(loaded, store, guest, command)
+    if status != 0:
+        raise CommandFailed(status)
+
+
+@click.command()
+@click.argument("guest")
+@click.pass_obj
+def logs(options: Options, guest: str) -> None:
+    """Print a guest's console and hypervisor logs."""
+    from guest.records.printable import printable
+    from orchestrator.guests import shell
+
+    store = options.store()
+    text = shell.logs(store, guest)
+    if text:
+        click.echo(printable(text, lines=True))
+    else:
+        options.stderr().print(f"{guest} has no console; logs of runs are in {store.runs} and {store.failed}")
+
+
+@click.command()
+@click.pass_obj
+def destroy(options: Options) -> None:
+    """Remove all guests. Runs and reports stay."""
+    from orchestrator.guests import provision as provision_
+
+    store, loaded = options.store(), options.study()
+    with store.lock("vbstudy destroy"):
+        names = provision_.destroy(loaded, store)
+    result(options, {"destroyed": names}, f"{len(names)} guests removed; runs and reports are kept")

@@ -1,0 +1,119 @@
+"""The commands that run a study: plan, which estimates a sweep, and sweep."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from orchestrator.cli.options import CommandFailed, Options, print_json, result, stdout
+from orchestrator.cli.worker import on_scheduler
+from orchestrator.errors import EXIT_RUNS_FAILED, UsageError
+
+if TYPE_CHECKING:
+    from orchestrator.store.store import Store
+    from orchestrator.study.schema import Study
+    from orchestrator.sweep.command import Sequential
+
+
+@click.command()
+@click.option("--runs", type=click.IntRange(min=1), metavar="N", help="Runs of each condition, as for sweep.")
+@click.option("--difference", type=click.FloatRange(0, min_open=True), default=0.01, metavar="D",
+              help="The difference in the metric to detect.")  # fmt: skip
+@click.option("--sd", type=click.FloatRange(0), metavar="SD", help="Used instead of the stored runs' SD.")
+@click.option("--hosts", type=click.IntRange(1, 100_000), metavar="H", help="Estimate a fleet of H hosts.")
+@click.option("--cores", type=click.IntRange(1, 4096), metavar="C", help="The cores of each host.")
+@click.option("--memory-mib", type=click.IntRange(min=1), metavar="M", help="The memory of each host.",
+              show_default="enough")  # fmt: skip
+@click.pass_obj
+def plan(
+    options: Options,
+    runs: int | None,
+    difference: float,
+    sd: float | None,
+    hosts: int | None,
+    cores: int | None,
+    memory_mib: int | None,
+) -> None:
+    """Estimate a sweep's hours, disk space and statistical power."""
+    import dataclasses
+
+    from orchestrator.forecast import fleet as fleets
+    from orchestrator.forecast import model
+    from orchestrator.forecast.text import as_tables, fleet_text, totals
+    from orchestrator.study import plan as planning
+
+    if (hosts is None) != (cores is None) or (hosts is None and memory_mib):
+        raise UsageError("a fleet is --hosts H with --cores C; --memory-mib belongs to it")
+
+    study, store = options.study(), options.store()
+    report = model.estimate(study, store, runs, difference, sd)
+    fleet = None
+    if hosts is not None and cores is not None:
+        to_do = [spec for spec in planning.plan(study, runs) if not store.has(spec)]
+        fleet = fleets.estimate(study, to_do, report, hosts=hosts, cores=cores, memory_mib=memory_mib)
+    if options.as_json:
+        data = dataclasses.asdict(report)
+        print_json(data if fleet is None else data | {"fleet": dataclasses.asdict(fleet)})
+        return
+    for table in as_tables(report):
+        stdout().print(table)
+    click.echo("\n".join(totals(report) + ([] if fleet is None else [fleet_text(fleet)])))
+
+
+@click.command()
+@click.option("--runs", type=click.IntRange(min=1), metavar="N", help="Runs of each condition.")
+@click.option("--until", metavar="RULE", help="Add runs where the answer is not clear yet: sd_halfwidth<X, "
+              "mean_halfwidth<X, decided(tests) or decided(tests, margin=X).")  # fmt: skip
+@click.option("--max-runs", type=click.IntRange(min=1), metavar="N", help="The most runs with --until.",
+              show_default="30")  # fmt: skip
+@click.option("--robustness", is_flag=True, help="Then measure the stored models under noise and attack.")
+@click.option(
+    "--scheduler", metavar="ADDRESS", help="Run on the workers of this dask scheduler: tcp://HOST:PORT."
+)
+@click.option("--security", type=click.Path(path_type=Path), help="TLS for a tls:// scheduler: a TOML file.")
+@click.pass_obj
+def sweep(
+    options: Options,
+    runs: int | None,
+    until: str | None,
+    max_runs: int | None,
+    robustness: bool,
+    scheduler: str | None,
+    security: Path | None,
+) -> None:
+    """Run what is planned and not done yet. Ctrl-C stops; running it again resumes."""
+    from orchestrator.sweep import command as sweeping
+
+    store, loaded = options.store(), on_scheduler(options.study(), scheduler, security)
+    rule = None
+    if until is not None:
+        rule = _sequential(loaded, store, runs or loaded.repetitions, until, max_runs)
+    elif max_runs is not None:
+        raise UsageError("--max-runs is the cap of --until; without --until, --runs sets the runs")
+    outcome = sweeping.sweep(loaded, store, options.stderr(), options.quiet, runs, rule, robustness)
+    result(options, *sweeping.summaries(outcome, store))
+    if outcome.failed:
+        raise CommandFailed(EXIT_RUNS_FAILED)
+
+
+def _sequential(loaded: Study, store: Store, first: int, until: str, max_runs: int | None) -> Sequential:
+    """The rule of --until with its interim analyses, decided by the analysis."""
+    from analysis.inference import sequential
+    from analysis.load.study import View
+    from orchestrator.forecast.model import views
+    from orchestrator.study.plan import plan
+    from orchestrator.sweep import command as sweeping
+
+    try:
+        rule = sequential.parse(until)
+        interim = sequential.schedule(first, max_runs or max(30, first))
+    except sequential.RuleError as error:
+        raise UsageError(f"--until {error}") from None
+    except ValueError as error:
+        raise UsageError(f"--max-runs: {error}") from None
+    selected = tuple(map(View, views(loaded.model_selection)))
+    sets = frozenset(spec.set_id for spec in plan(loaded, 1))
+    decide = sequential.decider(store.directory, rule, interim, selected, sets)
+    return sweeping.Sequential(rule=str(rule), interim=interim, decide=decide)

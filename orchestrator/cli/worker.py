@@ -1,0 +1,102 @@
+"""The command worker, and the scheduler that the command line names for a sweep."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from orchestrator.cli.options import Options
+from orchestrator.errors import UsageError
+
+if TYPE_CHECKING:
+    from orchestrator.study.schema import Study
+
+# Those that make guests on the machine that they run on.
+PROVIDERS = ("local", "qemu", "vagrant", "virtualbox")
+
+
+@click.command()
+@click.argument("scheduler")
+@click.option("--provider", type=click.Choice(PROVIDERS), default="local", help="What makes the guests "
+              "here.")  # fmt: skip
+@click.option("--cores", metavar="LIST", help="The cores that guests may have, such as 0-3,8.",
+              show_default="all")  # fmt: skip
+@click.option("--memory-mib", type=click.IntRange(min=1), help="The memory that guests may have.",
+              show_default="all")  # fmt: skip
+@click.option("--security", type=click.Path(path_type=Path), help="TLS for a tls:// scheduler: a TOML file.")
+@click.option("--folder", type=click.Path(path_type=Path), help="The folder of guests and undelivered "
+              "runs.", show_default="~/.cache/vbstudy/hosts/NAME")  # fmt: skip
+@click.pass_obj
+def worker(
+    options: Options,
+    scheduler: str,
+    provider: str,
+    cores: str | None,
+    memory_mib: int | None,
+    security: Path | None,
+    folder: Path | None,
+) -> None:
+    """Make this machine a host for the sweeps of SCHEDULER (tcp://HOST:PORT or tls://HOST:PORT).
+
+    One is enough for a machine. It serves until it is stopped, waits for a scheduler that went away, and
+    removes its guests in the end."""
+    from orchestrator.engine import require_dask
+    from orchestrator.study.engine import scheduler_address
+
+    require_dask()
+    import os
+
+    from orchestrator.cores.cpuset import parse_cores
+    from orchestrator.cores.leases import host_cores
+    from orchestrator.fleet.clusters import HOSTS_FOLDER, quieten, read_security, require_known
+    from orchestrator.fleet.host import memory_mib as host_memory_mib
+    from orchestrator.fleet.worker import serve
+
+    try:
+        scheduler_address(scheduler)
+    except ValueError as error:
+        raise UsageError(f"{scheduler}: {error}") from None
+    if scheduler.startswith("tls://") and security is None:
+        raise UsageError(f"{scheduler}: needs --security FILE, with the keys ca, cert and key")
+    try:
+        wanted = host_cores() if cores is None else tuple(sorted(parse_cores(cores)))
+    except ValueError:
+        raise UsageError(f"--cores {cores}: write for example 0-3,8") from None
+    if not wanted or not set(wanted) <= set(host_cores()):
+        have = ",".join(map(str, host_cores()))
+        raise UsageError(f"--cores {cores}: this process may use the cores {have}")
+    proofs = read_security(security)
+    require_known(scheduler)
+    have_mib = host_memory_mib()
+    if memory_mib is not None and memory_mib > have_mib:
+        raise UsageError(f"--memory-mib {memory_mib}: this machine has {have_mib}")
+    quieten()
+    serve(
+        scheduler,
+        folder or Path(HOSTS_FOLDER).expanduser() / os.uname().nodename,
+        provider,
+        wanted,
+        memory_mib,
+        proofs,
+        options.reporter(),
+    )
+
+
+def on_scheduler(study: Study, address: str | None, security: Path | None) -> Study:
+    """The study on the scheduler that the command line names; as it is where it names none."""
+    from pydantic import ValidationError
+
+    from orchestrator.study import engine as study_engine
+
+    if address is None:
+        if security is not None:
+            raise UsageError("--security belongs to --scheduler")
+        return study
+    try:
+        engine = study_engine.on_scheduler(study.engine, address, security and security.resolve())
+    except ValidationError as error:
+        reason = str(error.errors()[0]["msg"]).removeprefix("Value error, ")
+        raise UsageError(f"--scheduler {address}: {reason}") from None
+    return study.model_copy(update={"engine": engine})

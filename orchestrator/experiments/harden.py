@@ -1,0 +1,290 @@
+"""What `vbstudy harden` does: trains a workload with every tier on every CPU count, and keeps what came out.
+
+In each guest the tiers take turns, the default among them, forwards and backwards from one repetition to the
+next: a tier and the default of one repetition are a pair, measured under the same conditions. Every training
+is stored as soon as it is done, so that nothing is lost with a process that is killed. What follows from the
+measurements, the analysis decides."""
+
+from __future__ import annotations
+
+import dataclasses
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from guest.machine import fingerprint, seeds, tiers
+from guest.records.codec import digest
+from guest.records.harden import Hardening, Measurement, Profile, Proof
+from guest.records.run import EMULATORS, Framework, RunResult, RunSpec, Tier, Variant, WorkloadSpec
+from orchestrator.agent import data
+from orchestrator.agent.archive import AgentArchive
+from orchestrator.agent.executor import Executor, RunFailedError
+from orchestrator.errors import GuestError, UsageError, says_full
+from orchestrator.guests import temporary
+from orchestrator.guests.session import alone
+from orchestrator.inventory import Guest, guest_spec
+from orchestrator.providers import Provider
+from orchestrator.store.store import Store, now
+from orchestrator.study.plan import first_runs
+from orchestrator.study.schema import Study
+
+Say = Callable[[str], None]
+OWN = (
+    "is a project of your own, whose code tiers cannot be set in; its variants algo and control set the "
+    "deterministic switches, and exact mode is two lines in it"
+)
+ENVIRONMENT = ("cpu", "machine", "libraries", "hypervisor")  # of the fingerprint: what a proof is bound to
+
+
+def workloads_of(study: Study, name: str | None) -> list[RunSpec]:
+    """The first planned run of each workload, or of the named one. Raises UsageError."""
+    return first_runs(study, name, OWN)
+
+
+def begin(
+    study: Study,
+    store: Store,
+    base: RunSpec,
+    cpus: Sequence[int],
+    asked: Sequence[Tier],
+    repetitions: int,
+    agent: AgentArchive,
+    say: Say,
+) -> Hardening:
+    """What is to be measured, with the measurements that are stored and still hold: of the same training by
+    the same agent. Raises UsageError for less than two CPU counts."""
+    if len(cpus) < 2:
+        raise UsageError(
+            f"--cpus {cpus[0]}: equality is proved between two CPU counts or more, for example 1,2,4"
+        )
+    chosen = tuple(tier for tier in tiers.TIERS if tier in {Tier.SEEDS, *asked})
+    known = profile(store, base.workload)
+    fresh = Hardening(
+        workload=base.workload,
+        seeds=seeds.draw(study.factor_seeds(Variant.FIXED_SEED)),
+        isa=study.isa,
+        cpus=tuple(cpus),
+        repetitions=repetitions,
+        tiers=chosen,
+        not_applicable={},
+        provider=study.provider.kind if store.guests_file.exists() else "local",
+        agent_sha256=agent.sha256,
+        environments={},
+        measurements=(),
+        profile=known,
+    )
+    stored = store.hardenings.read(base.workload.name)
+    if stored is None:
+        return fresh
+    same = ("workload", "isa", "provider", "agent_sha256")
+    differing = [name for name in same if getattr(stored, name) != getattr(fresh, name)]
+    if differing or not _same_seeds(study, stored):
+        what = (differing or ["seed"])[0]
+        say(f"{base.workload.name}: what is stored is of another {what}; it is measured again")
+        return fresh
+    # What failed may have been mended meanwhile; other CPU counts may ask for other fixed threads.
+    kept = tuple(
+        each
+        for each in stored.measurements
+        if not each.error
+        and each.intra_op
+        == tiers.threads_of(each.tier, base.workload.network_framework, each.cpus, max(cpus)).intra_op
+    )
+    return dataclasses.replace(fresh, seeds=stored.seeds, environments=stored.environments, measurements=kept)
+
+
+def profile(store: Store, workload: WorkloadSpec) -> Profile | None:
+    """Which operations vary with the thread count, by the traces of this training; None without any."""
+    traces = [trace for trace in store.stored_traces() if trace.workload == workload]
+    if not traces:
+        return None
+    return Profile(
+        traces=tuple(trace.trace_id for trace in traces),
+        varying=tuple(dict.fromkeys(origin.op for trace in traces for origin in trace.origins)),
+        unknown=tuple(dict.fromkeys(op for trace in traces for op in trace.unknown)),
+    )
+
+
+def _same_seeds(study: Study, stored: Hardening) -> bool:
+    """Free factors were drawn once, and stay as they were drawn."""
+    wanted = dataclasses.asdict(study.factor_seeds(Variant.FIXED_SEED))
+    have = dataclasses.asdict(stored.seeds)
+    return all(value is None or have[factor] == value for factor, value in wanted.items())
+
+
+def measure(study: Study, store: Store, hardening: Hardening, agent: AgentArchive, say: Say) -> Hardening:
+    """Measures what is missing. The caller holds the study's lock."""
+    wanted = [guest_spec(count, study.cpu_models[0]) for count in hardening.cpus]
+    most = len(hardening.cpus) * len(hardening.tiers) * hardening.repetitions
+    say(
+        f"{hardening.workload.name}: {most} trainings at most: {len(hardening.tiers)} tiers on "
+        f"{', '.join(map(str, hardening.cpus))} CPUs, {hardening.repetitions} each; "
+        f"{len(hardening.measurements)} are stored"
+    )
+    store.clear_incoming()
+    try:
+        with temporary.guests(study, store, wanted) as (provider, guests):
+            for spec in wanted:
+                hardening = Bench(study, store, provider, guests[spec.name], agent, say).work(hardening)
+    finally:
+        store.clear_incoming()
+    return hardening
+
+
+class Bench:
+    """One guest, in which the tiers take turns."""
+
+    def __init__(
+        self, study: Study, store: Store, provider: Provider, guest: Guest, agent: AgentArchive, say: Say
+    ) -> None:
+        self._study = study
+        self._store = store
+        self._provider = provider
+        self._guest = guest
+        self._agent = agent
+        self._say = say
+
+    def work(self, hardening: Hardening) -> Hardening:
+        """The hardening with this guest's measurements, each stored as soon as it was made."""
+        vendor = self._guest.observed.cpu_vendor or fingerprint.cpu()["vendor"]
+        framework = hardening.workload.network_framework
+        why = {tier: tiers.not_applicable(tier, framework, vendor) for tier in hardening.tiers}
+        refused = {tier.value: reason for tier, reason in why.items() if reason}
+        hardening = dataclasses.replace(hardening, not_applicable=hardening.not_applicable | refused)
+        missing = self._missing(hardening)
+        if not missing:
+            return hardening
+        with alone(self._study, self._store, self._provider, self._guest, self._agent, self._say) as session:
+            executor = session.executor()
+            if framework is Framework.TORCH and any(tier is Tier.EXACT for tier, _ in missing):
+                data.bring_exact_library(executor.connection)
+            return self._in_turns(hardening, missing, executor)
+
+    def _missing(self, hardening: Hardening) -> list[tuple[Tier, int]]:
+        """Tiers and repetitions, in the order in which they are measured."""
+        done = {each.key for each in hardening.measurements}
+        cpus, found = self._guest.spec.cpus, []
+        for repetition in range(1, hardening.repetitions + 1):
+            order = hardening.tiers if repetition % 2 else reversed(hardening.tiers)
+            found += [
+                (tier, repetition)
+                for tier in order
+                if tier.value not in hardening.not_applicable and (tier, cpus, repetition) not in done
+            ]
+        return found
+
+    def _in_turns(
+        self, hardening: Hardening, missing: list[tuple[Tier, int]], executor: Executor
+    ) -> Hardening:
+        failed: set[Tier] = set()
+        for tier, repetition in missing:
+            if tier in failed:  # it would again
+                continue
+            measured, environment = self._train(hardening, tier, repetition, executor)
+            if measured.error:
+                failed.add(tier)
+            environments = hardening.environments | environment
+            measurements = (*hardening.measurements, measured)
+            hardening = dataclasses.replace(
+                hardening,
+                environments=environments,
+                measurements=measurements,
+                results=(),
+                cheapest=Tier.NONE,
+            )
+            self._store.hardenings.write(hardening.workload.name, hardening)
+            text = measured.error or f"{measured.train_s:.2f} s of training, weights {measured.weights[:12]}"
+            self._say(f"{self._guest.spec.name}, {tier} {repetition}/{hardening.repetitions}: {text}")
+        return hardening
+
+    def _train(
+        self, hardening: Hardening, tier: Tier, repetition: int, executor: Executor
+    ) -> tuple[Measurement, dict[str, dict[str, Any]]]:
+        cpus = self._guest.spec.cpus
+        spec = RunSpec(
+            study_id=self._study.name,
+            workload=hardening.workload,
+            variant=Variant.FIXED_SEED,
+            threads=tiers.threads_of(tier, hardening.workload.network_framework, cpus, max(hardening.cpus)),
+            repetition=repetition,
+            seeds=hardening.seeds,
+            isa=hardening.isa,
+            cpu_model=self._guest.spec.cpu_model,
+            tier=tier,
+        )
+        result: RunResult | None = None
+        error = ""
+        with tempfile.TemporaryDirectory(prefix="vbstudy-harden-") as folder:
+            try:
+                result = executor.execute(spec, Path(folder), lambda message: None)  # noqa: ARG005
+            except RunFailedError as failure:
+                error = str(failure).partition("\n")[0]
+                if says_full(error):  # which says nothing of the tier
+                    raise GuestError(
+                        f"guest {self._guest.spec.name}: its disk is full; make room there and harden again: "
+                        "what was measured is kept",
+                        evidence=str(failure.error["traceback"]),
+                    ) from None
+        seen = {} if result is None else {name: result.environment.get(name) for name in ENVIRONMENT}
+        key = digest(seen)[:16] if seen else ""
+        measured = Measurement(
+            tier=tier,
+            cpus=cpus,
+            intra_op=spec.threads.intra_op,
+            repetition=repetition,
+            weights=result.hashes.weights if result else "",
+            logits=result.hashes.logits if result else "",
+            step_hashes=result.step_hashes if result else {},
+            train_s=result.timings.train_s if result else 0.0,
+            oversubscribed=executor.context.oversubscribed,  # more threads than cores may be the tier itself
+            emulated=self._guest.observed.details.get("accelerator") in EMULATORS,
+            load_by_others=result.load_by_others if result else None,
+            environment=key,
+            error=error,
+            finished_at=now(),
+        )
+        return measured, ({key: seen} if seen else {})
+
+
+def told(hardening: Hardening) -> list[str]:
+    """What to do, for a person: the cheapest tier that is proved, for what, and the lines to paste."""
+    name, most = hardening.workload.name, max(hardening.cpus)
+    if not hardening.cheapest:
+        failed = [each for each in hardening.results if each.proof is Proof.FAILED]
+        why = f"; {len(failed)} failed, the first: {failed[0].why}" if failed else ""
+        return [f"{name}: no tier is proved to make its models equal on all thread counts{why}"]
+    result = next(each for each in hardening.results if each.tier is hardening.cheapest)
+    info, seed = tiers.TIERS[result.tier], hardening.seeds.initialisation or 0
+    costs = [each.mean_cost for each in hardening.results if each.proof is Proof.PROVED]
+    if None in costs:
+        what = (
+            "first tier, in their order, that is proved (some times support no conclusion, so that the "
+            f"cheapest is inconclusive; to measure again on a quiet machine, move harden/{name}.json away)"
+        )
+    else:
+        interval = ""
+        if result.mean_low is not None and result.mean_high is not None:
+            interval = f" [{result.mean_low:.2f}, {result.mean_high:.2f}]"
+        cost = f"{result.mean_cost:.2f}{interval}"
+        what = f"cheapest tier that is proved, at {cost} times the default's training time,"
+    paste = tiers.lines(result.tier, hardening.workload.network_framework, seed, most)
+    counts = ", ".join(map(str, hardening.cpus))
+    seen = f"seen on {counts} CPUs in {result.n} trainings, and said of nothing else"
+    return [
+        f"{name}: the {what} is {info.number}, {info.title}; {seen}",
+        f"  {_uncovered(hardening)}",
+        "  before the program starts:",
+        *(f"    {line}" for line in paste.shell),
+        "  at the top of the script, before the first operation:",
+        *(f"    {line}" for line in paste.python),
+    ]
+
+
+def _uncovered(hardening: Hardening) -> str:
+    """What remains open: operations that vary by themselves, or that nobody has looked at."""
+    known = hardening.profile
+    if known is None:
+        return "operations that vary or are unknown: not profiled (`vbstudy trace` does)"
+    varying, unknown = (", ".join(names) or "none" for names in (known.varying, known.unknown))
+    return f"operations seen to vary by themselves: {varying}; unknown to the registry: {unknown}"

@@ -1,0 +1,73 @@
+"""Durable writes: a file or a folder is in its place whole, or not at all, whenever the process is killed."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from orchestrator.errors import storage_error
+
+
+def write_durably(path: Path, text: str) -> None:
+    """Writes a whole file or none: beside it, synced, then renamed."""
+    part = path.with_name(path.name + ".part")
+    with part.open("w", encoding="utf-8") as file:
+        file.write(text)  # point: file written
+        file.flush()
+        os.fsync(file.fileno())
+    part.rename(path)  # point: file renamed
+
+
+def publish_folder(folder: Path, target: Path, names: Iterable[str]) -> bool:
+    """Syncs the named files of a folder and renames it. False when `target` exists; `folder` then stays."""
+    for name in names:
+        sync(folder / name)  # point: staged file synced
+    sync(folder)  # point: staged folder synced
+    target.parent.mkdir(parents=True, exist_ok=True)  # point: condition folder made
+    renamed = rename_folder(folder, target)  # point: published
+    sync(target.parent)  # point: publication synced
+    return renamed
+
+
+def rename_folder(folder: Path, target: Path) -> bool:
+    """False when `target` exists; `folder` then stays."""
+    try:
+        folder.rename(target)  # point: folder renamed
+    except FileNotFoundError:
+        # A client of NFS that gets no answer asks again, and hears that there is nothing to rename any more.
+        if folder.exists() or not target.exists():
+            raise
+    except OSError as error:
+        if error.errno not in (errno.EEXIST, errno.ENOTEMPTY):
+            raise
+        return False
+    return True
+
+
+def list_names(folder: Path) -> list[str]:
+    """What a folder lists; nothing when there is none."""
+    try:
+        with os.scandir(folder) as entries:
+            return [entry.name for entry in entries]
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def storage_errors(path: Path) -> Iterator[None]:
+    """Turns an OSError of the block into a StoreError that names `path`."""
+    try:
+        yield
+    except OSError as error:
+        raise storage_error(path, error) from error

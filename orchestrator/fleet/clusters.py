@@ -1,0 +1,236 @@
+"""A client of the dask scheduler that a study names, or of a cluster that is started for the sweep."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib
+import logging
+import socket
+import time
+import tomllib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import dask
+from distributed import Client, LocalCluster
+from distributed.security import Security
+from tornado.ioloop import PeriodicCallback
+
+from orchestrator.cores.leases import host_cores
+from orchestrator.errors import GuestError, PrerequisiteError, UsageError
+from orchestrator.fleet.worker import PRELOAD
+from orchestrator.store.store import Store
+from orchestrator.study.engine import EngineTable, JobQueueTable, LocalClusterTable, SshClusterTable
+
+LOOPBACK = "127.0.0.1"
+CONNECT_TIMEOUT_S = 10.0
+SUBMIT_EVERY_S = 10.0
+KEYS = ("ca", "cert", "key")
+HOSTS_FOLDER = "~/.cache/vbstudy/hosts"
+Notify = Callable[[str], None]
+
+
+@contextlib.contextmanager
+def scheduler(settings: EngineTable, store: Store, notify: Notify) -> Iterator[Callable[[float], Client]]:
+    """What connects to the scheduler within a time in seconds, as often as is needed. A cluster of the
+    study's is started before and ended after. Raises PrerequisiteError, GuestError."""
+    quieten()
+    with contextlib.ExitStack() as stack:
+        address, security = settings.scheduler, _security(settings, store)
+        if address is not None:
+            require_known(address)
+        else:
+            stack.enter_context(dask.config.set({"distributed.scheduler.work-stealing": False}))
+            address, security = stack.enter_context(_cluster(settings, store, security))
+        yield lambda patience_s: _connect(address, security, patience_s, notify)
+
+
+def _security(settings: EngineTable, store: Store) -> Security | None:
+    return read_security(settings.security and store.directory / settings.security)
+
+
+def require_known(address: str) -> None:
+    """Raises UsageError for a scheduler on a host that nobody knows."""
+    host, _, port = address.partition("://")[2].rpartition(":")
+    try:
+        socket.getaddrinfo(host.strip("[]"), int(port))
+    except OSError as error:
+        raise UsageError(f"{address}: host {host!r} is not found: {error.strerror}") from None
+
+
+def quieten() -> None:
+    """dask logs lost workers and connections at length; the engine reports what matters."""
+    for name in list(logging.root.manager.loggerDict):
+        if name.partition(".")[0] in ("distributed", "tornado", "dask_jobqueue", "asyncssh"):
+            logging.getLogger(name).setLevel(logging.CRITICAL + 1)
+
+
+def read_security(path: Path | None) -> Security | None:
+    """TLS for all connections, from a TOML file with `ca`, `cert` and `key`: PEM files, relative to it."""
+    if path is None:
+        return None
+    try:
+        data = tomllib.loads(path.expanduser().read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path}: is not TOML: {error}") from None
+    if set(data) != set(KEYS) or not all(isinstance(data[key], str) for key in KEYS):
+        raise UsageError(f"{path}: must have the keys ca, cert and key, each the name of a PEM file")
+    files = {key: path.expanduser().parent / Path(data[key]).expanduser() for key in KEYS}
+    missing = [str(file) for file in files.values() if not file.is_file()]
+    if missing:
+        raise UsageError(f"{path}: there is no file {', '.join(missing)}")
+    ca, cert, key = (str(files[name]) for name in KEYS)
+    return Security(
+        require_encryption=True,
+        tls_ca_file=ca,
+        tls_client_cert=cert,
+        tls_client_key=key,
+        tls_worker_cert=cert,
+        tls_worker_key=key,
+        tls_scheduler_cert=cert,
+        tls_scheduler_key=key,
+    )
+
+
+def _connect(address: str, security: Security | None, patience_s: float, notify: Notify) -> Client:
+    deadline, reported = time.monotonic() + patience_s, False
+    while True:
+        try:
+            return Client(address, security=security, timeout=CONNECT_TIMEOUT_S, set_as_default=False)
+        except (OSError, TimeoutError) as error:
+            if time.monotonic() > deadline:
+                raise GuestError(
+                    f"the scheduler {address} does not answer: is it running (`dask scheduler`), and is "
+                    "this its address?",
+                    evidence=str(error),
+                ) from None
+        if not reported:
+            notify(f"the scheduler {address} does not answer; waiting for it")
+            reported = True
+        time.sleep(0.5)
+
+
+@contextlib.contextmanager
+def _cluster(
+    settings: EngineTable, store: Store, security: Security | None
+) -> Iterator[tuple[str, Security | None]]:
+    table = settings.cluster or LocalClusterTable()
+    try:
+        match table:
+            case LocalClusterTable():
+                made = _local(table, store, security)
+            case SshClusterTable():
+                made = _ssh(table)
+            case JobQueueTable():
+                made = job_queue(table, security)
+                _keep_submitted(made, table.jobs)
+    except (OSError, TimeoutError, RuntimeError) as error:
+        raise GuestError(f"the {table.kind} cluster was not started: {error}", evidence=repr(error)) from None
+    with made:
+        yield made.scheduler_address, made.security
+
+
+def _worker_options(folder: str, shares: int, cores: int, memory_mib: int) -> dict[str, Any]:
+    return {
+        "nthreads": cores,
+        "resources": {"vcpu": cores, "memory": memory_mib},
+        "preload": [PRELOAD],
+        "preload_argv": ["--folder", folder, "--shares", str(shares)],
+    }
+
+
+def _local(table: LocalClusterTable, store: Store, security: Security | None) -> Any:
+    from orchestrator.fleet.host import memory_mib
+
+    if table.workers > len(host_cores()):
+        raise UsageError(
+            f"engine.cluster.workers = {table.workers}: this machine has {len(host_cores())} cores, and each "
+            "worker needs one"
+        )
+    options = _worker_options(
+        str(store.guests.resolve()),
+        table.workers,
+        len(host_cores()) // table.workers,
+        memory_mib() // table.workers,
+    )
+    return LocalCluster(
+        n_workers=table.workers,
+        threads_per_worker=options.pop("nthreads"),
+        processes=True,
+        host=LOOPBACK,
+        dashboard_address=f"{LOOPBACK}:0",
+        security=security,
+        memory_limit=0,
+        silence_logs=logging.CRITICAL,
+        **options,
+    )
+
+
+def _ssh(table: SshClusterTable) -> Any:
+    needed("asyncssh")
+    from distributed import SSHCluster
+
+    options = _worker_options(HOSTS_FOLDER, 1, table.cores, table.memory_mib)
+    connect: dict[str, Any] = {"port": table.port}
+    if table.user:
+        connect["username"] = table.user
+    if table.key:
+        connect["client_keys"] = [str(table.key.expanduser())]
+    if table.known_hosts:
+        connect["known_hosts"] = str(table.known_hosts.expanduser())
+    return SSHCluster(
+        [table.hosts[0], *table.hosts],
+        connect_options=connect,
+        worker_options={**options, "memory_limit": 0},
+        # It listens on the address by which it is reached, and on no other.
+        scheduler_options={"host": table.hosts[0], "port": 0, "dashboard_address": f"{LOOPBACK}:0"},
+        remote_python=table.python,
+    )
+
+
+def job_queue(table: JobQueueTable, security: Security | None) -> Any:
+    """A scheduler of its own, to which the jobs of a batch system will come; none is submitted yet."""
+    needed("dask_jobqueue")
+    import dask_jobqueue  # type: ignore[import-not-found,import-untyped,unused-ignore]
+
+    options = _worker_options(HOSTS_FOLDER, 1, table.cores, table.memory_mib)
+    resources = ",".join(f"{name}={amount}" for name, amount in options["resources"].items())
+    extra = {"python": table.python} if table.python else {}
+    return dask_jobqueue.SLURMCluster(
+        cores=table.cores,
+        processes=1,
+        memory=f"{table.memory_mib} MiB",
+        walltime=table.walltime,
+        queue=table.queue,
+        account=table.account,
+        interface=table.interface,
+        job_extra_directives=list(table.directives),
+        worker_extra_args=[
+            "--resources", resources, "--preload", PRELOAD, *options["preload_argv"],
+        ],
+        nanny=False,  # it would be ended together with the worker, before that has removed its guests
+        scheduler_options={"dashboard_address": f"{LOOPBACK}:0"},
+        security=security,
+        **extra,
+    )  # fmt: skip
+
+
+def _keep_submitted(cluster: Any, jobs: int) -> None:
+    """Submits the jobs; one that ends (its walltime is over, its node is gone) is submitted again."""
+    submit = functools.partial(cluster.scale, jobs=jobs)
+    submit()
+    again = PeriodicCallback(submit, SUBMIT_EVERY_S * 1000)
+    cluster.loop.add_callback(again.start)
+
+
+def needed(module: str) -> None:
+    """Raises PrerequisiteError with the line that installs it."""
+    try:
+        importlib.import_module(module)
+    except ImportError:
+        name = module.replace("_", "-")
+        raise PrerequisiteError(f"this cluster needs {name}: `pip install {name}`") from None

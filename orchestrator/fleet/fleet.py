@@ -1,0 +1,264 @@
+"""A sweep on many hosts as seen from its own end: which hosts take part, what runs where, what came of it."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+from distributed import Client
+
+from guest.records.codec import RecordError
+from guest.records.printable import counted
+from guest.records.run import LOG, RunRecord, RunSpec, decode_record
+from orchestrator.engine import Observer, Summary
+from orchestrator.engine.packing import Packing, Room
+from orchestrator.errors import (
+    GuestError,
+    PrerequisiteError,
+    ProtocolError,
+    StoreError,
+    UsageError,
+    VbstudyError,
+)
+from orchestrator.fleet import tasks
+from orchestrator.fleet.dispatch import Dispatch, Landed, SchedulerLostError, ask
+from orchestrator.fleet.orders import FailedAttempt, Receipt, decode_receipt
+from orchestrator.forecast.model import measured
+from orchestrator.store.index import Checked
+from orchestrator.store.integrity import DamagedRunError
+from orchestrator.store.store import Store
+from orchestrator.study.schema import Study
+
+PATIENCE_S = 15.0  # with hosts none of which can be used
+MAX_LOST = (
+    3  # times that a run's host dies, or its bytes come damaged, before the run is taken for the reason
+)
+MEASURED = 20  # runs of a set that are read to know how long they take
+TROUBLES = {kind.__name__: kind for kind in (GuestError, PrerequisiteError, StoreError, UsageError)}
+Notify = Callable[[str], None]
+
+
+class Fleet:
+    """Used by one thread."""
+
+    def __init__(
+        self,
+        study: Study,
+        store: Store,
+        key: str,
+        observer: Observer,
+        summary: Summary,
+        checked: Checked,
+        notify: Notify,
+    ) -> None:
+        self.packing = Packing()
+        self.specs: dict[str, RunSpec] = {}
+        self.over: set[str] = set()  # runs that are done, or have failed
+        self._study = study
+        self._store = store
+        self._key = key
+        self._observer = observer
+        self._summary = summary
+        self._checked = checked
+        self._notify = notify
+        self._delivered: dict[str, list[str]] = {}  # by host: runs that it need not keep
+        self._unfit: dict[str, VbstudyError] = {}  # by host: why it gets no runs
+        self._lost: Counter[str] = Counter()
+        self._cpus: set[str] = set()
+        self._idle_since = time.monotonic()
+
+    def expect(self, specs: Sequence[RunSpec]) -> None:
+        """The runs to do, with what was measured of runs like them."""
+        expected_s = {set_id: self._took_s(set_id) for set_id in {spec.set_id for spec in specs}}
+        for spec in specs:
+            self.specs[spec.run_id] = spec
+            needs = Room(
+                cpus=max(spec.threads.cpus, self._study.engine.reserve),
+                memory_mib=self._study.guest_memory_mib,
+                whole=not self._study.engine.side_by_side,
+            )
+            self.packing.add(spec.set_id, spec.run_id, needs, expected_s[spec.set_id])
+
+    def _took_s(self, set_id: str) -> float | None:
+        """The mean of some stored runs of the set."""
+        times = [measured(record, 0).run_s for record in self._store.records_of(set_id, MEASURED)]
+        return statistics.fmean(times) if times else None
+
+    def run(self, client: Client, dispatch: Dispatch) -> None:
+        """Returns when all is done. Raises SchedulerLostError, and the first error that keeps the remaining
+        runs from being executed."""
+
+        def found(host: str, room: Room) -> None:
+            self._found(client, dispatch, host, room)
+
+        try:
+            while self.packing.waiting() or dispatch.busy():
+                for landed in dispatch.step(found, self._host_lost):
+                    self._take(landed)
+                self._require_hosts(dispatch.busy())
+        except SchedulerLostError:
+            dispatch.give_up()
+            self._unfit.clear()
+            self._idle_since = time.monotonic()
+            raise
+
+    def take_delivered(self, host: str) -> tuple[str, ...]:
+        """For telling the host."""
+        return tuple(self._delivered.pop(host, ()))
+
+    # ---- hosts -------------------------------------------------------------------------------
+
+    def _found(self, client: Client, dispatch: Dispatch, host: str, room: Room) -> None:
+        """A host takes part when it can; first of all it gets the runs that it has at hand."""
+        if host in self._unfit:
+            return
+        wanted = self._study.provider.kind
+        try:
+            described = ask(client, tasks.describe, host=host)
+            at_hand = [] if "trouble" in described else ask(client, tasks.at_hand, self._key, host=host)
+        except Exception as error:  # noqa: BLE001  (whatever is raised there, or on the way)
+            self._refuse(host, GuestError(f"host {host}: cannot be asked what it is: {error!r}"))
+            return
+        trouble = described.get("trouble", "")
+        if not trouble and not room.cpus:
+            trouble = "offers no resource `vcpu`"
+        if not trouble and described["provider"] not in ("", wanted):
+            trouble = (
+                f"makes guests with {described['provider']}, and the study wants {wanted}: "
+                f"start `vbstudy worker --provider {wanted}` there"
+            )
+        if trouble:
+            self._refuse(host, PrerequisiteError(f"host {host}: {trouble}"))
+            return
+        cores = counted(room.cpus, "core")
+        self._notify(f"host {described['host']} ({host}): {cores}, {described['cpu']}")
+        widest = max((spec.threads.cpus for spec in self.specs.values()), default=0)
+        if widest > room.cpus:
+            self._notify(
+                f"guests with more than {cores} are oversubscribed there; they go there if no host has more"
+            )
+        if self._cpus and described["cpu"] not in self._cpus:
+            self._notify("its CPU differs from those of other hosts; its models may differ for that reason")
+        self._cpus.add(described["cpu"])
+        self.packing.add_host(host, room)  # point: host found
+        for run in at_hand:
+            spec = self.specs.get(run)
+            if spec is None:  # the store has it, or nobody wants it any more
+                self._delivered.setdefault(host, []).append(run)
+            elif self.packing.assign(host, run):
+                dispatch.hand_out(run, host)
+
+    def _host_lost(self, host: str, runs: list[str]) -> None:
+        self._notify(f"host {host} is lost" + (f"; {len(runs)} runs are handed out again" if runs else ""))
+        self._delivered.pop(host, None)
+        for run in runs:
+            self._lose(run, f"its host {host} was lost while it ran")
+
+    def _refuse(self, host: str, error: VbstudyError) -> None:
+        if host not in self._unfit:  # the runs that it has been given come back one by one
+            self._notify(f"{error.message}; it gets no more runs")
+        self._unfit[host] = error
+
+    def _require_hosts(self, busy: bool) -> None:
+        """Raises when the waiting runs wait for nothing."""
+        if busy or not self.packing.waiting():
+            self._idle_since = time.monotonic()
+            return
+        idle_s, settings = time.monotonic() - self._idle_since, self._study.engine
+        if self._unfit and not self.packing.open_hosts() and idle_s > PATIENCE_S:
+            raise next(iter(self._unfit.values()))
+        if self.packing.open_hosts() and idle_s > PATIENCE_S:
+            raise GuestError(
+                "what is left to run needs more memory than any host offers: see memory_mib of [provider], "
+                "and of the workers"
+            )
+        if idle_s > settings.workers_wait_s:
+            raise GuestError(
+                f"no worker came within engine.workers_wait_s = {settings.workers_wait_s:g}: "
+                "start `vbstudy worker SCHEDULER` on the hosts"
+            )
+
+    # ---- runs --------------------------------------------------------------------------------
+
+    def _take(self, landed: Landed) -> None:
+        """Publishes what came of a run, or has it done again."""
+        spec = self.specs[landed.run]
+        receipt = None if landed.error else decode_receipt(landed.value)  # point: receipt read
+        trouble = self._trouble(landed, receipt)
+        if trouble is not None:
+            self.packing.close_host(landed.host)
+            self.packing.put_back(landed.run)
+            self._refuse(landed.host, trouble)
+            return
+        assert receipt is not None  # noqa: S101  (there is one where there is no error)
+        kept = [self._keep(spec, failure) for failure in receipt.failures]
+        if not receipt.record:
+            if kept and not receipt.stopped:
+                self._fail(spec.run_id)
+            else:
+                self.packing.put_back(landed.run)
+            return
+        try:
+            record = self._publish(spec, receipt)
+        except (DamagedRunError, RecordError, ProtocolError) as error:
+            self.packing.put_back(landed.run)
+            self._lose(landed.run, f"what came from host {landed.host} was damaged: {error}")
+            return
+        self.packing.learn(spec.set_id, measured(record, 0).run_s)
+        self._delivered.setdefault(landed.host, []).append(spec.run_id)  # point: delivery noted
+        self._summary.done_now += 1
+        self.over.add(spec.run_id)
+        self._observer.finished(spec, record.result)
+
+    def _trouble(self, landed: Landed, receipt: Receipt | None) -> VbstudyError | None:
+        """What keeps the host from executing runs."""
+        if receipt is None:
+            return GuestError(f"host {landed.host}: {landed.error}")
+        if receipt.trouble is None:
+            return None
+        kind, message, evidence = receipt.trouble
+        return TROUBLES.get(kind, GuestError)(f"host {receipt.host}: {message}", evidence=evidence)
+
+    def _publish(self, spec: RunSpec, receipt: Receipt) -> RunRecord:
+        """Every byte is checked against the record's hashes, however it came."""
+        record = decode_record(receipt.record)
+        if record.spec != spec:
+            raise ProtocolError(f"it is run {record.spec.run_id} of another plan")
+        names = record.result.artifacts
+        odd = spec.workload.unexpected_artifacts(names)
+        if odd:
+            raise ProtocolError(f"its manifest is wrong about {odd[0]!r:.80}")
+        if receipt.incoming:
+            folder = self._store.collected(receipt.incoming)  # point: receipt files found
+        else:
+            folder = self._store.new_incoming()
+            self._store.fill(folder, {name: receipt.files.get(name, b"") for name in names})
+        if self._store.publish(folder, record):
+            self._checked.add(spec, self._checked.state(spec))  # point: host run indexed
+        return record
+
+    def _keep(self, spec: RunSpec, failure: FailedAttempt) -> bool:
+        folder = self._store.new_incoming()
+        self._store.fill(folder, {LOG: failure.log} if failure.log else {})
+        kept = self._store.keep_failure(spec, failure.attempt, folder, failure.error)
+        reason = f"{failure.error.get('kind')}: {failure.error.get('message')}"
+        self._observer.failed(spec, reason, kept, again=failure.again)
+        return True
+
+    def _lose(self, run: str, reason: str) -> None:
+        """A waiting run that was lost on its way; too often, and it has failed."""
+        self._lost[run] += 1
+        again = self._lost[run] < MAX_LOST
+        spec, folder = self.specs[run], self._store.new_incoming()
+        error = {"kind": "Lost", "message": reason, "traceback": ""}
+        kept = self._store.keep_failure(spec, self._lost[run], folder, error)
+        self._observer.failed(spec, f"Lost: {reason}", kept, again=again)
+        if not again:
+            self.packing.withdraw(run)
+            self._fail(run)
+
+    def _fail(self, run: str) -> None:
+        self._summary.failed.append(run)
+        self.over.add(run)

@@ -1,0 +1,305 @@
+"""A hypervisor host at work for sweeps: takes orders for runs, executes each once, and hands over what came
+of it. Knows nothing of how orders arrive.
+
+A finished run is kept here, in a store of the host's own, until the sweep confirms that it has it. So a run
+is not computed again when the sweep, or what lies between, is restarted: an order for a run that is under way
+waits for it, and one for a run that is done is answered at once."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+import threading
+import traceback
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from guest.machine import fingerprint
+from guest.records.run import LOG, Message, RunSpec, encode_record
+from orchestrator.cores.leases import host_cores
+from orchestrator.engine.attempts import Attempts
+from orchestrator.errors import PrerequisiteError, UsageError, VbstudyError
+from orchestrator.files import write_durably
+from orchestrator.fleet.orders import FailedAttempt, Order, Receipt
+from orchestrator.fleet.slots import Slots
+from orchestrator.guests.provision import fetch_datasets
+from orchestrator.inventory import Guest, guest_for, parse_guest_name
+from orchestrator.store.integrity import DamagedRunError
+from orchestrator.store.store import Store
+from orchestrator.study import snapshots
+from orchestrator.study.schema import Study
+
+IDLE_S = 60.0
+STOP_POLL_S = 0.2
+ORDERED = "study.json"  # in a study's folder here: how its guests are removed
+Tell = Callable[[str, dict[str, Any]], None]
+"""(key of the study, what happens)"""
+
+
+@dataclass(slots=True)
+class _OpenStudy:
+    """A study whose runs are ordered here."""
+
+    text: str  # as it was ordered, with the hashes of its projects
+    study: Study
+    store: Store  # finished runs, until they are delivered
+    stop: threading.Event = field(default_factory=threading.Event)
+    running: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Outcome:
+    failures: tuple[FailedAttempt, ...] = ()
+    stopped: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Flight:
+    spec: RunSpec
+    landed: Future[_Outcome]
+
+
+class Host:
+    """`provider` is the kind of guests that are made here; "" leaves that to the study. Raises UsageError
+    when another worker has the folder."""
+
+    def __init__(self, folder: Path, provider: str = "", cores: tuple[int, ...] = ()) -> None:
+        self.cores = cores or host_cores()
+        self.provider = provider
+        self.tell: Tell = lambda key, event: None  # noqa: ARG005
+        self._folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        self._held = contextlib.ExitStack()
+        try:
+            self._held.enter_context(Store(folder).lock("vbstudy worker"))
+        except UsageError as error:
+            raise UsageError(
+                f"{error.message} (one worker is enough for a machine; another needs its own --folder)"
+            ) from None
+        self._slots = Slots(folder, self.cores, self._waiting)
+        self._remove_orphaned_guests()
+        self._studies: dict[str, _OpenStudy] = {}
+        self._flights: dict[tuple[str, str], _Flight] = {}
+        self._lock = threading.Lock()
+        self._opening = threading.Lock()  # held while a study is made ready, which may take long
+        self._closed = threading.Event()
+        threading.Thread(target=self._put_idle_guests_to_rest, daemon=True).start()
+
+    def _remove_orphaned_guests(self) -> None:
+        """Guests that a killed worker left, of studies that may never be ordered again. Those that cannot be
+        removed now are when the study is."""
+        for path in self._folder.glob(f"*/{ORDERED}"):
+            with contextlib.suppress(VbstudyError, ValueError, OSError):
+                study = Study.model_validate_json(path.read_text(encoding="utf-8"))
+                self._slots.destroy_former(path.parent.name, study)
+
+    # ---- what the sweep asks -----------------------------------------------------------------
+
+    def describe(self) -> dict[str, Any]:
+        cpu = fingerprint.cpu()
+        return {
+            "host": os.uname().nodename,
+            "provider": self.provider,
+            "cpus": len(self.cores),
+            "memory_mib": memory_mib(),
+            "cpu": f"{cpu['model']} ({cpu['vendor']})",
+            "agent_sha256": self._slots.agent.sha256,
+        }
+
+    def at_hand(self, key: str) -> list[str]:
+        """Runs of a study that are under way here, or finished and not delivered yet."""
+        with self._lock:
+            flying = [run for owner, run in self._flights if owner == key]
+        kept = [record.spec.run_id for record in Store(self._folder / key).records()]
+        return list(dict.fromkeys([*flying, *kept]))
+
+    def perform(self, order: Order) -> Receipt:
+        """Executes one run with its retries, unless it is under way or done already. Returns when it is
+        over; raises nothing that a sweep should know of."""
+        try:
+            self.delivered(order.key, order.delivered)
+            opened = self._open(order)  # point: order prepared
+            return self._receipt(order, opened, self._once(order, opened))
+        except VbstudyError as error:
+            trouble = type(error).__name__, error.message, error.evidence
+        except Exception as error:  # noqa: BLE001  (of whatever kind, it is this host's alone)
+            trouble = "GuestError", f"{type(error).__name__}: {error}", traceback.format_exc()
+        return Receipt(host=os.uname().nodename, trouble=trouble)
+
+    def delivered(self, key: str, runs: Iterable[str]) -> None:
+        for run in runs:
+            Store(self._folder / key).drop(run)
+
+    def stop(self, key: str) -> None:
+        """Ends all runs of a study, and returns when they have ended."""
+        opened = self._studies.get(key)
+        if opened is None:
+            return
+        opened.stop.set()
+        while opened.running:
+            self._slots.stop(key)
+            self._closed.wait(STOP_POLL_S)
+        opened.stop = threading.Event()
+        self._slots.rest(key)
+
+    def rest(self, key: str) -> None:
+        """The sweep has gone: guests are stopped, and made again no sooner than they are needed."""
+        self._slots.rest(key)
+
+    def end(self) -> None:
+        """Ends all runs, removes all guests. Undelivered runs stay for the next worker."""
+        self._closed.set()
+        for opened in list(self._studies.values()):
+            opened.stop.set()
+        self._slots.destroy("")
+        self._held.close()
+
+    # ---- one run -----------------------------------------------------------------------------
+
+    def _open(self, order: Order) -> _OpenStudy:
+        if order.agent_sha256 != self._slots.agent.sha256:
+            raise PrerequisiteError("has another version of vbstudy than the sweep; install the same")
+        with self._opening:
+            opened = self._studies.get(order.key)
+            sent = {name: hashlib.sha256(data).hexdigest() for name, data in order.projects.items()}
+            text = f"{order.study} {json.dumps(sent)}"
+            if opened is not None and opened.text == text:
+                return opened
+            self.stop(order.key)  # what a sweep that was killed had asked for, before the study was changed
+            self._slots.destroy(order.key)
+            study = Study.model_validate_json(order.study)
+            kind = study.provider.kind
+            if self.provider not in ("", kind):
+                raise PrerequisiteError(
+                    f"makes guests with {self.provider}, and the study wants {kind}: "
+                    f"start `vbstudy worker --provider {kind}` there"
+                )
+            store = Store(self._folder / order.key)
+            store.directory.mkdir(parents=True, exist_ok=True)
+            self._slots.destroy_former(order.key, study)
+            write_durably(store.directory / ORDERED, order.study)
+            store.clear_incoming()
+            fetch_datasets(study, store, lambda file, done, total: None)  # noqa: ARG005
+            snapshots.accept(order.projects, study, store)
+            self._studies[order.key] = opened = _OpenStudy(text=text, study=study, store=store)
+            return opened
+
+    def _once(self, order: Order, opened: _OpenStudy) -> _Outcome:
+        """Joins the run when it is under way."""
+        key = order.key, order.spec.run_id
+        while True:
+            with self._lock:
+                flight = self._flights.get(key)
+                if flight is None:
+                    flight = self._flights[key] = _Flight(order.spec, Future())
+                    break
+            outcome = flight.landed.result()
+            if flight.spec == order.spec:
+                return outcome
+        try:
+            outcome = _Outcome() if self._is_kept(order, opened) else self._run(order, opened)
+            flight.landed.set_result(outcome)
+        except BaseException as error:
+            flight.landed.set_exception(error)
+            raise
+        finally:
+            with self._lock:
+                del self._flights[key]
+        return outcome
+
+    def _is_kept(self, order: Order, opened: _OpenStudy) -> bool:
+        if not opened.store.has(order.spec):
+            return False
+        with contextlib.suppress(DamagedRunError, VbstudyError):  # what cannot be trusted is computed again
+            if opened.store.check(order.spec).agent_sha256 == order.agent_sha256:
+                return True
+        opened.store.drop(order.spec.run_id)
+        return False
+
+    def _run(self, order: Order, opened: _OpenStudy) -> _Outcome:
+        spec, stop = order.spec, opened.stop
+        reports = _Reports(order.key, self.tell_now, opened.store)
+        wanted = parse_guest_name(guest_for(spec))
+        assert wanted is not None  # noqa: S101  (of a name that was made from a guest)
+        attempts = Attempts(
+            opened.study.engine, opened.store, opened.study.provider.kind, self._slots.agent, stop, reports
+        )
+        with self._lock:
+            opened.running += 1
+        try:
+            with self._slots.warm(order.key, opened.study, opened.store, wanted, stop) as slot:
+                if slot is not None:
+                    reports.slot = {"guest": slot.lease.holder, "cores": list(slot.lease.cores)}
+                    attempts.run_with_retries(slot, spec)
+        finally:
+            with self._lock:
+                opened.running -= 1
+        return _Outcome(failures=tuple(reports.failures), stopped=stop.is_set())
+
+    def _waiting(self, key: str, why: str) -> None:
+        self.tell_now(key, {"host": os.uname().nodename, "waiting": why})
+
+    def tell_now(self, key: str, event: dict[str, Any]) -> None:
+        self.tell(key, event)  # to whoever listens by now
+
+    def _receipt(self, order: Order, opened: _OpenStudy, outcome: _Outcome) -> Receipt:
+        host = os.uname().nodename
+        if not opened.store.has(order.spec):
+            return Receipt(host=host, failures=outcome.failures, stopped=outcome.stopped)
+        folder = opened.store.folder(order.spec)
+        kept = opened.store.check(order.spec)
+        record = encode_record(kept)
+        incoming, files = "", {}
+        study_store = Store(Path(order.directory))
+        if order.token and study_store.has_token(order.token):
+            target = study_store.new_incoming()
+            for name in kept.result.artifacts:
+                shutil.copyfile(folder / name, target / name)  # point: file handed over
+            incoming = target.name
+        else:
+            files = {name: (folder / name).read_bytes() for name in kept.result.artifacts}
+        # point: receipt given
+        return Receipt(host=host, record=record, incoming=incoming, files=files, failures=outcome.failures)
+
+    def _put_idle_guests_to_rest(self) -> None:
+        while not self._closed.wait(IDLE_S / 4):
+            self._slots.rest("", IDLE_S)
+
+
+class _Reports:
+    """Tells the sweep of a run's progress, and collects its failed attempts."""
+
+    def __init__(self, key: str, tell: Tell, store: Store) -> None:
+        self.failures: list[FailedAttempt] = []
+        self.slot: dict[str, Any] = {}  # guest and cores: guests of the same size have the same name
+        self._key = key
+        self._tell = tell
+        self._store = store
+
+    def started(self, guest: Guest, spec: RunSpec, cores: tuple[int, ...]) -> None:  # noqa: ARG002
+        self._event(spec.run_id, {})
+
+    def message(self, guest: Guest, message: Message) -> None:  # noqa: ARG002
+        body = {name: value for name, value in message.body.items() if isinstance(value, str | int | float)}
+        self._event(message.run_id, {"kind": message.kind, "body": body})
+
+    def failed(self, spec: RunSpec, reason: str, kept: Path, *, again: bool) -> None:  # noqa: ARG002
+        error = json.loads((kept / "error.json").read_text(encoding="utf-8"))
+        log = (kept / LOG).read_bytes() if (kept / LOG).is_file() else b""
+        attempt = len(self.failures) + 1
+        self.failures.append(FailedAttempt(attempt=attempt, error=error, log=log, again=again))
+        shutil.rmtree(kept)
+
+    def _event(self, run_id: str, event: dict[str, Any]) -> None:
+        self._tell(self._key, {"run": run_id, "host": os.uname().nodename, **self.slot, **event})
+
+
+def memory_mib() -> int:
+    """Of this machine."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") >> 20

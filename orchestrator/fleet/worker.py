@@ -1,0 +1,149 @@
+"""The dask worker of a hypervisor host: `vbstudy worker`, and what makes workers that others start (dask's
+own clusters, batch systems) into such ones (`dask worker --preload vbstudy.dask_worker`)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import re
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+from distributed import Worker
+from distributed.security import Security
+
+from orchestrator.cores.leases import host_cores
+from orchestrator.fleet.host import Host, memory_mib
+from orchestrator.fleet.tasks import EXTENSION
+
+PRELOAD = "vbstudy.dask_worker"
+BACK_AFTER_S = 0.5
+TOLD_AFTER_S = 10.0
+Notify = Callable[[str], None]
+
+
+class HostWorker(Worker):  # type: ignore[misc]
+    """Leaves at once when its scheduler is gone: runs go on without it, in threads of their own."""
+
+    async def close(self, *arguments: Any, **options: Any) -> Any:
+        return await super().close(*arguments, **options | {"executor_wait": False})
+
+
+def serve(
+    scheduler: str,
+    folder: Path,
+    provider: str,
+    cores: tuple[int, ...],
+    memory_limit_mib: int | None,
+    security: Security | None,
+    notify: Notify,
+) -> None:
+    """Serves until it is interrupted, or terminated. A scheduler that goes is waited for: runs that are
+    under way go on, and are handed over to whoever asks for them when it is back."""
+    os.sched_setaffinity(0, cores)  # inherited by every thread and guest
+    host = Host(folder, provider)
+    try:
+        asyncio.run(_serve(host, scheduler, folder, memory_limit_mib, security, notify))
+    finally:
+        host.end()
+
+
+async def _serve(
+    host: Host,
+    scheduler: str,
+    folder: Path,
+    memory_limit_mib: int | None,
+    security: Security | None,
+    notify: Notify,
+) -> None:
+    ended = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, ended.set)
+    resources = {"vcpu": len(host.cores), "memory": memory_limit_mib or memory_mib()}
+    while not ended.is_set():
+        notify(f"looking for the scheduler {scheduler}")
+        worker = HostWorker(
+            scheduler,
+            nthreads=len(host.cores),
+            name=f"{os.uname().nodename}-{os.getpid()}",
+            resources=resources,
+            local_directory=str(folder / "dask"),
+            memory_limit=0,
+            security=security,
+        )
+        attach(worker, host)
+        start = asyncio.ensure_future(worker.start())
+        await _first(start, ended.wait(), asyncio.sleep(TOLD_AFTER_S))
+        if not start.done() and not ended.is_set():
+            notify(f"the scheduler {scheduler} does not answer; waiting for it: is it running, is it there?")
+            await _first(start, ended.wait())
+        if not start.done():
+            start.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await start
+        elif start.exception() is None:
+            notify(f"at work for {scheduler}: {resources['vcpu']} cores, {resources['memory']} MiB")
+            await _first(worker.finished(), ended.wait())
+            if not ended.is_set():
+                notify("the scheduler is gone; runs that are under way go on")
+        await worker.close(reason="vbstudy-worker")
+        await _first(asyncio.sleep(BACK_AFTER_S), ended.wait())
+
+
+async def _first(*awaitables: Any) -> None:
+    """Returns when one of them is done; the others that were made here are given up."""
+    tasks = [asyncio.ensure_future(awaitable) for awaitable in awaitables]
+    await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    for task, given in zip(tasks, awaitables, strict=True):
+        if task is not given and not task.done():
+            task.cancel()
+
+
+def attach(worker: Worker, host: Host) -> None:
+    """Makes this worker take the orders of that host."""
+
+    def tell(key: str, event: dict[str, Any]) -> None:
+        worker.log_event(topic(key), event)
+
+    worker.extensions[EXTENSION] = host
+    host.tell = tell
+
+
+def topic(key: str) -> str:
+    """Where events of a study are published."""
+    return f"vbstudy-{key}"
+
+
+@click.command()
+@click.option("--folder", type=click.Path(path_type=Path), required=True)
+@click.option("--shares", type=int, default=1)
+def dask_setup(worker: Worker, folder: Path, shares: int) -> None:
+    """For dask's own workers. `shares`: how many there are on this machine, named from 0 on."""
+    cores = host_cores()
+    number = int(worker.name) if shares > 1 else 0
+    os.sched_setaffinity(0, cores[number * len(cores) // shares : (number + 1) * len(cores) // shares])
+    name = re.sub(r"[^\w.-]+", "-", str(worker.name))  # dask's own name is the worker's address
+    attach(worker, Host(folder.expanduser() / f"{os.uname().nodename}-{name}"))
+    if worker.nanny is None:  # dask would end at once, and leave the guests
+        _close_when_told(worker)
+
+
+def _close_when_told(worker: Worker) -> None:
+    """Batch systems end a job by signals, to all of its processes, and kill it a little later."""
+    loop = asyncio.get_running_loop()
+
+    def close() -> None:
+        closing.append(asyncio.ensure_future(worker.close(executor_wait=False, reason="signal")))
+
+    closing: list[asyncio.Future[Any]] = []  # the loop alone would forget it
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, close)
+
+
+async def dask_teardown(worker: Worker) -> None:
+    host = worker.extensions.pop(EXTENSION)
+    await asyncio.to_thread(host.end)

@@ -1,0 +1,277 @@
+"""What a sweep will take, estimated before it starts: runs, hours, disk, and the power of its tests."""
+
+from __future__ import annotations
+
+import math
+import shutil
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+
+from analysis.load.runs import workload_text
+from guest.records.run import RECORD, RunRecord, RunSpec
+from orchestrator.cores.leases import host_cores
+from orchestrator.inventory import guest_for
+from orchestrator.store.store import Store
+from orchestrator.study.plan import plan
+from orchestrator.study.schema import ModelSelection, Study
+
+Basis = Literal["this set", "other sets of the workload", "nothing yet"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measured:
+    """What a stored run took. `run_s` runs from handing it out to publishing it, without the import of
+    the framework, which the first run of each warm worker waits for and which would distort small samples."""
+
+    spec: RunSpec
+    run_s: float
+    size_bytes: int
+    values: dict[tuple[str, str], float]  # by (metric, view)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetForecast:
+    """One condition. `run_s` is the mean of n_measured runs, `hours` of those to do; None: unknown."""
+
+    set_id: str
+    planned: int
+    to_do: int
+    basis: Basis
+    n_measured: int
+    run_s: float | None
+    run_s_sd: float | None
+    run_bytes: float | None
+    hours: float | None
+    size_bytes: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FamilyForecast:
+    """The power of a family of tests (workload, variant, view; all its metrics) in one metric.
+    `n` is the number of runs in its smallest condition when all are done, `n_sd` that of the SD."""
+
+    workload: str
+    variant: str
+    view: str
+    metric: str
+    tests: int
+    n: int
+    sd: float | None
+    n_sd: int
+    detectable_u: float | None
+    detectable_welch: float | None
+    needed_u: int | None
+    needed_welch: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forecast:
+    """The whole. `hours` is one guest at a time with `hours_low` to `hours_high` about 95 % sure;
+    `hours_at_best` with guests side by side on `cores` cores. `difference` is what `needed_*` is for."""
+
+    sets: tuple[SetForecast, ...]
+    families: tuple[FamilyForecast, ...]
+    runs: int
+    to_do: int
+    hours: float | None
+    hours_low: float | None
+    hours_high: float | None
+    hours_at_best: float | None
+    cores: int
+    size_bytes: float | None
+    free_bytes: int
+    difference: float
+
+
+def measured(record: RunRecord, record_bytes: int) -> Measured:
+    """What is used of a stored run."""
+    began, ended = (datetime.fromisoformat(text) for text in (record.started_at, record.finished_at))
+    result, took_s = record.result, (ended - began).total_seconds()
+    times = result.timings
+    if times.warm and took_s - times.wall_s >= times.import_s:
+        took_s -= times.import_s
+    return Measured(
+        spec=record.spec,
+        run_s=took_s,
+        size_bytes=record_bytes + sum(artifact.size_bytes for artifact in result.artifacts.values()),
+        values={
+            (metric, view): value
+            for view, scores in (("last", result.last), ("selected", result.selected))
+            for metric, value in scores.items()
+        },
+    )
+
+
+def estimate(study: Study, store: Store, runs: int | None, difference: float, sd: float | None) -> Forecast:
+    """For the study on this host, from the runs in its store."""
+    stored = [
+        measured(record, (store.folder(record.spec) / RECORD).stat().st_size) for record in store.records()
+    ]
+    return forecast(
+        plan(study, runs),
+        stored,
+        views=views(study.model_selection),
+        cores=len(host_cores()),
+        side_by_side=study.engine.side_by_side,
+        free_bytes=shutil.disk_usage(store.directory).free,
+        difference=difference,
+        sd=sd,
+    )
+
+
+def views(selection: ModelSelection) -> tuple[str, ...]:
+    """The names of the models that a study evaluates."""
+    return ("last", "selected") if selection is ModelSelection.BOTH else (selection.value,)
+
+
+def forecast(
+    specs: Sequence[RunSpec],
+    stored: Sequence[Measured],
+    *,
+    views: Sequence[str],
+    cores: int,
+    side_by_side: bool,
+    free_bytes: int,
+    difference: float,
+    sd: float | None,
+) -> Forecast:
+    """From planned and stored runs. `sd` is used instead of that of the stored runs."""
+    done = {run.spec.run_id for run in stored}
+    sets = {set_id: list(group) for set_id, group in _grouped(specs).items()}
+    estimated = tuple(_set(set_id, group, stored, done) for set_id, group in sets.items())
+    hours = _total([s.hours for s in estimated])
+    spread = _spread_hours(estimated) if hours is not None else None
+    families: dict[tuple[str, str], list[RunSpec]] = {}
+    for spec in specs:
+        families.setdefault(_key(spec), []).append(spec)
+    return Forecast(
+        sets=estimated,
+        families=tuple(
+            _family(members, [r for r in stored if _key(r.spec) == key], view, metric, difference, sd)
+            for key, members in families.items()
+            for metric in members[0].workload.metric_names
+            for view in (views if members[0].workload.project is None else views[:1])
+        ),
+        runs=len(specs),
+        to_do=sum(s.to_do for s in estimated),
+        hours=hours,
+        hours_low=None if hours is None or spread is None else max(0.0, hours - spread),
+        hours_high=None if hours is None or spread is None else hours + spread,
+        hours_at_best=_at_best(estimated, sets, cores) if side_by_side and hours is not None else hours,
+        cores=cores,
+        size_bytes=_total([s.size_bytes for s in estimated]),
+        free_bytes=free_bytes,
+        difference=difference,
+    )
+
+
+# ---- time and disk -----------------------------------------------------------------------------
+
+
+def _set(set_id: str, specs: list[RunSpec], stored: Sequence[Measured], done: set[str]) -> SetForecast:
+    own = [run for run in stored if run.spec.set_id == set_id]
+    like = own or [run for run in stored if run.spec.workload.name == specs[0].workload.name]
+    to_do = sum(spec.run_id not in done for spec in specs)
+    run_s = statistics.fmean(run.run_s for run in like) if like else None
+    size = statistics.fmean(run.size_bytes for run in like) if like else None
+    return SetForecast(
+        set_id=set_id,
+        planned=len(specs),
+        to_do=to_do,
+        basis="this set" if own else "other sets of the workload" if like else "nothing yet",
+        n_measured=len(like),
+        run_s=run_s,
+        run_s_sd=statistics.stdev(run.run_s for run in like) if len(like) > 1 else None,
+        run_bytes=size,
+        hours=0.0 if to_do == 0 else None if run_s is None else to_do * run_s / 3600,
+        size_bytes=0.0 if to_do == 0 else None if size is None else to_do * size,
+    )
+
+
+def _spread_hours(sets: Iterable[SetForecast]) -> float | None:
+    """1.96 standard errors of the total: the runs to do vary (n s^2), and so does the mean they are
+    estimated from (n^2 s^2 / k). None when a set has one measured run only."""
+    variance = 0.0
+    for s in sets:
+        if s.to_do:
+            if s.run_s_sd is None:
+                return None
+            variance += (s.to_do + s.to_do**2 / s.n_measured) * s.run_s_sd**2
+    return 1.96 * math.sqrt(variance) / 3600
+
+
+def _at_best(estimated: Sequence[SetForecast], sets: dict[str, list[RunSpec]], cores: int) -> float:
+    """No schedule is shorter than its busiest guest, nor than all its core-hours over the cores."""
+    by_guest: dict[str, float] = {}
+    core_hours = 0.0
+    for s in estimated:
+        spec = sets[s.set_id][0]
+        by_guest[guest_for(spec)] = by_guest.get(guest_for(spec), 0.0) + (s.hours or 0.0)
+        core_hours += (s.hours or 0.0) * min(spec.threads.cpus, cores)
+    return max(*by_guest.values(), core_hours / cores)
+
+
+def _total(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if len(known) == len(values) else None
+
+
+# ---- power -------------------------------------------------------------------------------------
+
+
+def _family(
+    members: list[RunSpec],
+    stored: list[Measured],
+    view: str,
+    metric: str,
+    difference: float,
+    sd: float | None,
+) -> FamilyForecast:
+    # Imported here: a sweep of a fleet needs no scipy.
+    from analysis.stats.power import Test, detectable, runs_for
+    from analysis.stats.statistics import pooled_sd
+
+    sets = _grouped(members)
+    tests = math.comb(len(sets), 2) * len(members[0].workload.metric_names)
+    n = min(len(group) for group in sets.values())
+    own, _, n_sd = pooled_sd(_values(stored, metric, view))
+    used = own if sd is None else sd
+    planned = [(used, test) for test in (Test.RANKS, Test.WELCH) if used is not None and tests]
+    smallest = [detectable(n, sd, tests, test) for sd, test in planned] or [None, None]
+    fewest = [runs_for(difference, sd, tests, test) for sd, test in planned] or [None, None]
+    return FamilyForecast(
+        workload=workload_text(members[0]),
+        variant=members[0].variant.value,
+        view=view,
+        metric=metric,
+        tests=tests,
+        n=n,
+        sd=used,
+        n_sd=n_sd if sd is None else 0,
+        detectable_u=smallest[0],
+        detectable_welch=smallest[1],
+        needed_u=fewest[0],
+        needed_welch=fewest[1],
+    )
+
+
+def _values(stored: Iterable[Measured], metric: str, view: str) -> list[list[float]]:
+    sets: dict[str, list[float]] = {}
+    for run in stored:
+        if (metric, view) in run.values:
+            sets.setdefault(run.spec.set_id, []).append(run.values[metric, view])
+    return list(sets.values())
+
+
+def _grouped(specs: Iterable[RunSpec]) -> dict[str, list[RunSpec]]:
+    groups: dict[str, list[RunSpec]] = {}
+    for spec in specs:
+        groups.setdefault(spec.set_id, []).append(spec)
+    return groups
+
+
+def _key(spec: RunSpec) -> tuple[str, str]:
+    return workload_text(spec), spec.variant.value

@@ -1,0 +1,2 @@
+"""Guests at work, whatever provider made them: provisioned, opened as sessions, observed.
+May import `providers`, `agent`, `cores` and below."""

@@ -1,0 +1,182 @@
+"""What this host can do, and what to install for the rest."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import platform
+import shutil
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from rich.table import Table
+
+from guest.datasets import datasets
+from guest.machine import fingerprint
+from guest.records.run import Framework
+from orchestrator.cores import topology
+from orchestrator.cores.cpuset import Cpuset, CpusetUnavailable
+from orchestrator.cores.leases import host_cores
+from orchestrator.cores.locks import CoreLocks
+from orchestrator.errors import GuestError, PrerequisiteError, VbstudyError
+from orchestrator.store.store import Store
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """One line: what was looked at, what was found, and what to do where something is missing.
+    Without a `needed` check nothing can run."""
+
+    what: str
+    found: str
+    missing: str = ""
+    needed: bool = False
+
+
+def examine(store: Store) -> list[Check]:
+    cpu = fingerprint.cpu()
+    cores = host_cores()
+    free_gib = shutil.disk_usage(store.directory).free / 2**30
+    return [
+        Check(what="CPU", found=f"{cpu['model']} ({cpu['vendor']}), {len(cores)} cores for us"),
+        _cores(cores),
+        Check(what="hypervisor below", found=fingerprint.hypervisor()),
+        Check(what="kernel, libc", found=f"{platform.release()}, {' '.join(platform.libc_ver())}"),
+        Check(what="free disk", found=f"{free_gib:.1f} GiB", missing="" if free_gib > 1 else "make room"),
+        _cpuset(store),
+        _qemu(),
+        _vagrant(),
+        _virtualbox(),
+        _dask(),
+        *_frameworks(),
+        *(_dataset(name) for name in datasets.DATASETS),
+    ]
+
+
+def _cores(cores: tuple[int, ...]) -> Check:
+    """How they belong together, and which are leased now."""
+    held = CoreLocks().holders(cores)
+    leased = "; ".join(
+        f"process {process} has leased {', '.join(str(core) for core in cores if held.get(core) == process)}"
+        for process in sorted(set(held.values()))
+    )
+    return Check(
+        what="cores", found=topology.describe(topology.read(cores)) + (f"; {leased}" if leased else "")
+    )
+
+
+def _cpuset(store: Store) -> Check:
+    try:
+        Cpuset.of(store.guests / "doctor").probe()
+    except CpusetUnavailable as error:
+        return Check(
+            what="provider local", found="cores by affinity", missing=f"for a cgroup cpuset: {error}"
+        )
+    return Check(what="provider local", found="cores by affinity and cgroup cpuset")
+
+
+def _dask() -> Check:
+    try:
+        version = importlib.metadata.version("distributed")
+    except importlib.metadata.PackageNotFoundError:
+        return Check(what="many hosts", found="", missing="pip install 'vbstudy[dask]'")
+    return Check(what="many hosts", found=f"dask.distributed {version}")
+
+
+def _qemu() -> Check:
+    from orchestrator.providers.qemu.provider import missing_packages
+
+    missing = missing_packages()
+    flags = {"vmx", "svm"} & set(fingerprint.cpu()["flags"])
+    speed = "with KVM, if a kernel boots under it" if flags else "emulated: this CPU shows no vmx or svm"
+    return Check(
+        what="provider qemu",
+        found="" if missing else speed,
+        missing=f"apt install {' '.join(missing)}" if missing else "",
+    )
+
+
+def _vagrant() -> Check:
+    from orchestrator.providers.vagrant import command
+    from orchestrator.providers.vagrant.hypervisors import HYPERVISORS
+
+    if missing := command.missing():
+        return Check(what="provider vagrant", found="", missing=missing)
+    try:
+        plugins = command.plugins()
+        problems = {name: make().check(plugins) for name, make in HYPERVISORS.items()}
+    except (PrerequisiteError, GuestError) as error:
+        return Check(what="provider vagrant", found="", missing=error.message)
+    works = [name for name, found in problems.items() if not found]
+    return Check(
+        what="provider vagrant",
+        found=f"with {' and '.join(works)}" if works else "",
+        missing="" if works else "; or ".join(found[0] for found in problems.values()),
+    )
+
+
+def _virtualbox() -> Check:
+    from orchestrator.providers.virtualbox import api, host
+    from orchestrator.providers.virtualbox.errors import LOAD_DRIVER
+
+    missing = api.why_not()
+    if missing:
+        return Check(what="provider virtualbox", found="", missing=missing)
+    try:
+        found = f"VirtualBox {api.shared().call('VirtualBox', lambda vbox: vbox.version)}"
+    except VbstudyError as error:
+        return Check(what="provider virtualbox", found="", missing=error.message)
+    return Check(what="provider virtualbox", found=found, missing="" if host.DRIVER.exists() else LOAD_DRIVER)
+
+
+def _frameworks() -> list[Check]:
+    distributions = {Framework.TORCH: ("torch",), Framework.TENSORFLOW: ("tensorflow", "tensorflow-cpu")}
+    versions = {
+        framework: next((v for v in map(_version, names) if v), "")
+        for framework, names in distributions.items()
+    }
+    return [
+        Check(
+            what=framework.value,
+            found=version,
+            missing="" if version else f"pip install 'vbstudy[{framework.value}]'",
+            needed=not any(versions.values()),
+        )
+        for framework, version in versions.items()
+    ]
+
+
+def _version(distribution: str) -> str:
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+
+
+def _dataset(name: str) -> Check:
+    info = datasets.DATASETS[name]
+    if info.embedded:
+        return Check(what=f"dataset {name}", found="embedded")
+    path = datasets.find(name, ())
+    return Check(
+        what=f"dataset {name}",
+        found=str(path or ""),
+        missing="" if path else "downloaded by `vbstudy provision` when a study asks for it",
+    )
+
+
+def first_problem(checks: list[Check]) -> PrerequisiteError | None:
+    problem = next((check for check in checks if check.needed and check.missing), None)
+    return PrerequisiteError(f"{problem.what} is missing: {problem.missing}") if problem else None
+
+
+def as_json(checks: list[Check]) -> Any:
+    return [asdict(check) for check in checks]
+
+
+def as_table(checks: list[Check]) -> Table:
+    table = Table(title="This host", title_justify="left")
+    for heading in ("what", "found", "to do"):
+        table.add_column(heading, overflow="fold")
+    for check in checks:
+        table.add_row(check.what, check.found or "-", check.missing)
+    return table

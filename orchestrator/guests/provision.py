@@ -1,0 +1,147 @@
+"""Makes the guests that the study asks for, observes them, and writes the inventory."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable
+from pathlib import Path
+
+from guest.datasets import datasets
+from orchestrator.cores.leases import CoreLeases, Lease, MachineCores
+from orchestrator.cores.parallel import Job, SideBySide
+from orchestrator.errors import GuestError, PrerequisiteError, UsageError
+from orchestrator.inventory import (
+    INVENTORY_VERSION,
+    DamagedInventoryError,
+    Guest,
+    GuestSpec,
+    Inventory,
+    Observation,
+    guest_spec,
+    parse_guest_name,
+    read_inventory,
+    write_inventory,
+)
+from orchestrator.providers import Provider, machine_of, make_former
+from orchestrator.store.store import Store, now
+from orchestrator.study.schema import Study
+
+OnGuest = Callable[[Guest], None]
+OnDownload = Callable[[str, int, int], None]
+
+
+def provision(
+    study: Study, store: Store, provider: Provider, on_guest: OnGuest, on_download: OnDownload
+) -> Inventory:
+    """Makes `guests.json` true to the study: one guest for each count in `cpus` (and CPU model, where
+    several are compared), no others; side by side as far as there are cores. Data sets that are not on
+    this machine are downloaded. The caller holds the study's lock."""
+    problems = provider.check()
+    if problems:
+        raise PrerequisiteError("; ".join(problems))
+    fetch_datasets(study, store, on_download)
+    wanted = [guest_spec(cpus, model) for model in study.cpu_models for cpus in study.cpus]
+    kind, former = _former(study, store)
+    for spec in former:
+        if spec not in wanted or kind != provider.name:
+            make_former(kind, study, store).destroy(spec)
+    guests = make_all(wanted, provider, on_guest)
+    inventory = Inventory(version=INVENTORY_VERSION, provider=provider.name, guests=guests)
+    write_inventory(store.guests_file, inventory)
+    return inventory
+
+
+def make_all(specs: list[GuestSpec], provider: Provider, on_guest: OnGuest) -> tuple[Guest, ...]:
+    """In the order of `specs`."""
+    made: dict[str, Guest] = {}
+
+    def make(spec: GuestSpec, lease: Lease) -> None:
+        made[spec.name] = make_guest(spec, provider, lease.cores)
+        on_guest(made[spec.name])
+
+    leases: dict[MachineCores | None, CoreLeases] = {}
+    for spec in specs:
+        machine = machine_of(provider, spec)
+        if machine not in leases:
+            leases[machine] = CoreLeases(provider.cores(spec), machine)
+    SideBySide(provider.stop).work(
+        [
+            Job(
+                guest=spec,
+                leases=leases[machine_of(provider, spec)],
+                work=functools.partial(make, spec),
+            )
+            for spec in specs
+        ]
+    )
+    return tuple(made[spec.name] for spec in specs)
+
+
+def make_guest(spec: GuestSpec, provider: Provider, cores: tuple[int, ...]) -> Guest:
+    """Makes one guest, observes it from inside, and leaves it stopped."""
+    provider.create(spec)
+    connection = provider.start(spec, cores)
+    try:
+        observed = provider.observe(spec, connection)
+        _require_tools(spec, observed)
+    finally:
+        connection.close()
+        provider.stop(spec)
+    return Guest(spec=spec, observed=observed, created_at=now())
+
+
+def _require_tools(spec: GuestSpec, observed: Observation) -> None:
+    """Guests whose image is the user's own may lack what training needs."""
+    missing = observed.details.get("missing", [])
+    if missing:
+        raise GuestError(
+            f"guest {spec.name}: its image lacks {', '.join(missing)}: install it there, or name another "
+            "interpreter as provider.python in study.toml"
+        )
+
+
+def destroy(study: Study, store: Store) -> list[str]:
+    """Removes all guests and the inventory; runs and reports stay. Returns the guests' names."""
+    kind, specs = _former(study, store)
+    provider = make_former(kind, study, store)
+    for spec in specs:
+        provider.destroy(spec)
+    store.guests_file.unlink(missing_ok=True)
+    if store.guests.is_dir() and not any(store.guests.iterdir()):
+        store.guests.rmdir()
+    return sorted(spec.name for spec in specs)
+
+
+def _former(study: Study, store: Store) -> tuple[str, list[GuestSpec]]:
+    """The guests that may be there, and the kind of provider that made them: those of the inventory,
+    and those that a killed provisioning left, or an inventory that was damaged since, by their folders."""
+    kind: str = study.provider.kind
+    specs: dict[str, GuestSpec] = {}
+    with contextlib.suppress(UsageError, DamagedInventoryError):  # none, or none that can be read
+        inventory = read_inventory(store.guests_file)
+        kind, specs = inventory.provider, {guest.spec.name: guest.spec for guest in inventory.guests}
+    for folder in store.guests.glob("cpus-*"):
+        if spec := parse_guest_name(folder.name):
+            specs.setdefault(spec.name, spec)
+    return kind, list(specs.values())
+
+
+def data_folders(study: Study, store: Store) -> tuple[Path, ...]:
+    """Where this study's data sets are looked for before the system's own places, and downloaded to
+    (the first one). The user's cache is named because a guest has a home of its own."""
+    folder = study.data.folder
+    named = ((store.directory / folder).resolve(),) if folder else ()
+    return (*named, datasets.default_folder())
+
+
+def fetch_datasets(study: Study, store: Store, on_download: OnDownload) -> None:
+    """Downloads what no folder holds. Raises PrerequisiteError that says how to get it by hand."""
+    folders = data_folders(study, store)
+    for name in dict.fromkeys(w.dataset for w in study.networks):
+        if datasets.DATASETS[name].embedded or datasets.find(name, folders):
+            continue
+        try:
+            datasets.download(name, folders[0], on_download)
+        except (datasets.DatasetError, OSError) as error:
+            raise PrerequisiteError(str(error)) from None

@@ -1,0 +1,119 @@
+"""One guest while it runs: started with the agent and the data in it, and started again after it was lost."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import threading
+from collections.abc import Callable, Iterator
+
+from guest.machine import fingerprint
+from orchestrator.agent import data
+from orchestrator.agent.archive import AgentArchive
+from orchestrator.agent.executor import OUT, Executor, GuestContext
+from orchestrator.cores import load
+from orchestrator.cores.leases import CoreLeases, cores_of
+from orchestrator.cores.load import HostLook
+from orchestrator.errors import GuestError
+from orchestrator.guests.provision import data_folders
+from orchestrator.inventory import Guest
+from orchestrator.providers import Provider, Virtual, machine_of
+from orchestrator.store.store import Store
+from orchestrator.study.schema import Study
+from orchestrator.transport.connection import Connection
+
+
+class Session:
+    """Used by one thread. `close` leaves the guest stopped, whatever happened before."""
+
+    def __init__(
+        self,
+        study: Study,
+        store: Store,
+        provider: Provider,
+        guest: Guest,
+        cores: tuple[int, ...],
+        agent: AgentArchive,
+        cpu_vendor: str,
+    ) -> None:
+        self._study = study
+        self._store = store
+        self._provider = provider
+        self._guest = guest
+        self._cores = cores
+        self._agent = agent
+        self._cpu_vendor = cpu_vendor
+        self._connection: Connection | None = None
+        self._executor: Executor | None = None
+
+    def executor(self) -> Executor:
+        """Starts the guest where it does not run. Raises GuestError when it cannot be started."""
+        if self._executor is not None:
+            return self._executor
+        # point: former guest stopped
+        self._provider.stop(self._guest.spec)  # what a killed orchestrator may have left running
+        # point: guest started
+        self._connection = connection = self._provider.start(self._guest.spec, self._cores)
+        connection.remove(OUT)
+        folder = self._store.new_incoming()  # where it is swept away, should this process be killed
+        try:
+            connection.put(self._agent.write(folder), self._agent.name)  # point: agent put
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+        # point: data put
+        folders = data.bring(self._study, data_folders(self._study, self._store), connection)
+        observed, details = self._guest.observed, self._guest.observed.details
+        context = GuestContext(
+            visible_cpus=observed.guest_cpus,
+            oversubscribed=observed.oversubscribed,
+            cpu_vendor=observed.cpu_vendor or self._cpu_vendor,
+            data_folders=folders,
+            engine=self._study.engine,
+            emulated_model=str(details.get("cpu_model", "")) if details.get("accelerator") == "tcg" else "",
+            projects=data.bring_projects(self._study, self._store, connection),
+        )
+        self._executor = Executor(connection, self._agent, context)  # point: executor made
+        return self._executor
+
+    def host_snapshot(self) -> HostLook | None:
+        """Of its cores, from the machine below it. None where a guest sees as much itself, where that
+        machine is not this one, and where the hypervisor does not answer: no run fails for that."""
+        if not isinstance(self._provider, Virtual):
+            return None
+        try:
+            processes = self._provider.processes(self._guest.spec)
+        except GuestError:
+            return None
+        return load.look(self._cores, processes)
+
+    def close(self) -> None:
+        """Stops the guest; the next run starts it again."""
+        connection, self._connection, self._executor = self._connection, None, None
+        try:
+            if connection is not None:
+                connection.close()
+        finally:
+            self._provider.stop(self._guest.spec)  # point: guest stopped
+
+
+@contextlib.contextmanager
+def alone(
+    study: Study,
+    store: Store,
+    provider: Provider,
+    guest: Guest,
+    agent: AgentArchive,
+    say: Callable[[str], None],
+) -> Iterator[Session]:
+    """A guest at work with all cores of its machine held for it, once they are free."""
+    machine = machine_of(provider, guest.spec)
+    leases = CoreLeases(cores_of(guest), machine, side_by_side=False, waiting=say)
+    lease = leases.lease(guest.spec.name, guest.spec.cpus, threading.Event())
+    assert lease is not None  # noqa: S101  (nobody sets the event)
+    with lease:
+        vendor = fingerprint.cpu()["vendor"]
+        session = Session(study, store, provider, guest, lease.cores, agent, vendor)
+        try:
+            yield session
+        finally:
+            session.close()

@@ -1,0 +1,50 @@
+"""A person's way into a guest."""
+
+from __future__ import annotations
+
+import subprocess
+
+from orchestrator.errors import PrerequisiteError, UsageError
+from orchestrator.inventory import Guest, Inventory, read_inventory
+from orchestrator.providers import make_former
+from orchestrator.store.store import Store
+from orchestrator.study.messages import did_you_mean
+from orchestrator.study.schema import Study
+
+
+def _find(inventory: Inventory, name: str) -> Guest:
+    guests = {guest.spec.name: guest for guest in inventory.guests}
+    if name not in guests:
+        raise UsageError(
+            f"there is no guest {name!r}; there are {', '.join(guests)}{did_you_mean(name, guests)}"
+        )
+    return guests[name]
+
+
+def enter(study: Study, store: Store, name: str, command: tuple[str, ...]) -> int:
+    """Starts the guest, runs a command (or a shell) in it in the user's terminal, stops it. Returns
+    the command's exit status. The caller holds the study's lock. Raises UsageError that names the
+    guests there are."""
+    inventory = read_inventory(store.guests_file)
+    guest = _find(inventory, name)
+    provider = make_former(inventory.provider, study, store)
+    connection = provider.start(guest.spec, provider.cores(guest.spec)[: guest.spec.cpus])
+    try:
+        argv, folder = connection.terminal(command)
+        return subprocess.run(argv, cwd=folder, check=False).returncode
+    except FileNotFoundError:
+        raise PrerequisiteError(f"there is no {argv[0]}; install it") from None
+    finally:
+        connection.close()
+        provider.stop(guest.spec)
+
+
+def logs(store: Store, name: str) -> str:
+    """A guest's console and hypervisor logs, each under its name; nothing where there is no console."""
+    folder = store.guests / _find(read_inventory(store.guests_file), name).spec.name
+    parts = []
+    for file in sorted(folder.glob("*.log")) if folder.is_dir() else ():
+        text = file.read_text(errors="replace").rstrip()
+        if text:
+            parts.append(f"==> {file.name}\n{text}")
+    return "\n".join(parts)

@@ -1,0 +1,104 @@
+"""The files that a program wrote, as `vbstudy try` compares them: read safely where that is possible, else as
+raw bytes, with a caveat on what such bytes may hold besides a model."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import zipfile
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from guest.projects import artifacts
+from guest.training.training import hash_arrays
+
+WEIGHTS = (
+    *artifacts.TORCH,
+    *artifacts.PICKLES,
+    ".safetensors",
+    ".h5",
+    ".hdf5",
+    ".keras",
+    ".onnx",
+    ".npz",
+    ".npy",
+)
+PREDICTIONS = (".npy", ".npz", ".csv")
+PREDICTED = re.compile(r"pred|logit|prob|y_hat|yhat|scores|submission", re.IGNORECASE)
+STORED = re.compile(r"model|weight|param|checkpoint|ckpt|state|embedding", re.IGNORECASE)
+LARGE_BYTES = 4 << 30
+
+
+class Role(StrEnum):
+    WEIGHTS = "weights"
+    PREDICTIONS = "predictions"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileSeen:
+    """One file of one run. `digest` is over the arrays where `parsed`, else over the bytes; `classes` over
+    the predicted classes ("" where there are none) and `count` how many arrays or predictions there are."""
+
+    role: Role
+    digest: str
+    parsed: bool
+    caveat: str
+    classes: str = ""
+    count: int = 0
+
+
+def role_of(name: str) -> Role | None:
+    """The role of a file by its name; None: it is not compared."""
+    path = Path(name)
+    suffix = path.suffix.lower()
+    if suffix in PREDICTIONS and PREDICTED.search(path.name):
+        return Role.PREDICTIONS
+    if suffix in (".npz", ".npy"):
+        return Role.WEIGHTS if STORED.search(path.name) else None
+    return Role.WEIGHTS if suffix in WEIGHTS else None
+
+
+def read(path: Path, role: Role) -> FileSeen:
+    """Reads one file. Raises OSError when it cannot be read at all."""
+    size = path.stat().st_size
+    if size > LARGE_BYTES:
+        return _raw(path, role, f"{size / 2**30:.1f} GiB, not parsed")
+    try:
+        if role is Role.PREDICTIONS:
+            return _predictions(artifacts.load_predictions(path))
+        arrays = artifacts.load_weights(path)
+    except artifacts.ArtifactError as error:
+        return _raw(path, role, str(error).removeprefix(f"{path.name}: ").split(": write a")[0])
+    return FileSeen(role=role, digest=hash_arrays(arrays), parsed=True, caveat="", count=len(arrays))
+
+
+def _predictions(found: artifacts.Predictions) -> FileSeen:
+    classes = found.classes()
+    return FileSeen(
+        role=Role.PREDICTIONS,
+        digest=hash_arrays({"values": found.values}),
+        parsed=True,
+        caveat="" if classes is not None else "numbers, no classes: compared bit for bit",
+        classes="" if classes is None else hash_arrays({"classes": classes}),
+        count=len(found.values),
+    )
+
+
+def _raw(path: Path, role: Role, why: str) -> FileSeen:
+    """By its bytes; of a zip archive by its members, whose times of storing are no part of a model."""
+    total = hashlib.sha256()
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as archive:
+            for member in sorted(archive.infolist(), key=lambda m: m.filename):
+                total.update(f"{member.filename}\0{member.file_size}\0".encode())
+                with archive.open(member) as file:
+                    while piece := file.read(1 << 20):
+                        total.update(piece)
+        how = "members of the archive compared byte for byte"
+    else:
+        with path.open("rb") as file:
+            total = hashlib.file_digest(file, "sha256")
+        how = "compared byte for byte"
+    caveat = f"{why}; {how}: it may also differ by paths and times in it"
+    return FileSeen(role=role, digest=total.hexdigest(), parsed=False, caveat=caveat)

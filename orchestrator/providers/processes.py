@@ -1,0 +1,115 @@
+"""Programs that providers run on this machine, and the processes of guests: found, and ended."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from orchestrator.errors import GuestError, VbstudyError
+from orchestrator.inventory import GUEST_MARK
+
+TAIL_BYTES = 4000
+KILL_TIMEOUT_S = 10.0
+POLL_S = 0.02
+
+
+def run(
+    command: Sequence[str],
+    timeout_s: float,
+    env: Mapping[str, str] | None = None,
+    missing: type[VbstudyError] = GuestError,
+) -> subprocess.CompletedProcess[str]:
+    """Raises `missing` where there is no such program, and GuestError when it does not end."""
+    try:
+        return subprocess.run(
+            command, capture_output=True, text=True, timeout=timeout_s, check=False, errors="replace",
+            stdin=subprocess.DEVNULL, env=env,
+        )  # fmt: skip
+    except FileNotFoundError:
+        raise missing(f"there is no {command[0]}; install it") from None
+    except subprocess.TimeoutExpired:
+        raise GuestError(f"`{' '.join(command)}` did not end within {timeout_s:.0f} s") from None
+
+
+def output(
+    command: Sequence[str],
+    failure: str,
+    timeout_s: float,
+    env: Mapping[str, str] | None = None,
+    missing: type[VbstudyError] = GuestError,
+) -> str:
+    """What a program prints. Raises GuestError with `failure` and its last line when its status is not 0."""
+    done = run(command, timeout_s, env, missing)
+    if done.returncode != 0:
+        text = (done.stderr if done.stderr.strip() else done.stdout)[-TAIL_BYTES:]
+        why = last_line(text).removeprefix("error: ") or f"status {done.returncode}"
+        raise GuestError(f"{failure}: {why}", evidence=text)
+    return done.stdout
+
+
+def last_line(text: str) -> str:
+    """The last line that is not empty; "" where there is none."""
+    return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "")
+
+
+def matching(matches: Callable[[list[str]], bool], folder: Path | None = None) -> list[int]:
+    """Processes of this machine whose command line, as words, matches. A process that ends loses its command
+    line first, and its ports and the locks of its disks last: until then it matches by the `folder` that it
+    works in."""
+    found, home = [], folder and folder.resolve()
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it ended meanwhile
+            if line := (process / "cmdline").read_bytes():
+                counts = matches(line.decode(errors="replace").split("\0"))
+            else:
+                counts = home is not None and _works_in(process, home)
+            if counts:
+                found.append(int(process.name))
+    return found
+
+
+def _works_in(process: Path, folder: Path) -> bool:
+    """Whether any of its threads does: files are closed with the last of them, and the first may be gone."""
+    for thread in (process / "task").iterdir():
+        with contextlib.suppress(OSError):  # it has left it
+            if (thread / "cwd").readlink() == folder:
+                return True
+    return False
+
+
+def marked(name: str) -> list[int]:
+    """Processes that were started in the guest, or for the guest, of this name."""
+    mark = f"{GUEST_MARK}={name}".encode()
+    found = []
+    for environ in Path("/proc").glob("[0-9]*/environ"):
+        with contextlib.suppress(OSError):  # it ended, or is another user's
+            if mark in environ.read_bytes().split(b"\0"):
+                found.append(int(environ.parent.name))
+    return found
+
+
+def end(find: Callable[[], list[int]], owner: str, patience_s: float = 0.0) -> None:
+    """Returns when `find` finds no process any more. They may end by themselves for `patience_s`, then they
+    are killed. Raises GuestError when that does not end them either."""
+    deadline = time.monotonic() + patience_s
+    while left := find():
+        now = time.monotonic()
+        if now > deadline + KILL_TIMEOUT_S:
+            raise GuestError(
+                f"{owner}: process {left[0]} does not end, although it was killed: see `ps -l {left[0]}` for "
+                "what it waits for, and run this again when it is gone"
+            )
+        if now >= deadline:
+            kill(left)
+        time.sleep(POLL_S)
+
+
+def kill(processes: Sequence[int]) -> None:
+    for process in processes:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process, signal.SIGKILL)

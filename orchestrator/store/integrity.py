@@ -1,0 +1,70 @@
+"""Whether a stored run can be trusted: its record, and every byte of its files."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+from guest.records.codec import NewerSchemaError, RecordError
+from guest.records.run import RECORD, Artifact, RunRecord, RunSpec, decode_record
+from orchestrator.errors import StoreError
+
+
+class DamagedRunError(Exception):
+    """A run folder that cannot be trusted; the text says why."""
+
+
+def read_record(folder: Path) -> RunRecord:
+    """A folder's record. Raises DamagedRunError, or StoreError when a newer vbstudy wrote it."""
+    path = folder / RECORD
+    if path.is_symlink():
+        raise DamagedRunError(f"{RECORD} is not a plain file")
+    try:
+        return decode_record(path.read_bytes())
+    except NewerSchemaError as error:
+        raise StoreError(f"{path}: {error}") from None
+    except FileNotFoundError:
+        raise DamagedRunError(f"{RECORD} is missing") from None
+    except (OSError, RecordError, UnicodeDecodeError) as error:
+        raise DamagedRunError(f"{RECORD}: {error}") from None
+
+
+def check_artifacts(folder: Path, record: RunRecord) -> None:
+    """Raises DamagedRunError unless the folder holds just the named files, byte for byte."""
+    artifacts = record.result.artifacts
+    odd = record.spec.workload.unexpected_artifacts(artifacts)
+    if odd:
+        known = "is not in the manifest" if odd[0] not in artifacts else "in the manifest is no file of a run"
+        raise DamagedRunError(f"{odd[0]} {known}")
+    for name, expected in artifacts.items():
+        check_artifact(folder / name, expected)
+
+
+def check_artifact(path: Path, expected: Artifact) -> None:
+    """Raises DamagedRunError unless the file is, byte for byte, what was promised."""
+    try:
+        size = path.lstat().st_size  # point: artifact read
+        if path.is_symlink() or not path.is_file():
+            raise DamagedRunError(f"{path.name} is not a plain file")
+        if size != expected.size_bytes:
+            raise DamagedRunError(f"{path.name} has {size} bytes, {expected.size_bytes} were promised")
+        with path.open("rb") as file:
+            actual = hashlib.file_digest(file, "sha256").hexdigest()
+    except FileNotFoundError:
+        raise DamagedRunError(f"{path.name} is missing") from None
+    except OSError as error:
+        raise DamagedRunError(f"{path.name}: {error.strerror}") from None
+    if actual != expected.sha256:
+        raise DamagedRunError(f"{path.name} does not match its SHA-256")
+
+
+def differences(stored: RunSpec, asked: RunSpec) -> str:
+    """`epochs = 2 (the study says 3)`, for every field that differs."""
+    pairs = []
+    for a, b in ((stored.workload, asked.workload), (stored.seeds, asked.seeds), (stored, asked)):
+        pairs += [
+            f"{name} = {getattr(a, name)} (the study says {getattr(b, name)})"
+            for name in a.__slots__
+            if name not in ("workload", "seeds", "threads") and getattr(a, name) != getattr(b, name)
+        ]
+    return ", ".join(pairs)

@@ -1,0 +1,44 @@
+"""Results of one kind, a file each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Generic, TypeVar
+
+from guest.records.codec import NewerSchemaError, RecordError
+from orchestrator.errors import StoreError
+from orchestrator.files import storage_errors, write_durably
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shelf(Generic[Result]):
+    """`folder/<name>.json`, written whole or not at all."""
+
+    folder: Path
+    encode: Callable[[Result], str]
+    decode: Callable[[bytes], Result]
+
+    def read(self, name: str) -> Result | None:
+        """None where there is none. Raises StoreError for a damaged file, or that of a newer vbstudy."""
+        path = self._path(name)
+        try:
+            return self.decode(path.read_bytes())
+        except FileNotFoundError:
+            return None
+        except NewerSchemaError as error:
+            raise StoreError(f"{path}: {error}") from None
+        except (OSError, RecordError, UnicodeDecodeError) as error:
+            raise StoreError(f"{path}: {error}; move it away to measure again") from None
+
+    def write(self, name: str, result: Result) -> None:
+        path = self._path(name)
+        with storage_errors(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_durably(path, self.encode(result))
+
+    def _path(self, name: str) -> Path:
+        return self.folder / f"{name}.json"

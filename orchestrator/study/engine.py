@@ -1,0 +1,133 @@
+"""The `[engine]` table of a study file, and the clusters that it can name."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+from pydantic import AliasChoices, Field, field_validator, model_validator
+
+from guest.records.run import CONTENDED_ABOVE
+from orchestrator.study.providers import MAX_THREADS, Port, Section
+
+SCHEDULER = r"(tcp|tls)://(\[[0-9A-Fa-f:]+\]|[^\s:/\[\]]+):\d{1,5}"
+
+Number = Annotated[int, Field(ge=1, strict=True)]
+Hosts = Annotated[tuple[str, ...], Field(min_length=1)]
+
+
+def scheduler_address(value: str) -> str:
+    """Raises ValueError for what no scheduler is reached by."""
+    if not re.fullmatch(SCHEDULER, value):
+        raise ValueError("an address like 'tcp://host:8786' or 'tls://host:8786' is needed")
+    return value
+
+
+class LocalClusterTable(Section):
+    """Workers on this machine, which share its cores."""
+
+    kind: Literal["local"] = "local"
+    workers: Number = 1
+
+
+class SshClusterTable(Section):
+    """Workers that are started over SSH, one a host; the scheduler on the first host."""
+
+    kind: Literal["ssh"]
+    hosts: Hosts
+    cores: Number
+    memory_mib: Number
+    user: str | None = None
+    port: Port = 22
+    key: Path | None = None
+    known_hosts: Path | None = None
+    python: str = "python3"
+
+
+class JobQueueTable(Section):
+    """Workers that are jobs of a batch system, each on a node of its own."""
+
+    kind: Literal["slurm"]
+    jobs: Number
+    cores: Number
+    memory_mib: Number
+    walltime: str = "24:00:00"
+    queue: str | None = None
+    account: str | None = None
+    directives: tuple[str, ...] = ()
+    interface: str | None = None
+    python: str | None = None
+
+
+ClusterTable = Annotated[LocalClusterTable | SshClusterTable | JobQueueTable, Field(discriminator="kind")]
+
+
+class EngineTable(Section):
+    """How runs are executed. `cluster` and `scheduler` belong to kind = "dask": a cluster is started and
+    ended with the sweep, a scheduler is there already."""
+
+    retries: int = Field(default=1, ge=0, le=100)
+    timeout_s: float = Field(default=24 * 3600, gt=0)
+    heartbeat_s: float = Field(default=5, gt=0)
+    lost_after_s: float = Field(default=120, gt=0)
+    side_by_side: bool = True
+    hyper_threads: bool = True
+    reserve: int = Field(default=0, ge=0, le=MAX_THREADS, strict=True)
+    contended_above: float = Field(
+        default=CONTENDED_ABOVE,
+        gt=0,
+        allow_inf_nan=False,
+        validation_alias=AliasChoices("contended_above", "disturbed_above"),  # the second in older studies
+    )
+    redo_contended: bool = Field(
+        default=False, validation_alias=AliasChoices("redo_contended", "redo_disturbed")
+    )
+    kind: Literal["local", "dask"] = "local"
+    scheduler: str | None = None
+    security: Path | None = None
+    workers_wait_s: float = Field(default=600, ge=0)
+    cluster: ClusterTable | None = None
+
+    @field_validator("scheduler")
+    @classmethod
+    def _is_an_address(cls, value: str | None) -> str | None:
+        return value if value is None else scheduler_address(value)
+
+    @model_validator(mode="after")
+    def _heartbeats_arrive_in_time(self) -> Self:
+        if self.heartbeat_s >= self.lost_after_s:
+            raise ValueError(
+                f"heartbeat_s = {self.heartbeat_s:g} must be below lost_after_s = {self.lost_after_s:g}: "
+                "every run that takes longer would count as lost"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _belongs_to_dask(self) -> Self:
+        if self.kind == "local" and (self.scheduler or self.cluster or self.security):
+            raise ValueError('scheduler, security and cluster belong to kind = "dask"')
+        if self.scheduler and self.cluster:
+            raise ValueError("either a scheduler that is there, or a cluster that is started; not both")
+        if self.security and isinstance(self.cluster, SshClusterTable):
+            raise ValueError(
+                "a cluster of kind ssh cannot use TLS: start scheduler and workers by hand for that"
+            )
+        if self.scheduler and self.scheduler.startswith("tls://") and not self.security:
+            raise ValueError('a tls:// scheduler needs security = "FILE" (keys ca, cert, key)')
+        return self
+
+
+def on_scheduler(table: EngineTable, address: str, security: Path | None) -> EngineTable:
+    """The same with that scheduler. Raises ValueError (pydantic's) that says what is wrong with it."""
+    kept = table.model_dump(exclude_unset=True, exclude={"cluster"})
+    named = {"security": security} if security else {}
+    return EngineTable.model_validate(kept | {"kind": "dask", "scheduler": address} | named)
+
+
+ENGINE_TABLES: dict[str, type[Section]] = {
+    "engine": EngineTable,
+    "engine.cluster.local": LocalClusterTable,
+    "engine.cluster.ssh": SshClusterTable,
+    "engine.cluster.slurm": JobQueueTable,
+}

@@ -1,0 +1,106 @@
+"""study -> run specs. Pure: the same study gives the same list in the same order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from guest.records.run import (
+    Metric,
+    MetricSource,
+    Optimizer,
+    ProjectSpec,
+    RunSpec,
+    Seeds,
+    ThreadSpec,
+    WorkloadSpec,
+)
+from orchestrator.errors import UsageError
+from orchestrator.study.messages import unknown_workload
+from orchestrator.study.projects import ProjectTable
+from orchestrator.study.schema import Study, WorkloadTable
+
+
+def plan(study: Study, repetitions: int | None = None) -> list[RunSpec]:
+    """All runs of a study. Experiment sets follow one another, so that a guest can keep one warm
+    worker for all repetitions of a set."""
+    workloads = [_workload(table, study.metrics) for table in study.workload]
+    seeds = {variant: study.factor_seeds(variant) for variant in study.variants}
+    return [
+        RunSpec(
+            study_id=study.name,
+            workload=workload,
+            variant=variant,
+            threads=threads,
+            repetition=repetition,
+            seeds=Seeds() if workload.replays else seeds[variant],
+            isa=study.isa,
+            cpu_model=cpu_model,
+        )
+        for workload in workloads
+        for variant in study.variants
+        for cpu_model in study.cpu_models
+        for threads in _threads(study)
+        for repetition in range(1, (repetitions or study.repetitions) + 1)
+    ]
+
+
+def first_runs(study: Study, name: str | None, why_no_project: str) -> list[RunSpec]:
+    """The first planned run of each network, or of the named one: of own projects the command knows too
+    little, for the reason given. Raises UsageError."""
+    planned = {spec.workload.name: spec for spec in reversed(plan(study, 1)) if not spec.workload.project}
+    own = [table.name for table in study.projects]
+    if name is not None and name not in planned and name not in own:
+        raise UsageError(unknown_workload(name, [*planned, *own]))
+    if name in own or not planned:
+        raise UsageError(f"{name or ', '.join(own)}: {why_no_project}")
+    return [planned[table.name] for table in study.networks] if name is None else [planned[name]]
+
+
+def _threads(study: Study) -> Iterator[ThreadSpec]:
+    """cpus, crossed with threads and inter-op threads where the study names them. Combinations
+    that come out equal (4 cpus x 4 threads beside the default) are planned once."""
+    seen = set()
+    for cpus in study.cpus:
+        for intra_op in study.threads or (cpus,):
+            for inter_op in study.inter_op_threads or (intra_op,):
+                spec = ThreadSpec(cpus=cpus, intra_op=intra_op, inter_op=inter_op)
+                if spec not in seen:
+                    seen.add(spec)
+                    yield spec
+
+
+def _workload(table: WorkloadTable | ProjectTable, study_metrics: tuple[Metric, ...]) -> WorkloadSpec:
+    if isinstance(table, ProjectTable):
+        return _project(table)
+    values = {name: getattr(table, name) for name in WorkloadTable.model_fields}
+    return WorkloadSpec(**values | {"metrics": table.metrics or study_metrics})
+
+
+def _project(table: ProjectTable) -> WorkloadSpec:
+    return WorkloadSpec(
+        name=table.name,
+        framework=None,
+        model="",
+        dataset="",
+        epochs=0,
+        batch_size=0,
+        learning_rate=0.0,
+        optimizer=Optimizer.SGD,
+        metrics=(),
+        project=ProjectSpec(
+            source=table.location,
+            commit=table.commit,
+            command=table.command,
+            requirements=table.requirements or "",
+            metrics=tuple(
+                MetricSource(name=name, pattern=m.pattern or "", file=m.file or "", key=m.key or "")
+                for name, m in table.metrics.items()
+            ),
+            predictions=table.artifacts.predictions or "",
+            weights=table.artifacts.weights or "",
+            timeout_s=table.timeout_s,
+            disk_limit_mib=table.disk_limit_mib,
+            random=table.random,
+            framework=table.framework,
+        ),
+    )

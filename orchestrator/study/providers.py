@@ -1,0 +1,239 @@
+"""The `[provider]` table of a study file: one model for each kind of provider."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    Field,
+    PlainValidator,
+    Tag,
+    field_validator,
+    model_validator,
+)
+
+from guest.records.run import CPU_MODEL
+
+MAX_THREADS = 1024
+
+ThreadCount = Annotated[int, Field(ge=1, le=MAX_THREADS, strict=True)]
+Port = Annotated[int, Field(ge=1, le=65535, strict=True)]
+
+
+def _host_key(value: str) -> str:
+    from orchestrator.errors import UsageError
+    from orchestrator.transport.keys import parse_public
+
+    try:
+        return parse_public(value)
+    except UsageError:
+        raise ValueError("is not a public key; it looks like 'ssh-ed25519 AAAA...'") from None
+
+
+HostKey = Annotated[str, AfterValidator(_host_key)]
+
+
+class Section(BaseModel):
+    """A table of the study file; unknown keys are errors."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class LocalTable(Section):
+    """Process sandboxes on this machine."""
+
+    kind: Literal["local"] = "local"
+    python: str | None = None
+    cpuset: Literal["auto", "cgroup", "affinity"] = "auto"
+
+
+class SshHostTable(Section):
+    """A machine that is there already. `cpus` is how many of its cores may be used."""
+
+    host: str
+    cpus: ThreadCount
+    user: str | None = None
+    port: Port = 22
+    key: Path | None = None
+    host_key: HostKey | None = None
+    known_hosts: Path | None = None
+    python: str = "python3"
+    folder: str = ".vbstudy"
+
+    @field_validator("host")
+    @classmethod
+    def _is_a_host(cls, value: str) -> str:
+        if not re.fullmatch(r"[^\s-]\S*", value):
+            raise ValueError("a host name or an address is needed")
+        return value
+
+
+class SshTable(Section):
+    """Existing machines, reached over SSH."""
+
+    kind: Literal["ssh"]
+    hosts: tuple[SshHostTable, ...]
+    cpuset: Literal["auto", "cgroup", "affinity"] = "auto"
+    use_ssh_config: bool = False
+    connect_timeout_s: float = Field(default=20, gt=0)
+    patience_s: float = Field(default=30, ge=0)
+
+    @field_validator("hosts")
+    @classmethod
+    def _some(cls, value: tuple[SshHostTable, ...]) -> tuple[SshHostTable, ...]:
+        if not value:
+            raise ValueError("at least one is needed")
+        return value
+
+
+def _cpu_model(value: Any) -> str | tuple[str, ...]:
+    models = value if isinstance(value, list | tuple) else [value]
+    for model in models:
+        if not isinstance(model, str) or not re.fullmatch(CPU_MODEL, model):
+            raise ValueError("a model as `qemu-system-x86_64 -cpu help` lists it is needed, or several in []")
+        if models.count(model) > 1:
+            raise ValueError(f"{model!r} is named twice")
+    if not models:
+        raise ValueError("at least one is needed")
+    return tuple(value) if isinstance(value, list | tuple) else value
+
+
+CpuModel = Annotated[str | tuple[str, ...], PlainValidator(_cpu_model)]
+"""One model for all guests, or several to be compared: then there is a guest for each."""
+
+
+class QemuTable(Section):
+    """Virtual machines on this machine."""
+
+    kind: Literal["qemu"]
+    memory_mib: int = Field(default=2048, ge=512, le=1 << 20, strict=True)
+    cpu_model: CpuModel = "max"
+    accelerator: Literal["auto", "kvm", "tcg"] = "auto"
+    snapshot: bool = True
+    boot_timeout_s: float = Field(default=300, gt=0)
+    image: Path | None = None
+    python: str = "/usr/bin/python3"
+    python_version: str | None = None
+
+    @field_validator("python_version")
+    @classmethod
+    def _is_a_version(cls, value: str | None) -> str | None:
+        if value is not None and not re.fullmatch(r"3\.(1[1-9]|[2-9]\d)", value):
+            raise ValueError("a Python like '3.12', 3.11 at least, is needed")
+        return value
+
+    @model_validator(mode="after")
+    def _belongs_to_an_image(self) -> Self:
+        if self.image is None and self.model_fields_set & {"python", "python_version"}:
+            raise ValueError("python and python_version belong to an image of your own (image = ...)")
+        return self
+
+
+class VagrantTable(Section):
+    """Machines that Vagrant makes from a box."""
+
+    kind: Literal["vagrant"]
+    hypervisor: Literal["virtualbox", "libvirt"] = "virtualbox"
+    box: str = "debian/bookworm64"
+    memory_mib: int = Field(default=2048, ge=512, le=1 << 20, strict=True)
+    python: str | None = None
+    boot_timeout_s: float = Field(default=300, gt=0)
+
+    @field_validator("box")
+    @classmethod
+    def _is_a_box(cls, value: str) -> str:
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*(/[A-Za-z0-9][A-Za-z0-9_.-]*)?", value):
+            raise ValueError("a box as `vagrant box list` names it is needed, such as 'debian/bookworm64'")
+        return value
+
+
+DISK_IMAGES = (".vdi", ".vmdk", ".vhd", ".vhdx", ".qcow2", ".raw", ".img")
+APPLIANCES = (".ova", ".ovf")
+
+
+class VirtualBoxTable(Section):
+    """Machines under VirtualBox, cloned from `base`: a file, or the name or number of a machine."""
+
+    kind: Literal["virtualbox"]
+    base: str = Field(min_length=1)
+    base_sha256: str | None = None
+    url: str | None = None
+    cloud_init: bool = False
+    user: str = "root"
+    key: Path | None = None
+    host_key: HostKey | None = None
+    python: str = "python3"
+    folder: str = "/var/tmp/vbstudy"  # noqa: S108  (in the guest, which is the study's alone)
+    memory_mib: int = Field(default=2048, ge=64, le=1 << 20, strict=True)
+    nested_paging: bool = True
+    execution_engine: Literal["auto", "native", "interpreter"] = "auto"
+    snapshot: Literal["live", "saved", "off"] = "live"
+    boot_timeout_s: float = Field(default=300, gt=0)
+
+    def is_file(self) -> bool:
+        """Whether `base` names a disk image or an appliance, rather than a machine."""
+        return Path(self.base).suffix.lower() in DISK_IMAGES + APPLIANCES
+
+    @field_validator("base_sha256")
+    @classmethod
+    def _is_a_hash(cls, value: str | None) -> str | None:
+        if value is not None and not re.fullmatch(r"[0-9A-Fa-f]{64}", value):
+            raise ValueError("64 hexadecimal digits are needed, as in the publisher's SHA256SUMS")
+        return value
+
+    @field_validator("url")
+    @classmethod
+    def _is_a_url(cls, value: str | None) -> str | None:
+        if value is not None and not re.fullmatch(r"https?://\S+", value):
+            raise ValueError("an address that begins with https:// or http:// is needed")
+        return value
+
+    @field_validator("folder")
+    @classmethod
+    def _is_absolute(cls, value: str) -> str:
+        if not value.startswith("/"):
+            raise ValueError("a path in the guest that begins with / is needed")
+        return value
+
+    @model_validator(mode="after")
+    def _belongs_together(self) -> Self:
+        if self.url and not self.base_sha256:
+            raise ValueError("url needs base_sha256, so that what arrives can be checked")
+        if (self.url or self.base_sha256) and not self.is_file():
+            named = ", ".join(DISK_IMAGES + APPLIANCES)
+            raise ValueError(f"url and base_sha256 go with a base that is a file ({named})")
+        if self.cloud_init and self.host_key:
+            raise ValueError("with cloud_init the study gives the guest its host key; leave host_key out")
+        return self
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, dict):
+        return str(value.get("kind", "local"))
+    return str(getattr(value, "kind", "local"))
+
+
+ProviderTable = Annotated[
+    Annotated[LocalTable, Tag("local")]
+    | Annotated[SshTable, Tag("ssh")]
+    | Annotated[QemuTable, Tag("qemu")]
+    | Annotated[VagrantTable, Tag("vagrant")]
+    | Annotated[VirtualBoxTable, Tag("virtualbox")],
+    Discriminator(_kind),
+]
+
+PROVIDER_TABLES: dict[str, type[Section]] = {
+    "provider.local": LocalTable,
+    "provider.ssh": SshTable,
+    "provider.ssh.hosts": SshHostTable,
+    "provider.qemu": QemuTable,
+    "provider.vagrant": VagrantTable,
+    "provider.virtualbox": VirtualBoxTable,
+}
+"""By the path of the table, the kind of provider in it."""

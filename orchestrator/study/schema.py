@@ -1,0 +1,313 @@
+"""The study file: the keys of `study.toml`, their defaults and checks, and messages that name the key, the
+value and what is allowed."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import (
+    Discriminator,
+    Field,
+    Tag,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
+
+from guest import workloads
+from guest.datasets import datasets
+from guest.records.run import Framework, Isa, Metric, Optimizer, Random, Seeds, Variant
+from orchestrator.errors import UsageError
+from orchestrator.study.engine import ENGINE_TABLES, EngineTable
+from orchestrator.study.messages import did_you_mean, explain
+from orchestrator.study.projects import ArtifactsTable, MetricTable, Name, ProjectTable
+from orchestrator.study.providers import (
+    MAX_THREADS,
+    PROVIDER_TABLES,
+    LocalTable,
+    ProviderTable,
+    QemuTable,
+    Section,
+    ThreadCount,
+)
+
+Count = Annotated[int, Field(ge=1, strict=True)]
+
+
+class ModelSelection(StrEnum):
+    """Which model is analysed. One run yields both."""
+
+    BOTH = "both"
+    SELECTED = "selected"  # the one with the best validation metric
+    LAST = "last"
+
+
+class WorkloadTable(Section):
+    """What is trained."""
+
+    name: Name = ""
+    framework: Framework = Framework.TORCH
+    model: str
+    dataset: str
+    epochs: Count = 5
+    batch_size: Count = 64
+    learning_rate: float = Field(default=0.01, gt=0, allow_inf_nan=False)
+    optimizer: Optimizer = Optimizer.SGD
+    momentum: float = Field(default=0.0, ge=0, lt=1)
+    weight_decay: float = Field(default=0.0, ge=0, allow_inf_nan=False)
+    augment: bool = False
+    train_samples: Count | None = None
+    test_samples: Count | None = None
+    metrics: tuple[Metric, ...] | None = None
+
+    @field_validator("model")
+    @classmethod
+    def _model_is_known(cls, value: str) -> str:
+        return _known(value, workloads.MODELS)
+
+    @field_validator("dataset")
+    @classmethod
+    def _dataset_is_known(cls, value: str) -> str:
+        return _known(value, datasets.DATASETS)
+
+    @field_validator("train_samples", "test_samples")
+    @classmethod
+    def _samples_are_there(cls, value: int | None, of: ValidationInfo) -> int | None:
+        info = datasets.DATASETS.get(of.data.get("dataset", ""))  # an unknown one is reported already
+        if value is not None and info is not None and info.samples is not None:
+            train, test = info.samples
+            part, there = ("training", train) if of.field_name == "train_samples" else ("test", test)
+            if value > there:
+                raise ValueError(datasets.too_many(info, part, there, value))
+        return value
+
+    @field_validator("metrics")
+    @classmethod
+    def _metrics_differ(cls, value: tuple[Metric, ...] | None) -> tuple[Metric, ...] | None:
+        return value if value is None else _distinct(value)
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        workloads.check(self.model, self.dataset)
+        if self.optimizer is Optimizer.ADAM and self.momentum:
+            raise ValueError("momentum belongs to optimizer = 'sgd'; adam has its own")
+        if not self.name:
+            object.__setattr__(self, "name", f"{self.model}-{self.dataset}-{self.framework}")
+        return self
+
+
+def _kind(value: Any) -> str:
+    """A [[workload]] that names a project is a user project; any other trains a network of ours."""
+    own = isinstance(value, ProjectTable) or (isinstance(value, dict) and "project" in value)
+    return "project" if own else "network"
+
+
+AnyWorkload = Annotated[
+    Annotated[WorkloadTable, Tag("network")] | Annotated[ProjectTable, Tag("project")], Discriminator(_kind)
+]
+
+
+class SeedsTable(Section):
+    """One factor's seed each, or "free"; a factor that is not named gets the study's seed."""
+
+    initialisation: int | Literal["free"] | None = None
+    data_order: int | Literal["free"] | None = None
+    augmentation: int | Literal["free"] | None = None
+    dropout: int | Literal["free"] | None = None
+
+
+class DataTable(Section):
+    """Where data sets are looked for first, and downloaded to."""
+
+    folder: Path | None = None
+
+
+class Study(Section):
+    """A whole study file."""
+
+    name: Name = "study"
+    seed: int = Field(default=1, ge=0, lt=2**31, strict=True)
+    repetitions: Count = 3
+    cpus: tuple[ThreadCount, ...] = (1, 2, 4, 8)
+    threads: tuple[ThreadCount, ...] | None = None
+    inter_op_threads: tuple[ThreadCount, ...] | None = None
+    variants: tuple[Variant, ...] = (Variant.FIXED_SEED, Variant.DEFAULT)
+    isa: Isa = Isa.NATIVE
+    model_selection: ModelSelection = ModelSelection.BOTH
+    metrics: tuple[Metric, ...] = (Metric.ACCURACY,)
+    seeds: SeedsTable = SeedsTable()
+    provider: ProviderTable = LocalTable()
+    engine: EngineTable = EngineTable()
+    data: DataTable = DataTable()
+    workload: tuple[AnyWorkload, ...] = Field(min_length=1)
+
+    @field_validator("cpus", "threads", "inter_op_threads", "variants", "metrics")
+    @classmethod
+    def _some_and_distinct(cls, value: tuple[Any, ...] | None) -> tuple[Any, ...] | None:
+        return value if value is None else _distinct(value)
+
+    @model_validator(mode="after")
+    def _names_differ(self) -> Self:
+        names = [w.name for w in self.workload]
+        twice = next((n for n in names if names.count(n) > 1), None)
+        if twice:
+            raise ValueError(f"two workloads are named {twice!r}; give one of them another name")
+        return self
+
+    @model_validator(mode="after")
+    def _suits_projects(self) -> Self:
+        if not self.projects:
+            return self
+        name = self.projects[0].name
+        if len({self.seed if v is None else v for v in self.seeds.model_dump().values()}) > 1:
+            raise ValueError(
+                f"[seeds] sets factors apart, and workload {name!r} is a project, which has one seed for "
+                "all its generators: use seed alone, or put the project into a study of its own"
+            )
+        replaying = next((w.name for w in self.projects if w.random is Random.REPLAY), None)
+        if replaying is not None and self.seeds != SeedsTable():
+            raise ValueError(
+                f"[seeds] sets or frees seeds, and workload {replaying!r} has none: with random = 'replay' "
+                "its numbers are recorded; variants say which runs draw the same"
+            )
+        if self.model_selection is ModelSelection.SELECTED:
+            raise ValueError(
+                f"model_selection = 'selected': workload {name!r} is a project, of which only the last model "
+                "is known: write 'both' or 'last'"
+            )
+        return self
+
+    @property
+    def networks(self) -> tuple[WorkloadTable, ...]:
+        """The workloads that train a network of ours."""
+        return tuple(w for w in self.workload if isinstance(w, WorkloadTable))
+
+    @property
+    def projects(self) -> tuple[ProjectTable, ...]:
+        """The workloads that are user projects."""
+        return tuple(w for w in self.workload if isinstance(w, ProjectTable))
+
+    @property
+    def frameworks(self) -> tuple[Framework, ...]:
+        """Those that guests must have. What else a project imports is its own affair."""
+        return tuple(dict.fromkeys(w.framework for w in self.workload if w.framework is not None))
+
+    @property
+    def cpu_models(self) -> tuple[str, ...]:
+        """The CPU models that are compared; one that has no name where they are not."""
+        named = self.provider.cpu_model if isinstance(self.provider, QemuTable) else ""
+        return named if isinstance(named, tuple) else ("",)
+
+    @property
+    def guest_memory_mib(self) -> int:
+        """What a guest is given of its host's memory; 0 where that is not limited."""
+        return getattr(self.provider, "memory_mib", 0)
+
+    def factor_seeds(self, variant: Variant) -> Seeds:
+        """The seeds of a run: None where the variant, or the [seeds] table, leaves a factor free."""
+        if not variant.seeds_fixed:
+            return Seeds()
+        named = self.seeds.model_dump()
+        return Seeds(
+            **{
+                factor: None if value == "free" else self.seed if value is None else value
+                for factor, value in named.items()
+            }
+        )
+
+
+TABLES: dict[str, type[Section]] = {
+    "": Study,
+    "workload": WorkloadTable,
+    "seeds": SeedsTable,
+    "data": DataTable,
+    **ENGINE_TABLES,
+    **PROVIDER_TABLES,
+}
+
+
+def _without_kind(error: Any) -> tuple[Any, dict[str, type[Section]]]:
+    """An error of a [[workload]] without the kind of table, which pydantic puts into its path; and the
+    tables its keys are looked up in."""
+    location = error["loc"]
+    if location[:1] != ("workload",) or len(location) < 3:
+        return error, TABLES
+    tables = TABLES
+    if location[2] == "project":
+        tables = TABLES | {"workload": ProjectTable, "workload.artifacts": ArtifactsTable}
+        if location[3:4] == ("metrics",):
+            named = f"workload.metrics.{location[4:5] and location[4]}"
+            tables |= {"workload.metrics": MetricTable, named: MetricTable}
+    return {**error, "loc": (*location[:2], *location[3:])}, tables
+
+
+def _known(value: str, registry: Any) -> str:
+    if value not in registry:
+        raise ValueError(f"allowed are {', '.join(registry)}{did_you_mean(value, registry)}")
+    return value
+
+
+def _distinct(values: tuple[Any, ...]) -> tuple[Any, ...]:
+    if not values:
+        raise ValueError("at least one is needed")
+    twice = next((v for i, v in enumerate(values) if v in values[:i]), None)
+    if twice is not None:
+        raise ValueError(f"{getattr(twice, 'value', twice)!r} is named twice")
+    return values
+
+
+def load(path: Path) -> Study:
+    """Reads and checks a study file. Raises UsageError that names file, line, key and value."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise UsageError(
+            f"{path}: there is no study here; `vbstudy init` writes one, and so does `vbstudy provision`"
+        ) from None
+    except IsADirectoryError:
+        raise UsageError(f"{path}: is a folder; a study file is text (see `vbstudy init`)") from None
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path}: is not UTF-8 text: {error.reason} at byte {error.start}") from None
+    except OSError as error:
+        raise UsageError(f"{path}: cannot be read: {error.strerror}") from None
+    return parse(text, str(path))
+
+
+def parse(text: str, source: str = "study.toml") -> Study:
+    """Checks a study file's text."""
+    if not text.strip():
+        raise UsageError(f"{source}: is empty; delete it and run `vbstudy init` for a commented one")
+    try:
+        data = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise UsageError(f"{source}: is not TOML: {error}") from None
+    try:
+        return Study.model_validate(data)
+    except ValidationError as error:
+        errors = error.errors()
+        # A list whose entries are all wrong is "too short" to pydantic besides; the entries say enough.
+        inner = {e["loc"][:1] for e in errors if len(e["loc"]) > 1}
+        shown = [e for e in errors if e["type"] != "too_short" or e["loc"] not in inner]
+        lines = [explain(*_without_kind(e), text=text, source=source) for e in shown]
+        raise UsageError("\n".join(dict.fromkeys(lines))) from None
+
+
+def parse_counts(text: str, option: str = "--cpus") -> tuple[int, ...]:
+    """`1,2,4,8` as typed on the command line. Raises UsageError that names the wrong piece."""
+    counts: list[int] = []
+    for piece in text.split(","):
+        piece = piece.strip()
+        if not re.fullmatch(r"[+-]?\d+", piece):
+            raise UsageError(f"{option} {text}: {piece!r} is not a whole number; write for example 1,2,4,8")
+        count = int(piece)
+        if not 1 <= count <= MAX_THREADS:
+            raise UsageError(f"{option} {text}: {count} is not between 1 and {MAX_THREADS}")
+        if count in counts:
+            raise UsageError(f"{option} {text}: {count} is named twice")
+        counts.append(count)
+    return tuple(counts)

@@ -1,0 +1,186 @@
+"""What a sweep shows while it runs, on stderr: bars on a terminal, a line a run elsewhere."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+from guest.records.run import Message, RunResult, RunSpec
+from orchestrator.agent.protocol import read_epoch
+from orchestrator.engine import Observer
+from orchestrator.inventory import Guest
+from orchestrator.text import plain
+
+LINES_SHOWN = 12  # of a failure's reason, which may end with what a program printed last
+
+
+class SweepProgress:
+    """An `orchestrator.engine.Observer`. One bar for all with the time left, one a guest with the
+    run's current epoch and metrics."""
+
+    def __init__(self, console: Console, *, quiet: bool) -> None:
+        self._console = console
+        self._quiet = quiet
+        self._lock = threading.Lock()
+        self._sets: Counter[str] = Counter()
+        self._done: Counter[str] = Counter()
+        self._epochs: dict[str, int] = {}
+        self._guests: dict[str, TaskID] = {}
+        self._all: TaskID | None = None
+        self._bars = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            MofNCompleteColumn(),
+            TimeElapsedColumn(),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[info]}"),
+            console=console,
+            disable=quiet or not console.is_terminal,
+        )
+
+    def __enter__(self) -> SweepProgress:
+        self._bars.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._bars.stop()
+
+    def planned(self, specs: Sequence[RunSpec], done: Sequence[RunSpec]) -> None:
+        self._sets.update(spec.set_id for spec in specs)
+        self._done.update(spec.set_id for spec in done)
+        if self._all is None:
+            self._all = self._bars.add_task("all runs", total=0, info="")
+        self._bars.update(self._all, total=self._sets.total(), completed=self._done.total())
+        self.report(f"{len(specs)} runs planned, {len(done)} in the store, {len(specs) - len(done)} to do")
+
+    def quarantined(self, spec: RunSpec, reason: str, kept: Path) -> None:
+        text = f"{plain(reason)}; quarantined in {plain(str(kept))}, will be repeated"
+        self.report(f"[yellow]damaged[/] {spec.run_id}: {text}")
+
+    def waiting(self, why: str) -> None:
+        self.report(f"[yellow]waiting[/] {plain(why)}")
+
+    def started(self, guest: Guest, spec: RunSpec, cores: tuple[int, ...]) -> None:  # noqa: ARG002
+        with self._lock:
+            self._epochs[guest.spec.name] = spec.workload.epochs
+            if guest.spec.name not in self._guests:
+                self._guests[guest.spec.name] = self._bars.add_task("", total=1, info="")
+            self._bars.reset(
+                self._guests[guest.spec.name],
+                description=spec.run_id,
+                total=spec.workload.epochs or None,  # how many a project has is not known
+                info="",
+            )
+
+    def message(self, guest: Guest, message: Message) -> None:
+        task = self._guests[guest.spec.name]
+        if message.kind == "epoch":
+            epoch = read_epoch(message.body)
+            scores = ", ".join(f"{plain(name, 40)} {value:.4f}" for name, value in epoch.scores.items())
+            self._bars.update(task, completed=epoch.epoch, info=scores)
+        elif message.kind == "heartbeat":
+            self._bars.update(task, info=f"step {plain(str(message.body.get('step')), 20)}")
+
+    def finished(self, spec: RunSpec, result: RunResult) -> None:
+        with self._lock:
+            self._done[spec.set_id] += 1
+            count = f"{self._done[spec.set_id]}/{self._sets[spec.set_id]}"
+        if self._all is not None:
+            self._bars.advance(self._all)
+        scores = ", ".join(f"{plain(name, 40)} {value:.4f}" for name, value in result.last.items())
+        self.report(f"{spec.set_id} {count}  {scores}  {result.timings.wall_s:.1f} s")
+
+    def failed(self, spec: RunSpec, reason: str, kept: Path, *, again: bool) -> None:
+        what = "[yellow]failed, again[/]" if again else "[red]failed[/]"
+        first, *more = reason.splitlines() or [""]
+        self.report(f"{what} {spec.run_id}: {plain(first)} (evidence: {plain(str(kept))})")
+        for line in more[-LINES_SHOWN:]:
+            self.report(f"  | {plain(line)}")  # so that none is taken for a line of vbstudy
+
+    def report(self, text: str) -> None:
+        """Prints a line."""
+        if not self._quiet:
+            self._console.print(text, highlight=False, soft_wrap=True)
+
+
+class CompositeObserver:
+    """Passes every event on to several observers, in order."""
+
+    def __init__(self, *observers: Observer) -> None:
+        self._observers = observers
+
+    def planned(self, specs: Sequence[RunSpec], done: Sequence[RunSpec]) -> None:
+        for each in self._observers:
+            each.planned(specs, done)
+
+    def quarantined(self, spec: RunSpec, reason: str, kept: Path) -> None:
+        for each in self._observers:
+            each.quarantined(spec, reason, kept)
+
+    def waiting(self, why: str) -> None:
+        for each in self._observers:
+            each.waiting(why)
+
+    def started(self, guest: Guest, spec: RunSpec, cores: tuple[int, ...]) -> None:
+        for each in self._observers:
+            each.started(guest, spec, cores)
+
+    def message(self, guest: Guest, message: Message) -> None:
+        for each in self._observers:
+            each.message(guest, message)
+
+    def finished(self, spec: RunSpec, result: RunResult) -> None:
+        for each in self._observers:
+            each.finished(spec, result)
+
+    def failed(self, spec: RunSpec, reason: str, kept: Path, *, again: bool) -> None:
+        for each in self._observers:
+            each.failed(spec, reason, kept, again=again)
+
+
+class DownloadProgress:
+    """A bar for each download."""
+
+    def __init__(self, console: Console, *, quiet: bool) -> None:
+        self._bars = Progress(
+            TextColumn("fetching {task.description}"),
+            BarColumn(),
+            DownloadColumn(),
+            TimeRemainingColumn(),
+            console=console,
+            disable=quiet,
+        )
+        self._tasks: dict[str, TaskID] = {}
+
+    def __enter__(self) -> DownloadProgress:
+        return self  # most studies fetch nothing, and then nothing is drawn
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._tasks:
+            self._bars.stop()
+
+    def __call__(self, file: str, done_bytes: int, total_bytes: int) -> None:
+        if not self._tasks:
+            self._bars.start()
+        if file not in self._tasks:
+            self._tasks[file] = self._bars.add_task(file, total=total_bytes or None)
+        self._bars.update(self._tasks[file], completed=done_bytes)

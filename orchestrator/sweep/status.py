@@ -1,0 +1,139 @@
+"""Guests, and the progress of each condition. Reads names of folders, and a record of each project."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rich.table import Table
+
+from guest.records.codec import to_json
+from guest.records.run import RunSpec
+from orchestrator.errors import VbstudyError
+from orchestrator.inventory import Guest, Now, guest_spec, read_inventory
+from orchestrator.providers import Watching, make
+from orchestrator.store.integrity import DamagedRunError, read_record
+from orchestrator.store.store import Store
+from orchestrator.study.plan import plan
+from orchestrator.study.schema import Study
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetStatus:
+    """One condition: runs planned and done, attempts that failed, runs still to do."""
+
+    set_id: str
+    planned: int
+    done: int
+    failed_attempts: int
+    to_do: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Status:
+    guests: tuple[Guest, ...]
+    sets: tuple[SetStatus, ...]
+    now: dict[str, Now]  # what machines do, by guest, where the provider can tell
+    unknown: str = ""  # why they are unknown
+    warnings: tuple[str, ...] = ()  # what projects override, by their runs
+
+
+def examine(study: Study, store: Store, repetitions: int | None = None) -> Status:
+    planned = repetitions or study.repetitions
+    firsts = plan(study, 1)  # one of each set
+    sets = [set_status(store, spec.set_id, planned) for spec in firsts]
+    now, unknown = _now(study, store)
+    return Status(
+        guests=read_inventory(store.guests_file).guests if store.guests_file.exists() else (),
+        sets=tuple(sets),
+        now=now,
+        unknown=unknown,
+        warnings=tuple(_warnings(firsts, store)),
+    )
+
+
+def set_status(store: Store, set_id: str, planned: int) -> SetStatus:
+    """Of the repetitions 1 to `planned`, by the names of their folders."""
+    done = sum(1 <= repetition <= planned for repetition in store.repetitions(set_id))
+    failed = sum(n for repetition, n in store.failures(set_id).items() if 1 <= repetition <= planned)
+    return SetStatus(set_id=set_id, planned=planned, done=done, failed_attempts=failed, to_do=planned - done)
+
+
+def _warnings(firsts: Sequence[RunSpec], store: Store) -> Iterator[str]:
+    """What the projects of the study override, as recorded by the first finished run of each condition."""
+    found: dict[tuple[str, str], None] = {}
+    for spec in firsts:
+        finished = store.repetitions(spec.set_id) if spec.workload.project is not None else ()
+        if not finished:
+            continue
+        with contextlib.suppress(DamagedRunError):
+            run = dataclasses.replace(spec, repetition=min(finished))
+            project = read_record(store.folder(run)).result.project
+            for each in project.overrides if project else ():
+                found[spec.workload.name, f"{each.what} = {each.value} ({each.where or 'a library'})"] = None
+    for name in dict.fromkeys(name for name, _ in found):
+        overrides = "; ".join(text for workload, text in found if workload == name)
+        yield f"{name} overrides the study: {overrides}"
+
+
+def _now(study: Study, store: Store) -> tuple[dict[str, Now], str]:
+    if not store.guests.is_dir():
+        return {}, ""
+    try:
+        provider = make(study, store)
+        if not isinstance(provider, Watching):
+            return {}, ""
+        return provider.watch([guest_spec(n, model) for model in study.cpu_models for n in study.cpus]), ""
+    except VbstudyError as error:  # the rest of the status is as good as ever
+        return {}, error.message
+
+
+def as_json(status: Status) -> Any:
+    return {
+        "guests": to_json(status.guests),
+        "sets": [dataclasses.asdict(s) for s in status.sets],
+        "warnings": list(status.warnings),
+        "now": {name: dataclasses.asdict(now) for name, now in status.now.items()},
+    }
+
+
+def as_tables(status: Status) -> list[Table]:
+    guests = Table(title="Guests", title_justify="left")
+    for heading in ("guest", "asked", "hypervisor", "guest sees", "boot", "address", "note"):
+        guests.add_column(heading, overflow="fold")
+    for guest in status.guests:
+        seen, details = guest.observed, guest.observed.details
+        notes = ["oversubscribed"] if seen.oversubscribed else []
+        notes += [str(details["accelerator"])] if "accelerator" in details else []
+        notes += [_state(status.now[guest.spec.name])] if guest.spec.name in status.now else []
+        guests.add_row(
+            guest.spec.name,
+            str(guest.spec.cpus),
+            str(seen.provider_cpus),
+            str(seen.guest_cpus),
+            f"{seen.start_s:.1f} s",
+            str(details.get("address", "this machine")),
+            ", ".join(notes),
+        )
+    if status.unknown:
+        guests.caption = f"their state is unknown: {status.unknown}"
+    if not status.guests:
+        guests.caption = "none yet: run `vbstudy provision`"
+    sets = Table(title="Conditions", title_justify="left")
+    for heading in ("condition", "planned", "done", "failed attempts", "to do"):
+        sets.add_column(heading, justify="left" if heading == "condition" else "right", overflow="fold")
+    for s in status.sets:
+        sets.add_row(s.set_id, str(s.planned), str(s.done), str(s.failed_attempts), str(s.to_do))
+    if status.warnings:
+        sets.caption = "\n".join(status.warnings)
+        sets.caption_justify = "left"
+    return [guests, sets]
+
+
+def _state(now: Now) -> str:
+    if now.state != "Running":
+        return f"now {now.state}"
+    return f"now {now.state} for {now.uptime_s:.0f} s on port {now.port}"

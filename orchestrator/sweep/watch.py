@@ -1,0 +1,233 @@
+"""The state of a study at one moment: guests, progress of conditions, failures, time left. Reads the file of
+the sweep (`orchestrator.sweep.live`) and names of folders; changes nothing and takes no lock, so that it
+works during a sweep, after it, and on a study that another machine sweeps."""
+
+from __future__ import annotations
+
+import math
+import os
+import socket
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from guest.records.codec import to_json
+from guest.records.plain_json import PlainJsonError, parse
+from guest.records.printable import printable
+from guest.records.run import RunSpec
+from orchestrator.errors import VbstudyError
+from orchestrator.inventory import Guest, guest_for, read_inventory
+from orchestrator.store.store import Store
+from orchestrator.study.plan import plan
+from orchestrator.study.schema import Study
+from orchestrator.sweep.live import ElapsedTotal, Live, Running, read_live
+from orchestrator.sweep.status import SetStatus, set_status
+
+SILENT_S = 15.0  # after which a sweep that said it was running is taken for dead
+FAILURES = 5
+EVIDENCE_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """A failed attempt; the text is the guest's, made printable."""
+
+    run_id: str
+    at: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetFrame:
+    """A condition. `left_s` is estimated from finished runs of this sweep; None: unknown."""
+
+    status: SetStatus
+    running: int
+    left_s: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Frame:
+    """One moment. `sweep` is what the last sweep left, `alive` whether it is at work, `silent_s` how long
+    nothing was heard of it. `eta_s` is None where it cannot be estimated."""
+
+    study: str
+    directory: Path
+    sweep: Live | None
+    alive: bool
+    silent_s: float
+    guests: tuple[Guest, ...]
+    sets: tuple[SetFrame, ...]
+    failures: tuple[Failure, ...]
+    eta_s: float | None
+
+    @property
+    def running(self) -> tuple[Running, ...]:
+        return self.sweep.running if self.sweep is not None and self.alive else ()
+
+    @property
+    def planned(self) -> int:
+        return sum(each.status.planned for each in self.sets)
+
+    @property
+    def done(self) -> int:
+        return sum(each.status.done for each in self.sets)
+
+
+class Watcher:
+    """Reads the state repeatedly. A sweep is alive by its beat, not by two machines' clocks."""
+
+    def __init__(self, study: Study, store: Store) -> None:
+        self._study = study
+        self._store = store
+        self._specs = plan(study, 1)  # one of each set
+        self._beat = -1
+        self._heard = 0.0
+
+    def look(self) -> Frame:
+        """Raises nothing that a running sweep could cause."""
+        live = read_live(self._store.live_file)
+        silent_s = self._silence(live)
+        alive = live is not None and live.state == "running" and silent_s < SILENT_S and _exists(live)
+        running = live.running if live is not None and alive else ()
+        sets = tuple(self._set(spec, live if alive else None, running) for spec in self._specs)
+        return Frame(
+            study=self._study.name,
+            directory=self._store.directory,
+            sweep=live,
+            alive=alive,
+            silent_s=silent_s,
+            guests=self._guests(),
+            sets=sets,
+            failures=_failures(self._store.failed),
+            eta_s=self._eta_s(live, sets) if live is not None and alive else None,
+        )
+
+    def _silence(self, live: Live | None) -> float:
+        """Seconds since the file was written: by its own time at first, then by the clock of this process."""
+        at = time.monotonic()
+        if live is None:
+            return 0.0
+        if live.beat != self._beat:
+            first, self._beat = self._beat == -1, live.beat
+            self._heard = at - (_age_s(live.updated_at) if first else 0.0)
+        return at - self._heard
+
+    def _set(self, spec: RunSpec, live: Live | None, running: Sequence[Running]) -> SetFrame:
+        planned = live.planned.get(spec.set_id) if live is not None else None
+        status = set_status(self._store, spec.set_id, planned or self._study.repetitions)
+        mine = [run for run in running if run.set_id == spec.set_id]
+        run_s = _run_s(live.took, spec) if live is not None else None
+        left_s = None
+        if status.to_do == 0:
+            left_s = 0.0
+        elif run_s is not None:
+            left_s = max(status.to_do * run_s - sum(min(run.running_s, run_s) for run in mine), 0.0)
+        return SetFrame(status=status, running=len(mine), left_s=left_s)
+
+    def _guests(self) -> tuple[Guest, ...]:
+        try:
+            return read_inventory(self._store.guests_file).guests
+        except VbstudyError:
+            return ()  # `status` and `sweep` report what is wrong with it
+
+    def _eta_s(self, live: Live, sets: Sequence[SetFrame]) -> float | None:
+        """No schedule is shorter than its busiest guest, nor than all core seconds over the cores. On many
+        hosts a guest may be there many times: there, all core seconds over the cores that are at work."""
+        by_guest: dict[str, float] = {}
+        core_s = 0.0
+        for spec, each in zip(self._specs, sets, strict=True):
+            if each.left_s is None:
+                return None
+            name = guest_for(spec)
+            by_guest[name] = by_guest.get(name, 0.0) + each.left_s
+            core_s += each.left_s * min(spec.threads.cpus, live.cores or spec.threads.cpus)
+        if core_s and not live.cores:
+            at_work = sum(len(run.cores) for run in live.running)
+            return core_s / at_work if at_work else None
+        if not self._study.engine.side_by_side:
+            return sum(by_guest.values())
+        return max(*by_guest.values(), core_s / live.cores) if core_s else 0.0
+
+
+def _run_s(took: dict[str, ElapsedTotal], spec: RunSpec) -> float | None:
+    """What a run of a set takes: by its own finished runs, else by those of the same workload."""
+    own = took.get(spec.set_id)
+    like = [own] if own else [t for s, t in took.items() if s.startswith(f"{spec.workload.name}/")]
+    runs = sum(each.runs for each in like)
+    return sum(each.seconds for each in like) / runs if runs else None
+
+
+def _exists(live: Live) -> bool:
+    """Whether the sweep's process can be there; of another machine's nothing is known."""
+    if live.host != socket.gethostname():
+        return True
+    try:
+        os.kill(live.process, 0)
+    except ProcessLookupError:
+        return False
+    except (PermissionError, OverflowError):
+        return True  # another user's
+    return True
+
+
+def _age_s(written_at: str) -> float:
+    try:
+        return max((datetime.now(UTC) - datetime.fromisoformat(written_at)).total_seconds(), 0.0)
+    except (ValueError, TypeError):
+        return math.inf
+
+
+def _failures(folder: Path) -> tuple[Failure, ...]:
+    """The last attempts that failed, the newest first: their folders' names end in their times."""
+    attempts = sorted(folder.glob("*/*/*/*"), key=lambda path: path.name.partition("-")[2], reverse=True)
+    found = (_failure(path) for path in attempts)
+    return tuple(islice((each for each in found if each is not None), FAILURES))
+
+
+def _failure(folder: Path) -> Failure | None:
+    try:
+        with (folder / "error.json").open("rb") as file:
+            data = parse(file.read(EVIDENCE_BYTES))
+    except (OSError, PlainJsonError):
+        return None  # it is being written, or was too large to be shown
+    if not isinstance(data, dict):
+        return None
+    why = f"{data.get('kind')}: {data.get('message')}"
+    return Failure(
+        run_id=printable(str(data.get("run_id")), limit=200),
+        at=printable(str(data.get("at")), limit=40),
+        why=printable(why, limit=300),
+    )
+
+
+def as_json(frame: Frame) -> Any:
+    """For programs. What is not finite is null, as JSON knows no other way."""
+    return _finite(
+        {
+            "study": frame.study,
+            "alive": frame.alive,
+            "silent_s": round(frame.silent_s, 1),
+            "sweep": to_json(frame.sweep) if frame.sweep is not None else None,
+            "guests": [guest.spec.name for guest in frame.guests],
+            "sets": [
+                to_json(each.status) | {"running": each.running, "left_s": each.left_s} for each in frame.sets
+            ],
+            "planned": frame.planned,
+            "done": frame.done,
+            "eta_s": frame.eta_s,
+            "failures": to_json(frame.failures),
+        }
+    )
+
+
+def _finite(data: Any) -> Any:
+    if isinstance(data, dict):
+        return {key: _finite(value) for key, value in data.items()}
+    if isinstance(data, list):
+        return [_finite(value) for value in data]
+    return None if isinstance(data, float) and not math.isfinite(data) else data

@@ -1,0 +1,356 @@
+"""How the host talks to a guest: run a command, stream one, put and get files. One small protocol;
+a local process sandbox here and SSH (`orchestrator.transport.ssh`) are its two ends."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import stat
+import subprocess
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, Protocol
+
+from guest.machine.signals import how_ended
+from orchestrator.errors import STORAGE_ERRNOS, GuestError, storage_error
+
+STDERR_TAIL_BYTES = 8192
+MAX_LINE_BYTES = 4 << 20  # as Python objects it may take 25 times as much
+MAX_UNREAD_BYTES = 2 * MAX_LINE_BYTES
+MAX_OUTPUT_BYTES = 16 << 20
+PIECE_BYTES = 1 << 20
+INHERITED = frozenset(
+    ("PATH", "LANG", "LC_ALL", "VBSTUDY_DATA", "http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY",
+     "HTTPS_PROXY", "NO_PROXY")
+)  # fmt: skip
+LINE_OVERHEAD_BYTES = 100  # of an object that holds a line
+LAST_WORDS_S = 5.0  # status and stderr come after the end of stdout, on a busy machine much later
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Completed:
+    """A command that ended."""
+
+    status: int
+    stdout: str
+    stderr: str
+
+
+class Stream(Protocol):
+    """A running command: lines in, lines out."""
+
+    def send(self, line: str) -> None:
+        """Writes one line to its stdin. Raises GuestError when it has ended."""
+
+    def receive(self, timeout_s: float) -> bytes | None:
+        """Its next line of stdout, b"" at the end of the output, None after `timeout_s`."""
+
+    def kill(self) -> None:
+        """Ends it, with everything it started. Safe to call twice, and from another thread."""
+
+    def stderr(self) -> str:
+        """The tail of what it wrote to stderr; waits up to `LAST_WORDS_S` for its end."""
+
+    def how_it_ended(self) -> str:
+        """`exit status 1`, `killed by SIGKILL`, or that it is not known; for messages."""
+
+
+class Connection(Protocol):
+    """One guest's end. Remote paths are relative to the guest's working folder."""
+
+    python: str
+    shares_files: bool
+    """Whether the guest sees this machine's files; where not, data sets are put into it."""
+
+    def run(self, argv: Sequence[str], env: Mapping[str, str], timeout_s: float) -> Completed: ...
+    def open(self, argv: Sequence[str], env: Mapping[str, str]) -> Stream: ...
+    def put(self, local: Path, remote: str) -> None: ...
+    def get(self, remote: str, local: Path, max_bytes: int) -> None: ...
+    def remove(self, remote: str) -> None: ...
+    def close(self) -> None: ...
+
+    def terminal(self, command: Sequence[str]) -> tuple[list[str], Path | None]:
+        """What to run in the user's own terminal, and where, to run `command` (nothing: a shell) in
+        the guest."""
+
+
+@contextlib.contextmanager
+def collecting(local: Path) -> Iterator[BinaryIO]:
+    """A file to collect a guest's bytes in. Trouble with *this* disk is not the guest's fault, and
+    another attempt would not help: StoreError."""
+    try:
+        with local.open("wb") as file:
+            yield file
+    except OSError as error:
+        if error.errno not in STORAGE_ERRNOS:
+            raise
+        raise storage_error(local, error) from None
+
+
+class LocalConnection:
+    """A process sandbox: own working folder, own environment, and only the given cores.
+
+    `cgroup_procs` is the file that a process must be written to in order to join the guest's
+    cgroup, or None; processes are started with the cores as their affinity in any case. `mark` is
+    an environment variable by which the guest's processes are found again after a crash."""
+
+    shares_files = True
+
+    def __init__(
+        self,
+        folder: Path,
+        python: str,
+        cores: tuple[int, ...],
+        cgroup_procs: Path | None,
+        mark: Mapping[str, str],
+    ) -> None:
+        self.python = python
+        self._folder = folder.absolute()  # HOME and TMPDIR are seen from within it
+        self._cores = cores
+        self._cgroup_procs = cgroup_procs
+        self._mark = dict(mark)
+        self._streams: list[LocalStream] = []
+
+    def run(self, argv: Sequence[str], env: Mapping[str, str], timeout_s: float) -> Completed:
+        stream = self._start(argv, env)
+        stream.follow()
+        return stream.complete(argv[0], timeout_s)
+
+    def open(self, argv: Sequence[str], env: Mapping[str, str]) -> Stream:
+        stream = self._start(argv, env)
+        stream.follow()  # point: stream opened
+        self._streams.append(stream)
+        return stream
+
+    def put(self, local: Path, remote: str) -> None:
+        target = self._folder / remote
+        target.parent.mkdir(parents=True, exist_ok=True)
+        part = target.with_name(target.name + ".part")
+        shutil.copyfile(local, part)  # point: file put
+        part.rename(target)  # point: put file renamed
+
+    def get(self, remote: str, local: Path, max_bytes: int) -> None:
+        try:  # a link is not followed, a pipe not waited for
+            descriptor = os.open(self._folder / remote, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        except OSError:
+            raise GuestError(f"{remote}: is not a plain file in the guest") from None
+        too_large = f"{remote}: is larger than the {max_bytes} bytes that were announced"
+        with os.fdopen(descriptor, "rb") as file:
+            found = os.fstat(descriptor)
+            if not stat.S_ISREG(found.st_mode):
+                raise GuestError(f"{remote}: is not a plain file in the guest")
+            if found.st_size > max_bytes:
+                raise GuestError(too_large)
+            left = max_bytes
+            with collecting(local) as target:
+                while left >= 0 and (piece := file.read(min(left + 1, PIECE_BYTES))):
+                    left -= len(piece)
+                    target.write(piece)  # point: piece written
+        if left < 0:  # it grew while it was read
+            local.unlink()
+            raise GuestError(too_large)
+
+    def remove(self, remote: str) -> None:
+        shutil.rmtree(self._folder / remote, ignore_errors=True)
+
+    def close(self) -> None:
+        for stream in self._streams:
+            stream.kill()
+
+    def terminal(self, command: Sequence[str]) -> tuple[list[str], Path | None]:
+        settings = [f"{name}={value}" for name, value in self._base_environment().items()]
+        limit = ["taskset", "-c", ",".join(map(str, self._cores))]
+        program = list(command) or [os.environ.get("SHELL", "/bin/sh")]
+        terminal = [f"TERM={os.environ.get('TERM', 'dumb')}"]
+        return [*limit, "env", "-i", *settings, *terminal, *program], self._folder
+
+    def _start(self, argv: Sequence[str], env: Mapping[str, str]) -> LocalStream:
+        # A child inherits the affinity of the thread that starts it, so it has its cores from its
+        # first instruction; code between fork and exec would be unsafe with other threads running.
+        kept = os.sched_getaffinity(0)
+        os.sched_setaffinity(0, self._cores)
+        try:
+            # point: process started
+            process = subprocess.Popen(
+                list(argv),
+                cwd=self._folder,
+                env={**self._base_environment(), **env},
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise GuestError(f"{argv[0]}: cannot be started: {error.strerror}") from None
+        finally:
+            os.sched_setaffinity(0, kept)
+        stream = LocalStream(process)  # point: stream made
+        if self._cgroup_procs is not None:
+            try:
+                self._cgroup_procs.write_text(str(process.pid))
+            except ProcessLookupError:
+                return stream  # it ended already; its status shows why
+            except OSError as error:
+                stream.discard()
+                raise GuestError(f"the guest was stopped: {self._cgroup_procs}: {error.strerror}") from None
+        return stream
+
+    def _base_environment(self) -> dict[str, str]:
+        """Nothing is inherited but what finds programs, names the locale, and finds what is downloaded."""
+        (self._folder / "tmp").mkdir(exist_ok=True)
+        kept = {k: v for k, v in os.environ.items() if k in INHERITED or k.startswith("PIP_")}
+        return {
+            **kept,
+            **self._mark,
+            "HOME": str(self._folder),
+            "TMPDIR": str(self._folder / "tmp"),
+            "KERAS_HOME": str(self._folder / ".keras"),
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "PYTHONNOUSERSITE": "1",
+        }
+
+
+class Lines:
+    """What a command wrote and nobody has read yet: filled by one thread, read by another."""
+
+    def __init__(self) -> None:
+        self._lines: deque[bytes] = deque()
+        self._held_bytes = 0
+        self._ended = self._closed = False
+        self._changed = threading.Condition()
+
+    def put(self, line: bytes) -> None:
+        """b"" is the end. Waits while too much is unread: who writes too fast is held up, too."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._held_bytes < MAX_UNREAD_BYTES or self._closed or line == b"")
+            if line == b"":
+                self._ended = True
+            elif not self._closed:
+                self._lines.append(line)
+                self._held_bytes += len(line) + LINE_OVERHEAD_BYTES
+            self._changed.notify_all()
+
+    def close(self) -> None:
+        """Nobody reads any more: nothing more is kept, and who waits to put goes on."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+    def receive(self, timeout_s: float) -> bytes | None:
+        """As `Stream.receive`."""
+        with self._changed:
+            self._changed.wait_for(lambda: bool(self._lines) or self._ended, max(timeout_s, 0))
+            if not self._lines:
+                return b"" if self._ended else None
+            line = self._lines.popleft()
+            self._held_bytes -= len(line) + LINE_OVERHEAD_BYTES
+            self._changed.notify_all()
+            return line
+
+
+def read_all(stream: Stream, name: str, timeout_s: float) -> bytes:
+    """Everything a command prints until it ends. Kills it, and raises GuestError, when that takes too long or
+    is too much."""
+    output, deadline = bytearray(), time.monotonic() + timeout_s
+    while (line := stream.receive(deadline - time.monotonic())) != b"":
+        if line is None:
+            stream.kill()
+            raise GuestError(f"{name} did not end within {timeout_s:.0f} s")
+        output += line
+        if len(output) > MAX_OUTPUT_BYTES:
+            stream.kill()
+            raise GuestError(f"{name} prints more than {MAX_OUTPUT_BYTES} bytes")
+    return bytes(output)
+
+
+class LocalStream:
+    """A process and the thread that reads it."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self.process = process
+        self._lines = Lines()
+        self._tail = bytearray()
+        self._killed = threading.Event()
+        self._readers: list[threading.Thread] = []
+
+    def follow(self) -> None:
+        """Starts reading."""
+        self._readers = [
+            threading.Thread(target=target, daemon=True) for target in (self._read_stdout, self._read_stderr)
+        ]
+        for reader in self._readers:
+            reader.start()
+
+    def complete(self, name: str, timeout_s: float) -> Completed:
+        """Everything it prints until it ends. Raises GuestError when that takes too long, or is too much."""
+        assert self.process.stdin is not None  # noqa: S101  (opened with a pipe)
+        with contextlib.suppress(BrokenPipeError):
+            self.process.stdin.close()
+        try:
+            output = read_all(self, name, timeout_s)
+            status = self.process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            raise GuestError(f"{name} closed its output and did not end") from None
+        finally:
+            self.kill()
+        return Completed(status=status, stdout=output.decode(errors="replace"), stderr=self.stderr())
+
+    def send(self, line: str) -> None:
+        assert self.process.stdin is not None  # noqa: S101  (opened with a pipe)
+        try:
+            self.process.stdin.write(line.encode() + b"\n")  # point: line sent
+            self.process.stdin.flush()
+        except (BrokenPipeError, ValueError):
+            raise GuestError("the agent has ended", evidence=self.stderr()) from None
+
+    def receive(self, timeout_s: float) -> bytes | None:
+        return self._lines.receive(timeout_s)
+
+    def kill(self) -> None:
+        if not self._killed.is_set():  # once: a reaped process's number may be given to another
+            self._killed.set()
+            self._lines.close()
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.process.pid, signal.SIGKILL)  # point: process group killed
+        self.process.wait()
+        if self.process.stdin is not None:
+            with contextlib.suppress(BrokenPipeError):  # what was not read will not be
+                self.process.stdin.close()
+
+    def discard(self) -> None:
+        """Ends a process that nobody reads, and closes its pipes."""
+        self.kill()
+        for pipe in (self.process.stdout, self.process.stderr):
+            if pipe is not None:
+                pipe.close()
+
+    def stderr(self) -> str:
+        self._readers[1].join(LAST_WORDS_S)
+        return bytes(self._tail).decode(errors="replace")
+
+    def how_it_ended(self) -> str:
+        try:
+            status = self.process.wait(LAST_WORDS_S)
+        except subprocess.TimeoutExpired:
+            return "it closed its output and still runs"
+        return how_ended(status)
+
+    def _read_stdout(self) -> None:
+        assert self.process.stdout is not None  # noqa: S101
+        with self.process.stdout as pipe:
+            while line := pipe.readline(MAX_LINE_BYTES):
+                self._lines.put(line)
+        self._lines.put(b"")
+
+    def _read_stderr(self) -> None:
+        assert self.process.stderr is not None  # noqa: S101
+        with self.process.stderr as pipe:
+            while piece := pipe.read1(4096):  # type: ignore[attr-defined]
+                self._tail += piece
+                del self._tail[:-STDERR_TAIL_BYTES]

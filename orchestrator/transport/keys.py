@@ -1,0 +1,137 @@
+"""Keys of a study: the pair that opens its guests, the host key its own guests show, and the host
+keys it has pinned. Nothing is ever learned from the network: a key is generated here or given by
+the user."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import os
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+
+from orchestrator.errors import GuestError, UsageError
+from orchestrator.files import write_durably
+from orchestrator.store.store import Store
+
+COMMENT = "vbstudy"
+_writing = threading.Lock()  # guests are started from several threads
+
+
+@dataclass(frozen=True, slots=True)
+class KeyPair:
+    """A private key file, readable by its owner only, and the public half as OpenSSH writes it."""
+
+    private: Path
+    public: str
+
+
+@dataclass(frozen=True, slots=True)
+class StudyKeys:
+    """`<study>/keys` and `<study>/known_hosts`."""
+
+    folder: Path
+    known_hosts: Path
+
+    @classmethod
+    def of(cls, store: Store) -> StudyKeys:
+        return cls(store.keys, store.known_hosts)
+
+    def client(self) -> KeyPair:
+        """The pair that opens guests; made when it is not there."""
+        return key_pair(self.folder / "id_ed25519")
+
+    def host(self) -> KeyPair:
+        """What guests of our own making identify themselves with; made when it is not there."""
+        return key_pair(self.folder / "host_ed25519")
+
+    def pin(self, host: str, port: int, key: str) -> None:
+        """Makes `key` the one key that `host` may show."""
+        self._rewrite(host, port, [f"{host_name(host, port)} {parse_public(key)}"])
+
+    def forget(self, host: str, port: int) -> None:
+        self._rewrite(host, port, [])
+
+    def _rewrite(self, host: str, port: int, more: list[str]) -> None:
+        with _writing:
+            self._rewrite_alone(host, port, more)
+
+    def _rewrite_alone(self, host: str, port: int, more: list[str]) -> None:
+        before = self.known_hosts.read_text(encoding="utf-8") if self.known_hosts.exists() else ""
+        name = host_name(host, port)
+        kept = [line for line in before.splitlines() if line.split(" ", 1)[0] != name]
+        text = "".join(f"{line}\n" for line in kept + more)
+        if text == before:
+            return
+        if text:
+            write_durably(self.known_hosts, text)
+        else:
+            self.known_hosts.unlink()
+
+
+def host_name(host: str, port: int) -> str:
+    """A host as known_hosts files name it."""
+    return host if port == 22 else f"[{host}]:{port}"
+
+
+def key_pair(path: Path) -> KeyPair:
+    """Reads an Ed25519 pair, or makes it. Raises GuestError when a file there is no such key."""
+    from cryptography.hazmat.primitives import serialization
+
+    with _writing:
+        if not path.exists():
+            _write_key(path)
+    try:
+        key = serialization.load_ssh_private_key(path.read_bytes(), password=None)
+    except (OSError, ValueError) as error:
+        raise GuestError(f"{path}: is not a usable private key ({error}); delete it for a new one") from None
+    public = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
+    return KeyPair(path, f"{public.decode()} {COMMENT}")
+
+
+def _write_key(path: Path) -> None:
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+    data = Ed25519PrivateKey.generate().private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.OpenSSH,
+        serialization.NoEncryption(),
+    )
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    write_private(path, data)
+
+
+def write_private(path: Path, data: bytes) -> None:
+    """Writes a file that its owner alone may read, whole or not at all. Does nothing when the same bytes are
+    there already."""
+    if path.exists() and path.read_bytes() == data:
+        return
+    part = path.with_name(path.name + ".part")
+    part.unlink(missing_ok=True)
+    # Created with the mode, not changed to it afterwards: nobody else may open it in between.
+    with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    part.rename(path)
+
+
+def parse_public(text: str) -> str:
+    """`ssh-ed25519 AAAA...` without its comment. Raises UsageError when it is not a public key."""
+    kind, _, rest = text.strip().partition(" ")
+    blob = rest.split(" ", 1)[0]
+    try:
+        data = base64.b64decode(blob, validate=True)
+    except (binascii.Error, ValueError):
+        data = b""
+    if not data[4:].startswith(kind.encode()) or not kind:
+        raise UsageError(f"{text[:60]!r} is not a public key; it looks like 'ssh-ed25519 AAAA...'")
+    return f"{kind} {blob}"
+
+
+def fingerprint(public: bytes) -> str:
+    """`SHA256:...` as ssh-keygen shows it."""
+    return "SHA256:" + base64.b64encode(hashlib.sha256(public).digest()).decode().rstrip("=")

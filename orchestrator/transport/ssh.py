@@ -1,0 +1,306 @@
+"""A guest behind SSH, through fabric. Only the pinned host key is accepted, only the given key is
+offered, the user's own SSH set-up plays no part, and everything has a time limit."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import shlex
+import stat
+import threading
+import time
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import paramiko
+
+from orchestrator.errors import GuestError
+from orchestrator.transport.connection import Completed, Stream, collecting
+from orchestrator.transport.ssh_connect import SshTarget, UnreachableError, connect, reason
+from orchestrator.transport.ssh_stream import SshStream
+
+COMMAND_TIMEOUT_S = 30.0
+TRANSFER_TIMEOUT_S = 30.0  # without a byte moving
+CHUNK_BYTES = 1 << 18
+PIDS = ".pids"
+
+
+class SshConnection:
+    """One guest's end. `prefix` is put before every command (`taskset -c 0,1`), `join` is the file of a
+    cgroup that commands enter."""
+
+    shares_files = False
+
+    def __init__(
+        self,
+        target: SshTarget,
+        folder: str,
+        python: str,
+        *,
+        prefix: Sequence[str] = (),
+        join: str = "",
+        mark: Mapping[str, str] | None = None,
+    ) -> None:
+        self.python = python
+        self.target = target
+        self._folder = PurePosixPath(folder)
+        self._prefix = tuple(prefix)
+        self._join = join
+        self._mark = dict(mark or {})
+        self._fabric: Any = None
+        self._sftp: Any = None
+        self._streams: list[SshStream] = []
+        self._lock = threading.RLock()
+        self._closed = False
+
+    # ---- commands ----------------------------------------------------------------------------
+
+    def run(self, argv: Sequence[str], env: Mapping[str, str], timeout_s: float) -> Completed:
+        stream = self._start(argv, env)
+        try:
+            return stream.complete(argv[0], timeout_s)
+        finally:
+            stream.kill()
+
+    def open(self, argv: Sequence[str], env: Mapping[str, str]) -> Stream:
+        stream = self._start(argv, env)
+        self._streams.append(stream)
+        return stream
+
+    def _start(self, argv: Sequence[str], env: Mapping[str, str]) -> SshStream:
+        token = uuid.uuid4().hex
+        script = self._script(argv, env, token)
+        with self._failures("a command could not be started"):
+            channel = self._session(COMMAND_TIMEOUT_S)
+            channel.exec_command(f"exec /bin/sh -c {shlex.quote(script)}")
+        return SshStream(channel, str(self.target), lambda: self._kill(token))
+
+    def _script(self, argv: Sequence[str], env: Mapping[str, str], token: str) -> str:
+        """sshd makes the shell the leader of a process group of its own; its number is kept so that
+        the whole group can be ended later. The shell stays, to report a signal as 128 + n."""
+        folder = self._folder
+        settings = {
+            **self._mark,
+            "HOME": str(folder),
+            "TMPDIR": str(folder / "tmp"),
+            "KERAS_HOME": str(folder / ".keras"),
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "PYTHONNOUSERSITE": "1",
+            **env,
+        }
+        command = shlex.join([*self._prefix, "env", "-i"])
+        command += ' "PATH=$PATH" "LANG=${LANG:-C.UTF-8}" '
+        command += shlex.join([*(f"{k}={v}" for k, v in settings.items()), *argv])
+        where, pid = shlex.quote(str(folder)), f"{PIDS}/{token}"
+        folders = shlex.join([settings["TMPDIR"], str(folder / PIDS)])
+        join = f"echo $$ > {shlex.quote(self._join)} && " if self._join else ""
+        return (
+            f"mkdir -p {folders} && cd {where} && {join}echo $$ > {pid} || exit 125; "
+            f"{command}; s=$?; rm -f {pid}; exit $s"
+        )
+
+    def _kill(self, token: str) -> None:
+        """Ends a command's process group. Where the connection is gone, sshd closes the command's
+        stdin, which is what ends the agent."""
+        transport = self._live_transport()
+        if transport is None:
+            return
+        where = shlex.quote(str(self._folder))
+        script = (
+            f"cd {where} && p=$(cat {PIDS}/{token} 2>/dev/null) && rm -f {PIDS}/{token} && "
+            "{ kill -s KILL -- -$p || kill -s KILL $p; } 2>/dev/null; :"
+        )
+        try:
+            channel = transport.open_session(timeout=COMMAND_TIMEOUT_S)
+            channel.settimeout(COMMAND_TIMEOUT_S)
+            channel.exec_command(f"exec /bin/sh -c {shlex.quote(script)}")
+            channel.recv(1)  # its end
+            channel.close()
+        except (paramiko.SSHException, OSError, EOFError):
+            self.drop()  # a connection on which this does not work is of no more use
+
+    # ---- files -------------------------------------------------------------------------------
+
+    def put(self, local: Path, remote: str) -> None:
+        """Written to a temporary name, checked by SHA-256, then renamed. Does nothing when the same
+        file is there already."""
+        target = str(self._path(remote))
+        with local.open("rb") as file:
+            expected = hashlib.file_digest(file, "sha256").hexdigest()
+        if self._sha256(target) == expected:
+            return
+        part = f"{target}.part"
+        self.shell(f"mkdir -p {shlex.quote(str(PurePosixPath(target).parent))}")
+        with (
+            self._failures(f"{remote}: the upload failed"),
+            local.open("rb") as source,
+            self._files().open(part, "wb") as file,
+        ):
+            file.set_pipelined(True)  # point: ssh file opened
+            while chunk := source.read(CHUNK_BYTES):
+                file.write(chunk)
+        arrived = self._sha256(part)
+        if arrived != expected:
+            raise GuestError(f"{self.target}: {remote}: SHA-256 {arrived} arrived, {expected} was sent")
+        self.shell(f"mv -f {shlex.quote(part)} {shlex.quote(target)}")
+
+    def get(self, remote: str, local: Path, max_bytes: int) -> None:
+        """Fetches one plain file, never more than `max_bytes` of it. The store compares it with the
+        SHA-256 of the manifest before it believes it."""
+        path = str(self._path(remote))
+        with self._failures(f"{remote}: the download failed"):
+            files = self._files()
+            try:
+                found = files.lstat(path)
+            except FileNotFoundError:
+                found = None
+            if found is None or not stat.S_ISREG(found.st_mode):
+                raise GuestError(f"{remote}: is not a plain file in the guest")
+            if found.st_size > max_bytes:
+                raise GuestError(f"{remote}: is larger than the {max_bytes} bytes that were announced")
+            with files.open(path, "rb") as source, collecting(local) as target:
+                source.prefetch(found.st_size)  # point: ssh file requested
+                got = 0
+                while chunk := source.read(CHUNK_BYTES):
+                    got += len(chunk)
+                    if got > max_bytes:  # it grew while it was read
+                        raise GuestError(
+                            f"{remote}: is larger than the {max_bytes} bytes that were announced"
+                        )
+                    target.write(chunk)  # point: ssh chunk written
+
+    def remove(self, remote: str) -> None:
+        self.shell(f"rm -rf -- {shlex.quote(str(self._path(remote)))}")
+
+    def _path(self, remote: str) -> PurePosixPath:
+        """A path in the guest's folder, and nowhere else."""
+        path = PurePosixPath(remote)
+        if path.is_absolute() or ".." in path.parts or "\0" in remote:
+            raise GuestError(f"{remote!r}: leads out of the guest's folder")
+        return self._folder / path
+
+    def _sha256(self, path: str) -> str:
+        quoted = shlex.quote(path)
+        script = f"if [ -f {quoted} ]; then sha256sum < {quoted}; fi"
+        return self.shell(script, TRANSFER_TIMEOUT_S).partition(" ")[0].strip()
+
+    def shell(self, script: str, timeout_s: float = COMMAND_TIMEOUT_S) -> str:
+        """A housekeeping command in the user's home, outside the guest's CPU limit and environment."""
+        done = self._housekeeping(script, timeout_s).complete("sh", timeout_s)
+        if done.status != 0:
+            raise GuestError(
+                f"{self.target}: `{script[:60]}` failed with status {done.status}", evidence=done.stderr
+            )
+        return done.stdout
+
+    def converse(self, script: str) -> SshStream:
+        """The same, and it is talked to. It ends with the connection."""
+        stream = self._housekeeping(script, COMMAND_TIMEOUT_S)
+        self._streams.append(stream)
+        return stream
+
+    def _housekeeping(self, script: str, timeout_s: float) -> SshStream:
+        with self._failures(f"`{script[:60]}` could not be run"):
+            channel = self._session(timeout_s)
+            channel.exec_command(f"exec /bin/sh -c {shlex.quote(script)}")
+        return SshStream(channel, str(self.target), channel.close)
+
+    # ---- the connection ----------------------------------------------------------------------
+
+    def connect(self) -> None:
+        """Connects now, rather than at the first use. Raises GuestError."""
+        self._transport()
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+        for stream in self._streams:
+            stream.kill()
+        self.drop()
+
+    def terminal(self, command: Sequence[str]) -> tuple[list[str], Path | None]:
+        target = self.target
+        options = {
+            "IdentitiesOnly": "yes",
+            "IdentityAgent": "none",
+            "UserKnownHostsFile": f'"{target.known_hosts.resolve()}"',
+            "GlobalKnownHostsFile": "/dev/null",
+            "StrictHostKeyChecking": "yes",
+            "PasswordAuthentication": "no",
+            "ForwardAgent": "no",
+            "LogLevel": "ERROR",
+        }
+        argv = ["ssh", "-t" if not command else "-T", "-p", str(target.port), "-i", str(target.key.resolve())]
+        if not target.use_ssh_config:
+            argv += ["-F", "none"]
+        for name, value in options.items():
+            argv += ["-o", f"{name}={value}"]
+        settings = shlex.join(f"{name}={value}" for name, value in self._mark.items())
+        limit = shlex.join([*self._prefix, "env"])
+        program = shlex.join(command) if command else '"${SHELL:-/bin/sh}" -i'
+        script = f"cd {shlex.quote(str(self._folder))} 2>/dev/null; exec {limit} {settings} {program}"
+        return [*argv, f"{target.user}@{target.host}", f"exec /bin/sh -c {shlex.quote(script)}"], None
+
+    def _live_transport(self) -> Any:
+        with self._lock:
+            transport = self._fabric.transport if self._fabric is not None else None
+        return transport if transport is not None and transport.is_active() else None
+
+    def _transport(self) -> Any:
+        """The live transport; a broken one is replaced, with longer and longer waits."""
+        with self._lock:
+            if self._closed:
+                raise GuestError(f"{self.target}: the connection was closed")
+            transport = self._live_transport()
+            if transport is not None:
+                return transport
+            self.drop()
+            deadline, wait_s = time.monotonic() + self.target.patience_s, 0.1
+            while True:
+                try:
+                    self._fabric = connect(self.target)
+                except UnreachableError as error:
+                    left_s = deadline - time.monotonic()
+                    if self._closed or left_s <= 0:
+                        raise GuestError(f"{self.target}: cannot be reached: {error}") from None
+                    time.sleep(min(wait_s, left_s))
+                    wait_s = min(wait_s * 2, 5.0)
+                else:
+                    return self._fabric.transport
+
+    def _session(self, timeout_s: float) -> Any:
+        """An open channel. A connection often turns out to be broken only now; opening a channel has
+        done nothing yet, so it may be tried again on a new one."""
+        try:
+            channel = self._transport().open_session(timeout=timeout_s)
+        except (paramiko.SSHException, EOFError, OSError):
+            self.drop()
+            channel = self._transport().open_session(timeout=timeout_s)
+        channel.settimeout(timeout_s)
+        return channel
+
+    def _files(self) -> Any:
+        with self._lock:
+            transport = self._transport()
+            if self._sftp is None or self._sftp.get_channel().closed:
+                self._sftp = paramiko.SFTPClient.from_transport(transport)
+                self._sftp.get_channel().settimeout(TRANSFER_TIMEOUT_S)
+            return self._sftp
+
+    def drop(self) -> None:
+        """Lets go of the transport; the next use makes a new one."""
+        with self._lock:
+            dropped, self._fabric, self._sftp = self._fabric, None, None
+        if dropped is not None:
+            dropped.client.close()
+
+    @contextlib.contextmanager
+    def _failures(self, what: str) -> Iterator[None]:
+        """A connection on which something failed is not used again."""
+        try:
+            yield
+        except (paramiko.SSHException, EOFError, OSError) as error:
+            self.drop()
+            raise GuestError(f"{self.target}: {what}: {reason(error)}") from None

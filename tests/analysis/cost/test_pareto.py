@@ -1,0 +1,47 @@
+from __future__ import annotations
+
+import pytest
+
+from analysis.cost.pareto import compared_variant, pareto
+from analysis.load.study import View, load_study
+
+
+def points(study):
+    return {p.threads: p for p in pareto(load_study(study.directory), "lenet5", View.LAST)}
+
+
+def test_the_front_is_what_no_other_beats_in_both(study):
+    for cpus, wall_s, accuracy in ((1, 10.0, 0.9), (2, 5.0, 0.8), (4, 6.0, 0.7), (8, 5.0, 0.75)):
+        study.run(cpus, wall_s=wall_s, accuracies=(0.1, accuracy))
+    assert [name for name, p in points(study).items() if p.on_front] == ["1", "2"]
+
+
+def test_equal_points_are_both_on_the_front(study):
+    for cpus in (1, 2):
+        study.run(cpus, wall_s=5.0)
+    assert all(p.on_front for p in points(study).values())
+
+
+def test_an_unfit_time_is_shown_and_never_on_the_front(study):
+    study.run(1, wall_s=10.0)
+    study.run(2, wall_s=1.0, oversubscribed=True)
+    found = points(study)
+    assert found["1"].on_front
+    assert not found["2"].on_front
+    assert found["2"].excluded == "oversubscribed"
+
+
+def test_points_carry_n_and_intervals(study):
+    for repetition, wall_s in ((1, 9.0), (2, 11.0)):
+        study.run(1, repetition, wall_s=wall_s)
+    time = points(study)["1"].wall_s
+    assert (time.n, time.value) == (2, 10.0)
+    assert time.low == pytest.approx(10 - 12.7062, abs=1e-3)  # Student's t, one degree of freedom: 12.7062
+
+
+def test_free_seeds_are_compared_where_there_are_any(study):
+    study.run(1, variant="control")
+    assert compared_variant(load_study(study.directory), "lenet5") == "control"
+    study.run(1)
+    study.run(1, variant="default")
+    assert compared_variant(load_study(study.directory), "lenet5") == "default"

@@ -1,0 +1,196 @@
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from analysis.diagnosis.hardening import judge, paired_ratio
+from analysis.pipeline import analyze
+from analysis.report.report import write_report
+from guest.records.harden import Hardening, Profile, Proof, encode
+from guest.records.run import Tier
+from tests import factories
+
+times = st.floats(0.1, 100)
+
+
+def trained(tier, cpus, repetition, **changes):
+    return factories.measurement(tier=tier, cpus=cpus, repetition=repetition, **changes)
+
+
+def everything(**by_tier):
+    """Two trainings on 1 and 2 CPUs of each tier; a tier's value is called with (cpus, repetition)."""
+    return [
+        trained(Tier(tier.replace("_", "-")), cpus, repetition, **make(cpus, repetition))
+        for tier, make in by_tier.items()
+        for cpus in (1, 2)
+        for repetition in (1, 2)
+    ]
+
+
+def results(hardening: Hardening):
+    return {result.tier: result for result in judge(hardening).results}
+
+
+def plain(cpus, repetition):
+    return {"weights": f"w{cpus}", "train_s": 2.0}
+
+
+def test_a_tier_is_proved_by_equal_bits_on_all_cpu_counts_in_all_trainings():
+    made = factories.hardening(
+        everything(seeds=plain, exact=lambda c, r: {"train_s": 3.0}), cpus=(1, 2), repetitions=2
+    )
+    found = results(made)
+    assert (found[Tier.SEEDS].proof, found[Tier.SEEDS].models) == (Proof.DIFFERS, 2)
+    assert (found[Tier.EXACT].proof, found[Tier.EXACT].models, found[Tier.EXACT].n) == (Proof.PROVED, 1, 4)
+    assert found[Tier.EXACT].mean_cost == pytest.approx(1.5)
+    assert judge(made).cheapest is Tier.EXACT
+
+
+@pytest.mark.parametrize("what", ["weights", "logits", "step_hashes"])
+def test_one_unlike_hash_of_any_kind_is_enough_to_differ(what):
+    def make(cpus, repetition):
+        odd = (cpus, repetition) == (2, 2)
+        return {what: ({"1": "other"} if what == "step_hashes" else "other")} if odd else {}
+
+    made = factories.hardening(everything(seeds=make), cpus=(1, 2), repetitions=2)
+    found = results(made)[Tier.SEEDS]
+    assert (found.proof, found.models) == (Proof.DIFFERS, 2)
+    assert "within a CPU count too" in found.why
+    assert judge(made).cheapest is Tier.NONE
+
+
+def test_what_was_not_seen_is_not_proved():
+    done = everything(seeds=plain, exact=lambda c, r: {})
+    assert (
+        results(factories.hardening(done[:-1], cpus=(1, 2), repetitions=2))[Tier.EXACT].proof
+        is Proof.INCOMPLETE
+    )
+    assert (
+        results(factories.hardening(done, cpus=(1, 2, 4), repetitions=2))[Tier.EXACT].proof
+        is Proof.INCOMPLETE
+    )
+    nothing = results(factories.hardening([], cpus=(1, 2), repetitions=2))[Tier.EXACT]
+    assert (nothing.proof, nothing.n, nothing.costs) == (Proof.INCOMPLETE, 0, ())
+
+
+def test_a_failed_training_and_a_tier_that_does_not_apply_are_reported_with_their_reasons():
+    failed = [*everything(seeds=plain), trained(Tier.EXACT, 1, 1, error="ExactError: no", weights="")]
+    made = factories.hardening(
+        failed, cpus=(1, 2), repetitions=2, not_applicable={"environment": "not an Intel CPU"},
+        tiers=(Tier.SEEDS, Tier.ENVIRONMENT, Tier.EXACT),
+    )  # fmt: skip
+    found = results(made)
+    assert (found[Tier.EXACT].proof, found[Tier.EXACT].why) == (Proof.FAILED, "ExactError: no")
+    assert found[Tier.ENVIRONMENT].proof is Proof.NOT_APPLICABLE
+    assert found[Tier.ENVIRONMENT].why == "not an Intel CPU"
+
+
+def test_the_cheapest_is_the_proved_tier_with_the_lowest_cost():
+    made = factories.hardening(
+        everything(
+            seeds=plain, environment=lambda c, r: {"train_s": 6.0}, exact=lambda c, r: {"train_s": 2.2},
+            one_thread=lambda c, r: {"train_s": 2.0 * c},
+        ),
+        cpus=(1, 2), repetitions=2, tiers=(Tier.SEEDS, Tier.ENVIRONMENT, Tier.EXACT, Tier.ONE_THREAD),
+    )  # fmt: skip
+    assert judge(made).cheapest is Tier.EXACT
+    assert results(made)[Tier.ONE_THREAD].mean_cost == pytest.approx(math.sqrt(2))
+
+
+def test_the_interval_of_a_tiers_mean_cost_is_that_of_its_repetitions():
+    def make(cpus, repetition):
+        return {"train_s": 2.0 * cpus**0.5 * (1 + repetition / 10)}
+
+    made = factories.hardening(everything(seeds=plain, exact=make), cpus=(1, 2), repetitions=2)
+    found = results(made)[Tier.EXACT]
+    by_repetition = [2**0.25 * 1.1, 2**0.25 * 1.2]
+    assert (found.mean_cost, found.mean_low, found.mean_high) == pytest.approx(
+        paired_ratio(by_repetition, [1, 1])
+    )
+    assert found.mean_low < found.mean_cost < found.mean_high
+
+
+def test_without_fit_times_the_cheapest_is_the_first_proved_tier():
+    def contended(cpus, repetition):
+        return {"load_by_others": 1.0}
+
+    made = factories.hardening(
+        everything(seeds=plain, environment=contended, exact=contended), cpus=(1, 2), repetitions=2,
+        tiers=(Tier.SEEDS, Tier.ENVIRONMENT, Tier.EXACT),
+    )  # fmt: skip
+    assert judge(made).cheapest is Tier.ENVIRONMENT
+    assert {cost.excluded for cost in results(made)[Tier.EXACT].costs} == {"contended"}
+
+
+def test_one_unfit_cpu_count_leaves_the_mean_cost_unknown():
+    def make(cpus, repetition):
+        return {"load_by_others": 1.0 if cpus == 2 else 0.0}
+
+    made = factories.hardening(everything(seeds=plain, one_thread=make), cpus=(1, 2), repetitions=2,
+                               tiers=(Tier.SEEDS, Tier.ONE_THREAD))  # fmt: skip
+    found = results(made)[Tier.ONE_THREAD]
+    assert [cost.excluded for cost in found.costs] == ["", "contended"]
+    assert found.mean_cost is None
+
+
+def test_runs_that_were_not_asked_for_this_time_are_left_out():
+    done = [*everything(seeds=plain), trained(Tier.SEEDS, 4, 1, weights="w4")]
+    assert results(factories.hardening(done, cpus=(1, 2), repetitions=1))[Tier.SEEDS].n == 2
+
+
+@given(st.lists(st.tuples(times, times), min_size=2, max_size=12))
+def test_the_ratio_of_pairs_is_that_of_a_paired_t_test_on_logarithms(pairs):
+    a, b = (np.array(each) for each in zip(*pairs, strict=True))
+    ratio, low, high = paired_ratio(a, b)
+    assert ratio == pytest.approx(stats.gmean(a / b))
+    assert low <= ratio * (1 + 1e-12)
+    assert high >= ratio * (1 - 1e-12)
+    if np.std(np.log(a / b)) > 1e-9:
+        interval = stats.ttest_rel(np.log(a), np.log(b)).confidence_interval(0.95)
+        assert (math.log(low), math.log(high)) == pytest.approx((interval.low, interval.high), abs=1e-6)
+
+
+def test_one_pair_has_a_ratio_and_no_interval():
+    assert paired_ratio([3.0], [2.0]) == (pytest.approx(1.5), None, None)
+
+
+@pytest.fixture
+def hardened(study):
+    for cpus in (1, 2):
+        study.run(cpus, weights=f"w{cpus}")
+    made = factories.hardening(
+        everything(seeds=plain, exact=lambda c, r: {"train_s": 2.4 + r / 10}), cpus=(1, 2), repetitions=2,
+        profile=Profile(traces=("t",), varying=("aten.mm.default",), unknown=()),
+    )  # fmt: skip
+    folder = study.directory / "harden"
+    folder.mkdir()
+    (folder / "lenet5.json").write_text(encode(made))
+    return study
+
+
+def test_the_report_has_tables_and_a_figure_of_the_tiers(hardened, tmp_path):
+    analysis = analyze(hardened.directory)
+    proofs, costs = analysis.tables["hardening"].frame, analysis.tables["tier_costs"].frame
+    assert proofs.proof.tolist() == ["differs", "proved"]
+    assert proofs.cheapest.tolist() == ["", "cheapest"]
+    assert proofs.profile.tolist() == ["1 vary, 0 unknown"] * 2
+    assert costs.n.tolist() == [2] * 4
+    assert costs.ratio.tolist()[2:] == pytest.approx([math.sqrt(1.25 * 1.3)] * 2)
+    paths = write_report(analysis, tmp_path / "report")
+    assert {path.name for path in paths.figures} >= {"lenet5-hardening.svg", "lenet5-hardening.png"}
+    assert "what equal models on all thread counts cost" in paths.page.read_text()
+
+
+def test_a_damaged_file_is_a_reservation_and_nothing_else_is_lost(hardened):
+    (hardened.directory / "harden" / "other.json").write_text("{}")
+    analysis = analyze(hardened.directory)
+    assert "hardening" in analysis.tables
+    assert any("harden/other.json" in str(problem) for problem in analysis.study.problems)
+
+
+def test_a_study_that_was_not_hardened_has_no_such_table(study):
+    study.run(1)
+    assert not {"hardening", "tier_costs"} & set(analyze(study.directory).tables)

@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+import warnings
+
+import pytest
+
+from analysis.figures.figures import _silent, write_figures
+from analysis.pipeline import analyze
+
+
+def drawn(study, folder):
+    folder.mkdir(exist_ok=True)
+    return write_figures(analyze(study.directory), folder)
+
+
+def test_ten_figures_a_workload_and_a_timeline_in_both_forms_and_the_same_bytes_again(study, tmp_path):
+    study.usual(runs=2)
+    once, again = (drawn(study, tmp_path / name) for name in ("a", "b"))
+    kinds = [
+        "box",
+        "sorted",
+        "epochs",
+        "loss-sd",
+        "churn",
+        "churn-runs",
+        "classes",
+        "reliability",
+        "time",
+        "front",
+    ]
+    assert [p.svg.stem for p in once] == [*(f"lenet5-{kind}" for kind in kinds), "timeline"]
+    for a, b in zip(once, again, strict=True):
+        assert a.svg.read_bytes() == b.svg.read_bytes()
+        assert a.svg.read_text().startswith("<?xml")
+        assert a.png.read_bytes().startswith(b"\x89PNG")
+        assert "2 runs" in a.caption
+
+
+@pytest.mark.parametrize(
+    "runs",
+    [
+        [{"cpus": 1}],
+        [{"cpus": 1, "losses": (float("nan"), float("inf"))}, {"cpus": 2, "losses": (float("nan"), 1.0)}],
+        [{"cpus": cpus, "wall_s": 0.0} for cpus in range(1, 13)],
+        [{"cpus": 16, "intra_op": n, "inter_op": 1} for n in (1, 2, 4, 8, 16)],
+        [{"cpus": 1, "variant": v} for v in ("default", "fixed-seed", "control")],
+    ],
+    ids=["one run", "not finite", "twelve thread counts", "crossed threads", "three variants"],
+)
+def test_odd_studies_are_drawn_without_a_warning(study, tmp_path, runs):
+    for run in runs:
+        study.run(**run)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert len(drawn(study, tmp_path / "figures")) == 11
+
+
+def test_what_a_log_scale_cannot_show_is_said(study):
+    study.usual()
+    frame = analyze(study.directory).tables["loss_sd_by_epoch"].frame
+    assert _silent(frame[frame.variant == "fixed-seed"]) == ["0 at every epoch: each thread count"]

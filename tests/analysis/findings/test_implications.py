@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+from analysis.findings.implications import hardware_sentence
+from analysis.load.study import load_study
+from analysis.pipeline import analyze
+from guest.records.run import Framework
+
+
+def drawn(study):
+    return {i.id: i.evidence for i in analyze(study.directory).implications}
+
+
+def test_each_has_the_studys_numbers(study):
+    study.usual()
+    assert drawn(study) == {
+        "I1": ("lenet5: one seed, 3 distinct models and 2 prediction vectors on 3 thread counts (n=9)",),
+        "I2": ("lenet5: thread counts lie up to 0.070 apart without model selection, 0.010 with (n=9)",),
+        "I3": (
+            "lenet5, default: fastest at 2 (8.20 s, n=3), lead decided",
+            "lenet5, fixed-seed: fastest at 2 (8.20 s, n=3), lead decided",
+        ),
+        "I4": (
+            (
+                "lenet5, default: threads 2 (8.20 s, accuracy 0.72300, n=3); "
+                "by means alone, differences may be chance"
+            ),
+        ),
+        "I5": (
+            (
+                "All 18 models were trained on Fabricated CPU in guests with 1, 2 and 4 CPUs "
+                "(local provider, hypervisor: none), each framework using as many threads as CPUs, "
+                "with torch 2.13.0."
+            ),
+        ),
+    }
+
+
+def test_a_study_that_measured_little_says_so(study):
+    study.run(1, variant="algo")
+    evidence = drawn(study)
+    assert evidence["I1"] == ("lenet5: this study does not measure it",)
+    assert evidence["I3"] == ("lenet5, algo: inconclusive: one thread count only",)
+
+
+def test_emulated_guests_are_called_so(study):
+    study.run(1, accelerator="tcg")
+    assert "in guests with 1 CPU (local provider, emulated, " in hardware_sentence(
+        load_study(study.directory)
+    )
+    study.run(2, accelerator="kvm")
+    assert "(local provider, emulated and with KVM, " in hardware_sentence(load_study(study.directory))
+
+
+def test_mixed_hardware_is_all_in_the_sentence(study):
+    study.run(4, intra_op=2, inter_op=1)
+    study.run(4, 2, intra_op=2, inter_op=1, cpu_model="Other CPU", framework=Framework.TENSORFLOW)
+    assert hardware_sentence(load_study(study.directory)) == (
+        "All 2 models were trained on Fabricated CPU and Other CPU in guests with 4 CPUs (local provider, "
+        "hypervisor: none), with 2 intra-op and 1 inter-op threads, with tensorflow 2.13.0 and torch 2.13.0."
+    )

@@ -1,0 +1,112 @@
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+from analysis.inference.published import UnknownPublishedError, difference, load_published, names
+from analysis.pipeline import analyze
+from analysis.results.printing import Format, render
+
+# as printed in table VII of the paper, and in its text: 8.56 % without, 0.0898 to 2.52 % with selection
+PRINTED = {
+    ("DialogStateTracking", True): 0.000898383,
+    ("honk", True): 0.025167763,
+    ("DialogStateTracking", False): 0.084248353,
+    ("honk", False): 0.085570514,
+}
+
+
+def rows(study, part):
+    frame = analyze(study.directory, against="issre21").tables["against"].frame
+    return frame[frame.statement.str.contains(part, regex=False)].reset_index(drop=True)
+
+
+def test_the_published_differences_follow_from_the_published_values():
+    entries = load_published("issre21")["max_difference"]
+    computed = {(e["project"], e["model_selection"]): difference(e["accuracy"]) for e in entries}
+    assert computed == pytest.approx(PRINTED, abs=1.1e-9)
+    assert max(v for (_, ms), v in computed.items() if not ms) == pytest.approx(0.0856, abs=5e-5)
+    with_ms = [v for (_, ms), v in computed.items() if ms]
+    assert (min(with_ms), max(with_ms)) == (
+        pytest.approx(0.000898, abs=5e-7),
+        pytest.approx(0.0252, abs=5e-5),
+    )
+    assert all(e["max_diff"] == pytest.approx(difference(e["accuracy"]), abs=1.1e-9) for e in entries)
+
+
+def test_ours_stand_beside_theirs(study):
+    study.usual()
+    (without,) = rows(study, "without model selection")[:1].itertuples()
+    assert without.ours == pytest.approx(0.07)
+    assert without.published == pytest.approx([0.084248353, 0.085570514], abs=1e-8)
+    assert without.published_text == "0.084 (DialogStateTracking), 0.086 (honk)"
+    assert (without.n, without.interval) == (9, "")
+    assert without.remark == "epoch 2; all repetitions agree"
+    (step,) = rows(study, "first training step").itertuples()
+    assert (step.ours, step.low, step.high, step.n) == (2, 2, 2, 9)
+    assert step.published == [9, 4, 2]
+    (p,) = rows(study, "smallest p").itertuples()
+    tests = analyze(study.directory).tables["tests"].frame
+    mine = tests[(tests.variant == "default") & (tests["view"] == "selected")]
+    assert p.ours == mine.p.min()
+    assert p.published == [0.237, 0.174]
+    (span,) = rows(study, "between runs of one thread count").itertuples()
+    assert (span.ours, span.n) == (pytest.approx(0.02), 3)
+    (means,) = rows(study, "difference of the mean at the end").itertuples()
+    assert means.ours == pytest.approx(0.07)
+    assert means.published == pytest.approx([0.0014])
+
+
+def test_means_of_unlike_repetitions_have_welchs_interval(study):
+    sets = {1: [0.6, 0.62, 0.61], 2: [0.7, 0.72, 0.74]}
+    for cpus, values in sets.items():
+        for repetition, value in enumerate(values, start=1):
+            study.run(cpus, repetition, accuracies=(0.5, value), weights=f"{cpus}{repetition}")
+    expected = stats.ttest_ind(sets[2], sets[1], equal_var=False).confidence_interval(0.95)
+    for part in ("without model selection", "difference of the mean at the end"):
+        row = rows(study, part).iloc[0]
+        assert row.ours == pytest.approx(np.mean(sets[2]) - np.mean(sets[1]))
+        assert (row.low, row.high) == (pytest.approx(expected.low), pytest.approx(expected.high))
+        assert row.n == 6
+
+
+def test_a_workload_of_the_same_name_is_compared_with_that_project_alone(study):
+    study.run(1, workload="honk")
+    study.run(2, workload="honk", weights="v")
+    row = rows(study, "without model selection").iloc[0]
+    assert row.projects == ["honk"]
+    assert row.published == pytest.approx([0.085570514])
+
+
+def test_what_was_not_measured_is_said(study):
+    study.run(1)
+    frame = analyze(study.directory, against="issre21").tables["against"].frame
+    assert (frame.ours_text == "not measured here").all()
+    assert frame.ours.isna().all()
+    shares = frame[frame.statement.str.startswith("share of examined projects")]
+    assert list(shares.published_text) == [f"{x} (projects)" for x in ("0.91", "0.22", "0.94", "0.15")]
+
+
+def test_equal_weights_have_no_first_step_and_say_up_to_where(study):
+    study.run(1)
+    study.run(2)
+    row = rows(study, "first training step").iloc[0]
+    assert pd.isna(row.ours)
+    assert row.remark == "equal up to step 2, the last recorded"
+
+
+@pytest.mark.parametrize("form", Format)
+def test_it_is_printed_in_every_format(study, form):
+    study.usual()
+    text = render(analyze(study.directory, against="issre21"), form)
+    assert "across thread counts at one epoch" in " ".join(text.split()) or form is Format.TABLE
+    assert "issre21" in text or form is Format.JSON
+
+
+def test_an_unknown_name_says_what_there_is(study):
+    study.run(1)
+    assert names() == ["issre21"]
+    with pytest.raises(UnknownPublishedError, match="'ase20'; there are: issre21"):
+        analyze(study.directory, against="ase20")

@@ -1,0 +1,160 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from analysis.load.runs import Problem
+from analysis.load.study import NothingToAnalyse, View, by_threads, load_study
+from analysis.pipeline import analyze
+from guest.records.codec import NewerSchemaError
+from guest.records.run import HISTORY, PREDICTIONS, RECORD, Metric, decode_record
+
+
+def test_the_tables_hold_what_the_runs_said(study):
+    study.run(2, losses=(1.0, 0.1 + 0.2), accuracies=(0.25, 0.75), steps={1: "a", 2: "b"}, wall_s=12.5)
+    loaded = load_study(study.directory)
+    run = loaded.runs.iloc[0]
+    assert (run.run_id, run.workload, run.variant, run.label) == (
+        "lenet5/fixed-seed/cpus-2/0001",
+        "lenet5",
+        "fixed-seed",
+        "cpus-2",
+    )
+    assert (run.cpus, run.intra_op, run.inter_op, run.threads, run.wall_s) == (2, 2, 2, "2", 12.5)
+    assert (run.last_accuracy, run.cpu_model, run.framework_version) == (0.75, "Fabricated CPU", "2.13.0")
+    assert list(loaded.epochs.train_loss) == [1.0, 0.1 + 0.2], "to the last bit"
+    assert list(loaded.epochs.epoch) == [1, 2]
+    assert list(loaded.steps.step) == [1, 2]
+    assert loaded.metrics == {"lenet5": ("accuracy",)}
+    assert loaded.problems == ()
+
+
+def test_runs_are_ordered_by_number_not_by_spelling(study):
+    for cpus in (16, 2, 1):
+        study.run(cpus)
+    study.run(16, intra_op=4)
+    loaded = load_study(study.directory)
+    assert list(by_threads(loaded.runs)) == ["1", "2", "16 (4 threads)", "16"]
+
+
+def test_crossed_threads_have_names_of_their_own(study):
+    study.run(4, intra_op=1, inter_op=2)
+    assert load_study(study.directory).runs.threads.iloc[0] == "4 (1 thread, inter-op 2)"
+
+
+def test_workloads_with_other_metrics_share_the_tables(study):
+    study.run(1, workload="a", metrics=(Metric.F1_MACRO, Metric.ACCURACY), accuracies=(0.5, 0.8))
+    study.run(1, workload="b")
+    loaded = load_study(study.directory)
+    assert loaded.metrics == {"a": ("f1_macro", "accuracy"), "b": ("accuracy",)}
+    assert loaded.runs.set_index("workload").last_f1_macro["a"] == 0.8
+    assert pd.isna(loaded.runs.set_index("workload").last_f1_macro["b"])
+    assert len(loaded.epochs) == 4
+
+
+def test_losses_that_are_not_finite_are_read_as_such(study):
+    study.run(1, losses=(float("nan"), float("inf"), 1.0), accuracies=(0.1, 0.1, 0.1))
+    losses = load_study(study.directory).epochs.train_loss
+    assert np.isnan(losses[0])
+    assert np.isinf(losses[1])
+
+
+@pytest.mark.parametrize("folder", ["", "runs", "runs/lenet5/default/cpus-1/.0001"])
+def test_no_run_says_what_to_do(tmp_path, folder):
+    (tmp_path / folder).mkdir(parents=True, exist_ok=True)
+    with pytest.raises(NothingToAnalyse, match=r"no finished run in .*; run `vbstudy sweep` first"):
+        load_study(tmp_path)
+
+
+def test_a_folder_that_is_not_there_is_an_empty_study(tmp_path):
+    with pytest.raises(NothingToAnalyse):
+        load_study(tmp_path / "nowhere")
+
+
+def test_only_damaged_runs_is_nothing_too_and_says_why(study):
+    (study.run(1) / RECORD).write_text("{")
+    with pytest.raises(NothingToAnalyse, match="cpus-1/0001: run.json: not JSON"):
+        load_study(study.directory)
+
+
+def flip(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(bytes(data))
+
+
+@pytest.mark.parametrize(
+    ("damage", "what"),
+    [
+        (lambda run: (run / RECORD).unlink(), "run.json is missing"),
+        (lambda run: (run / RECORD).write_text("[]"), "an object was expected"),
+        (lambda run: flip(run / RECORD), ""),
+        (lambda run: (run / HISTORY).unlink(), "history.csv is missing"),
+        (lambda run: flip(run / HISTORY), "history.csv does not match its SHA-256"),
+        (lambda run: (run / PREDICTIONS).write_bytes(b"PK"), "predictions.npz has 2 bytes"),
+        (lambda run: (run / "log.txt").unlink(), "log.txt is missing"),
+    ],
+)
+def test_a_damaged_run_is_left_out_and_named(study, damage, what):
+    damage(study.run(1))
+    study.run(1, 2)
+    loaded = load_study(study.directory)
+    assert list(loaded.runs.repetition) == [2]
+    (problem,) = loaded.problems
+    assert problem.path == "runs/lenet5/fixed-seed/cpus-1/0001"
+    assert what in problem.what
+    assert "vbstudy sweep" in problem.todo
+    assert problem.skipped
+
+
+def test_a_run_in_another_runs_place_is_foreign(study):
+    study.run(1)
+    folder = study.run(2)
+    folder.rename(folder.with_name("0007"))
+    (problem,) = load_study(study.directory).problems
+    assert "the record inside is of lenet5/fixed-seed/cpus-2/0001" in problem.what
+    assert "move the folder out" in problem.todo
+
+
+def test_a_newer_schema_is_not_damage(study):
+    path = study.run(1) / RECORD
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"schema_version": 99}))
+    with pytest.raises(NewerSchemaError, match="upgrade vbstudy"):
+        load_study(study.directory)
+
+
+def test_without_takes_runs_out_of_every_table(study):
+    study.run(1)
+    study.run(2)
+    loaded = load_study(study.directory)
+    problem = Problem(path="runs/lenet5/fixed-seed/cpus-1/0001", what="is bad", todo="redo")
+    rest = loaded.without([problem])
+    for frame in (rest.runs, rest.epochs, rest.steps):
+        assert set(frame.run_id) == {"lenet5/fixed-seed/cpus-2/0001"}
+    assert rest.problems == (problem,)
+    assert str(problem) == "runs/lenet5/fixed-seed/cpus-1/0001: is bad (redo)"
+
+
+def test_a_workload_of_which_no_run_is_left_is_not_spoken_of(study):
+    study.run(1)
+    (study.run(1, workload="lenet1") / PREDICTIONS).write_bytes(b"damaged")
+    found = analyze(study.directory)
+    assert list(found.study.metrics) == ["lenet5"]
+    assert any("lenet1/fixed-seed/cpus-1/0001: predictions.npz" in str(each) for each in found.study.problems)
+
+
+def test_views_name_the_columns(study):
+    study.run(1)
+    loaded = load_study(study.directory)
+    for view in View:
+        assert view.metric("accuracy") in loaded.runs
+        assert view.sha256("weights") in loaded.runs
+        assert view.epoch_metric("accuracy") in loaded.epochs
+
+
+def test_the_fabricated_record_is_valid(study):
+    assert decode_record((study.run(1) / RECORD).read_bytes()).spec.threads.cpus == 1

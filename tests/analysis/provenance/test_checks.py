@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+import pytest
+
+from analysis.load.study import load_study
+from analysis.pipeline import analyze
+from analysis.provenance.checks import MixedHardwareError, mixture, refuse_mixed, reservations
+
+
+def found(study):
+    return reservations(load_study(study.directory))
+
+
+def test_a_whole_study_has_no_reservations(study):
+    study.usual()
+    assert found(study) == ()
+
+
+def test_cpu_models_mixed_across_and_within_sets(study):
+    study.run(1, 1)
+    study.run(1, 2, cpu_model="Other CPU")
+    study.run(2, 1)
+    study.run(2, 2)
+    (problem,) = found(study)
+    assert problem.path == "runs/lenet5/fixed-seed"
+    assert problem.what == (
+        "2 CPU models in one comparison (Fabricated CPU, Other CPU), even within threads 1"
+    )
+    assert not problem.skipped
+    assert mixture(load_study(study.directory).runs) == "2 CPU models (Fabricated CPU, Other CPU)"
+
+
+def test_an_instruction_set_that_parts_the_weights_is_named_as_the_reason(study):
+    study.run(1, 1, weights="a")
+    study.run(1, 2, weights="b", capability="AVX512")
+    study.run(2, 1, weights="c")
+    study.run(2, 2, weights="c", capability="AVX512")
+    (problem,) = found(study)
+    assert problem.what == (
+        "2 instruction sets in one comparison (ATen AVX2, ATen AVX512), even within threads 1, 2, "
+        "across which the weights of equal seeds diverge (threads 1)"
+    )
+    assert problem.todo == "isa = 'portable' gives equal bits on different CPUs"
+
+
+def test_other_settings_of_the_workload(study):
+    study.run(1)
+    study.run(2, epochs_planned=7)
+    problem, short = found(study)
+    assert problem.what == "2 settings of the workload in one comparison"
+    assert short.what == "1 run has 2 of 7 planned epochs"
+
+
+def test_a_half_finished_study_names_what_is_missing(study):
+    study.run(1, 1)
+    study.run(1, 2)
+    study.run(2, 1)
+    study.run(1, 1, variant="default")
+    (problem,) = found(study)
+    assert problem.what == (
+        "not every condition has 2 runs: default/cpus-1 has 1, default/cpus-2 has 0, fixed-seed/cpus-2 has 1"
+    )
+    assert problem.todo == "run `vbstudy sweep` to finish"
+
+
+def test_losses_that_are_not_finite(study):
+    study.run(1, losses=(float("inf"), float("nan")))
+    (problem,) = found(study)
+    assert problem.path == "runs/lenet5/fixed-seed/cpus-1"
+    assert problem.what == "1 run has a training loss that is not finite"
+
+
+@pytest.mark.parametrize(
+    ("other", "named"),
+    [
+        ({"cpu_model": "Other CPU"}, "2 CPU models (Fabricated CPU, Other CPU)"),
+        ({"capability": "AVX512"}, "2 instruction sets (ATen AVX2, ATen AVX512)"),
+        ({"accelerator": "tcg"}, "2 ways of virtualisation (unknown, tcg)"),
+    ],
+)
+def test_a_set_of_unlike_hardware_is_refused_by_its_fields_unless_it_is_asked_for(study, other, named):
+    study.run(1, 1)
+    study.run(2, 1)
+    study.run(2, 2, **other)
+    with pytest.raises(MixedHardwareError) as error:
+        analyze(study.directory)
+    assert f"the set lenet5/fixed-seed/cpus-2 mixes {named}: " in str(error.value)
+    assert "--allow-mixed" in str(error.value)
+    assert len(analyze(study.directory, allow_mixed=True).study.runs) == 3
+
+
+def test_unlike_hardware_of_different_sets_is_not_refused(study):
+    study.run(1)
+    study.run(2, cpu_model="Other CPU")
+    refuse_mixed(load_study(study.directory))
+
+
+def test_runs_that_end_before_the_planned_epochs_are_named(study):
+    study.run(1)
+    study.run(2, losses=(1.0,), accuracies=(0.5,), epochs_planned=2)
+    study.run(2, 2)
+    found = [p for p in reservations(load_study(study.directory)) if "planned epochs" in p.what]
+    assert [(p.path, p.what) for p in found] == [
+        ("runs/lenet5/fixed-seed/cpus-2", "1 run has 1 of 2 planned epochs")
+    ]
+    assert not found[0].skipped

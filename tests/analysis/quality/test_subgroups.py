@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+import pandas as pd
+import pytest
+
+from analysis.load.predictions import read_predictions
+from analysis.load.study import View, load_study
+from analysis.quality.subgroups import by_class, class_ranges, subgroups
+from analysis.results.model import ACROSS
+
+
+def tables(study):
+    classes = by_class(*read_predictions(load_study(study.directory)))
+    return tuple(
+        table.frame[table.frame["view"] == "last"].set_index("scope")
+        for table in (classes, subgroups(classes))
+    )
+
+
+def test_a_class_moves_while_the_accuracy_stands_still(study):
+    truth = (0, 0, 1, 1)
+    study.run(1, 1, truth=truth, predicted=(0, 0, 1, 0))  # class 0: 1, class 1: 1/2
+    study.run(1, 2, truth=truth, predicted=(0, 1, 1, 1))  # class 0: 1/2, class 1: 1
+    study.run(2, 1, truth=truth, predicted=(0, 0, 1, 1))
+    classes, summary = tables(study)
+    one = classes.loc["1"].set_index("class")
+    assert list(one.accuracy_mean) == [0.75, 0.75]
+    assert list(one.accuracy_range) == [0.5, 0.5]
+    assert list(one.fnr_mean) == [0.25, 0.25]
+    assert list(one.fpr_mean) == [0.25, 0.25]
+    assert list(one.support) == [2, 2]
+    row = summary.loc["1"]
+    assert (row.n, row.overall_range, row.class_range) == (2, 0.0, 0.5)
+    assert row.class_sd == pytest.approx(0.5 / 2**0.5)
+    assert row.fpr_sd == row.fnr_sd == row.class_sd
+    assert pd.isna(row.times)
+    across = summary.loc[ACROSS]
+    assert (across.n, across.overall_range, across.class_range, across.times) == (2, 0.25, 0.25, 1.0)
+
+
+def test_one_run_has_rates_and_no_spread(study):
+    study.run(1)
+    classes, summary = tables(study)
+    assert (classes.accuracy_mean == 1).all()
+    row = summary.loc["1"]
+    assert row.n == 1
+    assert pd.isna(row[["overall_range", "class_range", "class_sd", "fpr_sd"]].astype(float)).all()
+    assert ACROSS not in summary.index
+
+
+def test_a_class_that_no_sample_has_is_not_the_one_that_moves(study):
+    study.run(1, 1, truth=(0, 0, 1), predicted=(0, 2, 1))
+    study.run(1, 2, truth=(0, 0, 1), predicted=(0, 0, 1), selected=(0, 0, 2))
+    classes, summary = tables(study)
+    assert classes[classes["class"] == 2].accuracy_mean.isna().all()
+    assert (summary.loc["1", "classes"], summary.loc["1", "class"]) == (2, 0)
+
+
+def test_ranges_go_from_the_worst_to_the_best_run_of_a_set(study):
+    study.run(1, 1, truth=(0, 0, 1, 1), predicted=(0, 0, 1, 0))
+    study.run(1, 2, truth=(0, 0, 1, 1), predicted=(0, 1, 1, 1))
+    study.run(2, 1, truth=(0, 0, 1, 1), predicted=(0, 0, 1, 1))
+    frame = class_ranges(*read_predictions(load_study(study.directory)), "lenet5", View.LAST)
+    assert frame[["threads", "class_", "n", "samples", "low", "mean", "high"]].to_numpy().tolist() == [
+        ["1", 0, 2, 2, 0.5, 0.75, 1.0],
+        ["1", 1, 2, 2, 0.5, 0.75, 1.0],
+        ["2", 0, 1, 2, 1.0, 1.0, 1.0],
+        ["2", 1, 1, 2, 1.0, 1.0, 1.0],
+    ]

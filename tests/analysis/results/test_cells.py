@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from analysis.results.cells import cell, interval, number, p_value
+from analysis.results.model import Column, Kind
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "text"),
+    [
+        (Kind.COUNT, 12, "12"),
+        (Kind.COUNT, 4.5, "4.5"),
+        (Kind.METRIC, 0.748951887, "0.74895"),
+        (Kind.SPREAD, 0.000898383, "0.00090"),
+        (Kind.SPREAD, 0.0, "0"),
+        (Kind.SPREAD, 1.26e-9, "1.3e-09"),
+        (Kind.SECONDS, 123.456, "123"),
+        (Kind.SECONDS, 8.3041, "8.30"),
+        (Kind.RATIO, 1.709, "1.71"),
+        (Kind.P, 0.0004, "<0.001"),
+        (Kind.P, 0.0456, "0.046"),
+        (Kind.TEXT, True, "yes"),
+        (Kind.TEXT, "", "–"),
+        (Kind.METRIC, None, "–"),
+        (Kind.METRIC, math.nan, "–"),
+        (Kind.COUNT, pd.NA, "–"),
+        (Kind.SPREAD, math.inf, "∞"),
+        (Kind.SPREAD, np.float64(0.5), "0.50"),
+    ],
+)
+def test_numbers(kind, value, text):
+    assert number(kind, value) == text
+
+
+def test_intervals_have_the_decimals_of_the_estimate():
+    assert interval(Kind.SPREAD, 0.0012, 0.00064, 0.00741) == "0.0012 [0.0006, 0.0074]"
+
+
+def test_cells():
+    sd = Column(header="SD", source="sd", kind=Kind.SPREAD, low="low", high="high")
+    assert cell(sd, {"sd": 0.5, "low": 0.25, "high": 1.5}) == "0.50 [0.25, 1.50]"
+    assert cell(sd, {"sd": 0.0, "low": 0.0, "high": 0.0}) == "0 (all equal)"
+    assert cell(sd, {"sd": None, "low": None, "high": None}) == "–"
+    assert cell(sd, {"sd": 0.5, "low": math.nan, "high": math.nan}) == "0.50"
+    level = Column(header="weights", source="w", kind=Kind.LEVEL, low="k", high="n")
+    assert cell(level, {"w": "identical", "k": 1, "n": 3}) == "identical (n=3)"
+    assert cell(level, {"w": "differ", "k": 4, "n": 12}) == "differ (4 distinct of 12)"
+    assert cell(level, {"w": "one run: inconclusive", "k": 1, "n": 1}) == "one run: inconclusive"
+    assert cell(Column(header="", source="v", kind=Kind.METRIC), {"v": [0.5, 0.25]}) == "0.50000 · 0.25000"
+    assert cell(Column(header="", source="v"), {"v": []}) == "–"
+
+
+def test_p_in_a_sentence():
+    assert (p_value(0.0001), p_value(0.5)) == ("< 0.001", "= 0.500")

@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+import re
+import subprocess
+
+import pytest
+
+from analysis.pipeline import analyze
+from analysis.results.latex import NEEDS, latex, longtable
+from analysis.results.printing import Format, render
+
+PREAMBLE = "\\documentclass[a4paper]{article}\n\\usepackage[utf8]{inputenc}\n" + NEEDS.split()[2]
+NASTY = "50 % of a_b & {c} [d] <e> ~^\\ #1 $x$ `q` é ł 模 → ≠ ≤ \u200b \x07 | – · × ∞ \"q\" 'q'"
+
+
+def compiled(body, folder):
+    """What pdflatex says of a document with this body; fails where it stops."""
+    (folder / "t.tex").write_text(f"{PREAMBLE}\n\\begin{{document}}\n{body}\n\\end{{document}}\n")
+    command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "t.tex"]
+    for _ in range(3):  # longtable finds its widths in several passes
+        done = subprocess.run(command, cwd=folder, capture_output=True, check=False)
+    text = done.stdout.decode(errors="replace")
+    assert done.returncode == 0, text[-3000:]
+    return text
+
+
+def test_what_pdflatex_has_no_sign_for_becomes_a_question_mark():
+    assert latex("é 模 → \x07≤") == r"é ? ? ?$\leq$"
+
+
+def test_a_narrow_table_stays_upright_and_a_wide_one_is_turned():
+    narrow = longtable("n", "N", ["a", "b"], [["x", "1"]], [False, True])
+    assert r"\begin{longtable}{lr}" in narrow
+    assert "landscape" not in narrow
+    wide = longtable("n", "N", ["a"] * 12, [["0123456789"] * 12], [True] * 12)
+    assert wide.startswith(r"\begin{landscape}")
+    assert wide.endswith(r"\end{landscape}")
+
+
+def test_long_texts_are_broken_into_lines_and_numbers_are_not():
+    text = longtable("n", "N", ["why", "n"], [["word " * 40, "1"]], [False, True])
+    assert re.search(r"\{longtable\}\{>\{\\raggedright\\arraybackslash\}p\{\d+pt\}r\}", text)
+
+
+@pytest.mark.tools
+def test_the_tables_of_a_study_compile_and_fit_the_page(study, tmp_path):
+    study.usual("lenet5", runs=2)
+    study.usual("a-workload-with-a-long-name", runs=2)
+    log = compiled(render(analyze(study.directory), Format.LATEX), tmp_path)
+    assert "Overfull" not in log
+    assert (tmp_path / "t.pdf").stat().st_size > 10_000
+
+
+@pytest.mark.tools
+def test_any_text_compiles(tmp_path):
+    compiled(longtable("a_b", NASTY, [NASTY, "n"], [[NASTY, "1"], ["[x]", "2"]], [False, True]), tmp_path)
+
+
+@pytest.mark.tools
+def test_what_does_not_compile_would_be_seen(tmp_path):
+    with pytest.raises(AssertionError, match="Undefined control sequence"):
+        compiled(r"\nosuchcommand", tmp_path)

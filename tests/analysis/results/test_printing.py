@@ -1,0 +1,134 @@
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+
+import pytest
+from rich.console import Console
+
+from analysis.pipeline import analyze
+from analysis.results.latex import latex
+from analysis.results.printing import Format, print_to, render, shown_tables, to_csv, to_json
+
+FINDINGS = """\
+## Findings
+
+| finding | workload | verdict | statement | why |
+| --- | --- | --- | --- | --- |
+| F1 | all | inconclusive | With free seeds, thread counts show no significant difference | no \
+significant difference found at n=3, but none could be: the smallest possible p = 0.100, corrected for 3 \
+tests = 0.300; needs 5 runs a set; means lie up to 0.0060 apart, runs of one set up to 0.020; 9 distinct \
+values in 9 runs |
+| F2 | all | supported | With fixed seeds, models are identical within a thread count and differ across \
+thread counts | identical within 3 of 3 thread counts; across them 3 models on 3 thread counts, 2 \
+prediction vectors, 3 metric values in 9 runs |
+| F3 | all | supported | The difference starts as rounding in the first steps, then accumulates | weights \
+equal up to step 1, different at step 2, with equal seeds and inputs: what differs is the arithmetic; SD \
+of the loss across thread counts 0 after the first epoch, 0.010 after the last (n=3 thread counts). Which \
+operation started it, `vbstudy trace` finds |
+| F4 | all | supported | Model selection narrows the difference across thread counts | accuracy differs by up\
+ to 0.070 without (epoch 2) and 0.010 with model selection (epoch 2); n=9 runs on 3 thread \
+counts; one seed, so a description and not a test |
+| F5 | all | inconclusive | More threads are not faster | default: fastest at 2 (1: 12.2 s, 2: 8.20 s),\
+ its lead over 1 decided (p < 0.001), but only 1 and 2 have comparable times; fixed-seed: \
+fastest at 2 (1: 12.2 s, 2: 8.20 s), its lead over 1 decided (p < 0.001), but only 1 and 2 have \
+comparable times; 4: oversubscribed |
+"""
+
+
+@pytest.fixture
+def usual(study):
+    study.usual()
+    return analyze(study.directory)
+
+
+def test_markdown_begins_with_the_findings(usual):
+    text = render(usual, Format.MARKDOWN)
+    assert text.replace("\\<", "<").startswith(FINDINGS)
+    tables = [block for block in text.split("\n\n") if block.startswith("| ")]
+    assert len(tables) == 21
+    for block in tables:
+        widths = {len(re.findall(r"(?<!\\)\|", line)) for line in block.splitlines()}
+        assert len(widths) == 1, "a pipe in a cell is escaped"
+
+
+def test_the_terminal_ends_with_the_findings(usual):
+    text = render(usual, Format.TABLE)
+    titles = [t.title for t in shown_tables(usual)]
+    positions = [text.index(title) for title in (*titles, "I1 Fix every seed", "Findings")]
+    assert positions == sorted(positions)
+    assert "\x1b" not in text, "no colours where there is no terminal"
+    assert max(map(len, text.splitlines())) <= 160
+
+
+def test_a_console_of_the_callers_is_used(usual):
+    console = Console(file=io.StringIO(), width=80, force_terminal=True)
+    print_to(usual, Format.TABLE, io.StringIO(), console)
+    assert "\x1b[1;32msupported" in console.file.getvalue()
+
+
+def test_json_is_valid_and_whole(usual):
+    text = render(usual, Format.JSON)
+
+    def refuse(word):
+        raise AssertionError(f"{word} is not JSON")
+
+    data = json.loads(text, parse_constant=refuse)
+    assert data["schema_version"] == 1
+    assert data["runs"] == 18
+    assert [f["verdict"] for f in data["findings"] if f["workload"] is None][1] == "supported"
+    assert set(data["tables"]) == set(usual.tables)
+    assert data["tables"]["tests"][0]["p"] == pytest.approx(1.0) or data["tables"]["tests"][0]["p"] <= 1
+
+
+def test_what_json_cannot_say_is_null():
+    assert json.loads(to_json({"a": float("nan"), "b": [float("inf")], "c": None})) == {
+        "a": None,
+        "b": [None],
+        "c": None,
+    }
+
+
+def test_csv_keeps_every_digit_and_lists_in_one_cell(usual):
+    rows = list(csv.DictReader(io.StringIO(to_csv(usual.tables["max_difference"]))))
+    row = next(r for r in rows if r["variant"] == "fixed-seed" and r["view"] == "last")
+    assert row["values"] == "0.75;0.78;0.71"
+    assert float(row["difference"]) == 0.78 - 0.71
+    parts = render(usual, Format.CSV).split("\n\n")
+    assert [part.split("\n")[0].split(":")[0] for part in parts] == [
+        "# findings", *(f"# {name}" for name in usual.tables)
+    ]  # fmt: skip
+
+
+def test_latex_is_balanced_and_escaped(usual):
+    text = render(usual, Format.LATEX)
+    assert text.count(r"\begin{longtable}") == text.count(r"\end{longtable}") == 21
+    for block in re.findall(
+        r"\\begin\{longtable\}\{(.*?)\}\n\\caption.*?\\endfoot\n(.*?)\n\\end", text, re.S
+    ):
+        columns = len(re.sub(r"p\{[^}]*\}", "p", re.sub(r">\{[^}]*\}", "", block[0])))
+        for line in block[1].splitlines():
+            assert len(re.findall(r"(?<!\\)&", line)) == columns - 1, line
+            assert line.endswith(r" \\")
+    bare = re.sub(r"\\[{}]", "", text)
+    assert bare.count("{") == bare.count("}")
+    assert not re.search(r"[^\x00-\x7f]", text), "pdflatex would stop at it"
+    assert latex("50 % of a_b & {c} [d] <e> ~^\\") == (
+        r"50 \% of a\_b \& \{c\} {[}d{]} \textless{}e\textgreater{} "
+        r"\textasciitilde{}\textasciicircum{}\textbackslash{}"
+    )
+
+
+def test_several_workloads_are_told_apart(study):
+    study.usual("a", runs=2)
+    study.usual("b", runs=2)
+    assert "| F2 | b | supported |" in render(analyze(study.directory), Format.MARKDOWN)
+
+
+def test_a_long_table_is_cut_in_a_terminal_and_says_so(study):
+    for cpus in range(1, 14):
+        study.run(cpus)
+    text = render(analyze(study.directory), Format.TABLE)
+    assert "more rows: --format csv prints them all" in text

@@ -1,0 +1,113 @@
+from __future__ import annotations
+
+import pandas as pd
+
+from analysis.load.study import load_study
+from analysis.results.model import ACROSS
+from analysis.sameness.verdicts import (
+    DIFFER,
+    IDENTICAL,
+    LEVELS,
+    ONE_RUN,
+    ONE_SETTING,
+    alarms,
+    cpu_models,
+    divergence,
+    verdicts,
+)
+
+
+def last(study, **where):
+    frame = verdicts(load_study(study.directory)).frame
+    frame = frame[frame["view"] == "last"]
+    for column, value in where.items():
+        frame = frame[frame[column] == value]
+    return frame.set_index("scope")
+
+
+def test_identical_within_and_different_across(study):
+    study.usual()
+    frame = last(study, variant="fixed-seed")
+    for scope in ("1", "2", "4"):
+        assert [frame[level][scope] for level in LEVELS] == [IDENTICAL] * 3
+    assert [frame[level][ACROSS] for level in LEVELS] == [DIFFER] * 3
+    assert (frame.weights_distinct[ACROSS], frame.predictions_distinct[ACROSS], frame.n[ACROSS]) == (3, 2, 9)
+
+
+def test_equal_metrics_can_hide_different_models(study):
+    study.run(1, weights="a")
+    study.run(2, weights="b")
+    row = last(study).loc[ACROSS]
+    assert [row[level] for level in LEVELS] == [DIFFER, IDENTICAL, IDENTICAL]
+
+
+def test_one_run_and_one_thread_count_cannot_be_told(study):
+    study.run(1)
+    frame = last(study)
+    assert frame.weights["1"] == ONE_RUN
+    assert frame.weights[ACROSS] == ONE_SETTING
+
+
+def test_cpu_models_are_compared_at_each_thread_count_and_threads_on_each_model(study):
+    for model, weights in (("max", "a"), ("EPYC", "b")):
+        for cpus in (1, 2):
+            study.run(cpus, cpu_model_asked=model, weights=weights * (1 if cpus == 2 else 2))
+    loaded = load_study(study.directory)
+    assert list(loaded.metrics) == ["lenet5@EPYC", "lenet5@max"]
+    assert {len(runs) for *_, runs in loaded.experiments()} == {2}  # two thread counts each
+    frame = cpu_models(loaded).frame
+    frame = frame[frame["view"] == "last"].set_index("threads")
+    assert list(frame.models) == ["EPYC, max"] * 2
+    assert [frame[level]["1"] for level in LEVELS] == [DIFFER, IDENTICAL, IDENTICAL]
+    assert list(frame.difference) == [0.0, 0.0]
+
+
+def test_a_study_of_one_cpu_model_has_no_table_of_them(study):
+    study.usual()
+    assert cpu_models(load_study(study.directory)).frame.empty
+
+
+def first_difference(study):
+    return divergence(load_study(study.directory)).frame.iloc[0]
+
+
+def test_the_bracket_of_the_first_difference(study):
+    study.run(1, steps={1: "a", 2: "b", 4: "c", 8: "d"}, losses=(1.0, 0.5, 0.2), accuracies=(0.5,) * 3)
+    study.run(2, steps={1: "a", 2: "b", 4: "C", 8: "D"}, losses=(1.0, 0.5, 0.3), accuracies=(0.5,) * 3)
+    row = first_difference(study)
+    assert (row.equal_up_to, row.different_at) == (2, 4)
+    assert row.bracket == "equal up to step 2, different at step 4"
+    assert row.loss_epoch == 3
+    assert pd.isna(row.metric_epoch)
+
+
+def test_a_difference_at_the_first_step_and_none_at_all(study):
+    study.run(1, workload="a", steps={1: "x"})
+    study.run(2, workload="a", steps={1: "y"})
+    study.run(1, workload="b", steps={1: "x", 2: "y"})
+    study.run(2, workload="b", steps={1: "x", 2: "y"})
+    frame = divergence(load_study(study.directory)).frame.set_index("workload")
+    assert frame.bracket["a"] == "different at step 1, the first recorded"
+    assert frame.bracket["b"] == "equal up to step 2, the last recorded"
+
+
+def test_free_seeds_have_no_first_difference(study):
+    study.run(1, variant="default")
+    study.run(2, variant="default")
+    assert divergence(load_study(study.directory)).frame.empty
+
+
+def test_a_control_that_differs_is_said_loudly(study):
+    study.run(1, variant="control", weights="a")
+    study.run(2, variant="control", weights="b")
+    (loud,) = alarms(verdicts(load_study(study.directory)))
+    assert loud.startswith(
+        "CONTROL IS NOT BITWISE EQUAL: lenet5, across thread counts: 2 distinct models "
+        "(last and selected) in 2 runs"
+    )
+
+
+def test_a_control_that_repeats_is_silent(study):
+    study.run(1, variant="control")
+    study.run(2, variant="control")
+    assert alarms(verdicts(load_study(study.directory))) == ()

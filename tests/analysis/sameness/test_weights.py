@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+import hashlib
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from safetensors.numpy import save
+
+from analysis.load.study import load_study
+from analysis.results.model import ACROSS
+from analysis.sameness.weights import DRAWN, _pairs, distances, read_weights, weights
+from analysis.stats import numerics
+from guest.records.codec import RecordError, digest
+from guest.records.run import RECORD, WEIGHTS
+
+
+def sha(data):
+    return hashlib.sha256(data).hexdigest()
+
+
+def last(study):
+    frame = weights(load_study(study.directory)).frame
+    return frame[frame["view"] == "last"].set_index("scope")
+
+
+def test_distances_within_and_across_by_hand(study):
+    for repetition in (1, 2):
+        study.run(1, repetition, weights="340")
+        study.run(2, repetition, weights=f"30{4 * repetition}")
+    found = last(study)
+    assert (found.l2["1"], found.differing["1"]) == (0, 0)
+    assert found.l2["2"] == 4
+    assert found.differing["2"] == pytest.approx(1 / 3)
+    across = found.loc[ACROSS]
+    # of (3, 4, 0) to (3, 0, 4) and (3, 0, 8), each two times
+    assert across.l2 == pytest.approx((np.sqrt(32) + np.sqrt(80)) / 2)
+    units = [numerics.l2_of_units(np.array([3.0, 4, 0]), np.array([3.0, 0, x])) for x in (4, 8)]
+    assert across.l2_unit == pytest.approx(np.mean(units))
+    assert (across.n, across.pairs, across.pairs_text, across["size"]) == (4, 4, "4", 3)
+    assert across.differing == pytest.approx(2 / 3)
+
+
+@given(
+    st.integers(1, 9).flatmap(
+        lambda d: st.tuples(*[arrays(np.float32, d, elements=st.floats(-99, 99, width=32))] * 2)
+    )
+)
+def test_one_pass_gives_what_the_definitions_give(pair):
+    a, b = pair
+    lengths = [float(np.linalg.norm(v.astype(np.float64))) for v in pair]
+    l2, unit, differing = distances(a, b, *lengths)
+    assert l2 == pytest.approx(numerics.l2(a, b))
+    assert unit == pytest.approx(numerics.l2_of_units(a, b), abs=1e-7)
+    assert differing == numerics.vc(a, b)
+
+
+def test_a_damaged_file_is_named_and_nothing_is_measured(study):
+    study.run(1, 1, weights="34")
+    damaged = study.run(1, 2, weights="35") / WEIGHTS
+    data = bytearray(damaged.read_bytes())
+    data[-1] ^= 1
+    damaged.write_bytes(bytes(data))
+    row = last(study).loc["1"]
+    assert np.isnan(row.l2)
+    assert row.remark == "not measured: weights.safetensors does not match its SHA-256"
+
+
+def test_one_run_has_no_distance(study):
+    study.run(1)
+    assert last(study).loc["1"].remark == "one run"
+
+
+@pytest.mark.parametrize(
+    ("data", "what"),
+    [
+        (b"not safetensors", "weights.safetensors"),
+        (save({"counter": np.array([1])}), "holds no weights"),
+        (save({"a": np.array([np.inf], np.float32)}), "not finite"),
+    ],
+)
+def test_files_without_usable_weights_are_refused(tmp_path, data, what):
+    (tmp_path / WEIGHTS).write_bytes(data)
+    with pytest.raises(RecordError, match=what):
+        read_weights(tmp_path / WEIGHTS, sha(data))
+
+
+def test_models_of_unlike_size_are_not_compared(study):
+    study.run(1, 1, weights="34")
+    study.run(2, 1, weights="345")
+    assert last(study).loc[ACROSS].remark == "not measured: models of 2 and 3 weights are not compared"
+
+
+def test_a_run_without_a_weights_file_is_named(study):
+    study.run(1, 2, weights="34")
+    folder = study.run(1, 1, weights="35")
+    record = json.loads((folder / RECORD).read_text())
+    del record["record_sha256"], record["result"]["artifacts"][WEIGHTS]
+    (folder / RECORD).write_text(json.dumps(record | {"record_sha256": digest(record)}))
+    assert last(study).loc["1"].remark.startswith("not measured: weights.safetensors")
+
+
+def test_many_runs_and_large_models_are_sampled_and_always_the_same_way():
+    threads = np.array(["1", "2"] * 150)
+    pairs, total = _pairs(threads, models=300, size=10, across=True)
+    assert (len(pairs), total) == (DRAWN, 150 * 150)
+    assert all(threads[i] != threads[j] for i, j in pairs)
+    assert len(set(pairs)) == DRAWN
+    assert pairs == _pairs(threads, models=300, size=10, across=True)[0]
+    assert len(_pairs(threads[:60], models=60, size=10**7, across=False)[0]) == 10
+    assert len(_pairs(threads[:60], models=4, size=10**7, across=False)[0]) == 60 * 59 // 2

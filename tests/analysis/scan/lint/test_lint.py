@@ -1,0 +1,269 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from analysis.scan.lint.judge import lint_project
+from analysis.scan.lint.lint import lint_file
+from analysis.scan.lint.rules import RULES, chosen
+from analysis.scan.results import Level
+from analysis.scan.run import scan
+from tests.analysis.scan.corpus import Snippet, precision_and_recall, snippets
+
+EVERY = frozenset(RULES)
+
+
+def findings(text: str | bytes, path: str = "main.py", rules: frozenset[str] = EVERY):
+    facts = lint_file(path, text.encode() if isinstance(text, str) else text)
+    return lint_project([facts], {}, rules)
+
+
+def notes(data: bytes, path: str = "main.py") -> list[str]:
+    return [note.text for note in lint_file(path, data).notes]
+
+
+@pytest.mark.parametrize("snippet", snippets(), ids=lambda snippet: snippet.name)
+def test_the_labelled_corpus(snippet: Snippet):
+    assert snippet.found() == snippet.expected()
+
+
+def test_precision_and_recall_on_the_corpus():
+    true, false, missed, errors = precision_and_recall()
+    assert len(snippets()) >= 120
+    assert true >= 125
+    assert true / (true + false) >= 0.98, errors
+    assert true / (true + missed) >= 0.98, errors
+
+
+def test_the_corpus_has_every_rule_and_snippets_without_findings():
+    everything = [snippet.expected() for snippet in snippets()]
+    assert {rule for expected in everything for rule, _, _ in expected} == set(RULES)
+    assert sum(not expected for expected in everything) >= 40
+
+
+def test_a_finding_says_where_why_and_what_to_do():
+    (found,) = findings("import torch\nif True:\n    torch.backends.cudnn.benchmark = True\n")
+    assert (found.rule, found.level, str(found.place)) == ("VB504", Level.WARNING, "main.py:3:5")
+    assert found.why
+    assert found.advice
+
+
+# ---- notebooks
+
+
+def notebook(*cells: str) -> bytes:
+    prose = {"cell_type": "markdown", "source": ["# title"]}
+    code = [{"cell_type": "code", "source": cell.splitlines(keepends=True)} for cell in cells]
+    return json.dumps({"cells": [prose, *code], "nbformat": 4}).encode()
+
+
+def test_places_in_notebooks_are_cells_and_their_lines():
+    first = "import torch\nfrom torch import nn\n"
+    second = "%matplotlib inline\n!pip install x\nnet = nn.Linear(1, 2)\nnet(x).sum().backward()"
+    data = notebook(first, second)
+    found = findings(data, "a.ipynb", chosen(("VB101",), ()))
+    assert [(f.place.cell, f.place.line, f.place.column) for f in found] == [(3, 3, 7)]
+    assert str(found[0].place) == "a.ipynb:cell 3:3:7"
+
+
+def test_a_broken_cell_costs_no_other():
+    data = notebook("import torch", "def f(:", "torch.backends.cudnn.benchmark = True")
+    assert [f.place.cell for f in findings(data, "a.ipynb")] == [4]
+    assert notes(data, "a.ipynb") == ["cell 3, line 1: invalid syntax; not linted"]
+
+
+def test_cells_in_other_languages_are_left_out():
+    data = notebook(
+        "%%bash\nfor f in *; do echo $f; done", "%%time\nimport torch\ntorch.seed()", "files = !ls\n?x"
+    )
+    assert notes(data, "a.ipynb") == []
+    assert [f.rule for f in findings(data, "a.ipynb")] == ["VB104"]
+
+
+@pytest.mark.parametrize("data", [b"", b"{}", b"[]", b"\xff\xfe", b'{"cells": 3}', b"[" * 100_000])
+def test_what_is_no_notebook_is_said_to_be_none(data):
+    (note,) = notes(data, "a.ipynb")
+    assert "not a notebook" in note
+
+
+# ---- bad input
+
+
+def test_python_2_is_named():
+    assert notes(b"import torch\nprint 'hello'\n") == [
+        "line 2: is Python 2, which ended in 2020; not linted (2to3 converts it)"
+    ]
+    assert "Python 2" in notes(b"try:\n    pass\nexcept IOError, e:\n    pass\n")[0]
+
+
+def test_broken_syntax_is_told_with_its_line():
+    assert notes(b"x = 1\ndef f(:\n") == ["line 2: invalid syntax; not linted"]
+
+
+def test_deep_nesting_is_no_crash():
+    (note,) = notes(b"import torch\nx = " + b"(" * 5000 + b")" * 5000)
+    assert "not linted" in note
+    assert findings("import torch\nx = " + " + ".join(["1"] * 20_000)) == ()
+    chain = "import torch\n" + "if a:\n    pass\n" + "elif b:\n    pass\n" * 900
+    assert findings(chain) == ()
+    dots = "import torch\nx = a" + ".b()" * 3000 + "\n"
+    assert isinstance(findings(dots), tuple)
+
+
+def test_an_empty_file_has_nothing():
+    assert findings("") == ()
+    assert notes(b"") == []
+
+
+@given(st.text())
+def test_arbitrary_text_never_crashes(text):
+    findings(text)
+
+
+@given(st.binary())
+def test_arbitrary_bytes_never_crash(data):
+    findings(data)
+    findings(data, "a.ipynb")
+
+
+_PIECES = st.sampled_from(
+    """\
+import torch
+import numpy as np
+from torch import *
+x = os.listdir(d)
+torch.manual_seed(0)
+x.sort()
+for i in x:
+    y.append(i)
+def f(self, *a, **k):
+    return set(a)
+class C(C):
+    def __init__(self): self.x = C()
+f()
+C().f()
+lambda: f
+random.seed()
+os.environ['OMP_NUM_THREADS'] = '1'
+@f
+async def g(): await f()
+match x:
+    case [a, *_]: pass
+x: int
+y += [i for i in {*x}]
+with open(f) as (a, b): pass
+torch.nn.Linear(*a, **k).backward()
+DataLoader(**k)
+from . import y
+from ...z import w
+x = y = z""".splitlines()
+)
+
+
+@given(st.lists(_PIECES, max_size=12))
+def test_any_mixture_of_code_is_walked(lines):
+    findings("\n".join(lines))
+
+
+# ---- silencing, choosing
+
+
+def test_ignore_comments_name_rules_their_beginnings_or_none():
+    text = "import torch\ntorch.backends.cudnn.benchmark = True  {}\n"
+    silent = (
+        "# vbstudy: ignore",
+        "# vbstudy: ignore[VB504]",
+        "#vbstudy:ignore[vb5]",
+        "# vbstudy: ignore[VB1, VB504]",
+    )
+    heard = ("", "# vbstudy: ignore[VB101]", "# vbstudy: ignore[]")
+    for comment in (*silent, *heard):
+        assert len(findings(text.format(comment))) == (comment in heard), comment
+
+
+def test_select_and_ignore_choose_rules_by_their_beginnings():
+    assert chosen((), ()) == EVERY
+    assert chosen(("VB1",), ("VB104", "VB105")) == {"VB101", "VB102", "VB103"}
+    with pytest.raises(ValueError, match="there is no rule VB9"):
+        chosen(("VB9",), ())
+
+
+# ---- versions, modes
+
+
+def test_what_an_operation_does_depends_on_the_version():
+    text = "import torch\ntorch.use_deterministic_algorithms(True)\ntorch.nn.ReplicationPad2d(1)\n"
+    facts = [lint_file("main.py", text.encode())]
+    assert lint_project(facts, {"torch": "2.1.0"}, chosen(("VB5",), ()))[0].rule == "VB502", "2.1 raises"
+    assert lint_project(facts, {"torch": "2.2.0"}, chosen(("VB5",), ())) == (), "2.2 switches"
+    assert lint_project(facts, {}, chosen(("VB5",), ())) == (), "the newest switches"
+
+
+def test_levels_tell_a_gpu_program_from_one_that_may_not_be():
+    text = "import torch\n{}torch.nn.Conv2d(1, 2, 3)\n"
+    assert findings(text.format(""))[0].level is Level.NOTE
+    assert findings(text.format("x.cuda()\n"))[0].level is Level.WARNING
+
+
+def test_an_order_is_a_warning_where_there_are_data_and_else_a_note():
+    text = "import os\n{}\nfiles = []\nfor f in os.listdir('.'):\n    files.append(f)\n"
+    assert findings(text.format("import numpy"))[0].level is Level.WARNING
+    assert findings(text.format("import json"))[0].level is Level.NOTE
+
+
+def test_an_order_that_is_only_handed_on_is_a_note():
+    text = "import os\nimport numpy\n{}\n"
+    for handed_on in ("files = [f for f in os.listdir('.')]", "x = list({a, b})"):
+        (found,) = findings(text.format(handed_on), rules=frozenset(["VB301", "VB302"]))
+        assert found.level is Level.NOTE
+
+
+def test_readmes_do_not_pin_the_version_whose_behaviour_is_told(tmp_path):
+    (tmp_path / "README.md").write_text("    pip install torch==1.7\n")
+    (tmp_path / "main.py").write_text("import torch\nx = torch.nn.ReplicationPad2d(1)\n")
+    assert [f.rule for f in scan([tmp_path], jobs=1).projects[0].findings] == ["VB501"]
+    (tmp_path / "requirements.txt").write_text("torch==1.7\n")
+    assert [f.rule for f in scan([tmp_path], jobs=1).projects[0].findings] == ["VB502"]
+
+
+def test_an_operation_that_raises_under_the_mode_is_an_error_on_cuda():
+    text = "import torch\ntorch.use_deterministic_algorithms(True)\nx.cuda()\ntorch.nn.CTCLoss()\n"
+    assert [(f.rule, f.level) for f in findings(text, rules=chosen(("VB502",), ()))] == [
+        ("VB502", Level.ERROR)
+    ]
+    warned = text.replace("(True)", "(True, warn_only=True)")
+    assert findings(warned, rules=chosen(("VB502",), ()))[0].level is Level.WARNING
+
+
+@pytest.mark.parametrize(
+    ("comment", "text"),
+    [
+        ("# vbstudy: ignore[VB31]", "line 2: there is no rule VB31"),
+        ("# vbstudy: ignor[VB301]", "line 2: # vbstudy: ignor[VB301] is not known"),
+        ("# vbstudy: ignore VB301", "line 2: # vbstudy: ignore VB301 is not known"),
+        ("# vbstudy: noqa", "is not known, so it silences nothing"),
+    ],
+)
+def test_a_comment_that_silences_nothing_is_told(comment: str, text: str):
+    program = f"import os\nx = list(os.listdir('.'))  {comment}\n"
+    assert [f.rule for f in findings(program)] == ["VB301"]
+    (note,) = notes(program.encode())
+    assert text in note
+
+
+@pytest.mark.parametrize(
+    "comment",
+    [
+        "# vbstudy: ignore",
+        "#vbstudy:ignore[vb301]",
+        "# vbstudy: ignore[VB3, VB101]",
+        "# vbstudy: ignore[VB301] # why",
+    ],
+)
+def test_a_comment_that_silences_says_nothing(comment: str):
+    program = f"import os\nx = list(os.listdir('.'))  {comment}\n"
+    assert findings(program) == ()
+    assert notes(program.encode()) == []

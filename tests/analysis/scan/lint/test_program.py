@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+from analysis.scan.lint.lint import lint_file
+from analysis.scan.lint.program import Index, Program, programs
+
+
+def facts(**files: str):
+    return [lint_file(name.replace("__", "/") + ".py", text.encode()) for name, text in files.items()]
+
+
+def test_a_program_reaches_what_it_imports_and_calls_in_the_order_of_running():
+    found = facts(
+        utils="import random\n\ndef seed():\n    random.seed(0)\n",
+        main="import torch\nfrom utils import seed\n\ndef work():\n    torch.rand(3)\n\nwork()\nseed()\n",
+    )
+    program = Program(found[1], Index(found))
+    kinds = [(s.event.kind, s.event.name) for s in program.flow if s.event.kind in ("draw", "seed")]
+    assert kinds == [("draw", "torch"), ("seed", "python")]
+    assert {file.path for file in program.files} == {"main.py", "utils.py"}
+
+
+def test_functions_that_call_each_other_end():
+    found = facts(
+        main="import random\n\ndef f():\n    g()\n\ndef g():\n    f()\n    random.random()\n\nf()\n"
+    )
+    assert len([s for s in programs(found)[0].flow if s.event.kind == "draw"]) == 1
+
+
+def test_modules_that_import_each_other_end():
+    found = facts(a="import b\nimport torch\nx.backward()\n", b="import a\n")
+    assert {file.path for file in programs(found)[0].files} == {"a.py", "b.py"}
+
+
+def test_of_several_modules_of_a_name_the_nearest_is_imported():
+    found = facts(one__utils="", two__utils="", two__main="import utils\n")
+    index = Index(found)
+    assert index.module("utils", found[2]).path == "two/utils.py"
+    assert index.module("os", found[2]) is None
+
+
+def test_methods_of_own_classes_are_reached():
+    text = "import torch\n\nclass T:\n    def run(self):\n        self.step()\n"
+    text += "    def step(self):\n        torch.rand(1)\n\nT().run()\n"
+    (program,) = programs(facts(main=text))
+    assert any(s.event.kind == "draw" for s in program.flow)
+
+
+def test_libraries_and_tests_are_no_programs():
+    assert programs(facts(lib="import torch\n\ndef f():\n    torch.rand(1).backward()\n")) == []
+    assert programs(facts(tests__test_x="import torch\ntorch.rand(1).backward()\n")) == []

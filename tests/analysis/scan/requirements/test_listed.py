@@ -1,0 +1,109 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from analysis.scan.requirements import listed
+
+
+def told(stated) -> list[tuple[str, str, bool, int]]:
+    return [tuple(each) for each in stated]
+
+
+def test_requirements_with_their_lines_and_whether_they_are_pinned():
+    text = """\
+# a comment
+torch==1.13.1
+numpy >= 1.20  # why
+Scikit_Learn
+pandas[excel]==1.*; python_version > "3.6"
+-r other.txt
+--extra-index-url https://example.org/simple
+-e .
+-e git+https://github.com/a/b.git@0123abc#egg=b
+tensorflow==2.4.0 \\
+    --hash=sha256:aa
+git+https://github.com/openai/CLIP.git
+foo @ https://example.org/foo-1.0.zip
+"""
+    assert told(listed.requirements_txt(text)) == [
+        ("torch", "==1.13.1", True, 2),
+        ("numpy", ">=1.20", False, 3),
+        ("scikit-learn", "", False, 4),
+        ("pandas", "==1.*", False, 5),
+        ("b", "git+https://github.com/a/b.git@0123abc#egg=b", True, 9),
+        ("tensorflow", "==2.4.0", True, 10),
+        ("clip", "git+https://github.com/openai/CLIP.git", False, 12),
+        ("foo", "https://example.org/foo-1.0.zip", False, 13),
+    ]
+
+
+def test_what_is_nearly_a_requirement_is_taken():
+    assert told(listed.requirements_txt("torch = 1.4\nkeras==2.2.4 (for the old model)\n??? what\n")) == [
+        ("torch", "=1.4", False, 1),
+        ("keras", "==2.2.4", True, 2),
+    ]
+
+
+def test_conda_environments():
+    text = """\
+name: x
+channels:
+  - defaults
+dependencies:
+  - python=3.6
+  - numpy=1.16.4
+  - pytorch=1.1.0=py3.6_cuda9
+  - pytorch::torchvision
+  - scipy >=1.2
+  - pip:
+    - keras==2.2.4
+    - gym
+prefix: /home/me
+"""
+    assert told(listed.environment_yml(text)) == [
+        ("python", "=3.6", False, 5),
+        ("numpy", "=1.16.4", True, 6),
+        ("pytorch", "=1.1.0=py3.6_cuda9", True, 7),
+        ("torchvision", "", False, 8),
+        ("scipy", ">=1.2", False, 9),
+        ("keras", "==2.2.4", True, 11),
+        ("gym", "", False, 12),
+    ]
+
+
+def test_conda_locks_of_both_kinds():
+    explicit = "@EXPLICIT\nhttps://repo.anaconda.com/pkgs/main/linux-64/numpy-1.16.4-py37h7e9f1db_0.tar.bz2\n"
+    assert told(listed.conda_lock(explicit)) == [("numpy", "==1.16.4", True, 2)]
+    assert told(listed.conda_lock("package:\n- name: pip\n  version: 23.0\n  manager: conda\n")) == [
+        ("pip", "==23.0", True, 2)
+    ]
+
+
+def test_dockerfiles():
+    text = """\
+FROM pytorch/pytorch:1.9.0-cuda11.1-cudnn8-runtime
+RUN apt-get update && pip install --no-cache-dir numpy==1.19 \\
+    scipy && echo done
+RUN conda install -y -c conda-forge faiss=1.7.1
+RUN pip install -r requirements.txt
+FROM ${BASE}
+"""
+    assert told(listed.dockerfile(text)) == [
+        ("pytorch/pytorch", "1.9.0-cuda11.1-cudnn8-runtime", True, 1),
+        ("numpy", "==1.19", True, 2),
+        ("scipy", "", False, 2),
+        ("faiss", "=1.7.1", True, 4),
+    ]
+
+
+@pytest.mark.parametrize(
+    "parser",
+    [listed.requirements_txt, listed.environment_yml, listed.conda_lock, listed.dockerfile],
+)
+@given(text=st.text(alphabet=st.sampled_from("ab1.=<>~!-#@:[](){}\"'\\/ \n,;+*FROMRUNpipinstallconda")))
+def test_arbitrary_text_gives_requirements_in_lines_that_exist(parser, text):
+    for each in parser(text):
+        assert each.name
+        assert 1 <= each.line <= len(text.splitlines())

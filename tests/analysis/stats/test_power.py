@@ -1,0 +1,69 @@
+"""Power against Cohen's published tables and against simulation."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from analysis.stats.power import Test, detectable, power, runs_for
+from analysis.stats.statistics import runs_needed
+
+
+@pytest.mark.parametrize(("effect", "runs"), [(0.2, 394), (0.5, 64), (0.8, 26)])
+def test_welch_needs_the_runs_of_cohens_table(effect, runs):
+    # Cohen, A power primer, 1992, table 2 (alpha .05, power .80, two means); exactly 393.4 for 0.2.
+    assert runs_for(effect, 1.0, 1, Test.WELCH) == runs
+    assert detectable(runs, 1.0, 1, Test.WELCH) == pytest.approx(effect, rel=0.01)
+
+
+def test_the_rank_test_needs_pi_thirds_of_the_runs():
+    assert runs_for(0.5, 1.0, 1, Test.RANKS) == 67  # 63.77 * pi / 3 = 66.78
+
+
+def test_a_difference_is_scaled_by_the_sd():
+    assert runs_for(0.005, 0.01, 1, Test.WELCH) == 64
+    assert detectable(64, 0.01, 1, Test.WELCH) == pytest.approx(0.005, rel=0.01)
+
+
+@pytest.mark.parametrize("tests", [1, 3, 6])
+def test_too_few_runs_show_nothing_by_ranks_however_large_the_difference(tests):
+    enough = runs_needed(tests)
+    assert detectable(enough - 1, 1.0, tests) is None
+    found = detectable(enough, 1.0, tests)
+    assert found is not None
+    assert found > 0
+    assert runs_for(1000.0, 1.0, tests) == enough
+
+
+@pytest.mark.parametrize("n", [2, 3, 5, 30, 1000])
+@pytest.mark.parametrize("tests", [1, 6, 60])
+def test_power_is_a_probability_and_grows_with_the_difference(n, tests):
+    values = [power(n, effect, tests, Test.WELCH) for effect in (0.01, 0.1, 1, 5, 20, 100, 500, 1000)]
+    assert all(0 <= value <= 1 for value in values)
+    assert all(b >= a - 1e-6 for a, b in pairwise(values))
+
+
+def test_without_variance_any_difference_shows():
+    assert detectable(3, 0.0, 6) == 0.0
+    assert runs_for(0.01, 0.0, 6) == 1
+
+
+def test_a_difference_of_nothing_cannot_be_planned_for():
+    with pytest.raises(ValueError, match="larger than 0"):
+        runs_for(0.0, 1.0, 1)
+
+
+@pytest.mark.parametrize(("test", "tests"), [(Test.RANKS, 1), (Test.RANKS, 3), (Test.WELCH, 3)])
+def test_simulated_studies_have_the_estimated_power(test, tests):
+    n, draws = 20, 2000
+    difference = detectable(n, 1.0, tests, test)
+    generator = np.random.default_rng(7)
+    a, b = generator.normal(size=(draws, n)), generator.normal(difference, size=(draws, n))
+    if test is Test.RANKS:
+        p = stats.mannwhitneyu(a, b, axis=1).pvalue
+    else:
+        p = stats.ttest_ind(a, b, axis=1, equal_var=False).pvalue
+    assert np.mean(p < 0.05 / tests) == pytest.approx(0.8, abs=0.04)

@@ -1,0 +1,149 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+from statsmodels.stats.multitest import multipletests
+
+from analysis.stats import statistics
+
+values = st.lists(st.integers(-50, 50).map(float), min_size=2, max_size=8)
+
+
+def test_sd_interval_by_the_table():
+    # chi-square with 4 degrees of freedom: 0.025 quantile 0.4844, 0.975 quantile 11.1433
+    found = statistics.sd([1.0, 2.0, 3.0, 4.0, 5.0])
+    s = math.sqrt(2.5)
+    assert found.value == pytest.approx(s)
+    assert found.low == pytest.approx(s * math.sqrt(4 / 11.1433), rel=1e-4)
+    assert found.high == pytest.approx(s * math.sqrt(4 / 0.4844), rel=1e-4)
+    assert found.n == 5
+
+
+def test_sd_interval_covers_as_often_as_it_says():
+    rng = np.random.default_rng(7)
+    covered = sum(
+        e.low <= 3.0 <= e.high
+        for e in (statistics.sd(sample) for sample in rng.normal(0, 3, size=(2000, 6)))
+        if e.low is not None and e.high is not None
+    )
+    assert 0.935 < covered / 2000 < 0.965
+
+
+def test_mean_interval_is_scipys():
+    sample = np.array([1.0, 2.0, 4.0, 8.0])
+    found = statistics.mean(sample)
+    low, high = stats.t.interval(0.95, 3, loc=sample.mean(), scale=stats.sem(sample))
+    assert (found.low, found.high) == (pytest.approx(low), pytest.approx(high))
+
+
+def test_constant_sets_have_exactly_no_variance():
+    assert statistics.sd([0.1] * 7) == statistics.Estimate(value=0.0, low=0.0, high=0.0, n=7, constant=True)
+    mean = statistics.mean([0.1] * 7)
+    assert (mean.value, mean.low, mean.high) == (0.1, 0.1, 0.1)
+
+
+def test_few_or_no_finite_values_give_no_interval():
+    assert statistics.sd([1.0]).value is None
+    assert statistics.mean([1.0]).low is None
+    assert statistics.mean([math.nan, math.inf]).value is None
+    assert statistics.mean([1.0, math.nan, 3.0]).n == 2
+
+
+def test_u_without_ties_is_scipys_exact_test():
+    a, b = [1.0, 2.0, 3.5], [4.0, 5.0, 3.0, 7.0]
+    found = statistics.mann_whitney(a, b)
+    expected = stats.mannwhitneyu(a, b, method="exact")
+    assert (found.u, found.p) == (expected.statistic, expected.pvalue)
+    assert found.method == "exact"
+    assert (found.n_a, found.n_b) == (3, 4)
+
+
+def test_u_with_ties_is_the_permutation_test():
+    a, b = [1.0, 2.0, 2.0], [2.0, 3.0, 3.0]
+    found = statistics.mann_whitney(a, b)
+    expected = stats.mannwhitneyu(a, b, method=stats.PermutationMethod(n_resamples=10**6)).pvalue
+    assert found.p == pytest.approx(expected)
+    assert found.method == "exact permutation (ties)"
+
+
+def test_u_of_many_runs_is_the_normal_approximation():
+    rng = np.random.default_rng(3)
+    a, b = rng.normal(size=30), rng.normal(size=30)
+    found = statistics.mann_whitney(a, b)
+    assert found.method == "normal approximation"
+    assert found.p == pytest.approx(stats.mannwhitneyu(a, b).pvalue, rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "method"),
+    [
+        ([0.5] * 3, [0.5] * 3, "both sets constant, equal"),
+        ([0.5] * 3, [0.6] * 3, "both sets constant, unequal"),
+        ([0.5], [0.6, 0.7], "fewer than two runs in a set"),
+        ([], [0.6, 0.7], "fewer than two runs in a set"),
+        ([math.nan, 0.5], [0.6, 0.7], "fewer than two runs in a set"),
+    ],
+)
+def test_what_cannot_be_tested_has_no_p(a, b, method):
+    found = statistics.mann_whitney(a, b)
+    assert found.p is None
+    assert found.method == method
+
+
+@given(values, values)
+def test_u_is_symmetric_and_never_nan(a, b):
+    there, back = statistics.mann_whitney(a, b), statistics.mann_whitney(b, a)
+    assert (there.p is None) == (back.p is None)
+    if there.p is not None and back.p is not None:
+        assert there.p == pytest.approx(back.p)
+        assert there.smallest_p is not None
+        assert 0 < there.p <= 1
+    assert there.delta is not None
+    assert back.delta is not None
+    assert there.delta == pytest.approx(-back.delta)
+    assert -1 <= there.delta <= 1
+
+
+@given(values, values)
+def test_cliffs_delta_counts_pairs(a, b):
+    expected = np.mean([np.sign(x - y) for x in a for y in b])
+    assert statistics.cliffs_delta(np.array(a), np.array(b)) == pytest.approx(expected, abs=1e-12)
+
+
+def test_smallest_p_is_reached_by_complete_separation():
+    for n in (2, 3, 5):
+        found = statistics.mann_whitney(np.arange(n, dtype=float), 100.0 + np.arange(n))
+        assert found.p == pytest.approx(statistics.smallest_p(n, n))
+    assert statistics.smallest_p(3, 3) == pytest.approx(0.1)
+
+
+def test_runs_needed():
+    assert statistics.runs_needed(1) == 4  # 2/70 = 0.029
+    assert statistics.runs_needed(6) == 5  # 6 * 2/252 = 0.048
+
+
+def test_holm_is_statsmodels_over_what_was_tested():
+    p = [0.01, None, 0.04, 0.03]
+    expected = multipletests([0.01, 0.04, 0.03], method="holm")[1]
+    assert statistics.holm(p) == [expected[0], None, expected[1], expected[2]]
+    assert statistics.holm([None, None]) == [None, None]
+    assert statistics.holm([]) == []
+
+
+def test_welch_is_scipys_and_knows_what_it_cannot():
+    a, b = [1.0, 2.0, 3.0], [4.0, 6.0, 5.5]
+    assert statistics.welch(a, b) == stats.ttest_ind(a, b, equal_var=False).pvalue
+    assert statistics.welch([1.0], b) is None
+    assert statistics.welch([1.0, 1.0], [2.0, 2.0]) is None
+
+
+@pytest.mark.parametrize(
+    ("sets", "sd"), [([], None), ([[0.5]], None), ([[0.5, math.nan]], None), ([[0.3, 0.3, 0.3]], 0.0)]
+)
+def test_the_pooled_sd_is_unknown_without_two_finite_values_and_exactly_0_without_variance(sets, sd):
+    assert statistics.pooled_sd(sets)[0] == sd

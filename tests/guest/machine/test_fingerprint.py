@@ -1,0 +1,37 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from guest.machine import fingerprint
+from guest.records.run import Framework
+
+
+def test_the_cpu_is_described_as_the_kernel_does():
+    cpu = fingerprint.cpu()
+    text = Path("/proc/cpuinfo").read_text()
+    assert cpu["model"] in text
+    assert cpu["flags"] == sorted(cpu["flags"])
+
+
+@pytest.mark.parametrize("framework", Framework)
+def test_a_fingerprint_is_json_and_names_library_versions(framework):
+    found = fingerprint.fingerprint(framework)
+    assert json.loads(json.dumps(found)) == found
+    assert found["framework"]["name"] == framework
+    assert (
+        found["framework"]["version"].split("+")[0]
+        == found["libraries"]["torch" if framework is Framework.TORCH else "tensorflow-cpu"].split("+")[0]
+    )
+
+
+def test_onednn_names_its_instruction_set():
+    assert fingerprint.fingerprint(Framework.TORCH)["framework"]["onednn_isa"]
+
+
+def test_knobs_that_steer_threads_are_recorded_and_secrets_are_not(monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    monkeypatch.setenv("API_TOKEN", "secret")
+    knobs = fingerprint.fingerprint(Framework.TORCH)["knobs"]
+    assert knobs["OMP_NUM_THREADS"] == "3"
+    assert "API_TOKEN" not in knobs

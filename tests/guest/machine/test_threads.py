@@ -1,0 +1,81 @@
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from guest.machine import threads
+from guest.records.run import Isa, Seeds, ThreadSpec, Variant
+from tests import factories
+
+
+def environment(vendor="GenuineIntel", **changes):
+    return threads.environment(factories.spec(cpus=4, **changes), cpu_vendor=vendor)
+
+
+def test_every_library_is_given_the_thread_count():
+    env = environment(threads=ThreadSpec(cpus=4, intra_op=3, inter_op=2))
+    for setting in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "TF_NUM_INTRAOP_THREADS"):
+        assert env[setting] == "3"
+    assert env["TF_NUM_INTEROP_THREADS"] == "2"
+
+
+def test_waiting_threads_do_not_spin_for_long():
+    assert int(environment()["GOMP_SPINCOUNT"]) <= 1000
+
+
+@pytest.mark.parametrize("variant", Variant)
+def test_strict_mkl_is_asked_for_by_deterministic_variants_on_intel_only(variant):
+    assert (environment(variant=variant).get("MKL_CBWR") == "AVX2,STRICT") == variant.deterministic
+    assert "MKL_CBWR" not in environment("AuthenticAMD", variant=variant)
+
+
+def test_a_portable_study_caps_the_instruction_sets():
+    env = environment(isa=Isa.PORTABLE)
+    assert env["ATEN_CPU_CAPABILITY"] == "avx2"
+    assert env["ONEDNN_MAX_CPU_ISA"] == "AVX2"
+    assert env["MKL_CBWR"] == "COMPATIBLE"
+
+
+def test_the_hash_seed_is_fixed_where_seeds_are():
+    assert environment()["PYTHONHASHSEED"] == "1"
+    assert environment(variant=Variant.DEFAULT, seeds=Seeds())["PYTHONHASHSEED"] == "random"
+
+
+def test_a_free_initialisation_leaves_the_hash_seed_free():
+    assert environment(seeds=Seeds(data_order=1))["PYTHONHASHSEED"] == "random"
+
+
+def test_a_mismatch_names_what_was_asked_and_what_is():
+    asked = ThreadSpec(cpus=4, intra_op=4, inter_op=2)
+    seen = {"visible_cpus": 2, "intra_op": 4, "inter_op": 2, "mkl": 1, "os_threads": {"python": 9}}
+    assert threads.mismatches(asked, 4, seen) == [
+        "visible_cpus is 2, 4 was asked for",
+        "mkl is 1, 4 was asked for",
+    ]
+
+
+def test_no_mismatch_is_found_where_all_is_as_asked():
+    asked = ThreadSpec(cpus=2, intra_op=2, inter_op=2)
+    seen = {"visible_cpus": 2, "intra_op": 2, "inter_op": 2, "mkl": 2, "openmp": 2, "tf_compute_pool": 2}
+    assert threads.mismatches(asked, 2, seen) == []
+
+
+def test_the_operating_system_counts_at_least_this_thread():
+    assert sum(threads.os_threads().values()) >= 1
+
+
+def test_numpys_own_threads_are_set_in_the_run_and_read_back():
+    code = (
+        "import numpy, json; from guest.machine import threads\n"
+        "from guest.records.run import Framework, ThreadSpec\n"
+        "before = sum(threads.os_threads().values())\n"
+        "threads.apply(Framework.TORCH, ThreadSpec(cpus=3, intra_op=3, inter_op=2))\n"
+        "print(json.dumps([before, threads.in_force(Framework.TORCH)]))"
+    )
+    environment_ = {**os.environ, **environment(threads=ThreadSpec(cpus=3, intra_op=3, inter_op=2))}
+    done = subprocess.run([sys.executable, "-c", code], env=environment_, capture_output=True, check=True)
+    before, seen = json.loads(done.stdout)
+    assert before == 1
+    assert (seen["openblas"], seen["openmp"], seen["intra_op"], seen["inter_op"]) == (3, 3, 3, 2)

@@ -1,0 +1,101 @@
+"""The registry of operations: complete, computable, and true about what it runs."""
+
+import importlib
+
+import pytest
+
+from guest.probe import tasks
+from guest.probe.registry import base_name, operations, setting_of
+from guest.records.probe import Case, Part, ProbeRequest
+from guest.records.run import Framework
+from guest.trace import torch_log
+
+LISTED = """conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d bmm gather scatter
+scatter_reduce index_add index_copy index_put index_select put histc bincount kthvalue median cumsum
+max_pool2d max_pool3d avg_pool1d avg_pool2d avg_pool3d adaptive_avg_pool2d max_unpool1d max_unpool2d
+max_unpool3d pad_constant pad_reflect pad_replicate"""  # Shanmugavelu et al. 2024
+
+
+def computed(operation, framework, kept=None):
+    engine = importlib.import_module(f"guest.probe.{framework}_engine")
+    case = Case(operation=operation.name, size=operation.sizes[0], dtype="float32")
+    request = ProbeRequest(framework=framework, cases=(case,), runs=2, keep=kept is not None)
+    return tasks.probe(engine, request, operation, case, {} if kept is None else kept)
+
+
+def test_the_operations_of_the_reference_study_are_in_it():
+    assert set(LISTED.split()) <= {operation.name for operation in operations()}
+
+
+def test_names_are_given_once():
+    names = [operation.name for operation in operations()]
+    assert len(names) == len(set(names)) >= 35
+
+
+def test_every_operation_is_computed_in_torch_and_runs_what_it_says():
+    import torch.nn as nn
+
+    for operation in operations():
+        with torch_log.watch_model(nn.Identity()) as log:
+            result = computed(operation, Framework.TORCH)
+        assert not result.refused, (operation.name, result.refused)
+        assert [part.part for part in result.parts] == list(Part)[: 1 + operation.backward], operation.name
+        ran = {base_name(note.op) for note in log.notes}
+        assert set(operation.aten) <= ran, (operation.name, ran)
+
+
+def test_every_operation_is_computed_in_tensorflow_or_said_not_to_be_and_runs_what_it_says():
+    from tensorflow.python.framework import op_callbacks
+
+    ran = set()
+
+    def called(op_type, *_, **__):
+        ran.add(op_type.decode() if isinstance(op_type, bytes) else op_type)
+
+    for operation in operations():
+        ran.clear()
+        op_callbacks.add_op_callback(called)
+        try:
+            result = computed(operation, Framework.TENSORFLOW)
+        finally:
+            op_callbacks.remove_op_callback(called)
+        assert set(operation.tf) <= ran, (operation.name, ran)
+        assert bool(result.refused) == (not operation.tensorflow), (operation.name, result.refused)
+
+
+def test_the_same_inputs_are_drawn_everywhere():
+    a, b = ([operation.draw(tasks.Draw(operation.name, 8), 8) for operation in operations()] for _ in "ab")
+    assert all(
+        (x == y).all() for one, other in zip(a, b, strict=True) for x, y in zip(one, other, strict=True)
+    )
+
+
+def test_kept_outputs_are_named_by_case_and_part():
+    operation = next(o for o in operations() if o.name == "mm")
+    kept = {}
+    computed(operation, Framework.TORCH, kept)
+    assert sorted(kept) == ["mm/8/float32/backward/0", "mm/8/float32/backward/1", "mm/8/float32/forward/0"]
+
+
+@pytest.mark.parametrize(
+    ("op", "name"),
+    [
+        ("aten.add_.Tensor", "add"),
+        ("aten.mm.default", "mm"),
+        ("MatMul", "MatMul"),
+        ("aten._softmax.default", "_softmax"),
+    ],
+)
+def test_overloads_and_in_place_forms_are_one_operation(op, name):
+    assert base_name(op) == name
+
+
+def test_an_operation_that_the_registry_does_not_know_has_no_setting():
+    assert setting_of(Framework.TORCH, "aten.a_new_one.default") is None
+    assert setting_of(Framework.TENSORFLOW, "ANewOne") is None
+    assert "oneDNN" in setting_of(Framework.TORCH, "aten.convolution_backward.default")
+    for operation in operations():
+        for name in operation.aten:
+            assert setting_of(Framework.TORCH, name)
+        for name in operation.tf:
+            assert setting_of(Framework.TENSORFLOW, name)

@@ -1,0 +1,388 @@
+"""The command line as a user meets it: whole outputs, exit codes, and no traceback."""
+
+import errno
+import json
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+from guest.records.run import RECORD, SCHEMA_VERSION
+from orchestrator.cli import main as cli
+from orchestrator.cli.study import PROVIDERS
+from orchestrator.errors import StoreError
+from orchestrator.guests import provision
+from orchestrator.providers import PROVIDERS as REAL_PROVIDERS
+from orchestrator.store.store import Store
+from tests.orchestrator.sweep.test_pipeline import STUDY
+
+COMMANDS = {
+    "A study": ["init", "plan", "sweep", "status", "watch", "analyze", "report", "trace", "probe", "harden"],
+    "Your program": ["try", "record", "replay", "scan"],
+    "Machines": ["doctor", "provision", "worker", "ssh", "logs", "destroy"],
+    "Exchange": ["verify", "export", "import"],
+}
+
+
+@pytest.fixture
+def vbstudy(tmp_path, capsys):
+    """Runs a command in an empty folder; returns exit code, stdout and stderr."""
+
+    def run(*arguments: str) -> tuple[int, str, str]:
+        capsys.readouterr()
+        status = cli.run(["-C", str(tmp_path), *arguments])
+        output = capsys.readouterr()
+        assert "Traceback" not in output.err
+        return status, output.out, output.err
+
+    return run
+
+
+@pytest.fixture
+def study(tmp_path):
+    (tmp_path / "study.toml").write_text(STUDY)
+    return tmp_path
+
+
+def test_help_groups_the_commands_by_what_they_are_for(vbstudy):
+    status, out, _ = vbstudy("--help")
+    assert status == 0
+    for title, names in COMMANDS.items():
+        section = out.split(f"{title}:\n")[1].split("\n\n")[0]
+        assert re.findall(r"^  (\w+)", section, re.MULTILINE) == names
+    assert "..." not in out.split("A study:")[1], "a sentence is cut"
+
+
+@pytest.mark.parametrize("command", [name for names in COMMANDS.values() for name in names])
+def test_every_command_takes_the_global_options(vbstudy, command):
+    status, out, _ = vbstudy(command, "--help")
+    assert status == 0
+    for option in ("-C, --directory", "-q, --quiet", "-v, --verbose", "--json"):
+        assert option in out
+
+
+def test_a_global_option_means_the_same_before_and_after_the_command(study, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir("/")
+    for arguments in (
+        ["-C", str(study), "--json", "status"],
+        ["--json", "status", "-C", str(study)],
+        ["-C", str(study), "status", "--json"],
+        ["-C", "/no/such/folder", "status", "--json", "-C", str(study)],
+    ):
+        assert cli.run(arguments) == 0
+        assert len(json.loads(capsys.readouterr().out)["sets"]) == 2
+
+
+def test_quiet_after_the_command_leaves_results_and_errors_alone(vbstudy, study):
+    assert vbstudy("provision", "-q", "--cpus", "1") == (0, "1 guests ready; next: vbstudy sweep\n", "")
+
+
+@pytest.mark.parametrize(
+    "arguments", [["-v", "status"], ["status", "-v"], ["-qv", "status"], ["status", "-qv"]]
+)
+def test_verbose_shows_the_evidence_of_an_error(vbstudy, study, monkeypatch, arguments):
+    def broken(*arguments):
+        raise StoreError("it broke", evidence="how it broke")
+
+    monkeypatch.setattr("orchestrator.sweep.status.examine", broken)
+    assert vbstudy("status") == (6, "", "vbstudy: it broke\n")
+    assert vbstudy(*arguments) == (6, "", "vbstudy: it broke\nhow it broke\n")
+
+
+def test_what_follows_the_two_dashes_belongs_to_the_user(vbstudy, study, tmp_path):
+    """-v, -q and --json of the user's program are not vbstudy's."""
+    got = tmp_path / "got"
+    write = f"import pathlib, sys; pathlib.Path({str(got)!r}).write_text(repr(sys.argv[1:])); sys.exit(7)"
+    theirs = ["-v", "-qv", "--json", "-C", "x", "--", "-v"]
+    assert vbstudy("provision", "-q", "--cpus", "1")[0] == 0
+    recording = str(tmp_path / "r.rec")
+    for ours in (["ssh", "cpus-1", "--"], ["ssh", "cpus-1"], ["record", "--output", recording, "--"]):
+        assert vbstudy(*ours, sys.executable, "-c", write, *theirs)[0] == 7
+        assert got.read_text() == repr(theirs)
+        got.unlink()
+
+
+def test_the_evidence_of_an_error_is_not_shown_for_a_v_of_the_users_program(vbstudy, tmp_path):
+    (tmp_path / "r.rec").write_bytes(b"no recording")
+    status, _, err = vbstudy("replay", str(tmp_path / "r.rec"), "--", "python", "-v")
+    assert status == 6
+    assert len(err.splitlines()) == 1
+
+
+def complete(shell_words: str) -> list[str]:
+    """What pressing the tab key after these words of a command line gives in bash."""
+    environment = os.environ | {
+        "_VBSTUDY_COMPLETE": "bash_complete",
+        "COMP_WORDS": shell_words,
+        "COMP_CWORD": str(len(shell_words.split()) - 1),
+    }
+    done = subprocess.run(
+        [sys.executable, "-m", "vbstudy"], env=environment, capture_output=True, text=True, check=True
+    )
+    return [line.split(",")[1] for line in done.stdout.splitlines()]
+
+
+def test_the_tab_key_completes_commands_and_options():
+    environment = os.environ | {"_VBSTUDY_COMPLETE": "bash_source"}
+    done = subprocess.run([sys.executable, "-m", "vbstudy"], env=environment, capture_output=True, text=True)
+    assert "complete -o nosort -F _vbstudy_completion vbstudy" in done.stdout
+    assert complete("vbstudy sw") == ["sweep"]
+    assert complete("vbstudy sweep --unt") == ["--until"]
+    assert complete("vbstudy status --js") == ["--json"]
+
+
+def test_help_imports_nothing_heavy():
+    code = (
+        "import sys; from orchestrator.cli import main; main.run(['--help']); "
+        "print([m for m in ('numpy', 'pandas', 'pydantic', 'rich', 'torch') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_the_providers_of_the_command_line_are_those_there_are():
+    assert set(PROVIDERS) == set(REAL_PROVIDERS)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "message"),
+    [
+        (("swep",), 2, "vbstudy: there is no command 'swep'; did you mean 'sweep'?"),
+        (("begin",), 2, "there is no command 'begin'; there are init, plan"),
+        (("provision", "--cpu", "1"), 2, "Did you mean '--cpus'?"),
+        (("provision", "--cpus", "0"), 2, "--cpus 0: 0 is not between 1 and 1024"),
+        (("provision", "--cpus", "1,two"), 2, "--cpus 1,two: 'two' is not a whole number"),
+        (("provision", "--cpus", "4096"), 2, "4096 is not between 1 and 1024"),
+        (("provision", "--provider", "vmware"), 2, "'vmware' is not"),
+        (("sweep", "--runs", "0"), 2, "Invalid value for '--runs'"),
+        (("sweep", "--max-runs", "0"), 2, "Invalid value for '--max-runs'"),
+        (("plan", "--difference", "0"), 2, "Invalid value for '--difference'"),
+        (("plan", "--sd", "-1"), 2, "Invalid value for '--sd'"),
+        (("plan",), 2, "there is no study here"),
+        (("sweep",), 2, "there is no study here; `vbstudy init` writes one"),
+        (("status",), 2, "there is no study here"),
+        (("analyze",), 2, "there is no study here"),
+        (("destroy",), 2, "there is no study here"),
+        (("analyze", "--format", "pdf"), 2, "'pdf' is not one of"),
+    ],
+)
+def test_mistakes_are_told_in_a_line_with_what_to_do(vbstudy, tmp_path, arguments, status, message):
+    got, out, err = vbstudy(*arguments)
+    assert (got, out) == (status, "")
+    assert message in err
+    assert [path.name for path in tmp_path.iterdir() if path.name != ".lock"] == []
+
+
+def test_a_folder_that_is_not_there_is_told(capsys):
+    assert cli.run(["-C", "/no/such/folder", "status"]) == 2
+    assert "-C /no/such/folder: is not a folder" in capsys.readouterr().err
+
+
+def test_init_writes_a_study_once_and_never_over_another(vbstudy, tmp_path):
+    status, out, _ = vbstudy("init")
+    assert (status, out) == (0, f"wrote {tmp_path / 'study.toml'}\n")
+    written = (tmp_path / "study.toml").read_text()
+    assert f'name = "{tmp_path.name[:64]}"' in written
+    status, _, err = vbstudy("init")
+    assert status == 2
+    assert "exists already" in err
+    assert vbstudy("init", "--force")[0] == 0
+
+
+@pytest.mark.parametrize("make", ["empty", "not toml", "folder", "unknown key"])
+def test_a_study_file_that_cannot_be_used_is_told_by_every_command(vbstudy, tmp_path, make):
+    path = tmp_path / "study.toml"
+    if make == "folder":
+        path.mkdir()
+    else:
+        path.write_text({"empty": "", "not toml": "cpus = [", "unknown key": "cpu = [1]"}[make])
+    for command in ("provision", "sweep", "status", "analyze", "destroy"):
+        status, out, err = vbstudy(command)
+        assert (status, out) == (2, ""), command
+        assert "study.toml" in err
+
+
+def test_provision_makes_one_guest_a_count_and_says_what_it_sees(vbstudy, study):
+    status, out, err = vbstudy("provision", "--cpus", "1,64")
+    assert status == 0
+    assert "2 guests ready; next: vbstudy sweep" in out
+    assert "cpus changed from [1, 2] to [1, 64]" in err
+    assert "guest cpus-1: CPUs asked for 1, seen inside 1\n" in err
+    assert "oversubscribed: its timings will not count" in err
+    assert "cpus = [1, 64]" in (study / "study.toml").read_text()
+    inventory = json.loads((study / "guests.json").read_text())
+    assert [guest["spec"]["cpus"] for guest in inventory["guests"]] == [1, 64]
+
+
+def test_provision_again_removes_guests_that_are_no_longer_asked_for(vbstudy, study):
+    vbstudy("provision", "--cpus", "1,2")
+    vbstudy("provision", "--cpus", "2")
+    assert [path.name for path in (study / "guests").iterdir()] == ["cpus-2"]
+
+
+def test_a_missing_framework_is_a_missing_prerequisite(vbstudy, study):
+    bare = study / "python"
+    bare.write_text(f'#!/bin/sh\nexec {sys.executable} -I -S "$@"\n')
+    bare.chmod(0o755)
+    (study / "study.toml").write_text(STUDY + f"\n[provider]\npython = {json.dumps(str(bare))}\n")
+    status, _, err = vbstudy("provision")
+    assert status == 3
+    assert "pip install 'vbstudy[torch]'" in err
+    assert not (study / "guests.json").exists()
+
+
+def test_sweep_before_provision_says_what_to_do_first(vbstudy, study):
+    status, _, err = vbstudy("sweep")
+    assert status == 2
+    assert "there are no guests yet; run `vbstudy provision` first" in err
+
+
+def test_a_damaged_inventory_is_told(vbstudy, study):
+    (study / "guests.json").write_text('{"version": 1}')
+    status, _, err = vbstudy("sweep")
+    assert status == 6
+    assert "run `vbstudy provision` to write it again" in err
+    assert vbstudy("provision", "--cpus", "1")[0] == 0
+    (study / "guests.json").write_text("{")
+    assert vbstudy("destroy")[0] == 0
+    assert not (study / "guests").exists()
+
+
+def test_storage_that_fails_anywhere_is_told_and_is_no_traceback(vbstudy, study, monkeypatch):
+    def broken(*arguments):
+        raise OSError(errno.EIO, "Input/output error", "guests/cpus-1")
+
+    monkeypatch.setattr(provision, "make_all", broken)
+    status, _, errors = vbstudy("provision")
+    assert status == 6
+    assert errors == (
+        "vbstudy: guests/cpus-1: cannot be read or written: Input/output error; finished runs are safe\n"
+    )
+
+
+def test_analyze_before_sweep_says_what_to_do_first(vbstudy, study):
+    status, out, err = vbstudy("analyze")
+    assert (status, out) == (2, "")
+    assert "vbstudy sweep" in err
+    assert not (study / "report").exists()
+
+
+def test_status_counts_what_is_planned(vbstudy, study):
+    status, out, _ = vbstudy("--json", "status")
+    assert status == 0
+    assert json.loads(out) == {
+        "guests": [],
+        "sets": [
+            {"set_id": f"net/fixed-seed/cpus-{n}", "planned": 2, "done": 0, "failed_attempts": 0, "to_do": 2}
+            for n in (1, 2)
+        ],
+        "warnings": [],
+        "now": {},
+    }
+    status, out, _ = vbstudy("status")
+    assert "net/fixed-seed/cpus-1" in out
+    assert "run `vbstudy provision`" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--until", "sd<1"), "'sd<1' is not a rule: allowed are sd_halfwidth<X"),
+        (("--until", "decided(tests)", "--max-runs", "1"), "at most 1 runs are fewer than the first 2"),
+        (("--max-runs", "9"), "--max-runs is the cap of --until"),
+    ],
+)
+def test_a_rule_that_is_none_is_a_mistake_on_the_command_line(vbstudy, study, arguments, message):
+    status, out, err = vbstudy("sweep", *arguments)
+    assert (status, out) == (2, "")
+    assert message in err
+
+
+def test_plan_tells_runs_hours_disk_and_power(vbstudy, study):
+    status, out, _ = vbstudy("plan")
+    assert status == 0
+    assert "runs    4 planned, 4 to do" in out
+    assert "hours   unknown until one run is done" in out
+    assert "disk    unknown until one run is done" in out
+    status, out, _ = vbstudy("--json", "plan", "--runs", "64", "--sd", "0.01", "--difference", "0.005")
+    report = json.loads(out)
+    assert status == 0
+    assert (report["runs"], len(report["sets"])) == (128, 2)
+    assert {(f["view"], f["tests"], f["needed_welch"], f["needed_u"]) for f in report["families"]} == {
+        ("last", 1, 64, 67),
+        ("selected", 1, 64, 67),
+    }
+    assert report["families"][0]["detectable_welch"] == pytest.approx(0.005, rel=0.01)
+
+
+def test_doctor_says_what_this_host_can_do(vbstudy):
+    status, out, _ = vbstudy("--json", "doctor")
+    assert status == 0
+    found = {check["what"]: check for check in json.loads(out)}
+    assert found["torch"]["found"].startswith("2.")
+    assert found["dataset digits"]["found"] == "embedded"
+    assert "cores for us" in found["CPU"]["found"]
+    assert vbstudy("doctor")[0] == 0
+
+
+def test_the_three_commands_make_a_report_and_destroy_keeps_it(vbstudy, study):
+    assert vbstudy("provision", "--cpus", "1,2")[0] == 0
+    status, out, _ = vbstudy("sweep", "--runs", "1")
+    assert status == 0
+    assert "2 runs done in" in out
+    planned = json.loads(vbstudy("--json", "plan", "--runs", "3")[1])
+    assert (planned["runs"], planned["to_do"]) == (6, 4)
+    assert planned["hours"] > 0
+    run = study / "runs/net/fixed-seed/cpus-1/0001"
+    assert planned["sets"][0]["run_bytes"] == sum(path.stat().st_size for path in run.iterdir())
+    assert out.endswith("next: vbstudy analyze\n")
+    status, out, err = vbstudy("analyze")
+    assert status == 0
+    assert "F2" in out
+    assert f"report: {study / 'report' / 'index.html'}" in err
+    for name in ("index.html", "findings.json", "tables/performance.csv"):
+        assert (study / "report" / name).is_file()
+    assert list((study / "report" / "figures").glob("*.svg"))
+    status, out, err = vbstudy("analyze", "--against", "issre2021")
+    assert (status, out) == (2, "")
+    assert "no published numbers 'issre2021'; there are: issre21" in err
+    assert vbstudy("destroy")[0] == 0
+    assert not (study / "guests").exists()
+    against = ("--against", "issre21", "--allow-mixed", "--output", str(study / "elsewhere"))
+    status, out, _ = vbstudy("analyze", "--format", "json", *against)
+    assert status == 0
+    assert {finding["id"] for finding in json.loads(out)["findings"]} == {"F1", "F2", "F3", "F4", "F5", "F6"}
+    assert "Ours beside the published (issre21)" in (study / "elsewhere" / "index.html").read_text()
+
+
+def test_a_store_of_a_newer_schema_is_told_and_left_alone(vbstudy, study):
+    vbstudy("provision", "--cpus", "1")
+    vbstudy("sweep", "--runs", "1")
+    record = study / "runs/net/fixed-seed/cpus-1/0001" / RECORD
+    record.write_text(
+        record.read_text().replace(f'"schema_version": {SCHEMA_VERSION}', '"schema_version": 999', 1)
+    )
+    for command in ("sweep", "analyze"):
+        status, _, err = vbstudy(command)
+        assert status == 6
+        assert "newer than this vbstudy" in err
+    assert record.exists()
+
+
+def test_a_locked_study_names_the_holder(vbstudy, study):
+    with Store(study).lock("vbstudy sweep"):
+        status, _, err = vbstudy("provision")
+    assert status == 2
+    assert f"`vbstudy sweep`, process {os.getpid()}" in err
+
+
+def test_a_reader_that_has_enough_ends_the_output_quietly(study):
+    done = subprocess.run(
+        f"{sys.executable} -m vbstudy -C {study} status | true",
+        shell=True,
+        capture_output=True,
+        text=True,
+    )
+    assert done.stderr == ""

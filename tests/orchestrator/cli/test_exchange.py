@@ -1,0 +1,99 @@
+"""Whole commands, from arguments to exit code and output."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from guest.records.run import WEIGHTS
+from orchestrator.cli.main import run
+from tests.analysis.conftest import Fabricator
+
+STUDY = """\
+name = "x"
+cpus = [1, 2]
+repetitions = 1
+variants = ["fixed-seed"]
+[[workload]]
+name = "lenet5"
+model = "lenet5"
+dataset = "digits"
+"""
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A study of two planned runs that has both."""
+    study = Fabricator(tmp_path / "s")
+    for cpus in (1, 2):
+        study.run(cpus)
+    (tmp_path / "s" / "study.toml").write_text(STUDY)
+    return tmp_path / "s"
+
+
+def test_a_whole_study_verifies(folder, capsys):
+    assert run(["-C", str(folder), "verify"]) == 0
+    assert "2 runs checked byte for byte: 0 damaged; 0 of 2 planned runs missing" in capsys.readouterr().out
+
+
+def test_missing_runs_end_with_1(folder, capsys):
+    (folder / "study.toml").write_text(STUDY.replace("repetitions = 1", "repetitions = 2"))
+    assert run(["verify", str(folder)]) == 1
+    found = capsys.readouterr()
+    assert "missing: lenet5/fixed-seed/cpus-1/0002" in found.out
+    assert "2 planned runs are missing" in found.err
+
+
+def test_damage_ends_with_6_and_is_not_exported(folder, tmp_path, capsys):
+    weights = folder / "runs/lenet5/fixed-seed/cpus-1/0001" / WEIGHTS
+    data = weights.read_bytes()
+    weights.write_bytes(data[:-1] + bytes([data[-1] ^ 1]))
+    assert run(["--json", "verify", str(folder)]) == 6
+    found = capsys.readouterr()
+    assert "weights.safetensors does not match" in json.loads(found.out)["damaged"][0]["what"]
+    assert "1 damaged" in found.err
+    assert run(["-C", str(folder), "export", str(tmp_path / "x.zip")]) == 6
+    assert not (tmp_path / "x.zip").exists()
+
+
+def test_an_archive_is_exported_verified_imported_and_verified(folder, tmp_path, capsys):
+    archive = tmp_path / "x.zip"
+    assert run(["-C", str(folder), "export", str(archive)]) == 0
+    assert run(["verify", str(archive)]) == 0
+    assert run(["-C", str(tmp_path), "import", str(archive), "--name", "theirs"]) == 0
+    assert run(["verify", str(tmp_path / "theirs")]) == 0
+    assert run(["-C", str(tmp_path), "import", str(archive), "--name", "theirs"]) == 2
+    assert "there already" in capsys.readouterr().err
+    archive.write_bytes(archive.read_bytes()[:-30])
+    assert run(["verify", str(archive)]) == 6
+
+
+def test_results_of_another_program_are_compared(tmp_path, capsys):
+    (tmp_path / "r.csv").write_text("threads,accuracy\n1,0.5\n1,0.6\n2,0.7\n2,0.8\n")
+    assert run(["-C", str(tmp_path), "import", str(tmp_path / "r.csv")]) == 0
+    out = capsys.readouterr().out
+    assert "Imported runs" in out
+    assert "Mann-Whitney U" in out
+    assert "4 imported runs (results)" in out
+    assert run(["-C", str(tmp_path), "verify"]) == 0
+    assert run(["-C", str(tmp_path), "--json", "import", str(tmp_path / "r.csv"), "--name", "again"]) == 0
+    assert json.loads(capsys.readouterr().out.split("damaged\n")[-1])["runs"] == 4
+
+
+@pytest.mark.parametrize(
+    ("arguments", "what"),
+    [
+        (["verify", "nowhere"], "neither a folder nor an archive"),
+        (["verify"], "there is no study in it"),
+        (["export", "x.tar"], "ends neither in .zip nor in .parquet"),
+        (["export", "x.zip"], "run `vbstudy sweep` first"),
+        (["import", "."], "there is no result in it"),
+        (["import", ".", "--name", "../x"], "--name ../x"),
+        (["import", ".", "--by", "{thread}.npy"], "{thread} is none of {workload}"),
+    ],
+)
+def test_wrong_usage_ends_with_2_and_says_why(tmp_path, monkeypatch, capsys, arguments, what):
+    monkeypatch.chdir(tmp_path)
+    assert run(arguments) == 2
+    assert what in capsys.readouterr().err

@@ -1,0 +1,137 @@
+"""Whole commands, from arguments to exit code and output."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from orchestrator.cli.main import run
+
+BENCHMARK = "import torch\ntorch.backends.cudnn.benchmark = True\n"
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Two projects: one states all, one nothing."""
+    good, bad = tmp_path / "projects" / "good", tmp_path / "projects" / "bad"
+    for project in (good, bad):
+        project.mkdir(parents=True)
+    (good / "main.py").write_text("print('hello')\n")
+    (good / "requirements.txt").write_text("torch==2.1.0\n")
+    (good / "README.md").write_text("Runs on a V100 with 16 GB of memory.\n")
+    (bad / "main.py").write_text(BENCHMARK)
+    return tmp_path / "projects"
+
+
+def test_each_folder_is_a_project(folder, capsys):
+    assert run(["scan", "--each", str(folder)]) == 0
+    out = capsys.readouterr().out
+    assert "What 2 scanned projects state" in out
+    assert "50.0%" in out
+    assert "90.6%" in out
+    assert "bad/main.py:2:1 VB504 warning" in out
+
+
+def test_a_folder_is_one_project_unless_told_otherwise(folder, capsys):
+    assert run(["--json", "scan", str(folder)]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert [project["path"] for project in data["projects"]] == [str(folder)]
+    assert data["projects"][0]["findings"][0]["place"]["path"] == "bad/main.py"
+
+
+def test_check_ends_with_1_when_something_was_found_and_with_0_when_not(folder, capsys):
+    assert run(["scan", "--check", str(folder / "bad")]) == 1
+    assert "1 errors and warnings" in capsys.readouterr().err
+    assert run(["scan", "--check", str(folder / "good")]) == 0
+    assert run(["scan", "--check", "--ignore", "VB5", str(folder / "bad")]) == 0
+    assert run(["scan", "--check", "--select", "vb1,vb4", str(folder / "bad")]) == 0
+    assert run(["scan", str(folder / "bad")]) == 0, "without --check, findings are no failure"
+
+
+def test_notes_alone_do_not_fail_a_check(tmp_path):
+    (tmp_path / "net.py").write_text("from torch.nn import Conv2d\nlayer = Conv2d(1, 2, 3)\n")
+    assert run(["scan", "--check", str(tmp_path)]) == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["nowhere"], "nowhere: does not exist"),
+        ([""], "(empty): does not exist"),
+        (["https://nowhere.invalid/x.git"], "https://nowhere.invalid/x.git: is an address; clone it"),
+        (["git@nowhere.invalid:me/x.git"], "is an address; clone it"),
+        (["/dev/zero"], "/dev/zero: is no regular file"),
+        (["--select", "VB9", "."], "there is no rule VB9"),
+        (["--each", "README.md"], "is not a folder"),
+        (["--output", "no/such/file", "good"], "--output no/such/file: No such file"),
+        ([], "Missing argument"),
+    ],
+)
+def test_mistakes_end_with_2_and_say_what(folder, monkeypatch, capsys, arguments, message):
+    monkeypatch.chdir(folder)
+    (folder / "README.md").touch()
+    assert run(["scan", *arguments]) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_a_folder_without_folders_is_no_folder_of_projects(folder, capsys):
+    assert run(["scan", "--each", str(folder / "good")]) == 2
+    assert "leave --each out" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("form", ["json", "csv", "sarif", "table"])
+def test_every_format_goes_to_stdout_or_a_file(folder, tmp_path, capsys, form):
+    assert run(["scan", "--format", form, str(folder)]) == 0
+    printed = capsys.readouterr().out
+    target = tmp_path / "out"
+    assert run(["scan", "--format", form, "--output", str(target), str(folder)]) == 0
+    assert capsys.readouterr().out == ""
+    assert "VB504" in printed
+    assert "VB504" in target.read_text()
+    if form != "table":
+        assert target.read_text() == printed
+
+
+def test_one_half_only(folder, capsys):
+    assert run(["scan", "--only", "requirements", str(folder)]) == 0
+    assert "VB504" not in capsys.readouterr().out
+    assert run(["scan", "--only", "lint", str(folder)]) == 0
+    assert "V100" not in capsys.readouterr().out
+
+
+def test_what_cannot_be_read_is_a_note_and_no_traceback(folder, capsys):
+    (folder / "bad" / "two.py").write_text("print 'x'\n")
+    (folder / "bad" / "x.ipynb").write_text("{")
+    (folder / "bad" / "loop").symlink_to(folder)
+    assert run(["scan", str(folder / "bad")]) == 0
+    err = capsys.readouterr().err
+    assert "two.py: line 1: is Python 2" in err
+    assert "x.ipynb: is not JSON" in err
+    assert "loop: is a link to a folder; not followed" in err
+
+
+def test_no_python_at_all_is_said(tmp_path, capsys):
+    assert run(["scan", str(tmp_path)]) == 0
+    assert "has no Python" in capsys.readouterr().err
+
+
+def test_a_kept_scan_decides_f6(folder, tmp_path, capsys):
+    from tests.analysis.conftest import Fabricator
+
+    study = tmp_path / "study"
+    fabricated = Fabricator(study)
+    for cpus in (1, 2):
+        fabricated.run(cpus)
+    assert run(["-C", str(study), "scan", "--each", "--keep", str(folder)]) == 0
+    assert "decides F6 from it" in capsys.readouterr().err.replace("\n", " ")
+    assert run(["-C", str(study), "--json", "analyze"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    f6 = next(f for f in data["findings"] if f["id"] == "F6")
+    assert f6["verdict"] == "inconclusive"
+    assert "50.0%" in f6["why"]
+    assert len(data["tables"]["requirements"]) == 8
+    (study / "scan.json").write_text("{")
+    assert run(["-C", str(study), "--json", "analyze"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert "needs scanned projects" in next(f for f in data["findings"] if f["id"] == "F6")["why"]

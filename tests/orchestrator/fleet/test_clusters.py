@@ -1,0 +1,170 @@
+"""Clusters that are started for a sweep: over SSH to a real sshd, and by a batch system."""
+
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+
+import pytest
+
+from orchestrator.errors import PrerequisiteError, UsageError
+from orchestrator.fleet import clusters
+from orchestrator.study.schema import parse
+from tests import slurm
+from tests.orchestrator.fleet.fleets import wait_until
+from tests.orchestrator.fleet.test_dask import ONE_CPU, made
+from tests.orchestrator.sweep.test_pipeline import records, start, wait_for_runs
+
+BATCH = """
+[engine]
+kind = "dask"
+[engine.cluster]
+kind = "slurm"
+jobs = {jobs}
+cores = 1
+memory_mib = 2048
+walltime = "00:10:00"
+queue = "long"
+account = "me"
+directives = ["{directive}"]
+interface = "lo"
+python = "{python}"
+"""
+
+
+def batch(folder: Path, jobs: int) -> str:
+    return BATCH.format(jobs=jobs, directive=directive(folder), python=sys.executable)
+
+
+def directive(folder: Path) -> str:
+    return f"--output={folder}/job-%j.out"
+
+
+def started(directory: Path, home: Path, environment: Mapping[str, str]) -> subprocess.Popen:
+    home.mkdir(exist_ok=True)
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in {"HOME": str(home), **environment}.items():
+            patch.setenv(name, value)
+        return start(directory, "sweep", "--runs", "2")
+
+
+def ended(process: subprocess.Popen) -> str:
+    """What a sweep says that goes through."""
+    try:
+        _, said = process.communicate(timeout=600)
+    finally:
+        process.kill()
+    assert process.returncode == 0, said
+    return said
+
+
+def swept(directory: Path, home: Path, environment: Mapping[str, str] = MappingProxyType({})) -> str:
+    return ended(started(directory, home, environment))
+
+
+@pytest.mark.dask
+def test_a_cluster_over_ssh_is_started_swept_on_and_ended(tmp_path):
+    from tests import sshd
+
+    with sshd.running(tmp_path / "sshd") as server:
+        known_hosts = tmp_path / "known_hosts"
+        known_hosts.write_text(f"[127.0.0.1]:{server.port} {server.host.public}\n")
+        # What an account's own shell would do: the working folder, the home.
+        python = tmp_path / "python"
+        python.write_text(f'#!/bin/sh\ncd {Path.cwd()} && HOME={tmp_path} exec {sys.executable} "$@"\n')
+        python.chmod(0o755)
+        directory = made(
+            tmp_path / "study",
+            f"""{ONE_CPU}
+[engine]
+kind = "dask"
+[engine.cluster]
+kind = "ssh"
+hosts = ["127.0.0.1"]
+cores = 1
+memory_mib = 1000
+port = {server.port}
+user = "{server.user}"
+key = "{server.client.private}"
+known_hosts = "{known_hosts}"
+python = "{python}"
+""",
+        )
+        said = swept(directory, tmp_path / "home")
+        (host,) = tmp_path.glob(".cache/vbstudy/hosts/*")
+        wait_until(lambda: not list(host.glob("*/slot-*")))
+    assert "1 core," in said
+    assert len(records(directory)) == 2
+
+
+@pytest.mark.dask
+def test_jobs_of_a_real_slurm_sweep_a_study_and_are_gone_afterwards(tmp_path):
+    text = ONE_CPU + batch(tmp_path, jobs=2)
+    directory = made(tmp_path / "study", text)
+    with slurm.running(cpus=2, memory_mib=8000) as system:
+        said = swept(directory, tmp_path / "home", system.environment)
+        wait_until(lambda: not system.jobs())
+    assert len(records(directory)) == 2
+    assert "1 core," in said
+    assert not list(tmp_path.glob("home/.cache/vbstudy/hosts/*/*/slot-*"))
+    assert not list(Path.cwd().glob("slurm-*.out")), "directives reach sbatch"
+
+
+@pytest.mark.dask
+def test_a_job_that_ends_before_the_sweep_does_is_submitted_again(tmp_path):
+    text = ONE_CPU.replace("epochs = 2", "epochs = 200") + batch(tmp_path, jobs=1)
+    directory = made(tmp_path / "study", text)
+    with slurm.running(cpus=1, memory_mib=4000) as system:
+        process = started(directory, tmp_path / "home", system.environment)
+        wait_for_runs(directory, 1, process)
+        (job,) = [line.split()[0] for line in system.jobs()]
+        system.run("scancel", job)
+        said = ended(process)
+        wait_until(lambda: not system.jobs())
+    assert len(records(directory)) == 2
+    assert "is lost" in said
+    assert len(list(tmp_path.glob("job-*.out"))) == 2
+    assert not list(tmp_path.glob("home/.cache/vbstudy/hosts/*/*/slot-*"))
+
+
+@pytest.mark.dask
+def test_a_job_offers_the_cores_and_the_memory_that_it_asks_the_batch_system_for(tmp_path):
+    engine = parse(ONE_CPU + batch(tmp_path, jobs=1)).engine
+    with clusters.job_queue(engine.cluster, None) as cluster:
+        script = cluster.job_script()
+    for line in ("-p long", "-A me", "-t 00:10:00", "--cpus-per-task=1", directive(tmp_path)):
+        assert f"#SBATCH {line}\n" in script
+    assert f"{sys.executable} -m distributed.cli.dask_worker tcp://127.0.0.1:" in script
+    assert "--resources vcpu=1,memory=2048 --preload vbstudy.dask_worker" in script
+    assert "--no-nanny" in script
+
+
+def test_more_workers_than_cores_are_refused(tmp_path, monkeypatch):
+    from orchestrator.store.store import Store
+    from orchestrator.study.engine import LocalClusterTable
+
+    monkeypatch.setattr(clusters, "host_cores", lambda: (0, 1))
+    with pytest.raises(UsageError, match="engine.cluster.workers = 3: this machine has 2 cores"):
+        clusters._local(LocalClusterTable(workers=3), Store(tmp_path), None)
+
+
+def test_what_a_cluster_lacks_is_named_with_the_line_that_installs_it():
+    with pytest.raises(PrerequisiteError, match="pip install no-such-module"):
+        clusters.needed("no_such_module")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("ca = 1", "must have the keys ca, cert and key"),
+        ('ca = "a"\ncert = "b"\nkey = "c"\nmore = "d"', "must have the keys"),
+        ('ca = "a"\ncert = "b"\nkey = "c"', "there is no file"),
+        ("ca =", "is not TOML"),
+    ],
+)
+def test_a_security_file_is_checked(tmp_path, text, said):
+    path = tmp_path / "security.toml"
+    path.write_text(text)
+    with pytest.raises(UsageError, match=said):
+        clusters.read_security(path)

@@ -1,0 +1,215 @@
+"""What comes back from hosts is published when every byte is right, and done again when it is not."""
+
+import dataclasses
+import json
+
+import pytest
+
+from guest.records.run import ARTIFACTS, encode_record
+from orchestrator.engine import Summary
+from orchestrator.engine.packing import Room
+from orchestrator.errors import GuestError, PrerequisiteError
+from orchestrator.fleet.dispatch import Landed
+from orchestrator.fleet.events import Events
+from orchestrator.fleet.fleet import MAX_LOST, Fleet
+from orchestrator.fleet.orders import FailedAttempt, Order, Receipt, decode_order, decode_receipt
+from orchestrator.store.index import Checked
+from orchestrator.store.store import Store
+from orchestrator.study.schema import parse
+from tests import factories
+from tests.orchestrator.sweep.test_pipeline import STUDY
+
+HOST = "tcp://host:1"
+
+
+class Told:
+    """An observer that keeps what it is told."""
+
+    def __init__(self):
+        self.finished_runs, self.failed_runs, self.seen = [], [], []
+
+    def finished(self, spec, result):
+        self.finished_runs.append(spec.run_id)
+
+    def failed(self, spec, reason, kept, *, again):
+        self.failed_runs.append((reason, again))
+
+    def started(self, guest, spec, cores):
+        self.seen.append(("started", guest.spec.name, cores))
+
+    def message(self, guest, message):
+        self.seen.append((message.kind, guest.spec.name))
+
+
+@pytest.fixture
+def fleet(tmp_path):
+    store = Store(tmp_path)
+    checked = Checked(store.runs, {}, None)
+    made = Fleet(parse(STUDY), store, "key", Told(), Summary(), checked, lambda text: None)
+    made.expect([factories.spec(cpus=1)])
+    made.packing.add_host(HOST, Room(cpus=1))
+    return made
+
+
+@pytest.fixture
+def spec():
+    return factories.spec(cpus=1)
+
+
+def receipt(tmp_path, spec, **changes):
+    folder = tmp_path / "on-the-host"
+    folder.mkdir(exist_ok=True)
+    record = factories.record(spec, factories.result(factories.fill(folder)))
+    files = {name: (folder / name).read_bytes() for name in ARTIFACTS}
+    values = {"host": "host", "record": encode_record(record), "files": files}
+    return Receipt(**values | changes)
+
+
+def land(fleet, spec, what):
+    assert list(fleet.packing.start()) == [(spec.run_id, HOST)]
+    fleet.packing.ended(HOST, spec.run_id)
+    fleet._take(Landed(run=spec.run_id, host=HOST, value=what.encode()))
+
+
+def evidence(tmp_path):
+    return [json.loads(path.read_text()) for path in sorted(tmp_path.glob("failed/*/*/*/*/error.json"))]
+
+
+def test_what_came_as_bytes_is_checked_and_published(tmp_path, fleet, spec):
+    land(fleet, spec, receipt(tmp_path, spec))
+    assert Store(tmp_path).check(spec).spec == spec
+    assert fleet._summary.done_now == 1
+    assert fleet._checked.holds(spec)
+    assert fleet.over == {spec.run_id}
+    assert fleet._observer.finished_runs == [spec.run_id]
+    assert not fleet.packing.waiting()
+    assert fleet.take_delivered(HOST) == (spec.run_id,)
+    assert fleet.take_delivered(HOST) == ()
+
+
+def test_what_was_left_in_the_store_is_checked_and_published(tmp_path, fleet, spec):
+    store = Store(tmp_path)
+    folder = store.new_incoming()
+    record = factories.record(spec, factories.result(factories.fill(folder)))
+    land(fleet, spec, Receipt(host="host", record=encode_record(record), incoming=folder.name))
+    assert store.check(spec) == record
+
+
+def damaged_byte(good):
+    files = dict(good.files) | {ARTIFACTS[0]: good.files[ARTIFACTS[0]][:-1] + b"?"}
+    return dataclasses.replace(good, files=files)
+
+
+def missing_file(good):
+    return dataclasses.replace(good, files={})
+
+
+def damaged_record(good):
+    return dataclasses.replace(good, record=good.record.replace('"attempt": 1', '"attempt": 2'))
+
+
+def elsewhere(good):
+    return dataclasses.replace(good, incoming="../../etc")
+
+
+@pytest.mark.parametrize("spoilt", [damaged_byte, missing_file, damaged_record, elsewhere])
+def test_what_is_damaged_is_not_published_and_done_again(tmp_path, fleet, spec, spoilt):
+    good = receipt(tmp_path, spec)
+    land(fleet, spec, spoilt(good))
+    assert not Store(tmp_path).has(spec)
+    (kept,) = evidence(tmp_path)
+    assert "was damaged" in kept["message"]
+    land(fleet, spec, good)
+    assert Store(tmp_path).check(spec).spec == spec
+
+
+def test_a_run_that_is_lost_too_often_has_failed(tmp_path, fleet, spec):
+    for _ in range(MAX_LOST):
+        land(fleet, spec, damaged_byte(receipt(tmp_path, spec)))
+    assert fleet._summary.failed == [spec.run_id]
+    assert [again for _, again in fleet._observer.failed_runs] == [True] * (MAX_LOST - 1) + [False]
+    assert not fleet.packing.waiting()
+
+
+def test_a_run_of_another_plan_is_not_taken(tmp_path, fleet, spec):
+    other = dataclasses.replace(spec, workload=factories.workload(epochs=9))
+    land(fleet, spec, receipt(tmp_path, other))
+    assert "of another plan" in evidence(tmp_path)[0]["message"]
+    assert not list(tmp_path.glob("runs/*"))
+
+
+def test_failed_attempts_bring_their_evidence(tmp_path, fleet, spec):
+    error = {"kind": "ValueError", "message": "no", "traceback": "Traceback"}
+    failures = tuple(
+        FailedAttempt(attempt=n, error=error, log=b"the log", again=again)
+        for n, again in ((1, True), (2, False))
+    )
+    land(fleet, spec, Receipt(host="host", failures=failures))
+    assert sorted(kept["attempt"] for kept in evidence(tmp_path)) == [1, 2]
+    assert all(path.read_bytes() == b"the log" for path in tmp_path.glob("failed/*/*/*/*/log.txt"))
+    assert fleet._summary.failed == [spec.run_id]
+    assert not fleet.packing.waiting()
+
+
+def test_a_run_that_was_stopped_is_done_again(fleet, spec):
+    land(fleet, spec, Receipt(host="host", stopped=True))
+    assert fleet.packing.waiting() == 1
+    assert fleet._summary.failed == []
+
+
+def test_a_host_in_trouble_gets_no_more_runs_and_another_one_takes_over(tmp_path, fleet, spec):
+    land(fleet, spec, Receipt(host="host", trouble=("PrerequisiteError", "there is no qemu", "")))
+    assert list(fleet.packing.start()) == []
+    fleet._idle_since -= 1000
+    with pytest.raises(PrerequisiteError, match="host host: there is no qemu"):
+        fleet._require_hosts(False)
+    fleet.packing.add_host("tcp://host:2", Room(cpus=1))
+    assert list(fleet.packing.start()) == [(spec.run_id, "tcp://host:2")]
+
+
+def test_an_answer_that_is_an_error_is_the_hosts_trouble(fleet, spec):
+    assert list(fleet.packing.start()) == [(spec.run_id, HOST)]
+    fleet.packing.ended(HOST, spec.run_id)
+    fleet._take(Landed(run=spec.run_id, host=HOST, error="ImportError: no module"))
+    assert fleet.packing.open_hosts() == []
+
+
+def test_waiting_for_nothing_ends(fleet):
+    fleet.packing.drop_host(HOST)
+    fleet._require_hosts(False)
+    fleet._idle_since -= 10_000
+    with pytest.raises(GuestError, match="no worker came within"):
+        fleet._require_hosts(False)
+
+
+def test_orders_and_receipts_come_back_as_they_went(tmp_path, spec):
+    order = Order(study="{}", key="key", spec=spec, agent_sha256="a", delivered=("x", "y"))
+    assert decode_order(json.loads(json.dumps(order.encode()))) == order
+    failure = FailedAttempt(attempt=1, error={"kind": "x"}, log=b"\xff", again=True)
+    for sent in (receipt(tmp_path, spec), Receipt(host="h", failures=(failure,), trouble=("a", "b", "c"))):
+        assert decode_receipt(sent.encode()) == sent
+
+
+def test_events_are_told_with_the_guest_and_its_host_and_a_start_before_anything_else(spec):
+    told = Told()
+    events = Events(told, {spec.run_id: spec}, ())
+    said = {"run": spec.run_id, "host": "node1", "guest": "cpus-1.1", "kind": "epoch", "body": {"epoch": 1}}
+    events((0.0, said))
+    events((0.0, {**said, "run": "of/another/sweep/0001"}))
+    assert told.seen == [("started", "cpus-1.1@node1", ()), ("epoch", "cpus-1.1@node1")]
+
+
+def test_a_start_is_told_with_its_cores_and_again_for_the_next_attempt(spec):
+    told = Told()
+    events = Events(told, {spec.run_id: spec}, ())
+    said = {"run": spec.run_id, "host": "node1", "guest": "cpus-1.1", "cores": [4]}
+    events((0.0, said))
+    events((0.0, said))
+    assert told.seen == [("started", "cpus-1.1@node1", (4,))] * 2
+
+
+def test_what_comes_late_of_a_run_that_is_over_is_not_told(spec):
+    told = Told()
+    events = Events(told, {spec.run_id: spec}, {spec.run_id})
+    events((0.0, {"run": spec.run_id, "host": "node1", "guest": "cpus-1.1", "cores": [4]}))
+    assert told.seen == []

@@ -1,0 +1,116 @@
+"""A host executes a run once, whoever asks and how often: with real guests and real training."""
+
+import dataclasses
+import threading
+
+import pytest
+
+from guest.records.run import decode_record
+from orchestrator.agent import archive
+from orchestrator.fleet.host import ORDERED, Host
+from orchestrator.fleet.orders import Order
+from orchestrator.store.store import Store
+from orchestrator.study.plan import plan
+from orchestrator.study.schema import parse
+from tests.orchestrator.sweep.test_pipeline import STUDY
+
+STUDY_OF_ONE = parse(STUDY.replace("cpus = [1, 2]", "cpus = [1]"))
+SPEC = plan(STUDY_OF_ONE)[0]
+
+
+@pytest.fixture(scope="module")
+def agent_sha256():
+    return archive.build().sha256
+
+
+@pytest.fixture
+def host(tmp_path):
+    made = Host(tmp_path / "host")
+    yield made
+    made.end()
+
+
+def order(agent_sha256, **changes):
+    values = {"study": STUDY_OF_ONE.model_dump_json(exclude_unset=True), "key": "key", "spec": SPEC}
+    return Order(**values | {"agent_sha256": agent_sha256} | changes)
+
+
+def test_two_orders_for_one_run_are_one_training_and_a_third_is_answered_from_what_is_kept(
+    tmp_path, host, agent_sha256
+):
+    events = []
+    host.tell = lambda key, event: events.append(event)
+    receipts = []
+    both = [
+        threading.Thread(target=lambda: receipts.append(host.perform(order(agent_sha256)))) for _ in range(2)
+    ]
+    for thread in both:
+        thread.start()
+    for thread in both:
+        thread.join()
+    assert host.at_hand("key") == [SPEC.run_id]
+    store = Store(tmp_path / "study")
+    store.directory.mkdir()
+    seen = {"directory": str(store.directory), "token": store.leave_token()}
+    receipts.append(host.perform(order(agent_sha256, **seen)))
+    assert [receipt.trouble for receipt in receipts] == [None] * 3
+    assert len({receipt.record for receipt in receipts}) == 1
+    events = [event for event in events if "run" in event]  # it may have waited for tests beside it
+    (start,) = [event for event in events if "kind" not in event]  # it was started once
+    assert start["guest"] == "cpus-1.1"
+    assert len(start["cores"]) == 1
+    assert {event["guest"] for event in events} == {"cpus-1.1"}
+    assert receipts[0].files == receipts[1].files
+    assert not receipts[2].files, "whoever sees the store gets no bytes"
+    record = decode_record(receipts[2].record)
+    assert store.publish(store.collected(receipts[2].incoming), record)
+    assert store.check(SPEC).result.hashes == record.result.hashes
+    host.delivered("key", [SPEC.run_id])
+    assert host.at_hand("key") == []
+    host.end()
+    assert not list((tmp_path / "host").glob("*/slot-*"))
+
+
+def test_a_host_with_other_sources_or_another_provider_says_so_and_runs_nothing(tmp_path, host, agent_sha256):
+    receipt = host.perform(order("0" * 64))
+    assert receipt.trouble is not None
+    assert receipt.trouble[0] == "PrerequisiteError"
+    assert "another version of vbstudy" in receipt.trouble[1]
+    other = Host(tmp_path / "other", provider="qemu")
+    assert "start `vbstudy worker --provider local`" in str(other.perform(order(agent_sha256)).trouble)
+    other.end()
+
+
+def test_what_is_kept_of_other_settings_is_not_handed_over(host, agent_sha256):
+    first = host.perform(order(agent_sha256))
+    other = dataclasses.replace(SPEC, workload=dataclasses.replace(SPEC.workload, epochs=1))
+    second = host.perform(order(agent_sha256, spec=other))
+    assert decode_record(first.record).spec == SPEC
+    assert decode_record(second.record).spec == other
+
+
+def test_a_stopped_run_ends_soon_and_says_that_it_was_stopped(tmp_path, host, agent_sha256):
+    slow = dataclasses.replace(SPEC, workload=dataclasses.replace(SPEC.workload, epochs=100_000))
+    receipts = []
+    running = threading.Thread(target=lambda: receipts.append(host.perform(order(agent_sha256, spec=slow))))
+    started = threading.Event()
+    host.tell = lambda key, event: started.set()
+    running.start()
+    assert started.wait(600)
+    host.stop("key")
+    running.join(600)
+    assert receipts[0].stopped
+    assert not receipts[0].record
+    assert not receipts[0].failures
+
+
+def test_a_worker_removes_the_guests_that_a_killed_one_left(tmp_path, agent_sha256):
+    left = tmp_path / "host" / "key" / "slot-1" / "guests" / "cpus-1"
+    left.mkdir(parents=True)
+    (tmp_path / "host" / "key" / ORDERED).write_text(order(agent_sha256).study)
+    other = tmp_path / "host" / "other" / "slot-1"
+    other.mkdir(parents=True)
+    (tmp_path / "host" / "other" / ORDERED).write_text("of another vbstudy")
+    Host(tmp_path / "host").end()
+    assert not left.parents[1].exists()
+    assert other.exists(), "what is not understood is left to an order for it"

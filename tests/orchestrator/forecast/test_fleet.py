@@ -1,0 +1,132 @@
+"""What a fleet takes: by hand, through the command line, and against real sweeps."""
+
+import json
+from datetime import datetime
+
+import pytest
+
+from orchestrator.engine.packing import Room
+from orchestrator.errors import UsageError
+from orchestrator.forecast.fleet import ExpectedRun, Fleet, estimate, simulate
+from orchestrator.forecast.text import fleet_text
+from orchestrator.study.schema import parse
+from tests.orchestrator.forecast import test_model
+from tests.orchestrator.sweep.test_pipeline import STUDY, records, vbstudy
+
+
+def fleet(planned, stored, study=STUDY, **changes):
+    usual = {"hosts": 1, "cores": 2, "memory_mib": None}
+    done = {run.spec.run_id for run in stored}
+    to_do = [spec for spec in planned if spec.run_id not in done]
+    return estimate(parse(study), to_do, test_model.estimated(planned, stored), **(usual | changes))
+
+
+def test_hours_and_utilisation_by_hand():
+    planned = test_model.specs(cpus=(1, 2), runs=3)
+    stored = [
+        test_model.run(planned[0], run_s=3600.0),
+        test_model.run(planned[1], run_s=3600.0),
+        test_model.run(planned[3], run_s=1800.0),
+        test_model.run(planned[4], run_s=1800.0),
+    ]
+    found = fleet(planned, stored)
+    assert (found.runs, found.n_measured) == (2, 4)
+    assert found.hours == pytest.approx(
+        1.5
+    )  # the one of an hour and the one of half an hour do not fit beside
+    assert (found.hours_low, found.hours_high) == pytest.approx((1.5, 1.5))
+    assert found.bound_hours == pytest.approx(1.0)
+    assert found.utilisation == pytest.approx(2 / 3)
+    text = fleet_text(found)
+    assert "2 runs in 1.5 hours (95 %: 1.5 to 1.5), no schedule is shorter than 1;" in text
+    assert "67% of 3 core-hours used; times from n = 4 runs" in text
+    assert fleet(planned, stored, hosts=2).hours == pytest.approx(1.0)
+
+
+def test_the_spread_of_the_runs_is_the_spread_of_the_whole():
+    planned = test_model.specs(cpus=(1,), runs=4)
+    stored = [test_model.run(planned[0], run_s=8.0), test_model.run(planned[1], run_s=12.0)]
+    report = test_model.estimated(planned, stored)
+    found = fleet(planned, stored)
+    assert found.hours == pytest.approx(10 / 3600)
+    assert found.hours_high == pytest.approx(found.hours * report.hours_high / report.hours)
+
+
+def test_without_a_run_of_a_set_the_fleet_is_unknown_and_the_set_is_named():
+    planned = test_model.specs(cpus=(1,)) + test_model.specs(cpus=(1,), name="other")
+    found = fleet(planned, [test_model.run(planned[0])])
+    assert found.hours is None
+    assert found.unknown == ("other/fixed-seed/cpus-1",)
+    assert "unknown until one run is done of other/fixed-seed/cpus-1" in fleet_text(found)
+
+
+def test_guests_that_no_host_has_the_memory_for_are_refused():
+    planned = test_model.specs(cpus=(1,), runs=2)
+    study = STUDY + '\n[provider]\nkind = "qemu"\nmemory_mib = 4096\n'
+    stored = [test_model.run(planned[0])]
+    with pytest.raises(UsageError, match="needs 4096"):
+        fleet(planned, stored, study, memory_mib=2048)
+    assert fleet(planned, stored, study, memory_mib=4096).hours
+
+
+def test_one_guest_at_a_time_has_a_host_for_itself():
+    planned = test_model.specs(cpus=(1,), runs=5)
+    stored = [test_model.run(planned[0], run_s=3600.0)]
+    alone = STUDY + "\n[engine]\nside_by_side = false\n"
+    assert fleet(planned, stored).hours == pytest.approx(2.0)
+    assert fleet(planned, stored, alone).hours == pytest.approx(4.0)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["--hosts", "2"], ["--cores", "2"], ["--memory-mib", "5"]],
+)
+def test_half_a_fleet_is_no_fleet(tmp_path, capsys, arguments):
+    (tmp_path / "study.toml").write_text(STUDY)
+    assert vbstudy(tmp_path, "plan", *arguments) == 2
+    assert "a fleet is --hosts H with --cores C" in capsys.readouterr().err
+
+
+def test_the_command_estimates_a_fleet_as_text_and_as_json(tmp_path, capsys):
+    (tmp_path / "study.toml").write_text(STUDY)
+    assert vbstudy(tmp_path, "plan", "--hosts", "8", "--cores", "32") == 0
+    assert "fleet   8 hosts with 32 cores: unknown until one run is done" in capsys.readouterr().out
+    assert vbstudy(tmp_path, "--json", "plan", "--hosts", "8", "--cores", "32") == 0
+    assert json.loads(capsys.readouterr().out)["fleet"]["hosts"] == 8
+
+
+def test_a_plan_of_100_000_runs_is_simulated_run_by_run():
+    runs = [
+        ExpectedRun(
+            run=str(n), group=str(n % 64), needs=Room(cpus=(1, 2, 4, 8)[n % 4]), run_s=float(n % 64 + 1)
+        )
+        for n in range(100_000)
+    ]
+    found = simulate(runs, Fleet(hosts=8, room=Room(cpus=32)))
+    assert len(found.starts) == 100_000
+    assert found.makespan_s <= 1.01 * found.bound_s
+
+
+@pytest.mark.dask
+def test_the_simulation_of_a_real_sweep_takes_as_long_as_the_sweep(tmp_path):
+    text = STUDY.replace("repetitions = 2", "repetitions = 4").replace("epochs = 2", "epochs = 40")
+    text += '\n[engine]\nkind = "dask"\n'
+    (tmp_path / "study.toml").write_text(text)
+    assert vbstudy(tmp_path, "-q", "sweep") == 0
+    done = list(records(tmp_path).values())
+    began = {r.spec.run_id: datetime.fromisoformat(r.started_at) for r in done}
+    ended = {r.spec.run_id: datetime.fromisoformat(r.finished_at) for r in done}
+    took_s = (max(ended.values()) - min(began.values())).total_seconds()
+    runs = [
+        ExpectedRun(
+            run=r.spec.run_id,
+            group=r.spec.set_id,
+            needs=Room(cpus=r.spec.threads.cpus),
+            run_s=(ended[r.spec.run_id] - began[r.spec.run_id]).total_seconds(),
+        )
+        for r in sorted(done, key=lambda r: r.started_at)
+    ]
+    found = simulate(runs, Fleet(hosts=1, room=Room(cpus=2)))
+    assert found.bound_s <= took_s
+    # The sweep starts guests besides, and learns which set is the longest only from its first runs.
+    assert 0.8 * took_s <= found.makespan_s <= 1.2 * took_s, (found.makespan_s, took_s)

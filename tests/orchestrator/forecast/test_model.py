@@ -1,0 +1,175 @@
+"""What a sweep will take: every number by hand."""
+
+import dataclasses
+import math
+
+import pytest
+
+from analysis.stats.power import Test, detectable, runs_for
+from guest.records.run import Metric, ThreadSpec, Variant
+from orchestrator.forecast.model import Measured, forecast, measured
+from orchestrator.forecast.text import amount, as_tables, totals
+from tests import factories
+
+
+def specs(cpus=(1, 2, 4), runs=3, variant=Variant.FIXED_SEED, **changes):
+    return [
+        factories.spec(cpus=c, repetition=r, variant=variant, workload=factories.workload(**changes))
+        for c in cpus
+        for r in range(1, runs + 1)
+    ]
+
+
+def run(spec, run_s=10.0, size_bytes=1000, value=0.5):
+    values = {("accuracy", "last"): value, ("accuracy", "selected"): value}
+    return Measured(spec=spec, run_s=run_s, size_bytes=size_bytes, values=values)
+
+
+def estimated(planned, stored=(), **changes):
+    usual = {"views": ("last",), "cores": 2, "side_by_side": True, "free_bytes": 10, "difference": 0.01}
+    return forecast(planned, list(stored), **(usual | {"sd": None} | changes))
+
+
+def test_without_a_run_hours_disk_and_power_are_unknown_and_runs_are_counted():
+    report = estimated(specs())
+    assert (report.runs, report.to_do) == (9, 9)
+    assert (report.hours, report.hours_low, report.hours_at_best, report.size_bytes) == (None,) * 4
+    (family,) = report.families
+    assert (family.tests, family.n, family.sd, family.detectable_u, family.needed_u) == (
+        3,
+        3,
+        None,
+        None,
+        None,
+    )
+    text = "\n".join(totals(report))
+    assert "hours   unknown until one run is done" in text
+    assert "power   unknown until two runs" in text
+
+
+def test_hours_and_disk_are_those_of_the_runs_to_do_with_their_spread():
+    planned = specs(cpus=(1, 2), runs=10)
+    stored = [run(planned[0], run_s=8.0), run(planned[1], run_s=12.0), run(planned[10], run_s=30.0)]
+    report = estimated(planned, stored)
+    one, two = report.sets
+    assert (one.to_do, one.run_s, one.basis, one.n_measured) == (8, 10.0, "this set", 2)
+    assert one.hours == pytest.approx(80 / 3600)
+    assert (two.to_do, two.run_s, two.run_s_sd) == (9, 30.0, None)
+    assert report.hours == pytest.approx((80 + 270) / 3600)
+    assert report.hours_low is None, "one set has a single measured run"
+    assert report.size_bytes == 17 * 1000
+    full = estimated(planned, [*stored, run(planned[11], run_s=30.0)])
+    spread = 1.96 * math.sqrt((8 + 8**2 / 2) * 8.0) / 3600  # variance of 8 and 12 is 8; the other is 0
+    assert full.hours is not None
+    assert full.hours_high == pytest.approx(full.hours + spread)
+    assert full.hours_low == pytest.approx(full.hours - spread)
+
+
+def test_a_set_without_runs_is_estimated_from_the_workloads_others_and_says_so():
+    planned = specs(cpus=(1, 2)) + specs(cpus=(1,), name="other")
+    report = estimated(planned, [run(planned[0])])
+    assert [s.basis for s in report.sets] == ["this set", "other sets of the workload", "nothing yet"]
+    assert [s.hours is None for s in report.sets] == [False, False, True]
+    assert report.hours is None
+
+
+def test_side_by_side_is_bounded_by_the_busiest_guest_and_by_the_cores():
+    planned = specs(cpus=(1, 2), runs=2)
+    stored = [run(planned[0], run_s=3600.0), run(planned[2], run_s=3600.0)]
+    assert estimated(planned, stored).hours == pytest.approx(2.0)
+    assert estimated(planned, stored).hours_at_best == pytest.approx((1 * 1 + 1 * 2) / 2)
+    assert estimated(planned, stored, cores=8).hours_at_best == pytest.approx(1.0)
+    assert estimated(planned, stored, side_by_side=False).hours_at_best == pytest.approx(2.0)
+
+
+def test_a_finished_study_takes_nothing_more():
+    planned = specs(cpus=(1,), runs=2)
+    report = estimated(planned, [run(spec) for spec in planned])
+    assert (report.to_do, report.hours, report.hours_low, report.size_bytes) == (0, 0, 0, 0)
+
+
+def test_the_family_counts_every_pair_of_settings_in_every_metric():
+    planned = specs(metrics=(Metric.ACCURACY, Metric.F1_MACRO))
+    first, second = estimated(planned).families
+    assert (first.metric, second.metric) == ("accuracy", "f1_macro")
+    assert first.tests == second.tests == 3 * 2
+    (alone,) = estimated(specs(cpus=(1,))).families
+    assert alone.tests == 0
+    assert "nothing to compare" in text_of(estimated(specs(cpus=(1,))))
+
+
+def test_the_sd_is_pooled_within_sets_and_what_is_given_comes_first():
+    planned = specs(cpus=(1, 2), runs=3)
+    values = (0.5, 0.7, 0.9, 0.1, 0.1, 0.1)
+    stored = [run(spec, value=value) for spec, value in zip(planned, values, strict=True)]
+    (family,) = estimated(planned, stored).families
+    assert family.sd == pytest.approx(math.sqrt((2 * 0.04 + 0) / 4))
+    assert family.n_sd == 6
+    assert family.detectable_u == detectable(3, family.sd, 1, Test.RANKS)
+    assert family.detectable_welch == detectable(3, family.sd, 1, Test.WELCH)
+    assert family.needed_u == runs_for(0.01, family.sd, 1, Test.RANKS)
+    (given,) = estimated(planned, stored, sd=0.02).families
+    assert (given.sd, given.n_sd, given.needed_u) == (0.02, 0, runs_for(0.01, 0.02, 1, Test.RANKS))
+
+
+def test_a_variant_does_not_take_another_ones_sd():
+    fixed, free = specs(cpus=(1, 2)), specs(cpus=(1, 2), variant=Variant.DEFAULT)
+    stored = [run(spec, value=0.1 * i) for i, spec in enumerate(fixed)]
+    first, second = estimated(fixed + free, stored).families
+    assert first.sd is not None
+    assert second.sd is None
+
+
+def test_what_is_used_of_a_stored_run(tmp_path):
+    record = factories.record(factories.spec(), factories.result(factories.fill(tmp_path)))
+    files = sum(path.stat().st_size for path in tmp_path.iterdir())
+    found = measured(record, 100)
+    assert (found.run_s, found.size_bytes) == (3.0, files + 100)
+    assert found.values == {("accuracy", "last"): 0.5, ("accuracy", "selected"): 0.5}
+
+
+@pytest.mark.parametrize(("wall_s", "warm", "run_s"), [(2.0, True, 2.0), (2.1, True, 3.0), (2.0, False, 3.0)])
+def test_the_import_that_the_first_run_of_a_worker_waited_for_is_not_counted(tmp_path, wall_s, warm, run_s):
+    record = factories.record(factories.spec(), factories.result(factories.fill(tmp_path)))
+    times = dataclasses.replace(record.result.timings, import_s=1.0, wall_s=wall_s, warm=warm)
+    waited = dataclasses.replace(record, result=dataclasses.replace(record.result, timings=times))
+    assert measured(waited, 100).run_s == run_s
+
+
+def test_cpu_models_are_families_of_their_own():
+    threads = ThreadSpec(cpus=1, intra_op=1, inter_op=1)
+    planned = [
+        dataclasses.replace(factories.spec(), threads=threads, cpu_model=model)
+        for model in ("Haswell", "EPYC")
+    ]
+    assert [f.workload for f in estimated(planned).families] == ["lenet5@Haswell", "lenet5@EPYC"]
+
+
+def test_amounts_are_in_units_of_1000():
+    assert [amount(v) for v in (None, 12, 1500, 2.5e6, 3e9)] == [
+        "unknown",
+        "12 B",
+        "1.5 kB",
+        "2.5 MB",
+        "3 GB",
+    ]
+
+
+def text_of(report) -> str:
+    from rich.console import Console
+
+    console = Console(width=250)
+    with console.capture() as capture:
+        for table in as_tables(report):
+            console.print(table)
+    return capture.get()
+
+
+def test_the_tables_say_what_each_number_is_from():
+    planned = specs(cpus=(1, 2), runs=2)
+    text = text_of(estimated(planned, [run(planned[0], value=0.4), run(planned[1], value=0.6)]))
+    assert "this set, n = 2" in text
+    assert "other sets of the workload, n = 2" in text
+    assert "0.14 (n = 2)" in text
+    constant = text_of(estimated(planned, [run(planned[0]), run(planned[1])]))
+    assert "any: runs repeat" in constant

@@ -1,0 +1,172 @@
+"""What every provider must do. A provider joins by one entry in PROVIDERS."""
+
+import contextlib
+import json
+import os
+import sys
+
+import pytest
+
+from orchestrator.cores import load
+from orchestrator.cores.leases import host_cores
+from orchestrator.inventory import GuestSpec
+from orchestrator.providers import Virtual, make
+from orchestrator.store.store import Store
+from orchestrator.study import schema
+from tests import sshd
+from tests.vagrant import boxes
+from tests.virtualbox import kit
+
+CORES = len(host_cores())
+ONE = GuestSpec(name="cpus-1", cpus=1)
+MANY = GuestSpec(name=f"cpus-{CORES + 1}", cpus=CORES + 1)
+MACHINES = ("qemu", "vagrant", "virtualbox")
+COMMAND_S = 300  # a guest in VirtualBox's interpreter takes its time over each command
+WORKLOAD = '[[workload]]\nmodel = "lenet1"\ndataset = "digits"\n'
+
+
+def local(folder, cpuset):
+    yield f'[provider]\nkind = "local"\ncpuset = "{cpuset}"\n'
+
+
+def ssh(folder, cpuset):
+    """A machine behind a real sshd, which is this one."""
+    with sshd.running(folder / "sshd") as server:
+        host = {
+            "host": "127.0.0.1",
+            "port": server.port,
+            "cpus": CORES,
+            "key": str(server.client.private),
+            "host_key": server.host.public,
+            "python": sys.executable,
+            "folder": str(folder / "over there"),
+        }
+        table = ", ".join(f"{key} = {json.dumps(value)}" for key, value in host.items())
+        yield f'[provider]\nkind = "ssh"\ncpuset = "{cpuset}"\nhosts = [{{ {table} }}]\n'
+
+
+def qemu(folder, cpuset):
+    """A virtual machine, booted anew each time."""
+    yield '[provider]\nkind = "qemu"\nsnapshot = false\n'
+
+
+def vagrant(folder, cpuset):
+    """A virtual machine that Vagrant makes under libvirt, from the box of vagrant/box."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("VAGRANT_HOME", str(boxes.home()))
+        yield (
+            f'[provider]\nkind = "vagrant"\nhypervisor = "libvirt"\nbox = "{boxes.NAME}"\n'
+            'memory_mib = 512\npython = "/usr/bin/python3"\n'
+        )
+
+
+def virtualbox(folder, cpuset):
+    """A machine under VirtualBox: a tiny Linux without Python."""
+    yield kit.table()
+
+
+PROVIDERS = [
+    pytest.param((local, "auto"), id="local with the best cpuset there is"),
+    pytest.param((local, "affinity"), id="local by affinity"),
+    pytest.param((ssh, "auto"), id="ssh with the best cpuset there is", marks=pytest.mark.ssh),
+    pytest.param((ssh, "affinity"), id="ssh by affinity", marks=pytest.mark.ssh),
+    pytest.param((qemu, "affinity"), id="qemu", marks=pytest.mark.qemu),
+    pytest.param((vagrant, "affinity"), id="vagrant under libvirt", marks=pytest.mark.vagrant),
+    pytest.param((virtualbox, "affinity"), id="virtualbox", marks=pytest.mark.virtualbox),
+]
+
+
+@pytest.fixture(params=PROVIDERS, scope="module")
+def home(request, tmp_path_factory):
+    """A provider and its study's folder. The tests share the guests, because some boot for minutes."""
+    kind, cpuset = request.param
+    folder = tmp_path_factory.mktemp("home")
+    with contextlib.contextmanager(kind)(folder, cpuset) as table:
+        made = make(schema.parse(table + WORKLOAD), Store(folder))
+        yield made, folder
+        for spec in (ONE, MANY):
+            made.destroy(spec)
+
+
+@pytest.fixture
+def provider(home):
+    return home[0]
+
+
+def count(connection) -> int:
+    return int(connection.run(["nproc"], {}, COMMAND_S).stdout)
+
+
+def test_nothing_is_missing_here(provider):
+    assert provider.check() == []
+
+
+def test_a_guest_that_is_created_and_started_twice_has_the_cpus_that_were_asked_for(provider):
+    for _ in range(2):
+        provider.create(ONE)
+        connection = provider.start(ONE, host_cores()[:1])
+    assert count(connection) == 1
+    observed = provider.observe(ONE, connection)
+    assert (observed.provider_cpus, observed.guest_cpus, observed.oversubscribed) == (1, 1, False)
+
+
+def test_destroying_leaves_nothing_behind(home):
+    provider, folder = home
+    provider.create(ONE)
+    provider.start(ONE, host_cores()[:1]).run(["true"], {}, COMMAND_S)
+    provider.destroy(ONE)
+    assert not (folder / "guests" / ONE.name).exists()
+    assert not (folder / "over there").exists()
+    assert [pid for pid in os.listdir("/proc") if pid.isdigit() and _belongs(pid, folder)] == []
+
+
+def test_a_guest_with_more_cpus_than_the_host_says_that_it_is_oversubscribed(provider):
+    provider.create(MANY)
+    connection = provider.start(MANY, host_cores())
+    observed = provider.observe(MANY, connection)
+    assert observed.oversubscribed
+    # A machine has its CPUs, a sandbox is limited to what there is.
+    asked = MANY.cpus if provider.name in MACHINES else CORES
+    assert observed.guest_cpus == observed.provider_cpus == asked
+
+
+def test_stopping_ends_everything_that_runs_in_a_guest(provider):
+    connection = provider.start(MANY, host_cores())
+    script = "setsid sleep 600 & echo 1; sleep 600"  # one of them leaves its session
+    stream = connection.open(["sh", "-c", script], {})
+    assert stream.receive(COMMAND_S) == b"1\n"
+    if virtual := isinstance(provider, Virtual):
+        host = load.look(host_cores(), provider.processes(MANY))
+        assert sum(host.cpu_s.values()) > 0
+    assert virtual == (provider.name in MACHINES)
+    provider.stop(MANY)
+    assert not virtual or provider.processes(MANY) == []
+    assert b"" in (stream.receive(120), stream.receive(120))
+    connection.close()
+
+
+def test_stop_and_destroy_do_no_harm_where_there_is_nothing(provider):
+    provider.stop(ONE)
+    provider.destroy(ONE)
+    provider.destroy(ONE)
+
+
+def _belongs(pid: str, folder) -> bool:
+    try:
+        return str(folder) in os.readlink(f"/proc/{pid}/cwd")
+    except OSError:
+        return False
+
+
+def test_an_interpreter_that_does_not_exist_is_told_before_anything_is_made(tmp_path):
+    text = '[provider]\npython = "/no/such/python"\n' + WORKLOAD
+    assert "there is no such interpreter" in make(schema.parse(text), Store(tmp_path)).check()[0]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_missing_framework_is_told_with_its_cure(tmp_path):
+    bare = tmp_path / "python"
+    bare.write_text(f'#!/bin/sh\nexec {sys.executable} -I -S "$@"\n')
+    bare.chmod(0o755)
+    text = f"[provider]\npython = {json.dumps(str(bare))}\n" + WORKLOAD
+    assert "pip install 'vbstudy[torch]'" in make(schema.parse(text), Store(tmp_path)).check()[0]

@@ -1,0 +1,69 @@
+"""Processes of guests, from their beginning to their end."""
+
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from orchestrator.errors import GuestError
+from orchestrator.providers import processes
+
+# Its first thread ends, as that of a process under way to its end may be the first to do.
+ENDING = """
+import ctypes, platform, threading, time
+threading.Thread(target=time.sleep, args=(1000,)).start()
+ctypes.CDLL(None).syscall({"x86_64": 60, "aarch64": 93}[platform.machine()], 0)
+"""
+
+
+def test_a_process_that_is_ending_counts_until_its_last_thread_has_left_its_folder(tmp_path):
+    with subprocess.Popen([sys.executable, "-c", ENDING, "guest=one"], cwd=tmp_path) as process:
+        try:
+            deadline = time.monotonic() + 120
+            while ") Z " not in Path(f"/proc/{process.pid}/stat").read_text():
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+            assert processes.matching(lambda words: "guest=one" in words) == []
+            assert processes.matching(lambda words: "guest=one" in words, tmp_path) == [process.pid]
+            assert processes.matching(lambda words: "guest=one" in words, tmp_path / "other") == []
+        finally:
+            process.kill()
+    assert processes.matching(lambda words: "guest=one" in words, tmp_path) == []
+
+
+@pytest.fixture
+def process():
+    with subprocess.Popen([sys.executable, "-c", "input()", "guest=one"], stdin=subprocess.PIPE) as started:
+        yield started
+        started.kill()
+
+
+def find() -> list[int]:
+    return processes.matching(lambda words: "guest=one" in words)
+
+
+def test_a_process_may_end_by_itself_before_it_is_killed(process):
+    waiting = threading.Thread(target=processes.end, args=(find, "guest one", 120))
+    waiting.start()
+    process.stdin.write(b"\n")
+    process.stdin.close()
+    waiting.join(120)
+    assert not waiting.is_alive()
+    assert find() == []
+    assert process.wait() == 0
+
+
+def test_a_process_that_does_not_end_by_itself_is_killed(process):
+    processes.end(find, "guest one", 0.1)
+    assert find() == []
+    assert process.wait() == -signal.SIGKILL
+
+
+def test_a_process_that_cannot_be_killed_is_an_error_that_names_it(process, monkeypatch):
+    monkeypatch.setattr(processes, "KILL_TIMEOUT_S", 0.1)
+    with pytest.raises(GuestError, match=f"guest one: process {process.pid} does not end, although it was"):
+        processes.end(lambda: [process.pid], "guest one")

@@ -1,0 +1,295 @@
+"""Whole studies on a machine behind a real sshd (which is this one), with real training."""
+
+import json
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from guest.records.run import Tier
+from orchestrator.cli import main as cli
+from orchestrator.cores.leases import host_cores
+from orchestrator.store.store import Store
+from tests.orchestrator.agent.test_executor import LINK, ONE_BYTE, PRELUDE, RUN, done
+from tests.orchestrator.sweep.test_pipeline import STUDY, hashes, records, start
+
+pytestmark = pytest.mark.ssh
+ONE = STUDY.replace("cpus = [1, 2]", "cpus = [1]")
+
+
+def provider(server, tmp_path, **changes) -> str:
+    host = {
+        "host": "127.0.0.1",
+        "port": server.port,
+        "cpus": len(host_cores()),
+        "key": str(server.client.private),
+        "host_key": server.host.public,
+        "python": sys.executable,
+        "folder": str(tmp_path / "there"),
+    } | changes
+    lines = "\n".join(f"{key} = {json.dumps(value)}" for key, value in host.items())
+    return f'\n[provider]\nkind = "ssh"\npatience_s = 6\n[[provider.hosts]]\n{lines}\n'
+
+
+@pytest.fixture
+def directory(server, tmp_path):
+    folder = tmp_path / "study"
+    folder.mkdir()
+    (folder / "study.toml").write_text(ONE + provider(server, tmp_path))
+    return folder
+
+
+def vbstudy(directory: Path, *arguments: str) -> int:
+    return cli.run(["-C", str(directory), *arguments])
+
+
+def belonging(folder: Path) -> list[str]:
+    """Processes whose working folder is inside."""
+    found = []
+    for link in Path("/proc").glob("[0-9]*/cwd"):
+        try:
+            if link.readlink().is_relative_to(folder):
+                found.append((link.parent / "cmdline").read_text())
+        except OSError:
+            continue
+    return found
+
+
+def test_a_study_over_ssh_gives_the_bits_of_a_local_one_and_leaves_nothing(directory, tmp_path, server):
+    (directory / "study.toml").write_text(STUDY + provider(server, tmp_path))
+    assert vbstudy(directory, "-q", "provision") == 0
+    assert vbstudy(directory, "-q", "sweep") == 0
+    over_ssh = records(directory)
+    assert len(over_ssh) == 4
+    local = tmp_path / "local"
+    local.mkdir()
+    (local / "study.toml").write_text(STUDY)
+    assert vbstudy(local, "-q", "provision") == 0
+    assert vbstudy(local, "-q", "sweep") == 0
+    assert hashes(directory) == hashes(local)
+    for record in over_ssh.values():
+        assert record.guest["provider"] == "ssh"
+        assert record.guest["host"] == f"{server.user}@127.0.0.1:{server.port}"
+        assert record.result.environment["threads_in_force"]["visible_cpus"] == record.spec.threads.cpus
+    assert vbstudy(directory, "-q", "destroy") == 0
+    assert not (tmp_path / "there").exists()
+    assert not (directory / "guests").exists()
+    assert belonging(tmp_path / "there") == []
+
+
+def test_a_workload_is_hardened_in_the_studys_guests(directory, tmp_path, server, capsys):
+    (directory / "study.toml").write_text(STUDY + provider(server, tmp_path))
+    assert vbstudy(directory, "-q", "provision") == 0
+    assert vbstudy(directory, "harden", "--cpus", "1,2,3", "--runs", "1") == 2
+    assert "run `vbstudy provision --cpus 1,2,3`" in capsys.readouterr().err
+    assert vbstudy(directory, "-q", "harden", "--runs", "1", "--tiers", "one-thread") == 0
+    found = Store(directory).hardenings.read("net")
+    assert (found.provider, found.cheapest, len(found.measurements)) == ("ssh", Tier.ONE_THREAD, 4)
+    assert belonging(tmp_path / "there") == []
+
+
+def test_files_of_a_data_set_are_brought_to_the_guest_once(server, tmp_path):
+    from orchestrator.agent import data as guest_data
+    from orchestrator.store.store import Store
+    from orchestrator.study import schema
+    from orchestrator.transport.keys import StudyKeys
+    from orchestrator.transport.ssh import SshConnection
+
+    data = tmp_path / "data"
+    data.mkdir()
+    names = [
+        f"{part}-{kind}-ubyte.gz" for part in ("train", "t10k") for kind in ("images-idx3", "labels-idx1")
+    ]
+    for name in names:
+        (data / name).write_bytes(name.encode())
+    target = server.target(StudyKeys.of(Store(tmp_path)))
+    connection = SshConnection(target, str(tmp_path / "guest"), sys.executable)
+    parsed = schema.parse('[[workload]]\nmodel = "lenet5"\ndataset = "fashion-mnist"\n')
+    assert guest_data.bring(parsed, (data,), connection) == ("data/fashion-mnist",)
+    arrived = {p.name: p for p in (tmp_path / "guest/data/fashion-mnist").iterdir()}
+    assert sorted(arrived) == sorted(names)
+    before = {name: path.stat().st_ino for name, path in arrived.items()}
+    guest_data.bring(parsed, (data,), connection)
+    assert {name: path.stat().st_ino for name, path in arrived.items()} == before
+    connection.close()
+
+
+def test_a_server_that_dies_during_a_run_and_comes_back_costs_one_attempt(
+    directory, server, tmp_path, capsys
+):
+    (directory / "study.toml").write_text(
+        (directory / "study.toml").read_text().replace("epochs = 2", "epochs = 60")
+    )
+    assert vbstudy(directory, "-q", "provision") == 0
+
+    def crash() -> None:
+        deadline = time.monotonic() + 600
+        while not list((tmp_path / "there").rglob("log.txt")) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        server.kill()
+        time.sleep(1)
+        server.start()
+
+    thread = threading.Thread(target=crash)
+    thread.start()
+    capsys.readouterr()
+    assert vbstudy(directory, "sweep") == 0
+    thread.join()
+    assert len(records(directory)) == 2
+    assert len(set(hashes(directory).values())) == 1
+    failed = list((directory / "failed").rglob("error.json"))
+    assert len(failed) == 1
+    assert json.loads(failed[0].read_text())["kind"] == "GuestError"
+    assert "was lost" in capsys.readouterr().err
+
+
+def test_a_server_that_stays_away_ends_the_sweep_with_a_clear_line(directory, server, capsys):
+    assert vbstudy(directory, "-q", "provision") == 0
+    server.kill()
+    capsys.readouterr()
+    assert vbstudy(directory, "-q", "sweep") == 4
+    error = capsys.readouterr().err
+    assert f"vbstudy: {server.user}@127.0.0.1:{server.port}: cannot be reached" in error
+    assert "Traceback" not in error
+    assert records(directory) == {}
+    server.start()
+    assert vbstudy(directory, "-q", "sweep") == 0  # nothing was counted: it resumes
+    assert len(records(directory)) == 2
+
+
+def test_an_orchestrator_that_is_killed_leaves_nothing_that_the_next_does_not_clear(directory, tmp_path):
+    (directory / "study.toml").write_text(
+        (directory / "study.toml").read_text().replace("epochs = 2", "epochs = 40")
+    )
+    assert vbstudy(directory, "-q", "provision") == 0
+    process = start(directory, "-q", "sweep")
+    deadline = time.monotonic() + 600
+    while not list((tmp_path / "there").rglob("log.txt")):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    assert vbstudy(directory, "-q", "sweep") == 0
+    assert len(records(directory)) == 2
+    assert vbstudy(directory, "-q", "destroy") == 0
+    assert belonging(tmp_path / "there") == []
+    assert not (tmp_path / "there").exists()
+
+
+OTHER_HASH = {"log.txt": {"sha256": "0" * 64, "size_bytes": len("log.txt\n")}}
+
+
+@pytest.mark.parametrize(
+    ("misdeed", "told"),
+    [
+        ("print('Segmentation fault', flush=True); sys.stdin.readline()", "not JSON: 'Segmentation fault'"),
+        (done(**OTHER_HASH), "log.txt does not match its SHA-256"),
+        (done(**{"log.txt": ONE_BYTE}), "log.txt: is larger than the 1 bytes that were announced"),
+        (done(**{"../../../escaped": ONE_BYTE}), "the manifest is wrong about ../../../escaped"),
+        (done().replace("say(", f"{LINK}; say("), "log.txt: is not a plain file in the guest"),
+    ],
+    ids=["garbage", "another hash", "too large a file", "a path with ..", "a link"],
+)
+def test_a_guest_that_misbehaves_is_not_believed_and_its_run_is_redone(
+    directory, server, tmp_path, misdeed, told
+):
+    """The agent over there is another one the first time, and the real one the second."""
+    once, hostile, python = tmp_path / "once", tmp_path / "hostile.py", tmp_path / "python"
+    once.touch()
+    hostile.write_text(PRELUDE.replace(RUN.run_id, "net/fixed-seed/cpus-1/0001") + misdeed)
+    python.write_text(
+        f'#!/bin/sh\ncase " $* " in *" serve "*) rm "{once}" 2>/dev/null && '
+        f'exec "{sys.executable}" "{hostile}";; esac\nexec "{sys.executable}" "$@"\n'
+    )
+    python.chmod(0o755)
+    (directory / "study.toml").write_text(ONE + provider(server, tmp_path, python=str(python)))
+    assert vbstudy(directory, "-q", "provision") == 0
+    assert vbstudy(directory, "-q", "sweep") == 0
+    assert not once.exists()
+    (failure,) = (directory / "failed").rglob("error.json")
+    assert told in json.loads(failure.read_text())["message"]
+    assert len(records(directory)) == 2
+    assert len(set(hashes(directory).values())) == 1  # both by the real agent
+    assert not list(tmp_path.rglob("escaped"))
+    assert not list(directory.glob("incoming/*"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"cpus": 1000}, "cpus = 1000 in study.toml, it lets us use"),
+        ({"python": "/no/such/python"}, "'/no/such/python' does not run in it"),
+        ({"host_key": None}, "its host key is not known; it shows ssh-ed25519 SHA256:"),
+        ({"key": None}, "refuses the key"),
+        ({"user": "nobody-at-all"}, "refuses the key"),
+    ],
+)
+def test_what_is_wrong_with_a_host_is_told_before_anything_is_made(
+    directory, server, tmp_path, capsys, changes, message
+):
+    text = provider(server, tmp_path, **changes)
+    kept = [line for line in text.splitlines() if not line.endswith(" null")]
+    (directory / "study.toml").write_text(ONE + "\n".join(kept) + "\n")
+    assert vbstudy(directory, "provision") == 3
+    assert message in capsys.readouterr().err
+    assert not (directory / "guests.json").exists()
+
+
+def test_two_studies_share_a_host_without_meeting(directory, server, tmp_path):
+    second = tmp_path / "second"
+    second.mkdir()
+    (second / "study.toml").write_text((directory / "study.toml").read_text())
+    for folder in (directory, second):
+        assert vbstudy(folder, "-q", "provision") == 0
+    sweeps = [start(folder, "-q", "sweep") for folder in (directory, second)]
+    outputs = [sweep.communicate(timeout=600) for sweep in sweeps]
+    assert [sweep.returncode for sweep in sweeps] == [0, 0], outputs
+    assert vbstudy(directory, "-q", "destroy") == 0
+    assert (tmp_path / "there").exists()  # the other one's
+    assert vbstudy(second, "-q", "destroy") == 0
+    assert not (tmp_path / "there").exists()
+
+
+def test_a_trace_goes_through_two_guests(server, tmp_path, capsys):
+    folder = tmp_path / "study"
+    folder.mkdir()
+    (folder / "study.toml").write_text(STUDY + provider(server, tmp_path, cpus=2))
+    assert vbstudy(folder, "trace", "--cpus", "1,2") == 2
+    assert "there is no guest cpus-1; run `vbstudy provision --cpus 1,2`" in capsys.readouterr().err
+    assert vbstudy(folder, "provision") == 0
+    capsys.readouterr()
+    assert vbstudy(folder, "--json", "trace", "--cpus", "1,2", "--steps", "2") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [side["guest"] for side in found["sides"]] == ["cpus-1", "cpus-2"]
+    assert (found["outcome"], found["step"]) == ("operation", 1)
+    assert belonging(tmp_path / "there") == []
+
+
+def test_two_sweeps_of_two_studies_on_one_machine_share_no_core_and_know_of_each_other(
+    directory, tmp_path, server
+):
+    slow = ONE.replace("epochs = 2", "epochs = 60")
+    other = tmp_path / "other"
+    other.mkdir()
+    for number, folder in enumerate((directory, other)):
+        there = provider(server, tmp_path, folder=str(tmp_path / f"there-{number}"))
+        (folder / "study.toml").write_text(slow + there)
+        assert vbstudy(folder, "-q", "provision") == 0
+    sweeps = [start(folder, "sweep") for folder in (directory, other)]
+    for sweep in sweeps:
+        _, said = sweep.communicate(timeout=120)
+        assert sweep.returncode == 0, said
+    ours, theirs = (list(records(folder).values()) for folder in (directory, other))
+    at_once = [
+        (mine.isolation, their.isolation)
+        for mine in ours
+        for their in theirs
+        if mine.started_at < their.finished_at and their.started_at < mine.finished_at
+    ]
+    assert at_once or len(host_cores()) == 1
+    for mine, their in at_once:
+        assert not set(mine.host_cores) & set(their.host_cores)
+        assert mine.neighbours or their.neighbours

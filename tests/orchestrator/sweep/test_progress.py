@@ -1,0 +1,87 @@
+import io
+from pathlib import Path
+
+from rich.console import Console
+
+from guest.records.run import Message
+from orchestrator.inventory import Guest, GuestSpec, Observation
+from orchestrator.sweep.progress import CompositeObserver, DownloadProgress, SweepProgress
+from tests import factories
+
+GUEST = Guest(
+    spec=GuestSpec(name="cpus-2", cpus=2),
+    observed=Observation(provider_cpus=2, guest_cpus=2, oversubscribed=False, start_s=0.1, details={}),
+    created_at="",
+)
+
+
+def console(terminal: bool = False) -> Console:
+    return Console(file=io.StringIO(), force_terminal=terminal, width=200, color_system=None)
+
+
+def play(progress: SweepProgress) -> None:
+    first, second = factories.spec(repetition=1), factories.spec(repetition=2)
+    with progress:
+        progress.planned([first, second], [first])
+        progress.started(GUEST, second, (0,))
+        progress.message(GUEST, Message("epoch", second.run_id, {"epoch": 1, "test_accuracy": 0.75}))
+        progress.message(GUEST, Message("heartbeat", second.run_id, {"step": 7}))
+        progress.failed(second, "ValueError: no", Path("failed/x"), again=True)
+        progress.finished(second, factories.result({}))
+
+
+def test_without_a_terminal_there_is_a_line_a_run_and_no_bar():
+    target = console()
+    play(SweepProgress(target, quiet=False))
+    assert target.file.getvalue() == (
+        "2 runs planned, 1 in the store, 1 to do\n"
+        "failed, again lenet5/fixed-seed/cpus-2/0002: ValueError: no (evidence: failed/x)\n"
+        "lenet5/fixed-seed/cpus-2 2/2  accuracy 0.5000  2.4 s\n"
+    )
+
+
+def test_a_terminal_shows_bars_with_the_current_metric():
+    target = console(terminal=True)
+    play(SweepProgress(target, quiet=False))
+    assert "all runs" in target.file.getvalue()
+    assert "lenet5/fixed-seed/cpus-2/0002" in target.file.getvalue()
+
+
+def test_quiet_says_nothing():
+    target = console()
+    play(SweepProgress(target, quiet=True))
+    assert target.file.getvalue() == ""
+
+
+def test_fetching_nothing_draws_nothing():
+    target = console()
+    with DownloadProgress(target, quiet=False):
+        pass
+    assert target.file.getvalue() == ""
+
+
+def test_a_fetched_file_has_a_bar_with_its_bytes():
+    target = console(terminal=True)
+    with DownloadProgress(target, quiet=False) as progress:
+        progress("train.gz", 50, 100)
+        progress("train.gz", 100, 100)
+    assert "fetching train.gz" in target.file.getvalue()
+    assert "100/100 bytes" in target.file.getvalue()
+
+
+def test_all_observers_get_the_same_events():
+    first, second = console(), console()
+    several = CompositeObserver(SweepProgress(first, quiet=False), SweepProgress(second, quiet=False))
+    spec = factories.spec()
+    several.planned([spec], [])
+    several.quarantined(spec, "[/red]\x1b[2J", Path("q/x"))
+    several.waiting("for cores")
+    several.started(GUEST, spec, (0,))
+    several.message(GUEST, Message("heartbeat", spec.run_id, {"step": 7}))
+    several.failed(spec, "no", Path("failed/x"), again=False)
+    several.finished(spec, factories.result({}))
+    said = first.file.getvalue()
+    assert said == second.file.getvalue()
+    assert "damaged lenet5/fixed-seed/cpus-2/0001: [/red]?[2J; quarantined in q/x" in said
+    assert "waiting for cores" in said
+    assert said.count("\n") == 5

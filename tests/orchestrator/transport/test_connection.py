@@ -1,0 +1,122 @@
+import os
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from orchestrator.errors import GuestError
+from orchestrator.transport.connection import LocalConnection
+
+
+@pytest.fixture
+def connection(tmp_path):
+    core = min(os.sched_getaffinity(0))
+    opened = LocalConnection(tmp_path, sys.executable, (core,), None, {"VBSTUDY_GUEST": "test"})
+    yield opened
+    opened.close()
+
+
+def python(code: str) -> list[str]:
+    return [sys.executable, "-c", code]
+
+
+def test_a_command_has_only_its_cores_its_folder_and_its_environment(connection, tmp_path, monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "7")
+    code = (
+        "import os; print(len(os.sched_getaffinity(0)), os.getcwd(), os.environ['HOME'], "
+        "os.environ.get('OMP_NUM_THREADS'), os.environ['KNOB'])"
+    )
+    done = connection.run(python(code), {"KNOB": "3"}, 30)
+    assert done.stdout.split() == ["1", str(tmp_path), str(tmp_path), "None", "3"]
+    assert len(os.sched_getaffinity(0)) >= 1
+
+
+def test_the_affinity_of_the_caller_is_given_back(connection):
+    before = os.sched_getaffinity(0)
+    connection.run(python("pass"), {}, 30)
+    assert os.sched_getaffinity(0) == before
+
+
+def test_a_command_that_does_not_end_is_killed(connection):
+    with pytest.raises(GuestError, match="did not end within"):
+        connection.run(python("import time; time.sleep(6000)"), {}, 0.3)
+
+
+def test_a_command_that_does_not_exist_is_told(connection):
+    with pytest.raises(GuestError, match="cannot be started"):
+        connection.run(["/nonexistent/program"], {}, 1)
+
+
+def test_lines_go_in_and_come_out_and_the_end_stays_the_end(connection):
+    stream = connection.open(
+        python("import sys\nfor line in sys.stdin: print(line.upper(), end='', flush=True)"), {}
+    )
+    stream.send("hello")
+    assert stream.receive(120) == b"HELLO\n"
+    assert stream.receive(0.05) is None
+    stream.kill()
+    assert stream.receive(120) == b""
+    assert stream.receive(120) == b""
+    with pytest.raises(GuestError, match="ended"):
+        stream.send("more")
+
+
+def test_a_killed_stream_takes_its_children_along(connection):
+    code = (
+        "import subprocess, sys, time\n"
+        "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(6000)'])\n"
+        "print(child.pid, flush=True); time.sleep(6000)"
+    )
+    stream = connection.open(python(code), {})
+    child = int(stream.receive(120))
+    assert alive(child)
+    stream.kill()
+    deadline = time.monotonic() + 120
+    while alive(child) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert not alive(child)
+
+
+def alive(pid: int) -> bool:
+    """Whether a process runs; one that ended and waits to be reaped does not."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state not in "ZX"
+
+
+def test_the_tail_of_stderr_is_kept_also_of_what_comes_after_the_end_of_stdout(connection):
+    code = "import os, sys, time; os.close(1); time.sleep(0.5); sys.stderr.write('x' * 100000 + 'the end')"
+    stream = connection.open(python(code), {})
+    assert stream.receive(120) == b""
+    tail = stream.stderr()
+    assert tail.endswith("the end")
+    assert len(tail) <= 8192
+
+
+def test_files_are_put_and_got_whole(connection, tmp_path):
+    local = tmp_path / "source"
+    local.write_bytes(b"abc")
+    connection.put(local, "sub/file")
+    connection.get("sub/file", tmp_path / "back", max_bytes=3)
+    assert (tmp_path / "back").read_bytes() == b"abc"
+
+
+def test_a_file_that_grew_or_is_a_link_is_not_fetched(connection, tmp_path):
+    (tmp_path / "large").write_bytes(b"x" * 10)
+    with pytest.raises(GuestError, match="larger than the 9 bytes"):
+        connection.get("large", tmp_path / "back", max_bytes=9)
+    (tmp_path / "link").symlink_to("/etc/passwd")
+    with pytest.raises(GuestError, match="not a plain file"):
+        connection.get("link", tmp_path / "back", max_bytes=10**6)
+    assert not (tmp_path / "back").exists()
+
+
+def test_a_guest_that_is_stopped_while_a_command_starts_leaves_no_process(tmp_path):
+    gone = tmp_path / "removed" / "cgroup.procs"
+    core = min(os.sched_getaffinity(0))
+    connection = LocalConnection(tmp_path, sys.executable, (core,), gone, {})
+    with pytest.raises(GuestError, match="the guest was stopped"):
+        connection.open(python("import time; time.sleep(6000)"), {})

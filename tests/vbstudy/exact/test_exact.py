@@ -1,0 +1,372 @@
+from __future__ import annotations
+
+import hashlib
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from torch._dynamo import eval_frame
+
+from orchestrator.agent import archive as agent_archive
+from vbstudy import exact
+from vbstudy.exact import compiled
+from vbstudy.exact.errors import ExactError
+from vbstudy.exact.registry import COMPOSED, ELEMENTWISE, INVARIANT, ONE_THREAD, PIECES, SMALL, base, known
+
+X, Y = torch.randn(300, 400), torch.randn(400, 500)
+
+
+@pytest.fixture(autouse=True)
+def _off() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    yield
+    exact.disable()
+    torch.set_num_threads(threads)
+
+
+# On and off
+
+
+def test_it_is_on_between_enable_and_disable() -> None:
+    assert not exact.active()
+    exact.enable()
+    assert exact.active()
+    exact.disable()
+    assert not exact.active()
+
+
+def test_enabling_and_disabling_twice_changes_nothing() -> None:
+    exact.enable()
+    once = torch.mm(X, Y)
+    exact.enable()
+    assert torch.equal(torch.mm(X, Y), once)
+    exact.disable()
+    exact.disable()
+    assert not exact.active()
+
+
+def test_torch_gets_its_own_operations_back() -> None:
+    torch.set_num_threads(3)
+    before = torch._C._dispatch_dump("aten::mm")
+    own = torch.sigmoid(X.repeat(3, 1))
+    with exact.mode():
+        assert torch._C._dispatch_dump("aten::mm") != before
+    assert torch._C._dispatch_dump("aten::mm") == before
+    assert torch.equal(torch.sigmoid(X.repeat(3, 1)), own)
+
+
+def test_a_block_restores_what_was_before() -> None:
+    exact.enable()
+    with exact.mode(strict=True):
+        pass
+    assert exact.active()
+    torch.special.bessel_j0(X)  # not strict any more
+    exact.disable()
+    with pytest.raises(ZeroDivisionError), exact.mode():
+        _ = 1 / 0
+    assert not exact.active()
+
+
+def test_thread_settings_stay() -> None:
+    torch.set_num_threads(3)
+    with exact.mode():
+        x = X.clone().requires_grad_()
+        (x @ Y).sum().backward()
+        assert torch.get_num_threads() == 3
+    assert torch.get_num_threads() == 3
+    seen: list[int] = []
+    thread = threading.Thread(target=lambda: seen.append(torch.get_num_threads()))
+    thread.start()
+    thread.join()
+    assert seen == [3]
+
+
+def test_mistakes_raise_torchs_own_errors() -> None:
+    with exact.mode():
+        with pytest.raises(RuntimeError, match="mat1 and mat2 shapes cannot be multiplied"):
+            torch.mm(X, X)
+        with pytest.raises(RuntimeError, match="Given groups=1"):
+            torch.nn.functional.conv2d(torch.ones(64, 3, 64, 64), torch.ones(64, 4, 3, 3))
+        with pytest.raises(IndexError, match="Dimension out of range"):
+            X.sum(5)
+
+
+def test_inference_mode_and_other_threads_are_served() -> None:
+    with exact.mode():
+        torch.set_num_threads(1)
+        once = torch.mm(X, Y)
+        torch.set_num_threads(3)
+        with torch.inference_mode():
+            assert torch.equal(torch.mm(X, Y), once)
+        found: list[torch.Tensor] = []
+        thread = threading.Thread(target=lambda: found.append(torch.mm(X, Y)))
+        thread.start()
+        thread.join()
+        assert torch.equal(found[0], once)
+
+
+def test_memory_layouts_are_torchs() -> None:
+    image = torch.randn(64, 16, 32, 32).contiguous(memory_format=torch.channels_last)
+    kernel = torch.randn(16, 16, 3, 3)
+    with exact.mode():
+        convolved, transposed = torch.nn.functional.conv2d(image, kernel), torch.randn(300, 400).t().sigmoid()
+    assert convolved.is_contiguous(memory_format=torch.channels_last)
+    assert transposed.stride() == (1, 400)
+
+
+# What it covers
+
+
+def test_coverage_names_operations() -> None:
+    found = exact.coverage()
+    assert {"mm", "convolution_backward", "sigmoid"} <= set(found.replaced)
+    assert {"native_layer_norm", "add"} <= set(found.invariant)
+    assert "index_add" in found.one_thread
+    with exact.mode():
+        assert exact.coverage() == found
+
+
+def test_no_operation_stands_in_two_lists() -> None:
+    lists = [INVARIANT, COMPOSED, ONE_THREAD, ELEMENTWISE, {base(name) for name in PIECES} - {"sum"}]
+    assert sum(map(len, lists)) == len(frozenset().union(*lists))
+    assert SMALL < INVARIANT
+
+
+def test_every_name_of_the_lists_is_one_of_torchs() -> None:
+    names = {base(name) for name in torch._C._dispatch_get_all_op_names() if name.startswith("aten::")}
+    lists = INVARIANT | COMPOSED | ONE_THREAD | ELEMENTWISE | {base(name) for name in PIECES}
+    assert lists - names == set()
+
+
+def test_overloads_and_operations_in_place_go_by_one_name() -> None:
+    assert [base(name) for name in ("aten::add_.Tensor", "mm.out", "__and__.Scalar")] == [
+        "add",
+        "mm",
+        "__and__",
+    ]
+    assert known("aten::add_.Tensor")
+    assert not known("aten::special_bessel_j0")
+
+
+# Strict mode
+
+
+def test_an_unknown_operation_is_refused_with_its_name_and_line() -> None:
+    with exact.mode(strict=True):
+        torch.mm(X, Y)
+        with pytest.raises(ExactError, match=r"aten::special_bessel_j0 at .*test_exact\.py:\d+ is not known"):
+            torch.special.bessel_j0(X)
+        assert exact.coverage().unknown == ("aten::special_bessel_j0",)
+    assert exact.coverage().unknown == ("aten::special_bessel_j0",)
+    torch.special.bessel_j0(X)
+
+
+def test_the_module_is_named_too() -> None:
+    class Bessel(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.special.bessel_j0(x)
+
+    network = torch.nn.Sequential(torch.nn.Linear(400, 3), Bessel())
+    with exact.mode(strict=True), pytest.raises(ExactError, match=r"in module Sequential\.1"):
+        network(X)
+
+
+def test_modules_that_failed_are_forgotten() -> None:
+    network = torch.nn.Sequential(torch.nn.Linear(3, 3))
+    with exact.mode(strict=True):
+        with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
+            network(X)
+        with pytest.raises(ExactError, match="bessel_j0 at "):
+            torch.special.bessel_j0(X)
+
+
+def test_strict_mode_may_be_switched_on_within_a_module() -> None:
+    class Stricter(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            exact.enable(strict=True)
+            return torch.mm(x, Y)
+
+    network, seen = Stricter(), []
+    network.register_forward_hook(lambda *_: seen.append(exact.active()))
+    assert network(X).shape == (300, 500)
+    assert seen == [True]
+
+
+def test_gradients_by_an_input_are_taken_in_strict_mode() -> None:
+    x, network = torch.randn(8, 4, requires_grad=True), torch.nn.Linear(4, 2)
+    with exact.mode(strict=True):
+        (slope,) = torch.autograd.grad(network(x).sum(), [x])
+    assert torch.allclose(slope, network.weight.sum(0).expand(8, 4))
+
+
+def test_an_operation_of_another_library_is_refused() -> None:
+    with torch.library._scoped_library("vbstudy_test", "DEF") as library:
+        library.define("twice(Tensor x) -> Tensor")
+        library.impl("twice", lambda x: x + x, "CPU")
+        with exact.mode(strict=True), pytest.raises(ExactError, match="vbstudy_test::twice"):
+            torch.ops.vbstudy_test.twice(X)
+
+
+def test_a_sparse_tensor_is_refused() -> None:
+    sparse = torch.eye(3).to_sparse()
+    with exact.mode(strict=True), pytest.raises(ExactError, match=r"torch\.sparse_coo on cpu"):
+        torch.mm(sparse, torch.ones(3, 3))
+
+
+def test_a_whole_training_step_passes_strict_mode() -> None:
+    layers = [
+        torch.nn.Conv2d(1, 8, 3),
+        torch.nn.BatchNorm2d(8),
+        torch.nn.ReLU(),
+        torch.nn.Flatten(),
+        torch.nn.Linear(288, 4),
+    ]
+    network = torch.nn.Sequential(*layers)
+    optimizer = torch.optim.Adam(network.parameters())
+    with exact.mode(strict=True):
+        for _ in range(2):
+            optimizer.zero_grad()
+            torch.nn.functional.cross_entropy(
+                network(torch.randn(8, 1, 8, 8)), torch.arange(8) % 4
+            ).backward()
+            torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
+            optimizer.step()
+    assert exact.coverage().unknown == ()
+
+
+# What it refuses
+
+
+def test_compilation_is_refused_while_it_is_on_and_left_alone_afterwards() -> None:
+    compile_ = torch.compile
+    with exact.mode(), pytest.raises(ExactError, match=r"torch\.compile generates code"):
+        torch.compile(torch.nn.Linear(2, 2))
+    assert torch.compile is compile_
+
+
+@pytest.mark.parametrize("stance", ["default", "eager_on_recompile"])
+def test_the_compilers_stance_is_what_it_was_before(stance: str) -> None:
+    torch.compiler.set_stance(stance)
+    try:
+        with exact.mode():
+            assert eval_frame._stance.stance == "force_eager"
+        assert eval_frame._stance.stance == stance
+    finally:
+        torch.compiler.set_stance("default")
+
+
+def test_with_an_old_torch_the_error_states_which_version_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(torch.library, "get_kernel")
+    with pytest.raises(ExactError, match=r"needs torch 2\.9 or newer, and this is"):
+        exact.enable()
+
+
+# The library, and machines without a compiler
+
+
+def test_a_compiler_that_fails_is_quoted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("CXX", "false")
+    with pytest.raises(ExactError, match="false failed with 1"):
+        exact.enable()
+    assert not exact.active()
+
+
+def without_compiler(archive: Path, home: Path) -> subprocess.CompletedProcess[str]:
+    """A process with an empty PATH that has the agent's archive and its home alone; it prints the hash of a
+    network that it trained for two steps, or the error."""
+    program = (
+        "import torch, hashlib\n"
+        "from vbstudy import exact\n"
+        "try: exact.enable()\n"
+        "except exact.ExactError as error: raise SystemExit(str(error))\n"
+    ) + TRAINING
+    environment = {"PYTHONPATH": str(archive), "PATH": "", "HOME": str(home)}
+    command = [sys.executable, "-c", program]
+    return subprocess.run(command, env=environment, cwd=home, capture_output=True, text=True, check=False)
+
+
+TRAINING = """
+torch.manual_seed(0)
+layers = torch.nn.Conv2d(1, 16, 5), torch.nn.Sigmoid(), torch.nn.Flatten(), torch.nn.Linear(16 * 24 * 24, 10)
+network = torch.nn.Sequential(*layers)
+optimizer = torch.optim.Adam(network.parameters())
+x, y = torch.randn(64, 1, 28, 28), torch.arange(64) % 10
+for _ in range(2):
+    optimizer.zero_grad()
+    torch.nn.functional.cross_entropy(network(x), y).backward()
+    optimizer.step()
+weights = b"".join(p.detach().numpy().tobytes() for p in network.parameters())
+print(hashlib.sha256(weights).hexdigest())
+"""
+
+
+def test_a_machine_without_a_compiler_trains_the_same_bits_by_the_library_of_another(tmp_path: Path) -> None:
+    archive = agent_archive.build().write(tmp_path)
+    cache = tmp_path / ".cache" / "vbstudy" / "exact"
+    refused = without_compiler(archive, tmp_path)
+    library = compiled.library()
+    assert refused.returncode == 1
+    assert f"(`apt install g++`), name one in CXX, or copy {library.name} from a machine" in refused.stderr
+    assert f"into {cache}" in refused.stderr
+    cache.mkdir(parents=True)
+    shutil.copy(library, cache)
+    trained = without_compiler(archive, tmp_path)
+    assert trained.returncode == 0, trained.stderr
+    here: dict[str, object] = {"torch": torch, "hashlib": hashlib, "print": lambda text: found.append(text)}
+    found: list[str] = []
+    with exact.mode():
+        exec(TRAINING, here)
+    assert trained.stdout.split() == found
+
+
+def test_a_library_that_does_not_load_is_compiled_again(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    name = compiled.library().name
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    damaged = tmp_path / "vbstudy" / "exact" / name
+    damaged.parent.mkdir(parents=True)
+    damaged.write_text("not a library")
+    with monkeypatch.context() as patched:
+        patched.setenv("CXX", "false")
+        with pytest.raises(ExactError, match=r"cannot be loaded .* or compiled again: false failed with 1"):
+            exact.enable()
+    with exact.mode():
+        assert torch.mm(X, Y).shape == (300, 500)
+
+
+@pytest.mark.parametrize(("mode", "threads"), [("exact.mode()", 1), ("nullcontext()", 2)])
+def test_what_is_small_wakes_no_other_thread(mode: str, threads: int) -> None:
+    """torch starts its threads when it first spreads something over them."""
+    program = f"""
+import os, torch
+from contextlib import nullcontext
+from vbstudy import exact
+from torch.nn import functional as F
+torch.set_num_threads(2)
+x, labels = torch.randn(64, 10, requires_grad=True), torch.zeros(64, dtype=torch.long)
+image = torch.randn(2, 6, 14, 14, requires_grad=True)
+before = len(os.listdir("/proc/self/task"))
+with {mode}, torch.autograd.set_multithreading_enabled(False):
+    F.cross_entropy(F.layer_norm(x, (10,)), labels).backward()
+    x.softmax(1).sqrt()
+    F.adaptive_avg_pool2d(F.avg_pool2d(F.max_pool2d(F.group_norm(image, 2), 2), 2), 1).sum().backward()
+    F.batch_norm(image, None, None, training=True)
+print(len(os.listdir("/proc/self/task")) - before + 1)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert (done.returncode, done.stdout.strip()) == (0, str(threads)), done.stderr
+
+
+def test_importing_it_imports_no_framework() -> None:
+    program = (
+        "import sys; from vbstudy import exact\n"
+        "sys.exit('torch' in sys.modules or 'tensorflow' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", program]).returncode == 0

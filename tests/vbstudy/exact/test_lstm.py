@@ -1,0 +1,158 @@
+"""LSTM layers, which are cut above autograd."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.func import functional_call, grad
+
+from tests.vbstudy.exact.test_plans import everywhere, one_answer
+from vbstudy import exact
+
+BATCH = 64
+X = torch.randn(BATCH, 18, 32)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _threads() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture
+def layer() -> torch.nn.LSTM:
+    return torch.nn.LSTM(32, 64, batch_first=True)
+
+
+def gradients(layer: torch.nn.LSTM, x: torch.Tensor) -> list[torch.Tensor]:
+    x = x.clone().requires_grad_()
+    output, (hidden, cells) = layer(x)
+    loss = output.square().sum() + hidden.sum() - cells.sum()
+    return [output.detach(), *torch.autograd.grad(loss, [x, *layer.parameters()])]
+
+
+def near(ours: list[torch.Tensor], usual: list[torch.Tensor]) -> bool:
+    return all(torch.allclose(a, b, rtol=1e-4, atol=1e-4) for a, b in zip(ours, usual, strict=True))
+
+
+def layers_computed(steps: int, batch: int, size: int) -> int:
+    """How many calls of oneDNN's layer one layer takes: the whole, and where it is cut its pieces."""
+    layer = torch.nn.LSTM(size, size)
+    torch.set_num_threads(1)  # the profiler sees this one
+    with exact.mode(), torch.no_grad(), torch.profiler.profile() as profiler:
+        layer(torch.randn(steps, batch, size))
+    counts = {event.key: event.count for event in profiler.key_averages()}
+    return counts["aten::mkldnn_rnn_layer"]
+
+
+def test_a_layer_is_cut_in_equal_groups_of_no_less_than_a_block() -> None:
+    shapes = ((18, 64, 8), (18, 64, 64), (50, 64, 128), (50, 24, 128), (50, 67, 128), (2, 512, 512))
+    assert [layers_computed(*shape) for shape in shapes] == [1, 1 + 2, 1 + 4, 1, 1, 1 + 8]
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    batch=st.sampled_from((1, 32, 48, 64, 65, 96, 128)),
+    steps=st.integers(1, 40),
+    size=st.integers(1, 150),
+    layers=st.integers(1, 2),
+    bias=st.booleans(),
+    batch_first=st.booleans(),
+    bidirectional=st.booleans(),
+)
+def test_a_layer_of_any_size_has_one_answer_and_a_right_one(
+    batch: int, steps: int, size: int, layers: int, bias: bool, batch_first: bool, bidirectional: bool
+) -> None:
+    layer = torch.nn.LSTM(40, size, layers, bias=bias, batch_first=batch_first, bidirectional=bidirectional)
+    x = torch.randn(batch, steps, 40) if batch_first else torch.randn(steps, batch, 40)
+    found = everywhere(lambda: gradients(layer, x))
+    assert one_answer(found)
+    assert near(found[0], gradients(layer, x))
+
+
+@pytest.mark.parametrize("how", [torch.no_grad, torch.inference_mode])
+def test_a_layer_that_is_not_differentiated_has_one_answer(
+    layer: torch.nn.LSTM, how: Callable[[], contextlib.AbstractContextManager[object]]
+) -> None:
+    with how():
+        found = everywhere(lambda: [layer(X)[0], *layer(X)[1]])
+        assert one_answer(found)
+        assert near(found[0], [layer(X)[0], *layer(X)[1]])
+
+
+def test_sequences_of_unequal_lengths_are_computed_whole(layer: torch.nn.LSTM) -> None:
+    packed = torch.nn.utils.rnn.pack_padded_sequence(X, [18] * 32 + [7] * 32, batch_first=True)
+    with exact.mode():
+        ours = layer(packed)[0].data
+    assert near([ours], [layer(packed)[0].data])
+
+
+def test_what_exact_mode_recorded_is_differentiated_after_it_too_and_the_other_way_round(
+    layer: torch.nn.LSTM,
+) -> None:
+    def of(recorded: bool, differentiated: bool) -> list[torch.Tensor]:
+        with exact.mode() if recorded else contextlib.nullcontext():
+            loss = layer(X)[0].square().sum()
+        with exact.mode() if differentiated else contextlib.nullcontext():
+            return list(torch.autograd.grad(loss, list(layer.parameters())))
+
+    usual = of(False, False)
+    assert near(of(True, False), usual)
+    assert near(of(False, True), usual)
+
+
+def test_a_layer_that_is_differentiated_twice_has_one_answer(layer: torch.nn.LSTM) -> None:
+    def penalty() -> list[torch.Tensor]:
+        x = X.clone().requires_grad_()
+        (slope,) = torch.autograd.grad(layer(x)[0].square().sum(), x, create_graph=True)
+        return list(torch.autograd.grad(slope.square().mean(), list(layer.parameters())))
+
+    found = everywhere(penalty)
+    assert one_answer(found)
+    assert near(found[0], penalty())
+
+
+def test_a_layer_is_transformed_by_torch_func(layer: torch.nn.LSTM) -> None:
+    def loss(parameters: dict[str, torch.Tensor]) -> torch.Tensor:
+        output: torch.Tensor = functional_call(layer, parameters, (X,))[0]
+        return output.square().sum()
+
+    parameters = {name: p.detach() for name, p in layer.named_parameters()}
+    with exact.mode():
+        ours = grad(loss)(parameters)
+    assert near(list(ours.values()), list(grad(loss)(parameters).values()))
+
+
+def test_parameters_that_are_frozen_get_no_gradient(layer: torch.nn.LSTM) -> None:
+    layer.get_parameter("weight_hh_l0").requires_grad_(False)
+    with exact.mode():
+        layer(X)[0].sum().backward()
+    assert {name for name, p in layer.named_parameters() if p.grad is not None} == {
+        "weight_ih_l0",
+        "bias_ih_l0",
+        "bias_hh_l0",
+    }
+
+
+def test_torch_gets_its_own_layer_back(layer: torch.nn.LSTM) -> None:
+    before = torch._C._dispatch_dump("aten::mkldnn_rnn_layer")
+    with exact.mode():
+        assert torch._C._dispatch_dump("aten::mkldnn_rnn_layer") != before
+    assert torch._C._dispatch_dump("aten::mkldnn_rnn_layer") == before
+
+
+def test_a_layer_passes_strict_mode(layer: torch.nn.LSTM) -> None:
+    found = []
+    for strict in (False, True):
+        with exact.mode(strict=strict):
+            layer.zero_grad()
+            layer(X)[0].square().sum().backward()
+        found.append([p.grad for p in layer.parameters() if p.grad is not None])
+    assert len(found[0]) == 4
+    assert one_answer(found)

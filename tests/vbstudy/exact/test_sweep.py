@@ -1,0 +1,72 @@
+"""Every operation of the sweep has the same bits on every thread count."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from tests.vbstudy.exact.cases import Case, cases
+from vbstudy import exact
+
+THREADS = (1, 2, 3, 4, 6, 8)
+ALL = list(cases(torch.Generator().manual_seed(0)))
+QUICK = [case for case in ALL if case.quick]
+
+
+@pytest.fixture(autouse=True)
+def _threads() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    yield
+    torch.set_num_threads(threads)
+
+
+def bits(case: Case, threads: int) -> list[bytes]:
+    torch.set_num_threads(threads)
+    with exact.mode():
+        return case.bits()
+
+
+def one_answer(case: Case, threads: tuple[int, ...]) -> None:
+    first = bits(case, threads[0])
+    for count in threads[1:]:
+        assert bits(case, count) == first, f"{case.name}: {count} threads, not as {threads[0]}"
+
+
+@pytest.mark.parametrize("case", QUICK, ids=lambda case: case.name)
+def test_an_operation_has_the_same_bits_on_one_and_three_threads(case: Case) -> None:
+    one_answer(case, (1, 3))
+
+
+@pytest.mark.exact
+@pytest.mark.parametrize("case", ALL, ids=lambda case: case.name)
+def test_an_operation_has_the_same_bits_on_every_thread_count(case: Case) -> None:
+    one_answer(case, THREADS)
+
+
+@pytest.mark.parametrize(
+    "case", [c for c in QUICK if c.gradient and not c.random], ids=lambda case: case.name
+)
+def test_outputs_and_gradients_are_as_near_to_those_of_float64_as_defaults_are(case: Case) -> None:
+    """Relative to the largest element: within four times default's distance, or 1e-5."""
+    truth = case.in_float64().outputs()
+    with exact.mode():
+        ours = case.outputs()
+    for right, found, usual in zip(truth, ours, case.outputs(), strict=True):
+        scale = right.abs().max().clamp(min=1e-30)
+        distance, theirs = ((t.double() - right).abs().max() / scale for t in (found, usual))
+        assert distance <= max(4 * theirs, 1e-5)
+
+
+def test_the_sweep_finds_what_varies_without_exact_mode() -> None:
+    """Else it would prove nothing."""
+    varying = set()
+    for case in QUICK:
+        found = set()
+        for threads in (1, 3):
+            torch.set_num_threads(threads)
+            found.add(tuple(case.bits()))
+        if len(found) > 1:
+            varying.add(case.name.split()[0])
+    assert {"conv2d", "layer_norm", "sum", "dot", "sigmoid"} <= varying

@@ -1,0 +1,12 @@
+"""The cache for what is slow to build, shared by all studies of a user."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+def folder() -> Path:
+    """`vbstudy` in the user's cache (XDG Base Directory Specification). It need not exist."""
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "vbstudy"

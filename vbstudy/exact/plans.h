@@ -1,0 +1,333 @@
+// How operations are cut, by their shapes and layouts alone.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/ivalue.h>
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+#include <vector>
+
+namespace {
+
+using at::Tensor;
+using c10::IValue;
+using Arguments = c10::ArrayRef<IValue>;
+
+constexpr int64_t SUM = -1;  // an output whose pieces are added, instead of laid side by side
+
+struct Limits {
+    int64_t most_pieces = 1, gemm_work = 1, convolution_work = 1, lstm_work = 1, element_work = 1, block = 1;
+} limits;
+
+struct Cut {
+    int64_t argument, dim;
+};
+
+struct Plan {
+    int64_t pieces;               // at most; none: left as it is
+    int64_t size;                 // of what is cut
+    int64_t align = 1;            // pieces but the last are multiples of it
+    std::vector<Cut> cuts;        // the arguments that are cut, and along which dimension
+    std::vector<int64_t> join;    // of each output: the dimension along which it is put together, or SUM
+    int64_t count_argument = -1;  // an integer that tells the size of what is cut
+    bool flat = false;            // all tensors are one-dimensional for the purpose
+    int64_t step() const {
+        const int64_t even = (size + pieces - 1) / pieces;
+        return (even + align - 1) / align * align;
+    }
+};
+
+using Planner = std::optional<Plan> (*)(Arguments);
+
+// A power of two, at most `most`: 2 from 2^root times the limit on, 4 from 4^root times, and so on.
+int64_t pieces_of(double work, int64_t limit, int root, int64_t most) {
+    int64_t pieces = 1;
+    while (2 * pieces <= std::min(most, limits.most_pieces)) {
+        double needed = static_cast<double>(limit);
+        for (int i = 0; i < root; ++i) needed *= static_cast<double>(2 * pieces);
+        if (work < needed) break;
+        pieces *= 2;
+    }
+    return pieces;
+}
+
+bool is_tensor(const IValue& value) { return value.isTensor() && value.toTensor().defined(); }
+
+// Some of torch's kernels are spread over its threads however little there is to do. To wake those takes as
+// long as one needs for so many elements.
+bool small(Arguments a) {
+    return std::all_of(a.begin(), a.end(), [](const IValue& value) {
+        return !is_tensor(value) || value.toTensor().numel() < limits.element_work / 4;
+    });
+}
+
+// How operations are cut: nothing, where one thread is to compute the whole.
+
+// What is the same on any number of threads: left as it is, but by one thread where it is small, for speed
+// alone.
+std::optional<Plan> unless_small(Arguments a) { return small(a) ? std::nullopt : std::optional(Plan{}); }
+
+// Batch normalisation of contiguous images is computed channel by channel, each by one thread.
+bool per_channel(const IValue& images) {
+    const auto& t = images.toTensor();
+    return t.dim() > 2 && t.is_contiguous() && !t.is_contiguous(at::MemoryFormat::ChannelsLast);
+}
+
+std::optional<Plan> contiguous(Arguments a) { return per_channel(a[0]) ? unless_small(a) : std::nullopt; }
+
+std::optional<Plan> contiguous_backward(Arguments a) {  // grad_out, input, ...
+    return per_channel(a[1]) ? contiguous(a) : std::nullopt;
+}
+
+int64_t pieces_of_convolution(double flops, double elements, int64_t most) {
+    return pieces_of(flops + 64 * elements, limits.convolution_work, 2, most);
+}
+
+std::optional<Plan> convolution(
+    Arguments a) {  // input, weight, bias, stride, padding, dilation, transposed, ...
+    const auto &input = a[0].toTensor(), &weight = a[1].toTensor();
+    if (input.dim() < 3 || !input.numel()) return {};
+    double places = 1;
+    const bool transposed = a[6].toBool();
+    const auto stride = a[3].toIntVector();
+    for (int64_t i = 2; i < input.dim(); ++i)
+        places *=
+            static_cast<double>(input.size(i)) / (transposed ? 1 : stride[stride.size() == 1 ? 0 : i - 2]);
+    const int64_t batch = input.size(0),
+                  outputs = transposed ? weight.size(1) * a[8].toInt() : weight.size(0);
+    const double flops = 2.0 * weight.numel() * places * batch, elements = places * batch * outputs;
+    if (batch == 1 && !transposed && a[8].toInt() == 1) {  // by output channels
+        Plan plan{pieces_of_convolution(flops, elements, weight.size(0) / limits.block), weight.size(0),
+            limits.block, {{1, 0}}, {1}};
+        if (is_tensor(a[2])) plan.cuts.push_back({2, 0});
+        return plan;
+    }
+    return Plan{pieces_of_convolution(flops, elements, batch), batch, 1, {{0, 0}}, {0}};
+}
+
+std::optional<Plan> convolution_backward(
+    Arguments a) {  // grad_output, input, weight, bias_sizes, ..., transposed, ...
+    const auto &gradient = a[0].toTensor(), &input = a[1].toTensor(), &weight = a[2].toTensor();
+    if (input.dim() < 3 || !input.numel()) return {};
+    double places = 1;
+    const auto& larger = a[7].toBool() ? input : gradient;
+    for (int64_t i = 2; i < larger.dim(); ++i) places *= larger.size(i);
+    const int64_t batch = input.size(0);
+    const int64_t pieces =
+        pieces_of_convolution(2.0 * weight.numel() * places * batch, gradient.numel(), batch);
+    return Plan{pieces, batch, 1, {{0, 0}, {1, 0}}, {0, SUM, SUM}};
+}
+
+// Products: each element of the output has costs of its own, beside the operations.
+int64_t pieces_of_product(const Tensor& a, const Tensor& b) {
+    const double outputs = static_cast<double>(a.numel() / a.size(-1)) * b.size(-1);
+    return pieces_of((2.0 * a.size(-1) + 64) * outputs, limits.gemm_work, 3, limits.most_pieces);
+}
+
+struct Grid {
+    int64_t first = 1, second = 1;  // parts of the output's first two dimensions
+    int64_t depth = 1;              // parts of the sum that each element is: one, where the output is cut
+};
+
+// How a product is cut. Where partial sums are no larger than the factors, and b can be cut in whole rows,
+// the sum is cut: in the weight gradients of linear layers, for one, whose factors lie in the caches of the
+// threads that computed their rows. Otherwise the output is, in whole rows unless it is four times as wide as
+// high.
+Grid grid(const Tensor& a, const Tensor& b, bool added) {
+    const int64_t m = a.size(-2), n = b.size(-1), k = a.size(-1), pieces = pieces_of_product(a, b);
+    if (a.dim() == 3) {
+        const int64_t first = std::min(a.size(0), pieces);
+        return {first, std::max<int64_t>(1, std::min(pieces / first, m / limits.block))};
+    }
+    // Partial sums of half precision would be rounded.
+    const bool precise = a.scalar_type() == at::kFloat || a.scalar_type() == at::kDouble;
+    if (!added && precise && b.stride(1) == 1 && pieces * m * n <= k * (m + n)) return {1, 1, pieces};
+    Grid found;
+    while (found.first * found.second < pieces) {
+        const int64_t high = m / found.first, wide = n / found.second, least = 2 * limits.block;
+        if (std::max(high, wide) < least) break;
+        const bool rows = wide < least || (high >= least && 4 * high > wide);
+        (rows ? found.first : found.second) *= 2;
+    }
+    return found;
+}
+
+constexpr int64_t SUMMED = 4;      // elements that are only added take a fraction of the time
+constexpr int64_t NORMALISED = 4;  // those of a layer norm's weight and bias take a multiple of it
+
+std::optional<Plan> by_elements(int64_t elements, Plan plan) {
+    plan.pieces = pieces_of(static_cast<double>(elements), limits.element_work, 2, plan.size);
+    return plan;
+}
+
+int64_t largest(const Tensor& t, int64_t but) {
+    int64_t found = -1;
+    for (int64_t i = 0; i < t.dim(); ++i)
+        if (i != but && (found < 0 || t.size(i) > t.size(found))) found = i;
+    return found;
+}
+
+std::optional<Plan> layer_norm_backward(Arguments a) {  // grad_out, input, normalized_shape, mean, rstd, ...
+    const auto& input = a[1].toTensor();
+    const int64_t rows = input.dim() - static_cast<int64_t>(a[2].toIntVector().size());
+    int64_t dim = 0;
+    for (int64_t i = 1; i < rows; ++i)
+        if (input.size(i) > input.size(dim)) dim = i;
+    if (rows < 1) return {};
+    return by_elements(input.numel() * NORMALISED,
+        {0, input.size(dim), 1, {{0, dim}, {1, dim}, {3, dim}, {4, dim}}, {dim, SUM, SUM}});
+}
+
+std::optional<Plan> group_norm_backward(Arguments a) {  // grad_out, input, mean, rstd, weight, N, ...
+    const auto& input = a[1].toTensor();
+    return by_elements(
+        input.numel(), {0, input.size(0), 1, {{0, 0}, {1, 0}, {2, 0}, {3, 0}}, {0, SUM, SUM}, 5});
+}
+
+std::optional<Plan> softmax(Arguments a) {  // self, dim, ...
+    const auto& t = a[0].toTensor();
+    const int64_t along = a[1].toInt() < 0 ? a[1].toInt() + t.dim() : a[1].toInt();
+    if (along == t.dim() - 1) return unless_small(a);  // each row by one thread
+    const int64_t dim = largest(t, along);
+    if (dim < 0) return {};
+    return by_elements(t.numel(), {0, t.size(dim), 1, {{0, dim}}, {dim}});
+}
+
+std::optional<Plan> softmax_backward(Arguments a) {  // grad_output, output, dim, ...
+    const auto& t = a[0].toTensor();
+    const int64_t dim = largest(t, a[2].toInt() < 0 ? a[2].toInt() + t.dim() : a[2].toInt());
+    if (dim < 0) return {};
+    return by_elements(t.numel(), {0, t.size(dim), 1, {{0, dim}, {1, dim}}, {dim}});
+}
+
+std::optional<Plan> dot(Arguments a) {
+    const auto& t = a[0].toTensor();
+    if (t.dim() != 1 || a[1].toTensor().sizes() != t.sizes()) return {};
+    return by_elements(t.numel() / SUMMED, {0, t.size(0), limits.block, {{0, 0}, {1, 0}}, {SUM}});
+}
+
+std::optional<Plan> addmv(Arguments a) {  // self, mat, vec, ...
+    const auto &self = a[0].toTensor(), &mat = a[1].toTensor();
+    if (mat.dim() != 2) return {};
+    Plan plan{0, mat.size(0), limits.block, {{1, 0}}, {0}};
+    if (self.dim() == 1 && self.size(0) == mat.size(0)) plan.cuts.push_back({0, 0});
+    return by_elements(mat.numel() / SUMMED, plan);
+}
+
+std::optional<Plan> mv(Arguments a) {
+    const auto& mat = a[0].toTensor();
+    if (mat.dim() != 2) return {};
+    return by_elements(mat.numel() / SUMMED, {0, mat.size(0), limits.block, {{0, 0}}, {0}});
+}
+
+std::optional<Plan> sum_all(Arguments a) {
+    const auto& t = a[0].toTensor();
+    const int64_t dim = largest(t, -1);
+    if (dim < 0) return {};
+    return by_elements(t.numel() / SUMMED, {0, t.size(dim), 1, {{0, dim}}, {SUM}});
+}
+
+std::optional<Plan> sum_dims(Arguments a) {  // self, dim, keepdim, ...
+    const auto& t = a[0].toTensor();
+    if (!t.dim()) return {};
+    std::vector<bool> summed(t.dim(), false);
+    const auto dims = a[1].isNone() ? std::vector<int64_t>{} : a[1].toIntVector();
+    for (auto dim : dims) {
+        if (dim < -t.dim() || dim >= t.dim()) return {};
+        summed[dim < 0 ? dim + t.dim() : dim] = true;
+    }
+    if (dims.empty()) summed.assign(t.dim(), true);
+    int64_t kept = -1, gone = -1;
+    for (int64_t i = 0; i < t.dim(); ++i) {
+        auto& best = summed[i] ? gone : kept;
+        if (best < 0 || t.size(i) > t.size(best)) best = i;
+    }
+    if (kept >= 0 && t.size(kept) >= limits.block) {
+        int64_t at = kept;
+        if (!a[2].toBool()) at -= std::count(summed.begin(), summed.begin() + kept, true);
+        return by_elements(t.numel() / SUMMED, {0, t.size(kept), limits.block, {{0, kept}}, {at}});
+    }
+    if (gone < 0) return {};
+    return by_elements(t.numel() / SUMMED, {0, t.size(gone), 1, {{0, gone}}, {SUM}});
+}
+
+// q, k, v at `first`; every tensor whose first two sizes are the batch and the heads is cut along the larger.
+std::optional<Plan> attention_of(Arguments a, size_t first, size_t mask, std::vector<int64_t> outputs) {
+    const auto& q = a[first].toTensor();
+    if (q.dim() != 4) return {};
+    const int64_t dim = q.size(0) >= q.size(1) ? 0 : 1;
+    Plan plan{0, q.size(dim), 1, {}, std::vector<int64_t>(outputs.size(), dim)};
+    for (size_t i = 0; i < a.size(); ++i) {
+        if (!is_tensor(a[i])) continue;
+        const auto& t = a[i].toTensor();
+        if (i != mask && (t.dim() < 3 || t.size(dim) != plan.size))
+            return {};  // fewer heads in keys than in queries
+        if (i != mask || (t.dim() == 4 && t.size(dim) == plan.size && plan.size > 1))
+            plan.cuts.push_back({static_cast<int64_t>(i), dim});
+    }
+    return by_elements(q.numel() * a[first + 1].toTensor().size(2) / std::max<int64_t>(q.size(3), 1), plan);
+}
+
+std::optional<Plan> attention(Arguments a) { return attention_of(a, 0, 5, {0, 0}); }
+std::optional<Plan> attention_backward(Arguments a) { return attention_of(a, 1, 8, {0, 0, 0}); }
+
+// Element by element: the last elements of a thread's share may be computed by other instructions than the
+// rest.
+std::optional<Plan> elementwise(Arguments a, bool in_place) {
+    const Tensor* model = nullptr;
+    Plan plan{0, 0, limits.block, {}, {}, -1, true};
+    for (size_t i = 0; i < a.size(); ++i) {
+        if (!is_tensor(a[i])) continue;
+        const auto& t = a[i].toTensor();
+        if (!model) model = &t;
+        if (!t.is_floating_point() || t.scalar_type() != model->scalar_type() ||
+            t.sizes() != model->sizes() || t.strides() != model->strides() ||
+            !t.is_non_overlapping_and_dense())
+            return {};
+        plan.cuts.push_back({static_cast<int64_t>(i), 0});
+    }
+    if (!model) return {};
+    if (!in_place) plan.join = {0};
+    plan.size = model->numel();
+    return by_elements(plan.size, plan);
+}
+std::optional<Plan> elementwise_new(Arguments a) { return elementwise(a, false); }
+std::optional<Plan> elementwise_in_place(Arguments a) { return elementwise(a, true); }
+
+constexpr int64_t LSTM = 2;  // at::native's number for it
+
+// In how many groups of equally many samples an LSTM layer's batch is cut.
+int64_t pieces_of_lstm(Arguments a) {
+    const auto &source = a[0].toTensor(), &inward = a[1].toTensor(), &across = a[2].toTensor();
+    if (source.dim() != 3 || !a[8].toIntList().empty() || a[9].toInt() != LSTM) return 1;
+    const int64_t batch = source.size(1);
+    const double flops = 2.0 * source.size(0) * batch * (inward.numel() + across.numel());
+    int64_t pieces = pieces_of(flops, limits.lstm_work, 3, batch / limits.block);
+    while (batch % pieces) pieces /= 2;
+    return pieces;
+}
+
+const std::pair<const char*, Planner> PLANNERS[] = {
+    {"one thread", nullptr},
+    {"small", unless_small},
+    {"contiguous", contiguous},
+    {"contiguous_backward", contiguous_backward},
+    {"convolution", convolution},
+    {"convolution_backward", convolution_backward},
+    {"group_norm_backward", group_norm_backward},
+    {"softmax", softmax},
+    {"softmax_backward", softmax_backward},
+    {"dot", dot},
+    {"mv", mv},
+    {"addmv", addmv},
+    {"sum_all", sum_all},
+    {"sum_dims", sum_dims},
+    {"attention", attention},
+    {"attention_backward", attention_backward},
+    {"elementwise", elementwise_new},
+    {"elementwise_in_place", elementwise_in_place},
+};
+
+}  // namespace

@@ -1,0 +1,50 @@
+"""What exact mode knows of ATen's operations, from `operations.toml`: which are cut in pieces and how, which
+are computed by one thread, and which depend on no thread count as they are."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterable
+from importlib import resources
+
+_TABLES = tomllib.loads(resources.files("vbstudy.exact").joinpath("operations.toml").read_text("utf-8"))
+
+PIECES: dict[str, str] = _TABLES["pieces"]
+_NAMES: dict[str, str] = _TABLES["names"]
+ELEMENTWISE = frozenset(_NAMES["elementwise"].split())
+INVARIANT = frozenset(_NAMES["invariant"].split())
+COMPOSED = frozenset(_NAMES["composed"].split())
+SMALL = frozenset(_NAMES["small"].split())
+ONE_THREAD = frozenset(_NAMES["one_thread"].split())
+
+
+def base(name: str) -> str:
+    """`aten::add_.Tensor` and `add_.Tensor` are `add`; `__and__.Tensor` is `__and__`."""
+    short = name.rpartition("::")[2].partition(".")[0]
+    return short if short.startswith("__") else short.rstrip("_")
+
+
+def known(name: str) -> bool:
+    """Whether the registry has the ATen operation, in any overload."""
+    return base(name) in _KNOWN
+
+
+def ways(registered: Iterable[str]) -> dict[str, str]:
+    """How each operation is computed that is not left as it is, by name and overload without `aten::`.
+    `registered` are the names of all that have a kernel of their own for CPUs, with `aten::`."""
+    found: dict[str, str] = {}
+    for full in sorted(registered):
+        namespace, _, name = full.partition("::")
+        stem, _, overload = name.partition(".")
+        if namespace != "aten" or base(name) in (INVARIANT | COMPOSED) - SMALL:
+            continue
+        if base(name) in SMALL:
+            found[name] = "small"
+        elif base(name) not in ELEMENTWISE or "out" in overload or overload == "grad_input":
+            found[name] = "one thread"
+        else:
+            found[name] = "elementwise_in_place" if stem.endswith("_") else "elementwise"
+    return found | PIECES
+
+
+_KNOWN = INVARIANT | COMPOSED | ONE_THREAD | ELEMENTWISE | {base(name) for name in PIECES}

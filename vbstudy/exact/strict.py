@@ -1,0 +1,113 @@
+"""Strict mode: an operation that exact mode does not know is an error, before it is computed."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.nn import Module
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from vbstudy.exact.errors import ExactError
+from vbstudy.exact.registry import known
+
+_NAMESPACES = ("aten", "prim", "profiler")  # the last two compute nothing
+_HERE, _TORCH = str(Path(__file__).parent), str(Path(torch.__file__).parent)
+
+
+class Strict(TorchDispatchMode):
+    """Sees every operation of this thread, backward too, and lets pass those that exact mode covers: of ATen,
+    in the registry, on dense CPU tensors. `unknown` collects the names of the others."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.unknown: list[str] = []
+        self._modules = _Modules()
+
+    def __enter__(self) -> Strict:
+        self._modules.begin()
+        super().__enter__()  # type: ignore[no-untyped-call]
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        super().__exit__(*error)  # type: ignore[no-untyped-call]
+        self._modules.end()
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        name = func._schema.name
+        namespace, _, operation = name.partition("::")
+        if namespace not in _NAMESPACES or (namespace == "aten" and not known(operation)):
+            self._refuse(name, "is not known to exact mode, and might depend on the thread count")
+        for value in torch.utils._pytree.tree_iter((args, kwargs or {})):
+            if isinstance(value, torch.Tensor) and not _covered(value):
+                self._refuse(
+                    name, f"got a tensor of {value.layout} on {value.device}, not a dense one on the CPU"
+                )
+        return func(*args, **(kwargs or {}))
+
+    def _refuse(self, name: str, why: str) -> None:
+        if name not in self.unknown:
+            self.unknown.append(name)
+        module = self._modules.innermost()
+        where = f" in module {module}" if module else ""
+        raise ExactError(
+            f"{name}{where}{_line()} {why}; use another operation, or exact mode without strict, "
+            "which computes unknown operations by one thread"
+        )
+
+
+class _Modules:
+    """The modules whose `forward` runs, outermost first. torch's own tracker follows the backward pass too,
+    by hooks with which `torch.autograd.grad` by a module's input fails."""
+
+    def __init__(self) -> None:
+        self._running: list[Module] = []
+        self._hooks: list[Any] = []
+
+    def begin(self) -> None:
+        self._hooks = [
+            register_module_forward_pre_hook(self._enter),
+            register_module_forward_hook(self._leave, always_call=True),
+        ]
+
+    def end(self) -> None:
+        for hook in self._hooks:
+            hook.remove()
+
+    def innermost(self) -> str:
+        """As `Network.layers.0`; nothing where none runs."""
+        if not self._running:
+            return ""
+        outer, inner = self._running[0], self._running[-1]
+        for path, module in outer.named_modules(prefix=type(outer).__name__):
+            if module is inner:
+                return str(path)
+        return type(inner).__name__
+
+    def _enter(self, module: Module, _: Any) -> None:
+        self._running.append(module)
+
+    def _leave(self, module: Module, *_: Any) -> None:
+        if self._running and self._running[-1] is module:  # not one that ran before strict mode was on
+            self._running.pop()
+
+
+def _covered(t: torch.Tensor) -> bool:
+    return t.device.type in ("cpu", "meta") and t.layout is torch.strided and not t.is_quantized
+
+
+def _line() -> str:
+    """The innermost line of code that is neither torch's nor ours."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        file = frame.f_code.co_filename
+        if not file.startswith((_HERE, _TORCH, "<")) and "contextlib" not in file:
+            return f" at {file}:{frame.f_lineno}"
+        frame = frame.f_back  # type: ignore[assignment]
+    return ""
