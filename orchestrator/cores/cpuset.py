@@ -1,15 +1,16 @@
 """A cgroup that holds processes to given cores, where the system permits one (version 1 or 2).
-Affinity alone can be undone by the program itself; a cpuset can not."""
+Affinity alone can be undone by the program itself; a cpuset can not.
+
+Hosts reached over SSH run this file's text: it imports the standard library alone."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import time
 from dataclasses import dataclass
 from pathlib import Path
-
-from orchestrator.inventory import host_name
 
 MAX_CORES = 65_536
 CGROUP_ROOT = Path("/sys/fs/cgroup")
@@ -21,13 +22,9 @@ class CpusetUnavailable(Exception):  # noqa: N818  (a state of this host, not a 
 
 @dataclass(frozen=True, slots=True)
 class Cpuset:
-    """A cgroup by the name made from its guest's folder: unique on a host, found again after a crash."""
+    """A cgroup of this name, which `inventory.host_name` makes from the guest's folder."""
 
     name: str
-
-    @classmethod
-    def of(cls, folder: Path) -> Cpuset:
-        return cls(host_name(folder))
 
     def create(self, cores: tuple[int, ...]) -> Path:
         """Makes or re-uses it; returns the file that takes process ids."""
@@ -64,10 +61,14 @@ class Cpuset:
         return found
 
     def remove(self, timeout_s: float) -> None:
-        """Removes it; a process that was just killed may hold it for a moment."""
+        """Kills what runs in it and removes it; a process that was just killed holds it for a moment, and one
+        that was just being started may join it after the first look."""
         for group in self._groups():
             deadline = time.monotonic() + timeout_s
             while group.is_dir():
+                for process in self.processes():
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(process, signal.SIGKILL)
                 try:
                     group.rmdir()
                 except OSError:

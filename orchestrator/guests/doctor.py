@@ -18,6 +18,7 @@ from orchestrator.cores.cpuset import Cpuset, CpusetUnavailable
 from orchestrator.cores.leases import host_cores
 from orchestrator.cores.locks import CoreLocks
 from orchestrator.errors import GuestError, PrerequisiteError, VbstudyError
+from orchestrator.inventory import host_name
 from orchestrator.store.store import Store
 
 
@@ -66,7 +67,7 @@ def _cores(cores: tuple[int, ...]) -> Check:
 
 def _cpuset(store: Store) -> Check:
     try:
-        Cpuset.of(store.guests / "doctor").probe()
+        Cpuset(host_name(store.guests / "doctor")).probe()
     except CpusetUnavailable as error:
         return Check(
             what="provider local", found="cores by affinity", missing=f"for a cgroup cpuset: {error}"

@@ -13,7 +13,7 @@ from pathlib import Path
 from orchestrator.cores.cpuset import Cpuset, CpusetUnavailable
 from orchestrator.cores.leases import host_cores
 from orchestrator.errors import GuestError
-from orchestrator.inventory import GUEST_MARK, GuestSpec, Observation
+from orchestrator.inventory import GUEST_MARK, GuestSpec, Observation, host_name
 from orchestrator.providers import inside, processes
 from orchestrator.store.store import Store
 from orchestrator.study.providers import LocalTable
@@ -97,7 +97,7 @@ class LocalProvider:
     def stop(self, guest: GuestSpec) -> None:
         # What a killed orchestrator left is found by its cgroup, or by the mark in its environment.
         cpuset = self._cpuset(guest)
-        processes.kill([*cpuset.processes(), *processes.marked(cpuset.name)])
+        processes.kill(processes.marked(cpuset.name))
         cpuset.remove(STOP_TIMEOUT_S)
 
     def destroy(self, guest: GuestSpec) -> None:
@@ -109,4 +109,4 @@ class LocalProvider:
         return self._store.guests / guest.name
 
     def _cpuset(self, guest: GuestSpec) -> Cpuset:
-        return Cpuset.of(self._folder(guest))
+        return Cpuset(host_name(self._folder(guest)))

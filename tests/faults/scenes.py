@@ -17,6 +17,7 @@ from guest.records.run import RECORD, RunRecord, decode_record
 from orchestrator.cli import main as cli
 from orchestrator.cores import locks
 from orchestrator.cores.cpuset import Cpuset
+from orchestrator.inventory import host_name
 from orchestrator.store.store import Store
 from orchestrator.study.plan import plan
 from orchestrator.study.schema import load
@@ -235,7 +236,7 @@ class Scene:
 
     def _cgroups(self) -> list[str]:
         guests = [*self.store.guests.glob("cpus-*"), *self.folder.glob("host/*/slot-*/guests/cpus-*")]
-        return [f"cgroup of {path}" for path in guests if Cpuset.of(path).exists()]
+        return [f"cgroup of {path}" for path in guests if Cpuset(host_name(path)).exists()]
 
 
 def require_whole(scene: Scene, undisturbed: dict[str, tuple[dict[str, str], str, str]]) -> None:
