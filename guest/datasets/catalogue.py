@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -52,7 +51,6 @@ class DatasetInfo:
     source: str
     vocabulary: int = 0
     embedded: bool = False
-    official_test: bool = False
     mean: tuple[float, ...] = ()
     std: tuple[float, ...] = ()
     files: tuple[SourceFile, ...] = ()
@@ -60,16 +58,27 @@ class DatasetInfo:
     samples: tuple[int, int] | None = None
 
 
-def _idx_files(urls: tuple[str, ...], rows: Iterable[tuple[str, int, str, str]]) -> tuple[SourceFile, ...]:
+_IDX_FILES = (
+    "train-images-idx3-ubyte",
+    "train-labels-idx1-ubyte",
+    "t10k-images-idx3-ubyte",
+    "t10k-labels-idx1-ubyte",
+)
+
+
+def _idx(*urls: str, sizes: tuple[int, ...], packed: str, contents: str) -> tuple[SourceFile, ...]:
+    """MNIST's four files. `packed` has the hashes of the compressed ones, `contents` of what is in them."""
     return tuple(
         SourceFile(
             name=f"{name}.gz",
             urls=tuple(f"{url}/{name}.gz" for url in urls),
             size_bytes=size,
-            sha256=packed,
+            sha256=sha256,
             contents=(Content(name=name, sha256=content),),
         )
-        for name, size, packed, content in rows
+        for name, size, sha256, content in zip(
+            _IDX_FILES, sizes, packed.split(), contents.split(), strict=True
+        )
     )
 
 
@@ -97,40 +106,22 @@ DATASETS: dict[str, DatasetInfo] = {
         shape=(28, 28, 1),
         classes=10,
         source="LeCun, Cortes and Burges, http://yann.lecun.com/exdb/mnist/",
-        official_test=True,
         mean=(0.1307,),
         std=(0.3081,),
-        files=_idx_files(
-            (
-                "https://storage.googleapis.com/cvdf-datasets/mnist",
-                "https://ossci-datasets.s3.amazonaws.com/mnist",
-            ),
-            (
-                (
-                    "train-images-idx3-ubyte",
-                    9912422,
-                    "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
-                    "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
-                ),
-                (
-                    "train-labels-idx1-ubyte",
-                    28881,
-                    "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c",
-                    "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
-                ),
-                (
-                    "t10k-images-idx3-ubyte",
-                    1648877,
-                    "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6",
-                    "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
-                ),
-                (
-                    "t10k-labels-idx1-ubyte",
-                    4542,
-                    "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
-                    "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
-                ),
-            ),
+        files=_idx(
+            "https://storage.googleapis.com/cvdf-datasets/mnist",
+            "https://ossci-datasets.s3.amazonaws.com/mnist",
+            sizes=(9912422, 28881, 1648877, 4542),
+            packed="""
+                440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609
+                3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c
+                8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6
+                f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6""",
+            contents="""
+                ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db
+                65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5
+                0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7
+                ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2""",
         ),
         subfolders=("mnist", "MNIST/raw"),
     ),
@@ -141,37 +132,21 @@ DATASETS: dict[str, DatasetInfo] = {
         shape=(28, 28, 1),
         classes=10,
         source="Xiao, Rasul and Vollgraf 2017, https://github.com/zalandoresearch/fashion-mnist, MIT",
-        official_test=True,
         mean=(0.2860,),
         std=(0.3530,),
-        files=_idx_files(
-            ("http://fashion-mnist.s3-website.eu-central-1.amazonaws.com",),
-            (
-                (
-                    "train-images-idx3-ubyte",
-                    26421880,
-                    "3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84",
-                    "c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888",
-                ),
-                (
-                    "train-labels-idx1-ubyte",
-                    29515,
-                    "a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845",
-                    "bad3541b69d912435c50bb6ba87bec294ff4f6a2e1246121d8633921760443d9",
-                ),
-                (
-                    "t10k-images-idx3-ubyte",
-                    4422102,
-                    "346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073",
-                    "5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b",
-                ),
-                (
-                    "t10k-labels-idx1-ubyte",
-                    5148,
-                    "67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5",
-                    "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34",
-                ),
-            ),
+        files=_idx(
+            "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com",
+            sizes=(26421880, 29515, 4422102, 5148),
+            packed="""
+                3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84
+                a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845
+                346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073
+                67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5""",
+            contents="""
+                c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888
+                bad3541b69d912435c50bb6ba87bec294ff4f6a2e1246121d8633921760443d9
+                5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b
+                0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34""",
         ),
         subfolders=("fashion-mnist", "FashionMNIST/raw"),  # Debian's folder, torchvision's
         samples=(53962, 10000),
@@ -183,7 +158,6 @@ DATASETS: dict[str, DatasetInfo] = {
         shape=(32, 32, 3),
         classes=10,
         source="Krizhevsky 2009, https://www.cs.toronto.edu/~kriz/cifar.html",
-        official_test=True,
         mean=(0.4914, 0.4822, 0.4465),
         std=(0.2470, 0.2435, 0.2616),
         files=(
@@ -216,7 +190,6 @@ DATASETS: dict[str, DatasetInfo] = {
         shape=(32, 32, 3),
         classes=100,
         source="Krizhevsky 2009, https://www.cs.toronto.edu/~kriz/cifar.html",
-        official_test=True,
         mean=(0.5071, 0.4865, 0.4409),
         std=(0.2673, 0.2564, 0.2762),
         files=(

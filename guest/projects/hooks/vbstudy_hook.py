@@ -216,33 +216,23 @@ class Finder(importlib.abc.MetaPathFinder):
             return None
         self.looking.add(name)
         try:
-            spec = importlib.util.find_spec(name)
+            spec: Any = importlib.util.find_spec(name)
         finally:
             self.looking.discard(name)
-        if spec is not None and spec.loader is not None:
-            spec.loader = Loader(spec.loader, AFTER[name])
+        if spec is None or spec.loader is None:
+            return spec
+        loader, execute = spec.loader, spec.loader.exec_module
+
+        def exec_module(module: ModuleType) -> None:
+            loader.exec_module = execute
+            execute(module)
+            try:
+                AFTER[name](module)
+            except Exception as error:  # noqa: BLE001  (the project must run as it does without us)
+                write("trouble", what=f"after the import of {name}: {type(error).__name__}: {error}")
+
+        loader.exec_module = exec_module
         return spec
-
-
-class Loader(importlib.abc.Loader):
-    def __init__(self, loader: Any, action: Callable[[ModuleType], None]) -> None:
-        self.loader, self.action = loader, action
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.loader, name)
-
-    def create_module(self, spec: Any) -> Any:
-        return self.loader.create_module(spec)
-
-    def exec_module(self, module: ModuleType) -> None:
-        if module.__spec__ is not None:
-            module.__spec__.loader = self.loader
-        module.__loader__ = self.loader
-        self.loader.exec_module(module)
-        try:
-            self.action(module)
-        except Exception as error:  # noqa: BLE001  (the project must run as it does without us)
-            write("trouble", what=f"after the import of {module.__name__}: {type(error).__name__}: {error}")
 
 
 # ---- the process itself ---------------------------------------------------------------------------
@@ -286,16 +276,7 @@ def start() -> None:
     if SETTINGS["watch"]:
         import vbstudy_watch
 
-        def also_after_torch(action: Callable[[ModuleType], None]) -> None:
-            first = AFTER["torch"]
-
-            def both(torch: ModuleType) -> None:
-                first(torch)
-                action(torch)
-
-            AFTER["torch"] = both
-
-        vbstudy_watch.install(write, place, wrap, also_after_torch)
+        vbstudy_watch.install()
 
 
 start()

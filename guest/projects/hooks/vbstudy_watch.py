@@ -65,14 +65,11 @@ class Follower:
         return iter(self._stream)
 
 
-def install(
-    write: Callable[..., None],
-    place: Callable[..., str],
-    wrap: Callable[..., None],
-    after_torch: Callable[[Callable[[Any], None]], None],
-) -> None:
+def install() -> None:
     """Every named number is now written as `numbers`, with the line of the project that printed it, and
     files of models and predictions that are written elsewhere as `file`."""
+    from vbstudy_hook import AFTER, place, wrap, write
+
     left = [MAX_PAIRS]
 
     def found(text: str, where: str = "") -> None:
@@ -91,7 +88,13 @@ def install(
             write("file", path=name)
 
     sys.addaudithook(audit)
-    after_torch(lambda torch: wrap(torch, "save", lambda *args, **_: written(args[1] if args[1:] else "")))
+    set_up = AFTER["torch"]
+
+    def after_torch(torch: Any) -> None:
+        set_up(torch)
+        wrap(torch, "save", lambda *args, **_: written(args[1] if args[1:] else ""))
+
+    AFTER["torch"] = after_torch
     sys.stdout, sys.stderr = Follower(sys.stdout, found), Follower(sys.stderr, found)
     handle = logging.Logger.handle
 
