@@ -3,6 +3,7 @@ folder on one of them and a limit to n of its cores, by affinity and, where perm
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import getpass
 import hashlib
@@ -56,15 +57,13 @@ class SshProvider:
         return [problem for host in self._settings.hosts for problem in self._check(host)]
 
     def _check(self, host: SshHostTable) -> list[str]:
-        connection = self._connect(host, f"{host.folder}/check")
-        try:
-            cores = inside.inspect(host.host, connection).cores
-            missing = inside.missing_frameworks(connection, self._frameworks)
-            connection.shell(f"rm -rf -- {shlex.quote(f'{host.folder}/check')}")
-        except GuestError as error:
-            return [error.message]
-        finally:
-            connection.close()
+        with contextlib.closing(self._connect(host, f"{host.folder}/check")) as connection:
+            try:
+                cores = inside.inspect(host.host, connection).cores
+                missing = inside.missing_frameworks(connection, self._frameworks)
+                connection.shell(f"rm -rf -- {shlex.quote(f'{host.folder}/check')}")
+            except GuestError as error:
+                return [error.message]
         problems = [
             f"{host.host}: {host.python} has no {name}: install it there (pip install {name}), "
             "or name another interpreter as the host's python in study.toml"
@@ -79,11 +78,8 @@ class SshProvider:
     def cores(self, guest: GuestSpec) -> tuple[int, ...]:
         host = self._host(guest)
         if host not in self._cores:
-            connection = self._connect(host, self._folder(guest))
-            try:
+            with self._connected(guest) as connection:
                 self._cores[host] = inside.inspect(guest.name, connection).cores[: host.cpus]
-            finally:
-                connection.close()
         return self._cores[host]
 
     def machine(self, guest: GuestSpec) -> RemoteCores:
@@ -93,22 +89,15 @@ class SshProvider:
 
     def create(self, guest: GuestSpec) -> None:
         (self._store.guests / guest.name).mkdir(parents=True, exist_ok=True)
-        host = self._host(guest)
-        connection = self._connect(host, self._folder(guest))
-        try:
+        with self._connected(guest) as connection:
             connection.shell(f"mkdir -p {shlex.quote(self._folder(guest))}")
-        finally:
-            connection.close()
 
     def start(self, guest: GuestSpec, cores: tuple[int, ...]) -> Connection:
         self.create(guest)
         host = self._host(guest)
-        plain = self._connect(host, self._folder(guest))
-        try:
+        with self._connected(guest) as plain:
             folder = plain.shell(f"cd {shlex.quote(self._folder(guest))} && pwd -P").rstrip("\n")
             group = self._join_cpuset(plain, guest, cores)
-        finally:
-            plain.close()
         return SshConnection(
             self._target(host),
             folder,
@@ -147,30 +136,24 @@ class SshProvider:
     def stop(self, guest: GuestSpec) -> None:
         if not (self._store.guests / guest.name).exists():
             return  # never made
-        connection = self._connect(self._host(guest), self._folder(guest))
-        try:
+        with self._connected(guest) as connection:
             mark = shlex.quote(f"{GUEST_MARK}={self._mark(guest)}")
             connection.shell(KILL.format(mark=mark), STOP_TIMEOUT_S)
             if self._settings.cpuset != "affinity":
                 self._cpuset_call(connection, guest, f"remove({STOP_TIMEOUT_S // 2})")
-        finally:
-            connection.close()
 
     def destroy(self, guest: GuestSpec) -> None:
         local = self._store.guests / guest.name
         if not local.exists():
             return
         self.stop(guest)
-        connection = self._connect(self._host(guest), self._folder(guest))
         folder = shlex.quote(self._folder(guest))
-        try:
+        with self._connected(guest) as connection:
             connection.shell(
                 f"rm -rf -- {folder}; rmdir {folder}/.. 2>/dev/null || "
                 f'rmdir "$(dirname {folder})" 2>/dev/null; '
                 f"rmdir {shlex.quote(self._host(guest).folder)} 2>/dev/null; :"
             )
-        finally:
-            connection.close()
         local.rmdir()
 
     # ---- hosts -------------------------------------------------------------------------------
@@ -197,6 +180,9 @@ class SshProvider:
 
     def _connect(self, host: SshHostTable, folder: str) -> SshConnection:
         return SshConnection(self._target(host), folder, host.python)
+
+    def _connected(self, guest: GuestSpec) -> contextlib.closing[SshConnection]:
+        return contextlib.closing(self._connect(self._host(guest), self._folder(guest)))
 
     def _mark(self, guest: GuestSpec) -> str:
         """Unique among all studies that use the same host."""

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import Any, BinaryIO, Protocol
 
 from guest.machine.signals import how_ended
 from orchestrator.errors import STORAGE_ERRNOS, GuestError, storage_error
@@ -25,6 +25,7 @@ MAX_LINE_BYTES = 4 << 20  # as Python objects it may take 25 times as much
 MAX_UNREAD_BYTES = 2 * MAX_LINE_BYTES
 MAX_OUTPUT_BYTES = 16 << 20
 PIECE_BYTES = 1 << 20
+PIPE_BYTES = 1 << 15
 INHERITED = frozenset(
     ("PATH", "LANG", "LC_ALL", "VBSTUDY_DATA", "http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY",
      "HTTPS_PROXY", "NO_PROXY")
@@ -118,14 +119,11 @@ class LocalConnection:
         self._streams: list[LocalStream] = []
 
     def run(self, argv: Sequence[str], env: Mapping[str, str], timeout_s: float) -> Completed:
-        stream = self._start(argv, env)
-        stream.follow()
-        return stream.complete(argv[0], timeout_s)
+        return self._start(argv, env).complete(argv[0], timeout_s)
 
     def open(self, argv: Sequence[str], env: Mapping[str, str]) -> Stream:
         stream = self._start(argv, env)
-        stream.follow()  # point: stream opened
-        self._streams.append(stream)
+        self._streams.append(stream)  # point: stream opened
         return stream
 
     def put(self, local: Path, remote: str) -> None:
@@ -197,7 +195,7 @@ class LocalConnection:
             except ProcessLookupError:
                 return stream  # it ended already; its status shows why
             except OSError as error:
-                stream.discard()
+                stream.kill()
                 raise GuestError(f"the guest was stopped: {self._cgroup_procs}: {error.strerror}") from None
         return stream
 
@@ -269,23 +267,51 @@ def read_all(stream: Stream, name: str, timeout_s: float) -> bytes:
     return bytes(output)
 
 
-class LocalStream:
-    """A process and the thread that reads it."""
+class ReadStream:
+    """What streams have in common: two threads that read what the command writes, a piece at a time."""
 
-    def __init__(self, process: subprocess.Popen[bytes]) -> None:
-        self.process = process
+    def __init__(self, stdout: Iterator[bytes], stderr: Iterator[bytes]) -> None:
         self._lines = Lines()
         self._tail = bytearray()
         self._killed = threading.Event()
-        self._readers: list[threading.Thread] = []
-
-    def follow(self) -> None:
-        """Starts reading."""
         self._readers = [
-            threading.Thread(target=target, daemon=True) for target in (self._read_stdout, self._read_stderr)
+            threading.Thread(target=read, args=(pieces,), daemon=True)
+            for read, pieces in ((self._read_stdout, stdout), (self._read_stderr, stderr))
         ]
         for reader in self._readers:
             reader.start()
+
+    def receive(self, timeout_s: float) -> bytes | None:
+        return self._lines.receive(timeout_s)
+
+    def stderr(self) -> str:
+        self._readers[1].join(LAST_WORDS_S)
+        return bytes(self._tail).decode(errors="replace")
+
+    def _read_stdout(self, pieces: Iterator[bytes]) -> None:
+        held = bytearray()
+        for piece in pieces:
+            held += piece
+            while (end := held.find(b"\n") + 1) or len(held) >= MAX_LINE_BYTES:
+                cut = min(end or MAX_LINE_BYTES, MAX_LINE_BYTES)
+                self._lines.put(bytes(held[:cut]))
+                del held[:cut]
+        if held:
+            self._lines.put(bytes(held))
+        self._lines.put(b"")
+
+    def _read_stderr(self, pieces: Iterator[bytes]) -> None:
+        for piece in pieces:
+            self._tail += piece
+            del self._tail[:-STDERR_TAIL_BYTES]
+
+
+class LocalStream(ReadStream):
+    """A process."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self.process = process
+        super().__init__(_pieces(process.stdout), _pieces(process.stderr))
 
     def complete(self, name: str, timeout_s: float) -> Completed:
         """Everything it prints until it ends. Raises GuestError when that takes too long, or is too much."""
@@ -309,9 +335,6 @@ class LocalStream:
         except (BrokenPipeError, ValueError):
             raise GuestError("the agent has ended", evidence=self.stderr()) from None
 
-    def receive(self, timeout_s: float) -> bytes | None:
-        return self._lines.receive(timeout_s)
-
     def kill(self) -> None:
         if not self._killed.is_set():  # once: a reaped process's number may be given to another
             self._killed.set()
@@ -323,17 +346,6 @@ class LocalStream:
             with contextlib.suppress(BrokenPipeError):  # what was not read will not be
                 self.process.stdin.close()
 
-    def discard(self) -> None:
-        """Ends a process that nobody reads, and closes its pipes."""
-        self.kill()
-        for pipe in (self.process.stdout, self.process.stderr):
-            if pipe is not None:
-                pipe.close()
-
-    def stderr(self) -> str:
-        self._readers[1].join(LAST_WORDS_S)
-        return bytes(self._tail).decode(errors="replace")
-
     def how_it_ended(self) -> str:
         try:
             status = self.process.wait(LAST_WORDS_S)
@@ -341,16 +353,8 @@ class LocalStream:
             return "it closed its output and still runs"
         return how_ended(status)
 
-    def _read_stdout(self) -> None:
-        assert self.process.stdout is not None  # noqa: S101
-        with self.process.stdout as pipe:
-            while line := pipe.readline(MAX_LINE_BYTES):
-                self._lines.put(line)
-        self._lines.put(b"")
 
-    def _read_stderr(self) -> None:
-        assert self.process.stderr is not None  # noqa: S101
-        with self.process.stderr as pipe:
-            while piece := pipe.read1(4096):  # type: ignore[attr-defined]
-                self._tail += piece
-                del self._tail[:-STDERR_TAIL_BYTES]
+def _pieces(pipe: Any) -> Iterator[bytes]:
+    with pipe:
+        while piece := pipe.read1(PIPE_BYTES):
+            yield piece

@@ -2,41 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
-import threading
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import paramiko
 
 from guest.machine.signals import how_ended
 from orchestrator.errors import GuestError
-from orchestrator.transport.connection import (
-    LAST_WORDS_S,
-    MAX_LINE_BYTES,
-    STDERR_TAIL_BYTES,
-    Completed,
-    Lines,
-    read_all,
-)
+from orchestrator.transport.connection import LAST_WORDS_S, PIPE_BYTES, Completed, ReadStream, read_all
 
 
-class SshStream:
-    """A running command behind SSH, and the threads that read it."""
+class SshStream(ReadStream):
+    """A running command behind SSH."""
 
     def __init__(self, channel: Any, target: str, kill: Any) -> None:
         self._channel = channel
         self._target = target
         self._kill = kill
-        self._lines = Lines()
-        self._tail = bytearray()
-        self._killed = threading.Event()
         channel.settimeout(None)  # silence is judged by the reader of the lines
-        self._readers = [
-            threading.Thread(target=read, daemon=True) for read in (self._read_stdout, self._read_stderr)
-        ]
-        for reader in self._readers:
-            reader.start()
+        super().__init__(_pieces(channel.recv), _pieces(channel.recv_stderr))
 
     def __str__(self) -> str:
         return self._target
@@ -50,9 +37,6 @@ class SshStream:
             self._channel.sendall(line.encode() + b"\n")
         except (OSError, EOFError, paramiko.SSHException):
             raise GuestError("the agent has ended", evidence=self.stderr()) from None
-
-    def receive(self, timeout_s: float) -> bytes | None:
-        return self._lines.receive(timeout_s)
 
     def complete(self, name: str, timeout_s: float) -> Completed:
         """Everything it prints until it ends. Raises GuestError when that takes too long."""
@@ -78,10 +62,6 @@ class SshStream:
             self._kill()
         self._channel.close()
 
-    def stderr(self) -> str:
-        self._readers[1].join(LAST_WORDS_S)
-        return bytes(self._tail).decode(errors="replace")
-
     def how_it_ended(self) -> str:
         ended = self._channel.status_event.wait(LAST_WORDS_S)
         status = self._channel.exit_status
@@ -95,26 +75,8 @@ class SshStream:
             return f"the connection to {self._target} was lost"
         return "killed by a signal" if ended else "it closed its output and still runs"
 
-    def _read_stdout(self) -> None:
-        held = bytearray()
-        while piece := _receive(self._channel.recv):
-            held += piece
-            while (end := held.find(b"\n") + 1) or len(held) >= MAX_LINE_BYTES:
-                cut = min(end or MAX_LINE_BYTES, MAX_LINE_BYTES)
-                self._lines.put(bytes(held[:cut]))
-                del held[:cut]
-        if held:
-            self._lines.put(bytes(held))
-        self._lines.put(b"")
 
-    def _read_stderr(self) -> None:
-        while piece := _receive(self._channel.recv_stderr):
-            self._tail += piece
-            del self._tail[:-STDERR_TAIL_BYTES]
-
-
-def _receive(read: Any) -> bytes:
-    try:
-        return bytes(read(32768))
-    except OSError:
-        return b""  # closed by us
+def _pieces(read: Any) -> Iterator[bytes]:
+    with contextlib.suppress(OSError):  # closed by us
+        while piece := read(PIPE_BYTES):
+            yield bytes(piece)
