@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import AliasChoices, Field, field_validator, model_validator
+from pydantic import AfterValidator, AliasChoices, Field, model_validator
 
 from guest.records.run import CONTENDED_ABOVE
 from orchestrator.study.providers import MAX_THREADS, Port, Section
@@ -84,15 +84,10 @@ class EngineTable(Section):
         default=False, validation_alias=AliasChoices("redo_contended", "redo_disturbed")
     )
     kind: Literal["local", "dask"] = "local"
-    scheduler: str | None = None
+    scheduler: Annotated[str, AfterValidator(scheduler_address)] | None = None
     security: Path | None = None
     workers_wait_s: float = Field(default=600, ge=0)
     cluster: ClusterTable | None = None
-
-    @field_validator("scheduler")
-    @classmethod
-    def _is_an_address(cls, value: str | None) -> str | None:
-        return value if value is None else scheduler_address(value)
 
     @model_validator(mode="after")
     def _heartbeats_arrive_in_time(self) -> Self:

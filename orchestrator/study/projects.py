@@ -6,7 +6,7 @@ import re
 from pathlib import PurePosixPath
 from typing import Annotated, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from guest.projects.artifacts import PICKLES
 from guest.records.run import LOSSES, Framework, Random
@@ -21,12 +21,22 @@ Name = Annotated[str, Field(pattern=NAME_PATTERN)]
 READ_FROM = ".json, .jsonl or .csv, or a folder of TensorBoard events"
 
 
+def _below(value: str) -> str:
+    path = PurePosixPath(value)
+    if path.is_absolute() or ".." in path.parts or not path.parts:
+        raise ValueError("is a path below the project's folder, without '..'")
+    return str(path)
+
+
+PathBelow = Annotated[str, AfterValidator(_below)]
+
+
 class MetricTable(Section):
     """Where one metric is read: `{ pattern = "..." }`, `{ file = "out.json", key = "a.b" }` or
     `{ report = true }`."""
 
     pattern: str | None = None
-    file: str | None = None
+    file: PathBelow | None = None
     key: str | None = None
     report: bool = False
 
@@ -49,11 +59,6 @@ class MetricTable(Section):
             raise ValueError("beside (?P<epoch>...) the number's group is named too: (?P<value>...)")
         return value
 
-    @field_validator("file")
-    @classmethod
-    def _below(cls, value: str | None) -> str | None:
-        return value if value is None else below(value)
-
     @model_validator(mode="after")
     def _one_source(self) -> Self:
         named = [n for n in ("pattern", "file", "report") if getattr(self, n)]
@@ -68,23 +73,23 @@ class MetricTable(Section):
         return self
 
 
+def _no_pickle(value: str) -> str:
+    if value.lower().endswith(PICKLES):
+        raise ValueError(
+            "is a pickle, which vbstudy never loads; have the project write .npy, .npz, .csv, "
+            ".safetensors, .weights.h5, or torch.save(model.state_dict(), ...)"
+        )
+    return value
+
+
+Artifact = Annotated[str, AfterValidator(_no_pickle), AfterValidator(_below)]
+
+
 class ArtifactsTable(Section):
     """Files that the project writes."""
 
-    predictions: str | None = None
-    weights: str | None = None
-
-    @field_validator("predictions", "weights")
-    @classmethod
-    def _safe(cls, value: str | None) -> str | None:
-        if value is None:
-            return value
-        if value.lower().endswith(PICKLES):
-            raise ValueError(
-                "is a pickle, which vbstudy never loads; have the project write .npy, .npz, .csv, "
-                ".safetensors, .weights.h5, or torch.save(model.state_dict(), ...)"
-            )
-        return below(value)
+    predictions: Artifact | None = None
+    weights: Artifact | None = None
 
 
 class ProjectTable(Section):
@@ -93,7 +98,7 @@ class ProjectTable(Section):
     name: Name = ""
     project: str = Field(min_length=1)
     command: tuple[str, ...] = Field(min_length=1)
-    requirements: str | None = None
+    requirements: PathBelow | None = None
     wheels: str | None = None
     metrics: dict[str, MetricTable] = Field(min_length=1)
     artifacts: ArtifactsTable = ArtifactsTable()
@@ -101,11 +106,6 @@ class ProjectTable(Section):
     disk_limit_mib: int = Field(default=10240, ge=1, strict=True)
     random: Random = Random.SEED
     framework: Framework | None = None
-
-    @field_validator("requirements")
-    @classmethod
-    def _below(cls, value: str | None) -> str | None:
-        return value if value is None else below(value)
 
     @field_validator("command", mode="before")
     @classmethod
@@ -153,11 +153,3 @@ class ProjectTable(Section):
     @property
     def is_git(self) -> bool:
         return bool(GIT_URL.search(self.project))
-
-
-def below(value: str) -> str:
-    """A path that stays in the project's folder. Raises ValueError."""
-    path = PurePosixPath(value)
-    if path.is_absolute() or ".." in path.parts or not path.parts:
-        raise ValueError("is a path below the project's folder, without '..'")
-    return str(path)

@@ -39,6 +39,17 @@ def _host_key(value: str) -> str:
 HostKey = Annotated[str, AfterValidator(_host_key)]
 
 
+def matching(pattern: str, needed: str) -> AfterValidator:
+    """For a text that the whole pattern fits; `needed` tells a person so."""
+
+    def check(value: str) -> str:
+        if not re.fullmatch(pattern, value):
+            raise ValueError(needed)
+        return value
+
+    return AfterValidator(check)
+
+
 class Section(BaseModel):
     """A table of the study file; unknown keys are errors."""
 
@@ -56,7 +67,7 @@ class LocalTable(Section):
 class SshHostTable(Section):
     """A machine that is there already. `cpus` is how many of its cores may be used."""
 
-    host: str
+    host: Annotated[str, matching(r"[^\s-]\S*", "a host name or an address is needed")]
     cpus: ThreadCount
     user: str | None = None
     port: Port = 22
@@ -65,13 +76,6 @@ class SshHostTable(Section):
     known_hosts: Path | None = None
     python: str = "python3"
     folder: str = ".vbstudy"
-
-    @field_validator("host")
-    @classmethod
-    def _is_a_host(cls, value: str) -> str:
-        if not re.fullmatch(r"[^\s-]\S*", value):
-            raise ValueError("a host name or an address is needed")
-        return value
 
 
 class SshTable(Section):
@@ -108,6 +112,11 @@ CpuModel = Annotated[str | tuple[str, ...], PlainValidator(_cpu_model)]
 """One model for all guests, or several to be compared: then there is a guest for each."""
 
 
+PythonVersion = Annotated[
+    str, matching(r"3\.(1[1-9]|[2-9]\d)", "a Python like '3.12', 3.11 at least, is needed")
+]
+
+
 class QemuTable(Section):
     """Virtual machines on this machine."""
 
@@ -119,14 +128,7 @@ class QemuTable(Section):
     boot_timeout_s: float = Field(default=300, gt=0)
     image: Path | None = None
     python: str = "/usr/bin/python3"
-    python_version: str | None = None
-
-    @field_validator("python_version")
-    @classmethod
-    def _is_a_version(cls, value: str | None) -> str | None:
-        if value is not None and not re.fullmatch(r"3\.(1[1-9]|[2-9]\d)", value):
-            raise ValueError("a Python like '3.12', 3.11 at least, is needed")
-        return value
+    python_version: PythonVersion | None = None
 
     @model_validator(mode="after")
     def _belongs_to_an_image(self) -> Self:
@@ -135,26 +137,36 @@ class QemuTable(Section):
         return self
 
 
+Box = Annotated[
+    str,
+    matching(
+        r"[A-Za-z0-9][A-Za-z0-9_.-]*(/[A-Za-z0-9][A-Za-z0-9_.-]*)?",
+        "a box as `vagrant box list` names it is needed, such as 'debian/bookworm64'",
+    ),
+]
+
+
 class VagrantTable(Section):
     """Machines that Vagrant makes from a box."""
 
     kind: Literal["vagrant"]
     hypervisor: Literal["virtualbox", "libvirt"] = "virtualbox"
-    box: str = "debian/bookworm64"
+    box: Box = "debian/bookworm64"
     memory_mib: int = Field(default=2048, ge=512, le=1 << 20, strict=True)
     python: str | None = None
     boot_timeout_s: float = Field(default=300, gt=0)
 
-    @field_validator("box")
-    @classmethod
-    def _is_a_box(cls, value: str) -> str:
-        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*(/[A-Za-z0-9][A-Za-z0-9_.-]*)?", value):
-            raise ValueError("a box as `vagrant box list` names it is needed, such as 'debian/bookworm64'")
-        return value
-
 
 DISK_IMAGES = (".vdi", ".vmdk", ".vhd", ".vhdx", ".qcow2", ".raw", ".img")
 APPLIANCES = (".ova", ".ovf")
+
+
+Sha256 = Annotated[
+    str,
+    matching("[0-9A-Fa-f]{64}", "64 hexadecimal digits are needed, as in the publisher's SHA256SUMS"),
+]
+Url = Annotated[str, matching(r"https?://\S+", "an address that begins with https:// or http:// is needed")]
+GuestPath = Annotated[str, matching("(?s)/.*", "a path in the guest that begins with / is needed")]
 
 
 class VirtualBoxTable(Section):
@@ -162,14 +174,14 @@ class VirtualBoxTable(Section):
 
     kind: Literal["virtualbox"]
     base: str = Field(min_length=1)
-    base_sha256: str | None = None
-    url: str | None = None
+    base_sha256: Sha256 | None = None
+    url: Url | None = None
     cloud_init: bool = False
     user: str = "root"
     key: Path | None = None
     host_key: HostKey | None = None
     python: str = "python3"
-    folder: str = "/var/tmp/vbstudy"  # noqa: S108  (in the guest, which is the study's alone)
+    folder: GuestPath = "/var/tmp/vbstudy"  # noqa: S108  (in the guest, which is the study's alone)
     memory_mib: int = Field(default=2048, ge=64, le=1 << 20, strict=True)
     nested_paging: bool = True
     execution_engine: Literal["auto", "native", "interpreter"] = "auto"
@@ -179,27 +191,6 @@ class VirtualBoxTable(Section):
     def is_file(self) -> bool:
         """Whether `base` names a disk image or an appliance, rather than a machine."""
         return Path(self.base).suffix.lower() in DISK_IMAGES + APPLIANCES
-
-    @field_validator("base_sha256")
-    @classmethod
-    def _is_a_hash(cls, value: str | None) -> str | None:
-        if value is not None and not re.fullmatch(r"[0-9A-Fa-f]{64}", value):
-            raise ValueError("64 hexadecimal digits are needed, as in the publisher's SHA256SUMS")
-        return value
-
-    @field_validator("url")
-    @classmethod
-    def _is_a_url(cls, value: str | None) -> str | None:
-        if value is not None and not re.fullmatch(r"https?://\S+", value):
-            raise ValueError("an address that begins with https:// or http:// is needed")
-        return value
-
-    @field_validator("folder")
-    @classmethod
-    def _is_absolute(cls, value: str) -> str:
-        if not value.startswith("/"):
-            raise ValueError("a path in the guest that begins with / is needed")
-        return value
 
     @model_validator(mode="after")
     def _belongs_together(self) -> Self:

@@ -7,9 +7,10 @@ import re
 import tomllib
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import (
+    AfterValidator,
     Discriminator,
     Field,
     Tag,
@@ -37,6 +38,28 @@ from orchestrator.study.providers import (
 )
 
 Count = Annotated[int, Field(ge=1, strict=True)]
+Each = TypeVar("Each")
+
+
+def _known(registry: Any) -> AfterValidator:
+    def check(value: str) -> str:
+        if value not in registry:
+            raise ValueError(f"allowed are {', '.join(registry)}{did_you_mean(value, registry)}")
+        return value
+
+    return AfterValidator(check)
+
+
+def _distinct(values: tuple[Any, ...]) -> tuple[Any, ...]:
+    if not values:
+        raise ValueError("at least one is needed")
+    twice = next((v for i, v in enumerate(values) if v in values[:i]), None)
+    if twice is not None:
+        raise ValueError(f"{getattr(twice, 'value', twice)!r} is named twice")
+    return values
+
+
+Distinct = Annotated[tuple[Each, ...], AfterValidator(_distinct)]
 
 
 class ModelSelection(StrEnum):
@@ -52,8 +75,8 @@ class WorkloadTable(Section):
 
     name: Name = ""
     framework: Framework = Framework.TORCH
-    model: str
-    dataset: str
+    model: Annotated[str, _known(workloads.MODELS)]
+    dataset: Annotated[str, _known(datasets.DATASETS)]
     epochs: Count = 5
     batch_size: Count = 64
     learning_rate: float = Field(default=0.01, gt=0, allow_inf_nan=False)
@@ -63,17 +86,7 @@ class WorkloadTable(Section):
     augment: bool = False
     train_samples: Count | None = None
     test_samples: Count | None = None
-    metrics: tuple[Metric, ...] | None = None
-
-    @field_validator("model")
-    @classmethod
-    def _model_is_known(cls, value: str) -> str:
-        return _known(value, workloads.MODELS)
-
-    @field_validator("dataset")
-    @classmethod
-    def _dataset_is_known(cls, value: str) -> str:
-        return _known(value, datasets.DATASETS)
+    metrics: Distinct[Metric] | None = None
 
     @field_validator("train_samples", "test_samples")
     @classmethod
@@ -85,11 +98,6 @@ class WorkloadTable(Section):
             if value > there:
                 raise ValueError(datasets.too_many(info, part, there, value))
         return value
-
-    @field_validator("metrics")
-    @classmethod
-    def _metrics_differ(cls, value: tuple[Metric, ...] | None) -> tuple[Metric, ...] | None:
-        return value if value is None else _distinct(value)
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
@@ -133,23 +141,18 @@ class Study(Section):
     name: Name = "study"
     seed: int = Field(default=1, ge=0, lt=2**31, strict=True)
     repetitions: Count = 3
-    cpus: tuple[ThreadCount, ...] = (1, 2, 4, 8)
-    threads: tuple[ThreadCount, ...] | None = None
-    inter_op_threads: tuple[ThreadCount, ...] | None = None
-    variants: tuple[Variant, ...] = (Variant.FIXED_SEED, Variant.DEFAULT)
+    cpus: Distinct[ThreadCount] = (1, 2, 4, 8)
+    threads: Distinct[ThreadCount] | None = None
+    inter_op_threads: Distinct[ThreadCount] | None = None
+    variants: Distinct[Variant] = (Variant.FIXED_SEED, Variant.DEFAULT)
     isa: Isa = Isa.NATIVE
     model_selection: ModelSelection = ModelSelection.BOTH
-    metrics: tuple[Metric, ...] = (Metric.ACCURACY,)
+    metrics: Distinct[Metric] = (Metric.ACCURACY,)
     seeds: SeedsTable = SeedsTable()
     provider: ProviderTable = LocalTable()
     engine: EngineTable = EngineTable()
     data: DataTable = DataTable()
     workload: tuple[AnyWorkload, ...] = Field(min_length=1)
-
-    @field_validator("cpus", "threads", "inter_op_threads", "variants", "metrics")
-    @classmethod
-    def _some_and_distinct(cls, value: tuple[Any, ...] | None) -> tuple[Any, ...] | None:
-        return value if value is None else _distinct(value)
 
     @model_validator(mode="after")
     def _names_differ(self) -> Self:
@@ -244,21 +247,6 @@ def _without_kind(error: Any) -> tuple[Any, dict[str, type[Section]]]:
             named = f"workload.metrics.{location[4:5] and location[4]}"
             tables |= {"workload.metrics": MetricTable, named: MetricTable}
     return {**error, "loc": (*location[:2], *location[3:])}, tables
-
-
-def _known(value: str, registry: Any) -> str:
-    if value not in registry:
-        raise ValueError(f"allowed are {', '.join(registry)}{did_you_mean(value, registry)}")
-    return value
-
-
-def _distinct(values: tuple[Any, ...]) -> tuple[Any, ...]:
-    if not values:
-        raise ValueError("at least one is needed")
-    twice = next((v for i, v in enumerate(values) if v in values[:i]), None)
-    if twice is not None:
-        raise ValueError(f"{getattr(twice, 'value', twice)!r} is named twice")
-    return values
 
 
 def load(path: Path) -> Study:
