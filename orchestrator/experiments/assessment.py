@@ -4,7 +4,7 @@ so that only the models differ. Results lie beside the runs, which are never edi
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,7 +27,7 @@ from orchestrator.agent.client import AgentClient
 from orchestrator.agent.executor import Executor
 from orchestrator.errors import ProtocolError, StoreError
 from orchestrator.guests.session import alone
-from orchestrator.inventory import Guest, Inventory
+from orchestrator.inventory import Inventory
 from orchestrator.providers import Provider
 from orchestrator.store.store import Store
 from orchestrator.study.schema import Study
@@ -42,6 +42,10 @@ class Assessment:
 
     record: RunRecord
     targets: tuple[RunRecord, ...]
+
+    @property
+    def framework(self) -> Framework:
+        return self.record.spec.workload.network_framework
 
 
 @dataclass(slots=True, kw_only=True)
@@ -103,9 +107,13 @@ def measure(study: Study, store: Store, provider: Provider, inventory: Inventory
             missing.append(task)
     if missing:
         say(f"robustness: {len(missing)} models to measure")
-        _in_guest(
-            study, store, provider, min(inventory.guests, key=lambda g: g.spec.cpus), missing, done, say
-        )
+        guest, agent = min(inventory.guests, key=lambda g: g.spec.cpus), archive.build()
+        with alone(study, store, provider, guest, agent, say) as session:
+            executor = session.executor()
+            for framework in dict.fromkeys(task.framework for task in missing):
+                mine = [task for task in missing if task.framework is framework]
+                _work_through(store, executor, agent.name, mine, done, say)
+            executor.connection.remove("models")
     return done
 
 
@@ -130,40 +138,15 @@ def _nothing(record: RunRecord, reason: str) -> Robustness:
     )
 
 
-def _in_guest(
-    study: Study,
-    store: Store,
-    provider: Provider,
-    guest: Guest,
-    missing: list[Assessment],
-    done: Measured,
-    say: Say,
-) -> None:
-    agent = archive.build()
-    with alone(study, store, provider, guest, agent, say) as session:
-        executor = session.executor()
-        for framework in dict.fromkeys(task.record.spec.workload.network_framework for task in missing):
-            mine = [task for task in missing if task.record.spec.workload.network_framework is framework]
-            _work_through(store, executor, agent.name, framework, mine, done, say)
-        executor.connection.remove("models")
-
-
 def _work_through(
-    store: Store,
-    executor: Executor,
-    agent: str,
-    framework: Framework,
-    mine: Iterable[Assessment],
-    done: Measured,
-    say: Say,
+    store: Store, executor: Executor, agent: str, mine: Sequence[Assessment], done: Measured, say: Say
 ) -> None:
     """One process measures all models of a framework."""
-    worker: AgentClient | None = None
+    mine = sorted(mine, key=lambda task: task.record.spec.workload.name)
+    worker = _start(executor, agent, mine[0])
     brought: set[str] = set()
-    for task in sorted(mine, key=lambda task: to_json(task.record.spec.workload)["name"]):
+    for task in mine:
         spec = task.record.spec
-        if worker is None:
-            worker = _start(executor, agent, framework, task.record)
         for record in (task.record, *task.targets):
             if record.result.hashes.weights not in brought:
                 brought.add(record.result.hashes.weights)
@@ -184,8 +167,7 @@ def _work_through(
         store.robustness.write(spec.run_id, _checked(answer, request))
         done.now += 1
         say(f"robustness of {spec.run_id} measured")
-    if worker is not None:
-        worker.kill()
+    worker.kill()
 
 
 def _file(record: RunRecord) -> ModelFile:
@@ -193,17 +175,16 @@ def _file(record: RunRecord) -> ModelFile:
     return ModelFile(run_id=record.spec.run_id, path=f"models/{weights}.safetensors", weights=weights)
 
 
-def _start(executor: Executor, agent: str, framework: Framework, record: RunRecord) -> AgentClient:
+def _start(executor: Executor, agent: str, task: Assessment) -> AgentClient:
     """The agent, in the environment that is the same for the models of all variants and threads."""
     spec = dataclasses.replace(
-        record.spec,
+        task.record.spec,
         threads=ThreadSpec(cpus=1, intra_op=1, inter_op=1),
         variant=Variant.FIXED_SEED,
         seeds=Seeds(initialisation=0, data_order=0, augmentation=0, dropout=0),
     )
     env = threads.environment(spec, cpu_vendor=executor.context.cpu_vendor)
-    connection = executor.connection
-    client = AgentClient(connection, agent, ["assess", "--framework", framework], env)
+    client = AgentClient(executor.connection, agent, ["assess", "--framework", task.framework], env)
     client.greeting()
     return client
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import tempfile
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -132,22 +133,20 @@ def measure(study: Study, store: Store, hardening: Hardening, agent: AgentArchiv
     return hardening
 
 
+@dataclass(frozen=True, slots=True)
 class Bench:
     """One guest, in which the tiers take turns."""
 
-    def __init__(
-        self, study: Study, store: Store, provider: Provider, guest: Guest, agent: AgentArchive, say: Say
-    ) -> None:
-        self._study = study
-        self._store = store
-        self._provider = provider
-        self._guest = guest
-        self._agent = agent
-        self._say = say
+    study: Study
+    store: Store
+    provider: Provider
+    guest: Guest
+    agent: AgentArchive
+    say: Say
 
     def work(self, hardening: Hardening) -> Hardening:
         """The hardening with this guest's measurements, each stored as soon as it was made."""
-        vendor = self._guest.observed.cpu_vendor or fingerprint.cpu()["vendor"]
+        vendor = self.guest.observed.cpu_vendor or fingerprint.cpu()["vendor"]
         framework = hardening.workload.network_framework
         why = {tier: tiers.not_applicable(tier, framework, vendor) for tier in hardening.tiers}
         refused = {tier.value: reason for tier, reason in why.items() if reason}
@@ -155,7 +154,7 @@ class Bench:
         missing = self._missing(hardening)
         if not missing:
             return hardening
-        with alone(self._study, self._store, self._provider, self._guest, self._agent, self._say) as session:
+        with alone(self.study, self.store, self.provider, self.guest, self.agent, self.say) as session:
             executor = session.executor()
             if framework is Framework.TORCH and any(tier is Tier.EXACT for tier, _ in missing):
                 data.bring_exact_library(executor.connection)
@@ -164,7 +163,7 @@ class Bench:
     def _missing(self, hardening: Hardening) -> list[tuple[Tier, int]]:
         """Tiers and repetitions, in the order in which they are measured."""
         done = {each.key for each in hardening.measurements}
-        cpus, found = self._guest.spec.cpus, []
+        cpus, found = self.guest.spec.cpus, []
         for repetition in range(1, hardening.repetitions + 1):
             order = hardening.tiers if repetition % 2 else reversed(hardening.tiers)
             found += [
@@ -184,33 +183,31 @@ class Bench:
             measured, environment = self._train(hardening, tier, repetition, executor)
             if measured.error:
                 failed.add(tier)
-            environments = hardening.environments | environment
-            measurements = (*hardening.measurements, measured)
             hardening = dataclasses.replace(
                 hardening,
-                environments=environments,
-                measurements=measurements,
+                environments=hardening.environments | environment,
+                measurements=(*hardening.measurements, measured),
                 results=(),
                 cheapest=Tier.NONE,
             )
-            self._store.hardenings.write(hardening.workload.name, hardening)
+            self.store.hardenings.write(hardening.workload.name, hardening)
             text = measured.error or f"{measured.train_s:.2f} s of training, weights {measured.weights[:12]}"
-            self._say(f"{self._guest.spec.name}, {tier} {repetition}/{hardening.repetitions}: {text}")
+            self.say(f"{self.guest.spec.name}, {tier} {repetition}/{hardening.repetitions}: {text}")
         return hardening
 
     def _train(
         self, hardening: Hardening, tier: Tier, repetition: int, executor: Executor
     ) -> tuple[Measurement, dict[str, dict[str, Any]]]:
-        cpus = self._guest.spec.cpus
+        cpus = self.guest.spec.cpus
         spec = RunSpec(
-            study_id=self._study.name,
+            study_id=self.study.name,
             workload=hardening.workload,
             variant=Variant.FIXED_SEED,
             threads=tiers.threads_of(tier, hardening.workload.network_framework, cpus, max(hardening.cpus)),
             repetition=repetition,
             seeds=hardening.seeds,
             isa=hardening.isa,
-            cpu_model=self._guest.spec.cpu_model,
+            cpu_model=self.guest.spec.cpu_model,
             tier=tier,
         )
         result: RunResult | None = None
@@ -222,7 +219,7 @@ class Bench:
                 error = str(failure).partition("\n")[0]
                 if says_full(error):  # which says nothing of the tier
                     raise GuestError(
-                        f"guest {self._guest.spec.name}: its disk is full; make room there and harden again: "
+                        f"guest {self.guest.spec.name}: its disk is full; make room there and harden again: "
                         "what was measured is kept",
                         evidence=str(failure.error["traceback"]),
                     ) from None
@@ -238,7 +235,7 @@ class Bench:
             step_hashes=result.step_hashes if result else {},
             train_s=result.timings.train_s if result else 0.0,
             oversubscribed=executor.context.oversubscribed,  # more threads than cores may be the tier itself
-            emulated=self._guest.observed.details.get("accelerator") in EMULATORS,
+            emulated=self.guest.observed.details.get("accelerator") in EMULATORS,
             load_by_others=result.load_by_others if result else None,
             environment=key,
             error=error,

@@ -23,16 +23,8 @@ from guest.machine import fingerprint, threads
 from guest.probe import registry
 from guest.records.codec import RecordError, from_json, to_json
 from guest.records.printable import counted
-from guest.records.probe import Case, CaseResult, PartResult, ProbeReport, ProbeRequest, ProbeRow
-from guest.records.run import (
-    Framework,
-    Optimizer,
-    RunSpec,
-    Seeds,
-    ThreadSpec,
-    Variant,
-    WorkloadSpec,
-)
+from guest.records.probe import Case, CaseResult, ProbeReport, ProbeRequest, ProbeRow
+from guest.records.run import Framework
 from guest.records.trace import TENSORS
 from orchestrator.agent import archive
 from orchestrator.agent.client import AgentClient
@@ -40,14 +32,19 @@ from orchestrator.cores.leases import CoreLeases, host_cores
 from orchestrator.errors import GuestError, PrerequisiteError, ProtocolError, UsageError
 from orchestrator.store.store import Store, now
 from orchestrator.study.messages import did_you_mean
+from orchestrator.study.plan import program_spec
 from orchestrator.study.providers import LocalTable
 from orchestrator.study.schema import Study
 from orchestrator.transport.connection import LocalConnection
 
 SILENT_S = 300.0
 Say = Callable[[str], None]
-Numbers = Callable[[np.ndarray, np.ndarray, str], tuple[float | None, float | None, float | None, int | None]]
-"""(bits, bits, dtype) -> Vs, Vermv, Vc, largest distance in ULPs: the analysis's."""
+Distance = tuple[float | None, float | None, float | None, int | None]
+"""Vs, Vermv, Vc, largest distance in ULPs."""
+Numbers = Callable[[np.ndarray, np.ndarray, str], Distance]
+"""(bits, bits, dtype) -> their distance: the analysis's."""
+Apart = dict[tuple[str, str, int], Distance]
+"""By case, part and thread count: how far the outputs lie from the reference's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,6 +81,13 @@ def interpreter(study: Study | None) -> str:
     return python or sys.executable
 
 
+def unknown(framework: Framework, store: Store) -> tuple[str, ...]:
+    """Operations of the study's traced workloads that the registry does not know."""
+    traces = [trace for trace in store.stored_traces() if trace.workload.framework is framework]
+    ops = {op for trace in traces for op in trace.unknown}
+    return tuple(sorted(op for op in ops if registry.setting_of(framework, op) is None))
+
+
 def work(
     ask: Ask,
     store: Store,
@@ -93,22 +97,7 @@ def work(
     say: Say,
 ) -> ProbeReport:
     """Probes, and writes the report into the folder `target`, whole or not at all. Raises UsageError."""
-    wanted = cases(ask)
-    report = _probe(ask, wanted, unknown(ask.framework, store), numbers, say)
-    store.write_together(target, functools.partial(write, report))
-    return report
-
-
-def unknown(framework: Framework, store: Store) -> tuple[str, ...]:
-    """Operations of the study's traced workloads that the registry does not know."""
-    traces = [trace for trace in store.stored_traces() if trace.workload.framework is framework]
-    ops = {op for trace in traces for op in trace.unknown}
-    return tuple(sorted(op for op in ops if registry.setting_of(framework, op) is None))
-
-
-def _probe(
-    ask: Ask, wanted: tuple[Case, ...], unknown_: tuple[str, ...], numbers: Numbers, say: Say
-) -> ProbeReport:
+    wanted, unknown_ = cases(ask), unknown(ask.framework, store)
     agent = archive.build()
     with tempfile.TemporaryDirectory(prefix="vbstudy-probe-") as folder, contextlib.ExitStack() as stack:
         lease = CoreLeases(host_cores(), waiting=say).lease("probe", len(host_cores()), threading.Event())
@@ -128,7 +117,7 @@ def _probe(
         differing = tuple(c for c in wanted if c.key not in refused and _differs(c, results))
         say(f"{len(differing)} of {len(wanted)} cases differ; what they gave is compared")
         apart = _apart(workers, ask.threads, differing, numbers, Path(folder)) if differing else {}
-    return ProbeReport(
+    report = ProbeReport(
         framework=ask.framework,
         created_at=now(),
         threads=ask.threads,
@@ -138,6 +127,8 @@ def _probe(
         unknown=unknown_,
         environment=answers[0][1],
     )
+    store.write_together(target, functools.partial(write, report))
+    return report
 
 
 class ProbeWorker:
@@ -146,7 +137,8 @@ class ProbeWorker:
     def __init__(self, connection: LocalConnection, agent: str, ask: Ask, count: int) -> None:
         self._ask = ask
         self._count = count
-        env = threads.environment(_spec(ask.framework, count), cpu_vendor=fingerprint.cpu()["vendor"])
+        spec = program_spec("probe", count, 0, ask.framework)
+        env = threads.environment(spec, cpu_vendor=fingerprint.cpu()["vendor"])
         where = f"the probe on {counted(count, 'thread')}"
         command = ["probe", "--framework", ask.framework, "--threads", str(count)]
         self._client = AgentClient(connection, agent, command, env, where)
@@ -189,27 +181,9 @@ def by_case(results: Sequence[CaseResult]) -> dict[str, CaseResult]:
     return {result.case.key: result for result in results}
 
 
-def _spec(framework: Framework, count: int) -> RunSpec:
-    """No run: what `guest.machine.threads` makes an environment from."""
-    return RunSpec(
-        study_id="probe",
-        workload=WorkloadSpec(
-            name="probe", framework=framework, model="", dataset="", epochs=1, batch_size=1,
-            learning_rate=1.0, optimizer=Optimizer.SGD,
-        ),
-        variant=Variant.FIXED_SEED,
-        threads=ThreadSpec(cpus=count, intra_op=count, inter_op=count),
-        repetition=1,
-        seeds=Seeds(initialisation=0, data_order=0, augmentation=0, dropout=0),
-    )  # fmt: skip
-
-
 def _differs(case: Case, results: Sequence[dict[str, CaseResult]]) -> bool:
     parts = [[part.hashes[0] for part in each[case.key].parts] for each in results]
     return any(each != parts[0] for each in parts)
-
-
-Apart = dict[tuple[str, str, int], tuple[float | None, float | None, float | None, int | None]]
 
 
 def _apart(
@@ -219,7 +193,6 @@ def _apart(
     numbers: Numbers,
     folder: Path,
 ) -> Apart:
-    """By case, part and thread count: how far the outputs lie from the reference's."""
     found: Apart = {}
     results = by_case(workers[0].ask(differing, runs=1, keep=True)[0])
     with safe_open(folder / workers[0].folder / TENSORS, "numpy") as reference:
@@ -228,22 +201,15 @@ def _apart(
             with safe_open(folder / worker.folder / TENSORS, "numpy") as other:
                 for case in differing:
                     for part in results[case.key].parts:
-                        each = [
-                            numbers(reference.get_tensor(name), other.get_tensor(name), dtype)
-                            for name, dtype in _named(case, part)
-                        ]
+                        each = []
+                        for i, dtype in enumerate(part.dtypes):
+                            name = f"{case.key}/{part.part}/{i}"
+                            each.append(numbers(reference.get_tensor(name), other.get_tensor(name), dtype))
                         found[case.key, part.part, count] = _largest(each)
     return found
 
 
-def _named(case: Case, part: PartResult) -> Iterator[tuple[str, str]]:
-    for i, dtype in enumerate(part.dtypes):
-        yield f"{case.key}/{part.part}/{i}", dtype
-
-
-def _largest(
-    each: Sequence[tuple[float | None, float | None, float | None, int | None]],
-) -> tuple[float | None, float | None, float | None, int | None]:
+def _largest(each: Sequence[Distance]) -> Distance:
     """Of each number, the one that is largest in magnitude."""
     columns = [[v for v in column if v is not None] for column in zip(*each, strict=True)]
     vs, vermv, vc, ulp = (max(column, key=abs, default=None) for column in columns)

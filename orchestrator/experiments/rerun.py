@@ -17,7 +17,7 @@ from orchestrator.agent.executor import RunFailedError
 from orchestrator.errors import GuestError, ProtocolError, UsageError
 from orchestrator.guests.session import Session, alone
 from orchestrator.inventory import Guest, guest_for, read_inventory
-from orchestrator.providers import Provider, make
+from orchestrator.providers import make
 from orchestrator.store.integrity import DamagedRunError, read_record
 from orchestrator.store.store import Store
 from orchestrator.study.schema import Study
@@ -81,24 +81,12 @@ def recompute(
         done = {}
         for name in dict.fromkeys(guest_for(record.spec) for record in records):
             mine = [record for record in records if guest_for(record.spec) == name]
-            for each in _in_guest(study, store, runs, provider, guests[name], mine, say):
-                done[each.run_id] = each
+            with alone(study, store, provider, guests[name], archive.build(), say) as session:
+                for number, record in enumerate(mine, start=1):
+                    run_id = record.spec.run_id
+                    say(f"{name}: again {number} of {len(mine)}, {run_id}")
+                    done[run_id] = _again(store, runs, session, guests[name], record)
         return [done[record.spec.run_id] for record in records]
-
-
-def _in_guest(
-    study: Study,
-    store: Store,
-    runs: Store,
-    provider: Provider,
-    guest: Guest,
-    records: list[RunRecord],
-    say: Say,
-) -> Iterable[Recomputed]:
-    with alone(study, store, provider, guest, archive.build(), say) as session:
-        for number, record in enumerate(records, start=1):
-            say(f"{guest.spec.name}: again {number} of {len(records)}, {record.spec.run_id}")
-            yield _again(store, runs, session, guest, record)
 
 
 def _again(store: Store, runs: Store, session: Session, guest: Guest, record: RunRecord) -> Recomputed:
@@ -113,14 +101,14 @@ def _again(store: Store, runs: Store, session: Session, guest: Guest, record: Ru
         session.close()  # the next run gets a guest in good order
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    stored = record.result
+    stored, environment = record.result, result.environment if result is not None else {}
     return Recomputed(
         run_id=record.spec.run_id,
         difference=difference(stored, result) if result is not None else "",
         failure=failure,
         stored_on=_machine(stored.environment, record.guest),
-        computed_on=_machine(result.environment if result is not None else {}, {"name": guest.spec.name}),
-        environments=(stored.environment, result.environment if result is not None else {}),
+        computed_on=_machine(environment, {"name": guest.spec.name}),
+        environments=(stored.environment, environment),
     )
 
 

@@ -12,10 +12,10 @@ it."""
 from __future__ import annotations
 
 import contextlib
-import functools
+import dataclasses
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -84,89 +84,89 @@ def work(
     return found
 
 
+@dataclass(slots=True)
 class Tracer:
     """Two sides at work, one after the other: neither disturbs the other, both may have all cores."""
 
-    def __init__(
-        self,
-        trace_id: str,
-        sides: Sequence[TraceGuest],
-        scope: TraceScope,
-        folder: Path,
-        apart: Apart,
-        say: Say,
-    ) -> None:
-        self._trace_id = trace_id
-        self._sides = sides
-        self._scope = scope
-        self._folder = folder
-        self._apart = apart
-        self._say = say
-        self._notes: list[str] = []
-        self._answers: list[TraceAnswer] = []
-        self._as_written = True
-        self._unrepeatable = False
-        self._irreproducible: set[str] = set()  # guests in which a stored run gave other weights
+    trace_id: str
+    sides: Sequence[TraceGuest]
+    scope: TraceScope
+    folder: Path
+    apart: Apart
+    say: Say
+    _notes: list[str] = field(default_factory=list, init=False)
+    _answers: list[TraceAnswer] = field(default_factory=list, init=False)
+    _as_written: bool = field(default=True, init=False)
+    _unrepeatable: bool = field(default=False, init=False)
+    _irreproducible: set[str] = field(
+        default_factory=set, init=False
+    )  # guests with other weights than stored
 
     def trace(self) -> Trace:
+        return dataclasses.replace(self._traced(), notes=tuple(self._notes))
+
+    def _traced(self) -> Trace:
         last, steps = self._steps()
+        found = self._equal(last)
         differing = first_difference(*steps)
         if differing is None:
-            return self._result(Outcome.EQUAL, last)
+            return found
         step, differs = differing
-        self._say(f"step {step} is the first that differs, in its {differs}")
-        result = functools.partial(self._result, last=last, step=step, differs=differs)
+        self.say(f"step {step} is the first that differs, in its {differs}")
         logs, again = self._operations(step)
         growth = tuple(self._growth(step, steps))
+        found = dataclasses.replace(
+            found, outcome=Outcome.UNREPEATABLE, step=step, differs=differs, growth=growth
+        )
         if self._unrepeatable:
-            return result(Outcome.UNREPEATABLE, growth=growth)
-        for side, before, after in zip(self._sides, steps, again, strict=True):
+            return found
+        for side, before, after in zip(self.sides, steps, again, strict=True):
             if (expected := next(note for note in before if note.step == step)) != after and self._as_written:
                 self._notes.append(
                     f"{side.guest} does not repeat itself: {_differing(expected, after)} of step {step}"
                 )
-                return result(Outcome.UNREPEATABLE, growth=growth)
+                return found
             if expected != after:
                 self._notes.append(
                     f"{side.guest}: run one operation at a time, step {step} gives other "
                     f"{_differing(expected, after)} than as one graph, which fuses operations"
                 )
-        found = compare(*logs)
-        if found.at is not None:
+        compared = compare(*logs)
+        if compared.at is not None:
             self._notes.append(
-                f"the operations are not the same from number {found.at} on: {_first_pair(logs, found.at)}"
+                f"the operations are not the same from number {compared.at} on: "
+                f"{_first_pair(logs, compared.at)}"
             )
-        return result(
-            found.outcome,
+        return dataclasses.replace(
+            found,
+            outcome=compared.outcome,
             operations=len(logs[0]),
-            origins=tuple(self._origins(step, logs, found.origins)),
-            unknown=tuple(sorted({n.op for log in logs for n in log if not self._known(n.op)})),
-            growth=growth,
+            origins=tuple(self._origins(step, logs, compared.origins)),
+            unknown=tuple(sorted({n.op for log in logs for n in log if self._setting(n.op) is None})),
         )
 
     # ---- the tasks ---------------------------------------------------------------------------
 
     def _steps(self) -> tuple[int, list[tuple[StepNote, ...]]]:
         """The number of steps compared, and the notes of the last window."""
-        first, last = self._scope.after + 1, min(self._scope.steps, self._scope.after + FIRST_WINDOW)
+        first, last = self.scope.after + 1, min(self.scope.steps, self.scope.after + FIRST_WINDOW)
         while True:
-            self._say(f"steps {first} to {last}")
-            answers = [self._ask(side, Task.STEPS, (first, last)) for side in self._sides]
-            self._answers = answers
-            notes = [answer.steps for answer in answers]
+            self.say(f"steps {first} to {last}")
+            self._answers = [side.ask(self.folder, Task.STEPS, (first, last)) for side in self.sides]
+            notes = [answer.steps for answer in self._answers]
             self._reproduced(notes)
             reached = notes[0][-1].step if notes[0] else first - 1
-            if first_difference(*notes) or reached < last or last == self._scope.steps:
+            if first_difference(*notes) or reached < last or last == self.scope.steps:
                 return reached, notes
-            first, last = last + 1, min(self._scope.steps, 4 * last)
+            first, last = last + 1, min(self.scope.steps, 4 * last)
 
     def _operations(self, step: int) -> tuple[list[list[OpNote]], list[StepNote]]:
-        self._say(f"the operations of step {step}")
+        self.say(f"the operations of step {step}")
         logs, again = [], []
-        for side, letter in zip(self._sides, "ab", strict=True):
-            answer = self._ask(side, Task.OPERATIONS, (step,))
-            path = self._folder / f"operations-{letter}.jsonl"
-            (self._folder / OPERATIONS).rename(path)
+        for side, letter in zip(self.sides, "ab", strict=True):
+            answer = side.ask(self.folder, Task.OPERATIONS, (step,))
+            path = self.folder / f"operations-{letter}.jsonl"
+            (self.folder / OPERATIONS).rename(path)
             with path.open(encoding="utf-8") as file:
                 logs.append([from_json(OpNote, json.loads(line), path.name) for line in file])
             again.append(answer.steps[0])
@@ -181,7 +181,7 @@ class Tracer:
             self._notes.append(
                 f"{len(positions)} operations part by themselves; the first {ORIGINS} are listed"
             )
-        self._say(f"what {len(wanted)} operations gave")
+        self.say(f"what {len(wanted)} operations gave")
         with self._fetched(Task.TENSORS, (step,), wanted) as (a, b):
             for position in wanted:
                 note = logs[0][position]
@@ -190,7 +190,7 @@ class Tracer:
 
     def _origin(self, note: OpNote, a: list[np.ndarray], b: list[np.ndarray]) -> Origin:
         compared = [
-            (*self._apart(x, y, out.dtype)[:2], x.size) for x, y, out in zip(a, b, note.outputs, strict=True)
+            (*self.apart(x, y, out.dtype)[:2], x.size) for x, y, out in zip(a, b, note.outputs, strict=True)
         ]
         differing, ulp, elements = max(compared, key=lambda each: each[0])
         return Origin(
@@ -205,19 +205,19 @@ class Tracer:
             differing=differing,
             elements=elements,
             max_ulp=ulp,
-            setting=registry.setting_of(self._framework, note.op) or "",
+            setting=self._setting(note.op) or "",
         )
 
     def _growth(self, step: int, notes: Sequence[tuple[StepNote, ...]]) -> Iterator[Growth]:
         size = max(answer.weights_bytes for answer in self._answers)
         steps = growth_steps(
             step,
-            min(self._scope.steps, self._answers[0].training_steps),
+            min(self.scope.steps, self._answers[0].training_steps),
             max(1, min(GROWTH_STEPS, GROWTH_BYTES // max(size, 1))),
         )
-        self._say(f"the weights after {len(steps)} steps")
+        self.say(f"the weights after {len(steps)} steps")
         with self._fetched(Task.WEIGHTS, steps) as (a, b):
-            for side, file, mine in zip(self._sides, (a, b), notes, strict=True):
+            for side, file, mine in zip(self.sides, (a, b), notes, strict=True):
                 again = {
                     _layer(k): file.get_tensor(k) for k in sorted(file.keys()) if k.startswith(f"{step}/")
                 }
@@ -229,7 +229,7 @@ class Tracer:
                 if x.dtype.kind != "f":
                     continue
                 bits = np.dtype(f"u{x.itemsize}")
-                differing, ulp, l2, relative = self._apart(x.view(bits), y.view(bits), x.dtype.name)
+                differing, ulp, l2, relative = self.apart(x.view(bits), y.view(bits), x.dtype.name)
                 yield Growth(
                     step=int(key.partition("/")[0]),
                     layer=_layer(key),
@@ -247,31 +247,23 @@ class Tracer:
         """Both sides' arrays, opened; their files are removed afterwards."""
         with contextlib.ExitStack() as stack:
             opened = []
-            for side, letter in zip(self._sides, "ab", strict=True):
-                self._ask(side, task, steps, indices)
-                path = self._folder / f"{letter}-{TENSORS}"
-                (self._folder / TENSORS).rename(path)
+            for side, letter in zip(self.sides, "ab", strict=True):
+                side.ask(self.folder, task, steps, indices)
+                path = self.folder / f"{letter}-{TENSORS}"
+                (self.folder / TENSORS).rename(path)
                 stack.callback(path.unlink)
                 opened.append(stack.enter_context(safe_open(path, "numpy")))
             yield opened
 
-    def _ask(
-        self, side: TraceGuest, task: Task, steps: tuple[int, ...], indices: tuple[int, ...] = ()
-    ) -> TraceAnswer:
-        return side.ask(self._folder, task, steps, indices)
-
     # ---- the result --------------------------------------------------------------------------
 
-    @property
-    def _framework(self) -> Any:
-        return self._sides[0].spec.workload.framework
-
-    def _known(self, op: str) -> bool:
-        return registry.setting_of(self._framework, op) is not None
+    def _setting(self, op: str) -> str | None:
+        """Of an operation; None: the registry does not know it."""
+        return registry.setting_of(self.sides[0].spec.workload.network_framework, op)
 
     def _reproduced(self, notes: list[tuple[StepNote, ...]]) -> None:
         """Whether the stored runs' own hashes come out again."""
-        for side, mine, recorded in zip(self._sides, notes, self._scope.stored, strict=False):
+        for side, mine, recorded in zip(self.sides, notes, self.scope.stored, strict=False):
             wrong = next((n.step for n in mine if _contradicts(n, recorded)), None)
             if wrong is not None and side.guest not in self._irreproducible:
                 self._irreproducible.add(side.guest)
@@ -280,20 +272,11 @@ class Tracer:
                     "are not those stored: another machine, or other versions"
                 )
 
-    def _result(
-        self,
-        outcome: Outcome,
-        last: int,
-        step: int | None = None,
-        differs: str = "",
-        operations: int = 0,
-        origins: tuple[Origin, ...] = (),
-        unknown: tuple[str, ...] = (),
-        growth: tuple[Growth, ...] = (),
-    ) -> Trace:
-        spec = self._sides[0].spec
+    def _equal(self, last: int) -> Trace:
+        """The trace where nothing differs."""
+        spec = self.sides[0].spec
         return Trace(
-            trace_id=self._trace_id,
+            trace_id=self.trace_id,
             created_at=now(),
             workload=spec.workload,
             variant=spec.variant,
@@ -301,17 +284,17 @@ class Tracer:
                 Side(
                     guest=side.guest, threads=side.spec.threads, run_id=run_id, environment=answer.environment
                 )
-                for side, run_id, answer in zip(self._sides, self._scope.run_ids, self._answers, strict=True)
+                for side, run_id, answer in zip(self.sides, self.scope.run_ids, self._answers, strict=True)
             ),
-            outcome=outcome,
+            outcome=Outcome.EQUAL,
             steps=last,
-            step=step,
-            differs=differs,
-            operations=operations,
-            origins=origins,
-            unknown=unknown,
-            growth=growth,
-            notes=tuple(self._notes),
+            step=None,
+            differs="",
+            operations=0,
+            origins=(),
+            unknown=(),
+            growth=(),
+            notes=(),
         )
 
 

@@ -6,6 +6,7 @@ import contextlib
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from guest.machine import fingerprint, threads
@@ -29,21 +30,21 @@ Say = Callable[[str], None]
 FILES = {Task.OPERATIONS: {OPERATIONS}, Task.TENSORS: {TENSORS}, Task.WEIGHTS: {TENSORS}}
 
 
+@dataclass(slots=True)
 class TraceGuest:
     """Asks one agent, which forks a process for each task. `close` ends it; the session stays."""
 
-    def __init__(self, session: Session, agent: str, guest: str, spec: RunSpec) -> None:
-        self.guest = guest
-        self.spec = spec
-        self._session = session
-        self._agent = agent
-        self._worker: AgentClient | None = None
+    session: Session
+    agent: str
+    guest: str
+    spec: RunSpec
+    _worker: AgentClient | None = field(default=None, init=False)
 
     def ask(
         self, into: Path, task: Task, steps: tuple[int, ...], operations: tuple[int, ...] = ()
     ) -> TraceAnswer:
         """The answer; the task's files are in `into`, checked. Raises GuestError when the task fails."""
-        executor = self._session.executor()
+        executor = self.session.executor()
         context, connection = executor.context, executor.connection
         request = TraceRequest(
             run=RunRequest(
@@ -77,10 +78,10 @@ class TraceGuest:
         self._worker = None
 
     def _start(self) -> AgentClient:
-        executor = self._session.executor()
+        executor = self.session.executor()
         env = threads.environment(self.spec, cpu_vendor=executor.context.cpu_vendor)
         command = ["trace", "--framework", self.spec.workload.network_framework]
-        client = AgentClient(executor.connection, self._agent, command, env, f"guest {self.guest}")
+        client = AgentClient(executor.connection, self.agent, command, env, f"guest {self.guest}")
         client.greeting()
         return client
 

@@ -6,6 +6,7 @@ import contextlib
 import shutil
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 
 from guest.machine import fingerprint
 from orchestrator.agent import data
@@ -23,68 +24,59 @@ from orchestrator.study.schema import Study
 from orchestrator.transport.connection import Connection
 
 
+@dataclass(slots=True, eq=False)
 class Session:
     """Used by one thread. `close` leaves the guest stopped, whatever happened before."""
 
-    def __init__(
-        self,
-        study: Study,
-        store: Store,
-        provider: Provider,
-        guest: Guest,
-        cores: tuple[int, ...],
-        agent: AgentArchive,
-        cpu_vendor: str,
-    ) -> None:
-        self._study = study
-        self._store = store
-        self._provider = provider
-        self._guest = guest
-        self._cores = cores
-        self._agent = agent
-        self._cpu_vendor = cpu_vendor
-        self._connection: Connection | None = None
-        self._executor: Executor | None = None
+    study: Study
+    store: Store
+    provider: Provider
+    guest: Guest
+    cores: tuple[int, ...]
+    agent: AgentArchive
+    cpu_vendor: str
+    _connection: Connection | None = field(default=None, init=False)
+    _executor: Executor | None = field(default=None, init=False)
 
     def executor(self) -> Executor:
         """Starts the guest where it does not run. Raises GuestError when it cannot be started."""
         if self._executor is not None:
             return self._executor
         # point: former guest stopped
-        self._provider.stop(self._guest.spec)  # what a killed orchestrator may have left running
+        self.provider.stop(self.guest.spec)  # what a killed orchestrator may have left running
         # point: guest started
-        self._connection = connection = self._provider.start(self._guest.spec, self._cores)
+        self._connection = connection = self.provider.start(self.guest.spec, self.cores)
         connection.remove(OUT)
-        folder = self._store.new_incoming()  # where it is swept away, should this process be killed
+        folder = self.store.new_incoming()  # where it is swept away, should this process be killed
         try:
-            connection.put(self._agent.write(folder), self._agent.name)  # point: agent put
+            connection.put(self.agent.write(folder), self.agent.name)  # point: agent put
         finally:
             shutil.rmtree(folder, ignore_errors=True)
         # point: data put
-        folders = data.bring(self._study, data_folders(self._study, self._store), connection)
-        observed, details = self._guest.observed, self._guest.observed.details
+        folders = data.bring(self.study, data_folders(self.study, self.store), connection)
+        observed, details = self.guest.observed, self.guest.observed.details
         context = GuestContext(
             visible_cpus=observed.guest_cpus,
             oversubscribed=observed.oversubscribed,
-            cpu_vendor=observed.cpu_vendor or self._cpu_vendor,
+            cpu_vendor=observed.cpu_vendor or self.cpu_vendor,
             data_folders=folders,
-            engine=self._study.engine,
+            engine=self.study.engine,
             emulated_model=str(details.get("cpu_model", "")) if details.get("accelerator") == "tcg" else "",
-            projects=data.bring_projects(self._study, self._store, connection),
+            projects=data.bring_projects(self.study, self.store, connection),
         )
-        self._executor = Executor(connection, self._agent, context)  # point: executor made
+        self._executor = Executor(connection, self.agent, context)  # point: executor made
         return self._executor
 
     def host_snapshot(self) -> HostLook | None:
         """Of its cores, from the machine below it. None where a guest sees as much itself, where that
         machine is not this one, and where the hypervisor does not answer: no run fails for that."""
-        if not isinstance(self._provider, Virtual):
+        if not isinstance(self.provider, Virtual):
             return None
         try:
-            processes = self._provider.processes(self._guest.spec)
+            processes = self.provider.processes(self.guest.spec)
         except GuestError:
             return None
-        return load.look(self._cores, processes)
+        return load.look(self.cores, processes)
 
     def close(self) -> None:
         """Stops the guest; the next run starts it again."""
@@ -93,7 +85,7 @@ class Session:
             if connection is not None:
                 connection.close()
         finally:
-            self._provider.stop(self._guest.spec)  # point: guest stopped
+            self.provider.stop(self.guest.spec)  # point: guest stopped
 
 
 @contextlib.contextmanager

@@ -16,21 +16,13 @@ from guest.machine import fingerprint, threads
 from guest.projects import command, notices, prepare, randomness
 from guest.projects.hooks.vbstudy_watch import pairs
 from guest.records.printable import counted
-from guest.records.run import (
-    RECORDING,
-    Optimizer,
-    Override,
-    RunSpec,
-    Seeds,
-    ThreadSpec,
-    Variant,
-    WorkloadSpec,
-)
+from guest.records.run import RECORDING, Override, ThreadSpec
 from orchestrator.agent import archive
 from orchestrator.cores.leases import host_cores
 from orchestrator.errors import ScriptFailedError, UsageError
 from orchestrator.programs.try_files import FileSeen, Role, read, role_of
 from orchestrator.programs.try_verdicts import LevelVerdict, Trial, decide
+from orchestrator.study.plan import program_spec
 from orchestrator.study.snapshots import SKIPPED
 
 COPY_LIMIT_BYTES = 2 << 30
@@ -116,7 +108,7 @@ def _once(
     shutil.copytree(folder, work, symlinks=True, ignore=shutil.ignore_patterns(*SKIPPED, "*.pyc"))
     work = work.resolve()
     before = {name: _stamp(work / name) for name in _names(work)}
-    settings = threads.environment(_spec(count, seed), cpu_vendor=fingerprint.cpu()["vendor"])
+    settings = threads.environment(program_spec("try", count, seed), cpu_vendor=fingerprint.cpu()["vendor"])
     control = _control(seed, recording, work, out)
     paths = os.environ.get("PYTHONPATH", "")  # what the user's own shell has set still holds
     hook = prepare.hook_settings(
@@ -245,24 +237,3 @@ def _cores(count: int) -> Iterator[None]:
         yield
     finally:
         os.sched_setaffinity(0, kept)
-
-
-def _spec(count: int, seed: int | None) -> RunSpec:
-    workload = WorkloadSpec(
-        name="try",
-        framework=None,
-        model="",
-        dataset="",
-        epochs=0,
-        batch_size=0,
-        learning_rate=0.0,
-        optimizer=Optimizer.SGD,
-    )
-    return RunSpec(
-        study_id="try",
-        workload=workload,
-        variant=Variant.FIXED_SEED,
-        threads=ThreadSpec(cpus=count, intra_op=count, inter_op=count),
-        repetition=1,
-        seeds=Seeds(initialisation=seed, data_order=seed, augmentation=seed, dropout=seed),
-    )

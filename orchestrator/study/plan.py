@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 
 from guest.records.run import (
+    Framework,
     Metric,
     MetricSource,
     Optimizer,
@@ -12,6 +14,7 @@ from guest.records.run import (
     RunSpec,
     Seeds,
     ThreadSpec,
+    Variant,
     WorkloadSpec,
 )
 from orchestrator.errors import UsageError
@@ -42,6 +45,34 @@ def plan(study: Study, repetitions: int | None = None) -> list[RunSpec]:
         for threads in _threads(study)
         for repetition in range(1, (repetitions or study.repetitions) + 1)
     ]
+
+
+def program_spec(name: str, count: int, seed: int | None, framework: Framework | None = None) -> RunSpec:
+    """No run of a study: a program on `count` threads, as `guest.machine.threads` makes an environment for
+    it."""
+    return RunSpec(
+        study_id=name,
+        workload=_program(name, framework),
+        variant=Variant.FIXED_SEED,
+        threads=ThreadSpec(cpus=count, intra_op=count, inter_op=count),
+        repetition=1,
+        seeds=Seeds(initialisation=seed, data_order=seed, augmentation=seed, dropout=seed),
+    )
+
+
+def _program(name: str, framework: Framework | None = None) -> WorkloadSpec:
+    """What is no network of ours: nothing is known of its training."""
+    return WorkloadSpec(
+        name=name,
+        framework=framework,
+        model="",
+        dataset="",
+        epochs=0,
+        batch_size=0,
+        learning_rate=0.0,
+        optimizer=Optimizer.SGD,
+        metrics=(),
+    )
 
 
 def first_runs(study: Study, name: str | None, why_no_project: str) -> list[RunSpec]:
@@ -77,16 +108,8 @@ def _workload(table: WorkloadTable | ProjectTable, study_metrics: tuple[Metric, 
 
 
 def _project(table: ProjectTable) -> WorkloadSpec:
-    return WorkloadSpec(
-        name=table.name,
-        framework=None,
-        model="",
-        dataset="",
-        epochs=0,
-        batch_size=0,
-        learning_rate=0.0,
-        optimizer=Optimizer.SGD,
-        metrics=(),
+    return dataclasses.replace(
+        _program(table.name),
         project=ProjectSpec(
             source=table.location,
             commit=table.commit,
