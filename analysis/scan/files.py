@@ -4,6 +4,7 @@ circles; only regular files are opened, so nothing can block."""
 from __future__ import annotations
 
 import os
+import re
 import stat
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,25 +12,9 @@ from pathlib import Path
 from analysis.scan.results import Note
 
 LARGEST_BYTES = 5_000_000
-SKIPPED = frozenset(
-    (
-        ".git",
-        ".hg",
-        ".svn",
-        ".bzr",
-        "__pycache__",
-        "node_modules",
-        ".tox",
-        ".nox",
-        ".venv",
-        ".mypy_cache",
-        ".ruff_cache",
-        ".pytest_cache",
-        ".ipynb_checkpoints",
-        "site-packages",
-        ".eggs",
-        ".hypothesis",
-    )
+SKIPPED = re.compile(
+    r"\.(?:git|hg|svn|bzr|tox|nox|venv|eggs|hypothesis|ipynb_checkpoints|(?:mypy|ruff|pytest)_cache)"
+    r"|__pycache__|node_modules|site-packages"
 )
 DEEPEST = 60  # folders; more is a tree that copies itself
 
@@ -69,7 +54,7 @@ def walk(root: Path) -> Tree:
                     tree.notes.append(
                         Note(path=path, text=f"lies more than {DEEPEST} folders deep; not looked at")
                     )
-                elif entry.name not in SKIPPED and not (root / path / "pyvenv.cfg").exists():
+                elif not SKIPPED.fullmatch(entry.name) and not (root / path / "pyvenv.cfg").exists():
                     below.append((f"{path}/", depth + 1))
             elif entry.name.endswith((".py", ".ipynb")):
                 tree.python.append(path)

@@ -11,27 +11,12 @@ from analysis.scan.lint.facts import FileFacts, finding
 from analysis.scan.lint.lint import is_ignored, mapped
 from analysis.scan.lint.program import TEST_FILE, Program, Step, programs
 from analysis.scan.lint.registry import registry, version
-from analysis.scan.lint.vocabulary import GENERATORS, OWN_MODEL, SEED_CALLS, SETTINGS, THREAD_SETTINGS
+from analysis.scan.lint.vocabulary import GENERATORS, OWN_MODEL, SEED_CALLS, SETTINGS, THREAD_SETTINGS, WORDS
 from analysis.scan.results import Level, LintFinding
 
 NOT_IN_TESTS = ("VB2", "VB3", "VB404", "VB6")
 ORDERS = frozenset(("VB301", "VB302", "VB304"))
-DATA_LIBRARIES = frozenset(
-    [
-        "torch",
-        "tensorflow",
-        "numpy",
-        "sklearn",
-        "jax",
-        "PIL",
-        "cv2",
-        "h5py",
-        "datasets",
-        "imageio",
-        "skimage",
-        "librosa",
-    ]
-)
+DATA_LIBRARIES = WORDS["data_libraries"]
 
 
 def lint_project(

@@ -5,37 +5,9 @@ from __future__ import annotations
 import ast
 
 from analysis.scan.lint.registry import registry
-from analysis.scan.lint.vocabulary import DRAWS, SEEDS, canonical
+from analysis.scan.lint.vocabulary import DRAWS, SEEDS, WORDS, canonical
 
-BUILTINS = frozenset(
-    (
-        "abs",
-        "all",
-        "any",
-        "dict",
-        "enumerate",
-        "filter",
-        "frozenset",
-        "hash",
-        "iter",
-        "len",
-        "list",
-        "map",
-        "max",
-        "min",
-        "next",
-        "print",
-        "range",
-        "repr",
-        "reversed",
-        "set",
-        "sorted",
-        "str",
-        "sum",
-        "tuple",
-        "zip",
-    )
-)
+BUILTINS = WORDS["builtins"]
 """The builtins that a rule knows."""
 
 

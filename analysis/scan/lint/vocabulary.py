@@ -94,6 +94,8 @@ SETTINGS: dict[str, tuple[str, ...]] = {name: tuple(readers) for name, readers i
 that a program imports at all decides; for those after it the variable is no use any more."""
 
 THREAD_SETTINGS = frozenset(name for name in SETTINGS if name.endswith("_THREADS"))
+WORDS = {name: frozenset(words.split()) for name, words in _DATA["words"].items()}
+"""Sets of names that rules ask for."""
 LOADS: dict[str, str] = _DATA["loads"]
 """Packages that import another one of interest."""
 

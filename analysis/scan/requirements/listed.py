@@ -136,25 +136,8 @@ def conda_lock(text: str) -> Iterator[Stated]:
 
 
 _INSTALL = re.compile(r"\b(pip3?|uv\s+pip|conda|mamba|micromamba)\s+install\s+(.*)", re.IGNORECASE)
-_TAKES_VALUE = frozenset(
-    [
-        "-r",
-        "-c",
-        "-f",
-        "-i",
-        "-t",
-        "-n",
-        "-p",
-        "--requirement",
-        "--constraint",
-        "--find-links",
-        "--index-url",
-        "--extra-index-url",
-        "--channel",
-        "--name",
-        "--prefix",
-        "--target",
-    ]
+_TAKES_VALUE = re.compile(
+    r"-[rcfitnp]|--(?:requirement|constraint|find-links|index-url|extra-index-url|channel|name|prefix|target)"
 )
 
 
@@ -167,7 +150,7 @@ def installed(command: str, line: int) -> Iterator[Stated]:
     words = iter(re.split(r"\s+", re.split(r"&&|\|\||[;|`]", match[2])[0].strip()))
     for raw in words:
         word = raw.strip("\"'`,")
-        if word in _TAKES_VALUE or (is_conda and word == "-c"):
+        if _TAKES_VALUE.fullmatch(word):
             next(words, None)
         elif (
             word

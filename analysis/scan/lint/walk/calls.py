@@ -13,6 +13,7 @@ from analysis.scan.lint.vocabulary import (
     OWN_MODEL,
     SEEDS,
     SKLEARN_DRAWS,
+    WORDS,
     generator_of,
     seeds_by_name,
 )
@@ -28,49 +29,19 @@ OWN_GENERATORS = {  # rule VB102: name of the argument that seeds
     "numpy.random.PCG64": "seed",
     "numpy.random.MT19937": "seed",
 }
-COUNTS_OF_THE_MACHINE = frozenset(
-    (
-        "os.cpu_count",
-        "os.process_cpu_count",
-        "multiprocessing.cpu_count",
-        "torch.multiprocessing.cpu_count",
-        "psutil.cpu_count",
-        "os.sched_getaffinity",
-    )
-)
+COUNTS_OF_THE_MACHINE = WORDS["counts_of_the_machine"]
 TORCH_THREADS = frozenset(("torch.set_num_threads", "torch.set_num_interop_threads"))
 TF_THREADS = re.compile(r"^tensorflow\.config\.threading\.set_(?:intra|inter)_op_parallelism_threads$")
-SPLITS = frozenset(
-    (
-        "torch.utils.data.random_split",
-        "torch.utils.data.RandomSampler",
-        "torch.utils.data.SubsetRandomSampler",
-        "torch.utils.data.WeightedRandomSampler",
-    )
-)
+SPLITS = WORDS["splits"]
 NO_DATA = re.compile(
     r"port$|uuid|token$|nonce|seed|(?:^|_)id$|suffix|colou?r|delay|jitter|backoff", re.IGNORECASE
 )
 """Names of what is drawn for other ends than data and models."""
 LOADER = "torch.utils.data.DataLoader"
 TRAINERS = ("transformers.Trainer()", "transformers.Seq2SeqTrainer()")
-ELSEWHERE = frozenset(sys.stdlib_module_names) | frozenset(
-    (
-        "numpy",
-        "torch",
-        "tensorflow",
-        "keras",
-        "sklearn",
-        "pandas",
-        "scipy",
-        "matplotlib",
-        "builtins",
-        "torchvision",
-        "tqdm",
-    )
-)
+ELSEWHERE = WORDS["elsewhere"].union(sys.stdlib_module_names)
 """Packages that are no part of a project; those that seed are in SEEDS."""
-FITS = frozenset(("fit", "fit_generator", "train_on_batch", "partial_fit", "fit_one_cycle", "fine_tune"))
+FITS = WORDS["fits"]
 NOT_MODELS = re.compile(
     r"^sklearn\.(?:preprocessing|feature_extraction|decomposition|impute|compose|feature_selection)\."
     r"|Tokenizer\(\)$|Scaler\(\)$|Encoder\(\)$|Vectorizer\(\)$|^torch\.(?:optim|fx)|^scipy\.|ImageDataGenerator\(\)$"

@@ -7,6 +7,7 @@ import re
 
 from analysis.scan.lint.facts import Use, spot
 from analysis.scan.lint.registry import Arguments, Operation, registry
+from analysis.scan.lint.vocabulary import WORDS
 from analysis.scan.lint.walk.arguments import argument, constant
 from analysis.scan.lint.walk.walk import Walk
 
@@ -14,39 +15,9 @@ WITHOUT_GRADIENT = re.compile(
     r"(?:^|[._])(?:reorder|generate|predict|infer|post_?process|beam|nms|decode)(?:_|$|\.)"
 )
 """Functions that run after training."""
-SHAPING = frozenset(
-    [
-        "flip",
-        "view",
-        "reshape",
-        "transpose",
-        "permute",
-        "squeeze",
-        "unsqueeze",
-        "flatten",
-        "expand",
-        "contiguous",
-    ]
-)
+SHAPING = WORDS["shaping"]
 WHOLE_TYPE = re.compile(r"^u?int|^long$|^bool$|^short$")
-WHOLE_METHODS = frozenset(
-    [
-        "long",
-        "int",
-        "bool",
-        "eq",
-        "ne",
-        "lt",
-        "le",
-        "gt",
-        "ge",
-        "bincount",
-        "argsort",
-        "argmax",
-        "nonzero",
-        "logical_not",
-    ]
-)
+WHOLE_METHODS = WORDS["whole_methods"]
 WHOLE_NAME = re.compile(
     r"(?:masks?|lens?|lengths?|counts?|sizes?|ids?|idxs?|index|indexes|indices|inds?|offsets?|repeats|batch|labels?|shapes?|bound(?:ary|aries|s)|dur(?:s|ations?)|tp|fp)\d?$"
     r"|^n$|^index_|range$|^(?:n|num|is)_",

@@ -7,27 +7,34 @@ nothing in order. A listing that was assigned is waited for: it may be sorted fu
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
-from analysis.scan.lint.order_words import (
-    APPENDING,
-    BARS,
-    FREE,
-    FREE_METHODS,
-    KEEPING,
-    LISTINGS,
-    METHODS,
-    NUMBERS,
-    OF_INTEREST,
-    PATH_METHODS,
-    PATHS,
-    READY,
-    SORTING,
-)
+from analysis.scan.lint.vocabulary import WORDS
 from analysis.scan.lint.walk.walk import Walk
 from analysis.scan.results import Level
+
+# Names that tell whether an order is defined, kept, or of no matter.
+LISTINGS = WORDS["listings"]
+PATHS = frozenset(("pathlib.Path()", "pathlib.PosixPath()"))
+PATH_METHODS = frozenset(("iterdir", "rglob"))
+SORTING = WORDS["sorting"]
+FREE = SORTING | WORDS["counting"]
+NUMBERS = re.compile(
+    r"(?:^|_)(?:ids?|idxs?|index|indexes|indices|positions|ranks|epochs|steps|dims|axes|axis|sizes|labels?)(?:_|$)"
+)
+"""Names of whole numbers, whose order in a set does not change from process to process."""
+KEEPING = WORDS["keeping"]
+READY = frozenset(("concurrent.futures.as_completed", "asyncio.as_completed"))
+METHODS = PATH_METHODS | {"glob", "imap_unordered"}
+OF_INTEREST = LISTINGS | KEEPING | READY
+FREE_METHODS = WORDS["free_methods"]
+"""Methods that keep no order, or only that of a text."""
+BARS = frozenset(("tqdm", "track", "progress_bar", "progressbar", "iter"))
+"""Functions that give what they are given, one by one."""
+APPENDING = frozenset(("append", "extend", "insert"))
 
 _KEPT = nullcontext()
 SET, LISTING, FROM_SET, UNORDERED = "set", "VB301", "VB302", "VB304"
