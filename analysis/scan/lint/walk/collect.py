@@ -279,21 +279,8 @@ HANDLERS: dict[type[ast.AST], Callable[[Collector, Any], None]] = {
     ast.FormattedValue: expressions.formatted,
     ast.Constant: expressions.constant,
     ast.Expr: expressions.expression,
-    ast.Return: expressions.returned,
-    ast.Tuple: expressions.elements,
-    ast.List: expressions.elements,
-    ast.Set: expressions.elements,
-    ast.Subscript: expressions.subscript,
     ast.Assert: expressions.asserted,
-    ast.BoolOp: expressions.boolean,
-    ast.Dict: expressions.dictionary,
     ast.Raise: _nothing,
-    ast.Pass: _nothing,
-    ast.Break: _nothing,
-    ast.Continue: _nothing,
-    ast.Global: _nothing,
-    ast.Load: _nothing,
-    ast.Store: _nothing,
 }
 
 

@@ -50,37 +50,9 @@ def expression(to: OrderedWalk, node: ast.Expr) -> None:
         to.visit(node.value)
 
 
-def returned(to: OrderedWalk, node: ast.Return) -> None:
-    if node.value is not None:
-        to.visit(node.value)
-
-
-def elements(to: OrderedWalk, node: ast.Tuple | ast.List | ast.Set) -> None:
-    for element in node.elts:
-        to.visit(element)
-
-
 def asserted(to: OrderedWalk, node: ast.Assert) -> None:
     with to.order.free():
         to.visit(node.test)
-
-
-def boolean(to: OrderedWalk, node: ast.BoolOp) -> None:
-    for value in node.values:
-        to.visit(value)
-
-
-def dictionary(to: OrderedWalk, node: ast.Dict) -> None:
-    for key in node.keys:
-        if key is not None:
-            to.visit(key)
-    for value in node.values:
-        to.visit(value)
-
-
-def subscript(to: OrderedWalk, node: ast.Subscript) -> None:
-    to.visit(node.value)
-    to.visit(node.slice)
 
 
 def name(to: OrderedWalk, node: ast.Name) -> None:
