@@ -115,14 +115,8 @@ def _differing_fields(each: Recomputed) -> list[str]:
 
 
 def _as_data(each: Recomputed) -> dict[str, Any]:
-    data = {
-        "run_id": each.run_id,
-        "equal": each.equal,
-        "difference": each.difference,
-        "failure": each.failure,
-        "stored_on": each.stored_on,
-        "computed_on": each.computed_on,
-    }
+    names = ("run_id", "equal", "difference", "failure", "stored_on", "computed_on")
+    data = {name: getattr(each, name) for name in names}
     return data if each.equal else data | {"fields_that_differ": _differing_fields(each)}
 
 

@@ -39,6 +39,7 @@ def harden(options: Options, cpus: str | None, workload: str | None, runs: int, 
     from guest.records.codec import to_json
     from orchestrator.agent import archive
     from orchestrator.experiments import harden as hardening
+    from orchestrator.study.plan import first_runs
     from orchestrator.study.schema import parse_counts
 
     store, study = options.store(), options.study_or_default()
@@ -48,7 +49,7 @@ def harden(options: Options, cpus: str | None, workload: str | None, runs: int, 
     found: list[Hardening] = []
     with store.lock("vbstudy harden"):
         agent = archive.build()
-        for base in hardening.workloads_of(study, workload):
+        for base in first_runs(study, workload, hardening.OWN):
             begun = hardening.begin(study, store, base, counts, tiers, runs, agent, report)
             measured = judge(hardening.measure(study, store, begun, agent, report))
             store.hardenings.write(measured.workload.name, measured)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -52,6 +54,7 @@ def scan(
     Each PATH, a folder or a file, is one project; with --each, every folder in it is one. Nothing in them is
     run or imported. Findings are silenced by `# vbstudy: ignore[VB101]` on their line."""
     from analysis.scan.lint.rules import chosen
+    from analysis.scan.printed import print_notes
     from analysis.scan.results import Level
 
     try:
@@ -62,7 +65,7 @@ def scan(
     found = _scan(options, _projects(paths, each), frozenset() if only == REQUIREMENTS else rules, jobs)
     _print(found, form, output, only)
     if form == "table":
-        _notes(found, options.stderr())
+        print_notes(found, options.stderr())
     if keep:
         _keep(found, options)
     bad = [f for p in found.projects for f in p.findings if f.level is not Level.NOTE]
@@ -133,40 +136,26 @@ def _scan(options: Options, projects: list[Path], rules: frozenset[str], jobs: i
 
 
 def _print(found: Scan, form: str, output: Path | None, only: str | None) -> None:
-    if form == "table":
-        from rich.console import Console
+    from rich.console import Console
 
-        if output is None:
-            _tables(found, Console(), only)
-            return
-        with _written(output).open("w", encoding="utf-8") as file:
-            _tables(found, Console(file=file, width=160), only)
-        return
-    if form == "json":
-        from analysis.scan.kept import encode
+    from analysis.scan.kept import encode
+    from analysis.scan.printed import to_csv
+    from analysis.scan.sarif import to_sarif
 
-        text = encode(found)
-    elif form == "csv":
-        from analysis.scan.printed import to_csv
-
-        text = to_csv(found)
-    else:
-        from analysis.scan.sarif import to_sarif
-
-        text = to_sarif(found, __version__)
-    if output is None:
-        sys.stdout.write(text)
-    else:
-        _written(output).write_text(text, encoding="utf-8")
-
-
-def _written(output: Path) -> Path:
-    """The file to write to, if it can be."""
     try:
-        output.touch()
+        stream = contextlib.nullcontext(sys.stdout) if output is None else output.open("w", encoding="utf-8")
     except OSError as error:
         raise UsageError(f"--output {output}: {error.strerror}") from None
-    return output
+    with stream as file:
+        if form == "table":
+            _tables(found, Console(file=file, width=None if output is None else 160), only)
+        else:
+            texts: dict[str, Callable[[Scan], str]] = {
+                "json": encode,
+                "csv": to_csv,
+                "sarif": lambda found: to_sarif(found, __version__),
+            }
+            file.write(texts[form](found))
 
 
 def _tables(found: Scan, console: Console, only: str | None) -> None:
@@ -181,12 +170,6 @@ def _tables(found: Scan, console: Console, only: str | None) -> None:
             console.print(table_text(requirements_table(found)))
     if only != REQUIREMENTS:
         print_findings(found, console)
-
-
-def _notes(found: Scan, console: Console) -> None:
-    from analysis.scan.printed import print_notes
-
-    print_notes(found, console)
 
 
 def _keep(found: Scan, options: Options) -> None:

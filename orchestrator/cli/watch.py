@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
-from typing import TYPE_CHECKING
 
 import click
 
 from orchestrator.cli.options import Options, print_json, stdout
-
-if TYPE_CHECKING:
-    from orchestrator.sweep.watch import Watcher
 
 FILE_WIDTH = 120  # a pipe has none, and a narrower table cuts its words
 
@@ -24,6 +21,8 @@ def watch(options: Options, once: bool, every_s: float) -> None:
     """Show guests, running runs, progress, failures and the time left. Ctrl-C ends.
 
     Beside a running sweep, or after it; on any machine that sees the study's folder."""
+    from rich.live import Live
+
     from orchestrator.sweep.watch import Watcher, as_json
     from orchestrator.sweep.watch_view import render
 
@@ -32,25 +31,16 @@ def watch(options: Options, once: bool, every_s: float) -> None:
         print_json(as_json(watcher.look()))
         return
     console = stdout()
+    if not console.is_terminal:
+        console.width = max(console.width, FILE_WIDTH)
     if once or not console.is_terminal:
-        if not console.is_terminal:
-            console.width = max(console.width, FILE_WIDTH)
         console.print(render(watcher.look()))
         return
-    _keep_showing(watcher, every_s)
-
-
-def _keep_showing(watcher: Watcher, every_s: float) -> None:
-    """On a screen of its own, which is taken away in the end: the terminal is as it was before."""
-    from rich.live import Live
-
-    from orchestrator.sweep.watch_view import render
-
-    console = stdout()
-    try:
-        with Live(console=console, screen=True, auto_refresh=False) as screen:
-            while True:
-                screen.update(render(watcher.look(), console.height), refresh=True)
-                time.sleep(every_s)
-    except KeyboardInterrupt:
-        return  # the way to end it
+    # On a screen of its own, which is taken away in the end: the terminal is as it was before.
+    with (
+        contextlib.suppress(KeyboardInterrupt),
+        Live(console=console, screen=True, auto_refresh=False) as live,
+    ):
+        while True:
+            live.update(render(watcher.look(), console.height), refresh=True)
+            time.sleep(every_s)

@@ -27,7 +27,6 @@ from orchestrator.guests.session import alone
 from orchestrator.inventory import Guest, guest_spec
 from orchestrator.providers import Provider
 from orchestrator.store.store import Store, now
-from orchestrator.study.plan import first_runs
 from orchestrator.study.schema import Study
 
 Say = Callable[[str], None]
@@ -36,11 +35,6 @@ OWN = (
     "deterministic switches, and exact mode is two lines in it"
 )
 ENVIRONMENT = ("cpu", "machine", "libraries", "hypervisor")  # of the fingerprint: what a proof is bound to
-
-
-def workloads_of(study: Study, name: str | None) -> list[RunSpec]:
-    """The first planned run of each workload, or of the named one. Raises UsageError."""
-    return first_runs(study, name, OWN)
 
 
 def begin(

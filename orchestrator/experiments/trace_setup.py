@@ -34,18 +34,19 @@ def specs_for(
     wanted = next((w for w in chosen if framework in (None, w.framework)), chosen[0])
     if framework is not None:
         wanted = dataclasses.replace(wanted, framework=framework)
-    one = RunSpec(
-        study_id=study.name,
-        workload=wanted,
-        variant=variant,
-        threads=ThreadSpec(cpus=1, intra_op=1, inter_op=1),
-        repetition=1,
-        seeds=seeds.draw(study.factor_seeds(variant)),
-        isa=study.isa,
-        cpu_model=study.cpu_models[0],
-    )
+    drawn = seeds.draw(study.factor_seeds(variant))
     first, second = (
-        dataclasses.replace(one, threads=ThreadSpec(cpus=n, intra_op=n, inter_op=n)) for n in counts
+        RunSpec(
+            study_id=study.name,
+            workload=wanted,
+            variant=variant,
+            threads=ThreadSpec(cpus=count, intra_op=count, inter_op=count),
+            repetition=1,
+            seeds=drawn,
+            isa=study.isa,
+            cpu_model=study.cpu_models[0],
+        )
+        for count in counts
     )
     return first, second
 

@@ -61,20 +61,13 @@ def make_all(specs: list[GuestSpec], provider: Provider, on_guest: OnGuest) -> t
         on_guest(made[spec.name])
 
     leases: dict[MachineCores | None, CoreLeases] = {}
+    jobs = []
     for spec in specs:
         machine = machine_of(provider, spec)
         if machine not in leases:
             leases[machine] = CoreLeases(provider.cores(spec), machine)
-    SideBySide(provider.stop).work(
-        [
-            Job(
-                guest=spec,
-                leases=leases[machine_of(provider, spec)],
-                work=functools.partial(make, spec),
-            )
-            for spec in specs
-        ]
-    )
+        jobs.append(Job(guest=spec, leases=leases[machine], work=functools.partial(make, spec)))
+    SideBySide(provider.stop).work(jobs)
     return tuple(made[spec.name] for spec in specs)
 
 

@@ -13,7 +13,7 @@ from orchestrator.study.schema import Study
 
 
 def _find(inventory: Inventory, name: str) -> Guest:
-    guests = {guest.spec.name: guest for guest in inventory.guests}
+    guests = inventory.by_name()
     if name not in guests:
         raise UsageError(
             f"there is no guest {name!r}; there are {', '.join(guests)}{did_you_mean(name, guests)}"

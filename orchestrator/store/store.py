@@ -29,7 +29,7 @@ import shutil
 import socket
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -115,17 +115,11 @@ class Store:
     def records(self) -> Iterator[RunRecord]:
         """The records of all finished runs, in order of their ids. Damaged ones are left out: `check`
         and the analysis report them. Raises StoreError for the run of a newer vbstudy."""
-        for path in sorted(self.runs.glob(f"*/*/*/*/{RECORD}")):
-            with contextlib.suppress(DamagedRunError):
-                yield read_record(path.parent)
+        return _readable(sorted(self.runs.glob(f"*/*/*/*/{RECORD}")))
 
     def records_of(self, set_id: str, at_most: int) -> list[RunRecord]:
         """Those of the first runs of an experiment set. Damaged ones are left out."""
-        found: list[RunRecord] = []
-        for path in sorted((self.runs / set_id).glob(f"*/{RECORD}"))[:at_most]:
-            with contextlib.suppress(DamagedRunError):
-                found.append(read_record(path.parent))
-        return found
+        return list(_readable(sorted((self.runs / set_id).glob(f"*/{RECORD}"))[:at_most]))
 
     def stored_traces(self) -> list[Trace]:
         """The stored traces that can be read."""
@@ -289,6 +283,12 @@ class Store:
             staged.rename(target)  # point: evidence published
             shutil.rmtree(folder, ignore_errors=True)  # point: attempt removed
         return target
+
+
+def _readable(paths: Sequence[Path]) -> Iterator[RunRecord]:
+    for path in paths:
+        with contextlib.suppress(DamagedRunError):
+            yield read_record(path.parent)
 
 
 def _replace_folder(target: Path, new: Path) -> None:

@@ -22,7 +22,7 @@ from orchestrator.study.schema import Study
 from orchestrator.sweep import sequential
 from orchestrator.sweep.live import LiveFile
 from orchestrator.sweep.pipeline import run_missing
-from orchestrator.sweep.progress import CompositeObserver, SweepProgress
+from orchestrator.sweep.progress import SweepProgress, composite
 
 
 class Decision(Protocol):
@@ -75,7 +75,7 @@ def sweep(
     live = LiveFile(store.live_file, cores)
     with store.lock("vbstudy sweep"), SweepProgress(console, quiet=quiet) as progress, live:
         report = progress.report
-        engine, observer = _engine(study, store, report), CompositeObserver(progress, live)
+        engine, observer = _engine(study, store, report), composite(progress, live)
         outcome = _run(study, store, engine, observer, report, repetitions, rule)  # point: sweep over
         if not robustness:
             return outcome
@@ -105,13 +105,15 @@ def _run(
     if rule is None:
         return Outcome(summary=run_missing(plan(study, repetitions), store, engine, observer))
     sequential.keep_plan(store, rule.interim, rule.rule)
-    last: list[tuple[int, Decision]] = []
+    outcome = Outcome(summary=Summary(), rule=rule.rule, interim=rule.interim)
 
     def open_sets(done: int) -> frozenset[str]:
+        nonlocal outcome
         decision = rule.decide(done)
-        last.append((done, decision))
-        answers = [dataclasses.asdict(answer) for answer in decision.answers]
+        answers = tuple(dataclasses.asdict(answer) for answer in decision.answers)
         sequential.keep_answers(store, done, answers)
+        still_open = tuple(sorted(decision.open_sets))
+        outcome = dataclasses.replace(outcome, interim_done=done, answers=answers, open_sets=still_open)
         report(
             f"interim analysis {done} of {len(rule.interim)}, {rule.interim[done - 1]} runs each: "
             f"{sum(a.clear for a in decision.answers)} of {len(decision.answers)} questions clear"
@@ -119,15 +121,7 @@ def _run(
         return decision.open_sets
 
     summary = sequential.sweep_until(study, store, engine, observer, rule.interim, open_sets)
-    done, decision = last[-1]
-    return Outcome(
-        summary=summary,
-        rule=rule.rule,
-        interim=rule.interim,
-        interim_done=done,
-        answers=tuple(dataclasses.asdict(answer) for answer in decision.answers),
-        open_sets=tuple(sorted(decision.open_sets)),
-    )
+    return dataclasses.replace(outcome, summary=summary)
 
 
 def summaries(outcome: Outcome, store: Store) -> tuple[dict[str, Any], str]:

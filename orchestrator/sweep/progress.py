@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import TracebackType
+from typing import Any, cast
 
 from rich.console import Console
 from rich.progress import (
@@ -57,9 +57,7 @@ class SweepProgress:
         self._bars.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._bars.stop()
 
     def planned(self, specs: Sequence[RunSpec], done: Sequence[RunSpec]) -> None:
@@ -120,39 +118,21 @@ class SweepProgress:
             self._console.print(text, highlight=False, soft_wrap=True)
 
 
-class CompositeObserver:
-    """Passes every event on to several observers, in order."""
-
-    def __init__(self, *observers: Observer) -> None:
+class _Composite:
+    def __init__(self, observers: Sequence[Observer]) -> None:
         self._observers = observers
 
-    def planned(self, specs: Sequence[RunSpec], done: Sequence[RunSpec]) -> None:
-        for each in self._observers:
-            each.planned(specs, done)
+    def __getattr__(self, event: str) -> Callable[..., None]:
+        def pass_on(*what: Any, **more: Any) -> None:
+            for each in self._observers:
+                getattr(each, event)(*what, **more)
 
-    def quarantined(self, spec: RunSpec, reason: str, kept: Path) -> None:
-        for each in self._observers:
-            each.quarantined(spec, reason, kept)
+        return pass_on
 
-    def waiting(self, why: str) -> None:
-        for each in self._observers:
-            each.waiting(why)
 
-    def started(self, guest: Guest, spec: RunSpec, cores: tuple[int, ...]) -> None:
-        for each in self._observers:
-            each.started(guest, spec, cores)
-
-    def message(self, guest: Guest, message: Message) -> None:
-        for each in self._observers:
-            each.message(guest, message)
-
-    def finished(self, spec: RunSpec, result: RunResult) -> None:
-        for each in self._observers:
-            each.finished(spec, result)
-
-    def failed(self, spec: RunSpec, reason: str, kept: Path, *, again: bool) -> None:
-        for each in self._observers:
-            each.failed(spec, reason, kept, again=again)
+def composite(*observers: Observer) -> Observer:
+    """Passes every event on to several observers, in order."""
+    return cast(Observer, _Composite(observers))
 
 
 class DownloadProgress:
@@ -172,9 +152,7 @@ class DownloadProgress:
     def __enter__(self) -> DownloadProgress:
         return self  # most studies fetch nothing, and then nothing is drawn
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._tasks:
             self._bars.stop()
 

@@ -36,22 +36,21 @@ class SetStatus:
 class Status:
     guests: tuple[Guest, ...]
     sets: tuple[SetStatus, ...]
+    warnings: tuple[str, ...]  # what projects override, by their runs
     now: dict[str, Now]  # what machines do, by guest, where the provider can tell
-    unknown: str = ""  # why they are unknown
-    warnings: tuple[str, ...] = ()  # what projects override, by their runs
+    unknown: str  # why they are unknown
 
 
 def examine(study: Study, store: Store, repetitions: int | None = None) -> Status:
     planned = repetitions or study.repetitions
     firsts = plan(study, 1)  # one of each set
-    sets = [set_status(store, spec.set_id, planned) for spec in firsts]
     now, unknown = _now(study, store)
     return Status(
         guests=read_inventory(store.guests_file).guests if store.guests_file.exists() else (),
-        sets=tuple(sets),
+        sets=tuple(set_status(store, spec.set_id, planned) for spec in firsts),
+        warnings=tuple(_warnings(firsts, store)),
         now=now,
         unknown=unknown,
-        warnings=tuple(_warnings(firsts, store)),
     )
 
 
@@ -92,12 +91,7 @@ def _now(study: Study, store: Store) -> tuple[dict[str, Now], str]:
 
 
 def as_json(status: Status) -> Any:
-    return {
-        "guests": to_json(status.guests),
-        "sets": [dataclasses.asdict(s) for s in status.sets],
-        "warnings": list(status.warnings),
-        "now": {name: dataclasses.asdict(now) for name, now in status.now.items()},
-    }
+    return {name: value for name, value in to_json(status).items() if name != "unknown"}
 
 
 def as_tables(status: Status) -> list[Table]:

@@ -5,7 +5,7 @@ from rich.console import Console
 
 from guest.records.run import Message
 from orchestrator.inventory import Guest, GuestSpec, Observation
-from orchestrator.sweep.progress import CompositeObserver, DownloadProgress, SweepProgress
+from orchestrator.sweep.progress import DownloadProgress, SweepProgress, composite
 from tests import factories
 
 GUEST = Guest(
@@ -71,7 +71,7 @@ def test_a_fetched_file_has_a_bar_with_its_bytes():
 
 def test_all_observers_get_the_same_events():
     first, second = console(), console()
-    several = CompositeObserver(SweepProgress(first, quiet=False), SweepProgress(second, quiet=False))
+    several = composite(SweepProgress(first, quiet=False), SweepProgress(second, quiet=False))
     spec = factories.spec()
     several.planned([spec], [])
     several.quarantined(spec, "[/red]\x1b[2J", Path("q/x"))
