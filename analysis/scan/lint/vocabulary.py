@@ -94,7 +94,7 @@ SETTINGS: dict[str, tuple[str, ...]] = {name: tuple(readers) for name, readers i
 that a program imports at all decides; for those after it the variable is no use any more."""
 
 THREAD_SETTINGS = frozenset(name for name in SETTINGS if name.endswith("_THREADS"))
-WORDS = {name: frozenset(words.split()) for name, words in _DATA["words"].items()}
+WORDS: dict[str, frozenset[str]] = {k: frozenset(words.split()) for k, words in _DATA["words"].items()}
 """Sets of names that rules ask for."""
 LOADS: dict[str, str] = _DATA["loads"]
 """Packages that import another one of interest."""
