@@ -13,7 +13,7 @@ import numpy as np
 
 from analysis.cost.times import exclusion
 from analysis.load.runs import Problem
-from analysis.results.model import ALPHA, Kind, Table, col, cols, count, interval
+from analysis.results.model import ALPHA, Kind, Table, col, cols, count, counts, interval
 from analysis.stats import statistics
 from guest.machine.tiers import TIERS
 from guest.records.codec import NewerSchemaError, RecordError
@@ -205,8 +205,7 @@ def _proofs(hardenings: Sequence[Hardening]) -> Table:
         rows,
         *cols("workload", "tier", "proof"),
         col("cpus", "CPUs"),
-        count("n"),
-        count("models"),
+        *counts("n", "models"),
         interval("mean_cost", "cost", Kind.RATIO, bounds="mean"),
         col("cheapest", "choice"),
         col("why"),

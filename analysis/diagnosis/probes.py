@@ -44,7 +44,9 @@ def cells(report: ProbeReport) -> pd.DataFrame:
 
 def table(report: ProbeReport) -> Table:
     """One row an operation, part and type, those first that vary."""
-    rows = [_row(report, frame) for frame in _grouped(report)]
+    frame = cells(report)
+    groups = frame.groupby(["operation", "part", "dtype"], sort=False) if len(frame) else ()
+    rows = [_row(report, group) for _, group in groups]
     rows.sort(key=lambda row: row["verdict"] == SAME and row["repeats"].startswith("equal"))
     return Table.of(
         rows,
@@ -66,14 +68,6 @@ def table(report: ProbeReport) -> Table:
         f"the median at the largest size on {timed_threads(report)} threads over the reference's: more had "
         "no core each. Same bits here is no promise for other sizes.",
     )
-
-
-def _grouped(report: ProbeReport) -> list[pd.DataFrame]:
-    """The cells of one operation, part and type each."""
-    frame = cells(report)
-    if frame.empty:
-        return []
-    return [group for _, group in frame.groupby(["operation", "part", "dtype"], sort=False)]
 
 
 def _row(report: ProbeReport, frame: pd.DataFrame) -> dict[str, Any]:

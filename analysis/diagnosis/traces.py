@@ -10,7 +10,7 @@ import pandas as pd
 
 from analysis.load.runs import Problem
 from analysis.load.study import StudyData, workload_digest
-from analysis.results.model import WHERE, Kind, Table, col, cols, count
+from analysis.results.model import WHERE, Kind, Table, col, cols, count, counts
 from analysis.stats.numerics import ulp_distance
 from guest.records.codec import RecordError
 from guest.records.trace import STATES, TRACE, Origin, Outcome, Trace, decode
@@ -131,11 +131,8 @@ def growth_table(trace: Trace) -> Table:
         [{name: getattr(g, name) for name in names} for g in trace.growth],
         count("step"),
         col("layer"),
-        count("elements"),
-        count("differing"),
-        count("max_ulp"),
-        col("l2", kind=Kind.SPREAD),
-        col("relative_l2", kind=Kind.SPREAD),
+        *counts("elements", "differing", "max_ulp"),
+        *cols("l2", "relative_l2", kind=Kind.SPREAD),
         name=GROWTH,
         title="How the difference grows",
         note="After each of these steps: elements of the weight that differ, the largest distance in ULPs, "

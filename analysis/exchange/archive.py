@@ -18,6 +18,7 @@ import re
 import shutil
 import stat
 import struct
+import sys
 import tempfile
 import zipfile
 import zlib
@@ -80,7 +81,7 @@ def pack(directory: Path, target: Path) -> int:
     if not checked.runs and not checked.imports:
         raise NothingToAnalyse(f"no finished run in {directory}; run `vbstudy sweep` first")
     name = re.sub(r"[^A-Za-z0-9_-]+", "-", directory.resolve().name).strip("-") or "study"
-    with _temporary(target) as part:
+    with temporary(target) as part:
         with zipfile.ZipFile(part, "w", zipfile.ZIP_DEFLATED, compresslevel=6) as archive:
             files = {}
             for path, opened in _contents(directory):
@@ -114,17 +115,13 @@ def _entry(name: str) -> zipfile.ZipInfo:
 
 
 def _add(archive: zipfile.ZipFile, name: str, source: IO[bytes]) -> dict[str, Any]:
-    sha256, size = hashlib.sha256(), 0
     with archive.open(_entry(name), "w", force_zip64=True) as packed:
-        while block := source.read(BLOCK):
-            sha256.update(block)
-            size += len(block)
-            packed.write(block)
-    return {"sha256": sha256.hexdigest(), "size_bytes": size}
+        sha256, size = _copy(source, packed, sys.maxsize)
+    return {"sha256": sha256, "size_bytes": size}
 
 
 @contextmanager
-def _temporary(target: Path) -> Iterator[Path]:
+def temporary(target: Path) -> Iterator[Path]:
     """A path in `target`'s folder that is removed in the end, unless it was moved."""
     target.parent.mkdir(parents=True, exist_ok=True)
     folder = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
@@ -142,7 +139,7 @@ def unpack(path: Path, target: Path) -> None:
     FileExistsError, and NewerSchemaError for an archive of a newer vbstudy."""
     if target.exists():
         raise FileExistsError(f"{target} is there already; name another folder")
-    with _temporary(target) as folder:
+    with temporary(target) as folder:
         try:
             with zipfile.ZipFile(path) as archive:
                 _unpack(archive, folder)
@@ -176,7 +173,7 @@ def _unpack(archive: zipfile.ZipFile, folder: Path) -> None:
         file = folder / name
         file.parent.mkdir(parents=True, exist_ok=True)
         with archive.open(entry) as packed, file.open("xb") as unpacked:
-            if _copy(packed, unpacked, size) != sha256:
+            if _copy(packed, unpacked, size)[0] != sha256:
                 raise ArchiveError(f"{name} does not match its SHA-256")
 
 
@@ -217,11 +214,11 @@ def _manifest(archive: zipfile.ZipFile, entry: zipfile.ZipInfo | None) -> dict[s
     return files
 
 
-def _copy(source: IO[bytes], target: IO[bytes], size: int) -> str:
-    """Copies at most `size` bytes; returns their SHA-256."""
-    sha256, left = hashlib.sha256(), size
-    while left and (block := source.read(min(BLOCK, left))):
+def _copy(source: IO[bytes], target: IO[bytes], most: int) -> tuple[str, int]:
+    """Copies at most so many bytes; returns their SHA-256, and how many they are."""
+    sha256, size = hashlib.sha256(), 0
+    while block := source.read(min(BLOCK, most - size)):
         sha256.update(block)
         target.write(block)
-        left -= len(block)
-    return sha256.hexdigest()
+        size += len(block)
+    return sha256.hexdigest(), size

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from analysis.exchange.imported import Import, ImportedRun
-from analysis.results.model import ALPHA, Kind, Table, col, cols, count, interval
+from analysis.results.model import ALPHA, Kind, Table, col, cols, count, counts, interval
 from analysis.stats import metrics, statistics
 
 Family = tuple[str, str, str]  # import, workload, variant
@@ -66,8 +66,7 @@ def _sets(families: dict[Family, dict[int, list[ImportedRun]]]) -> Table:
         count("n"),
         interval("mean", kind=Kind.METRIC),
         interval("sd", "SD"),
-        col("min", kind=Kind.METRIC),
-        col("max", kind=Kind.METRIC),
+        *cols("min", "max", kind=Kind.METRIC),
         count("values"),
         name="imported",
         title="Imported runs",
@@ -93,7 +92,7 @@ def _tests(families: dict[Family, dict[int, list[ImportedRun]]]) -> Table:
         rows,
         *WHERE,
         col("metric"),
-        *map(count, ("a", "b", "n_a", "n_b")),
+        *counts("a", "b", "n_a", "n_b"),
         count("u", "U"),
         col("p", kind=Kind.P),
         col("p_holm", "p (Holm)", Kind.P),
@@ -125,7 +124,7 @@ def _churn(families: dict[Family, dict[int, list[ImportedRun]]]) -> Table:
         rows,
         *WHERE,
         col("threads"),
-        *map(count, ("n", "pairs", "samples")),
+        *counts("n", "pairs", "samples"),
         count("distinct", "distinct vectors"),
         col("churn", kind=Kind.SPREAD),
         name="imported_churn",

@@ -9,8 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import shutil
-import tempfile
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
@@ -18,6 +16,7 @@ from typing import Any
 
 import pandas as pd
 
+from analysis.exchange.archive import temporary
 from analysis.load.study import StudyData
 
 FINISHED, LOCAL = 3, 4  # MLflow's RunStatus and SourceType
@@ -54,14 +53,11 @@ def write_mlflow(study: StudyData, target: Path) -> int:
     if target.exists():
         raise FileExistsError(f"{target} is there already; name another folder")
     target = target.absolute()
-    target.parent.mkdir(parents=True, exist_ok=True)
-    folder = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
-    try:
+    with temporary(target) as folder:
+        folder.mkdir()
         _write(study, folder, target)
         folder.chmod(0o755)
         folder.rename(target)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
     return len(study.runs)
 
 

@@ -122,21 +122,29 @@ def _results(source: Path, name: str) -> Found:
     runs = []
     for group in groups:
         last = group.iloc[-1]
-        history = {m: tuple(group[m].astype(float)) for m in metrics} if "epoch" in named else {}
-        runs.append(
-            ImportedRun(
-                workload=last.workload,
-                variant=last.variant,
-                threads=_count(source, last.threads, "threads"),
-                repetition=_count(source, last.repetition, "repetition") if "repetition" in named else 0,
-                metrics={m: float(last[m]) for m in metrics if math.isfinite(last[m])},
-                wall_s=float(last.wall_s) if "wall_s" in named and math.isfinite(last.wall_s) else None,
-                history={m: h for m, h in history.items() if np.isfinite(h).all()},
-                source=source.name,
-                source_sha256=sha256,
-            )
-        )
+        wall_s = float(last.wall_s) if "wall_s" in named and math.isfinite(last.wall_s) else None
+        values_of = {m: tuple(group[m].astype(float)) for m in metrics}
+        run = _run(source, name, last, values_of, source=source.name, source_sha256=sha256, wall_s=wall_s)
+        runs.append(run if "epoch" in named else replace(run, history={}))
     return runs, left_out
+
+
+def _run(
+    path: Path, name: str, where: Any, history: Mapping[str, tuple[float, ...]], **known: Any
+) -> ImportedRun:
+    """A run by what its source states: `where` has the fields, `history` a value an epoch. Metrics are the
+    last values, and histories are kept, where they are finite."""
+    return ImportedRun(
+        workload=where.get("workload", name),
+        variant=where.get("variant", "imported"),
+        threads=_count(path, where["threads"], "threads"),
+        repetition=_count(path, where["repetition"], "repetition") if "repetition" in where else 0,
+        **{
+            "metrics": {m: values[-1] for m, values in history.items() if math.isfinite(values[-1])},
+            "history": {m: values for m, values in history.items() if np.isfinite(values).all()},
+            **known,
+        },
+    )
 
 
 def _rows(source: Path) -> pd.DataFrame:
@@ -231,32 +239,16 @@ def _natural(path: Path) -> list[tuple[int, str]]:
 def _file(
     path: Path, relative: str, name: str, where: Mapping[str, str], truth: np.ndarray | None
 ) -> ImportedRun:
-    history: dict[str, tuple[float, ...]] = {}
-    metrics: dict[str, float] = {}
-    predictions: tuple[int, ...] | None = None
+    read: dict[str, Any] = {"source": relative, "source_sha256": sha256_of(path)}
     if _is_history(path):
-        named = read_history(path)
-        metrics = {metric: values[-1] for metric, values in named.items() if math.isfinite(values[-1])}
-        history = {metric: values for metric, values in named.items() if np.isfinite(values).all()}
-    else:
-        classes, own = _classes(path)
-        known = truth if own is None else own
-        if known is not None and known.shape != classes.shape:
-            raise ImportFormatError(f"{path}: {len(classes)} predictions, but {len(known)} true classes")
-        if known is not None:
-            metrics = {"test_accuracy": float((classes == known).mean())}
-        predictions = tuple(int(c) for c in classes)
-    return ImportedRun(
-        workload=where.get("workload", name),
-        variant=where.get("variant", "imported"),
-        threads=_count(path, where["threads"], "threads"),
-        repetition=_count(path, where["repetition"], "repetition") if "repetition" in where else 0,
-        metrics=metrics,
-        history=history,
-        predictions=predictions,
-        source=relative,
-        source_sha256=sha256_of(path),
-    )
+        return _run(path, name, where, read_history(path), **read)
+    classes, own = _classes(path)
+    known = truth if own is None else own
+    if known is not None and known.shape != classes.shape:
+        raise ImportFormatError(f"{path}: {len(classes)} predictions, but {len(known)} true classes")
+    if known is not None:
+        read["metrics"] = {"test_accuracy": float((classes == known).mean())}
+    return _run(path, name, where, {}, predictions=tuple(int(c) for c in classes), **read)
 
 
 def _merged(group: list[ImportedRun]) -> ImportedRun:
@@ -348,10 +340,8 @@ def _mlflow(source: Path, name: str) -> Found:
         folder = meta.parent
         if not (folder / "metrics").is_dir():
             continue  # an experiment
-        named = {p.name: p.read_text(encoding="utf-8").strip() for p in sorted((folder / "tags").glob("*"))}
-        named |= {
-            p.name: p.read_text(encoding="utf-8").strip() for p in sorted((folder / "params").glob("*"))
-        }
+        said = [p for part in ("tags", "params") for p in sorted((folder / part).glob("*"))]
+        named = {p.name: p.read_text(encoding="utf-8").strip() for p in said}
         where = folder.relative_to(source).as_posix()
         if "threads" not in named:
             left_out.append(f"{where}: no parameter 'threads'")
@@ -359,19 +349,8 @@ def _mlflow(source: Path, name: str) -> Found:
         history = {p.name: _metric(p) for p in sorted((folder / "metrics").glob("*")) if p.is_file()}
         history = {m: values for m, values in history.items() if values}
         seconds = history.pop("wall_s", None)
-        runs.append(
-            ImportedRun(
-                workload=named.get("workload", name),
-                variant=named.get("variant", "imported"),
-                threads=_count(folder, named["threads"], "threads"),
-                repetition=_count(folder, named["repetition"], "repetition") if "repetition" in named else 0,
-                metrics={m: values[-1] for m, values in history.items() if math.isfinite(values[-1])},
-                wall_s=seconds[-1] if seconds else None,
-                history={m: values for m, values in history.items() if np.isfinite(values).all()},
-                source=where,
-                source_sha256=sha256_of(meta),
-            )
-        )
+        wall_s, sha256 = seconds[-1] if seconds else None, sha256_of(meta)
+        runs.append(_run(folder, name, named, history, source=where, source_sha256=sha256, wall_s=wall_s))
     return runs, [*left_out, "artifacts of MLflow runs"]
 
 

@@ -8,7 +8,7 @@ any workload, is supported when it is supported for one and fails for none, and 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import pandas as pd
@@ -38,18 +38,10 @@ def decide(study: StudyData, tables: dict[str, Table]) -> tuple[Finding, ...]:
     found: list[Finding] = []
     for name, (statement, table, rule) in RULES.items():
         each = {workload: rule(study, tables, workload) for workload in study.metrics}
-        for workload, one in {"": _together(each), **each}.items():
-            found.append(
-                Finding(
-                    id=name,
-                    workload=workload,
-                    statement=statement,
-                    verdict=one.verdict,
-                    why=one.why,
-                    numbers=one.numbers,
-                    table=table,
-                )
-            )
+        found += [
+            Finding(id=name, workload=workload, statement=statement, table=table, **asdict(one))
+            for workload, one in {"": _together(each), **each}.items()
+        ]
     return tuple(found)
 
 

@@ -140,25 +140,17 @@ def _parts(runs: pd.DataFrame, column: str) -> list[dict[str, Any]]:
     if not why:
         rest = (default.within or 0.0) - (algo.within or 0.0) - (fixed.within or 0.0)
     rng = np.random.default_rng(SEED)
-    drawn = {s: draws(part, rng) for s, part in (("d", default), ("a", algo), ("f", fixed), ("c", control))}
-    every = drawn["d"][0] + drawn["d"][1]
-    possible = (
-        drawn["a"][0],
-        drawn["f"][0],
-        drawn["d"][1],
-        drawn["d"][0] - drawn["a"][0] - drawn["f"][0],
-        every,
-        drawn["f"][1],
-        drawn["c"][0],
-    )
+    d, a, f, c = (draws(part, rng) for part in (default, algo, fixed, control))
+    every = d[0] + d[1]
+    less = d[0] - a[0] - f[0]
     sources = (
-        ("ALGO: seeds", "algo, within", algo.within, algo, algo.why, True),
-        ("IMPL: run to run", "fixed-seed, within", fixed.within, fixed, fixed.why, True),
-        ("threads", "default, between", default.between, default, default.why, True),
-        ("rest", "default, within, less ALGO and IMPL", rest, default, why, True),
-        ("all", "default", total, default, default.why, True),
-        ("threads, one seed", "fixed-seed, between", fixed.between, fixed, fixed.why, False),
-        ("nothing left free", "control, within", control.within, control, control.why, False),
+        ("ALGO: seeds", "algo, within", algo.within, a[0], algo, algo.why, True),
+        ("IMPL: run to run", "fixed-seed, within", fixed.within, f[0], fixed, fixed.why, True),
+        ("threads", "default, between", default.between, d[1], default, default.why, True),
+        ("rest", "default, within, less ALGO and IMPL", rest, less, default, why, True),
+        ("all", "default", total, every, default, default.why, True),
+        ("threads, one seed", "fixed-seed, between", fixed.between, f[1], fixed, fixed.why, False),
+        ("nothing left free", "control, within", control.within, c[0], control, control.why, False),
     )
     return [
         {
@@ -172,7 +164,7 @@ def _parts(runs: pd.DataFrame, column: str) -> list[dict[str, Any]]:
             "remark": f"inconclusive: {reason}" if variance is None else "below 0" if variance < 0 else "",
         }
         | _bounds(None if variance is None else values, every if shared and total else None)
-        for (name, source, variance, from_, reason, shared), values in zip(sources, possible, strict=True)
+        for name, source, variance, values, from_, reason, shared in sources
     ]
 
 

@@ -11,20 +11,14 @@ import numpy as np
 import pandas as pd
 
 from analysis.load.study import StudyData, by_threads
-from analysis.results.model import ALPHA, Kind, Table, col, count, interval
+from analysis.results.model import ALPHA, Kind, Table, col, cols, count, counts, interval
 from analysis.stats.effects import cliffs, cohens_d, tost
 from analysis.stats.groups import GroupTest, brown_forsythe, kruskal_wallis
 from analysis.stats.statistics import holm
 
 MARGIN = 0.01  # of the metric: two means closer than one point in a hundred count as the same
-HEAD = tuple(col(name) for name in ("workload", "variant", "view", "metric"))
-PAIR = (
-    *HEAD,
-    col("a"),
-    col("b"),
-    count("n_a"),
-    count("n_b"),
-)
+HEAD = cols("workload", "variant", "view", "metric")
+PAIR = (*HEAD, *cols("a", "b"), *counts("n_a", "n_b"))
 
 Pair = tuple[str, str, str]  # metric, thread counts a and b
 
@@ -185,20 +179,15 @@ def _pairwise(
 ) -> list[dict[str, Any]]:
     """One row for each pair of thread counts; `compare` sees a whole family, and answers in its order."""
     rows: list[dict[str, Any]] = []
-    for workload, variant, runs in study.experiments():
+    for head, view, runs in study.by_view():
         sets = by_threads(runs)
-        for view in study.views(workload):
-            pairs = {
-                (metric, a, b): (
-                    sets[a][view.metric(metric)].to_numpy(),
-                    sets[b][view.metric(metric)].to_numpy(),
-                )
-                for metric in study.metrics[workload]
-                for a, b in combinations(sets, 2)
-            }
-            head = {"workload": workload, "variant": variant, "view": view.value}
-            rows += [
-                head | {"metric": metric, "a": a, "b": b} | row
-                for (metric, a, b), row in zip(pairs, compare(pairs), strict=True)
-            ]
+        pairs = {
+            (metric, a, b): (sets[a][view.metric(metric)].to_numpy(), sets[b][view.metric(metric)].to_numpy())
+            for metric in study.metrics[head["workload"]]
+            for a, b in combinations(sets, 2)
+        }
+        rows += [
+            head | {"metric": metric, "a": a, "b": b} | row
+            for (metric, a, b), row in zip(pairs, compare(pairs), strict=True)
+        ]
     return rows

@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from analysis.load.study import StudyData, View, by_threads
-from analysis.results.model import ALPHA, WHERE, Kind, Table, col, cols, count
+from analysis.results.model import ALPHA, WHERE, Kind, Table, col, cols, count, counts
 from analysis.stats import statistics
 
 DIFFER, NONE_FOUND, UNREACHABLE = "differ", "no difference found", "n too small to find any"
@@ -17,17 +17,16 @@ DIFFER, NONE_FOUND, UNREACHABLE = "differ", "no difference found", "n too small 
 def u_tests(study: StudyData) -> Table:
     """Pairwise U tests of the final test metric (Xiao et al., ISSRE 2021, section IV, which did not
     correct). A family is one workload, variant and view, with all its metrics."""
-    rows: list[dict[str, Any]] = []
-    for workload, variant, runs in study.experiments():
-        for view in study.views(workload):
-            head = {"workload": workload, "variant": variant, "view": view.value}
-            rows += [head | row for row in _family(runs, view, study.metrics[workload])]
+    rows = [
+        head | row
+        for head, view, runs in study.by_view()
+        for row in _family(runs, view, study.metrics[head["workload"]])
+    ]
     return Table.of(
         rows,
         *WHERE,
         *cols("view", "metric", "a", "b"),
-        count("n_a"),
-        count("n_b"),
+        *counts("n_a", "n_b"),
         count("u", "U"),
         col("p", kind=Kind.P),
         col("p_holm", "p (Holm)", Kind.P),

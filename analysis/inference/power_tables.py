@@ -11,7 +11,7 @@ import numpy as np
 
 from analysis.load.runs import Problem
 from analysis.load.study import StudyData, by_threads
-from analysis.results.model import ALPHA, WHERE, Kind, Table, col, cols, count, interval
+from analysis.results.model import ALPHA, WHERE, Kind, Table, col, cols, counts, interval
 from analysis.stats import statistics
 from analysis.stats.power import POWER, Test, detectable
 
@@ -40,8 +40,7 @@ def power_table(study: StudyData) -> Table:
         rows,
         *WHERE,
         *cols("view", "metric"),
-        count("tests"),
-        count("n"),
+        *counts("tests", "n"),
         interval("sd", "SD"),
         interval("ranks", "Mann-Whitney U"),
         interval("welch", "Welch's t"),
@@ -106,18 +105,12 @@ def read_looks(study: StudyData) -> tuple[dict[str, Any] | None, tuple[Problem, 
 
 
 def _answer(data: dict[str, Any]) -> dict[str, Any]:
-    workload, variant, view = data["family"]
-    value = data["value"]
-    return {
-        "workload": str(workload),
-        "variant": str(variant),
-        "view": str(view),
-        "metric": str(data["metric"]),
-        "a": str(data["a"]),
-        "b": str(data["b"]),
+    names = dict(zip(("workload", "variant", "view"), data["family"], strict=True))
+    names |= {name: data[name] for name in ("metric", "a", "b")}
+    return {name: str(text) for name, text in names.items()} | {
         "n": int(data["runs"]),
         "analysis": None,
-        "value": None if value is None else float(value),
+        "value": None if data["value"] is None else float(data["value"]),
         "decision": str(data["how"]),
     }
 
@@ -135,8 +128,7 @@ def interim_table(looks: dict[str, Any]) -> Table:
         *cols("view", "metric"),
         col("a", "set"),
         col("b", "against"),
-        count("n"),
-        count("analysis"),
+        *counts("n", "analysis"),
         col("value", kind=Kind.SPREAD),
         col("decision"),
         name="interim",

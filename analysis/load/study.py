@@ -30,6 +30,7 @@ from guest.records.run import (
     history_columns,
 )
 
+HASHED = ("weights", "logits", "predictions")
 READERS = 8  # threads: reading and hashing release the interpreter's lock
 
 
@@ -109,6 +110,12 @@ class StudyData:
         """(workload, variant, its runs), in order."""
         for (workload, variant), runs in self.runs.groupby(["workload", "variant"], sort=False):
             yield str(workload), str(variant), runs
+
+    def by_view(self) -> Iterator[tuple[dict[str, str], View, pd.DataFrame]]:
+        """Each experiment in each view that it has: what names it in a table, the view, its runs."""
+        for workload, variant, runs in self.experiments():
+            for view in self.views(workload):
+                yield {"workload": workload, "variant": variant, "view": view.value}, view, runs
 
     def without(self, problems: Iterable[Problem]) -> StudyData:
         """The study without the runs these problems name. Raises NothingToAnalyse when none is left."""
@@ -198,12 +205,8 @@ def _run_row(record: RunRecord) -> dict[str, Any]:
         "set_id": spec.set_id,
         "isa": spec.isa.value,
         "seeds_used": _random_numbers(result),
-        "last_weights_sha256": hashes.weights or None,
-        "last_logits_sha256": hashes.logits or None,
-        "last_predictions_sha256": hashes.predictions or None,
-        "selected_weights_sha256": hashes.selected_weights or None,
-        "selected_logits_sha256": hashes.selected_logits or None,
-        "selected_predictions_sha256": hashes.selected_predictions or None,
+        **{f"last_{what}_sha256": getattr(hashes, what) or None for what in HASHED},
+        **{f"selected_{what}_sha256": getattr(hashes, f"selected_{what}") or None for what in HASHED},
         "predictions_file_sha256": _file_sha256(record, PREDICTIONS),
         "last_weights_file_sha256": _file_sha256(record, WEIGHTS),
         "selected_weights_file_sha256": _file_sha256(record, SELECTED),

@@ -10,7 +10,7 @@ import pandas as pd
 
 from analysis.load.runs import Problem
 from analysis.load.study import StudyData
-from analysis.results.model import Table, col, cols, count
+from analysis.results.model import Table, col, cols, counts
 
 EFFECTS = {
     "threads": "sets the thread count itself: read 'thread count' with care",
@@ -41,7 +41,7 @@ def overrides(study: StudyData) -> tuple[Table, ...]:
         return ()
     rows: list[dict[str, Any]] = []
     for workload, runs in _projects(study):
-        counts = Counter((o.what, o.value, o.where) for each in runs.project for o in each.overrides)
+        seen = Counter((o.what, o.value, o.where) for each in runs.project for o in each.overrides)
         rows += [
             {
                 "workload": workload,
@@ -52,13 +52,12 @@ def overrides(study: StudyData) -> tuple[Table, ...]:
                 "n": len(runs),
             }
             | {"effect": effect(what)}
-            for (what, value, where), times in counts.items()
+            for (what, value, where), times in seen.items()
         ]
     table = Table.of(
         rows,
         *cols("workload", "what", "value", "where"),
-        count("runs"),
-        count("n"),
+        *counts("runs", "n"),
         col("effect"),
         name="overrides",
         title="What projects set themselves, against the study",

@@ -10,7 +10,7 @@ import pandas as pd
 
 from analysis.load.predictions import Predictions
 from analysis.load.study import StudyData, by_threads
-from analysis.results.model import ACROSS, VIEWS_NOTE, WHERE, Kind, Table, col, count, interval
+from analysis.results.model import ACROSS, SCOPE, VIEWS_NOTE, Kind, Table, col, count, interval
 from analysis.stats import statistics
 
 BINS = 15
@@ -36,33 +36,25 @@ def calibration_tables(study: StudyData, predictions: Predictions) -> tuple[Tabl
     """One row a set, and the bins of its reliability diagram, all runs of the set together."""
     rows: list[dict[str, Any]] = []
     diagram: list[pd.DataFrame] = []
-    for workload, variant, runs in study.experiments():
-        truth = predictions.truth[workload]
-        for view in study.views(workload):
-            head = {"workload": workload, "variant": variant, "view": view.value}
-            means = []
-            for threads, setting in by_threads(runs).items():
-                found = [
-                    (predictions.confidence[view][run], predictions.labels[view][run] == truth)
-                    for run in setting.run_id
-                ]
-                row = _set(found)
-                means.append(row["ece"])
-                rows.append(head | {"scope": threads} | row)
-                parts = [bins(*each) for each in found]
-                diagram.append(
-                    _diagram(np.sum(parts, axis=0), len(setting)).assign(
-                        **head, scope=threads, n=len(setting)
-                    )
-                )
-            if len(means) > 1:
-                rows.append(head | {"scope": ACROSS} | _across(means, len(truth)))
+    for head, view, runs in study.by_view():
+        truth = predictions.truth[head["workload"]]
+        means = []
+        for threads, setting in by_threads(runs).items():
+            found = [
+                (predictions.confidence[view][run], predictions.labels[view][run] == truth)
+                for run in setting.run_id
+            ]
+            row = _set(found)
+            means.append(row["ece"])
+            rows.append(head | {"scope": threads} | row)
+            sums = np.sum([bins(*each) for each in found], axis=0)
+            diagram.append(_diagram(sums, len(setting)).assign(**head, scope=threads, n=len(setting)))
+        if len(means) > 1:
+            errors = np.array(means, dtype=float)
+            rows.append(head | {"scope": ACROSS} | _spread(errors) | {"samples": len(truth)})
     table = Table.of(
         rows,
-        *WHERE,
-        col("view"),
-        col("scope", "threads"),
-        count("n"),
+        *SCOPE,
         count("samples"),
         interval("ece", "ECE"),
         interval("sd", "SD of ECE"),
@@ -93,10 +85,6 @@ def _set(found: list[tuple[np.ndarray, np.ndarray]]) -> dict[str, Any]:
         "samples": len(found[0][1]),
         **gap.cells("gap"),
     }
-
-
-def _across(means: list[float | None], samples: int) -> dict[str, Any]:
-    return _spread(np.array(means, dtype=float)) | {"samples": samples}
 
 
 def _spread(errors: np.ndarray) -> dict[str, Any]:

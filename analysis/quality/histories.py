@@ -118,12 +118,9 @@ def loss_sd_by_epoch(study: StudyData) -> Table:
     parts = []
     for workload, variant, runs in study.experiments():
         for scope, values, epochs in _losses(study, runs):
-            part = pd.DataFrame({"epoch": epochs, "n": len(values), "sd": metrics.column_sd(values)})
-            part["not_finite"] = (~np.isfinite(values)).sum(axis=0)
-            part.insert(0, "scope", scope)
-            part.insert(0, "variant", variant)
-            part.insert(0, "workload", workload)
-            parts.append(part)
+            part: dict[str, Any] = {"workload": workload, "variant": variant, "scope": scope, "epoch": epochs}
+            part |= {"n": len(values), "sd": metrics.column_sd(values)}
+            parts.append(pd.DataFrame(part | {"not_finite": (~np.isfinite(values)).sum(axis=0)}))
     return Table(
         name="loss_sd_by_epoch",
         title="Standard deviation of the training loss at every epoch",

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from analysis.load.study import StudyData, View, by_threads
-from analysis.results.model import VIEWS_NOTE, WHERE, Kind, Table, col, cols, count, interval
+from analysis.results.model import VIEWS_NOTE, WHERE, Kind, Table, col, cols, count, counts, interval
 from analysis.stats import statistics
 from analysis.stats.classification import WEAK_BELOW, is_weak
 from analysis.stats.effects import is_normal, sd_by_bootstrap
@@ -32,13 +32,9 @@ def performance(study: StudyData) -> Table:
         interval("mean", kind=Kind.METRIC),
         interval("sd", "SD"),
         interval("sd_bca", "SD (bootstrap)", bounds="bca"),
-        col("min", kind=Kind.METRIC),
-        col("max", kind=Kind.METRIC),
+        *cols("min", "max", kind=Kind.METRIC),
         col("range", "max-min", Kind.SPREAD),
-        count("models"),
-        count("predictions"),
-        count("values"),
-        count("weak"),
+        *counts("models", "predictions", "values", "weak"),
         count("strong_n", "n, no weak"),
         interval("strong_sd", "SD, no weak", bounds="strong"),
         col("strong_range", "max-min, no weak", Kind.SPREAD),

@@ -11,7 +11,7 @@ import numpy as np
 from analysis.load.predictions import Predictions
 from analysis.load.runs import Problem
 from analysis.load.study import StudyData, by_threads
-from analysis.results.model import ACROSS, WHERE, Kind, Table, col, cols, count, interval
+from analysis.results.model import ACROSS, WHERE, Kind, Table, col, cols, count, counts, interval
 from analysis.stats import statistics
 from guest.records.codec import RecordError
 from guest.records.robustness import Point, Robustness, decode
@@ -62,26 +62,22 @@ def flips(study: StudyData, predictions: Predictions) -> Table:
     """Samples that flip: not all runs put them in one class. By true class, with the mean confidence
     (softmax of the predicted class) over all runs, of samples that flip and of those that do not."""
     rows: list[dict[str, Any]] = []
-    for workload, variant, runs in study.experiments():
-        truth = predictions.truth[workload]
-        for view in study.views(workload):
-            scopes = {name: setting for name, setting in by_threads(runs).items() if len(setting) > 1}
-            if runs.label.nunique() > 1:
-                scopes[ACROSS] = runs
-            for scope, group in scopes.items():
-                labels = predictions.stack(view, group.run_id)
-                sure = np.stack([predictions.confidence[view][run] for run in group.run_id])
-                head = {"workload": workload, "variant": variant, "view": view.value, "scope": scope}
-                rows += [head | row for row in flips_by_class(labels, sure, truth)]
+    for head, view, runs in study.by_view():
+        truth = predictions.truth[head["workload"]]
+        scopes = {name: setting for name, setting in by_threads(runs).items() if len(setting) > 1}
+        if runs.label.nunique() > 1:
+            scopes[ACROSS] = runs
+        for scope, group in scopes.items():
+            labels = predictions.stack(view, group.run_id)
+            sure = np.stack([predictions.confidence[view][run] for run in group.run_id])
+            rows += [head | {"scope": scope} | row for row in flips_by_class(labels, sure, truth)]
     return Table.of(
         rows,
         *WHERE,
         col("view"),
         col("scope", "threads"),
         col("true_class"),
-        count("n"),
-        count("samples"),
-        count("flips"),
+        *counts("n", "samples", "flips"),
         interval("share"),
         interval("sure_flipped", "confidence, flipped", Kind.RATIO),
         interval("sure_stable", "confidence, stable", Kind.RATIO),
@@ -202,10 +198,10 @@ def transfer(study: StudyData, by_run: dict[str, Robustness]) -> Table:
                 if weights.get(t.run_id) == t.weights:
                     key = (threads[run], threads[t.run_id], t.strength)
                     cells.setdefault(key, []).append((t.made, t.transferred, t.weights == weights[run]))
-        for (made_on, tried_on, strength), counts in cells.items():
-            made = sum(m for m, _, _ in counts)
-            shares = [transferred / m for m, transferred, _ in counts if m]
-            low, high = statistics.ratio_of_sums([t for _, t, _ in counts], [m for m, _, _ in counts])
+        for (made_on, tried_on, strength), pairs in cells.items():
+            made = sum(m for m, _, _ in pairs)
+            shares = [transferred / m for m, transferred, _ in pairs if m]
+            low, high = statistics.ratio_of_sums([t for _, t, _ in pairs], [m for m, _, _ in pairs])
             rows.append(
                 {
                     "workload": workload,
@@ -213,10 +209,10 @@ def transfer(study: StudyData, by_run: dict[str, Robustness]) -> Table:
                     "strength": strength,
                     "made_on": made_on,
                     "tried_on": tried_on,
-                    "n": len(counts),
-                    "copies": sum(same for _, _, same in counts),
+                    "n": len(pairs),
+                    "copies": sum(same for _, _, same in pairs),
                     "made": made,
-                    "share": sum(t for _, t, _ in counts) / made if made else None,
+                    "share": sum(t for _, t, _ in pairs) / made if made else None,
                     "low": low,
                     "high": high,
                     "least": min(shares) if shares else None,
@@ -228,12 +224,10 @@ def transfer(study: StudyData, by_run: dict[str, Robustness]) -> Table:
         *WHERE,
         col("strength", kind=Kind.RATIO),
         *cols("made_on", "tried_on"),
-        count("n"),
-        count("copies"),
+        *counts("n", "copies"),
         count("made", "examples"),
         interval("share", "transferred", Kind.METRIC, bounds=""),
-        col("least", kind=Kind.METRIC),
-        col("most", kind=Kind.METRIC),
+        *cols("least", "most", kind=Kind.METRIC),
         name="transfer",
         title="Do adversarial examples transfer to the models of other thread counts?",
         note="FGSM on samples that both models classify correctly; n pairs of models with equal repetition "

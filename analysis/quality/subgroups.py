@@ -12,7 +12,7 @@ import pandas as pd
 
 from analysis.load.predictions import Predictions
 from analysis.load.study import StudyData, View, by_threads
-from analysis.results.model import ACROSS, ALPHA, Kind, Table, col, count, interval
+from analysis.results.model import ACROSS, ALPHA, SCOPE, Kind, Table, col, count, interval
 from analysis.stats import classification, metrics, statistics
 
 RATES = {
@@ -28,12 +28,9 @@ def by_class(study: StudyData, predictions: Predictions) -> Table:
     """Accuracy, FPR and FNR of every class: mean, SD and max-min over the runs of each set, and over the
     thread counts (there each counts once, with the mean of its runs)."""
     parts = [
-        pd.DataFrame(_class_columns(rates, support, n)).assign(
-            workload=workload, variant=variant, view=view.value, scope=scope
-        )
-        for workload, variant, runs in study.experiments()
-        for view in study.views(workload)
-        for scope, rates, support, n in _scopes(predictions, workload, runs, view)
+        pd.DataFrame(_class_columns(rates, support, n)).assign(**head, scope=scope)
+        for head, view, runs in study.by_view()
+        for scope, rates, support, n in _scopes(predictions, head["workload"], runs, view)
     ]
     frame = pd.concat(parts, ignore_index=True)
     return Table(
@@ -122,9 +119,7 @@ def subgroups(classes: Table) -> Table:
         )
     return Table.of(
         rows,
-        *(col(name) for name in ("workload", "variant", "view")),
-        col("scope", "threads"),
-        count("n"),
+        *SCOPE,
         col("overall_range", "max-min, all", Kind.SPREAD),
         col("class_range", "max-min, a class", Kind.SPREAD),
         count("class"),

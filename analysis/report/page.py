@@ -141,16 +141,8 @@ def _levels(line: dict[Any, Any]) -> list[dict[str, Any]]:
     for level in LEVELS:
         css, sign = SIGNS.get(line[level], ("unknown", "?"))
         title = f"{level}: {line[level]}, {line[f'{level}_distinct']} distinct of {line['n']}"
-        levels.append(
-            {
-                "name": level,
-                "css": css,
-                "sign": sign,
-                "k": line[f"{level}_distinct"],
-                "n": line["n"],
-                "title": title,
-            }
-        )
+        k, n = line[f"{level}_distinct"], line["n"]
+        levels.append({"name": level, "css": css, "sign": sign, "k": k, "n": n, "title": title})
     return levels
 
 

@@ -53,13 +53,17 @@ def col(source: str, header: str = "", kind: Kind = Kind.TEXT) -> Column:
     return Column(header=header or source.replace("_", " "), source=source, kind=kind)
 
 
-def cols(*sources: str) -> tuple[Column, ...]:
-    """Columns of text under their sources' names."""
-    return tuple(map(col, sources))
+def cols(*sources: str, kind: Kind = Kind.TEXT) -> tuple[Column, ...]:
+    """Columns of one kind under their sources' names."""
+    return tuple(col(source, kind=kind) for source in sources)
 
 
 def count(source: str, header: str = "") -> Column:
     return col(source, header, Kind.COUNT)
+
+
+def counts(*sources: str) -> tuple[Column, ...]:
+    return cols(*sources, kind=Kind.COUNT)
 
 
 def interval(source: str, header: str = "", kind: Kind = Kind.SPREAD, *, bounds: str | None = None) -> Column:
@@ -76,6 +80,8 @@ def bound_names(name: str) -> tuple[str, str]:
 VIEWS_NOTE = "View 'last' is without model selection, 'selected' the model with the best validation metric."
 WHERE = cols("workload", "variant")
 """The columns by which most tables begin."""
+SCOPE = (*WHERE, col("view"), col("scope", "threads"), count("n"))
+"""... and those of the sets and of what lies across them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

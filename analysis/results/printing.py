@@ -7,6 +7,7 @@ import io
 import json
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from enum import StrEnum
 from typing import Any, TextIO
 
@@ -163,24 +164,9 @@ def as_data(analysis: Analysis) -> dict[str, Any]:
         "variants": list(study.runs.variant.unique()),
         "threads": list(study.runs.threads.unique()),
         "alarms": list(analysis.alarms),
-        "findings": [
-            {
-                "id": f.id,
-                "workload": f.workload or None,
-                "statement": f.statement,
-                "verdict": f.verdict.value,
-                "why": f.why,
-                "numbers": f.numbers,
-                "table": f.table,
-            }
-            for f in analysis.findings
-        ],
-        "implications": [
-            {"id": i.id, "advice": i.advice, "evidence": list(i.evidence)} for i in analysis.implications
-        ],
-        "problems": [
-            {"path": p.path, "what": p.what, "todo": p.todo, "skipped": p.skipped} for p in study.problems
-        ],
+        "findings": [asdict(f) | {"workload": f.workload or None} for f in analysis.findings],
+        "implications": list(map(asdict, analysis.implications)),
+        "problems": list(map(asdict, study.problems)),
     }
 
 
@@ -214,9 +200,7 @@ def to_csv(table: Table) -> str:
 def _findings_csv(analysis: Analysis) -> str:
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(["id", "workload", "verdict", "statement", "why"])
-    for f in shown_findings(analysis):
-        writer.writerow([f.id, f.workload or "all", f.verdict, f.statement, f.why])
+    writer.writerows([("id", *FINDING_HEADERS[1:]), *_finding_rows(analysis)])
     return file.getvalue()
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from analysis.load.predictions import Predictions
 from analysis.load.study import StudyData, by_threads
-from analysis.results.model import ACROSS, VIEWS_NOTE, WHERE, Kind, Table, col, count, interval
+from analysis.results.model import ACROSS, SCOPE, VIEWS_NOTE, Kind, Table, col, counts, interval
 from analysis.stats import metrics, statistics
 
 
@@ -18,22 +18,15 @@ def churn(study: StudyData, predictions: Predictions) -> Table:
     """Churn within each set, between every two thread counts, and over all pairs across them (Zhuang
     et al., MLSys 2022, section 3.2), with the share of samples on which all the runs agree."""
     rows = []
-    for workload, variant, runs in study.experiments():
-        for view in study.views(workload):
-            head = {"workload": workload, "variant": variant, "view": view.value}
-            sets = {
-                threads: predictions.stack(view, setting.run_id)
-                for threads, setting in by_threads(runs).items()
-            }
-            rows += [head | row for row in _churn_rows(sets)]
+    for head, view, runs in study.by_view():
+        sets = {
+            threads: predictions.stack(view, setting.run_id) for threads, setting in by_threads(runs).items()
+        }
+        rows += [head | row for row in _churn_rows(sets)]
     return Table.of(
         rows,
-        *WHERE,
-        col("view"),
-        col("scope", "threads"),
-        count("n"),
-        count("pairs"),
-        count("samples"),
+        *SCOPE,
+        *counts("pairs", "samples"),
         interval("churn", bounds=""),
         col("largest", "largest, a pair", Kind.SPREAD),
         interval("agreement", kind=Kind.METRIC),

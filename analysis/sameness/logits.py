@@ -10,7 +10,7 @@ import pandas as pd
 
 from analysis.load.predictions import read_logits
 from analysis.load.study import StudyData, View, by_threads
-from analysis.results.model import VIEWS_NOTE, WHERE, Table, col, cols, count, interval
+from analysis.results.model import VIEWS_NOTE, WHERE, Table, col, cols, count, counts, interval
 from analysis.stats import numerics, statistics
 from guest.records.codec import RecordError
 
@@ -31,19 +31,16 @@ def logits(study: StudyData) -> Table:
     count; and Vermv against the set's own first run, for runs that agree among themselves but not with the
     reference differ by the algorithm, not from run to run."""
     rows = []
-    for workload, variant, runs in study.experiments():
+    for head, view, runs in study.by_view():
         if not runs.seeds_fixed.all() or runs.threads.nunique() < 2 or runs.seeds_used.nunique() > 1:
             continue
-        for view in study.views(workload):
-            head = {"workload": workload, "variant": variant, "view": view.value}
-            for threads, setting in by_threads(runs).items():
-                rows.append(head | {"threads": threads} | _compared(study, view, runs.iloc[0], setting))
+        for threads, setting in by_threads(runs).items():
+            rows.append(head | {"threads": threads} | _compared(study, view, runs.iloc[0], setting))
     return Table.of(
         rows,
         *WHERE,
         *cols("view", "threads"),
-        count("n"),
-        count("distinct"),
+        *counts("n", "distinct"),
         count("size", "logits"),
         *(interval(name, header) for name, header in MEASURES.items()),
         col("remark"),

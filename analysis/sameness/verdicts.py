@@ -24,14 +24,12 @@ LEVEL_COLUMNS = tuple(
 def verdicts(study: StudyData) -> Table:
     """The three-level verdict for every set, and across all thread counts of a workload and variant."""
     rows = []
-    for workload, variant, runs in study.experiments():
-        metrics = study.metrics[workload]
-        for view in study.views(workload):
-            head = {"workload": workload, "variant": variant, "view": view.value}
-            for threads, setting in by_threads(runs).items():
-                rows.append(head | {"scope": threads} | _levels(setting, view, metrics, ONE_RUN))
-            one = ONE_SETTING if runs.label.nunique() == 1 else ""
-            rows.append(head | {"scope": ACROSS} | _levels(runs, view, metrics, one))
+    for head, view, runs in study.by_view():
+        metrics = study.metrics[head["workload"]]
+        for threads, setting in by_threads(runs).items():
+            rows.append(head | {"scope": threads} | _levels(setting, view, metrics, ONE_RUN))
+        one = ONE_SETTING if runs.label.nunique() == 1 else ""
+        rows.append(head | {"scope": ACROSS} | _levels(runs, view, metrics, one))
     return Table.of(
         rows,
         *WHERE,

@@ -16,7 +16,7 @@ from safetensors.numpy import load
 
 from analysis.load.runs import checked_bytes
 from analysis.load.study import StudyData, View, by_threads
-from analysis.results.model import ACROSS, Table, col, count, interval
+from analysis.results.model import ACROSS, SCOPE, Table, col, count, interval
 from analysis.stats import statistics
 from analysis.stats.numerics import l2_of_units
 from guest.records.codec import RecordError
@@ -56,20 +56,16 @@ def weights(study: StudyData) -> Table:
     and across thread counts (Zhuang et al., MLSys 2022, section 3.2), with the share of weights that
     differ."""
     rows = []
-    for workload, variant, runs in study.experiments():
-        for view in study.views(workload):
-            head = {"workload": workload, "variant": variant, "view": view.value}
-            models = _Models(study.directory, view)
-            sets = by_threads(runs)
-            scopes = [(name, setting, False) for name, setting in sets.items()]
-            scopes += [(ACROSS, runs, True)] if len(sets) > 1 else []
-            for scope, mine, across in scopes:
-                rows.append(head | {"scope": scope} | _distances(models, mine, across))
+    for head, view, runs in study.by_view():
+        models = _Models(study.directory, view)
+        sets = by_threads(runs)
+        scopes = [(name, setting, False) for name, setting in sets.items()]
+        scopes += [(ACROSS, runs, True)] if len(sets) > 1 else []
+        for scope, mine, across in scopes:
+            rows.append(head | {"scope": scope} | _distances(models, mine, across))
     return Table.of(
         rows,
-        *(col(name) for name in ("workload", "variant", "view")),
-        col("scope", "threads"),
-        count("n"),
+        *SCOPE,
         col("pairs_text", "pairs"),
         count("size", "weights"),
         *(interval(name, header) for name, header in MEASURES.items()),

@@ -77,36 +77,17 @@ def to_csv(scan: Scan) -> str:
     file = io.StringIO()
     rows = csv.writer(file, lineterminator="\n")
     rows.writerow(HEADER)
-
-    def write(row: tuple[object, ...]) -> None:
-        rows.writerow([str(field)[:FIELD] for field in row])
-
+    nowhere = ("",) * 4
     for project in scan.projects:
-        write(
-            (
-                project.path,
-                "project",
-                "",
-                "",
-                "",
-                "",
-                "",
-                "",
-                f"{project.files} files, {project.lines} lines",
-                "",
-            )
-        )
+        size = f"{project.files} files, {project.lines} lines"
+        lines: list[tuple[object, ...]] = [("project", "", "", *nowhere, size, "")]
         for r in project.software:
-            level = "pinned" if r.pinned else "open"
-            write(
-                (project.path, "software", r.name, level, *_place(r.place), f"{r.specifier} ({r.source})", "")
-            )
-        for h in project.hardware:
-            write((project.path, "hardware", h.words, h.part, *_place(h.place), h.quote, ""))
-        for f in project.findings:
-            write((project.path, "lint", f.rule, f.level, *_place(f.place), f.why, f.advice))
-        for note in project.notes:
-            write((project.path, "note", "", "", note.path, "", "", "", note.text, ""))
+            level, text = "pinned" if r.pinned else "open", f"{r.specifier} ({r.source})"
+            lines.append(("software", r.name, level, *_place(r.place), text, ""))
+        lines += [("hardware", h.words, h.part, *_place(h.place), h.quote, "") for h in project.hardware]
+        lines += [("lint", f.rule, f.level, *_place(f.place), f.why, f.advice) for f in project.findings]
+        lines += [("note", "", "", note.path, *nowhere[1:], note.text, "") for note in project.notes]
+        rows.writerows([str(field)[:FIELD] for field in (project.path, *line)] for line in lines)
     return file.getvalue().encode("utf-8", "backslashreplace").decode("utf-8")
 
 

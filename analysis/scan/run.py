@@ -32,7 +32,7 @@ def scan(
     """Scans each path as one project, a folder or a file. Without rules nothing is linted.
     Raises BrokenProcessPool when a process was killed from outside."""
     jobs = jobs or len(os.sched_getaffinity(0))
-    progress = progress or _silent
+    progress = progress or (lambda _done, _total, _what: None)  # nobody looks
     trees = [walk(path) for path in paths]
     named = list(zip(map(str, paths), trees, strict=True))
     files = sum(len(tree.python) for tree in trees)
@@ -52,10 +52,6 @@ def scan(
             pool.shutdown(wait=False, cancel_futures=True)
             raise
     return Scan(schema_version=SCHEMA_VERSION, projects=tuple(projects))
-
-
-def _silent(_done: int, _total: int, _what: str) -> None:
-    pass  # nobody looks
 
 
 def _project(name: str, tree: Tree, rules: frozenset[str]) -> Project:

@@ -9,7 +9,7 @@ from typing import Any
 from urllib.parse import quote
 
 from analysis.scan.lint.rules import RULES
-from analysis.scan.results import Level, LintFinding, Note, Project, Scan
+from analysis.scan.results import LintFinding, Note, Project, Scan
 
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 
@@ -27,7 +27,7 @@ def to_sarif(scan: Scan, version: str) -> str:
                         "id": name,
                         "shortDescription": {"text": rule.title},
                         "help": {"text": rule.advice},
-                        "defaultConfiguration": {"level": _level(rule.level)},
+                        "defaultConfiguration": {"level": rule.level},
                     }
                     for name, rule in RULES.items()
                 ],
@@ -50,7 +50,7 @@ def _result(project: Project, found: LintFinding, index: int) -> dict[str, Any]:
     result: dict[str, Any] = {
         "ruleId": found.rule,
         "ruleIndex": index,
-        "level": _level(found.level),
+        "level": found.level,  # SARIF's levels have the same names
         "message": {"text": f"{found.why}. To do: {found.advice}."},
         "locations": [{"physicalLocation": {"artifactLocation": {"uri": uri(project, place.path)}}}],
     }
@@ -69,10 +69,6 @@ def _notification(project: Project, note: Note) -> dict[str, Any]:
         "message": {"text": note.text},
         "locations": [{"physicalLocation": {"artifactLocation": {"uri": uri(project, note.path)}}}],
     }
-
-
-def _level(level: Level) -> str:
-    return level.value  # SARIF's levels have the same names
 
 
 def uri(project: Project, path: str) -> str:

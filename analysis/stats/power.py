@@ -9,6 +9,7 @@ relative efficiency 3 / pi), and never fewer than let its exact p reach the leve
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from enum import StrEnum
 
 from scipy import stats
@@ -86,12 +87,6 @@ def runs_for(
     fewest = runs_needed(tests, alpha) if test is Test.RANKS else 2
     if power(fewest, effect, tests, test, alpha) >= wanted:
         return fewest
-    low, high = fewest, 2 * fewest
-    while power(high, effect, tests, test, alpha) < wanted:
-        low, high = high, 2 * high
-        if high > MOST_RUNS:
-            return None
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if power(middle, effect, tests, test, alpha) >= wanted else (middle, high)
-    return high
+    more = range(fewest + 1, MOST_RUNS + 1)
+    found = bisect_left(more, True, key=lambda n: power(n, effect, tests, test, alpha) >= wanted)
+    return more[found] if found < len(more) else None
