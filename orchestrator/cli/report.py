@@ -13,6 +13,7 @@ from orchestrator.errors import UsageError, VbstudyError
 
 if TYPE_CHECKING:
     from analysis.load.study import View
+    from analysis.results.model import Analysis
 
 _OUTPUT = click.option(
     "--output",
@@ -31,17 +32,11 @@ _ALLOW_MIXED = click.option("--allow-mixed", is_flag=True, help="Accept differen
 @click.pass_obj
 def analyze(options: Options, form: str, output: Path | None, against: str, allow_mixed: bool) -> None:
     """Print the findings and write the report."""
-    from analysis.pipeline import analyze as analyze_
-    from analysis.report.report import write_report
     from analysis.results.printing import Format, print_to
 
-    store, views = options.store(), _views(options)
-    target = output or store.report
-    with analysis_errors(target):
-        analysis = analyze_(store.directory, views, against=against, allow_mixed=allow_mixed)
-        paths = write_report(analysis, target)
+    analysis, page = _write(options, output, against, allow_mixed)
     print_to(analysis, Format("json" if options.as_json else form), sys.stdout)
-    options.reporter()(f"report: {paths.page}")
+    options.reporter()(f"report: {page}")
 
 
 @click.command()
@@ -60,14 +55,20 @@ def report(options: Options, live: bool, port: int | None, output: Path | None, 
     if live:
         _serve(options, port or 0, allow_mixed)
         return
+    _, page = _write(options, output, "", allow_mixed)
+    result(options, {"report": str(page)}, str(page))
+
+
+def _write(options: Options, output: Path | None, against: str, allow_mixed: bool) -> tuple[Analysis, Path]:
+    """Analyses the study and writes the report; the path of its page."""
     from analysis.pipeline import analyze
     from analysis.report.report import write_report
 
     store, views = options.store(), _views(options)
     target = output or store.report
     with analysis_errors(target):
-        paths = write_report(analyze(store.directory, views, allow_mixed=allow_mixed), target)
-    result(options, {"report": str(paths.page)}, str(paths.page))
+        analysis = analyze(store.directory, views, against=against, allow_mixed=allow_mixed)
+        return analysis, write_report(analysis, target).page
 
 
 def _views(options: Options) -> tuple[View, ...]:

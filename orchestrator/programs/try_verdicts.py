@@ -52,9 +52,13 @@ class LevelVerdict:
 def decide(trials: Sequence[Trial]) -> tuple[LevelVerdict, ...]:
     """bitwise, predictions, metric. At a level the thread count matters when something repeats on each
     thread count and differs between them, and is inconclusive when something does not repeat."""
+    weights = [_file(trials, name, lambda f: f.digest) for name in _files(trials, Role.WEIGHTS)]
+    predictions = [
+        _file(trials, name, lambda f: f.classes or f.digest) for name in _files(trials, Role.PREDICTIONS)
+    ]
     return (
-        _judge("bitwise", trials, _weights(trials)),
-        _judge("predictions", trials, _predictions(trials)),
+        _judge("bitwise", trials, weights),
+        _judge("predictions", trials, predictions),
         _judge("metric", trials, _metrics(trials)),
     )
 
@@ -111,15 +115,6 @@ def _evidence(trials: Sequence[Trial], item: _Compared, answer: Answer) -> str:
 
 def _files(trials: Sequence[Trial], role: Role) -> list[str]:
     return sorted({name for t in trials for name, file in t.files.items() if file.role is role})
-
-
-def _weights(trials: Sequence[Trial]) -> list[_Compared]:
-    return [_file(trials, name, lambda f: f.digest) for name in _files(trials, Role.WEIGHTS)]
-
-
-def _predictions(trials: Sequence[Trial]) -> list[_Compared]:
-    names = _files(trials, Role.PREDICTIONS)
-    return [_file(trials, name, lambda f: f.classes or f.digest) for name in names]
 
 
 def _file(trials: Sequence[Trial], name: str, key: Callable[[FileSeen], str]) -> _Compared:

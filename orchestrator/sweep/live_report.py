@@ -102,12 +102,6 @@ class Handler(BaseHTTPRequestHandler):
         """Requests are not logged."""
 
     def do_GET(self) -> None:
-        self._answer(with_body=True)
-
-    def do_HEAD(self) -> None:
-        self._answer(with_body=False)
-
-    def _answer(self, *, with_body: bool) -> None:
         status, kind, body = self._found()
         self.send_response(status)
         self.send_header("Content-Type", kind)
@@ -115,13 +109,16 @@ class Handler(BaseHTTPRequestHandler):
         for name, value in HEADERS.items():
             self.send_header(name, value)
         self.end_headers()
-        if with_body:
+        if self.command != "HEAD":
             self.wfile.write(body)
+
+    def do_HEAD(self) -> None:
+        self.do_GET()
 
     def _found(self) -> tuple[HTTPStatus, str, bytes]:
         text = "text/plain; charset=utf-8"
         hosts = {f"{name}:{self.server.port}" for name in (HOST, "localhost")}
-        if self.headers.get_all("Host") is None or len(self.headers.get_all("Host", [])) != 1:
+        if len(self.headers.get_all("Host", [])) != 1:
             return HTTPStatus.BAD_REQUEST, text, b"one Host header is needed\n"
         if self.headers["Host"] not in hosts:
             return HTTPStatus.FORBIDDEN, text, b"this is served for this machine alone\n"
