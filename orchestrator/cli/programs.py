@@ -130,7 +130,7 @@ def record(options: Options, output: Path, level: str, force: bool, command: tup
     except OSError as error:
         raise StoreError(f"{error.filename or output}: cannot be written: {error.strerror}") from None
     notes = replaying.remarks(ended, chosen, why)
-    data = replaying.as_json(made.header, len(made.draws), made.size_bytes, notes)
+    data = replaying.as_json(made, notes)
     text = f"recorded {len(made.draws)} draws ({made.size_bytes} bytes) in {output}"
     _print_on_stderr(options, data, text, notes)
     if ended.status != 0:
@@ -165,18 +165,18 @@ def replay(options: Options, file: Path, command: tuple[str, ...]) -> None:
     except OSError as error:
         raise UsageError(f"{error.filename or file}: {error.strerror}") from None
     try:
-        done = replaying.replay(recorded, command)
+        ended, idle = replaying.replay(recorded, command)
     except RecordError as error:
         raise StoreError(str(error)) from None
     except OSError as error:
         raise StoreError(f"{error.filename}: cannot be written: {error.strerror}") from None
-    notes = replaying.remarks(done.ended, recorded.header.level, "")
-    if done.idle:
-        notes.append(f"recorded processes that did not run this time: {', '.join(done.idle)}")
-    data = replaying.as_json(recorded.header, done.draws, recorded.size_bytes, notes)
-    _print_on_stderr(options, data, f"replayed {done.draws} draws of {file}", notes)
-    if done.ended.status != 0:
-        raise CommandFailed(done.ended.status)
+    notes = replaying.remarks(ended, recorded.header.level, "")
+    if idle:
+        notes.append(f"recorded processes that did not run this time: {', '.join(idle)}")
+    text = f"replayed {len(recorded.draws)} draws of {file}"
+    _print_on_stderr(options, replaying.as_json(recorded, notes), text, notes)
+    if ended.status != 0:
+        raise CommandFailed(ended.status)
 
 
 def _print_on_stderr(options: Options, data: object, text: str, notes: list[str]) -> None:

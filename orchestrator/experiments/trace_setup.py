@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -101,10 +102,6 @@ def scope_for(a: RunRecord, b: RunRecord, steps: int) -> TraceScope:
 
 def equal_up_to(a: RunRecord, b: RunRecord) -> int:
     """The last recorded step before the first recorded difference; 0 when the first one differs."""
-    common = sorted(set(map(int, a.result.step_hashes)) & set(map(int, b.result.step_hashes)))
-    equal = 0
-    for step in common:
-        if a.result.step_hashes[str(step)] != b.result.step_hashes[str(step)]:
-            return equal
-        equal = step
-    return equal
+    one, other = a.result.step_hashes, b.result.step_hashes
+    common = sorted(map(int, one.keys() & other.keys()))
+    return max(itertools.takewhile(lambda step: one[str(step)] == other[str(step)], common), default=0)

@@ -140,7 +140,7 @@ def forecast(
 ) -> Forecast:
     """From planned and stored runs. `sd` is used instead of that of the stored runs."""
     done = {run.spec.run_id for run in stored}
-    sets = {set_id: list(group) for set_id, group in _grouped(specs).items()}
+    sets = _grouped(specs)
     estimated = tuple(_set(set_id, group, stored, done) for set_id, group in sets.items())
     hours = _total([s.hours for s in estimated])
     spread = _spread_hours(estimated) if hours is not None else None

@@ -17,6 +17,7 @@ from orchestrator.inventory import (
     Guest,
     GuestSpec,
     Inventory,
+    Observation,
     guest_spec,
     parse_guest_name,
     read_inventory,
@@ -76,16 +77,21 @@ def make_guest(spec: GuestSpec, provider: Provider, cores: tuple[int, ...]) -> G
     connection = provider.start(spec, cores)
     try:
         observed = provider.observe(spec, connection)
-        missing = observed.details.get("missing", [])  # by an image of the user's own
-        if missing:
-            raise GuestError(
-                f"guest {spec.name}: its image lacks {', '.join(missing)}: install it there, or name another "
-                "interpreter as provider.python in study.toml"
-            )
+        _require_tools(spec, observed)
     finally:
         connection.close()
         provider.stop(spec)
     return Guest(spec=spec, observed=observed, created_at=now())
+
+
+def _require_tools(spec: GuestSpec, observed: Observation) -> None:
+    """Guests whose image is the user's own may lack what training needs."""
+    missing = observed.details.get("missing", [])
+    if missing:
+        raise GuestError(
+            f"guest {spec.name}: its image lacks {', '.join(missing)}: install it there, or name another "
+            "interpreter as provider.python in study.toml"
+        )
 
 
 def destroy(study: Study, store: Store) -> list[str]:

@@ -18,7 +18,7 @@ from typing import Any
 from guest.projects.command import adopt_orphans
 from guest.replay import program, recording, streams
 from guest.replay.library import LibraryUnavailableError, library
-from guest.replay.recording import Header, Level, Recording
+from guest.replay.recording import Level, Recording
 from orchestrator.errors import PrerequisiteError, ProtocolError, StoreError, UsageError
 
 POLL_S = 0.2
@@ -32,15 +32,6 @@ class Ended:
 
     status: int
     summary: program.Summary
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Replayed:
-    """A replay in which all was asked for as recorded. `idle` are recorded processes that did not run."""
-
-    ended: Ended
-    draws: int
-    idle: tuple[str, ...]
 
 
 class ReplayError(ProtocolError):
@@ -84,9 +75,10 @@ def record(command: Sequence[str], output: Path, level: Level) -> tuple[Recordin
     return made, ended
 
 
-def replay(recorded: Recording, command: Sequence[str]) -> Replayed:
-    """Runs the program with the recorded numbers. Raises ReplayError, which names the call site, when it asks
-    for others, more or fewer; PrerequisiteError when the library that the recording needs is not there."""
+def replay(recorded: Recording, command: Sequence[str]) -> tuple[Ended, list[str]]:
+    """Runs the program with the recorded numbers; names also the recorded processes that did not run. Raises
+    ReplayError, which names the call site, when it asks for others, more or fewer; PrerequisiteError when the
+    library that the recording needs is not there."""
     header = recorded.header
     with _folder() as folder:
         try:
@@ -101,10 +93,10 @@ def replay(recorded: Recording, command: Sequence[str]) -> Replayed:
         if trouble is not None:
             raise ReplayError(trouble.text, evidence=trouble.stack)
         less = program.too_little(folder)
-        idle = tuple(streams.never_ran(folder))
+        idle = list(streams.never_ran(folder))
     if less and ended.status == header.status:
         raise ReplayError(less)
-    return Replayed(ended=ended, draws=len(recorded.draws), idle=idle)
+    return ended, idle
 
 
 def _check_kept(folder: Path) -> None:
@@ -182,5 +174,6 @@ def remarks(ended: Ended, level: Level, why: str) -> list[str]:
     return [*found, *ended.summary.notes]
 
 
-def as_json(header: Header, draws: int, size_bytes: int, notes: Sequence[str]) -> dict[str, Any]:
-    return {**dataclasses.asdict(header), "draws": draws, "size_bytes": size_bytes, "remarks": list(notes)}
+def as_json(kept: Recording, notes: list[str]) -> dict[str, Any]:
+    more = {"draws": len(kept.draws), "size_bytes": kept.size_bytes, "remarks": notes}
+    return dataclasses.asdict(kept.header) | more

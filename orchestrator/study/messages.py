@@ -28,6 +28,8 @@ def explain(error: Any, tables: Mapping[str, type[BaseModel]], text: str, source
             del location[depth]
             break
     value = error["input"]
+    if error["type"] == "union_tag_invalid":
+        location, value = [*location, "kind"], error["ctx"]["tag"]
     line = line_of(text, location)
     where = f"{source}:{line}" if line else source
     key = _dotted(location)
@@ -38,10 +40,6 @@ def explain(error: Any, tables: Mapping[str, type[BaseModel]], text: str, source
         return f"{where}: {key}: unknown key; allowed are {', '.join(allowed)}" + did_you_mean(
             str(location[-1]), allowed
         )
-    if error["type"] == "union_tag_invalid":
-        location, value = [*location, "kind"], error["ctx"]["tag"]
-        line, key = line_of(text, location), _dotted(location)
-        where = f"{source}:{line}" if line else source
     message = _message(error, value)
     if not key:
         return f"{where}: {message}"

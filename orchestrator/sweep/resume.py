@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -25,7 +26,8 @@ class Resumption:
 def resume(store: Store, specs: Sequence[RunSpec], checked: Checked) -> Resumption:
     """Reads all bytes of the planned runs in the store, but of those that `checked` knows to be whole.
     Changes nothing but `checked`. Raises as `Store.check` for runs that are not this study's to judge."""
-    present = _present(store, specs)
+    repetitions = functools.cache(store.repetitions)  # one listing for each experiment set
+    present = [spec for spec in specs if spec.repetition in repetitions(spec.set_id)]
     unread = [spec for spec in present if not checked.holds(spec)]
 
     def damage(spec: RunSpec) -> str:
@@ -43,17 +45,3 @@ def resume(store: Store, specs: Sequence[RunSpec], checked: Checked) -> Resumpti
     broken = {spec.run_id for spec, _ in damaged}
     done = [spec for spec in present if spec.run_id not in broken] if broken else present
     return Resumption(done=done, damaged=damaged, read=len(unread))
-
-
-def _present(store: Store, specs: Sequence[RunSpec]) -> list[RunSpec]:
-    """Those whose folder is there: one listing for each experiment set."""
-    listed: dict[str, set[int]] = {}
-    present = []
-    for spec in specs:
-        set_id = spec.set_id
-        repetitions = listed.get(set_id)
-        if repetitions is None:
-            repetitions = listed[set_id] = store.repetitions(set_id)
-        if spec.repetition in repetitions:
-            present.append(spec)
-    return present
