@@ -13,7 +13,7 @@ import pytest
 
 from orchestrator.errors import GuestError, StoreError
 from orchestrator.store.store import Store
-from orchestrator.transport import ssh_stream
+from orchestrator.transport import connection as connection_module
 from orchestrator.transport.keys import StudyKeys, key_pair, parse_public
 from orchestrator.transport.ssh import SshConnection
 from tests.orchestrator.transport.test_connection import alive, python
@@ -130,7 +130,7 @@ def test_the_tail_of_stderr_is_kept_also_of_what_comes_after_the_end_of_stdout(c
 
 
 def test_a_line_without_an_end_does_not_fill_the_memory(connection, monkeypatch):
-    monkeypatch.setattr(ssh_stream, "MAX_LINE_BYTES", 1000)
+    monkeypatch.setattr(connection_module, "MAX_LINE_BYTES", 1000)
     stream = connection.open(python("print('x' * 2500, flush=True)"), {})
     assert [len(stream.receive(120)) for _ in range(3)] == [1000, 1000, 501]
 
