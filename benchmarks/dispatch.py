@@ -9,6 +9,7 @@ sweep, with the checking and the durable publishing of its files, which plain da
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -19,13 +20,14 @@ from distributed import Client, LocalCluster, as_completed
 
 from benchmarks.fabricated import plain_record
 from benchmarks.table import Row
-from guest.records.run import ARTIFACTS, RunSpec, encode_record
+from guest.records.codec import from_json, seal, to_json
+from guest.records.run import ARTIFACTS, RunSpec
 from orchestrator.engine import Summary
 from orchestrator.engine.packing import Packing, Room
 from orchestrator.fleet.clusters import LOOPBACK, quieten
 from orchestrator.fleet.dispatch import Dispatch
 from orchestrator.fleet.fleet import Fleet
-from orchestrator.fleet.orders import Order, Receipt, decode_order
+from orchestrator.fleet.orders import Order, Receipt
 from orchestrator.fleet.worker import PRELOAD
 from orchestrator.store.index import Checked
 from orchestrator.store.store import Store
@@ -54,15 +56,15 @@ def nothing(order: dict[str, Any]) -> str:
 def nothing_kept(order: dict[str, Any]) -> dict[str, Any]:
     """The same with the files and the record of a run."""
     files = dict.fromkeys(ARTIFACTS, b"nothing")
-    record = plain_record(decode_order(order).spec, files)
-    return Receipt(host="", record=encode_record(record), files=files).encode()
+    record = plain_record(from_json(Order, order, "order").spec, files)
+    return dataclasses.asdict(Receipt(host="", record=seal(record), files=files))
 
 
 def measure(name: str, runs: int, report: Callable[[str], None]) -> list[Row]:
     study = parse(STUDY)
     specs = plan(study, runs)
     orders = {
-        spec.run_id: Order(study=STUDY, key="benchmark", spec=spec, agent_sha256="").encode()
+        spec.run_id: to_json(Order(study=STUDY, key="benchmark", spec=spec, agent_sha256=""))
         for spec in specs
     }
     plain: list[float] = []
@@ -158,13 +160,8 @@ def _swept(client: Client, study: Study, specs: list[RunSpec], store: Store) -> 
     fleet.expect(specs)
 
     def order(run: str, host: str) -> Any:
-        return Order(
-            study=STUDY,
-            key="benchmark",
-            spec=fleet.specs[run],
-            agent_sha256="",
-            delivered=fleet.take_delivered(host),
-        ).encode()
+        delivered, spec = fleet.take_delivered(host), fleet.specs[run]
+        return to_json(Order(study=STUDY, key="benchmark", spec=spec, agent_sha256="", delivered=delivered))
 
     fleet.run(client, Dispatch(client, fleet.packing, nothing_kept, order))
     took_s = time.perf_counter() - began

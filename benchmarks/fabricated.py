@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 from safetensors.numpy import save
 
+from guest.records.codec import seal
 from guest.records.run import (
     ARTIFACTS,
     HISTORY,
@@ -39,7 +40,6 @@ from guest.records.run import (
     Timings,
     Variant,
     WorkloadSpec,
-    encode_record,
     history_columns,
 )
 
@@ -151,7 +151,7 @@ def write_run(folder: Path, spec: RunSpec, samples: int, weights: int, order: in
         started_at=f"{began:%Y-%m-%dT%H:%M:%SZ}",
         finished_at=f"{began + timedelta(seconds=9):%Y-%m-%dT%H:%M:%SZ}",
     )
-    (folder / RECORD).write_text(encode_record(record))
+    (folder / RECORD).write_text(seal(record))
 
 
 def plain_record(spec: RunSpec, files: dict[str, bytes]) -> RunRecord:

@@ -22,8 +22,8 @@ from pathlib import Path
 
 from benchmarks.fabricated import plain_record, sha
 from benchmarks.table import Row
-from guest.records.codec import canonical_json
-from guest.records.run import ARTIFACTS, LOG, RECORD, RunSpec, encode_record
+from guest.records.codec import canonical_json, seal
+from guest.records.run import ARTIFACTS, LOG, RECORD, RunSpec
 from orchestrator.store.index import opened
 from orchestrator.store.store import Store
 from orchestrator.study.plan import plan
@@ -156,7 +156,7 @@ def build(directory: Path, specs: Sequence[RunSpec]) -> None:
         files = {name: (patterns / name).read_bytes() for name in ARTIFACTS}
         record = plain_record(dataclasses.replace(group[0], repetition=mark), files)
         canonical = canonical_json(record).split(str(mark).encode())
-        text = encode_record(record)
+        text = seal(record)
         before, behind = text.split(str(mark))
         checksum = json.loads(text)["record_sha256"]
         behind, last = behind.split(checksum)

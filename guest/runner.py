@@ -73,12 +73,8 @@ def load_data(request: RunRequest) -> tuple[Data, float]:
 
     began = time.perf_counter()
     workload = request.spec.workload
-    data = datasets.load(
-        workload.dataset,
-        folders=[Path(folder) for folder in request.data_folders],
-        train_samples=workload.train_samples,
-        test_samples=workload.test_samples,
-    )
+    folders, train, test = request.data_folders, workload.train_samples, workload.test_samples
+    data = datasets.load(workload.dataset, folders, train, test)
     return data, time.perf_counter() - began
 
 

@@ -15,8 +15,9 @@ from matplotlib.patches import Patch
 from analysis.diagnosis.probes import cells, header, table
 from analysis.figures.style import STYLE, WIDTH, Drawing, alone, save
 from analysis.results.printing import to_csv
+from guest.records.codec import seal
 from guest.records.printable import counted
-from guest.records.probe import Part, ProbeReport, encode
+from guest.records.probe import Part, ProbeReport
 
 LINE = 0.17  # inches a row
 SAME, UNKNOWN = "0.93", "white"
@@ -99,7 +100,7 @@ def _limits(grids: list[pd.DataFrame]) -> tuple[float, float]:
 def write(report: ProbeReport, folder: Path) -> None:
     """`probe-<framework>.json`, `.csv` (every cell) and the heat map."""
     name = f"probe-{report.framework}"
-    (folder / f"{name}.json").write_text(encode(report), encoding="utf-8")
+    (folder / f"{name}.json").write_text(seal(report), encoding="utf-8")
     every = dataclasses.replace(table(report), frame=cells(report))
     (folder / f"{name}.csv").write_text(to_csv(every), encoding="utf-8")
     if report.rows:

@@ -12,7 +12,8 @@ from matplotlib.figure import Figure
 from analysis.diagnosis.traces import GROWTH, growth_table, started, whole_model
 from analysis.figures.style import STYLE, WIDTH, Drawing, alone, colours, save
 from analysis.results.printing import to_csv
-from guest.records.trace import TRACE, Outcome, Trace, encode
+from guest.records.codec import seal
+from guest.records.trace import TRACE, Outcome, Trace
 
 LAYERS = 60  # rows of the map that can be read
 LINE = 0.19  # inches a row
@@ -65,7 +66,7 @@ def growth_map(trace: Trace) -> Drawing:
 
 def write(trace: Trace, folder: Path) -> None:
     """`trace.json`, and where there is something to draw, `growth.csv`, `growth.svg` and `growth.png`."""
-    (folder / TRACE).write_text(encode(trace), encoding="utf-8")
+    (folder / TRACE).write_text(seal(trace), encoding="utf-8")
     if trace.growth:
         (folder / f"{GROWTH}.csv").write_text(to_csv(growth_table(trace)), encoding="utf-8")
         save(alone(growth_map(trace)), "", folder)

@@ -17,7 +17,7 @@ from contextlib import ExitStack
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, cast
 
-from guest.datasets.catalogue import Content, DatasetError, SourceFile
+from guest.datasets.catalogue import DatasetError, SourceFile
 from vbstudy import caches
 
 TIMEOUT_S = 30.0
@@ -27,43 +27,27 @@ Progress = Callable[[str, int, int], None]
 """Called with the file's name, the bytes done and the bytes in all."""
 
 
-def holds(folder: Path, source: SourceFile) -> bool:
-    """Whether `folder` has this file, or everything in it already unpacked."""
-    if (folder / source.name).is_file():
-        return True
-    if all(_unpacked(folder, content) for content in source.contents):
-        return True
-    return bool(source.pickled) and (folder / source.pickled).is_file()
-
-
-def _unpacked(folder: Path, content: Content) -> Path | None:
-    """The content file itself, with or without its archive's folder."""
-    for path in (folder / content.name, folder / PurePosixPath(content.name).name):
-        if path.is_file():
-            return path
-    return None
-
-
 def present(folder: Path, source: SourceFile) -> list[Path]:
-    """The files that `holds` found: what must be copied to have the source elsewhere."""
-    unpacked = [path for path in (_unpacked(folder, content) for content in source.contents) if path]
-    if len(unpacked) == len(source.contents):
-        return unpacked
-    return [folder / (source.name if (folder / source.name).is_file() else source.pickled)]
+    """The files by which `folder` has the source, and which must be copied to have it elsewhere: all of its
+    contents unpacked, with or without their archive's folder, or an archive. Empty where it has it not."""
+    unpacked = [
+        next((path for path in (folder / name, folder / PurePosixPath(name).name) if path.is_file()), None)
+        for name in (content.name for content in source.contents)
+    ]
+    archives = [folder / name for name in (source.name, source.pickled) if name]
+    whole = [path for path in unpacked if path]
+    return whole if len(whole) == len(unpacked) else [path for path in archives if path.is_file()][:1]
 
 
 def read(folder: Path, source: SourceFile) -> list[bytes]:
     """The contents of `source`, in order, each checked. Raises DatasetError naming the damaged file."""
-    unpacked = [path for path in (_unpacked(folder, c) for c in source.contents) if path]
-    if len(unpacked) == len(source.contents):
-        where = [str(path) for path in unpacked]
-        found = [path.read_bytes() for path in unpacked]
-    elif (folder / source.name).is_file():
-        where = [str(folder / source.name)] * len(source.contents)
-        found = _read_packed(folder / source.name, source)
+    where = present(folder, source) or [folder / source.name]
+    if where[0].name in (source.name, source.pickled):
+        read_archive = _read_packed if where[0].name == source.name else _read_pickled
+        found = read_archive(where[0], source)
+        where *= len(source.contents)
     else:
-        where = [str(folder / source.pickled)] * len(source.contents)
-        found = _read_pickled(folder / source.pickled, source)
+        found = [path.read_bytes() for path in where]
     for content, path, data in zip(source.contents, where, found, strict=True):
         if hashlib.sha256(data).hexdigest() != content.sha256:
             raise DatasetError(

@@ -57,7 +57,7 @@ def find(name: str, folders: Sequence[str | Path] = ()) -> Path | None:
     if wanted.embedded:
         return None
     for folder in datafiles.candidates(folders, wanted.subfolders):
-        if all(datafiles.holds(folder, source) for source in wanted.files):
+        if all(datafiles.present(folder, source) for source in wanted.files):
             return folder
     return None
 
@@ -83,7 +83,7 @@ def download(name: str, folder: str | Path | None = None, progress: Progress | N
     except OSError as error:
         raise DatasetError(f"{target} cannot be made ({error}); choose another folder") from error
     for source in wanted.files:
-        if not datafiles.holds(target, source):
+        if not datafiles.present(target, source):
             datafiles.fetch(source, target, progress)
     return target
 

@@ -5,8 +5,8 @@ even a run of the `default` variant can be repeated."""
 from __future__ import annotations
 
 import dataclasses
-import os
 import random
+import secrets
 from typing import TYPE_CHECKING
 
 from guest.records.run import Seeds
@@ -19,12 +19,12 @@ SEED_BITS = 31  # numpy's legacy generator and TensorFlow take no more
 
 def draw(seeds: Seeds) -> Seeds:
     """The same seeds with every free factor drawn: all are integers in 0 .. 2**31 - 1."""
-    free = {f.name: _entropy() for f in dataclasses.fields(seeds) if getattr(seeds, f.name) is None}
+    free = {
+        f.name: secrets.randbits(SEED_BITS)
+        for f in dataclasses.fields(seeds)
+        if getattr(seeds, f.name) is None
+    }
     return dataclasses.replace(seeds, **free)
-
-
-def _entropy() -> int:
-    return int.from_bytes(os.urandom(8), "little") >> (64 - SEED_BITS)
 
 
 def seed_globals(seeds: Seeds) -> None:

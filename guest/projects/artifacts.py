@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import io
 import zipfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -61,20 +62,8 @@ def locate(folder: Path, name: str, what: str) -> Path:
 
 def load_weights(path: Path) -> dict[str, np.ndarray]:
     """Arrays by name. Raises ArtifactError for what cannot be read without running code from it."""
-    suffix = path.suffix.lower()
     try:
-        if suffix == ".safetensors":
-            found = _safetensors(path)
-        elif suffix in (".npz", ".npy"):
-            found = _numpy(path)
-        elif suffix in (".h5", ".hdf5"):
-            found = _hdf5(path)
-        elif suffix == ".keras":
-            found = _keras(path)
-        elif suffix in TORCH:
-            found = _torch(path)
-        else:
-            found = _refused(suffix)
+        found = _READERS.get(path.suffix.lower(), _refused)(path)
     except ArtifactError as error:
         raise ArtifactError(f"{path.name}: {error}") from None
     except ImportError as error:
@@ -157,8 +146,9 @@ def _is_number(text: str) -> bool:
     return True
 
 
-def _refused(suffix: str) -> dict[str, np.ndarray]:
-    what = "is a pickle, which is never loaded" if suffix in PICKLES else "has no known format"
+def _refused(path: Path) -> dict[str, np.ndarray]:
+    pickled = path.suffix.lower() in PICKLES
+    what = "is a pickle, which is never loaded" if pickled else "has no known format"
     raise ArtifactError(f"{what}: {INSTEAD}")
 
 
@@ -234,3 +224,12 @@ def _keras(path: Path) -> dict[str, np.ndarray]:
     """The weights of a .keras archive; its configuration, which may name code, is not read."""
     with zipfile.ZipFile(path) as archive:
         return _hdf5(io.BytesIO(archive.read("model.weights.h5")))
+
+
+_READERS: dict[str, Callable[[Path], dict[str, np.ndarray]]] = {
+    ".safetensors": _safetensors,
+    **dict.fromkeys((".npz", ".npy"), _numpy),
+    **dict.fromkeys((".h5", ".hdf5"), _hdf5),
+    ".keras": _keras,
+    **dict.fromkeys(TORCH, _torch),
+}

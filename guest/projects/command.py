@@ -55,10 +55,12 @@ class Ended:
 @dataclass(slots=True, kw_only=True)
 class Limits:
     """`check` is called while the command runs, and ends it by raising; `timeout_s` None: no limit of its
-    own."""
+    own. The keys are what errors call the limits."""
 
     timeout_s: float | None
     disk_bytes: int
+    timeout_key: str = "timeout_s"
+    disk_key: str = "disk_limit_mib"
     check: Callable[[], None] = field(default=lambda: None)
 
 
@@ -69,8 +71,6 @@ def run(
     log: IO[bytes],
     limits: Limits,
     on_line: OnLine,
-    timeout_key: str = "timeout_s",
-    disk_key: str = "disk_limit_mib",
 ) -> Ended:
     """Runs `argv` in `folder` to its end. Raises CommandError when it cannot be started, fails, takes too
     long or writes too much; an error that `on_line` raises ends the command and passes on."""
@@ -97,9 +97,8 @@ def run(
     with contextlib.suppress(ProcessLookupError, PermissionError):  # it ended already
         resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (limits.disk_bytes, limits.disk_bytes))
     output = _Output(process, log, on_line, began)
-    strays = 0
     try:
-        _wait(process, folder, limits, output, began, timeout_key, disk_key)
+        _wait(process, folder, limits, output, began)
     finally:
         strays = end_descendants(others)
         process.wait()
@@ -108,7 +107,7 @@ def run(
         raise output.error
     used = disk_use(folder)
     if used > limits.disk_bytes:
-        raise _disk_error(used, limits, output, disk_key)
+        raise _disk_error(used, limits, output)
     if process.returncode != 0:
         last = output.tail()
         raise CommandError("ProjectFailed", f"{_how(process.returncode)}{_hint(last)}; last lines:\n{last}")
@@ -122,13 +121,7 @@ def run(
 
 
 def _wait(
-    process: subprocess.Popen[bytes],
-    folder: Path,
-    limits: Limits,
-    output: _Output,
-    began: float,
-    timeout_key: str,
-    disk_key: str,
+    process: subprocess.Popen[bytes], folder: Path, limits: Limits, output: _Output, began: float
 ) -> None:
     """Until the command has ended."""
     looked, took = time.monotonic(), 0.0
@@ -139,23 +132,21 @@ def _wait(
             return
         limits.check()
         if limits.timeout_s is not None and now - began > limits.timeout_s:
-            raise CommandError(
-                "Timeout",
-                f"not done within {timeout_key} = {limits.timeout_s:g}; last lines:\n{output.tail()}",
-            )
+            over = f"{limits.timeout_key} = {limits.timeout_s:g}"
+            raise CommandError("Timeout", f"not done within {over}; last lines:\n{output.tail()}")
         if now - looked > max(DISK_EVERY_S, 10 * took):
             used = disk_use(folder)
             looked = time.monotonic()
             took = looked - now
             if used > limits.disk_bytes:
-                raise _disk_error(used, limits, output, disk_key)
+                raise _disk_error(used, limits, output)
 
 
-def _disk_error(used: int, limits: Limits, output: _Output, key: str) -> CommandError:
+def _disk_error(used: int, limits: Limits, output: _Output) -> CommandError:
     return CommandError(
         "DiskLimit",
-        f"wrote {used / 2**20:.0f} MiB into its folder, {key} allows {limits.disk_bytes / 2**20:.0f}; "
-        f"last lines:\n{output.tail()}",
+        f"wrote {used / 2**20:.0f} MiB into its folder, {limits.disk_key} allows "
+        f"{limits.disk_bytes / 2**20:.0f}; last lines:\n{output.tail()}",
     )
 
 

@@ -40,7 +40,9 @@ def interpreter(
         offline = ["--no-index", "--find-links", str(Path(wheels).absolute())] if wheels else []
         pip = _make(folder, project, wheels)
         if with_guests:
-            _show_guests_packages(folder)
+            # Python adds the paths in such a file behind its own.
+            (site,) = folder.glob("lib/python*/site-packages")
+            (site / "guests.pth").write_text("\n".join(_guests_paths()) + "\n")
         _run(
             [*pip, "install", *offline, "--requirement", requirements],
             project,
@@ -91,12 +93,6 @@ def _guests_packages() -> list[str]:
 def _guests_paths() -> list[str]:
     given = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     return [*filter(None, given), *(p for p in sys.path if p.endswith(("site-packages", "dist-packages")))]
-
-
-def _show_guests_packages(folder: Path) -> None:
-    """Python adds the paths in such a file behind its own."""
-    (site,) = folder.glob("lib/python*/site-packages")
-    (site / "guests.pth").write_text("\n".join(_guests_paths()) + "\n")
 
 
 def _key(text: str, wheels: str, tree_sha256: str, guests: list[str]) -> str:

@@ -48,7 +48,10 @@ class Patterns:
             if not matches:
                 continue
             if len(matches) > 1:
-                self._twice(name, len(matches), text)
+                times = f"{len(matches)} times on one line"
+                note = f"metric {name}: its pattern matches {times}, the last match counts"
+                if not any(known.startswith(note) for known in self.notes):
+                    self.notes.append(f"{note}: {text.strip()[:160]!r}")
             match = matches[-1]
             epoch = match.groupdict().get("epoch")
             found = match.groupdict().get("value") or match[1]
@@ -56,11 +59,6 @@ class Patterns:
             numbered = int(epoch) if epoch and epoch.isdigit() else None
             self.values[name].append(Value(value=new[name], epoch=numbered, elapsed_s=elapsed_s))
         return new
-
-    def _twice(self, name: str, count: int, text: str) -> None:
-        note = f"metric {name}: its pattern matches {count} times on one line, the last match counts"
-        if not any(known.startswith(note) for known in self.notes):
-            self.notes.append(f"{note}: {text.strip()[:160]!r}")
 
 
 def number(text: object, name: str, where: str) -> float:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from guest.records.codec import seal, unseal
+from guest.records.codec import unseal
 from guest.records.run import Isa, Seeds, Tier, WorkloadSpec
 
 HARDEN_VERSION = 2
@@ -110,11 +110,6 @@ class Hardening:
     results: tuple[TierResult, ...] = ()
     cheapest: Tier = Tier.NONE  # the cheapest that was proved
     version: int = HARDEN_VERSION
-
-
-def encode(hardening: Hardening) -> str:
-    """As text, with a checksum of itself so that a flipped byte shows."""
-    return seal(hardening)
 
 
 def _upgrade(data: dict[str, Any], version: int) -> None:  # noqa: ARG001  (there is one older version)

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from guest.records.codec import seal
 from guest.records.run import Framework
 
 PROBE_VERSION = 1
@@ -101,8 +100,3 @@ class ProbeReport:
     unknown: tuple[str, ...]
     environment: dict[str, Any]
     version: int = PROBE_VERSION
-
-
-def encode(report: ProbeReport) -> str:
-    """As text, with a checksum of itself so that a flipped byte shows."""
-    return seal(report)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from guest.records.codec import seal, unseal
+from guest.records.codec import unseal
 from guest.records.run import WorkloadSpec
 
 ROBUSTNESS_VERSION = 1
@@ -73,11 +73,6 @@ class Robustness:
     transfer: tuple[Transfer, ...]
     not_applicable: str = ""
     version: int = ROBUSTNESS_VERSION
-
-
-def encode(result: Robustness) -> str:
-    """As the text of its file."""
-    return seal(result)
 
 
 def decode(text: str | bytes) -> Robustness:

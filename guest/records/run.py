@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Literal, NamedTuple
 
-from guest.records.codec import seal, unseal
+from guest.records.codec import unseal
 
 SCHEMA_VERSION = 7
 
@@ -451,11 +451,6 @@ class Message(NamedTuple):
     kind: str
     run_id: str
     body: dict[str, Any]
-
-
-def encode_record(record: RunRecord) -> str:
-    """`run.json` as text."""
-    return seal(record)
 
 
 def _upgrade_record(data: dict[str, Any], version: int) -> None:

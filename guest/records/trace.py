@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from guest.records.codec import seal, unseal
+from guest.records.codec import unseal
 from guest.records.run import Artifact, RunRequest, RunSpec, ThreadSpec, WorkloadSpec
 
 TRACE_VERSION = 2
@@ -186,11 +186,6 @@ class Trace:
     growth: tuple[Growth, ...]
     notes: tuple[str, ...]
     version: int = TRACE_VERSION
-
-
-def encode(trace: Trace) -> str:
-    """As text, with a checksum of itself so that a flipped byte shows."""
-    return seal(trace)
 
 
 def _upgrade(data: dict[str, Any], version: int) -> None:  # noqa: ARG001  (there is one older version)

@@ -61,7 +61,7 @@ def prepare(
     level "python" unless `env` sets it. Raises LibraryUnavailableError at level "library", RecordingError for
     draws that are none."""
     streams.prepare(folder, draws)
-    hooks = _hooks(folder)
+    hooks = folder / "hooks"
     hooks.mkdir()
     for item in (resources.files("guest.replay") / "hooks").iterdir():
         if item.name.endswith(".py"):
@@ -113,7 +113,7 @@ def trouble(folder: Path, root: str = "") -> Trouble | None:
         return Trouble(text=NOT_KEPT, stack="")  # nor could a report be
     message, _, stack = (folder / "error").read_text(errors="replace").partition("\n")
     frames = re.findall(r'^  File "(.+)", line (\d+)', stack, re.MULTILINE)
-    libraries = ("site-packages", "/lib/python", str(_hooks(folder)), "<")
+    libraries = ("site-packages", "/lib/python", str(folder / "hooks"), "<")
     own = [frame for frame in frames if not any(each in frame[0] for each in libraries)]
     if own:
         file, line = own[0]
@@ -155,7 +155,3 @@ def remarks(summary: Summary, level: Level, why: str) -> list[str]:
             "no process of the program ran the hooks in Python to its end: seeds made of clocks were not seen"
         )
     return [*found, *summary.limits]
-
-
-def _hooks(folder: Path) -> Path:
-    return folder / "hooks"

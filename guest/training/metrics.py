@@ -16,15 +16,13 @@ if TYPE_CHECKING:
 def compute(metric: Metric, y_true: np.ndarray, y_pred: np.ndarray) -> float:
     """The metric's value, in 0 .. 1. Raises ValueError for no samples, and for `f1_binary` with other
     classes than 0 and 1."""
-    match metric:
-        case Metric.ACCURACY:
-            return accuracy(y_true, y_pred)
-        case Metric.F1_MACRO:
-            return f1_macro(y_true, y_pred)
-        case Metric.F1_MICRO:
-            return f1_micro(y_true, y_pred)
-        case Metric.F1_BINARY:
-            return f1_binary(y_true, y_pred)
+    functions = {
+        Metric.ACCURACY: accuracy,
+        Metric.F1_MACRO: f1_macro,
+        Metric.F1_MICRO: f1_micro,
+        Metric.F1_BINARY: f1_binary,
+    }
+    return functions[metric](y_true, y_pred)
 
 
 def accuracy(y_true: np.ndarray, y_pred: np.ndarray) -> float:

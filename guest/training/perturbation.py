@@ -9,7 +9,6 @@ stay within the pixels' range. FGSM takes one step along the sign of the loss's 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from guest.datasets.catalogue import DatasetInfo
@@ -136,12 +135,7 @@ class Assessor:
 
         spec = request.workload
         if self._workload != spec:
-            data = datasets.load(
-                spec.dataset,
-                folders=[Path(folder) for folder in request.data_folders],
-                train_samples=spec.train_samples,
-                test_samples=spec.test_samples,
-            )
+            data = datasets.load(spec.dataset, request.data_folders, spec.train_samples, spec.test_samples)
             self._info, self._test = data.info, data.test
             self._backend = workloads.build(spec, data.info, EVALUATION_SEEDS, deterministic=False)
             self._workload = spec

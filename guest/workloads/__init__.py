@@ -21,6 +21,7 @@ import difflib
 import importlib
 import math
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol, cast
 
@@ -65,9 +66,6 @@ class Backend(Protocol):
     def load_weights(self, weights: dict[str, np.ndarray]) -> None:
         """Sets what `weights` returned. The optimiser's state stays. Raises WorkloadError when names or
         shapes differ."""
-
-    def parameter_count(self) -> int:
-        """How many numbers are trained."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,6 +189,14 @@ def initial(seed: int, name: str, shape: tuple[int, ...]) -> np.ndarray:
         limit = math.sqrt(6 / (area * shape[-2] if len(shape) == 4 else shape[-2] + shape[-1]))
     generator = np.random.Generator(np.random.PCG64([seed, zlib.crc32(name.encode())]))
     return ((2 * generator.random(shape) - 1) * limit).astype(np.float32)
+
+
+def in_batches(compute: Callable[..., np.ndarray], *samples: np.ndarray) -> np.ndarray:
+    """What `compute` gives for EVALUATION_BATCH samples at a time, as one array."""
+    import numpy as np
+
+    starts = range(0, len(samples[0]), EVALUATION_BATCH)
+    return np.concatenate([compute(*(each[i : i + EVALUATION_BATCH] for each in samples)) for i in starts])
 
 
 def augment(x: np.ndarray, generator: np.random.Generator) -> np.ndarray:

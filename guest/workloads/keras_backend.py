@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from guest.datasets.catalogue import DatasetInfo
 from guest.records.run import Optimizer, Tier, WorkloadSpec
-from guest.workloads import EVALUATION_BATCH, NO_GRADIENT, WorkloadError, initial
+from guest.workloads import NO_GRADIENT, WorkloadError, in_batches, initial
 from guest.workloads.keras_models import construct
 
 
@@ -62,22 +62,12 @@ class KerasBackend:
         return float(self._step(tf.constant(x), tf.constant(y)))
 
     def logits(self, x: np.ndarray) -> np.ndarray:
-        parts = [
-            self._evaluate(tf.constant(x[i : i + EVALUATION_BATCH])).numpy()
-            for i in range(0, len(x), EVALUATION_BATCH)
-        ]
-        return np.concatenate(parts)
+        return in_batches(lambda part: self._evaluate(tf.constant(part)).numpy(), x)
 
     def input_gradient(self, x: np.ndarray, y: np.ndarray) -> np.ndarray:
         if x.dtype != np.float32:
             raise WorkloadError(NO_GRADIENT)
-        parts = [
-            self._by_input(
-                tf.constant(x[i : i + EVALUATION_BATCH]), tf.constant(y[i : i + EVALUATION_BATCH])
-            ).numpy()
-            for i in range(0, len(x), EVALUATION_BATCH)
-        ]
-        return np.concatenate(parts)
+        return in_batches(lambda *parts: self._by_input(*map(tf.constant, parts)).numpy(), x, y)
 
     def weights(self) -> dict[str, np.ndarray]:
         return {name: variable.numpy().copy() for name, variable in _named(self.model)}
@@ -91,9 +81,6 @@ class KerasBackend:
             raise WorkloadError(f"these weights belong to another model: {', '.join(wrong[:3])} does not fit")
         for name, variable in named.items():
             variable.assign(weights[name])
-
-    def parameter_count(self) -> int:
-        return sum(int(np.prod(v.shape)) for v in self.model.trainable_variables)
 
 
 def _named(model: keras.Model) -> list[tuple[str, Any]]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import torch
 import torch._dynamo  # the optimisers import it at their first use, which takes a second
@@ -12,8 +10,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812 (its usual name)
 
 from guest.datasets.catalogue import DatasetInfo
+from guest.machine import fingerprint
+from guest.machine.tiers import INTEL
 from guest.records.run import Optimizer, Tier, WorkloadSpec
-from guest.workloads import EVALUATION_BATCH, NO_GRADIENT, WorkloadError, initial
+from guest.workloads import NO_GRADIENT, WorkloadError, in_batches, initial
 from guest.workloads.torch_models import AddedEmbedding, construct
 
 
@@ -36,25 +36,20 @@ class TorchBackend:
     def logits(self, x: np.ndarray) -> np.ndarray:
         self.model.eval()
         with torch.inference_mode():
-            parts = [
-                self.model(self._input(x[i : i + EVALUATION_BATCH])).numpy()
-                for i in range(0, len(x), EVALUATION_BATCH)
-            ]
-        return np.concatenate(parts)
+            return in_batches(lambda part: self.model(self._input(part)).numpy(), x)
 
     def input_gradient(self, x: np.ndarray, y: np.ndarray) -> np.ndarray:
         if self._kind != "image":
             raise WorkloadError(NO_GRADIENT)
         self.model.eval()
-        parts = []
-        for i in range(0, len(x), EVALUATION_BATCH):
-            images = self._input(x[i : i + EVALUATION_BATCH]).requires_grad_()
-            labels = torch.from_numpy(y[i : i + EVALUATION_BATCH])
+
+        def gradient(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+            images = self._input(x).requires_grad_()
             # A sum, not a mean: no sample's gradient depends on how many there are.
-            loss = F.cross_entropy(self.model(images), labels, reduction="sum")
-            (gradient,) = torch.autograd.grad(loss, images)
-            parts.append(gradient.numpy().transpose(0, 2, 3, 1))
-        return np.concatenate(parts)
+            loss = F.cross_entropy(self.model(images), torch.from_numpy(y), reduction="sum")
+            return torch.autograd.grad(loss, images)[0].numpy().transpose(0, 2, 3, 1)
+
+        return in_batches(gradient, x, y)
 
     def weights(self) -> dict[str, np.ndarray]:
         return {name: value.detach().numpy().copy() for name, value in self.model.state_dict().items()}
@@ -65,9 +60,6 @@ class TorchBackend:
             self.model.load_state_dict({name: torch.from_numpy(w.copy()) for name, w in weights.items()})
         except RuntimeError as error:
             raise WorkloadError(str(error)) from error
-
-    def parameter_count(self) -> int:
-        return sum(p.numel() for p in self.model.parameters() if p.requires_grad)
 
     def _input(self, x: np.ndarray) -> Tensor:
         """Images go from (n, height, width, channels) to (n, channels, height, width)."""
@@ -83,7 +75,7 @@ def build(
     torch.use_deterministic_algorithms(deterministic or tier is Tier.SWITCHES)
     # oneDNN's convolutions divide their sums by the thread count. On Intel, MKL's strict mode (the caller
     # sets MKL_CBWR) makes what replaces them independent of it; elsewhere nothing would be gained.
-    without = (deterministic or tier is Tier.ENVIRONMENT) and _is_intel()
+    without = (deterministic or tier is Tier.ENVIRONMENT) and fingerprint.cpu()["vendor"] == INTEL
     torch.backends.mkldnn.enabled = not without  # type: ignore[assignment]
     if tier is Tier.EXACT:
         from vbstudy import exact
@@ -92,13 +84,6 @@ def build(
     model = construct(spec.model, info, torch.Generator().manual_seed(dropout))
     _initialise(model, initialisation)
     return TorchBackend(model, _optimizer(spec, model), info.kind)
-
-
-def _is_intel() -> bool:
-    try:
-        return "GenuineIntel" in Path("/proc/cpuinfo").read_text()
-    except OSError:  # not Linux
-        return False
 
 
 def _optimizer(spec: WorkloadSpec, model: nn.Module) -> torch.optim.Optimizer:

@@ -115,9 +115,6 @@ class Executor:
             self._clear()
         return result
 
-    def is_oversubscribed(self, spec: RunSpec) -> bool:
-        return self._context.is_oversubscribed(spec)
-
     def stop_worker(self) -> None:
         if self._worker is not None:
             self._worker.kill()

@@ -120,7 +120,7 @@ def probe(
     the same bits on every thread count, and does it repeat from run to run?"""
     from analysis.diagnosis import probe_figures, probes
     from analysis.results.printing import Format, render_table
-    from guest.records.probe import encode
+    from guest.records.codec import seal
     from guest.records.run import Framework
     from orchestrator.experiments import probe as probing
     from orchestrator.study import schema as study_
@@ -149,7 +149,7 @@ def probe(
     with contextlib.nullcontext() if output else store.lock("vbstudy probe"):
         found = probing.work(ask, store, output or store.probe, probes.numbers, probe_figures.write, report)
     if options.as_json or form == "json":
-        click.echo(encode(found), nl=False)
+        click.echo(seal(found), nl=False)
     else:
         click.echo(render_table(probes.table(found), Format(form)))
         if form == "table":

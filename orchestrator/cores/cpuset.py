@@ -30,13 +30,16 @@ class Cpuset:
         """Makes or re-uses it; returns the file that takes process ids."""
         parent, version = _parent()
         group = parent / self.name
+        effective = ".effective" if version == 2 else ""
         try:
             if version == 2:
-                _enable(parent)
+                control = parent / "cgroup.subtree_control"
+                if "cpuset" not in control.read_text().split():
+                    control.write_text("+cpuset")
             group.mkdir(exist_ok=True)
-            (group / "cpuset.mems").write_text(_effective(parent, "mems", version))
+            (group / "cpuset.mems").write_text((parent / f"cpuset.mems{effective}").read_text().strip())
             (group / "cpuset.cpus").write_text(",".join(map(str, cores)))
-            in_force = (group / ("cpuset.cpus" if version == 1 else "cpuset.cpus.effective")).read_text()
+            in_force = (group / f"cpuset.cpus{effective}").read_text()
         except OSError as error:
             with contextlib.suppress(OSError):
                 group.rmdir()
@@ -96,17 +99,6 @@ def _parent() -> tuple[Path, int]:
     if "" in paths and (CGROUP_ROOT / "cgroup.controllers").exists():
         return CGROUP_ROOT / paths[""].lstrip("/"), 2
     raise CpusetUnavailable("this system mounts no cpuset controller")
-
-
-def _enable(parent: Path) -> None:
-    control = parent / "cgroup.subtree_control"
-    if "cpuset" not in control.read_text().split():
-        control.write_text("+cpuset")
-
-
-def _effective(parent: Path, what: str, version: int) -> str:
-    name = f"cpuset.{what}.effective" if version == 2 else f"cpuset.{what}"
-    return (parent / name).read_text().strip()
 
 
 def parse_cores(text: str) -> set[int]:

@@ -7,13 +7,13 @@ import shutil
 import threading
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 
-from guest.records.run import SCHEMA_VERSION, Message, RunRecord, RunResult, RunSpec
+from guest.records.run import SCHEMA_VERSION, RunRecord, RunResult, RunSpec
 from orchestrator.agent.archive import AgentArchive
 from orchestrator.agent.executor import Executor, RunFailedError
 from orchestrator.cores import load
 from orchestrator.cores.leases import CoreLeases, Lease
+from orchestrator.engine import Reports
 from orchestrator.errors import GuestError, ProtocolError, StoreError, VbstudyError
 from orchestrator.guests.isolation import isolation, require_uncontended
 from orchestrator.guests.session import Session
@@ -23,14 +23,6 @@ from orchestrator.store.index import Checked
 from orchestrator.store.integrity import DamagedRunError
 from orchestrator.store.store import Store, now
 from orchestrator.study.engine import EngineTable
-
-
-class Reports(Protocol):
-    """Receives the progress of attempts; an Observer is one."""
-
-    def started(self, guest: Guest, spec: RunSpec, cores: tuple[int, ...]) -> None: ...
-    def message(self, guest: Guest, message: Message) -> None: ...
-    def failed(self, spec: RunSpec, reason: str, kept: Path, *, again: bool) -> None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,52 +35,43 @@ class Slot:
     leases: CoreLeases  # of the machine that it is on
 
 
+@dataclass(frozen=True, slots=True)
 class Attempts:
-    """Used by one thread a guest."""
+    """Used by one thread a guest. Published runs are added to `checked`; a store that keeps runs for another
+    one has none."""
 
-    def __init__(
-        self,
-        settings: EngineTable,
-        store: Store,
-        provider: str,
-        agent: AgentArchive,
-        stop: threading.Event,
-        reports: Reports,
-        checked: Checked | None = None,
-    ) -> None:
-        """Published runs are added to `checked`; a store that keeps runs for another one has none."""
-        self._settings = settings
-        self._store = store
-        self._provider = provider
-        self._agent = agent
-        self._stop = stop
-        self._reports = reports
-        self._checked = checked
+    settings: EngineTable
+    store: Store
+    provider: str
+    agent: AgentArchive
+    stop: threading.Event
+    reports: Reports
+    checked: Checked | None = None
 
     def run_with_retries(self, slot: Slot, spec: RunSpec) -> RunResult | None:
         """Publishes the run. None when it failed as often as it may, or when `stop` was set. A guest that
         was lost is started again for the next attempt; one that cannot be started is not this run's
         failure, and raises."""
-        attempts = self._settings.retries + 1
+        attempts = self.settings.retries + 1
         for attempt in range(1, attempts + 1):
-            if self._stop.is_set():
+            if self.stop.is_set():
                 return None
             executor = slot.session.executor()
-            folder = self._store.new_incoming()  # point: attempt begun
-            self._reports.started(slot.guest, spec, slot.lease.cores)  # point: attempt reported
+            folder = self.store.new_incoming()  # point: attempt begun
+            self.reports.started(slot.guest, spec, slot.lease.cores)  # point: attempt reported
             try:
                 record = self._run_once(slot, executor, spec, attempt, folder)  # point: record made
-                if self._settings.redo_contended and attempt < attempts:
+                if self.settings.redo_contended and attempt < attempts:
                     require_uncontended(record.isolation)
-                if self._store.publish(folder, record) and self._checked is not None:  # point: run published
-                    self._checked.add(spec, self._checked.state(spec))
+                if self.store.publish(folder, record) and self.checked is not None:  # point: run published
+                    self.checked.add(spec, self.checked.state(spec))
             except (RunFailedError, ProtocolError, GuestError, DamagedRunError) as error:
-                if self._stop.is_set():  # ended by us, not by itself
+                if self.stop.is_set():  # ended by us, not by itself
                     shutil.rmtree(folder, ignore_errors=True)
                     return None
-                kept = self._store.keep_failure(spec, attempt, folder, _evidence(error))
+                kept = self.store.keep_failure(spec, attempt, folder, _evidence(error))
                 # point: failure reported
-                self._reports.failed(spec, str(error), kept, again=attempt < attempts)
+                self.reports.failed(spec, str(error), kept, again=attempt < attempts)
                 if _lost(error):
                     slot.session.close()  # point: lost guest closed
             except StoreError:
@@ -105,10 +88,8 @@ class Attempts:
         guest, session, lease = slot.guest, slot.session, slot.lease
         neighbours = slot.leases.holders()
         started_at, before = now(), session.host_snapshot()
-        numbers = recordings.find(self._store, spec)
-        result = executor.execute(
-            spec, folder, lambda message: self._reports.message(guest, message), numbers
-        )
+        numbers = recordings.find(self.store, spec)
+        result = executor.execute(spec, folder, lambda message: self.reports.message(guest, message), numbers)
         host = load.between(before, session.host_snapshot())
         neighbours |= slot.leases.holders()
         neighbours.pop(lease.holder, None)
@@ -120,9 +101,9 @@ class Attempts:
             lease.cores,
             neighbours,
             slot.leases.topology,
-            oversubscribed=executor.is_oversubscribed(spec),
+            oversubscribed=executor.context.is_oversubscribed(spec),
             cpuset=str(observed.details.get("cpuset", "")),
-            contended_above=self._settings.contended_above,
+            contended_above=self.settings.contended_above,
         )
         return RunRecord(
             schema_version=SCHEMA_VERSION,
@@ -132,13 +113,13 @@ class Attempts:
             isolation=seen,
             guest={
                 "name": guest.spec.name,
-                "provider": self._provider,
+                "provider": self.provider,
                 "cpus": guest.spec.cpus,
                 "observed": {"provider": observed.provider_cpus, "guest": observed.guest_cpus},
                 "host": observed.machine or os.uname().nodename,
                 **{k: observed.details[k] for k in ("accelerator", "cpu_model") if k in observed.details},
             },
-            agent_sha256=self._agent.sha256,
+            agent_sha256=self.agent.sha256,
             attempt=attempt,
             started_at=started_at,
             finished_at=now(),

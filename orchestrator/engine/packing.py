@@ -78,14 +78,13 @@ class Packing:
         self._hosts[host] = _Host(has=has, cpus=has.cpus, memory_mib=has.memory_mib)
         self._hosts_changed()
 
-    def drop_host(self, host: str) -> list[str]:
-        """The host is gone; returns the runs that it had, which wait again."""
+    def drop_host(self, host: str) -> None:
+        """The host is gone; the runs that it had wait again."""
         lost = self._hosts.pop(host)
         self._open.discard(host)
         for run in reversed(lost.running):
             self.put_back(run)
         self._hosts_changed()
-        return list(lost.running)
 
     def close_host(self, host: str) -> None:
         """Nothing more is started there; what runs there may end."""
@@ -106,9 +105,6 @@ class Packing:
 
     def waiting(self) -> int:
         return sum(len(self._groups[name].waiting) for name in self._ranked)
-
-    def running(self) -> int:
-        return sum(len(host.running) for host in self._hosts.values())
 
     def takes(self, host: str, run: str) -> Room:
         """What a run takes of the host that it is on."""

@@ -38,17 +38,14 @@ def scheduler(settings: EngineTable, store: Store, notify: Notify) -> Iterator[C
     study's is started before and ended after. Raises PrerequisiteError, GuestError."""
     quieten()
     with contextlib.ExitStack() as stack:
-        address, security = settings.scheduler, _security(settings, store)
+        address = settings.scheduler
+        security = read_security(settings.security and store.directory / settings.security)
         if address is not None:
             require_known(address)
         else:
             stack.enter_context(dask.config.set({"distributed.scheduler.work-stealing": False}))
             address, security = stack.enter_context(_cluster(settings, store, security))
         yield lambda patience_s: _connect(address, security, patience_s, notify)
-
-
-def _security(settings: EngineTable, store: Store) -> Security | None:
-    return read_security(settings.security and store.directory / settings.security)
 
 
 def require_known(address: str) -> None:

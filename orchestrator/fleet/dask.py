@@ -14,6 +14,7 @@ from typing import Any
 
 from distributed import Client
 
+from guest.records.codec import to_json
 from guest.records.run import Random, RunSpec
 from orchestrator.agent import archive
 from orchestrator.engine import Observer, Summary
@@ -92,7 +93,7 @@ class DaskEngine:
         parcel = snapshots.parcel(self._study, self._store)
 
         def order(run: str, host: str) -> Any:
-            return Order(
+            made = Order(
                 study=study,
                 key=self._key,
                 spec=fleet.specs[run],
@@ -101,7 +102,8 @@ class DaskEngine:
                 token=token,
                 delivered=fleet.take_delivered(host),
                 projects=parcel,
-            ).encode()
+            )
+            return to_json(made)
 
         return order
 

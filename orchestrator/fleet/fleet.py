@@ -6,6 +6,7 @@ import statistics
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
 from distributed import Client
 
@@ -40,51 +41,40 @@ TROUBLES = {kind.__name__: kind for kind in (GuestError, PrerequisiteError, Stor
 Notify = Callable[[str], None]
 
 
+@dataclass(slots=True)
 class Fleet:
     """Used by one thread."""
 
-    def __init__(
-        self,
-        study: Study,
-        store: Store,
-        key: str,
-        observer: Observer,
-        summary: Summary,
-        checked: Checked,
-        notify: Notify,
-    ) -> None:
-        self.packing = Packing()
-        self.specs: dict[str, RunSpec] = {}
-        self.over: set[str] = set()  # runs that are done, or have failed
-        self._study = study
-        self._store = store
-        self._key = key
-        self._observer = observer
-        self._summary = summary
-        self._checked = checked
-        self._notify = notify
-        self._delivered: dict[str, list[str]] = {}  # by host: runs that it need not keep
-        self._unfit: dict[str, VbstudyError] = {}  # by host: why it gets no runs
-        self._lost: Counter[str] = Counter()
-        self._cpus: set[str] = set()
-        self._idle_since = time.monotonic()
+    study: Study
+    store: Store
+    key: str
+    observer: Observer
+    summary: Summary
+    checked: Checked
+    notify: Notify
+    packing: Packing = field(default_factory=Packing)
+    specs: dict[str, RunSpec] = field(default_factory=dict)
+    over: set[str] = field(default_factory=set)  # runs that are done, or have failed
+    _delivered: dict[str, list[str]] = field(default_factory=dict)  # by host: runs that it need not keep
+    _unfit: dict[str, VbstudyError] = field(default_factory=dict)  # by host: why it gets no runs
+    _lost: Counter[str] = field(default_factory=Counter)
+    _cpus: set[str] = field(default_factory=set)
+    _idle_since: float = field(default_factory=time.monotonic)
 
     def expect(self, specs: Sequence[RunSpec]) -> None:
-        """The runs to do, with what was measured of runs like them."""
-        expected_s = {set_id: self._took_s(set_id) for set_id in {spec.set_id for spec in specs}}
+        """The runs to do, with the mean time of some stored runs like them."""
+        expected_s: dict[str, float | None] = {}
+        for set_id in {spec.set_id for spec in specs}:
+            times = [measured(record, 0).run_s for record in self.store.records_of(set_id, MEASURED)]
+            expected_s[set_id] = statistics.fmean(times) if times else None
         for spec in specs:
             self.specs[spec.run_id] = spec
             needs = Room(
-                cpus=max(spec.threads.cpus, self._study.engine.reserve),
-                memory_mib=self._study.guest_memory_mib,
-                whole=not self._study.engine.side_by_side,
+                cpus=max(spec.threads.cpus, self.study.engine.reserve),
+                memory_mib=self.study.guest_memory_mib,
+                whole=not self.study.engine.side_by_side,
             )
             self.packing.add(spec.set_id, spec.run_id, needs, expected_s[spec.set_id])
-
-    def _took_s(self, set_id: str) -> float | None:
-        """The mean of some stored runs of the set."""
-        times = [measured(record, 0).run_s for record in self._store.records_of(set_id, MEASURED)]
-        return statistics.fmean(times) if times else None
 
     def run(self, client: Client, dispatch: Dispatch) -> None:
         """Returns when all is done. Raises SchedulerLostError, and the first error that keeps the remaining
@@ -114,10 +104,10 @@ class Fleet:
         """A host takes part when it can; first of all it gets the runs that it has at hand."""
         if host in self._unfit:
             return
-        wanted = self._study.provider.kind
+        wanted = self.study.provider.kind
         try:
             described = ask(client, tasks.describe, host=host)
-            at_hand = [] if "trouble" in described else ask(client, tasks.at_hand, self._key, host=host)
+            at_hand = [] if "trouble" in described else ask(client, tasks.at_hand, self.key, host=host)
         except Exception as error:  # noqa: BLE001  (whatever is raised there, or on the way)
             self._refuse(host, GuestError(f"host {host}: cannot be asked what it is: {error!r}"))
             return
@@ -133,14 +123,14 @@ class Fleet:
             self._refuse(host, PrerequisiteError(f"host {host}: {trouble}"))
             return
         cores = counted(room.cpus, "core")
-        self._notify(f"host {described['host']} ({host}): {cores}, {described['cpu']}")
+        self.notify(f"host {described['host']} ({host}): {cores}, {described['cpu']}")
         widest = max((spec.threads.cpus for spec in self.specs.values()), default=0)
         if widest > room.cpus:
-            self._notify(
+            self.notify(
                 f"guests with more than {cores} are oversubscribed there; they go there if no host has more"
             )
         if self._cpus and described["cpu"] not in self._cpus:
-            self._notify("its CPU differs from those of other hosts; its models may differ for that reason")
+            self.notify("its CPU differs from those of other hosts; its models may differ for that reason")
         self._cpus.add(described["cpu"])
         self.packing.add_host(host, room)  # point: host found
         for run in at_hand:
@@ -151,14 +141,14 @@ class Fleet:
                 dispatch.hand_out(run, host)
 
     def _host_lost(self, host: str, runs: list[str]) -> None:
-        self._notify(f"host {host} is lost" + (f"; {len(runs)} runs are handed out again" if runs else ""))
+        self.notify(f"host {host} is lost" + (f"; {len(runs)} runs are handed out again" if runs else ""))
         self._delivered.pop(host, None)
         for run in runs:
             self._lose(run, f"its host {host} was lost while it ran")
 
     def _refuse(self, host: str, error: VbstudyError) -> None:
         if host not in self._unfit:  # the runs that it has been given come back one by one
-            self._notify(f"{error.message}; it gets no more runs")
+            self.notify(f"{error.message}; it gets no more runs")
         self._unfit[host] = error
 
     def _require_hosts(self, busy: bool) -> None:
@@ -166,7 +156,7 @@ class Fleet:
         if busy or not self.packing.waiting():
             self._idle_since = time.monotonic()
             return
-        idle_s, settings = time.monotonic() - self._idle_since, self._study.engine
+        idle_s, settings = time.monotonic() - self._idle_since, self.study.engine
         if self._unfit and not self.packing.open_hosts() and idle_s > PATIENCE_S:
             raise next(iter(self._unfit.values()))
         if self.packing.open_hosts() and idle_s > PATIENCE_S:
@@ -208,9 +198,9 @@ class Fleet:
             return
         self.packing.learn(spec.set_id, measured(record, 0).run_s)
         self._delivered.setdefault(landed.host, []).append(spec.run_id)  # point: delivery noted
-        self._summary.done_now += 1
+        self.summary.done_now += 1
         self.over.add(spec.run_id)
-        self._observer.finished(spec, record.result)
+        self.observer.finished(spec, record.result)
 
     def _trouble(self, landed: Landed, receipt: Receipt | None) -> VbstudyError | None:
         """What keeps the host from executing runs."""
@@ -231,34 +221,34 @@ class Fleet:
         if odd:
             raise ProtocolError(f"its manifest is wrong about {odd[0]!r:.80}")
         if receipt.incoming:
-            folder = self._store.collected(receipt.incoming)  # point: receipt files found
+            folder = self.store.collected(receipt.incoming)  # point: receipt files found
         else:
-            folder = self._store.new_incoming()
-            self._store.fill(folder, {name: receipt.files.get(name, b"") for name in names})
-        if self._store.publish(folder, record):
-            self._checked.add(spec, self._checked.state(spec))  # point: host run indexed
+            folder = self.store.new_incoming()
+            self.store.fill(folder, {name: receipt.files.get(name, b"") for name in names})
+        if self.store.publish(folder, record):
+            self.checked.add(spec, self.checked.state(spec))  # point: host run indexed
         return record
 
     def _keep(self, spec: RunSpec, failure: FailedAttempt) -> bool:
-        folder = self._store.new_incoming()
-        self._store.fill(folder, {LOG: failure.log} if failure.log else {})
-        kept = self._store.keep_failure(spec, failure.attempt, folder, failure.error)
+        folder = self.store.new_incoming()
+        self.store.fill(folder, {LOG: failure.log} if failure.log else {})
+        kept = self.store.keep_failure(spec, failure.attempt, folder, failure.error)
         reason = f"{failure.error.get('kind')}: {failure.error.get('message')}"
-        self._observer.failed(spec, reason, kept, again=failure.again)
+        self.observer.failed(spec, reason, kept, again=failure.again)
         return True
 
     def _lose(self, run: str, reason: str) -> None:
         """A waiting run that was lost on its way; too often, and it has failed."""
         self._lost[run] += 1
         again = self._lost[run] < MAX_LOST
-        spec, folder = self.specs[run], self._store.new_incoming()
+        spec, folder = self.specs[run], self.store.new_incoming()
         error = {"kind": "Lost", "message": reason, "traceback": ""}
-        kept = self._store.keep_failure(spec, self._lost[run], folder, error)
-        self._observer.failed(spec, f"Lost: {reason}", kept, again=again)
+        kept = self.store.keep_failure(spec, self._lost[run], folder, error)
+        self.observer.failed(spec, f"Lost: {reason}", kept, again=again)
         if not again:
             self.packing.withdraw(run)
             self._fail(run)
 
     def _fail(self, run: str) -> None:
-        self._summary.failed.append(run)
+        self.summary.failed.append(run)
         self.over.add(run)

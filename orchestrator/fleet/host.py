@@ -21,7 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from guest.machine import fingerprint
-from guest.records.run import LOG, Message, RunSpec, encode_record
+from guest.records.codec import seal
+from guest.records.run import LOG, Message, RunSpec
 from orchestrator.cores.leases import host_cores
 from orchestrator.engine.attempts import Attempts
 from orchestrator.errors import PrerequisiteError, UsageError, VbstudyError
@@ -254,7 +255,7 @@ class Host:
             return Receipt(host=host, failures=outcome.failures, stopped=outcome.stopped)
         folder = opened.store.folder(order.spec)
         kept = opened.store.check(order.spec)
-        record = encode_record(kept)
+        record = seal(kept)
         incoming, files = "", {}
         study_store = Store(Path(order.directory))
         if order.token and study_store.has_token(order.token):

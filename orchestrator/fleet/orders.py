@@ -7,7 +7,6 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
-from guest.records.codec import from_json, to_json
 from guest.records.run import RunSpec
 
 
@@ -26,14 +25,6 @@ class Order:
     token: str = ""
     delivered: tuple[str, ...] = ()
     projects: dict[str, bytes] = dataclasses.field(default_factory=dict)
-
-    def encode(self) -> Any:
-        return to_json(self)
-
-
-def decode_order(data: Any) -> Order:
-    """Raises RecordError naming the field."""
-    return from_json(Order, data, "order")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,9 +50,6 @@ class Receipt:
     failures: tuple[FailedAttempt, ...] = ()
     trouble: tuple[str, str, str] | None = None
     stopped: bool = False
-
-    def encode(self) -> dict[str, Any]:
-        return dataclasses.asdict(self)
 
 
 def decode_receipt(data: dict[str, Any]) -> Receipt:

@@ -109,7 +109,7 @@ class Slots:
             place.provider.destroy(place.spec)
             with self._lock:
                 self._places.remove(place)
-            shutil.rmtree(self._folder_of(place), ignore_errors=True)
+            shutil.rmtree(self._folder / place.key / f"slot-{place.number}", ignore_errors=True)
         with self._lock:
             self._leases.pop(key, None)
 
@@ -201,6 +201,3 @@ class Slots:
     def _of(self, key: str) -> list[Place]:
         with self._lock:
             return [place for place in self._places if key in ("", place.key)]
-
-    def _folder_of(self, place: Place) -> Path:
-        return self._folder / place.key / f"slot-{place.number}"

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from distributed import Worker, get_worker
 
+from guest.records.codec import from_json
 from orchestrator.fleet.host import Host
-from orchestrator.fleet.orders import decode_order
+from orchestrator.fleet.orders import Order
 
 EXTENSION = "vbstudy"
 NO_HOST = "is a dask worker that was not started by vbstudy: start `vbstudy worker` on that host"
@@ -21,8 +23,9 @@ _threads = ThreadPoolExecutor(max_workers=1024, thread_name_prefix="run")
 async def perform(order: dict[str, Any]) -> dict[str, Any]:
     """One run, as `Host.perform`."""
     host = _host(get_worker())
-    receipt = await asyncio.get_running_loop().run_in_executor(_threads, host.perform, decode_order(order))
-    return receipt.encode()
+    decoded = from_json(Order, order, "order")
+    receipt = await asyncio.get_running_loop().run_in_executor(_threads, host.perform, decoded)
+    return dataclasses.asdict(receipt)
 
 
 def describe(dask_worker: Worker) -> dict[str, Any]:

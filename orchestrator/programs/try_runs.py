@@ -124,7 +124,13 @@ def _once(
     )
     env = os.environ | settings | hook | {"PYTHONUNBUFFERED": "1"}
     env |= {"OPENBLAS_NUM_THREADS": str(count), "PYTHONHASHSEED": control.hash_seed}
-    limits = command.Limits(timeout_s=timeout_s, disk_bytes=DISK_LIMIT_BYTES, check=control.check)
+    limits = command.Limits(
+        timeout_s=timeout_s,
+        disk_bytes=DISK_LIMIT_BYTES,
+        timeout_key="--timeout",
+        disk_key="vbstudy try",
+        check=control.check,
+    )
     printed: list[tuple[str, str]] = []
 
     def on_line(line: str, _elapsed_s: float) -> None:
@@ -133,9 +139,7 @@ def _once(
     try:
         env |= control.environment(env)
         with (out / "log.txt").open("wb") as log, _cores(count), control.errors_first():
-            ended = command.run(
-                argv, work, env, log, limits, on_line, timeout_key="--timeout", disk_key="vbstudy try"
-            )
+            ended = command.run(argv, work, env, log, limits, on_line)
         _, random_notes = randomness.finish(control, argv, recording)
     except command.CommandError as error:
         why = str(error).replace(f"{work}/", "")  # paths relative to the program

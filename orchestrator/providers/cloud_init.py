@@ -28,9 +28,12 @@ def seed_iso(
     """Writes the disk, an ISO image for its owner's eyes only: it holds a private key. `user` may be
     root or one to be made, who may use sudo. `commands` are run early at every boot. Does nothing when
     the same seed is there already, so that what depends on its bytes stays valid."""
+    rights = {"sudo": "ALL=(ALL) NOPASSWD:ALL", "shell": "/bin/sh", "lock_passwd": True}
     config: dict[str, object] = {
         "hostname": re.sub(r"[^A-Za-z0-9-]+", "-", hostname).strip("-"),
-        "users": [{"name": user, "ssh_authorized_keys": [authorized_key], **_rights(user)}],
+        "users": [
+            {"name": user, "ssh_authorized_keys": [authorized_key], **({} if user == "root" else rights)}
+        ],
         "disable_root": user != "root",
         "ssh_pwauth": False,
         "ssh_deletekeys": True,
@@ -47,12 +50,6 @@ def seed_iso(
     file = io.BytesIO()
     _write_iso(file, {"user-data": user_data.encode(), "meta-data": meta_data.encode()})
     write_private(path, file.getvalue())
-
-
-def _rights(user: str) -> dict[str, object]:
-    if user == "root":
-        return {}
-    return {"sudo": "ALL=(ALL) NOPASSWD:ALL", "shell": "/bin/sh", "lock_passwd": True}
 
 
 def _write_iso(file: io.BytesIO, contents: dict[str, bytes]) -> None:

@@ -5,7 +5,6 @@ cpuset. A guest with more CPUs than the host has cores gets all cores and is mar
 from __future__ import annotations
 
 import shutil
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -35,13 +34,8 @@ class LocalProvider:
     def check(self) -> list[str]:
         if shutil.which(self._python) is None:
             return [f"provider.python = {self._python!r}: there is no such interpreter"]
-        found = subprocess.run(
-            [self._python, "-c", inside.FIND, *sorted(self._frameworks)],
-            capture_output=True,
-            text=True,
-            timeout=inside.PROBE_TIMEOUT_S,
-            check=False,
-        )
+        command = [self._python, "-c", inside.FIND, *sorted(self._frameworks)]
+        found = processes.run(command, inside.PROBE_TIMEOUT_S)
         if found.returncode != 0:
             return [f"{self._python}: does not run: {found.stderr.strip()[-200:]}"]
         problems = [

@@ -115,7 +115,7 @@ class SshProvider:
         if seen.cpus != enforced:
             raise GuestError(f"guest {guest.name}: sees {seen.cpus} cores, {enforced} were given to it")
         target = self._target(host)
-        grouped = self._in_cpuset(connection, guest)
+        groups = connection.run(["cat", "/proc/self/cgroup"], {}, STOP_TIMEOUT_S).stdout
         return Observation(
             provider_cpus=enforced,
             guest_cpus=seen.cpus,
@@ -127,7 +127,7 @@ class SshProvider:
             details={
                 "python": seen.python,
                 "cpu_model": seen.model,
-                "cpuset": "cgroup" if grouped else "affinity",
+                "cpuset": "cgroup" if self._mark(guest) in groups else "affinity",
                 "address": str(target),
                 "folder": self._folder(guest),
             },
@@ -203,10 +203,6 @@ class SshProvider:
         if not answer.startswith("/") and self._settings.cpuset == "cgroup":
             raise GuestError(f"guest {guest.name}: {self._host(guest).host}: {answer}")
         return answer if answer.startswith("/") else ""
-
-    def _in_cpuset(self, connection: Connection, guest: GuestSpec) -> bool:
-        done = connection.run(["cat", "/proc/self/cgroup"], {}, STOP_TIMEOUT_S)
-        return self._mark(guest) in done.stdout
 
     def _cpuset_call(self, connection: SshConnection, guest: GuestSpec, call: str) -> str:
         """Runs one method of `orchestrator.cores.cpuset.Cpuset` on the host, which needs none of ours for

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
 
-from guest.records.codec import NewerSchemaError, RecordError
+from guest.records.codec import NewerSchemaError, RecordError, seal
 from orchestrator.errors import StoreError
 from orchestrator.files import storage_errors, write_durably
 
@@ -19,7 +19,6 @@ class Shelf(Generic[Result]):
     """`folder/<name>.json`, written whole or not at all."""
 
     folder: Path
-    encode: Callable[[Result], str]
     decode: Callable[[bytes], Result]
 
     def read(self, name: str) -> Result | None:
@@ -38,7 +37,7 @@ class Shelf(Generic[Result]):
         path = self._path(name)
         with storage_errors(path):
             path.parent.mkdir(parents=True, exist_ok=True)
-            write_durably(path, self.encode(result))
+            write_durably(path, seal(result))
 
     def _path(self, name: str) -> Path:
         return self.folder / f"{name}.json"

@@ -35,10 +35,10 @@ from pathlib import Path
 from typing import Any
 
 from guest.records import harden, robustness
-from guest.records.codec import RecordError
+from guest.records.codec import RecordError, seal
 from guest.records.harden import Hardening
 from guest.records.robustness import Robustness
-from guest.records.run import LOG, RECORD, RunRecord, RunSpec, encode_record
+from guest.records.run import LOG, RECORD, RunRecord, RunSpec
 from guest.records.trace import TRACE, Trace
 from guest.records.trace import decode as decode_trace
 from orchestrator.errors import ProtocolError, StoreError, UsageError
@@ -62,16 +62,12 @@ class Store:
         self.incoming = directory / "incoming"
         self.guests = directory / "guests"
         self.report = directory / "report"
-        self.robustness: Shelf[Robustness] = Shelf(
-            folder=directory / "robustness", encode=robustness.encode, decode=robustness.decode
-        )
+        self.robustness: Shelf[Robustness] = Shelf(folder=directory / "robustness", decode=robustness.decode)
         """by run id"""
         self.projects = directory / "projects"
         self.traces = directory / "trace"
         self.probe = directory / "probe"
-        self.hardenings: Shelf[Hardening] = Shelf(
-            folder=directory / "harden", encode=harden.encode, decode=harden.decode
-        )
+        self.hardenings: Shelf[Hardening] = Shelf(folder=directory / "harden", decode=harden.decode)
         """by workload"""
         self.sequential_file = directory / "sequential.json"
         self.checked_file = directory / ".checked"
@@ -204,7 +200,7 @@ class Store:
         check_artifacts(folder, record)  # point: staged files checked
         target = self.folder(record.spec)
         with storage_errors(target):
-            write_durably(folder / RECORD, encode_record(record))
+            write_durably(folder / RECORD, seal(record))
             is_new = publish_folder(folder, target, record.result.artifacts)
             if not is_new:
                 shutil.rmtree(folder)

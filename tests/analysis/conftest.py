@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import save
 
+from guest.records.codec import seal
 from guest.records.run import (
     ARTIFACTS,
     HISTORY,
@@ -36,7 +37,6 @@ from guest.records.run import (
     Timings,
     Variant,
     WorkloadSpec,
-    encode_record,
     history_columns,
 )
 
@@ -182,7 +182,7 @@ class Fabricator:
         folder.mkdir(parents=True)
         for name, data in files.items():
             (folder / name).write_bytes(data)
-        (folder / RECORD).write_text(encode_record(record))
+        (folder / RECORD).write_text(seal(record))
         return folder
 
     def usual(self, workload: str = "lenet5", runs: int = 3) -> None:

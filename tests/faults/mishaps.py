@@ -138,7 +138,7 @@ PROTOCOL = (
     *_faults("host", [
         ("a run is published twice", DONE, "before", "run published",
          {"doing": "other = folder.with_name('other'); shutil.copytree(folder, other); "
-                   "self._store.publish(other, record)"}),
+                   "self.store.publish(other, record)"}),
         ("the request is sent twice", DONE, *_SENT,
          {"doing": "worker.send({'request': to_json(request), 'out': out})"}),
     ]),

@@ -16,9 +16,9 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
-from guest.records.codec import to_json
+from guest.records.codec import seal, to_json
 from guest.records.plain_json import PlainJsonError, parse
-from guest.records.run import ARTIFACTS, SCHEMA_VERSION, Message, decode_record, encode_record
+from guest.records.run import ARTIFACTS, SCHEMA_VERSION, Message, decode_record
 from orchestrator.agent.executor import Executor, GuestContext, RunFailedError
 from orchestrator.agent.protocol import parse_message, read_epoch, read_result
 from orchestrator.cores.remote import read_answer as read_cores
@@ -164,7 +164,7 @@ def test_a_result_that_is_believed_can_be_stored_read_and_analysed(tmp_path_fact
         message = parse_message(line({"kind": "done", "run_id": RUN.run_id, "body": body}))
         result = read_result(message.body, RUN)
         record = factories.record(RUN, result)
-        assert encode_record(decode_record(encode_record(record))) == encode_record(record)
+        assert seal(decode_record(seal(record))) == seal(record)
         folder = store.new_incoming()
         for name, data in FILES.items():
             (folder / name).write_bytes(data)

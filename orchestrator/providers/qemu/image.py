@@ -58,20 +58,26 @@ def cache() -> Path:
 
 def prepare(frameworks: Sequence[Framework], notify: Notify) -> Image:
     """The image for guests that train with these frameworks; built where it is not there yet."""
-    system = _cached("system", _system_inputs(), _build_system, notify)
+    kernel, initrd = probe_kernel(notify)
     libraries = _libraries(GUEST_PYTHON, frameworks, notify)
     return Image(
-        boot=(system / "vmlinuz", system / "initrd.img"),
-        root=system / "root.img",
+        boot=(kernel, initrd),
+        root=kernel.with_name("root.img"),
         root_format="raw",
         libraries=libraries,
-        identity=f"{system.name} {libraries.parent.name}",
+        identity=f"{kernel.parent.name} {libraries.parent.name}",
     )
 
 
 def probe_kernel(notify: Notify) -> tuple[Path, Path]:
     """A kernel, and a RAM disk with which it says that it runs and ends (see scripts.INITRD_INIT)."""
-    system = _cached("system", _system_inputs(), _build_system, notify)
+    inputs = {
+        "version": IMAGE_VERSION,
+        "suite": SUITE,
+        "packages": PACKAGES,
+        "scripts": [scripts.INITRD_INIT, scripts.INITTAB, scripts.BOOT, scripts.MODULES],
+    }
+    system = _cached("system", inputs, _build_system, notify)
     return system / "vmlinuz", system / "initrd.img"
 
 
@@ -121,15 +127,6 @@ def library_pins(frameworks: Sequence[Framework]) -> list[str]:
                 f"{name} is not installed here, so the guests' version is not known: pip install {name}"
             ) from None
     return pins
-
-
-def _system_inputs() -> dict[str, object]:
-    return {
-        "version": IMAGE_VERSION,
-        "suite": SUITE,
-        "packages": PACKAGES,
-        "scripts": [scripts.INITRD_INIT, scripts.INITTAB, scripts.BOOT, scripts.MODULES],
-    }
 
 
 def _cached(kind: str, inputs: dict[str, object], build: Callable[[Path], None], notify: Notify) -> Path:
@@ -199,7 +196,7 @@ def _build_system(into: Path) -> None:
         _run(command, "the system image")
         _write_initrd(into / "initrd.img", out / "busybox", out / "modules.tar", work)
         shutil.move(out / "vmlinuz", into / "vmlinuz")
-        _copy_sparse(out / "root.img", into / "root.img")
+        _run(["cp", "--sparse=always", str(out / "root.img"), str(into / "root.img")], "the system image")
 
 
 def _write_initrd(path: Path, busybox: Path, modules: Path, work: Path) -> None:
@@ -270,7 +267,8 @@ def _build_libraries(into: Path, python_version: str, pins: list[str]) -> None:
         )  # fmt: skip
         shutil.rmtree(tree / "torch" / "include", ignore_errors=True)
         if sys.version_info[:2] != tuple(map(int, python_version.split("."))):
-            _drop_bytecode(tree)  # another Python's
+            for folder in list(tree.rglob("__pycache__")):
+                shutil.rmtree(folder)  # another Python's
         size = sum(p.lstat().st_size + 4096 for p in tree.rglob("*"))
         _run(
             [
@@ -282,20 +280,8 @@ def _build_libraries(into: Path, python_version: str, pins: list[str]) -> None:
         )  # fmt: skip
 
 
-def _drop_bytecode(tree: Path) -> None:
-    for folder in list(tree.rglob("__pycache__")):
-        shutil.rmtree(folder)
-
-
 def _run(command: list[str], what: str) -> str:
     """What the command prints."""
     failure = f"{what} cannot be built: {command[0]}"
-    return processes.output(command, failure, BUILD_TIMEOUT_S, _environment(), PrerequisiteError)
-
-
-def _environment() -> dict[str, str]:
-    return {**os.environ, "PATH": f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin", "PYTHONPATH": ""}
-
-
-def _copy_sparse(source: Path, target: Path) -> None:
-    _run(["cp", "--sparse=always", str(source), str(target)], "the system image")
+    env = {**os.environ, "PATH": f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin", "PYTHONPATH": ""}
+    return processes.output(command, failure, BUILD_TIMEOUT_S, env, PrerequisiteError)

@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import functools
 import os
-import subprocess
 from pathlib import Path
 
 from guest.machine import fingerprint
+from orchestrator.errors import GuestError
+from orchestrator.providers import processes
 from orchestrator.providers.qemu import scripts
 from orchestrator.providers.qemu.machine import QEMU
 
@@ -37,10 +38,7 @@ def probe(kernel: Path, initrd: Path) -> str:
         "-append", "console=ttyS0 quiet panic=-1 vbstudy.probe",
     ]  # fmt: skip
     try:
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=PROBE_TIMEOUT_S, check=False,
-            errors="replace", stdin=subprocess.DEVNULL,
-        )  # fmt: skip
-    except subprocess.TimeoutExpired:
+        done = processes.run(command, PROBE_TIMEOUT_S)
+    except GuestError:
         return f"a kernel did not boot under it within {PROBE_TIMEOUT_S} s"
     return "" if scripts.PROBED in done.stdout else "a kernel did not boot under it"

@@ -7,7 +7,6 @@ import os
 import re
 import shutil
 from collections.abc import Sequence
-from typing import Protocol
 
 from orchestrator.errors import GuestError
 from orchestrator.providers import processes
@@ -17,36 +16,14 @@ TIMEOUT_S = 60
 OFF_TIMEOUT_S = 30.0
 
 
-class Hypervisor(Protocol):
-    """`machine` is the name it has with the hypervisor."""
-
-    def check(self, plugins: set[str]) -> list[str]:
-        """What is missing and how to get it."""
-
-    def vcpus(self, machine: str) -> int:
-        """How many virtual CPUs the running machine has."""
-
-    def accelerator(self, machine: str) -> str:
-        """What runs it, in one word."""
-
-    def pin(self, machine: str, cores: Sequence[int]) -> None:
-        """Holds the running machine to these cores; verified. Raises GuestError."""
-
-    def processes(self, machine: str) -> list[int]:
-        """Those that are the running machine."""
-
-    def switch_off(self, machine: str) -> None:
-        """Does nothing when it is off or not there."""
-
-    def remove(self, machine: str) -> None:
-        """Switches it off and removes it with its disks, as far as it is there."""
-
-
 class Libvirt:
+    """A hypervisor; `VirtualBox` has the same methods. `machine` is the name it has with the hypervisor."""
+
     def __init__(self) -> None:
         self._uri = os.environ.get("LIBVIRT_DEFAULT_URI") or "qemu:///system"
 
     def check(self, plugins: set[str]) -> list[str]:
+        """What is missing and how to get it."""
         problems = []
         if "vagrant-libvirt" not in plugins:
             problems.append(
@@ -62,14 +39,17 @@ class Libvirt:
         return problems
 
     def vcpus(self, machine: str) -> int:
+        """How many virtual CPUs the running machine has."""
         return int(self._command("vcpucount", machine, "--current", "--live"))
 
     def accelerator(self, machine: str) -> str:
+        """What runs it, in one word."""
         found = re.search(r"<domain [^>]*type='(\w+)'", self._command("dumpxml", machine))
         return {"qemu": "tcg"}.get(found[1], found[1]) if found else "unknown"
 
     def pin(self, machine: str, cores: Sequence[int]) -> None:
-        """Each virtual CPU gets a core of its own, as far as there are; the rest shares all of them."""
+        """Each virtual CPU gets a core of its own, as far as there are; the rest shares all of
+        them; verified. Raises GuestError."""
         count = self.vcpus(machine)
         self._command("emulatorpin", machine, ",".join(map(str, cores)), "--live")
         wanted = [cores[index % len(cores)] for index in range(count)]
@@ -81,13 +61,16 @@ class Libvirt:
                 raise GuestError(f"{machine}: virtual CPU {index} cannot be held to core {core}")
 
     def processes(self, machine: str) -> list[int]:
+        """Those that are the running machine."""
         return processes.matching(lambda words: any(w.split(",")[0] == f"guest={machine}" for w in words))
 
     def switch_off(self, machine: str) -> None:
+        """Does nothing when it is off or not there."""
         if self._state(machine) not in ("", "shut off"):
             self._command("destroy", machine)
 
     def remove(self, machine: str) -> None:
+        """Switches it off and removes it with its disks, as far as it is there."""
         self.switch_off(machine)
         if self._state(machine):
             self._command("undefine", machine)
@@ -182,4 +165,5 @@ def _environment() -> dict[str, str]:
     return {**os.environ, "LC_ALL": "C"}  # their words are read
 
 
-HYPERVISORS: dict[str, type[Libvirt] | type[VirtualBox]] = {"libvirt": Libvirt, "virtualbox": VirtualBox}
+Hypervisor = Libvirt | VirtualBox
+HYPERVISORS: dict[str, type[Hypervisor]] = {"libvirt": Libvirt, "virtualbox": VirtualBox}

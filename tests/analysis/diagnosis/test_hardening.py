@@ -9,7 +9,8 @@ from scipy import stats
 from analysis.diagnosis.hardening import judge, paired_ratio
 from analysis.pipeline import analyze
 from analysis.report.report import write_report
-from guest.records.harden import Hardening, Profile, Proof, encode
+from guest.records.codec import seal
+from guest.records.harden import Hardening, Profile, Proof
 from guest.records.run import Tier
 from tests import factories
 
@@ -167,7 +168,7 @@ def hardened(study):
     )  # fmt: skip
     folder = study.directory / "harden"
     folder.mkdir()
-    (folder / "lenet5.json").write_text(encode(made))
+    (folder / "lenet5.json").write_text(seal(made))
     return study
 
 

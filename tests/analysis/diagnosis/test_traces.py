@@ -8,9 +8,9 @@ from analysis.diagnosis.traces import apart, growth_table, read_traces, started,
 from analysis.figures.style import alone
 from analysis.load.study import load_study
 from analysis.pipeline import analyze
-from guest.records.codec import RecordError
+from guest.records.codec import RecordError, seal
 from guest.records.run import Framework, ThreadSpec
-from guest.records.trace import TRACE, Growth, Origin, Outcome, Phase, Side, Trace, decode, encode
+from guest.records.trace import TRACE, Growth, Origin, Outcome, Phase, Side, Trace, decode
 from tests import factories
 
 ORIGIN = Origin(
@@ -119,12 +119,12 @@ def test_the_picture_beside_a_trace_says_what_it_shows_and_of_how_many():
 
 def test_a_flipped_byte_shows():
     with pytest.raises(RecordError, match="checksum"):
-        decode(encode(trace()).replace("conv2", "conv3"))
+        decode(seal(trace()).replace("conv2", "conv3"))
 
 
 def test_the_trace_of_a_newer_vbstudy_is_not_read():
     with pytest.raises(RecordError, match="upgrade"):
-        decode(encode(trace(version=99)))
+        decode(seal(trace(version=99)))
 
 
 # ---- in a study ----
@@ -141,7 +141,7 @@ def parted(study):
 def stored(study, found, name="t"):
     folder = study.directory / "trace" / name
     folder.mkdir(parents=True)
-    (folder / TRACE).write_text(encode(found))
+    (folder / TRACE).write_text(seal(found))
 
 
 def own_workload(study):

@@ -19,7 +19,8 @@ from analysis.figures.charts import (
 )
 from analysis.load.study import View, load_study
 from analysis.pipeline import analyze
-from guest.records.run import RECORD, decode_record, encode_record
+from guest.records.codec import seal
+from guest.records.run import RECORD, decode_record
 
 
 def test_the_heat_map_shows_the_churn_of_the_table(study):
@@ -49,7 +50,7 @@ def test_the_front_joins_its_points_by_time(study):
 def stamp(folder, started, finished):
     record = decode_record((folder / RECORD).read_bytes())
     changed = dataclasses.replace(record, started_at=started, finished_at=finished)
-    (folder / RECORD).write_text(encode_record(changed))
+    (folder / RECORD).write_text(seal(changed))
 
 
 def test_every_run_is_a_bar_on_its_guests_line_and_a_night_is_cut_out(study):

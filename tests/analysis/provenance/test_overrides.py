@@ -11,6 +11,7 @@ from analysis.load.study import View
 from analysis.pipeline import analyze
 from analysis.provenance.overrides import EFFECTS, effect
 from analysis.report.report import write_report
+from guest.records.codec import seal
 from guest.records.run import (
     HISTORY,
     LOG,
@@ -28,7 +29,6 @@ from guest.records.run import (
     RandomNumbers,
     Seeds,
     decode_record,
-    encode_record,
 )
 
 FREE_THREADS = Override(what="torch.set_num_threads", value="1", where="train.py:3", times=1)
@@ -124,7 +124,7 @@ def as_project(
         **({"seeds_used": Seeds()} if recording else {}),
     )
     spec = dataclasses.replace(record.spec, workload=workload)
-    (folder / RECORD).write_text(encode_record(dataclasses.replace(record, spec=spec, result=result)))
+    (folder / RECORD).write_text(seal(dataclasses.replace(record, spec=spec, result=result)))
 
 
 def own(study, *, cpus=(1, 2), runs=2, workload="mine", **changes) -> None:

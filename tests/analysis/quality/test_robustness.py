@@ -13,7 +13,8 @@ from analysis.pipeline import analyze
 from analysis.quality.robustness import flips_by_class, read_robustness
 from analysis.results.model import ACROSS
 from analysis.results.printing import Format, render
-from guest.records.robustness import Point, Robustness, Transfer, encode
+from guest.records.codec import seal
+from guest.records.robustness import Point, Robustness, Transfer
 from guest.records.run import RECORD, decode_record
 
 
@@ -27,7 +28,7 @@ def measure(folder: Any, noise: tuple[int, ...], transfer: tuple[Transfer, ...] 
     }  # fmt: skip
     target = folder.parents[4] / "robustness" / f"{record.spec.run_id}.json"
     target.parent.mkdir(parents=True, exist_ok=True)
-    target.write_text(encode(Robustness(**(values | changes))))
+    target.write_text(seal(Robustness(**(values | changes))))
     return record.result.hashes.weights
 
 

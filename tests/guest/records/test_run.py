@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from guest.records import codec, run
-from guest.records.codec import RecordError, from_json, to_json
+from guest.records.codec import RecordError, from_json, seal, to_json
 from guest.records.run import RunRecord, RunSpec, Seeds, ThreadSpec
 from tests import factories
 
@@ -43,7 +43,7 @@ def test_a_label_names_only_what_differs_from_the_default():
 
 def test_a_record_survives_the_way_through_its_file(tmp_path):
     record = a_record(tmp_path)
-    assert run.decode_record(run.encode_record(record)) == record
+    assert run.decode_record(seal(record)) == record
 
 
 def test_sets_on_several_cpu_models_have_folders_of_their_own():
@@ -53,14 +53,14 @@ def test_sets_on_several_cpu_models_have_folders_of_their_own():
 
 @pytest.mark.parametrize("position", [50, 400, 900, 1500])
 def test_a_flipped_byte_in_a_record_is_detected(tmp_path, position):
-    data = bytearray(run.encode_record(a_record(tmp_path)).encode())
+    data = bytearray(seal(a_record(tmp_path)).encode())
     data[position] ^= 1
     with pytest.raises(RecordError):
         run.decode_record(bytes(data))
 
 
 def test_a_record_of_a_newer_schema_is_told_from_a_damaged_one(tmp_path):
-    data = json.loads(run.encode_record(a_record(tmp_path)))
+    data = json.loads(seal(a_record(tmp_path)))
     data["schema_version"] = run.SCHEMA_VERSION + 1
     with pytest.raises(codec.NewerSchemaError, match="newer than this vbstudy"):
         run.decode_record(json.dumps(data))

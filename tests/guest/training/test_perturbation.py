@@ -10,8 +10,8 @@ from safetensors.numpy import save_file
 
 from guest.datasets import datasets
 from guest.datasets.datasets import Split
-from guest.records.codec import RecordError
-from guest.records.robustness import ModelFile, RobustnessRequest, decode, encode
+from guest.records.codec import RecordError, seal
+from guest.records.robustness import ModelFile, RobustnessRequest, decode
 from guest.records.run import Framework
 from guest.training import metrics
 from guest.training.perturbation import Assessor, Pixels, assess, noise, not_applicable
@@ -165,9 +165,9 @@ def test_the_same_model_gives_the_same_numbers_and_another_ones_are_refused(fram
     assert assessor.assess(request) == first == Assessor().assess(request)
     assert first.fgsm[0] == first.noise[0]
     assert first.fgsm[-1].correct < first.fgsm[0].correct
-    assert decode(encode(first)) == first
+    assert decode(seal(first)) == first
     with pytest.raises(RecordError, match="checksum"):
-        decode(encode(first).replace('"samples": 100', '"samples": 101'))
+        decode(seal(first).replace('"samples": 100', '"samples": 101'))
     foreign = dataclasses.replace(files[0], weights="0" * 64)
     with pytest.raises(ValueError, match="not those that its record names"):
         assessor.assess(dataclasses.replace(request, model=foreign))

@@ -6,7 +6,8 @@ import shutil
 
 import pytest
 
-from guest.records.run import RECORD, Seeds, Variant, decode_record, encode_record
+from guest.records.codec import seal
+from guest.records.run import RECORD, Seeds, Variant, decode_record
 from orchestrator.cli import main as cli
 from orchestrator.experiments.rerun import difference, repeatable, sample
 from orchestrator.store.store import Store
@@ -76,7 +77,7 @@ def test_what_does_not_come_out_the_same_ends_with_1_and_is_told(swept, tmp_path
 
 def write(directory, record):
     """Puts a record in its place, with a checksum that fits."""
-    (directory / "runs" / record.spec.run_id / RECORD).write_text(encode_record(record))
+    (directory / "runs" / record.spec.run_id / RECORD).write_text(seal(record))
 
 
 def test_damage_is_told_with_6_before_anything_is_done_again(swept, tmp_path, capsys):

@@ -5,14 +5,15 @@ import json
 
 import pytest
 
-from guest.records.run import ARTIFACTS, encode_record
+from guest.records.codec import from_json, seal, to_json
+from guest.records.run import ARTIFACTS
 from orchestrator.engine import Summary
 from orchestrator.engine.packing import Room
 from orchestrator.errors import GuestError, PrerequisiteError
 from orchestrator.fleet.dispatch import Landed
 from orchestrator.fleet.events import Events
 from orchestrator.fleet.fleet import MAX_LOST, Fleet
-from orchestrator.fleet.orders import FailedAttempt, Order, Receipt, decode_order, decode_receipt
+from orchestrator.fleet.orders import FailedAttempt, Order, Receipt, decode_receipt
 from orchestrator.store.index import Checked
 from orchestrator.store.store import Store
 from orchestrator.study.schema import parse
@@ -61,14 +62,14 @@ def receipt(tmp_path, spec, **changes):
     folder.mkdir(exist_ok=True)
     record = factories.record(spec, factories.result(factories.fill(folder)))
     files = {name: (folder / name).read_bytes() for name in ARTIFACTS}
-    values = {"host": "host", "record": encode_record(record), "files": files}
+    values = {"host": "host", "record": seal(record), "files": files}
     return Receipt(**values | changes)
 
 
 def land(fleet, spec, what):
     assert list(fleet.packing.start()) == [(spec.run_id, HOST)]
     fleet.packing.ended(HOST, spec.run_id)
-    fleet._take(Landed(run=spec.run_id, host=HOST, value=what.encode()))
+    fleet._take(Landed(run=spec.run_id, host=HOST, value=dataclasses.asdict(what)))
 
 
 def evidence(tmp_path):
@@ -78,10 +79,10 @@ def evidence(tmp_path):
 def test_what_came_as_bytes_is_checked_and_published(tmp_path, fleet, spec):
     land(fleet, spec, receipt(tmp_path, spec))
     assert Store(tmp_path).check(spec).spec == spec
-    assert fleet._summary.done_now == 1
-    assert fleet._checked.holds(spec)
+    assert fleet.summary.done_now == 1
+    assert fleet.checked.holds(spec)
     assert fleet.over == {spec.run_id}
-    assert fleet._observer.finished_runs == [spec.run_id]
+    assert fleet.observer.finished_runs == [spec.run_id]
     assert not fleet.packing.waiting()
     assert fleet.take_delivered(HOST) == (spec.run_id,)
     assert fleet.take_delivered(HOST) == ()
@@ -91,7 +92,7 @@ def test_what_was_left_in_the_store_is_checked_and_published(tmp_path, fleet, sp
     store = Store(tmp_path)
     folder = store.new_incoming()
     record = factories.record(spec, factories.result(factories.fill(folder)))
-    land(fleet, spec, Receipt(host="host", record=encode_record(record), incoming=folder.name))
+    land(fleet, spec, Receipt(host="host", record=seal(record), incoming=folder.name))
     assert store.check(spec) == record
 
 
@@ -126,8 +127,8 @@ def test_what_is_damaged_is_not_published_and_done_again(tmp_path, fleet, spec, 
 def test_a_run_that_is_lost_too_often_has_failed(tmp_path, fleet, spec):
     for _ in range(MAX_LOST):
         land(fleet, spec, damaged_byte(receipt(tmp_path, spec)))
-    assert fleet._summary.failed == [spec.run_id]
-    assert [again for _, again in fleet._observer.failed_runs] == [True] * (MAX_LOST - 1) + [False]
+    assert fleet.summary.failed == [spec.run_id]
+    assert [again for _, again in fleet.observer.failed_runs] == [True] * (MAX_LOST - 1) + [False]
     assert not fleet.packing.waiting()
 
 
@@ -147,14 +148,14 @@ def test_failed_attempts_bring_their_evidence(tmp_path, fleet, spec):
     land(fleet, spec, Receipt(host="host", failures=failures))
     assert sorted(kept["attempt"] for kept in evidence(tmp_path)) == [1, 2]
     assert all(path.read_bytes() == b"the log" for path in tmp_path.glob("failed/*/*/*/*/log.txt"))
-    assert fleet._summary.failed == [spec.run_id]
+    assert fleet.summary.failed == [spec.run_id]
     assert not fleet.packing.waiting()
 
 
 def test_a_run_that_was_stopped_is_done_again(fleet, spec):
     land(fleet, spec, Receipt(host="host", stopped=True))
     assert fleet.packing.waiting() == 1
-    assert fleet._summary.failed == []
+    assert fleet.summary.failed == []
 
 
 def test_a_host_in_trouble_gets_no_more_runs_and_another_one_takes_over(tmp_path, fleet, spec):
@@ -184,10 +185,10 @@ def test_waiting_for_nothing_ends(fleet):
 
 def test_orders_and_receipts_come_back_as_they_went(tmp_path, spec):
     order = Order(study="{}", key="key", spec=spec, agent_sha256="a", delivered=("x", "y"))
-    assert decode_order(json.loads(json.dumps(order.encode()))) == order
+    assert from_json(Order, json.loads(json.dumps(to_json(order))), "order") == order
     failure = FailedAttempt(attempt=1, error={"kind": "x"}, log=b"\xff", again=True)
     for sent in (receipt(tmp_path, spec), Receipt(host="h", failures=(failure,), trouble=("a", "b", "c"))):
-        assert decode_receipt(sent.encode()) == sent
+        assert decode_receipt(dataclasses.asdict(sent)) == sent
 
 
 def test_events_are_told_with_the_guest_and_its_host_and_a_start_before_anything_else(spec):
