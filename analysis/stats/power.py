@@ -87,6 +87,10 @@ def runs_for(
     fewest = runs_needed(tests, alpha) if test is Test.RANKS else 2
     if power(fewest, effect, tests, test, alpha) >= wanted:
         return fewest
-    more = range(fewest + 1, MOST_RUNS + 1)
-    found = bisect_left(more, True, key=lambda n: power(n, effect, tests, test, alpha) >= wanted)
-    return more[found] if found < len(more) else None
+    low, high = fewest, 2 * fewest
+    while power(high, effect, tests, test, alpha) < wanted:
+        low, high = high, 2 * high
+        if high > MOST_RUNS:
+            return None
+    reached = range(low + 1, high + 1)  # no further: the exact p of many runs takes long
+    return reached[bisect_left(reached, True, key=lambda n: power(n, effect, tests, test, alpha) >= wanted)]
