@@ -23,7 +23,7 @@ class Job:
     work: Callable[[Lease], None]
 
 
-class SideBySide:
+class ParallelJobs:
     """Runs jobs. `stop_guest` ends what runs in a guest, whoever waits for it."""
 
     def __init__(self, stop_guest: Callable[[GuestSpec], None]) -> None:
@@ -34,7 +34,7 @@ class SideBySide:
         self._errors: list[BaseException] = []
         self._lock = threading.Lock()
 
-    def work(self, jobs: Sequence[Job]) -> None:
+    def run(self, jobs: Sequence[Job]) -> None:
         """Returns when all are done. Raises the first infrastructure error, or KeyboardInterrupt, after
         every guest has stopped."""
         threads = [threading.Thread(target=self._guard, args=(job,), name=job.guest.name) for job in jobs]

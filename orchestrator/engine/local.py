@@ -11,7 +11,7 @@ from guest.machine import fingerprint
 from guest.records.run import RunSpec
 from orchestrator.agent import archive
 from orchestrator.cores.leases import CoreLeases, Lease, host_cores
-from orchestrator.cores.parallel import Job, SideBySide
+from orchestrator.cores.parallel import Job, ParallelJobs
 from orchestrator.engine import Observer, Summary
 from orchestrator.engine.attempts import Attempts, Slot
 from orchestrator.errors import VbstudyError
@@ -59,13 +59,13 @@ class LocalEngine:
         queues: dict[str, list[RunSpec]] = {}
         for spec in specs:
             queues.setdefault(guest_for(spec), []).append(spec)
-        side_by_side = SideBySide(self._provider.stop)
+        parallel_jobs = ParallelJobs(self._provider.stop)
         attempts = Attempts(
             self._study.engine,
             self._store,
             self._provider.name,
             self._agent,
-            side_by_side.stop,
+            parallel_jobs.stop,
             observer,
             checked,
         )
@@ -79,10 +79,10 @@ class LocalEngine:
                 leases[machine] = self._leases(guest, observer)
             queue = functools.partial(
                 self._drain_queue, guest, queues[guest.spec.name], leases[machine], attempts,
-                observer, summary, side_by_side.stop,
+                observer, summary, parallel_jobs.stop,
             )  # fmt: skip
             jobs.append(Job(guest=guest.spec, leases=leases[machine], work=queue))
-        side_by_side.work(jobs)
+        parallel_jobs.run(jobs)
 
     def _leases(self, guest: Guest, observer: Observer) -> CoreLeases:
         seen = guest.observed

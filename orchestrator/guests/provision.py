@@ -9,7 +9,7 @@ from pathlib import Path
 
 from guest.datasets import datasets
 from orchestrator.cores.leases import CoreLeases, Lease, MachineCores
-from orchestrator.cores.parallel import Job, SideBySide
+from orchestrator.cores.parallel import Job, ParallelJobs
 from orchestrator.errors import GuestError, PrerequisiteError, UsageError
 from orchestrator.inventory import (
     INVENTORY_VERSION,
@@ -67,7 +67,7 @@ def make_all(specs: list[GuestSpec], provider: Provider, on_guest: OnGuest) -> t
         if machine not in leases:
             leases[machine] = CoreLeases(provider.cores(spec), machine)
         jobs.append(Job(guest=spec, leases=leases[machine], work=functools.partial(make, spec)))
-    SideBySide(provider.stop).work(jobs)
+    ParallelJobs(provider.stop).run(jobs)
     return tuple(made[spec.name] for spec in specs)
 
 

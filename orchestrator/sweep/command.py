@@ -45,7 +45,7 @@ class Sequential:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class SweepOutcome:
     """What was done. `open_sets` are the conditions that need more runs than the cap."""
 
     summary: Summary
@@ -69,7 +69,7 @@ def sweep(
     repetitions: int | None,
     rule: Sequential | None,
     robustness: bool,
-) -> Outcome:
+) -> SweepOutcome:
     """Takes the study's lock, and runs what is missing; then measures the stored models where asked to."""
     cores = len(host_cores()) if study.engine.kind == "local" else 0
     live = LiveFile(store.live_file, cores)
@@ -101,11 +101,11 @@ def _run(
     report: Callable[[str], None],
     repetitions: int | None,
     rule: Sequential | None,
-) -> Outcome:
+) -> SweepOutcome:
     if rule is None:
-        return Outcome(summary=run_missing(plan(study, repetitions), store, engine, observer))
+        return SweepOutcome(summary=run_missing(plan(study, repetitions), store, engine, observer))
     sequential.keep_plan(store, rule.interim, rule.rule)
-    outcome = Outcome(summary=Summary(), rule=rule.rule, interim=rule.interim)
+    outcome = SweepOutcome(summary=Summary(), rule=rule.rule, interim=rule.interim)
 
     def open_sets(done: int) -> frozenset[str]:
         nonlocal outcome
@@ -124,7 +124,7 @@ def _run(
     return dataclasses.replace(outcome, summary=summary)
 
 
-def summaries(outcome: Outcome, store: Store) -> tuple[dict[str, Any], str]:
+def summaries(outcome: SweepOutcome, store: Store) -> tuple[dict[str, Any], str]:
     """The outcome as JSON, and as text."""
     summary = outcome.summary
     text = (

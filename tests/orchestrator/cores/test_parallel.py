@@ -4,7 +4,7 @@ import time
 import pytest
 
 from orchestrator.cores.leases import CoreLeases
-from orchestrator.cores.parallel import Job, SideBySide
+from orchestrator.cores.parallel import Job, ParallelJobs
 from orchestrator.errors import GuestError
 from orchestrator.inventory import guest_spec
 
@@ -31,7 +31,7 @@ def test_guests_work_at_the_same_time_on_cores_of_their_own():
         held[guest.name] = lease.cores
         both.wait(120)
 
-    SideBySide(never).work(jobs(work, ONE, TWO))
+    ParallelJobs(never).run(jobs(work, ONE, TWO))
     assert sorted(map(len, held.values())) == [1, 2]
     assert len({core for cores in held.values() for core in cores}) == 3
 
@@ -44,7 +44,7 @@ def test_guests_that_share_cores_take_turns():
         time.sleep(0.05)
         busy.release()
 
-    SideBySide(never).work(jobs(work, ONE, TWO, guest_spec(4), cores=(0,)))
+    ParallelJobs(never).run(jobs(work, ONE, TWO, guest_spec(4), cores=(0,)))
 
 
 def test_a_guest_that_fails_lets_the_others_finish_and_is_told():
@@ -57,7 +57,7 @@ def test_a_guest_that_fails_lets_the_others_finish_and_is_told():
         done.append(guest)
 
     with pytest.raises(GuestError, match="it does not boot"):
-        SideBySide(never).work(jobs(work, ONE, TWO))
+        ParallelJobs(never).run(jobs(work, ONE, TWO))
     assert done == [TWO]
 
 
@@ -73,10 +73,10 @@ def test_any_other_error_ends_what_runs_in_the_other_guests():
         raise GuestError("it was stopped")
 
     with pytest.raises(OSError, match="no more files"):
-        SideBySide(lambda guest: ended.set() if guest is TWO else never(guest)).work(jobs(work, ONE, TWO))
+        ParallelJobs(lambda guest: ended.set() if guest is TWO else never(guest)).run(jobs(work, ONE, TWO))
 
 
 def test_nothing_begins_after_the_end():
-    side = SideBySide(never)
+    side = ParallelJobs(never)
     side.stop.set()
-    side.work(jobs(lambda guest, lease: pytest.fail("it began"), ONE))
+    side.run(jobs(lambda guest, lease: pytest.fail("it began"), ONE))
