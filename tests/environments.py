@@ -1,5 +1,6 @@
 """Environments of Python for tests of what is installed, and of what is not."""
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -17,3 +18,12 @@ def make(folder: Path) -> Path:
 def site_packages(folder: Path) -> Path:
     (found,) = folder.glob("lib/python*/site-packages")
     return found
+
+
+def bring_exact_library(home: Path) -> None:
+    """Puts exact mode's library into the cache of a home folder, where compiling it would take a while."""
+    from vbstudy.exact import compiled
+
+    cache = home / ".cache" / "vbstudy" / "exact"
+    cache.mkdir(parents=True)
+    shutil.copy(compiled.library(), cache)

@@ -138,6 +138,7 @@ def test_a_study_beside_modules_with_the_names_of_its_own(python, folder, instal
     module = [python if installed else sys.executable, "-m", "vbstudy"]
     env = {} if installed else {"PYTHONPATH": str(REPOSITORY)}
     script = [python.with_name("vbstudy")] if installed else module
+    environments.bring_exact_library(folder / "guests" / "cpus-1")
     for command in (
         [*module, "-q", "provision", "--cpus", "1"],
         [*script, "-q", "sweep", "--runs", "1"],

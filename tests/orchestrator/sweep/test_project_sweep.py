@@ -11,6 +11,7 @@ import pytest
 
 from guest.records.run import PREDICTIONS, RECORD, WEIGHTS, decode_record
 from orchestrator.cli import main as cli
+from tests import environments
 
 SCRIPT = """\
 import json, os, random, sys
@@ -291,6 +292,8 @@ def test_a_project_imports_exact_mode_and_report_in_an_environment_without_vbstu
     (directory / "mine" / "requirements.txt").write_text("")
     (directory / "wheels").mkdir()
     assert vbstudy(directory, "-q", "provision") == 0
+    for guest in (directory / "guests").iterdir():
+        environments.bring_exact_library(guest)
     assert vbstudy(directory, "-q", "sweep") == 0
     one, two = (r.result for r in records(directory).values())
     assert one.hashes.weights == two.hashes.weights != ""
