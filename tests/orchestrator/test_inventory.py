@@ -12,6 +12,7 @@ from orchestrator.inventory import (
     Observation,
     guest_for,
     guest_spec,
+    host_name,
     parse_guest_name,
     read_inventory,
     write_inventory,
@@ -66,3 +67,7 @@ def test_a_newer_inventory_is_told_from_a_damaged_and_a_missing_one(tmp_path):
     path.write_text('{"version": 1')
     with pytest.raises(DamagedInventoryError, match="run `vbstudy provision` to write it again"):
         read_inventory(path)
+
+
+def test_guests_in_unlike_folders_have_unlike_names_on_their_host(tmp_path):
+    assert host_name(tmp_path / "a") != host_name(tmp_path / "b")
