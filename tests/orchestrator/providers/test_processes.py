@@ -1,5 +1,6 @@
 """Processes of guests, from their beginning to their end."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -20,30 +21,38 @@ ctypes.CDLL(None).syscall({"x86_64": 60, "aarch64": 93}[platform.machine()], 0)
 """
 
 
+MARK = f"guest=of-test-{os.getpid()}"  # nobody else's, if the suite runs twice on a machine
+
+
+def find(folder: Path | None = None) -> list[int]:
+    return processes.matching(lambda words: MARK in words, folder)
+
+
 def test_a_process_that_is_ending_counts_until_its_last_thread_has_left_its_folder(tmp_path):
-    with subprocess.Popen([sys.executable, "-c", ENDING, "guest=one"], cwd=tmp_path) as process:
+    with subprocess.Popen([sys.executable, "-c", ENDING, MARK], cwd=tmp_path) as process:
         try:
             deadline = time.monotonic() + 120
             while ") Z " not in Path(f"/proc/{process.pid}/stat").read_text():
                 assert time.monotonic() < deadline
                 time.sleep(0.01)
-            assert processes.matching(lambda words: "guest=one" in words) == []
-            assert processes.matching(lambda words: "guest=one" in words, tmp_path) == [process.pid]
-            assert processes.matching(lambda words: "guest=one" in words, tmp_path / "other") == []
+            assert find() == []
+            assert find(tmp_path) == [process.pid]
+            assert find(tmp_path / "other") == []
         finally:
             process.kill()
-    assert processes.matching(lambda words: "guest=one" in words, tmp_path) == []
+    assert find(tmp_path) == []
 
 
 @pytest.fixture
 def process():
-    with subprocess.Popen([sys.executable, "-c", "input()", "guest=one"], stdin=subprocess.PIPE) as started:
+    """It has its command line when the test begins: a process that was just started has none for a moment."""
+    code = "print('here', flush=True); input()"
+    with subprocess.Popen(
+        [sys.executable, "-c", code, MARK], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as started:
+        assert started.stdout.readline() == b"here\n"
         yield started
         started.kill()
-
-
-def find() -> list[int]:
-    return processes.matching(lambda words: "guest=one" in words)
 
 
 def test_a_process_may_end_by_itself_before_it_is_killed(process):
