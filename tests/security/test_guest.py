@@ -8,6 +8,7 @@ import hashlib
 import io
 import json
 import os
+import time
 import tracemalloc
 from pathlib import Path
 
@@ -366,11 +367,15 @@ def test_who_waits_to_put_a_line_goes_on_when_nobody_reads_any_more(monkeypatch)
     lines = Lines()
     writer = threading.Thread(target=lambda: [lines.put(b"x" * 600) for _ in range(10)], daemon=True)
     writer.start()
+    deadline = time.monotonic() + 120
+    while lines._held_bytes < 2 * (600 + LINE_OVERHEAD_BYTES):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
     writer.join(0.2)
     assert writer.is_alive()
     assert lines._held_bytes == 2 * (600 + LINE_OVERHEAD_BYTES)
     lines.close()
-    writer.join(10)
+    writer.join(120)
     assert not writer.is_alive()
     assert (lines.receive(0), lines.receive(0), lines.receive(0)) == (b"x" * 600, b"x" * 600, None)
 

@@ -91,7 +91,7 @@ def test_a_machine_that_does_not_answer_a_waiting_guest_holds_up_nobody_who_rele
         waiter.start()
         assert machine.asked.wait(120)
         releaser.start()
-        releaser.join(20)
+        releaser.join(120)
         assert not releaser.is_alive()
         assert leases.holders() == {}
     finally:

@@ -28,7 +28,7 @@ def keys(tmp_path):
 
 @pytest.fixture
 def target(server, keys):
-    return server.target(keys, connect_timeout_s=5, patience_s=3)
+    return server.target(keys, connect_timeout_s=60, patience_s=3)
 
 
 @pytest.fixture

@@ -122,7 +122,7 @@ def test_a_machine_that_is_stopped_while_it_starts_is_not_made_anew(tmp_path, to
         assert time.monotonic() < deadline
         time.sleep(0.02)
     made.stop(ONE)
-    thread.join(20)
+    thread.join(120)
     assert not thread.is_alive()
     assert len(failures) == 1
     assert calls(tools) == ["vagrant up", "vagrant up"]
@@ -156,7 +156,7 @@ def test_two_starts_take_turns(tmp_path, tools):
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(20)
+        thread.join(120)
     assert calls(tools) == []
     assert not (tools / "calls").exists()
 
