@@ -12,8 +12,9 @@ from types import TracebackType
 from typing import Protocol
 
 from orchestrator.cores import topology
-from orchestrator.cores.locks import CoreLocks, Locks
+from orchestrator.cores.locks import CoreLocks, LockFolderError, Locks
 from orchestrator.cores.topology import Choice, Cores, Topology
+from orchestrator.errors import PrerequisiteError
 from orchestrator.inventory import Guest
 from orchestrator.study.engine import EngineTable
 
@@ -154,7 +155,10 @@ class CoreLeases:
             choice = self._choose(free, count)
             if choice is None:
                 return choice, others
-            taken = self._locks.take(self._physical(choice.held))
+            try:
+                taken = self._locks.take(self._physical(choice.held))
+            except LockFolderError as error:
+                raise PrerequisiteError(str(error)) from None
             if not taken:
                 return choice, others
             others |= taken

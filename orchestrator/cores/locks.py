@@ -10,6 +10,7 @@ import fcntl
 import json
 import os
 import select
+import stat
 import sys
 import tempfile
 from collections.abc import Collection
@@ -21,13 +22,21 @@ FOLDER = "VBSTUDY_CORE_LOCKS"
 only where they agree on it."""
 
 
+class LockFolderError(Exception):
+    """No lock can be taken there; the text says why, and what to do."""
+
+
 def default_folder() -> Path:
-    """The same for all users of a machine."""
+    """The same for all users of a machine, root too: the system's folder for locks where everyone may
+    write to it."""
     named = os.environ.get(FOLDER)
     if named:
         return Path(named)
-    run = Path("/run/lock")
-    return (run if os.access(run, os.W_OK) else Path(tempfile.gettempdir())) / "vbstudy-cores"
+    for shared in (Path("/run/lock"), Path("/tmp")):  # noqa: S108  (what it holds is checked when it is opened)
+        with contextlib.suppress(OSError):
+            if shared.stat().st_mode & (stat.S_IWOTH | stat.S_ISVTX) == stat.S_IWOTH | stat.S_ISVTX:
+                return shared / "vbstudy-cores"
+    return Path(tempfile.gettempdir()) / "vbstudy-cores"
 
 
 class Locks(Protocol):
@@ -44,8 +53,13 @@ class CoreLocks:
         self._held: dict[int, int] = {}  # descriptors by core
 
     def take(self, cores: Collection[int]) -> set[int]:
-        """Locks all of them and returns nothing, or none of them and returns those that others have."""
-        others = {core for core in cores if not self._lock(core)}
+        """Locks all of them and returns nothing, or none of them and returns those that others have. Raises
+        LockFolderError."""
+        try:
+            others = {core for core in cores if not self._lock(core)}
+        except LockFolderError:
+            self.release(cores)
+            raise
         if others:
             self.release(set(cores) - others)
         return others
@@ -83,14 +97,41 @@ class CoreLocks:
         return True
 
     def _open(self, core: int) -> int:
-        """For reading: that is enough to lock, and permitted where another user made the file."""
+        """For reading: that is enough to lock, and permitted where another user made the file. The folder is
+        shared with other users, so that nothing in it is followed or waited for."""
+        name = f"core-{core}"
+        try:
+            folder = self._open_folder()
+            try:
+                with contextlib.suppress(FileExistsError):
+                    os.close(os.open(name, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644, dir_fd=folder))
+                flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
+                descriptor = os.open(name, flags, dir_fd=folder)
+            finally:
+                os.close(folder)
+        except OSError as error:
+            raise self._error(error.filename or self._folder, error.strerror or str(error)) from None
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            os.close(descriptor)
+            raise self._error(name, "not a plain file")
+        return descriptor
+
+    def _open_folder(self) -> int:
         with contextlib.suppress(FileExistsError):
             self._folder.mkdir()
             self._folder.chmod(0o1777)
-        path = self._folder / f"core-{core}"
-        with contextlib.suppress(FileExistsError):
-            os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644))
-        return os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+        folder = os.open(self._folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+        found = os.fstat(folder)
+        if found.st_uid not in (0, os.geteuid()) and not found.st_mode & stat.S_ISVTX:
+            os.close(folder)
+            raise self._error(self._folder, f"user {found.st_uid} can replace what others put into it")
+        return folder
+
+    def _error(self, path: object, why: str) -> LockFolderError:
+        return LockFolderError(
+            f"cores cannot be leased: {self._folder / str(path)}: {why}; remove it, or name another folder "
+            f"by {FOLDER} (the same for all who use this machine)"
+        )
 
 
 def serve(silent_s: float) -> None:
@@ -111,7 +152,10 @@ def _answer(locks: CoreLocks, request: dict[str, Any]) -> dict[str, Any]:
     cores, folder = request.get("cores", []), Path(request.get("folder", "/"))
     match request["do"]:
         case "take":
-            return {"others": sorted(locks.take(cores))}
+            try:
+                return {"others": sorted(locks.take(cores))}
+            except LockFolderError as error:
+                return {"error": str(error)}
         case "release":
             locks.release(cores)
         case "holders":

@@ -32,6 +32,7 @@ class Answer:
     others: tuple[int, ...] = ()
     holders: dict[str, int] = field(default_factory=dict)
     files: dict[str, str] = field(default_factory=dict)
+    error: str = ""
 
 
 class RemoteCores:
@@ -165,6 +166,9 @@ def read_answer(stream: SshStream) -> Answer:
         why = f"did not answer within {ANSWER_S:.0f} s" if line is None else stream.how_it_ended()
         raise GuestError(f"{stream}: cores cannot be leased there: {why}", evidence=stream.stderr())
     try:
-        return from_json(Answer, parse(line), "answer")
+        answer = from_json(Answer, parse(line), "answer")
     except (PlainJsonError, RecordError) as error:
         raise GuestError(f"{stream}: cores cannot be leased there: protocol error: {error}") from None
+    if answer.error:
+        raise GuestError(f"{stream}: {answer.error}")
+    return answer

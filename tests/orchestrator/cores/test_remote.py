@@ -11,7 +11,7 @@ import pytest
 
 from orchestrator.cores import remote, topology
 from orchestrator.cores.leases import CoreLeases, host_cores
-from orchestrator.cores.locks import CoreLocks
+from orchestrator.cores.locks import FOLDER, CoreLocks
 from orchestrator.cores.remote import RemoteCores
 from orchestrator.errors import GuestError
 from orchestrator.transport.keys import StudyKeys
@@ -85,6 +85,17 @@ def test_nothing_runs_there_once_nothing_is_held(machine):
         process = holder()
     assert process != os.getpid()
     assert gone(process)
+
+
+def test_a_pipe_in_the_place_of_a_lock_there_is_told(machine):
+    lock = Path(os.environ[FOLDER]) / f"core-{CORE}"
+    lock.unlink(missing_ok=True)
+    os.mkfifo(lock)
+    try:
+        with pytest.raises(GuestError, match=rf"cores cannot be leased: .*core-{CORE}: not a plain file"):
+            CoreLeases((CORE,), machine()).lease("a", 1, NEVER)
+    finally:
+        lock.unlink()
 
 
 def test_cores_of_an_orchestrator_that_is_lost_are_free(machine, server):
