@@ -35,6 +35,11 @@ class Estimate:
         return {name: self.value, low: self.low, high: self.high}
 
 
+def exactly(value: float | None, n: int) -> Estimate:
+    """What has no sampling error: the common value of n copies of one run."""
+    return Estimate(value=value, low=value, high=value, n=n, constant=True)
+
+
 def mean(values: Sequence[float] | np.ndarray, confidence: float = 0.95) -> Estimate:
     """The mean with Student's t interval. Values that are not finite are left out of it and of n."""
     kept = finite(values)

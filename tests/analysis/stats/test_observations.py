@@ -1,0 +1,93 @@
+"""Copies count once, and failed trainings apart."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from analysis.load.predictions import read_predictions
+from analysis.load.study import View, by_threads, load_study
+from analysis.stats.observations import distinct, mark_failures, observed, values_by_threads
+
+
+def first(fabricated, threads="1"):
+    return by_threads(load_study(fabricated.directory).runs)[threads]
+
+
+def test_runs_of_equal_weights_are_one_observation(study):
+    for repetition, model in enumerate("aabca", start=1):
+        study.run(1, repetition, weights=model, accuracies=(0.5, 0.7 + ord(model) / 1e4))
+    runs = first(study)
+    assert list(distinct(runs, View.LAST).repetition) == [1, 3, 4]
+    found = observed(runs, View.LAST, "accuracy")
+    assert (found.runs, found.distinct, len(found.values), found.copies) == (5, 3, 3, False)
+
+
+def test_a_set_of_copies_is_one_value_known_exactly(study):
+    for repetition in (1, 2, 3):
+        study.run(1, repetition)
+    found = observed(first(study), View.LAST, "accuracy")
+    assert found.copies
+    assert list(found.values) == [0.75]
+    assert (found.mean().value, found.mean().low, found.mean().high, found.mean().n) == (0.75, 0.75, 0.75, 3)
+    assert (found.sd().value, found.sd().low, found.sd().high) == (0.0, 0.0, 0.0)
+    assert found.failure_rate().low is None
+
+
+def test_equal_metrics_of_other_weights_are_no_copies(study):
+    for repetition in (1, 2, 3):
+        study.run(1, repetition, weights=f"{repetition}")
+    found = observed(first(study), View.LAST, "accuracy")
+    assert (len(found.values), found.copies) == (3, False)
+
+
+def test_without_weights_runs_of_one_seed_and_equal_values_are_copies_and_runs_of_free_seeds_are_not(study):
+    for repetition in (1, 2, 3):
+        study.run(1, repetition, accuracies=(0.5, 0.7 if repetition < 3 else 0.8), weights=f"{repetition}")
+        study.run(2, repetition, variant="default", seed=repetition, weights=f"{repetition}")
+    loaded = load_study(study.directory).runs
+    unknown = [name for name in loaded.columns if "weights" in name or "logits" in name]
+    runs = by_threads(loaded.assign(**dict.fromkeys(unknown)))
+    assert len(distinct(runs["1"], View.LAST)) == 2
+    assert len(distinct(runs["2"], View.LAST)) == 3
+
+
+def test_the_values_by_thread_count_are_observations(study):
+    for repetition in (1, 2, 3):
+        study.run(1, repetition)
+        study.run(2, repetition, weights=f"{repetition}", accuracies=(0.5, 0.7 + repetition / 100))
+    found = values_by_threads(load_study(study.directory).runs, View.LAST, "accuracy")
+    assert {name: len(values) for name, values in found.items()} == {"1": 1, "2": 3}
+
+
+def test_failed_trainings_are_counted_and_left_out(study):
+    truth, right, one_class = (0, 1, 2, 0), (0, 1, 2, 0), (0, 0, 0, 0)
+    runs = [
+        (right, 0.9, 0.5),
+        (right, 0.91, 0.5),
+        (one_class, 0.5, 0.5),
+        (right, 0.92, math.nan),
+        (right, 0.93, 0.4),
+    ]
+    for repetition, (predicted, accuracy, loss) in enumerate(runs, start=1):
+        study.run(
+            1,
+            repetition,
+            variant="default",
+            seed=repetition,
+            weights=f"{repetition}",
+            truth=truth,
+            predicted=predicted,
+            selected=right,
+            accuracies=(0.5, accuracy),
+            losses=(1.0, loss),
+        )
+    marked = mark_failures(*read_predictions(load_study(study.directory)))
+    last, selected = (observed(marked.runs, view, "accuracy") for view in View)
+    assert list(last.values) == [0.9, 0.91, 0.93]
+    assert (last.failed, last.distinct, selected.failed) == (2, 5, 0)
+    assert last.failure_rate().value == pytest.approx(0.4)
+    assert last.failure_rate().low < 0.4 < last.failure_rate().high
+    assert np.isfinite(selected.values).all()

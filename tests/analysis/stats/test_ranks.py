@@ -1,0 +1,90 @@
+"""The rank test: against scipy's statistic, against enumeration by hand, and its level by simulation."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from analysis.stats.ranks import brunner_munzel, critical_value, statistics_of
+
+RNG = np.random.default_rng(5)
+VALUES = st.lists(st.integers(0, 6).map(float), min_size=2, max_size=7)
+
+
+def test_the_statistic_is_scipys():
+    a, b = RNG.normal(size=(1, 12)), RNG.normal(0.3, 2, size=(1, 15))
+    expected = stats.brunnermunzel(a[0], b[0]).statistic
+    assert abs(statistics_of(a, b)[0]) == pytest.approx(abs(expected))
+
+
+def test_large_sets_get_scipys_t_approximation():
+    a, b = RNG.normal(size=60), RNG.normal(0.3, 2, size=55)
+    found = brunner_munzel(a, b)
+    assert found.p == pytest.approx(stats.brunnermunzel(a, b).pvalue)
+    assert found.method == "t approximation"
+
+
+def test_complete_separation_has_two_of_all_arrangements():
+    found = brunner_munzel([1.0, 2.0, 3.0], [4.0, 5.0, 6.0])
+    assert found.p == found.smallest_p == pytest.approx(2 / 20)
+    assert (found.u, found.delta, found.method) == (0.0, -1.0, "exact permutation")
+    many = brunner_munzel(np.arange(30.0), 100.0 + np.arange(30))
+    assert many.p == pytest.approx(2 / math.comb(60, 30))
+
+
+def test_ties_that_no_arrangement_can_separate_raise_the_smallest_p():
+    # 1 2 | 2 3: of the six arrangements none separates; {1, 2} against {2, 3} and its mirror, twice each
+    # for the two equal values, are the most extreme.
+    found = brunner_munzel([1.0, 2.0], [2.0, 3.0])
+    assert found.p == found.smallest_p == pytest.approx(4 / 6)
+
+
+@given(VALUES, VALUES)
+def test_it_is_symmetric_and_its_p_is_a_probability_above_the_smallest(a, b):
+    there, back = brunner_munzel(a, b), brunner_munzel(b, a)
+    assert (there.p is None) == (back.p is None)
+    if there.p is not None:
+        assert there.p == pytest.approx(back.p)
+        assert 0 < there.smallest_p <= there.p <= 1
+    assert there.delta == pytest.approx(-back.delta)
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "method"),
+    [
+        ([0.5] * 3, [0.5] * 3, "both sets constant, equal"),
+        ([0.5] * 3, [0.6] * 3, "both sets constant, unequal"),
+        ([0.5], [0.6, 0.7], "fewer than two runs in a set"),
+        ([], [0.6, 0.7], "fewer than two runs in a set"),
+        ([math.nan, 0.5], [0.6, 0.7], "fewer than two runs in a set"),
+    ],
+)
+def test_what_cannot_be_tested_has_no_p(a, b, method):
+    found = brunner_munzel(a, b)
+    assert found.p is None
+    assert found.method == method
+
+
+@pytest.mark.parametrize("n", [5, 10, 30])
+def test_the_critical_value_is_where_p_reaches_the_level(n):
+    a, b = RNG.normal(size=(40, n)), RNG.normal(0.8, 1, size=(40, n))
+    for x, y, t in zip(a, b, statistics_of(a, b), strict=True):
+        assert (brunner_munzel(x, y).p <= 0.05) == (abs(t) >= critical_value(n, n, 0.05) - 1e-9)
+
+
+def test_sets_of_unequal_spread_are_called_unlike_as_rarely_as_the_level_says_where_mann_whitneys_are_not():
+    n, turns = 20, 1500
+    a, b = RNG.normal(size=(turns, n)), RNG.normal(0, 6, size=(turns, n))
+    rejected = np.mean(np.abs(statistics_of(a, b)) >= critical_value(n, n, 0.05))
+    assert rejected < 0.07
+    assert np.mean(stats.mannwhitneyu(a, b, axis=1).pvalue < 0.05) > 0.075
+
+
+def test_many_tests_of_one_pattern_draw_the_same_arrangements():
+    values = RNG.normal(size=24)
+    assert brunner_munzel(values[:12], values[12:]) == brunner_munzel(2 * values[:12], 2 * values[12:])
