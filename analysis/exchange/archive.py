@@ -1,7 +1,7 @@
 """A study as one file that others can analyse: the same study gives the same bytes.
 
     <study>/MANIFEST.json     schema version, and SHA-256 and size of every other file
-    <study>/study.toml        without the addresses of machines
+    <study>/study.toml        what others need of it
     <study>/runs/...          every run, whole
     <study>/imported/*.json   what was imported
 
@@ -30,7 +30,7 @@ from typing import IO, Any
 from analysis.exchange.imported import FOLDER
 from analysis.exchange.verify import Verification, verify
 from analysis.load.study import NothingToAnalyse
-from analysis.report.methods import STUDY_FILE, public_study_file
+from analysis.provenance.study_file import STUDY_FILE, public_study_file
 from guest.records.codec import NewerSchemaError
 from guest.records.run import ARTIFACTS, FOLDER_NAME, RECORD, RECORDING
 

@@ -7,14 +7,12 @@ from dataclasses import dataclass
 from importlib import metadata
 
 import pandas as pd
-import tomlkit
-from tomlkit.exceptions import TOMLKitError
 
 from analysis.findings.implications import series
 from analysis.load.study import StudyData
+from analysis.provenance.study_file import STUDY_FILE, public_study_file
 from analysis.results.model import ALPHA
 
-STUDY_FILE = "study.toml"
 VARIANTS = {
     "default": "with nothing fixed",
     "fixed-seed": "with all seeds fixed",
@@ -82,8 +80,7 @@ def version() -> str:
 
 
 def recipe(study: StudyData) -> Recipe:
-    """The commands, with the study file where there is one; without the addresses and accounts of
-    machines, which are nobody else's business."""
+    """The commands, with what is published of the study file where there is one."""
     runs = int(study.runs.repetition.max())
     path = study.directory / STUDY_FILE
     name = shlex.quote(study.directory.resolve().name)
@@ -96,22 +93,12 @@ def recipe(study: StudyData) -> Recipe:
         commands = [*begin, f"vbstudy provision --cpus {counts}", *end]
         return Recipe(commands="\n".join(commands), study_file="", note=note)
     try:
-        text, hosts = public_study_file(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, TOMLKitError) as error:
+        text, left_out = public_study_file(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
         note = f"{STUDY_FILE} cannot be read: {error}"
         return Recipe(commands="\n".join([*begin, *end]), study_file="", note=note)
     note = f"Save the study file below as {STUDY_FILE} in the new folder first."
-    if hosts:
-        note += " The machines it names are left out: give your own under [[provider.hosts]]."
+    if left_out:
+        note += f" Left out of it, as its owner's: {', '.join(left_out)}; give your own."
     commands = [*begin, f"# save {STUDY_FILE} here", "vbstudy provision", *end]
     return Recipe(commands="\n".join(commands), study_file=text, note=note)
-
-
-def public_study_file(text: str) -> tuple[str, bool]:
-    """A study file without the addresses and accounts of machines, and whether it had any. Raises
-    TOMLKitError when it is not TOML."""
-    document = tomlkit.parse(text)
-    provider = document.get("provider")
-    if isinstance(provider, dict) and provider.pop("hosts", None) is not None:
-        return tomlkit.dumps(document), True
-    return text, False

@@ -224,6 +224,10 @@ def import_(options: Options, source: Path, name: str | None, by: str) -> None:
         if source.suffix == ".zip":
             if by:
                 raise UsageError(f"--by {by}: it describes the paths of a folder, and {source} is an archive")
+            if store.is_own(name):
+                raise UsageError(
+                    f"{name}: a study keeps files of its own under this name; give another by --name"
+                )
             unpack(source, store.directory / name)
             text = (
                 f"unpacked into {store.directory / name}; next: vbstudy -C {store.directory / name} analyze"

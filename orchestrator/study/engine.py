@@ -11,7 +11,7 @@ from pydantic import AfterValidator, AliasChoices, Field, model_validator
 from guest.records.run import CONTENDED_ABOVE
 from orchestrator.study.providers import MAX_THREADS, Port, Section
 
-SCHEDULER = r"(tcp|tls)://(\[[0-9A-Fa-f:]+\]|[^\s:/\[\]]+):\d{1,5}"
+SCHEDULER = r"(tcp|tls)://(\[[0-9A-Fa-f:]+\]|[^\s:/@\[\]]+):\d{1,5}"
 
 Number = Annotated[int, Field(ge=1, strict=True)]
 Hosts = Annotated[tuple[str, ...], Field(min_length=1)]

@@ -108,7 +108,8 @@ def _message(error: Any, value: object) -> str:
 
 
 def _shown(value: Any) -> str:
-    text = repr(list(value) if isinstance(value, tuple) else value)
+    """Without what stands before the `@` of a URL, which may be a password."""
+    text = re.sub(r"://[^/\s]*@", "://...@", repr(list(value) if isinstance(value, tuple) else value))
     return text if len(text) <= 80 else text[:77] + "..."
 
 

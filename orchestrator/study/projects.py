@@ -10,7 +10,7 @@ from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from guest.projects.artifacts import PICKLES
 from guest.records.run import LOSSES, Framework, Random
-from orchestrator.study.providers import Section
+from orchestrator.study.providers import Section, no_credentials
 
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 METRIC_PATTERN = r"^[A-Za-z][A-Za-z0-9_]{0,63}$"
@@ -96,7 +96,7 @@ class ProjectTable(Section):
     """A user project as a workload."""
 
     name: Name = ""
-    project: str = Field(min_length=1)
+    project: Annotated[str, Field(min_length=1), AfterValidator(no_credentials)]
     command: tuple[str, ...] = Field(min_length=1)
     requirements: PathBelow | None = None
     wheels: str | None = None

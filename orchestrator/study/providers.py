@@ -50,6 +50,19 @@ def matching(pattern: str, needed: str) -> AfterValidator:
     return AfterValidator(check)
 
 
+CREDENTIALS = re.compile(r"^https?://[^/]*@|^\w+://[^/@]*:[^/@]*@")
+
+
+def no_credentials(url: str) -> str:
+    """Raises ValueError for a URL with a password in it, or with what is used as one."""
+    if CREDENTIALS.search(url):
+        raise ValueError(
+            "has a user or password in it, which would be stored with every run and published; leave it to "
+            "git's credential helper or ~/.netrc, or use an ssh:// URL"
+        )
+    return url
+
+
 class Section(BaseModel):
     """A table of the study file; unknown keys are errors."""
 
@@ -165,7 +178,11 @@ Sha256 = Annotated[
     str,
     matching("[0-9A-Fa-f]{64}", "64 hexadecimal digits are needed, as in the publisher's SHA256SUMS"),
 ]
-Url = Annotated[str, matching(r"https?://\S+", "an address that begins with https:// or http:// is needed")]
+Url = Annotated[
+    str,
+    matching(r"https?://\S+", "an address that begins with https:// or http:// is needed"),
+    AfterValidator(no_credentials),
+]
 GuestPath = Annotated[str, matching("(?s)/.*", "a path in the guest that begins with / is needed")]
 
 

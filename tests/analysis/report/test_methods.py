@@ -26,7 +26,7 @@ def test_the_recipe_starts_from_the_study_file(study):
     study.usual(runs=2)
     (study.directory / "study.toml").write_text('name = "x"  # mine\ncpus = [1, 2]\n')
     how = recipe(load_study(study.directory))
-    assert how.study_file == 'name = "x"  # mine\ncpus = [1, 2]\n'
+    assert how.study_file == 'name = "x"\ncpus = [1, 2]\n'
     assert how.commands.splitlines()[-3:] == [
         "vbstudy provision",
         "vbstudy sweep --runs 2",
@@ -40,7 +40,7 @@ def test_machines_and_accounts_are_left_out_of_the_study_file(study):
     (study.directory / "study.toml").write_text(text)
     how = recipe(load_study(study.directory))
     assert tomllib.loads(how.study_file) == {"provider": {"kind": "ssh"}}
-    assert "give your own under [[provider.hosts]]" in how.note
+    assert "Left out of it, as its owner's: provider.hosts; give your own" in how.note
 
 
 def test_without_a_study_file_the_recipe_says_what_is_not_known(study):

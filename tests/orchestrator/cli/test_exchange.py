@@ -69,6 +69,16 @@ def test_an_archive_is_exported_verified_imported_and_verified(folder, tmp_path,
     assert run(["verify", str(archive)]) == 6
 
 
+@pytest.mark.parametrize("name", ["incoming", "runs", "guests", "failed", "report", "imported"])
+def test_an_archive_is_not_unpacked_where_a_study_keeps_its_own(folder, tmp_path, capsys, name):
+    archive = tmp_path / f"{name}.zip"
+    assert run(["-C", str(folder), "export", str(archive)]) == 0
+    assert run(["-C", str(tmp_path), "import", str(archive)]) == 2
+    assert f"{name}: a study keeps files of its own under this name" in capsys.readouterr().err
+    assert not (tmp_path / name).exists()
+    assert run(["-C", str(tmp_path), "import", str(archive), "--name", "theirs"]) == 0
+
+
 def test_results_of_another_program_are_compared(tmp_path, capsys):
     (tmp_path / "r.csv").write_text("threads,accuracy\n1,0.5\n1,0.6\n2,0.7\n2,0.8\n")
     assert run(["-C", str(tmp_path), "import", str(tmp_path / "r.csv")]) == 0

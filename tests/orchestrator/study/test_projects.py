@@ -155,3 +155,24 @@ def test_a_project_is_not_hardened(tmp_path, capsys):
     (tmp_path / "study.toml").write_text(OWN)
     assert cli.run(["-C", str(tmp_path), "harden", "--cpus", "1,2"]) == 2
     assert "mine: is a project of your own, whose code tiers cannot be set in" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://me:s3cret@host/net.git",
+        "https://s3cret@host/net.git@0123abc",
+        "ssh://git:s3cret@host/net.git",
+        "git://me:s3cret@host/net",
+    ],
+)
+def test_a_url_with_a_password_is_refused_and_the_password_not_repeated(url):
+    told = message(OWN.replace("../mine", url))
+    assert "has a user or password in it" in told
+    assert "credential helper" in told
+    assert "s3cret" not in told
+
+
+@pytest.mark.parametrize("url", ["ssh://git@host/net.git", "git@host:me/net.git", "https://host/a@b/net.git"])
+def test_a_url_with_the_name_of_an_account_alone_is_taken(url):
+    assert schema.parse(OWN.replace("../mine", url)).projects[0].project == url

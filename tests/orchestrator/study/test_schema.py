@@ -280,6 +280,7 @@ BOX = '[provider]\nkind = "virtualbox"\n'
             "provider.base_sha256 = 'abc': 64 hexadecimal digits",
         ),
         (BOX + 'base = "a.vdi"\nurl = "ftp://x"\n', "provider.url = 'ftp://x': an address that begins with"),
+        (BOX + 'base = "a.vdi"\nurl = "https://me@x"\n', "provider.url = 'https://...@x': has a user or"),
         (BOX + 'base = "a.vdi"\nurl = "http://x"\n', "url needs base_sha256, so that what arrives can be"),
         (BOX + f'base = "a"\nbase_sha256 = "{"0" * 64}"\n', "go with a base that is a file (.vdi, .vmdk"),
         (BOX + 'base = "a"\nfolder = "here"\n', "provider.folder = 'here': a path in the guest that begins"),

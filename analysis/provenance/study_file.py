@@ -1,0 +1,48 @@
+"""What of a study file is published: what others need to repeat the study. Whatever is not listed here stays
+with its owner: comments, addresses and accounts of machines, keys, paths."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator
+from pathlib import PurePath
+from typing import Any
+
+import tomlkit
+
+STUDY_FILE = "study.toml"
+TABLES: dict[str, frozenset[str]] = {
+    table: frozenset(keys.split())
+    for table, keys in {
+        "": "name seed seeds repetitions cpus threads inter_op_threads variants isa model_selection metrics "
+        "analysis provider engine workload",
+        "workload": "name framework model dataset epochs batch_size learning_rate optimizer momentum "
+        "weight_decay augment train_samples test_samples metrics project command requirements artifacts "
+        "timeout_s disk_limit_mib random",
+        "provider": "kind cpuset memory_mib cpu_model accelerator snapshot boot_timeout_s python_version "
+        "hypervisor box base base_sha256 cloud_init nested_paging execution_engine use_ssh_config "
+        "connect_timeout_s patience_s",
+        "engine": "retries timeout_s heartbeat_s lost_after_s side_by_side hyper_threads reserve "
+        "contended_above redo_contended disturbed_above redo_disturbed",
+    }.items()
+}
+"""The published keys by table. Tables that are not named (metrics, artifacts, seeds) are published whole."""
+
+
+def public_study_file(text: str) -> tuple[str, list[str]]:
+    """A study file as others may have it, and the keys that were left out. Raises ValueError when it is not
+    TOML."""
+    left_out: list[str] = []
+    return tomlkit.dumps(dict(_public("", tomllib.loads(text), left_out))), left_out
+
+
+def _public(table: str, content: dict[str, Any], left_out: list[str]) -> Iterator[tuple[str, Any]]:
+    for key, value in content.items():
+        if key not in TABLES[table]:
+            left_out.append(f"{table}.{key}".removeprefix("."))
+        elif key in TABLES and isinstance(value, dict):
+            yield key, dict(_public(key, value, left_out))
+        elif key in TABLES and isinstance(value, list):
+            yield key, [dict(_public(key, each, left_out)) for each in value if isinstance(each, dict)]
+        else:
+            yield key, PurePath(value).name if key == "base" and isinstance(value, str) else value
