@@ -60,7 +60,8 @@ class Measured:
 
 def assessments(records: Sequence[RunRecord]) -> list[Assessment]:
     """A run's targets are the same repetition at every other thread setting, and the next repetition at
-    its own (after the last the first): how far examples transfer without a change of threads."""
+    its own (after the last the first) that was asked for with the same seeds: how far examples transfer
+    without a change of threads."""
     experiments: dict[tuple[Any, ...], dict[tuple[str, int], RunRecord]] = {}
     for record in records:
         spec = record.spec
@@ -72,7 +73,8 @@ def assessments(records: Sequence[RunRecord]) -> list[Assessment]:
     for runs in experiments.values():
         for (label, repetition), record in runs.items():
             across = [r for (other, n), r in runs.items() if n == repetition and other != label]
-            own = sorted(n for other, n in runs if other == label)
+            seeds = record.spec.seeds
+            own = sorted(n for (other, n), r in runs.items() if other == label and r.spec.seeds == seeds)
             following = own[(own.index(repetition) + 1) % len(own)]
             within = [runs[label, following]] if following != repetition else []
             found.append(Assessment(record=record, targets=(*within, *across)))

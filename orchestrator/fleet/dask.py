@@ -86,7 +86,7 @@ class DaskEngine:
 
     def _orders(self, fleet: Fleet) -> Callable[[str, str], Any]:
         # Hosts keep their guests while this text is the same; how many runs there are is not their affair.
-        study = self._study.model_copy(update={"repetitions": 1}).model_dump_json(exclude_unset=True)
+        study = self._study.model_dump_json(exclude_unset=True, exclude={"repetitions"})
         agent_sha256 = archive.build().sha256
         # point: token left
         directory, token = str(self._store.directory.resolve()), self._store.leave_token()

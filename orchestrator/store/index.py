@@ -89,7 +89,7 @@ class Checked:
                 self._log.flush()  # point: index entry flushed
 
     def _digest(self, spec: RunSpec) -> str:
-        """Of what was asked: the same for all runs of a set, which differ in their repetition alone."""
+        """Of what was asked: the same for runs that differ in their repetition alone."""
         key = (spec.study_id, spec.workload, spec.variant, spec.threads, spec.seeds, spec.isa, spec.cpu_model)
         found = self._asked.get(key)
         if found is None:

@@ -27,7 +27,10 @@ def plan(study: Study, repetitions: int | None = None) -> list[RunSpec]:
     """All runs of a study. Experiment sets follow one another, so that a guest can keep one warm
     worker for all repetitions of a set."""
     workloads = [_workload(table, study.metrics) for table in study.workload]
-    seeds = {variant: study.factor_seeds(variant) for variant in study.variants}
+    numbers = range(1, (repetitions or study.repetitions) + 1)
+    seeds = {
+        variant: [study.factor_seeds(variant, number) for number in numbers] for variant in study.variants
+    }
     return [
         RunSpec(
             study_id=study.name,
@@ -35,7 +38,7 @@ def plan(study: Study, repetitions: int | None = None) -> list[RunSpec]:
             variant=variant,
             threads=threads,
             repetition=repetition,
-            seeds=Seeds() if workload.replays else seeds[variant],
+            seeds=Seeds() if workload.replays else seeds[variant][repetition - 1],
             isa=study.isa,
             cpu_model=cpu_model,
         )
@@ -43,7 +46,7 @@ def plan(study: Study, repetitions: int | None = None) -> list[RunSpec]:
         for variant in study.variants
         for cpu_model in study.cpu_models
         for threads in _threads(study)
-        for repetition in range(1, (repetitions or study.repetitions) + 1)
+        for repetition in numbers
     ]
 
 

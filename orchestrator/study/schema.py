@@ -3,6 +3,7 @@ value and what is allowed."""
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import tomllib
 from enum import StrEnum
@@ -121,8 +122,10 @@ AnyWorkload = Annotated[
 
 
 class SeedsTable(Section):
-    """One factor's seed each, or "free"; a factor that is not named gets the study's seed."""
+    """One factor's seed each, or "free"; a factor that is not named gets the study's seed. `count` is
+    how many seeds in a row are crossed with the thread counts: the named ones, and those that follow them."""
 
+    count: Count = 1
     initialisation: int | Literal["free"] | None = None
     data_order: int | Literal["free"] | None = None
     augmentation: int | Literal["free"] | None = None
@@ -154,6 +157,44 @@ class Study(Section):
     data: DataTable = DataTable()
     workload: tuple[AnyWorkload, ...] = Field(min_length=1)
 
+    @field_validator("seeds", mode="before")
+    @classmethod
+    def _number_or_table(cls, value: Any) -> Any:
+        """`seeds = 10` is short for `[seeds] count = 10`."""
+        if isinstance(value, dict | SeedsTable):
+            return value
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise ValueError("a whole number from 1 on is needed (how many seeds), or a table [seeds]")
+        return {"count": value}
+
+    @model_validator(mode="after")
+    def _crosses_seeds(self) -> Self:
+        """Without `repetitions`, each of several seeds is used once on every thread count."""
+        count = self.seeds.count
+        if count == 1:
+            return self
+        wanted = f"{count} seeds are crossed with the thread counts (seeds)"
+        if not any(variant.seeds_fixed for variant in self.variants):
+            names = ", ".join(self.variants)
+            raise ValueError(
+                f"{wanted}, and variants ({names}) have free seeds: add 'fixed-seed' or 'control'"
+            )
+        fixed = [
+            seed for seed in dataclasses.astuple(self.factor_seeds(Variant.FIXED_SEED)) if seed is not None
+        ]
+        if not fixed:
+            raise ValueError(f"{wanted}, and [seeds] frees all factors: give one of them a seed")
+        if max(fixed) + count > 2**31:
+            raise ValueError(f"{wanted}, from {max(fixed)} on: the last one is above 2**31 - 1")
+        if "repetitions" not in self.model_fields_set:
+            object.__setattr__(self, "repetitions", count)
+        elif self.repetitions < count:
+            raise ValueError(
+                f"{wanted}, and repetitions = {self.repetitions} uses {self.repetitions} of them: write "
+                f"repetitions = {count} or a multiple of it, leave it out, or take fewer seeds"
+            )
+        return self
+
     @model_validator(mode="after")
     def _names_differ(self) -> Self:
         names = [w.name for w in self.workload]
@@ -167,7 +208,8 @@ class Study(Section):
         if not self.projects:
             return self
         name = self.projects[0].name
-        if len({self.seed if v is None else v for v in self.seeds.model_dump().values()}) > 1:
+        own = self.seeds.model_dump(exclude={"count"}).values()
+        if len({self.seed if v is None else v for v in own}) > 1:
             raise ValueError(
                 f"[seeds] sets factors apart, and workload {name!r} is a project, which has one seed for "
                 "all its generators: use seed alone, or put the project into a study of its own"
@@ -175,8 +217,8 @@ class Study(Section):
         replaying = next((w.name for w in self.projects if w.random is Random.REPLAY), None)
         if replaying is not None and self.seeds != SeedsTable():
             raise ValueError(
-                f"[seeds] sets or frees seeds, and workload {replaying!r} has none: with random = 'replay' "
-                "its numbers are recorded; variants say which runs draw the same"
+                f"seeds sets, frees or counts seeds, and workload {replaying!r} has none: with random = "
+                "'replay' its numbers are recorded; variants say which runs draw the same"
             )
         if self.model_selection is ModelSelection.SELECTED:
             raise ValueError(
@@ -211,14 +253,16 @@ class Study(Section):
         """What a guest is given of its host's memory; 0 where that is not limited."""
         return getattr(self.provider, "memory_mib", 0)
 
-    def factor_seeds(self, variant: Variant) -> Seeds:
-        """The seeds of a run: None where the variant, or the [seeds] table, leaves a factor free."""
+    def factor_seeds(self, variant: Variant, repetition: int = 1) -> Seeds:
+        """The seeds of a run: None where the variant, or the [seeds] table, leaves a factor free. Repetitions
+        take the seeds in turn, the same ones on every thread count."""
         if not variant.seeds_fixed:
             return Seeds()
-        named = self.seeds.model_dump()
+        step = (repetition - 1) % self.seeds.count
+        named = self.seeds.model_dump(exclude={"count"})
         return Seeds(
             **{
-                factor: None if value == "free" else self.seed if value is None else value
+                factor: None if value == "free" else (self.seed if value is None else value) + step
                 for factor, value in named.items()
             }
         )

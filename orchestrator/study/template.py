@@ -21,7 +21,9 @@ TEMPLATE = """\
 
 name = "{name}"
 seed = 1                        # of every factor, where seeds are fixed
-repetitions = 3                 # runs of each experiment set; `vbstudy sweep --runs N` overrides it
+# seeds = 1                     # 10: seeds 1 to 10 in turn, the same on every thread count (at least 5)
+# repetitions = 3               # runs of each condition; with several seeds as many as seeds;
+                                # `vbstudy sweep --runs N` overrides it
 cpus = {cpus}
                                 # one guest for each; `vbstudy provision --cpus` edits this line
 # threads = [1, 2, 4]           # framework threads crossed with the guests; default: as many as cpus
@@ -70,6 +72,7 @@ momentum = 0.9
 # weights = "out/model.pt"      # also .safetensors, .npz, .weights.h5, .keras; pickles are refused
 
 # [seeds]                       # a factor's own seed, or "free"; else the study's seed
+# count = 1                     # how many of each in a row, in place of `seeds = ...`
 # initialisation = 1
 # data_order = "free"
 # augmentation = 1

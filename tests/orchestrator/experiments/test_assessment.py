@@ -7,7 +7,7 @@ import pytest
 
 from analysis.pipeline import analyze
 from guest.records.robustness import STRENGTHS, Robustness, decode
-from guest.records.run import WEIGHTS
+from guest.records.run import WEIGHTS, Seeds
 from orchestrator.experiments.assessment import Assessment, assessments, is_current
 from orchestrator.store.store import Store
 from tests import factories
@@ -37,6 +37,14 @@ def test_targets_are_the_next_repetition_and_the_same_one_on_other_threads():
         "2/0002": ["2/0001", "1/0002"],
         "4/0001": ["1/0001", "2/0001"],
     }
+
+
+def test_a_target_on_the_same_threads_has_the_same_seed():
+    first, second = (Seeds(initialisation=n, data_order=n, augmentation=n, dropout=n) for n in (1, 2))
+    runs = [record(cpus, n, seeds=second if n == 2 else first) for cpus in (1, 2) for n in (1, 2, 3)]
+    found = targets(assessments(runs))
+    assert found["1/0001"] == ["1/0003", "2/0001"]
+    assert found["1/0002"] == ["2/0002"]
 
 
 def test_models_of_other_workloads_are_no_targets():
