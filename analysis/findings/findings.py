@@ -14,7 +14,7 @@ from typing import Any
 import pandas as pd
 
 from analysis.inference.pairwise import DIFFER as SIGNIFICANT
-from analysis.load.study import StudyData
+from analysis.load.study import StudyData, shared_seeds
 from analysis.provenance.checks import mixture
 from analysis.results.cells import number, p_value, spread
 from analysis.results.model import ACROSS, ALPHA, Finding, Kind, Table, Verdict
@@ -145,15 +145,16 @@ def fixed_seeds(study: StudyData, tables: dict[str, Table], workload: str) -> De
         return _open("the project's weights were not recorded: nothing is said of bitwise equality")
     diverged = within[within.weights == DIFFER]
     numbers = {
-        "sets_with_repetitions": int((within.n > 1).sum()),
+        "sets_with_repetitions": int(within.weights.isin([IDENTICAL, DIFFER]).sum()),
         "sets_identical_within": int((within.weights == IDENTICAL).sum()),
         "runs": int(whole.n),
+        "seeds": int(whole.seeds),
         "thread_counts": len(within),
         "models": int(whole.weights_distinct),
         "prediction_vectors": int(whole.predictions_distinct),
         "metric_values": int(whole.metric_distinct),
     }
-    if len(diverged) and runs.seeds_used.nunique() == 1:
+    if len(diverged):
         names = ", ".join(
             f"{r.scope} ({r.weights_distinct} models in {r.n} runs)" for r in diverged.itertuples()
         )
@@ -162,16 +163,25 @@ def fixed_seeds(study: StudyData, tables: dict[str, Table], workload: str) -> De
     if obstacle := _obstacle(runs):
         return _open(obstacle, **numbers)
     if whole.weights == IDENTICAL:
-        why = f"all {whole.n} runs on {len(within)} thread counts gave bitwise the same model"
+        of_a_seed = f" of each of {whole.seeds} seeds" if whole.seeds > 1 else ""
+        why = f"all {whole.n} runs on {len(within)} thread counts gave bitwise the same model{of_a_seed}"
         return Decision(verdict=Verdict.NOT_SUPPORTED, why=why, numbers=numbers)
+    several = ""
+    if whole.seeds > 1:
+        shared = shared_seeds(runs)
+        differing = sum(same.last_weights_sha256.nunique() > 1 for same in shared)
+        several = f" of {whole.seeds} seeds ({differing} of {len(shared)} differ across them)"
     text = (
-        f"{whole.weights_distinct} models on {len(within)} thread counts, {whole.predictions_distinct} "
-        f"prediction vectors, {whole.metric_distinct} metric values in {whole.n} runs"
+        f"{whole.weights_distinct} models{several} on {len(within)} thread counts, "
+        f"{whole.predictions_distinct} prediction vectors, {whole.metric_distinct} metric values in "
+        f"{whole.n} runs"
     )
     if whole.metric_distinct < whole.weights_distinct:
         text += ": equal metrics hide different models"
     if not numbers["sets_with_repetitions"]:
-        return _open(f"{text}; one run a thread count cannot show that repetitions are identical", **numbers)
+        return _open(
+            f"{text}; one run a thread count and seed cannot show that repetitions are identical", **numbers
+        )
     repeated = f"identical within {numbers['sets_identical_within']} of {len(within)} thread counts"
     if numbers["sets_identical_within"] < len(within):
         repeated += " (one run in the others)"
@@ -180,7 +190,7 @@ def fixed_seeds(study: StudyData, tables: dict[str, Table], workload: str) -> De
 
 def _obstacle(runs: pd.DataFrame) -> str:
     """Why a difference across these runs could not be put down to the thread count; empty if it could."""
-    if runs.seeds_used.nunique() > 1:
+    if not shared_seeds(runs):
         return "the runs used different seeds"
     other = mixture(runs)
     return f"the runs differ in more than threads: {other}" if other else ""

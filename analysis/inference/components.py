@@ -12,12 +12,14 @@ and the parts are found by moments:
     threads = variance between the thread counts of default, their means' sampling error taken off
     rest    = variance within thread counts of default - ALGO - IMPL
 
-Its limits: fixed-seed has one seed, so IMPL is that seed's; the seeds of default and algo are drawn again for
-each run, so an interaction of seeds and threads is part of the rest; each estimate carries its
-sampling error, which leaves `rest` below 0 now and then (shown as it is), and `threads` (shown as 0)."""
+Its limits: IMPL is that of the one seed of fixed-seed, or the mean over its few; the seeds of default and
+algo are drawn again for each run, so an interaction of seeds and threads is part of the rest; each estimate
+carries its sampling error, which leaves `rest` below 0 now and then (shown as it is), and `threads` (shown
+as 0)."""
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,7 +28,7 @@ import pandas as pd
 from statsmodels.formula.api import ols
 from statsmodels.stats.anova import anova_lm
 
-from analysis.load.study import StudyData, by_threads
+from analysis.load.study import StudyData, by_seeds, by_threads
 from analysis.results.model import Kind, Table, col, cols, count, interval
 from analysis.stats.statistics import finite, is_constant
 
@@ -47,6 +49,7 @@ class Split:
     why: str = ""
     squares: tuple[float, float] = (0.0, 0.0)  # MSW and MSB, from which intervals are drawn
     n0: float = 1.0
+    settings: int | None = None  # thread counts, where the groups are of several seeds
 
 
 def split(groups: list[np.ndarray]) -> Split:
@@ -118,17 +121,29 @@ def components(study: StudyData) -> Table:
         note="Moments of the model metric = variant + threads + seeds (ALGO) + implementation (IMPL) + "
         "interaction. IMPL is the variance within thread counts of fixed-seed, ALGO that of algo, threads "
         "that between the thread counts of default, rest what default has beyond them: interaction and "
-        "sampling error, which may fall below 0. IMPL is that of one seed. Shares are of the variance of "
-        "default. Generalized 95 % intervals (Weerahandi 1993), which suppose normal values and thread "
-        "counts drawn from many; where a variance is 0, its runs are copies.",
+        "sampling error, which may fall below 0. IMPL is that of the fixed seeds alone. Shares are of the "
+        "variance of default. Generalized 95 % intervals (Weerahandi 1993), which suppose normal values and "
+        "thread counts drawn from many; where a variance is 0, its runs are copies.",
     )
 
 
+def _split_of(runs: pd.DataFrame, column: str) -> Split:
+    """Of one variant; with several fixed seeds, only the runs of one seed repeat each other."""
+    settings = by_threads(runs).values()
+    groups = [same[column].to_numpy() for setting in settings for same in by_seeds(setting)]
+    found = split(groups)
+    if len(groups) == len(settings):
+        return found
+    why = (
+        "the table `seeds` compares them"
+        if found.within is not None
+        else "no seed has two runs on a thread count"
+    )
+    return dataclasses.replace(found, between=None, why=why, settings=len(settings))
+
+
 def _parts(runs: pd.DataFrame, column: str) -> list[dict[str, Any]]:
-    splits = {
-        str(variant): split([setting[column].to_numpy() for setting in by_threads(mine).values()])
-        for variant, mine in runs.groupby("variant", sort=False)
-    }
+    splits = {str(variant): _split_of(mine, column) for variant, mine in runs.groupby("variant", sort=False)}
     default, algo, fixed, control = (
         splits.get(v, Split(within=None, between=None, n=0, groups=0, why=f"no runs of {v}"))
         for v in ("default", "algo", "fixed-seed", "control")
@@ -157,7 +172,7 @@ def _parts(runs: pd.DataFrame, column: str) -> list[dict[str, Any]]:
             "component": name,
             "source": source,
             "n": from_.n,
-            "groups": from_.groups,
+            "groups": from_.settings or from_.groups,
             "variance": variance,
             "sd": None if variance is None or variance < 0 else variance**0.5,
             "share": variance / total if shared and variance is not None and total else None,

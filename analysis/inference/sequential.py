@@ -104,6 +104,7 @@ class Sample:
     metric: str
     values: Mapping[int, float]
     weights: Mapping[int, str] = field(default_factory=dict)
+    seeds: Mapping[int, str] = field(default_factory=dict)  # runs with equal ones drew the same numbers
 
     def first(self, n: int) -> np.ndarray:
         """The finite values of the first n repetitions; a run that failed is missing."""
@@ -111,9 +112,14 @@ class Sample:
         return np.array([value for value in kept if math.isfinite(value)])
 
     def copies(self, n: int) -> bool:
-        """Whether the first n repetitions are one model: more of them would add nothing."""
-        kept = [self.weights[r] for r in sorted(self.weights) if r <= n]
-        return len(kept) > 1 and len(set(kept)) == 1
+        """Whether more repetitions would add nothing: the first n have begun to repeat seeds, and the runs
+        of each seed are one model."""
+        kept = [(self.seeds.get(r, ""), sha256) for r, sha256 in self.weights.items() if r <= n]
+        return len(kept) > len({seed for seed, _ in kept}) == len(set(kept))
+
+    def one_model(self, n: int) -> bool:
+        """Whether the first n repetitions are copies of one run."""
+        return len({sha256 for r, sha256 in self.weights.items() if r <= n}) == 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,7 +182,7 @@ def _intervals(
             how = "no interval yet: too few runs, or all values equal by chance"
         answers[*sample.family, sample.metric, sample.set_id] = Answer(
             family=sample.family, metric=sample.metric, a=sample.set_id, b="", clear=clear, how=how,
-            value=0.0 if copies else half, runs=n,
+            value=0.0 if copies and sample.one_model(n) else half, runs=n,
         )  # fmt: skip
     return answers
 
@@ -256,6 +262,7 @@ def samples_of(study: StudyData, views: Sequence[View], set_ids: frozenset[str])
                 for repetition, sha256 in zip(runs.repetition, runs[view.sha256("weights")], strict=True)
                 if isinstance(sha256, str)  # a project may not have written them
             },
+            seeds=dict(zip(runs.repetition, runs.seeds_used, strict=True)) if runs.seeds_fixed.all() else {},
         )
         for workload, variant, experiment in study.experiments()
         for view in views

@@ -135,6 +135,20 @@ def by_threads(runs: pd.DataFrame) -> dict[str, pd.DataFrame]:
     return {str(threads): setting for threads, setting in runs.groupby("threads", sort=False)}
 
 
+def by_seeds(runs: pd.DataFrame) -> list[pd.DataFrame]:
+    """The runs of one workload and variant that should be equal: those of each seed, where seeds are fixed;
+    all together where they are free."""
+    if not runs.seeds_fixed.all():
+        return [runs]
+    return [same for _, same in runs.groupby("seeds_used", sort=False)]
+
+
+def shared_seeds(runs: pd.DataFrame) -> list[pd.DataFrame]:
+    """The runs of each random numbers that were used on two thread counts or more."""
+    each = [same for _, same in runs.groupby("seeds_used", sort=False)]
+    return [same for same in each if same.label.nunique() > 1]
+
+
 def load_study(directory: Path) -> StudyData:
     """Reads every finished run below `directory`. Predictions are left for `read_predictions`.
 

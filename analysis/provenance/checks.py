@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from analysis.load.runs import Problem
-from analysis.load.study import StudyData, by_threads
+from analysis.load.study import StudyData, by_seeds, by_threads
 from analysis.provenance.overrides import project_reservations
 
 ALIKE = {
@@ -95,8 +95,10 @@ def _mixed(study: StudyData) -> Iterator[Problem]:
 def _diverges(runs: pd.DataFrame, column: str) -> bool:
     """Whether runs of one set with equal seeds have equal weights where they are alike in this column, and
     unequal ones where they are not: then it may be the reason."""
-    if runs.seeds_used.nunique() > 1:
-        return False
+    return bool(runs.seeds_fixed.all()) and any(_diverge(same, column) for same in by_seeds(runs))
+
+
+def _diverge(runs: pd.DataFrame, column: str) -> bool:
     models = runs.groupby(column).last_weights_sha256
     return bool((models.nunique() == 1).all() and models.first().is_unique and len(models) > 1)
 

@@ -7,13 +7,18 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.load.study import StudyData, View, by_threads
+from analysis.load.study import StudyData, View, by_seeds, by_threads
 from analysis.results.model import ACROSS, WHERE, Column, Kind, Table, col, cols, count
 
 IDENTICAL, DIFFER = "identical", "differ"
 ONE_RUN = "one run: inconclusive"
 ONE_SETTING = "one thread count: inconclusive"
 ONE_MODEL = "one CPU model: inconclusive"
+NO_SEED = {
+    "run_id": "one run of each seed: inconclusive",
+    "label": "no seed on two thread counts: inconclusive",
+    "cpu_model_asked": "no seed on two CPU models: inconclusive",
+}
 NOT_RECORDED = "not recorded"  # a project that did not write them
 LEVELS = ("weights", "predictions", "metric")
 LEVEL_COLUMNS = tuple(
@@ -27,38 +32,44 @@ def verdicts(study: StudyData) -> Table:
     for head, view, runs in study.by_view():
         metrics = study.metrics[head["workload"]]
         for threads, setting in by_threads(runs).items():
-            rows.append(head | {"scope": threads} | _levels(setting, view, metrics, ONE_RUN))
-        one = ONE_SETTING if runs.label.nunique() == 1 else ""
-        rows.append(head | {"scope": ACROSS} | _levels(runs, view, metrics, one))
+            rows.append(head | {"scope": threads} | _levels(setting, view, metrics, "run_id", ONE_RUN))
+        rows.append(head | {"scope": ACROSS} | _levels(runs, view, metrics, "label", ONE_SETTING))
     return Table.of(
         rows,
         *WHERE,
         col("view"),
         col("scope", "threads"),
+        *([count("seeds")] if any(row["seeds"] > 1 for row in rows) else []),
         *LEVEL_COLUMNS,
         name="verdicts",
         title="The same model? Weights bit for bit, predictions, metric",
         note="Within a thread count: are its repetitions identical? Across thread counts: are all runs of "
-        "all thread counts? View 'last' is without model selection, 'selected' with.",
+        "all thread counts? With several fixed seeds, runs are compared with those of their seed. View "
+        "'last' is without model selection, 'selected' with.",
     )
 
 
-def _levels(runs: pd.DataFrame, view: View, metrics: tuple[str, ...], one: str) -> dict[str, Any]:
-    """`one` is the verdict where there is nothing to compare ("" when there is)."""
-    distinct = {
-        "weights": runs[view.sha256("weights")].nunique(),
-        "predictions": runs[view.sha256("predictions")].nunique(),
-        # All metrics together; NaN equals NaN here, as it does for a reader.
-        "metric": len(runs[[view.metric(metric) for metric in metrics]].drop_duplicates()),
-    }
-    row: dict[str, Any] = {"n": len(runs)}
+def _levels(runs: pd.DataFrame, view: View, metrics: tuple[str, ...], over: str, one: str) -> dict[str, Any]:
+    """Runs that should be equal are compared where they have several values of the column `over`; `one` is
+    the verdict where there is nothing to compare."""
+    parts = by_seeds(runs)
+    compared = [i for i, part in enumerate(parts) if part[over].nunique() > 1]
+    alone = one if len(parts) == 1 or runs[over].nunique() == 1 else NO_SEED[over]
+    row: dict[str, Any] = {"n": len(runs), "seeds": len(parts) if runs.seeds_fixed.all() else 0}
     for level in LEVELS:
-        alone = one and (one != ONE_RUN or len(runs) == 1)
-        known = distinct[level] and not (level != "metric" and runs[view.sha256(level)].isna().any())
-        verdict = IDENTICAL if distinct[level] == 1 else DIFFER
-        row[level] = NOT_RECORDED if not known else one if alone else verdict
-        row[f"{level}_distinct"] = distinct[level] if known else 0
+        distinct = [_distinct(part, view, metrics, level) for part in parts]
+        known = all(distinct) and not (level != "metric" and runs[view.sha256(level)].isna().any())
+        verdict = IDENTICAL if all(distinct[i] == 1 for i in compared) else DIFFER
+        row[level] = NOT_RECORDED if not known else verdict if compared else alone
+        row[f"{level}_distinct"] = sum(distinct) if known else 0
     return row
+
+
+def _distinct(runs: pd.DataFrame, view: View, metrics: tuple[str, ...], level: str) -> int:
+    if level != "metric":
+        return runs[view.sha256(level)].nunique()
+    # All metrics together; NaN equals NaN here, as it does for a reader.
+    return len(runs[[view.metric(metric) for metric in metrics]].drop_duplicates())
 
 
 def cpu_models(study: StudyData) -> Table:
@@ -71,12 +82,11 @@ def cpu_models(study: StudyData) -> Table:
         metric = study.metrics[runs.workload.iloc[0]][0]
         for view in study.views(runs.workload.iloc[0]):
             means = runs.groupby("cpu_model_asked", sort=False)[view.metric(metric)].mean()
-            one = ONE_MODEL if len(means) == 1 else ""
             rows.append(
                 {"workload": workload, "variant": variant, "view": view.value, "threads": threads}
                 | {"models": ", ".join(map(str, means.index)), "difference": means.max() - means.min()}
                 | {"n": 0, **dict.fromkeys(LEVELS)}  # before what the levels are counted from
-                | _levels(runs, view, (metric,), one)
+                | _levels(runs, view, (metric,), "cpu_model_asked", ONE_MODEL)
             )
     return Table.of(
         rows,
@@ -117,15 +127,18 @@ def divergence(study: StudyData) -> Table:
         title="Where training diverges across thread counts",
         note="Variants with fixed seeds only: with free seeds, runs diverge at the start. Weights are "
         "hashed after steps 1, 2, 4, 8, ..., so the first differing step is known up to a bracket. The "
-        "epoch columns give the first epoch at which not all runs are equal.",
+        "epoch columns give the first epoch at which not all runs of a seed are equal.",
         hidden=["equal_up_to", "different_at"],
     )
 
 
 def _divergence(study: StudyData, runs: pd.DataFrame, metric: str) -> dict[str, Any]:
-    steps = study.steps[study.steps.run_id.isin(runs.run_id)]
+    seeds = runs.set_index("run_id").seeds_used
+    steps, epochs = (
+        frame.assign(seeds=frame.run_id.map(seeds))[frame.run_id.isin(runs.run_id)]
+        for frame in (study.steps, study.epochs)
+    )
     equal, different = _first_difference(steps, "step", "weights_sha256", len(runs))
-    epochs = study.epochs[study.epochs.run_id.isin(runs.run_id)]
     columns = {
         "loss_epoch": "train_loss",
         "weights_epoch": "weights_sha256",
@@ -144,8 +157,8 @@ def _divergence(study: StudyData, runs: pd.DataFrame, metric: str) -> dict[str, 
 
 def _first_difference(frame: pd.DataFrame, at: str, column: str, runs: int) -> tuple[int | None, int | None]:
     """(last point before the first difference, the first difference), among the points every run has."""
-    grouped = frame.groupby(at)[column]
-    distinct = grouped.nunique(dropna=False)[grouped.size() == runs]
+    distinct = frame.groupby([at, "seeds"])[column].nunique(dropna=False).groupby(level=at).max()
+    distinct = distinct[frame.groupby(at).size() == runs]
     diverged = distinct[distinct > 1]
     different = None if diverged.empty else int(diverged.index[0])
     before = distinct.index if different is None else distinct.index[distinct.index < different]

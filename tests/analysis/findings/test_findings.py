@@ -133,6 +133,35 @@ def test_f2_unlike_runs_cannot_be_compared(study, options, why):
     assert why in found.why
 
 
+def several(study, model, repetitions=2):
+    """Two seeds on two thread counts, each as often as asked; `model` names one by thread count and seed."""
+    for cpus in (1, 2):
+        for i in range(2 * repetitions):
+            study.run(cpus, i + 1, seed=i % 2 + 1, weights=model(cpus, i % 2 + 1))
+
+
+def test_f2_compares_runs_with_those_of_their_seed(study):
+    several(study, lambda cpus, seed: f"{seed} {cpus if seed == 1 else 0}")
+    found = decided(study, "F2")
+    assert found.verdict is HOLDS
+    assert "3 models of 2 seeds (1 of 2 differ across them) on 2 thread counts" in found.why
+    assert (found.numbers["seeds"], found.numbers["sets_identical_within"]) == (2, 2)
+
+
+def test_f2_fails_when_every_seed_gives_one_model_on_all_threads(study):
+    several(study, lambda cpus, seed: f"{seed}")
+    found = decided(study, "F2")
+    assert found.verdict is FAILS
+    assert "gave bitwise the same model of each of 2 seeds" in found.why
+
+
+def test_f2_each_seed_once_cannot_tell(study):
+    several(study, lambda cpus, seed: f"{seed} {cpus}", repetitions=1)
+    found = decided(study, "F2")
+    assert found.verdict is OPEN
+    assert "one run a thread count and seed cannot show that repetitions are identical" in found.why
+
+
 # ---- F3
 
 

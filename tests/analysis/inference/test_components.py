@@ -76,6 +76,16 @@ def test_the_four_variants_give_the_four_parts(study):
     assert found.n["ALGO: seeds"] == 4
 
 
+def test_with_several_seeds_run_to_run_is_within_a_seed(study):
+    for cpus in (1, 2):
+        for i, value in enumerate((0.5, 0.9, 0.52, 0.92), start=1):
+            study.run(cpus, i, seed=(i - 1) % 2 + 1, accuracies=(value,), losses=(1.0,))
+    found = parts(study)
+    assert found.variance["IMPL: run to run"] == pytest.approx(0.0002)
+    assert found.groups["IMPL: run to run"] == 2
+    assert found.remark["threads, one seed"] == "inconclusive: the table `seeds` compares them"
+
+
 def test_what_an_incomplete_design_does_not_tell_is_said(study):
     study.run(1, 1, variant="default")
     study.run(2, 1, variant="default")

@@ -116,6 +116,21 @@ def test_copies_are_clear_at_once_and_equal_values_of_unlike_models_are_not():
     assert not decide(Rule(what=What.TESTS, limit=0.01), (3, 6), 1, pair).open_sets
 
 
+def test_seeds_that_begin_to_repeat_as_copies_leave_nothing_to_add():
+    kept = dict(enumerate((0.5, 0.7, 0.5, 0.7), start=1))
+    seeds, models = {1: "a", 2: "b", 3: "a", 4: "b"}, {1: "v", 2: "w", 3: "v", 4: "w"}
+
+    def made(weights):
+        return Sample(set_id="s", family=FAMILY, metric="accuracy", values=kept, weights=weights, seeds=seeds)
+
+    crossed = made(models)
+    assert [crossed.copies(n) for n in (1, 2, 3, 4)] == [False, False, True, True]
+    assert not made(models | {3: "x"}).copies(4)
+    answer = decide(Rule(what=What.MEAN, limit=0.001), (4, 6), 1, [crossed]).answers[0]
+    assert answer.clear
+    assert answer.value > 0.1, "two seeds are no copies of each other"
+
+
 def test_one_run_a_set_decides_nothing():
     for what in What:
         samples = [sample("a", [0.1]), sample("b", [0.9])]

@@ -41,6 +41,49 @@ def test_equal_metrics_can_hide_different_models(study):
     assert [row[level] for level in LEVELS] == [DIFFER, IDENTICAL, IDENTICAL]
 
 
+def crossed(study, models, repetitions=1, seeds=(1, 2), **options):
+    """Runs of each seed on each thread count; `models` names a model by thread count and seed."""
+    for cpus in (1, 2):
+        for i in range(repetitions * len(seeds)):
+            seed = seeds[i % len(seeds)]
+            study.run(cpus, i + 1, seed=seed, weights=models(cpus, seed), **options)
+
+
+def test_runs_of_several_seeds_are_compared_with_those_of_their_seed(study):
+    crossed(study, lambda cpus, seed: f"{seed}", repetitions=2, variant="control")
+    frame = last(study)
+    assert list(frame.weights) == [IDENTICAL] * 3
+    assert (frame.weights_distinct[ACROSS], frame.n[ACROSS], frame.seeds[ACROSS]) == (2, 8, 2)
+    assert alarms(verdicts(load_study(study.directory))) == ()
+
+
+def test_one_seed_that_differs_across_thread_counts_is_a_difference(study):
+    crossed(study, lambda cpus, seed: f"{seed} {cpus if seed == 2 else 0}", repetitions=2, variant="control")
+    frame = last(study)
+    assert list(frame.weights) == [IDENTICAL, IDENTICAL, DIFFER]
+    assert frame.weights_distinct[ACROSS] == 3
+    assert len(alarms(verdicts(load_study(study.directory)))) == 1
+
+
+def test_each_seed_once_says_nothing_within_a_thread_count(study):
+    crossed(study, lambda cpus, seed: f"{seed}")
+    assert list(last(study).weights) == ["one run of each seed: inconclusive"] * 2 + [IDENTICAL]
+
+
+def test_thread_counts_that_share_no_seed_are_not_compared(study):
+    study.run(1, seed=1, weights="a")
+    study.run(2, seed=2, weights="b")
+    assert last(study).weights[ACROSS] == "no seed on two thread counts: inconclusive"
+
+
+def test_with_several_seeds_the_first_difference_is_that_of_any_seed(study):
+    for cpus in (1, 2):
+        for seed in (1, 2):
+            steps = {1: f"a{seed}", 2: f"b{seed}", 4: f"c{seed}{cpus if seed == 2 else ''}"}
+            study.run(cpus, seed, seed=seed, steps=steps, weights=f"{seed}")
+    assert first_difference(study).bracket == "equal up to step 2, different at step 4"
+
+
 def test_one_run_and_one_thread_count_cannot_be_told(study):
     study.run(1)
     frame = last(study)
