@@ -82,6 +82,12 @@ class StoreError(VbstudyError):
     exit_code = 6
 
 
+class DefectError(VbstudyError):
+    """An exception that nothing expected."""
+
+    exit_code = 7
+
+
 STORAGE_ERRNOS = frozenset(
     (
         errno.ENOSPC,

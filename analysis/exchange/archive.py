@@ -139,6 +139,8 @@ def unpack(path: Path, target: Path) -> None:
     FileExistsError, and NewerSchemaError for an archive of a newer vbstudy."""
     if target.exists():
         raise FileExistsError(f"{target} is there already; name another folder")
+    if not path.is_file():  # a pipe would be waited for
+        raise ArchiveError(f"{path}: is not a plain file")
     with temporary(target) as folder:
         try:
             with zipfile.ZipFile(path) as archive:

@@ -71,6 +71,8 @@ def read_results(source: Path, name: str, at: str, by: str = "") -> Import:
 
 
 def _kind(source: Path) -> tuple[str, Callable[[Path, str], Found]]:
+    if source.exists() and not source.is_dir() and not source.is_file():
+        raise ImportFormatError(f"{source}: is neither a plain file nor a folder")
     if source.is_dir():
         if any(source.glob("**/meta.yaml")):
             return "mlflow", _mlflow

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from guest.records.bounded import read_bounded
 from guest.records.codec import NewerSchemaError, RecordError
 from guest.records.run import (
     ARTIFACTS,
@@ -21,6 +22,8 @@ from guest.records.run import (
     history_columns,
 )
 
+LARGEST_RECORD_BYTES = 64 << 20
+LARGEST_FILE_BYTES = 8 << 30
 MOST_STEPS = 2**53  # of a float that is exact
 REDO = "run `vbstudy sweep`: it quarantines damaged runs and repeats them"
 FOREIGN = "move the folder out of runs/; `vbstudy sweep` redoes what is missing"
@@ -79,7 +82,7 @@ def _record(folder: Path) -> RunRecord:
     if (folder / RECORD).is_symlink():
         raise RecordError(f"{RECORD} is not a plain file")
     try:
-        return decode_record((folder / RECORD).read_bytes())
+        return decode_record(read_bounded(folder / RECORD, LARGEST_RECORD_BYTES))
     except NewerSchemaError:
         raise
     except RecordError as error:
@@ -88,7 +91,7 @@ def _record(folder: Path) -> RunRecord:
 
 def checked_bytes(folder: Path, name: str, sha256: str) -> bytes:
     """The bytes of a run's file. Raises RecordError when they are not those the record names."""
-    data = (folder / name).read_bytes()
+    data = read_bounded(folder / name, LARGEST_FILE_BYTES)
     if hashlib.sha256(data).hexdigest() != sha256:
         raise RecordError(f"{name} does not match its SHA-256")
     return data

@@ -61,7 +61,7 @@ def decode_python(data: bytes) -> tuple[str, str]:
         return data.decode(encoding), ""
     except SyntaxError as error:  # an unknown coding, or none and not UTF-8
         return data.decode("latin-1"), f"{error.msg or 'has a wrong coding line'}; read as Latin-1"
-    except (UnicodeDecodeError, LookupError):
+    except (UnicodeError, LookupError):  # "undefined" is an encoding whose error has no position
         return data.decode("latin-1"), f"is not {encoding.upper()}, as it should be; read as Latin-1"
 
 

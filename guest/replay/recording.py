@@ -22,10 +22,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 from guest.records import plain_json
+from guest.records.bounded import read_bounded
 from guest.records.codec import NewerSchemaError, RecordError, from_json, to_json
 
 FORMAT: Literal["vbstudy-recording"] = "vbstudy-recording"
 VERSION = 1
+LARGEST_BYTES = 2 << 30
 MODE = 0o600  # keys and tokens may have been drawn
 
 Level = Literal["library", "python"]
@@ -110,7 +112,7 @@ def write(path: Path, recording: Recording) -> None:
 
 def read(path: Path) -> Recording:
     """Reads and checks a recording. Raises RecordingError, NewerRecordingError or OSError."""
-    return parse(path.read_bytes(), str(path))
+    return parse(read_bounded(path, LARGEST_BYTES), str(path))
 
 
 def parse(content: bytes, source: str) -> Recording:

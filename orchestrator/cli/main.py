@@ -6,8 +6,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import signal
 import sys
+import tempfile
+import traceback
 from collections.abc import Iterator
 from typing import Any, NoReturn
 
@@ -19,6 +22,7 @@ from orchestrator.errors import (
     EXIT_DONE,
     EXIT_INTERRUPTED,
     STORAGE_ERRNOS,
+    DefectError,
     UsageError,
     VbstudyError,
     storage_error,
@@ -66,7 +70,7 @@ def _terminate_like_interrupt() -> Iterator[None]:
 
 
 def run(arguments: list[str] | None = None) -> int:
-    """Runs one command; returns its exit code and never raises."""
+    """Runs one command; returns its exit code, and raises nothing but what says that a package is missing."""
     options = Options()
     try:
         with _terminate_like_interrupt():
@@ -93,12 +97,29 @@ def run(arguments: list[str] | None = None) -> int:
         # The reader (`| head`) has enough; what Python would still flush goes nowhere.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_DONE
-    except OSError as error:
-        if error.errno not in STORAGE_ERRNOS:
-            raise
-        stored = storage_error(error.filename or "the study", error, "read or written")
-        return _print_error(stored, options.verbose)
+    except ModuleNotFoundError:
+        raise  # `vbstudy.__main__` names the package
+    except Exception as error:  # noqa: BLE001  (whatever nobody expected)
+        if isinstance(error, OSError) and error.errno in STORAGE_ERRNOS:
+            stored = storage_error(error.filename or "the study", error, "read or written")
+            return _print_error(stored, options.verbose)
+        return _print_error(_defect(error), options.verbose)
     return EXIT_DONE
+
+
+def _defect(error: Exception) -> DefectError:
+    """The error for what vbstudy did not foresee, with its traceback in a file."""
+    text = f"vbstudy {__version__}, Python {sys.version}\n{shlex.join(sys.argv)}\n"
+    text += "".join(traceback.format_exception(error))
+    try:
+        descriptor, name = tempfile.mkstemp(prefix="vbstudy-defect-", suffix=".txt")
+        with os.fdopen(descriptor, "w", encoding="utf-8", errors="backslashreplace") as file:
+            file.write(text)
+        kept = f"its traceback is in {name}"
+    except OSError:
+        kept = "`-v` shows its traceback"
+    said = "".join(traceback.format_exception_only(error)).strip().replace("\n", " ")
+    return DefectError(f"this is a defect of vbstudy, please report it: {said:.300}; {kept}", evidence=text)
 
 
 def _print_error(error: VbstudyError, verbose: bool) -> int:

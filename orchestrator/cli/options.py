@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -38,8 +39,8 @@ class Options:
     def store(self) -> Store:
         from orchestrator.store.store import Store
 
-        if not self.directory.is_dir():
-            raise UsageError(f"-C {self.directory}: is not a folder")
+        if not os.path.isdir(self.directory):  # noqa: PTH112  (a Path raises for a name that is too long)
+            raise UsageError(f"-C {self.directory!s:.200}: is not a folder")
         return Store(self.directory)
 
     def stderr(self) -> Console:

@@ -72,7 +72,7 @@ def read_security(path: Path | None) -> Security | None:
         data = tomllib.loads(path.expanduser().read_text(encoding="utf-8"))
     except OSError as error:
         raise UsageError(f"{path}: cannot be read: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         raise UsageError(f"{path}: is not TOML: {error}") from None
     if set(data) != set(KEYS) or not all(isinstance(data[key], str) for key in KEYS):
         raise UsageError(f"{path}: must have the keys ca, cert and key, each the name of a PEM file")

@@ -23,6 +23,7 @@ from pydantic import (
 
 from guest import workloads
 from guest.datasets import datasets
+from guest.records.bounded import read_bounded
 from guest.records.run import Framework, Isa, Metric, Optimizer, Random, Seeds, Variant
 from orchestrator.errors import UsageError
 from orchestrator.study.engine import ENGINE_TABLES, EngineTable
@@ -38,6 +39,8 @@ from orchestrator.study.providers import (
     ThreadCount,
 )
 
+LARGEST_BYTES = 1 << 20
+"""... that a study file may have."""
 Count = Annotated[int, Field(ge=1, strict=True)]
 Each = TypeVar("Each")
 
@@ -296,7 +299,7 @@ def _without_kind(error: Any) -> tuple[Any, dict[str, type[Section]]]:
 def load(path: Path) -> Study:
     """Reads and checks a study file. Raises UsageError that names file, line, key and value."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = read_bounded(path, LARGEST_BYTES).decode()
     except FileNotFoundError:
         raise UsageError(
             f"{path}: there is no study here; `vbstudy init` writes one, and so does `vbstudy provision`"
@@ -316,8 +319,10 @@ def parse(text: str, source: str = "study.toml") -> Study:
         raise UsageError(f"{source}: is empty; delete it and run `vbstudy init` for a commented one")
     try:
         data = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except ValueError as error:  # also of numbers with thousands of digits
         raise UsageError(f"{source}: is not TOML: {error}") from None
+    except RecursionError:
+        raise UsageError(f"{source}: is nested too deep") from None
     try:
         return Study.model_validate(data)
     except ValidationError as error:
@@ -334,8 +339,10 @@ def parse_counts(text: str, option: str = "--cpus") -> tuple[int, ...]:
     counts: list[int] = []
     for piece in text.split(","):
         piece = piece.strip()
-        if not re.fullmatch(r"[+-]?\d+", piece):
-            raise UsageError(f"{option} {text}: {piece!r} is not a whole number; write for example 1,2,4,8")
+        if not re.fullmatch(r"[+-]?[0-9]{1,18}", piece):
+            raise UsageError(
+                f"{option} {text:.80}: {piece[:80]!r} is not a whole number; write for example 1,2,4,8"
+            )
         count = int(piece)
         if not 1 <= count <= MAX_THREADS:
             raise UsageError(f"{option} {text}: {count} is not between 1 and {MAX_THREADS}")

@@ -160,7 +160,7 @@ def _strings(node: ast.expr | None, values: dict[str, ast.expr], depth: int) -> 
 def _toml(text: str) -> dict[str, Any]:
     try:
         return tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
         raise ManifestError(f"is not TOML: {error}") from None
 
 
