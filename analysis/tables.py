@@ -13,6 +13,7 @@ from analysis.inference.components import components
 from analysis.inference.omnibus import effect_sizes, equivalence, set_tests
 from analysis.inference.pairwise import u_tests
 from analysis.inference.power_tables import interim_table, power_table
+from analysis.inference.seeds import seeds
 from analysis.load.predictions import Predictions
 from analysis.load.study import StudyData
 from analysis.provenance.overrides import overrides
@@ -73,6 +74,7 @@ MAKERS: tuple[Maker, ...] = (
     lambda i: (divergence(i.study),),
     lambda i: trace_tables(i.study, i.traces),
     lambda i: (performance(i.study),),
+    lambda i: (seeds(i.study),),
     lambda i: (max_difference(i.study),),
     lambda i: (u_tests(i.study),),
     lambda i: (set_tests(i.study),),
