@@ -29,8 +29,9 @@ from typing import IO, Any
 
 from analysis.exchange.imported import FOLDER
 from analysis.exchange.verify import Verification, verify
+from analysis.load.design import STUDY_FILE
 from analysis.load.study import NothingToAnalyse
-from analysis.provenance.study_file import STUDY_FILE, public_study_file
+from analysis.provenance.study_file import public_study_file
 from guest.records.codec import NewerSchemaError
 from guest.records.run import ARTIFACTS, FOLDER_NAME, RECORD, RECORDING
 

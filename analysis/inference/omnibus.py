@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from analysis.load.design import MARGIN
 from analysis.load.study import StudyData, by_threads
 from analysis.results.model import ALPHA, Kind, Table, col, cols, count, counts, interval
 from analysis.stats.effects import cliffs, cohens_d, tost
 from analysis.stats.groups import GroupTest, brown_forsythe, kruskal_wallis
 from analysis.stats.statistics import holm
 
-MARGIN = 0.01  # of the metric: two means closer than one point in a hundred count as the same
 HEAD = cols("workload", "variant", "view", "metric")
 PAIR = (*HEAD, *cols("a", "b"), *counts("n_a", "n_b"))
 

@@ -29,13 +29,13 @@ from pathlib import Path
 
 import numpy as np
 
+from analysis.load.design import MARGIN
 from analysis.load.study import NothingToAnalyse, StudyData, View, load_study
 from analysis.results.model import ALPHA
 from analysis.stats import statistics
 from analysis.stats.effects import tost
 
 LOOKS = 5
-MARGIN = 0.01
 NUMBER = r"((?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)"
 COPIES, DIFFER, EQUIVALENT, NOT_CLEAR = "runs are copies", "differ", "equivalent", "not clear yet"
 GRAMMAR = (

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from analysis.load.design import MARGIN, Design, read_design
 from analysis.load.runs import History, Problem, check_run, run_folders, workload_text
 from guest.records.codec import digest
 from guest.records.printable import printable
@@ -81,10 +82,28 @@ class StudyData:
     environments: dict[str, dict[str, Any]] = field(default_factory=dict)
     projects: frozenset[str] = frozenset()
     """the workloads that are user projects: they record less, and have no selected model"""
+    design: Design = field(default_factory=Design)
 
     def views(self, workload: str) -> tuple[View, ...]:
         """The models that a workload has."""
         return (View.LAST,) if workload in self.projects else tuple(View)
+
+    def primary(self, workload: str) -> tuple[str, View]:
+        """The metric and the model of a workload that findings are decided by: those that the study declared,
+        else the first metric of the last model."""
+        metrics = self.metrics[workload]
+        metric = self.design.primary if self.design.primary in metrics else metrics[0]
+        views = self.views(workload)
+        return metric, View.SELECTED if self.design.selected and View.SELECTED in views else View.LAST
+
+    def margin(self, workload: str, metric: str) -> float | None:
+        """The margin of equivalence of a metric; the default is for metrics between 0 and 1."""
+        declared = self.design.margin
+        if declared is not None and metric == self.primary(workload)[0]:
+            return declared
+        values = self.runs.loc[self.runs.workload == workload, View.LAST.metric(metric)].to_numpy(float)
+        values = values[np.isfinite(values)]
+        return MARGIN if ((values >= 0) & (values <= 1)).all() else None
 
     def only(self, workloads: Collection[str]) -> StudyData:
         """The study of these workloads alone; it may have no runs."""
@@ -166,6 +185,7 @@ def load_study(directory: Path) -> StudyData:
         more = f" and {len(problems) - 1} more" if len(problems) > 1 else ""
         raise NothingToAnalyse(f"no usable run in {directory}: {problems[0]}{more}")
     found.sort(key=lambda pair: _order(pair[0]))
+    design, odd = read_design(directory)
     records = [record for record, _ in found]
     runs = pd.DataFrame([_run_row(record) for record in records])
     return StudyData(
@@ -174,7 +194,8 @@ def load_study(directory: Path) -> StudyData:
         epochs=_epochs(found),
         steps=_steps(records),
         metrics=_metrics(records),
-        problems=tuple(problems),
+        problems=(*problems, *odd),
+        design=design,
         environments=dict(zip(runs.environment, map(_environment, records), strict=True)),
         projects=frozenset(workload_text(r.spec) for r in records if r.spec.workload.project),
     )

@@ -10,7 +10,6 @@ from typing import Any
 
 import tomlkit
 
-STUDY_FILE = "study.toml"
 TABLES: dict[str, frozenset[str]] = {
     table: frozenset(keys.split())
     for table, keys in {

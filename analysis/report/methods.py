@@ -9,8 +9,9 @@ from importlib import metadata
 import pandas as pd
 
 from analysis.findings.implications import series
+from analysis.load.design import STUDY_FILE
 from analysis.load.study import StudyData
-from analysis.provenance.study_file import STUDY_FILE, public_study_file
+from analysis.provenance.study_file import public_study_file
 from analysis.results.model import ALPHA
 
 VARIANTS = {

@@ -21,6 +21,7 @@ from pydantic import (
     model_validator,
 )
 
+from analysis.load.design import MARGIN
 from guest import workloads
 from guest.datasets import datasets
 from guest.records.bounded import read_bounded
@@ -141,6 +142,14 @@ class DataTable(Section):
     folder: Path | None = None
 
 
+class AnalysisTable(Section):
+    """What is declared before the runs: the metric that findings are decided by (default: the first of each
+    workload), and the margin within which two of its means count as the same."""
+
+    primary: str = ""
+    margin: float = Field(default=MARGIN, gt=0, allow_inf_nan=False)
+
+
 class Study(Section):
     """A whole study file."""
 
@@ -158,6 +167,7 @@ class Study(Section):
     provider: ProviderTable = LocalTable()
     engine: EngineTable = EngineTable()
     data: DataTable = DataTable()
+    analysis: AnalysisTable = AnalysisTable()
     workload: tuple[AnyWorkload, ...] = Field(min_length=1)
 
     @field_validator("seeds", mode="before")
@@ -205,6 +215,25 @@ class Study(Section):
         if twice:
             raise ValueError(f"two workloads are named {twice!r}; give one of them another name")
         return self
+
+    @model_validator(mode="after")
+    def _measures_the_primary_outcome(self) -> Self:
+        primary, known = (
+            self.analysis.primary,
+            list(dict.fromkeys(m for w in self.workload for m in self._of(w))),
+        )
+        if "primary" in self.analysis.model_fields_set and primary not in known:
+            raise ValueError(
+                f"analysis.primary = {primary!r}: no workload has this metric; allowed are {', '.join(known)}"
+                + did_you_mean(primary, known)
+            )
+        return self
+
+    def _of(self, workload: AnyWorkload) -> tuple[str, ...]:
+        """The names of a workload's metrics."""
+        if isinstance(workload, ProjectTable):
+            return tuple(workload.metrics)
+        return tuple(metric.value for metric in workload.metrics or self.metrics)
 
     @model_validator(mode="after")
     def _suits_projects(self) -> Self:
@@ -276,6 +305,7 @@ TABLES: dict[str, type[Section]] = {
     "workload": WorkloadTable,
     "seeds": SeedsTable,
     "data": DataTable,
+    "analysis": AnalysisTable,
     **ENGINE_TABLES,
     **PROVIDER_TABLES,
 }

@@ -160,6 +160,10 @@ momentum = 0.9
 # interface = "ib0"             # the network by which nodes reach the scheduler
 # python = "python3"
 
+# [analysis]                    # declared before the runs
+# primary = "accuracy"          # the metric that findings are decided by; default: the first one
+# margin = 0.01                 # means of it that are nearer count as the same
+
 # [data]
 # folder = "data"               # data sets are looked for here first, and downloaded to here
 """

@@ -88,7 +88,7 @@ def test_a_minimal_study_has_the_documented_defaults():
         ("[provider]\nkind = 'qemu'\ncpu_model = []\n" + MINIMAL, "cpu_model = []: at least one is needed"),
         ("cpus = []\n" + MINIMAL, "study.toml:1: cpus = []: at least one is needed"),
         ("cpus = [1000000]\n" + MINIMAL, "study.toml:1: cpus[0] = 1000000: input should be less than"),
-        ("cpu = [1]\n" + MINIMAL, "study.toml:1: cpu: unknown key; allowed are cpus"),
+        ("cpu = [1]\n" + MINIMAL, "study.toml:1: cpu: unknown key; allowed are analysis, cpus"),
         (
             MINIMAL + "[engine]\nheartbeat_s = 200\n",
             "study.toml:4: engine: heartbeat_s = 200 must be below lost_after_s = 120",
@@ -298,3 +298,21 @@ def test_a_virtualbox_table_has_the_documented_defaults():
     assert not schema.parse(BOX + 'base = "my machine"\n' + MINIMAL).provider.is_file()
     named = ("memory_mib", "snapshot", "execution_engine")
     assert [getattr(parsed, name) for name in named] == [2048, "live", "auto"]
+
+
+def test_the_primary_outcome_is_declared_and_checked():
+    parsed = schema.parse(f'{MINIMAL}metrics = ["accuracy", "f1_macro"]\n[analysis]\nprimary = "f1_macro"\n')
+    assert (parsed.analysis.primary, parsed.analysis.margin) == ("f1_macro", 0.01)
+    text = message(f'{MINIMAL}[analysis]\nprimary = "acuracy"\n')
+    assert "analysis.primary = 'acuracy': no workload has this metric; allowed are accuracy" in text
+    assert "did you mean 'accuracy'?" in text
+
+
+@pytest.mark.parametrize("margin", ["0", "-0.1", "nan", "inf", "'wide'"])
+def test_a_margin_is_a_number_above_0(margin):
+    assert "study.toml:6: analysis.margin = " in message(f"{MINIMAL}\n[analysis]\nmargin = {margin}\n")
+
+
+def test_an_unknown_key_of_analysis_is_named_with_those_allowed():
+    text = message(f"{MINIMAL}[analysis]\nmargins = 0.1\n")
+    assert "analysis.margins: unknown key; allowed are margin, primary; did you mean 'margin'?" in text

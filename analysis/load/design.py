@@ -1,0 +1,69 @@
+"""What a study declared before its runs: the table [analysis] of its study file. Without it, and without a
+file, the defaults count."""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from analysis.load.runs import Problem
+
+STUDY_FILE = "study.toml"
+MARGIN = 0.01
+"""Means nearer than this count as the same. A metric of ours lies between 0 and 1, and one in a hundred test
+samples is less than what papers report as progress between methods."""
+ALLOWED = "allowed are primary, the name of a metric, and margin, a number above 0"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Design:
+    """`primary` is the metric that findings are decided by, "" for the first of each workload, and `margin`
+    its margin of equivalence, None where the study declared none. `selected` says whether the models with
+    the best validation metric are decided by, and not the last ones. `declared`: the study has the table."""
+
+    primary: str = ""
+    margin: float | None = None
+    selected: bool = False
+    declared: bool = False
+
+
+def read_design(directory: Path) -> tuple[Design, tuple[Problem, ...]]:
+    """The design, and a reservation where the file has one that cannot be read: then defaults count."""
+    path = directory / STUDY_FILE
+    if not path.is_file():
+        return Design(), ()
+    try:
+        data = tomllib.loads(path.read_text(encoding="utf-8"))
+        return _design(data), ()
+    except (OSError, ValueError, RecursionError) as error:  # tomllib's and UnicodeDecodeError are ValueErrors
+        todo = "mend it; until then findings are decided by the first metric and the default margin"
+        return Design(), (Problem(path=STUDY_FILE, what=str(error), todo=todo, skipped=False),)
+
+
+def _design(data: dict[str, Any]) -> Design:
+    table = data.get("analysis", {})
+    if not isinstance(table, dict):
+        raise ValueError(f"analysis = {table!r} is no table; {ALLOWED}")  # noqa: TRY004  (one kind for callers)
+    odd = next((key for key in table if key not in ("primary", "margin")), None)
+    if odd is not None:
+        raise ValueError(f"analysis.{odd}: unknown key; {ALLOWED}")
+    primary, margin = table.get("primary", ""), table.get("margin")
+    if not isinstance(primary, str):
+        raise ValueError(f"analysis.primary = {primary!r}; {ALLOWED}")  # noqa: TRY004
+    if margin is not None and not _is_margin(margin):
+        raise ValueError(f"analysis.margin = {margin!r}; {ALLOWED}")
+    return Design(
+        primary=primary,
+        margin=None if margin is None else float(margin),
+        selected=data.get("model_selection") == "selected",
+        declared="analysis" in data,
+    )
+
+
+def _is_margin(value: Any) -> bool:
+    return (
+        isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value) and value > 0
+    )
