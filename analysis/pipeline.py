@@ -12,7 +12,7 @@ from analysis.exchange.comparison import imported_tables
 from analysis.exchange.imported import read_imports
 from analysis.findings.findings import decide
 from analysis.findings.implications import draw
-from analysis.inference.power_tables import read_looks
+from analysis.inference.interim import read_looks
 from analysis.inference.published import against as published_beside
 from analysis.inference.published import load_published
 from analysis.load.predictions import read_predictions

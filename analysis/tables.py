@@ -10,9 +10,9 @@ from analysis.cost.convergence import convergence, overhead
 from analysis.cost.times import fastest, wall_time
 from analysis.diagnosis.traces import trace_tables
 from analysis.inference.components import components
-from analysis.inference.omnibus import effect_sizes, equivalence, set_tests
-from analysis.inference.pairwise import u_tests
-from analysis.inference.power_tables import interim_table, power_table
+from analysis.inference.interim import interim_table
+from analysis.inference.omnibus import set_tests
+from analysis.inference.pairwise import comparisons
 from analysis.inference.seeds import seeds
 from analysis.load.predictions import Predictions
 from analysis.load.study import StudyData
@@ -43,6 +43,11 @@ class Inputs:
     measured: Sequence[Robustness]
     looks: dict[str, Any] | None  # of a sequential sweep
     traces: Sequence[Trace]
+
+    @property
+    def analyses(self) -> int:
+        """The interim analyses over which the error is spent; 1 where there are none."""
+        return 1 if self.looks is None else max(1, len(self.looks["plan"]["looks"]))
 
     # Projects do not record everything; what a table needs, its workloads must have.
 
@@ -76,11 +81,8 @@ MAKERS: tuple[Maker, ...] = (
     lambda i: (performance(i.study),),
     lambda i: (seeds(i.study),),
     lambda i: (max_difference(i.study),),
-    lambda i: (u_tests(i.study),),
+    lambda i: (comparisons(i.study, i.analyses),),
     lambda i: (set_tests(i.study),),
-    lambda i: (effect_sizes(i.study),),
-    lambda i: (equivalence(i.study),),
-    lambda i: (power_table(i.study),),
     lambda i: () if i.looks is None else (interim_table(i.looks),),
     lambda i: (components(i.study),),
     lambda i: _of(i.labelled, lambda part: (churn(part, i.predictions),)),

@@ -55,10 +55,14 @@ def _models(finding: Finding) -> str:
     if "models" not in numbers:
         return f"{finding.workload}: {NOT_MEASURED}"
     return (
-        f"{finding.workload}: one seed, {numbers['models']} distinct models and "
+        f"{finding.workload}: {_seeds(numbers['seeds'])}, {numbers['models']} distinct models and "
         f"{numbers['prediction_vectors']} prediction vectors on "
         f"{numbers['thread_counts']} thread counts (n={numbers['runs']})"
     )
+
+
+def _seeds(count: int) -> str:
+    return "one seed" if count == 1 else f"{count} seeds"
 
 
 def _selection(finding: Finding) -> str:
@@ -66,8 +70,8 @@ def _selection(finding: Finding) -> str:
     if "with" not in numbers:
         return f"{finding.workload}: {NOT_MEASURED}"
     return (
-        f"{finding.workload}: thread counts lie up to {spread(numbers['without'])} apart without model "
-        f"selection, {spread(numbers['with'])} with (n={sum(numbers['n'])})"
+        f"{finding.workload}: thread counts lie {spread(numbers['without'])} apart without model "
+        f"selection, {spread(numbers['with'])} with (n={numbers['models']} distinct models)"
     )
 
 

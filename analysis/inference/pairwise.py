@@ -1,87 +1,137 @@
-"""Which thread counts differ significantly: Mann-Whitney U between every pair, corrected by Holm."""
+"""Thread settings compared in pairs: do two differ, by how much, are they the same up to a margin, and which
+difference could have been seen?"""
 
 from __future__ import annotations
 
-from itertools import combinations
 from typing import Any
 
 import pandas as pd
 
-from analysis.load.study import StudyData, View, by_threads
-from analysis.results.model import ALPHA, WHERE, Kind, Table, col, cols, count, counts
+from analysis.inference.contrasts import Contrast, contrasts
+from analysis.load.study import StudyData, View
+from analysis.results.model import ALPHA, WHERE, Kind, Table, col, cols, interval
 from analysis.stats import statistics
+from analysis.stats.power import POWER
 
 DIFFER, NONE_FOUND, UNREACHABLE = "differ", "no difference found", "n too small to find any"
+EQUIVALENT, NOT_SHOWN = "equivalent", "not shown"
+NO_MARGIN = "not tested: no margin is declared ([analysis])"
 
 
-def u_tests(study: StudyData) -> Table:
-    """Pairwise U tests of the final test metric (Xiao et al., ISSRE 2021, section IV, which did not
-    correct). A family is one workload, variant and view, with all its metrics."""
+def comparisons(study: StudyData, analyses: int = 1) -> Table:
+    """Every two thread settings in every metric and view. A family is one workload, variant and view, with
+    all its metrics: Holm's correction for the differences, and another for the equivalences. `analyses` is
+    how many a sequential sweep planned: over them the error is spent in equal parts, as `sweep --until`
+    does."""
     rows = [
         head | row
         for head, view, runs in study.by_view()
-        for row in _family(runs, view, study.metrics[head["workload"]])
+        for row in _family(study, head["workload"], runs, view, analyses)
     ]
+    several = f" All are corrected for {analyses} planned interim analyses." if analyses > 1 else ""
     return Table.of(
         rows,
         *WHERE,
-        *cols("view", "metric", "a", "b"),
-        *counts("n_a", "n_b"),
-        count("u", "U"),
-        col("p", kind=Kind.P),
+        *cols("view", "metric", "pair", "n"),
+        interval("difference", bounds=""),
+        interval("d", "in SDs", Kind.RATIO),
         col("p_holm", "p (Holm)", Kind.P),
-        col("p_smallest", "minimum attainable p", Kind.P),
-        *cols("result", "method"),
+        col("verdict"),
+        col("detectable", "smallest detectable", Kind.SPREAD),
         name="tests",
-        title="Thread counts compared in pairs: Mann-Whitney U",
-        note=f"Two-sided, alpha {ALPHA}, Holm's correction within each family (workload x variant x view). "
-        "'Minimum attainable p' is the smallest corrected p that these n can reach. Two constant sets are "
-        "not tested: runs that are copies of each other are one observation. No difference found is not "
-        "sameness. How large they are: table 'effects'.",
-        hidden=["family", "delta"],
-    )
+        title="Thread counts compared in pairs",
+        note=f"The difference of the means (first - second) with its {1 - ALPHA:.0%} interval, and in SDs "
+        "(Cohen's d). 'n pairs': runs of the same random numbers are compared with each other, by "
+        "sign-flip permutation; else the sets, by Brunner and Munzel's permutation test. Copies of a run "
+        f"count once. 'differ': two-sided p < {ALPHA} after Holm's correction within each family (workload x "
+        f"variant x view); '{UNREACHABLE}': at these n not even complete separation is significant. "
+        f"'{EQUIVALENT}': two one-sided t tests show the means nearer than the margin, corrected alike. No "
+        f"difference found is not sameness: a difference below the smallest detectable ({POWER:.0%} power) "
+        "would mostly not have been found." + several,
+        hidden=["a", "b", "n_a", "n_b", "observations_a", "observations_b", "matched", "u", "p", "p_smallest",
+                "family", "method", "result", "margin", "same_p", "same_p_holm", "same", "sd", "remark",
+                "analyses"],
+    )  # fmt: skip
 
 
-def _family(runs: pd.DataFrame, view: View, metrics: tuple[str, ...]) -> list[dict[str, Any]]:
-    """The rows of one family, with the corrected p values."""
-    sets = by_threads(runs)
-    named = [
-        (
-            metric,
-            a,
-            b,
-            statistics.mann_whitney(*(sets[name][view.metric(metric)].to_numpy() for name in (a, b))),
-        )
-        for metric in metrics
-        for a, b in combinations(sets, 2)
-    ]
-    corrected = statistics.holm([found.p for *_, found in named])
-    size = sum(p is not None for p in corrected)
-    return [
-        {
-            "metric": metric,
-            "a": a,
-            "b": b,
-            "n_a": found.n_a,
-            "n_b": found.n_b,
-            "u": found.u,
-            "p": found.p,
-            "p_holm": p,
-            "p_smallest": None
-            if p is None or found.smallest_p is None
-            else min(1.0, size * found.smallest_p),
-            "family": size,
-            "delta": found.delta,
-            "method": found.method,
-            "result": _result(found, p, size),
-        }
-        for (metric, a, b, found), p in zip(named, corrected, strict=True)
-    ]
+def _family(
+    study: StudyData, workload: str, runs: pd.DataFrame, view: View, analyses: int
+) -> list[dict[str, Any]]:
+    named = [(metric, each) for metric in study.metrics[workload] for each in contrasts(runs, view, metric)]
+    rows = [_row(each, metric, study.margin(workload, metric), analyses) for metric, each in named]
+    differ = statistics.holm([row["p"] for row in rows])
+    same = statistics.holm([row["same_p"] for row in rows])
+    size = sum(p is not None for p in differ)
+    for row, (_, each), p, q in zip(rows, named, differ, same, strict=True):
+        least = row.pop("least")
+        row |= {"p_holm": p, "same_p_holm": q, "family": size}
+        row["p_smallest"] = None if p is None or least is None else min(1.0, size * least)
+        row["result"] = _result(row)
+        row["same"] = _same(row)
+        row["verdict"] = _verdict(row["result"], row["same"])
+        row["detectable"] = each.detectable(max(1, size) * analyses)
+    return rows
 
 
-def _result(found: statistics.Comparison, p_holm: float | None, size: int) -> str:
-    if p_holm is None or found.smallest_p is None:
-        return f"not tested: {found.method}"
-    if p_holm < ALPHA:
+def _row(each: Contrast, metric: str, margin: float | None, analyses: int) -> dict[str, Any]:
+    """One comparison before its family is known."""
+    found, effect, delta = each.test(), each.effect(), each.delta()
+    low, high = each.bounds(1 - ALPHA / analyses)
+    alike = None if margin is None else each.same(margin)
+    sizes = (len(each.x), len(each.y))
+
+    def spent(p: float | None) -> float | None:
+        return None if p is None else min(1.0, analyses * p)
+
+    return {
+        "metric": metric,
+        "a": each.a,
+        "b": each.b,
+        "pair": f"{each.a} | {each.b}",
+        "n": f"{sizes[0]} pairs" if each.matched else " · ".join(map(str, sizes)),
+        "n_a": each.n_a,
+        "n_b": each.n_b,
+        "observations_a": sizes[0],
+        "observations_b": sizes[1],
+        "matched": each.matched,
+        "difference": each.difference,
+        "low": low,
+        "high": high,
+        **effect.cells("d"),
+        **delta.cells("delta"),
+        "remark": effect.note,
+        "u": found.u,
+        "p": spent(found.p),
+        "least": spent(found.smallest_p),
+        "method": found.method,
+        "margin": margin,
+        "same_p": None if alike is None else spent(alike.p),
+        "same_low": None if alike is None else alike.low,
+        "same_high": None if alike is None else alike.high,
+        "same_method": "" if alike is None else alike.method,
+        "sd": each.sd(),
+        "analyses": analyses,
+    }
+
+
+def _result(row: dict[str, Any]) -> str:
+    if row["p_holm"] is None:
+        return f"not tested: {row['method']}"
+    if row["p_holm"] < ALPHA:
         return DIFFER
-    return UNREACHABLE if size * found.smallest_p > ALPHA else NONE_FOUND
+    return UNREACHABLE if (row["p_smallest"] or 0) > ALPHA else NONE_FOUND
+
+
+def _same(row: dict[str, Any]) -> str:
+    """Whether the equivalence is shown."""
+    if row["margin"] is None:
+        return NO_MARGIN
+    if row["same_p_holm"] is None:
+        return f"not tested: {row['same_method']}"
+    return EQUIVALENT if row["same_p_holm"] < ALPHA else NOT_SHOWN
+
+
+def _verdict(result: str, same: str) -> str:
+    if same != EQUIVALENT:
+        return result
+    return f"{DIFFER}, by less than the margin" if result == DIFFER else EQUIVALENT

@@ -164,9 +164,9 @@ def test_the_tables_are_those_of_the_plan(study):
     loaded, predictions = read_predictions(load(study))
     assert list(build_tables(loaded, predictions)) == [
         "verdicts", "cpu_models", "divergence", "performance", "seeds", "max_difference", "tests",
-        "set_tests", "effects", "equivalence", "power", "components", "churn", "calibration",
-        "calibration_bins", "flips", "subgroups", "by_class", "weights", "logits", "loss_sd",
-        "loss_sd_by_epoch", "time", "fastest",
+        "set_tests",
+        "components", "churn", "calibration", "calibration_bins", "flips",
+        "subgroups", "by_class", "weights", "logits", "loss_sd", "loss_sd_by_epoch", "time", "fastest",
         "convergence", "overhead",
     ]  # fmt: skip
 

@@ -14,7 +14,9 @@ def test_each_has_the_studys_numbers(study):
     study.usual()
     assert drawn(study) == {
         "I1": ("lenet5: one seed, 3 distinct models and 2 prediction vectors on 3 thread counts (n=9)",),
-        "I2": ("lenet5: thread counts lie up to 0.070 apart without model selection, 0.010 with (n=9)",),
+        "I2": (
+            "lenet5: thread counts lie 0.070 apart without model selection, 0.010 with (n=3 distinct models)",
+        ),
         "I3": (
             "lenet5, default: fastest at 2 (8.20 s, n=3), lead decided",
             "lenet5, fixed-seed: fastest at 2 (8.20 s, n=3), lead decided",

@@ -1,44 +1,19 @@
-"""The power of the runs at hand, and the interim analyses of a sequential sweep."""
+"""The interim analyses of a sequential sweep."""
 
 from __future__ import annotations
 
 import json
-import math
 
-import numpy as np
 import pytest
 
-from analysis.inference.power_tables import REPEATS, power_table, read_looks
+from analysis.inference.interim import read_looks
 from analysis.load.study import load_study
 from analysis.pipeline import analyze
-from analysis.stats.power import Test, detectable
 
 ANSWER = {
     "family": ["lenet5", "default", "last"], "metric": "accuracy", "a": "lenet5/default/cpus-1", "b": "",
     "clear": False, "how": "too wide", "value": 0.02, "runs": 6,
 }  # fmt: skip
-
-
-def test_power_is_that_of_the_pooled_sd(study):
-    study.usual(runs=6)
-    frame = power_table(load_study(study.directory)).frame
-    free = frame[(frame.variant == "default") & (frame["view"] == "last")].iloc[0]
-    # Accuracies 0.7 + 0.01 r + 0.003 i: the same SD in each of three sets.
-    assert free.sd == pytest.approx(np.std([0.01 * r for r in range(1, 7)], ddof=1))
-    assert (free.n, free.tests) == (6, 3)
-    assert free.welch == pytest.approx(detectable(6, free.sd, 3, Test.WELCH), rel=1e-6)
-    assert free.welch_low < free.welch < free.welch_high
-    assert free.welch_high / free.welch == pytest.approx(free.sd_high / free.sd)
-    fixed = frame[(frame.variant == "fixed-seed") & (frame["view"] == "last")].iloc[0]
-    assert (fixed.sd, fixed.remark) == (0, REPEATS)
-
-
-def test_few_runs_are_reported_to_show_nothing(study):
-    study.usual(runs=2)
-    frame = power_table(load_study(study.directory)).frame
-    free = frame[frame.variant == "default"].iloc[0]
-    assert math.isnan(free.ranks)
-    assert "n too small" in free.remark
 
 
 @pytest.mark.parametrize(("planned", "done"), [("interim", "interim_done"), ("looks", "looks_done")])

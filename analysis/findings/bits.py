@@ -1,0 +1,223 @@
+"""F2 and F3: whether models with equal seeds are the same to the last bit, and how a difference begins."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from scipy import stats
+from statsmodels.stats.proportion import proportion_confint
+
+from analysis.findings.decision import Decision, open_, rows_of, runs_of
+from analysis.load.study import StudyData, by_threads, shared_seeds
+from analysis.provenance.checks import mixture
+from analysis.quality.histories import by_setting
+from analysis.results.cells import p_value
+from analysis.results.model import ALPHA, Table, Verdict
+from analysis.stats.statistics import holm
+from guest.records.trace import Outcome
+
+FIRST_STEPS = 16  # the published divergences appear at steps 2, 4 and 9; steps are hashed at powers of 2
+WEIGHTS = "last_weights_sha256"
+
+# ---- F2 ------------------------------------------------------------------------------------------
+
+
+def fixed_seeds(study: StudyData, _tables: dict[str, Table]) -> dict[str, Decision]:
+    """F2, from the weights of the last models of the `fixed-seed` variant, seed by seed: facts, no tests.
+    Not supported when repetitions with one seed differ within a thread count, or when no seed's models differ
+    across them. What n equal repetitions leave possible is stated (`another_model`)."""
+    return {workload: _fixed_seeds(study, workload) for workload in study.metrics}
+
+
+def another_model(repeats: int) -> float:
+    """The one-sided 95 % bound (Clopper and Pearson 1934) of the chance that a run gives another model than
+    the first one did, when none of `repeats` runs after it has: 0.78 for two, of three equal runs."""
+    return float(proportion_confint(0, repeats, alpha=2 * ALPHA, method="beta")[1])
+
+
+def _fixed_seeds(study: StudyData, workload: str) -> Decision:
+    runs = runs_of(study, workload, "fixed-seed")
+    settings = by_threads(runs)
+    if len(settings) < 2:
+        return open_(f"needs two thread counts with fixed seeds; there is {len(settings) or 'none'}")
+    if runs[WEIGHTS].isna().any() or (runs[WEIGHTS] == "").any():
+        return open_("the project's weights were not recorded: nothing is said of bitwise equality")
+    cells = runs.groupby(["threads", "seeds_used"], sort=False)[WEIGHTS].agg(["size", "nunique"])
+    repeated, equal = cells[cells["size"] > 1], cells[(cells["size"] > 1) & (cells["nunique"] == 1)]
+    seeds, shared = runs.seeds_used.nunique(), shared_seeds(runs)
+    differing = sum(same[WEIGHTS].nunique() > 1 for same in shared)
+    metrics = [f"last_{metric}" for metric in study.metrics[workload]]
+    numbers: dict[str, Any] = {
+        "sets_with_repetitions": int(repeated.index.get_level_values(0).nunique()),
+        "sets_identical_within": int(equal.index.get_level_values(0).nunique()),
+        "runs": len(runs),
+        "thread_counts": len(settings),
+        "seeds": seeds,
+        "seeds_differing": differing,
+        "models": int(runs[WEIGHTS].nunique()),
+        "prediction_vectors": int(runs.last_predictions_sha256.nunique()),
+        "metric_values": len(runs[metrics].drop_duplicates()),
+    }
+    unlike = cells[cells["nunique"] > 1]
+    if len(unlike):
+        parts = unlike.groupby(level=0, sort=False).sum()
+        names = ", ".join(f"{r.Index} ({r.nunique} models in {r.size} runs)" for r in _named(parts))
+        why = f"repetitions already differ at thread counts {names}"
+        return Decision(verdict=Verdict.NOT_SUPPORTED, why=why, numbers=numbers)
+    if not shared:
+        return open_("the runs used different seeds on different thread counts", **numbers)
+    if other := mixture(runs):
+        return open_(f"the runs differ in more than threads: {other}", **numbers)
+    if not differing:
+        why = f"all {len(runs)} runs on {len(settings)} thread counts gave bitwise the same model"
+        if seeds > 1:
+            why += f" of each of {seeds} seeds"
+        return Decision(verdict=Verdict.NOT_SUPPORTED, why=why, numbers=numbers)
+    several = f" of {seeds} seeds ({differing} of {len(shared)} differ across them)" if seeds > 1 else ""
+    text = (
+        f"{numbers['models']} models{several} on {len(settings)} thread counts, "
+        f"{numbers['prediction_vectors']} prediction vectors, {numbers['metric_values']} metric values in "
+        f"{len(runs)} runs"
+    )
+    if numbers["metric_values"] < numbers["models"]:
+        text += ": equal metrics hide different models"
+    if repeated.empty:
+        return open_(
+            f"{text}; one run a thread count and seed cannot show that repetitions are identical", **numbers
+        )
+    within = f"identical within {numbers['sets_identical_within']} of {len(settings)} thread counts"
+    if numbers["sets_identical_within"] < len(settings):
+        within += " (one run in the others)"
+    least = int(repeated["size"].groupby(level=0).apply(lambda sizes: (sizes - 1).sum()).min())
+    numbers["another_model_below"] = another_model(least)
+    within += (
+        f" (which leaves a chance of up to {another_model(least):.2f} that a run of a set gives another "
+        f"model: {least} repetition{'s' * (least > 1)} beside the first, one-sided 95 % bound)"
+    )
+    return Decision(verdict=Verdict.SUPPORTED, why=f"{within}; across them {text}", numbers=numbers)
+
+
+def _named(frame: pd.DataFrame) -> Any:
+    return frame.rename_axis("threads").itertuples()
+
+
+# ---- F3 ------------------------------------------------------------------------------------------
+
+
+def first_steps(study: StudyData, tables: dict[str, Table]) -> dict[str, Decision]:
+    """F3, in three parts, each from its own data of the `fixed-seed` variant; supported when all hold, not
+    supported when one does not.
+
+    starts    weights hashed after steps 1, 2, 4, ...: with equal seeds the first difference across thread
+              counts is by step FIRST_STEPS; it fails when they are equal up to there
+    traced    `vbstudy trace`: the first difference is an operation that gave other outputs for equal
+              inputs; it fails when the last trace of a pair of thread counts was of something else
+    grows     the training loss: its relative SD across thread counts (that of its logarithm, pooled over
+              seeds) is larger after the last epoch than after the first. Two-sided F test, Holm's correction
+              over the workloads; it fails when the SD is shown to shrink. Where the thread counts were
+              equal after the first epoch and differ after the last, it has grown from 0"""
+    before = fixed_seeds(study, tables)
+    growths = {w: _growth(study, w) for w, d in before.items() if d.verdict is Verdict.SUPPORTED}
+    corrected = holm([p for _, p, _ in growths.values()])
+    grown = {w: (text, p, up) for (w, (text, _, up)), p in zip(growths.items(), corrected, strict=True)}
+    found = {}
+    for workload, base in before.items():
+        if base.verdict is not Verdict.SUPPORTED:
+            why = f"needs runs that repeat within a thread count and differ across them: {base.why}"
+            found[workload] = open_(why)
+        elif workload in study.projects:
+            found[workload] = open_("a project's weights are not hashed step by step")
+        else:
+            found[workload] = _parts(tables, workload, grown[workload])
+    return found
+
+
+Part = tuple[Verdict, str]  # whether it holds, and on what data
+HELD = {Verdict.SUPPORTED: "yes", Verdict.NOT_SUPPORTED: "no", Verdict.INCONCLUSIVE: "open"}
+
+
+def _parts(
+    tables: dict[str, Table], workload: str, growth: tuple[str, float | None, float | None]
+) -> Decision:
+    row = rows_of(tables["divergence"], workload, variant="fixed-seed").iloc[0]
+    text, p, ratio = growth
+    parts = {
+        "starts in the first steps": _starts(row),
+        "an operation": _traced(tables, workload),
+        "grows": _grows(text, p, ratio),
+    }
+    verdicts = [verdict for verdict, _ in parts.values()]
+    verdict = next(
+        (v for v in (Verdict.NOT_SUPPORTED, Verdict.INCONCLUSIVE) if v in verdicts), Verdict.SUPPORTED
+    )
+    equal, step = (None if pd.isna(v) else int(v) for v in (row.equal_up_to, row.different_at))
+    numbers = {
+        "equal_up_to_step": equal,
+        "different_at_step": step,
+        "growth": ratio,
+        "growth_p_holm": p,
+        "parts": {name: HELD[each] for name, (each, _) in parts.items()},
+    }
+    why = "; ".join(f"{name}: {HELD[each]} ({on})" for name, (each, on) in parts.items())
+    return Decision(verdict=verdict, why=why, numbers=numbers)
+
+
+def _starts(row: Any) -> Part:
+    on = f"weights {row.bracket}, n={row.n} runs"
+    if not pd.isna(row.different_at) and row.different_at <= FIRST_STEPS:
+        return Verdict.SUPPORTED, on
+    late = not pd.isna(row.equal_up_to) and row.equal_up_to >= FIRST_STEPS
+    return (Verdict.NOT_SUPPORTED, f"{on}: too late for rounding") if late else (Verdict.INCONCLUSIVE, on)
+
+
+def _traced(tables: dict[str, Table], workload: str) -> Part:
+    """By the stored traces, the last one of each pair of thread settings."""
+    rows = pd.DataFrame()
+    if "traces" in tables:
+        rows = rows_of(tables["traces"], workload, variant="fixed-seed")
+        rows = rows.drop_duplicates("threads", keep="last") if len(rows) else rows
+    if rows.empty:
+        return Verdict.INCONCLUSIVE, "not traced: `vbstudy trace` finds the operation"
+    operations = rows[rows.outcome == Outcome.OPERATION.value]
+    if len(operations):
+        return Verdict.SUPPORTED, "; ".join(f"traced on {r.threads}: {r.started}" for r in _named(operations))
+    on = "; ".join(f"traced on {r.threads}: {r.found}" for r in _named(rows))
+    other = rows.outcome.isin([Outcome.SEQUENCE.value, Outcome.UNREPEATABLE.value]).any()
+    return (Verdict.NOT_SUPPORTED if other else Verdict.INCONCLUSIVE), on
+
+
+def _grows(text: str, p: float | None, ratio: float | None) -> Part:
+    if p is None or ratio is None:
+        return Verdict.INCONCLUSIVE, text
+    on = f"{text}, p {p_value(p)}" if 0 < ratio < np.inf else text  # from or to 0 nothing is tested
+    if p >= ALPHA:
+        return Verdict.INCONCLUSIVE, on
+    return (Verdict.SUPPORTED if ratio > 1 else Verdict.NOT_SUPPORTED), on
+
+
+def _growth(study: StudyData, workload: str) -> tuple[str, float | None, float | None]:
+    """What is known of the growth, its p value, and the factor by which the relative SD has grown."""
+    squares, freedom, settings = np.zeros(2), 0, 0
+    for _, runs in runs_of(study, workload, "fixed-seed").groupby("seeds_used", sort=False):
+        epochs, losses, _ = by_setting(study, runs, "train_loss")
+        if len(epochs) < 2:
+            return "the loss has fewer than two epochs", None, None
+        ends = losses[:, [0, -1]]
+        if not (np.isfinite(ends).all() and (ends > 0).all()):
+            return "the training loss is not known, not finite or not above 0", None, None
+        logs = np.log(ends)
+        same = (logs == logs[0]).all(axis=0)  # whose mean rounding may have moved
+        squares += np.where(same, 0.0, ((logs - logs.mean(axis=0)) ** 2).sum(axis=0))
+        freedom, settings = freedom + len(logs) - 1, max(settings, len(logs))
+    first, last = (float(each) for each in np.sqrt(squares / freedom)) if freedom else (0.0, 0.0)
+    text = (
+        f"relative SD of the training loss across n={settings} thread counts {first:.2g} after the first "
+        f"epoch, {last:.2g} after the last"
+    )
+    if first == 0 or last == 0:
+        return text, None if first == last else 0.0, 1.0 if first == last else 0.0 if last == 0 else np.inf
+    f = float(squares[1] / squares[0])
+    p = 2 * min(stats.f.sf(f, freedom, freedom), stats.f.cdf(f, freedom, freedom))
+    return f"{text} ({freedom} degrees of freedom)", min(1.0, float(p)), f**0.5

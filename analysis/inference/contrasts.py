@@ -1,0 +1,129 @@
+"""Two thread settings as they are compared, everywhere: in tests, effects, equivalence, power and findings.
+
+pairs     where both settings have runs of the same random numbers, several of them (crossed seeds, replayed
+          projects): the difference of one seed is one observation. Copies count once, and what a
+          seed gives more than once counts with its mean
+two sets  else: each run that is no copy of another is one observation (`analysis.stats.observations`)"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+import pandas as pd
+from statsmodels.stats.power import TTestPower
+
+from analysis.load.study import View, by_threads
+from analysis.results.model import ALPHA
+from analysis.stats import paired, power, statistics
+from analysis.stats.effects import Effect, Equivalence, cliffs, cohens_d, tost
+from analysis.stats.observations import observed
+from analysis.stats.ranks import brunner_munzel
+from analysis.stats.statistics import Comparison
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contrast:
+    """The observations `x` of thread setting `a` and `y` of `b`; of one length, and matched, where `matched`.
+    `n_a` and `n_b` are the runs that they come from."""
+
+    a: str
+    b: str
+    x: np.ndarray
+    y: np.ndarray
+    n_a: int
+    n_b: int
+    matched: bool
+
+    @property
+    def differences(self) -> np.ndarray:
+        """Of matched pairs, a - b."""
+        return np.asarray(self.x - self.y)
+
+    def test(self) -> Comparison:
+        """Do the two differ? Sign flips of pairs; Brunner and Munzel's test of two sets."""
+        return paired.sign_flips(self.differences) if self.matched else brunner_munzel(self.x, self.y)
+
+    def bounds(self, confidence: float = 0.95) -> tuple[float | None, float | None]:
+        """Of the difference of the means, a - b."""
+        if self.matched:
+            return paired.bounds(self.differences, confidence)
+        return statistics.welch_bounds(self.x, self.y, confidence)
+
+    @property
+    def difference(self) -> float | None:
+        """Of the means, a - b; None where one has no observation."""
+        return float(self.x.mean() - self.y.mean()) if len(self.x) and len(self.y) else None
+
+    def effect(self) -> Effect:
+        """In standard deviations: of the differences of pairs, or within the sets."""
+        return paired.standardised(self.differences) if self.matched else cohens_d(self.x, self.y)
+
+    def delta(self) -> Effect:
+        """Cliff's delta; of pairs that within them, without an interval."""
+        if not self.matched:
+            return cliffs(self.x, self.y)
+        value = float(np.sign(self.differences).mean())
+        n = len(self.x)
+        return Effect(value=value, low=None, high=None, n_a=n, n_b=n)
+
+    def same(self, margin: float) -> Equivalence:
+        """Are the means nearer than the margin?"""
+        return paired.tost_pairs(self.differences, margin) if self.matched else tost(self.x, self.y, margin)
+
+    def sd(self) -> float | None:
+        """What differences are measured in: the SD of the differences, or that within the sets."""
+        if self.matched:
+            return float(self.differences.std(ddof=1)) if len(self.x) > 1 else None
+        return statistics.pooled_sd([self.x, self.y])[0]
+
+    def detectable(self, tests: int) -> float | None:
+        """The smallest difference that so many observations show with 80 % power, one of `tests` that
+        Holm corrects; None where none is large enough."""
+        sd, n = self.sd(), min(len(self.x), len(self.y))
+        if not sd or n < 2:
+            return None
+        if not self.matched:
+            units = power.detectable(n, 1.0, tests)
+        elif tests * 2.0 ** (1 - n) > ALPHA:
+            units = None
+        else:
+            units = float(TTestPower().solve_power(nobs=n, alpha=ALPHA / tests, power=power.POWER))
+        return None if units is None else units * sd
+
+
+def contrasts(runs: pd.DataFrame, view: View, metric: str) -> Iterator[Contrast]:
+    """Every two thread settings of one workload and variant."""
+    sets = by_threads(runs)
+    for a, b in combinations(sets, 2):
+        yield contrast(sets[a], sets[b], view, metric)
+
+
+def contrast(first: pd.DataFrame, second: pd.DataFrame, view: View, metric: str) -> Contrast:
+    """The runs of one setting beside those of another."""
+    a, b = (str(runs.threads.iloc[0]) for runs in (first, second))
+    x, y = (_by_seed(runs, view, metric) for runs in (first, second))
+    seeds = [seed for seed in x if seed in y]
+    if len(seeds) > 1:
+        return Contrast(
+            a=a,
+            b=b,
+            x=np.array([x[seed] for seed in seeds]),
+            y=np.array([y[seed] for seed in seeds]),
+            n_a=len(first),
+            n_b=len(second),
+            matched=True,
+        )
+    sets = [observed(runs, view, metric).values for runs in (first, second)]
+    return Contrast(a=a, b=b, x=sets[0], y=sets[1], n_a=len(first), n_b=len(second), matched=False)
+
+
+def _by_seed(runs: pd.DataFrame, view: View, metric: str) -> dict[str, float]:
+    """One value for each seed that gave a model which did not fail."""
+    found = {
+        str(seed): observed(mine, view, metric).values
+        for seed, mine in runs.groupby("seeds_used", sort=False)
+    }
+    return {seed: float(values.mean()) for seed, values in found.items() if len(values)}

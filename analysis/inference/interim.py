@@ -1,0 +1,69 @@
+"""The interim analyses of a sequential sweep."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from analysis.load.runs import Problem
+from analysis.load.study import StudyData
+from analysis.results.model import ALPHA, WHERE, Kind, Table, col, cols, counts
+
+SEQUENTIAL = "sequential.json"
+
+
+def read_looks(study: StudyData) -> tuple[dict[str, Any] | None, tuple[Problem, ...]]:
+    """What `vbstudy sweep --until` kept: its plan and answers; None without any."""
+    path = study.directory / SEQUENTIAL
+    if not path.is_file():
+        return None, ()
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+        planned = data["plan"]["interim" if "interim" in data["plan"] else "looks"]  # looks: as it was named
+        plan = {"until": str(data["plan"]["until"]), "looks": [int(n) for n in planned]}
+        answers = [_answer(each) for each in data.get("answers", [])]
+        return {
+            "plan": plan,
+            "looks_done": int(data.get("interim_done", data.get("looks_done", 0))),
+            "answers": answers,
+        }, ()
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        todo = "run the same `vbstudy sweep --until` again: it replaces the file"
+        what = f"cannot be read: {error!r:.100}"
+        return None, (Problem(path=SEQUENTIAL, what=what, todo=todo, skipped=False),)
+
+
+def _answer(data: dict[str, Any]) -> dict[str, Any]:
+    names = dict(zip(("workload", "variant", "view"), data["family"], strict=True))
+    names |= {name: data[name] for name in ("metric", "a", "b")}
+    return {name: str(text) for name, text in names.items()} | {
+        "n": int(data["runs"]),
+        "analysis": None,
+        "value": None if data["value"] is None else float(data["value"]),
+        "decision": str(data["how"]),
+    }
+
+
+def interim_table(looks: dict[str, Any]) -> Table:
+    """The decision on every question of a sequential sweep at its last interim analysis."""
+    plan, done = looks["plan"], looks["looks_done"]
+    planned = plan["looks"]
+    index_of = {n: i for i, n in enumerate(planned, start=1)}
+    rows = [row | {"analysis": index_of.get(row["n"])} for row in looks["answers"]]
+    confidence = 1 - ALPHA / max(1, len(planned))
+    return Table.of(
+        rows,
+        *WHERE,
+        *cols("view", "metric"),
+        col("a", "set"),
+        col("b", "against"),
+        *counts("n", "analysis"),
+        col("value", kind=Kind.SPREAD),
+        col("decision"),
+        name="interim",
+        title="Interim analyses of the sequential sweep",
+        note=f"Rule {plan['until']}; {done} of {len(planned)} planned, at {', '.join(map(str, planned))} "
+        f"runs a set. Value: the half-width of a set's interval at this analysis ({confidence:.0%} "
+        f"confidence, so that all of them together keep {1 - ALPHA:.0%}), or the p value of a pair, "
+        "corrected for their number and by Holm. n and analysis are those of the last one.",
+    )

@@ -1,0 +1,85 @@
+"""Differences within matched pairs: do they lie around 0, how large are they, are they within a margin?"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from scipy import special, stats
+from statsmodels.stats.weightstats import DescrStatsW
+
+from analysis.stats.effects import Effect, Equivalence
+from analysis.stats.statistics import Comparison, is_constant
+
+ENUMERATED = 16  # pairs up to which all assignments of signs are looked at
+DRAWN = 9_999
+SEED = 1
+
+
+def sign_flips(differences: np.ndarray) -> Comparison:
+    """Two-sided permutation test of a mean difference of 0: within a pair either value could have been of
+    either setting (Fisher 1935, section 21). Exact up to ENUMERATED pairs. `delta` is the share of pairs in
+    which the first is larger, less that in which it is smaller."""
+    n = len(differences)
+    delta = float(np.sign(differences).mean()) if n else None
+    smallest = 2.0 ** (1 - n) if n else None
+
+    def found(p: float | None, method: str) -> Comparison:
+        return Comparison(n_a=n, n_b=n, u=None, p=p, smallest_p=smallest, delta=delta, method=method)
+
+    if n < 2:
+        return found(None, "fewer than two pairs")
+    if not differences.any():
+        return found(None, "all pairs equal")
+    scaled = differences / np.abs(differences).max()  # scipy compares with a tolerance that is absolute
+    exact = n <= ENUMERATED
+    p = stats.permutation_test(
+        (scaled,),
+        lambda d, axis: d.mean(axis=axis),
+        permutation_type="samples",
+        vectorized=True,
+        n_resamples=np.inf if exact else DRAWN,
+        rng=np.random.default_rng(SEED),
+    ).pvalue
+    return found(min(1.0, float(p)), "exact sign flips of pairs" if exact else f"{DRAWN} sign flips of pairs")
+
+
+def bounds(differences: np.ndarray, confidence: float = 0.95) -> tuple[float | None, float | None]:
+    """The interval of the mean difference by Student's t; None below two pairs or without variance."""
+    if len(differences) < 2 or is_constant(differences):
+        return None, None
+    low, high = DescrStatsW(differences).tconfint_mean(alpha=1 - confidence)
+    return float(low), float(high)
+
+
+def standardised(differences: np.ndarray, confidence: float = 0.95) -> Effect:
+    """The mean difference in SDs of the differences (Cohen's d_z), with the interval by the noncentral t
+    distribution."""
+    n = len(differences)
+    if n < 2 or is_constant(differences):
+        reason = "fewer than two pairs" if n < 2 else "all differences equal"
+        return Effect(value=None, low=None, high=None, n_a=n, n_b=n, note=reason)
+    d = float(differences.mean() / differences.std(ddof=1))
+    tails = ((1 + confidence) / 2, (1 - confidence) / 2)
+    low, high = (float(special.nctdtrinc(n - 1, tail, d * math.sqrt(n))) / math.sqrt(n) for tail in tails)
+    if not (math.isfinite(low) and math.isfinite(high) and low <= d <= high):
+        half = float(stats.norm.ppf(tails[0])) * math.sqrt(1 / n + d**2 / (2 * n))
+        low, high = d - half, d + half
+    return Effect(value=d, low=low, high=high, n_a=n, n_b=n)
+
+
+def tost_pairs(differences: np.ndarray, margin: float) -> Equivalence:
+    """Two one-sided paired t tests of |mean difference| >= margin (Schuirmann 1987)."""
+    n = len(differences)
+    if n < 2 or is_constant(differences):
+        reason = "fewer than two pairs" if n < 2 else "all differences equal"
+        apart = float(differences[0]) if n else None
+        return Equivalence(n_a=n, n_b=n, difference=apart, low=None, high=None, p=None, method=reason)
+    described = DescrStatsW(differences)
+    p = max(
+        float(described.ttest_mean(-margin, alternative="larger")[1]),
+        float(described.ttest_mean(margin, alternative="smaller")[1]),
+    )
+    low, high = (float(v) for v in described.tconfint_mean(alpha=0.1))
+    apart = float(differences.mean())
+    return Equivalence(n_a=n, n_b=n, difference=apart, low=low, high=high, p=p, method="paired t")

@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from analysis.stats.paired import bounds, sign_flips, standardised, tost_pairs
+
+
+def test_sign_flips_are_exact():
+    assert sign_flips(np.array([1.0, 2, 3, 4, 5, 6])).p == 2 / 64
+    assert sign_flips(np.array([1.0, 2, -3])).p == 1.0
+    assert sign_flips(np.array([1e-9, 2e-9, 3e-9, 4e-9])).p == 2 / 16, "small differences are not ties"
+
+
+def test_many_pairs_are_drawn_and_near_the_paired_t_test():
+    differences = np.random.default_rng(3).normal(0.5, 1, 40)
+    found = sign_flips(differences)
+    assert found.method == "9999 sign flips of pairs"
+    assert found.p == pytest.approx(stats.ttest_1samp(differences, 0).pvalue, abs=0.01)
+    assert sign_flips(differences) == found
+
+
+def test_nothing_is_tested_without_pairs_or_differences():
+    assert sign_flips(np.zeros(5)).p is None
+    assert sign_flips(np.array([1.0])).p is None
+    assert bounds(np.full(4, 0.5)) == (None, None)
+    assert standardised(np.full(4, 0.5)).value is None
+    assert tost_pairs(np.full(4, 0.5), 1.0).p is None
+
+
+def test_equivalence_of_pairs_is_two_one_sided_t_tests():
+    differences = np.array([0.001, -0.002, 0.003, 0.0, 0.001])
+    found = tost_pairs(differences, 0.01)
+    assert found.p == pytest.approx(stats.ttest_1samp(differences, 0.01, alternative="less").pvalue)
+    assert found.low < found.difference < found.high
+
+
+def test_the_interval_of_the_standardised_difference_covers():
+    rng = np.random.default_rng(11)
+    found = [standardised(rng.normal(0.5, 1, 12)) for _ in range(500)]
+    covered = sum(each.low <= 0.5 <= each.high for each in found)
+    assert 0.92 <= covered / 500 <= 0.98
