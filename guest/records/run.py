@@ -13,6 +13,7 @@ Schema history
     6   Random numbers of projects: ProjectSpec.random, ProjectResult.random, RunRequest.recording, the file
         `random.rec`; projects of version 4 were seeded. ProjectSpec.framework
     7   Isolation.disturbed is called .contended
+    8   RunRecord.order; none in older records, whose conditions were run one after the other
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from typing import Any, Literal, NamedTuple
 
 from guest.records.codec import unseal
 
-SCHEMA_VERSION = 7
+SCHEMA_VERSION = 8
 
 HISTORY = "history.csv"
 PREDICTIONS = "predictions.npz"
@@ -403,6 +404,16 @@ class RunResult:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RunOrder:
+    """When a run was planned: in which block, which has one run of each condition, and as which of its
+    `of` runs. All are counted from 1. When it really started is RunRecord.started_at."""
+
+    block: int
+    position: int
+    of: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunRecord:
     """`run.json`: the run as it lies in the store."""
 
@@ -416,6 +427,7 @@ class RunRecord:
     attempt: int
     started_at: str  # ISO 8601, UTC
     finished_at: str
+    order: RunOrder | None = None  # as the study planned it then; None: unknown, or no run of a study
 
     @property
     def load_by_others(self) -> float | None:

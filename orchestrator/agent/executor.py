@@ -1,4 +1,4 @@
-"""Runs on one guest: keeps its warm worker, hands it one request at a time, and collects what comes
+"""Runs on one guest: keeps its warm workers, hands them one request at a time, and collects what comes
 back. Nothing that a guest says is believed before it is checked."""
 
 from __future__ import annotations
@@ -39,7 +39,11 @@ EMULATED = (
     "the machine is emulated, and QEMU's AVX2 has flaws, to which oneDNN's LSTM falls victim: try "
     'cpu_model = "SandyBridge" in [provider], which has no AVX2, without isa = "portable", which needs it'
 )
+REPLACED_AFTER = 20
+"""A worker is replaced when its runs have taken so many times what its start took, which costs 5 % at most:
+runs forked from one process share its hash seed and its layout of memory, which must not be a condition's."""
 OnMessage = Callable[[Message], None]
+_Key = tuple[Framework | None, tuple[tuple[str, str], ...]]
 
 
 class RunFailedError(Exception):
@@ -61,10 +65,20 @@ class GuestContext:
     engine: EngineTable
     emulated_model: str = ""  # the CPU model that QEMU imitates
     projects: Mapping[str, ProjectFiles] = field(default_factory=dict)  # by the name of the workload
+    warm_workers: int = 1  # that the guest's memory has room for
 
     def is_oversubscribed(self, spec: RunSpec) -> bool:
         """More threads than cores: by the guest as a whole, or by this run in it."""
         return self.oversubscribed or spec.threads.intra_op > self.visible_cpus
+
+
+@dataclass(slots=True, kw_only=True)
+class _Worker:
+    """`start_s` is what it took to get ready, `served_s` what its runs have taken since."""
+
+    client: AgentClient
+    start_s: float
+    served_s: float = 0.0
 
 
 class Executor:
@@ -74,8 +88,7 @@ class Executor:
         self._connection = self.connection = connection
         self._agent = agent
         self._context = self.context = context
-        self._worker: AgentClient | None = None
-        self._key: tuple[Framework | None, tuple[tuple[str, str], ...]] | None = None
+        self._workers: dict[_Key, _Worker] = {}  # the one used last comes last
 
     def execute(
         self, spec: RunSpec, into: Path, on_message: OnMessage, recording: Path | None = None
@@ -86,7 +99,7 @@ class Executor:
         when the guest is gone. After any of them the next call starts a fresh worker."""
         out = f"{OUT}/{uuid.uuid4().hex}"  # point: run requested
         try:
-            worker = self._warm_worker(spec)
+            worker, began = self._warm_worker(spec), time.monotonic()
             numbers = self._bring(recording)
             request = RunRequest(
                 spec=spec,
@@ -96,43 +109,52 @@ class Executor:
                 project=self._context.projects.get(spec.workload.name),
                 recording=numbers,
             )
-            worker.send({"request": to_json(request), "out": out})  # point: request sent
+            worker.client.send({"request": to_json(request), "out": out})  # point: request sent
             try:
-                result = self._follow(worker, spec, on_message)
+                result = self._follow(worker.client, spec, on_message)
             except RunFailedError:
                 self._collect_log(out, into)
                 raise
             self._collect(out, into, spec, result)  # point: files collected
             _check_numbers(result, into, numbers)
+            worker.served_s += time.monotonic() - began
         except RunFailedError as error:
             if error.error["kind"] in ("Lost", "Timeout"):
-                self.stop_worker()
+                self.stop_workers()
             raise
         except BaseException:
-            self.stop_worker()
+            self.stop_workers()
             raise
         finally:
             self._clear()
         return result
 
-    def stop_worker(self) -> None:
-        if self._worker is not None:
-            self._worker.kill()
-        self._worker, self._key = None, None
+    def stop_workers(self) -> None:
+        while self._workers:
+            _, worker = self._workers.popitem()
+            worker.client.kill()
 
-    def _warm_worker(self, spec: RunSpec) -> AgentClient:
+    def _warm_worker(self, spec: RunSpec) -> _Worker:
         """The worker whose environment is this run's: libraries read theirs when they load, so
-        another environment needs another process."""
+        another environment needs another process. Those used longest ago give way to a new one."""
         env = threads.environment(spec, cpu_vendor=self._context.cpu_vendor)
         key = (spec.workload.framework, tuple(sorted(env.items())))
-        if self._worker is not None and key == self._key:
-            return self._worker
-        self.stop_worker()
+        worker = self._workers.pop(key, None)
+        if worker is not None and worker.served_s > REPLACED_AFTER * worker.start_s:
+            worker.client.kill()
+            worker = None
+        if worker is not None:
+            self._workers[key] = worker
+            return worker
+        while len(self._workers) >= self._context.warm_workers:
+            self._workers.pop(next(iter(self._workers))).client.kill()
         framework = spec.workload.framework
         serve = ["projects"] if framework is None else ["serve", "--framework", framework]
-        self._worker = worker = AgentClient(self._connection, self._agent.name, serve, env)
-        self._key = key
-        worker.greeting()
+        began = time.monotonic()
+        client = AgentClient(self._connection, self._agent.name, serve, env)
+        self._workers[key] = worker = _Worker(client=client, start_s=0.0)
+        client.greeting()
+        worker.start_s = time.monotonic() - began
         return worker
 
     def _follow(self, worker: AgentClient, spec: RunSpec, on_message: OnMessage) -> RunResult:
@@ -186,7 +208,7 @@ class Executor:
         try:
             self._connection.remove(OUT)  # point: guest files removed
         except GuestError:
-            self.stop_worker()  # the guest is gone: what was raised says so, or the next run will
+            self.stop_workers()  # the guest is gone: what was raised says so, or the next run will
 
     def _collect_log(self, out: str, into: Path) -> None:
         try:

@@ -49,9 +49,8 @@ def worker(
     import os
 
     from orchestrator.cores.cpuset import parse_cores
-    from orchestrator.cores.leases import host_cores
+    from orchestrator.cores.leases import host_cores, host_memory_mib
     from orchestrator.fleet.clusters import HOSTS_FOLDER, quieten, read_security, require_known
-    from orchestrator.fleet.host import memory_mib as host_memory_mib
     from orchestrator.fleet.worker import serve
 
     try:

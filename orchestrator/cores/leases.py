@@ -27,6 +27,10 @@ def host_cores() -> tuple[int, ...]:
     return tuple(sorted(os.sched_getaffinity(0)))
 
 
+def host_memory_mib() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") >> 20
+
+
 def cores_of(guest: Guest) -> tuple[int, ...]:
     """The cores of the machine that a guest is on."""
     return guest.observed.machine_cores if guest.observed.machine else host_cores()

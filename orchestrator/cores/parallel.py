@@ -30,14 +30,19 @@ class ParallelJobs:
         self.stop = threading.Event()
         """Set when all are to come to their end."""
         self._stop_guest = stop_guest
-        self._running: set[str] = set()
+        self._running: dict[str, GuestSpec] = {}
+        self._failed: set[str] = set()  # guests that get no further job
         self._errors: list[BaseException] = []
         self._lock = threading.Lock()
 
     def run(self, jobs: Sequence[Job]) -> None:
-        """Returns when all are done. Raises the first infrastructure error, or KeyboardInterrupt, after
-        every guest has stopped."""
-        threads = [threading.Thread(target=self._guard, args=(job,), name=job.guest.name) for job in jobs]
+        """Starts the jobs of each machine in their order: one starts when all before it have, its guest is
+        done with the one before, and there are cores for it. Returns when all are done. Raises the first
+        infrastructure error, or KeyboardInterrupt, after every guest has stopped."""
+        machines: dict[CoreLeases, list[Job]] = {}
+        for job in jobs:
+            machines.setdefault(job.leases, []).append(job)
+        threads = [threading.Thread(target=self._start_in_order, args=(each,)) for each in machines.values()]
         try:
             for thread in threads:
                 thread.start()
@@ -47,36 +52,60 @@ class ParallelJobs:
         finally:
             self.stop.set()
             while any(thread.is_alive() for thread in threads):
-                self._end_running(jobs)
+                self._end_running()
                 time.sleep(POLL_S)
         if self._errors:
             raise self._errors[0]
 
-    def _end_running(self, jobs: Sequence[Job]) -> None:
-        """Ends what still runs in guests, so that the threads that follow it come to their end."""
+    def _start_in_order(self, jobs: Sequence[Job]) -> None:
+        """The jobs of one machine."""
+        at_work: dict[str, threading.Thread] = {}  # by guest
         for job in jobs:
-            with self._lock:
-                running = job.guest.name in self._running
-            if running:
-                self._stop_guest(job.guest)
+            name = job.guest.name
+            if name in at_work:
+                at_work.pop(name).join()
+            if self.stop.is_set():
+                break
+            if name in self._failed:
+                continue
+            try:
+                lease = job.leases.lease(name, job.guest.cpus, self.stop)
+            except BaseException as error:  # noqa: BLE001  (handed to the main thread, which raises it)
+                self._fail(job, error)
+                continue
+            if lease is None:
+                break
+            at_work[name] = threading.Thread(target=self._guard, args=(job, lease), name=name)
+            at_work[name].start()
+        for thread in at_work.values():
+            thread.join()
 
-    def _guard(self, job: Job) -> None:
+    def _end_running(self) -> None:
+        """Ends what still runs in guests, so that the threads that follow it come to their end."""
+        with self._lock:
+            running = list(self._running.values())
+        for guest in running:
+            self._stop_guest(guest)
+
+    def _guard(self, job: Job, lease: Lease) -> None:
         try:
-            lease = job.leases.lease(job.guest.name, job.guest.cpus, self.stop)
-            if lease is not None:
-                with lease:  # point: cores leased
-                    self._work(job, lease)
+            with lease:  # point: cores leased
+                self._work(job, lease)
         except BaseException as error:  # noqa: BLE001  (handed to the main thread, which raises it)
-            if not self.stop.is_set():
-                self._errors.append(error)
-            if not isinstance(error, GuestError):  # the other guests may go on without this one
-                self.stop.set()
+            self._fail(job, error)
+
+    def _fail(self, job: Job, error: BaseException) -> None:
+        if not self.stop.is_set():
+            self._errors.append(error)
+        self._failed.add(job.guest.name)
+        if not isinstance(error, GuestError):  # the other guests may go on without this one
+            self.stop.set()
 
     def _work(self, job: Job, lease: Lease) -> None:
         with self._lock:
-            self._running.add(job.guest.name)
+            self._running[job.guest.name] = job.guest
         try:
             job.work(lease)
         finally:
             with self._lock:
-                self._running.discard(job.guest.name)  # point: cores freed
+                del self._running[job.guest.name]  # point: cores freed

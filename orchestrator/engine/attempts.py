@@ -22,7 +22,8 @@ from orchestrator.store import recordings
 from orchestrator.store.index import Checked
 from orchestrator.store.integrity import DamagedRunError
 from orchestrator.store.store import Store, now
-from orchestrator.study.engine import EngineTable
+from orchestrator.study.plan import run_order
+from orchestrator.study.schema import Study
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +41,7 @@ class Attempts:
     """Used by one thread a guest. Published runs are added to `checked`; a store that keeps runs for another
     one has none."""
 
-    settings: EngineTable
+    study: Study
     store: Store
     provider: str
     agent: AgentArchive
@@ -52,7 +53,7 @@ class Attempts:
         """Publishes the run. None when it failed as often as it may, or when `stop` was set. A guest that
         was lost is started again for the next attempt; one that cannot be started is not this run's
         failure, and raises."""
-        attempts = self.settings.retries + 1
+        attempts = self.study.engine.retries + 1
         for attempt in range(1, attempts + 1):
             if self.stop.is_set():
                 return None
@@ -61,7 +62,7 @@ class Attempts:
             self.reports.started(slot.guest, spec, slot.lease.cores)  # point: attempt reported
             try:
                 record = self._run_once(slot, executor, spec, attempt, folder)  # point: record made
-                if self.settings.redo_contended and attempt < attempts:
+                if self.study.engine.redo_contended and attempt < attempts:
                     require_uncontended(record.isolation)
                 if self.store.publish(folder, record) and self.checked is not None:  # point: run published
                     self.checked.add(spec, self.checked.state(spec))
@@ -103,7 +104,7 @@ class Attempts:
             slot.leases.topology,
             oversubscribed=executor.context.is_oversubscribed(spec),
             cpuset=str(observed.details.get("cpuset", "")),
-            contended_above=self.settings.contended_above,
+            contended_above=self.study.engine.contended_above,
         )
         return RunRecord(
             schema_version=SCHEMA_VERSION,
@@ -123,6 +124,7 @@ class Attempts:
             attempt=attempt,
             started_at=started_at,
             finished_at=now(),
+            order=run_order(self.study, spec),
         )
 
 

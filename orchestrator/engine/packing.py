@@ -1,10 +1,14 @@
-"""Which run starts next, and on which host: the longest first, as many side by side as a host has room for.
+"""Which run starts next, and on which host: block by block, in a block the longest first, as many side by
+side as a host has room for.
 
-Runs come in groups that are alike (experiment sets). The engine of many hosts decides by this while it
-sweeps, and `vbstudy plan` when it estimates the time of a fleet. Pure."""
+Runs come in groups that are alike (experiment sets), of which a block has one run each. For the first run
+that fits nowhere yet a host is kept free of later blocks: what is easier to fit in would otherwise run first,
+and thread count and time were confounded. The engine of many hosts decides by this while it sweeps, and
+`vbstudy plan` when it estimates the time of a fleet. Pure."""
 
 from __future__ import annotations
 
+import bisect
 import math
 from collections import deque
 from collections.abc import Iterator
@@ -27,12 +31,18 @@ class _Group:
     expected_s: float
     measured_s: float = 0.0  # the sum over n_measured runs
     n_measured: int = 0
-    waiting: deque[str] = field(default_factory=deque)
+    waiting: deque[tuple[int, str]] = field(default_factory=deque)  # (block, run)
 
-    def rank(self) -> tuple[float, int, int]:
-        """The longest first. The square root of the width counts too: the widest are the hardest to fit in
-        later, and in simulations this came closer to the bound than length or core-seconds alone."""
-        return -self.expected_s * math.sqrt(self.needs.cpus), -self.needs.cpus, self.place
+    @property
+    def block(self) -> int:
+        """Of its next run."""
+        return self.waiting[0][0]
+
+    def rank(self) -> tuple[int, float, int, int]:
+        """By blocks, the longest first. The square root of the width counts too: the widest are the hardest
+        to fit in later, and in simulations this came closer to the bound than length or core-seconds
+        alone."""
+        return self.block, -self.expected_s * math.sqrt(self.needs.cpus), -self.needs.cpus, self.place
 
 
 @dataclass(slots=True)
@@ -50,21 +60,29 @@ class Packing:
     def __init__(self) -> None:
         self._groups: dict[str, _Group] = {}
         self._group_of: dict[str, str] = {}  # by run
+        self._block_of: dict[str, int] = {}  # by run
         self._ranked: list[str] = []  # groups with waiting runs
         self._hosts: dict[str, _Host] = {}
         self._open: set[str] = set()  # hosts on which another run may fit
         self._widest = 0
+        self._block = 0  # the earliest with a waiting run
 
     # ---- what there is -----------------------------------------------------------------------
 
-    def add(self, group: str, run: str, needs: Room, expected_s: float | None = None) -> None:
-        """A run that waits. `expected_s` counts for the first of its group; unknown is the longest."""
+    def add(
+        self, group: str, run: str, needs: Room, expected_s: float | None = None, *, block: int = 1
+    ) -> None:
+        """A run that waits, none of its group for a later block. `expected_s` counts for the first of its
+        group; unknown is the longest."""
         if group not in self._groups:
             expected_s = math.inf if expected_s is None else expected_s
             self._groups[group] = _Group(needs=needs, place=len(self._groups), expected_s=expected_s)
         self._group_of[run] = group
-        self._groups[group].waiting.append(run)
-        self._enlist(group)
+        self._block_of[run] = block
+        self._groups[group].waiting.append((block, run))
+        if len(self._groups[group].waiting) == 1:
+            self._changed(group)
+        self._open.update(self._hosts)
 
     def learn(self, group: str, run_s: float) -> None:
         """What a run of the group has taken now counts in place of what was expected."""
@@ -93,9 +111,8 @@ class Packing:
     def withdraw(self, run: str) -> None:
         """A waiting run is given up."""
         group = self._group_of[run]
-        self._groups[group].waiting.remove(run)
-        if not self._groups[group].waiting:
-            self._ranked.remove(group)
+        self._groups[group].waiting.remove((self._block_of[run], run))
+        self._changed(group)
 
     def hosts(self) -> list[str]:
         return list(self._hosts)
@@ -113,15 +130,15 @@ class Packing:
     # ---- decisions ---------------------------------------------------------------------------
 
     def start(self) -> Iterator[tuple[str, str]]:
-        """Runs that start now with their hosts, one after the other: the longest run that fits, on the host
+        """Runs that start now with their hosts, one after the other: the first run that fits, on the host
         with the most room, and so on until nothing fits. Each counts as running when it is yielded."""
         while self._open and self._ranked:
-            name = max(self._open, key=lambda host: (self._hosts[host].cpus, host))
-            group = self._fitting(self._hosts[name])
+            name = max(self._open, key=self._free)
+            group = self._fitting(name)
             if group is None:
                 self._open.discard(name)
                 continue
-            run = self._groups[group].waiting.popleft()
+            _, run = self._groups[group].waiting.popleft()
             self._occupy(name, group, run)
             yield run, name
 
@@ -130,7 +147,7 @@ class Packing:
         does not wait."""
         group = self._group_of[run]
         try:
-            self._groups[group].waiting.remove(run)
+            self._groups[group].waiting.remove((self._block_of[run], run))
         except ValueError:
             return False
         self._occupy(host, group, run)
@@ -146,17 +163,40 @@ class Packing:
     def put_back(self, run: str) -> None:
         """A run that has ended waits again."""
         group = self._group_of[run]
-        self._groups[group].waiting.appendleft(run)
-        self._enlist(group)
+        waiting = self._groups[group].waiting
+        bisect.insort_left(waiting, (self._block_of[run], run), key=lambda waits: waits[0])
+        self._changed(group)
+        self._open.update(self._hosts)
 
-    def _fitting(self, host: _Host) -> str | None:
+    def _fitting(self, name: str) -> str | None:
+        """The first group with a run for this host. A run that fits nowhere yet has a host kept free for it,
+        on which nothing of a later block starts."""
+        host = self._hosts[name]
         if host.closed or host.cpus <= 0:
             return None
-        for name in self._ranked:
-            needs = self._taken(host, self._groups[name].needs)
-            if needs.cpus <= host.cpus and needs.memory_mib <= host.memory_mib:
-                return name
+        first = self._groups[self._ranked[0]]
+        is_kept: bool | None = None
+        for each in self._ranked:
+            group = self._groups[each]
+            if group.block > first.block and is_kept is None:
+                is_kept = self._kept_for(first.needs) == name
+            if group.block > first.block and is_kept:
+                return None
+            if _fits(self._taken(host, group.needs), Room(cpus=host.cpus, memory_mib=host.memory_mib)):
+                return each
         return None
+
+    def _kept_for(self, needs: Room) -> str | None:
+        """Of the hosts that are large enough, the one with the most room."""
+        roomy = [
+            name
+            for name, host in self._hosts.items()
+            if not host.closed and _fits(self._taken(host, needs), host.has)
+        ]
+        return max(roomy, key=self._free, default=None)
+
+    def _free(self, name: str) -> tuple[int, str]:
+        return self._hosts[name].cpus, name
 
     def _taken(self, host: _Host, needs: Room) -> Room:
         """A guest wider than any host gets all cores of one of the widest."""
@@ -173,15 +213,18 @@ class Packing:
         host.cpus -= needs.cpus
         host.memory_mib -= needs.memory_mib
         host.running[run] = needs
-        if not self._groups[group].waiting:
-            self._ranked.remove(group)
+        self._changed(group)
 
-    def _enlist(self, group: str) -> None:
-        """After a run was put into the group."""
-        if len(self._groups[group].waiting) == 1:
-            self._ranked.append(group)
-            self._rank()
-        self._open.update(self._hosts)
+    def _changed(self, group: str) -> None:
+        """After a run was put into the group or taken out of it."""
+        if group in self._ranked:
+            self._ranked.remove(group)
+        if self._groups[group].waiting:
+            bisect.insort(self._ranked, group, key=lambda name: self._groups[name].rank())
+        block = self._groups[self._ranked[0]].block if self._ranked else 0
+        if block != self._block:  # runs that were held back may start
+            self._block = block
+            self._open.update(self._hosts)
 
     def _rank(self) -> None:
         self._ranked.sort(key=lambda name: self._groups[name].rank())
@@ -189,3 +232,7 @@ class Packing:
     def _hosts_changed(self) -> None:
         self._widest = max((host.has.cpus for host in self._hosts.values()), default=0)
         self._open.update(self._hosts)
+
+
+def _fits(needs: Room, room: Room) -> bool:
+    return needs.cpus <= room.cpus and needs.memory_mib <= room.memory_mib

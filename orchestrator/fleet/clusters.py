@@ -18,7 +18,7 @@ from distributed import Client, LocalCluster
 from distributed.security import Security
 from tornado.ioloop import PeriodicCallback
 
-from orchestrator.cores.leases import host_cores
+from orchestrator.cores.leases import host_cores, host_memory_mib
 from orchestrator.errors import GuestError, PrerequisiteError, UsageError
 from orchestrator.fleet.worker import PRELOAD
 from orchestrator.store.store import Store
@@ -141,8 +141,6 @@ def _worker_options(folder: str, shares: int, cores: int, memory_mib: int) -> di
 
 
 def _local(table: LocalClusterTable, store: Store, security: Security | None) -> Any:
-    from orchestrator.fleet.host import memory_mib
-
     if table.workers > len(host_cores()):
         raise UsageError(
             f"engine.cluster.workers = {table.workers}: this machine has {len(host_cores())} cores, and each "
@@ -152,7 +150,7 @@ def _local(table: LocalClusterTable, store: Store, security: Security | None) ->
         str(store.guests.resolve()),
         table.workers,
         len(host_cores()) // table.workers,
-        memory_mib() // table.workers,
+        host_memory_mib() // table.workers,
     )
     return LocalCluster(
         n_workers=table.workers,

@@ -74,7 +74,7 @@ class Fleet:
                 memory_mib=self.study.guest_memory_mib,
                 whole=not self.study.engine.side_by_side,
             )
-            self.packing.add(spec.set_id, spec.run_id, needs, expected_s[spec.set_id])
+            self.packing.add(spec.set_id, spec.run_id, needs, expected_s[spec.set_id], block=spec.repetition)
 
     def run(self, client: Client, dispatch: Dispatch) -> None:
         """Returns when all is done. Raises SchedulerLostError, and the first error that keeps the remaining

@@ -23,7 +23,7 @@ from typing import Any
 from guest.machine import fingerprint
 from guest.records.codec import seal
 from guest.records.run import LOG, Message, RunSpec
-from orchestrator.cores.leases import host_cores
+from orchestrator.cores.leases import host_cores, host_memory_mib
 from orchestrator.engine.attempts import Attempts
 from orchestrator.errors import PrerequisiteError, UsageError, VbstudyError
 from orchestrator.files import write_durably
@@ -108,7 +108,7 @@ class Host:
             "host": os.uname().nodename,
             "provider": self.provider,
             "cpus": len(self.cores),
-            "memory_mib": memory_mib(),
+            "memory_mib": host_memory_mib(),
             "cpu": f"{cpu['model']} ({cpu['vendor']})",
             "agent_sha256": self._slots.agent.sha256,
         }
@@ -229,7 +229,7 @@ class Host:
         wanted = parse_guest_name(guest_for(spec))
         assert wanted is not None  # noqa: S101  (of a name that was made from a guest)
         attempts = Attempts(
-            opened.study.engine, opened.store, opened.study.provider.kind, self._slots.agent, stop, reports
+            opened.study, opened.store, opened.study.provider.kind, self._slots.agent, stop, reports
         )
         with self._lock:
             opened.running += 1
@@ -299,8 +299,3 @@ class _Reports:
 
     def _event(self, run_id: str, event: dict[str, Any]) -> None:
         self._tell(self._key, {"run": run_id, "host": os.uname().nodename, **self.slot, **event})
-
-
-def memory_mib() -> int:
-    """Of this machine."""
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") >> 20

@@ -16,8 +16,8 @@ import click
 from distributed import Worker
 from distributed.security import Security
 
-from orchestrator.cores.leases import host_cores
-from orchestrator.fleet.host import Host, memory_mib
+from orchestrator.cores.leases import host_cores, host_memory_mib
+from orchestrator.fleet.host import Host
 from orchestrator.fleet.tasks import EXTENSION
 
 PRELOAD = "vbstudy.dask_worker"
@@ -63,7 +63,7 @@ async def _serve(
     ended = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, ended.set)
-    resources = {"vcpu": len(host.cores), "memory": memory_limit_mib or memory_mib()}
+    resources = {"vcpu": len(host.cores), "memory": memory_limit_mib or host_memory_mib()}
     while not ended.is_set():
         notify(f"looking for the scheduler {scheduler}")
         worker = HostWorker(

@@ -69,6 +69,7 @@ def estimate(
                     whole=not study.engine.side_by_side,
                 ),
                 run_s=run_s[spec.set_id] or 0.0,
+                block=spec.repetition,
             )
             for spec in to_do
         ),
@@ -99,12 +100,13 @@ def estimate(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpectedRun:
-    """One run to do. `group` is its experiment set: runs that are alike."""
+    """One run to do. `group` is its experiment set: runs that are alike, one in each block."""
 
     run: str
     group: str
     needs: Room
     run_s: float
+    block: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,7 +154,7 @@ def simulate(runs: Iterable[ExpectedRun], fleet: Fleet) -> Simulated:
             impossible[run.group] = None
             continue
         expected[run.run] = run
-        packing.add(run.group, run.run, run.needs, run.run_s)
+        packing.add(run.group, run.run, run.needs, run.run_s, block=run.block)
     for number in range(fleet.hosts):
         packing.add_host(f"host-{number + 1:04d}", fleet.room)
     starts: list[Start] = []

@@ -23,6 +23,9 @@ from orchestrator.store.store import Store
 from orchestrator.study.schema import Study
 from orchestrator.transport.connection import Connection
 
+MAX_WORKERS = 4  # warm ones in a guest: one for each environment of its runs
+WORKER_MIB = 1024  # what one may need of a guest's memory with a run in it
+
 
 @dataclass(slots=True, eq=False)
 class Session:
@@ -63,9 +66,14 @@ class Session:
             engine=self.study.engine,
             emulated_model=str(details.get("cpu_model", "")) if details.get("accelerator") == "tcg" else "",
             projects=data.bring_projects(self.study, self.store, connection),
+            warm_workers=self._warm_workers(),
         )
         self._executor = Executor(connection, self.agent, context)  # point: executor made
         return self._executor
+
+    def _warm_workers(self) -> int:
+        memory_mib = self.study.guest_memory_mib
+        return max(1, min(MAX_WORKERS, memory_mib // WORKER_MIB)) if memory_mib else MAX_WORKERS
 
     def host_snapshot(self) -> HostLook | None:
         """Of its cores, from the machine below it. None where a guest sees as much itself, where that

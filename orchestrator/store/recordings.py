@@ -8,7 +8,7 @@ them."""
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 from guest.records.codec import RecordError
@@ -45,22 +45,6 @@ def _candidates(store: Store, spec: RunSpec) -> Iterator[Path]:
         if variant.seeds_fixed == spec.variant.seeds_fixed:
             folder = store.runs / spec.workload.name / variant
             yield from folder.glob(f"*/{f'{repetition:04d}' if repetition else '*'}/{RECORDING}")
-
-
-def in_order(specs: Sequence[RunSpec], store: Store) -> tuple[list[RunSpec], list[tuple[RunSpec, str]]]:
-    """The runs that may start, and those that wait for one of them to record their numbers, with its id: the
-    first in the study's order, which is on the lowest thread count."""
-    recorders: dict[Numbers, str] = {}  # "": recorded already
-    ready, waiting = [], []
-    for spec in specs:
-        key = numbers(spec)
-        if spec.workload.replays and key not in recorders:
-            recorders[key] = "" if find(store, spec) else spec.run_id
-        if spec.workload.replays and recorders[key] not in ("", spec.run_id):
-            waiting.append((spec, recorders[key]))
-        else:
-            ready.append(spec)
-    return ready, waiting
 
 
 def check(path: Path) -> None:

@@ -1,8 +1,13 @@
-"""study -> run specs. Pure: the same study gives the same list in the same order."""
+"""study -> run specs. Pure: the same study gives the same list in the same order.
+
+Runs are planned in blocks: block r has repetition r of every condition. Within a block, guests come in an
+order drawn from the study's seed, and so do the conditions of each guest. So thread counts are interleaved in
+time, and a machine that gets warmer or busier meets all of them alike; a guest is needed once a block."""
 
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 from collections.abc import Iterator
 
 from guest.records.run import (
@@ -11,6 +16,7 @@ from guest.records.run import (
     MetricSource,
     Optimizer,
     ProjectSpec,
+    RunOrder,
     RunSpec,
     Seeds,
     ThreadSpec,
@@ -18,19 +24,39 @@ from guest.records.run import (
     WorkloadSpec,
 )
 from orchestrator.errors import UsageError
+from orchestrator.inventory import guest_for
 from orchestrator.study.messages import unknown_workload
 from orchestrator.study.projects import ProjectTable
 from orchestrator.study.schema import Study, WorkloadTable
 
 
 def plan(study: Study, repetitions: int | None = None) -> list[RunSpec]:
-    """All runs of a study. Experiment sets follow one another, so that a guest can keep one warm
-    worker for all repetitions of a set."""
+    """All runs of a study in the order in which they are to start, block by block. More repetitions add
+    blocks, and leave the earlier ones as they are."""
+    return [
+        spec
+        for block in range(1, (repetitions or study.repetitions) + 1)
+        for spec in _in_drawn_order(study.seed, _block(study, block))
+    ]
+
+
+def conditions(study: Study) -> list[RunSpec]:
+    """The first run of each condition, in the order of the study file."""
+    return _block(study, 1)
+
+
+def run_order(study: Study, spec: RunSpec) -> RunOrder | None:
+    """When the study plans this run. None for a run that it does not plan."""
+    block = [each.set_id for each in _in_drawn_order(study.seed, _block(study, spec.repetition))]
+    if spec.set_id not in block:
+        return None
+    return RunOrder(block=spec.repetition, position=block.index(spec.set_id) + 1, of=len(block))
+
+
+def _block(study: Study, repetition: int) -> list[RunSpec]:
+    """Repetition `repetition` of every condition, in the order of the study file."""
     workloads = [_workload(table, study.metrics) for table in study.workload]
-    numbers = range(1, (repetitions or study.repetitions) + 1)
-    seeds = {
-        variant: [study.factor_seeds(variant, number) for number in numbers] for variant in study.variants
-    }
+    seeds = {variant: study.factor_seeds(variant, repetition) for variant in study.variants}
     return [
         RunSpec(
             study_id=study.name,
@@ -38,7 +64,7 @@ def plan(study: Study, repetitions: int | None = None) -> list[RunSpec]:
             variant=variant,
             threads=threads,
             repetition=repetition,
-            seeds=Seeds() if workload.replays else seeds[variant][repetition - 1],
+            seeds=Seeds() if workload.replays else seeds[variant],
             isa=study.isa,
             cpu_model=cpu_model,
         )
@@ -46,8 +72,17 @@ def plan(study: Study, repetitions: int | None = None) -> list[RunSpec]:
         for variant in study.variants
         for cpu_model in study.cpu_models
         for threads in _threads(study)
-        for repetition in numbers
     ]
+
+
+def _in_drawn_order(seed: int, block: list[RunSpec]) -> list[RunSpec]:
+    """Each guest and each condition draws a number, which depends on its name, the block and the seed alone:
+    the conditions of a study that gets more of them keep their order."""
+
+    def drawn(spec: RunSpec, name: str) -> bytes:
+        return hashlib.sha256(f"{seed}/{spec.repetition}/{name}".encode()).digest()
+
+    return sorted(block, key=lambda spec: (drawn(spec, guest_for(spec)), drawn(spec, spec.set_id)))
 
 
 def program_spec(name: str, count: int, seed: int | None, framework: Framework | None = None) -> RunSpec:
@@ -81,7 +116,7 @@ def _program(name: str, framework: Framework | None = None) -> WorkloadSpec:
 def first_runs(study: Study, name: str | None, why_no_project: str) -> list[RunSpec]:
     """The first planned run of each network, or of the named one: of own projects the command knows too
     little, for the reason given. Raises UsageError."""
-    planned = {spec.workload.name: spec for spec in reversed(plan(study, 1)) if not spec.workload.project}
+    planned = {spec.workload.name: spec for spec in reversed(conditions(study)) if not spec.workload.project}
     own = [table.name for table in study.projects]
     if name is not None and name not in planned and name not in own:
         raise UsageError(unknown_workload(name, [*planned, *own]))

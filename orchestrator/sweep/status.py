@@ -17,7 +17,7 @@ from orchestrator.inventory import Guest, Now, guest_spec, read_inventory
 from orchestrator.providers import Watching, make
 from orchestrator.store.integrity import DamagedRunError, read_record
 from orchestrator.store.store import Store
-from orchestrator.study.plan import plan
+from orchestrator.study.plan import conditions
 from orchestrator.study.schema import Study
 
 
@@ -43,7 +43,7 @@ class Status:
 
 def examine(study: Study, store: Store, repetitions: int | None = None) -> Status:
     planned = repetitions or study.repetitions
-    firsts = plan(study, 1)  # one of each set
+    firsts = conditions(study)
     now, unknown = _now(study, store)
     return Status(
         guests=read_inventory(store.guests_file).guests if store.guests_file.exists() else (),

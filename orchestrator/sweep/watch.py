@@ -22,7 +22,7 @@ from guest.records.run import RunSpec
 from orchestrator.errors import VbstudyError
 from orchestrator.inventory import Guest, guest_for, read_inventory
 from orchestrator.store.store import Store
-from orchestrator.study.plan import plan
+from orchestrator.study.plan import conditions
 from orchestrator.study.schema import Study
 from orchestrator.sweep.live import ElapsedTotal, Live, Running, read_live
 from orchestrator.sweep.status import SetStatus, set_status
@@ -84,7 +84,7 @@ class Watcher:
     def __init__(self, study: Study, store: Store) -> None:
         self._study = study
         self._store = store
-        self._specs = plan(study, 1)  # one of each set
+        self._specs = conditions(study)
         self._beat = -1
         self._heard = 0.0
 

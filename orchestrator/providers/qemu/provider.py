@@ -13,7 +13,7 @@ from pathlib import Path
 
 from guest.records.run import RunSpec
 from orchestrator.agent import archive
-from orchestrator.cores.leases import host_cores
+from orchestrator.cores.leases import host_cores, host_memory_mib
 from orchestrator.errors import GuestError, VbstudyError
 from orchestrator.inventory import GuestSpec, Observation, guest_for
 from orchestrator.providers import inside, machines
@@ -61,7 +61,7 @@ class QemuProvider:
             _, accelerator, why = self._prepare()
         except VbstudyError as error:
             return [error.message]
-        host_mib = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") >> 20
+        host_mib = host_memory_mib()
         if self._settings.memory_mib >= host_mib:
             return [f"provider.memory_mib = {self._settings.memory_mib}: this machine has {host_mib} in all"]
         if self._settings.accelerator == "kvm" and accelerator != "kvm":

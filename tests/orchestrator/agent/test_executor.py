@@ -1,17 +1,28 @@
 """The host's side of the protocol, against agents that misbehave: small programs in place of the
 real one, over a real process and real files."""
 
+import dataclasses
 import hashlib
 import json
 import os
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from guest.records.codec import to_json
-from guest.records.run import ARTIFACTS, LOG, RECORDING, SCHEMA_VERSION, Message, RunSpec, decode_record
+from guest.records.run import (
+    ARTIFACTS,
+    LOG,
+    RECORDING,
+    SCHEMA_VERSION,
+    Isa,
+    Message,
+    RunSpec,
+    decode_record,
+)
 from orchestrator.agent.archive import AgentArchive, build
 from orchestrator.agent.executor import Executor, GuestContext, RunFailedError
 from orchestrator.errors import GuestError, PrerequisiteError, ProtocolError
@@ -40,7 +51,7 @@ def executor(tmp_path):
     core = min(os.sched_getaffinity(0))
     opened = []
 
-    def make(program: str, engine: EngineTable = LIMITS, **of_the_guest: str) -> Executor:
+    def make(program: str, engine: EngineTable = LIMITS, **of_the_guest: Any) -> Executor:
         data = program.encode()
         agent = AgentArchive(data, hashlib.sha256(data).hexdigest())
         agent.write(guest)
@@ -170,7 +181,7 @@ def one_line(kind: str, **body) -> str:
 @pytest.mark.parametrize(
     ("program", "error", "message"),
     [
-        (one_line("hello", schema_version=99), ProtocolError, "expected schema 7, got hello with schema 99"),
+        (one_line("hello", schema_version=99), ProtocolError, f"schema {SCHEMA_VERSION}, got hello with"),
         (one_line("error", message="No module named x"), PrerequisiteError, "cannot start: No module"),
         ("raise SystemExit('broken')", GuestError, "ended unexpectedly"),
     ],
@@ -198,8 +209,52 @@ def test_a_worker_stops_at_once_when_told(executor, into):
     runner = executor(PRELUDE + done())
     runner.execute(RUN, into, nothing)
     began = time.monotonic()
-    runner.stop_worker()
+    runner.stop_workers()
     assert time.monotonic() - began < 30
+
+
+def started_workers(into: Path) -> int:
+    return len((into.parent / "guest" / "starts").read_text())
+
+
+def serving() -> str:
+    """An agent that serves one run after the other, and leaves a letter when it starts."""
+    lines = (PRELUDE + done()).strip().splitlines()
+    before = lines[: lines.index("message = json.loads(sys.stdin.readline())")]
+    served = lines[len(before) + 1 : -1]
+    return "\n".join(
+        [
+            *before,
+            "open('starts', 'a').write('x')",
+            "for line in iter(sys.stdin.readline, ''):",
+            "    message = json.loads(line)",
+            *(f"    {line}" for line in served),
+        ]
+    )
+
+
+PORTABLE = dataclasses.replace(RUN, isa=Isa.PORTABLE)  # with another environment, under the same name
+
+
+@pytest.mark.parametrize(("warm_workers", "starts"), [(2, 2), (1, 6)])
+def test_workers_of_different_environments_stay_warm_as_far_as_there_is_room(
+    executor, into, warm_workers, starts
+):
+    runner = executor(serving(), warm_workers=warm_workers)
+    for run in (RUN, PORTABLE) * 3:
+        runner.execute(run, into, nothing)
+    assert started_workers(into) == starts
+
+
+def test_a_worker_is_replaced_when_its_runs_have_taken_long_enough(executor, into, monkeypatch):
+    runner = executor(serving())
+    for _ in range(3):
+        runner.execute(RUN, into, nothing)
+    assert started_workers(into) == 1
+    monkeypatch.setattr("orchestrator.agent.executor.REPLACED_AFTER", 0)
+    for _ in range(3):
+        runner.execute(RUN, into, nothing)
+    assert started_workers(into) == 4
 
 
 def test_the_same_sources_make_the_same_agent():

@@ -1,5 +1,6 @@
 import threading
 import time
+from collections import Counter
 
 import pytest
 
@@ -77,6 +78,56 @@ def test_any_other_error_ends_what_runs_in_the_other_guests():
 
 
 def test_nothing_begins_after_the_end():
-    side = ParallelJobs(never)
+    side, begun = ParallelJobs(never), []
     side.stop.set()
-    side.run(jobs(lambda guest, lease: pytest.fail("it began"), ONE))
+    side.run(jobs(lambda guest, lease: begun.append(guest), ONE))
+    assert begun == []
+
+
+def test_jobs_start_in_their_order_and_a_guest_does_one_at_a_time():
+    order, at_once = [], Counter()
+
+    def work(guest, lease):
+        order.append(guest.name)
+        at_once[guest.name] += 1
+        assert at_once[guest.name] == 1
+        time.sleep(0.02)
+        at_once[guest.name] -= 1
+
+    asked = [ONE, TWO, TWO, ONE, TWO, ONE, ONE, TWO]
+    ParallelJobs(never).run(jobs(work, *asked, cores=(0, 1)))
+    assert order == [guest.name for guest in asked]
+
+
+def test_one_that_would_fit_waits_for_those_before_it():
+    """Otherwise the narrow guests would be done long before the wide ones begin."""
+    running, second = threading.Event(), []
+
+    def work(guest, lease):
+        if guest is ONE and not running.is_set():
+            running.set()
+            time.sleep(0.3)
+        second.append(guest.name)
+
+    other = guest_spec(1, "EPYC")
+    ParallelJobs(never).run(jobs(work, ONE, TWO, other, cores=(0, 1)))
+    assert second == [ONE.name, TWO.name, other.name]
+
+
+def test_a_guest_that_failed_gets_no_further_job():
+    begun = []
+
+    def work(guest, lease):
+        begun.append(guest)
+        if guest is ONE:
+            raise GuestError("it does not boot")
+
+    with pytest.raises(GuestError, match="it does not boot"):
+        ParallelJobs(never).run(jobs(work, ONE, TWO, ONE, TWO))
+    assert begun == [ONE, TWO, TWO]
+
+
+def test_machines_do_not_wait_for_each_other():
+    both = threading.Barrier(2)
+    elsewhere = jobs(lambda guest, lease: both.wait(120), TWO, cores=(1, 2))
+    ParallelJobs(never).run([*jobs(lambda guest, lease: both.wait(120), ONE, cores=(0,)), *elsewhere])

@@ -1,6 +1,7 @@
 """Which run starts next, and where: by hand, and against schedules whose length is known."""
 
 import random
+import statistics
 
 import pytest
 from hypothesis import given
@@ -94,6 +95,67 @@ def test_a_run_at_hand_is_assigned_once_whether_there_is_room_or_not():
     made.ended("h0", "a2")
     made.put_back("a2")
     assert list(made.start()) == [("a2", "h0")]
+
+
+def test_a_later_block_waits_until_the_earlier_one_has_started():
+    made = packing((4,))
+    for block in (1, 2):
+        made.add("narrow", f"n{block}", Room(cpus=1), 9, block=block)
+        made.add("wide", f"w{block}", Room(cpus=4), 1, block=block)
+    started = []
+    while running := list(made.start()):
+        started.append([run for run, _ in running])
+        for run, host in running:
+            made.ended(host, run)
+    assert started == [["n1"], ["w1"], ["n2"], ["w2"]]
+
+
+def test_one_host_is_kept_for_a_run_that_fits_nowhere_yet_and_others_go_on():
+    made = packing((4, 4))
+    made.add("narrow", "n1", Room(cpus=1), 9, block=1)
+    made.add("other", "o1", Room(cpus=1), 9, block=1)
+    made.add("wide", "w1", Room(cpus=4), 1, block=1)
+    made.add("narrow", "n2", Room(cpus=1), 9, block=2)
+    made.add("narrow", "n3", Room(cpus=1), 9, block=3)
+    assert list(made.start()) == [("n1", "h1"), ("o1", "h0"), ("n2", "h0"), ("n3", "h0")]
+    made.ended("h1", "n1")
+    assert list(made.start()) == [("w1", "h1")]
+
+
+def test_a_run_that_is_put_back_comes_before_those_of_later_blocks():
+    made = packing((1,))
+    for block in (1, 2, 3):
+        made.add("a", f"a{block}", Room(cpus=1), 9, block=block)
+    assert made.assign("h0", "a2")
+    made.ended("h0", "a2")
+    made.put_back("a2")
+    order = []
+    while started := list(made.start()):
+        order += [run for run, _ in started]
+        made.ended("h0", order[-1])
+    assert order == ["a1", "a2", "a3"]
+
+
+@pytest.mark.parametrize(("hosts", "cores"), [(1, 8), (4, 8), (4, 16)])
+def test_thread_counts_are_spread_over_the_time_of_a_fleet(hosts, cores):
+    times = {1: 100.0, 2: 60.0, 4: 40.0, 8: 30.0}
+    runs = [
+        ExpectedRun(
+            run=f"{cpus}-{variant}-{block}",
+            group=f"{cpus}-{variant}",
+            needs=Room(cpus=cpus),
+            run_s=run_s,
+            block=block,
+        )
+        for block in range(1, 51)
+        for cpus, run_s in times.items()
+        for variant in range(2)
+    ]
+    found = simulate(runs, Fleet(hosts=hosts, room=Room(cpus=cores)))
+    for cpus in times:
+        starts = [start.at_s for start in found.starts if start.run.startswith(f"{cpus}-")]
+        assert 0.4 < statistics.fmean(starts) / found.makespan_s < 0.6
+    assert found.makespan_s <= 1.4 * found.bound_s
 
 
 @given(

@@ -1,30 +1,69 @@
+import dataclasses
+from itertools import groupby
+
 from hypothesis import given
 from hypothesis import strategies as st
 
-from guest.records.run import Metric, Variant
+from guest.records.run import Metric, RunOrder, ThreadSpec, Variant
+from orchestrator.inventory import guest_for
 from orchestrator.study import schema
-from orchestrator.study.plan import plan
+from orchestrator.study.plan import conditions, plan, run_order
 
 WORKLOAD = '[[workload]]\nmodel = "lenet5"\ndataset = "digits"\n'
+WORKLOAD_TOO = WORKLOAD.replace("lenet5", "lenet1")
 
 
-def test_the_plan_is_every_combination_in_a_fixed_order():
-    runs = plan(schema.parse("cpus = [1, 4]\nrepetitions = 2\n" + WORKLOAD))
-    assert [run.run_id for run in runs] == [
-        f"lenet5-digits-torch/{variant}/cpus-{cpus}/{repetition:04d}"
+def test_each_block_has_one_run_of_every_condition_in_an_order_of_its_own():
+    runs = plan(schema.parse("cpus = [1, 2, 4]\nrepetitions = 20\n" + WORKLOAD))
+    conditions_ = {
+        f"lenet5-digits-torch/{variant}/cpus-{cpus}"
         for variant in ("fixed-seed", "default")
-        for cpus in (1, 4)
-        for repetition in (1, 2)
+        for cpus in (1, 2, 4)
+    }
+    blocks = [runs[i : i + 6] for i in range(0, 120, 6)]
+    for number, block in enumerate(blocks, start=1):
+        assert {run.repetition for run in block} == {number}
+        assert {run.set_id for run in block} == conditions_
+    orders = {tuple(run.set_id for run in block) for block in blocks}
+    assert len(orders) > 10
+    assert {block[0].threads.cpus for block in blocks} == {1, 2, 4}
+
+
+def test_a_guest_has_its_runs_of_a_block_one_after_the_other():
+    runs = plan(schema.parse("cpus = [1, 2, 4]\nrepetitions = 9\n" + WORKLOAD + WORKLOAD_TOO))
+    turns = [guest for _, guest in [key for key, _ in groupby(runs, lambda r: (r.repetition, guest_for(r)))]]
+    assert len(turns) == 9 * 3
+
+
+def test_more_repetitions_conditions_or_another_seed_change_the_order_as_little_as_they_can():
+    text = "cpus = [1, 4]\nrepetitions = 30\n"
+    runs = plan(schema.parse(text + WORKLOAD))
+    assert plan(schema.parse(text + WORKLOAD), 40)[: len(runs)] == runs
+    more = plan(schema.parse(text.replace("[1, 4]", "[1, 2, 4]") + WORKLOAD))
+    assert [run for run in more if run.threads.cpus != 2] == runs
+    other = plan(schema.parse("seed = 7\n" + text + WORKLOAD))
+    assert [run.set_id for run in other] != [run.set_id for run in runs]
+
+
+def test_the_order_of_a_run_is_its_place_in_the_plan():
+    study = schema.parse("cpus = [1, 4]\nrepetitions = 3\n" + WORKLOAD)
+    runs = plan(study)
+    assert [run_order(study, run) for run in runs] == [
+        RunOrder(block=block, position=position, of=4) for block in (1, 2, 3) for position in (1, 2, 3, 4)
     ]
+    elsewhere = dataclasses.replace(runs[0], threads=ThreadSpec(cpus=9, intra_op=9, inter_op=9))
+    assert run_order(study, elsewhere) is None
 
 
 def test_threads_are_crossed_with_cpus_and_equal_combinations_planned_once():
-    runs = plan(schema.parse("cpus = [4]\nthreads = [2, 4]\nvariants = ['control']\n" + WORKLOAD), 1)
+    runs = conditions(schema.parse("cpus = [4]\nthreads = [2, 4]\nvariants = ['control']\n" + WORKLOAD))
     assert [run.threads.label for run in runs] == ["cpus-4-threads-2", "cpus-4"]
 
 
 def test_inter_op_threads_are_crossed_separately():
-    runs = plan(schema.parse("cpus = [2]\ninter_op_threads = [1, 2]\nvariants = ['control']\n" + WORKLOAD), 1)
+    runs = conditions(
+        schema.parse("cpus = [2]\ninter_op_threads = [1, 2]\nvariants = ['control']\n" + WORKLOAD)
+    )
     assert [run.threads.label for run in runs] == ["cpus-2-interop-1", "cpus-2"]
 
 
@@ -45,7 +84,9 @@ def test_seeds_are_fixed_in_fixed_variants_only():
 
 def test_each_cpu_model_of_a_list_is_planned_and_a_single_one_is_no_factor():
     qemu = "[provider]\nkind = 'qemu'\ncpu_model = {}\n" + WORKLOAD
-    compared = plan(schema.parse("cpus = [1, 2]\nvariants = ['control']\n" + qemu.format(["max", "EPYC"])), 1)
+    compared = conditions(
+        schema.parse("cpus = [1, 2]\nvariants = ['control']\n" + qemu.format(["max", "EPYC"]))
+    )
     assert [(run.cpu_model, run.threads.cpus) for run in compared] == [
         ("max", 1), ("max", 2), ("EPYC", 1), ("EPYC", 2),
     ]  # fmt: skip
