@@ -12,6 +12,7 @@ from analysis.cost.times import excluded
 from analysis.load.study import StudyData, by_threads
 from analysis.results.model import ACROSS, ALPHA, WHERE, Kind, Table, col, cols, count, interval
 from analysis.stats import metrics, statistics
+from analysis.stats.blocks import ratio
 from analysis.stats.statistics import finite
 
 # variant with the determinism switches, and the one that differs from it in nothing else
@@ -103,29 +104,31 @@ def overhead(study: StudyData) -> Table:
         *cols("against", "threads"),
         count("n_a", "n"),
         count("n_b", "n against"),
+        count("blocks"),
         interval("ratio", "time ratio", Kind.RATIO, bounds=""),
         col("conclusion"),
         name="overhead",
         title="What determinism costs in time",
         note="Wall time with the determinism switches over that without, seeds treated alike: the ratio of "
-        "geometric means, with the 95 % interval of Welch's t on logarithms. Excluded times are shown, and "
-        "not compared.",
+        "geometric means, on logarithms with the 95 % interval of Student's t over the ratios within so many "
+        "blocks, or of Welch's t where blocks are 0 (not recorded). Excluded times are shown, and not "
+        "compared.",
         hidden=["excluded"],
     )
 
 
 def _overhead(with_: pd.DataFrame, without: pd.DataFrame) -> dict[str, Any]:
-    a, b = (finite(runs.wall_s.to_numpy()) for runs in (with_, without))
     reason = excluded(with_) or excluded(without)
-    ratio, low, high = statistics.ratio(a, b, 1 - ALPHA)
+    found = ratio(with_, without, 1 - ALPHA)
     return {
-        "n_a": len(a),
-        "n_b": len(b),
-        "ratio": ratio,
-        "low": low,
-        "high": high,
+        "n_a": len(finite(with_.wall_s.to_numpy())),
+        "n_b": len(finite(without.wall_s.to_numpy())),
+        "blocks": found.blocks,
+        "ratio": found.value,
+        "low": found.low,
+        "high": found.high,
         "excluded": reason,
-        "conclusion": f"none: {reason}" if reason else _conclusion(low, high),
+        "conclusion": f"none: {reason}" if reason else _conclusion(found.low, found.high),
     }
 
 

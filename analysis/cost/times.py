@@ -5,12 +5,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from analysis.load.study import StudyData, by_threads
 from analysis.results.model import ALPHA, WHERE, Kind, Table, col, cols, count, interval
 from analysis.stats import statistics
+from analysis.stats.blocks import Ratio, ratio
 from guest.records.run import CONTENDED_ABOVE, EMULATORS
 
 LOAD_WORTH_SAYING = 0.1  # cores kept busy by others, mean over a set's runs
@@ -39,7 +39,7 @@ def wall_time(study: StudyData) -> Table:
     import of the framework excluded), and its speed-up against the smallest thread count."""
     rows = []
     for workload, variant, runs in study.experiments():
-        first: np.ndarray | None = None
+        first: pd.DataFrame | None = None
         base = int(runs.intra_op.iloc[0])
         for threads, setting in by_threads(runs).items():
             mean, sd = (f(setting.wall_s.to_numpy()) for f in (statistics.mean, statistics.sd))
@@ -60,9 +60,9 @@ def wall_time(study: StudyData) -> Table:
                     "excluded": excluded(setting),
                     "flags": ", ".join(_flags(setting)),
                 }
-                | _speed_up(first, setting.wall_s.to_numpy(), more)
+                | _speed_up(first, setting, more)
             )
-            first = setting.wall_s.to_numpy() if first is None else first
+            first = setting if first is None else first
     return Table.of(
         rows,
         *WHERE,
@@ -71,13 +71,15 @@ def wall_time(study: StudyData) -> Table:
         interval("wall_s", "seconds", Kind.SECONDS, bounds="wall"),
         interval("sd", "SD"),
         interval("train_s", "training", Kind.SECONDS, bounds="train"),
+        count("blocks"),
         interval("speed_up", "speed-up", Kind.RATIO, bounds="speed"),
         interval("efficiency", kind=Kind.RATIO),
         col("flags"),
         name="time",
         title="Time of a run",
         note="Seconds with 95 % intervals (mean: Student's t, SD: chi-square). Speed-up is against the "
-        "smallest thread count, the ratio of geometric means with Welch's interval on logarithms; "
+        "smallest thread count: the ratio of geometric means, on logarithms with Student's interval over "
+        "the ratios within so many blocks, or with Welch's where blocks are 0 (not recorded); "
         "efficiency the speed-up over the factor of threads: 1 is all that more threads could give. "
         f"Oversubscribed sets had fewer cores than threads; a load by others from {CONTENDED_ABOVE} cores "
         "makes it contended; emulated CPUs have times of their own. All are shown, and excluded from "
@@ -85,12 +87,14 @@ def wall_time(study: StudyData) -> Table:
     )
 
 
-def _speed_up(first: np.ndarray | None, here: np.ndarray, more: float) -> dict[str, Any]:
+def _speed_up(first: pd.DataFrame | None, here: pd.DataFrame, more: float) -> dict[str, Any]:
     """Against the first set, which is 1 by definition."""
-    bounds = (1.0, None, None) if first is None else statistics.ratio(first, here)
+    found = Ratio(value=1.0, low=None, high=None, p=None, blocks=0) if first is None else ratio(first, here)
+    bounds = found.value, found.low, found.high
     names = ("speed_up", "speed_low", "speed_high"), ("efficiency", "efficiency_low", "efficiency_high")
     parts = [None if bound is None else bound / more for bound in bounds]
-    return dict(zip(names[0], bounds, strict=True)) | dict(zip(names[1], parts, strict=True))
+    cells = dict(zip(names[0], bounds, strict=True)) | dict(zip(names[1], parts, strict=True))
+    return cells | {"blocks": found.blocks}
 
 
 def _flags(runs: pd.DataFrame) -> list[str]:
@@ -115,7 +119,8 @@ def _flags(runs: pd.DataFrame) -> list[str]:
 
 def fastest(study: StudyData) -> Table:
     """The thread count with the least mean wall time among those with comparable times, and
-    whether its lead over each other one is decided (Welch's t test, Holm's correction over them)."""
+    whether its lead over each other one is decided (t tests on the logarithms of times, within blocks where
+    they are recorded, Holm's correction over them)."""
     rows = [
         {"workload": workload, "variant": variant} | _fastest(runs)
         for workload, variant, runs in study.experiments()
@@ -128,20 +133,22 @@ def fastest(study: StudyData) -> Table:
         interval("wall_s", "seconds", Kind.SECONDS, bounds="wall"),
         col("others", "compared with"),
         interval("others_s", "their seconds", Kind.SECONDS, bounds="others"),
+        count("blocks"),
         col("p_holm", "p (Holm)", Kind.P),
         *cols("lead", "left_out"),
         name="fastest",
         title="The fastest thread count",
         note="Among the thread counts with comparable times. The lead "
-        f"is decided when the fastest beats every other one (Welch's t, Holm-corrected p < {ALPHA}). n is "
-        "that of the fastest, then of those compared with it.",
+        "is decided when the fastest beats every other one (t tests on logarithms, Holm-corrected p < "
+        f"{ALPHA}): paired within so many blocks, or Welch's where blocks are 0 (not recorded). n is that of "
+        "the fastest, then of those compared with it.",
     )
 
 
 def _fastest(runs: pd.DataFrame) -> dict[str, Any]:
     sets = by_threads(runs)
     reasons = {name: excluded(s) for name, s in sets.items()}
-    own = {name: s.wall_s.to_numpy() for name, s in sets.items() if not reasons[name]}
+    own = {name: s for name, s in sets.items() if not reasons[name]}
     left_out = [
         f"{', '.join(name for name in sets if reasons[name] == reason)}: {reason}"
         for reason in dict.fromkeys(filter(None, reasons.values()))
@@ -152,13 +159,15 @@ def _fastest(runs: pd.DataFrame) -> dict[str, Any]:
         only += " comparable times"
         reason = "one thread count only" if len(sets) == 1 else only
         empty: dict[str, Any] = dict.fromkeys(("fastest", "wall_s", "wall_low", "wall_high"))
-        empty |= {name: [] for name in ("others", "others_s", "others_low", "others_high", "n", "p_holm")}
+        empty |= {name: [] for name in ("others", "others_s", "others_low", "others_high", "n")}
+        empty |= {"blocks": [], "p_holm": []}
         return row | empty | {"decided": None, "lead": f"inconclusive: {reason}"}
-    best = min(own, key=lambda name: float(np.mean(own[name])))
+    best = min(own, key=lambda name: float(own[name].wall_s.mean()))
     others = [name for name in own if name != best]
-    p_holm = statistics.holm([statistics.welch(own[best], own[name]) for name in others])
+    ratios = [ratio(own[best], own[name]) for name in others]
+    p_holm = statistics.holm([found.p for found in ratios])
     tested = all(p is not None for p in p_holm)
-    lead, *means = (statistics.mean(own[name]) for name in (best, *others))
+    lead, *means = (statistics.mean(own[name].wall_s.to_numpy()) for name in (best, *others))
     decided = tested and all(p is not None and p < ALPHA for p in p_holm)
     return row | {
         "fastest": best,
@@ -168,6 +177,7 @@ def _fastest(runs: pd.DataFrame) -> dict[str, Any]:
         "others_low": [mean.low for mean in means],
         "others_high": [mean.high for mean in means],
         "n": [len(own[name]) for name in (best, *others)],
+        "blocks": [found.blocks for found in ratios],
         "p_holm": p_holm,
         "decided": decided if tested else None,
         "lead": ("decided" if decided else "not decided")

@@ -66,7 +66,8 @@ class View(StrEnum):
 class StudyData:
     """A study in tidy tables, ordered by workload, variant, threads and repetition.
 
-    runs    one row a run: what was asked, every hash, test metrics, timings in seconds, isolation
+    runs    one row a run: what was asked, every hash, test metrics, timings in seconds, isolation; `block`
+            and `position` in it as planned, 0 where they are unknown
     epochs  one row a run and epoch: `run_id` and all of history.csv
     steps   run_id, step, weights_sha256: the weights after training step 1, 2, 4, ...
     metrics the metrics of each workload; the first one selects the model
@@ -237,6 +238,8 @@ def _run_row(record: RunRecord) -> dict[str, Any]:
         "label": spec.threads.label,
         "threads": _threads_text(record),
         "repetition": spec.repetition,
+        "block": record.order.block if record.order else 0,
+        "position": record.order.position if record.order else 0,
         "set_id": spec.set_id,
         "isa": spec.isa.value,
         "seeds_used": _random_numbers(result),

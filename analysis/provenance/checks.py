@@ -10,6 +10,7 @@ import pandas as pd
 
 from analysis.load.runs import Problem
 from analysis.load.study import StudyData, by_seeds, by_threads
+from analysis.provenance.order import order_reservations
 from analysis.provenance.overrides import project_reservations
 
 ALIKE = {
@@ -36,7 +37,7 @@ HARDWARE = {
 
 def reservations(study: StudyData) -> tuple[Problem, ...]:
     """Problems of kind `skipped=False`, in the order of the study's runs."""
-    checks = (_mixed, _incomplete, _short, _not_finite, project_reservations)
+    checks = (_mixed, _incomplete, _short, _not_finite, order_reservations, project_reservations)
     return tuple(problem for check in checks for problem in check(study))
 
 

@@ -7,6 +7,7 @@ import csv
 import hashlib
 import io
 from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from guest.records.run import (
     Isolation,
     Metric,
     Optimizer,
+    RunOrder,
     RunRecord,
     RunResult,
     RunSpec,
@@ -89,8 +91,11 @@ class Fabricator:
         metrics: Sequence[Metric] = (Metric.ACCURACY,),
         framework: Framework = Framework.TORCH,
         epochs_planned: int | None = None,
+        block: int = 0,
+        at_s: float = 0.0,
     ) -> Path:
-        """One run; returns its folder. Metrics beside the first are half the first."""
+        """One run; returns its folder. Metrics beside the first are half the first. It began `at_s` after
+        the study did; `block` is that of its record, 0: none."""
         chosen = list(selected_accuracies or accuracies)
         intra_op = intra_op or cpus
         spec = RunSpec(
@@ -175,8 +180,9 @@ class Fabricator:
             guest={"name": f"cpus-{cpus}", "provider": "local", "accelerator": accelerator},
             agent_sha256=sha("agent"),
             attempt=1,
-            started_at="2025-01-01T00:00:00Z",
-            finished_at="2025-01-01T00:00:10Z",
+            started_at=_at(at_s),
+            order=RunOrder(block=block, position=1, of=4) if block else None,
+            finished_at=_at(at_s + wall_s),
         )
         folder = self.directory / "runs" / spec.run_id
         folder.mkdir(parents=True)
@@ -222,6 +228,10 @@ class Fabricator:
 
 def _sha(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
+
+
+def _at(second: float) -> str:
+    return (datetime(2025, 1, 1, tzinfo=UTC) + timedelta(seconds=second)).isoformat(timespec="milliseconds")
 
 
 def _scores(metrics: Sequence[Metric], first: float) -> dict[str, float]:

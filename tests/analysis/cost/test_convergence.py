@@ -63,3 +63,13 @@ def test_the_interval_of_the_ratio_covers_as_often_as_it_says():
     found = [ratio(2 * rng.lognormal(0, 0.1, 6), rng.lognormal(0, 0.1, 9)) for _ in range(600)]
     assert 0.93 < np.mean([low <= 2 <= high for _, low, high in found]) < 0.975
     assert ratio(np.array([0.0, 1.0]), np.array([1.0])) == (None, None, None)
+
+
+def test_overheads_are_ratios_within_blocks_where_these_are_recorded(study):
+    for block, wall_s in enumerate((10.0, 20.0, 40.0, 80.0), 1):
+        study.run(1, block, variant="default", wall_s=wall_s, block=block)
+        study.run(1, block, variant="algo", wall_s=wall_s * (1.1 + 0.01 * (block % 2)), block=block)
+    row = overhead(load_study(study.directory)).frame.iloc[0]
+    assert row.blocks == 4
+    assert 1.09 < row.low < row.ratio < row.high < 1.12
+    assert row.conclusion == "slower"

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from scipy import stats
 
@@ -53,7 +54,7 @@ def test_the_fastest_is_never_an_oversubscribed_one(study):
     assert (row.fastest, row.lead, row.decided) == ("2", "decided", True)
     assert row.others == ["1", "4"]
     assert row.left_out == "8: oversubscribed"
-    p = stats.ttest_ind(SECONDS[2], SECONDS[4], equal_var=False).pvalue
+    p = stats.ttest_ind(np.log(SECONDS[2]), np.log(SECONDS[4]), equal_var=False).pvalue
     assert row.p_holm[1] == pytest.approx(p), "the larger of two is not multiplied"
 
 
@@ -104,3 +105,41 @@ def test_efficiency_is_the_speed_up_for_each_further_thread(study):
     frame = wall_time(load_study(study.directory)).frame
     assert list(frame.speed_up) == pytest.approx([1, 1.5, 1.5])
     assert list(frame.efficiency) == pytest.approx([1, 0.75, 0.375])
+
+
+DRIFTING = (10.0, 12.0, 15.0, 19.0, 24.0)  # seconds of one thread in five blocks
+
+
+def in_blocks(study):
+    """Two threads take 0.8 of the time of one, give or take a percent, while all get slower and slower."""
+    for block, (wall_s, noise) in enumerate(zip(DRIFTING, (1.01, 0.99, 1.0, 1.01, 0.99), strict=True), 1):
+        study.run(1, block, wall_s=wall_s, block=block)
+        study.run(2, block, wall_s=0.8 * wall_s * noise, block=block)
+    return load_study(study.directory)
+
+
+def test_times_are_compared_within_blocks_where_these_are_recorded(study):
+    loaded = in_blocks(study)
+    row = fastest(loaded).frame.iloc[0]
+    assert (row.fastest, row.lead, row.blocks) == ("2", "decided", [5])
+    logs = np.log([0.8 * noise for noise in (1.01, 0.99, 1.0, 1.01, 0.99)])
+    assert row.p_holm[0] == pytest.approx(stats.ttest_1samp(logs, 0).pvalue)
+    frame = wall_time(loaded).frame.set_index("threads")
+    half = stats.t.ppf(0.975, 4) * logs.std(ddof=1) / 5**0.5
+    assert frame.speed_up["2"] == pytest.approx(np.exp(-logs.mean()))
+    assert frame.speed_low["2"] == pytest.approx(np.exp(-logs.mean() - half))
+    assert frame.blocks["2"] == 5
+
+
+def test_without_blocks_the_same_times_decide_nothing(study):
+    for repetition, wall_s in enumerate(DRIFTING, 1):
+        study.run(1, repetition, wall_s=wall_s)
+        study.run(2, repetition, wall_s=0.8 * wall_s)
+    row = fastest(load_study(study.directory)).frame.iloc[0]
+    assert (row.lead, row.blocks) == ("not decided", [0])
+
+
+def test_a_block_that_lacks_a_run_counts_for_no_pair(study):
+    in_blocks(study)
+    study.run(1, 6, wall_s=1.0, block=6)
+    assert fastest(load_study(study.directory)).frame.blocks[0] == [5]

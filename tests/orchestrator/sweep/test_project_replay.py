@@ -156,17 +156,18 @@ def test_a_script_that_asks_differently_on_another_thread_count_is_a_failed_run_
         assert text in error["message"]
 
 
-def test_without_a_recording_the_runs_that_wait_for_it_are_not_tried(tmp_path):
-    directory = make(tmp_path / "study", "raise SystemExit('why')", metrics=METRICS, study=ONE_VARIANT)
+def test_where_the_first_run_fails_the_next_one_records(tmp_path):
+    begun = f"__import__('pathlib').Path({str(tmp_path / 'begun')!r})"
+    script = f"if not {begun}.exists():\n    {begun}.touch()\n    raise SystemExit('why')\n{SCRIPT}"
+    directory = make(tmp_path / "study", script, metrics=METRICS, study=ONE_VARIANT)
     assert vbstudy(directory, "-q", "provision") == 0
     assert vbstudy(directory, "-q", "sweep") == 1
-    errors = [json.loads(p.read_text()) for p in sorted((directory / "failed").glob("*/*/*/*/error.json"))]
-    assert [e["kind"] for e in errors] == ["ProjectFailed", "NoRecording", "NoRecording", "NoRecording"]
-    assert "to be recorded by mine/fixed-seed/cpus-1/0001, which failed" in errors[1]["message"]
-    (directory / "mine" / "train.py").write_text(SCRIPT)
-    for path in (directory / "projects").iterdir():
-        path.unlink()
+    (failed,) = (directory / "failed").glob("*/*/*/*/error.json")
+    assert json.loads(failed.read_text())["kind"] == "ProjectFailed"
+    how = [record.result.project.random.how for record in records(directory).values()]
+    assert sorted(how) == ["recorded", "replayed", "replayed"]
     assert vbstudy(directory, "-q", "sweep") == 0
+    assert len(drawn(directory)) == 4
     assert len(set(drawn(directory).values())) == 1
 
 
