@@ -140,7 +140,7 @@ PROTOCOL = (
          {"doing": "other = folder.with_name('other'); shutil.copytree(folder, other); "
                    "self.store.publish(other, record)"}),
         ("the request is sent twice", DONE, *_SENT,
-         {"doing": "worker.send({'request': to_json(request), 'out': out})"}),
+         {"doing": "worker.client.send({'request': to_json(request), 'out': out})"}),
     ]),
 )  # fmt: skip
 
