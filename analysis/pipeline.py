@@ -25,6 +25,7 @@ from analysis.sameness.verdicts import alarms
 from analysis.scan.kept import NAME, KeptScanError, read_kept
 from analysis.scan.requirements.shares import requirements_finding, requirements_table
 from analysis.scan.results import Scan
+from analysis.stats.observations import mark_failures
 from analysis.tables import build_tables
 
 
@@ -42,6 +43,7 @@ def analyze(
     if against:
         load_published(against)  # before anything that takes time
     study, predictions = read_predictions(load_study(directory))
+    study = mark_failures(study, predictions)
     if not allow_mixed:
         refuse_mixed(study)
     imports, unread = read_imports(directory)

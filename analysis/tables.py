@@ -78,7 +78,7 @@ MAKERS: tuple[Maker, ...] = (
     lambda i: (cpu_models(i.study),),
     lambda i: (divergence(i.study),),
     lambda i: trace_tables(i.study, i.traces),
-    lambda i: (performance(i.study),),
+    lambda i: (performance(i.study, i.predictions),),
     lambda i: (seeds(i.study),),
     lambda i: (max_difference(i.study),),
     lambda i: (comparisons(i.study, i.analyses),),

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from statsmodels.stats.weightstats import DescrStatsW
 
 from analysis.cost.times import exclusion
 from analysis.load.runs import Problem
 from analysis.results.model import ALPHA, Kind, Table, col, cols, count, counts, interval
-from analysis.stats import statistics
 from guest.machine.tiers import TIERS
 from guest.records.codec import NewerSchemaError, RecordError
 from guest.records.harden import Cost, Hardening, Measurement, Proof, TierResult, decode
@@ -154,9 +154,12 @@ def paired_ratio(
 ) -> tuple[float | None, float | None, float | None]:
     """The geometric mean of a/b of positive pairs (n,), with its interval (1 - ALPHA) by Student's t on
     logarithms; no interval below two pairs."""
-    found = statistics.mean(np.log(np.asarray(a) / np.asarray(b)), 1 - ALPHA)
-    value, low, high = (None if v is None else math.exp(v) for v in (found.value, found.low, found.high))
-    return value, low, high
+    ratios = np.log(np.asarray(a) / np.asarray(b))
+    mean = math.exp(float(ratios.mean()))
+    if len(ratios) < 2:
+        return mean, None, None
+    low, high = DescrStatsW(ratios).tconfint_mean(ALPHA)
+    return mean, math.exp(low), math.exp(high)
 
 
 # ---- the table -----------------------------------------------------------------------------------

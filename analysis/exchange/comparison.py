@@ -12,6 +12,7 @@ import numpy as np
 from analysis.exchange.imported import Import, ImportedRun
 from analysis.results.model import ALPHA, Kind, Table, col, cols, count, counts, interval
 from analysis.stats import metrics, statistics
+from analysis.stats.ranks import brunner_munzel
 
 Family = tuple[str, str, str]  # import, workload, variant
 WHERE = cols("import", "workload", "variant")
@@ -71,7 +72,7 @@ def _sets(families: dict[Family, dict[int, list[ImportedRun]]]) -> Table:
         name="imported",
         title="Imported runs",
         note="Results of other programs, as they gave them: their weights, machines and seeds are not known, "
-        "and they are part of no finding. Mean with Student's t, SD with its chi-square interval, 95 %.",
+        "and they are part of no finding. " + statistics.INTERVALS_NOTE,
     )
 
 
@@ -79,7 +80,7 @@ def _tests(families: dict[Family, dict[int, list[ImportedRun]]]) -> Table:
     rows = []
     for family, sets in families.items():
         found = [
-            (name, a, b, statistics.mann_whitney(_values(sets[a], name), _values(sets[b], name)))
+            (name, a, b, brunner_munzel(_values(sets[a], name), _values(sets[b], name)))
             for name in _names(sets)
             for a, b in combinations(sorted(sets), 2)
         ]
@@ -99,7 +100,7 @@ def _tests(families: dict[Family, dict[int, list[ImportedRun]]]) -> Table:
         col("delta", "Cliff's delta", Kind.RATIO),
         col("method"),
         name="imported_tests",
-        title="Thread counts of imported runs compared in pairs: Mann-Whitney U",
+        title="Thread counts of imported runs compared in pairs: Brunner-Munzel",
         note=f"Two-sided, alpha {ALPHA}, Holm's correction within each import, workload and variant. "
         "No difference found is not sameness.",
     )

@@ -3,19 +3,20 @@ line: `vbstudy analyze --against issre21`."""
 
 from __future__ import annotations
 
+import math
 import tomllib
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 import pandas as pd
 
 from analysis.load.study import StudyData, View
 from analysis.results.cells import number
-from analysis.results.model import Kind, Table, col, count
-from analysis.stats.statistics import finite, welch_bounds
+from analysis.results.model import ALPHA, Kind, Table, col, count
+from analysis.stats.observations import values_by_threads
+from analysis.stats.statistics import welch_bounds
 
 DATA = Path(__file__).parent / "data"
 NOT_MEASURED = "not measured here"
@@ -85,10 +86,11 @@ def against(name: str, study: StudyData, tables: dict[str, Table]) -> Table:
         name="against",
         title=f"Ours beside the published ({name})",
         note="Published differences are computed from the published values. n is the number of our runs "
-        "behind a number. Intervals are of 95 %: Welch's t for differences of means (of the two extremes, "
-        "not corrected for their choice); for steps, the first and last possible one, since steps are hashed "
-        "at powers of two. Where all repetitions of a thread count agree, there is no sampling error to give "
-        "an interval of. Other projects, machines and sizes: alike numbers prove no replication.",
+        "behind a number. Intervals are of 95 %: Welch's t for differences of means (over all pairs of "
+        "thread counts, and epochs where the largest is one of several: Bonferroni); for steps, the first "
+        "and last possible one, since steps are hashed at powers of two. Where all repetitions of a thread "
+        "count agree, there is no sampling error to give an interval of. Other projects, machines and "
+        "sizes: alike numbers prove no replication.",
     )
 
 
@@ -171,11 +173,7 @@ def _largest(study: StudyData, tables: dict[str, Table], view: View, workload: s
     n, value = sum(row.n), float(row.difference)
     if row.basis == "all repetitions agree":
         return Ours(value, n, remark=f"epoch {row.epochs}; all repetitions agree")
-    epochs = study.epochs[study.epochs.epoch == row.first_epoch].set_index("run_id")
-    runs = study.runs[(study.runs.workload == workload) & (study.runs.variant == "fixed-seed")]
-    at = epochs.loc[runs.run_id, view.epoch_metric(study.metrics[workload][0])].to_numpy()
-    sets = [at[runs.threads == threads] for threads in row.threads]
-    low, high = welch_bounds(sets[int(np.argmax(row["values"]))], sets[int(np.argmin(row["values"]))])
+    low, high = (None if pd.isna(bound) else float(bound) for bound in (row.low, row.high))
     return Ours(value, n, low, high, f"epoch {row.epochs}; means of the repetitions")
 
 
@@ -198,13 +196,12 @@ def _least_p(study: StudyData, tables: dict[str, Table], workload: str) -> Ours:
 
 def _means(study: StudyData, workload: str) -> Ours:
     runs = study.runs[(study.runs.workload == workload) & (study.runs.variant == "fixed-seed")]
-    column = View.LAST.metric(study.metrics[workload][0])
-    kept = {str(threads): finite(s[column].to_numpy()) for threads, s in runs.groupby("threads", sort=False)}
-    kept = {threads: values for threads, values in kept.items() if len(values)}
+    metric = study.metrics[workload][0]
+    kept = {threads: v for threads, v in values_by_threads(runs, View.LAST, metric).items() if len(v)}
     if len(kept) < 2:
         return Ours(None, 0)
     most, least = (f(kept, key=lambda name: float(kept[name].mean())) for f in (max, min))
-    low, high = welch_bounds(kept[most], kept[least])
+    low, high = welch_bounds(kept[most], kept[least], 1 - ALPHA / math.comb(len(kept), 2))
     value = float(kept[most].mean() - kept[least].mean())
     return Ours(value, sum(map(len, kept.values())), low, high, f"threads {most} and {least}")
 

@@ -28,14 +28,19 @@ from itertools import combinations
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 
 from analysis.load.design import MARGIN
+from analysis.load.predictions import read_predictions
 from analysis.load.study import NothingToAnalyse, StudyData, View, load_study
 from analysis.results.model import ALPHA
 from analysis.stats import statistics
 from analysis.stats.effects import tost
+from analysis.stats.observations import mark_failures, succeeded
+from analysis.stats.ranks import brunner_munzel
 
 LOOKS = 5
+SD_FIRST = 20  # runs
 NUMBER = r"((?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)"
 COPIES, DIFFER, EQUIVALENT, NOT_CLEAR = "runs are copies", "differ", "equivalent", "not clear yet"
 GRAMMAR = (
@@ -107,9 +112,13 @@ class Sample:
     seeds: Mapping[int, str] = field(default_factory=dict)  # runs with equal ones drew the same numbers
 
     def first(self, n: int) -> np.ndarray:
-        """The finite values of the first n repetitions; a run that failed is missing."""
-        kept = [self.values[r] for r in sorted(self.values) if r <= n]
-        return np.array([value for value in kept if math.isfinite(value)])
+        """The finite values of the first n repetitions, of copies the first; a run or a training that failed
+        is missing."""
+        first: dict[str, float] = {}
+        for r in sorted(self.values):
+            if r <= n and math.isfinite(self.values[r]):
+                first.setdefault(self.weights.get(r, f"repetition {r}"), self.values[r])
+        return np.array(list(first.values()))
 
     def copies(self, n: int) -> bool:
         """Whether more repetitions would add nothing: the first n have begun to repeat seeds, and the runs
@@ -125,7 +134,8 @@ class Sample:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
     """One question and how it stands: of a set (`b` is empty) or of a pair. `value` is the half-width, or
-    the smaller of the two corrected p values. `runs` is what a set of it had at its last analysis."""
+    the smaller of the two corrected p values. `runs` is what a set of it had at its last analysis, `low` and
+    `high` the bounds of its interval."""
 
     family: tuple[str, ...]
     metric: str
@@ -135,6 +145,8 @@ class Answer:
     how: str
     value: float | None
     runs: int
+    low: float | None = None
+    high: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,15 +186,18 @@ def _intervals(
 ) -> dict[tuple[str, ...], Answer]:
     answers = {}
     for sample in samples:
-        half = halfwidth(rule.what, sample.first(n), 1 - alpha / looks)
+        bounds = interval(rule.what, sample.first(n), 1 - alpha / looks)
+        half = None if bounds is None else (bounds[1] - bounds[0]) / 2
         copies = sample.copies(n)
         clear = copies or (half is not None and half < rule.limit)
         how = COPIES if copies else "narrow enough" if clear else "too wide"
         if half is None and not copies:
-            how = "no interval yet: too few runs, or all values equal by chance"
+            least = SD_FIRST if rule.what is What.SD else statistics.MEAN_FROM
+            how = f"no interval yet: needs {least} runs that did not fail, and unequal values"
         answers[*sample.family, sample.metric, sample.set_id] = Answer(
             family=sample.family, metric=sample.metric, a=sample.set_id, b="", clear=clear, how=how,
             value=0.0 if copies and sample.one_model(n) else half, runs=n,
+            low=bounds and bounds[0], high=bounds and bounds[1],
         )  # fmt: skip
     return answers
 
@@ -190,10 +205,17 @@ def _intervals(
 def halfwidth(what: What, values: np.ndarray, confidence: float) -> float | None:
     """Half the width of an interval; None where there is none. Equal values of different models have no
     interval: their SD is not 0, it has not shown yet."""
-    estimate = (statistics.sd if what is What.SD else statistics.mean)(values, confidence)
-    if estimate.low is None or estimate.high is None or estimate.constant:
+    found = interval(what, values, confidence)
+    return None if found is None else (found[1] - found[0]) / 2
+
+
+def interval(what: What, values: np.ndarray, confidence: float) -> tuple[float, float] | None:
+    """The bounds of the mean or the SD; of an SD below SD_FIRST runs there are none, for an SD that is too
+    small by chance has a narrow interval, and would end the sweep."""
+    if what is What.SD and len(values) < SD_FIRST:
         return None
-    return (estimate.high - estimate.low) / 2
+    estimate = (statistics.sd if what is What.SD else statistics.mean)(values, confidence)
+    return None if estimate.low is None or estimate.high is None else (estimate.low, estimate.high)
 
 
 # ---- tests ---------------------------------------------------------------------------------------
@@ -217,7 +239,7 @@ def _tests(
         before = p_values.setdefault(key, (1.0, 1.0))  # copies are not tested, but count in the family
         if not copies:
             x, y = a.first(n), b.first(n)
-            now = (statistics.mann_whitney(x, y).p, tost(x, y, rule.limit).p)
+            now = (brunner_munzel(x, y).p, tost(x, y, rule.limit).p)
             joined = [old if p is None else min(old, looks * p) for p, old in zip(now, before, strict=True)]
             p_values[key] = (joined[0], joined[1])
         answers[key] = Answer(
@@ -256,7 +278,7 @@ def samples_of(study: StudyData, views: Sequence[View], set_ids: frozenset[str])
             set_id=str(set_id),
             family=(workload, variant, view.value),
             metric=metric,
-            values=dict(zip(runs.repetition, runs[view.metric(metric)], strict=True)),
+            values=_by_repetition(succeeded(runs, view, metric), view.metric(metric)),
             weights={
                 int(repetition): sha256
                 for repetition, sha256 in zip(runs.repetition, runs[view.sha256("weights")], strict=True)
@@ -273,6 +295,16 @@ def samples_of(study: StudyData, views: Sequence[View], set_ids: frozenset[str])
     ]
 
 
+def _by_repetition(runs: pd.DataFrame, column: str) -> dict[int, float]:
+    return dict(zip(runs.repetition, runs[column], strict=True))
+
+
+def adjusted(p: float | None, planned: int) -> float | None:
+    """A p value of a study with so many planned interim analyses, valid at whichever it stopped (Bonferroni);
+    unchanged where there is one."""
+    return None if p is None else min(1.0, p * max(1, planned))
+
+
 def decider(
     directory: Path, rule: Rule, looks: Sequence[int], views: Sequence[View], set_ids: frozenset[str]
 ) -> Callable[[int], Decision]:
@@ -280,7 +312,7 @@ def decider(
 
     def look(done: int) -> Decision:
         try:
-            study = load_study(directory)
+            study = mark_failures(*read_predictions(load_study(directory)))
         except NothingToAnalyse:
             return Decision(answers=(), open_sets=set_ids)
         return decide(rule, looks, done, samples_of(study, views, set_ids))

@@ -1,5 +1,5 @@
 """Calibration: is a model as often right as it is sure? Expected calibration error (Naeini et al., AAAI 2015;
-Guo et al., ICML 2017, section 2) in equal bins of the predicted class's softmax."""
+Guo et al., ICML 2017, section 2) in equal bins of the predicted class's softmax, without its bias."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from scipy import stats
 
 from analysis.load.predictions import Predictions
 from analysis.load.study import StudyData, by_threads
 from analysis.results.model import ACROSS, SCOPE, VIEWS_NOTE, Kind, Table, col, count, interval
 from analysis.stats import statistics
+from analysis.stats.observations import Observations, distinct
 
 BINS = 15
 
@@ -27,9 +29,22 @@ def bins(confidence: np.ndarray, correct: np.ndarray) -> tuple[np.ndarray, np.nd
 
 
 def ece(confidence: np.ndarray, correct: np.ndarray) -> float:
-    """ECE = sum over bins of |correct - confidence| / N, in [0, 1]; NaN without a finite confidence."""
+    """ECE = sum over bins of |correct - confidence| / N, estimated without the bias by which |noise| raises
+    it: the sign of each bin's difference is taken from one half of its samples and its size from the other,
+    averaged over all splits, for which there is a formula as the halves' sums are near normal. 0 on average
+    for calibrated models, so now and then below 0; of differences that are no larger than their noise, too
+    small. NaN without a finite confidence."""
+    known = np.isfinite(confidence)
     count, sure, right = bins(confidence, correct)
-    return float(np.abs(right - sure).sum() / count.sum()) if count.sum() else float("nan")
+    if not count.sum():
+        return float("nan")
+    apart = right - sure
+    squares = bins(confidence[known], (correct[known] - confidence[known].astype(np.float64)) ** 2)[2]
+    some = count > 1  # one sample has no halves
+    noise = np.sqrt(np.maximum(squares - apart**2 / np.maximum(count, 1), 0.0))
+    z = np.divide(apart, noise, out=np.full(BINS, np.inf), where=noise > 0)  # inf: |apart| is exact
+    each = np.abs(apart) * (2 * stats.norm.cdf(np.abs(z)) - 1) - 2 * noise * stats.norm.pdf(z)
+    return float(each[some].sum() / count.sum())
 
 
 def calibration_tables(study: StudyData, predictions: Predictions) -> tuple[Table, Table]:
@@ -40,18 +55,19 @@ def calibration_tables(study: StudyData, predictions: Predictions) -> tuple[Tabl
         truth = predictions.truth[head["workload"]]
         means = []
         for threads, setting in by_threads(runs).items():
+            each = distinct(setting, view)
             found = [
                 (predictions.confidence[view][run], predictions.labels[view][run] == truth)
-                for run in setting.run_id
+                for run in each.run_id
             ]
-            row = _set(found)
+            row = _set(found, len(setting))
             means.append(row["ece"])
             rows.append(head | {"scope": threads} | row)
             sums = np.sum([bins(*each) for each in found], axis=0)
-            diagram.append(_diagram(sums, len(setting)).assign(**head, scope=threads, n=len(setting)))
+            diagram.append(_diagram(sums, len(each)).assign(**head, scope=threads, n=len(each)))
         if len(means) > 1:
             errors = np.array(means, dtype=float)
-            rows.append(head | {"scope": ACROSS} | _spread(errors) | {"samples": len(truth)})
+            rows.append(head | {"scope": ACROSS} | _spread(errors, len(errors)) | {"samples": len(truth)})
     table = Table.of(
         rows,
         *SCOPE,
@@ -62,10 +78,11 @@ def calibration_tables(study: StudyData, predictions: Predictions) -> tuple[Tabl
         interval("gap", "confidence less accuracy"),
         name="calibration",
         title="Calibration: are the models as often right as they are sure?",
-        note=f"ECE: expected calibration error in {BINS} equal bins. Confidence is the softmax of the "
-        "predicted class; confidence less accuracy is above 0 for models that are too sure. Mean over the "
-        f"runs with Student's t, SD with its chi-square interval, 95 %. Scope '{ACROSS}': n thread counts, "
-        "each with the mean of its runs. The bins are in calibration_bins.csv. " + VIEWS_NOTE,
+        note=f"ECE: expected calibration error in {BINS} equal bins, less the bias that noise gives it; of "
+        "calibrated models it is 0 on average, so it may fall below 0. Confidence is the softmax of the "
+        "predicted class; confidence less accuracy is above 0 for models that are too sure. Over the "
+        f"distinct runs of n, and for these test samples. {statistics.INTERVALS_NOTE} Scope '{ACROSS}': n "
+        "thread counts, each with the mean of its runs. The bins are in calibration_bins.csv. " + VIEWS_NOTE,
     )
     return table, Table(
         name="calibration_bins",
@@ -78,22 +95,25 @@ def calibration_tables(study: StudyData, predictions: Predictions) -> tuple[Tabl
     )
 
 
-def _set(found: list[tuple[np.ndarray, np.ndarray]]) -> dict[str, Any]:
+def _set(found: list[tuple[np.ndarray, np.ndarray]], runs: int) -> dict[str, Any]:
+    """`found` are the distinct ones of the runs."""
     errors = np.array([ece(*each) for each in found])
-    gap = statistics.mean([float(np.nanmean(sure)) - float(right.mean()) for sure, right in found])
-    return _spread(errors) | {
+    gaps = np.array([float(np.nanmean(sure)) - float(right.mean()) for sure, right in found])
+    gap = Observations(values=gaps, runs=runs, distinct=len(gaps), failed=0).mean()
+    return _spread(errors, runs) | {
         "samples": len(found[0][1]),
         **gap.cells("gap"),
     }
 
 
-def _spread(errors: np.ndarray) -> dict[str, Any]:
-    mean, sd = statistics.mean(errors), statistics.sd(errors)
+def _spread(errors: np.ndarray, runs: int) -> dict[str, Any]:
+    known = statistics.finite(errors)
+    found = Observations(values=known, runs=runs, distinct=len(errors), failed=0)
     return {
-        "n": mean.n,
-        **mean.cells("ece"),
-        **sd.cells("sd"),
-        "range": float(np.nanmax(errors) - np.nanmin(errors)) if mean.n > 1 else None,
+        "n": runs,
+        **found.mean(within=(-1.0, 1.0)).cells("ece"),
+        **found.sd().cells("sd"),
+        "range": float(np.ptp(known)) if runs > 1 and len(known) else None,
     }
 
 

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis.load.study import StudyData, by_threads
+from analysis.load.study import StudyData, View, by_threads
 from analysis.results.model import ACROSS, ALPHA, VIEWS_NOTE, WHERE, Kind, Table, col, cols, count, interval
 from analysis.stats import metrics, statistics
+from analysis.stats.observations import distinct
 
 
 def max_difference(study: StudyData) -> Table:
@@ -21,7 +22,7 @@ def max_difference(study: StudyData) -> Table:
         for metric in study.metrics[workload]:
             for view in study.views(workload):
                 row = {"workload": workload, "variant": variant, "metric": metric, "view": view.value}
-                rows.append(row | _difference(study, runs, view.epoch_metric(metric)))
+                rows.append(row | _difference(study, runs, view, metric))
     return Table.of(
         rows,
         *WHERE,
@@ -36,13 +37,14 @@ def max_difference(study: StudyData) -> Table:
         name="max_difference",
         title="Largest difference across thread counts, and its epoch",
         note="At each epoch a thread count counts with its runs' common value when all repetitions agree, "
-        "else with their mean; 'basis' says which. The interval is Welch's, of the two thread counts that "
-        "lie furthest apart at that epoch, at 95 % over all pairs of them (Bonferroni); the epoch is taken "
-        "as named before. Of copies of one run the difference is exact. " + VIEWS_NOTE,
+        "else with their mean; 'basis' says which. The interval of the two thread counts that lie furthest "
+        "apart is Welch's, of at least 95 % over all pairs and epochs that could have been the largest "
+        "(Bonferroni). Of copies of one run the difference is exact. " + VIEWS_NOTE,
     )
 
 
-def _difference(study: StudyData, runs: pd.DataFrame, column: str) -> dict[str, Any]:
+def _difference(study: StudyData, runs: pd.DataFrame, view: View, metric: str) -> dict[str, Any]:
+    column = view.epoch_metric(metric)
     epochs, values, agree = by_setting(study, runs, column)
     counts = runs.groupby("threads", sort=False).size()
     found = metrics.max_difference(values)
@@ -61,7 +63,7 @@ def _difference(study: StudyData, runs: pd.DataFrame, column: str) -> dict[str, 
         return row | nothing | {"final_difference": None}
     first, last = epochs[found.first], epochs[found.last]
     end = values[:, -1]
-    low, high = _difference_bounds(study, runs, column, first, values[:, found.first], found.difference)
+    low, high = _difference_bounds(study, runs, view, column, first, values[:, found.first])
     return row | {
         "difference": found.difference,
         "epochs": str(first) if first == last else f"{first}-{last}",
@@ -75,17 +77,21 @@ def _difference(study: StudyData, runs: pd.DataFrame, column: str) -> dict[str, 
 
 
 def _difference_bounds(
-    study: StudyData, runs: pd.DataFrame, column: str, epoch: int, values: np.ndarray, difference: float
+    study: StudyData, runs: pd.DataFrame, view: View, column: str, epoch: int, values: np.ndarray
 ) -> tuple[float | None, float | None]:
+    """Simultaneous over all pairs of thread counts and all epochs, of which the largest difference is one."""
     at = study.epochs[study.epochs.epoch == epoch].set_index("run_id")[column]
-    sets = [setting.run_id for setting in by_threads(runs).values()]
-    a, b = (at.loc[sets[int(i)]].to_numpy() for i in (values.argmax(), values.argmin()))
+    sets = list(by_threads(runs).values())
+    a, b = (sets[int(i)] for i in (values.argmax(), values.argmin()))
     if min(len(a), len(b)) < 2:
         return None, None
-    if statistics.is_constant(a) and statistics.is_constant(b):
-        return difference, difference
-    pairs = len(sets) * (len(sets) - 1) / 2
-    return statistics.welch_bounds(a, b, 1 - ALPHA / pairs)
+    models = [distinct(each, view) for each in (a, b)]
+    if max(map(len, models)) == 1:  # copies of one run each
+        exact = float(values.max() - values.min())
+        return exact, exact
+    looked_at = len(sets) * (len(sets) - 1) / 2 * int(runs.epochs_planned.max())
+    x, y = (at.loc[each.run_id].to_numpy() for each in models)
+    return statistics.welch_bounds(x, y, 1 - ALPHA / looked_at)
 
 
 def by_setting(study: StudyData, runs: pd.DataFrame, column: str) -> tuple[list[int], np.ndarray, np.ndarray]:
@@ -117,26 +123,39 @@ def loss_sd_by_epoch(study: StudyData) -> Table:
     thread count counts once, with its runs' mean)."""
     parts = []
     for workload, variant, runs in study.experiments():
-        for scope, values, epochs in _losses(study, runs):
+        for scope, values, epochs, models in _losses(study, runs):
             part: dict[str, Any] = {"workload": workload, "variant": variant, "scope": scope, "epoch": epochs}
             part |= {"n": len(values), "sd": metrics.column_sd(values)}
+            part |= _sd_bounds(values, models)
             parts.append(pd.DataFrame(part | {"not_finite": (~np.isfinite(values)).sum(axis=0)}))
     return Table(
         name="loss_sd_by_epoch",
         title="Standard deviation of the training loss at every epoch",
-        note=f"Scope '{ACROSS}': n thread counts, each with the mean of its runs.",
+        note=f"Scope '{ACROSS}': n thread counts, each with the mean of its runs. "
+        + statistics.INTERVALS_NOTE,
         frame=pd.concat(parts, ignore_index=True),
         columns=(),
         shown=False,
     )
 
 
-def _losses(study: StudyData, runs: pd.DataFrame) -> Iterator[tuple[str, np.ndarray, list[int]]]:
+def _losses(study: StudyData, runs: pd.DataFrame) -> Iterator[tuple[str, np.ndarray, list[int], int]]:
+    """(scope, losses (n, E), epochs, distinct ones of the n)."""
     for threads, setting in by_threads(runs).items():
         wide = epochs_by_run(study, setting, "train_loss")
-        yield threads, wide.to_numpy(), [int(epoch) for epoch in wide.columns]
+        models = len(distinct(setting, View.LAST))
+        yield threads, wide.to_numpy(), [int(epoch) for epoch in wide.columns], models
     epochs, values, _ = by_setting(study, runs, "train_loss")
-    yield ACROSS, values, epochs
+    yield ACROSS, values, epochs, len(values)
+
+
+def _sd_bounds(values: np.ndarray, models: int) -> dict[str, list[float | None]]:
+    """At every epoch; 0 for copies of one run, none where some of the runs are copies."""
+    if models == 1 and len(values) > 1:
+        found = [statistics.exactly(0.0, len(values))] * values.shape[1]
+    else:
+        found = [statistics.sd(epoch if models == len(values) else []) for epoch in values.T]
+    return {"sd_low": [each.low for each in found], "sd_high": [each.high for each in found]}
 
 
 def loss_sd(by_epoch: Table) -> Table:
@@ -146,15 +165,16 @@ def loss_sd(by_epoch: Table) -> Table:
     for (workload, variant, scope), curve in by_epoch.frame.groupby(keys, sort=False):
         known = curve.dropna(subset="sd")
         peak = None if known.empty or known.sd.max() == 0 else int(known.sd.to_numpy().argmax())
-        n = int(curve.n.iloc[0])
-        values = {"first": curve.sd.iloc[0], "end": curve.sd.iloc[-1], "largest": known.sd.max()}
-        low, high = statistics.sd_bounds(n)
+        ends = {
+            f"{name}{bound}": curve[f"sd{bound}"].iloc[at]
+            for name, at in (("first", 0), ("end", -1))
+            for bound in ("", "_low", "_high")
+        }
         rows.append(
-            {"workload": workload, "variant": variant, "scope": scope, "n": n}
-            | values
-            | {f"{name}_low": low * value for name, value in values.items()}
-            | {f"{name}_high": high * value for name, value in values.items()}
+            {"workload": workload, "variant": variant, "scope": scope, "n": int(curve.n.iloc[0])}
+            | ends
             | {
+                "largest": known.sd.max(),
                 "epoch": None if peak is None else known.epoch.iloc[peak],
                 "not_finite": int(curve.not_finite.sum()),
             }
@@ -166,11 +186,12 @@ def loss_sd(by_epoch: Table) -> Table:
         count("n"),
         interval("first", "SD, first epoch"),
         interval("end", "SD, last epoch"),
-        interval("largest", "largest SD"),
+        col("largest", "largest SD", Kind.SPREAD),
         count("epoch", "at epoch"),
         count("not_finite", "losses not finite"),
         name="loss_sd",
         title="Standard deviation of the training loss over the epochs",
-        note=by_epoch.note + " SD with its 95 % chi-square interval, the largest as if its epoch had been "
-        "named before. Epochs with a loss that is not finite have none.",
+        note=by_epoch.note
+        + " The largest has none: it is too large by its choice. Epochs with a loss that is "
+        "not finite have no SD.",
     )

@@ -7,18 +7,25 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from analysis.load.predictions import Predictions
 from analysis.load.study import StudyData, View, by_threads
 from analysis.results.model import VIEWS_NOTE, WHERE, Kind, Table, col, cols, count, counts, interval
-from analysis.stats import statistics
-from analysis.stats.classification import WEAK_BELOW, is_weak
-from analysis.stats.effects import is_normal, sd_by_bootstrap
+from analysis.stats.crossed import crossed_mean
+from analysis.stats.observations import FAILED_NOTE, distinct, observed, succeeded
+from analysis.stats.statistics import INTERVALS_NOTE, Estimate, bounds_of
+from guest.records.run import Metric
+
+NOTHING = Estimate(value=None, low=None, high=None, n=0, constant=False)
 
 
-def performance(study: StudyData) -> Table:
+def performance(study: StudyData, predictions: Predictions | None = None) -> Table:
     """For each condition, metric and view: the dispersion of the test metric, and how many distinct
-    models, prediction vectors and values the n runs gave (Pham et al., ASE 2020, section 3.3)."""
+    models, prediction vectors and values the n runs gave (Pham et al., ASE 2020, section 3.3); of accuracies
+    whose predictions are known, also the mean for other test samples."""
     rows = [
-        {"workload": workload, "variant": variant, "threads": threads} | _spread(setting, metric, view)
+        {"workload": workload, "variant": variant, "threads": threads}
+        | _spread(setting, metric, view)
+        | _other_samples(setting, metric, view, predictions).cells("other")
         for workload, variant, runs in study.experiments()
         for threads, setting in by_threads(runs).items()
         for metric in study.metrics[workload]
@@ -28,53 +35,54 @@ def performance(study: StudyData) -> Table:
         rows,
         *WHERE,
         *cols("threads", "metric", "view"),
-        count("n"),
+        *counts("n", "observations"),
         interval("mean", kind=Kind.METRIC),
+        interval("other", "mean, other test samples", Kind.METRIC),
         interval("sd", "SD"),
-        interval("sd_bca", "SD (bootstrap)", bounds="bca"),
         *cols("min", "max", kind=Kind.METRIC),
         col("range", "max-min", Kind.SPREAD),
-        *counts("models", "predictions", "values", "weak"),
-        count("strong_n", "n, no weak"),
-        interval("strong_sd", "SD, no weak", bounds="strong"),
-        col("strong_range", "max-min, no weak", Kind.SPREAD),
+        *counts("models", "predictions", "values"),
+        count("failed", "failed"),
+        interval("failure_rate", kind=Kind.RATIO),
         name="performance",
         title="Test performance of each condition",
-        note="SD with its 95 % chi-square interval, mean with Student's t; where Shapiro-Wilk finds the "
-        "values not normal, SD (bootstrap) has the BCa interval instead. Weak models have an accuracy below "
-        f"{WEAK_BELOW:.0%}; the last three columns leave them out. min, max and max-min are of these n runs. "
-        + VIEWS_NOTE,
+        note="All numbers are for this test set; 'mean, other test samples' has the interval for other runs "
+        "and other test samples of the same kind (of one model, Wilson's). Observations are the distinct "
+        f"runs that did not fail; runs of one model count once. {FAILED_NOTE} They are left out of the other "
+        f"columns; their rate has Wilson's interval. {INTERVALS_NOTE} "
+        "min, max and max-min are of these n runs. " + VIEWS_NOTE,
     )
 
 
 def _spread(runs: pd.DataFrame, metric: str, view: View) -> dict[str, Any]:
-    values = runs[view.metric(metric)].to_numpy()
-    mean, sd = statistics.mean(values), statistics.sd(values)
-    finite = values[np.isfinite(values)]
-    low, high = (finite.min(), finite.max()) if len(finite) else (np.nan, np.nan)
-    boot = None if is_normal(values) else sd_by_bootstrap(values)
-    accuracy = view.metric("accuracy")
-    weak = is_weak(runs[accuracy if accuracy in runs else view.metric(metric)].to_numpy())
-    strong = statistics.finite(values[~weak])
-    strong_sd = statistics.sd(strong)
+    found = observed(runs, view, metric)
+    mean, sd = found.mean(within=bounds_of(metric)), found.sd()
+    known = len(found.values) > 0
+    low, high = (found.values.min(), found.values.max()) if known else (np.nan, np.nan)
     return {
         "set_id": runs.set_id.iloc[0],
         "metric": metric,
         "view": view.value,
-        "n": mean.n,
+        "n": len(runs),
+        "observations": len(found.values),
         **mean.cells("mean"),
         **sd.cells("sd"),
-        "sd_bca": boot.value if boot else None,
-        "bca_low": boot.low if boot else None,
-        "bca_high": boot.high if boot else None,
         "min": low,
         "max": high,
         "range": high - low,
         "models": runs[view.sha256("weights")].nunique() or None,  # None: not recorded
         "predictions": runs[view.sha256("predictions")].nunique() or None,
-        "values": len(np.unique(finite)),
-        "weak": int(weak.sum()),
-        "strong_n": len(strong),
-        **strong_sd.cells("strong_sd", "strong"),
-        "strong_range": np.ptp(strong) if len(strong) else None,
+        "values": len(np.unique(found.values)),
+        "failed": found.failed,
+        **found.failure_rate().cells("failure_rate"),
     }
+
+
+def _other_samples(runs: pd.DataFrame, metric: str, view: View, predictions: Predictions | None) -> Estimate:
+    workload = str(runs.workload.iloc[0])
+    if metric != Metric.ACCURACY or predictions is None or workload not in predictions.truth:
+        return NOTHING
+    each = succeeded(distinct(runs, view), view, metric).run_id
+    if each.empty:
+        return NOTHING
+    return crossed_mean(predictions.stack(view, each) == predictions.truth[workload])

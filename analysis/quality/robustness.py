@@ -7,12 +7,14 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from analysis.load.predictions import Predictions
 from analysis.load.runs import Problem
-from analysis.load.study import StudyData, by_threads
+from analysis.load.study import StudyData, View, by_threads
 from analysis.results.model import ACROSS, WHERE, Kind, Table, col, cols, count, counts, interval
 from analysis.stats import statistics
+from analysis.stats.observations import Observations, distinct
 from guest.records.codec import RecordError
 from guest.records.robustness import Point, Robustness, decode
 
@@ -85,7 +87,7 @@ def flips(study: StudyData, predictions: Predictions) -> Table:
         title="Prediction stability: which samples flip, and how sure the models were of them",
         note="A sample flips when not all n runs put it in one class. Confidence is the softmax of the "
         "predicted class, averaged over runs and samples. Intervals of 95 % over the samples: Wilson's of "
-        "the share, Student's t of the confidence.",
+        f"the share, Hall's transformed t of the confidence, from {statistics.MEAN_FROM} samples on.",
     )
 
 
@@ -101,7 +103,7 @@ def flips_by_class(labels: np.ndarray, sure: np.ndarray, truth: np.ndarray) -> l
         row = {"true_class": str(name), "n": len(labels), "samples": int(mine.sum()), "flips": count}
         row |= share.cells("share")
         for key, which in (("sure_flipped", flipped & mine), ("sure_stable", ~flipped & mine)):
-            sure_of = statistics.mean(mean_sure[which])
+            sure_of = statistics.mean(mean_sure[which], within=statistics.PROPORTION)
             row |= sure_of.cells(key)
         rows.append(row)
     return rows
@@ -117,19 +119,21 @@ def perturbed(study: StudyData, by_run: dict[str, Robustness]) -> Table:
     for workload, variant, runs in study.experiments():
         head = {"workload": workload, "variant": variant}
         sets = {
-            name: [by_run[run] for run in setting.run_id if run in by_run]
-            for name, setting in by_threads(runs).items()
+            name: setting[setting.run_id.isin(list(by_run))] for name, setting in by_threads(runs).items()
         }
-        sets = {name: results for name, results in sets.items() if results}
+        sets = {name: measured for name, measured in sets.items() if len(measured)}
         if not sets:
             continue
-        reason = next((r.not_applicable for results in sets.values() for r in results), "")
+        models = distinct(pd.concat(sets.values()), View.LAST)
+        results = [by_run[run] for run in models.run_id]
+        reason = next((result.not_applicable for result in results), "")
         if reason:
             rows.append(head | {"attack": f"not applicable: {reason}", **_counts(sets)})
             continue
         for attack, title in ATTACKS.items():
-            for i, point in enumerate(_points(next(iter(sets.values()))[0], attack)):
-                rows.append(head | {"attack": title, "strength": point.strength} | _across(sets, attack, i))
+            for i, point in enumerate(_points(results[0], attack)):
+                row = head | {"attack": title, "strength": point.strength}
+                rows.append(row | _across(sets, by_run, attack, i) | _changed(results, attack, i))
     return Table.of(
         rows,
         *WHERE,
@@ -146,8 +150,9 @@ def perturbed(study: StudyData, by_run: dict[str, Robustness]) -> Table:
         title="Accuracy of the last models under noise and attack, across thread counts",
         note="Strengths are in units of the pixels' range: the SD of the noise, the step of FGSM. All models "
         "see the same noise, and are evaluated on one thread. SD and max-min are those of the thread "
-        "counts' means; 'changed' is the share of samples put in another class than unperturbed. Intervals "
-        "of 95 % over the runs, of SD across over the thread counts (mean: Student's t, SD: chi-square).",
+        "counts' means; 'changed' is the share of samples put in another class than unperturbed, over the "
+        "distinct models of all thread counts, each once. Over the distinct runs, for these test samples. "
+        + statistics.INTERVALS_NOTE,
         hidden=["samples"],
     )
 
@@ -156,24 +161,27 @@ def _points(result: Robustness, attack: str) -> tuple[Point, ...]:
     return result.noise if attack == "noise" else result.fgsm
 
 
-def _counts(sets: dict[str, list[Robustness]]) -> dict[str, Any]:
-    row: dict[str, Any] = {"threads": list(sets), "n": [len(results) for results in sets.values()]}
+def _counts(sets: dict[str, pd.DataFrame]) -> dict[str, Any]:
+    row: dict[str, Any] = {"threads": list(sets), "n": [len(runs) for runs in sets.values()]}
     row |= {"samples": None, "mean": [], "mean_low": [], "mean_high": []}
     row |= dict.fromkeys(("sd", "sd_low", "sd_high", "range"))
     return row | {"sd_within": [], "within_low": [], "within_high": []}
 
 
-def _across(sets: dict[str, list[Robustness]], attack: str, i: int) -> dict[str, Any]:
-    accuracies = [
-        np.array([_points(r, attack)[i].correct / r.samples for r in results]) for results in sets.values()
-    ]
-    changed = [_points(r, attack)[i].changed / r.samples for results in sets.values() for r in results]
-    means = np.array([statistics.mean(values).value for values in accuracies])
-    each = [statistics.mean(values) for values in accuracies]
-    within = [statistics.sd(values) for values in accuracies]
-    across, moved = statistics.sd(means), statistics.mean(changed)
+def _across(
+    sets: dict[str, pd.DataFrame], by_run: dict[str, Robustness], attack: str, i: int
+) -> dict[str, Any]:
+    found = []
+    for runs in sets.values():
+        results = [by_run[run] for run in distinct(runs, View.LAST).run_id]
+        values = np.array([_points(r, attack)[i].correct / r.samples for r in results])
+        found.append(Observations(values=values, runs=len(runs), distinct=len(values), failed=0))
+    each = [one.mean(within=statistics.PROPORTION) for one in found]
+    within = [one.sd() for one in found]
+    means = np.array([mean.value for mean in each])
+    across = statistics.sd(means)
     return _counts(sets) | {
-        "samples": next(iter(sets.values()))[0].samples,
+        "samples": results[0].samples,
         "mean": means.tolist(),
         "mean_low": [mean.low for mean in each],
         "mean_high": [mean.high for mean in each],
@@ -182,8 +190,13 @@ def _across(sets: dict[str, list[Robustness]], attack: str, i: int) -> dict[str,
         "sd_within": [sd.value for sd in within],
         "within_low": [sd.low for sd in within],
         "within_high": [sd.high for sd in within],
-        **moved.cells("changed"),
     }
+
+
+def _changed(results: list[Robustness], attack: str, i: int) -> dict[str, Any]:
+    """Of distinct models."""
+    shares = [_points(result, attack)[i].changed / result.samples for result in results]
+    return statistics.mean(shares, within=statistics.PROPORTION).cells("changed")
 
 
 def transfer(study: StudyData, by_run: dict[str, Robustness]) -> Table:

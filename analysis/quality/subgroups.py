@@ -12,15 +12,15 @@ import pandas as pd
 
 from analysis.load.predictions import Predictions
 from analysis.load.study import StudyData, View, by_threads
-from analysis.results.model import ACROSS, ALPHA, SCOPE, Kind, Table, col, count, interval
+from analysis.results.model import ACROSS, SCOPE, Kind, Table, col, count, interval
 from analysis.stats import classification, metrics, statistics
+from analysis.stats.observations import distinct
 
 RATES = {
     "accuracy": classification.class_accuracy,
     "fpr": classification.false_positive_rate,
     "fnr": classification.false_negative_rate,
 }
-OF_A_CLASS = {"class": "accuracy", "fpr": "fpr", "fnr": "fnr"}
 KEYS = ["workload", "variant", "view", "scope"]
 
 
@@ -28,9 +28,9 @@ def by_class(study: StudyData, predictions: Predictions) -> Table:
     """Accuracy, FPR and FNR of every class: mean, SD and max-min over the runs of each set, and over the
     thread counts (there each counts once, with the mean of its runs)."""
     parts = [
-        pd.DataFrame(_class_columns(rates, support, n)).assign(**head, scope=scope)
+        pd.DataFrame(_class_columns(rates, support, models)).assign(**head, scope=scope)
         for head, view, runs in study.by_view()
-        for scope, rates, support, n in _scopes(predictions, head["workload"], runs, view)
+        for scope, rates, support, models in _scopes(predictions, head["workload"], runs, view)
     ]
     frame = pd.concat(parts, ignore_index=True)
     return Table(
@@ -47,7 +47,7 @@ def by_class(study: StudyData, predictions: Predictions) -> Table:
 def _scopes(
     predictions: Predictions, workload: str, runs: pd.DataFrame, view: View
 ) -> Iterator[tuple[str, dict[str, np.ndarray], np.ndarray, int]]:
-    """(scope, rates (n, C) by name, support (C,), n): each set, then one row a thread count."""
+    """(scope, rates (n, C) by name, support (C,), distinct models): each set, then one row a thread count."""
     truth = predictions.truth[workload]
     everything = classification.class_hits(truth, predictions.stack(view, runs.run_id))
     classes = len(everything.support)
@@ -61,7 +61,7 @@ def _scopes(
         rates["overall"] = np.repeat(counts.hits.sum(axis=1, keepdims=True) / counts.samples, classes, axis=1)
         for name, values in rates.items():
             means[name].append(_column_means(values))
-        yield threads, rates, everything.support, len(rows)
+        yield threads, rates, everything.support, len(distinct(setting, view))
     if len(means["overall"]) > 1:
         across = {name: np.array(values) for name, values in means.items()}
         yield ACROSS, across, everything.support, len(means["overall"])
@@ -73,8 +73,14 @@ def _column_means(values: np.ndarray) -> np.ndarray:
     return means
 
 
-def _class_columns(rates: dict[str, np.ndarray], support: np.ndarray, n: int) -> dict[str, Any]:
+def _class_columns(rates: dict[str, np.ndarray], support: np.ndarray, models: int) -> dict[str, Any]:
+    n = len(rates["overall"])
+    if models == 1 and n > 1:
+        overall = statistics.exactly(0.0, n)
+    else:  # with copies among the runs there is no interval
+        overall = statistics.sd(rates["overall"][:, 0] if models == n else [])
     columns: dict[str, Any] = {"class": np.arange(len(support)), "support": support, "n": n}
+    columns |= {"overall_low": overall.low, "overall_high": overall.high}
     for name, values in rates.items():
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)  # classes without samples are all NaN
@@ -91,8 +97,6 @@ def subgroups(classes: Table) -> Table:
     rows = []
     for keys, mine in classes.frame.groupby(KEYS, sort=False):
         known = mine[mine.support > 0]
-        low, high = statistics.sd_bounds(int(known.n.iloc[0]))
-        each_low, each_high = statistics.sd_bounds(int(known.n.iloc[0]), 1 - ALPHA / len(known))
         top = known.sort_values("accuracy_range", ascending=False, kind="stable").iloc[0]
         overall = float(top.overall_range)
         several = int(top.n) > 1
@@ -111,11 +115,9 @@ def subgroups(classes: Table) -> Table:
                 "fpr_range": known.fpr_range.max() if several else None,
                 "fnr_sd": known.fnr_sd.max(),
                 "fnr_range": known.fnr_range.max() if several else None,
-                "overall_low": low * top.overall_sd,
-                "overall_high": high * top.overall_sd,
+                "overall_low": top.overall_low,
+                "overall_high": top.overall_high,
             }
-            | {f"{name}_low": each_low * known[f"{source}_sd"].max() for name, source in OF_A_CLASS.items()}
-            | {f"{name}_high": each_high * known[f"{source}_sd"].max() for name, source in OF_A_CLASS.items()}
         )
     return Table.of(
         rows,
@@ -125,14 +127,14 @@ def subgroups(classes: Table) -> Table:
         count("class"),
         col("times", kind=Kind.RATIO),
         interval("overall_sd", "SD, all", bounds="overall"),
-        interval("class_sd", "SD, a class", bounds="class"),
-        interval("fpr_sd", "SD of FPR", bounds="fpr"),
-        interval("fnr_sd", "SD of FNR", bounds="fnr"),
+        col("class_sd", "SD, a class", Kind.SPREAD),
+        col("fpr_sd", "SD of FPR", Kind.SPREAD),
+        col("fnr_sd", "SD of FNR", Kind.SPREAD),
         name="subgroups",
         title="How much single classes move, beside the overall accuracy",
         note=classes.note + " Each number is that of the class where it is largest; 'times' is the largest "
-        "max-min of a class over that of the overall accuracy. SD with chi-square intervals of 95 %, those "
-        "of a class over all classes (Bonferroni).",
+        "max-min of a class over that of the overall accuracy. The largest of several SDs has no interval: "
+        "it is too large by its choice. " + statistics.INTERVALS_NOTE,
     )
 
 

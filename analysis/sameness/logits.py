@@ -50,8 +50,9 @@ def logits(study: StudyData) -> Table:
         "logits that differ. Vermv: mean of |A-B| / |A|. Vs = 1 - |B / A| of each logit; KL is the "
         "divergence of its histogram from a Gaussian, in nats. ULP: how many float32 numbers lie between, "
         "of the logits that differ. Run to run: against the set's own first run; where it is 0 and Vermv is "
-        "not, thread counts compute otherwise, and repeat. Mean over the runs with Student's t (95 %); at "
-        f"most {MOST} distinct results of a set are read. " + VIEWS_NOTE,
+        "not, thread counts compute otherwise, and repeat. Mean over the distinct results, of "
+        f"which at most {MOST} are read; interval of 95 % by Hall's transformed t, from "
+        f"{statistics.MEAN_FROM} of them on, and exact for copies. " + VIEWS_NOTE,
     )
 
 
@@ -75,9 +76,11 @@ def _compared(study: StudyData, view: View, reference: pd.Series, runs: pd.DataF
         return row | {"remark": f"not measured: {error}"}
     row |= {"size": base.size, "n": len(kept)}
     for name in MEASURES:
-        values = [found[sha256][name] for sha256 in kept[view.sha256("logits")]]
-        mean = statistics.mean([value for value in values if value is not None])
-        row |= mean.cells(name)
+        # Runs of equal logits are one observation.
+        values = [value for each in found.values() if (value := each[name]) is not None]
+        single = len(found) == 1 < len(kept) and len(values) > 0
+        mean = statistics.mean(values, within=statistics.PROPORTION if name == "vc" else None)
+        row |= (statistics.exactly(values[0], len(kept)) if single else mean).cells(name)
     return row
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from itertools import combinations
+from itertools import combinations, islice
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from analysis.load.study import StudyData, View, by_threads
 from analysis.results.model import ACROSS, SCOPE, Table, col, count, interval
 from analysis.stats import statistics
 from analysis.stats.numerics import l2_of_units
+from analysis.stats.observations import of_pairs
 from guest.records.codec import RecordError
 from guest.records.run import SELECTED, WEIGHTS
 
@@ -75,7 +76,9 @@ def weights(study: StudyData) -> Table:
         note="Mean L2 distance over pairs of runs, of all floating-point weights and of their unit vectors, "
         "and the mean share of weights that differ. Across thread counts the two runs of a pair have "
         f"different ones. Above {ALL_PAIRS_UP_TO} runs, and for large networks, pairs are drawn (seed "
-        f"{SEED}): 'pairs' says of how many. Intervals of 95 % are over the runs (Hoeffding's projection).",
+        f"{SEED}), each run equally often: 'pairs' says of how many. Intervals of 95 % are over the runs "
+        f"(Hoeffding's projection), exact for copies of one run, and from {statistics.PAIRS_FROM} runs a set "
+        "on where none are copies.",
     )
 
 
@@ -142,8 +145,10 @@ def _distances(models: _Models, runs: pd.DataFrame, across: bool) -> dict[str, A
     drawn = f"{len(pairs)} of {total}" if len(pairs) < total else str(total)
     row |= {"pairs": len(pairs), "of_pairs": total, "pairs_text": drawn, "size": size}
     for name, values in zip(MEASURES, np.array(found).T, strict=True):
-        mean = statistics.mean_of_pairs(float(values.mean()), _by_run(values, pairs, threads, across))
-        row |= mean.cells(name)
+        most = math.inf if name == "l2" else 2.0 if name == "l2_unit" else 1.0
+        counts = [(int(mine.sum()), len(set(hashes[mine]))) for mine in _sets(threads, across)]
+        parts = _by_run(values, pairs, threads, across)
+        row |= of_pairs(float(values.mean()), parts, counts, most=most).cells(name)
     return row
 
 
@@ -152,7 +157,12 @@ def _by_run(
 ) -> list[np.ndarray]:
     """What each run's pairs add to the mean, for each set of runs; a run in no drawn pair adds nothing."""
     parts = np.bincount(np.array(pairs).ravel(), np.repeat(values, 2), len(threads)) / len(values)
-    return [parts[threads == name] for name in dict.fromkeys(threads)] if across else [parts]
+    return [parts[mine] for mine in _sets(threads, across)]
+
+
+def _sets(threads: np.ndarray, across: bool) -> list[np.ndarray]:
+    """Which runs are of each set, (R,) bool: one a thread count, or all together."""
+    return [threads == name for name in dict.fromkeys(threads)] if across else [np.ones(len(threads), bool)]
 
 
 def _between(models: _Models, a: tuple[str, str], b: tuple[str, str]) -> tuple[float, float, float]:
@@ -161,17 +171,36 @@ def _between(models: _Models, a: tuple[str, str], b: tuple[str, str]) -> tuple[f
 
 
 def _pairs(threads: np.ndarray, models: int, size: int, across: bool) -> tuple[list[tuple[int, int]], int]:
-    """The pairs to measure, and how many there are: all of them, or a sample without replacement where
-    the runs are many or the distinct models too large to compare each with each."""
-
-    def every() -> Iterator[tuple[int, int]]:
-        pairs = combinations(range(len(threads)), 2)
-        return ((i, j) for i, j in pairs if not across or threads[i] != threads[j])
-
-    found = list(every())
+    """The pairs to measure, and how many there are: all of them, or where the runs are many or the distinct
+    models too large to compare each with each, a sample in which the runs are equally often."""
+    groups = [np.flatnonzero(threads == name) for name in dict.fromkeys(threads)]
+    total = math.comb(len(threads), 2)
+    if across:
+        total -= sum(math.comb(len(group), 2) for group in groups)
     affordable = max(10, NUMBERS_COMPARED // size)
-    if len(threads) <= ALL_PAIRS_UP_TO and min(len(found), models * (models - 1) // 2) <= affordable:
-        return found, len(found)
-    kept = min(len(found), DRAWN, affordable)
-    chosen = np.random.default_rng(SEED).choice(len(found), kept, replace=False)
-    return [found[i] for i in np.sort(chosen)], len(found)
+    if len(threads) <= ALL_PAIRS_UP_TO and min(total, math.comb(models, 2)) <= affordable:
+        every = combinations(range(len(threads)), 2)
+        return [(i, j) for i, j in every if not across or threads[i] != threads[j]], total
+    kept = min(total, DRAWN, affordable)
+    rng = np.random.default_rng(SEED)
+    mixed = [rng.permutation(group) for group in groups]
+    found = islice(_between_sets(mixed) if across else _around(rng.permutation(len(threads))), kept)
+    return sorted((int(min(pair)), int(max(pair))) for pair in found), total
+
+
+def _around(runs: np.ndarray) -> Iterator[tuple[int, int]]:
+    """Every pair once. The runs in a circle, each with its neighbour, then with the next but one, and so on:
+    after a whole turn all are equally often in a pair."""
+    n = len(runs)
+    for step in range(1, n // 2 + 1):
+        for i in range(n if 2 * step < n else n // 2):
+            yield runs[i], runs[(i + step) % n]
+
+
+def _between_sets(groups: list[np.ndarray]) -> Iterator[tuple[int, int]]:
+    """Every pair of runs of two groups once, in turns: in a turn each run meets one of every other group."""
+    for turn in range(max(map(len, groups))):
+        for a, b in combinations(groups, 2):
+            few, many = sorted((a, b), key=len)
+            if turn < len(few):
+                yield from ((few[(i + turn) % len(few)], run) for i, run in enumerate(many))

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-WEAK_BELOW = 0.2  # accuracy; Pham et al., ASE 2020, section 4: such a model did not learn
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassCounts:
@@ -55,11 +53,6 @@ def false_negative_rate(counts: ClassCounts) -> np.ndarray:
     """(R, C): FN / (FN + TP), each class against the rest; NaN for a class without samples. (The scripts
     of Zhuang et al., MLSys 2022, divide by FP + TN here.)"""
     return _ratio(counts.support - counts.hits, np.broadcast_to(counts.support, counts.hits.shape))
-
-
-def is_weak(accuracies: np.ndarray) -> np.ndarray:
-    """Which models did not learn: accuracy below WEAK_BELOW. Of the shape given; NaN is not weak."""
-    return np.asarray(accuracies) < WEAK_BELOW
 
 
 def _ratio(above: np.ndarray, below: np.ndarray) -> np.ndarray:

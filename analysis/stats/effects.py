@@ -1,5 +1,4 @@
-"""How large differences are, with intervals; how equal two sets are; an interval of the SD that does not
-suppose normal values."""
+"""How large differences are, with intervals; how equal two sets are."""
 
 from __future__ import annotations
 
@@ -11,12 +10,7 @@ from scipy import special, stats
 from statsmodels.stats.weightstats import CompareMeans, DescrStatsW
 
 from analysis.results.model import bound_names
-from analysis.stats.statistics import Estimate, cliffs_delta, finite, is_constant, sd
-
-RESAMPLES = 2_000
-SEED = 1
-FEWEST_FOR_BOOTSTRAP = 8  # with fewer values the resamples are too few and too alike
-NOT_NORMAL = 0.05  # Shapiro-Wilk p below which the chi-square interval of an SD is not trusted
+from analysis.stats.statistics import cliffs_delta, finite, is_constant
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,11 +58,12 @@ def cliffs(a: np.ndarray, b: np.ndarray, confidence: float = 0.95) -> Effect:
     return Effect(value=delta, low=max(-1.0, low), high=min(1.0, high), n_a=n, n_b=m)
 
 
-def cohens_d(a: np.ndarray, b: np.ndarray, confidence: float = 0.95) -> Effect:
-    """Cohen's d = (m0 - m1) / sqrt((s0^2 + s1^2) / 2) (Pham et al., ASE 2020, section 3.3), with the
-    interval by the noncentral t distribution: exact for normal values of equal n and variance. Its formula
-    fails far out; there the normal approximation of Hedges and Olkin 1985 stands in. None, and why, without
-    variance in either set."""
+def hedges_g(a: np.ndarray, b: np.ndarray, confidence: float = 0.95) -> Effect:
+    """Cohen's d = (m0 - m1) / sqrt((s0^2 + s1^2) / 2) (Pham et al., ASE 2020, section 3.3) less its bias, by
+    Hedges' factor gamma(f/2) / (sqrt(f/2) gamma((f-1)/2)) with f = n_a + n_b - 2 (Hedges 1981), with the
+    interval of d's true value by the noncentral t distribution: exact for normal values of equal n and
+    variance. Its formula fails far out; there the normal approximation of Hedges and Olkin 1985 stands in.
+    None, and why, without variance in either set."""
     x, y = finite(a), finite(b)
     n, m = len(x), len(y)
     if min(n, m) < 2:
@@ -86,40 +81,9 @@ def cohens_d(a: np.ndarray, b: np.ndarray, confidence: float = 0.95) -> Effect:
     if not all(map(math.isfinite, bounds)) or not bounds[0] <= d <= bounds[1]:
         half = float(stats.norm.ppf(tails[0])) * math.sqrt((n + m) / (n * m) + d**2 / (2 * (n + m)))
         bounds = [d - half, d + half]
-    return Effect(value=d, low=bounds[0], high=bounds[1], n_a=n, n_b=m)
-
-
-def is_normal(values: np.ndarray) -> bool:
-    """Whether Shapiro-Wilk leaves it possible that the values are normal (p >= NOT_NORMAL). Three or
-    more values that are not all equal can be judged; others count as normal."""
-    kept = finite(values)
-    if len(kept) < 3 or is_constant(kept):
-        return True
-    return bool(stats.shapiro((kept - kept.mean()) / kept.std()).pvalue >= NOT_NORMAL)
-
-
-def sd_by_bootstrap(values: np.ndarray, confidence: float = 0.95, seed: int = SEED) -> Estimate:
-    """The SD with its BCa bootstrap interval (Efron 1987), by a generator of its own: the same seed
-    gives the same interval. Of a constant set it is exactly 0; below FEWEST_FOR_BOOTSTRAP values, or
-    where resamples are too alike, there is no interval."""
-    kept = finite(values)
-    plain = sd(kept)
-    if plain.constant or len(kept) < FEWEST_FOR_BOOTSTRAP:
-        bound = 0.0 if plain.constant and plain.value is not None else None
-        return Estimate(value=plain.value, low=bound, high=bound, n=plain.n, constant=plain.constant)
-    with np.errstate(all="ignore"):
-        found = stats.bootstrap(
-            (kept,),
-            lambda sample, axis: sample.std(ddof=1, axis=axis),
-            n_resamples=RESAMPLES,
-            confidence_level=confidence,
-            method="BCa",
-            random_state=np.random.default_rng(seed),
-        ).confidence_interval
-    low, high = float(found.low), float(found.high)
-    if not (math.isfinite(low) and math.isfinite(high)):
-        return Estimate(value=plain.value, low=None, high=None, n=plain.n, constant=False)
-    return Estimate(value=plain.value, low=low, high=high, n=plain.n, constant=False)
+    half_f = (n + m - 2) / 2
+    factor = math.exp(math.lgamma(half_f) - math.lgamma(half_f - 0.5)) / math.sqrt(half_f)
+    return Effect(value=factor * d, low=bounds[0], high=bounds[1], n_a=n, n_b=m)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,6 +4,8 @@ failed is an outcome of its own: neither belongs into a mean, an SD, or a test o
 from __future__ import annotations
 
 import dataclasses
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -35,9 +37,9 @@ class Observations:
         """Several runs, all of one model: what is said of them is exact."""
         return self.runs > 1 and self.distinct == 1
 
-    def mean(self, confidence: float = 0.95) -> Estimate:
+    def mean(self, confidence: float = 0.95, *, within: tuple[float, float] | None = None) -> Estimate:
         """The mean of the metric; of copies exactly their value."""
-        found = statistics.mean(self.values, confidence)
+        found = statistics.mean(self.values, confidence, within=within)
         return statistics.exactly(found.value, self.runs) if self.copies else found
 
     def sd(self, confidence: float = 0.95) -> Estimate:
@@ -67,11 +69,17 @@ def distinct(runs: pd.DataFrame, view: View) -> pd.DataFrame:
 def observed(runs: pd.DataFrame, view: View, metric: str) -> Observations:
     """The observations of a metric in the runs of one set."""
     each = distinct(runs, view)
-    values = each[view.metric(metric)].to_numpy(dtype=float)
-    failed = ~np.isfinite(values)
-    if _column(view) in each:
-        failed |= each[_column(view)].to_numpy(dtype=bool)
-    return Observations(values=values[~failed], runs=len(runs), distinct=len(each), failed=int(failed.sum()))
+    values = succeeded(each, view, metric)[view.metric(metric)].to_numpy(dtype=float)
+    return Observations(values=values, runs=len(runs), distinct=len(each), failed=len(each) - len(values))
+
+
+def succeeded(runs: pd.DataFrame, view: View, metric: str) -> pd.DataFrame:
+    """The runs that did not fail: see FAILED_NOTE."""
+    failed = ~np.isfinite(runs[view.metric(metric)].to_numpy(dtype=float))
+    if _column(view) in runs:
+        failed |= runs[_column(view)].to_numpy(dtype=bool)
+    kept: pd.DataFrame = runs[~failed]
+    return kept
 
 
 def values_by_threads(runs: pd.DataFrame, view: View, metric: str) -> dict[str, np.ndarray]:
@@ -80,6 +88,18 @@ def values_by_threads(runs: pd.DataFrame, view: View, metric: str) -> dict[str, 
         str(threads): observed(setting, view, metric).values
         for threads, setting in runs.groupby("threads", sort=False)
     }
+
+
+def of_pairs(
+    value: float, parts: Sequence[np.ndarray], counts: Sequence[tuple[int, int]], *, most: float = math.inf
+) -> Estimate:
+    """`statistics.mean_of_pairs`, where `counts` has of each set the runs and the distinct ones: exact where
+    each set is copies of one run, and without an interval where some of a set's runs are copies."""
+    if all(models == 1 < runs for runs, models in counts):
+        return statistics.exactly(value, sum(map(len, parts)))
+    found = statistics.mean_of_pairs(value, parts, most=most)
+    copies = any(models < runs for runs, models in counts)
+    return dataclasses.replace(found, low=None, high=None) if copies else found
 
 
 def mark_failures(study: StudyData, predictions: Predictions) -> StudyData:
@@ -96,14 +116,14 @@ def mark_failures(study: StudyData, predictions: Predictions) -> StudyData:
                 continue
             failed[mine.index] |= ~np.isfinite(mine[view.metric(study.metrics[name][0])].to_numpy(float))
             if name in predictions.truth:
-                failed[mine.index] |= _at_chance(predictions, view, mine.run_id, predictions.truth[name])
+                truth, column = predictions.truth[name], view.metric("accuracy")
+                if "accuracy" in study.metrics[name]:
+                    accuracies = mine[column].to_numpy(float)
+                else:
+                    accuracies = (predictions.stack(view, mine.run_id) == truth).mean(axis=1)
+                failed[mine.index] |= accuracies <= np.unique(truth, return_counts=True)[1].max() / len(truth)
         runs[_column(view)] = failed | diverged if view is View.LAST else failed
     return dataclasses.replace(study, runs=runs)
-
-
-def _at_chance(predictions: Predictions, view: View, run_ids: pd.Series, truth: np.ndarray) -> np.ndarray:
-    common = np.unique(truth, return_counts=True)[1].max()
-    return np.array([int((predictions.labels[view][run] == truth).sum()) <= common for run in run_ids])
 
 
 def _column(view: View) -> str:

@@ -14,8 +14,24 @@ from statsmodels.stats.proportion import proportion_confint
 from statsmodels.stats.weightstats import CompareMeans, DescrStatsW
 
 from analysis.results.model import bound_names
+from guest.records.run import Metric
 
 EXACT_LIMIT = 200_000  # permutations enumerated before the normal approximation takes over
+
+# Below these numbers of values simulated intervals do not cover what they say (docs/statistics.md).
+MEAN_FROM = 5
+SD_FROM = 10
+PAIRS_FROM = 3
+INTERVALS_NOTE = (
+    "Intervals of 95 %: means by Hall's transformed t, SD by Bonett's method; a mean needs "
+    f"{MEAN_FROM} distinct values for one, an SD {SD_FROM}."
+)
+PROPORTION = (0.0, 1.0)
+
+
+def bounds_of(metric: str) -> tuple[float, float] | None:
+    """What a metric of ours can be at least and at most; None of a project's own."""
+    return PROPORTION if metric in {each.value for each in Metric} else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,34 +56,58 @@ def exactly(value: float | None, n: int) -> Estimate:
     return Estimate(value=value, low=value, high=value, n=n, constant=True)
 
 
-def mean(values: Sequence[float] | np.ndarray, confidence: float = 0.95) -> Estimate:
-    """The mean with Student's t interval. Values that are not finite are left out of it and of n."""
+def mean(
+    values: Sequence[float] | np.ndarray,
+    confidence: float = 0.95,
+    *,
+    within: tuple[float, float] | None = None,
+) -> Estimate:
+    """The mean with the interval of Hall's transformed t (Hall 1992, section 2: the skewness is taken out
+    by a monotone cubic), which is near Student's for symmetric values. No interval below MEAN_FROM values
+    and for values that are all equal. Values that are not finite are left out of it and of n; `within` are
+    the bounds of what the values can be, to which the interval is cut (a project may give percents)."""
     kept = finite(values)
     n, constant = len(kept), is_constant(kept)
     if n == 0:
         return Estimate(value=None, low=None, high=None, n=0, constant=False)
     centre = float(kept[0]) if constant else float(kept.mean())
-    if n == 1:
-        return Estimate(value=centre, low=None, high=None, n=1, constant=constant)
-    half = 0.0
-    if not constant:
-        half = float(stats.t.ppf((1 + confidence) / 2, n - 1) * kept.std(ddof=1) / math.sqrt(n))
-    return Estimate(value=centre, low=centre - half, high=centre + half, n=n, constant=constant)
+    s = float(kept.std(ddof=1)) if n > 1 else 0.0
+    if n < MEAN_FROM or constant or s == 0:  # of values that differ by less than can be squared
+        return Estimate(value=centre, low=None, high=None, n=n, constant=constant)
+    third = float(stats.skew((kept - centre) / s, bias=False)) / 3
+    t = float(stats.t.ppf((1 + confidence) / 2, n - 1)) / math.sqrt(n)
+    low, high = (centre - s * _inverse(u, third, n) for u in (t, -t))
+    if within is not None and within[0] <= kept.min() and kept.max() <= within[1]:
+        low, high = max(low, within[0]), min(high, within[1])
+    return Estimate(value=centre, low=low, high=high, n=n, constant=False)
+
+
+def _inverse(u: float, third: float, n: int) -> float:
+    """The x with x + a x^2 + a^2 x^3 / 3 + a / (2 n) = u, where a is a third of the skewness."""
+    if abs(third) < 1e-6:
+        return u
+    return float(np.cbrt(1 + 3 * third * (u - third / (2 * n))) - 1) / third
 
 
 def sd(values: Sequence[float] | np.ndarray, confidence: float = 0.95) -> Estimate:
-    """The sample standard deviation with its chi-square interval,
-    s*sqrt((n-1)/chi2_{1-a/2}) .. s*sqrt((n-1)/chi2_{a/2}) (Pham et al., ASE 2020, section 3.3).
-    It supposes normal values. Of a constant set it is exactly 0 and the interval says nothing."""
+    """The sample standard deviation with Bonett's interval (2006), which takes the kurtosis from the values
+    and so does not suppose them normal. No interval below SD_FROM values and for values that are all
+    equal."""
     kept = finite(values)
     n, constant = len(kept), is_constant(kept)
     if n < 2:
         return Estimate(value=None, low=None, high=None, n=n, constant=constant)
-    if constant:
-        return Estimate(value=0.0, low=0.0, high=0.0, n=n, constant=True)
-    s = float(kept.std(ddof=1))
-    low, high = sd_bounds(n, confidence)
-    return Estimate(value=s, low=low * s, high=high * s, n=n, constant=False)
+    s = 0.0 if constant else float(kept.std(ddof=1))
+    if n < SD_FROM or s == 0:
+        return Estimate(value=s, low=None, high=None, n=n, constant=constant)
+    z = float(stats.norm.ppf((1 + confidence) / 2))
+    unit = (kept - kept.mean()) / s
+    trimmed = stats.trim_mean(unit, 1 / (2 * math.sqrt(n - 4)))
+    kurtosis = n * float(((unit - trimmed) ** 4).sum()) / (n - 1) ** 2
+    small = n / (n - z)
+    half = z * small * math.sqrt(max(0.0, kurtosis - (n - 3) / n) / (n - 1))
+    low, high = (s * math.sqrt(small * math.exp(sign * half)) for sign in (-1, 1))
+    return Estimate(value=s, low=low, high=high, n=n, constant=False)
 
 
 def sd_bounds(n: int, confidence: float = 0.95) -> tuple[float, float]:
@@ -96,23 +136,27 @@ def share(count: float, of: float, confidence: float = 0.95) -> Estimate:
     return Estimate(value=count / of, low=float(low), high=float(high), n=int(of), constant=False)
 
 
-def mean_of_pairs(value: float, parts: Sequence[np.ndarray], confidence: float = 0.95) -> Estimate:
-    """The interval of a mean over pairs of runs. Pairs that share a run are not independent: runs are.
+def mean_of_pairs(
+    value: float, parts: Sequence[np.ndarray], confidence: float = 0.95, *, most: float = math.inf
+) -> Estimate:
+    """The interval of a mean over pairs of runs, between 0 and `most`. Pairs that share a run are not
+    independent: runs are.
 
     `parts` has, for each set of runs, (R,) the sum over each run's pairs, divided by the number of all
     pairs. Their variance gives that of the mean (Hoeffding's projection of a U statistic, 1948), with
-    Student's t and the degrees of freedom of Welch and Satterthwaite. No interval where a set has one run,
-    unless it is exact: sets of copies."""
+    Student's t and the degrees of freedom of Welch and Satterthwaite. No interval where a set has fewer than
+    PAIRS_FROM runs; the runs must not be copies."""
     n = sum(map(len, parts))
-    if all(len(part) > 1 and is_constant(part) for part in parts):
-        return Estimate(value=value, low=value, high=value, n=n, constant=True)
-    if any(len(part) < 2 for part in parts) or n < 3:
-        return Estimate(value=value, low=None, high=None, n=n, constant=False)
-    variances = [len(part) * float(part.var(ddof=1)) for part in parts]
+    variances = [len(part) * float(part.var(ddof=1)) for part in parts if len(part) > 1]
+    if len(parts) == 1 and n > 2:  # a set's own pairs: the jackknife, without which few runs are too sure
+        variances = [v * ((n - 1) / (n - 2)) ** 2 for v in variances]
     total = sum(variances)
+    if any(len(part) < PAIRS_FROM for part in parts) or total == 0:
+        return Estimate(value=value, low=None, high=None, n=n, constant=False)
     freedom = total**2 / sum(v**2 / (len(part) - 1) for v, part in zip(variances, parts, strict=True))
     half = float(stats.t.ppf((1 + confidence) / 2, freedom)) * math.sqrt(total)
-    return Estimate(value=value, low=max(0.0, value - half), high=value + half, n=n, constant=False)
+    low, high = max(0.0, value - half), min(most, value + half)
+    return Estimate(value=value, low=low, high=high, n=n, constant=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

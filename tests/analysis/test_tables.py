@@ -144,7 +144,8 @@ def test_the_order_of_repetitions_changes_nothing(tmp_path_factory, study, accur
     shuffled = type(study)(tmp_path_factory.mktemp("study"))
     for repetition, accuracy in enumerate(accuracies, start=1):
         for cpus in (1, 2):
-            shuffled.run(cpus, repetition, accuracies=(0.5, accuracy), variant="default")
+            model = f"{cpus} {repetition}"
+            shuffled.run(cpus, repetition, accuracies=(0.5, accuracy), variant="default", weights=model)
     table = performance(load(shuffled))
     row = rows(table, view="last", threads="1").iloc[0]
     assert row.sd == pytest.approx(np.std([0.5, 0.625, 0.75, 0.875], ddof=1), rel=1e-12)
@@ -171,22 +172,28 @@ def test_the_tables_are_those_of_the_plan(study):
     ]  # fmt: skip
 
 
-def test_weak_models_are_counted_and_left_out_beside(study):
+def test_failed_trainings_are_counted_and_left_out_of_the_rest(study):
     for repetition, accuracy in enumerate((0.1, 0.8, 0.9), start=1):
-        study.run(1, repetition, variant="default", accuracies=(accuracy,), losses=(1.0,))
-    row = rows(performance(load(study)), view="last").iloc[0]
-    assert (row.n, row.weak, row.strong_n) == (3, 1, 2)
-    assert row.range == pytest.approx(0.8)
-    assert row.strong_range == pytest.approx(0.1)
-    assert row.strong_sd == pytest.approx(np.std([0.8, 0.9], ddof=1))
+        model = f"model {repetition}"
+        study.run(1, repetition, variant="default", accuracies=(accuracy,), losses=(1.0,), weights=model)
+    row = rows(analyze(study.directory).tables["performance"], view="last").iloc[0]
+    assert (row.n, row.observations, row.failed) == (3, 2, 1)
+    assert row["range"] == pytest.approx(0.1)
+    assert row.sd == pytest.approx(np.std([0.8, 0.9], ddof=1))
+    assert row.failure_rate == pytest.approx(1 / 3)
+    assert 0 < row.failure_rate_low < 1 / 3 < row.failure_rate_high < 1
 
 
-def test_values_that_are_not_normal_have_a_bootstrap_interval_and_normal_ones_do_not(study):
-    rng = np.random.default_rng(51)
-    for cpus, values in {1: rng.normal(0.8, 0.01, 20), 2: 0.8 + rng.exponential(0.01, 20)}.items():
-        for repetition, accuracy in enumerate(values, start=1):
-            study.run(cpus, repetition, variant="default", accuracies=(accuracy,), losses=(1.0,))
-    normal, skewed = rows(performance(load(study)), view="last").itertuples()
-    assert pd.isna(normal.sd_bca)
-    assert skewed.sd_bca == pytest.approx(skewed.sd)
-    assert 0 < skewed.bca_low < skewed.sd < skewed.bca_high
+def test_a_mean_has_an_interval_for_these_test_samples_and_a_wider_one_for_others(study):
+    truth = tuple(i % 3 for i in range(60))
+    for repetition in range(1, 7):
+        wrong = {0, 1, 2, 10 * repetition - 1}
+        predicted = tuple((c + 1) % 3 if i in wrong else c for i, c in enumerate(truth))
+        accuracy = 1 - len(wrong) / 60 - repetition / 10_000
+        model = f"model {repetition}"
+        study.run(
+            1, repetition, truth=truth, predicted=predicted, variant="default", weights=model,
+            accuracies=(accuracy,), losses=(1.0,),
+        )  # fmt: skip
+    row = rows(analyze(study.directory).tables["performance"], view="last").iloc[0]
+    assert row.other_low < row.mean_low < row["mean"] < row.mean_high < row.other_high < 1

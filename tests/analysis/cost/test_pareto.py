@@ -32,11 +32,12 @@ def test_an_unfit_time_is_shown_and_never_on_the_front(study):
 
 
 def test_points_carry_n_and_intervals(study):
-    for repetition, wall_s in ((1, 9.0), (2, 11.0)):
+    for repetition, wall_s in enumerate((8.0, 9.0, 10.0, 11.0, 12.0), start=1):
         study.run(1, repetition, wall_s=wall_s)
     time = points(study)["1"].wall_s
-    assert (time.n, time.value) == (2, 10.0)
-    assert time.low == pytest.approx(10 - 12.7062, abs=1e-3)  # Student's t, one degree of freedom: 12.7062
+    assert (time.n, time.value) == (5, 10.0)
+    half = 2.776445 * (2.5 / 5) ** 0.5  # Student's t, four degrees of freedom; the values are symmetric
+    assert (time.low, time.high) == pytest.approx((10 - half, 10 + half))
 
 
 def test_free_seeds_are_compared_where_there_are_any(study):

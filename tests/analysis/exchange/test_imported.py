@@ -68,7 +68,7 @@ def test_thread_counts_are_compared_with_n_and_intervals():
     assert list(sets.n) == [3, 3]
     assert sets["mean"].tolist() == pytest.approx([0.62, 0.72])
     assert sets["sd"].tolist() == pytest.approx([0.01, 0.01])
-    assert (sets.sd_low < sets.sd).all()
+    assert sets.sd_low.isna().all(), "three values carry no interval of an SD"
     (test,) = tables["imported_tests"].frame.to_dict("records")
     assert (test["n_a"], test["n_b"], test["u"], test["p"]) == (3, 3, 0.0, pytest.approx(0.1))
     assert test["delta"] == -1.0

@@ -65,11 +65,16 @@ def test_means_of_unlike_repetitions_have_welchs_interval(study):
         for repetition, value in enumerate(values, start=1):
             study.run(cpus, repetition, accuracies=(0.5, value), weights=f"{cpus}{repetition}")
     expected = stats.ttest_ind(sets[2], sets[1], equal_var=False).confidence_interval(0.95)
-    for part in ("without model selection", "difference of the mean at the end"):
-        row = rows(study, part).iloc[0]
+    largest, end = (
+        rows(study, part).iloc[0] for part in ("without model selection", "difference of the mean at the end")
+    )
+    for row in (largest, end):
         assert row.ours == pytest.approx(np.mean(sets[2]) - np.mean(sets[1]))
-        assert (row.low, row.high) == (pytest.approx(expected.low), pytest.approx(expected.high))
         assert row.n == 6
+    assert (end.low, end.high) == (pytest.approx(expected.low), pytest.approx(expected.high))
+    table = analyze(study.directory).tables["max_difference"].frame.query("view == 'last'").iloc[0]
+    assert (largest.low, largest.high) == (table.low, table.high), "one number, one interval"
+    assert largest.low < end.low, "the epoch is one of two"
 
 
 def test_a_workload_of_the_same_name_is_compared_with_that_project_alone(study):

@@ -16,11 +16,32 @@ from analysis.quality.calibration import BINS, bins, calibration_tables, ece
 from analysis.results.model import ACROSS
 
 
-def test_ece_by_hand():
-    # Two bins: 0.9 sure and right twice of four; 0.5 sure and right in both cases.
-    sure = np.array([0.9, 0.9, 0.9, 0.9, 0.5, 0.5], np.float32)
-    right = np.array([True, True, False, False, True, True])
-    assert ece(sure, right) == pytest.approx((4 * 0.4 + 2 * 0.5) / 6, rel=1e-6)
+def cross_fitted(sure, right, splits=4000):
+    """The definition: signs of the bins from one half of their samples, sizes from the other."""
+    rng, apart = np.random.default_rng(1), right - sure
+    at = np.clip(np.ceil(sure * BINS).astype(int) - 1, 0, BINS - 1)
+    found = np.zeros(splits)
+    for mine in (apart[at == i] for i in np.unique(at)):
+        half = rng.random((splits, len(mine))) < 0.5
+        found += np.sign((half * mine).sum(axis=1)) * 2 * (~half * mine).sum(axis=1)
+    return found.mean() / len(sure)
+
+
+def test_ece_is_cross_fitted_over_all_splits_of_the_bins():
+    rng = np.random.default_rng(2)
+    sure = rng.uniform(0.2, 1, 900)
+    for lie in (0.0, 0.03, 0.2):
+        right = rng.random(900) < sure - lie
+        assert ece(sure, right) == pytest.approx(cross_fitted(sure, right), abs=0.004)
+
+
+def test_ece_of_calibrated_models_is_0_on_average_and_of_others_what_it_is():
+    rng = np.random.default_rng(3)
+    sure = rng.beta(6, 1.2, (400, 1000))
+    calibrated = [ece(each, rng.random(1000) < each) for each in sure]
+    assert abs(np.mean(calibrated)) < 0.002  # the plain estimate: 0.026
+    others = [ece(each, rng.random(1000) < each - 0.1) for each in sure]
+    assert np.mean(others) == pytest.approx(0.1, abs=0.015)
 
 
 def test_who_is_always_right_and_sure_is_calibrated():
@@ -30,16 +51,14 @@ def test_who_is_always_right_and_sure_is_calibrated():
 
 
 @given(arrays(np.float32, 40, elements=st.floats(0, 1, width=32)), arrays(bool, 40))
-def test_ece_is_its_definition(sure, right):
-    expected, bounds = 0.0, np.arange(BINS + 1)
-    for low, high in pairwise(bounds):
-        scaled = sure.astype(np.float64) * BINS
-        mine = (scaled > low) & (scaled <= high) | ((low == 0) & (scaled == 0))
-        if mine.any():
-            expected += mine.mean() * abs(right[mine].mean() - sure[mine].mean(dtype=np.float64))
-    assert ece(sure, right) == pytest.approx(expected, abs=1e-6)
-    assert 0 <= ece(sure, right) <= 1
-    assert bins(sure, right)[0].sum() == 40
+def test_every_sample_is_in_the_bin_of_its_confidence_and_ece_is_at_most_1(sure, right):
+    bounds, scaled = np.arange(BINS + 1), sure.astype(np.float64) * BINS
+    expected = [
+        ((scaled > low) & (scaled <= high) | ((low == 0) & (scaled == 0))).sum()
+        for low, high in pairwise(bounds)
+    ]
+    assert bins(sure, right)[0].tolist() == expected
+    assert -1 <= ece(sure, right) <= 1
 
 
 def test_the_tables_have_every_set_and_the_bins_add_up(study):
@@ -49,8 +68,9 @@ def test_the_tables_have_every_set_and_the_bins_add_up(study):
     fixed = table.frame[(table.frame.variant == "fixed-seed") & (table.frame["view"] == "last")]
     assert list(fixed.scope) == ["1", "2", "4", ACROSS]
     assert (fixed.sd[fixed.scope != ACROSS] == 0).all()
-    # One-hot logits of three classes: always e / (e + 2) sure; right in 4, 4 and 3 of 4 samples.
+    # One-hot logits of three classes: always e / (e + 2) sure; right in 4 and 4 of 4 samples.
     sure = np.e / (np.e + 2)
-    assert fixed.ece.tolist()[:3] == pytest.approx([1 - sure, 1 - sure, 0.75 - sure], rel=1e-5)
+    assert fixed.ece.tolist()[:2] == pytest.approx([1 - sure, 1 - sure], rel=1e-5)
     counts = diagram.frame.groupby(["variant", "view", "scope"]).samples.sum()
-    assert (counts == 3 * 4).all()
+    assert (counts["default"] == 3 * 4).all()
+    assert (counts["fixed-seed"] == 4).all(), "three copies of one run are one"

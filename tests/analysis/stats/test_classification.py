@@ -14,7 +14,6 @@ from analysis.stats.classification import (
     class_hits,
     false_negative_rate,
     false_positive_rate,
-    is_weak,
 )
 
 
@@ -72,10 +71,6 @@ def test_everything_is_a_share(data):
     for rate in (class_accuracy, false_positive_rate, false_negative_rate):
         told = rate(counts)[~np.isnan(rate(counts))]
         assert ((told >= 0) & (told <= 1)).all()
-
-
-def test_weak_models_lie_below_a_fifth():
-    assert is_weak(np.array([0.1, 0.2, 0.9, np.nan])).tolist() == [True, False, False, False]
 
 
 def test_what_does_not_fit_is_refused():

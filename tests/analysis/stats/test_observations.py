@@ -82,6 +82,7 @@ def test_failed_trainings_are_counted_and_left_out(study):
             predicted=predicted,
             selected=right,
             accuracies=(0.5, accuracy),
+            selected_accuracies=(0.5, 0.8),
             losses=(1.0, loss),
         )
     marked = mark_failures(*read_predictions(load_study(study.directory)))

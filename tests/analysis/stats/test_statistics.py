@@ -14,37 +14,59 @@ from analysis.stats import statistics
 values = st.lists(st.integers(-50, 50).map(float), min_size=2, max_size=8)
 
 
-def test_sd_interval_by_the_table():
-    # chi-square with 4 degrees of freedom: 0.025 quantile 0.4844, 0.975 quantile 11.1433
-    found = statistics.sd([1.0, 2.0, 3.0, 4.0, 5.0])
-    s = math.sqrt(2.5)
-    assert found.value == pytest.approx(s)
-    assert found.low == pytest.approx(s * math.sqrt(4 / 11.1433), rel=1e-4)
-    assert found.high == pytest.approx(s * math.sqrt(4 / 0.4844), rel=1e-4)
-    assert found.n == 5
+def test_the_interval_of_an_sd_is_bonetts():
+    # By hand for 1..10: kurtosis 10 * 1208.625 / 82.5^2 = 1.7758, c = 10 / (10 - 1.96)
+    found = statistics.sd(np.arange(1.0, 11.0))
+    small = 10 / (10 - 1.959964)
+    half = 1.959964 * small * math.sqrt((10 * 1208.625 / 82.5**2 - 0.7) / 9)
+    bounds = [math.sqrt(small * 82.5 / 9 * math.exp(sign * half)) for sign in (-1, 1)]
+    assert (found.low, found.high) == pytest.approx(bounds, rel=1e-5)
+    assert found.value == pytest.approx(math.sqrt(82.5 / 9))
 
 
-def test_sd_interval_covers_as_often_as_it_says():
-    rng = np.random.default_rng(7)
-    covered = sum(
-        e.low <= 3.0 <= e.high
-        for e in (statistics.sd(sample) for sample in rng.normal(0, 3, size=(2000, 6)))
-        if e.low is not None and e.high is not None
+def test_few_values_have_no_interval():
+    few = np.array([1.0, 2.0, 4.0, 8.0])
+    assert len(few) < statistics.MEAN_FROM
+    assert statistics.mean(few).low is None
+    ten = np.r_[few, few + 1, 3.0]
+    assert len(ten) < statistics.SD_FROM
+    assert statistics.sd(ten).low is None
+    assert statistics.mean(ten).low is not None
+
+
+def test_the_interval_of_a_mean_is_students_without_skewness_and_leans_to_the_long_tail_with_it():
+    even = np.array([-3.0, -1.0, 0.0, 1.0, 3.0])
+    found = statistics.mean(even)
+    assert (found.low, found.high) == pytest.approx(stats.t.interval(0.95, 4, loc=0, scale=stats.sem(even)))
+    skewed = np.array([0.0, 0.1, 0.2, 0.4, 0.9, 3.0])
+    low, high = stats.t.interval(0.95, 5, loc=skewed.mean(), scale=stats.sem(skewed))
+    leaning = statistics.mean(skewed)
+    assert leaning.low > low
+    assert leaning.high > high
+
+
+def test_the_cubic_is_undone():
+    for third, u in ((0.4, 0.3), (-0.7, 0.2), (0.2, -0.5)):
+        x = statistics._inverse(u, third, 12)
+        assert x + third * x**2 + third**2 * x**3 / 3 + third / 24 == pytest.approx(u)
+
+
+def test_the_interval_of_a_proportion_is_cut_to_what_it_can_be():
+    values = [0.99, 1.0, 1.0, 0.95, 1.0]
+    assert statistics.mean(values).high > 1
+    assert statistics.mean(values, within=statistics.PROPORTION).high == 1
+    percents = statistics.mean([100 * value for value in values], within=statistics.PROPORTION)
+    assert percents.high > 100, "a project's numbers are not cut where they cannot be proportions"
+
+
+def test_equal_values_are_no_evidence_of_no_variance():
+    assert statistics.sd([0.1] * 12) == statistics.Estimate(
+        value=0.0, low=None, high=None, n=12, constant=True
     )
-    assert 0.935 < covered / 2000 < 0.965
-
-
-def test_mean_interval_is_scipys():
-    sample = np.array([1.0, 2.0, 4.0, 8.0])
-    found = statistics.mean(sample)
-    low, high = stats.t.interval(0.95, 3, loc=sample.mean(), scale=stats.sem(sample))
-    assert (found.low, found.high) == (pytest.approx(low), pytest.approx(high))
-
-
-def test_constant_sets_have_exactly_no_variance():
-    assert statistics.sd([0.1] * 7) == statistics.Estimate(value=0.0, low=0.0, high=0.0, n=7, constant=True)
-    mean = statistics.mean([0.1] * 7)
-    assert (mean.value, mean.low, mean.high) == (0.1, 0.1, 0.1)
+    mean = statistics.mean([0.1] * 12)
+    assert (mean.value, mean.low, mean.constant) == (0.1, None, True)
+    exact = statistics.exactly(0.1, 12)
+    assert (exact.value, exact.low, exact.high, exact.n) == (0.1, 0.1, 0.1, 12)
 
 
 def test_few_or_no_finite_values_give_no_interval():

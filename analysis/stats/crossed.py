@@ -1,0 +1,50 @@
+"""Runs crossed with test samples: what would hold for other test samples of the same kind too."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from scipy import stats
+from statsmodels.stats.contingency_tables import mcnemar as _mcnemar
+
+from analysis.stats.statistics import MEAN_FROM, Estimate, share
+
+BY_TABLE = 25  # discordant samples up to which McNemar's p is the exact binomial one
+
+
+def crossed_mean(correct: np.ndarray, confidence: float = 0.95) -> Estimate:
+    """The mean of `correct` (R, N) over other runs and other test samples. Its variance is that of the
+    bootstrap of runs x samples (Owen 2007, section 3) in closed form, less what that counts twice: s^2 of the
+    runs' means / R + s^2 of the samples' means / N - s^2 of the rest / RN; Student's t with the degrees of
+    freedom of Welch and Satterthwaite. One run has Wilson's interval, and fewer than MEAN_FROM have none."""
+    runs, samples = correct.shape
+    value = float(correct.mean())
+    if runs == 1:
+        return share(int(correct.sum()), samples, confidence)
+    if runs < MEAN_FROM or samples < 2:
+        return Estimate(value=value, low=None, high=None, n=runs, constant=False)
+    by_run, by_sample = correct.mean(axis=1), correct.mean(axis=0)
+    # The rest's sum of squares, from the others': no second array of this size is made.
+    squares = float(correct.var()) * correct.size
+    squares -= samples * runs * float(by_run.var()) + runs * samples * float(by_sample.var())
+    rest = max(0.0, squares) / ((runs - 1) * (samples - 1)) / correct.size
+    of_runs, of_samples = float(by_run.var(ddof=1)) / runs, float(by_sample.var(ddof=1)) / samples
+    variance = max(of_runs + of_samples - rest, of_runs, of_samples)
+    if variance == 0:
+        return Estimate(value=value, low=None, high=None, n=runs, constant=True)
+    freedom = (of_runs + of_samples) ** 2 / (of_runs**2 / (runs - 1) + of_samples**2 / (samples - 1))
+    half = float(stats.t.ppf((1 + confidence) / 2, freedom)) * math.sqrt(variance)
+    return Estimate(
+        value=value, low=max(0.0, value - half), high=min(1.0, value + half), n=runs, constant=False
+    )
+
+
+def mcnemar(a: np.ndarray, b: np.ndarray) -> float | None:
+    """Two-sided p of McNemar's test that two models, right on the samples `a` and `b` (N,) bool, have one
+    accuracy; None where they are right on the same samples."""
+    only_a, only_b = int((a & ~b).sum()), int((b & ~a).sum())
+    if only_a + only_b == 0:
+        return None
+    table = [[int((a & b).sum()), only_a], [only_b, int((~a & ~b).sum())]]
+    return float(_mcnemar(table, exact=only_a + only_b <= BY_TABLE).pvalue)
