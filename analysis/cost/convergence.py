@@ -69,16 +69,15 @@ def _reached(study: StudyData, runs: pd.DataFrame, column: str) -> pd.DataFrame:
 def _converged(reached: pd.DataFrame) -> dict[str, Any]:
     times = reached.elapsed_s.to_numpy()
     epochs, mean = statistics.mean(reached.epoch.to_numpy()), statistics.mean(times)
-    rel_sd = metrics.rel_sd(times)
-    low, high = statistics.sd_bounds(mean.n)
+    rel_sd, sd = metrics.rel_sd(times), statistics.sd(times)
     return {
         "n": epochs.n,
         **epochs.cells("epochs"),
         **mean.cells("time_s", "time"),
         "rel_diff": metrics.rel_diff(times),
         "rel_sd": rel_sd,
-        "rel_low": None if rel_sd is None else low * rel_sd,
-        "rel_high": None if rel_sd is None else high * rel_sd,
+        "rel_low": None if sd.low is None or not mean.value else sd.low / mean.value,
+        "rel_high": None if sd.high is None or not mean.value else sd.high / mean.value,
     }
 
 

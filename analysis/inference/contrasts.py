@@ -18,7 +18,7 @@ from statsmodels.stats.power import TTestPower
 from analysis.load.study import View, by_threads
 from analysis.results.model import ALPHA
 from analysis.stats import paired, power, statistics
-from analysis.stats.effects import Effect, Equivalence, cliffs, cohens_d, tost
+from analysis.stats.effects import Effect, Equivalence, cliffs, hedges_g, tost
 from analysis.stats.observations import observed
 from analysis.stats.ranks import brunner_munzel
 from analysis.stats.statistics import Comparison
@@ -59,7 +59,7 @@ class Contrast:
 
     def effect(self) -> Effect:
         """In standard deviations: of the differences of pairs, or within the sets."""
-        return paired.standardised(self.differences) if self.matched else cohens_d(self.x, self.y)
+        return paired.standardised(self.differences) if self.matched else hedges_g(self.x, self.y)
 
     def delta(self) -> Effect:
         """Cliff's delta; of pairs that within them, without an interval."""

@@ -41,13 +41,13 @@ def comparisons(study: StudyData, analyses: int = 1) -> Table:
         name="tests",
         title="Thread counts compared in pairs",
         note=f"The difference of the means (first - second) with its {1 - ALPHA:.0%} interval, and in SDs "
-        "(Cohen's d). 'n pairs': runs of the same random numbers are compared with each other, by "
-        "sign-flip permutation; else the sets, by Brunner and Munzel's permutation test. Copies of a run "
-        f"count once. 'differ': two-sided p < {ALPHA} after Holm's correction within each family (workload x "
-        f"variant x view); '{UNREACHABLE}': at these n not even complete separation is significant. "
-        f"'{EQUIVALENT}': two one-sided t tests show the means nearer than the margin, corrected alike. No "
-        f"difference found is not sameness: a difference below the smallest detectable ({POWER:.0%} power) "
-        "would mostly not have been found." + several,
+        "(Hedges' g; of pairs Cohen's d). 'n pairs': runs of the same random numbers are compared with each "
+        "other, by sign-flip permutation; else the sets, by Brunner and Munzel's permutation test. Copies of "
+        f"a run count once. 'differ': two-sided p < {ALPHA} after Holm's correction within each family "
+        f"(workload x variant x view); '{UNREACHABLE}': at these n not even complete separation is "
+        f"significant. '{EQUIVALENT}': two one-sided t tests show the means nearer than the margin, "
+        f"corrected alike. No difference found is not sameness: a difference below the smallest detectable "
+        f"({POWER:.0%} power) would mostly not have been found." + several,
         hidden=["a", "b", "n_a", "n_b", "observations_a", "observations_b", "matched", "u", "p", "p_smallest",
                 "family", "method", "result", "margin", "same_p", "same_p_holm", "same", "sd", "remark",
                 "analyses"],

@@ -299,12 +299,6 @@ def _by_repetition(runs: pd.DataFrame, column: str) -> dict[int, float]:
     return dict(zip(runs.repetition, runs[column], strict=True))
 
 
-def adjusted(p: float | None, planned: int) -> float | None:
-    """A p value of a study with so many planned interim analyses, valid at whichever it stopped (Bonferroni);
-    unchanged where there is one."""
-    return None if p is None else min(1.0, p * max(1, planned))
-
-
 def decider(
     directory: Path, rule: Rule, looks: Sequence[int], views: Sequence[View], set_ids: frozenset[str]
 ) -> Callable[[int], Decision]:

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from scipy import stats
 
-from analysis.stats import statistics
+from analysis.stats import paired, statistics
 
 FEWEST_BLOCKS = 2
 
@@ -49,15 +49,14 @@ def _by_block(runs: pd.DataFrame) -> pd.Series | None:
 
 
 def _paired(logs: np.ndarray, confidence: float) -> Ratio:
-    mean = statistics.mean(logs, confidence)
-    assert mean.value is not None  # noqa: S101  (of at least two values)
-    if mean.constant:
-        return Ratio(value=math.exp(mean.value), low=None, high=None, p=None, blocks=len(logs))
-    assert mean.low is not None and mean.high is not None  # noqa: S101, PT018
+    value = math.exp(float(logs.mean()))
+    low, high = paired.bounds(logs, confidence)
+    if low is None or high is None:
+        return Ratio(value=value, low=None, high=None, p=None, blocks=len(logs))
     return Ratio(
-        value=math.exp(mean.value),
-        low=math.exp(mean.low),
-        high=math.exp(mean.high),
+        value=value,
+        low=math.exp(low),
+        high=math.exp(high),
         p=float(stats.ttest_1samp(logs, 0.0).pvalue),
         blocks=len(logs),
     )

@@ -16,8 +16,6 @@ from statsmodels.stats.weightstats import CompareMeans, DescrStatsW
 from analysis.results.model import bound_names
 from guest.records.run import Metric
 
-EXACT_LIMIT = 200_000  # permutations enumerated before the normal approximation takes over
-
 # Below these numbers of values simulated intervals do not cover what they say (docs/statistics.md).
 MEAN_FROM = 5
 SD_FROM = 10
@@ -110,14 +108,6 @@ def sd(values: Sequence[float] | np.ndarray, confidence: float = 0.95) -> Estima
     return Estimate(value=s, low=low, high=high, n=n, constant=False)
 
 
-def sd_bounds(n: int, confidence: float = 0.95) -> tuple[float, float]:
-    """By what the SD of n values is multiplied for its chi-square interval; NaN for n < 2."""
-    if n < 2:
-        return math.nan, math.nan
-    upper, lower = stats.chi2.ppf([(1 + confidence) / 2, (1 - confidence) / 2], n - 1)
-    return math.sqrt((n - 1) / upper), math.sqrt((n - 1) / lower)
-
-
 def pooled_sd(sets: Iterable[Sequence[float] | np.ndarray]) -> tuple[float | None, int, int]:
     """(the SD within sets, pooled by their degrees of freedom; these; the values it is from). None where no
     set has two finite values. Equal values give exactly 0."""
@@ -171,54 +161,6 @@ class Comparison:
     smallest_p: float | None
     delta: float | None
     method: str
-
-
-def mann_whitney(a: Sequence[float] | np.ndarray, b: Sequence[float] | np.ndarray) -> Comparison:
-    """Two-sided Mann-Whitney U of two sets.
-
-    Exact without ties; with ties the permutation distribution of the rank sum, enumerated; beyond
-    EXACT_LIMIT permutations the normal approximation with tie and continuity correction. Two
-    constant sets are not tested: their runs are copies, and copies carry no evidence.
-    """
-    x, y = finite(a), finite(b)
-    if len(x) < 2 or len(y) < 2:
-        reason = "fewer than two runs in a set"
-        return Comparison(
-            n_a=len(x), n_b=len(y), u=None, p=None, smallest_p=None, delta=cliffs_delta(x, y), method=reason
-        )
-    p: float | None
-    permutations = math.comb(len(x) + len(y), len(x))
-    u, p = (float(v) for v in stats.mannwhitneyu(x, y, method="asymptotic"))
-    delta = 2 * u / (len(x) * len(y)) - 1  # Cliff's
-    if is_constant(x) and is_constant(y):
-        p = None
-        method = "both sets constant, " + ("equal" if x[0] == y[0] else "unequal")
-    elif permutations > EXACT_LIMIT:
-        method = "normal approximation"
-    elif len(np.unique(np.concatenate([x, y]))) == len(x) + len(y):
-        p, method = float(stats.mannwhitneyu(x, y, method="exact").pvalue), "exact"
-    else:
-        p, method = _permutation_p(x, y), "exact permutation (ties)"
-    return Comparison(
-        n_a=len(x),
-        n_b=len(y),
-        u=u,
-        p=p,
-        smallest_p=smallest_p(len(x), len(y)),
-        delta=delta,
-        method=method,
-    )
-
-
-def _permutation_p(x: np.ndarray, y: np.ndarray) -> float:
-    ranks = stats.rankdata(np.concatenate([x, y]))
-    result = stats.permutation_test(
-        (ranks[: len(x)], ranks[len(x) :]),
-        lambda first, _second, axis: first.sum(axis=axis),
-        vectorized=True,
-        n_resamples=np.inf,
-    )
-    return min(1.0, float(result.pvalue))
 
 
 def smallest_p(n_a: int, n_b: int) -> float:

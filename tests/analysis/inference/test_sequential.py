@@ -14,7 +14,6 @@ from analysis.inference.sequential import (
     RuleError,
     Sample,
     What,
-    adjusted,
     decide,
     decider,
     halfwidth,
@@ -94,12 +93,6 @@ def test_an_sd_needs_twenty_runs_before_it_can_end_a_sweep():
     assert not late.open_sets
     (answer,) = late.answers
     assert 0 < answer.low < values[:20].std(ddof=1) < answer.high
-
-
-def test_a_p_value_is_adjusted_for_the_planned_interim_analyses():
-    assert adjusted(0.01, 5) == 0.05
-    assert adjusted(0.4, 5) == 1.0
-    assert (adjusted(0.04, 1), adjusted(None, 5)) == (0.04, None)
 
 
 def test_copies_among_the_runs_count_once_and_failures_not_at_all():

@@ -76,72 +76,10 @@ def test_few_or_no_finite_values_give_no_interval():
     assert statistics.mean([1.0, math.nan, 3.0]).n == 2
 
 
-def test_u_without_ties_is_scipys_exact_test():
-    a, b = [1.0, 2.0, 3.5], [4.0, 5.0, 3.0, 7.0]
-    found = statistics.mann_whitney(a, b)
-    expected = stats.mannwhitneyu(a, b, method="exact")
-    assert (found.u, found.p) == (expected.statistic, expected.pvalue)
-    assert found.method == "exact"
-    assert (found.n_a, found.n_b) == (3, 4)
-
-
-def test_u_with_ties_is_the_permutation_test():
-    a, b = [1.0, 2.0, 2.0], [2.0, 3.0, 3.0]
-    found = statistics.mann_whitney(a, b)
-    expected = stats.mannwhitneyu(a, b, method=stats.PermutationMethod(n_resamples=10**6)).pvalue
-    assert found.p == pytest.approx(expected)
-    assert found.method == "exact permutation (ties)"
-
-
-def test_u_of_many_runs_is_the_normal_approximation():
-    rng = np.random.default_rng(3)
-    a, b = rng.normal(size=30), rng.normal(size=30)
-    found = statistics.mann_whitney(a, b)
-    assert found.method == "normal approximation"
-    assert found.p == pytest.approx(stats.mannwhitneyu(a, b).pvalue, rel=1e-9)
-
-
-@pytest.mark.parametrize(
-    ("a", "b", "method"),
-    [
-        ([0.5] * 3, [0.5] * 3, "both sets constant, equal"),
-        ([0.5] * 3, [0.6] * 3, "both sets constant, unequal"),
-        ([0.5], [0.6, 0.7], "fewer than two runs in a set"),
-        ([], [0.6, 0.7], "fewer than two runs in a set"),
-        ([math.nan, 0.5], [0.6, 0.7], "fewer than two runs in a set"),
-    ],
-)
-def test_what_cannot_be_tested_has_no_p(a, b, method):
-    found = statistics.mann_whitney(a, b)
-    assert found.p is None
-    assert found.method == method
-
-
-@given(values, values)
-def test_u_is_symmetric_and_never_nan(a, b):
-    there, back = statistics.mann_whitney(a, b), statistics.mann_whitney(b, a)
-    assert (there.p is None) == (back.p is None)
-    if there.p is not None and back.p is not None:
-        assert there.p == pytest.approx(back.p)
-        assert there.smallest_p is not None
-        assert 0 < there.p <= 1
-    assert there.delta is not None
-    assert back.delta is not None
-    assert there.delta == pytest.approx(-back.delta)
-    assert -1 <= there.delta <= 1
-
-
 @given(values, values)
 def test_cliffs_delta_counts_pairs(a, b):
     expected = np.mean([np.sign(x - y) for x in a for y in b])
     assert statistics.cliffs_delta(np.array(a), np.array(b)) == pytest.approx(expected, abs=1e-12)
-
-
-def test_smallest_p_is_reached_by_complete_separation():
-    for n in (2, 3, 5):
-        found = statistics.mann_whitney(np.arange(n, dtype=float), 100.0 + np.arange(n))
-        assert found.p == pytest.approx(statistics.smallest_p(n, n))
-    assert statistics.smallest_p(3, 3) == pytest.approx(0.1)
 
 
 def test_runs_needed():
