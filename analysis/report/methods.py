@@ -32,8 +32,9 @@ class Recipe:
     note: str
 
 
-def methods_paragraph(study: StudyData) -> str:
-    """The methods of the study in a paragraph, every number from its runs."""
+def methods_paragraph(study: StudyData, analyses: int = 1) -> str:
+    """The methods of the study in a paragraph, every number from its runs. `analyses` is how many interim
+    analyses were planned."""
     runs = study.runs
     sizes = runs.groupby("set_id").size()
     n = str(sizes.min()) if sizes.min() == sizes.max() else f"{sizes.min()} to {sizes.max()}"
@@ -47,13 +48,68 @@ def methods_paragraph(study: StudyData) -> str:
         f"setting: {trained}. Thread settings were {settings}; variants of training were {variants}. Each of "
         f"the {len(sizes)} conditions (workload, variant, thread setting) has n = {n} "
         f"run{'' if sizes.max() == 1 else 's'}, {len(runs)} in all, each in a fresh process on its guest's "
-        "CPUs. Models were compared at three levels: weights bit for bit (SHA-256), predicted class of every "
-        "test sample, and test metric, for the last model and for the one with the best validation metric. "
-        "Churn is the mean over pairs of runs of the share of test samples put in different classes. Means "
-        "have 95 % Student's t intervals, standard deviations 95 % chi-square intervals; thread settings "
-        "were compared in pairs by two-sided Mann-Whitney U tests with Holm's correction within each "
-        f"workload, variant and view (alpha = {ALPHA}). Times of oversubscribed, emulated or contended sets "
-        f"were excluded from comparisons. Experiments were analysed with {version()}."
+        f"CPUs. {run_order(study)} Models were compared at three levels: weights bit for bit (SHA-256), "
+        "predicted class of every test sample, and test metric, for the last model and for the one with the "
+        "best validation metric. Churn is the mean over pairs of runs of the share of test samples put in "
+        f"different classes. {primary_outcome(study)} {comparison_text(analyses)} Each finding is one family "
+        "of tests over all workloads: it is not supported when a corrected test refutes it for one of them, "
+        f"and supported when all support it. {exclusions(study)} Experiments were analysed with {version()}."
+    )
+
+
+def run_order(study: StudyData) -> str:
+    """In which order the runs started, by their records."""
+    runs = study.runs.assign(at=pd.to_datetime(study.runs.started_at, utc=True, format="ISO8601"))
+    runs = runs.sort_values("at", kind="stable")
+    changes = int((runs.set_id != runs.set_id.shift()).sum()) - 1
+    sets = runs.set_id.nunique()
+    if changes <= sets - 1:
+        return "All runs of a condition were started one after the other, condition by condition."
+    return (
+        f"Runs of the conditions were interleaved: of {len(runs) - 1} starts after the first, {changes} were "
+        "of another condition than the one before."
+    )
+
+
+def primary_outcome(study: StudyData) -> str:
+    """What findings are decided by, and whether the study declared it."""
+    each = {workload: study.primary(workload) for workload in study.metrics}
+    outcomes = {f"{metric} of the {view} model" for metric, view in each.values()}
+    margins = {study.margin(workload, metric) for workload, (metric, _) in each.items()}
+    known = [f"{margin:g}" for margin in sorted(m for m in margins if m is not None)]
+    margin = f"margin of equivalence {series(known)}" if known else "no margin of equivalence"
+    how = "declared in study.toml" if study.design.declared else "by default; the study file declares none"
+    return f"The primary outcome was {series(sorted(outcomes))}, {margin} ({how})."
+
+
+def comparison_text(analyses: int) -> str:
+    """The tests, and what they were corrected for."""
+    interim = (
+        f"{analyses} interim analyses were planned, and p values are corrected for them (Bonferroni)."
+        if analyses > 1
+        else "There were no interim analyses."
+    )
+    return (
+        "Thread settings were compared in pairs: runs of the same several random numbers with each other "
+        "(sign-flip permutation, paired t), all others as sets of runs that are no copies (Brunner and "
+        "Munzel's permutation test, Welch's t); two-sided tests of difference and two one-sided tests of "
+        f"equivalence, each with Holm's correction within workload, variant and view (alpha = {ALPHA}). "
+        f"{interim}"
+    )
+
+
+def exclusions(study: StudyData) -> str:
+    """What was left out."""
+    skipped = sum(problem.skipped for problem in study.problems)
+    runs = (
+        f"{skipped} run{' that was' if skipped == 1 else 's that were'} damaged or incomplete "
+        f"{'was' if skipped == 1 else 'were'} left out"
+        if skipped
+        else "No finished run was left out"
+    )
+    return (
+        f"{runs}; times of oversubscribed, emulated or contended conditions were excluded from comparisons "
+        "of time."
     )
 
 

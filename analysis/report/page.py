@@ -18,12 +18,13 @@ from analysis.figures.style import Picture
 from analysis.findings.implications import hardware_sentence, provider_text
 from analysis.load.study import by_threads
 from analysis.provenance.fingerprints import environments
+from analysis.report.checklist import checklist, planned_analyses
 from analysis.report.methods import methods_paragraph, recipe
 from analysis.report.progress import Unfinished
 from analysis.report.runs import runs_table
 from analysis.results.cells import NUMERIC, cell, missing
 from analysis.results.model import ACROSS, Analysis, Column, Finding, Kind, Table, Verdict
-from analysis.results.printing import shown_findings, shown_tables
+from analysis.results.printing import appendix_tables, main_tables, shown_findings
 from analysis.sameness.verdicts import DIFFER, IDENTICAL, LEVELS
 
 CLASSES = {verdict: verdict.replace(" ", "-") for verdict in Verdict}  # of the style sheet
@@ -62,7 +63,9 @@ def page(analysis: Analysis, pictures: list[Picture], live: Unfinished | None = 
             scopes=[ACROSS, *_settings(analysis)],
             matrix=_matrix(analysis, live.open_sets if live else {}),
             workloads={w: [_inlined(p) for p in pictures if p.workload == w] for w in (*study.metrics, "")},
-            tables=[_table(table) for table in (*shown_tables(analysis), *details)],
+            tables=[_table(table) for table in main_tables(analysis)],
+            appendix=[_table(table) for table in (*appendix_tables(analysis), *details)],
+            checklist=checklist(analysis),
             differing=int(details[0].frame.differs.sum()),
             copies=_copies(analysis),
             script=script,
@@ -191,7 +194,12 @@ def _copies(analysis: Analysis) -> list[dict[str, Any]]:
     """What a reader takes along: texts for a paper, and what repeats the study."""
     study, how = analysis.study, recipe(analysis.study)
     blocks = [
-        {"title": "Methods", "text": methods_paragraph(study), "prose": True, "note": ""},
+        {
+            "title": "Methods",
+            "text": methods_paragraph(study, planned_analyses(analysis)),
+            "prose": True,
+            "note": "",
+        },
         {"title": "Hardware", "text": hardware_sentence(study), "prose": True, "note": ""},
         {"title": "Commands that repeat the study", "text": how.commands, "prose": False, "note": how.note},
     ]

@@ -84,6 +84,18 @@ SCOPE = (*WHERE, col("view"), col("scope", "threads"), count("n"))
 """... and those of the sets and of what lies across them."""
 
 
+MAIN = (
+    "verdicts",  # the same model?
+    "performance", "seeds",  # quality
+    "tests",  # differences
+    "time",
+    "churn",
+    "traces", "hardening",  # cause and cure
+    "imported", "against",  # asked for by name
+)  # fmt: skip
+"""The tables of the main text, in the order of reading; all others are in the appendix."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
     """A table with everything needed to read it. `frame` holds the raw numbers (NaN: not

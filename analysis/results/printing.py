@@ -21,7 +21,7 @@ from rich.text import Text
 
 from analysis.results import latex
 from analysis.results.cells import NUMERIC, headers, missing, rows
-from analysis.results.model import Analysis, Finding, Implication, Table, Verdict
+from analysis.results.model import MAIN, Analysis, Finding, Implication, Table, Verdict
 
 SCHEMA_VERSION = 1  # of findings.json and `--format json`
 TERMINAL_ROWS = 60
@@ -92,16 +92,32 @@ def shown_findings(analysis: Analysis) -> list[Finding]:
     return [finding for finding in analysis.findings if not (single and finding.workload)]
 
 
-def shown_tables(analysis: Analysis) -> list[Table]:
-    return [table for table in analysis.tables.values() if table.shown and len(table.frame)]
+def main_tables(analysis: Analysis) -> list[Table]:
+    """Those of the main text that have rows."""
+    return [
+        analysis.tables[name] for name in MAIN if name in analysis.tables and _shows(analysis.tables[name])
+    ]
+
+
+def appendix_tables(analysis: Analysis) -> list[Table]:
+    """The others that have rows."""
+    return [table for name, table in analysis.tables.items() if name not in MAIN and _shows(table)]
+
+
+def _shows(table: Table) -> bool:
+    return table.shown and len(table.frame) > 0
 
 
 # ---- for a terminal ------------------------------------------------------------------------------
 
 
 def renderable(analysis: Analysis) -> RenderableType:
-    """Tables first, then what to know of them; the findings stand last, where the eye is."""
-    parts: list[RenderableType] = [table_text(table) for table in shown_tables(analysis)]
+    """The tables of the main text first, then what to know of them; the findings stand last, where the eye
+    is."""
+    parts: list[RenderableType] = [table_text(table) for table in main_tables(analysis)]
+    if others := [table.name for table in appendix_tables(analysis)]:
+        listed = ", ".join(others)
+        parts.append(Text(f"\nIn the report's appendix, and by --format csv, also: {listed}\n", style="dim"))
     parts += [Text.assemble(("note: ", "bold yellow"), str(problem)) for problem in analysis.study.problems]
     parts += [_rich_implication(implication) for implication in analysis.implications]
     parts.append(_rich_findings(analysis))
@@ -221,7 +237,9 @@ def _markdown(analysis: Analysis) -> str:
     parts.append("## Implications")
     for i in analysis.implications:
         parts.append("\n".join([f"**{i.id}** {_pipe(i.advice)}", "", *(f"- {_pipe(e)}" for e in i.evidence)]))
-    parts += map(markdown_table, shown_tables(analysis))
+    parts += map(markdown_table, main_tables(analysis))
+    if others := appendix_tables(analysis):
+        parts += ["# Appendix", *map(markdown_table, others)]
     if analysis.study.problems:
         parts.append("## Problems\n\n" + "\n".join(f"- {_pipe(str(p))}" for p in analysis.study.problems))
     return "\n\n".join(parts) + "\n"
@@ -253,5 +271,6 @@ def _latex(analysis: Analysis) -> str:
         "findings", "Findings", FINDING_HEADERS, _finding_rows(analysis), [False] * len(FINDING_HEADERS)
     )
     parts = [latex.NEEDS, findings]
-    parts += map(latex_table, shown_tables(analysis))
+    parts += map(latex_table, main_tables(analysis))
+    parts += ["% appendix", *map(latex_table, appendix_tables(analysis))]
     return "\n\n".join(parts) + "\n"

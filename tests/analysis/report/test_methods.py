@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+import dataclasses
 import tomllib
 
 from analysis.load.study import load_study
-from analysis.report.methods import methods_paragraph, recipe
+from analysis.pipeline import analyze
+from analysis.report.checklist import checklist
+from analysis.report.methods import methods_paragraph, recipe, run_order
 
 
 def test_the_methods_give_the_numbers_of_the_study(study):
@@ -56,3 +59,41 @@ def test_a_study_file_that_cannot_be_read_is_no_reason_to_fail(study):
     study.run(1)
     (study.directory / "study.toml").write_text("cpus = [")
     assert "cannot be read" in recipe(load_study(study.directory)).note
+
+
+def test_the_methods_name_outcome_margin_order_corrections_and_exclusions(study):
+    study.usual()
+    text = methods_paragraph(load_study(study.directory))
+    outcome = "The primary outcome was accuracy of the last model, margin of equivalence 0.01 "
+    assert outcome + "(by default; the study file declares none)." in text
+    assert "There were no interim analyses." in text
+    assert "No finished run was left out" in text
+    (study.directory / "study.toml").write_text("[analysis]\nmargin = 0.02\n")
+    (study.directory / "runs/lenet5/default/cpus-1/0001/run.json").write_text("")
+    text = methods_paragraph(load_study(study.directory), 5)
+    assert "margin of equivalence 0.02 (declared in study.toml)." in text
+    assert "5 interim analyses were planned, and p values are corrected for them" in text
+    assert "1 run that was damaged or incomplete was left out" in text
+
+
+def test_the_order_of_runs_is_that_of_their_records(study):
+    study.usual()
+    loaded = load_study(study.directory)
+    runs = loaded.runs.copy()
+    seconds = [f"2026-01-01T00:{i:02}:00Z" for i in range(len(runs))]
+    runs["started_at"] = seconds
+    back_to_back = dataclasses.replace(loaded, runs=runs)
+    assert "one after the other, condition by condition" in run_order(back_to_back)
+    runs = runs.sort_values(["repetition", "set_id"]).assign(started_at=seconds)
+    assert "of 17 starts after the first, 17 were of another" in run_order(
+        dataclasses.replace(loaded, runs=runs)
+    )
+
+
+def test_the_checklist_answers_with_the_facts_of_the_study(study):
+    study.usual()
+    answers = dict(checklist(analyze(study.directory)))
+    assert answers["Runs"] == "18 runs of 6 conditions, 3 to 3 each."
+    assert answers["Seeds"].startswith("1 fixed seed on every thread count. What is said")
+    assert answers["Decisions"].startswith("supported: F2; not supported: none; inconclusive: F1, F3")
+    assert answers["Reservations"] == "None."

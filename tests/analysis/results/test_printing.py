@@ -10,7 +10,7 @@ from rich.console import Console
 
 from analysis.pipeline import analyze
 from analysis.results.latex import latex
-from analysis.results.printing import Format, print_to, render, shown_tables, to_csv, to_json
+from analysis.results.printing import Format, main_tables, print_to, render, to_csv, to_json
 
 FINDINGS = """\
 ## Findings
@@ -57,9 +57,12 @@ def test_markdown_begins_with_the_findings(usual):
 
 def test_the_terminal_ends_with_the_findings(usual):
     text = render(usual, Format.TABLE)
-    titles = [t.title for t in shown_tables(usual)]
+    titles = [t.title for t in main_tables(usual)]
     positions = [text.index(title) for title in (*titles, "I1 Fix every seed", "Findings")]
     assert positions == sorted(positions)
+    assert titles[0].startswith("The same model?")
+    assert len(titles) <= 6
+    assert "also: divergence, max_difference" in text, "where the others are"
     assert "\x1b" not in text, "no colours where there is no terminal"
     assert max(map(len, text.splitlines())) <= 160
 

@@ -1,0 +1,43 @@
+"""What a reader of such a study asks, answered with its facts."""
+
+from __future__ import annotations
+
+from analysis.findings.implications import hardware_sentence, series
+from analysis.report.methods import comparison_text, exclusions, primary_outcome, run_order, version
+from analysis.results.model import Analysis, Verdict
+
+
+def planned_analyses(analysis: Analysis) -> int:
+    """The interim analyses that the tests are corrected for; 1 without any."""
+    frame = analysis.tables["tests"].frame
+    return int(frame.analyses.max()) if len(frame) else 1
+
+
+def checklist(analysis: Analysis) -> list[tuple[str, str]]:
+    """(question, answer), in the order in which a paper reports it."""
+    study, runs = analysis.study, analysis.study.runs
+    sizes = runs.groupby("set_id").size()
+    fixed = runs[runs.seeds_fixed]
+    seeds = int(fixed.groupby("workload").seeds_used.nunique().max()) if len(fixed) else 0
+    decided = [finding for finding in analysis.findings if not finding.workload]
+    verdicts = [f"{v}: {series([f.id for f in decided if f.verdict is v]) or 'none'}" for v in Verdict]
+    lost = [p for p in study.problems if not p.skipped]
+    return [
+        ("Hardware and software", hardware_sentence(study)),
+        ("Primary outcome and margin", primary_outcome(study)),
+        ("Runs", f"{len(runs)} runs of {len(sizes)} conditions, {sizes.min()} to {sizes.max()} each."),
+        ("Order of runs", run_order(study)),
+        (
+            "Seeds",
+            f"{seeds} fixed seed{'' if seeds == 1 else 's'} on every thread count."
+            + (" What is said with fixed seeds holds for this seed alone." if seeds == 1 else "")
+            if seeds
+            else "No variant with fixed seeds.",
+        ),
+        ("Tests and corrections", comparison_text(planned_analyses(analysis))),
+        ("Exclusions", exclusions(study)),
+        ("Reservations", f"{len(lost)}, under Problems." if lost else "None."),
+        ("Population", "All results hold for the test samples that were used, not for others of their kind."),
+        ("Decisions", "; ".join(verdicts) + "."),
+        ("Data and code", f"{version()}; the commands and the study file are under To copy."),
+    ]
