@@ -118,6 +118,8 @@ class Executor:
             self._collect(out, into, spec, result)  # point: files collected
             _check_numbers(result, into, numbers)
             worker.served_s += time.monotonic() - began
+            # One that slept in a snapshot had imported before, and its successor has to.
+            worker.start_s = max(worker.start_s, result.timings.import_s)
         except RunFailedError as error:
             if error.error["kind"] in ("Lost", "Timeout"):
                 self.stop_workers()

@@ -2,6 +2,7 @@
 real one, over a real process and real files."""
 
 import dataclasses
+import functools
 import hashlib
 import json
 import os
@@ -255,6 +256,16 @@ def test_a_worker_is_replaced_when_its_runs_have_taken_long_enough(executor, int
     for _ in range(3):
         runner.execute(RUN, into, nothing)
     assert started_workers(into) == 4
+
+
+def test_what_a_worker_imported_before_it_was_attached_to_counts_as_its_start(executor, into, monkeypatch):
+    monkeypatch.setattr("orchestrator.agent.executor.REPLACED_AFTER", 1)
+    hour = dataclasses.replace(factories.result({}).timings, import_s=3600.0)
+    monkeypatch.setattr(factories, "result", functools.partial(factories.result, timings=hour))
+    runner = executor(serving().replace("    message", "    time.sleep(1)\n    message", 1))
+    for _ in range(3):
+        runner.execute(RUN, into, nothing)
+    assert started_workers(into) == 1
 
 
 def test_the_same_sources_make_the_same_agent():
