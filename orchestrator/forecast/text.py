@@ -31,11 +31,11 @@ def as_tables(forecast: Forecast) -> list[Table]:
         pad_edge=False,
         title="Power: smallest difference that is found with 80 % power",
         title_justify="left",
-        caption="Two-sided, alpha 0.05, Holm over the family's tests. U: Mann-Whitney.",
+        caption="Two-sided, alpha 0.05, Holm over the family's tests. Ranks: Brunner-Munzel.",
         caption_justify="left",
     )
     needed = f"runs for {forecast.difference:g}"
-    for heading in ("family", "metric", "tests", "n", "SD", "U", "Welch", f"{needed}, U", f"{needed}, Welch"):
+    for heading in ("family", "metric", "tests", "n", "SD", "ranks", "Welch", f"{needed}, ranks", f"{needed}, Welch"):
         left = heading in ("family", "metric")
         power.add_column(heading, justify="left" if left else "right", no_wrap=left, overflow="fold")
     for f in forecast.families:

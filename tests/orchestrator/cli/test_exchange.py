@@ -84,7 +84,7 @@ def test_results_of_another_program_are_compared(tmp_path, capsys):
     assert run(["-C", str(tmp_path), "import", str(tmp_path / "r.csv")]) == 0
     out = capsys.readouterr().out
     assert "Imported runs" in out
-    assert "Mann-Whitney U" in out
+    assert "Brunner-Munzel" in out
     assert "4 imported runs (results)" in out
     assert run(["-C", str(tmp_path), "verify"]) == 0
     assert run(["-C", str(tmp_path), "--json", "import", str(tmp_path / "r.csv"), "--name", "again"]) == 0
