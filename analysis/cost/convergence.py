@@ -49,8 +49,9 @@ def convergence(study: StudyData) -> Table:
         name="convergence",
         title="Epochs and time to convergence",
         note=f"The first epoch at which a run's validation metric reaches {metrics.CONVERGED:.0%} of its "
-        "best, and the seconds until its end. Mean with Student's t interval. RelDiff is (slowest - "
-        "fastest) / fastest of the runs, RelSD is SD / mean, with the chi-square interval of the SD. "
+        "best, and the seconds until its end. RelDiff is (slowest - "
+        "fastest) / fastest of the runs, RelSD is SD / mean, with the interval of the SD. "
+        f"{statistics.INTERVALS_NOTE} "
         "Excluded times are shown, and left out across them.",
     )
 

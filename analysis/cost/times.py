@@ -77,7 +77,7 @@ def wall_time(study: StudyData) -> Table:
         col("flags"),
         name="time",
         title="Time of a run",
-        note="Seconds with 95 % intervals (mean: Student's t, SD: chi-square). Speed-up is against the "
+        note=f"Seconds. {statistics.INTERVALS_NOTE} Speed-up is against the "
         "smallest thread count: the ratio of geometric means, on logarithms with Student's interval over "
         "the ratios within so many blocks, or with Welch's where blocks are 0 (not recorded); "
         "efficiency the speed-up over the factor of threads: 1 is all that more threads could give. "

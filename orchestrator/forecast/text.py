@@ -35,7 +35,17 @@ def as_tables(forecast: Forecast) -> list[Table]:
         caption_justify="left",
     )
     needed = f"runs for {forecast.difference:g}"
-    for heading in ("family", "metric", "tests", "n", "SD", "ranks", "Welch", f"{needed}, ranks", f"{needed}, Welch"):
+    for heading in (
+        "family",
+        "metric",
+        "tests",
+        "n",
+        "SD",
+        "ranks",
+        "Welch",
+        f"{needed}, ranks",
+        f"{needed}, Welch",
+    ):
         left = heading in ("family", "metric")
         power.add_column(heading, justify="left" if left else "right", no_wrap=left, overflow="fold")
     for f in forecast.families:
