@@ -110,7 +110,6 @@ def subgroups(classes: Table) -> Table:
                 "class_range": top.accuracy_range if several else None,
                 "class": int(top["class"]) if several and top.accuracy_range > 0 else None,
                 "class_sd": known.accuracy_sd.max(),
-                "times": top.accuracy_range / overall if overall > 0 else None,
                 "fpr_sd": known.fpr_sd.max(),
                 "fpr_range": known.fpr_range.max() if several else None,
                 "fnr_sd": known.fnr_sd.max(),
@@ -125,16 +124,15 @@ def subgroups(classes: Table) -> Table:
         col("overall_range", "max-min, all", Kind.SPREAD),
         col("class_range", "max-min, a class", Kind.SPREAD),
         count("class"),
-        col("times", kind=Kind.RATIO),
         interval("overall_sd", "SD, all", bounds="overall"),
         col("class_sd", "SD, a class", Kind.SPREAD),
         col("fpr_sd", "SD of FPR", Kind.SPREAD),
         col("fnr_sd", "SD of FNR", Kind.SPREAD),
         name="subgroups",
         title="How much single classes move, beside the overall accuracy",
-        note=classes.note + " Each number is that of the class where it is largest; 'times' is the largest "
-        "max-min of a class over that of the overall accuracy. The largest of several SDs has no interval: "
-        "it is too large by its choice. " + statistics.INTERVALS_NOTE,
+        note=classes.note + " Each number is that of the class where it is largest; a class has fewer "
+        "samples than all, so that its numbers vary more by counting alone. The largest of several SDs has "
+        "no interval: it is too large by its choice. " + statistics.INTERVALS_NOTE,
     )
 
 
