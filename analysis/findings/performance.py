@@ -16,6 +16,7 @@ from analysis.provenance.checks import mixture
 from analysis.results.cells import number, p_value, spread
 from analysis.results.model import ALPHA, Kind, Table, Verdict
 from analysis.stats import statistics
+from analysis.stats.blocks import ratio
 from analysis.stats.observations import distinct
 from analysis.stats.power import POWER
 
@@ -234,23 +235,22 @@ def _selected(metric: str, spreads: _Spreads, p: float) -> Decision:
 
 def more_threads(study: StudyData, tables: dict[str, Table]) -> dict[str, Decision]:
     """F5, from the thread counts with comparable times, in the variants that leave the implementation as it
-    is. Each of the others is compared with the largest (Welch's t, Holm's correction over all of these
-    tests of all workloads and variants). Supported when one is faster; not supported when the largest of at
-    least three is faster than all others. Variants of a workload that disagree decide nothing."""
+    is. Each of the others is compared with the largest: t tests on the logarithms of times, within blocks
+    where they are recorded, Holm's correction over all of these tests of all workloads and variants.
+    Supported when one is faster; not supported when the largest of at least three is faster than all others.
+    Variants of a workload that disagree decide nothing."""
     frame = tables["fastest"].frame
     frame = frame[frame.variant.isin(["default", "fixed-seed"])]
     rows = frame.to_dict("records")
     tests = []
     for i, row in enumerate(rows):
         runs = runs_of(study, row["workload"], row["variant"])
-        times = {name: runs.wall_s[runs.threads == name].to_numpy() for name in row["eligible"]}
-        row["means"] = {name: float(t.mean()) for name, t in times.items()}
-        row["counts"] = [len(t) for t in times.values()]
+        sets = {name: runs[runs.threads == name] for name in row["eligible"]}
+        row["means"] = {name: float(mine.wall_s.mean()) for name, mine in sets.items()}
+        row["counts"] = [len(mine) for mine in sets.values()]
         row["p"] = {}
-        tests += [
-            (i, name, statistics.welch(times[name], times[row["eligible"][-1]]))
-            for name in row["eligible"][:-1]
-        ]
+        row["ratios"] = {name: ratio(sets[name], sets[row["eligible"][-1]]) for name in row["eligible"][:-1]}
+        tests += [(i, name, found.p) for name, found in row["ratios"].items()]
     for (i, name, _), p in zip(tests, statistics.holm([p for *_, p in tests]), strict=True):
         rows[i]["p"][name] = p
     return {workload: _more([r for r in rows if r["workload"] == workload]) for workload in study.metrics}
@@ -284,7 +284,11 @@ def _against_largest(row: dict[Any, Any]) -> Decision:
     if any(p[name] is None for name in others):
         return open_(f"{text}, but two runs at each thread count are needed", **numbers)
     decided = {name: p[name] for name in others if p[name] < ALPHA}
-    faster = {name: f"{name} (p {p_value(q)})" for name, q in decided.items() if means[name] < means[largest]}
+    faster = {
+        name: f"{name} (p {p_value(q)})"
+        for name, q in decided.items()
+        if (row["ratios"][name].value or 1) < 1
+    }
     if faster:
         why = f"{text}; faster than {largest}: {', '.join(faster.values())}"
         return Decision(verdict=Verdict.SUPPORTED, why=why, numbers=numbers)
