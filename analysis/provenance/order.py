@@ -97,7 +97,10 @@ def _drift(study: StudyData) -> Iterator[Problem]:
     found: list[tuple[str, str, Drift]] = []
     for workload, runs in study.runs.groupby("workload", sort=False):
         metric = study.metrics[str(workload)][0]
-        for what, values in (("", np.log(runs.wall_s)), (metric, runs[View.LAST.metric(metric)])):
+        for what, values in (
+            ("", np.log(runs.wall_s.where(runs.wall_s > 0))),
+            (metric, runs[View.LAST.metric(metric)]),
+        ):
             known = drift(runs, values)
             if known is not None:
                 found.append((str(workload), what, known))
