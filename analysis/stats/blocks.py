@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
-from scipy import stats
+from statsmodels.stats.weightstats import DescrStatsW
 
 from analysis.stats import paired, statistics
 
@@ -57,6 +57,6 @@ def _paired(logs: np.ndarray, confidence: float) -> Ratio:
         value=value,
         low=math.exp(low),
         high=math.exp(high),
-        p=float(stats.ttest_1samp(logs, 0.0).pvalue),
+        p=float(DescrStatsW(logs).ttest_mean(0.0)[1]),
         blocks=len(logs),
     )
