@@ -104,7 +104,9 @@ def contrasts(runs: pd.DataFrame, view: View, metric: str) -> Iterator[Contrast]
 def contrast(first: pd.DataFrame, second: pd.DataFrame, view: View, metric: str) -> Contrast:
     """The runs of one setting beside those of another."""
     a, b = (str(runs.threads.iloc[0]) for runs in (first, second))
-    x, y = (_by_seed(runs, view, metric) for runs in (first, second))
+    shared = set(first.seeds_used) & set(second.seeds_used)
+    alike = (runs[runs.seeds_used.isin(shared)] for runs in (first, second))
+    x, y = (_by_seed(runs, view, metric) for runs in alike)
     seeds = [seed for seed in x if seed in y]
     if len(seeds) > 1:
         return Contrast(

@@ -84,6 +84,13 @@ def detectable(
     is large enough for so few runs. Without variance it is 0: any difference is seen at once."""
     if sd == 0:
         return 0.0
+    units = _units(n, tests, test, alpha, wanted)
+    return None if units is None else units * sd
+
+
+@functools.cache
+def _units(n: int, tests: int, test: Test, alpha: float, wanted: float) -> float | None:
+    """`detectable` in standard deviations."""
     low, high = 0.0, 1.0
     while power(n, high, tests, test, alpha) < wanted:
         low, high = high, 2 * high
@@ -92,7 +99,7 @@ def detectable(
     for _ in range(STEPS):
         middle = (low + high) / 2
         low, high = (low, middle) if power(n, middle, tests, test, alpha) >= wanted else (middle, high)
-    return high * sd
+    return high
 
 
 def runs_for(
