@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from analysis.cost.blocks import ratio
 from analysis.cost.times import excluded
 from analysis.load.study import StudyData, by_threads
 from analysis.results.model import ACROSS, ALPHA, WHERE, Kind, Table, col, cols, count, interval
 from analysis.stats import metrics, statistics
-from analysis.stats.blocks import ratio
 from analysis.stats.statistics import finite
 
 # variant with the determinism switches, and the one that differs from it in nothing else

@@ -7,10 +7,10 @@ from typing import Any
 
 import pandas as pd
 
+from analysis.cost.blocks import Ratio, ratio
 from analysis.load.study import StudyData, by_threads
 from analysis.results.model import ALPHA, WHERE, Kind, Table, col, cols, count, interval
 from analysis.stats import statistics
-from analysis.stats.blocks import Ratio, ratio
 from guest.records.run import CONTENDED_ABOVE, EMULATORS
 
 LOAD_WORTH_SAYING = 0.1  # cores kept busy by others, mean over a set's runs

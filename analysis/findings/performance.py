@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from analysis.cost.blocks import ratio
 from analysis.findings.decision import Decision, hochberg, open_, rows_of, runs_of
 from analysis.inference.contrasts import contrasts
 from analysis.load.study import StudyData, View
@@ -16,7 +17,6 @@ from analysis.provenance.checks import mixture
 from analysis.results.cells import number, p_value, spread
 from analysis.results.model import ALPHA, Kind, Table, Verdict
 from analysis.stats import statistics
-from analysis.stats.blocks import ratio
 from analysis.stats.observations import distinct
 from analysis.stats.power import POWER
 
