@@ -60,9 +60,9 @@ def _fixed_seeds(study: StudyData, workload: str) -> Decision:
         "prediction_vectors": int(runs.last_predictions_sha256.nunique()),
         "metric_values": len(runs[metrics].drop_duplicates()),
     }
-    unlike = cells[cells["nunique"] > 1]
-    if len(unlike):
-        parts = unlike.groupby(level=0, sort=False).sum()
+    diverged = cells[cells["nunique"] > 1]
+    if len(diverged):
+        parts = diverged.groupby(level=0, sort=False).sum()
         names = ", ".join(f"{r.Index} ({r.nunique} models in {r.size} runs)" for r in _named(parts))
         why = f"repetitions already differ at thread counts {names}"
         return Decision(verdict=Verdict.NOT_SUPPORTED, why=why, numbers=numbers)

@@ -202,15 +202,9 @@ def _intervals(
     return answers
 
 
-def halfwidth(what: What, values: np.ndarray, confidence: float) -> float | None:
-    """Half the width of an interval; None where there is none. Equal values of different models have no
-    interval: their SD is not 0, it has not shown yet."""
-    found = interval(what, values, confidence)
-    return None if found is None else (found[1] - found[0]) / 2
-
-
 def interval(what: What, values: np.ndarray, confidence: float) -> tuple[float, float] | None:
-    """The bounds of the mean or the SD; of an SD below SD_FIRST runs there are none, for an SD that is too
+    """The bounds of the mean or the SD. Equal values of different models have none: their SD is not 0, it has
+    not shown yet. Of an SD below SD_FIRST runs there are none, for an SD that is too
     small by chance has a narrow interval, and would end the sweep."""
     if what is What.SD and len(values) < SD_FIRST:
         return None

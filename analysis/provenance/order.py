@@ -1,5 +1,5 @@
-"""Whether the time at which runs were executed can be told from what they were: thread counts that were run
-one after the other, and runs that changed over the blocks of a sweep."""
+"""Whether the time of execution is confounded with the thread count, and whether runs drifted over the blocks
+of a sweep."""
 
 from __future__ import annotations
 

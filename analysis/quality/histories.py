@@ -11,7 +11,7 @@ import pandas as pd
 from analysis.load.study import StudyData, View, by_threads
 from analysis.results.model import ACROSS, ALPHA, VIEWS_NOTE, WHERE, Kind, Table, col, cols, count, interval
 from analysis.stats import metrics, statistics
-from analysis.stats.observations import distinct
+from analysis.stats.observations import distinct, sd_of
 
 
 def max_difference(study: StudyData) -> Table:
@@ -150,11 +150,8 @@ def _losses(study: StudyData, runs: pd.DataFrame) -> Iterator[tuple[str, np.ndar
 
 
 def _sd_bounds(values: np.ndarray, models: int) -> dict[str, list[float | None]]:
-    """At every epoch; 0 for copies of one run, none where some of the runs are copies."""
-    if models == 1 and len(values) > 1:
-        found = [statistics.exactly(0.0, len(values))] * values.shape[1]
-    else:
-        found = [statistics.sd(epoch if models == len(values) else []) for epoch in values.T]
+    """At every epoch."""
+    found = [sd_of(epoch, models) for epoch in values.T]
     return {"sd_low": [each.low for each in found], "sd_high": [each.high for each in found]}
 
 

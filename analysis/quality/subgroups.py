@@ -14,7 +14,7 @@ from analysis.load.predictions import Predictions
 from analysis.load.study import StudyData, View, by_threads
 from analysis.results.model import ACROSS, SCOPE, Kind, Table, col, count, interval
 from analysis.stats import classification, metrics, statistics
-from analysis.stats.observations import distinct
+from analysis.stats.observations import distinct, sd_of
 
 RATES = {
     "accuracy": classification.class_accuracy,
@@ -75,10 +75,7 @@ def _column_means(values: np.ndarray) -> np.ndarray:
 
 def _class_columns(rates: dict[str, np.ndarray], support: np.ndarray, models: int) -> dict[str, Any]:
     n = len(rates["overall"])
-    if models == 1 and n > 1:
-        overall = statistics.exactly(0.0, n)
-    else:  # with copies among the runs there is no interval
-        overall = statistics.sd(rates["overall"][:, 0] if models == n else [])
+    overall = sd_of(rates["overall"][:, 0], models)
     columns: dict[str, Any] = {"class": np.arange(len(support)), "support": support, "n": n}
     columns |= {"overall_low": overall.low, "overall_high": overall.high}
     for name, values in rates.items():

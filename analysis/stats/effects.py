@@ -62,8 +62,7 @@ def hedges_g(a: np.ndarray, b: np.ndarray, confidence: float = 0.95) -> Effect:
     """Cohen's d = (m0 - m1) / sqrt((s0^2 + s1^2) / 2) (Pham et al., ASE 2020, section 3.3) less its bias, by
     Hedges' factor gamma(f/2) / (sqrt(f/2) gamma((f-1)/2)) with f = n_a + n_b - 2 (Hedges 1981), with the
     interval of d's true value by the noncentral t distribution: exact for normal values of equal n and
-    variance. Its formula fails far out; there the normal approximation of Hedges and Olkin 1985 stands in.
-    None, and why, without variance in either set."""
+    variance. None, and why, without variance in either set."""
     x, y = finite(a), finite(b)
     n, m = len(x), len(y)
     if min(n, m) < 2:
@@ -75,15 +74,22 @@ def hedges_g(a: np.ndarray, b: np.ndarray, confidence: float = 0.95) -> Effect:
     d = float(x.mean() - y.mean()) / math.sqrt((x.var(ddof=1) + y.var(ddof=1)) / 2)
     if not math.isfinite(d):
         return Effect(value=None, low=None, high=None, n_a=n, n_b=m, note="variance too small to divide by")
-    to_t = math.sqrt(n * m / (n + m))
-    tails = ((1 + confidence) / 2, (1 - confidence) / 2)
-    bounds = [float(special.nctdtrinc(n + m - 2, tail, d * to_t)) / to_t for tail in tails]
-    if not all(map(math.isfinite, bounds)) or not bounds[0] <= d <= bounds[1]:
-        half = float(stats.norm.ppf(tails[0])) * math.sqrt((n + m) / (n * m) + d**2 / (2 * (n + m)))
-        bounds = [d - half, d + half]
+    low, high = noncentral_bounds(d, math.sqrt(n * m / (n + m)), n + m - 2, n + m, confidence)
     half_f = (n + m - 2) / 2
     factor = math.exp(math.lgamma(half_f) - math.lgamma(half_f - 0.5)) / math.sqrt(half_f)
-    return Effect(value=factor * d, low=bounds[0], high=bounds[1], n_a=n, n_b=m)
+    return Effect(value=factor * d, low=low, high=high, n_a=n, n_b=m)
+
+
+def noncentral_bounds(d: float, to_t: float, freedom: int, n: int, confidence: float) -> tuple[float, float]:
+    """The interval of a standardised difference d of n values in all, of which `to_t` d is noncentral t. The
+    formula of that distribution fails far out; there the normal approximation of Hedges and Olkin 1985 stands
+    in."""
+    tails = ((1 + confidence) / 2, (1 - confidence) / 2)
+    low, high = (float(special.nctdtrinc(freedom, tail, d * to_t)) / to_t for tail in tails)
+    if math.isfinite(low) and math.isfinite(high) and low <= d <= high:
+        return low, high
+    half = float(stats.norm.ppf(tails[0])) * math.sqrt(1 / to_t**2 + d**2 / (2 * n))
+    return d - half, d + half
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

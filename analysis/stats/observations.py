@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from analysis.load.predictions import Predictions
-from analysis.load.study import StudyData, View
+from analysis.load.study import StudyData, View, by_threads
 from analysis.stats import statistics
 from analysis.stats.statistics import Estimate
 
@@ -84,10 +84,15 @@ def succeeded(runs: pd.DataFrame, view: View, metric: str) -> pd.DataFrame:
 
 def values_by_threads(runs: pd.DataFrame, view: View, metric: str) -> dict[str, np.ndarray]:
     """The observations of each thread setting, in order: what tests between them compare."""
-    return {
-        str(threads): observed(setting, view, metric).values
-        for threads, setting in runs.groupby("threads", sort=False)
-    }
+    return {threads: observed(setting, view, metric).values for threads, setting in by_threads(runs).items()}
+
+
+def sd_of(values: np.ndarray, models: int) -> Estimate:
+    """The SD of what runs gave of which so many are distinct: exactly 0 for copies of one run, and nothing
+    where some are copies."""
+    if models == 1 < len(values):
+        return statistics.exactly(0.0, len(values))
+    return statistics.sd(values if models == len(values) else [])
 
 
 def of_pairs(

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from scipy import special, stats
+from scipy import stats
 from statsmodels.stats.weightstats import DescrStatsW
 
-from analysis.stats.effects import Effect, Equivalence
+from analysis.stats.effects import Effect, Equivalence, noncentral_bounds
 from analysis.stats.statistics import Comparison, is_constant
 
 ENUMERATED = 16  # pairs up to which all assignments of signs are looked at
@@ -60,11 +60,7 @@ def standardised(differences: np.ndarray, confidence: float = 0.95) -> Effect:
         reason = "fewer than two pairs" if n < 2 else "all differences equal"
         return Effect(value=None, low=None, high=None, n_a=n, n_b=n, note=reason)
     d = float(differences.mean() / differences.std(ddof=1))
-    tails = ((1 + confidence) / 2, (1 - confidence) / 2)
-    low, high = (float(special.nctdtrinc(n - 1, tail, d * math.sqrt(n))) / math.sqrt(n) for tail in tails)
-    if not (math.isfinite(low) and math.isfinite(high) and low <= d <= high):
-        half = float(stats.norm.ppf(tails[0])) * math.sqrt(1 / n + d**2 / (2 * n))
-        low, high = d - half, d + half
+    low, high = noncentral_bounds(d, math.sqrt(n), n - 1, n, confidence)
     return Effect(value=d, low=low, high=high, n_a=n, n_b=n)
 
 
@@ -76,10 +72,7 @@ def tost_pairs(differences: np.ndarray, margin: float) -> Equivalence:
         apart = float(differences[0]) if n else None
         return Equivalence(n_a=n, n_b=n, difference=apart, low=None, high=None, p=None, method=reason)
     described = DescrStatsW(differences)
-    p = max(
-        float(described.ttest_mean(-margin, alternative="larger")[1]),
-        float(described.ttest_mean(margin, alternative="smaller")[1]),
-    )
+    p = float(described.ttost_mean(-margin, margin)[0])
     low, high = (float(v) for v in described.tconfint_mean(alpha=0.1))
     apart = float(differences.mean())
     return Equivalence(n_a=n, n_b=n, difference=apart, low=low, high=high, p=p, method="paired t")

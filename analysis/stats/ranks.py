@@ -19,13 +19,11 @@ SEED = 1
 SAME = 1e-9  # statistics that rounding alone tells apart
 
 
-def brunner_munzel(
-    a: Sequence[float] | np.ndarray, b: Sequence[float] | np.ndarray, least: int = 2
-) -> Comparison:
+def brunner_munzel(a: Sequence[float] | np.ndarray, b: Sequence[float] | np.ndarray) -> Comparison:
     """Two-sided test of P(a < b) + P(a = b) / 2 = 1/2 (Brunner and Munzel 2000), which unlike
     Mann-Whitney's holds for sets of unequal spread. p is that of the studentised permutation test (Neubert
     and Brunner 2007): exact, also with ties, where the sets have one distribution. Values are
-    observations: leave copies out before (`analysis.stats.observations`). Not tested below `least` values,
+    observations: leave copies out before (`analysis.stats.observations`). Not tested below two values,
     and without any variance."""
     x, y = finite(a), finite(b)
     n, m = len(x), len(y)
@@ -35,7 +33,7 @@ def brunner_munzel(
     def found(p: float | None, smallest: float | None, method: str) -> Comparison:
         return Comparison(n_a=n, n_b=m, u=u, p=p, smallest_p=smallest, delta=delta, method=method)
 
-    if delta is None or min(n, m) < least:
+    if delta is None or min(n, m) < 2:
         return found(None, None, "fewer than two runs in a set")
     if is_constant(x) and is_constant(y):
         return found(None, None, "both sets constant, " + ("equal" if x[0] == y[0] else "unequal"))

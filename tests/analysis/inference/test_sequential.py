@@ -16,7 +16,7 @@ from analysis.inference.sequential import (
     What,
     decide,
     decider,
-    halfwidth,
+    interval,
     parse,
     samples_of,
     schedule,
@@ -26,6 +26,11 @@ from analysis.stats import statistics
 from analysis.stats.ranks import brunner_munzel
 
 FAMILY = ("net", "default", "last")
+
+
+def halfwidth(what: What, values: np.ndarray, confidence: float) -> float:
+    low, high = interval(what, values, confidence)
+    return (high - low) / 2
 
 
 def sample(name: str, values: Any, weights: Any = None) -> Sample:

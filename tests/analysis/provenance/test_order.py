@@ -1,4 +1,4 @@
-"""Whether time can be told from thread count: by hand, and how often pure noise is taken for drift."""
+"""Whether time and thread count are confounded: by hand, and how often pure noise is taken for drift."""
 
 import numpy as np
 import pandas as pd

@@ -3,25 +3,10 @@
 import pytest
 
 from guest.records.run import Seeds
-from orchestrator.errors import UsageError
 from orchestrator.study import schema
 from orchestrator.study.plan import plan
-
-WORKLOAD = '[[workload]]\nmodel = "lenet5"\ndataset = "digits"\n'
-OWN = """\
-[[workload]]
-name = "mine"
-project = "../mine"
-command = ["python", "train.py"]
-[workload.metrics]
-accuracy = { pattern = "acc ([0-9.]+)" }
-"""
-
-
-def message(text: str) -> str:
-    with pytest.raises(UsageError) as raised:
-        schema.parse(text)
-    return raised.value.message
+from tests.orchestrator.study.test_projects import NETWORK as WORKLOAD
+from tests.orchestrator.study.test_projects import OWN, message
 
 
 def used(text: str, repetitions: int | None = None) -> dict[str, list[int | None]]:
