@@ -3,8 +3,9 @@
 Each finding is one family over all workloads: its tests are corrected together, so that the chance of any
 wrong "not supported" is at most ALPHA, and so is that of any wrong "supported".
 
-    not supported   over all: when it is refuted for any workload, by a corrected test
     supported       over all: when it is supported for every workload
+    mixed           when it is supported for some, and refuted by a corrected test for others
+    not supported   when it is refuted for some, and supported for none
     inconclusive    else, with "supported for k of W workloads"."""
 
 from __future__ import annotations
@@ -37,12 +38,15 @@ def together(each: Mapping[str, Decision]) -> Decision:
         return next(iter(each.values()))
     named = {v: [workload for workload, d in each.items() if d.verdict is v] for v in Verdict}
     k, total = len(named[Verdict.SUPPORTED]), len(each)
-    verdict = Verdict.NOT_SUPPORTED if named[Verdict.NOT_SUPPORTED] else Verdict.INCONCLUSIVE
+    verdict = Verdict.INCONCLUSIVE
     if k == total:
         verdict = Verdict.SUPPORTED
+    elif named[Verdict.NOT_SUPPORTED]:
+        verdict = Verdict.MIXED if k else Verdict.NOT_SUPPORTED
     listed = "; ".join(f"{v}: {', '.join(workloads)}" for v, workloads in named.items() if workloads)
     why = f"supported for {k} of {total} workloads ({listed})"
-    return Decision(verdict=verdict, why=why, numbers={v.value: len(w) for v, w in named.items()})
+    numbers = {v.value: len(named[v]) for v in Verdict if v is not Verdict.MIXED}
+    return Decision(verdict=verdict, why=why, numbers=numbers)
 
 
 def hochberg(p_values: Mapping[str, float]) -> dict[str, float]:

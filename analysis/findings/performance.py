@@ -76,7 +76,8 @@ def _free_seeds(
     margin = study.margin(workload, metric)
     values = runs.groupby("threads", sort=False)[view.metric(metric)]
     gap, within = float(values.mean().max() - values.mean().min()), float((values.max() - values.min()).max())
-    power = [c.detectable(max(1, family) * rows[0]["analyses"]) for c in contrasts(runs, view, metric)]
+    pairs, size = list(contrasts(runs, view, metric)), max(1, family) * rows[0]["analyses"]
+    power = [c.detectable(size) for c in pairs]
     seen = None if any(each is None for each in power) else max(each for each in power if each is not None)
     tested = [row for row in rows if row["p_family"] is not None]
     numbers = {
@@ -91,6 +92,7 @@ def _free_seeds(
         "least_p_holm": min((row["p_family"] for row in tested), default=None),
         "equivalence_p": alike,
         "detectable": seen,
+        "runs_needed": margin and max(pairs, key=lambda c: c.sd() or 0.0).runs_needed(margin, size),
     }
     extent = (
         f"means of {metric} ({view} model) lie up to {spread(gap)} apart, runs of one set up to "

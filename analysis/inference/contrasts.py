@@ -93,6 +93,12 @@ class Contrast:
             units = float(TTestPower().solve_power(nobs=n, alpha=ALPHA / tests, power=power.POWER))
         return None if units is None else units * sd
 
+    def runs_needed(self, difference: float, tests: int) -> int | None:
+        """The runs of each setting that show a difference with 80 % power, one of `tests` that Holm corrects;
+        None where the SD is not known, or where it is seeds that are lacking."""
+        sd = self.sd()
+        return power.runs_for(difference, sd, tests) if sd and not self.matched else None
+
 
 def contrasts(runs: pd.DataFrame, view: View, metric: str) -> Iterator[Contrast]:
     """Every two thread settings of one workload and variant."""

@@ -20,7 +20,7 @@ def checklist(analysis: Analysis) -> list[tuple[str, str]]:
     fixed = runs[runs.seeds_fixed]
     seeds = int(fixed.groupby("workload").seeds_used.nunique().max()) if len(fixed) else 0
     decided = [finding for finding in analysis.findings if not finding.workload]
-    verdicts = [f"{v}: {series([f.id for f in decided if f.verdict is v]) or 'none'}" for v in Verdict]
+    ids = {v: series([f.id for f in decided if f.verdict is v]) for v in Verdict}
     lost = [p for p in study.problems if not p.skipped]
     return [
         ("Hardware and software", hardware_sentence(study)),
@@ -38,6 +38,6 @@ def checklist(analysis: Analysis) -> list[tuple[str, str]]:
         ("Exclusions", exclusions(study)),
         ("Reservations", f"{len(lost)}, under Problems." if lost else "None."),
         ("Population", "All results hold for the test samples that were used, not for others of their kind."),
-        ("Decisions", "; ".join(verdicts) + "."),
+        ("Decisions", "; ".join(f"{v}: {listed}" for v, listed in ids.items() if listed) + "."),
         ("Data and code", f"{version()}; the commands and the study file are under To copy."),
     ]

@@ -20,6 +20,7 @@ ACROSS = "across thread counts"
 class Verdict(StrEnum):
     SUPPORTED = "supported"
     NOT_SUPPORTED = "not supported"
+    MIXED = "mixed"  # over all workloads: supported for some, not supported for others
     INCONCLUSIVE = "inconclusive"
 
 

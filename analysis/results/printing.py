@@ -2,31 +2,30 @@
 
 from __future__ import annotations
 
-import csv
 import io
 import json
 import math
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from enum import StrEnum
+from itertools import groupby
 from typing import Any, TextIO
 
 import numpy as np
 from rich import box
-from rich.console import Console, Group, RenderableType
-from rich.padding import Padding
-from rich.panel import Panel
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.table import Table as RichTable
 from rich.text import Text
 
 from analysis.results import latex
 from analysis.results.cells import NUMERIC, headers, missing, rows
-from analysis.results.model import MAIN, Analysis, Finding, Implication, Table, Verdict
+from analysis.results.model import MAIN, WHERE, Analysis, Finding, Table, col, cols
 
 SCHEMA_VERSION = 1  # of findings.json and `--format json`
-TERMINAL_ROWS = 60
 PAGE_WIDTH = 160  # characters, where there is no terminal to ask
-COLOURS = {Verdict.SUPPORTED: "green", Verdict.NOT_SUPPORTED: "red", Verdict.INCONCLUSIVE: "yellow"}
+GAP = 2  # characters between columns
 
 
 class Format(StrEnum):
@@ -37,21 +36,14 @@ class Format(StrEnum):
     CSV = "csv"
 
 
-def print_to(analysis: Analysis, form: Format, file: TextIO, console: Console | None = None) -> None:
-    """Writes the result to `file`. For Format.TABLE a console of the caller's is used when given."""
-    if form is Format.TABLE:
-        (console or console_for(file)).print(renderable(analysis))
-    else:
-        file.write(render(analysis, form))
-
-
 def console_for(file: TextIO) -> Console:
-    """As wide as the terminal, or as a page where there is none."""
-    return Console(file=file, width=None if file.isatty() else PAGE_WIDTH)
+    """As wide as the terminal or COLUMNS say, or as a page where neither is there."""
+    known = file.isatty() or "COLUMNS" in os.environ
+    return Console(file=file, width=None if known else PAGE_WIDTH, highlight=False)
 
 
 def render(analysis: Analysis, form: Format) -> str:
-    """The result as text, ending in a newline."""
+    """The whole result as text, ending in a newline; as CSV its findings, for a file of CSV is one table."""
     match form:
         case Format.JSON:
             tables = {name: _records(table) for name, table in analysis.tables.items()}
@@ -61,29 +53,64 @@ def render(analysis: Analysis, form: Format) -> str:
         case Format.LATEX:
             return _latex(analysis)
         case Format.CSV:
-            parts = [f"# {table.name}: {table.title}\n{to_csv(table)}" for table in analysis.tables.values()]
-            return "\n".join([f"# findings\n{_findings_csv(analysis)}", *parts])
+            return to_csv(findings_table(analysis))
         case Format.TABLE:
-            file = io.StringIO()
-            print_to(analysis, form, file)
-            return file.getvalue()
+            return render_tables(all_tables(analysis), form)
 
 
-def render_table(table: Table, form: Format) -> str:
-    """One table as text, ending in a newline."""
+def render_tables(tables: Sequence[Table], form: Format, console: Console | None = None) -> str:
+    """Tables as text, ending in a newline; in the width and colours of a console where one is given. Raises
+    ValueError for CSV of several: readers of CSV know one table a file."""
     match form:
         case Format.JSON:
-            return to_json({"name": table.name, "title": table.title, "rows": _records(table)})
+            return to_json({"tables": {table.name: _records(table) for table in tables}})
         case Format.MARKDOWN:
-            return markdown_table(table) + "\n"
+            return "\n\n".join(map(markdown_table, tables)) + "\n"
         case Format.LATEX:
-            return f"{latex.NEEDS}\n\n{latex_table(table)}\n"
+            return "\n\n".join([latex.NEEDS, *map(latex_table, tables)]) + "\n"
         case Format.CSV:
-            return to_csv(table)
+            if len(tables) != 1:
+                raise ValueError(f"{len(tables)} tables are no CSV file; name one")
+            return to_csv(tables[0])
         case Format.TABLE:
-            file = io.StringIO()
-            console_for(file).print(table_text(table))
-            return file.getvalue()
+            console = console or console_for(io.StringIO())
+            with console.capture() as captured:
+                console.print(*map(table_text, tables), sep="\n")
+            return captured.get()
+
+
+def all_tables(analysis: Analysis) -> list[Table]:
+    """The findings, the main text and the appendix: all that have rows."""
+    return [findings_table(analysis), *main_tables(analysis), *appendix_tables(analysis)]
+
+
+def chosen(analysis: Analysis, names: Sequence[str]) -> list[Table]:
+    """The tables of these names. Raises NoTableError for one that this study does not have."""
+    every = {"findings": findings_table(analysis), **analysis.tables}
+    if lacking := next((name for name in names if name not in every), None):
+        raise NoTableError(f"no table {lacking!r} in this study; there are {', '.join(every)}")
+    return [every[name] for name in names]
+
+
+class NoTableError(ValueError):
+    """A table that the study does not have; the text names those there are."""
+
+
+def findings_table(analysis: Analysis) -> Table:
+    """The findings as a table among the others."""
+    rows_ = [
+        {"id": f.id, "workload": f.workload or "all", "verdict": f.verdict.value}
+        | {"statement": f.statement, "why": f.why}
+        for f in shown_findings(analysis)
+    ]
+    return Table.of(
+        rows_,
+        col("id", "finding"),
+        *cols("workload", "verdict", "statement", "why"),
+        name="findings",
+        title="Findings",
+        note="",
+    )
 
 
 def shown_findings(analysis: Analysis) -> list[Finding]:
@@ -111,60 +138,83 @@ def _shows(table: Table) -> bool:
 # ---- for a terminal ------------------------------------------------------------------------------
 
 
-def renderable(analysis: Analysis) -> RenderableType:
-    """The tables of the main text first, then what to know of them; the findings stand last, where the eye
-    is."""
-    parts: list[RenderableType] = [table_text(table) for table in main_tables(analysis)]
-    if others := [table.name for table in appendix_tables(analysis)]:
-        listed = ", ".join(others)
-        parts.append(Text(f"\nIn the report's appendix, and by --format csv, also: {listed}\n", style="dim"))
-    parts += [Text.assemble(("note: ", "bold yellow"), str(problem)) for problem in analysis.study.problems]
-    parts += [_rich_implication(implication) for implication in analysis.implications]
-    parts.append(_rich_findings(analysis))
-    parts += [Panel(Text(alarm, style="bold red"), border_style="red") for alarm in analysis.alarms]
-    return Group(*parts)
+def table_text(table: Table) -> RenderableType:
+    """A table for a terminal, as wide as that."""
+    return _Fitted(table)
 
 
-def table_text(table: Table) -> RichTable:
-    """A table for a terminal."""
-    shown = RichTable(title=f"\n{table.title}", title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
-    for column in table.columns:
-        shown.add_column(column.header, justify="right" if column.kind in NUMERIC else "left")
-    cells = rows(table)
-    before: list[str] = []
-    for row in cells[:TERMINAL_ROWS]:
-        shown.add_row(*(Text(text) for text in _unrepeated(row, before)))
-        before = row
-    left = len(cells) - TERMINAL_ROWS
-    more = f"{left} more rows: --format csv prints them all. " if left > 0 else ""
-    shown.caption, shown.caption_justify = more + table.note, "left"
-    return shown
+class _Fitted:
+    """Whole words in every column. Where there is no room, what all rows share stands once, above; then cells
+    are broken between words; then workload and variant become headings; then columns are left out, the last
+    first, for they stand by importance."""
+
+    def __init__(self, table: Table) -> None:
+        self.table = table
+
+    def __rich_console__(self, _console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
+        table, width = self.table, options.max_width
+        body, kept = rows(table), list(range(len(table.columns)))
+        texts = [[head, *(row[i] for row in body)] for i, head in enumerate(headers(table))]
+        widths = [max(map(cell_len, cells)) for cells in texts]
+        least = [
+            max((cell_len(word) for text in cells for word in text.split()), default=0) for cells in texts
+        ]
+        shared: list[int] = []
+        if _wide(widths, kept) > width and len(body) > 1:
+            shared = [i for i in kept if len(set(texts[i][1:])) == 1]
+            kept = [i for i in kept if i not in shared]
+        keys: list[int] = []
+        while _wide(least, kept) > width and len(kept) > 1 and table.columns[kept[0]] in WHERE:
+            keys.append(kept.pop(0))
+        dropped: list[str] = []
+        while _wide(least, kept) > width and len(kept) > 1:
+            dropped.insert(0, texts[kept.pop()][0])
+        while _wide(widths, kept) > width and (broken := [i for i in kept if widths[i] > least[i]]):
+            widths[max(broken, key=lambda i: widths[i])] -= 1
+        title = "; ".join([table.title, *(f"{texts[i][0]}: {texts[i][1]}" for i in shared)])
+        yield Text(f"\n{title}", style="bold")
+        blocks = groupby(body, key=lambda row: ", ".join(row[i] for i in keys))
+        for number, (heading, block) in enumerate(blocks or [("", [])]):
+            if heading:
+                yield Text(heading, style="bold")
+            yield self._grid(list(block), kept, widths, head=number == 0)
+        notes = [
+            f"No room for: {', '.join(dropped)}." if dropped else "",
+            "" if body else "No rows.",
+            table.note,
+        ]
+        yield Text(" ".join(filter(None, notes)), style="dim")
+
+    def _grid(
+        self, body: Sequence[Sequence[str]], kept: Sequence[int], widths: Sequence[int], *, head: bool
+    ) -> RichTable:
+        grid = RichTable(
+            box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, GAP - 1, 0, 0), show_header=head
+        )
+        columns = [self.table.columns[i] for i in kept]
+        for column, i in zip(columns, kept, strict=True):
+            grid.add_column(
+                column.header, justify="right" if column.kind in NUMERIC else "left", width=widths[i]
+            )
+        keys = sum(column in WHERE for column in columns)
+        before: list[str] = []
+        for row in body:
+            cells = [row[i] for i in kept]
+            grid.add_row(*(Text(text) for text in _unrepeated(cells, before, keys)))
+            before = cells
+        return grid
 
 
-def _unrepeated(row: Sequence[str], before: Sequence[str], keys: int = 2) -> list[str]:
-    """The row without the leading cells (workload, variant) it shares with the row above."""
+def _wide(widths: Sequence[int], kept: Sequence[int]) -> int:
+    return sum(widths[i] for i in kept) + GAP * (len(kept) - 1)
+
+
+def _unrepeated(row: Sequence[str], before: Sequence[str], keys: int) -> list[str]:
+    """The row without the leading keys that it shares with the row above."""
     same = 0
     while same < keys and before and row[same] == before[same]:
         same += 1
     return [""] * same + list(row[same:])
-
-
-def _rich_implication(implication: Implication) -> RenderableType:
-    lines = [Padding(Text(line), (0, 0, 0, 3)) for line in implication.evidence]
-    return Group(Text.assemble((f"{implication.id} ", "bold"), implication.advice), *lines)
-
-
-def _rich_findings(analysis: Analysis) -> RichTable:
-    shown = RichTable(title="\nFindings", title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
-    shown.add_column("", no_wrap=True)
-    shown.add_column("verdict", no_wrap=True)
-    shown.add_column("statement and why")
-    for finding in shown_findings(analysis):
-        verdict = Text(finding.verdict, style=f"bold {COLOURS[finding.verdict]}")
-        head = finding.workload or finding.statement
-        why = Text.assemble((head, "" if finding.workload else "bold"), "\n", finding.why)
-        shown.add_row("" if finding.workload else finding.id, verdict, why)
-    return shown
 
 
 # ---- for a program -------------------------------------------------------------------------------
@@ -213,26 +263,11 @@ def to_csv(table: Table) -> str:
     return str(frame.to_csv(index=False, lineterminator="\n"))
 
 
-def _findings_csv(analysis: Analysis) -> str:
-    file = io.StringIO()
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerows([("id", *FINDING_HEADERS[1:]), *_finding_rows(analysis)])
-    return file.getvalue()
-
-
 # ---- for a paper ---------------------------------------------------------------------------------
-
-FINDING_HEADERS = ("finding", "workload", "verdict", "statement", "why")
-
-
-def _finding_rows(analysis: Analysis) -> list[list[str]]:
-    return [
-        [f.id, f.workload or "all", f.verdict.value, f.statement, f.why] for f in shown_findings(analysis)
-    ]
 
 
 def _markdown(analysis: Analysis) -> str:
-    parts = ["## Findings", _pipe_table(FINDING_HEADERS, _finding_rows(analysis), ["---"] * 5)]
+    parts = [markdown_table(findings_table(analysis))]
     parts += [f"**{_pipe(alarm)}**" for alarm in analysis.alarms]
     parts.append("## Implications")
     for i in analysis.implications:
@@ -248,7 +283,7 @@ def _markdown(analysis: Analysis) -> str:
 def markdown_table(table: Table) -> str:
     """A table with its title and note."""
     rules = ["---:" if column.kind in NUMERIC else "---" for column in table.columns]
-    return f"## {table.title}\n\n{_pipe_table(headers(table), rows(table), rules)}\n\n{table.note}"
+    return f"## {table.title}\n\n{_pipe_table(headers(table), rows(table), rules)}\n\n{table.note}".rstrip()
 
 
 def _pipe_table(head: Sequence[str], body: Sequence[Sequence[str]], rules: Sequence[str]) -> str:
@@ -267,10 +302,7 @@ def latex_table(table: Table) -> str:
 
 
 def _latex(analysis: Analysis) -> str:
-    findings = latex.longtable(
-        "findings", "Findings", FINDING_HEADERS, _finding_rows(analysis), [False] * len(FINDING_HEADERS)
-    )
-    parts = [latex.NEEDS, findings]
+    parts = [latex.NEEDS, latex_table(findings_table(analysis))]
     parts += map(latex_table, main_tables(analysis))
     parts += ["% appendix", *map(latex_table, appendix_tables(analysis))]
     return "\n\n".join(parts) + "\n"

@@ -158,6 +158,7 @@ def analysis_errors(target: Path | None = None) -> Iterator[None]:
     from analysis.load.study import NothingToAnalyse
     from analysis.provenance.checks import MixedHardwareError
     from analysis.report.report import NotAReportError
+    from analysis.results.printing import NoTableError
     from guest.records.codec import NewerSchemaError
 
     try:
@@ -168,7 +169,13 @@ def analysis_errors(target: Path | None = None) -> Iterator[None]:
         raise StoreError(str(error)) from None
     except ExtraMissingError as error:
         raise PrerequisiteError(str(error)) from None
-    except (NothingToAnalyse, NotAReportError, MixedHardwareError, UnknownPublishedError) as error:
+    except (
+        NothingToAnalyse,
+        NotAReportError,
+        NoTableError,
+        MixedHardwareError,
+        UnknownPublishedError,
+    ) as error:
         raise UsageError(str(error)) from None
     except (ImportFormatError, FileExistsError) as error:
         raise UsageError(str(error)) from None

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from orchestrator.cli.options import FORMATS, Options, analysis_errors, result
+from orchestrator.cli.options import FORMATS, Options, analysis_errors, print_json, result
 from orchestrator.errors import UsageError, VbstudyError
 
 if TYPE_CHECKING:
@@ -25,18 +26,72 @@ _ALLOW_MIXED = click.option("--allow-mixed", is_flag=True, help="Accept differen
 
 
 @click.command()
+@click.option("--table", "--tables", "names", metavar="NAME,NAME,...|all", default="",
+              help="Print these tables in place of the summary.")  # fmt: skip
+@click.option("--list-tables", is_flag=True, help="List the tables, and the question that each answers.")
 @click.option("--format", "form", type=click.Choice(FORMATS), default="table", help="How to print.")
 @_OUTPUT
 @click.option("--against", metavar="NAME", default="", help="Compare with published numbers: issre21.")
 @_ALLOW_MIXED
 @click.pass_obj
-def analyze(options: Options, form: str, output: Path | None, against: str, allow_mixed: bool) -> None:
-    """Print the findings and write the report."""
-    from analysis.results.printing import Format, print_to
+def analyze(
+    options: Options,
+    names: str,
+    list_tables: bool,
+    form: str,
+    output: Path | None,
+    against: str,
+    allow_mixed: bool,
+) -> None:
+    """Print the result on one screen and write the report."""
+    from analysis.results import printing
 
+    form = "json" if options.as_json else form
+    wanted = [name.strip() for name in names.split(",") if name.strip()]
+    if list_tables:
+        _list_tables(options)
+        return
+    if form == "csv" and (len(wanted) > 1 or wanted == ["all"]):
+        raise UsageError(
+            f"--table {names}: CSV is one table a call; the report's folder tables/ has all of them"
+        )
     analysis, page = _write(options, output, against, allow_mixed)
-    print_to(analysis, Format("json" if options.as_json else form), sys.stdout)
+    console = printing.console_for(sys.stdout)
+    if not wanted and form == "table":
+        from analysis.report.screen import screen
+
+        folder = "" if options.directory == Path() else f" -C {shlex.quote(str(options.directory))}"
+        console.print(screen(analysis, f"vbstudy{folder}"))
+        click.echo(f"report: {page}")
+        return
+    if not wanted or (wanted == ["all"] and form != "table"):
+        text = printing.render(analysis, printing.Format(form))
+    else:
+        every = wanted == ["all"]
+        with analysis_errors():
+            tables = printing.all_tables(analysis) if every else printing.chosen(analysis, wanted)
+        text = printing.render_tables(tables, printing.Format(form), console)
+    if console.is_terminal and text.count("\n") >= console.height:
+        click.echo_via_pager(text)
+    else:
+        click.echo(text, nl=False)
     options.reporter()(f"report: {page}")
+
+
+def _list_tables(options: Options) -> None:
+    from analysis.results.printing import console_for
+    from analysis.results.questions import QUESTIONS
+
+    if options.as_json:
+        print_json(QUESTIONS)
+        return
+    from rich.table import Table
+
+    grid = Table(box=None, padding=(0, 2, 0, 0), show_header=False)
+    for name, question in QUESTIONS.items():
+        grid.add_row(name, question)
+    console_for(sys.stdout).print(grid)
+    options.reporter()("print some with: vbstudy analyze --table NAME,NAME")
 
 
 @click.command()

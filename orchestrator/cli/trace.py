@@ -119,7 +119,7 @@ def probe(
     Every operation of the registry, forward and backward, over sizes, types and thread counts: does it give
     the same bits on every thread count, and does it repeat from run to run?"""
     from analysis.diagnosis import probe_figures, probes
-    from analysis.results.printing import Format, render_table
+    from analysis.results.printing import Format, render_tables
     from guest.records.codec import seal
     from guest.records.run import Framework
     from orchestrator.experiments import probe as probing
@@ -151,7 +151,7 @@ def probe(
     if options.as_json or form == "json":
         click.echo(seal(found), nl=False)
     else:
-        click.echo(render_table(probes.table(found), Format(form)))
+        click.echo(render_tables([probes.table(found)], Format(form)))
         if form == "table":
             click.echo("\n".join(probes.summary(found)))
     report(f"kept in {output or store.probe}")

@@ -23,7 +23,8 @@ from analysis.load.predictions import read_predictions
 from analysis.load.study import NothingToAnalyse, load_study
 from analysis.pipeline import analyze
 from analysis.report.page import page
-from analysis.results.printing import Format, print_to
+from analysis.report.screen import screen
+from analysis.results.printing import Format, all_tables, render, render_tables
 from guest.records.codec import NewerSchemaError, digest
 from guest.records.run import HISTORY, PREDICTIONS, RECORD
 from tests.analysis.conftest import Fabricator
@@ -106,12 +107,12 @@ def test_no_text_of_a_guest_reaches_a_terminal_a_page_or_a_table_as_it_was(tmp_p
         study.run(cpus, repetition, cpu_model=f"{hostile}{cpus}", weights=f"w{cpus}")
     analysis = analyze(tmp_path)
     for form in Format:
-        out = io.StringIO()
-        print_to(analysis, form, out)
-        assert not {"\x1b", "\x9b", "\u202e"} & set(out.getvalue())
+        assert not {"\x1b", "\x9b", "\u202e"} & set(render(analysis, form))
     terminal = io.StringIO()
-    print_to(analysis, Format.TABLE, terminal, Console(file=terminal, force_terminal=True, width=160))
-    assert "[/red]" in terminal.getvalue()
+    console = Console(file=terminal, force_terminal=True, width=160)
+    console.print(screen(analysis))
+    terminal.write(render_tables(all_tables(analysis), Format.TABLE, console))
+    assert "[/red]" in render(analysis, Format.JSON)
     assert "\x1b[2J" not in terminal.getvalue()
     text = page(analysis, [])
     assert "<script>alert" not in text

@@ -7,7 +7,7 @@ import pytest
 
 from analysis.diagnosis.probe_figures import write
 from analysis.diagnosis.probes import cells, numbers, summary, table
-from analysis.results.printing import Format, render_table
+from analysis.results.printing import Format, render_tables
 from guest.records.probe import Part, ProbeReport, ProbeRow
 from guest.records.run import Framework
 
@@ -101,7 +101,7 @@ def test_what_is_unknown_or_refused_is_said():
 
 @pytest.mark.parametrize("form", list(Format))
 def test_every_format_is_written(form):
-    assert "conv2d" in render_table(table(report(row())), form)
+    assert "conv2d" in render_tables([table(report(row()))], form)
 
 
 def test_the_files_are_record_cells_and_heat_map(tmp_path):

@@ -95,5 +95,5 @@ def test_the_checklist_answers_with_the_facts_of_the_study(study):
     answers = dict(checklist(analyze(study.directory)))
     assert answers["Runs"] == "18 runs of 6 conditions, 3 to 3 each."
     assert answers["Seeds"].startswith("1 fixed seed on every thread count. What is said")
-    assert answers["Decisions"].startswith("supported: F2; not supported: none; inconclusive: F1, F3")
+    assert answers["Decisions"].startswith("supported: F2; inconclusive: F1, F3")
     assert answers["Reservations"] == "None."

@@ -1,6 +1,8 @@
 """The command line as a user meets it: whole outputs, exit codes, and no traceback."""
 
+import csv
 import errno
+import io
 import json
 import os
 import re
@@ -340,8 +342,23 @@ def test_the_three_commands_make_a_report_and_destroy_keeps_it(vbstudy, study):
     assert out.endswith("next: vbstudy analyze\n")
     status, out, err = vbstudy("analyze")
     assert status == 0
-    assert "F2" in out
+    assert out.splitlines()[-1] == f"report: {study / 'report' / 'index.html'}"
+    assert len(out.splitlines()) <= 43
+    status, out, err = vbstudy("analyze", "--table", "time, churn")
+    assert status == 0
+    assert "Time of a run" in out
+    assert "Findings" not in out
     assert f"report: {study / 'report' / 'index.html'}" in err
+    status, out, _ = vbstudy("analyze", "--tables", "all", "--format", "json")
+    assert {"findings", "tables"} <= set(json.loads(out))
+    status, out, _ = vbstudy("analyze", "--table", "findings", "--format", "csv")
+    assert len(list(csv.DictReader(io.StringIO(out)))) >= 6
+    assert vbstudy("analyze", "--table", "tim")[2].startswith(
+        "vbstudy: no table 'tim' in this study; there are"
+    )
+    for several in ("all", "time,churn"):
+        assert "CSV is one table a call" in vbstudy("analyze", "--table", several, "--format", "csv")[2]
+    assert re.search(r"^ *churn +On how many samples", vbstudy("analyze", "--list-tables")[1], re.MULTILINE)
     for name in ("index.html", "findings.json", "tables/performance.csv"):
         assert (study / "report" / name).is_file()
     assert list((study / "report" / "figures").glob("*.svg"))

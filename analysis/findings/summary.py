@@ -1,0 +1,360 @@
+"""The result in plain words: a headline, one line of evidence a finding, which thread count to use, and
+what to do next. Nothing is decided here: all of it is read from the tables and the findings."""
+
+from __future__ import annotations
+
+import textwrap
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from analysis.findings.decision import rows_of
+from analysis.findings.implications import series
+from analysis.load.study import by_seeds
+from analysis.results.cells import missing, number, spread
+from analysis.results.model import ACROSS, Analysis, Finding, Kind, Verdict
+from analysis.sameness.verdicts import DIFFER, IDENTICAL, LEVELS
+
+FIXED = ("fixed-seed", "control")  # the variants by which models are compared bit for bit, the better first
+REASONS = {
+    "oversubscribed": "more threads than cores",
+    "contended": "other programs used the cores",
+    "emulated": "emulated CPUs have times of their own",
+}
+ONE_LINE = 110  # characters of a line of evidence, which may be broken once at 80 columns
+
+
+# ---- the headline --------------------------------------------------------------------------------
+
+
+def headline(analysis: Analysis) -> str:
+    """What came out, in a sentence on equal seeds and one on free seeds."""
+    return " ".join(filter(None, (_equal_seeds(analysis), _free_seeds(analysis))))
+
+
+def compared(analysis: Analysis, workload: str) -> tuple[str, dict[str, dict[Any, Any]]]:
+    """The variant by which a workload's models are compared bit for bit, "" without any; and its rows of the
+    table of verdicts by scope, of the models that findings are decided by."""
+    rows = rows_of(analysis.tables["verdicts"], workload)
+    variant = next((name for name in FIXED if name in set(rows.variant)), "")
+    rows = rows[rows.variant == variant]
+    view = analysis.study.primary(workload)[1].value
+    rows = rows[rows["view"] == view] if view in set(rows["view"]) else rows.drop_duplicates("scope")
+    return variant, {row["scope"]: row for row in rows.to_dict("records")}
+
+
+def differs(analysis: Analysis, workload: str) -> bool:
+    """Whether equal seeds gave different models on different thread counts."""
+    _, rows = compared(analysis, workload)
+    return bool(rows) and rows[ACROSS]["weights"] == DIFFER
+
+
+def _equal_seeds(analysis: Analysis) -> str:
+    outcomes: dict[tuple[str, ...], list[str]] = {}
+    for workload in analysis.study.metrics:
+        variant, rows = compared(analysis, workload)
+        if variant:
+            outcomes.setdefault(_levels(rows), []).append(workload)
+    if not outcomes:
+        return "No run has a fixed seed, so whether a seed gives one model is not asked."
+    runs = analysis.study.runs[analysis.study.runs.variant.isin(FIXED)]
+    seeds, settings = runs.groupby("workload").seeds_used.nunique().max(), runs.threads.nunique()
+    head = "One seed" if seeds == 1 else f"{seeds} seeds"
+    head += f", {settings} thread count{'s' * (settings > 1)}: "
+    alone = len(analysis.study.metrics) == 1
+    parts = [
+        _outcome(analysis, levels, workloads) + ("" if alone else f" ({names_of(workloads)})")
+        for levels, workloads in outcomes.items()
+    ]
+    return head + "; ".join(parts) + "."
+
+
+def names_of(workloads: list[str]) -> str:
+    return series(workloads) if len(workloads) <= 3 else f"{len(workloads)} workloads"
+
+
+def _levels(rows: Mapping[str, dict[Any, Any]]) -> tuple[str, ...]:
+    """The verdicts across thread counts on weights, predictions and metric, and on the weights within."""
+    within = [row["weights"] for scope, row in rows.items() if scope != ACROSS]
+    return (*(rows[ACROSS][level] for level in LEVELS), DIFFER if DIFFER in within else IDENTICAL)
+
+
+def _outcome(analysis: Analysis, levels: tuple[str, ...], workloads: list[str]) -> str:
+    """Of workloads with the same verdicts."""
+    weights, predictions, metric, within = levels
+    across = [compared(analysis, workload)[1][ACROSS] for workload in workloads]
+    one_seed = all(row["seeds"] == 1 for row in across)
+    if within == DIFFER:
+        return "different models even where seed and thread count are equal"
+    if weights == IDENTICAL:
+        one = "one and the same model" if one_seed else "each seed gives one and the same model"
+        return f"{one}, bit for bit in all {sum(row['n'] for row in across)} runs"
+    if weights != DIFFER:
+        return f"whether models are the same is inconclusive ({weights.removesuffix(': inconclusive')})"
+    models = "different models" if one_seed else "equal seeds give different models"
+    if one_seed and len(across) == 1:
+        models = f"{across[0]['weights_distinct']} {models}"
+    models += {IDENTICAL: " that predict the same", DIFFER: " that predict differently"}.get(predictions, "")
+    name = _metric(analysis)
+    if metric == IDENTICAL:
+        return f"{models}, hidden behind equal {name}"
+    gap = max(_largest_gap(analysis, workload) for workload in workloads)
+    return f"{models}; {name} differs by up to {spread(gap)} at one seed"
+
+
+def _largest_gap(analysis: Analysis, workload: str) -> float:
+    """Between runs of one seed, in the primary metric."""
+    variant, _ = compared(analysis, workload)
+    runs = analysis.study.runs
+    runs = runs[(runs.workload == workload) & (runs.variant == variant)]
+    metric, view = analysis.study.primary(workload)
+    return max(
+        float(each[view.metric(metric)].max() - each[view.metric(metric)].min()) for each in by_seeds(runs)
+    )
+
+
+def _free_seeds(analysis: Analysis) -> str:
+    """By F1 alone: runs that merely look alike are not called equal."""
+    found = {f.workload: f for f in analysis.findings if f.id == "F1"}
+    measured = [f for f in found.values() if "metric" in f.numbers]
+    if not measured:
+        return ""
+    metric = series(list(dict.fromkeys(f.numbers["metric"] for f in measured)))
+    match found[""].verdict:
+        case Verdict.SUPPORTED:
+            margins = series(sorted({f"{f.numbers['margin']:g}" for f in measured}))
+            return f"With free seeds, {metric} is equivalent within {margins} on all thread counts."
+        case Verdict.NOT_SUPPORTED:
+            return f"With free seeds, {metric} differs between thread counts."
+        case Verdict.MIXED:
+            return (
+                f"With free seeds, {metric} differs between thread counts in some workloads, not in others."
+            )
+    n = _to(k for f in measured for k in f.numbers["n"])
+    return f"With free seeds, whether {metric} depends on the thread count is inconclusive (n = {n})."
+
+
+# ---- a line of evidence --------------------------------------------------------------------------
+
+
+def evidence(analysis: Analysis, finding: Finding) -> str:
+    """What a finding over all workloads rests on: the workloads where they disagree, else their numbers."""
+    each = [f for f in analysis.findings if f.id == finding.id and f.workload] or [finding]
+    verdicts = [v for v in Verdict if any(f.verdict is v for f in each)]
+    if len(verdicts) > 1:
+        return "; ".join(f"{v}: {names_of([f.workload for f in each if f.verdict is v])}" for v in verdicts)
+    if finding.id in BRIEFS:
+        has, brief = BRIEFS[finding.id]
+        if measured := [f.numbers for f in each if has(f.numbers)]:
+            return brief(measured)
+    return textwrap.shorten(each[0].why.split("; ")[0], ONE_LINE, placeholder=" ...")
+
+
+Numbers = Sequence[Mapping[str, Any]]  # of a finding, by workload
+
+
+def _to(values: Iterable[Any]) -> str:
+    """`6`, `6 to 12`."""
+    low, *more = sorted(set(values))
+    return f"{low} to {more[-1]}" if more else str(low)
+
+
+def _free(each: Numbers) -> str:
+    apart = spread(max(n["largest_difference_of_means"] for n in each))
+    seen = [n["detectable"] for n in each]
+    able = "none" if None in seen else f"{spread(max(seen))} or more"
+    return f"means lie up to {apart} apart; n = {_to(k for n in each for k in n['n'])} can show {able}"
+
+
+def _fixed(each: Numbers) -> str:
+    models, vectors, runs = (sum(n[key] for n in each) for key in ("models", "prediction_vectors", "runs"))
+    one = sum(n["seeds"] for n in each)
+    return f"{models} models, {vectors} predictions in {runs} runs; seeds alone make {one}"
+
+
+def _starts(each: Numbers) -> str:
+    parts = (
+        f"{part}: {'/'.join(dict.fromkeys(n['parts'][part] for n in each))}" for part in each[0]["parts"]
+    )
+    return ", ".join(parts).replace("starts in the ", "")
+
+
+def _selection(each: Numbers) -> str:
+    with_, without, random = (spread(max(n[key] for n in each)) for key in ("with", "without", "random"))
+    return f"apart by {with_} with it, {without} without, {random} at random epochs"
+
+
+def _times(each: Numbers) -> str:
+    timed = [next(v["seconds"] for v in n.values() if "seconds" in v) for n in each]
+    fastest = Counter(min(seconds, key=lambda name: seconds[name]) for seconds in timed)
+    settings = ", ".join(dict.fromkeys(name for seconds in timed for name in seconds))
+    return f"fastest by the mean: {_counted(fastest)} of {settings}"
+
+
+def _counted(names: Counter[str]) -> str:
+    """`2`; of several workloads `16 (6 workloads), 8 (2 workloads)`."""
+    if names.total() == 1:
+        return next(iter(names))
+    return ", ".join(f"{name} ({n} workload{'s' * (n > 1)})" for name, n in names.most_common())
+
+
+BRIEFS: dict[str, tuple[Callable[[Mapping[str, Any]], bool], Callable[[Numbers], str]]] = {
+    "F1": (lambda n: "metric" in n, _free),
+    "F2": (lambda n: "models" in n, _fixed),
+    "F3": (lambda n: "parts" in n, _starts),
+    "F4": (lambda n: "with" in n, _selection),
+    "F5": (lambda n: any("seconds" in each for each in n.values()), _times),
+}
+"""By finding: whether a workload has the numbers, and the line about those that have."""
+SHORT = {
+    "F1": "Free seeds: thread counts do not differ in performance",
+    "F2": "Equal seeds: one model within a thread count, others across",
+    "F3": "It starts as rounding in the first steps, then grows",
+    "F4": "Model selection narrows it",
+    "F5": "More threads are not faster",
+    "F6": "Projects state their software, few their hardware",
+}
+"""The statements of the findings in at most 60 characters."""
+
+
+# ---- which thread count? -------------------------------------------------------------------------
+
+
+def which_threads(analysis: Analysis) -> list[tuple[str, str]]:
+    """Five questions and their answers."""
+    return [
+        ("same model?", _same_model(analysis)),
+        (f"same {_metric(analysis)}?", _same_quality(analysis)),
+        ("fastest?", _fastest(analysis)),
+        ("do not trust", _untrusted(analysis)),
+        ("so", _so(analysis)),
+    ]
+
+
+def _same_model(analysis: Analysis) -> str:
+    if "hardening" in analysis.tables:
+        frame = analysis.tables["hardening"].frame
+        if cures := [f"{row.workload} by {row.tier}" for row in frame[frame.cheapest != ""].itertuples()]:
+            return f"yes, hardened: {'; '.join(cures)}"
+    levels = {
+        w: _levels(rows)
+        for w in analysis.study.metrics
+        for variant, rows in [compared(analysis, w)]
+        if variant
+    }
+    other = [w for w, (weights, *_) in levels.items() if weights == DIFFER]
+    if not levels:
+        return "not asked: no run has a fixed seed"
+    if not other:
+        weights = {weights for weights, *_ in levels.values()}
+        return "yes, bit for bit" if weights == {IDENTICAL} else "; ".join(sorted(weights - {IDENTICAL}))
+    some = "no" if len(other) == len(levels) else f"not for {names_of(other)}"
+    return some + (
+        ", not even at one count" if any(levels[w][-1] == DIFFER for w in other) else ", only at one count"
+    )
+
+
+def _metric(analysis: Analysis) -> str:
+    names = {analysis.study.primary(workload)[0] for workload in analysis.study.metrics}
+    return next(iter(names)) if len(names) == 1 else "quality"
+
+
+def _same_quality(analysis: Analysis) -> str:
+    found = [f for f in analysis.findings if f.id == "F1"]
+    finding = next(f for f in found if not f.workload)
+    if finding.verdict is Verdict.SUPPORTED:
+        return "yes, within " + series(
+            sorted({f"{f.numbers['margin']:g}" for f in found if "margin" in f.numbers})
+        )
+    if finding.verdict is Verdict.INCONCLUSIVE:
+        needed = runs_needed(analysis)
+        if needed is None:
+            return "inconclusive: " + textwrap.shorten(found[-1].why.split("; ")[0], 60, placeholder=" ...")
+        return f"inconclusive; {needed} runs of each condition could decide it"
+    return "no" if finding.verdict is Verdict.NOT_SUPPORTED else "not for all workloads (F1)"
+
+
+def runs_needed(analysis: Analysis) -> int | None:
+    """Runs of each condition that show a difference as large as the margin, where F1 is inconclusive; None
+    where it is decided or this cannot be estimated."""
+    wanted = [
+        f.numbers.get("runs_needed") for f in analysis.findings
+        if f.id == "F1" and f.workload and f.verdict is Verdict.INCONCLUSIVE
+    ]  # fmt: skip
+    known = [n for n in wanted if n is not None]
+    return max(known, default=None)
+
+
+def _fastest(analysis: Analysis) -> str:
+    """By workload, of the variant that tells most."""
+    rows = []
+    for workload in analysis.study.metrics:
+        mine = rows_of(analysis.tables["fastest"], workload).to_dict("records")
+        rows += sorted(mine, key=lambda row: (missing(row["fastest"]), row["decided"] is not True))[:1]
+    timed = [row for row in rows if not missing(row["fastest"])]
+    if not timed:
+        return rows[0]["lead"] if rows else "not measured"
+    decided = [row for row in timed if row["decided"] is True]
+    if len(rows) == 1:
+        text = f"{timed[0]['fastest']} ({number(Kind.SECONDS, timed[0]['wall_s'])} s, n = {timed[0]['n'][0]})"
+    else:
+        text = _counted(Counter(row["fastest"] for row in timed))
+    lead = (
+        "decided"
+        if len(decided) == len(timed)
+        else f"decided in {len(decided)}"
+        if decided
+        else "not decided"
+    )
+    return f"{text}; its lead is {lead}" if len(rows) == 1 else f"{text}; leads {lead}"
+
+
+def _untrusted(analysis: Analysis) -> str:
+    """Thread counts whose times are excluded, with why."""
+    pieces = {
+        piece
+        for left_out in analysis.tables["fastest"].frame.left_out
+        for piece in left_out.split("; ")
+        if piece
+    }
+    told = [
+        f"{piece} ({REASONS[why]})" if (why := piece.rpartition(": ")[2]) in REASONS else piece
+        for piece in sorted(pieces)
+    ]
+    return "times of " + "; ".join(told) if told else "none: no time is excluded"
+
+
+def _so(analysis: Analysis) -> str:
+    if any(differs(analysis, workload) for workload in analysis.study.metrics):
+        return "keep one count in all runs; state it with the CPU model"
+    return "choose by time; state the count with the CPU model"
+
+
+# ---- what next -----------------------------------------------------------------------------------
+
+
+def next_steps(analysis: Analysis) -> Iterator[tuple[str, str]]:
+    """(arguments of vbstudy, what they answer), the most useful first."""
+    if any("vbstudy sweep" in problem.todo for problem in analysis.study.problems):
+        yield "sweep", "the missing runs"
+    elif needed := runs_needed(analysis):
+        yield f"sweep --runs {needed}", "could decide F1"
+    other = [w for w in analysis.study.metrics if differs(analysis, w)]
+    traced = set(analysis.tables["traces"].frame.workload) if "traces" in analysis.tables else set()
+    if untraced := [w for w in other if w not in traced | analysis.study.projects]:
+        counts = _diverging(analysis, untraced[0])
+        name = "" if untraced[0] == next(iter(analysis.study.metrics)) else f" --workload {untraced[0]}"
+        if counts[0] < counts[1]:
+            yield f"trace --cpus {counts[0]},{counts[1]}{name}", "which operation starts it"
+    if other and "hardening" not in analysis.tables:
+        yield "harden", "how to get one model, its price"
+    yield "analyze --list-tables", "the numbers behind this"
+
+
+def _diverging(analysis: Analysis, workload: str) -> tuple[int, int]:
+    """The smallest CPU count, and the next that gave another model of one seed."""
+    variant, _ = compared(analysis, workload)
+    runs = analysis.study.runs
+    runs = runs[(runs.workload == workload) & (runs.variant == variant)].sort_values("cpus", kind="stable")
+    first = runs.drop_duplicates("seeds_used").set_index("seeds_used").last_weights_sha256
+    return int(runs.cpus.min()), int(runs.cpus[runs.last_weights_sha256 != runs.seeds_used.map(first)].min())

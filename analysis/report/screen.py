@@ -1,0 +1,128 @@
+"""The result on one screen of a terminal: at most LINES lines at 80 columns."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rich.console import Group, RenderableType
+from rich.constrain import Constrain
+from rich.table import Table
+from rich.text import Text
+
+from analysis.findings.summary import SHORT, compared, evidence, headline, names_of, next_steps, which_threads
+from analysis.load.study import by_threads
+from analysis.results.model import ACROSS, Analysis, Finding, Verdict
+from analysis.results.printing import shown_findings
+from analysis.sameness.verdicts import DIFFER, IDENTICAL, LEVELS, NOT_RECORDED
+
+WIDEST = 100  # characters; longer lines are hard to read
+MATRIX_ROWS = 6
+SIGNS = {IDENTICAL: ("=", "green"), DIFFER: ("≠", "red"), NOT_RECORDED: ("–", "dim")}
+COLOURS = {
+    Verdict.SUPPORTED: "green",
+    Verdict.NOT_SUPPORTED: "red",
+    Verdict.MIXED: "magenta",
+    Verdict.INCONCLUSIVE: "yellow",
+}
+
+
+def screen(analysis: Analysis, command: str = "vbstudy") -> RenderableType:
+    """The headline, what is the same, which thread count to use, the findings, and what to do next. `command`
+    begins the commands to copy."""
+    parts: list[RenderableType] = [
+        *(Text(alarm, style="bold red") for alarm in analysis.alarms),
+        Text(headline(analysis), style="bold"),
+        Text(_size(analysis), style="dim"),
+        Text(),
+        *_matrix(analysis),
+        Text(),
+        _pairs("Which thread count?", which_threads(analysis)),
+        Text(),
+        _findings(analysis),
+        Text(),
+        *_notes(analysis),
+        Text("Next", style="bold"),
+        *_commands([(f"{command} {arguments}", why) for arguments, why in next_steps(analysis)]),
+    ]
+    return Constrain(Group(*parts), WIDEST)
+
+
+def _size(analysis: Analysis) -> str:
+    runs = analysis.study.runs
+    return (
+        f"{len(runs)} runs: {names_of(list(analysis.study.metrics))}; {', '.join(runs.variant.unique())}; "
+        f"threads {', '.join(_settings(analysis))}"
+    )
+
+
+def _settings(analysis: Analysis) -> list[str]:
+    return list(by_threads(analysis.study.runs.sort_values(["cpus", "intra_op", "inter_op"])))
+
+
+def _grid(*headings: str) -> Table:
+    grid = Table(box=None, show_edge=False, pad_edge=False, padding=(0, 2, 0, 0), show_header=any(headings))
+    for heading in headings:
+        grid.add_column(heading, header_style="dim")
+    return grid
+
+
+def _matrix(analysis: Analysis) -> Iterator[RenderableType]:
+    """A row a workload, in the variant by which models are compared; "" where none has fixed seeds."""
+    rows = {w: rows for w in analysis.study.metrics for variant, rows in [compared(analysis, w)] if variant}
+    if not rows:
+        return
+    title = Text("Same model?", style="bold")
+    title.append(" weights, predictions, metric at equal seeds  (= same, ≠ differ)", style="not bold dim")
+    yield title
+    settings = _settings(analysis)
+    grid = _grid("", "all threads", *settings)
+    for workload, scopes in list(rows.items())[:MATRIX_ROWS]:
+        grid.add_row(workload, *(_signs(scopes.get(scope)) for scope in (ACROSS, *settings)))
+    yield grid
+    if len(rows) > MATRIX_ROWS:
+        yield Text(f"and {len(rows) - MATRIX_ROWS} more workloads: --table verdicts", style="dim")
+
+
+def _signs(row: dict[object, object] | None) -> Text:
+    signs = [SIGNS.get(str(row[level]), ("?", "yellow")) for level in LEVELS] if row else []
+    return Text(" ").join(Text(sign, style=colour) for sign, colour in signs)
+
+
+def _commands(steps: list[tuple[str, str]]) -> Iterator[Text]:
+    """To copy with their comments; longer ones than the line go on in the next."""
+    width = max(len(command) for command, _ in steps)
+    for command, why in steps:
+        yield Text.assemble((command.ljust(width), "cyan"), (f"  # {why}", "dim"), overflow="fold")
+
+
+def _pairs(title: str, pairs: list[tuple[str, str]]) -> Table:
+    grid = _grid("", "")
+    grid.title, grid.title_justify, grid.title_style, grid.show_header = title, "left", "bold", False
+    grid.columns[0].no_wrap = True
+    for name, text in pairs:
+        grid.add_row(Text(name), Text(text))
+    return grid
+
+
+def _findings(analysis: Analysis) -> Table:
+    grid = _grid("", "", "")
+    grid.title, grid.title_justify, grid.title_style, grid.show_header = "Findings", "left", "bold", False
+    for finding in shown_findings(analysis):
+        if finding.workload or not finding.table:  # nothing was scanned
+            continue
+        text = Text.assemble((SHORT[finding.id], "bold"), "\n", evidence(analysis, finding))
+        grid.add_row(finding.id, Text(_verdict(finding), style=COLOURS[finding.verdict]), text)
+    return grid
+
+
+def _verdict(finding: Finding) -> str:
+    if finding.verdict is not Verdict.MIXED:
+        return finding.verdict
+    return f"mixed: {finding.numbers['supported']} of {sum(finding.numbers.values())}"
+
+
+def _notes(analysis: Analysis) -> Iterator[Text]:
+    problems = analysis.study.problems
+    if problems:
+        more = f" ({len(problems) - 1} more in the report)" if len(problems) > 1 else ""
+        yield Text.assemble(("note: ", "bold yellow"), f"{problems[0]}{more}")

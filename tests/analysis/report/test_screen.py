@@ -1,0 +1,151 @@
+"""Whole screens, as a terminal of 80 and of 120 columns shows them, with and without colours."""
+
+from __future__ import annotations
+
+import io
+import re
+
+import pytest
+from rich.console import Console
+
+from analysis.pipeline import analyze
+from analysis.report.screen import screen
+from benchmarks.fabricated import fabricate
+
+ESCAPES = re.compile(r"\x1b\[[0-9;]*m")
+PARTS = ("Same model?", "Which thread count?", "Findings", "Next")
+
+
+def shown(analysis, width=80, colours=False):
+    file = io.StringIO()
+    console = Console(
+        file=file, width=width, force_terminal=colours, color_system="standard" if colours else None
+    )
+    console.print(screen(analysis, "vbstudy -C /s"))
+    return file.getvalue()
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory):
+    """Eight workloads, three variants, six thread counts."""
+    directory = tmp_path_factory.mktemp("large")
+    fabricate(directory, 288, 2, samples=50, workloads=8)
+    return analyze(directory)
+
+
+@pytest.mark.parametrize("colours", [False, True])
+@pytest.mark.parametrize("width", [80, 120])
+def test_the_largest_study_fits_one_screen(large, width, colours):
+    text = shown(large, width, colours)
+    assert ("\x1b[" in text) is colours
+    lines = ESCAPES.sub("", text).splitlines()
+    assert len(lines) <= 42
+    assert max(map(len, lines)) <= width
+    begins = [next(i for i, line in enumerate(lines) if line.startswith(part)) for part in PARTS]
+    assert begins == sorted(begins)
+    assert lines[0].startswith("One seed, 6 thread counts: different models that predict differently")
+    assert "48 models" in text
+
+
+def test_colours_change_no_word(large):
+    assert ESCAPES.sub("", shown(large, colours=True)) == shown(large)
+
+
+def test_a_usual_study_is_answered_line_by_line(study):
+    study.usual()
+    lines = [line.rstrip() for line in shown(analyze(study.directory)).splitlines()]
+    assert len(lines) <= 40
+    assert " ".join(lines[:3]) == (
+        "One seed, 3 thread counts: 3 different models that predict differently; accuracy differs by up to "
+        "0.070 at one seed. With free seeds, whether accuracy depends on the thread count is inconclusive "
+        "(n = 3)."
+    )
+    assert "lenet5  ≠ ≠ ≠        = = =  = = =  = = =" in lines
+    for line in (
+        "same model?     no, only at one count",
+        "fastest?        2 (8.20 s, n = 3); its lead is decided",
+        "do not trust    times of 4: oversubscribed (more threads than cores)",
+        "vbstudy -C /s trace --cpus 1,2       # which operation starts it",
+    ):
+        assert line in lines
+    assert not any(line.startswith("F6") for line in lines), "nothing was scanned"
+
+
+def test_equal_models_are_called_so_and_nothing_is_to_be_traced(study):
+    for cpus in (1, 2):
+        for repetition in (1, 2):
+            study.run(cpus, repetition)
+    text = shown(analyze(study.directory))
+    assert text.startswith("One seed, 2 thread counts: one and the same model, bit for bit in all 4 runs.")
+    assert "same model?     yes, bit for bit" in text
+    assert "trace" not in text
+    assert "harden" not in text
+
+
+def test_different_models_behind_equal_accuracy_are_not_called_equal(study):
+    for cpus in (1, 2):
+        for repetition in (1, 2):
+            study.run(cpus, repetition, weights=f"w{cpus}")
+    assert (
+        shown(analyze(study.directory))
+        .replace(" \n", " ")
+        .replace("\n", " ")
+        .startswith(
+            "One seed, 2 thread counts: 2 different models that predict the same, hidden behind equal"
+        )
+    )
+
+
+def test_models_that_do_not_repeat_are_told_first(study):
+    for cpus in (1, 2):
+        for repetition in (1, 2):
+            study.run(cpus, repetition, weights=f"w{cpus}{repetition}")
+    text = shown(analyze(study.directory))
+    assert "different models even where seed and thread count are equal" in text.replace(" \n", " ").replace(
+        "\n", " "
+    )
+    assert "same model?     no, not even at one count" in text
+
+
+def test_one_run_of_one_thread_count_is_inconclusive(study):
+    study.run(2)
+    text = shown(analyze(study.directory))
+    assert "whether models are the same is inconclusive (one thread count)" in text.replace(
+        " \n", " "
+    ).replace("\n", " ")
+    assert "same model?     one thread count: inconclusive" in text
+
+
+def test_without_a_fixed_seed_the_model_is_not_judged(study):
+    for cpus in (1, 2):
+        study.run(cpus, variant="default", seed=cpus, weights=f"w{cpus}")
+    text = shown(analyze(study.directory))
+    assert text.startswith("No run has a fixed seed")
+    assert "Same model?" not in text
+
+
+def test_a_control_that_is_not_equal_stands_above_all(study):
+    for repetition in (1, 2):
+        study.run(1, repetition, variant="control", weights=f"w{repetition}")
+    assert shown(analyze(study.directory)).startswith("CONTROL IS NOT BITWISE EQUAL")
+
+
+def test_workloads_that_disagree_are_mixed_and_named(study):
+    study.usual("a")
+    for cpus in (1, 2, 4):
+        for repetition in (1, 2):
+            study.run(cpus, repetition, workload="b")
+    text = shown(analyze(study.directory))
+    assert re.search(r"F2  mixed: 1 of 2 .*\n +supported: a; not supported: b", text)
+    assert "trace --cpus 1,2 " in text
+    assert "not for a, only at one count" in text
+
+
+def test_the_runs_that_could_decide_are_a_command(study):
+    study.usual()
+    analysis = analyze(study.directory)
+    needed = next(f for f in analysis.findings if f.id == "F1").numbers["runs_needed"]
+    text = shown(analysis)
+    assert needed > 3
+    assert f"{needed} runs of each condition could decide it" in text
+    assert f"vbstudy -C /s sweep --runs {needed} " in text
