@@ -29,12 +29,9 @@ from statsmodels.formula.api import ols
 from statsmodels.stats.anova import anova_lm
 
 from analysis.load.study import StudyData, by_seeds, by_threads
-from analysis.results.model import Kind, Table, col, cols, count, interval
+from analysis.results.model import Kind, Table, col, cols, count
+from analysis.stats.observations import succeeded
 from analysis.stats.statistics import finite, is_constant
-
-DRAWN = 10_000
-TAILS = (0.025, 0.975)
-SEED = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,8 +44,6 @@ class Split:
     n: int
     groups: int
     why: str = ""
-    squares: tuple[float, float] = (0.0, 0.0)  # MSW and MSB, from which intervals are drawn
-    n0: float = 1.0
     settings: int | None = None  # thread counts, where the groups are of several seeds
 
 
@@ -82,20 +77,8 @@ def split(groups: list[np.ndarray]) -> Split:
 def _split(within: float, among: float | None, n: int, k: int, n0: float) -> Split:
     if among is None:
         why = "one thread count only"
-        return Split(within=within, between=None, n=n, groups=k, why=why, squares=(within, 0.0), n0=n0)
-    between = max(0.0, (among - within) / n0)
-    return Split(within=within, between=between, n=n, groups=k, squares=(within, among), n0=n0)
-
-
-def draws(part: Split, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-    """(DRAWN,) values of `within` and `between` that are compatible with what was seen, for generalized
-    confidence intervals (Weerahandi 1993): MS df / chi2(df) for each mean square. They suppose normal
-    values, and are exact for `within`."""
-    freedom = max(1, part.n - part.groups)
-    within = part.squares[0] * freedom / rng.chisquare(freedom, DRAWN)
-    freedom = max(1, part.groups - 1)
-    among = part.squares[1] * freedom / rng.chisquare(freedom, DRAWN)
-    return within, np.maximum(0.0, (among - within) / part.n0)
+        return Split(within=within, between=None, n=n, groups=k, why=why)
+    return Split(within=within, between=max(0.0, (among - within) / n0), n=n, groups=k)
 
 
 def components(study: StudyData) -> Table:
@@ -105,16 +88,17 @@ def components(study: StudyData) -> Table:
         for metric in study.metrics[str(workload)]:
             for view in study.views(str(workload)):
                 head = {"workload": workload, "metric": metric, "view": view.value}
-                rows += [head | row for row in _parts(runs, view.metric(metric))]
+                kept = succeeded(runs, view, metric)
+                rows += [head | row for row in _parts(kept, view.metric(metric))]
     return Table.of(
         rows,
         *cols("workload", "metric", "view", "component"),
         col("source", "from"),
         count("n"),
         count("groups", "thread counts"),
-        interval("variance", bounds=""),
-        interval("sd", "SD"),
-        interval("share", kind=Kind.RATIO),
+        col("variance", kind=Kind.SPREAD),
+        col("sd", "SD", Kind.SPREAD),
+        col("share", kind=Kind.RATIO),
         col("remark"),
         name="components",
         title="Where the variance comes from: seeds, implementation, threads",
@@ -122,8 +106,9 @@ def components(study: StudyData) -> Table:
         "interaction. IMPL is the variance within thread counts of fixed-seed, ALGO that of algo, threads "
         "that between the thread counts of default, rest what default has beyond them: interaction and "
         "sampling error, which may fall below 0. IMPL is that of the fixed seeds alone. Shares are of the "
-        "variance of default. Generalized 95 % intervals (Weerahandi 1993), which suppose normal values and "
-        "thread counts drawn from many; where a variance is 0, its runs are copies.",
+        "variance of default, without trainings that failed. There are no intervals: those of these moments "
+        "suppose normal values, and do not cover for others; the table 'seeds' has one for threads beside "
+        "seeds. Where a variance is 0, its runs are copies.",
     )
 
 
@@ -154,18 +139,14 @@ def _parts(runs: pd.DataFrame, column: str) -> list[dict[str, Any]]:
     rest, why = None, "; ".join(dict.fromkeys(s.why for s in (default, algo, fixed) if s.within is None))
     if not why:
         rest = (default.within or 0.0) - (algo.within or 0.0) - (fixed.within or 0.0)
-    rng = np.random.default_rng(SEED)
-    d, a, f, c = (draws(part, rng) for part in (default, algo, fixed, control))
-    every = d[0] + d[1]
-    less = d[0] - a[0] - f[0]
     sources = (
-        ("ALGO: seeds", "algo, within", algo.within, a[0], algo, algo.why, True),
-        ("IMPL: run to run", "fixed-seed, within", fixed.within, f[0], fixed, fixed.why, True),
-        ("threads", "default, between", default.between, d[1], default, default.why, True),
-        ("rest", "default, within, less ALGO and IMPL", rest, less, default, why, True),
-        ("all", "default", total, every, default, default.why, True),
-        ("threads, one seed", "fixed-seed, between", fixed.between, f[1], fixed, fixed.why, False),
-        ("nothing left free", "control, within", control.within, c[0], control, control.why, False),
+        ("ALGO: seeds", "algo, within", algo.within, algo, algo.why, True),
+        ("IMPL: run to run", "fixed-seed, within", fixed.within, fixed, fixed.why, True),
+        ("threads", "default, between", default.between, default, default.why, True),
+        ("rest", "default, within, less ALGO and IMPL", rest, default, why, True),
+        ("all", "default", total, default, default.why, True),
+        ("threads, one seed", "fixed-seed, between", fixed.between, fixed, fixed.why, False),
+        ("nothing left free", "control, within", control.within, control, control.why, False),
     )
     return [
         {
@@ -178,17 +159,5 @@ def _parts(runs: pd.DataFrame, column: str) -> list[dict[str, Any]]:
             "share": variance / total if shared and variance is not None and total else None,
             "remark": f"inconclusive: {reason}" if variance is None else "below 0" if variance < 0 else "",
         }
-        | _bounds(None if variance is None else values, every if shared and total else None)
-        for name, source, variance, values, from_, reason, shared in sources
+        for name, source, variance, from_, reason, shared in sources
     ]
-
-
-def _bounds(values: np.ndarray | None, every: np.ndarray | None) -> dict[str, float | None]:
-    """The intervals of a variance, its SD, and its share of all."""
-    if values is None:
-        return dict.fromkeys(("low", "high", "sd_low", "sd_high", "share_low", "share_high"))
-    low, high = (float(v) for v in np.quantile(values, TAILS))
-    found: dict[str, float | None] = {"low": low, "high": high}
-    found |= {"sd_low": max(0.0, low) ** 0.5, "sd_high": max(0.0, high) ** 0.5}
-    share = (None, None) if every is None else (float(v) for v in np.quantile(values / every, TAILS))
-    return found | dict(zip(("share_low", "share_high"), share, strict=True))

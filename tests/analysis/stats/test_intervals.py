@@ -1,4 +1,4 @@
-"""The intervals of means over pairs, shares and variance components: known answers, and coverage by
+"""The intervals of means over pairs and of shares: known answers, and coverage by
 simulation."""
 
 from __future__ import annotations
@@ -6,7 +6,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from analysis.inference.components import TAILS, draws, split
 from analysis.load.predictions import read_predictions
 from analysis.load.study import load_study
 from analysis.results.model import ACROSS
@@ -69,22 +68,3 @@ def test_equal_clusters_leave_no_error_of_a_ratio():
     low, high = statistics.ratio_of_sums([0, 2, 1, 3], [4, 4, 4, 4])
     t, sd = 3.182446305284263, np.std([0, 0.5, 0.25, 0.75], ddof=1)
     assert (low, high) == pytest.approx((max(0, 0.375 - t * sd / 2), 0.375 + t * sd / 2))
-
-
-def test_generalized_intervals_of_variance_components_cover():
-    rng = np.random.default_rng(3)
-    groups, n, within, between, turns = 6, 8, 1.0, 2.0, 200
-    hits = np.zeros(2)
-    for _ in range(turns):
-        values = rng.normal(0, between**0.5, (groups, 1)) + rng.normal(0, within**0.5, (groups, n))
-        drawn = draws(split(list(values)), rng)
-        for i, (each, true) in enumerate(zip(drawn, (within, between), strict=True)):
-            low, high = np.quantile(each, TAILS)
-            hits[i] += low <= true <= high
-    assert (hits / turns >= 0.91).all()
-    assert (hits / turns <= 0.99).all()
-
-
-def test_copies_leave_no_variance_within():
-    drawn, _ = draws(split([np.full(3, 0.5), np.full(3, 0.6)]), np.random.default_rng(1))
-    assert drawn.max() == 0

@@ -1,0 +1,223 @@
+"""What is simulated: each case draws data of known truth once and says whether the product's statement holds.
+None: nothing was stated, since so few runs cannot carry it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+from scipy import stats
+
+from analysis.stats import effects, groups, metrics, paired, power, statistics
+from analysis.stats.crossed import crossed_mean, mcnemar
+from analysis.stats.ranks import brunner_munzel
+from tests.analysis.simulated import decisions
+from tests.analysis.simulated.sources import SIZES, Source
+
+Trial = Callable[[np.random.Generator, Source, int], bool | None]
+
+
+class Promise(StrEnum):
+    COVERS = "95 % interval covers"
+    REJECTS = "5 % test rejects without a difference"
+    FINDS = "80 % power finds"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """`sources` are those it is run with; `cost` is by how much fewer times it is run than others."""
+
+    promise: Promise
+    trial: Trial
+    sources: tuple[str, ...] = ("normal", "discrete", "skewed", "failing")
+    sizes: tuple[int, ...] = SIZES
+    cost: int = 1
+
+
+def _holds(low: float | None, high: float | None, truth: float) -> bool | None:
+    return None if low is None or high is None else low <= truth <= high
+
+
+def mean(rng: np.random.Generator, source: Source, n: int) -> bool | None:
+    (values,) = source.sets(rng, n)
+    found = statistics.mean(values)
+    return _holds(found.low, found.high, 0.0)
+
+
+def sd(rng: np.random.Generator, source: Source, n: int) -> bool | None:
+    (values,) = source.sets(rng, n)
+    found = statistics.sd(values)
+    return _holds(found.low, found.high, 1.0)
+
+
+def difference(rng: np.random.Generator, source: Source, n: int) -> bool | None:
+    return _holds(*statistics.welch_bounds(*source.sets(rng, n, 2)), 0.0)
+
+
+def _pairs(rng: np.random.Generator, source: Source, n: int) -> np.ndarray:
+    """Differences of runs of the same seeds."""
+    a, b = (source.draw(rng, (n,)) for _ in range(2))
+    return np.asarray(a - b)
+
+
+def difference_of_pairs(rng: np.random.Generator, source: Source, n: int) -> bool | None:
+    return _holds(*paired.bounds(_pairs(rng, source, n)), 0.0)
+
+
+def hedges_g(rng: np.random.Generator, source: Source, n: int) -> bool | None:
+    a, b = source.sets(rng, n, 2)
+    found = effects.hedges_g(a + 1, b)
+    return _holds(found.low, found.high, 1.0)
+
+
+def cliffs_delta(rng: np.random.Generator, source: Source, n: int) -> bool | None:
+    found = effects.cliffs(*source.sets(rng, n, 2))
+    return _holds(found.low, found.high, 0.0)
+
+
+def failure_rate(rng: np.random.Generator, source: Source, n: int) -> bool | None:
+    found = statistics.share(int((rng.random(n) < 0.1).sum()), n)
+    return _holds(found.low, found.high, 0.1)
+
+
+def churn(rng: np.random.Generator, source: Source, n: int) -> bool | None:
+    """Runs err on samples of two classes, each with a rate of its own around 0.2."""
+    rates = np.clip(0.2 + 0.05 * source.draw(rng, (n, 1)), 0, 1)
+    runs = (rng.random((n, 400)) < rates).astype(np.uint8)
+    sums, pairs = n * metrics.churn_against(runs, metrics.class_counts(runs, 2), n), n * (n - 1) / 2
+    found = statistics.mean_of_pairs(float(sums.sum()) / 2 / pairs, [sums / pairs], most=1.0)
+    return _holds(found.low, found.high, 2 * 0.2 * 0.8)
+
+
+def mean_of_other_samples(rng: np.random.Generator, source: Source, n: int) -> bool | None:
+    """Runs with an ability each, samples with a difficulty each; right where ability exceeds it and noise."""
+    score = 1.0 + 0.1 * source.draw(rng, (n, 1)) + rng.normal(size=(1, 500)) + 0.5 * rng.normal(size=(n, 500))
+    truth = float(stats.norm.cdf(1.0 / math.sqrt(0.01 + 1 + 0.25)))
+    found = crossed_mean(score > 0)
+    return _holds(found.low, found.high, truth)
+
+
+def _rejects(p: float | None) -> bool | None:
+    return None if p is None else p < 0.05
+
+
+def ranks(rng: np.random.Generator, source: Source, n: int) -> bool | None:
+    return _rejects(brunner_munzel(*source.sets(rng, n, 2)).p)
+
+
+def ranks_of_unequal_spread(rng: np.random.Generator, source: Source, n: int) -> bool | None:
+    a, b = source.sets(rng, n, 2)
+    return _rejects(brunner_munzel(a, 3 * b).p)
+
+
+def sign_flips(rng: np.random.Generator, source: Source, n: int) -> bool | None:
+    return _rejects(paired.sign_flips(_pairs(rng, source, n)).p)
+
+
+def kruskal_wallis(rng: np.random.Generator, source: Source, n: int) -> bool | None:
+    return _rejects(groups.kruskal_wallis(source.sets(rng, n, 3)).p)
+
+
+def brown_forsythe(rng: np.random.Generator, source: Source, n: int) -> bool | None:
+    return _rejects(groups.brown_forsythe(source.sets(rng, n, 3)).p)
+
+
+def equivalence_at_the_margin(rng: np.random.Generator, source: Source, n: int) -> bool | None:
+    a, b = source.sets(rng, n, 2)
+    return _rejects(effects.tost(a + 0.5, b, 0.5).p)
+
+
+def one_accuracy(rng: np.random.Generator, source: Source, n: int) -> bool | None:
+    """McNemar's test of two models that are right on 90 % of 1,000 samples each."""
+    difficulty = rng.normal(size=1000)
+    a, b = (difficulty + 0.5 * rng.normal(size=1000) < 1.4 for _ in range(2))
+    return _rejects(mcnemar(a, b))
+
+
+def _detected(test: power.Test, tests: int) -> Trial:
+    def trial(rng: np.random.Generator, source: Source, n: int) -> bool | None:
+        units = power.detectable(n, 1.0, tests, test)
+        if units is None:
+            return None
+        a, b = source.sets(rng, n, 2, shift=units)
+        found = brunner_munzel(a, b).p if test is power.Test.RANKS else statistics.welch(a, b)
+        return found is not None and found <= 0.05 / tests
+
+    return trial
+
+
+EVERY = ("normal", "discrete", "skewed", "failing", "blocks")
+CASES = {
+    "mean": Case(promise=Promise.COVERS, trial=mean),
+    "SD": Case(promise=Promise.COVERS, trial=sd),
+    "difference of means": Case(
+        promise=Promise.COVERS,
+        trial=difference,
+        sources=EVERY,
+    ),
+    "difference of pairs": Case(
+        promise=Promise.COVERS, trial=difference_of_pairs, sources=("normal", "discrete", "skewed")
+    ),
+    "Hedges' g": Case(promise=Promise.COVERS, trial=hedges_g),
+    "Cliff's delta": Case(promise=Promise.COVERS, trial=cliffs_delta),
+    "failure rate": Case(promise=Promise.COVERS, trial=failure_rate, sources=("failing",)),
+    "churn": Case(promise=Promise.COVERS, trial=churn, sources=("normal", "skewed")),
+    "mean, other test samples": Case(
+        promise=Promise.COVERS, trial=mean_of_other_samples, sources=("normal", "skewed")
+    ),
+    "Brunner-Munzel": Case(
+        promise=Promise.REJECTS,
+        trial=ranks,
+        sources=EVERY,
+        cost=2,
+    ),
+    "Brunner-Munzel, one SD three times the other": Case(
+        promise=Promise.REJECTS, trial=ranks_of_unequal_spread, sources=("normal",)
+    ),
+    "sign flips of pairs": Case(
+        promise=Promise.REJECTS, trial=sign_flips, sources=("normal", "discrete", "skewed"), cost=8
+    ),
+    "Kruskal-Wallis": Case(promise=Promise.REJECTS, trial=kruskal_wallis, cost=8),
+    "Brown-Forsythe": Case(promise=Promise.REJECTS, trial=brown_forsythe, cost=8),
+    "TOST at the margin": Case(promise=Promise.REJECTS, trial=equivalence_at_the_margin),
+    "McNemar": Case(promise=Promise.REJECTS, trial=one_accuracy, sources=("normal",), sizes=(1,)),
+    "F1 refuted, of equal thread counts": Case(
+        promise=Promise.REJECTS, trial=decisions.f1_refuted, sources=EVERY, sizes=(5, 10, 30), cost=20
+    ),
+    "F1 supported, of one at the margin": Case(
+        promise=Promise.REJECTS,
+        trial=decisions.f1_supported,
+        sources=("normal", "discrete", "skewed"),
+        sizes=(5, 30),
+        cost=20,
+    ),
+    "F2: its bound excludes the truth": Case(
+        promise=Promise.REJECTS, trial=decisions.f2_bound, sources=("normal",)
+    ),
+    "F4 decided, of random epochs": Case(
+        promise=Promise.REJECTS,
+        trial=decisions.f4_decided,
+        sources=("normal", "skewed"),
+        sizes=(3, 10),
+        cost=10,
+    ),
+    "F5 decided, of equal times": Case(
+        promise=Promise.REJECTS,
+        trial=decisions.f5_decided,
+        sources=("normal", "skewed", "blocks"),
+        sizes=(3, 10, 30),
+        cost=20,
+    ),
+    "ranks": Case(
+        promise=Promise.FINDS, trial=_detected(power.Test.RANKS, 1), sources=("normal", "discrete")
+    ),
+    "ranks, of three tests": Case(
+        promise=Promise.FINDS, trial=_detected(power.Test.RANKS, 3), sources=("normal",)
+    ),
+    "Welch, of three tests": Case(
+        promise=Promise.FINDS, trial=_detected(power.Test.WELCH, 3), sources=("normal",)
+    ),
+}

@@ -1,0 +1,97 @@
+"""Findings decided on simulated studies: how often is a verdict wrong? One study is fabricated for each size,
+and its numbers are drawn anew. F2 states facts, hashes that are equal or not, and F3 rests on it: nothing is
+drawn there but the bound of F2."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from analysis.cost.times import fastest
+from analysis.findings.bits import another_model
+from analysis.findings.performance import free_seeds, model_selection, more_threads
+from analysis.inference.pairwise import comparisons
+from analysis.load.study import StudyData, load_study
+from analysis.results.model import Verdict
+from tests.analysis.conftest import Fabricator
+from tests.analysis.simulated.sources import Source
+
+THREADS = (1, 2, 4)
+EPOCHS = 4
+SD = 0.004  # of the metric, whose margin is 0.01
+
+
+@functools.lru_cache(maxsize=8)
+def template(n: int, variant: str) -> StudyData:
+    """n runs on each of THREADS, with unlike weights."""
+    with tempfile.TemporaryDirectory() as folder:
+        made = Fabricator(Path(folder))
+        for cpus in THREADS:
+            for repetition in range(1, n + 1):
+                seed = 100 * cpus + repetition if variant == "default" else 1
+                made.run(
+                    cpus, repetition, variant=variant, seed=seed, weights=f"{cpus} {repetition}",
+                    losses=(1.0,) * EPOCHS, accuracies=(0.9,) * EPOCHS,
+                )  # fmt: skip
+        return load_study(Path(folder))
+
+
+def _with(study: StudyData, **columns: np.ndarray) -> StudyData:
+    return dataclasses.replace(study, runs=study.runs.assign(**columns))
+
+
+def _drawn(rng: np.random.Generator, source: Source, n: int) -> np.ndarray:
+    """(THREADS, n), where a training that failed is NaN."""
+    found = np.full((len(THREADS), n), np.nan)
+    for row, values in zip(found, source.sets(rng, n, len(THREADS)), strict=True):
+        row[: len(values)] = values
+    return found
+
+
+def _f1(rng: np.random.Generator, source: Source, n: int, shift: float) -> Verdict:
+    values = 0.9 + SD * _drawn(rng, source, n)
+    values[0] += shift
+    study = _with(template(n, "default"), last_accuracy=values.ravel())
+    tables = {"tests": comparisons(study)}
+    return next(iter(free_seeds(study, tables).values())).verdict
+
+
+def f1_refuted(rng: np.random.Generator, source: Source, n: int) -> bool | None:
+    return _f1(rng, source, n, 0.0) is Verdict.NOT_SUPPORTED
+
+
+def f1_supported(rng: np.random.Generator, source: Source, n: int) -> bool | None:
+    """One thread count lies at the margin."""
+    return _f1(rng, source, n, 0.01) is Verdict.SUPPORTED
+
+
+def f2_bound(rng: np.random.Generator, source: Source, n: int) -> bool | None:
+    """Does the bound of the chance of another model exclude the true one, 0.1? Stated of equal runs."""
+    return bool((rng.random(n - 1) >= 0.1).all()) and another_model(n - 1) < 0.1
+
+
+def f4_decided(rng: np.random.Generator, source: Source, n: int) -> bool | None:
+    """Selection chooses epochs at random."""
+    study = template(n, "fixed-seed")
+    runs, epochs = study.runs, study.epochs
+    values = 0.9 + SD * source.draw(rng, (len(runs), EPOCHS))
+    long = pd.DataFrame(values, index=runs.run_id, columns=range(1, EPOCHS + 1)).stack()
+    keys = pd.MultiIndex.from_arrays([epochs.run_id, epochs.epoch])
+    chosen = values[np.arange(len(runs)), rng.integers(EPOCHS, size=len(runs))]
+    made = dataclasses.replace(study, epochs=epochs.assign(test_accuracy=long.loc[keys].to_numpy()))
+    made = _with(made, last_accuracy=values[:, -1], selected_accuracy=chosen)
+    (decision,) = model_selection(made, {}).values()
+    return decision.verdict is not Verdict.INCONCLUSIVE
+
+
+def f5_decided(rng: np.random.Generator, source: Source, n: int) -> bool | None:
+    """All thread counts take equally long, log-normally; failures do not concern times."""
+    values = dataclasses.replace(source, fails=0.0).sets(rng, n, len(THREADS))
+    study = _with(template(n, "default"), wall_s=10 * np.exp(0.1 * np.concatenate(values)))
+    (decision,) = more_threads(study, {"fastest": fastest(study)}).values()
+    return decision.verdict is not Verdict.INCONCLUSIVE
