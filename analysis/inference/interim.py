@@ -40,6 +40,8 @@ def _answer(data: dict[str, Any]) -> dict[str, Any]:
         "n": int(data["runs"]),
         "analysis": None,
         "value": None if data["value"] is None else float(data["value"]),
+        # Files of earlier versions have no bounds.
+        **{name: None if data.get(name) is None else float(data[name]) for name in ("low", "high")},
         "decision": str(data["how"]),
     }
 
@@ -59,11 +61,12 @@ def interim_table(looks: dict[str, Any]) -> Table:
         col("b", "against"),
         *counts("n", "analysis"),
         col("value", kind=Kind.SPREAD),
+        *cols("low", "high", kind=Kind.METRIC),
         col("decision"),
         name="interim",
         title="Interim analyses of the sequential sweep",
         note=f"Rule {plan['until']}; {done} of {len(planned)} planned, at {', '.join(map(str, planned))} "
         f"runs a set. Value: the half-width of a set's interval at this analysis ({confidence:.0%} "
         f"confidence, so that all of them together keep {1 - ALPHA:.0%}), or the p value of a pair, "
-        "corrected for their number and by Holm. n and analysis are those of the last one.",
+        "corrected for their number and by Holm. low and high: the bounds of the set's interval. n and analysis are those of the last one.",
     )

@@ -24,6 +24,11 @@ def test_interim_analyses_are_read_under_their_present_and_former_names(study, p
     table = analyze(study.directory).tables["interim"]
     row = table.frame.iloc[0]
     assert (row.n, row.analysis, row.value, row.decision) == (6, 2, 0.02, "too wide")
+    assert row.low is None or row.low != row.low, "files of earlier versions have no bounds"
+    kept["answers"] = [ANSWER | {"low": 0.01, "high": 0.05}]
+    (study.directory / "sequential.json").write_text(json.dumps(kept))
+    bounded = analyze(study.directory).tables["interim"].frame.iloc[0]
+    assert (bounded.low, bounded.high) == (0.01, 0.05)
     assert "sd_halfwidth<0.002; 2 of 2 planned, at 3, 6 runs" in table.note
 
 

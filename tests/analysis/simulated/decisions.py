@@ -8,6 +8,7 @@ import dataclasses
 import functools
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -41,7 +42,7 @@ def template(n: int, variant: str) -> StudyData:
         return load_study(Path(folder))
 
 
-def _with(study: StudyData, **columns: np.ndarray) -> StudyData:
+def _with(study: StudyData, **columns: Any) -> StudyData:
     return dataclasses.replace(study, runs=study.runs.assign(**columns))
 
 
@@ -90,8 +91,10 @@ def f4_decided(rng: np.random.Generator, source: Source, n: int) -> bool | None:
 
 
 def f5_decided(rng: np.random.Generator, source: Source, n: int) -> bool | None:
-    """All thread counts take equally long, log-normally; failures do not concern times."""
+    """All thread counts take equally long; one run of each is in each block. Failures do not concern
+    times."""
     values = dataclasses.replace(source, fails=0.0).sets(rng, n, len(THREADS))
-    study = _with(template(n, "default"), wall_s=10 * np.exp(0.1 * np.concatenate(values)))
+    study = template(n, "default")
+    study = _with(study, wall_s=10 * np.exp(0.1 * np.concatenate(values)), block=study.runs.repetition)
     (decision,) = more_threads(study, {"fastest": fastest(study)}).values()
     return decision.verdict is not Verdict.INCONCLUSIVE
