@@ -68,5 +68,6 @@ def interim_table(looks: dict[str, Any]) -> Table:
         note=f"Rule {plan['until']}; {done} of {len(planned)} planned, at {', '.join(map(str, planned))} "
         f"runs a set. Value: the half-width of a set's interval at this analysis ({confidence:.0%} "
         f"confidence, so that all of them together keep {1 - ALPHA:.0%}), or the p value of a pair, "
-        "corrected for their number and by Holm. low and high: the bounds of the set's interval. n and analysis are those of the last one.",
+        "corrected for their number and by Holm. low and high: the bounds of the set's "
+        "interval. n and analysis are those of the last one.",
     )

@@ -12,7 +12,7 @@ from tests.analysis.simulated.cases import CASES
 from tests.analysis.simulated.simulation import Result, simulate
 from tests.analysis.simulated.sources import SIZES
 
-STUDIES = 4000
+STUDIES = 2000
 ERRORS = 2.0  # of the simulation
 PAGE = Path("docs/statistics.md")
 BEGIN, END = "<!-- made by `.ci/run simulated` -->\n", "<!-- end -->\n"

@@ -178,21 +178,21 @@ CASES = {
         promise=Promise.REJECTS, trial=ranks_of_unequal_spread, sources=("normal",)
     ),
     "sign flips of pairs": Case(
-        promise=Promise.REJECTS, trial=sign_flips, sources=("normal", "discrete", "skewed"), cost=8
+        promise=Promise.REJECTS, trial=sign_flips, sources=("normal", "discrete", "skewed"), cost=4
     ),
-    "Kruskal-Wallis": Case(promise=Promise.REJECTS, trial=kruskal_wallis, cost=8),
-    "Brown-Forsythe": Case(promise=Promise.REJECTS, trial=brown_forsythe, cost=8),
+    "Kruskal-Wallis": Case(promise=Promise.REJECTS, trial=kruskal_wallis, cost=4),
+    "Brown-Forsythe": Case(promise=Promise.REJECTS, trial=brown_forsythe, cost=4),
     "TOST at the margin": Case(promise=Promise.REJECTS, trial=equivalence_at_the_margin),
     "McNemar": Case(promise=Promise.REJECTS, trial=one_accuracy, sources=("normal",), sizes=(1,)),
     "F1 refuted, of equal thread counts": Case(
-        promise=Promise.REJECTS, trial=decisions.f1_refuted, sources=EVERY, sizes=(5, 10, 30), cost=20
+        promise=Promise.REJECTS, trial=decisions.f1_refuted, sources=EVERY, sizes=(5, 30), cost=10
     ),
     "F1 supported, of one at the margin": Case(
         promise=Promise.REJECTS,
         trial=decisions.f1_supported,
-        sources=("normal", "discrete", "skewed"),
+        sources=("normal", "skewed"),
         sizes=(5, 30),
-        cost=20,
+        cost=10,
     ),
     "F2: its bound excludes the truth": Case(
         promise=Promise.REJECTS, trial=decisions.f2_bound, sources=("normal",)
@@ -209,7 +209,7 @@ CASES = {
         trial=decisions.f5_decided,
         sources=("normal", "skewed", "blocks"),
         sizes=(3, 10, 30),
-        cost=20,
+        cost=10,
     ),
     "ranks": Case(
         promise=Promise.FINDS, trial=_detected(power.Test.RANKS, 1), sources=("normal", "discrete")
