@@ -49,7 +49,7 @@ def performance(study: StudyData, predictions: Predictions | None = None) -> Tab
         note="All numbers are for this test set; 'mean, other test samples' has the interval for other runs "
         "and other test samples of the same kind (of one model, Wilson's). Observations are the distinct "
         f"runs that did not fail; runs of one model count once. {FAILED_NOTE} They are left out of the other "
-        f"columns; their rate has Wilson's interval. {INTERVALS_NOTE} "
+        f"columns; their rate has Clopper and Pearson's interval. {INTERVALS_NOTE} "
         "min, max and max-min are of these n runs. " + VIEWS_NOTE,
     )
 

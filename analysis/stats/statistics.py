@@ -117,12 +117,13 @@ def pooled_sd(sets: Iterable[Sequence[float] | np.ndarray]) -> tuple[float | Non
     return (math.sqrt(squares / freedom) if freedom else None), freedom, n
 
 
-def share(count: float, of: float, confidence: float = 0.95) -> Estimate:
+def share(count: float, of: float, confidence: float = 0.95, *, method: str = "wilson") -> Estimate:
     """A share of independent cases with Wilson's interval (1927); counts may be means of counts. No value
-    where there are no cases."""
+    where there are no cases. Method `beta` is Clopper and Pearson's (1934), which covers for few cases
+    too."""
     if of == 0:
         return Estimate(value=None, low=None, high=None, n=0, constant=False)
-    low, high = proportion_confint(count, of, alpha=1 - confidence, method="wilson")
+    low, high = proportion_confint(count, of, alpha=1 - confidence, method=method)
     return Estimate(value=count / of, low=float(low), high=float(high), n=int(of), constant=False)
 
 
