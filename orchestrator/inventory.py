@@ -9,14 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from guest.records import plain_json
+from guest.records import bounded, plain_json
 from guest.records.bounded import read_bounded
 from guest.records.codec import RecordError, from_json, to_json
 from guest.records.run import RunSpec
 from orchestrator.errors import StoreError, UsageError
 from orchestrator.files import write_durably
 
-LARGEST_BYTES = 16 << 20
 INVENTORY_VERSION = 2  # 2: GuestSpec.cpu_model
 GUEST_MARK = "VBSTUDY_GUEST"  # in the environment of every process of a guest
 
@@ -111,7 +110,7 @@ def read_inventory(path: Path) -> Inventory:
     """Raises UsageError when nothing was provisioned, DamagedInventoryError, and
     StoreError for the file of a newer vbstudy."""
     try:
-        data = plain_json.parse(read_bounded(path, LARGEST_BYTES))
+        data = plain_json.parse(read_bounded(path, bounded.INVENTORY), bounded.INVENTORY)
         version = data.get("version") if isinstance(data, dict) else None
         if isinstance(version, int) and version > INVENTORY_VERSION:
             raise StoreError(f"{path}: version {version} is newer than this vbstudy; upgrade it")

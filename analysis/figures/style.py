@@ -45,6 +45,7 @@ STYLE: Any = {
     "hatch.linewidth": 0.8,
     "legend.frameon": False,
     "svg.hashsalt": "vbstudy",
+    "text.parse_math": False,  # names with a $ are names
     "xtick.color": "0.25",
     "ytick.color": "0.25",
 }

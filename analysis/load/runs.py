@@ -3,28 +3,25 @@
 from __future__ import annotations
 
 import hashlib
-import re
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from guest.records.bounded import read_bounded
+from guest.records import bounded
+from guest.records.bounded import Limit, read_bounded
 from guest.records.codec import NewerSchemaError, RecordError
 from guest.records.run import (
-    ARTIFACTS,
     HISTORY,
-    PREDICTIONS,
     RECORD,
-    RECORDING,
     RunRecord,
     RunSpec,
     decode_record,
     history_columns,
 )
 
-LARGEST_RECORD_BYTES = 64 << 20
-LARGEST_FILE_BYTES = 8 << 30
 MOST_STEPS = 2**53  # of a float that is exact
+DIVERGED_FROM = 1e100  # no axis, sum or ratio holds numbers far beyond
 REDO = "run `vbstudy sweep`: it quarantines damaged runs and repeats them"
 FOREIGN = "move the folder out of runs/; `vbstudy sweep` redoes what is missing"
 
@@ -61,13 +58,12 @@ def check_run(directory: Path, folder: Path) -> tuple[RunRecord, History] | Prob
         if f"runs/{record.spec.run_id}" != path:
             what = f"the record inside is of {record.spec.run_id}: this run belongs elsewhere"
             return Problem(path=path, what=what, todo=FOREIGN)
-        _check_complete(record)
         for name, artifact in record.result.artifacts.items():
             size = (folder / name).stat().st_size
             if size != artifact.size_bytes:
                 what = f"{name} has {size} bytes, not {artifact.size_bytes}"
                 return Problem(path=path, what=what, todo=REDO)
-        data = checked_bytes(folder, HISTORY, record.result.artifacts[HISTORY].sha256)
+        data = checked_bytes(folder, HISTORY, record.result.artifacts[HISTORY].sha256, bounded.HISTORY)
         history = _parse_history(data, history_columns(record.spec.workload.metric_names))
     except NewerSchemaError:
         raise
@@ -82,41 +78,25 @@ def _record(folder: Path) -> RunRecord:
     if (folder / RECORD).is_symlink():
         raise RecordError(f"{RECORD} is not a plain file")
     try:
-        return decode_record(read_bounded(folder / RECORD, LARGEST_RECORD_BYTES))
+        return decode_record(read_bounded(folder / RECORD, bounded.RECORD))
     except NewerSchemaError:
         raise
     except RecordError as error:
         raise RecordError(f"{RECORD}: {error}") from None
 
 
-def checked_bytes(folder: Path, name: str, sha256: str) -> bytes:
+def checked_bytes(folder: Path, name: str, sha256: str, limit: Limit = bounded.ARTIFACT) -> bytes:
     """The bytes of a run's file. Raises RecordError when they are not those the record names."""
-    data = read_bounded(folder / name, LARGEST_FILE_BYTES)
+    data = read_bounded(folder / name, limit)
     if hashlib.sha256(data).hexdigest() != sha256:
         raise RecordError(f"{name} does not match its SHA-256")
     return data
 
 
-def _check_complete(record: RunRecord) -> None:
-    """Raises RecordError for a record that no vbstudy wrote, though its checksum fits."""
-    result, workload = record.result, record.spec.workload
-    odd = sorted({*result.artifacts} - {*ARTIFACTS, RECORDING})
-    if odd:
-        raise RecordError(f"the record names {odd[0]!r:.80}, which is no file of a run")
-    if not workload.metric_names:
-        raise RecordError("the record has no metric")
-    if not all(re.fullmatch("[1-9][0-9]{0,17}", step) for step in result.step_hashes):
-        raise RecordError("the record has hashes of steps that are no numbers")
-    scores = (result.last,) if workload.project else (result.last, result.selected)
-    files = (HISTORY,) if workload.project else (HISTORY, PREDICTIONS)
-    lacking = [name for name in files if name not in result.artifacts]
-    lacking += [m for m in workload.metric_names if any(m not in each for each in scores)]
-    if lacking:
-        raise RecordError(f"the record has no {lacking[0]}")
-
-
 def _parse_history(data: bytes, columns: list[str]) -> History:
     """The lines of history.csv: hashes as text, everything else as the exact float it was."""
+    if data.count(b",") + data.count(b"\n") > bounded.HISTORY.items:
+        raise RecordError(f"{HISTORY} has more than {bounded.HISTORY.items} cells")
     try:
         lines = [line.split(",") for line in data.decode().splitlines()]
     except UnicodeDecodeError as error:
@@ -126,7 +106,7 @@ def _parse_history(data: bytes, columns: list[str]) -> History:
     texts = [name.endswith("sha256") for name in columns]
     try:
         rows = [
-            [cell if text else float(cell) for cell, text in zip(line, texts, strict=True)]
+            [cell if text else number(float(cell)) for cell, text in zip(line, texts, strict=True)]
             for line in lines[1:]
         ]
     except ValueError as error:
@@ -138,6 +118,11 @@ def _parse_history(data: bytes, columns: list[str]) -> History:
         if not all(float(row[at]).is_integer() and abs(float(row[at])) < MOST_STEPS for row in rows):
             raise RecordError(f"{HISTORY} has a {name} that is no whole number")
     return rows
+
+
+def number(value: float) -> float:
+    """A number of a training; of one that diverged, infinite."""
+    return value if not abs(value) > DIVERGED_FROM else math.copysign(math.inf, value)
 
 
 def workload_text(spec: RunSpec) -> str:

@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 
 from analysis.load.design import MARGIN, Design, read_design
-from analysis.load.runs import History, Problem, check_run, run_folders, workload_text
+from analysis.load.runs import History, Problem, check_run, number, run_folders, workload_text
 from guest.records.codec import digest
 from guest.records.printable import printable
 from guest.records.run import (
@@ -249,12 +249,12 @@ def _run_row(record: RunRecord) -> dict[str, Any]:
         "last_weights_file_sha256": _file_sha256(record, WEIGHTS),
         "selected_weights_file_sha256": _file_sha256(record, SELECTED),
         "selected_epoch": result.selected_epoch,
-        **{f"last_{name}": result.last[name] for name in names},
-        **{f"selected_{name}": result.selected[name] for name in names if name in result.selected},
+        **{f"last_{name}": number(result.last[name]) for name in names},
+        **{f"selected_{name}": number(result.selected[name]) for name in names if name in result.selected},
         **{f.name: getattr(result.timings, f.name) for f in dataclasses.fields(result.timings)},
         "oversubscribed": isolation.oversubscribed,
         "neighbours": len(isolation.neighbours),
-        "contended": "; ".join(isolation.contended),
+        "contended": printable("; ".join(isolation.contended)),
         "load_by_others": np.nan if record.load_by_others is None else record.load_by_others,
         "cpu_model": _text(environment, "cpu", "model"),
         "hypervisor": _text(environment, "hypervisor"),

@@ -1,19 +1,49 @@
-"""Files that others may have put there, read within limits: only plain files, and no more bytes than they may
-have. A pipe in the place of a file is not waited for, and /dev/zero not read."""
+"""Files and texts that others may have made, read within limits: only plain files, and no more bytes, items
+and levels than the table says. A pipe in the place of a file is not waited for, and /dev/zero not read. What
+keeps to the table takes its reader less than 512 MiB of memory."""
 
 from __future__ import annotations
 
 import errno
 import os
 import stat
+from dataclasses import dataclass
 from pathlib import Path
+
+MIB = 1 << 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limit:
+    """What may be read: bytes; items of all lists and objects, or cells of a table; levels."""
+
+    bytes: int
+    items: int = 0
+    depth: int = 32
+
+
+MESSAGE = Limit(bytes=4 * MIB, items=100_000)  # a line of a guest, an answer of a machine
+STUDY_FILE = Limit(bytes=MIB)
+INVENTORY = Limit(bytes=16 * MIB, items=100_000)
+RECORD = Limit(bytes=16 * MIB, items=200_000)  # what is sealed: a run, a trace, a hardening, robustness
+HISTORY = Limit(bytes=32 * MIB, items=1_000_000)
+PREDICTIONS = Limit(bytes=256 * MIB)
+ARTIFACT = Limit(bytes=8 << 30)  # any other file of a run: copied and hashed, never held as a whole
+RECORDING = Limit(bytes=128 * MIB, items=500_000)
+IMPORTED = Limit(bytes=64 * MIB, items=3_000_000)  # results of other programs, and what is kept of them
+ARRAY = Limit(bytes=128 * MIB)  # of another program
+ARCHIVE = Limit(bytes=100 << 30, items=100_000)  # files, as they are unpacked
+MANIFEST = Limit(bytes=32 * MIB, items=1_000_000)
+CONSOLE = Limit(bytes=16 * MIB)  # of a virtual machine
+PLAN = Limit(bytes=0, items=200_000)  # runs of a study
+SOURCE = Limit(bytes=5_000_000, items=500_000)  # of a project that is scanned
 
 
 class OddFileError(OSError):
     """No plain file, or too large a one; `strerror` says which."""
 
 
-def read_bounded(path: Path, most_bytes: int) -> bytes:
+def read_bounded(path: Path, limit: Limit) -> bytes:
     """All bytes of a plain file, of which links may be followed. Raises OddFileError, and OSError as open
     does."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -23,7 +53,7 @@ def read_bounded(path: Path, most_bytes: int) -> bytes:
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
         if not stat.S_ISREG(found.st_mode):
             raise OddFileError(errno.EINVAL, "is not a plain file", str(path))
-        data = file.read(min(found.st_size, most_bytes) + 1)  # memory is taken for what is asked for
-    if len(data) > most_bytes:
-        raise OddFileError(errno.EFBIG, f"is larger than {most_bytes} bytes", str(path))
+        data = file.read(min(found.st_size, limit.bytes) + 1)  # memory is taken for what is asked for
+    if len(data) > limit.bytes:
+        raise OddFileError(errno.EFBIG, f"is larger than {limit.bytes} bytes", str(path))
     return data

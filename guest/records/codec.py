@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import Any, Literal, TypeVar, get_args, get_origin
 
+from guest.records.bounded import RECORD, Limit
 from guest.records.plain_json import PlainJsonError, parse
 
 T = TypeVar("T")
@@ -130,13 +131,14 @@ def unseal(
     known: int,
     version: str = "schema_version",
     checksum: str = "record_sha256",
+    limit: Limit = RECORD,
     upgrade: Callable[[dict[str, Any], int], None] | None = None,
 ) -> T:
     """The inverse of `seal`. `known` is the newest version that this program reads, `version` the field that
     has it; `upgrade` gives the fields of an older version
     their names of today. Raises RecordError for damage, NewerSchemaError for a newer version."""
     try:
-        data = parse(text)
+        data = parse(text, limit)
     except PlainJsonError as error:
         raise RecordError(str(error)) from error
     if not isinstance(data, dict):

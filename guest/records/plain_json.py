@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-MAX_DEPTH = 32
+from guest.records.bounded import MESSAGE, Limit
+
 MAX_INTEGER = 2**64
 
 
@@ -17,22 +18,28 @@ class PlainJsonError(ValueError):
     """Not JSON, or beyond the limits; the text says what."""
 
 
-def parse(text: str | bytes) -> Any:
+def parse(text: str | bytes, limit: Limit = MESSAGE) -> Any:
     """The value. NaN and infinities are numbers here: a loss may be one. Raises PlainJsonError."""
+    if len(text) > limit.bytes:
+        raise PlainJsonError(f"larger than {limit.bytes} bytes")
     try:
-        data = json.loads(text if isinstance(text, str) else text.decode("utf-8"))
+        text = text if isinstance(text, str) else text.decode("utf-8")
+        items = sum(map(text.count, ",[{"))  # no fewer than there are
+        data = json.loads(text) if items <= limit.items else None
     except RecursionError:
-        raise PlainJsonError(f"nested deeper than {MAX_DEPTH}") from None
+        raise PlainJsonError(f"nested deeper than {limit.depth}") from None
     except ValueError as error:
         raise PlainJsonError(f"not JSON: {error}") from None
-    _check(data)
+    if items > limit.items:
+        raise PlainJsonError(f"more than {limit.items} items")
+    _check(data, limit.depth)
     return data
 
 
-def _check(data: Any) -> None:
+def _check(data: Any, depth: int) -> None:
     """Goes through all values without recursion."""
     level = [data]
-    for _ in range(MAX_DEPTH):
+    for _ in range(depth):
         below: list[Any] = []
         for value in level:
             if isinstance(value, str):
@@ -48,7 +55,7 @@ def _check(data: Any) -> None:
         if not below:
             return
         level = below
-    raise PlainJsonError(f"nested deeper than {MAX_DEPTH}")
+    raise PlainJsonError(f"nested deeper than {depth}")
 
 
 def _check_text(text: str) -> None:

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Literal, NamedTuple
 
-from guest.records.codec import unseal
+from guest.records.codec import RecordError, unseal
 
 SCHEMA_VERSION = 8
 
@@ -41,6 +41,9 @@ CPU_MODEL = r"[A-Za-z0-9][A-Za-z0-9_.,+=-]*"
 """A CPU as QEMU names it, flags included: `Haswell,-avx2`."""
 FOLDER_NAME = r"[A-Za-z0-9@+_-][A-Za-z0-9@+.,=_-]*"
 """A folder of a run id: a workload, a variant, or thread counts with CPU model and tier. No leading dot."""
+
+METRIC = r"(?!(?:loss|epoch|step)$)[A-Za-z][A-Za-z0-9_]{0,63}(?<!sha256)"
+"""The name of a metric: no other column of a history or a table of runs can come of it."""
 
 EMULATORS = ("tcg", "interpreter")
 """The accelerators of guests whose CPUs are computed: their times are those of the computing."""
@@ -472,5 +475,11 @@ def _upgrade_record(data: dict[str, Any], version: int) -> None:
 
 
 def decode_record(text: str | bytes) -> RunRecord:
-    """Reads `run.json` of this schema or an older one. Raises as `unseal`."""
-    return unseal(RunRecord, text, RECORD, known=SCHEMA_VERSION, upgrade=_upgrade_record)
+    """Reads `run.json` of this schema or an older one, and checks what it says. Raises as `unseal`."""
+    from guest.records.valid import wrong_record
+
+    record = unseal(RunRecord, text, RECORD, known=SCHEMA_VERSION, upgrade=_upgrade_record)
+    wrong = next(wrong_record(record), None)
+    if wrong:
+        raise RecordError(wrong)
+    return record

@@ -21,13 +21,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from guest.records import plain_json
+from guest.records import bounded, plain_json
 from guest.records.bounded import read_bounded
 from guest.records.codec import NewerSchemaError, RecordError, from_json, to_json
 
 FORMAT: Literal["vbstudy-recording"] = "vbstudy-recording"
 VERSION = 1
-LARGEST_BYTES = 2 << 30
 MODE = 0o600  # keys and tokens may have been drawn
 
 Level = Literal["library", "python"]
@@ -112,7 +111,7 @@ def write(path: Path, recording: Recording) -> None:
 
 def read(path: Path) -> Recording:
     """Reads and checks a recording. Raises RecordingError, NewerRecordingError or OSError."""
-    return parse(read_bounded(path, LARGEST_BYTES), str(path))
+    return parse(read_bounded(path, bounded.RECORDING), str(path))
 
 
 def parse(content: bytes, source: str) -> Recording:
@@ -130,7 +129,7 @@ def parse(content: bytes, source: str) -> Recording:
     tail = _object(lines[-1], where)
     if set(tail) != {"draws", "sha256"}:
         raise RecordingError(f"{where}: the last line with the checksum is missing; the file is cut off")
-    if tail["sha256"] != hashlib.sha256(b"".join(lines[:-1])).hexdigest():
+    if tail["sha256"] != hashlib.sha256(memoryview(content)[: -len(lines[-1])]).hexdigest():
         raise RecordingError(f"{source}: does not match its own SHA-256; it was changed or damaged")
     draws = tuple(_draw(line, f"{source}, line {number}") for number, line in enumerate(lines[1:-1], 2))
     if tail["draws"] != len(draws):
@@ -150,7 +149,7 @@ def _draw(line: bytes, where: str) -> Draw:
 
 def _object(line: bytes, where: str) -> dict[str, Any]:
     try:
-        data = plain_json.parse(line)
+        data = plain_json.parse(line, bounded.RECORDING)
     except plain_json.PlainJsonError as error:
         raise RecordingError(f"{where}: {error}") from None
     if not isinstance(data, dict):

@@ -4,7 +4,6 @@ ProtocolError, and nothing that passes here makes the store, the terminal or the
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -13,14 +12,13 @@ from guest.machine.seeds import SEED_BITS
 from guest.records.codec import RecordError, fields_of, from_json
 from guest.records.plain_json import PlainJsonError, parse
 from guest.records.printable import printable
-from guest.records.run import Hashes, Message, RunResult, RunSpec, Seeds, Timings
+from guest.records.run import Message, RunResult, RunSpec, Seeds
+from guest.records.valid import wrong_result
 from orchestrator.errors import ProtocolError
 
 KINDS = ("hello", "epoch", "heartbeat", "done", "error")
 SHOWN = 120  # characters of what is no message
-MAX_STEPS = 64  # hashes of weights: one for each power of two, and that is more than any training has steps
 MAX_EPOCH = 10**9  # that is shown
-SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
 def parse_message(line: bytes) -> Message:
@@ -64,26 +62,7 @@ def _wrong(result: RunResult, spec: RunSpec) -> Iterator[str]:
             yield f"seeds_used.{field.name}: {used} is not what was asked for"
     if spec.workload.replays and (result.project is None or result.project.random.how == "seeded"):
         yield "project.random: says nothing of a recording"
-    own = spec.workload.project is not None  # has no selected model, and no hash of what it does not write
-    steps = result.step_hashes
-    if len(steps) > MAX_STEPS or not all(re.fullmatch(r"[1-9][0-9]{0,17}", step) for step in steps):
-        yield "step_hashes: other names than numbers of steps"
-    hashes = {f"hashes.{field.name}": getattr(result.hashes, field.name) for field in fields_of(Hashes)}
-    hashes |= {f"step_hashes.{step}": sha256 for step, sha256 in steps.items()}
-    for name, sha256 in hashes.items():
-        if not (SHA256.fullmatch(sha256) or (own and sha256 == "")):
-            yield f"{name}: is no SHA-256"
-    if not own and not 1 <= result.selected_epoch <= spec.workload.epochs:
-        yield f"selected_epoch: {result.selected_epoch} is not between 1 and {spec.workload.epochs}"
-    for view in ("last",) if own else ("last", "selected"):
-        for metric in spec.workload.metric_names:
-            if metric not in getattr(result, view):
-                yield f"{view}: {metric} is missing"
-    seconds = {f"timings.{field.name}": getattr(result.timings, field.name) for field in fields_of(Timings)}
-    seconds["load_by_others"] = result.load_by_others or 0.0
-    for name, value in seconds.items():
-        if not math.isfinite(value):
-            yield f"{name}: {value} is no number of seconds"
+    yield from wrong_result(result, spec.workload)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,11 +9,10 @@ from typing import Annotated, Self
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from guest.projects.artifacts import PICKLES
-from guest.records.run import LOSSES, Framework, Random
+from guest.records.run import LOSSES, METRIC, Framework, Random
 from orchestrator.study.providers import Section, no_credentials
 
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
-METRIC_PATTERN = r"^[A-Za-z][A-Za-z0-9_]{0,63}$"
 GIT_URL = re.compile(r"^(https?|ssh|git|file)://|^[\w.-]+@[\w.-]+:|\.git(@|$)")
 COMMIT = re.compile(r"@([0-9a-f]{7,40})$")
 
@@ -119,11 +118,13 @@ class ProjectTable(Section):
     @classmethod
     def _names_fit(cls, value: dict[str, MetricTable]) -> dict[str, MetricTable]:
         for name in value:
-            if not re.fullmatch(METRIC_PATTERN, name):
-                raise ValueError(f"{name!r}: letters, digits and '_' only, a letter first, 64 at most")
-            if name == "loss" or name in ("epoch", "step"):
+            if name in ("loss", "epoch", "step"):
                 raise ValueError(
                     f"{name!r} is taken; write train_loss, validation_loss or test_loss for a loss"
+                )
+            if not re.fullmatch(METRIC, name):
+                raise ValueError(
+                    f"{name!r}: letters, digits and '_' only, a letter first, 64 at most, 'sha256' not last"
                 )
         if set(value) <= set(LOSSES):
             raise ValueError("beside losses one metric is needed, by which models are compared, as accuracy")

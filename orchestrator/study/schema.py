@@ -24,6 +24,7 @@ from pydantic import (
 from analysis.load.design import MARGIN
 from guest import workloads
 from guest.datasets import datasets
+from guest.records import bounded
 from guest.records.bounded import read_bounded
 from guest.records.run import Framework, Isa, Metric, Optimizer, Random, Seeds, Variant
 from orchestrator.errors import UsageError
@@ -40,8 +41,6 @@ from orchestrator.study.providers import (
     ThreadCount,
 )
 
-LARGEST_BYTES = 1 << 20
-"""... that a study file may have."""
 Count = Annotated[int, Field(ge=1, strict=True)]
 Each = TypeVar("Each")
 
@@ -329,7 +328,7 @@ def _without_kind(error: Any) -> tuple[Any, dict[str, type[Section]]]:
 def load(path: Path) -> Study:
     """Reads and checks a study file. Raises UsageError that names file, line, key and value."""
     try:
-        text = read_bounded(path, LARGEST_BYTES).decode()
+        text = read_bounded(path, bounded.STUDY_FILE).decode()
     except FileNotFoundError:
         raise UsageError(
             f"{path}: there is no study here; `vbstudy init` writes one, and so does `vbstudy provision`"

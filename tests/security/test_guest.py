@@ -382,7 +382,7 @@ def test_who_waits_to_put_a_line_goes_on_when_nobody_reads_any_more(monkeypatch)
 
 @pytest.mark.parametrize("unit", [b"[],", b"{},", b'"a",', b"1,", b'{"a":{}},'])
 def test_the_longest_line_costs_a_bounded_multiple_of_its_length(unit):
-    size = 1 << 18
+    size = 1 << 17
     text = b'{"kind":"epoch","run_id":"","body":{"a":[' + unit * (size // len(unit))
     text = text.rstrip(b",") + b"]}}"
     tracemalloc.start()
