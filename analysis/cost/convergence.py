@@ -10,9 +10,10 @@ import pandas as pd
 
 from analysis.cost.blocks import ratio
 from analysis.cost.times import excluded
-from analysis.load.study import StudyData, by_threads
+from analysis.load.study import StudyData, View, by_threads
 from analysis.results.model import ACROSS, ALPHA, WHERE, Kind, Table, col, cols, count, interval
 from analysis.stats import metrics, statistics
+from analysis.stats.observations import distinct
 from analysis.stats.statistics import finite
 
 # variant with the determinism switches, and the one that differs from it in nothing else
@@ -29,13 +30,16 @@ def convergence(study: StudyData) -> Table:
         fit = []
         for threads, setting in by_threads(runs).items():
             mine, reason = reached.loc[setting.run_id], excluded(setting)
+            epochs = reached.epoch.loc[distinct(setting, View.LAST).run_id]
             fit += [] if reason else [mine]
-            rows.append(head | {"threads": threads} | _converged(mine) | {"excluded": reason})
+            rows.append(head | {"threads": threads} | _converged(epochs, mine.elapsed_s))
+            rows[-1] |= {"excluded": reason}
         if runs.threads.nunique() > 1:
-            kept = pd.concat(fit) if fit else reached.iloc[:0]
+            means = pd.DataFrame([mine.mean() for mine in fit], columns=reached.columns, dtype=float)
             left = runs.threads.nunique() - len(fit)
             reason = f"{left} excluded thread counts left out" if left else ""
-            rows.append(head | {"threads": ACROSS} | _converged(kept) | {"excluded": reason})
+            rows.append(head | {"threads": ACROSS} | _converged(means.epoch, means.elapsed_s))
+            rows[-1] |= {"excluded": reason}
     return Table.of(
         rows,
         *WHERE,
@@ -52,7 +56,8 @@ def convergence(study: StudyData) -> Table:
         "best, and the seconds until its end. RelDiff is (slowest - "
         "fastest) / fastest of the runs, RelSD is SD / mean, with the interval of the SD. "
         f"{statistics.INTERVALS_NOTE} "
-        "Excluded times are shown, and left out across them.",
+        "Epochs are those of runs that are no copies. Across thread counts, n thread counts that are not "
+        "excluded, each with the mean of its runs.",
     )
 
 
@@ -67,12 +72,12 @@ def _reached(study: StudyData, runs: pd.DataFrame, column: str) -> pd.DataFrame:
     return pd.DataFrame({"epoch": reached, "elapsed_s": elapsed}, index=values.index)
 
 
-def _converged(reached: pd.DataFrame) -> dict[str, Any]:
-    times = reached.elapsed_s.to_numpy()
-    epochs, mean = statistics.mean(reached.epoch.to_numpy()), statistics.mean(times)
+def _converged(reached: pd.Series, elapsed_s: pd.Series) -> dict[str, Any]:
+    times = elapsed_s.to_numpy()
+    epochs, mean = statistics.mean(reached.to_numpy()), statistics.mean(times)
     rel_sd, sd = metrics.rel_sd(times), statistics.sd(times)
     return {
-        "n": epochs.n,
+        "n": mean.n,
         **epochs.cells("epochs"),
         **mean.cells("time_s", "time"),
         "rel_diff": metrics.rel_diff(times),

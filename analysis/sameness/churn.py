@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from analysis.load.predictions import Predictions
-from analysis.load.study import StudyData, by_threads
+from analysis.load.study import StudyData, by_seeds, by_threads
 from analysis.results.model import ACROSS, SCOPE, VIEWS_NOTE, Kind, Table, col, counts, interval
+from analysis.sameness.seeds import SEEDS_NOTE, over_seeds
 from analysis.stats import metrics, statistics
 from analysis.stats.crossed import mcnemar
 from analysis.stats.observations import distinct, of_pairs
@@ -21,14 +22,22 @@ def churn(study: StudyData, predictions: Predictions) -> Table:
     et al., MLSys 2022, section 3.2), with the share of samples on which all the runs agree."""
     rows = []
     for head, view, runs in study.by_view():
-        settings = by_threads(runs)
-        sets = {threads: predictions.stack(view, setting.run_id) for threads, setting in settings.items()}
-        models = {threads: len(distinct(setting, view)) for threads, setting in settings.items()}
-        truth = predictions.truth.get(head["workload"])
-        rows += [head | row for row in _accuracies(list(_churn_rows(sets, models)), sets, models, truth)]
+        parts, scopes = by_seeds(runs), dict[str, list[dict[str, Any]]]()
+        truth = predictions.truth.get(head["workload"]) if len(parts) == 1 else None
+        for part in parts:
+            settings = by_threads(part)
+            sets = {threads: predictions.stack(view, setting.run_id) for threads, setting in settings.items()}
+            models = {threads: len(distinct(setting, view)) for threads, setting in settings.items()}
+            for row in _accuracies(list(_churn_rows(sets, models)), sets, models, truth):
+                scopes.setdefault(row["scope"], []).append(row)
+        for each in scopes.values():
+            largest = max((row["largest"] for row in each if row["largest"] is not None), default=None)
+            found = over_seeds(each, {"churn": "", "agreement": None}, ("n", "pairs"))
+            rows.append(head | found | {"largest": largest})
     return Table.of(
         rows,
         *SCOPE,
+        *counts(*["seeds"] * any(row["seeds"] > 1 for row in rows)),
         *counts("pairs", "samples"),
         interval("churn", bounds=""),
         col("largest", "largest, a pair", Kind.SPREAD),
@@ -41,8 +50,8 @@ def churn(study: StudyData, predictions: Predictions) -> Table:
         "that share a run being dependent (Hoeffding's projection, Student's t), exact for copies of one "
         f"run, and from {statistics.PAIRS_FROM} runs a set on where none are copies; of agreement over the "
         "samples (Wilson). Where two thread counts gave one model each, p is McNemar's test that both have "
-        "one accuracy, with Holm's correction over the pairs. " + VIEWS_NOTE,
-        hidden=["p"],
+        f"one accuracy, with Holm's correction over the pairs. {SEEDS_NOTE} {VIEWS_NOTE}",
+        hidden=["seeds", "p"],
     )
 
 

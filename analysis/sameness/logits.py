@@ -3,13 +3,15 @@ Shanmugavelu et al. 2024, section 3. Their files are read again, one a distinct 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from analysis.load.predictions import read_logits
-from analysis.load.study import StudyData, View, by_threads
+from analysis.load.study import StudyData, View, by_seeds, by_threads
 from analysis.results.model import VIEWS_NOTE, WHERE, Table, col, cols, count, counts, interval
 from analysis.stats import numerics, statistics
 from guest.records.codec import RecordError
@@ -32,10 +34,11 @@ def logits(study: StudyData) -> Table:
     reference differ by the algorithm, not from run to run."""
     rows = []
     for head, view, runs in study.by_view():
-        if not runs.seeds_fixed.all() or runs.threads.nunique() < 2 or runs.seeds_used.nunique() > 1:
+        if not runs.seeds_fixed.all() or runs.threads.nunique() < 2:
             continue
+        references = {part.seeds_used.iloc[0]: part.iloc[0] for part in by_seeds(runs)}
         for threads, setting in by_threads(runs).items():
-            rows.append(head | {"threads": threads} | _compared(study, view, runs.iloc[0], setting))
+            rows.append(head | {"threads": threads} | _compared(study, view, references, setting))
     return Table.of(
         rows,
         *WHERE,
@@ -46,42 +49,59 @@ def logits(study: StudyData) -> Table:
         col("remark"),
         name="logits",
         title="How far the logits lie from those of the lowest thread count",
-        note="Final logits with equal seeds, against the first run of the lowest thread count. Vc: share of "
+        note="Logits against those of the first run of the seed on the lowest thread count. Vc: share of "
         "logits that differ. Vermv: mean of |A-B| / |A|. Vs = 1 - |B / A| of each logit; KL is the "
         "divergence of its histogram from a Gaussian, in nats. ULP: how many float32 numbers lie between, "
         "of the logits that differ. Run to run: against the set's own first run; where it is 0 and Vermv is "
-        "not, thread counts compute otherwise, and repeat. Mean over the distinct results, of "
-        f"which at most {MOST} are read; interval of 95 % by Hall's transformed t, from "
-        f"{statistics.MEAN_FROM} of them on, and exact for copies. " + VIEWS_NOTE,
+        "not, thread counts compute otherwise, and repeat. Mean over the distinct results of a seed, of "
+        f"which at most {MOST} are read, or over several seeds; interval of 95 % by Hall's transformed t, "
+        f"from {statistics.MEAN_FROM} of them on, and exact for copies. " + VIEWS_NOTE,
     )
 
 
-def _compared(study: StudyData, view: View, reference: pd.Series, runs: pd.DataFrame) -> dict[str, Any]:
-    hashes = runs[view.sha256("logits")]
-    row: dict[str, Any] = {"n": len(runs), "distinct": hashes.nunique(), "size": np.nan}
+def _compared(
+    study: StudyData, view: View, references: Mapping[str, pd.Series], runs: pd.DataFrame
+) -> dict[str, Any]:
+    hashes, parts = runs[view.sha256("logits")], by_seeds(runs)
+    row: dict[str, Any] = {"n": len(runs), "distinct": hashes.nunique(), "seeds": len(parts), "size": np.nan}
     row |= {f"{name}{end}": np.nan for name in MEASURES for end in ("", "_low", "_high")} | {"remark": ""}
     try:
-        base = read_logits(study, view, reference.run_id, reference.predictions_file_sha256)
-        kept = runs[hashes.isin(hashes.unique()[:MOST])]
-        found: dict[str, dict[str, float | None]] = {}
-        own: np.ndarray | None = None
-        for run in kept.to_dict("records"):
-            sha256 = run[view.sha256("logits")]
-            if sha256 in found:
-                continue
-            mine = read_logits(study, view, run["run_id"], run["predictions_file_sha256"])
-            own = mine if own is None else own
-            found[sha256] = measures(base, mine) | {"own": numerics.vermv(own, mine)}
+        found = [
+            _of_seed(study, view, references[part.seeds_used.iloc[0]], part, max(1, MOST // len(parts)))
+            for part in parts
+        ]
     except (RecordError, ValueError, OSError) as error:
         return row | {"remark": f"not measured: {error}"}
-    row |= {"size": base.size, "n": len(kept)}
+    row |= {"size": found[0].size, "n": sum(each.runs for each in found)}
     for name in MEASURES:
-        # Runs of equal logits are one observation.
-        values = [value for each in found.values() if (value := each[name]) is not None]
-        single = len(found) == 1 < len(kept) and len(values) > 0
+        # Runs of equal logits are one observation, and so are those of one of several seeds.
+        each = [[value for one in seed.distinct if (value := one[name]) is not None] for seed in found]
+        values = each[0] if len(each) == 1 else [float(np.mean(seed)) for seed in each if seed]
+        copies = len(each) == 1 and len(found[0].distinct) == 1 < row["n"] and len(values) > 0
         mean = statistics.mean(values, within=statistics.PROPORTION if name == "vc" else None)
-        row |= (statistics.exactly(values[0], len(kept)) if single else mean).cells(name)
+        row |= (statistics.exactly(values[0], row["n"]) if copies else mean).cells(name)
     return row
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Seed:
+    """Of the runs of one seed that were read: how many, and the measures of each distinct result."""
+
+    runs: int
+    size: int
+    distinct: list[dict[str, float | None]]
+
+
+def _of_seed(study: StudyData, view: View, reference: pd.Series, runs: pd.DataFrame, most: int) -> _Seed:
+    base = read_logits(study, view, reference.run_id, reference.predictions_file_sha256)
+    hashes = runs[view.sha256("logits")]
+    kept = runs[hashes.isin(hashes.unique()[:most])]
+    each = [
+        read_logits(study, view, run["run_id"], run["predictions_file_sha256"])
+        for run in kept.drop_duplicates(view.sha256("logits")).to_dict("records")
+    ]
+    distinct = [measures(base, mine) | {"own": numerics.vermv(each[0], mine)} for mine in each]
+    return _Seed(runs=len(kept), size=base.size, distinct=distinct)
 
 
 def measures(a: np.ndarray, b: np.ndarray) -> dict[str, float | None]:

@@ -15,8 +15,9 @@ from safetensors import SafetensorError
 from safetensors.numpy import load
 
 from analysis.load.runs import checked_bytes
-from analysis.load.study import StudyData, View, by_threads
+from analysis.load.study import StudyData, View, by_seeds, by_threads
 from analysis.results.model import ACROSS, SCOPE, Table, col, count, interval
+from analysis.sameness.seeds import SEEDS_NOTE, over_seeds
 from analysis.stats import statistics
 from analysis.stats.numerics import l2_of_units
 from analysis.stats.observations import of_pairs
@@ -63,10 +64,12 @@ def weights(study: StudyData) -> Table:
         scopes = [(name, setting, False) for name, setting in sets.items()]
         scopes += [(ACROSS, runs, True)] if len(sets) > 1 else []
         for scope, mine, across in scopes:
-            rows.append(head | {"scope": scope} | _distances(models, mine, across))
+            if parts := [part for part in by_seeds(mine) if not across or part.threads.nunique() > 1]:
+                rows.append(head | {"scope": scope} | _over_seeds(models, parts, across))
     return Table.of(
         rows,
         *SCOPE,
+        *([count("seeds")] if any(row["seeds"] > 1 for row in rows) else []),
         col("pairs_text", "pairs"),
         count("size", "weights"),
         *(interval(name, header) for name, header in MEASURES.items()),
@@ -78,8 +81,17 @@ def weights(study: StudyData) -> Table:
         f"different ones. Above {ALL_PAIRS_UP_TO} runs, and for large networks, pairs are drawn (seed "
         f"{SEED}), each run equally often: 'pairs' says of how many. Intervals of 95 % are over the runs "
         f"(Hoeffding's projection), exact for copies of one run, and from {statistics.PAIRS_FROM} runs a set "
-        "on where none are copies.",
+        f"on where none are copies. {SEEDS_NOTE}",
     )
+
+
+def _over_seeds(models: _Models, parts: list[pd.DataFrame], across: bool) -> dict[str, Any]:
+    each = [_distances(models, part, across, NUMBERS_COMPARED // len(parts)) for part in parts]
+    row = over_seeds(each, dict.fromkeys(MEASURES), ("n", "pairs", "of_pairs"))
+    drawn = f"{row['pairs']} of {row['of_pairs']}" if row["pairs"] < row["of_pairs"] else str(row["pairs"])
+    alone = "" if row["pairs"] else "one run" if len(parts) == 1 else "one run of each seed"
+    remark = next((part["remark"] for part in each if part["remark"]), alone)
+    return row | {"pairs_text": drawn if row["pairs"] else "", "remark": remark}
 
 
 class _Models:
@@ -119,11 +131,12 @@ def _length(vector: np.ndarray) -> float:
     return math.sqrt(float(np.einsum("i,i->", wide, wide)))
 
 
-def _distances(models: _Models, runs: pd.DataFrame, across: bool) -> dict[str, Any]:
+def _distances(models: _Models, runs: pd.DataFrame, across: bool, numbers: int) -> dict[str, Any]:
+    """Of the runs of one seed, or of free seeds, by comparing about so many numbers at most."""
     row: dict[str, Any] = {"n": len(runs), "pairs": 0, "of_pairs": 0, "pairs_text": "", "size": None}
     row |= {f"{name}{end}": None for name in MEASURES for end in ("", "_low", "_high")} | {"remark": ""}
     if len(runs) < 2:
-        return row | {"remark": "one run"}
+        return row
     hashes = runs[models.view.sha256("weights")].to_numpy()
     files = runs[f"{models.view}_weights_file_sha256"].to_numpy()
     first: dict[str, tuple[str, str]] = {}
@@ -132,7 +145,7 @@ def _distances(models: _Models, runs: pd.DataFrame, across: bool) -> dict[str, A
     threads = runs.threads.to_numpy()
     try:
         size = models.vector(*first[hashes[0]])[0].size
-        pairs, total = _pairs(threads, len(first), size, across)
+        pairs, total = _pairs(threads, len(first), max(10, numbers // size), across)
         known: dict[tuple[str, str], tuple[float, float, float]] = {}
         for i, j in pairs:
             pair = hashes[i], hashes[j]
@@ -142,8 +155,7 @@ def _distances(models: _Models, runs: pd.DataFrame, across: bool) -> dict[str, A
         found = [known[hashes[i], hashes[j]] for i, j in pairs]
     except RecordError as error:
         return row | {"remark": f"not measured: {error}"}
-    drawn = f"{len(pairs)} of {total}" if len(pairs) < total else str(total)
-    row |= {"pairs": len(pairs), "of_pairs": total, "pairs_text": drawn, "size": size}
+    row |= {"pairs": len(pairs), "of_pairs": total, "size": size}
     for name, values in zip(MEASURES, np.array(found).T, strict=True):
         most = math.inf if name == "l2" else 2.0 if name == "l2_unit" else 1.0
         counts = [(int(mine.sum()), len(set(hashes[mine]))) for mine in _sets(threads, across)]
@@ -170,14 +182,15 @@ def _between(models: _Models, a: tuple[str, str], b: tuple[str, str]) -> tuple[f
     return distances(x, y, length_x, length_y)
 
 
-def _pairs(threads: np.ndarray, models: int, size: int, across: bool) -> tuple[list[tuple[int, int]], int]:
+def _pairs(
+    threads: np.ndarray, models: int, affordable: int, across: bool
+) -> tuple[list[tuple[int, int]], int]:
     """The pairs to measure, and how many there are: all of them, or where the runs are many or the distinct
     models too large to compare each with each, a sample in which the runs are equally often."""
     groups = [np.flatnonzero(threads == name) for name in dict.fromkeys(threads)]
     total = math.comb(len(threads), 2)
     if across:
         total -= sum(math.comb(len(group), 2) for group in groups)
-    affordable = max(10, NUMBERS_COMPARED // size)
     if len(threads) <= ALL_PAIRS_UP_TO and min(total, math.comb(models, 2)) <= affordable:
         every = combinations(range(len(threads)), 2)
         return [(i, j) for i, j in every if not across or threads[i] != threads[j]], total

@@ -105,10 +105,10 @@ def test_a_run_without_a_weights_file_is_named(study):
 
 def test_many_runs_and_large_models_are_sampled_and_always_the_same_way():
     threads = np.array(["1", "2"] * 150)
-    pairs, total = _pairs(threads, models=300, size=10, across=True)
+    pairs, total = _pairs(threads, models=300, affordable=10**6, across=True)
     assert (len(pairs), total) == (DRAWN, 150 * 150)
     assert all(threads[i] != threads[j] for i, j in pairs)
     assert len(set(pairs)) == DRAWN
-    assert pairs == _pairs(threads, models=300, size=10, across=True)[0]
-    assert len(_pairs(threads[:60], models=60, size=10**7, across=False)[0]) == 10
-    assert len(_pairs(threads[:60], models=4, size=10**7, across=False)[0]) == 60 * 59 // 2
+    assert pairs == _pairs(threads, models=300, affordable=10**6, across=True)[0]
+    assert len(_pairs(threads[:60], models=60, affordable=10, across=False)[0]) == 10
+    assert len(_pairs(threads[:60], models=4, affordable=10, across=False)[0]) == 60 * 59 // 2
