@@ -180,6 +180,13 @@ std::optional<Plan> layer_norm_backward(Arguments a) {  // grad_out, input, norm
         {0, input.size(dim), 1, {{0, dim}, {1, dim}, {3, dim}, {4, dim}}, {dim, SUM, SUM}});
 }
 
+// Channels-last images of 1,024 places and more are summed by threads together: such are cut by samples.
+std::optional<Plan> group_norm(Arguments a) {  // input, weight, bias, N, ...
+    const auto& input = a[0].toTensor();
+    if (input.suggest_memory_format() == at::MemoryFormat::Contiguous) return unless_small(a);
+    return by_elements(input.numel(), {0, input.size(0), 1, {{0, 0}}, {0, 0, 0}, 3});
+}
+
 std::optional<Plan> group_norm_backward(Arguments a) {  // grad_out, input, mean, rstd, weight, N, ...
     const auto& input = a[1].toTensor();
     return by_elements(
@@ -282,7 +289,7 @@ std::optional<Plan> elementwise(Arguments a, bool in_place) {
         if (!is_tensor(a[i])) continue;
         const auto& t = a[i].toTensor();
         if (!model) model = &t;
-        if (!t.is_floating_point() || t.scalar_type() != model->scalar_type() ||
+        if (!(t.is_floating_point() || t.is_complex()) || t.scalar_type() != model->scalar_type() ||
             t.sizes() != model->sizes() || t.strides() != model->strides() ||
             !t.is_non_overlapping_and_dense())
             return {};
@@ -295,6 +302,29 @@ std::optional<Plan> elementwise(Arguments a, bool in_place) {
 }
 std::optional<Plan> elementwise_new(Arguments a) { return elementwise(a, false); }
 std::optional<Plan> elementwise_in_place(Arguments a) { return elementwise(a, true); }
+
+// Additions and the like: only of complex numbers, and in half precision with a factor, are the last elements
+// computed by other instructions.
+bool plain(Arguments a) {
+    bool half = false, factor = false;
+    for (const auto& value : a) {
+        if (is_tensor(value)) {
+            if (value.toTensor().is_complex()) return false;
+            half |= at::isReducedFloatingType(value.toTensor().scalar_type());
+        } else if (value.isScalar()) {
+            factor |= !value.toScalar().equal(1);
+        }
+    }
+    return !(half && factor);
+}
+std::optional<Plan> arithmetic(Arguments a) { return plain(a) ? Plan{} : elementwise(a, false); }
+std::optional<Plan> arithmetic_in_place(Arguments a) { return plain(a) ? Plan{} : elementwise(a, true); }
+std::optional<Plan> arithmetic_out(Arguments a) { return plain(a) ? std::optional(Plan{}) : std::nullopt; }
+
+std::optional<Plan> of_float32(Arguments a) {
+    const auto type = a[0].toTensor().scalar_type();
+    return type == at::kDouble || at::isComplexType(type) ? std::nullopt : std::optional(Plan{});
+}
 
 constexpr int64_t LSTM = 2;  // at::native's number for it
 
@@ -316,6 +346,7 @@ const std::pair<const char*, Planner> PLANNERS[] = {
     {"contiguous_backward", contiguous_backward},
     {"convolution", convolution},
     {"convolution_backward", convolution_backward},
+    {"group_norm", group_norm},
     {"group_norm_backward", group_norm_backward},
     {"softmax", softmax},
     {"softmax_backward", softmax_backward},
@@ -326,6 +357,10 @@ const std::pair<const char*, Planner> PLANNERS[] = {
     {"sum_dims", sum_dims},
     {"attention", attention},
     {"attention_backward", attention_backward},
+    {"float32", of_float32},
+    {"arithmetic", arithmetic},
+    {"arithmetic_in_place", arithmetic_in_place},
+    {"arithmetic_out", arithmetic_out},
     {"elementwise", elementwise_new},
     {"elementwise_in_place", elementwise_in_place},
 };

@@ -15,6 +15,8 @@ ELEMENTWISE = frozenset(_NAMES["elementwise"].split())
 INVARIANT = frozenset(_NAMES["invariant"].split())
 COMPOSED = frozenset(_NAMES["composed"].split())
 SMALL = frozenset(_NAMES["small"].split())
+ARITHMETIC = frozenset(_NAMES["arithmetic"].split())
+FLOAT32 = frozenset(_NAMES["float32"].split())
 ONE_THREAD = frozenset(_NAMES["one_thread"].split())
 
 
@@ -36,11 +38,16 @@ def ways(registered: Iterable[str]) -> dict[str, str]:
     for full in sorted(registered):
         namespace, _, name = full.partition("::")
         stem, _, overload = name.partition(".")
-        if namespace != "aten" or base(name) in (INVARIANT | COMPOSED) - SMALL:
+        if namespace != "aten" or base(name) in (INVARIANT | COMPOSED) - SMALL - ARITHMETIC - FLOAT32:
             continue
+        into = "out" in overload or overload == "grad_input"
         if base(name) in SMALL:
             found[name] = "small"
-        elif base(name) not in ELEMENTWISE or "out" in overload or overload == "grad_input":
+        elif base(name) in FLOAT32:
+            found[name] = "float32"
+        elif base(name) in ARITHMETIC:
+            found[name] = "arithmetic" + ("_out" if into else "_in_place" if stem.endswith("_") else "")
+        elif base(name) not in ELEMENTWISE or into:
             found[name] = "one thread"
         else:
             found[name] = "elementwise_in_place" if stem.endswith("_") else "elementwise"

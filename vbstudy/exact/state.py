@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import sys
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from vbstudy.exact.errors import ExactError
-from vbstudy.exact.registry import COMPOSED, INVARIANT, ways
+from vbstudy.exact.registry import COMPOSED, INVARIANT, base, ways
 
 if TYPE_CHECKING:
     from vbstudy.exact.compiled import Compiled
@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Coverage:
     """Names of ATen's operations. `replaced` are cut into pieces; `one_thread` are computed by one;
-    `invariant` stay as torch has them; `unknown` were refused by strict mode since it was last on."""
+    `invariant` stay as torch has them; `unknown` were refused by this thread's strict mode since it was
+    last on."""
 
     replaced: tuple[str, ...]
     one_thread: tuple[str, ...]
@@ -31,56 +32,101 @@ class Coverage:
 @dataclass(slots=True)
 class _State:
     library: Compiled | None = None
-    strict: Strict | None = None
-    unknown: tuple[str, ...] = ()
+    enabled: bool = False  # by `enable`, until `disable`
+    blocks: int = 0  # of `mode`, in all threads: they may end in any order
     torch_compile: Any = None
     stance: Any = None  # what `torch.compiler.set_stance` returned: it knows the stance before
 
 
+class _Thread(threading.local):
+    """Strict mode of one thread."""
+
+    enabled = False
+    blocks = 0
+    strict: Strict | None = None
+    unknown: tuple[str, ...] = ()
+
+    def settle(self) -> None:
+        """Switches strict mode on or off, as is asked for."""
+        if self.strict is None and (self.enabled or self.blocks):
+            from vbstudy.exact.strict import Strict
+
+            self.strict = Strict().__enter__()
+        elif self.strict is not None and not (self.enabled or self.blocks):
+            self.unknown = tuple(self.strict.unknown)
+            self.strict.__exit__(None, None, None)
+            self.strict = None
+
+
+_lock = threading.RLock()
 _state = _State()
+_thread = _Thread()
 
 
 def enable(strict: bool = False) -> None:
     """From now on, in all threads; `strict` in this one. When it is on already, only `strict` changes.
     Raises ExactError where torch is too old, or the operations cannot be compiled."""
-    if _state.library is None:
-        _check_torch()
-        from vbstudy.exact.compiled import load
-
-        library = load()
-        library.begin(ways(_registered()))
-        _state.library = library
-        _refuse_compilation()
-    if strict and _state.strict is None:
-        from vbstudy.exact.strict import Strict
-
-        _state.strict = Strict().__enter__()
-    elif not strict:
-        _end_strict()
+    with _lock:
+        _begin()
+        _state.enabled = True
+    _thread.enabled = strict
+    _thread.settle()
 
 
 def disable() -> None:
-    """Restores torch's own operations. Does nothing when exact mode is off."""
-    if _state.library is None:
-        return
-    _end_strict()
-    _allow_compilation()
-    _state.library.end()
-    _state.library = None
+    """Restores torch's own operations. Does nothing when exact mode is off. Raises ExactError while a block
+    of `mode` runs: it would go on with other bits."""
+    with _lock:
+        if _state.blocks:
+            raise ExactError("exact mode cannot be disabled within a block of exact.mode(): leave that first")
+        _state.enabled = False
+        _thread.enabled = False
+        _thread.settle()
+        _end()
 
 
 @contextlib.contextmanager
 def mode(strict: bool = False) -> Iterator[None]:
-    """`enable` for a block of code; the state before it is restored."""
-    was_active, was_strict = active(), _state.strict is not None
-    enable(strict or was_strict)
+    """`enable` for a block of code. Exact mode stays on until all blocks have ended, in whatever order
+    threads and generators leave them. Raises ExactError where another thread leaves a strict block than
+    entered it."""
+    with _lock:
+        _begin()
+        _state.blocks += 1
+    thread = threading.get_ident()
+    _thread.blocks += strict
     try:
+        _thread.settle()
         yield
     finally:
-        if was_active:
-            enable(was_strict)
-        else:
-            disable()
+        with _lock:
+            _state.blocks -= 1
+            _end()
+        if strict:
+            if threading.get_ident() != thread:
+                raise ExactError("a strict block of exact.mode() must be left by the thread that entered it")
+            _thread.blocks -= 1
+            _thread.settle()
+
+
+def _begin() -> None:
+    if _state.library is not None:
+        return
+    _check_torch()
+    from vbstudy.exact.compiled import load
+
+    library = load()
+    library.begin(ways(_registered()))
+    _state.library = library
+    _refuse_compilation()
+
+
+def _end() -> None:
+    if _state.library is None or _state.enabled or _state.blocks:
+        return
+    _allow_compilation()
+    _state.library.end()
+    _state.library = None
 
 
 def active() -> bool:
@@ -92,18 +138,15 @@ def coverage() -> Coverage:
     """What exact mode replaces, leaves and has refused. Imports torch."""
     chosen = ways(_registered())
     return Coverage(
-        replaced=tuple(sorted({name for name, way in chosen.items() if way not in ("one thread", "small")})),
+        replaced=tuple(
+            sorted(
+                name for name, way in chosen.items() if way != "one thread" and base(name) not in INVARIANT
+            )
+        ),
         one_thread=tuple(sorted({name for name, way in chosen.items() if way == "one thread"})),
         invariant=tuple(sorted(INVARIANT | COMPOSED)),
-        unknown=tuple(_state.strict.unknown) if _state.strict else _state.unknown,
+        unknown=tuple(_thread.strict.unknown) if _thread.strict else _thread.unknown,
     )
-
-
-def _end_strict() -> None:
-    if _state.strict is not None:
-        _state.unknown = tuple(_state.strict.unknown)
-        _state.strict.__exit__(None, None, None)
-        _state.strict = None
 
 
 @functools.cache
@@ -133,7 +176,7 @@ def _check_torch() -> None:
 
 def _refuse_compilation() -> None:
     """What torch.compile makes does sums of its own in threads of its own, past the dispatcher. What was
-    compiled before runs uncompiled."""
+    compiled before, or is in another way, runs uncompiled."""
     import torch
 
     def refuse(*_: Any, **__: Any) -> Any:
@@ -144,14 +187,11 @@ def _refuse_compilation() -> None:
 
     _state.torch_compile = torch.compile
     torch.compile = refuse
-    if "torch._dynamo" in sys.modules:  # else nothing can have been compiled
-        _state.stance = torch.compiler.set_stance("force_eager")
+    _state.stance = torch.compiler.set_stance("force_eager")
 
 
 def _allow_compilation() -> None:
     import torch
 
     torch.compile = _state.torch_compile
-    if _state.stance is not None:
-        _state.stance.__exit__(None, None, None)  # to what it was before exact mode
-        _state.stance = None
+    _state.stance.__exit__(None, None, None)  # to what it was before exact mode

@@ -27,9 +27,9 @@ class Case:
     quick: bool
 
     def outputs(self) -> list[Tensor]:
-        inputs = [x.detach().clone() for x in self.inputs]
+        inputs = [_copy(x) for x in self.inputs]
         if self.gradient:
-            inputs = [x.requires_grad_(x.is_floating_point()) for x in inputs]
+            inputs = [x.requires_grad_(x.is_floating_point() or x.is_complex()) for x in inputs]
         outputs = self.function(*inputs)
         outputs = list(outputs) if isinstance(outputs, (tuple, list)) else [outputs]
         found = [t.detach().clone() for t in outputs]
@@ -48,11 +48,43 @@ class Case:
     def random(self) -> bool:
         return self.name == "dropout"
 
-    def in_float64(self) -> Case:
-        return replace(self, inputs=tuple(x.double() if x.is_floating_point() else x for x in self.inputs))
+    def of(self, dtype: torch.dtype, layout: Callable[[Tensor], Tensor] = Tensor.contiguous) -> Case:
+        """The same with floating-point inputs of another type, and inputs that lie otherwise in memory."""
+        inputs = (x.to(dtype) if x.is_floating_point() else x for x in self.inputs)
+        return replace(self, inputs=tuple(layout(x) for x in inputs))
 
     def bits(self) -> list[bytes]:
-        return [t.contiguous().view(-1).view(torch.uint8).numpy().tobytes() for t in self.outputs()]
+        outputs = (t.resolve_conj().contiguous().view(-1) for t in self.outputs())
+        return [t.view(torch.uint8).numpy().tobytes() for t in outputs]
+
+
+def _copy(x: Tensor) -> Tensor:
+    """With the strides and the place of the original, gaps too."""
+    storage = x.detach().untyped_storage().clone()
+    return torch.empty(0, dtype=x.dtype).set_(storage, x.storage_offset(), x.size(), x.stride())
+
+
+def turned(x: Tensor) -> Tensor:
+    """Its dimensions in reverse order in memory."""
+    return x.permute(*reversed(range(x.dim()))).contiguous().permute(*reversed(range(x.dim())))
+
+
+def channels_last(x: Tensor) -> Tensor:
+    formats = {4: torch.channels_last, 5: torch.channels_last_3d}
+    return x.contiguous(memory_format=formats.get(x.dim(), torch.contiguous_format))
+
+
+def every_second(x: Tensor) -> Tensor:
+    """With a gap behind each element."""
+    return torch.stack((x, x), -1)[..., 0]
+
+
+def behind_one(x: Tensor) -> Tensor:
+    """One element behind where an allocation begins."""
+    return torch.cat((x.new_zeros(1), x.flatten()))[1:].view(x.shape)
+
+
+LAYOUTS = (turned, channels_last, every_second, behind_one)
 
 
 def cases(generator: torch.Generator) -> Iterator[Case]:
@@ -118,6 +150,13 @@ def _elementwise(case: Any, normal: Any, inside: Any) -> Iterator[Case]:
         "addcdiv", lambda a, b, c: torch.addcdiv(a, b, c, value=0.3), *(inside(100003) for _ in range(3))
     )
     yield case("lerp", lambda a, b: torch.lerp(a, b, 0.3), normal(100003), normal(100003))
+    for name in "add sub rsub".split():
+        scaled = lambda a, b, n=name: getattr(torch, n)(a, b, alpha=0.3)  # noqa: E731
+        yield case(f"{name} scaled", scaled, normal(100003), normal(100003))
+    yield case("add scaled in place", lambda a, b: (a + 0).add_(b, alpha=0.3), normal(100003), normal(100003))
+    yield case("mul by a number", lambda a: a * 0.3, normal(100003))
+    yield case("arange", lambda a: torch.arange(0, 10000.3, 0.1, dtype=a.dtype), normal(1), gradient=False)
+    yield case("linspace", lambda a: torch.linspace(0, 1, 100003, dtype=a.dtype), normal(1), gradient=False)
 
 
 def _reductions(case: Any, normal: Any) -> Iterator[Case]:
@@ -307,6 +346,18 @@ def _normalisations(case: Any, normal: Any) -> Iterator[Case]:
                 normal(c),
                 normal(c),
             )
+    yield case(
+        "group_norm of large channels last",
+        lambda x: F.group_norm(x.contiguous(memory_format=torch.channels_last), 4),
+        normal(4, 16, 65, 65),
+        quick=True,
+    )
+    yield case(
+        "group_norm of attention's strides",
+        lambda x: F.group_norm(x.transpose(1, 2).view(4, 16, 65, 65), 4),
+        normal(4, 65 * 65, 16),
+        quick=True,
+    )
     shape = (64, 16, 31, 31)
     for name, function in {
         "batch_norm": lambda x, w, b: F.batch_norm(x, None, None, w, b, True),

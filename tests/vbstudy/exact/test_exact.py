@@ -7,6 +7,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -69,6 +70,54 @@ def test_a_block_restores_what_was_before() -> None:
     exact.disable()
     with pytest.raises(ZeroDivisionError), exact.mode():
         _ = 1 / 0
+    assert not exact.active()
+
+
+def test_it_stays_on_until_the_last_of_blocks_that_overlap_has_ended() -> None:
+    first, second = exact.mode(), exact.mode(strict=True)
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert exact.active()
+    with pytest.raises(ExactError, match="bessel_j0"):
+        torch.special.bessel_j0(X)
+    second.__exit__(None, None, None)
+    assert not exact.active()
+    torch.special.bessel_j0(X)
+
+
+def test_blocks_of_threads_overlap() -> None:
+    entered, leave = threading.Event(), threading.Event()
+
+    def other() -> None:
+        with exact.mode():
+            entered.set()
+            leave.wait()
+
+    thread = threading.Thread(target=other)
+    with exact.mode():
+        thread.start()
+        entered.wait()
+    assert exact.active()
+    leave.set()
+    thread.join()
+    assert not exact.active()
+
+
+def test_it_is_not_disabled_within_a_block() -> None:
+    with exact.mode():
+        with pytest.raises(ExactError, match="leave that first"):
+            exact.disable()
+        assert exact.active()
+
+
+def test_a_strict_block_that_another_thread_leaves_is_an_error_and_still_ends() -> None:
+    block = exact.mode(strict=True)
+    thread = threading.Thread(target=block.__enter__)
+    thread.start()
+    thread.join()
+    with pytest.raises(ExactError, match="the thread that entered it"):
+        block.__exit__(None, None, None)
     assert not exact.active()
 
 
@@ -247,6 +296,24 @@ def test_compilation_is_refused_while_it_is_on_and_left_alone_afterwards() -> No
     with exact.mode(), pytest.raises(ExactError, match=r"torch\.compile generates code"):
         torch.compile(torch.nn.Linear(2, 2))
     assert torch.compile is compile_
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own, of what its compiler imports
+@pytest.mark.parametrize(
+    "compiling",
+    [torch.compile, torch._dynamo.optimize("inductor")],  # names that were there before exact mode
+    ids=["compile", "optimize"],
+)
+def test_what_is_compiled_in_other_ways_has_the_bits_of_exact_mode(compiling: Any) -> None:
+    x = torch.randn(1001, 333, generator=torch.Generator().manual_seed(0))
+    function = lambda x: x.sigmoid().sum() + (x @ x.t()).mean()  # noqa: E731
+    found = set()
+    with exact.mode():
+        other = compiling(function)
+        for threads in (1, 3):
+            torch.set_num_threads(threads)
+            found |= {function(x).item(), other(x).item()}
+    assert len(found) == 1
 
 
 @pytest.mark.parametrize("stance", ["default", "eager_on_recompile"])

@@ -7,12 +7,27 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from tests.vbstudy.exact.cases import Case, cases
+from tests.vbstudy.exact.cases import LAYOUTS, Case, cases
 from vbstudy import exact
 
 THREADS = (1, 2, 3, 4, 6, 8)
 ALL = list(cases(torch.Generator().manual_seed(0)))
 QUICK = [case for case in ALL if case.quick]
+TYPES = (torch.float64, torch.bfloat16, torch.float16, torch.complex64, torch.complex128)
+# Operations that depend on the thread count in these types alone.
+TYPED = {
+    "add scaled": torch.bfloat16,
+    "sub scaled": torch.float16,
+    "rsub scaled": torch.bfloat16,
+    "add scaled in place": torch.bfloat16,
+    "abs (100003,)": torch.complex64,
+    "div": torch.complex64,
+    "reciprocal (100003,)": torch.complex128,
+    "addcdiv": torch.complex64,
+    "arange": torch.bfloat16,
+    "std (100003,)": torch.float64,
+    "var (333, 777)": torch.complex128,
+}
 
 
 @pytest.fixture(autouse=True)
@@ -45,12 +60,28 @@ def test_an_operation_has_the_same_bits_on_every_thread_count(case: Case) -> Non
     one_answer(case, THREADS)
 
 
+@pytest.mark.parametrize("case", [c for c in ALL if c.name in TYPED], ids=lambda case: case.name)
+def test_an_operation_of_another_type_has_the_same_bits_on_any_thread_count(case: Case) -> None:
+    one_answer(case.of(TYPED[case.name]), THREADS)
+
+
+@pytest.mark.exact
+@pytest.mark.parametrize("case", ALL, ids=lambda case: case.name)
+def test_an_operation_has_the_same_bits_in_every_type_and_layout(case: Case) -> None:
+    for other in (*(case.of(dtype) for dtype in TYPES), *(case.of(torch.float32, way) for way in LAYOUTS)):
+        try:
+            other.outputs()
+        except (RuntimeError, NotImplementedError):
+            continue  # torch itself does not compute it
+        one_answer(other, (1, 2, 3, 8))
+
+
 @pytest.mark.parametrize(
     "case", [c for c in QUICK if c.gradient and not c.random], ids=lambda case: case.name
 )
 def test_outputs_and_gradients_are_as_near_to_those_of_float64_as_defaults_are(case: Case) -> None:
     """Relative to the largest element: within four times default's distance, or 1e-5."""
-    truth = case.in_float64().outputs()
+    truth = case.of(torch.float64).outputs()
     with exact.mode():
         ours = case.outputs()
     for right, found, usual in zip(truth, ours, case.outputs(), strict=True):
