@@ -16,6 +16,8 @@ from analysis.cost.times import exclusion
 from analysis.load.runs import Problem
 from analysis.results.model import ALPHA, Kind, Table, col, cols, count, counts, interval
 from guest.machine.tiers import TIERS
+from guest.records import bounded
+from guest.records.bounded import read_bounded
 from guest.records.codec import NewerSchemaError, RecordError
 from guest.records.harden import Cost, Hardening, Measurement, Proof, TierResult, decode
 from guest.records.run import Tier
@@ -170,7 +172,7 @@ def read_hardenings(directory: Path) -> tuple[tuple[Hardening, ...], tuple[Probl
     found, problems = [], []
     for path in sorted((directory / FOLDER).glob("*.json")):
         try:
-            found.append(judge(decode(path.read_bytes())))
+            found.append(judge(decode(read_bounded(path, bounded.RECORD))))
         except (OSError, RecordError, NewerSchemaError, UnicodeDecodeError) as error:
             todo = "move it away and run `vbstudy harden`"
             problems.append(Problem(path=f"{FOLDER}/{path.name}", what=str(error), todo=todo, skipped=False))

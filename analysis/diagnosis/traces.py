@@ -12,6 +12,8 @@ from analysis.load.runs import Problem
 from analysis.load.study import StudyData, workload_digest
 from analysis.results.model import WHERE, Kind, Table, col, cols, count, counts
 from analysis.stats.numerics import ulp_distance
+from guest.records import bounded
+from guest.records.bounded import read_bounded
 from guest.records.codec import RecordError
 from guest.records.trace import STATES, TRACE, Origin, Outcome, Trace, decode
 
@@ -191,7 +193,7 @@ def read_traces(study: StudyData) -> tuple[tuple[Trace, ...], tuple[Problem, ...
     found, problems = [], []
     for path in sorted((study.directory / "trace").glob(f"*/{TRACE}")):
         try:
-            found.append(_checked(decode(path.read_bytes()), digests))
+            found.append(_checked(decode(read_bounded(path, bounded.RECORD)), digests))
         except (OSError, RecordError, UnicodeDecodeError) as error:
             place = str(path.relative_to(study.directory))
             todo = "it is left out; trace again, or remove its folder"

@@ -24,22 +24,24 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, BinaryIO
 
 from analysis.exchange.imported import FOLDER
 from analysis.exchange.verify import Verification, verify
 from analysis.load.design import STUDY_FILE
 from analysis.load.study import NothingToAnalyse
 from analysis.provenance.study_file import public_study_file
-from guest.records.codec import NewerSchemaError
-from guest.records.run import ARTIFACTS, FOLDER_NAME, RECORD, RECORDING
+from guest.records import bounded, plain_json
+from guest.records.bounded import read_bounded
+from guest.records.codec import NewerSchemaError, from_json
+from guest.records.run import ARTIFACTS, FOLDER_NAME, RECORD, RECORDING, Artifact
 
 SCHEMA_VERSION = 1  # of the manifest
 MANIFEST = "MANIFEST.json"
-LARGEST_MANIFEST = 256 * 2**20  # bytes
-LARGEST_ARCHIVE = 100 * 2**30  # bytes, unpacked
 BLOCK = 2**20
+LISTED_BYTES = 160 * bounded.ARCHIVE.items  # of the list of files in an archive
 NAME = r"[A-Za-z0-9@+_-][A-Za-z0-9@+._-]*"  # never begins with a dot
 FILE_NAME = "|".join(map(re.escape, (RECORD, RECORDING, *ARTIFACTS)))
 ALLOWED = re.compile(
@@ -98,7 +100,7 @@ def _contents(directory: Path) -> Iterator[tuple[str, Callable[[], IO[bytes]]]]:
     """Every file of the archive in order, and what opens it."""
     study_file = directory / STUDY_FILE
     if study_file.is_file():
-        text, _ = public_study_file(study_file.read_text(encoding="utf-8"))
+        text, _ = public_study_file(read_bounded(study_file, bounded.STUDY_FILE).decode())
         yield STUDY_FILE, lambda: io.BytesIO(text.encode())
     found = [*(directory / FOLDER).glob("*.json"), *(directory / "runs").glob("*/*/*/*/*")]
     for path in sorted(found, key=lambda each: each.relative_to(directory).as_posix()):
@@ -132,6 +134,30 @@ def temporary(target: Path) -> Iterator[Path]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manifest:
+    """`MANIFEST.json`."""
+
+    schema_version: int
+    files: dict[str, Artifact]
+
+
+class _Bounded:
+    """A file that is not read too much of at once: zipfile reads the list of an archive's files as a whole,
+    however long the archive says that it is."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._file, name)
+
+    def read(self, size: int = -1) -> bytes:
+        if size > LISTED_BYTES:
+            raise zipfile.BadZipFile(f"it lists more than {bounded.ARCHIVE.items} files")
+        return self._file.read(LISTED_BYTES if size < 0 else size)
+
+
 # ---- unpacking -------------------------------------------------------------------------------------
 
 
@@ -144,7 +170,7 @@ def unpack(path: Path, target: Path) -> None:
         raise ArchiveError(f"{path}: is not a plain file")
     with temporary(target) as folder:
         try:
-            with zipfile.ZipFile(path) as archive:
+            with path.open("rb") as file, zipfile.ZipFile(_Bounded(file)) as archive:
                 _unpack(archive, folder)
         except UNREADABLE as error:
             raise ArchiveError(f"{path}: {error}") from error
@@ -169,8 +195,8 @@ def _unpack(archive: zipfile.ZipFile, folder: Path) -> None:
         size = manifest[name][1]
         if entry.file_size != size:
             raise ArchiveError(f"{name} has {entry.file_size} bytes, not {size}")
-    if sum(size for _, size in manifest.values()) > LARGEST_ARCHIVE:
-        raise ArchiveError(f"it would unpack to more than {LARGEST_ARCHIVE} bytes")
+    if sum(size for _, size in manifest.values()) > bounded.ARCHIVE.bytes:
+        raise ArchiveError(f"it would unpack to more than {bounded.ARCHIVE.bytes} bytes")
     for name, entry in entries.items():
         sha256, size = manifest[name]
         file = folder / name
@@ -203,18 +229,16 @@ def _entries(archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]:
 def _manifest(archive: zipfile.ZipFile, entry: zipfile.ZipInfo | None) -> dict[str, tuple[str, int]]:
     if entry is None:
         raise ArchiveError(f"it has no {MANIFEST}")
-    if entry.file_size > LARGEST_MANIFEST:
-        raise ArchiveError(f"{MANIFEST} has {entry.file_size} bytes")
     try:
         with archive.open(entry) as packed:
-            data = json.loads(packed.read(LARGEST_MANIFEST))
-        version = int(data["schema_version"])
-        files = {name: (str(f["sha256"]), int(f["size_bytes"])) for name, f in data["files"].items()}
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise ArchiveError(f"{MANIFEST} cannot be read: {error!r:.200}") from error
+            read = plain_json.parse(packed.read(bounded.MANIFEST.bytes + 1), bounded.MANIFEST)
+        manifest = from_json(Manifest, read, MANIFEST)
+    except ValueError as error:
+        raise ArchiveError(f"{MANIFEST} cannot be read: {error}") from error
+    version = manifest.schema_version
     if version > SCHEMA_VERSION:
         raise NewerSchemaError(f"archive version {version} is newer than this vbstudy reads; upgrade vbstudy")
-    return files
+    return {name: (artifact.sha256, artifact.size_bytes) for name, artifact in manifest.files.items()}
 
 
 def _copy(source: IO[bytes], target: IO[bytes], most: int) -> tuple[str, int]:

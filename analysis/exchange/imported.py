@@ -8,15 +8,21 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from analysis.load.runs import Problem
+from guest.records import bounded
+from guest.records.bounded import read_bounded
 from guest.records.codec import NewerSchemaError, RecordError, seal, unseal
 
 FOLDER = "imported"
 SCHEMA_VERSION = 1
 CHECKSUM = "sha256"  # the field with the file's checksum of itself
+LONGEST_NAME = 255
+MOST_THREADS = 65_536
+LARGEST = 1e100  # no table holds sums of larger numbers
 AGAIN = "remove the file and import it again"
 
 
@@ -49,6 +55,33 @@ class Import:
     left_out: tuple[str, ...]  # what the source had and this has not
 
 
+def decode(content: str | bytes) -> Import:
+    """Reads an import, and checks what it says. Raises as `unseal`."""
+    found = unseal(Import, content, FOLDER, known=SCHEMA_VERSION, checksum=CHECKSUM, limit=bounded.IMPORTED)
+    wrong = next(_wrong(found), None)
+    if wrong:
+        raise RecordError(wrong)
+    return found
+
+
+def _wrong(found: Import) -> Iterator[str]:
+    """What no table can show, a phrase each."""
+    shown = {text for run in found.runs for text in (run.workload, run.variant, *run.metrics, *run.history)}
+    for text in (found.name, found.kind, *shown):
+        if len(text) > LONGEST_NAME or not text.isprintable():
+            yield f"{text!r:.80} is no name: up to {LONGEST_NAME} characters that can be shown are"
+    for run in found.runs:
+        for what, count, most in (
+            ("threads", run.threads, MOST_THREADS),
+            ("repetition", run.repetition, 2**31),
+        ):
+            if not 1 <= count <= most:
+                yield f"{what} = {count}; a whole number from 1 to {most} is expected"
+        odd = next((m for m, v in run.metrics.items() if not abs(v) <= LARGEST), None)
+        if odd is not None or not abs(run.wall_s or 0.0) <= LARGEST:
+            yield f"{odd or 'wall_s'} of {run.source!r:.80} is beyond {LARGEST:g}"
+
+
 def write_import(directory: Path, imported: Import) -> Path:
     """Writes `imported/<name>.json`, whole or not at all. Raises FileExistsError."""
     target = directory / FOLDER / f"{imported.name}.json"
@@ -71,8 +104,7 @@ def read_imports(directory: Path) -> tuple[list[Import], list[Problem]]:
     imports, problems = [], []
     for path in sorted((directory / FOLDER).glob("*.json")):
         try:
-            content = path.read_bytes()
-            imports.append(unseal(Import, content, FOLDER, known=SCHEMA_VERSION, checksum=CHECKSUM))
+            imports.append(decode(read_bounded(path, bounded.IMPORTED)))
         except NewerSchemaError:
             raise
         except (OSError, RecordError) as error:

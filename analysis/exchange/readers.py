@@ -3,19 +3,25 @@ histories of Keras and of training loops, MLflow's file store. Nothing is unpick
 
 from __future__ import annotations
 
-import json
+import io
 import math
 import re
+import zlib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 import pandas as pd
 
-from analysis.exchange.imported import SCHEMA_VERSION, Import, ImportedRun, sha256_of
+from analysis.exchange.imported import CHECKSUM, SCHEMA_VERSION, Import, ImportedRun, decode, sha256_of
+from analysis.load.predictions import refuse_larger_inside
+from guest.records import bounded, plain_json
+from guest.records.bounded import opened_bounded, read_bounded
+from guest.records.codec import seal
 
 COLUMNS = ("workload", "variant", "threads", "repetition", "wall_s", "epoch")
 THREADS = re.compile(r"(?:threads?|cpus?|intra_?op)[-_= ]?(\d+)", re.IGNORECASE)
@@ -29,7 +35,20 @@ FIELDS = ("workload", "variant", "threads", "repetition")
 CLASSES_OF = ("predictions", "y_pred", "predicted", "prediction", "labels", "logits", "last")
 TRUTH_OF = ("y_true", "truth", "labels_true")
 PICKLES = (".pt", ".pth", ".pkl", ".pickle", ".joblib", ".h5", ".ckpt")
-SIZE_LIMIT = 2 * 2**30  # bytes of one file
+# What numpy, pandas and zip files raise for data that is none of theirs.
+UNREADABLE = (
+    ArithmeticError,
+    AttributeError,
+    BadZipFile,
+    EOFError,
+    LookupError,
+    MemoryError,
+    OSError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+    zlib.error,
+)
 Found = tuple[list[ImportedRun], list[str]]
 
 
@@ -42,17 +61,28 @@ def read_results(source: Path, name: str, at: str, by: str = "") -> Import:
     names none; `at` is the time, ISO 8601; `by` a pattern for the paths of a folder (`path_pattern`). Raises
     ImportFormatError."""
     try:
-        kind, read = _kind(source)
-        if not by:
-            runs, left_out = read(source, name)
-        elif kind == "folder":
-            runs, left_out = _folder(source, name, path_pattern(by))
-        else:
-            raise ImportFormatError(f"{source}: a pattern for paths needs a folder of results")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ImportFormatError(f"{source}: {error}") from error
+        return _read(source, name, at, by)
+    except ImportFormatError:
+        raise
+    except UNREADABLE as error:
+        raise ImportFormatError(f"{source}: cannot be read: {error!s:.300}") from error
+
+
+def _read(source: Path, name: str, at: str, by: str) -> Import:
+    kind, read = _kind(source)
+    if not by:
+        runs, left_out = read(source, name)
+    elif kind == "folder":
+        runs, left_out = _folder(source, name, path_pattern(by))
+    else:
+        raise ImportFormatError(f"{source}: a pattern for paths needs a folder of results")
     if not runs:
         raise ImportFormatError(f"{source}: there is no result in it; see docs/import-and-export.md")
+    return _numbered(source, runs, left_out, name=name, kind=kind, at=at)
+
+
+def _numbered(source: Path, runs: Sequence[ImportedRun], left_out: Sequence[str], **known: str) -> Import:
+    """The runs with numbers, as they can be read again."""
     counted: Counter[tuple[str, str, int]] = Counter()
     numbered = []
     for run in runs:
@@ -60,14 +90,15 @@ def read_results(source: Path, name: str, at: str, by: str = "") -> Import:
         counted[key] += 1
         numbered.append(replace(run, repetition=run.repetition or counted[key]))
     _check_unique(source, numbered)
-    return Import(
+    made = Import(
         schema_version=SCHEMA_VERSION,
-        name=name,
-        kind=kind,
-        imported_at=at,
+        name=known["name"],
+        kind=known["kind"],
+        imported_at=known["at"],
         runs=tuple(numbered),
         left_out=tuple(dict.fromkeys(left_out)),
     )
+    return decode(seal(made, checksum=CHECKSUM, indent=None))
 
 
 def _kind(source: Path) -> tuple[str, Callable[[Path, str], Found]]:
@@ -150,23 +181,39 @@ def _run(
 
 
 def _rows(source: Path) -> pd.DataFrame:
-    try:
-        if source.suffix == ".csv":
-            return pd.read_csv(source)
-        data = json.loads(source.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:  # also what pandas raises
-        raise ImportFormatError(f"{source}: {error}") from error
+    data = _table(source)
+    if isinstance(data, pd.DataFrame):
+        return data
+    raise ImportFormatError(f"{source}: a list of objects is expected, one a run")
+
+
+def _table(source: Path) -> Any:
+    """A CSV, or a list of objects in JSON, as a table; other JSON as it is."""
+    content = read_bounded(source, bounded.IMPORTED)
+    if source.suffix == ".csv":
+        _bound_cells(source, content.count(b"\n") + 1, content.partition(b"\n")[0].count(b",") + 1)
+        return pd.read_csv(io.BytesIO(content))
+    data = plain_json.parse(content, bounded.IMPORTED)
     if not isinstance(data, list) or not data or not all(isinstance(row, dict) for row in data):
-        raise ImportFormatError(f"{source}: a list of objects is expected, one a run")
+        return data
+    _bound_cells(source, len(data), len({key for row in data for key in row}))
     return pd.DataFrame(data)
+
+
+def _bound_cells(source: Path, rows: int, columns: int) -> None:
+    """A table has all columns in all rows, also where its text has one each."""
+    if rows * columns > bounded.IMPORTED.items:
+        raise ImportFormatError(
+            f"{source}: {rows} rows of {columns} columns; {bounded.IMPORTED.items} cells are read at most"
+        )
 
 
 def _count(source: Path, value: Any, what: str) -> int:
     try:
         number = float(value)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         number = math.nan
-    if not (number >= 1 and number == int(number)):
+    if not (1 <= number < 2**53 and number == int(number)):
         raise ImportFormatError(f"{source}: {what} = {value!r}; a whole number from 1 is expected")
     return int(number)
 
@@ -270,8 +317,8 @@ def _merged(group: list[ImportedRun]) -> ImportedRun:
 
 def _is_history(path: Path) -> bool:
     if path.suffix == ".csv":
-        with path.open(encoding="utf-8") as file:
-            columns = [c.strip().strip('"') for c in file.readline(65536).split(",")]
+        with opened_bounded(path, bounded.IMPORTED) as file:
+            columns = [c.strip().strip('"') for c in file.readline(65536).decode().split(",")]
         return "epoch" in columns or "loss" in columns
     return path.suffix == ".json"
 
@@ -280,14 +327,11 @@ def read_history(path: Path) -> dict[str, tuple[float, ...]]:
     """A history: what Keras has in `history.history` saved as JSON, or its CSVLogger's file; or the list of
     one object an epoch that training loops in torch write. Metric -> one value an epoch."""
     try:
-        if path.suffix == ".csv":
-            columns: Any = pd.read_csv(path).to_dict("list")
-        else:
-            data = json.loads(path.read_text(encoding="utf-8"))
-            columns = pd.DataFrame(data).to_dict("list") if isinstance(data, list) else data
+        data = _table(path)
+        columns = data.to_dict("list") if isinstance(data, pd.DataFrame) else data
         columns = columns.get("history", columns)
         named = {str(k): tuple(float(v) for v in each) for k, each in columns.items() if k not in COLUMNS}
-    except (ValueError, TypeError, AttributeError, RecursionError) as error:
+    except (ValueError, TypeError, AttributeError) as error:
         raise ImportFormatError(f"{path}: not a history: {error}") from error
     if not named or len({len(each) for each in named.values()}) != 1 or not next(iter(named.values())):
         raise ImportFormatError(f"{path}: a history has the same number of epochs for every metric")
@@ -296,19 +340,14 @@ def read_history(path: Path) -> dict[str, tuple[float, ...]]:
 
 def _classes(path: Path) -> tuple[np.ndarray, np.ndarray | None]:
     """(predicted classes (N,), true classes (N,) or None). Scores (N, C) count by their largest."""
-    if path.stat().st_size > SIZE_LIMIT:
-        raise ImportFormatError(f"{path}: larger than {SIZE_LIMIT} bytes")
     try:
         if path.suffix == ".csv":
-            frame = pd.read_csv(path)
+            frame = _table(path)
             named: Mapping[str, np.ndarray] = {str(c): frame[c].to_numpy() for c in frame.columns}
-        elif path.suffix == ".npz":
-            with np.load(path, allow_pickle=False) as arrays:
-                named = {key: arrays[key] for key in arrays.files}
         else:
-            named = {CLASSES_OF[0]: np.load(path, allow_pickle=False)}
-    except (ValueError, OSError, EOFError, KeyError) as error:
-        raise ImportFormatError(f"{path}: {error}") from error
+            named = _arrays(path)
+    except UNREADABLE as error:
+        raise ImportFormatError(f"{path}: {error!s:.300}") from error
     own = next((np.asarray(named[key]) for key in TRUTH_OF if key in named), None)
     rest = [key for key in named if key not in TRUTH_OF]
     key = next((key for key in CLASSES_OF if key in named), rest[0] if len(rest) == 1 else None)
@@ -319,6 +358,22 @@ def _classes(path: Path) -> tuple[np.ndarray, np.ndarray | None]:
             f"{path}: which of {', '.join(named)} are the predictions? Name one predictions"
         )
     return _whole(path, named[key]), None if own is None else _whole(path, own)
+
+
+def _arrays(path: Path) -> dict[str, np.ndarray]:
+    """The arrays of a file of numpy's: the one in an .npy as `predictions`."""
+    with opened_bounded(path, bounded.ARRAY) as file:
+        if path.suffix == ".npz":
+            refuse_larger_inside(file, bounded.ARRAY.bytes)
+            file.seek(0)
+            with np.load(file, allow_pickle=False) as arrays:
+                return {key: arrays[key] for key in arrays.files}
+        np.lib.format.read_magic(file)
+        shape, _, kind = np.lib.format.read_array_header_1_0(file)
+        if math.prod(shape) * kind.itemsize > bounded.ARRAY.bytes:
+            raise ValueError(f"says it has more than {bounded.ARRAY.bytes} bytes")
+        file.seek(0)
+        return {CLASSES_OF[0]: np.load(file, allow_pickle=False)}
 
 
 def _whole(path: Path, values: np.ndarray) -> np.ndarray:
@@ -343,7 +398,7 @@ def _mlflow(source: Path, name: str) -> Found:
         if not (folder / "metrics").is_dir():
             continue  # an experiment
         said = [p for part in ("tags", "params") for p in sorted((folder / part).glob("*"))]
-        named = {p.name: p.read_text(encoding="utf-8").strip() for p in said}
+        named = {p.name: _text(p).strip() for p in said if p.is_file()}
         where = folder.relative_to(source).as_posix()
         if "threads" not in named:
             left_out.append(f"{where}: no parameter 'threads'")
@@ -356,10 +411,14 @@ def _mlflow(source: Path, name: str) -> Found:
     return runs, [*left_out, "artifacts of MLflow runs"]
 
 
+def _text(path: Path) -> str:
+    return read_bounded(path, bounded.MESSAGE).decode()
+
+
 def _metric(path: Path) -> tuple[float, ...]:
     """`timestamp value step`, one line a logged value; in order of the steps."""
     try:
-        lines = [line.split() for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+        lines = [line.split() for line in _text(path).splitlines() if line.strip()]
         lines.sort(key=lambda line: int(line[2]) if len(line) > 2 else 0)
         return tuple(float(line[1]) for line in lines)
     except (ValueError, IndexError) as error:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from analysis.load.runs import Problem
 from analysis.load.study import StudyData
 from analysis.results.model import ALPHA, WHERE, Kind, Table, col, cols, counts
+from guest.records import bounded, plain_json
+from guest.records.bounded import read_bounded
 
 SEQUENTIAL = "sequential.json"
 
@@ -18,7 +19,7 @@ def read_looks(study: StudyData) -> tuple[dict[str, Any] | None, tuple[Problem, 
     if not path.is_file():
         return None, ()
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
+        data = plain_json.parse(read_bounded(path, bounded.RECORD), bounded.RECORD)
         planned = data["plan"]["interim" if "interim" in data["plan"] else "looks"]  # looks: as it was named
         plan = {"until": str(data["plan"]["until"]), "looks": [int(n) for n in planned]}
         answers = [_answer(each) for each in data.get("answers", [])]

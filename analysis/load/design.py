@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from analysis.load.runs import Problem
+from guest.records import bounded
+from guest.records.bounded import read_bounded
 
 STUDY_FILE = "study.toml"
 MARGIN = 0.01
@@ -33,11 +35,11 @@ class Design:
 def read_design(directory: Path) -> tuple[Design, tuple[Problem, ...]]:
     """The design, and a reservation where the file has one that cannot be read: then defaults count."""
     path = directory / STUDY_FILE
-    if not path.is_file():
-        return Design(), ()
     try:
-        data = tomllib.loads(path.read_text(encoding="utf-8"))
+        data = tomllib.loads(read_bounded(path, bounded.STUDY_FILE).decode())
         return _design(data), ()
+    except FileNotFoundError:
+        return Design(), ()
     except (OSError, ValueError, RecursionError) as error:  # tomllib's and UnicodeDecodeError are ValueErrors
         todo = "mend it; until then findings are decided by the first metric and the default margin"
         return Design(), (Problem(path=STUDY_FILE, what=str(error), todo=todo, skipped=False),)

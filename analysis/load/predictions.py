@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import math
 import threading
@@ -9,12 +10,16 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import IO
 from zipfile import BadZipFile, ZipFile
 
 import numpy as np
 
-from analysis.load.runs import FOREIGN, REDO, Problem, checked_bytes
+from analysis.load.runs import FOREIGN, REDO, Problem, alone, checked_bytes
 from analysis.load.study import READERS, StudyData, View
+from guest.records import bounded
+from guest.records.bounded import opened_bounded
+from guest.records.codec import RecordError
 from guest.records.run import PREDICTIONS, RunRecord
 
 # NotImplementedError and RuntimeError: zip files of other kinds; MemoryError: an array that says it is huge.
@@ -29,6 +34,7 @@ UNREADABLE = (
     MemoryError,
 )
 
+BLOCK_NUMBERS = 1 << 22  # logits whose softmax is computed at once
 # Before Python 3.11.8 two threads that parse at once can fail with a SystemError (python/cpython#106905), and
 # numpy parses the head of each array.
 _parsing = threading.Lock()
@@ -132,17 +138,24 @@ def _constant(labels: np.ndarray) -> bool:
 
 def _read_labels(directory: Path, run: str, sha256: str, own: bool) -> _Labels | Problem | None:
     """None: the predictions of an `own` project that are no classes."""
-    path = f"runs/{run}"
+    path, file = f"runs/{run}", directory / "runs" / run / PREDICTIONS
     try:
-        data = checked_bytes(directory / path, PREDICTIONS, sha256)
-        with _parsing:
-            _refuse_larger_inside(data)
-            with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
-                if own:
-                    return _own_labels(arrays["last"], arrays.get("y_true"))
-                truth, last, selected = arrays["y_true"], arrays["last"], arrays["selected"]
+        with alone(file), opened_bounded(file, bounded.PREDICTIONS) as opened:
+            if hashlib.file_digest(opened, "sha256").hexdigest() != sha256:
+                raise RecordError("does not match its SHA-256")
+            return _labels(path, opened, own)
     except UNREADABLE as error:
         return Problem(path=path, what=f"{PREDICTIONS}: {error}", todo=REDO)
+
+
+def _labels(path: str, file: IO[bytes], own: bool) -> _Labels | Problem | None:
+    with _parsing:
+        refuse_larger_inside(file, file.tell())
+        file.seek(0)
+        with np.load(file, allow_pickle=False) as arrays:
+            if own:
+                return _own_labels(arrays["last"], arrays.get("y_true"))
+            truth, last, selected = arrays["y_true"], arrays["last"], arrays["selected"]
     shaped = truth.ndim == 1 and last.ndim == 2 and last.shape == selected.shape and last.size > 0
     if not shaped or len(last) != len(truth):
         return Problem(path=path, what=f"{PREDICTIONS} has empty arrays or different shapes", todo=REDO)
@@ -162,16 +175,16 @@ def _read_labels(directory: Path, run: str, sha256: str, own: bool) -> _Labels |
     )
 
 
-def _refuse_larger_inside(data: bytes) -> None:
+def refuse_larger_inside(file: IO[bytes], most_bytes: int) -> None:
     """Runs store their arrays as they are: a small file that would become a large array is none of theirs.
-    Raises ValueError for it, and what zip files raise."""
-    with ZipFile(io.BytesIO(data)) as archive:
-        if sum(entry.file_size for entry in archive.infolist()) > len(data):
-            raise ValueError("is compressed, which no run's is")
+    Raises ValueError for arrays of more bytes, and what zip files raise."""
+    with ZipFile(file) as archive:
+        if sum(entry.file_size for entry in archive.infolist()) > most_bytes:
+            raise ValueError(f"its arrays unpack to more than {most_bytes} bytes")
         for entry in archive.infolist():
             with archive.open(entry) as member:
                 if np.lib.format.read_magic(member) != (1, 0):
-                    raise ValueError(f"{entry.filename:.80} is no array of a run")
+                    raise ValueError(f"{entry.filename:.80} is no array of numbers")
                 shape, _, kind = np.lib.format.read_array_header_1_0(member)
             if math.prod(shape) * kind.itemsize > entry.file_size:
                 raise ValueError(f"{entry.filename:.80} says it is larger than its file")
@@ -200,7 +213,7 @@ def _own_labels(values: np.ndarray, truth: np.ndarray | None) -> _Labels | None:
 
 def read_logits(study: StudyData, view: View, run: str, sha256: str) -> np.ndarray:
     """(N, C) float32: the final logits of a run. Raises RecordError, OSError or ValueError."""
-    data = checked_bytes(study.directory / "runs" / run, PREDICTIONS, sha256)
+    data = checked_bytes(study.directory / "runs" / run, PREDICTIONS, sha256, bounded.PREDICTIONS)
     with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
         return np.asarray(arrays[view.value], dtype=np.float32)
 
@@ -217,6 +230,12 @@ def check_predictions(directory: Path, record: RunRecord) -> Problem | None:
 
 def _confidence(logits: np.ndarray) -> np.ndarray:
     """(N,) float32: the largest softmax of each row; NaN where a logit is not finite."""
+    rows = max(1, BLOCK_NUMBERS // max(1, logits.shape[1]))
+    parts = [_confidence_of(logits[at : at + rows]) for at in range(0, len(logits), rows)]
+    return np.concatenate(parts)
+
+
+def _confidence_of(logits: np.ndarray) -> np.ndarray:
     by_class = np.ascontiguousarray(logits.T)  # long rows: nine times as fast
     with np.errstate(invalid="ignore"):
         below = np.exp(by_class - by_class.max(axis=0)).sum(axis=0)

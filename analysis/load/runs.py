@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import math
+import threading
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +26,8 @@ MOST_STEPS = 2**53  # of a float that is exact
 DIVERGED_FROM = 1e100  # no axis, sum or ratio holds numbers far beyond
 REDO = "run `vbstudy sweep`: it quarantines damaged runs and repeats them"
 FOREIGN = "move the folder out of runs/; `vbstudy sweep` redoes what is missing"
+
+_large = threading.Lock()
 
 History = list[list[Any]]  # one list an epoch, in the order of history_columns
 
@@ -54,7 +58,8 @@ def check_run(directory: Path, folder: Path) -> tuple[RunRecord, History] | Prob
     """The record and the history, checked, or why not."""
     path = folder.relative_to(directory).as_posix()
     try:
-        record = _record(folder)
+        with alone(folder / RECORD):
+            record = _record(folder)
         if f"runs/{record.spec.run_id}" != path:
             what = f"the record inside is of {record.spec.run_id}: this run belongs elsewhere"
             return Problem(path=path, what=what, todo=FOREIGN)
@@ -63,8 +68,9 @@ def check_run(directory: Path, folder: Path) -> tuple[RunRecord, History] | Prob
             if size != artifact.size_bytes:
                 what = f"{name} has {size} bytes, not {artifact.size_bytes}"
                 return Problem(path=path, what=what, todo=REDO)
-        data = checked_bytes(folder, HISTORY, record.result.artifacts[HISTORY].sha256, bounded.HISTORY)
-        history = _parse_history(data, history_columns(record.spec.workload.metric_names))
+        with alone(folder / HISTORY):
+            data = checked_bytes(folder, HISTORY, record.result.artifacts[HISTORY].sha256, bounded.HISTORY)
+            history = _parse_history(data, history_columns(record.spec.workload.metric_names))
     except NewerSchemaError:
         raise
     except FileNotFoundError as error:
@@ -72,6 +78,11 @@ def check_run(directory: Path, folder: Path) -> tuple[RunRecord, History] | Prob
     except (OSError, RecordError) as error:
         return Problem(path=path, what=str(error), todo=REDO)
     return record, history
+
+
+def alone(path: Path) -> AbstractContextManager[object]:
+    """Large files are read one at a time: many threads read."""
+    return _large if path.stat().st_size > bounded.MIB else nullcontext()
 
 
 def _record(folder: Path) -> RunRecord:

@@ -15,6 +15,8 @@ from analysis.load.study import StudyData, View, by_threads
 from analysis.results.model import ACROSS, WHERE, Kind, Table, col, cols, count, counts, interval
 from analysis.stats import statistics
 from analysis.stats.observations import Observations, distinct
+from guest.records import bounded
+from guest.records.bounded import read_bounded
 from guest.records.codec import RecordError
 from guest.records.robustness import Point, Robustness, decode
 
@@ -31,7 +33,7 @@ def read_robustness(study: StudyData) -> tuple[tuple[Robustness, ...], tuple[Pro
         if not (study.directory / path).is_file():
             continue
         try:
-            found.append(_checked(decode((study.directory / path).read_bytes()), run, sha256))
+            found.append(_checked(decode(read_bounded(study.directory / path, bounded.RECORD)), run, sha256))
         except (OSError, RecordError, UnicodeDecodeError) as error:
             todo = "run `vbstudy sweep --robustness`: it measures the model again"
             problems.append(Problem(path=path, what=str(error), todo=todo, skipped=False))

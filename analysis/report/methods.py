@@ -13,6 +13,8 @@ from analysis.load.design import STUDY_FILE
 from analysis.load.study import StudyData
 from analysis.provenance.study_file import public_study_file
 from analysis.results.model import ALPHA
+from guest.records import bounded
+from guest.records.bounded import read_bounded
 
 VARIANTS = {
     "default": "with nothing fixed",
@@ -150,7 +152,7 @@ def recipe(study: StudyData) -> Recipe:
         commands = [*begin, f"vbstudy provision --cpus {counts}", *end]
         return Recipe(commands="\n".join(commands), study_file="", note=note)
     try:
-        text, left_out = public_study_file(path.read_text(encoding="utf-8"))
+        text, left_out = public_study_file(read_bounded(path, bounded.STUDY_FILE).decode())
     except (OSError, ValueError) as error:
         note = f"{STUDY_FILE} cannot be read: {error}"
         return Recipe(commands="\n".join([*begin, *end]), study_file="", note=note)

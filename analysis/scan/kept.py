@@ -8,6 +8,8 @@ from pathlib import Path
 
 from analysis.scan.results import Scan
 from analysis.scan.run import SCHEMA_VERSION
+from guest.records import bounded, plain_json
+from guest.records.bounded import read_bounded
 from guest.records.codec import RecordError, from_json, to_json
 
 NAME = "scan.json"
@@ -25,10 +27,10 @@ def read_kept(directory: Path) -> Scan | None:
     """The scan of a study's folder; None when there is none. Raises KeptScanError."""
     path = directory / NAME
     try:
-        data = json.loads(path.read_bytes())
+        data = plain_json.parse(read_bounded(path, bounded.IMPORTED), bounded.IMPORTED)
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, RecursionError) as error:
+    except (OSError, ValueError) as error:
         raise KeptScanError(f"cannot be read: {error}") from None
     version = data.get("schema_version") if isinstance(data, dict) else None
     if isinstance(version, int) and version > SCHEMA_VERSION:

@@ -7,7 +7,10 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from io import BufferedReader
 from pathlib import Path
 
 MIB = 1 << 20
@@ -43,17 +46,23 @@ class OddFileError(OSError):
     """No plain file, or too large a one; `strerror` says which."""
 
 
-def read_bounded(path: Path, limit: Limit) -> bytes:
-    """All bytes of a plain file, of which links may be followed. Raises OddFileError, and OSError as open
-    does."""
+@contextmanager
+def opened_bounded(path: Path, limit: Limit) -> Iterator[BufferedReader]:
+    """A plain file, of which links may be followed. Raises OddFileError, and OSError as open does."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    found = os.fstat(descriptor)
+    if stat.S_ISDIR(found.st_mode):
+        os.close(descriptor)
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     with os.fdopen(descriptor, "rb") as file:
-        found = os.fstat(descriptor)
-        if stat.S_ISDIR(found.st_mode):
-            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
         if not stat.S_ISREG(found.st_mode):
             raise OddFileError(errno.EINVAL, "is not a plain file", str(path))
-        data = file.read(min(found.st_size, limit.bytes) + 1)  # memory is taken for what is asked for
-    if len(data) > limit.bytes:
-        raise OddFileError(errno.EFBIG, f"is larger than {limit.bytes} bytes", str(path))
-    return data
+        if found.st_size > limit.bytes:
+            raise OddFileError(errno.EFBIG, f"is larger than {limit.bytes} bytes", str(path))
+        yield file
+
+
+def read_bounded(path: Path, limit: Limit) -> bytes:
+    """All bytes of a plain file. Raises as `opened_bounded`."""
+    with opened_bounded(path, limit) as file:
+        return file.read(os.fstat(file.fileno()).st_size)  # what grows meanwhile is not read

@@ -11,10 +11,13 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from guest.machine import threads
+from guest.records import bounded
 from guest.records.codec import to_json
 from guest.records.printable import printable
 from guest.records.run import (
+    HISTORY,
     LOG,
+    PREDICTIONS,
     RECORDING,
     Framework,
     Message,
@@ -32,7 +35,7 @@ from orchestrator.store import recordings
 from orchestrator.study.engine import EngineTable
 from orchestrator.transport.connection import Connection
 
-MAX_ARTIFACT_BYTES = 8 << 30
+MAX_BYTES = {HISTORY: bounded.HISTORY, PREDICTIONS: bounded.PREDICTIONS, RECORDING: bounded.RECORDING}
 OUT = "out"  # the folder of a guest with a folder for each run; what a killed orchestrator left is removed
 CRASHES = ("killed by SIGSEGV", "killed by SIGILL")
 EMULATED = (
@@ -188,7 +191,7 @@ class Executor:
         if odd:
             raise ProtocolError(f"the manifest is wrong about {printable(', '.join(odd), limit=200)}")
         for name, artifact in result.artifacts.items():
-            if not 0 <= artifact.size_bytes <= MAX_ARTIFACT_BYTES:
+            if not 0 <= artifact.size_bytes <= MAX_BYTES.get(name, bounded.ARTIFACT).bytes:
                 raise ProtocolError(f"the manifest says {name} has {artifact.size_bytes} bytes")
             # point: file collected
             self._connection.get(str(PurePosixPath(out) / name), into / name, artifact.size_bytes)

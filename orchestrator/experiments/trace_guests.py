@@ -10,12 +10,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from guest.machine import fingerprint, threads
+from guest.records import bounded
 from guest.records.codec import RecordError, from_json, to_json
 from guest.records.run import Message, RunRequest, RunSpec
 from guest.records.trace import OPERATIONS, TENSORS, Task, TraceAnswer, TraceRequest
 from orchestrator.agent import archive
 from orchestrator.agent.client import AgentClient
-from orchestrator.agent.executor import MAX_ARTIFACT_BYTES
 from orchestrator.cores.leases import CoreLeases, cores_of
 from orchestrator.errors import GuestError, ProtocolError, UsageError, says_full
 from orchestrator.guests import temporary
@@ -103,7 +103,7 @@ class TraceGuest:
                 f"guest {self.guest}: sent {', '.join(found.artifacts) or 'nothing'} for {task}"
             )
         for name, artifact in found.artifacts.items():
-            if not 0 <= artifact.size_bytes <= MAX_ARTIFACT_BYTES:
+            if not 0 <= artifact.size_bytes <= bounded.ARTIFACT.bytes:
                 raise ProtocolError(f"guest {self.guest}: says {name} has {artifact.size_bytes} bytes")
         return found
 

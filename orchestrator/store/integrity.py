@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
+from guest.records import bounded
+from guest.records.bounded import read_bounded
 from guest.records.codec import NewerSchemaError, RecordError
 from guest.records.run import RECORD, Artifact, RunRecord, RunSpec, decode_record
 from orchestrator.errors import StoreError
@@ -20,7 +22,7 @@ def read_record(folder: Path) -> RunRecord:
     if path.is_symlink():
         raise DamagedRunError(f"{RECORD} is not a plain file")
     try:
-        return decode_record(path.read_bytes())
+        return decode_record(read_bounded(path, bounded.RECORD))
     except NewerSchemaError as error:
         raise StoreError(f"{path}: {error}") from None
     except FileNotFoundError:

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
 
+from guest.records import bounded
+from guest.records.bounded import read_bounded
 from guest.records.codec import NewerSchemaError, RecordError, seal
 from orchestrator.errors import StoreError
 from orchestrator.files import storage_errors, write_durably
@@ -25,7 +27,7 @@ class Shelf(Generic[Result]):
         """None where there is none. Raises StoreError for a damaged file, or that of a newer vbstudy."""
         path = self._path(name)
         try:
-            return self.decode(path.read_bytes())
+            return self.decode(read_bounded(path, bounded.RECORD))
         except FileNotFoundError:
             return None
         except NewerSchemaError as error:

@@ -34,7 +34,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from guest.records import harden, robustness
+from guest.records import bounded, harden, robustness
+from guest.records.bounded import read_bounded
 from guest.records.codec import RecordError, seal
 from guest.records.harden import Hardening
 from guest.records.robustness import Robustness
@@ -122,7 +123,7 @@ class Store:
         found = []
         for path in sorted(self.traces.glob(f"*/{TRACE}")):
             with contextlib.suppress(OSError, RecordError, UnicodeDecodeError):
-                found.append(decode_trace(path.read_bytes()))
+                found.append(decode_trace(read_bounded(path, bounded.RECORD)))
         return found
 
     def repetitions(self, set_id: str) -> set[int]:

@@ -4,6 +4,7 @@ value and what is allowed."""
 from __future__ import annotations
 
 import dataclasses
+import math
 import re
 import tomllib
 from enum import StrEnum
@@ -205,6 +206,14 @@ class Study(Section):
                 f"{wanted}, and repetitions = {self.repetitions} uses {self.repetitions} of them: write "
                 f"repetitions = {count} or a multiple of it, leave it out, or take fewer seeds"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _has_an_end(self) -> Self:
+        crossed = (self.cpus, self.threads or (0,), self.inter_op_threads or (0,), self.cpu_models)
+        runs = self.repetitions * math.prod(map(len, (*crossed, self.variants, self.workload)))
+        if runs > bounded.PLAN.items:
+            raise ValueError(f"it plans {runs} runs, and a study has at most {bounded.PLAN.items}")
         return self
 
     @model_validator(mode="after")

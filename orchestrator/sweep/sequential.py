@@ -7,6 +7,8 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from guest.records import bounded, plain_json
+from guest.records.bounded import read_bounded
 from orchestrator.engine import Engine, Observer, Summary
 from orchestrator.errors import StoreError, UsageError
 from orchestrator.files import write_durably
@@ -44,7 +46,7 @@ def keep_answers(store: Store, interim_done: int, answers: Any) -> None:
 
 def _read(store: Store) -> dict[str, Any]:
     try:
-        data = json.loads(store.sequential_file.read_text(encoding="utf-8"))
+        data = plain_json.parse(read_bounded(store.sequential_file, bounded.RECORD), bounded.RECORD)
     except (OSError, ValueError) as error:
         raise StoreError(f"{store.sequential_file}: {error}; remove it to begin again") from None
     if not isinstance(data, dict):

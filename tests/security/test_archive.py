@@ -285,3 +285,62 @@ def test_no_bytes_are_an_archive_by_accident(whole, tmp_path_factory, junk, star
     with contextlib.suppress(*DOCUMENTED):
         unpack(path, directory / "into")
         assert verify(directory / "into").runs == 2
+
+
+def zipped(path, files, names=()):
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in files.items():
+            archive.writestr(f"s/{name}", data)
+        for name in names:
+            archive.writestr(zipfile.ZipInfo(f"s/{name}"), b"")
+
+
+MANIFESTS = {
+    "an infinite version": '{"schema_version": Infinity, "files": {}}',
+    "an infinite size": '{"schema_version": 1, "files": {"a": {"sha256": "", "size_bytes": Infinity}}}',
+    "a negative size": '{"schema_version": 1, "files": {"a": {"sha256": "", "size_bytes": -1}}}',
+    "nested deep": "[" * 100_000,
+    "millions of items": "[" + "{}," * 4_000_000 + "1]",
+    "a version of 5,000 digits": '{"schema_version": ' + "1" * 5000 + "}",
+}
+
+
+@pytest.mark.parametrize("kind", MANIFESTS)
+def test_a_manifest_that_is_none_is_refused_within_bounded_memory(tmp_path, kind):
+    import tracemalloc
+
+    path = tmp_path / "s.zip"
+    zipped(path, {"MANIFEST.json": MANIFESTS[kind]})
+    assert path.stat().st_size < 100_000
+    tracemalloc.start()
+    try:
+        with pytest.raises(ArchiveError):
+            unpack(path, tmp_path / "into")
+        assert tracemalloc.get_traced_memory()[1] < 128 << 20
+    finally:
+        tracemalloc.stop()
+
+
+def test_an_archive_that_lists_more_files_than_a_study_may_have_is_refused(tmp_path, monkeypatch):
+    from analysis.exchange import archive
+
+    monkeypatch.setattr(archive, "LISTED_BYTES", 100_000)
+    path = tmp_path / "s.zip"
+    zipped(path, {}, [f"runs/a/b/c/{i:04d}/log.txt" for i in range(2000)])
+    with pytest.raises(ArchiveError, match="it lists more than"):
+        unpack(path, tmp_path / "into")
+
+
+def test_a_history_of_more_cells_than_any_training_has_is_damaged_and_not_parsed(whole, tmp_path_factory):
+    import tracemalloc
+
+    directory = tampered(whole, tmp_path_factory)
+    header = (directory / RUN / HISTORY).read_bytes().splitlines()[0]
+    replace_file(directory, HISTORY, header + b"\n" + b"1,1,1,1,1,1,1,1,1,,,,1\n" * 200_000)
+    tracemalloc.start()
+    try:
+        (problem,) = verify(directory).damaged
+        assert tracemalloc.get_traced_memory()[1] < 64 << 20
+    finally:
+        tracemalloc.stop()
+    assert "has more than 1000000 cells" in problem.what

@@ -61,6 +61,7 @@ def test_arguments_of_any_length_are_told_in_one_line(vbstudy, arguments, told):
     [
         (text(f"seed = {DIGITS}"), "is not TOML"),
         (text("a = " + "[" * 100_000), "is nested too deep"),
+        (text(f"repetitions = 100000000\n{STUDY}"), "a study has at most 200000"),
         (a_pipe, "is not a plain file"),
         (endless, "is not a plain file"),
         (a_folder, "is a folder"),

@@ -15,6 +15,8 @@ from analysis.exchange.verify import verify
 from analysis.load.study import NothingToAnalyse
 from analysis.pipeline import analyze
 from analysis.results.printing import Format, render
+from guest.records import bounded
+from guest.records.bounded import Limit
 from guest.records.codec import NewerSchemaError
 from guest.records.run import CPU_MODEL, HISTORY, RECORD, Tier, Variant
 from tests import factories
@@ -196,7 +198,7 @@ def test_other_bytes_and_other_sizes_are_refused(packed, tmp_path):
 
 
 def test_an_archive_that_would_unpack_to_more_than_the_limit_is_refused(packed, tmp_path, monkeypatch):
-    monkeypatch.setattr("analysis.exchange.archive.LARGEST_ARCHIVE", 100)
+    monkeypatch.setattr(bounded, "ARCHIVE", Limit(bytes=100, items=100))
     refused(packed, tmp_path / "target", "would unpack to more than 100 bytes")
 
 
