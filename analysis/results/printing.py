@@ -42,6 +42,11 @@ def console_for(file: TextIO) -> Console:
     return Console(file=file, width=None if known else PAGE_WIDTH, highlight=False)
 
 
+def print_tables(tables: Sequence[Table], file: TextIO) -> None:
+    """For a person."""
+    console_for(file).print(*map(table_text, tables), sep="\n")
+
+
 def render(analysis: Analysis, form: Format) -> str:
     """The whole result as text, ending in a newline; as CSV its findings, for a file of CSV is one table."""
     match form:
@@ -183,7 +188,8 @@ class _Fitted:
             "" if body else "No rows.",
             table.note,
         ]
-        yield Text(" ".join(filter(None, notes)), style="dim")
+        if note := " ".join(filter(None, notes)):
+            yield Text(note, style="dim")
 
     def _grid(
         self, body: Sequence[Sequence[str]], kept: Sequence[int], widths: Sequence[int], *, head: bool

@@ -6,11 +6,11 @@ import csv
 import io
 from collections import Counter
 
-from rich import box
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
+from analysis.results.model import Table, col, count
+from analysis.results.printing import table_text
 from analysis.scan.lint.rules import RULES
 from analysis.scan.results import Level, Place, Scan
 from analysis.scan.sarif import joined
@@ -20,6 +20,16 @@ COLOURS = {Level.ERROR: "bold red", Level.WARNING: "yellow", Level.NOTE: "cyan"}
 HEADER = ("project", "kind", "name", "level", "path", "line", "column", "cell", "text", "advice")
 FIELD = 30_000  # characters; some readers of CSV refuse fields of more than 32,767
 SHOWN = 200  # projects whose requirements are listed
+
+
+def print_answer(scan: Scan, console: Console) -> None:
+    """How many findings there are, by level."""
+    levels = Counter(found.level for project in scan.projects for found in project.findings)
+    files, lines = sum(p.files for p in scan.projects), sum(p.lines for p in scan.projects)
+    named = ", ".join(f"{levels[level]} {level}{'s' * (levels[level] != 1)}" for level in Level)
+    console.print(
+        f"{levels.total()} findings in {files:,} files with {lines:,} lines: {named}", highlight=False
+    )
 
 
 def print_findings(scan: Scan, console: Console) -> None:
@@ -34,14 +44,12 @@ def print_findings(scan: Scan, console: Console) -> None:
             line.append(printable(f"{found.level}: {found.why}"))
             console.print(line, soft_wrap=True)
     if counts:
-        drawn = Table(box=box.SIMPLE_HEAD, title="What to do", title_justify="left")
-        for header, justify in (("rule", "left"), ("n", "right"), ("what", "left"), ("what to do", "left")):
-            drawn.add_column(header, justify=justify, overflow="fold")  # type: ignore[arg-type]
-        for name in sorted(counts):
-            drawn.add_row(name, str(counts[name]), RULES[name].title, RULES[name].advice)
-        console.print(drawn)
-    files, lines = sum(p.files for p in scan.projects), sum(p.lines for p in scan.projects)
-    console.print(f"{counts.total()} findings in {files:,} files with {lines:,} lines", highlight=False)
+        rows = [
+            {"rule": name, "n": counts[name], "what": RULES[name].title, "todo": RULES[name].advice}
+            for name in sorted(counts)
+        ]
+        columns = col("rule"), count("n"), col("what"), col("todo", "what to do")
+        console.print(table_text(Table.of(rows, *columns, name="rules", title="What to do", note="")))
 
 
 def print_requirements(scan: Scan, console: Console) -> None:

@@ -238,11 +238,9 @@ def import_(options: Options, source: Path, name: str | None, by: str) -> None:
         path = write_import(store.directory, imported)
         tables = imported_tables([each for each in read_imports(store.directory)[0] if each.name == name])
     if not options.as_json:
-        from analysis.results.printing import console_for, table_text
+        from analysis.results.printing import print_tables
 
-        for table in tables.values():
-            if len(table.frame):
-                console_for(sys.stdout).print(table_text(table))
+        print_tables([table for table in tables.values() if len(table.frame)], sys.stdout)
     data = {"file": str(path), "runs": len(imported.runs), "left_out": list(imported.left_out)}
     text = (
         f"{len(imported.runs)} imported runs ({imported.kind}) in {path}; weights, seeds and machines unknown"

@@ -35,7 +35,7 @@ def harden(options: Options, cpus: str | None, workload: str | None, runs: int, 
     Prints the lines to paste for the cheapest one. Ends with 0 when a tier is proved for each workload, with
     1 when none is. Can be stopped at any time; running it again resumes."""
     from analysis.diagnosis.hardening import hardening_tables, judge
-    from analysis.results.printing import console_for, table_text
+    from analysis.results.printing import print_tables
     from guest.records.codec import to_json
     from orchestrator.agent import archive
     from orchestrator.experiments import harden as hardening
@@ -57,10 +57,10 @@ def harden(options: Options, cpus: str | None, workload: str | None, runs: int, 
     if options.as_json:
         print_json([to_json(each) for each in found])
     else:
-        for table in hardening_tables(found).values():
-            console_for(sys.stdout).print(table_text(table))
         for each in found:
             click.echo("\n".join(hardening.told(each)))
+        print_tables(list(hardening_tables(found).values()), sys.stdout)
+        click.echo("\nnext: vbstudy analyze")
     unproved = [each.workload.name for each in found if not each.cheapest]
     if unproved:
         raise UnprovedError(f"no tier is proved to give equal models of {', '.join(unproved)}")

@@ -15,6 +15,7 @@ from orchestrator.errors import EXIT_INTERRUPTED, StoreError, UsageError
 if TYPE_CHECKING:
     from orchestrator.programs.try_runs import Report
 
+LEVEL_NAMES = {"bitwise": "weights", "predictions": "predictions", "metric": "metrics"}
 LEVELS = ("auto", "library", "python")
 PROGRAM = {"allow_interspersed_args": False}  # what follows belongs to the user
 NOTHING_SEEN = {
@@ -76,7 +77,11 @@ def summary_text(report: Report) -> str:
     """The report for a person."""
     program = shlex.join(report.command)
     numbers = "random numbers of the first run" if report.seed is None else f"seed {report.seed}"
-    lines = [f"{program}: {_listed(report.threads)} threads, {report.repetitions} times each, {numbers}"]
+    lines = [
+        _answer(report),
+        "",
+        f"{program}: {_listed(report.threads)} threads, {report.repetitions} times each, {numbers}",
+    ]
     for verdict in report.verdicts:
         unseen = verdict.answer == "nothing seen"
         answer = NOTHING_SEEN[verdict.level] if unseen else verdict.answer.upper()
@@ -92,11 +97,34 @@ def summary_text(report: Report) -> str:
     for one in report.overrides:
         lines.append(f"the program sets itself: {one.what} = {one.value} ({one.where or 'a library'})")
     lines += [f"note: {note}" for note in report.notes]
-    if report.seed is not None and any(v.answer == "inconclusive" for v in report.verdicts):
-        lines.append(
-            "the seed does not reach every generator, or the program is not repeatable: try --replay"
-        )
-    return "\n".join(lines)
+    return "\n".join(lines + _next(report))
+
+
+def _answer(report: Report) -> str:
+    """The answer over all levels, in a sentence."""
+    matters, same, unclear = (
+        " and ".join(LEVEL_NAMES[v.level] for v in report.verdicts if v.answer == answer)
+        for answer in ("thread count matters", "same on all thread counts", "inconclusive")
+    )
+    found = [
+        f"it changes the {matters}" if matters else "",
+        f"the {same} are the same" if same else "",
+        f"whether it changes the {unclear} is inconclusive" if unclear else "",
+    ]
+    if not any(found):
+        return "Nothing was seen that could be compared."
+    answer = "The thread count matters" if matters else "The thread count was not seen to matter"
+    return f"{answer}: {', '.join(filter(None, found))}."
+
+
+def _next(report: Report) -> list[str]:
+    answers = {verdict.answer for verdict in report.verdicts}
+    if "thread count matters" in answers:
+        return ["", "next: with PyTorch, add `from vbstudy import exact` and `exact.enable()`, and try again"]
+    if "inconclusive" in answers and report.seed is not None:
+        why = "the seed does not reach every generator, or the program is not repeatable"
+        return ["", why, f"next: vbstudy try --replay -- {shlex.join(report.command)}"]
+    return []
 
 
 def _listed(counts: tuple[int, ...]) -> str:

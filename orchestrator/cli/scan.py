@@ -159,8 +159,10 @@ def _print(found: Scan, form: str, output: Path | None, only: str | None) -> Non
 
 
 def _tables(found: Scan, console: Console, only: str | None) -> None:
-    from analysis.scan.printed import print_findings, print_requirements
+    from analysis.scan.printed import print_answer, print_findings, print_requirements
 
+    if only != REQUIREMENTS:
+        print_answer(found, console)
     if only != LINT:
         print_requirements(found, console)
         if len(found.projects) > 1:
@@ -170,6 +172,8 @@ def _tables(found: Scan, console: Console, only: str | None) -> None:
             console.print(table_text(requirements_table(found)))
     if only != REQUIREMENTS:
         print_findings(found, console)
+        if any(project.findings for project in found.projects):
+            console.print("\nnext: vbstudy try -- python YOUR_PROGRAM shows whether the thread count matters")
 
 
 def _keep(found: Scan, options: Options) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 import click
@@ -38,7 +39,7 @@ def doctor(options: Options) -> None:
     if options.as_json:
         print_json(doctor_.as_json(report))
     else:
-        stdout().print(doctor_.as_table(report))
+        stdout().print(doctor_.as_text(report), highlight=False)
     problem = doctor_.first_problem(report)
     if problem:
         raise problem
@@ -102,9 +103,12 @@ def status(options: Options, runs: int | None) -> None:
     report = status_.examine(options.study(), options.store(), runs)
     if options.as_json:
         print_json(status_.as_json(report))
-    else:
-        for table in status_.as_tables(report):
-            stdout().print(table)
+        return
+    from analysis.results.printing import print_tables
+
+    click.echo(status_.answer(report))
+    print_tables(status_.as_tables(report), sys.stdout)
+    click.echo(f"\nnext: {status_.next_command(report)}")
 
 
 # What follows GUEST belongs to the command in the guest, whatever it looks like.

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from orchestrator.cli.options import CommandFailed, Options, print_json, result, stdout
+from orchestrator.cli.options import CommandFailed, Options, print_json, result
 from orchestrator.cli.worker import on_scheduler
 from orchestrator.errors import EXIT_RUNS_FAILED, UsageError
 
@@ -39,9 +40,10 @@ def plan(
     """Estimate a sweep's hours, disk space and statistical power."""
     import dataclasses
 
+    from analysis.results.printing import print_tables
     from orchestrator.forecast import fleet as fleets
     from orchestrator.forecast import model
-    from orchestrator.forecast.text import as_tables, fleet_text, totals
+    from orchestrator.forecast.text import answer, as_tables, fleet_text, totals
     from orchestrator.study import plan as planning
 
     if (hosts is None) != (cores is None) or (hosts is None and memory_mib):
@@ -57,9 +59,9 @@ def plan(
         data = dataclasses.asdict(report)
         print_json(data if fleet is None else data | {"fleet": dataclasses.asdict(fleet)})
         return
-    for table in as_tables(report):
-        stdout().print(table)
-    click.echo("\n".join(totals(report) + ([] if fleet is None else [fleet_text(fleet)])))
+    click.echo("\n".join([answer(report), *totals(report), *([] if fleet is None else [fleet_text(fleet)])]))
+    print_tables(as_tables(report), sys.stdout)
+    click.echo(f"\nnext: vbstudy {'sweep' if report.to_do else 'analyze'}")
 
 
 @click.command()

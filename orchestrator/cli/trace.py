@@ -45,6 +45,7 @@ def trace(
     from analysis.diagnosis import trace_figures, traces
     from guest.records.codec import to_json
     from guest.records.run import Framework, Variant
+    from guest.records.trace import Outcome
     from orchestrator.experiments import trace as tracing
     from orchestrator.experiments import trace_setup
     from orchestrator.study import schema as study_
@@ -76,11 +77,13 @@ def trace(
     if options.as_json:
         click.echo(json.dumps(to_json(found), indent=1))
     else:
-        from analysis.results.printing import console_for, table_text
+        from analysis.results.printing import print_tables
 
-        if found.origins:
-            console_for(sys.stdout).print(table_text(traces.origins_table(found)))
         click.echo("\n".join(traces.summary(found)))
+        if found.origins:
+            print_tables([traces.origins_table(found)], sys.stdout)
+        if found.outcome is not Outcome.EQUAL:
+            click.echo("\nnext: vbstudy harden")
     report(f"kept in {store.traces / found.trace_id}")
 
 

@@ -2,73 +2,79 @@
 
 from __future__ import annotations
 
-from rich import box
-from rich.table import Table
-
+from analysis.results.model import WHERE, Table, col, cols, count, counts
 from orchestrator.forecast.fleet import FleetForecast
 from orchestrator.forecast.model import FamilyForecast, Forecast
+from orchestrator.study.plan import condition
 
 UNKNOWN = "unknown until one run is done"
 UNIT_BYTES = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
 
 
+def answer(forecast: Forecast) -> str:
+    """What is to do, in a sentence."""
+    if not forecast.to_do:
+        return f"All {forecast.runs} planned runs are done."
+    took = f"hours {UNKNOWN}" if forecast.hours is None else f"about {forecast.hours:.3g} hours"
+    return f"{forecast.to_do} of {forecast.runs} planned runs are to do: {took}."
+
+
 def as_tables(forecast: Forecast) -> list[Table]:
-    sets = Table(title="Conditions", title_justify="left")
-    for heading in ("condition", "runs", "to do", "a run", "from", "hours", "disk"):
-        left = heading in ("condition", "from")
-        sets.add_column(
-            heading, justify="left" if left else "right", no_wrap=heading == "condition", overflow="fold"
-        )
-    for s in forecast.sets:
-        run = "–" if s.run_s is None else f"{s.run_s:.3g} s"
-        if s.run_s_sd is not None:
-            run += f" (SD {s.run_s_sd:.2g})"
-        basis = f"{s.basis}, n = {s.n_measured}" if s.n_measured else s.basis
-        sets.add_row(s.set_id, str(s.planned), str(s.to_do), run, basis, hours(s.hours), amount(s.size_bytes))
-    power = Table(
-        box=box.SIMPLE_HEAD,
-        collapse_padding=True,
-        pad_edge=False,
-        title="Power: smallest difference that is found with 80 % power",
-        title_justify="left",
-        caption="Two-sided, alpha 0.05, Holm over the family's tests. Ranks: Brunner-Munzel.",
-        caption_justify="left",
+    sets = Table.of(
+        [
+            condition(s.set_id)
+            | {
+                "planned": s.planned,
+                "to_do": s.to_do,
+                "run": "–" if s.run_s is None else f"{s.run_s:.3g}",
+                "sd": "–" if s.run_s_sd is None else f"{s.run_s_sd:.2g}",
+                "hours": hours(s.hours),
+                "disk": amount(s.size_bytes),
+                "basis": f"{s.basis}, n = {s.n_measured}" if s.n_measured else s.basis,
+            }
+            for s in forecast.sets
+        ],
+        *WHERE,
+        col("setting", "condition"),
+        count("planned", "runs"),
+        count("to_do"),
+        count("run", "a run, s"),
+        count("sd", "SD"),
+        *counts("hours", "disk"),
+        col("basis", "from"),
+        name="conditions",
+        title="Conditions",
+        note="",
     )
-    needed = f"runs for {forecast.difference:g}"
-    for heading in (
-        "family",
-        "metric",
-        "tests",
-        "n",
-        "SD",
-        "ranks",
-        "Welch",
-        f"{needed}, ranks",
-        f"{needed}, Welch",
-    ):
-        left = heading in ("family", "metric")
-        power.add_column(heading, justify="left" if left else "right", no_wrap=left, overflow="fold")
-    for f in forecast.families:
-        power.add_row(
-            f"{f.workload}/{f.variant}\n({f.view})",
-            f.metric,
-            str(f.tests),
-            str(f.n),
-            _sd(f),
-            _difference(f, f.detectable_u),
-            _difference(f, f.detectable_welch),
-            _runs(f, f.needed_u),
-            _runs(f, f.needed_welch),
-        )
+    power = Table.of(
+        [
+            {"workload": f.workload, "variant": f.variant, "view": f.view, "metric": f.metric}
+            | {"tests": f.tests, "n": f.n, "sd": "unknown" if f.sd is None else f"{f.sd:.2g}"}
+            | {"sd_from": "" if f.sd is None else f"n = {f.n_sd}" if f.n_sd else "given"}
+            | {"ranks": _difference(f, f.detectable_u), "welch": _difference(f, f.detectable_welch)}
+            | {"runs_ranks": _runs(f, f.needed_u), "runs_welch": _runs(f, f.needed_welch)}
+            for f in forecast.families
+        ],
+        *WHERE,
+        *cols("view", "metric"),
+        *counts("tests", "n"),
+        count("sd", "SD"),
+        col("sd_from", "from"),
+        count("ranks"),
+        count("welch", "Welch"),
+        count("runs_ranks", f"runs for {forecast.difference:g}: ranks"),
+        count("runs_welch", "Welch"),
+        name="power",
+        title="Power: the smallest difference that is found with 80 % power",
+        note="Two-sided, alpha 0.05, Holm over the family's tests. Ranks: Brunner-Munzel.",
+    )
     return [sets, power]
 
 
 def totals(forecast: Forecast) -> list[str]:
-    """A line each for runs, hours and disk."""
-    lines = [f"runs    {forecast.runs} planned, {forecast.to_do} to do"]
-    if forecast.hours is None:
-        lines.append(f"hours   {UNKNOWN} of every workload")
-    else:
+    """A line each for hours, disk and power, as far as there is something to do or to know."""
+    lines = []
+    if forecast.to_do and forecast.hours is not None:
         text = f"hours   {forecast.hours:.3g} with one guest at a time"
         if forecast.hours_low is not None and forecast.hours_high is not None:
             text += f" (95 %: {forecast.hours_low:.3g} to {forecast.hours_high:.3g})"
@@ -77,8 +83,9 @@ def totals(forecast: Forecast) -> list[str]:
         if forecast.hours_at_best is not None and forecast.hours_at_best < forecast.hours:
             text += f"; side by side on {forecast.cores} cores not less than {forecast.hours_at_best:.3g}"
         lines.append(text)
-    size = amount(forecast.size_bytes) if forecast.size_bytes is not None else UNKNOWN
-    lines.append(f"disk    {size}; {amount(forecast.free_bytes)} are free")
+    if forecast.to_do:
+        size = amount(forecast.size_bytes) if forecast.size_bytes is not None else UNKNOWN
+        lines.append(f"disk    {size}; {amount(forecast.free_bytes)} are free")
     if any(f.sd is None and f.tests for f in forecast.families):
         lines.append("power   unknown until two runs of a set are done; or give the SD with --sd")
     return lines
@@ -108,12 +115,6 @@ def amount(size_bytes: float | None) -> str:
         if size_bytes >= unit:
             return f"{size_bytes / unit:.3g} {name}"
     return f"{size_bytes:.0f} B"
-
-
-def _sd(family: FamilyForecast) -> str:
-    if family.sd is None:
-        return "unknown"
-    return f"{family.sd:.2g}" + (f" (n = {family.n_sd})" if family.n_sd else " (given)")
 
 
 def _difference(family: FamilyForecast, value: float | None) -> str:

@@ -8,7 +8,9 @@ import shutil
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from rich.console import Group, RenderableType
 from rich.table import Table
+from rich.text import Text
 
 from guest.datasets import datasets
 from guest.machine import fingerprint
@@ -20,6 +22,8 @@ from orchestrator.cores.locks import CoreLocks
 from orchestrator.errors import GuestError, PrerequisiteError, VbstudyError
 from orchestrator.inventory import host_name
 from orchestrator.store.store import Store
+
+NAMES = 22  # characters of the column of names
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,10 +178,33 @@ def as_json(checks: list[Check]) -> Any:
     return [asdict(check) for check in checks]
 
 
-def as_table(checks: list[Check]) -> Table:
-    table = Table(title="This host", title_justify="left")
-    for heading in ("what", "found", "to do"):
-        table.add_column(heading, overflow="fold")
+def as_text(checks: list[Check]) -> Group:
+    """The answer, then what is ready, what is missing, and what is optional, each with what to do."""
+    problem = first_problem(checks)
+    ready = ", ".join(
+        c.what.removeprefix("provider ") for c in checks if c.what.startswith("provider") and c.found
+    )
+    answer = f"No study runs here: {problem.message}" if problem else f"Studies run here; guests by {ready}."
+    missing: dict[tuple[bool, str], list[str]] = {}
     for check in checks:
-        table.add_row(check.what, check.found or "-", check.missing)
-    return table
+        if check.missing:
+            missing.setdefault((check.needed, check.missing), []).append(check.what)
+    groups = {
+        "Ready": [(check.what, check.found) for check in checks if check.found],
+        "Missing": [(", ".join(names), todo) for (needed, todo), names in missing.items() if needed],
+        "Optional": [(", ".join(names), todo) for (needed, todo), names in missing.items() if not needed],
+    }
+    parts: list[RenderableType] = [Text(answer, style="bold")]
+    for title, lines in groups.items():
+        if not lines:
+            continue
+        grid = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+        grid.add_column(max_width=NAMES)
+        grid.add_column(overflow="fold")
+        for name, text in lines:
+            grid.add_row(Text(name), Text(text))
+        parts += [Text(f"\n{title}", style="bold"), grid]
+    done = (
+        "install one of what is missing, then vbstudy doctor" if problem else "vbstudy provision --cpus 1,2,4"
+    )
+    return Group(*parts, Text(f"\nnext: {done}"))

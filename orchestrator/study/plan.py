@@ -165,3 +165,8 @@ def _project(table: ProjectTable) -> WorkloadSpec:
             framework=table.framework,
         ),
     )
+
+
+def condition(set_id: str) -> dict[str, str]:
+    """The columns that name a condition."""
+    return dict(zip(("workload", "variant", "setting"), set_id.split("/", 2), strict=True))

@@ -58,7 +58,9 @@ class SweepOutcome:
 
     @property
     def failed(self) -> bool:
-        return bool(self.summary.failed or (self.robustness and self.robustness.failed))
+        """Whether runs failed, or wait for guests that are not there."""
+        robustness = self.robustness is not None and self.robustness.failed
+        return bool(self.summary.failed or self.summary.without_guest or robustness)
 
 
 def sweep(
@@ -132,11 +134,6 @@ def summaries(outcome: SweepOutcome, store: Store) -> tuple[dict[str, Any], str]
     )
     if summary.quarantined:
         text += f", {len(summary.quarantined)} damaged ones quarantined in {store.quarantined}"
-    if summary.without_guest:
-        text += (
-            f"; runs without a guest were not started ({', '.join(summary.without_guest)}): "
-            "run `vbstudy provision`"
-        )
     data = dataclasses.asdict(summary)
     if outcome.rule:
         text += f"; {outcome.rule}: interim analysis {outcome.interim_done} of {len(outcome.interim)}, "
@@ -156,6 +153,9 @@ def summaries(outcome: SweepOutcome, store: Store) -> tuple[dict[str, Any], str]
         data["robustness"] = dataclasses.asdict(found)
     if summary.failed:
         text += f"; {len(summary.failed)} failed, evidence in {store.failed}"
-    else:
+    if summary.without_guest:
+        waiting = ", ".join(summary.without_guest)
+        text += f"; runs without a guest were not started ({waiting}); next: vbstudy provision"
+    elif not summary.failed:
         text += "; next: vbstudy analyze"
     return data, text

@@ -8,8 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from rich.table import Table
-
+from analysis.results.model import WHERE, Kind, Table, col, cols, count, counts
 from guest.records.codec import to_json
 from guest.records.run import RunSpec
 from orchestrator.errors import VbstudyError
@@ -17,7 +16,7 @@ from orchestrator.inventory import Guest, Now, guest_spec, read_inventory
 from orchestrator.providers import Watching, make
 from orchestrator.store.integrity import DamagedRunError, read_record
 from orchestrator.store.store import Store
-from orchestrator.study.plan import conditions
+from orchestrator.study.plan import condition, conditions
 from orchestrator.study.schema import Study
 
 
@@ -94,37 +93,65 @@ def as_json(status: Status) -> Any:
     return {name: value for name, value in to_json(status).items() if name != "unknown"}
 
 
+def answer(status: Status) -> str:
+    """How far the study is, in a sentence."""
+    planned, done, failed = (
+        sum(getattr(s, name) for s in status.sets) for name in ("planned", "done", "failed_attempts")
+    )
+    runs = (
+        f"All {planned} runs are done"
+        if done == planned
+        else f"{done} of {planned} runs are done, {planned - done} to do"
+    )
+    attempts = f"; {failed} attempt{'s' * (failed > 1)} failed" if failed else ""
+    return f"{runs}{attempts}; {len(status.guests)} guest{'s' * (len(status.guests) != 1)} provisioned."
+
+
+def next_command(status: Status) -> str:
+    if not any(s.to_do for s in status.sets):
+        return "vbstudy analyze"
+    return "vbstudy sweep" if status.guests else "vbstudy provision"
+
+
 def as_tables(status: Status) -> list[Table]:
-    guests = Table(title="Guests", title_justify="left")
-    for heading in ("guest", "asked", "hypervisor", "guest sees", "boot", "address", "note"):
-        guests.add_column(heading, overflow="fold")
+    """The guests, where there are some, and the conditions."""
+    rows = []
     for guest in status.guests:
         seen, details = guest.observed, guest.observed.details
         notes = ["oversubscribed"] if seen.oversubscribed else []
         notes += [str(details["accelerator"])] if "accelerator" in details else []
         notes += [_state(status.now[guest.spec.name])] if guest.spec.name in status.now else []
-        guests.add_row(
-            guest.spec.name,
-            str(guest.spec.cpus),
-            str(seen.provider_cpus),
-            str(seen.guest_cpus),
-            f"{seen.start_s:.1f} s",
-            str(details.get("address", "this machine")),
-            ", ".join(notes),
+        rows.append(
+            {
+                "guest": guest.spec.name,
+                "cpus": guest.spec.cpus,
+                "seen": f"{seen.provider_cpus}, {seen.guest_cpus}",
+                "boot_s": seen.start_s,
+                "address": str(details.get("address", "this machine")),
+                "notes": ", ".join(notes),
+            }
         )
-    if status.unknown:
-        guests.caption = f"their state is unknown: {status.unknown}"
-    if not status.guests:
-        guests.caption = "none yet: run `vbstudy provision`"
-    sets = Table(title="Conditions", title_justify="left")
-    for heading in ("condition", "planned", "done", "failed attempts", "to do"):
-        sets.add_column(heading, justify="left" if heading == "condition" else "right", overflow="fold")
-    for s in status.sets:
-        sets.add_row(s.set_id, str(s.planned), str(s.done), str(s.failed_attempts), str(s.to_do))
-    if status.warnings:
-        sets.caption = "\n".join(status.warnings)
-        sets.caption_justify = "left"
-    return [guests, sets]
+    guests = Table.of(
+        rows,
+        col("guest"),
+        count("cpus", "CPUs"),
+        col("seen", "of its machine, inside"),
+        col("boot_s", "boot s", Kind.SECONDS),
+        *cols("address", "notes"),
+        name="guests",
+        title="Guests",
+        note=f"Their state is unknown: {status.unknown}" if status.unknown else "",
+    )
+    sets = Table.of(
+        [dataclasses.asdict(s) | condition(s.set_id) for s in status.sets],
+        *WHERE,
+        col("setting", "condition"),
+        *counts("planned", "done", "failed_attempts", "to_do"),
+        name="conditions",
+        title="Conditions",
+        note="\n".join(status.warnings),
+    )
+    return [guests, sets] if rows or status.unknown else [sets]
 
 
 def _state(now: Now) -> str:

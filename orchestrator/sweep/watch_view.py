@@ -122,7 +122,7 @@ def _guest(name: str, run: Running | None) -> tuple[Text | str, ...]:
         Text(name),
         _cores(run.cores),
         Text(printable(run.run_id)),
-        f"{run.epoch}/{run.epochs}",
+        f"{run.epoch}/{run.epochs}" if run.epochs else str(run.epoch or "–"),  # a project's are not known
         duration(run.running_s),
         Text(sparkline(run.losses), "cyan"),
         Text(", ".join([f"loss {loss:.4g}" for loss in finite] + scores)),

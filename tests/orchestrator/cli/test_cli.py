@@ -10,12 +10,13 @@ import subprocess
 import sys
 
 import pytest
+from rich.console import Console
 
 from guest.records.run import RECORD, SCHEMA_VERSION
 from orchestrator.cli import main as cli
 from orchestrator.cli.study import PROVIDERS
 from orchestrator.errors import StoreError
-from orchestrator.guests import provision
+from orchestrator.guests import doctor, provision
 from orchestrator.providers import PROVIDERS as REAL_PROVIDERS
 from orchestrator.store.store import Store
 from tests.orchestrator.sweep.test_pipeline import STUDY
@@ -284,8 +285,9 @@ def test_status_counts_what_is_planned(vbstudy, study):
         "now": {},
     }
     status, out, _ = vbstudy("status")
-    assert "net/fixed-seed/cpus-1" in out
-    assert "run `vbstudy provision`" in out
+    assert out.startswith("0 of 4 runs are done, 4 to do; 0 guests provisioned.\n")
+    assert re.search("fixed-seed +cpus-1", out)
+    assert out.endswith("next: vbstudy provision\n")
 
 
 @pytest.mark.parametrize(
@@ -305,8 +307,8 @@ def test_a_rule_that_is_none_is_a_mistake_on_the_command_line(vbstudy, study, ar
 def test_plan_tells_runs_hours_disk_and_power(vbstudy, study):
     status, out, _ = vbstudy("plan")
     assert status == 0
-    assert "runs    4 planned, 4 to do" in out
-    assert "hours   unknown until one run is done" in out
+    assert out.startswith("4 of 4 planned runs are to do: hours unknown until one run is done.")
+    assert out.endswith("next: vbstudy sweep\n")
     assert "disk    unknown until one run is done" in out
     status, out, _ = vbstudy("--json", "plan", "--runs", "64", "--sd", "0.01", "--difference", "0.005")
     report = json.loads(out)
@@ -326,7 +328,31 @@ def test_doctor_says_what_this_host_can_do(vbstudy):
     assert found["torch"]["found"].startswith("2.")
     assert found["dataset digits"]["found"] == "embedded"
     assert "cores for us" in found["CPU"]["found"]
-    assert vbstudy("doctor")[0] == 0
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_doctor_answers_first_and_fits(vbstudy, monkeypatch, width):
+    monkeypatch.setenv("COLUMNS", str(width))
+    status, out, _ = vbstudy("doctor")
+    lines = [line.rstrip() for line in out.splitlines()]
+    assert status == 0
+    assert lines[0].startswith("Studies run here; guests by local")
+    assert max(map(len, lines)) <= width
+    assert lines.index("Ready") < lines.index("Optional")
+    assert any(re.match("dataset mnist.*downloaded by `vbstudy provision`", line) for line in lines)
+    assert lines[-1] == "next: vbstudy provision --cpus 1,2,4"
+
+
+def test_what_no_study_runs_without_is_missing_with_its_command(monkeypatch):
+    monkeypatch.setattr(doctor, "_version", lambda distribution: "")
+    checks = doctor._frameworks()
+    console = Console(width=80)
+    with console.capture() as captured:
+        console.print(doctor.as_text(checks))
+    text = captured.get()
+    assert text.startswith("No study runs here: torch is missing: pip install 'vbstudy[torch]'")
+    assert re.search(r"Missing\s+torch +pip install 'vbstudy\[torch\]'", text)
+    assert "Optional" not in text
 
 
 def test_the_three_commands_make_a_report_and_destroy_keeps_it(vbstudy, study):
@@ -372,6 +398,17 @@ def test_the_three_commands_make_a_report_and_destroy_keeps_it(vbstudy, study):
     assert status == 0
     assert {finding["id"] for finding in json.loads(out)["findings"]} == {"F1", "F2", "F3", "F4", "F5", "F6"}
     assert "Ours beside the published (issre21)" in (study / "elsewhere" / "index.html").read_text()
+
+
+def test_runs_that_wait_for_guests_end_with_1_and_one_next_step(vbstudy, study):
+    assert vbstudy("provision", "--cpus", "1")[0] == 0
+    study_file = study / "study.toml"
+    study_file.write_text(study_file.read_text().replace("cpus = [1]", "cpus = [1, 2]"))
+    status, out, _ = vbstudy("sweep", "--runs", "1")
+    assert status == 1
+    assert out.endswith("runs without a guest were not started (cpus-2); next: vbstudy provision\n")
+    assert out.count("next:") == 1
+    assert vbstudy("status")[1].startswith("1 of 4 runs are done, 3 to do; 1 guest provisioned.")
 
 
 def test_a_store_of_a_newer_schema_is_told_and_left_alone(vbstudy, study):

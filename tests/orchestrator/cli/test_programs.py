@@ -7,8 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.cli import main as cli
+from orchestrator.cli.programs import summary_text
 from orchestrator.programs.try_files import FileSeen, Role, read, role_of
-from orchestrator.programs.try_verdicts import Answer, Trial, decide
+from orchestrator.programs.try_runs import Report
+from orchestrator.programs.try_verdicts import Answer, LevelVerdict, Trial, decide
 
 SCRIPT = """\
 import os, numpy as np
@@ -61,6 +63,44 @@ def test_a_metric_that_follows_the_thread_count_is_found(tmp_path, capsys):
         "metric": Answer.MATTERS,
     }
     assert "last value 0.710 | 0.720" in report["verdicts"][2]["evidence"][0]
+
+
+def made(answers: dict[str, Answer]) -> Report:
+    verdicts = tuple(LevelVerdict(level=level, answer=a, evidence=()) for level, a in answers.items())
+    return Report(
+        command=("python", "train.py"), threads=(1, 2), repetitions=2, seed=1, oversubscribed=(),
+        verdicts=verdicts, wall_s={"1": 2.0, "2": 1.0}, overrides=(), notes=(), last_lines=(),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("answers", "first", "last"),
+    [
+        (
+            {"bitwise": Answer.MATTERS, "predictions": Answer.SAME, "metric": Answer.SAME},
+            "The thread count matters: it changes the weights, the predictions and metrics are the same.",
+            "next: with PyTorch, add `from vbstudy import exact` and `exact.enable()`, and try again",
+        ),
+        (
+            {"bitwise": Answer.INCONCLUSIVE},
+            "The thread count was not seen to matter: whether it changes the weights is inconclusive.",
+            "next: vbstudy try --replay -- python train.py",
+        ),
+        (
+            {"metric": Answer.SAME},
+            "The thread count was not seen to matter: the metrics are the same.",
+            "seconds a run (mean of 2): 1: 2.0 s, 2: 1.0 s",
+        ),
+        (
+            {"bitwise": Answer.ABSENT},
+            "Nothing was seen that could be compared.",
+            "seconds a run (mean of 2): 1: 2.0 s, 2: 1.0 s",
+        ),
+    ],
+)
+def test_the_answer_stands_first_and_the_next_command_last(answers, first, last):
+    lines = summary_text(made(answers)).splitlines()
+    assert (lines[0], lines[-1]) == (first, last)
 
 
 def test_what_does_not_repeat_is_inconclusive(tmp_path, capsys):
@@ -181,7 +221,8 @@ def test_a_program_that_no_seed_reaches_replays_the_numbers_of_its_first_run(tmp
 def test_where_a_seed_is_not_enough_replay_is_named(tmp_path, capsys):
     (tmp_path / "train.py").write_text(UNSEEDED)
     assert cli.run(["-C", str(tmp_path), "-q", "try", "--", sys.executable, "train.py"]) == 0
-    assert capsys.readouterr().out.rstrip().endswith("try --replay")
+    out = capsys.readouterr().out
+    assert out.splitlines()[-1] == f"next: vbstudy try --replay -- {sys.executable} train.py"
 
 
 def test_a_program_that_draws_otherwise_on_more_threads_fails_with_its_line(tmp_path, capsys):

@@ -218,7 +218,7 @@ def test_what_is_not_written_is_not_judged(tmp_path, capsys):
     assert vbstudy(directory, "analyze") == 0
     text = " ".join(capsys.readouterr().out.split())
     assert "not recorded" in text
-    assert "bitwise equality is not judged" in text
+    assert "project's weights were not recorded" in text
     assert (
         "the project overrides the study: os.environ['OMP_NUM_THREADS'] = 7 (train.py:2) in 4 of 4 runs"
         in text
