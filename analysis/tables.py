@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from analysis.cost.convergence import convergence, overhead
-from analysis.cost.times import fastest, wall_time
+from analysis.cost.convergence import convergence
+from analysis.cost.times import times
 from analysis.diagnosis.traces import trace_tables
 from analysis.inference.components import components
 from analysis.inference.interim import interim_table
@@ -95,10 +95,8 @@ MAKERS: tuple[Maker, ...] = (
         i.study.only(i.study.with_loss()),
         lambda part: (loss_sd(by_epoch := loss_sd_by_epoch(part)), by_epoch),
     ),
-    lambda i: (wall_time(i.study),),
-    lambda i: (fastest(i.study),),
+    lambda i: (times(i.study),),
     lambda i: _of(i.study.only(set(i.study.metrics) - i.study.projects), lambda part: (convergence(part),)),
-    lambda i: (overhead(i.study),),
     lambda i: overrides(i.study),
 )
 """Every table, in the order of reading."""

@@ -1,5 +1,4 @@
-"""How long a workload trains until it converges, and what determinism costs. Both compare times:
-sets whose times are excluded (`analysis.cost.times.excluded`) are shown, and not compared."""
+"""How long a workload trains until it converges."""
 
 from __future__ import annotations
 
@@ -8,16 +7,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis.cost.blocks import ratio
 from analysis.cost.times import excluded
 from analysis.load.study import StudyData, View, by_threads
-from analysis.results.model import ACROSS, ALPHA, WHERE, Kind, Table, col, cols, count, interval
+from analysis.results.model import ACROSS, WHERE, Kind, Table, col, count, interval
 from analysis.stats import metrics, statistics
 from analysis.stats.observations import distinct
-from analysis.stats.statistics import finite
-
-# variant with the determinism switches, and the one that differs from it in nothing else
-DETERMINISTIC = {"algo": "default", "control": "fixed-seed"}
 
 
 def convergence(study: StudyData) -> Table:
@@ -85,59 +79,3 @@ def _converged(reached: pd.Series, elapsed_s: pd.Series) -> dict[str, Any]:
         "rel_low": None if sd.low is None or not mean.value else sd.low / mean.value,
         "rel_high": None if sd.high is None or not mean.value else sd.high / mean.value,
     }
-
-
-# ---- what determinism costs -----------------------------------------------------------------------------
-
-
-def overhead(study: StudyData) -> Table:
-    """Time with the determinism switches over time without (Zhuang et al., MLSys 2022, section 5), at
-    each thread count: `algo` over `default`, `control` over `fixed-seed`."""
-    rows = []
-    for workload, runs in study.runs.groupby("workload", sort=False):
-        for switched, plain in DETERMINISTIC.items():
-            with_, without = (by_threads(runs[runs.variant == v]) for v in (switched, plain))
-            rows += [
-                {"workload": workload, "variant": switched, "against": plain, "threads": threads}
-                | _overhead(with_[threads], without[threads])
-                for threads in with_
-                if threads in without
-            ]
-    return Table.of(
-        rows,
-        *WHERE,
-        *cols("against", "threads"),
-        count("n_a", "n"),
-        count("n_b", "n against"),
-        count("blocks"),
-        interval("ratio", "time ratio", Kind.RATIO, bounds=""),
-        col("conclusion"),
-        name="overhead",
-        title="What determinism costs in time",
-        note="Wall time with the determinism switches over that without, seeds treated alike: the ratio of "
-        "geometric means, on logarithms with the 95 % interval of Student's t over the ratios within so many "
-        "blocks, or of Welch's t where blocks are 0 (not recorded). Excluded times are shown, and not "
-        "compared.",
-        hidden=["excluded"],
-    )
-
-
-def _overhead(with_: pd.DataFrame, without: pd.DataFrame) -> dict[str, Any]:
-    reason = excluded(with_) or excluded(without)
-    found = ratio(with_, without, 1 - ALPHA)
-    return {
-        "n_a": len(finite(with_.wall_s.to_numpy())),
-        "n_b": len(finite(without.wall_s.to_numpy())),
-        "blocks": found.blocks,
-        "ratio": found.value,
-        "low": found.low,
-        "high": found.high,
-        "excluded": reason,
-        "conclusion": f"none: {reason}" if reason else _conclusion(found.low, found.high),
-    }
-
-
-def _conclusion(low: float | None, high: float | None) -> str:
-    if low is None or high is None:
-        return "inconclusive: fewer than two runs in a set, or times that do not vary"
-    return "slower" if low > 1 else "faster" if high < 1 else "no difference found"

@@ -1,19 +1,29 @@
-"""What each thread count costs, and which is fastest. Sets that were emulated or oversubscribed, or whose
-cores others kept busy, are shown, and excluded from comparisons."""
+"""What each thread count costs, which is fastest, and what determinism costs. Sets that were emulated or
+oversubscribed, or whose cores others kept busy, are shown, and excluded from comparisons."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from itertools import groupby
 from typing import Any
 
 import pandas as pd
 
-from analysis.cost.blocks import Ratio, ratio
+from analysis.cost.blocks import ratio
 from analysis.load.study import StudyData, by_threads
-from analysis.results.model import ALPHA, WHERE, Kind, Table, col, cols, count, interval
+from analysis.results.model import ALPHA, WHERE, Kind, Table, col, count, interval
 from analysis.stats import statistics
 from guest.records.run import CONTENDED_ABOVE, EMULATORS
 
 LOAD_WORTH_SAYING = 0.1  # cores kept busy by others, mean over a set's runs
+# variant with the determinism switches, and the one that differs from it in nothing else
+DETERMINISTIC = {"algo": "default", "control": "fixed-seed"}
+COMPARED = ("speed_up", "behind", "overhead")  # with the smallest, the fastest, the one without determinism
+SAID = {
+    "speed_up": ("slower", "faster", "no speed-up found"),
+    "overhead": ("determinism saves time", "determinism costs time", "no cost of determinism found"),
+}
+"""Of a ratio that is shown to be below 1, above 1, neither."""
 
 
 def exclusion(*, emulated: bool, oversubscribed: bool, load_by_others: float) -> str:
@@ -26,75 +36,12 @@ def exclusion(*, emulated: bool, oversubscribed: bool, load_by_others: float) ->
 
 
 def excluded(runs: pd.DataFrame) -> str:
-    """`exclusion` of a set of runs."""
+    """`exclusion` of a condition."""
     return exclusion(
         emulated=bool(runs.accelerator.isin(EMULATORS).any()),
         oversubscribed=bool(runs.oversubscribed.any()),
         load_by_others=float(runs.load_by_others.mean()),
     )
-
-
-def wall_time(study: StudyData) -> Table:
-    """Wall time of each set (from the start of the run to the end of testing, data loading included,
-    import of the framework excluded), and its speed-up against the smallest thread count."""
-    rows = []
-    for workload, variant, runs in study.experiments():
-        first: pd.DataFrame | None = None
-        base = int(runs.intra_op.iloc[0])
-        for threads, setting in by_threads(runs).items():
-            mean, sd = (f(setting.wall_s.to_numpy()) for f in (statistics.mean, statistics.sd))
-            training = statistics.mean(setting.train_s.to_numpy())
-            more = int(setting.intra_op.iloc[0]) / base
-            rows.append(
-                {
-                    "workload": workload,
-                    "variant": variant,
-                    "threads": threads,
-                    "set_id": setting.set_id.iloc[0],
-                    "n": mean.n,
-                    **mean.cells("wall_s", "wall"),
-                    **sd.cells("sd"),
-                    **training.cells("train_s", "train"),
-                    "cpu_s": setting.cpu_s.mean(),
-                    "oversubscribed": bool(setting.oversubscribed.any()),
-                    "excluded": excluded(setting),
-                    "flags": ", ".join(_flags(setting)),
-                }
-                | _speed_up(first, setting, more)
-            )
-            first = setting if first is None else first
-    return Table.of(
-        rows,
-        *WHERE,
-        col("threads"),
-        count("n"),
-        interval("wall_s", "seconds", Kind.SECONDS, bounds="wall"),
-        interval("sd", "SD"),
-        interval("train_s", "training", Kind.SECONDS, bounds="train"),
-        count("blocks"),
-        interval("speed_up", "speed-up", Kind.RATIO, bounds="speed"),
-        interval("efficiency", kind=Kind.RATIO),
-        col("flags"),
-        name="time",
-        title="Time of a run",
-        note=f"Seconds. {statistics.INTERVALS_NOTE} Speed-up is against the "
-        "smallest thread count: the ratio of geometric means, on logarithms with Student's interval over "
-        "the ratios within so many blocks, or with Welch's where blocks are 0 (not recorded); "
-        "efficiency the speed-up over the factor of threads: 1 is all that more threads could give. "
-        f"Oversubscribed sets had fewer cores than threads; a load by others from {CONTENDED_ABOVE} cores "
-        "makes it contended; emulated CPUs have times of their own. All are shown, and excluded from "
-        "comparisons.",
-    )
-
-
-def _speed_up(first: pd.DataFrame | None, here: pd.DataFrame, more: float) -> dict[str, Any]:
-    """Against the first set, which is 1 by definition."""
-    found = Ratio(value=1.0, low=None, high=None, p=None, blocks=0) if first is None else ratio(first, here)
-    bounds = found.value, found.low, found.high
-    names = ("speed_up", "speed_low", "speed_high"), ("efficiency", "efficiency_low", "efficiency_high")
-    parts = [None if bound is None else bound / more for bound in bounds]
-    cells = dict(zip(names[0], bounds, strict=True)) | dict(zip(names[1], parts, strict=True))
-    return cells | {"blocks": found.blocks}
 
 
 def _flags(runs: pd.DataFrame) -> list[str]:
@@ -114,73 +61,144 @@ def _flags(runs: pd.DataFrame) -> list[str]:
     return flags
 
 
-# ---- the fastest thread count -----------------------------------------------------------------------
+# ---- the table -------------------------------------------------------------------------------------------
 
 
-def fastest(study: StudyData) -> Table:
-    """The thread count with the least mean wall time among those with comparable times, and
-    whether its lead over each other one is decided (t tests on the logarithms of times, within blocks where
-    they are recorded, Holm's correction over them)."""
-    rows = [
-        {"workload": workload, "variant": variant} | _fastest(runs)
-        for workload, variant, runs in study.experiments()
-    ]
+def times(study: StudyData) -> Table:
+    """Wall time of each condition (from the start of the run to the end of testing, data loading included,
+    import of the framework excluded), its speed-up against the smallest thread count, which thread count is
+    fastest, and what determinism costs: time with its switches over time without, seeds treated alike (Zhuang
+    et al., MLSys 2022, section 5)."""
+    tests: dict[tuple[str, ...], float | None] = {}  # of two conditions, however often they are compared
+    rows = [row for experiment in study.experiments() for row in _rows(study, *experiment, tests)]
+    corrected = dict(zip(tests, statistics.holm(list(tests.values())), strict=True))
+    for row in rows:
+        row |= {f"{name}_p_holm": corrected.get(row.pop(f"{name}_pair")) for name in COMPARED}
+    for lead in leads(rows):
+        for row in lead["rows"]:
+            row["verdict"] = _verdict(row, lead)
     return Table.of(
         rows,
         *WHERE,
-        col("fastest"),
+        col("threads"),
         count("n"),
         interval("wall_s", "seconds", Kind.SECONDS, bounds="wall"),
-        col("others", "compared with"),
-        interval("others_s", "their seconds", Kind.SECONDS, bounds="others"),
-        count("blocks"),
-        col("p_holm", "p (Holm)", Kind.P),
-        *cols("lead", "left_out"),
-        name="fastest",
-        title="The fastest thread count",
-        note="Among the thread counts with comparable times. The lead "
-        "is decided when the fastest beats every other one (t tests on logarithms, Holm-corrected p < "
-        f"{ALPHA}): paired within so many blocks, or Welch's where blocks are 0 (not recorded). n is that of "
-        "the fastest, then of those compared with it.",
+        interval("speed_up", "speed-up", Kind.RATIO),
+        col("verdict"),
+        interval("overhead", "determinism costs", Kind.RATIO),
+        col("flags"),
+        name="time",
+        title="Time of a run",
+        note=f"{statistics.INTERVALS_NOTE} Speed-up is against the smallest thread count; determinism "
+        "costs the time with its switches over that without. Both are ratios of geometric means, on "
+        "logarithms with Student's interval over the ratios within blocks, or with Welch's where blocks "
+        f"are not recorded. Verdicts are by these t tests, p < {ALPHA} after Holm's correction over all "
+        "tests of the table: each thread count with the smallest and with the fastest, and with "
+        "determinism and without. Intervals are not corrected. The lead of the fastest is decided when it "
+        "beats every other one. Oversubscribed conditions had fewer cores than threads; a load by others "
+        f"from {CONTENDED_ABOVE} cores makes them contended; emulated CPUs have times of their own. All "
+        "are shown, and excluded from comparisons.",
     )
 
 
-def _fastest(runs: pd.DataFrame) -> dict[str, Any]:
+def _rows(
+    study: StudyData,
+    workload: str,
+    variant: str,
+    runs: pd.DataFrame,
+    tests: dict[tuple[str, ...], float | None],
+) -> Iterator[dict[str, Any]]:
     sets = by_threads(runs)
-    reasons = {name: excluded(s) for name, s in sets.items()}
-    own = {name: s for name, s in sets.items() if not reasons[name]}
-    left_out = [
-        f"{', '.join(name for name in sets if reasons[name] == reason)}: {reason}"
-        for reason in dict.fromkeys(filter(None, reasons.values()))
-    ]
-    row: dict[str, Any] = {"eligible": list(own), "left_out": "; ".join(left_out)}
-    if len(own) < 2:
-        only = f"only {next(iter(own))} has" if own else "no thread count has"
-        only += " comparable times"
-        reason = "one thread count only" if len(sets) == 1 else only
-        empty: dict[str, Any] = dict.fromkeys(("fastest", "wall_s", "wall_low", "wall_high"))
-        empty |= {name: [] for name in ("others", "others_s", "others_low", "others_high", "n")}
-        empty |= {"blocks": [], "p_holm": []}
-        return row | empty | {"decided": None, "lead": f"inconclusive: {reason}"}
-    best = min(own, key=lambda name: float(own[name].wall_s.mean()))
-    others = [name for name in own if name != best]
-    ratios = [ratio(own[best], own[name]) for name in others]
-    p_holm = statistics.holm([found.p for found in ratios])
-    tested = all(p is not None for p in p_holm)
-    lead, *means = (statistics.mean(own[name].wall_s.to_numpy()) for name in (best, *others))
-    decided = tested and all(p is not None and p < ALPHA for p in p_holm)
-    return row | {
-        "fastest": best,
-        **lead.cells("wall_s", "wall"),
-        "others": others,
-        "others_s": [mean.value for mean in means],
-        "others_low": [mean.low for mean in means],
-        "others_high": [mean.high for mean in means],
-        "n": [len(own[name]) for name in (best, *others)],
-        "blocks": [found.blocks for found in ratios],
-        "p_holm": p_holm,
-        "decided": decided if tested else None,
-        "lead": ("decided" if decided else "not decided")
-        if tested
-        else "inconclusive: too few runs, or times that do not vary",
-    }
+    own = [each for each in sets.values() if not excluded(each)]
+    first, best = (
+        next(iter(sets.values())),
+        min(own, key=lambda each: float(each.wall_s.mean()), default=None),
+    )
+    without = (study.runs.workload == workload) & (study.runs.variant == DETERMINISTIC.get(variant))
+    plain = by_threads(study.runs[without])
+    for threads, here in sets.items():
+        mean, sd = (f(here.wall_s.to_numpy()) for f in (statistics.mean, statistics.sd))
+        row = {
+            "workload": workload,
+            "variant": variant,
+            "threads": threads,
+            "set_id": here.set_id.iloc[0],
+            "n": mean.n,
+            **mean.cells("wall_s", "wall"),
+            **sd.cells("sd"),
+            **statistics.mean(here.train_s.to_numpy()).cells("train_s", "train"),
+            "cpu_s": here.cpu_s.mean(),
+            "oversubscribed": bool(here.oversubscribed.any()),
+            "excluded": excluded(here),
+            "flags": ", ".join(_flags(here)),
+        }
+        for name, pair in zip(
+            COMPARED, ((first, here), (here, best), (here, plain.get(threads))), strict=True
+        ):
+            row |= _compared(name, *pair, tests)
+        if here is first:
+            row["speed_up"] = 1.0
+        more = int(here.intra_op.iloc[0]) / int(first.intra_op.iloc[0])
+        for end in ("", "_low", "_high"):
+            speed = row[f"speed_up{end}"]
+            row[f"efficiency{end}"] = None if speed is None else speed / more
+        yield row
+
+
+def _compared(
+    name: str, above: pd.DataFrame, below: pd.DataFrame | None, tests: dict[tuple[str, ...], float | None]
+) -> dict[str, Any]:
+    """The ratio of two conditions, where there are two; its p is noted in `tests` where times are fit."""
+    row: dict[str, Any] = {f"{name}{end}": None for end in ("", "_low", "_high", "_pair")}
+    if below is None or above is below:
+        return row | {f"{name}_blocks": 0}
+    found = ratio(above, below, 1 - ALPHA)
+    row |= {name: found.value, f"{name}_low": found.low, f"{name}_high": found.high}
+    if not (excluded(above) or excluded(below)):
+        row[f"{name}_pair"] = pair = tuple(sorted((above.set_id.iloc[0], below.set_id.iloc[0])))
+        tests[pair] = found.p
+    return row | {f"{name}_blocks": found.blocks}
+
+
+def leads(rows: Sequence[dict[Any, Any]]) -> list[dict[str, Any]]:
+    """Of the rows of the table, for each workload and variant: the fastest thread count by its mean, among
+    the `eligible`, whose times are comparable (None below two), with its mean and n, and whether its lead is
+    decided (None: not tested); `left_out` names the others."""
+    found = []
+    for (workload, variant), group in groupby(rows, key=lambda row: (row["workload"], row["variant"])):
+        mine = list(group)
+        own = [row for row in mine if not row["excluded"]]
+        reasons = dict.fromkeys(row["excluded"] for row in mine if row["excluded"])
+        left_out = [
+            f"{', '.join(row['threads'] for row in mine if row['excluded'] == reason)}: {reason}"
+            for reason in reasons
+        ]
+        lead: dict[str, Any] = {"workload": workload, "variant": variant, "rows": mine}
+        lead |= {"eligible": [row["threads"] for row in own], "left_out": "; ".join(left_out)}
+        lead |= {"fastest": None, "wall_s": None, "n": None, "decided": None}
+        if len(own) < 2:
+            only = f"only {own[0]['threads']} has" if own else "no thread count has"
+            reason = "one thread count only" if len(mine) == 1 else f"{only} comparable times"
+            found.append(lead | {"lead": f"inconclusive: {reason}"})
+            continue
+        best = min(own, key=lambda row: float(row["wall_s"]))
+        p = [row["behind_p_holm"] for row in own if row is not best]
+        decided = None if any(pd.isna(q) for q in p) else all(q < ALPHA for q in p)
+        text = "decided" if decided else "not decided"
+        text = "inconclusive: too few runs, or times that do not vary" if decided is None else text
+        lead |= {"fastest": best["threads"], "wall_s": best["wall_s"], "n": best["n"], "decided": decided}
+        found.append(lead | {"lead": text})
+    return found
+
+
+def _verdict(row: dict[str, Any], lead: dict[str, Any]) -> str:
+    """What is decided of a condition."""
+    if row["excluded"]:
+        return f"not compared: {row['excluded']}"
+    said = []
+    for name, (below, above, neither) in SAID.items():
+        if not pd.isna(p := row[f"{name}_p_holm"]):
+            said.append(neither if p >= ALPHA else below if row[name] < 1 else above)
+    if row["threads"] == lead["fastest"]:
+        said.append(f"fastest, lead {lead['lead'].partition(':')[0]}")
+    return "; ".join(said)

@@ -7,6 +7,7 @@ from typing import Any
 import pandas as pd
 
 from analysis.cost.pareto import compared_variant, pareto
+from analysis.cost.times import leads
 from analysis.load.study import StudyData, View
 from analysis.results.cells import missing, number, spread
 from analysis.results.model import Finding, Implication, Kind, Table
@@ -34,7 +35,7 @@ def draw(
         Implication(
             id="I3",
             advice="Tune the thread count; do not take all there are.",
-            evidence=tuple(_fastest(row) for row in tables["fastest"].frame.to_dict("records")),
+            evidence=tuple(map(_fastest, leads(tables["time"].frame.to_dict("records")))),
         ),
         Implication(
             id="I4",
@@ -80,7 +81,7 @@ def _fastest(row: dict[Any, Any]) -> str:
     if missing(row["fastest"]):
         return f"{name}: {row['lead']}"
     return (
-        f"{name}: fastest at {row['fastest']} ({number(Kind.SECONDS, row['wall_s'])} s, n={row['n'][0]}), "
+        f"{name}: fastest at {row['fastest']} ({number(Kind.SECONDS, row['wall_s'])} s, n={row['n']}), "
         f"lead {row['lead']}"
     )
 

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from analysis.cost.blocks import ratio
+from analysis.cost.times import leads
 from analysis.findings.decision import Decision, hochberg, open_, rows_of, runs_of
 from analysis.inference.contrasts import contrasts
 from analysis.load.study import StudyData, View
@@ -241,9 +242,8 @@ def more_threads(study: StudyData, tables: dict[str, Table]) -> dict[str, Decisi
     where they are recorded, Holm's correction over all of these tests of all workloads and variants.
     Supported when one is faster; not supported when the largest of at least three is faster than all others.
     Variants of a workload that disagree decide nothing."""
-    frame = tables["fastest"].frame
-    frame = frame[frame.variant.isin(["default", "fixed-seed"])]
-    rows = frame.to_dict("records")
+    found = leads(tables["time"].frame.to_dict("records"))
+    rows = [row for row in found if row["variant"] in ("default", "fixed-seed")]
     tests = []
     for i, row in enumerate(rows):
         runs = runs_of(study, row["workload"], row["variant"])

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from analysis.cost.times import leads
 from analysis.findings.decision import rows_of
 from analysis.findings.implications import series
 from analysis.load.study import by_seeds
@@ -287,16 +288,16 @@ def runs_needed(analysis: Analysis) -> int | None:
 
 def _fastest(analysis: Analysis) -> str:
     """By workload, of the variant that tells most."""
-    rows = []
+    rows: list[dict[str, Any]] = []
     for workload in analysis.study.metrics:
-        mine = rows_of(analysis.tables["fastest"], workload).to_dict("records")
+        mine = leads(rows_of(analysis.tables["time"], workload).to_dict("records"))
         rows += sorted(mine, key=lambda row: (missing(row["fastest"]), row["decided"] is not True))[:1]
     timed = [row for row in rows if not missing(row["fastest"])]
     if not timed:
         return rows[0]["lead"] if rows else "not measured"
     decided = [row for row in timed if row["decided"] is True]
     if len(rows) == 1:
-        text = f"{timed[0]['fastest']} ({number(Kind.SECONDS, timed[0]['wall_s'])} s, n = {timed[0]['n'][0]})"
+        text = f"{timed[0]['fastest']} ({number(Kind.SECONDS, timed[0]['wall_s'])} s, n = {timed[0]['n']})"
     else:
         text = _counted(Counter(row["fastest"] for row in timed))
     lead = (
@@ -313,8 +314,8 @@ def _untrusted(analysis: Analysis) -> str:
     """Thread counts whose times are excluded, with why."""
     pieces = {
         piece
-        for left_out in analysis.tables["fastest"].frame.left_out
-        for piece in left_out.split("; ")
+        for lead in leads(analysis.tables["time"].frame.to_dict("records"))
+        for piece in lead["left_out"].split("; ")
         if piece
     }
     told = [

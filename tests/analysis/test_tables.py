@@ -167,8 +167,8 @@ def test_the_tables_are_those_of_the_plan(study):
         "verdicts", "cpu_models", "divergence", "performance", "seeds", "max_difference", "tests",
         "set_tests",
         "components", "churn", "calibration", "calibration_bins", "flips",
-        "subgroups", "by_class", "weights", "logits", "loss_sd", "loss_sd_by_epoch", "time", "fastest",
-        "convergence", "overhead",
+        "subgroups", "by_class", "weights", "logits", "loss_sd", "loss_sd_by_epoch", "time",
+        "convergence",
     ]  # fmt: skip
 
 

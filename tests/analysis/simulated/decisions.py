@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis.cost.times import fastest
+from analysis.cost.times import times
 from analysis.findings.bits import another_model
 from analysis.findings.performance import free_seeds, model_selection, more_threads
 from analysis.inference.pairwise import comparisons
@@ -96,5 +96,5 @@ def f5_decided(rng: np.random.Generator, source: Source, n: int) -> bool | None:
     values = dataclasses.replace(source, fails=0.0).sets(rng, n, len(THREADS))
     study = template(n, "default")
     study = _with(study, wall_s=10 * np.exp(0.1 * np.concatenate(values)), block=study.runs.repetition)
-    (decision,) = more_threads(study, {"fastest": fastest(study)}).values()
+    (decision,) = more_threads(study, {"time": times(study)}).values()
     return decision.verdict is not Verdict.INCONCLUSIVE
