@@ -14,11 +14,15 @@ from orchestrator.errors import storage_error
 def write_durably(path: Path, text: str) -> None:
     """Writes a whole file or none: beside it, synced, then renamed."""
     part = path.with_name(path.name + ".part")
-    with part.open("w", encoding="utf-8") as file:
-        file.write(text)  # point: file written
-        file.flush()
-        os.fsync(file.fileno())
-    part.rename(path)  # point: file renamed
+    try:
+        with part.open("w", encoding="utf-8") as file:
+            file.write(text)  # point: file written
+            file.flush()
+            os.fsync(file.fileno())
+        part.rename(path)  # point: file renamed
+    except OSError:
+        part.unlink(missing_ok=True)
+        raise
 
 
 def publish_folder(folder: Path, target: Path, names: Iterable[str]) -> bool:

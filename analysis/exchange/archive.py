@@ -15,15 +15,12 @@ import hashlib
 import io
 import json
 import re
-import shutil
 import stat
 import struct
 import sys
-import tempfile
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, BinaryIO
@@ -33,6 +30,7 @@ from analysis.exchange.verify import Verification, verify
 from analysis.load.design import STUDY_FILE
 from analysis.load.study import NothingToAnalyse
 from analysis.provenance.study_file import public_study_file
+from analysis.results.temporary import temporary
 from guest.records import bounded, plain_json
 from guest.records.bounded import read_bounded
 from guest.records.codec import NewerSchemaError, from_json
@@ -121,17 +119,6 @@ def _add(archive: zipfile.ZipFile, name: str, source: IO[bytes]) -> dict[str, An
     with archive.open(_entry(name), "w", force_zip64=True) as packed:
         sha256, size = _copy(source, packed, sys.maxsize)
     return {"sha256": sha256, "size_bytes": size}
-
-
-@contextmanager
-def temporary(target: Path) -> Iterator[Path]:
-    """A path in `target`'s folder that is removed in the end, unless it was moved."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    folder = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
-    try:
-        yield folder / target.name
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

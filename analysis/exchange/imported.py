@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from analysis.load.runs import Problem
+from analysis.results.temporary import temporary
 from guest.records import bounded
 from guest.records.bounded import read_bounded
 from guest.records.codec import NewerSchemaError, RecordError, seal, unseal
@@ -89,13 +90,12 @@ def write_import(directory: Path, imported: Import) -> Path:
         raise FileExistsError(
             f"{target} is there already; give the import another --name, or remove the file"
         )
-    target.parent.mkdir(parents=True, exist_ok=True)
-    part = target.with_name(f".{target.name}.part")
-    with part.open("w", encoding="utf-8") as file:
-        file.write(seal(imported, checksum=CHECKSUM, indent=None))
-        file.flush()
-        os.fsync(file.fileno())
-    part.rename(target)
+    with temporary(target) as part:
+        with part.open("w", encoding="utf-8") as file:
+            file.write(seal(imported, checksum=CHECKSUM, indent=None))
+            file.flush()
+            os.fsync(file.fileno())
+        part.rename(target)
     return target
 
 

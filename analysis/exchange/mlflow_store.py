@@ -16,8 +16,8 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.exchange.archive import temporary
 from analysis.load.study import StudyData
+from analysis.results.temporary import temporary
 
 FINISHED, LOCAL = 3, 4  # MLflow's RunStatus and SourceType
 PARAMETERS = {

@@ -9,6 +9,7 @@ import pandas as pd
 
 from analysis.report.page import detail_tables
 from analysis.results.model import Analysis
+from analysis.results.temporary import temporary
 
 
 class ExtraMissingError(ImportError):
@@ -26,13 +27,12 @@ def write_parquet(analysis: Analysis, target: Path) -> list[Path]:
     frames = {"runs": study.runs, "epochs": study.epochs, "steps": study.steps}
     tables = (*analysis.tables.values(), *detail_tables(analysis))
     frames |= {f"tables/{table.name}": table.frame for table in tables}
-    (target / "tables").mkdir(parents=True)
-    paths = []
-    for name, frame in frames.items():
-        path = target / f"{name}.parquet"
-        _plain(frame).to_parquet(path, engine="pyarrow", index=False)
-        paths.append(path)
-    return paths
+    with temporary(target) as folder:
+        (folder / "tables").mkdir(parents=True)
+        for name, frame in frames.items():
+            _plain(frame).to_parquet(folder / f"{name}.parquet", engine="pyarrow", index=False)
+        folder.rename(target)
+    return [target / f"{name}.parquet" for name in frames]
 
 
 def _plain(frame: pd.DataFrame) -> pd.DataFrame:

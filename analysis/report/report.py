@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
-import shutil
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -16,6 +13,7 @@ from analysis.report.page import detail_tables, page
 from analysis.report.progress import Unfinished
 from analysis.results.model import Analysis
 from analysis.results.printing import as_data, to_csv, to_json
+from analysis.results.temporary import temporary
 
 PAGE = "index.html"
 FINDINGS = "findings.json"
@@ -72,17 +70,9 @@ def _replaceable(output: Path) -> bool:
 def _swapped_in(output: Path) -> Iterator[Path]:
     """A temporary folder beside `output` that takes its place when all went well."""
     output = output.resolve()
-    output.parent.mkdir(parents=True, exist_ok=True)
-    fresh = output.with_name(f".{output.name}-{secrets.token_hex(8)}")
-    fresh.mkdir()  # with the permissions of the umask, which mkdtemp does not give
-    try:
+    with temporary(output) as fresh:
+        fresh.mkdir()
         yield fresh
         if output.exists():
-            old = Path(tempfile.mkdtemp(prefix=f".{output.name}-old-", dir=output.parent))
-            output.rename(old / output.name)
-            fresh.rename(output)
-            shutil.rmtree(old)
-        else:
-            fresh.rename(output)
-    finally:
-        shutil.rmtree(fresh, ignore_errors=True)
+            output.rename(fresh.with_name(f"{output.name}-old"))
+        fresh.rename(output)

@@ -26,6 +26,7 @@ POWER = 0.8
 RANK_EFFICIENCY = 3 / math.pi
 LARGEST_EFFECT = 1e3  # standard deviations; no power is asked for beyond
 MOST_RUNS = 10_000_000
+SMALLEST_EFFECT = 5e-4  # standard deviations; so many runs show none below
 SIMULATED = 40  # runs
 DRAWN = 2_000
 STEPS = 20  # halvings: a millionth of the effect
@@ -116,7 +117,9 @@ def runs_for(
         raise ValueError("a difference to plan for must be larger than 0")
     if sd == 0:
         return 1
-    effect = difference / sd
+    effect = min(difference / sd, LARGEST_EFFECT)
+    if effect < SMALLEST_EFFECT:
+        return None
     fewest = runs_needed(tests, alpha) if test is Test.RANKS else 2
     if power(fewest, effect, tests, test, alpha) >= wanted:
         return fewest

@@ -165,7 +165,7 @@ def export(options: Options, target: Path, form: str | None) -> None:
     if form not in FORMATS:
         raise UsageError(f"{target}: ends neither in .zip nor in .parquet, is not mlruns; or say --format")
     store = options.store()
-    with analysis_errors():
+    with analysis_errors(target):
         if form == "zip":
             from analysis.exchange.archive import pack
 
@@ -220,7 +220,7 @@ def import_(options: Options, source: Path, name: str | None, by: str) -> None:
     if name is not None and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}", name):
         raise UsageError(f"--name {name}: letters, digits, - and _ are allowed")
     name = name or own[:64]
-    with analysis_errors():
+    with analysis_errors(store.directory / name):
         if source.suffix == ".zip":
             if by:
                 raise UsageError(f"--by {by}: it describes the paths of a folder, and {source} is an archive")

@@ -5,6 +5,7 @@ Everything heavy is imported inside the command that needs it, so that `vbstudy 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import shlex
 import signal
@@ -103,6 +104,8 @@ def run(arguments: list[str] | None = None) -> int:
         if isinstance(error, OSError) and error.errno in STORAGE_ERRNOS:
             stored = storage_error(error.filename or "the study", error, "read or written")
             return _print_error(stored, options.verbose)
+        if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
+            return _print_error(UsageError(f"{error.filename!s:.80}...: {error.strerror}"), options.verbose)
         return _print_error(_defect(error), options.verbose)
     return EXIT_DONE
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from orchestrator.errors import PrerequisiteError, StoreError, UsageError
+from orchestrator.errors import STORAGE_ERRNOS, PrerequisiteError, StoreError, UsageError, storage_error
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -41,7 +41,9 @@ class Options:
 
         if not os.path.isdir(self.directory):  # noqa: PTH112  (a Path raises for a name that is too long)
             raise UsageError(f"-C {self.directory!s:.200}: is not a folder")
-        return Store(self.directory)
+        store = Store(self.directory)
+        store.clear_temporary()
+        return store
 
     def stderr(self) -> Console:
         from rich.console import Console
@@ -180,6 +182,8 @@ def analysis_errors(target: Path | None = None) -> Iterator[None]:
     except (ImportFormatError, FileExistsError) as error:
         raise UsageError(str(error)) from None
     except OSError as error:
+        if error.errno in STORAGE_ERRNOS:
+            raise storage_error(error.filename or target, error) from None
         raise UsageError(f"{error.filename or target}: {error.strerror}") from None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,9 +21,11 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.option("--runs", type=click.IntRange(min=1), metavar="N", help="Runs of each condition, as for sweep.")
-@click.option("--difference", type=click.FloatRange(0, min_open=True), default=0.01, metavar="D",
+@click.option("--difference", type=click.FloatRange(1e-100, 1e100), default=0.01, metavar="D",
               help="The difference in the metric to detect.")  # fmt: skip
-@click.option("--sd", type=click.FloatRange(0), metavar="SD", help="Used instead of the stored runs' SD.")
+@click.option(
+    "--sd", type=click.FloatRange(0, 1e100), metavar="SD", help="Used instead of the stored runs' SD."
+)
 @click.option("--hosts", type=click.IntRange(1, 100_000), metavar="H", help="Estimate a fleet of H hosts.")
 @click.option("--cores", type=click.IntRange(1, 4096), metavar="C", help="The cores of each host.")
 @click.option("--memory-mib", type=click.IntRange(min=1), metavar="M", help="The memory of each host.",
@@ -49,6 +52,8 @@ def plan(
     if (hosts is None) != (cores is None) or (hosts is None and memory_mib):
         raise UsageError("a fleet is --hosts H with --cores C; --memory-mib belongs to it")
 
+    if math.isnan(difference) or (sd is not None and math.isnan(sd)):
+        raise UsageError("--difference and --sd are numbers")
     study, store = options.study(), options.store()
     report = model.estimate(study, store, runs, difference, sd)
     fleet = None

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
+import stat
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -105,7 +106,7 @@ def _once(
     recording: Path,
 ) -> tuple[Trial, list[notices.Notice], list[str]]:
     work = out / prepare.WORK
-    shutil.copytree(folder, work, symlinks=True, ignore=shutil.ignore_patterns(*SKIPPED, "*.pyc"))
+    shutil.copytree(folder, work, symlinks=True, ignore=_left_out)
     work = work.resolve()
     before = {name: _stamp(work / name) for name in _names(work)}
     settings = threads.environment(program_spec("try", count, seed), cpu_vendor=fingerprint.cpu()["vendor"])
@@ -168,6 +169,14 @@ def _control(seed: int | None, recording: Path, work: Path, out: Path) -> random
     if recording.exists():
         return randomness.player(recording, work, out, None)
     return randomness.recorder(work, out, None)
+
+
+def _left_out(folder: str, names: list[str]) -> set[str]:
+    """What no run gets a copy of: leavings of Python and tools; pipes, sockets and devices."""
+    left = shutil.ignore_patterns(*SKIPPED, "*.pyc")(folder, names)
+    modes = {name: os.lstat(Path(folder) / name).st_mode for name in names}
+    kinds = (stat.S_ISREG, stat.S_ISDIR, stat.S_ISLNK)
+    return left | {name for name, mode in modes.items() if not any(kind(mode) for kind in kinds)}
 
 
 def _check_size(folder: Path) -> None:

@@ -34,6 +34,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from analysis.results.temporary import PREFIX, clear
 from guest.records import bounded, harden, robustness
 from guest.records.bounded import read_bounded
 from guest.records.codec import RecordError, seal
@@ -46,8 +47,6 @@ from orchestrator.errors import ProtocolError, StoreError, UsageError
 from orchestrator.files import list_names, publish_folder, storage_errors, sync, write_durably
 from orchestrator.store.integrity import DamagedRunError, check_artifacts, differences, read_record
 from orchestrator.store.shelf import Shelf
-
-TEMPORARY = ".report-"  # what a folder's name begins with while the report is written
 
 
 class Store:
@@ -79,11 +78,16 @@ class Store:
         self.imported = directory / "imported"
         self._lock_file = directory / ".lock"
 
+    def clear_temporary(self) -> None:
+        """Removes what killed commands were writing; what others are writing stays."""
+        for folder in (self.directory, self.imported):
+            clear(folder)
+
     def is_own(self, name: str) -> bool:
         """Whether what has this name in the study's folder was written by vbstudy, or is being written."""
         values = (value.folder if isinstance(value, Shelf) else value for value in vars(self).values())
         names = {value.name for value in values if value != self.directory}
-        return name.removesuffix(".part") in names or name.startswith(TEMPORARY)
+        return name.removesuffix(".part") in names or name.startswith(PREFIX)
 
     # ---- reading -----------------------------------------------------------------------------
 
@@ -166,6 +170,9 @@ class Store:
         """Removes what a killed orchestrator left half collected. Only under the lock."""
         with storage_errors(self.incoming), contextlib.suppress(FileNotFoundError):
             shutil.rmtree(self.incoming)  # point: incoming cleared
+        for part in self.directory.glob("*.part"):
+            with storage_errors(part), contextlib.suppress(NotADirectoryError):
+                shutil.rmtree(part) if part.is_dir() else part.unlink()
 
     def new_incoming(self) -> Path:
         """An empty folder to collect one attempt in."""

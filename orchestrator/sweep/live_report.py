@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import hmac
 import secrets
+import socket
 import tempfile
 import threading
 import time
@@ -64,7 +65,8 @@ class Server(ThreadingHTTPServer):
     def __init__(self, port: int) -> None:
         self.site = Site(page=b"", version="", files={})
         self.token = secrets.token_urlsafe(16)
-        self._slots = threading.BoundedSemaphore(AT_ONCE)
+        self._open: dict[Any, float] = {}  # requests, the oldest first, and when they came
+        self._changing = threading.Lock()
         super().__init__((HOST, port), Handler)
 
     @property
@@ -76,16 +78,30 @@ class Server(ThreadingHTTPServer):
         return f"http://{HOST}:{self.port}/{self.token}/"
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        if not self._slots.acquire(blocking=False):
-            self.shutdown_request(request)  # too many at once: dropped, and nothing waits for it
-            return
+        with self._changing:
+            if len(self._open) >= AT_ONCE:  # an answer takes milliseconds: the oldest is given up
+                self._give_up(next(iter(self._open)))
+            self._open[request] = time.monotonic()
         super().process_request(request, client_address)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         try:
             super().process_request_thread(request, client_address)
         finally:
-            self._slots.release()
+            with self._changing:
+                self._open.pop(request, None)
+
+    def service_actions(self) -> None:
+        """Gives up requests that take too long, however alive they keep their connection."""
+        with self._changing:
+            late = time.monotonic() - REQUEST_TIMEOUT_S
+            for request in [each for each, began in self._open.items() if began < late]:
+                self._give_up(request)
+
+    def _give_up(self, request: socket.socket) -> None:
+        del self._open[request]
+        with contextlib.suppress(OSError):
+            request.shutdown(socket.SHUT_RDWR)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A reader that hung up is not reported."""

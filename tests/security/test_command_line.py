@@ -1,6 +1,7 @@
 """What is typed, and the files that a command finds in a study's folder: one line and the documented exit
 code for whatever they are, never a traceback and no waiting."""
 
+import errno
 import os
 import re
 import stat
@@ -10,6 +11,7 @@ import pytest
 
 from orchestrator.cli import main as cli
 from orchestrator.cli import study as study_commands
+from tests.analysis.conftest import Fabricator
 
 DIGITS, LETTERS = "1" * 5000, "a" * 300
 STUDY = '[[workload]]\nmodel = "mlp"\ndataset = "digits"\n'
@@ -107,6 +109,58 @@ def test_what_is_imported_is_a_plain_file_or_a_folder(vbstudy, make, command):
     status, err = vbstudy(*command)
     assert status in (2, 6)
     assert "plain file" in err or "neither a folder nor an archive" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status"),
+    [
+        (["--difference", "1e-300"], 2),
+        (["--difference", "nan"], 2),
+        (["--sd", "1e308"], 2),
+        (["--sd", "inf"], 2),
+        (["--sd", "1e99", "--difference", "1e-5"], 0),
+        (["--sd", "1e-300"], 0),
+    ],
+)
+def test_a_plan_for_numbers_out_of_all_proportion_is_made_or_refused_at_once(vbstudy, arguments, status):
+    Path("study.toml").write_text(STUDY)
+    assert vbstudy("plan", *arguments)[0] == status
+
+
+@pytest.mark.parametrize("command", [["scan", LETTERS], ["replay", LETTERS, "--", "true"]])
+def test_a_name_that_is_too_long_for_any_file_is_told(vbstudy, command):
+    status, err = vbstudy(*command)
+    assert status == 2
+    assert LETTERS[:80] in err
+
+
+@pytest.mark.parametrize("fails", [errno.ENOSPC, errno.EROFS])
+@pytest.mark.parametrize(
+    "command", [["export", "x.zip"], ["export", "mlruns"], ["import", "r.csv"], ["analyze"], ["report"]]
+)
+def test_a_disk_that_fails_is_told_with_the_path_and_what_to_do(
+    vbstudy, tmp_path, monkeypatch, command, fails
+):
+    Fabricator(tmp_path).run(1)
+    Path("r.csv").write_text("threads,accuracy\n1,0.5\n")
+
+    def fail(*_arguments):
+        raise OSError(fails, os.strerror(fails))
+
+    for name in ("rename", "replace"):
+        monkeypatch.setattr(Path, name, fail)
+    status, err = vbstudy(*command)
+    assert status == 6
+    assert {"export": command[-1], "import": "r: "}.get(command[0], "report: ") in err
+    assert "and run the command again" in err
+    assert not list(tmp_path.glob(".vbstudy-*"))
+
+
+def test_a_pipe_in_a_project_is_left_out(vbstudy):
+    Path("train.py").write_text("print('accuracy 0.5')\n")
+    os.mkfifo("pipe")
+    status, err = vbstudy("try", "--cpus", "1", "--runs", "1", "train.py")
+    assert status != 7, err
 
 
 def test_a_recording_that_has_no_end_is_not_read(vbstudy):

@@ -261,7 +261,8 @@ def test_storage_that_fails_anywhere_is_told_and_is_no_traceback(vbstudy, study,
     status, _, errors = vbstudy("provision")
     assert status == 6
     assert errors == (
-        "vbstudy: guests/cpus-1: cannot be read or written: Input/output error; finished runs are safe\n"
+        "vbstudy: guests/cpus-1: cannot be read or written: Input/output error; finished runs are safe; "
+        "mend that and run the command again\n"
     )
 
 

@@ -115,7 +115,7 @@ def test_a_study_inside_its_project_is_no_part_of_it(project):
     (store.runs / "x" / "run.json").touch()
     for name in ("known_hosts", "known_hosts.part", ".live.part", "guests.json.part", "study.toml.part"):
         (project / name).write_text("written by a sweep")
-    for name in ("keys", "report", "probe.part", ".report-x1y2", ".report-old-x1y2", "imported"):
+    for name in ("keys", "report", "probe.part", ".vbstudy-x1y2", "imported"):
         (project / name).mkdir()
         (project / name / "file").touch()
     prepare(store, ".")

@@ -1,3 +1,4 @@
+import contextlib
 import http.client
 import re
 import signal
@@ -145,6 +146,39 @@ def test_garbage_and_floods_leave_it_serving(server, monkeypatch):
         except (OSError, http.client.HTTPException):
             time.sleep(0.1)
     raise AssertionError("it serves no more")
+
+
+def trickle(port, ends):
+    """A client that sends a byte now and then, and never a whole request."""
+    import socket
+
+    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 10) as slow:
+        slow.sendall(b"GET / HTTP/1.1\r\nX: ")
+        while not ends.wait(0.1):
+            slow.sendall(b"x")
+
+
+def test_slow_clients_keep_nobody_out(server):
+    ends = threading.Event()
+    slow = [threading.Thread(target=trickle, args=(server.port, ends)) for _ in range(20)]
+    for each in slow:
+        each.start()
+    time.sleep(0.5)
+    try:
+        for _ in range(5):
+            assert ask(server, f"/{server.token}/")[0] == 200
+    finally:
+        ends.set()
+        for each in slow:
+            each.join()
+
+
+def test_a_request_has_a_deadline_also_while_bytes_come(server, monkeypatch):
+    monkeypatch.setattr(live_report, "REQUEST_TIMEOUT_S", 0.5)
+    slow = threading.Thread(target=trickle, args=(server.port, threading.Event()))
+    slow.start()
+    slow.join(120)
+    assert not slow.is_alive()
 
 
 def test_a_port_that_is_taken_is_told(server):
