@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 from analysis.cost.convergence import convergence
@@ -18,15 +19,14 @@ from analysis.load.predictions import Predictions
 from analysis.load.study import StudyData
 from analysis.provenance.overrides import overrides
 from analysis.quality.calibration import calibration_tables
-from analysis.quality.histories import loss_sd, loss_sd_by_epoch, max_difference
+from analysis.quality.histories import loss_rows, loss_sd_by_epoch, max_difference
 from analysis.quality.performance import performance
 from analysis.quality.robustness import robustness_tables
 from analysis.quality.subgroups import by_class, subgroups
 from analysis.results.model import Table
 from analysis.sameness.churn import churn
-from analysis.sameness.logits import logits
-from analysis.sameness.verdicts import cpu_models, divergence, verdicts
-from analysis.sameness.weights import weights
+from analysis.sameness.distance import distance
+from analysis.sameness.verdicts import cpu_models, verdicts
 from analysis.stats.processes import in_processes
 from guest.records.robustness import Robustness
 from guest.records.trace import Trace
@@ -72,11 +72,15 @@ def _of(part: StudyData, make: Callable[[StudyData], tuple[Table, ...]]) -> tupl
     return make(part) if len(part.runs) else ()
 
 
+def _distances(study: StudyData) -> tuple[Table, ...]:
+    by_epoch = _of(study.only(study.with_loss()), lambda part: (loss_sd_by_epoch(part),))
+    return (distance(study, chain(*map(loss_rows, by_epoch))), *by_epoch)
+
+
 Maker = Callable[[Inputs], tuple[Table, ...]]
 MAKERS: tuple[Maker, ...] = (
     lambda i: (verdicts(i.study),),
     lambda i: (cpu_models(i.study),),
-    lambda i: (divergence(i.study),),
     lambda i: trace_tables(i.study, i.traces),
     lambda i: (performance(i.study, i.predictions),),
     lambda i: (seeds(i.study),),
@@ -89,12 +93,7 @@ MAKERS: tuple[Maker, ...] = (
     lambda i: _of(i.scored, lambda part: calibration_tables(part, i.predictions)),
     lambda i: _of(i.classified, lambda part: robustness_tables(part, i.predictions, i.measured)),
     lambda i: _of(i.classified, lambda part: (subgroups(classes := by_class(part, i.predictions)), classes)),
-    lambda i: _of(i.study.only(i.study.recorded("last_weights_file_sha256")), lambda part: (weights(part),)),
-    lambda i: _of(i.study.only(i.study.recorded("last_logits_sha256")), lambda part: (logits(part),)),
-    lambda i: _of(
-        i.study.only(i.study.with_loss()),
-        lambda part: (loss_sd(by_epoch := loss_sd_by_epoch(part)), by_epoch),
-    ),
+    lambda i: _distances(i.study),
     lambda i: (times(i.study),),
     lambda i: _of(i.study.only(set(i.study.metrics) - i.study.projects), lambda part: (convergence(part),)),
     lambda i: overrides(i.study),

@@ -14,7 +14,7 @@ from analysis.load.study import StudyData, by_threads, shared_seeds
 from analysis.provenance.checks import mixture
 from analysis.quality.histories import by_setting
 from analysis.results.cells import p_value
-from analysis.results.model import ALPHA, Table, Verdict
+from analysis.results.model import ACROSS, ALPHA, Table, Verdict
 from analysis.stats.statistics import holm
 from guest.records.trace import Outcome
 
@@ -141,7 +141,7 @@ HELD = {Verdict.SUPPORTED: "yes", Verdict.NOT_SUPPORTED: "no", Verdict.INCONCLUS
 def _parts(
     tables: dict[str, Table], workload: str, growth: tuple[str, float | None, float | None]
 ) -> Decision:
-    row = rows_of(tables["divergence"], workload, variant="fixed-seed").iloc[0]
+    row = rows_of(tables["distance"], workload, variant="fixed-seed", scope=ACROSS).iloc[0]
     text, p, ratio = growth
     parts = {
         "starts in the first steps": _starts(row),
@@ -165,7 +165,7 @@ def _parts(
 
 
 def _starts(row: Any) -> Part:
-    on = f"weights {row.bracket}, n={row.n} runs"
+    on = f"weights {row.diverges}, n={row.n} runs"
     if not pd.isna(row.different_at) and row.different_at <= FIRST_STEPS:
         return Verdict.SUPPORTED, on
     late = not pd.isna(row.equal_up_to) and row.equal_up_to >= FIRST_STEPS

@@ -36,7 +36,7 @@ RULES: dict[str, tuple[str, str, Rule]] = {
     ),
     "F3": (
         "The difference starts as rounding in the first steps, then accumulates",
-        "divergence",
+        "distance",
         first_steps,
     ),
     "F4": ("Model selection narrows the difference across thread counts", "max_difference", model_selection),

@@ -207,12 +207,12 @@ def _means(study: StudyData, workload: str) -> Ours:
 
 
 def _step(tables: dict[str, Table], workload: str) -> Ours:
-    frame = tables["divergence"].frame
+    frame = tables["distance"].frame.dropna(subset="diverges")
     found = frame[(frame.workload == workload) & (frame.variant == "fixed-seed")]
     if found.empty:
         return Ours(None, 0)
     row = found.iloc[0]
     if pd.isna(row.different_at):
-        return Ours(None, int(row.n), remark=str(row.bracket))
+        return Ours(None, int(row.n), remark=str(row.diverges))
     after = 0 if pd.isna(row.equal_up_to) else int(row.equal_up_to)
-    return Ours(float(row.different_at), int(row.n), after + 1.0, float(row.different_at), str(row.bracket))
+    return Ours(float(row.different_at), int(row.n), after + 1.0, float(row.different_at), str(row.diverges))

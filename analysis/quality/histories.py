@@ -155,40 +155,26 @@ def _sd_bounds(values: np.ndarray, models: int) -> dict[str, list[float | None]]
     return {"sd_low": [each.low for each in found], "sd_high": [each.high for each in found]}
 
 
-def loss_sd(by_epoch: Table) -> Table:
-    """The curves of `loss_sd_by_epoch` in one row each."""
+def loss_rows(by_epoch: Table) -> list[dict[str, Any]]:
+    """The curves of `loss_sd_by_epoch` in one row each. The largest has no interval: it is too large by its
+    choice. Epochs with a loss that is not finite have no SD."""
     rows = []
     keys = ["workload", "variant", "scope"]
-    for (workload, variant, scope), curve in by_epoch.frame.groupby(keys, sort=False):
+    for key, curve in by_epoch.frame.groupby(keys, sort=False):
         known = curve.dropna(subset="sd")
         peak = None if known.empty or known.sd.max() == 0 else int(known.sd.to_numpy().argmax())
         ends = {
-            f"{name}{bound}": curve[f"sd{bound}"].iloc[at]
+            f"loss_{name}{bound}": curve[f"sd{bound}"].iloc[at]
             for name, at in (("first", 0), ("end", -1))
             for bound in ("", "_low", "_high")
         }
         rows.append(
-            {"workload": workload, "variant": variant, "scope": scope, "n": int(curve.n.iloc[0])}
+            dict(zip(keys, key, strict=True))
             | ends
             | {
-                "largest": known.sd.max(),
-                "epoch": None if peak is None else known.epoch.iloc[peak],
-                "not_finite": int(curve.not_finite.sum()),
+                "loss_largest": known.sd.max(),
+                "loss_epoch": None if peak is None else known.epoch.iloc[peak],
+                "losses_not_finite": int(curve.not_finite.sum()),
             }
         )
-    return Table.of(
-        rows,
-        *WHERE,
-        col("scope", "threads"),
-        count("n"),
-        interval("first", "SD, first epoch"),
-        interval("end", "SD, last epoch"),
-        col("largest", "largest SD", Kind.SPREAD),
-        count("epoch", "at epoch"),
-        count("not_finite", "losses not finite"),
-        name="loss_sd",
-        title="Standard deviation of the training loss over the epochs",
-        note=by_epoch.note
-        + " The largest has none: it is too large by its choice. Epochs with a loss that is "
-        "not finite have no SD.",
-    )
+    return rows

@@ -3,7 +3,7 @@ Shanmugavelu et al. 2024, section 3. Their files are read again, one a distinct 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,59 +12,31 @@ import pandas as pd
 
 from analysis.load.predictions import read_logits
 from analysis.load.study import StudyData, View, by_seeds, by_threads
-from analysis.results.model import VIEWS_NOTE, WHERE, Table, col, cols, count, counts, interval
 from analysis.stats import numerics, statistics
 from guest.records.codec import RecordError
 
 MOST = 8  # distinct results of a set that are read
-MEASURES = {
-    "vc": "Vc",
-    "vermv": "Vermv",
-    "vs": "largest |Vs|",
-    "kl": "KL of Vs",
-    "ulp": "ULP, median",
-    "ulp_most": "ULP, largest",
-    "own": "Vermv, run to run",
-}
+MEASURES = ("vc", "vermv", "vs", "kl", "ulp", "ulp_most", "own")
 
 
-def logits(study: StudyData) -> Table:
-    """Vc, Vermv, Vs, KL and ULPs of the final logits of every set, against the first run of the lowest thread
-    count; and Vermv against the set's own first run, for runs that agree among themselves but not with the
-    reference differ by the algorithm, not from run to run."""
-    rows = []
+def logit_rows(study: StudyData) -> Iterator[dict[str, Any]]:
+    """Vc, Vermv, Vs, KL and ULPs of the final logits of every set, against the first run of the seed on the
+    lowest thread count; and Vermv against the set's own first run (`own`), for runs that agree among
+    themselves but not with the reference differ by the algorithm, not from run to run."""
     for head, view, runs in study.by_view():
         if not runs.seeds_fixed.all() or runs.threads.nunique() < 2:
             continue
         references = {part.seeds_used.iloc[0]: part.iloc[0] for part in by_seeds(runs)}
         for threads, setting in by_threads(runs).items():
-            rows.append(head | {"threads": threads} | _compared(study, view, references, setting))
-    return Table.of(
-        rows,
-        *WHERE,
-        *cols("view", "threads"),
-        *counts("n", "distinct"),
-        count("size", "logits"),
-        *(interval(name, header) for name, header in MEASURES.items()),
-        col("remark"),
-        name="logits",
-        title="How far the logits lie from those of the lowest thread count",
-        note="Logits against those of the first run of the seed on the lowest thread count. Vc: share of "
-        "logits that differ. Vermv: mean of |A-B| / |A|. Vs = 1 - |B / A| of each logit; KL is the "
-        "divergence of its histogram from a Gaussian, in nats. ULP: how many float32 numbers lie between, "
-        "of the logits that differ. Run to run: against the set's own first run; where it is 0 and Vermv is "
-        "not, thread counts compute otherwise, and repeat. Mean over the distinct results of a seed, of "
-        f"which at most {MOST} are read, or over several seeds; interval of 95 % by Hall's transformed t, "
-        f"from {statistics.MEAN_FROM} of them on, and exact for copies. " + VIEWS_NOTE,
-    )
+            yield head | {"scope": threads} | _compared(study, view, references, setting)
 
 
 def _compared(
     study: StudyData, view: View, references: Mapping[str, pd.Series], runs: pd.DataFrame
 ) -> dict[str, Any]:
     hashes, parts = runs[view.sha256("logits")], by_seeds(runs)
-    row: dict[str, Any] = {"n": len(runs), "distinct": hashes.nunique(), "seeds": len(parts), "size": np.nan}
-    row |= {f"{name}{end}": np.nan for name in MEASURES for end in ("", "_low", "_high")} | {"remark": ""}
+    row: dict[str, Any] = {"logits_distinct": hashes.nunique(), "logits_read": 0, "logits": None}
+    row |= {f"{name}{end}": None for name in MEASURES for end in ("", "_low", "_high")} | {"remark": ""}
     try:
         found = [
             _of_seed(study, view, references[part.seeds_used.iloc[0]], part, max(1, MOST // len(parts)))
@@ -72,14 +44,15 @@ def _compared(
         ]
     except (RecordError, ValueError, OSError) as error:
         return row | {"remark": f"not measured: {error}"}
-    row |= {"size": found[0].size, "n": sum(each.runs for each in found)}
+    read = sum(each.runs for each in found)
+    row |= {"logits": found[0].size, "logits_read": read}
     for name in MEASURES:
         # Runs of equal logits are one observation, and so are those of one of several seeds.
         each = [[value for one in seed.distinct if (value := one[name]) is not None] for seed in found]
         values = each[0] if len(each) == 1 else [float(np.mean(seed)) for seed in each if seed]
-        copies = len(each) == 1 and len(found[0].distinct) == 1 < row["n"] and len(values) > 0
+        copies = len(each) == 1 and len(found[0].distinct) == 1 < read and len(values) > 0
         mean = statistics.mean(values, within=statistics.PROPORTION if name == "vc" else None)
-        row |= (statistics.exactly(values[0], row["n"]) if copies else mean).cells(name)
+        row |= (statistics.exactly(values[0], read) if copies else mean).cells(name)
     return row
 
 

@@ -1,5 +1,5 @@
 """Are the runs the same? Asked at three levels (weights bit for bit, predictions, metrics), within
-each set and across thread counts; and from which training step on they are not."""
+each set and across thread counts."""
 
 from __future__ import annotations
 
@@ -100,77 +100,6 @@ def cpu_models(study: StudyData) -> Table:
         note="All runs at one thread count, on all CPU models that the study compares. Difference: "
         "the largest between the mean metrics of two CPU models.",
     )
-
-
-# ---- from which step on ---------------------------------------------------------------------------
-
-
-def divergence(study: StudyData) -> Table:
-    """Where training with equal seeds diverges across thread counts: between which two recorded steps
-    the weights, and at which epoch the loss, the predictions and the metric first differ."""
-    rows = [
-        {"workload": workload, "variant": variant} | _divergence(study, runs, study.metrics[workload][0])
-        for workload, variant, runs in study.experiments()
-        if runs.seeds_fixed.all() and runs.label.nunique() > 1
-    ]
-    return Table.of(
-        rows,
-        *WHERE,
-        count("settings", "thread counts"),
-        count("n"),
-        col("bracket", "weights"),
-        count("loss_epoch", "loss: epoch"),
-        count("weights_epoch", "weights: epoch"),
-        count("predictions_epoch", "predictions: epoch"),
-        count("metric_epoch", "metric: epoch"),
-        name="divergence",
-        title="Where training diverges across thread counts",
-        note="Variants with fixed seeds only: with free seeds, runs diverge at the start. Weights are "
-        "hashed after steps 1, 2, 4, 8, ..., so the first differing step is known up to a bracket. The "
-        "epoch columns give the first epoch at which not all runs of a seed are equal.",
-        hidden=["equal_up_to", "different_at"],
-    )
-
-
-def _divergence(study: StudyData, runs: pd.DataFrame, metric: str) -> dict[str, Any]:
-    seeds = runs.set_index("run_id").seeds_used
-    steps, epochs = (
-        frame.assign(seeds=frame.run_id.map(seeds))[frame.run_id.isin(runs.run_id)]
-        for frame in (study.steps, study.epochs)
-    )
-    equal, different = _first_difference(steps, "step", "weights_sha256", len(runs))
-    columns = {
-        "loss_epoch": "train_loss",
-        "weights_epoch": "weights_sha256",
-        "predictions_epoch": "predictions_sha256",
-        "metric_epoch": View.LAST.epoch_metric(metric),
-    }
-    return {
-        "settings": runs.label.nunique(),
-        "n": len(runs),
-        "equal_up_to": equal,
-        "different_at": different,
-        "bracket": _bracket(equal, different),
-        **{k: _first_difference(epochs, "epoch", column, len(runs))[1] for k, column in columns.items()},
-    }
-
-
-def _first_difference(frame: pd.DataFrame, at: str, column: str, runs: int) -> tuple[int | None, int | None]:
-    """(last point before the first difference, the first difference), among the points every run has."""
-    distinct = frame.groupby([at, "seeds"])[column].nunique(dropna=False).groupby(level=at).max()
-    distinct = distinct[frame.groupby(at).size() == runs]
-    diverged = distinct[distinct > 1]
-    different = None if diverged.empty else int(diverged.index[0])
-    before = distinct.index if different is None else distinct.index[distinct.index < different]
-    return (int(before[-1]) if len(before) else None), different
-
-
-def _bracket(equal: int | None, different: int | None) -> str:
-    if different is None:
-        return "not recorded" if equal is None else f"equal up to step {equal}, the last recorded"
-    if equal is None:
-        return f"different at step {different}, the first recorded"
-    return f"equal up to step {equal}, different at step {different}"
 
 
 def alarms(table: Table) -> tuple[str, ...]:

@@ -16,9 +16,8 @@ from safetensors.numpy import load
 
 from analysis.load.runs import checked_bytes
 from analysis.load.study import StudyData, View, by_seeds, by_threads
-from analysis.results.model import ACROSS, SCOPE, Table, col, count, interval
-from analysis.sameness.seeds import SEEDS_NOTE, over_seeds
-from analysis.stats import statistics
+from analysis.results.model import ACROSS
+from analysis.sameness.seeds import over_seeds
 from analysis.stats.numerics import l2_of_units
 from analysis.stats.observations import of_pairs
 from guest.records.codec import RecordError
@@ -27,7 +26,7 @@ from guest.records.run import SELECTED, WEIGHTS
 FILES = {View.LAST: WEIGHTS, View.SELECTED: SELECTED}
 ALL_PAIRS_UP_TO = 200  # runs in a row of the table; above it pairs are drawn
 DRAWN = 500
-MEASURES = {"l2": "L2", "l2_unit": "L2 of unit vectors", "differing": "share that differs"}
+MEASURES = ("l2", "l2_unit", "differing")
 NUMBERS_COMPARED = 30_000_000  # weights, for a row of the table: fewer pairs of large networks
 NUMBERS_HELD = 100_000_000  # weights held in memory
 SEED = 1
@@ -53,11 +52,10 @@ def read_weights(path: Path, sha256: str) -> np.ndarray:
     return vector
 
 
-def weights(study: StudyData) -> Table:
+def weight_rows(study: StudyData) -> Iterator[dict[str, Any]]:
     """L2 distance of the weights, raw and of unit vectors, the mean over pairs of runs within each set
     and across thread counts (Zhuang et al., MLSys 2022, section 3.2), with the share of weights that
     differ."""
-    rows = []
     for head, view, runs in study.by_view():
         models = _Models(study.directory, view)
         sets = by_threads(runs)
@@ -65,29 +63,12 @@ def weights(study: StudyData) -> Table:
         scopes += [(ACROSS, runs, True)] if len(sets) > 1 else []
         for scope, mine, across in scopes:
             if parts := [part for part in by_seeds(mine) if not across or part.threads.nunique() > 1]:
-                rows.append(head | {"scope": scope} | _over_seeds(models, parts, across))
-    return Table.of(
-        rows,
-        *SCOPE,
-        *([count("seeds")] if any(row["seeds"] > 1 for row in rows) else []),
-        col("pairs_text", "pairs"),
-        count("size", "weights"),
-        *(interval(name, header) for name, header in MEASURES.items()),
-        col("remark"),
-        name="weights",
-        title="How far the weights lie apart",
-        note="Mean L2 distance over pairs of runs, of all floating-point weights and of their unit vectors, "
-        "and the mean share of weights that differ. Across thread counts the two runs of a pair have "
-        f"different ones. Above {ALL_PAIRS_UP_TO} runs, and for large networks, pairs are drawn (seed "
-        f"{SEED}), each run equally often: 'pairs' says of how many. Intervals of 95 % are over the runs "
-        f"(Hoeffding's projection), exact for copies of one run, and from {statistics.PAIRS_FROM} runs a set "
-        f"on where none are copies. {SEEDS_NOTE}",
-    )
+                yield head | {"scope": scope} | _over_seeds(models, parts, across)
 
 
 def _over_seeds(models: _Models, parts: list[pd.DataFrame], across: bool) -> dict[str, Any]:
     each = [_distances(models, part, across, NUMBERS_COMPARED // len(parts)) for part in parts]
-    row = over_seeds(each, dict.fromkeys(MEASURES), ("n", "pairs", "of_pairs"))
+    row = over_seeds(each, dict.fromkeys(MEASURES), ("pairs", "of_pairs"))
     drawn = f"{row['pairs']} of {row['of_pairs']}" if row["pairs"] < row["of_pairs"] else str(row["pairs"])
     alone = "" if row["pairs"] else "one run" if len(parts) == 1 else "one run of each seed"
     remark = next((part["remark"] for part in each if part["remark"]), alone)
@@ -133,7 +114,7 @@ def _length(vector: np.ndarray) -> float:
 
 def _distances(models: _Models, runs: pd.DataFrame, across: bool, numbers: int) -> dict[str, Any]:
     """Of the runs of one seed, or of free seeds, by comparing about so many numbers at most."""
-    row: dict[str, Any] = {"n": len(runs), "pairs": 0, "of_pairs": 0, "pairs_text": "", "size": None}
+    row: dict[str, Any] = {"pairs": 0, "of_pairs": 0, "pairs_text": "", "weights": None}
     row |= {f"{name}{end}": None for name in MEASURES for end in ("", "_low", "_high")} | {"remark": ""}
     if len(runs) < 2:
         return row
@@ -155,7 +136,7 @@ def _distances(models: _Models, runs: pd.DataFrame, across: bool, numbers: int) 
         found = [known[hashes[i], hashes[j]] for i, j in pairs]
     except RecordError as error:
         return row | {"remark": f"not measured: {error}"}
-    row |= {"pairs": len(pairs), "of_pairs": total, "size": size}
+    row |= {"pairs": len(pairs), "of_pairs": total, "weights": size}
     for name, values in zip(MEASURES, np.array(found).T, strict=True):
         most = math.inf if name == "l2" else 2.0 if name == "l2_unit" else 1.0
         counts = [(int(mine.sum()), len(set(hashes[mine]))) for mine in _sets(threads, across)]

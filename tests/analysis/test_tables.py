@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from analysis.load.predictions import read_predictions
 from analysis.load.study import StudyData, load_study
 from analysis.pipeline import analyze
-from analysis.quality.histories import loss_sd, loss_sd_by_epoch, max_difference
+from analysis.quality.histories import loss_rows, loss_sd_by_epoch, max_difference
 from analysis.quality.performance import performance
 from analysis.results.model import ACROSS
 from analysis.sameness.churn import churn
@@ -111,17 +111,17 @@ def test_loss_sd_within_and_across(study):
     across = rows(by_epoch, scope=ACROSS)
     assert list(across.n) == [2, 2]
     assert list(across.sd) == [0.0, pytest.approx(np.std([0.3, 0.5], ddof=1))]
-    row = rows(loss_sd(by_epoch), scope=ACROSS).iloc[0]
-    assert (row["first"], row.epoch) == (0.0, 2)
+    (row,) = (row for row in loss_rows(by_epoch) if row["scope"] == ACROSS)
+    assert (row["loss_first"], row["loss_epoch"]) == (0.0, 2)
 
 
 def test_losses_that_are_not_finite_are_counted_not_averaged(study):
     study.run(1, 1, losses=(float("nan"), 0.2))
     study.run(1, 2, losses=(1.0, 0.4))
-    row = rows(loss_sd(loss_sd_by_epoch(load(study))), scope="1").iloc[0]
-    assert pd.isna(row["first"])
-    assert row.not_finite == 1
-    assert row.end == pytest.approx(np.std([0.2, 0.4], ddof=1))
+    row = loss_rows(loss_sd_by_epoch(load(study)))[0]
+    assert pd.isna(row["loss_first"])
+    assert row["losses_not_finite"] == 1
+    assert row["loss_end"] == pytest.approx(np.std([0.2, 0.4], ddof=1))
 
 
 def test_churn_by_hand(study):
@@ -164,10 +164,10 @@ def test_the_tables_are_those_of_the_plan(study):
     study.usual()
     loaded, predictions = read_predictions(load(study))
     assert list(build_tables(loaded, predictions)) == [
-        "verdicts", "cpu_models", "divergence", "performance", "seeds", "max_difference", "tests",
+        "verdicts", "cpu_models", "performance", "seeds", "max_difference", "tests",
         "set_tests",
         "components", "churn", "calibration", "calibration_bins", "flips",
-        "subgroups", "by_class", "weights", "logits", "loss_sd", "loss_sd_by_epoch", "time",
+        "subgroups", "by_class", "distance", "loss_sd_by_epoch", "time",
         "convergence",
     ]  # fmt: skip
 

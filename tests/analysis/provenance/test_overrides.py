@@ -156,7 +156,7 @@ def test_a_project_that_tells_everything_has_the_verdicts_of_any_workload(study)
         "last", "differ", "differ", "identical",
     )  # fmt: skip
     assert [row["churn"] for row in rows(analysis, "churn", kind="across")] == [0.25]
-    assert rows(analysis, "weights", scope="across thread counts")[0]["l2"] == 1.0
+    assert rows(analysis, "distance", scope="across thread counts")[0]["l2"] == 1.0
     assert {f.verdict.value for f in analysis.findings if f.id == "F2"} == {"supported"}
 
 
@@ -170,7 +170,7 @@ def test_only_the_last_model_of_a_project_is_looked_at_and_tests_count_it_once(s
         "tests",
         "max_difference",
         "churn",
-        "weights",
+        "distance",
         "effects",
         "components",
     ):
@@ -186,7 +186,7 @@ def test_levels_that_were_not_recorded_are_not_given(study):
     for row in rows(analysis, "verdicts"):
         assert (row["weights"], row["predictions"]) == ("not recorded", "not recorded")
         assert row["metric"] == "identical"
-    assert not {"churn", "weights", "by_class", "subgroups", "loss_sd", "convergence"} & set(analysis.tables)
+    assert not {"churn", "by_class", "subgroups", "loss_sd_by_epoch", "convergence"} & set(analysis.tables)
     (finding,) = [f for f in analysis.findings if f.id == "F2" and f.workload]
     assert "weights were not recorded" in finding.why
     assert any("not told by the project: weights: none declared" in str(p) for p in analysis.study.problems)
@@ -199,7 +199,7 @@ def test_a_network_and_a_project_in_one_study_each_have_the_tables_they_can(stud
         study.run(count, 2)
     analysis = analyze(study.directory)
     assert {row["workload"] for row in rows(analysis, "verdicts")} == {"lenet5", "mine"}
-    for name in ("churn", "weights", "by_class", "loss_sd", "convergence"):
+    for name in ("churn", "by_class", "loss_sd_by_epoch", "convergence"):
         assert {row["workload"] for row in rows(analysis, name)} == {"lenet5"}, name
     assert {row["view"] for row in rows(analysis, "performance", workload="lenet5")} == {"last", "selected"}
     page = write_report(analysis, tmp_path / "report").page.read_text()

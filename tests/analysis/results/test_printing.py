@@ -60,7 +60,7 @@ def test_markdown_begins_with_the_findings(usual):
     text = render(usual, Format.MARKDOWN)
     assert text.replace("\\<", "<").startswith(FINDINGS)
     tables = [block for block in text.split("\n\n") if block.startswith("| ")]
-    assert len(tables) == 17
+    assert len(tables) == 14
     for block in tables:
         widths = {len(re.findall(r"(?<!\\)\|", line)) for line in block.splitlines()}
         assert len(widths) == 1, "a pipe in a cell is escaped"
@@ -140,7 +140,7 @@ def test_csv_is_one_table(usual):
 
 def test_latex_is_balanced_and_escaped(usual):
     text = render(usual, Format.LATEX)
-    assert text.count(r"\begin{longtable}") == text.count(r"\end{longtable}") == 17
+    assert text.count(r"\begin{longtable}") == text.count(r"\end{longtable}") == 14
     for block in re.findall(
         r"\\begin\{longtable\}\{(.*?)\}\n\\caption.*?\\endfoot\n(.*?)\n\\end", text, re.S
     ):

@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from analysis.load.study import load_study
-from analysis.sameness.logits import logits, measures
+from analysis.sameness.logits import logit_rows, measures
 from analysis.stats import numerics
 from guest.records.run import PREDICTIONS
 
 
 def test_copies_of_the_reference_are_0_and_repeated_others_are_not(study):
     study.usual()
-    frame = logits(load_study(study.directory)).frame
-    last = frame[frame["view"] == "last"].set_index("threads")
+    frame = pd.DataFrame(logit_rows(load_study(study.directory)))
+    last = frame[frame["view"] == "last"].set_index("scope")
     assert set(frame.variant) == {"fixed-seed"}  # of free seeds, logits differ by the seed
     assert last.vermv["1"] == last.vc["1"] == last.ulp_most["1"] == 0
     # One sample of four goes from class 0 to class 1: two of its three one-hot logits.
     assert last.vc["4"] == 2 / 12
     assert last.vermv["4"] == 2 / 12  # 1 -> 0 counts |1 - 0| / 1, 0 -> 1 by the rule for zeros
     assert last.own["4"] == 0
-    assert (last.distinct == 1).all()
+    assert (last.logits_distinct == 1).all()
     assert (last.vermv_low == last.vermv).all()
 
 
@@ -41,7 +42,7 @@ def test_damaged_or_infinite_logits_are_remarked(study):
     loaded = load_study(study.directory)
     path = study.directory / "runs" / loaded.runs[loaded.runs.variant == "fixed-seed"].run_id.iloc[-1]
     (path.parent / "0001" / PREDICTIONS).write_bytes(b"no")
-    frame = logits(loaded).frame.set_index(["threads", "view"])
+    frame = pd.DataFrame(logit_rows(loaded)).set_index(["scope", "view"])
     assert "SHA-256" in frame.remark["4", "last"]
     with pytest.raises(ValueError, match="finite"):
         measures(np.array([1.0], np.float32), np.array([np.inf], np.float32))

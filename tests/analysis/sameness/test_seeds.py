@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import pandas as pd
 import pytest
 
 from analysis.load.predictions import read_predictions
 from analysis.load.study import load_study
 from analysis.results.model import ACROSS
 from analysis.sameness.churn import churn
-from analysis.sameness.logits import logits
-from analysis.sameness.weights import weights
+from analysis.sameness.logits import logit_rows
+from analysis.sameness.weights import weight_rows
 
 SEEDS = (1, 2, 3, 4, 5, 6)
 
@@ -48,7 +49,7 @@ def test_churn_is_between_runs_of_one_seed(crossed):
 
 
 def test_weights_lie_apart_within_seeds(crossed):
-    frame = weights(crossed).frame
+    frame = pd.DataFrame(weight_rows(crossed))
     last = frame[frame["view"] == "last"].set_index("scope")
     assert (last.l2["1"], last.pairs["1"]) == (0, 6)
     assert last.differing[ACROSS] == pytest.approx(5 / 6 / 3)  # one weight of three, but for the first seed
@@ -56,10 +57,10 @@ def test_weights_lie_apart_within_seeds(crossed):
 
 
 def test_logits_are_compared_with_those_of_their_seed(crossed):
-    last = logits(crossed).frame.query("view == 'last'").set_index("threads")
+    last = pd.DataFrame(logit_rows(crossed)).query("view == 'last'").set_index("scope")
     assert (last.vc["1"], last.own["2"]) == (0, 0)
     assert last.vc["2"] == pytest.approx(sum(seed // 3 for seed in SEEDS) / 4 / len(SEEDS))
-    assert (last.seeds["2"], last.n["2"], last.distinct["2"]) == (6, 12, 6)
+    assert (last.logits_read["2"], last.logits_distinct["2"]) == (12, 6)
 
 
 def test_runs_of_one_seed_each_have_no_churn_within_a_thread_count(study):
@@ -70,5 +71,5 @@ def test_runs_of_one_seed_each_have_no_churn_within_a_thread_count(study):
     frame = churn(*read_predictions(loaded)).frame.set_index(["view", "scope"])
     assert (frame.pairs["last", "1"], frame.pairs["last", "1 | 2"]) == (0, 6)
     assert frame.churn.isna()["last", "1"]
-    found = weights(loaded).frame.set_index(["view", "scope"])
+    found = pd.DataFrame(weight_rows(loaded)).set_index(["view", "scope"])
     assert found.remark["last", "1"] == "one run of each seed"

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import pandas as pd
-
 from analysis.load.study import load_study
 from analysis.results.model import ACROSS
 from analysis.sameness.verdicts import (
@@ -12,7 +10,6 @@ from analysis.sameness.verdicts import (
     ONE_SETTING,
     alarms,
     cpu_models,
-    divergence,
     verdicts,
 )
 
@@ -76,14 +73,6 @@ def test_thread_counts_that_share_no_seed_are_not_compared(study):
     assert last(study).weights[ACROSS] == "no seed on two thread counts: inconclusive"
 
 
-def test_with_several_seeds_the_first_difference_is_that_of_any_seed(study):
-    for cpus in (1, 2):
-        for seed in (1, 2):
-            steps = {1: f"a{seed}", 2: f"b{seed}", 4: f"c{seed}{cpus if seed == 2 else ''}"}
-            study.run(cpus, seed, seed=seed, steps=steps, weights=f"{seed}")
-    assert first_difference(study).bracket == "equal up to step 2, different at step 4"
-
-
 def test_one_run_and_one_thread_count_cannot_be_told(study):
     study.run(1)
     frame = last(study)
@@ -108,36 +97,6 @@ def test_cpu_models_are_compared_at_each_thread_count_and_threads_on_each_model(
 def test_a_study_of_one_cpu_model_has_no_table_of_them(study):
     study.usual()
     assert cpu_models(load_study(study.directory)).frame.empty
-
-
-def first_difference(study):
-    return divergence(load_study(study.directory)).frame.iloc[0]
-
-
-def test_the_bracket_of_the_first_difference(study):
-    study.run(1, steps={1: "a", 2: "b", 4: "c", 8: "d"}, losses=(1.0, 0.5, 0.2), accuracies=(0.5,) * 3)
-    study.run(2, steps={1: "a", 2: "b", 4: "C", 8: "D"}, losses=(1.0, 0.5, 0.3), accuracies=(0.5,) * 3)
-    row = first_difference(study)
-    assert (row.equal_up_to, row.different_at) == (2, 4)
-    assert row.bracket == "equal up to step 2, different at step 4"
-    assert row.loss_epoch == 3
-    assert pd.isna(row.metric_epoch)
-
-
-def test_a_difference_at_the_first_step_and_none_at_all(study):
-    study.run(1, workload="a", steps={1: "x"})
-    study.run(2, workload="a", steps={1: "y"})
-    study.run(1, workload="b", steps={1: "x", 2: "y"})
-    study.run(2, workload="b", steps={1: "x", 2: "y"})
-    frame = divergence(load_study(study.directory)).frame.set_index("workload")
-    assert frame.bracket["a"] == "different at step 1, the first recorded"
-    assert frame.bracket["b"] == "equal up to step 2, the last recorded"
-
-
-def test_free_seeds_have_no_first_difference(study):
-    study.run(1, variant="default")
-    study.run(2, variant="default")
-    assert divergence(load_study(study.directory)).frame.empty
 
 
 def test_a_control_that_differs_is_said_loudly(study):

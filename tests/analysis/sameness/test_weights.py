@@ -4,6 +4,7 @@ import hashlib
 import json
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,7 +13,7 @@ from safetensors.numpy import save
 
 from analysis.load.study import load_study
 from analysis.results.model import ACROSS
-from analysis.sameness.weights import DRAWN, _pairs, distances, read_weights, weights
+from analysis.sameness.weights import DRAWN, _pairs, distances, read_weights, weight_rows
 from analysis.stats import numerics
 from guest.records.codec import RecordError, digest
 from guest.records.run import RECORD, WEIGHTS
@@ -23,7 +24,7 @@ def sha(data):
 
 
 def last(study):
-    frame = weights(load_study(study.directory)).frame
+    frame = pd.DataFrame(weight_rows(load_study(study.directory)))
     return frame[frame["view"] == "last"].set_index("scope")
 
 
@@ -40,7 +41,7 @@ def test_distances_within_and_across_by_hand(study):
     assert across.l2 == pytest.approx((np.sqrt(32) + np.sqrt(80)) / 2)
     units = [numerics.l2_of_units(np.array([3.0, 4, 0]), np.array([3.0, 0, x])) for x in (4, 8)]
     assert across.l2_unit == pytest.approx(np.mean(units))
-    assert (across.n, across.pairs, across.pairs_text, across["size"]) == (4, 4, "4", 3)
+    assert (across.pairs, across.pairs_text, across.weights) == (4, "4", 3)
     assert across.differing == pytest.approx(2 / 3)
 
 

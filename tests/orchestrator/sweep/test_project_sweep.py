@@ -225,7 +225,7 @@ def test_what_is_not_written_is_not_judged(tmp_path, capsys):
     )
     tables = {path.stem for path in (directory / "report" / "tables").glob("*.csv")}
     assert "overrides" in tables
-    assert not tables & {"churn", "weights", "loss_sd", "convergence"}
+    assert not tables & {"churn", "loss_sd_by_epoch", "convergence"}
 
 
 def wheel(folder: Path, version: str) -> None:
