@@ -30,11 +30,16 @@ from analysis.tables import build_tables
 
 
 def analyze(
-    directory: Path, views: Sequence[View] = tuple(View), *, against: str = "", allow_mixed: bool = False
+    directory: Path,
+    views: Sequence[View] = tuple(View),
+    *,
+    against: str = "",
+    allow_mixed: bool = False,
+    edited: str = "",
 ) -> Analysis:
     """load -> tables -> findings -> implications. Writes nothing; `analysis.report.report.write_report` does.
     Tables show the given views; findings are decided from all of them. `against` names published numbers
-    to set beside ours, in one more table.
+    to set beside ours, in one more table. `edited` is in what the runs differ from the study file.
 
     Raises NothingToAnalyse when there is no usable run, NewerSchemaError when a run was written by
     a newer vbstudy, MixedHardwareError when a set has runs of different hardware and that is not allowed,
@@ -43,7 +48,7 @@ def analyze(
     if against:
         load_published(against)  # before anything that takes time
     study, predictions = read_predictions(load_study(directory))
-    study = mark_failures(study, predictions)
+    study = dataclasses.replace(mark_failures(study, predictions), edited=edited)
     if not allow_mixed:
         refuse_mixed(study)
     imports, unread = read_imports(directory)

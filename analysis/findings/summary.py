@@ -348,7 +348,7 @@ def next_steps(analysis: Analysis) -> Iterator[tuple[str, str]]:
         if counts[0] < counts[1]:
             yield f"trace --cpus {counts[0]},{counts[1]}{name}", "which operation starts it"
     if other and "hardening" not in analysis.tables:
-        yield "harden", "how to get one model, its price"
+        yield "harden", "one model, at what price"
     yield "analyze --list-tables", "the numbers behind this"
 
 

@@ -84,6 +84,8 @@ class StudyData:
     projects: frozenset[str] = frozenset()
     """the workloads that are user projects: they record less, and have no selected model"""
     design: Design = field(default_factory=Design)
+    edited: str = ""
+    """in what the runs differ from those that the study file plans now"""
 
     def views(self, workload: str) -> tuple[View, ...]:
         """The models that a workload has."""

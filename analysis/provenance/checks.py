@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 import pandas as pd
 
+from analysis.load.design import STUDY_FILE
 from analysis.load.runs import Problem
 from analysis.load.study import StudyData, by_seeds, by_threads
 from analysis.provenance.order import order_reservations
@@ -37,7 +38,7 @@ HARDWARE = {
 
 def reservations(study: StudyData) -> tuple[Problem, ...]:
     """Problems of kind `skipped=False`, in the order of the study's runs."""
-    checks = (_mixed, _incomplete, _short, _not_finite, order_reservations, project_reservations)
+    checks = (_edited, _mixed, _incomplete, _short, _not_finite, order_reservations, project_reservations)
     return tuple(problem for check in checks for problem in check(study))
 
 
@@ -59,6 +60,15 @@ def refuse_mixed(study: StudyData) -> None:
                 f"the set {set_id} mixes {'; '.join(mixed)}: its runs do not repeat one experiment; move the "
                 "runs of the other hardware out of runs/, or analyse them together with --allow-mixed"
             )
+
+
+def _edited(study: StudyData) -> Iterator[Problem]:
+    if study.edited:
+        todo = (
+            "the report's recipe is that of the runs; give changed workloads new names, or move old runs away"
+        )
+        what = f"it is not the one by which these runs were made: {study.edited}"
+        yield Problem(path=STUDY_FILE, what=what, todo=todo, skipped=False)
 
 
 def mixture(runs: pd.DataFrame) -> str:

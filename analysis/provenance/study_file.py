@@ -3,12 +3,17 @@ with its owner: comments, addresses and accounts of machines, keys, paths."""
 
 from __future__ import annotations
 
+import dataclasses
 import tomllib
 from collections.abc import Iterator
 from pathlib import PurePath
 from typing import Any
 
 import tomlkit
+
+from analysis.load.runs import Problem, check_run
+from analysis.load.study import StudyData
+from guest.records.run import RunSpec
 
 TABLES: dict[str, frozenset[str]] = {
     table: frozenset(keys.split())
@@ -45,3 +50,42 @@ def _public(table: str, content: dict[str, Any], left_out: list[str]) -> Iterato
             yield key, [dict(_public(key, each, left_out)) for each in value if isinstance(each, dict)]
         else:
             yield key, PurePath(value).name if key == "base" and isinstance(value, str) else value
+
+
+def study_file_of(study: StudyData) -> str:
+    """A study file that plans the runs of a study as their records have them. Projects are named alone: their
+    settings are in the records."""
+    specs = []
+    for run_id in study.runs.drop_duplicates("set_id").run_id:
+        checked = check_run(study.directory, study.directory / "runs" / run_id)
+        if not isinstance(checked, Problem):
+            specs.append(checked[0].spec)
+    fixed = [spec.seeds for spec in specs if spec.variant.seeds_fixed]
+    content: dict[str, Any] = {
+        "name": specs[0].study_id,
+        "repetitions": int(study.runs.repetition.max()),
+        "cpus": sorted({spec.threads.cpus for spec in specs}),
+    }
+    if any(spec.threads.intra_op != spec.threads.cpus for spec in specs):
+        content["threads"] = sorted({spec.threads.intra_op for spec in specs})
+    if any(spec.threads.inter_op != spec.threads.intra_op for spec in specs):
+        content["inter_op_threads"] = sorted({spec.threads.inter_op for spec in specs})
+    content["variants"] = list(dict.fromkeys(spec.variant.value for spec in specs))
+    content["isa"] = specs[0].isa.value
+    if (kinds := set(study.runs.provider)) != {"local"} and len(kinds) == 1:
+        content["provider"] = {"kind": kinds.pop()}
+    if fixed:
+        seeds = dataclasses.asdict(fixed[0])
+        count = int(study.runs[study.runs.seeds_fixed].groupby("workload").seeds_used.nunique().max())
+        content["seeds"] = {"count": count} | {k: "free" if v is None else v for k, v in seeds.items()}
+    content["workload"] = list({spec.workload.name: _workload(spec) for spec in specs}.values())
+    return tomlkit.dumps(content)
+
+
+def _workload(spec: RunSpec) -> dict[str, Any]:
+    settings = dataclasses.asdict(spec.workload)
+    project = settings.pop("project")
+    if project is not None:
+        return {"name": spec.workload.name, "project": project["source"], "command": list(project["command"])}
+    settings["metrics"] = [metric.value for metric in spec.workload.metrics]
+    return {key: getattr(value, "value", value) for key, value in settings.items() if value is not None}

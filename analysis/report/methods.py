@@ -11,7 +11,7 @@ import pandas as pd
 from analysis.findings.implications import series
 from analysis.load.design import STUDY_FILE
 from analysis.load.study import StudyData
-from analysis.provenance.study_file import public_study_file
+from analysis.provenance.study_file import public_study_file, study_file_of
 from analysis.results.model import ALPHA
 from guest.records import bounded
 from guest.records.bounded import read_bounded
@@ -145,6 +145,11 @@ def recipe(study: StudyData) -> Recipe:
     name = shlex.quote(study.directory.resolve().name)
     begin = [f"mkdir {name}", f"cd {name}"]
     end = [f"vbstudy sweep --runs {runs}", "vbstudy analyze"]
+    if study.edited:
+        note = f"{STUDY_FILE} has changed since: {study.edited}. The one below is made from the records "
+        note += f"of these runs (for projects see run.json too). Save it as {STUDY_FILE} in the new folder."
+        commands = [*begin, f"# save {STUDY_FILE} here", "vbstudy provision", *end]
+        return Recipe(commands="\n".join(commands), study_file=study_file_of(study), note=note)
     if not path.is_file():
         counts = ",".join(str(n) for n in sorted(study.runs.cpus.unique()))
         note = "The study file is not in the study's folder: the commands make a default one, which need not "

@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from analysis.findings.summary import SHORT, compared, evidence, headline, names_of, next_steps, which_threads
+from analysis.load.design import STUDY_FILE
 from analysis.load.study import by_threads
 from analysis.results.model import ACROSS, Analysis, Finding, Verdict
 from analysis.results.printing import shown_findings
@@ -122,7 +123,7 @@ def _verdict(finding: Finding) -> str:
 
 
 def _notes(analysis: Analysis) -> Iterator[Text]:
-    problems = analysis.study.problems
+    problems = sorted(analysis.study.problems, key=lambda problem: problem.path != STUDY_FILE)
     if problems:
         more = f" ({len(problems) - 1} more in the report)" if len(problems) > 1 else ""
-        yield Text.assemble(("note: ", "bold yellow"), f"{problems[0]}{more}")
+        yield Text.assemble(("note: ", "bold yellow"), f"{problems[0]}{more}\n")

@@ -45,6 +45,7 @@ def verify(options: Options, path: Path | None, rerun: int | None) -> None:
         found = verify_(folder, _planned(folder))
         if not found.runs and not found.imports and not found.damaged and found.planned is None:
             raise UsageError(f"{subject}: there is no study in it")
+        _note_edited(options, folder)
         if not options.as_json:
             click.echo(f"{subject}: {found}")
             _list([str(problem) for problem in found.damaged])
@@ -134,6 +135,14 @@ def _told(each: Recomputed) -> str:
     )
 
 
+def _note_edited(options: Options, folder: Path) -> None:
+    from orchestrator.store.store import Store
+    from orchestrator.study.edited import edited
+
+    if difference := edited(Store(folder)):
+        options.reporter("note: ")(f"study.toml is not the one by which these runs were made: {difference}")
+
+
 def _planned(folder: Path) -> list[str] | None:
     """The run ids that the study file plans; None without a study file, or one that names machines which
     were left out of an archive."""
@@ -165,6 +174,7 @@ def export(options: Options, target: Path, form: str | None) -> None:
     if form not in FORMATS:
         raise UsageError(f"{target}: ends neither in .zip nor in .parquet, is not mlruns; or say --format")
     store = options.store()
+    _note_edited(options, store.directory)
     with analysis_errors(target):
         if form == "zip":
             from analysis.exchange.archive import pack

@@ -56,6 +56,10 @@ def analyze(
             f"--table {names}: CSV is one table a call; the report's folder tables/ has all of them"
         )
     analysis, page = _write(options, output, against, allow_mixed)
+    if analysis.study.edited and (wanted or form != "table"):
+        options.reporter("note: ")(
+            f"study.toml is not the one by which these runs were made: {analysis.study.edited}"
+        )
     console = printing.console_for(sys.stdout)
     if not wanted and form == "table":
         from analysis.report.screen import screen
@@ -118,11 +122,14 @@ def _write(options: Options, output: Path | None, against: str, allow_mixed: boo
     """Analyses the study and writes the report; the path of its page."""
     from analysis.pipeline import analyze
     from analysis.report.report import write_report
+    from orchestrator.study.edited import edited
 
     store, views = options.store(), _views(options)
     target = output or store.report
     with analysis_errors(target):
-        analysis = analyze(store.directory, views, against=against, allow_mixed=allow_mixed)
+        analysis = analyze(
+            store.directory, views, against=against, allow_mixed=allow_mixed, edited=edited(store)
+        )
         return analysis, write_report(analysis, target).page
 
 
@@ -145,6 +152,7 @@ def _serve(options: Options, port: int, allow_mixed: bool) -> None:
     from analysis.report.progress import Unfinished
     from analysis.report.report import write_report
     from orchestrator.store.store import now
+    from orchestrator.study.edited import edited
     from orchestrator.sweep import live_report
     from orchestrator.sweep.watch import Watcher
 
@@ -156,7 +164,7 @@ def _serve(options: Options, port: int, allow_mixed: bool) -> None:
         live = Unfinished(sets=moment.sets, sweeping=moment.sweeping, version=version, at=at)
         try:
             with analysis_errors(folder):
-                analysis = analyze(store.directory, views, allow_mixed=allow_mixed)
+                analysis = analyze(store.directory, views, allow_mixed=allow_mixed, edited=edited(store))
                 return write_report(analysis, folder, live).page.read_bytes()
         except VbstudyError as error:  # mostly that no run is done yet; the next page may be one
             early = live.sweeping and not live.done

@@ -35,25 +35,25 @@ def plan(study: Study, repetitions: int | None = None) -> list[RunSpec]:
     blocks, and leave the earlier ones as they are."""
     return [
         spec
-        for block in range(1, (repetitions or study.repetitions) + 1)
-        for spec in _in_drawn_order(study.seed, _block(study, block))
+        for number in range(1, (repetitions or study.repetitions) + 1)
+        for spec in _in_drawn_order(study.seed, block(study, number))
     ]
 
 
 def conditions(study: Study) -> list[RunSpec]:
     """The first run of each condition, in the order of the study file."""
-    return _block(study, 1)
+    return block(study, 1)
 
 
 def run_order(study: Study, spec: RunSpec) -> RunOrder | None:
     """When the study plans this run. None for a run that it does not plan."""
-    block = [each.set_id for each in _in_drawn_order(study.seed, _block(study, spec.repetition))]
-    if spec.set_id not in block:
+    order = [each.set_id for each in _in_drawn_order(study.seed, block(study, spec.repetition))]
+    if spec.set_id not in order:
         return None
-    return RunOrder(block=spec.repetition, position=block.index(spec.set_id) + 1, of=len(block))
+    return RunOrder(block=spec.repetition, position=order.index(spec.set_id) + 1, of=len(order))
 
 
-def _block(study: Study, repetition: int) -> list[RunSpec]:
+def block(study: Study, repetition: int) -> list[RunSpec]:
     """Repetition `repetition` of every condition, in the order of the study file."""
     workloads = [_workload(table, study.metrics) for table in study.workload]
     seeds = {variant: study.factor_seeds(variant, repetition) for variant in study.variants}
