@@ -6,19 +6,17 @@ from __future__ import annotations
 import io
 import math
 import re
-import zlib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from zipfile import BadZipFile
 
 import numpy as np
 import pandas as pd
 
 from analysis.exchange.imported import CHECKSUM, SCHEMA_VERSION, Import, ImportedRun, decode, sha256_of
-from analysis.load.predictions import refuse_larger_inside
+from analysis.load.predictions import UNREADABLE, refuse_larger_inside
 from guest.records import bounded, plain_json
 from guest.records.bounded import opened_bounded, read_bounded
 from guest.records.codec import seal
@@ -35,20 +33,6 @@ FIELDS = ("workload", "variant", "threads", "repetition")
 CLASSES_OF = ("predictions", "y_pred", "predicted", "prediction", "labels", "logits", "last")
 TRUTH_OF = ("y_true", "truth", "labels_true")
 PICKLES = (".pt", ".pth", ".pkl", ".pickle", ".joblib", ".h5", ".ckpt")
-# What numpy, pandas and zip files raise for data that is none of theirs.
-UNREADABLE = (
-    ArithmeticError,
-    AttributeError,
-    BadZipFile,
-    EOFError,
-    LookupError,
-    MemoryError,
-    OSError,
-    RuntimeError,
-    TypeError,
-    ValueError,
-    zlib.error,
-)
 Found = tuple[list[ImportedRun], list[str]]
 
 

@@ -6,10 +6,12 @@ import hashlib
 import io
 import math
 import threading
+import zlib
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
+from tokenize import TokenError
 from typing import IO
 from zipfile import BadZipFile, ZipFile
 
@@ -22,16 +24,21 @@ from guest.records.bounded import opened_bounded
 from guest.records.codec import RecordError
 from guest.records.run import PREDICTIONS, RunRecord
 
-# NotImplementedError and RuntimeError: zip files of other kinds; MemoryError: an array that says it is huge.
+# What numpy, pandas and zip files raise for data that is none of theirs.
 UNREADABLE = (
-    OSError,
-    KeyError,
-    ValueError,
-    EOFError,
+    ArithmeticError,
+    AttributeError,
     BadZipFile,
-    NotImplementedError,
-    RuntimeError,
+    EOFError,
+    LookupError,
     MemoryError,
+    OSError,
+    RuntimeError,
+    SyntaxError,
+    TokenError,
+    TypeError,
+    ValueError,
+    zlib.error,
 )
 
 BLOCK_NUMBERS = 1 << 22  # logits whose softmax is computed at once

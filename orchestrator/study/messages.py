@@ -9,6 +9,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from guest.records.printable import printable
+
 
 def explain(error: Any, tables: Mapping[str, type[BaseModel]], text: str, source: str) -> str:
     """One line for one of pydantic's errors. `tables` are the models by the file's table names."""
@@ -18,6 +20,8 @@ def explain(error: Any, tables: Mapping[str, type[BaseModel]], text: str, source
         for part in error["loc"]
         if isinstance(part, int) or re.fullmatch(r"[A-Za-z_][A-Za-z0-9_-]*", part)
     ]
+    if error["type"] == "extra_forbidden" and location[-1:] != [error["loc"][-1]]:
+        location.append(printable(error["loc"][-1], limit=80))  # a key, whatever it is made of
     if location and location[-1] == "int":
         location.pop()
     path = ".".join(part for part in location[:-1] if isinstance(part, str))
