@@ -82,8 +82,10 @@ MAKERS: tuple[Maker, ...] = (
     lambda i: (verdicts(i.study),),
     lambda i: (cpu_models(i.study),),
     lambda i: trace_tables(i.study, i.traces),
-    lambda i: (performance(i.study, i.predictions),),
-    lambda i: (seeds(i.study),),
+    lambda i: (
+        performance(i.study, i.predictions, (of_seeds := seeds(i.study)).frame.to_dict("records")),
+        of_seeds,
+    ),
     lambda i: (max_difference(i.study),),
     lambda i: (comparisons(i.study, i.analyses),),
     lambda i: (set_tests(i.study),),

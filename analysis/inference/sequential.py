@@ -73,14 +73,15 @@ class Rule:
         return f"{self.what}<{self.limit:g}"
 
 
-def parse(text: str) -> Rule:
-    """`sd_halfwidth<0.002`, `mean_halfwidth<0.01`, `decided(tests)`, `decided(tests, margin=0.005)`."""
+def parse(text: str, margin: float = MARGIN) -> Rule:
+    """`sd_halfwidth<0.002`, `mean_halfwidth<0.01`, `decided(tests)`, `decided(tests, margin=0.005)`; `margin`
+    counts where none is named."""
     squeezed = re.sub(r"\s+", "", text)
     found = re.fullmatch(rf"(sd_halfwidth|mean_halfwidth)<{NUMBER}", squeezed)
     if found:
         rule = Rule(what=What(found[1]), limit=float(found[2]))
     elif tested := re.fullmatch(rf"decided\(tests(?:,margin={NUMBER})?\)", squeezed):
-        rule = Rule(what=What.TESTS, limit=float(tested[1] or MARGIN))
+        rule = Rule(what=What.TESTS, limit=float(tested[1] or margin))
     else:
         raise RuleError(f"{text!r} is not a rule: {GRAMMAR}")
     if not (rule.limit > 0 and math.isfinite(rule.limit)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -9,20 +10,24 @@ import pandas as pd
 
 from analysis.load.predictions import Predictions
 from analysis.load.study import StudyData, View, by_threads
-from analysis.results.model import VIEWS_NOTE, WHERE, Kind, Table, col, cols, count, counts, interval
+from analysis.results.model import VIEWS_NOTE, WHERE, Kind, Table, cols, count, counts, interval
 from analysis.stats.crossed import crossed_mean
 from analysis.stats.observations import FAILED_NOTE, distinct, observed, succeeded
 from analysis.stats.statistics import INTERVALS_NOTE, Estimate, bounds_of
 from guest.records.run import Metric
 
+KEYS = ("workload", "variant", "metric", "view")
 NOTHING = Estimate(value=None, low=None, high=None, n=0, constant=False)
 
 
-def performance(study: StudyData, predictions: Predictions | None = None) -> Table:
+def performance(
+    study: StudyData, predictions: Predictions | None = None, ratios: Sequence[Mapping[Any, Any]] = ()
+) -> Table:
     """For each condition, metric and view: the dispersion of the test metric, and how many distinct
     models, prediction vectors and values the n runs gave (Pham et al., ASE 2020, section 3.3); of accuracies
-    whose predictions are known, also the mean for other test samples."""
-    rows = [
+    whose predictions are known, also the mean for other test samples. `ratios` are the rows of `seeds`."""
+    known = {tuple(row[name] for name in KEYS): row for row in ratios}
+    rows: list[dict[str, Any]] = [
         {"workload": workload, "variant": variant, "threads": threads}
         | _spread(setting, metric, view)
         | _other_samples(setting, metric, view, predictions).cells("other")
@@ -31,26 +36,25 @@ def performance(study: StudyData, predictions: Predictions | None = None) -> Tab
         for metric in study.metrics[workload]
         for view in study.views(workload)
     ]
+    for row in rows:
+        if found := known.get(tuple(row[name] for name in KEYS)):
+            row |= {name: found[name] for name in ("ratio", "ratio_low", "ratio_high")}
     return Table.of(
         rows,
         *WHERE,
         *cols("threads", "metric", "view"),
-        *counts("n", "observations"),
+        count("n"),
         interval("mean", kind=Kind.METRIC),
-        interval("other", "mean, other test samples", Kind.METRIC),
         interval("sd", "SD"),
-        *cols("min", "max", kind=Kind.METRIC),
-        col("range", "max-min", Kind.SPREAD),
-        *counts("models", "predictions", "values"),
-        count("failed", "failed"),
-        interval("failure_rate", kind=Kind.RATIO),
+        *([interval("ratio", "SD threads / seeds", Kind.RATIO)] if len(ratios) else []),
+        *counts("models", "failed"),
+        interval("other", "mean, other test samples", Kind.METRIC),
         name="performance",
         title="Test performance of each condition",
         note="All numbers are for this test set; 'mean, other test samples' has the interval for other runs "
-        "and other test samples of the same kind (of one model, Wilson's). Observations are the distinct "
-        f"runs that did not fail; runs of one model count once. {FAILED_NOTE} They are left out of the other "
-        f"columns; their rate has Clopper and Pearson's interval. {INTERVALS_NOTE} "
-        "min, max and max-min are of these n runs. " + VIEWS_NOTE,
+        "and other test samples of the same kind (of one model, Wilson's). Runs of one model count once. "
+        f"{FAILED_NOTE} They are left out of the other columns. {INTERVALS_NOTE} SD threads / seeds is that "
+        f"of the table 'seeds'. {VIEWS_NOTE}",
     )
 
 

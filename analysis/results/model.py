@@ -87,7 +87,7 @@ SCOPE = (*WHERE, col("view"), col("scope", "threads"), count("n"))
 
 MAIN = (
     "verdicts",  # the same model?
-    "performance", "seeds",  # quality
+    "performance",  # quality, with the SD between thread counts relative to that between seeds
     "tests",  # differences
     "time",
     "churn",

@@ -114,7 +114,7 @@ def _sequential(loaded: Study, store: Store, first: int, until: str, max_runs: i
     from orchestrator.sweep import command as sweeping
 
     try:
-        rule = sequential.parse(until)
+        rule = sequential.parse(until, loaded.analysis.margin)
         interim = sequential.schedule(first, max_runs or max(30, first))
     except sequential.RuleError as error:
         raise UsageError(f"--until {error}") from None

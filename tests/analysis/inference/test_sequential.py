@@ -57,6 +57,11 @@ def test_a_rule_is_read_and_written(text, rule):
     assert parse(str(rule)) == rule
 
 
+def test_the_margin_of_the_study_counts_where_none_is_named():
+    assert parse("decided(tests)", 0.03).limit == 0.03
+    assert parse("decided(tests, margin=0.5)", 0.03).limit == 0.5
+
+
 @pytest.mark.parametrize(
     "text",
     ["", "sd_halfwidth", "sd_halfwidth>0.1", "sd_halfwidth<0", "sd_halfwidth<-1", "sd_halfwidth<nan", "sd<1",

@@ -1,0 +1,29 @@
+"""Test performance, with the SD ratio of crossed designs."""
+
+from __future__ import annotations
+
+from analysis.inference.seeds import seeds
+from analysis.load.study import load_study
+from analysis.quality.performance import performance
+
+
+def test_crossed_designs_have_the_sd_ratio_beside_the_means(study):
+    for seed in range(1, 6):
+        for cpus in (1, 2):
+            accuracy = 0.5 + 0.02 * seed + 0.001 * cpus * (seed % 3)
+            study.run(cpus, seed, seed=seed, accuracies=(0.5, accuracy), weights=f"{seed}{cpus}")
+    loaded = load_study(study.directory)
+    ratios = seeds(loaded).frame.query("view == 'last'").iloc[0]
+    table = performance(loaded, None, seeds(loaded).frame.to_dict("records"))
+    last = table.frame.query("view == 'last'")
+    assert (last.ratio == ratios.ratio).all()
+    assert (last.ratio_high == ratios.ratio_high).all()
+    assert "SD threads / seeds" in [column.header for column in table.columns]
+
+
+def test_without_several_seeds_there_is_no_such_column(study):
+    study.usual()
+    loaded = load_study(study.directory)
+    table = performance(loaded, None, seeds(loaded).frame.to_dict("records"))
+    assert "SD threads / seeds" not in [column.header for column in table.columns]
+    assert "failure_rate" in table.frame, "in the CSV"
