@@ -53,10 +53,11 @@ def _paired(logs: np.ndarray, confidence: float) -> Ratio:
     low, high = paired.bounds(logs, confidence)
     if low is None or high is None:
         return Ratio(value=value, low=None, high=None, p=None, blocks=len(logs))
+    carried = len(logs) >= statistics.RATIOS_FROM
     return Ratio(
         value=value,
-        low=math.exp(low),
-        high=math.exp(high),
+        low=math.exp(low) if carried else None,
+        high=math.exp(high) if carried else None,
         p=float(DescrStatsW(logs).ttest_mean(0.0)[1]),
         blocks=len(logs),
     )

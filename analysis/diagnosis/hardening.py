@@ -15,6 +15,7 @@ from statsmodels.stats.weightstats import DescrStatsW
 from analysis.cost.times import exclusion
 from analysis.load.runs import Problem
 from analysis.results.model import ALPHA, Kind, Table, col, cols, count, counts, interval
+from analysis.stats.statistics import RATIOS_FROM
 from guest.machine.tiers import TIERS
 from guest.records import bounded
 from guest.records.bounded import read_bounded
@@ -155,10 +156,10 @@ def paired_ratio(
     a: Sequence[float] | np.ndarray, b: Sequence[float] | np.ndarray
 ) -> tuple[float | None, float | None, float | None]:
     """The geometric mean of a/b of positive pairs (n,), with its interval (1 - ALPHA) by Student's t on
-    logarithms; no interval below two pairs."""
+    logarithms; no interval below RATIOS_FROM pairs."""
     ratios = np.log(np.asarray(a) / np.asarray(b))
     mean = math.exp(float(ratios.mean()))
-    if len(ratios) < 2:
+    if len(ratios) < RATIOS_FROM:
         return mean, None, None
     low, high = DescrStatsW(ratios).tconfint_mean(ALPHA)
     return mean, math.exp(low), math.exp(high)
@@ -220,8 +221,8 @@ def _proofs(hardenings: Sequence[Hardening]) -> Table:
         note="Proved: weights, logits and the weights after steps 1, 2, 4, ... are bitwise equal on these "
         "CPU counts, in all n trainings; nothing is said of other counts, data or machines. Cost: the "
         "geometric mean of the time ratios over these CPU counts, where none of their times is excluded, "
-        "with its interval over repetitions. Operations: those that a stored trace saw vary by themselves, "
-        "and those that the registry does not know.",
+        f"with its interval over repetitions, from {RATIOS_FROM} on. Operations: those that a stored trace saw "
+        "vary by themselves, and those that the registry does not know.",
     )
 
 
@@ -261,8 +262,8 @@ def _costs(hardenings: Sequence[Hardening]) -> Table:
         name="tier_costs",
         title="What each tier costs in training time",
         note="Seconds of training over those of the default (tier 0) on the same CPUs: geometric mean of n "
-        "pairs, trained in turns, with the 95 % interval of Student's t on logarithms. Times with a reason "
-        "under 'excluded' are excluded from comparisons.",
+        "pairs, trained in turns, with the 95 % interval of Student's t on logarithms, from "
+        f"{RATIOS_FROM} pairs on. Times with a reason under 'excluded' are excluded from comparisons.",
     )
 
 

@@ -43,7 +43,7 @@ def page(analysis: Analysis, pictures: list[Picture], live: Unfinished | None = 
     """The page as HTML. Figures are inlined; nothing is loaded from anywhere. A `live` one says how far the
     sweep is, marks sets that are not complete, and asks its server whether there is a newer one."""
     study = analysis.study
-    findings = [f for f in analysis.findings if not f.workload]
+    findings = [f for f in shown_findings(analysis) if not f.workload]
     details = detail_tables(analysis)
     script, script_sha256 = _script("report.js")
     return (

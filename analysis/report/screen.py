@@ -109,7 +109,7 @@ def _findings(analysis: Analysis) -> Table:
     grid = _grid("", "", "")
     grid.title, grid.title_justify, grid.title_style, grid.show_header = "Findings", "left", "bold", False
     for finding in shown_findings(analysis):
-        if finding.workload or not finding.table:  # nothing was scanned
+        if finding.workload:
             continue
         text = Text.assemble((SHORT[finding.id], "bold"), "\n", evidence(analysis, finding))
         grid.add_row(finding.id, Text(_verdict(finding), style=COLOURS[finding.verdict]), text)

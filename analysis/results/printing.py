@@ -119,9 +119,10 @@ def findings_table(analysis: Analysis) -> Table:
 
 
 def shown_findings(analysis: Analysis) -> list[Finding]:
-    """All findings; with a single workload only the ones over all, which say the same."""
+    """All findings that have data (F6 has none where nothing was scanned); with a single workload only the
+    ones over all, which say the same."""
     single = len(analysis.study.metrics) == 1
-    return [finding for finding in analysis.findings if not (single and finding.workload)]
+    return [f for f in analysis.findings if f.table and not (single and f.workload)]
 
 
 def main_tables(analysis: Analysis) -> list[Table]:

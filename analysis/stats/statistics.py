@@ -20,9 +20,10 @@ from guest.records.run import Metric
 MEAN_FROM = 5
 SD_FROM = 10
 PAIRS_FROM = 3
+RATIOS_FROM = 3  # at two, Student's t is 12.7: bounds of a ratio would span orders of magnitude
 INTERVALS_NOTE = (
     "Intervals of 95 %: means by Hall's transformed t, SD by Bonett's method; a mean needs "
-    f"{MEAN_FROM} distinct values for one, an SD {SD_FROM}."
+    f"{MEAN_FROM} distinct values for one, an SD {SD_FROM}, a ratio {RATIOS_FROM} runs."
 )
 PROPORTION = (0.0, 1.0)
 
@@ -209,11 +210,11 @@ def ratio(
     a: np.ndarray, b: np.ndarray, confidence: float = 0.95
 ) -> tuple[float | None, float | None, float | None]:
     """The ratio of the geometric means of positive values `a` over `b`, and its interval by Welch's t on
-    logarithms; None without positive values, and no interval below two or without variance."""
+    logarithms; None without positive values, and no interval below RATIOS_FROM or without variance."""
     if not len(a) or not len(b) or min(a.min(), b.min()) <= 0:
         return None, None, None
     x, y = np.log(a), np.log(b)
-    low, high = welch_bounds(x, y, confidence)
+    low, high = welch_bounds(x, y, confidence) if min(len(x), len(y)) >= RATIOS_FROM else (None, None)
     apart = math.exp(float(x.mean() - y.mean()))
     return (apart, None, None) if low is None or high is None else (apart, math.exp(low), math.exp(high))
 

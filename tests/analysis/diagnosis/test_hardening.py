@@ -105,11 +105,16 @@ def test_the_interval_of_a_tiers_mean_cost_is_that_of_its_repetitions():
     def make(cpus, repetition):
         return {"train_s": 2.0 * cpus**0.5 * (1 + repetition / 10)}
 
-    made = factories.hardening(everything(seeds=plain, exact=make), cpus=(1, 2), repetitions=2)
-    found = results(made)[Tier.EXACT]
-    by_repetition = [2**0.25 * 1.1, 2**0.25 * 1.2]
+    third = [
+        trained(tier, cpus, 3, **value(cpus, 3))
+        for tier, value in ((Tier.SEEDS, plain), (Tier.EXACT, make))
+        for cpus in (1, 2)
+    ]
+    done = [*everything(seeds=plain, exact=make), *third]
+    found = results(factories.hardening(done, cpus=(1, 2), repetitions=3))[Tier.EXACT]
+    by_repetition = [2**0.25 * 1.1, 2**0.25 * 1.2, 2**0.25 * 1.3]
     assert (found.mean_cost, found.mean_low, found.mean_high) == pytest.approx(
-        paired_ratio(by_repetition, [1, 1])
+        paired_ratio(by_repetition, [1, 1, 1])
     )
     assert found.mean_low < found.mean_cost < found.mean_high
 
@@ -142,7 +147,7 @@ def test_runs_that_were_not_asked_for_this_time_are_left_out():
     assert results(factories.hardening(done, cpus=(1, 2), repetitions=1))[Tier.SEEDS].n == 2
 
 
-@given(st.lists(st.tuples(times, times), min_size=2, max_size=12))
+@given(st.lists(st.tuples(times, times), min_size=3, max_size=12))
 def test_the_ratio_of_pairs_is_that_of_a_paired_t_test_on_logarithms(pairs):
     a, b = (np.array(each) for each in zip(*pairs, strict=True))
     ratio, low, high = paired_ratio(a, b)
@@ -154,8 +159,9 @@ def test_the_ratio_of_pairs_is_that_of_a_paired_t_test_on_logarithms(pairs):
         assert (math.log(low), math.log(high)) == pytest.approx((interval.low, interval.high), abs=1e-6)
 
 
-def test_one_pair_has_a_ratio_and_no_interval():
-    assert paired_ratio([3.0], [2.0]) == (pytest.approx(1.5), None, None)
+@pytest.mark.parametrize("pairs", [1, 2])
+def test_so_few_pairs_have_a_ratio_and_no_interval(pairs):
+    assert paired_ratio([3.0] * pairs, [2.0] * pairs) == (pytest.approx(1.5), None, None)
 
 
 @pytest.fixture
