@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import subprocess
 
+from guest.records import bounded
 from orchestrator.errors import PrerequisiteError, UsageError
 from orchestrator.inventory import Guest, Inventory, read_inventory
 from orchestrator.providers import make_former
+from orchestrator.providers.machines import tail
 from orchestrator.store.store import Store
 from orchestrator.study.messages import did_you_mean
 from orchestrator.study.schema import Study
@@ -44,7 +46,7 @@ def logs(store: Store, name: str) -> str:
     folder = store.guests / _find(read_inventory(store.guests_file), name).spec.name
     parts = []
     for file in sorted(folder.glob("*.log")) if folder.is_dir() else ():
-        text = file.read_text(errors="replace").rstrip()
+        text = tail(file, bounded.CONSOLE.bytes).rstrip()
         if text:
             parts.append(f"==> {file.name}\n{text}")
     return "\n".join(parts)

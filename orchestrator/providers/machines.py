@@ -3,6 +3,7 @@ the connection to it, and the comparison of its CPUs with those that the study a
 
 from __future__ import annotations
 
+import os
 import socket
 import time
 from collections.abc import Callable, Sequence
@@ -74,10 +75,12 @@ def wait_for_sshd(
     )
 
 
-def tail(path: Path) -> str:
+def tail(path: Path, most_bytes: int = TAIL_BYTES) -> str:
     """The end of a text file; nothing where there is none."""
     try:
-        return path.read_bytes()[-TAIL_BYTES:].decode(errors="replace")
+        with path.open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - most_bytes))
+            return file.read(most_bytes).decode(errors="replace")
     except OSError:
         return ""
 
