@@ -221,8 +221,8 @@ def _proofs(hardenings: Sequence[Hardening]) -> Table:
         note="Proved: weights, logits and the weights after steps 1, 2, 4, ... are bitwise equal on these "
         "CPU counts, in all n trainings; nothing is said of other counts, data or machines. Cost: the "
         "geometric mean of the time ratios over these CPU counts, where none of their times is excluded, "
-        f"with its interval over repetitions, from {RATIOS_FROM} on. Operations: those that a stored trace saw "
-        "vary by themselves, and those that the registry does not know.",
+        f"with its interval over repetitions, from {RATIOS_FROM} on. Operations: those that a stored trace "
+        "saw vary by themselves, and those that the registry does not know.",
     )
 
 

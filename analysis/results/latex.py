@@ -24,6 +24,7 @@ SEPARATION = 6  # points between columns
 CROWDED = 14  # columns from which they stand closer
 LONG = 34  # characters from which a text is broken into lines
 WORD_ENDS = re.compile(r" |(?<=-)")  # where TeX may break a line
+PAGE_ROWS = 40  # of a table that stays on one page
 NARROWEST = 9  # characters a column of broken text holds
 
 
@@ -33,24 +34,33 @@ def latex(text: str) -> str:
     return "".join(SIGNS.get(c) or (c if " " <= c <= "~" or ord(c) in LATIN else "?") for c in text)
 
 
-def longtable(
-    name: str, caption: str, head: Sequence[str], body: Sequence[Sequence[str]], numbers: Sequence[bool]
+def table(
+    name: str,
+    caption: str,
+    note: str,
+    head: Sequence[str],
+    body: Sequence[Sequence[str]],
+    numbers: Sequence[bool],
 ) -> str:
-    """A table that may go over pages. `numbers` says which columns are set to the right."""
+    """A table with a short caption, and its note below: a `tabular` where it fits an upright page, else a
+    `longtable`, which may go over pages. `numbers` says which columns are set to the right."""
     size, turned, columns = _layout(head, body, numbers)
-    lines = [" & ".join(latex(cell) for cell in row) + r" \\" for row in (head, *body)]
-    parts = [
-        rf"\begingroup\{size}\setlength{{\tabcolsep}}{{{_separation(head) // 2}pt}}",
-        rf"\begin{{longtable}}{{{columns}}}",
-        rf"\caption{{{latex(caption)}}}\label{{tab:vbstudy-{name.replace('_', '-')}}}\\",
-        r"\toprule",
-        lines[0],
-        r"\midrule\endhead",
-        r"\bottomrule\endfoot",
-        *lines[1:],
-        r"\end{longtable}",
-        r"\endgroup",
-    ]
+    first, *lines = [" & ".join(latex(cell) for cell in row) + r" \\" for row in (head, *body)]
+    title = rf"\caption{{{latex(caption)}}}\label{{tab:vbstudy-{name.replace('_', '-')}}}"
+    tight = rf"\{size}\setlength{{\tabcolsep}}{{{_separation(head) // 2}pt}}"
+    below = [rf"\par\smallskip\noindent{{\footnotesize {latex(note)}\par}}"] if note else []
+    if not turned and len(body) <= PAGE_ROWS:
+        top = [
+            r"\begin{table}[htbp]",
+            r"\centering",
+            title,
+            rf"{{{tight}",
+            rf"\begin{{tabular}}{{{columns}}}",
+        ]
+        end = [r"\bottomrule", r"\end{tabular}\par}", *below, r"\end{table}"]
+        return "\n".join([*top, r"\toprule", first, r"\midrule", *lines, *end])
+    parts = [rf"\begingroup{tight}", rf"\begin{{longtable}}{{{columns}}}", title + r"\\", r"\toprule", first]
+    parts += [r"\midrule\endhead", r"\bottomrule\endfoot", *lines, r"\end{longtable}", r"\endgroup", *below]
     return "\n".join([r"\begin{landscape}", *parts, r"\end{landscape}"] if turned else parts)
 
 

@@ -305,7 +305,7 @@ def _pipe(text: str) -> str:
 def latex_table(table: Table) -> str:
     """A table with its title and note; `latex.NEEDS` says what it needs."""
     numbers = [column.kind in NUMERIC for column in table.columns]
-    return latex.longtable(table.name, f"{table.title}. {table.note}", headers(table), rows(table), numbers)
+    return latex.table(table.name, table.title, table.note, headers(table), rows(table), numbers)
 
 
 def _latex(analysis: Analysis) -> str:

@@ -6,7 +6,7 @@ import subprocess
 import pytest
 
 from analysis.pipeline import analyze
-from analysis.results.latex import NEEDS, latex, longtable
+from analysis.results.latex import NEEDS, latex, table
 from analysis.results.printing import Format, render
 
 PREAMBLE = "\\documentclass[a4paper]{article}\n\\usepackage[utf8]{inputenc}\n" + NEEDS.split()[2]
@@ -29,16 +29,21 @@ def test_what_pdflatex_has_no_sign_for_becomes_a_question_mark():
 
 
 def test_a_narrow_table_stays_upright_and_a_wide_one_is_turned():
-    narrow = longtable("n", "N", ["a", "b"], [["x", "1"]], [False, True])
-    assert r"\begin{longtable}{lr}" in narrow
+    narrow = table("n", "N", "Below.", ["a", "b"], [["x", "1"]], [False, True])
+    assert r"\begin{tabular}{lr}" in narrow
+    assert r"\caption{N}" in narrow
+    assert narrow.index(r"\end{tabular}") < narrow.index("Below.")
     assert "landscape" not in narrow
-    wide = longtable("n", "N", ["a"] * 12, [["0123456789"] * 12], [True] * 12)
+    long = table("n", "N", "", ["a", "b"], [["x", "1"]] * 100, [False, True])
+    assert long.startswith(r"\begingroup")
+    assert r"\begin{longtable}{lr}" in long
+    wide = table("n", "N", "", ["a"] * 12, [["0123456789"] * 12], [True] * 12)
     assert wide.startswith(r"\begin{landscape}")
     assert wide.endswith(r"\end{landscape}")
 
 
 def test_long_texts_are_broken_into_lines_and_numbers_are_not():
-    text = longtable("n", "N", ["why", "n"], [["word " * 40, "1"]], [False, True])
+    text = table("n", "N", "", ["why", "n"], [["word " * 40, "1"]], [False, True])
     assert re.search(r"\{longtable\}\{>\{\\raggedright\\arraybackslash\}p\{\d+pt\}r\}", text)
 
 
@@ -53,7 +58,7 @@ def test_the_tables_of_a_study_compile_and_fit_the_page(study, tmp_path):
 
 @pytest.mark.tools
 def test_any_text_compiles(tmp_path):
-    compiled(longtable("a_b", NASTY, [NASTY, "n"], [[NASTY, "1"], ["[x]", "2"]], [False, True]), tmp_path)
+    compiled(table("a_b", NASTY, NASTY, [NASTY, "n"], [[NASTY, "1"], ["[x]", "2"]], [False, True]), tmp_path)
 
 
 @pytest.mark.tools
