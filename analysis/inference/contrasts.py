@@ -13,13 +13,12 @@ from itertools import combinations
 
 import numpy as np
 import pandas as pd
-from statsmodels.stats.power import TTestPower
 
 from analysis.load.study import View, by_threads
-from analysis.results.model import ALPHA
 from analysis.stats import paired, power, statistics
 from analysis.stats.effects import Effect, Equivalence, cliffs, hedges_g, tost
 from analysis.stats.observations import observed
+from analysis.stats.power import Test
 from analysis.stats.ranks import brunner_munzel
 from analysis.stats.statistics import Comparison
 
@@ -85,13 +84,7 @@ class Contrast:
         sd, n = self.sd(), min(len(self.x), len(self.y))
         if not sd or n < 2:
             return None
-        if not self.matched:
-            units = power.detectable(n, 1.0, tests)
-        elif tests * 2.0 ** (1 - n) > ALPHA:
-            units = None
-        else:
-            units = float(TTestPower().solve_power(nobs=n, alpha=ALPHA / tests, power=power.POWER))
-        return None if units is None else units * sd
+        return power.detectable(n, sd, tests, Test.SIGN_FLIPS if self.matched else Test.RANKS)
 
     def runs_needed(self, difference: float, tests: int) -> int | None:
         """The runs of each setting that show a difference with 80 % power, one of `tests` that Holm corrects;

@@ -5,7 +5,9 @@ For two sets of n runs each whose metric is about normal with one SD, compared t
 with: the result is never too hopeful. Up to SIMULATED runs a set the power is that of DRAWN simulated pairs
 of sets, for the formulas know neither the discrete p of few runs nor Welch's degrees of freedom. Beyond,
 Welch's t test has the power of Student's, and Brunner and Munzel's, as Mann-Whitney's U, needs pi / 3 times
-its runs (Hodges and Lehmann, 1956: asymptotic relative efficiency 3 / pi)."""
+its runs (Hodges and Lehmann, 1956: asymptotic relative efficiency 3 / pi). Of n pairs with the SD of their
+differences, Student's t has an exact formula, and sign flips its power from the n on at which any p is small
+enough (asymptotic relative efficiency 1)."""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ from enum import StrEnum
 
 import numpy as np
 from scipy import stats
-from statsmodels.stats.power import TTestIndPower
+from statsmodels.stats.power import TTestIndPower, TTestPower
 
 from analysis.results.model import ALPHA
 from analysis.stats.ranks import SAME, critical_value, statistics_of
@@ -40,18 +42,28 @@ class Test(StrEnum):
 
     WELCH = "welch"
     RANKS = "brunner-munzel"
+    PAIRED_T = "paired-t"
+    SIGN_FLIPS = "sign-flips"
+
+
+PAIRED = (Test.PAIRED_T, Test.SIGN_FLIPS)
 
 
 def power(n: int, effect: float, tests: int, test: Test = Test.RANKS, alpha: float = ALPHA) -> float:
-    """The probability that n runs a set show a difference of `effect` standard deviations."""
+    """The probability that n runs a set, or n pairs, show a difference of `effect` standard deviations."""
     if n < 2 or (test is Test.RANKS and tests * smallest_p(n, n) > alpha):
         return 0.0
+    if test in PAIRED:
+        if n < 2 or (test is Test.SIGN_FLIPS and tests * 2.0 ** (1 - n) > alpha):
+            return 0.0
+        exact = float(TTestPower().power(effect, n, alpha / tests))
+        return exact if 0 <= exact <= 1 else _by_normal(effect * math.sqrt(n), n - 1, alpha / tests)
     if n <= SIMULATED:
         return _simulated(n, effect, test, alpha / tests)
     size = n * RANK_EFFICIENCY if test is Test.RANKS else float(n)
     exact = float(TTestIndPower().power(effect, size, alpha / tests, ratio=1, alternative="two-sided"))
     # The library's series for the noncentral t fails far out: NaN, or a little below 0.
-    return exact if 0 <= exact <= 1 else _by_normal(effect, size, alpha / tests)
+    return exact if 0 <= exact <= 1 else _by_normal(effect * math.sqrt(size / 2), 2 * size - 2, alpha / tests)
 
 
 def _simulated(n: int, effect: float, test: Test, level: float) -> float:
@@ -70,11 +82,10 @@ def _drawn(n: int) -> tuple[np.ndarray, np.ndarray]:
     return drawn[0], drawn[1]
 
 
-def _by_normal(effect: float, size: float, level: float) -> float:
+def _by_normal(noncentrality: float, freedom: float, level: float) -> float:
     """The normal approximation of the noncentral t (Johnson and Welch, 1940)."""
-    freedom = 2 * size - 2
     critical = float(stats.t.isf(level / 2, freedom))
-    shifted = critical * (1 - 1 / (4 * freedom)) - effect * math.sqrt(size / 2)
+    shifted = critical * (1 - 1 / (4 * freedom)) - noncentrality
     return float(stats.norm.sf(shifted / math.sqrt(1 + critical**2 / (2 * freedom))))
 
 

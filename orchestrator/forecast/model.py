@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import shutil
 import statistics
@@ -11,7 +12,7 @@ from datetime import datetime
 from typing import Literal
 
 from analysis.load.runs import workload_text
-from guest.records.run import RECORD, RunRecord, RunSpec
+from guest.records.run import RECORD, RunRecord, RunSpec, Seeds
 from orchestrator.cores.leases import host_cores
 from orchestrator.inventory import guest_for
 from orchestrator.store.store import Store
@@ -51,7 +52,9 @@ class SetForecast:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FamilyForecast:
     """The power of a family of tests (workload, variant, view; all its metrics) in one metric.
-    `n` is the number of runs in its smallest condition when all are done, `n_sd` that of the SD."""
+    `n` is the number of runs in its smallest condition when all are done, `n_sd` that of the SD. Where the
+    same several seeds are on all thread counts (`matched`), n and `needed_*` are seeds, and the SD is that of
+    differences at one seed."""
 
     workload: str
     variant: str
@@ -59,6 +62,7 @@ class FamilyForecast:
     metric: str
     tests: int
     n: int
+    matched: bool
     sd: float | None
     n_sd: int
     detectable_u: float | None
@@ -236,10 +240,13 @@ def _family(
 
     sets = _grouped(members)
     tests = math.comb(len(sets), 2) * len(members[0].workload.metric_names)
-    n = min(len(group) for group in sets.values())
-    own, _, n_sd = pooled_sd(_values(stored, metric, view))
+    shared = set.intersection(*({spec.seeds for spec in group} for group in sets.values()))
+    matched = members[0].variant.seeds_fixed and len(shared) > 1
+    n = len(shared) if matched else min(len(group) for group in sets.values())
+    own, _, n_sd = pooled_sd((_differences if matched else _values)(stored, metric, view))
     used = own if sd is None else sd
-    planned = [(used, test) for test in (Test.RANKS, Test.WELCH) if used is not None and tests]
+    by = (Test.SIGN_FLIPS, Test.PAIRED_T) if matched else (Test.RANKS, Test.WELCH)
+    planned = [(used, test) for test in by if used is not None and tests]
     smallest = [detectable(n, sd, tests, test) for sd, test in planned] or [None, None]
     fewest = [runs_for(difference, sd, tests, test) for sd, test in planned] or [None, None]
     return FamilyForecast(
@@ -249,6 +256,7 @@ def _family(
         metric=metric,
         tests=tests,
         n=n,
+        matched=matched,
         sd=used,
         n_sd=n_sd if sd is None else 0,
         detectable_u=smallest[0],
@@ -264,6 +272,19 @@ def _values(stored: Iterable[Measured], metric: str, view: str) -> list[list[flo
         if (metric, view) in run.values:
             sets.setdefault(run.spec.set_id, []).append(run.values[metric, view])
     return list(sets.values())
+
+
+def _differences(stored: Iterable[Measured], metric: str, view: str) -> list[list[float]]:
+    """Of every two sets, at each seed that both have: repetitions of one count with their mean."""
+    sets: dict[str, dict[Seeds, list[float]]] = {}
+    for run in stored:
+        if (metric, view) in run.values:
+            seeds = sets.setdefault(run.spec.set_id, {})
+            seeds.setdefault(run.spec.seeds, []).append(run.values[metric, view])
+    return [
+        [statistics.fmean(a[seed]) - statistics.fmean(b[seed]) for seed in a if seed in b]
+        for a, b in itertools.combinations(sets.values(), 2)
+    ]
 
 
 def _grouped(specs: Iterable[RunSpec]) -> dict[str, list[RunSpec]]:

@@ -49,7 +49,11 @@ def as_tables(forecast: Forecast) -> list[Table]:
     power = Table.of(
         [
             {"workload": f.workload, "variant": f.variant, "view": f.view, "metric": f.metric}
-            | {"tests": f.tests, "n": f.n, "sd": "unknown" if f.sd is None else f"{f.sd:.2g}"}
+            | {
+                "tests": f.tests,
+                "n": f"{f.n} seeds" if f.matched else f.n,
+                "sd": "unknown" if f.sd is None else f"{f.sd:.2g}",
+            }
             | {"sd_from": "" if f.sd is None else f"n = {f.n_sd}" if f.n_sd else "given"}
             | {"ranks": _difference(f, f.detectable_u), "welch": _difference(f, f.detectable_welch)}
             | {"runs_ranks": _runs(f, f.needed_u), "runs_welch": _runs(f, f.needed_welch)}
@@ -57,7 +61,8 @@ def as_tables(forecast: Forecast) -> list[Table]:
         ],
         *WHERE,
         *cols("view", "metric"),
-        *counts("tests", "n"),
+        count("tests"),
+        col("n"),
         count("sd", "SD"),
         col("sd_from", "from"),
         count("ranks"),
@@ -66,7 +71,9 @@ def as_tables(forecast: Forecast) -> list[Table]:
         count("runs_welch", "Welch"),
         name="power",
         title="Power: the smallest difference that is found with 80 % power",
-        note="Two-sided, alpha 0.05, Holm over the family's tests. Ranks: Brunner-Munzel.",
+        note="Two-sided, alpha 0.05, Holm over the family's tests. Ranks: Brunner-Munzel. Seeds that are on "
+        "all thread counts are compared in pairs, by sign flips (under ranks) and Student's t (under Welch); "
+        "their SD is that of the differences at one seed, and seeds are what is needed.",
     )
     return [sets, power]
 

@@ -3,9 +3,11 @@
 import dataclasses
 import math
 import re
+import statistics
 
 import pytest
 from rich.console import Console
+from statsmodels.stats.power import TTestPower
 
 from analysis.results.printing import Format, render_tables
 from analysis.stats.power import Test, detectable, runs_for
@@ -170,3 +172,40 @@ def test_the_tables_say_what_each_number_is_from():
     assert re.search(r"0\.14 +n = 2", text)
     constant = text_of(estimated(planned, [run(planned[0]), run(planned[1])]))
     assert "any: runs repeat" in constant
+
+
+def crossed(seeds=10, cpus=(1, 2, 4)):
+    """Each seed once on every thread count."""
+    return [
+        dataclasses.replace(
+            planned, seeds=dataclasses.replace(planned.seeds, initialisation=planned.repetition)
+        )
+        for planned in specs(cpus=cpus, runs=seeds)
+    ]
+
+
+def test_seeds_on_all_thread_counts_are_planned_as_pairs():
+    planned = crossed()
+    # Seeds lie far apart; of one seed the thread counts differ by 0.01 on every second seed.
+    stored = [
+        run(spec, value=0.1 * spec.repetition + 0.01 * (spec.threads.cpus == 2) * (spec.repetition % 2))
+        for spec in planned
+        if spec.threads.cpus < 4
+    ]
+    (family,) = estimated(planned, stored).families
+    sd = statistics.stdev([0.01, 0.0] * 5)
+    assert (family.n, family.matched, family.n_sd) == (10, True, 10)
+    assert family.sd == pytest.approx(sd)
+    expected = TTestPower().solve_power(nobs=10, alpha=0.05 / 3, power=0.8) * sd
+    assert family.detectable_u == pytest.approx(expected, rel=1e-4)
+    assert family.detectable_welch == pytest.approx(expected, rel=1e-4)
+    needed = math.ceil(TTestPower().solve_power(effect_size=0.01 / sd, alpha=0.05 / 3, power=0.8))
+    assert (family.needed_u, family.needed_welch) == (7, needed), "six seeds have no p below 0.05 / 3"
+    assert "10 seeds" in text_of(estimated(planned, stored))
+
+
+def test_few_shared_seeds_can_show_nothing_by_sign_flips():
+    (family,) = estimated(crossed(seeds=5), sd=0.01, difference=0.1).families
+    assert family.detectable_u is None, "3 tests, and no p below 2 / 32"
+    assert family.detectable_welch is not None
+    assert family.needed_u == 7, "the first n with 3 * 2 / 2**n below 0.05"
