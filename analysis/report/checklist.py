@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from analysis.findings.implications import hardware_sentence, series
-from analysis.report.methods import comparison_text, exclusions, primary_outcome, run_order, version
+from analysis.report.methods import comparison_text, exclusions, primary_outcome, run_order, seeds, version
 from analysis.results.model import Analysis, Verdict
 
 
@@ -17,8 +17,6 @@ def checklist(analysis: Analysis) -> list[tuple[str, str]]:
     """(question, answer), in the order in which a paper reports it."""
     study, runs = analysis.study, analysis.study.runs
     sizes = runs.groupby("set_id").size()
-    fixed = runs[runs.seeds_fixed]
-    seeds = int(fixed.groupby("workload").seeds_used.nunique().max()) if len(fixed) else 0
     decided = [finding for finding in analysis.findings if not finding.workload]
     ids = {v: series([f.id for f in decided if f.verdict is v]) for v in Verdict}
     lost = [p for p in study.problems if not p.skipped]
@@ -27,13 +25,7 @@ def checklist(analysis: Analysis) -> list[tuple[str, str]]:
         ("Primary outcome and margin", primary_outcome(study)),
         ("Runs", f"{len(runs)} runs of {len(sizes)} conditions, {sizes.min()} to {sizes.max()} each."),
         ("Order of runs", run_order(study)),
-        (
-            "Seeds",
-            f"{seeds} fixed seed{'' if seeds == 1 else 's'} on every thread count."
-            + (" What is said with fixed seeds holds for this seed alone." if seeds == 1 else "")
-            if seeds
-            else "No variant with fixed seeds.",
-        ),
+        ("Seeds", seeds(study)),
         ("Tests and corrections", comparison_text(planned_analyses(analysis))),
         ("Exclusions", exclusions(study)),
         ("Reservations", f"{len(lost)}, under Problems." if lost else "None."),

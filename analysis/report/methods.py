@@ -13,6 +13,7 @@ from analysis.load.design import STUDY_FILE
 from analysis.load.study import StudyData
 from analysis.provenance.study_file import public_study_file, study_file_of
 from analysis.results.model import ALPHA
+from analysis.stats.statistics import INTERVALS_NOTE
 from guest.records import bounded
 from guest.records.bounded import read_bounded
 
@@ -50,8 +51,8 @@ def methods_paragraph(study: StudyData, analyses: int = 1) -> str:
         f"setting: {trained}. Thread settings were {settings}; variants of training were {variants}. Each of "
         f"the {len(sizes)} conditions (workload, variant, thread setting) has n = {n} "
         f"run{'' if sizes.max() == 1 else 's'}, {len(runs)} in all, each in a fresh process on its guest's "
-        f"CPUs. {run_order(study)} Models were compared at three levels: weights bit for bit (SHA-256), "
-        "predicted class of every test sample, and test metric, for the last model and for the one with the "
+        f"CPUs. {seeds(study)} {run_order(study)} Models were compared at three levels: weights bit for bit "
+        "(SHA-256), predicted class of every test sample, and test metric, for the last model and for the one with the "
         "best validation metric. Churn is the mean over pairs of runs of the share of test samples put in "
         f"different classes. {primary_outcome(study)} {comparison_text(analyses)} Each finding is one family "
         "of tests over all workloads: it is not supported when a corrected test refutes it for one of them, "
@@ -61,8 +62,7 @@ def methods_paragraph(study: StudyData, analyses: int = 1) -> str:
 
 def run_order(study: StudyData) -> str:
     """In which order the runs started, by their records."""
-    runs = study.runs.assign(at=pd.to_datetime(study.runs.started_at, utc=True, format="ISO8601"))
-    runs = runs.sort_values("at", kind="stable")
+    runs = study.runs.loc[started(study.runs).sort_values(kind="stable").index]
     changes = int((runs.set_id != runs.set_id.shift()).sum()) - 1
     sets = runs.set_id.nunique()
     if changes <= sets - 1:
@@ -73,6 +73,11 @@ def run_order(study: StudyData) -> str:
     )
 
 
+def started(runs: pd.DataFrame) -> pd.Series:
+    """When each run began."""
+    return pd.to_datetime(runs.started_at, utc=True, format="ISO8601")
+
+
 def primary_outcome(study: StudyData) -> str:
     """What findings are decided by, and whether the study declared it."""
     each = {workload: study.primary(workload) for workload in study.metrics}
@@ -80,8 +85,28 @@ def primary_outcome(study: StudyData) -> str:
     margins = {study.margin(workload, metric) for workload, (metric, _) in each.items()}
     known = [f"{margin:g}" for margin in sorted(m for m in margins if m is not None)]
     margin = f"margin of equivalence {series(known)}" if known else "no margin of equivalence"
-    how = "declared in study.toml" if study.design.declared else "by default; the study file declares none"
+    how = declared(study) if study.design.declared else "by default; the study file declares none"
     return f"The primary outcome was {series(sorted(outcomes))}, {margin} ({how})."
+
+
+def declared(study: StudyData) -> str:
+    """Whether the declaration is known to precede the first run: records do not keep it, so that the time of
+    the study file's last change has to show it."""
+    changed = pd.Timestamp((study.directory / STUDY_FILE).stat().st_mtime, unit="s", tz="UTC")
+    if changed < started(study.runs).min():
+        return "declared in study.toml, which was last changed before the first run"
+    return "declared in study.toml; whether before the first run is not recorded"
+
+
+def seeds(study: StudyData) -> str:
+    """How many seeds the variants with fixed ones have."""
+    fixed = study.runs[study.runs.seeds_fixed]
+    if fixed.empty:
+        return "No variant had fixed seeds."
+    count = int(fixed.groupby("workload").seeds_used.nunique().max())
+    if count == 1:
+        return "One fixed seed was used on every thread count; results with it hold for this seed alone."
+    return f"{count} fixed seeds were used on the thread counts, and only runs of one seed were compared."
 
 
 def comparison_text(analyses: int) -> str:
@@ -95,8 +120,9 @@ def comparison_text(analyses: int) -> str:
         "Thread settings were compared in pairs: runs of the same several random numbers with each other "
         "(sign-flip permutation, paired t), all others as sets of runs that are no copies (Brunner and "
         "Munzel's permutation test, Welch's t); two-sided tests of difference and two one-sided tests of "
-        f"equivalence, each with Holm's correction within workload, variant and view (alpha = {ALPHA}). "
-        f"{interim}"
+        f"equivalence, each with Holm's correction within workload, variant and view (alpha = {ALPHA}); "
+        "times by t tests on logarithms, within blocks where these are recorded, with Holm's correction over "
+        f"all of them. {INTERVALS_NOTE} {interim}"
     )
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import tomllib
 
 from analysis.load.study import load_study
@@ -71,9 +72,28 @@ def test_the_methods_name_outcome_margin_order_corrections_and_exclusions(study)
     (study.directory / "study.toml").write_text("[analysis]\nmargin = 0.02\n")
     (study.directory / "runs/lenet5/default/cpus-1/0001/run.json").write_text("")
     text = methods_paragraph(load_study(study.directory), 5)
-    assert "margin of equivalence 0.02 (declared in study.toml)." in text
+    assert "0.02 (declared in study.toml; whether before the first run is not recorded)." in text
+    assert "results with it hold for this seed alone" in text
+    assert "means by Hall's transformed t" in text
     assert "5 interim analyses were planned, and p values are corrected for them" in text
     assert "1 run that was damaged or incomplete was left out" in text
+
+
+def test_a_study_file_older_than_the_runs_declared_the_outcome_before_them(study):
+    study.usual()
+    path = study.directory / "study.toml"
+    path.write_text("[analysis]\nmargin = 0.02\n")
+    os.utime(path, (1_700_000_000,) * 2)  # of 2023; the runs are of 2025
+    text = methods_paragraph(load_study(study.directory))
+    assert "(declared in study.toml, which was last changed before the first run)" in text
+
+
+def test_the_methods_name_the_seeds_of_a_crossed_design(study):
+    for seed in (1, 2, 3):
+        study.run(1, seed, seed=seed)
+        study.run(2, seed, seed=seed)
+    text = methods_paragraph(load_study(study.directory))
+    assert "3 fixed seeds were used on the thread counts, and only runs of one seed were compared." in text
 
 
 def test_the_order_of_runs_is_that_of_their_records(study):
@@ -94,6 +114,6 @@ def test_the_checklist_answers_with_the_facts_of_the_study(study):
     study.usual()
     answers = dict(checklist(analyze(study.directory)))
     assert answers["Runs"] == "18 runs of 6 conditions, 3 to 3 each."
-    assert answers["Seeds"].startswith("1 fixed seed on every thread count. What is said")
+    assert answers["Seeds"].startswith("One fixed seed was used on every thread count;")
     assert answers["Decisions"].startswith("supported: F2; inconclusive: F1, F3")
     assert answers["Reservations"] == "None."
