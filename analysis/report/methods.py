@@ -52,9 +52,10 @@ def methods_paragraph(study: StudyData, analyses: int = 1) -> str:
         f"the {len(sizes)} conditions (workload, variant, thread setting) has n = {n} "
         f"run{'' if sizes.max() == 1 else 's'}, {len(runs)} in all, each in a fresh process on its guest's "
         f"CPUs. {seeds(study)} {run_order(study)} Models were compared at three levels: weights bit for bit "
-        "(SHA-256), predicted class of every test sample, and test metric, for the last model and for the one with the "
-        "best validation metric. Churn is the mean over pairs of runs of the share of test samples put in "
-        f"different classes. {primary_outcome(study)} {comparison_text(analyses)} Each finding is one family "
+        "(SHA-256), predicted class of every test sample, and test metric, for the last model and for the "
+        "one with the best validation metric. Churn is the mean over pairs of runs of the share of test "
+        f"samples put in different classes. {primary_outcome(study)} {comparison_text(analyses)} "
+        "Each finding is one family "
         "of tests over all workloads: it is not supported when a corrected test refutes it for one of them, "
         f"and supported when all support it. {exclusions(study)} Experiments were analysed with {version()}."
     )
