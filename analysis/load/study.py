@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 
 from analysis.load.design import MARGIN, Design, read_design
-from analysis.load.runs import History, Problem, check_run, number, run_folders, workload_text
+from analysis.load.runs import FOREIGN, History, Problem, check_run, number, run_folders, workload_text
 from guest.records.codec import digest
 from guest.records.printable import printable
 from guest.records.run import (
@@ -188,6 +188,7 @@ def load_study(directory: Path) -> StudyData:
         more = f" and {len(problems) - 1} more" if len(problems) > 1 else ""
         raise NothingToAnalyse(f"no usable run in {directory}: {problems[0]}{more}")
     found.sort(key=lambda pair: _order(pair[0]))
+    found, metrics = _comparable(found, problems)
     design, odd = read_design(directory)
     records = [record for record, _ in found]
     runs = pd.DataFrame([_run_row(record) for record in records])
@@ -196,7 +197,7 @@ def load_study(directory: Path) -> StudyData:
         runs=runs,
         epochs=_epochs(found),
         steps=_steps(records),
-        metrics=_metrics(records),
+        metrics=metrics,
         problems=(*problems, *odd),
         design=design,
         environments=dict(zip(runs.environment, map(_environment, records), strict=True)),
@@ -364,12 +365,20 @@ def _steps(records: list[RunRecord]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["run_id", "step", "weights_sha256"])
 
 
-def _metrics(records: list[RunRecord]) -> dict[str, tuple[str, ...]]:
-    """For each workload the metrics all of its runs have, in the order of the first run."""
-    found: dict[str, tuple[str, ...]] = {}
-    for record in records:
-        mine = record.spec.workload.metric_names
-        name = workload_text(record.spec)
-        known = found.get(name, mine)
-        found[name] = tuple(metric for metric in known if metric in mine)
-    return found
+def _comparable(
+    found: list[tuple[RunRecord, History]], problems: list[Problem]
+) -> tuple[list[tuple[RunRecord, History]], dict[str, tuple[str, ...]]]:
+    """The runs that share a metric with those before them of their workload, and for each workload the
+    metrics that all of its runs have, in the order of the first run."""
+    kept = []
+    metrics: dict[str, tuple[str, ...]] = {}
+    for record, history in found:
+        mine, name = record.spec.workload.metric_names, workload_text(record.spec)
+        common = tuple(metric for metric in metrics.get(name, mine) if metric in mine)
+        if common:
+            metrics[name] = common
+            kept.append((record, history))
+        else:
+            what = f"has no metric in common with the first run of {name}"
+            problems.append(Problem(path=f"runs/{record.spec.run_id}", what=what, todo=FOREIGN))
+    return kept, metrics

@@ -11,7 +11,7 @@ from analysis.exchange.verify import verify
 from analysis.pipeline import analyze
 from analysis.report.report import write_report
 from guest.records.codec import digest
-from guest.records.run import HISTORY, RECORD
+from guest.records.run import HISTORY, RECORD, Metric
 from tests.analysis.conftest import Fabricator
 
 HOSTILE = "\x1b[2J\u202e"
@@ -96,6 +96,14 @@ def test_a_cell_beyond_all_axes_is_that_of_a_training_that_diverged(study, tmp_p
         (path.parent / RECORD).write_text(json.dumps(record | {"record_sha256": digest(record)}))
     assert not verify(study).damaged
     write_report(analyze(study), tmp_path / "report")
+
+
+def test_a_run_of_other_metrics_than_its_workload_s_is_left_out_and_named(study):
+    Fabricator(study).run(4, metrics=[Metric.F1_MACRO])
+    assert not verify(study).damaged
+    (problem,) = [each for each in analyze(study).study.problems if each.skipped]
+    assert problem.path.endswith("cpus-4/0001")
+    assert "no metric in common" in problem.what
 
 
 def test_a_dollar_in_a_name_is_no_formula():
