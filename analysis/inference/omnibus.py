@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis.load.study import StudyData
+from analysis.inference.seeds import values_by_seed
+from analysis.load.study import StudyData, shared_seeds
 from analysis.results.model import ALPHA, Kind, Table, col, cols, count
-from analysis.stats.groups import GroupTest, brown_forsythe, kruskal_wallis
+from analysis.stats.groups import GroupTest, brown_forsythe, friedman, kruskal_wallis
 from analysis.stats.observations import values_by_threads
 from analysis.stats.statistics import holm
 
@@ -23,10 +24,10 @@ def set_tests(study: StudyData) -> Table:
     rows: list[dict[str, Any]] = []
     for _, runs in study.runs.groupby("workload", sort=False):
         family = [
-            _tested(head, sets)
+            _tested(head, sets, matched)
             for variant, mine in runs.groupby("variant", sort=False)
             if mine.threads.nunique() > 1
-            for head, sets in _sets(study, mine, str(variant))
+            for head, sets, matched in _sets(study, mine, str(variant))
         ]
         for test in ("h", "w"):
             corrected = holm([row[f"{test}_p"] for row in family])
@@ -46,26 +47,32 @@ def set_tests(study: StudyData) -> Table:
         col("w_result", "dispersion"),
         name="set_tests",
         title="All thread counts at once: location and dispersion",
-        note="Kruskal-Wallis H tests whether the thread counts differ in location, Brown-Forsythe W whether "
-        f"they differ in dispersion. Alpha {ALPHA}, Holm's correction over each workload's tests of one "
-        "kind. Sets below ten runs get p by permutation. n is that of each thread count.",
+        note="Kruskal-Wallis H tests whether the thread counts differ in location, Brown-Forsythe W "
+        "whether they differ in dispersion. Thread counts with several seeds in common are compared "
+        f"within these: Friedman's test in place of Kruskal and Wallis's. Alpha {ALPHA}, Holm's correction "
+        "over each workload's tests of one kind. Sets below ten runs get p by permutation. n is that of "
+        "each thread count.",
         hidden=["threads", "h_p", "h_method", "w_p", "w_method"],
     )
 
 
 def _sets(
     study: StudyData, runs: pd.DataFrame, variant: str
-) -> Iterator[tuple[dict[str, str], dict[str, np.ndarray]]]:
+) -> Iterator[tuple[dict[str, str], dict[str, np.ndarray], pd.DataFrame]]:
+    """What names a test, the observations of each thread count, and those of the seeds that all have."""
     workload = str(runs.workload.iloc[0])
+    shared = pd.concat([runs.iloc[:0], *shared_seeds(runs)])
     for view in study.views(workload):
         for metric in study.metrics[workload]:
             head = {"workload": workload, "variant": variant, "view": view.value, "metric": metric}
-            yield head, values_by_threads(runs, view, metric)
+            matched = values_by_seed(shared, view, metric).dropna()
+            yield head, values_by_threads(runs, view, metric), matched
 
 
-def _tested(head: dict[str, str], sets: dict[str, np.ndarray]) -> dict[str, Any]:
+def _tested(head: dict[str, str], sets: dict[str, np.ndarray], matched: pd.DataFrame) -> dict[str, Any]:
     values = list(sets.values())
-    h, w = kruskal_wallis(values), brown_forsythe(values)
+    h = kruskal_wallis(values) if len(matched) < 2 else friedman(matched.to_numpy())
+    w = brown_forsythe(values)
     return {
         **head,
         "threads": list(sets),

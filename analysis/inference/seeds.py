@@ -157,7 +157,7 @@ def _rows(study: StudyData) -> Iterator[dict[str, Any]]:
         if shared.seeds_used.nunique() < 2:
             continue
         for metric in study.metrics[head["workload"]]:
-            values = _cells(shared, view, metric)
+            values = values_by_seed(shared, view, metric)
             whole = values.dropna()
             if len(whole) < 2:
                 continue
@@ -172,7 +172,7 @@ def _rows(study: StudyData) -> Iterator[dict[str, Any]]:
             )
 
 
-def _cells(runs: pd.DataFrame, view: View, metric: str) -> pd.DataFrame:
+def values_by_seed(runs: pd.DataFrame, view: View, metric: str) -> pd.DataFrame:
     """A row a seed, a column a thread count; NaN where there is no run, or all of them failed."""
     cells: dict[str, dict[str, float]] = {}
     for (threads, seed), cell in runs.groupby(["threads", "seeds_used"], sort=False):

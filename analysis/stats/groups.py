@@ -46,6 +46,19 @@ def kruskal_wallis(groups: Sequence[np.ndarray]) -> GroupTest:
     return GroupTest(sizes=sizes, statistic=h, p=p, method=method)
 
 
+def friedman(values: np.ndarray) -> GroupTest:
+    """Do the sets differ in location, of matched values (seeds, sets)? Friedman's ranks within each seed
+    (1937), p by permutation of the labels within seeds; the statistic for three sets or more."""
+    seeds, sets = values.shape
+    sizes = (seeds,) * sets
+    if (values == values[:, :1]).all():
+        return GroupTest(sizes=sizes, statistic=None, p=None, method="the sets are equal for each seed")
+    ranks = stats.rankdata(values, axis=1)
+    statistic = float(stats.friedmanchisquare(*values.T).statistic) if sets > 2 else None
+    p, method = _permuted(list(ranks.T), _between, "samples")
+    return GroupTest(sizes=sizes, statistic=statistic, p=p, method=f"{method} within seeds")
+
+
 def brown_forsythe(groups: Sequence[np.ndarray]) -> GroupTest:
     """Do the sets differ in dispersion? Levene's W of the distances from each set's median (Brown and
     Forsythe 1974), without the zero that each set has by structure (Hines and Hines 2000), p by the F
@@ -93,11 +106,14 @@ def _between(*groups: np.ndarray, axis: int) -> np.ndarray:
     return np.asarray(np.round(np.sum(parts, axis=0), 12))
 
 
-def _permuted(groups: Sequence[np.ndarray], statistic: Callable[..., np.ndarray]) -> tuple[float, str]:
+def _permuted(
+    groups: Sequence[np.ndarray], statistic: Callable[..., np.ndarray], kind: str = "independent"
+) -> tuple[float, str]:
     scale = max(float(np.abs(np.concatenate(groups)).max()), np.finfo(float).tiny)
     result = stats.permutation_test(
         [group / scale for group in groups],
         statistic,
+        permutation_type=kind,
         vectorized=True,
         n_resamples=PERMUTATIONS,
         alternative="greater",

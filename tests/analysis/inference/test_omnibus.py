@@ -49,3 +49,15 @@ def test_copies_are_not_tested_and_one_thread_count_has_no_row(study):
     assert row.h_result == "not tested: all sets constant, unequal"
     assert row.w_result == "not tested: all sets constant: no dispersion to compare"
     assert pd.isna(row.h_p_holm)
+
+
+def test_shared_seeds_are_compared_within_seeds(study):
+    """What is the same for every seed is found, though seeds differ much more."""
+    for cpus, shift in ((1, 0.0), (2, 0.001), (4, 0.002)):
+        values = [0.5 + 0.04 * seed + shift for seed in range(8)]
+        for seed, value in enumerate(values, start=1):
+            study.run(cpus, seed, seed=seed, accuracies=(value,), losses=(1.0,), weights=f"{cpus} {seed}")
+    row = last(set_tests(load_study(study.directory))).iloc[0]
+    assert row.h == pytest.approx(16)  # every seed has the same order: n (k - 1)
+    assert row.h_method.endswith("permutations within seeds")
+    assert row.h_result == "differ"
