@@ -23,12 +23,9 @@ seed.
 The intervals are generalized confidence intervals (Weerahandi 1993): I and t S + I are drawn as M df /
 chi2(df), and the noncentrality of M_threads by inverting its distribution. Metrics have steps: I has no
 more degrees of freedom than there are values that lie apart from their seed's others; where fewer than SHOWN
-seeds show a difference, the lower bound is 0, and without any there is no interval.
-
-Simulated coverage of the ratio's 95 % interval, 1,000 studies a case (standard error 0.7 points), 5 or 10
-seeds on 2 to 4 thread counts: 94.3 to 95.9 % in six cases with normal values; 94.4 to 99.4 % in five with
-accuracies of 1,000 test samples whose SD between seeds is 3 or 9 samples, most where thread counts differ
-by less than a sample. tests/analysis/simulated repeats some."""
+seeds show a difference, the lower bound is 0, and without any there is no interval. The degrees of freedom of
+seeds and of the interaction are fewer where the values' kurtosis is larger than that of normal ones
+(`statistics.effective`). tests/analysis/simulated measures the ratio's coverage."""
 
 from __future__ import annotations
 
@@ -43,6 +40,7 @@ from scipy import special
 from analysis.load.study import StudyData, View, shared_seeds
 from analysis.results.model import VIEWS_NOTE, WHERE, Kind, Table, col, cols, count, interval
 from analysis.stats.observations import observed
+from analysis.stats.statistics import effective
 
 FEWEST = 3  # seeds, for an interval
 SHOWN = 4  # seeds whose thread counts differ; of fewer, a lower bound would be that of the metric's steps
@@ -100,7 +98,11 @@ def split(values: np.ndarray, *, copies: bool = False) -> Parts:
     else:
         # No more degrees of freedom than values that lie apart from their seed's others.
         apart = sum(t - int(np.unique(row, return_counts=True)[1].max()) for row in values)
-        why, bounds = "", _bounds(of_seeds, of_threads, of_rest, s, t, min((s - 1) * (t - 1), apart))
+        freedom = (
+            effective(s - 1, by_seed.ravel()),
+            effective(min((s - 1) * (t - 1), apart), rest.ravel()),
+        )
+        why, bounds = "", _bounds(of_seeds, of_threads, of_rest, s, t, freedom)
         if differing < min(SHOWN, s):
             why = f"the metric differs for {differing} of {s} seeds"
             bounds |= {name: (0.0, bounds[name][1]) for name in ("sd_threads", "ratio")}
@@ -108,12 +110,13 @@ def split(values: np.ndarray, *, copies: bool = False) -> Parts:
 
 
 def _bounds(
-    of_seeds: float, of_threads: float, of_rest: float, s: int, t: int, freedom: int
+    of_seeds: float, of_threads: float, of_rest: float, s: int, t: int, freedom: tuple[float, float]
 ) -> dict[str, tuple[float, float]]:
-    """Generalized 95 % bounds of both SDs and of their ratio, from the mean squares."""
+    """Generalized 95 % bounds of both SDs and of their ratio, from the mean squares; `freedom` is that of
+    seeds and of the rest."""
     rng = np.random.default_rng(SEED)
-    rest = of_rest * freedom / rng.chisquare(freedom, DRAWN)
-    between = of_seeds * (s - 1) / rng.chisquare(s - 1, DRAWN)
+    between = of_seeds * freedom[0] / rng.chisquare(freedom[0], DRAWN)
+    rest = of_rest * freedom[1] / rng.chisquare(freedom[1], DRAWN)
     # (t - 1) M_threads / I is noncentral chi-square; its noncentrality is s (t - 1) T / I.
     seen, p = (t - 1) * of_threads / rest, rng.uniform(size=DRAWN)
     cut = np.minimum(seen, LARGE)
@@ -145,8 +148,8 @@ def seeds(study: StudyData) -> Table:
         note="Crossed designs: the same seeds on every thread count. SD between thread counts at one seed, "
         "systematic and random; SD between seeds on one thread count. At a ratio of 1, changing the number "
         "of threads changes the metric as much as changing the seed. Generalized 95 % intervals (Weerahandi "
-        "1993) for these thread counts and seeds drawn from many, which suppose normal values. Copies count "
-        "once. " + VIEWS_NOTE,
+        "1993, with the kurtosis of the values) for these thread counts and seeds drawn from many. Copies "
+        "count once. " + VIEWS_NOTE,
         hidden=["left_out"],
     )
 

@@ -12,6 +12,8 @@ from statsmodels.stats.weightstats import CompareMeans, DescrStatsW
 from analysis.results.model import bound_names
 from analysis.stats.statistics import cliffs_delta, finite, is_constant
 
+DELTA_FROM = 5  # runs a set, for an interval of Cliff's delta
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effect:
@@ -32,12 +34,13 @@ class Effect:
 def cliffs(a: np.ndarray, b: np.ndarray, confidence: float = 0.95) -> Effect:
     """Cliff's delta, P(a > b) - P(a < b), with the asymmetric interval of Feng and Cliff 2004 (Student's
     t, n_a + n_b - 2 degrees of freedom). At complete separation its variance vanishes, and the inner bound
-    is (m - z^2) / (m + z^2) with the smaller size m (same source). No interval below two values a set."""
+    is (m - z^2) / (m + z^2) with the smaller size m (same source). No interval below DELTA_FROM values a set,
+    where it would hold for certain and say nothing."""
     x, y = finite(a), finite(b)
     n, m = len(x), len(y)
     delta = cliffs_delta(x, y)
-    if delta is None or min(n, m) < 2:
-        reason = "fewer than two runs in a set"
+    if delta is None or min(n, m) < DELTA_FROM:
+        reason = f"fewer than {DELTA_FROM} runs in a set"
         return Effect(value=delta, low=None, high=None, n_a=n, n_b=m, note=reason)
     if is_constant(x) and is_constant(y):
         return Effect(value=delta, low=None, high=None, n_a=n, n_b=m, note="no variance in either set")

@@ -100,13 +100,27 @@ def sd(values: Sequence[float] | np.ndarray, confidence: float = 0.95) -> Estima
     if n < SD_FROM or s == 0:
         return Estimate(value=s, low=None, high=None, n=n, constant=constant)
     z = float(stats.norm.ppf((1 + confidence) / 2))
-    unit = (kept - kept.mean()) / s
-    trimmed = stats.trim_mean(unit, 1 / (2 * math.sqrt(n - 4)))
-    kurtosis = n * float(((unit - trimmed) ** 4).sum()) / (n - 1) ** 2
     small = n / (n - z)
-    half = z * small * math.sqrt(max(0.0, kurtosis - (n - 3) / n) / (n - 1))
+    half = z * small * math.sqrt(max(0.0, kurtosis(kept) - (n - 3) / n) / (n - 1))
     low, high = (s * math.sqrt(small * math.exp(sign * half)) for sign in (-1, 1))
     return Estimate(value=s, low=low, high=high, n=n, constant=False)
+
+
+def kurtosis(values: np.ndarray) -> float:
+    """Of more than four finite values that are not all equal, around their trimmed mean, which is less
+    biased for few (Bonett 2006, equation 3); 3 is a normal distribution's."""
+    n = len(values)
+    unit = (values - values.mean()) / values.std(ddof=1)
+    trimmed = stats.trim_mean(unit, 1 / (2 * math.sqrt(n - 4)))
+    return n * float(((unit - trimmed) ** 4).sum()) / (n - 1) ** 2
+
+
+def effective(freedom: float, values: np.ndarray, least: float = 0.0) -> float:
+    """The degrees of freedom of normal values whose variance would be as uncertain as that of `values`,
+    deviations around 0 or a mean (Box 1953). `least` is the excess kurtosis that is supposed where few
+    values show none."""
+    known = len(values) > 4 and not is_constant(values)
+    return freedom / (1 + max(least, kurtosis(values) - 3 if known else 0.0) / 2)
 
 
 def pooled_sd(sets: Iterable[Sequence[float] | np.ndarray]) -> tuple[float | None, int, int]:

@@ -11,6 +11,7 @@ from enum import StrEnum
 import numpy as np
 from scipy import stats
 
+from analysis.inference import seeds
 from analysis.stats import effects, groups, metrics, paired, power, statistics
 from analysis.stats.crossed import crossed_mean, mcnemar
 from analysis.stats.ranks import brunner_munzel
@@ -92,6 +93,39 @@ def churn(rng: np.random.Generator, source: Source, n: int) -> bool | None:
     return _holds(found.low, found.high, 2 * 0.2 * 0.8)
 
 
+def churn_across(rng: np.random.Generator, source: Source, n: int) -> bool | None:
+    """As `churn`, of runs of two sets."""
+    sets = [rng.random((n, 400)) < np.clip(0.2 + 0.05 * source.draw(rng, (n, 1)), 0, 1) for _ in range(2)]
+    apart = (sets[0][:, None] != sets[1][None]).mean(axis=2) / n**2
+    found = statistics.mean_of_pairs(float(apart.sum()), [apart.sum(axis=1), apart.sum(axis=0)], most=1.0)
+    return _holds(found.low, found.high, 2 * 0.2 * 0.8)
+
+
+def transferred(rng: np.random.Generator, source: Source, n: int) -> bool | None:
+    """Of n pairs of models, each of which has some 50 adversarial examples; 40 % hold for the other model."""
+    examples = 1 + rng.poisson(50, n)
+    held = rng.binomial(examples, np.clip(0.4 + 0.1 * source.draw(rng, (n,)), 0, 1))
+    return _holds(*statistics.ratio_of_sums(held.tolist(), examples.tolist()), 0.4)
+
+
+def ratio_of_times(rng: np.random.Generator, source: Source, n: int) -> bool | None:
+    a, b = (np.exp(0.1 * each) for each in source.sets(rng, n, 2))
+    _, low, high = statistics.ratio(a, b)
+    return _holds(low, high, 1.0)
+
+
+APART = np.array([-0.5, 0.0, 0.5])  # of thread counts, in SDs of seeds
+INTERACTION = 0.5
+
+
+def threads_to_seeds(rng: np.random.Generator, source: Source, n: int) -> bool | None:
+    """n seeds on three thread counts."""
+    values = source.draw(rng, (n, 1)) + APART + INTERACTION * source.draw(rng, (n, 3))
+    truth = math.sqrt((APART.var(ddof=1) + INTERACTION**2) / (1 + INTERACTION**2))
+    found = seeds.split(values).bounds.get("ratio")
+    return None if found is None else _holds(*found, truth)
+
+
 def mean_of_other_samples(rng: np.random.Generator, source: Source, n: int) -> bool | None:
     """Runs with an ability each, samples with a difficulty each; right where ability exceeds it and noise."""
     score = 1.0 + 0.1 * source.draw(rng, (n, 1)) + rng.normal(size=(1, 500)) + 0.5 * rng.normal(size=(n, 500))
@@ -165,6 +199,16 @@ CASES = {
     "Cliff's delta": Case(promise=Promise.COVERS, trial=cliffs_delta),
     "failure rate": Case(promise=Promise.COVERS, trial=failure_rate, sources=("failing",)),
     "churn": Case(promise=Promise.COVERS, trial=churn, sources=("normal", "skewed")),
+    "churn across two sets": Case(promise=Promise.COVERS, trial=churn_across, sources=("normal", "skewed")),
+    "share of transferred examples": Case(
+        promise=Promise.COVERS, trial=transferred, sources=("normal", "skewed")
+    ),
+    "ratio of times": Case(
+        promise=Promise.COVERS, trial=ratio_of_times, sources=("normal", "skewed", "blocks")
+    ),
+    "SD of thread counts to seeds": Case(
+        promise=Promise.COVERS, trial=threads_to_seeds, sources=("normal", "discrete", "skewed"), cost=4
+    ),
     "mean, other test samples": Case(
         promise=Promise.COVERS, trial=mean_of_other_samples, sources=("normal", "skewed")
     ),
@@ -196,6 +240,13 @@ CASES = {
     ),
     "F2: its bound excludes the truth": Case(
         promise=Promise.REJECTS, trial=decisions.f2_bound, sources=("normal",)
+    ),
+    "F3: the loss spreads or narrows, where it does neither": Case(
+        promise=Promise.REJECTS,
+        trial=decisions.f3_grew,
+        sources=("normal", "skewed"),
+        sizes=(3, 5),
+        cost=4,
     ),
     "F4 decided, of random epochs": Case(
         promise=Promise.REJECTS,

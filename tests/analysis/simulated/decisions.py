@@ -1,6 +1,6 @@
 """Findings decided on simulated studies: how often is a verdict wrong? One study is fabricated for each size,
-and its numbers are drawn anew. F2 states facts, hashes that are equal or not, and F3 rests on it: nothing is
-drawn there but the bound of F2."""
+and its numbers are drawn anew. F2 states facts, hashes that are equal or not: nothing is drawn there but
+its bound; of F3 the growth of the loss is."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 
 from analysis.cost.times import times
+from analysis.findings import bits
 from analysis.findings.bits import another_model
 from analysis.findings.performance import free_seeds, model_selection, more_threads
 from analysis.inference.pairwise import comparisons
@@ -28,13 +29,13 @@ SD = 0.004  # of the metric, whose margin is 0.01
 
 
 @functools.lru_cache(maxsize=8)
-def template(n: int, variant: str) -> StudyData:
-    """n runs on each of THREADS, with unlike weights."""
+def template(n: int, variant: str, shared: bool = False) -> StudyData:
+    """n runs on each of THREADS, with unlike weights; `shared`: of n seeds, the same on each."""
     with tempfile.TemporaryDirectory() as folder:
         made = Fabricator(Path(folder))
         for cpus in THREADS:
             for repetition in range(1, n + 1):
-                seed = 100 * cpus + repetition if variant == "default" else 1
+                seed = repetition if shared else 100 * cpus + repetition if variant == "default" else 1
                 made.run(
                     cpus, repetition, variant=variant, seed=seed, weights=f"{cpus} {repetition}",
                     losses=(1.0,) * EPOCHS, accuracies=(0.9,) * EPOCHS,
@@ -54,26 +55,35 @@ def _drawn(rng: np.random.Generator, source: Source, n: int) -> np.ndarray:
     return found
 
 
-def _f1(rng: np.random.Generator, source: Source, n: int, shift: float) -> Verdict:
-    values = 0.9 + SD * _drawn(rng, source, n)
-    values[0] += shift
-    study = _with(template(n, "default"), last_accuracy=values.ravel())
+def _f1(values: np.ndarray) -> Verdict:
+    study = _with(template(values.shape[1], "default"), last_accuracy=(0.9 + SD * values).ravel())
     tables = {"tests": comparisons(study)}
     return next(iter(free_seeds(study, tables).values())).verdict
 
 
 def f1_refuted(rng: np.random.Generator, source: Source, n: int) -> bool | None:
-    return _f1(rng, source, n, 0.0) is Verdict.NOT_SUPPORTED
+    return _f1(_drawn(rng, source, n)) is Verdict.NOT_SUPPORTED
 
 
 def f1_supported(rng: np.random.Generator, source: Source, n: int) -> bool | None:
     """One thread count lies at the margin."""
-    return _f1(rng, source, n, 0.01) is Verdict.SUPPORTED
+    values = _drawn(rng, source, n)
+    values[0] += 0.01 / SD
+    return _f1(values) is Verdict.SUPPORTED
 
 
 def f2_bound(rng: np.random.Generator, source: Source, n: int) -> bool | None:
     """Does the bound of the chance of another model exclude the true one, 0.1? Stated of equal runs."""
     return bool((rng.random(n - 1) >= 0.1).all()) and another_model(n - 1) < 0.1
+
+
+def f3_grew(rng: np.random.Generator, source: Source, n: int) -> bool | None:
+    """n seeds; the loss differs as much after the last epoch as after the first."""
+    study = template(n, "fixed-seed", shared=True)
+    losses = np.exp(0.01 * source.draw(rng, (len(study.epochs),)))
+    study = dataclasses.replace(study, epochs=study.epochs.assign(train_loss=losses))
+    verdict, _ = bits._grows(*bits._growth(study, "lenet5"))
+    return verdict is not Verdict.INCONCLUSIVE
 
 
 def f4_decided(rng: np.random.Generator, source: Source, n: int) -> bool | None:

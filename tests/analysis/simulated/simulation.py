@@ -11,8 +11,15 @@ from tests.analysis.simulated.cases import CASES, Case, Promise
 from tests.analysis.simulated.sources import SOURCES
 
 PRINTED = 0.02  # of the studies; what is stated more rarely is not judged
-# Lowest and highest rate; a limit that is None is none: wider than promised, or rejecting less, is no lie.
-LIMITS = {Promise.COVERS: (0.92, None), Promise.REJECTS: (None, 0.06), Promise.FINDS: (0.77, None)}
+# Lowest and highest rate. To reject less often than promised is no lie.
+LIMITS = {Promise.COVERS: (0.92, 0.97), Promise.REJECTS: (0.0, 0.06), Promise.FINDS: (0.77, 1.0)}
+SHARED = "sets that share blocks differ less than the independent ones that are supposed"
+# Intervals that may cover more than 97 %, of a case and a source.
+WIDE = {
+    ("failure rate", "failing"): "numbers of failures are whole",
+    ("difference of means", "blocks"): SHARED,
+    ("ratio of times", "blocks"): SHARED,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,11 +41,10 @@ class Result:
     def kept(self, errors: float = 0.0) -> bool:
         """Whether the promise is kept, up to so many standard errors of the simulation."""
         low, high = LIMITS[self.promise]
-        bound = low if low is not None else high
-        if not self.printed or bound is None:
-            return True
-        slack = errors * math.sqrt(bound * (1 - bound) / self.stated)
-        return (low is None or self.rate >= low - slack) and (high is None or self.rate <= high + slack)
+        if (self.case, self.source) in WIDE:
+            high = 1.0
+        slack = [errors * math.sqrt(bound * (1 - bound) / max(1, self.stated)) for bound in (low, high)]
+        return not self.printed or low - slack[0] <= self.rate <= high + slack[1]
 
 
 def simulate(name: str, source: str, n: int, studies: int) -> Result:

@@ -16,7 +16,7 @@ from tests.analysis.simulated.simulation import simulate
 
 STUDIES = 80
 ERRORS = 3.0  # of so small a sample
-DECISION = 10  # cost from which a case decides whole studies
+DECISION = 4  # cost from which a case decides whole studies
 
 
 @pytest.mark.parametrize("name", CASES)
