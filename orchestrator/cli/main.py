@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import io
 import os
 import shlex
 import signal
@@ -135,6 +136,9 @@ def _print_error(error: VbstudyError, verbose: bool) -> int:
 
 
 def main() -> NoReturn:
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # its encoding may lack a character that is printed
+            stream.reconfigure(errors="replace")
     sys.exit(run())
 
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import io
+import os
 import re
+import subprocess
+import sys
 
 import pytest
 from rich.console import Console
@@ -149,3 +152,17 @@ def test_the_runs_that_could_decide_are_a_command(study):
     assert needed > 3
     assert f"{needed} runs of each condition could decide it" in text
     assert f"vbstudy -C /s sweep --runs {needed} " in text
+
+
+def test_a_terminal_that_lacks_a_sign_shows_another(study):
+    study.run(1, weights="a")
+    study.run(2, weights="b")
+    made = subprocess.run(
+        [sys.executable, "-m", "vbstudy", "-C", study.directory, "analyze"],
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=True,
+    )
+    assert "(= same, ? differ)" in made.stdout
