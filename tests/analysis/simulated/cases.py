@@ -229,14 +229,19 @@ CASES = {
     "TOST at the margin": Case(promise=Promise.REJECTS, trial=equivalence_at_the_margin),
     "McNemar": Case(promise=Promise.REJECTS, trial=one_accuracy, sources=("normal",), sizes=(1,)),
     "F1 refuted, of equal thread counts": Case(
-        promise=Promise.REJECTS, trial=decisions.f1_refuted, sources=EVERY, sizes=(5, 30), cost=10
+        promise=Promise.REJECTS, trial=decisions.f1_refuted, sources=EVERY, cost=8
     ),
     "F1 supported, of one at the margin": Case(
         promise=Promise.REJECTS,
         trial=decisions.f1_supported,
         sources=("normal", "skewed"),
-        sizes=(5, 30),
-        cost=10,
+        cost=8,
+    ),
+    "F1 refuted, of equal thread counts and shared seeds": Case(
+        promise=Promise.REJECTS,
+        trial=decisions.f1_refuted_of_seeds,
+        sources=("normal", "skewed"),
+        cost=8,
     ),
     "F2: its bound excludes the truth": Case(
         promise=Promise.REJECTS, trial=decisions.f2_bound, sources=("normal",)
@@ -245,22 +250,19 @@ CASES = {
         promise=Promise.REJECTS,
         trial=decisions.f3_grew,
         sources=("normal", "skewed"),
-        sizes=(3, 5),
         cost=4,
     ),
     "F4 decided, of random epochs": Case(
         promise=Promise.REJECTS,
         trial=decisions.f4_decided,
         sources=("normal", "skewed"),
-        sizes=(3, 10),
-        cost=10,
+        cost=4,
     ),
     "F5 decided, of equal times": Case(
         promise=Promise.REJECTS,
         trial=decisions.f5_decided,
         sources=("normal", "skewed", "blocks"),
-        sizes=(3, 10, 30),
-        cost=10,
+        cost=4,
     ),
     "ranks": Case(
         promise=Promise.FINDS, trial=_detected(power.Test.RANKS, 1), sources=("normal", "discrete")

@@ -55,14 +55,20 @@ def _drawn(rng: np.random.Generator, source: Source, n: int) -> np.ndarray:
     return found
 
 
-def _f1(values: np.ndarray) -> Verdict:
-    study = _with(template(values.shape[1], "default"), last_accuracy=(0.9 + SD * values).ravel())
+def _f1(values: np.ndarray, shared: bool = False) -> Verdict:
+    study = _with(template(values.shape[1], "default", shared), last_accuracy=(0.9 + SD * values).ravel())
     tables = {"tests": comparisons(study)}
     return next(iter(free_seeds(study, tables).values())).verdict
 
 
 def f1_refuted(rng: np.random.Generator, source: Source, n: int) -> bool | None:
     return _f1(_drawn(rng, source, n)) is Verdict.NOT_SUPPORTED
+
+
+def f1_refuted_of_seeds(rng: np.random.Generator, source: Source, n: int) -> bool | None:
+    """The same seeds on every thread count; they differ as much as runs of one seed do."""
+    values = _drawn(rng, source, n) + source.draw(rng, (1, n))
+    return _f1(values, shared=True) is Verdict.NOT_SUPPORTED
 
 
 def f1_supported(rng: np.random.Generator, source: Source, n: int) -> bool | None:
