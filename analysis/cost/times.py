@@ -109,11 +109,10 @@ def _rows(
     tests: dict[tuple[str, ...], float | None],
 ) -> Iterator[dict[str, Any]]:
     sets = by_threads(runs)
-    own = [each for each in sets.values() if not excluded(each)]
-    first, best = (
-        next(iter(sets.values())),
-        min(own, key=lambda each: float(each.wall_s.mean()), default=None),
-    )
+    reasons = {threads: excluded(here) for threads, here in sets.items()}
+    own = [here for threads, here in sets.items() if not reasons[threads]]
+    first = next(iter(sets.values()))
+    best = min(own, key=lambda here: float(here.wall_s.mean()), default=None)
     without = (study.runs.workload == workload) & (study.runs.variant == DETERMINISTIC.get(variant))
     plain = by_threads(study.runs[without])
     for threads, here in sets.items():
@@ -129,12 +128,11 @@ def _rows(
             **statistics.mean(here.train_s.to_numpy()).cells("train_s", "train"),
             "cpu_s": here.cpu_s.mean(),
             "oversubscribed": bool(here.oversubscribed.any()),
-            "excluded": excluded(here),
+            "excluded": reasons[threads],
             "flags": ", ".join(_flags(here)),
         }
-        for name, pair in zip(
-            COMPARED, ((first, here), (here, best), (here, plain.get(threads))), strict=True
-        ):
+        pairs = (first, here), (here, best), (here, plain.get(threads))
+        for name, pair in zip(COMPARED, pairs, strict=True):
             row |= _compared(name, *pair, tests)
         if here is first:
             row["speed_up"] = 1.0

@@ -12,18 +12,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from analysis.load.runs import Problem
+from analysis.load.runs import DIVERGED_FROM, Problem
 from analysis.results.temporary import temporary
 from guest.records import bounded
 from guest.records.bounded import read_bounded
 from guest.records.codec import NewerSchemaError, RecordError, seal, unseal
+from guest.records.printable import LONGEST_NAME, is_name
 
 FOLDER = "imported"
 SCHEMA_VERSION = 1
 CHECKSUM = "sha256"  # the field with the file's checksum of itself
-LONGEST_NAME = 255
 MOST_THREADS = 65_536
-LARGEST = 1e100  # no table holds sums of larger numbers
 AGAIN = "remove the file and import it again"
 
 
@@ -69,7 +68,7 @@ def _wrong(found: Import) -> Iterator[str]:
     """What no table can show, a phrase each."""
     shown = {text for run in found.runs for text in (run.workload, run.variant, *run.metrics, *run.history)}
     for text in (found.name, found.kind, *shown):
-        if len(text) > LONGEST_NAME or not text.isprintable():
+        if not is_name(text):
             yield f"{text!r:.80} is no name: up to {LONGEST_NAME} characters that can be shown are"
     for run in found.runs:
         for what, count, most in (
@@ -78,9 +77,9 @@ def _wrong(found: Import) -> Iterator[str]:
         ):
             if not 1 <= count <= most:
                 yield f"{what} = {count}; a whole number from 1 to {most} is expected"
-        odd = next((m for m, v in run.metrics.items() if not abs(v) <= LARGEST), None)
-        if odd is not None or not abs(run.wall_s or 0.0) <= LARGEST:
-            yield f"{odd or 'wall_s'} of {run.source!r:.80} is beyond {LARGEST:g}"
+        odd = next((m for m, v in run.metrics.items() if not abs(v) <= DIVERGED_FROM), None)
+        if odd is not None or not abs(run.wall_s or 0.0) <= DIVERGED_FROM:
+            yield f"{odd or 'wall_s'} of {run.source!r:.80} is beyond {DIVERGED_FROM:g}"
 
 
 def write_import(directory: Path, imported: Import) -> Path:

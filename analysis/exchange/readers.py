@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 from analysis.exchange.imported import CHECKSUM, SCHEMA_VERSION, Import, ImportedRun, decode, sha256_of
-from analysis.load.predictions import UNREADABLE, refuse_larger_inside
+from analysis.load.predictions import UNREADABLE, claimed_bytes, refuse_larger_inside
 from guest.records import bounded, plain_json
 from guest.records.bounded import opened_bounded, read_bounded
 from guest.records.codec import seal
@@ -65,7 +65,9 @@ def _read(source: Path, name: str, at: str, by: str) -> Import:
     return _numbered(source, runs, left_out, name=name, kind=kind, at=at)
 
 
-def _numbered(source: Path, runs: Sequence[ImportedRun], left_out: Sequence[str], **known: str) -> Import:
+def _numbered(
+    source: Path, runs: Sequence[ImportedRun], left_out: Sequence[str], *, name: str, kind: str, at: str
+) -> Import:
     """The runs with numbers, as they can be read again."""
     counted: Counter[tuple[str, str, int]] = Counter()
     numbered = []
@@ -76,9 +78,9 @@ def _numbered(source: Path, runs: Sequence[ImportedRun], left_out: Sequence[str]
     _check_unique(source, numbered)
     made = Import(
         schema_version=SCHEMA_VERSION,
-        name=known["name"],
-        kind=known["kind"],
-        imported_at=known["at"],
+        name=name,
+        kind=kind,
+        imported_at=at,
         runs=tuple(numbered),
         left_out=tuple(dict.fromkeys(left_out)),
     )
@@ -352,9 +354,7 @@ def _arrays(path: Path) -> dict[str, np.ndarray]:
             file.seek(0)
             with np.load(file, allow_pickle=False) as arrays:
                 return {key: arrays[key] for key in arrays.files}
-        np.lib.format.read_magic(file)
-        shape, _, kind = np.lib.format.read_array_header_1_0(file)
-        if math.prod(shape) * kind.itemsize > bounded.ARRAY.bytes:
+        if claimed_bytes(file, path.name) > bounded.ARRAY.bytes:
             raise ValueError(f"says it has more than {bounded.ARRAY.bytes} bytes")
         file.seek(0)
         return {CLASSES_OF[0]: np.load(file, allow_pickle=False)}

@@ -9,12 +9,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from analysis.cost.times import leads
-from analysis.findings.decision import rows_of
+from analysis.findings.decision import rows_of, runs_of
 from analysis.findings.implications import series
 from analysis.load.study import by_seeds
 from analysis.results.cells import missing, number, spread
 from analysis.results.model import ACROSS, Analysis, Finding, Kind, Verdict
 from analysis.sameness.verdicts import DIFFER, IDENTICAL, LEVELS
+from guest.records.printable import counted
 
 FIXED = ("fixed-seed", "control")  # the variants by which models are compared bit for bit, the better first
 REASONS = {
@@ -44,6 +45,12 @@ def compared(analysis: Analysis, workload: str) -> tuple[str, dict[str, dict[Any
     return variant, {row["scope"]: row for row in rows.to_dict("records")}
 
 
+def by_workload(analysis: Analysis) -> dict[str, dict[str, dict[Any, Any]]]:
+    """The rows of the workloads whose models are compared bit for bit, by scope."""
+    each = {workload: compared(analysis, workload) for workload in analysis.study.metrics}
+    return {workload: rows for workload, (variant, rows) in each.items() if variant}
+
+
 def differs(analysis: Analysis, workload: str) -> bool:
     """Whether equal seeds gave different models on different thread counts."""
     _, rows = compared(analysis, workload)
@@ -52,16 +59,14 @@ def differs(analysis: Analysis, workload: str) -> bool:
 
 def _equal_seeds(analysis: Analysis) -> str:
     outcomes: dict[tuple[str, ...], list[str]] = {}
-    for workload in analysis.study.metrics:
-        variant, rows = compared(analysis, workload)
-        if variant:
-            outcomes.setdefault(_levels(rows), []).append(workload)
+    for workload, rows in by_workload(analysis).items():
+        outcomes.setdefault(_levels(rows), []).append(workload)
     if not outcomes:
         return "No run has a fixed seed, so whether a seed gives one model is not asked."
     runs = analysis.study.runs[analysis.study.runs.variant.isin(FIXED)]
     seeds, settings = runs.groupby("workload").seeds_used.nunique().max(), runs.threads.nunique()
     head = "One seed" if seeds == 1 else f"{seeds} seeds"
-    head += f", {settings} thread count{'s' * (settings > 1)}: "
+    head += f", {counted(settings, 'thread count')}: "
     alone = len(analysis.study.metrics) == 1
     parts = [
         _outcome(analysis, levels, workloads) + ("" if alone else f" ({names_of(workloads)})")
@@ -105,9 +110,7 @@ def _outcome(analysis: Analysis, levels: tuple[str, ...], workloads: list[str]) 
 
 def _largest_gap(analysis: Analysis, workload: str) -> float:
     """Between runs of one seed, in the primary metric."""
-    variant, _ = compared(analysis, workload)
-    runs = analysis.study.runs
-    runs = runs[(runs.workload == workload) & (runs.variant == variant)]
+    runs = runs_of(analysis.study, workload, compared(analysis, workload)[0])
     metric, view = analysis.study.primary(workload)
     return max(
         float(each[view.metric(metric)].max() - each[view.metric(metric)].min()) for each in by_seeds(runs)
@@ -196,7 +199,7 @@ def _counted(names: Counter[str]) -> str:
     """`2`; of several workloads `16 (6 workloads), 8 (2 workloads)`."""
     if names.total() == 1:
         return next(iter(names))
-    return ", ".join(f"{name} ({n} workload{'s' * (n > 1)})" for name, n in names.most_common())
+    return ", ".join(f"{name} ({counted(n, 'workload')})" for name, n in names.most_common())
 
 
 BRIEFS: dict[str, tuple[Callable[[Mapping[str, Any]], bool], Callable[[Numbers], str]]] = {
@@ -237,12 +240,7 @@ def _same_model(analysis: Analysis) -> str:
         frame = analysis.tables["hardening"].frame
         if cures := [f"{row.workload} by {row.tier}" for row in frame[frame.cheapest != ""].itertuples()]:
             return f"yes, hardened: {'; '.join(cures)}"
-    levels = {
-        w: _levels(rows)
-        for w in analysis.study.metrics
-        for variant, rows in [compared(analysis, w)]
-        if variant
-    }
+    levels = {workload: _levels(rows) for workload, rows in by_workload(analysis).items()}
     other = [w for w, (weights, *_) in levels.items() if weights == DIFFER]
     if not levels:
         return "not asked: no run has a fixed seed"
@@ -300,13 +298,9 @@ def _fastest(analysis: Analysis) -> str:
         text = f"{timed[0]['fastest']} ({number(Kind.SECONDS, timed[0]['wall_s'])} s, n = {timed[0]['n']})"
     else:
         text = _counted(Counter(row["fastest"] for row in timed))
-    lead = (
-        "decided"
-        if len(decided) == len(timed)
-        else f"decided in {len(decided)}"
-        if decided
-        else "not decided"
-    )
+    lead = f"decided in {len(decided)}" if decided else "not decided"
+    if len(decided) == len(timed):
+        lead = "decided"
     return f"{text}; its lead is {lead}" if len(rows) == 1 else f"{text}; leads {lead}"
 
 
@@ -354,8 +348,7 @@ def next_steps(analysis: Analysis) -> Iterator[tuple[str, str]]:
 
 def _diverging(analysis: Analysis, workload: str) -> tuple[int, int]:
     """The smallest CPU count, and the next that gave another model of one seed."""
-    variant, _ = compared(analysis, workload)
-    runs = analysis.study.runs
-    runs = runs[(runs.workload == workload) & (runs.variant == variant)].sort_values("cpus", kind="stable")
+    runs = runs_of(analysis.study, workload, compared(analysis, workload)[0])
+    runs = runs.sort_values("cpus", kind="stable")
     first = runs.drop_duplicates("seeds_used").set_index("seeds_used").last_weights_sha256
     return int(runs.cpus.min()), int(runs.cpus[runs.last_weights_sha256 != runs.seeds_used.map(first)].min())

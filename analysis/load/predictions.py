@@ -190,11 +190,17 @@ def refuse_larger_inside(file: IO[bytes], most_bytes: int) -> None:
             raise ValueError(f"its arrays unpack to more than {most_bytes} bytes")
         for entry in archive.infolist():
             with archive.open(entry) as member:
-                if np.lib.format.read_magic(member) != (1, 0):
-                    raise ValueError(f"{entry.filename:.80} is no array of numbers")
-                shape, _, kind = np.lib.format.read_array_header_1_0(member)
-            if math.prod(shape) * kind.itemsize > entry.file_size:
+                size = claimed_bytes(member, entry.filename)
+            if size > entry.file_size:
                 raise ValueError(f"{entry.filename:.80} says it is larger than its file")
+
+
+def claimed_bytes(file: IO[bytes], name: str) -> int:
+    """The bytes that the .npy of this name says its array has. Raises ValueError for what is none."""
+    if np.lib.format.read_magic(file) != (1, 0):
+        raise ValueError(f"{name:.80} is no array of numbers")
+    shape, _, kind = np.lib.format.read_array_header_1_0(file)
+    return math.prod(shape) * int(kind.itemsize)
 
 
 def _own_labels(values: np.ndarray, truth: np.ndarray | None) -> _Labels | None:

@@ -128,6 +128,11 @@ class StudyData:
         given = set(self.runs.workload[self.runs.run_id.isin(known)])
         return given | (set(self.metrics) - self.projects)
 
+    def seeds(self) -> int:
+        """How many seeds the variants with fixed ones have, in the workload with most; 0 without any."""
+        fixed = self.runs[self.runs.seeds_fixed]
+        return int(fixed.groupby("workload").seeds_used.nunique().max()) if len(fixed) else 0
+
     def experiments(self) -> Iterator[tuple[str, str, pd.DataFrame]]:
         """(workload, variant, its runs), in order."""
         for (workload, variant), runs in self.runs.groupby(["workload", "variant"], sort=False):

@@ -76,8 +76,9 @@ def study_file_of(study: StudyData) -> str:
         content["provider"] = {"kind": kinds.pop()}
     if fixed:
         seeds = dataclasses.asdict(fixed[0])
-        count = int(study.runs[study.runs.seeds_fixed].groupby("workload").seeds_used.nunique().max())
-        content["seeds"] = {"count": count} | {k: "free" if v is None else v for k, v in seeds.items()}
+        content["seeds"] = {"count": study.seeds()} | {
+            k: "free" if v is None else v for k, v in seeds.items()
+        }
     content["workload"] = list({spec.workload.name: _workload(spec) for spec in specs}.values())
     return tomlkit.dumps(content)
 

@@ -101,10 +101,9 @@ def declared(study: StudyData) -> str:
 
 def seeds(study: StudyData) -> str:
     """How many seeds the variants with fixed ones have."""
-    fixed = study.runs[study.runs.seeds_fixed]
-    if fixed.empty:
+    count = study.seeds()
+    if not count:
         return "No variant had fixed seeds."
-    count = int(fixed.groupby("workload").seeds_used.nunique().max())
     if count == 1:
         return "One fixed seed was used on every thread count; results with it hold for this seed alone."
     return f"{count} fixed seeds were used on the thread counts, and only runs of one seed were compared."

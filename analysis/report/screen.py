@@ -9,7 +9,15 @@ from rich.constrain import Constrain
 from rich.table import Table
 from rich.text import Text
 
-from analysis.findings.summary import SHORT, compared, evidence, headline, names_of, next_steps, which_threads
+from analysis.findings.summary import (
+    SHORT,
+    by_workload,
+    evidence,
+    headline,
+    names_of,
+    next_steps,
+    which_threads,
+)
 from analysis.load.design import STUDY_FILE
 from analysis.load.study import by_threads
 from analysis.results.model import ACROSS, Analysis, Finding, Verdict
@@ -60,8 +68,11 @@ def _settings(analysis: Analysis) -> list[str]:
     return list(by_threads(analysis.study.runs.sort_values(["cpus", "intra_op", "inter_op"])))
 
 
-def _grid(*headings: str) -> Table:
-    grid = Table(box=None, show_edge=False, pad_edge=False, padding=(0, 2, 0, 0), show_header=any(headings))
+def _grid(*headings: str, title: str | None = None) -> Table:
+    grid = Table(
+        title=title, title_justify="left", title_style="bold", box=None, show_edge=False, pad_edge=False,
+        padding=(0, 2, 0, 0), show_header=any(headings),
+    )  # fmt: skip
     for heading in headings:
         grid.add_column(heading, header_style="dim")
     return grid
@@ -69,7 +80,7 @@ def _grid(*headings: str) -> Table:
 
 def _matrix(analysis: Analysis) -> Iterator[RenderableType]:
     """A row a workload, in the variant by which models are compared; "" where none has fixed seeds."""
-    rows = {w: rows for w in analysis.study.metrics for variant, rows in [compared(analysis, w)] if variant}
+    rows = by_workload(analysis)
     if not rows:
         return
     title = Text("Same model?", style="bold")
@@ -97,8 +108,7 @@ def _commands(steps: list[tuple[str, str]]) -> Iterator[Text]:
 
 
 def _pairs(title: str, pairs: list[tuple[str, str]]) -> Table:
-    grid = _grid("", "")
-    grid.title, grid.title_justify, grid.title_style, grid.show_header = title, "left", "bold", False
+    grid = _grid("", "", title=title)
     grid.columns[0].no_wrap = True
     for name, text in pairs:
         grid.add_row(Text(name), Text(text))
@@ -106,8 +116,7 @@ def _pairs(title: str, pairs: list[tuple[str, str]]) -> Table:
 
 
 def _findings(analysis: Analysis) -> Table:
-    grid = _grid("", "", "")
-    grid.title, grid.title_justify, grid.title_style, grid.show_header = "Findings", "left", "bold", False
+    grid = _grid("", "", "", title="Findings")
     for finding in shown_findings(analysis):
         if finding.workload:
             continue

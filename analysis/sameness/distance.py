@@ -22,13 +22,15 @@ def distance(study: StudyData, losses: Iterable[dict[str, Any]] = ()) -> Table:
     """Of each thread count, and across them, what is recorded: distances of the weights and of the logits,
     the SD of the training loss (`losses`, by workload, variant and scope), and where training diverges."""
     rows: dict[tuple[str, ...], dict[str, Any]] = {}
-    for head, _, runs in study.by_view():
+    for workload, variant, runs in study.experiments():
         parts = len(by_seeds(runs)) if runs.seeds_fixed.all() else 0
-        for scope, mine in (by_threads(runs) | {ACROSS: runs}).items():
-            row: dict[str, Any] = head | {"scope": scope, "n": len(mine), "seeds": parts, "remark": ""}
-            rows[(*head.values(), scope)] = row
-        if parts and runs.label.nunique() > 1:
-            row |= divergence(study, runs, study.metrics[head["workload"]][0])
+        compared = parts and runs.label.nunique() > 1
+        diverges = divergence(study, runs, study.metrics[workload][0]) if compared else {}
+        for view in study.views(workload):
+            for scope, mine in (by_threads(runs) | {ACROSS: runs}).items():
+                key = (workload, variant, view.value, scope)
+                rows[key] = dict(zip(BASE, (*key, len(mine), parts, ""), strict=True))
+            rows[(workload, variant, view.value, ACROSS)] |= diverges
     with_weights, with_logits = (
         study.only(study.recorded(f"last_{column}_sha256")) for column in ("weights_file", "logits")
     )

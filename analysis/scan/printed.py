@@ -14,7 +14,7 @@ from analysis.results.printing import table_text
 from analysis.scan.lint.rules import RULES
 from analysis.scan.results import Level, Place, Scan
 from analysis.scan.sarif import joined
-from guest.records.printable import printable
+from guest.records.printable import counted, printable
 
 COLOURS = {Level.ERROR: "bold red", Level.WARNING: "yellow", Level.NOTE: "cyan"}
 HEADER = ("project", "kind", "name", "level", "path", "line", "column", "cell", "text", "advice")
@@ -26,7 +26,7 @@ def print_answer(scan: Scan, console: Console) -> None:
     """How many findings there are, by level."""
     levels = Counter(found.level for project in scan.projects for found in project.findings)
     files, lines = sum(p.files for p in scan.projects), sum(p.lines for p in scan.projects)
-    named = ", ".join(f"{levels[level]} {level}{'s' * (levels[level] != 1)}" for level in Level)
+    named = ", ".join(counted(levels[level], level) for level in Level)
     console.print(
         f"{levels.total()} findings in {files:,} files with {lines:,} lines: {named}", highlight=False
     )

@@ -48,8 +48,7 @@ class Observations:
         return statistics.exactly(0.0, self.runs) if self.copies and len(self.values) else found
 
     def failure_rate(self) -> Estimate:
-        """The share of trainings that failed; no interval for copies, which are one
-        training."""
+        """The share of trainings that failed; no interval for copies, which are one training."""
         found = statistics.share(self.failed, self.distinct, method="beta")
         return dataclasses.replace(found, low=None, high=None) if self.distinct < 2 else found
 

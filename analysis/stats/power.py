@@ -51,11 +51,9 @@ PAIRED = (Test.PAIRED_T, Test.SIGN_FLIPS)
 
 def power(n: int, effect: float, tests: int, test: Test = Test.RANKS, alpha: float = ALPHA) -> float:
     """The probability that n runs a set, or n pairs, show a difference of `effect` standard deviations."""
-    if n < 2 or (test is Test.RANKS and tests * smallest_p(n, n) > alpha):
+    if n < 2 or tests * _attainable(n, test) > alpha:
         return 0.0
     if test in PAIRED:
-        if n < 2 or (test is Test.SIGN_FLIPS and tests * 2.0 ** (1 - n) > alpha):
-            return 0.0
         exact = float(TTestPower().power(effect, n, alpha / tests))
         return exact if 0 <= exact <= 1 else _by_normal(effect * math.sqrt(n), n - 1, alpha / tests)
     if n <= SIMULATED:
@@ -64,6 +62,13 @@ def power(n: int, effect: float, tests: int, test: Test = Test.RANKS, alpha: flo
     exact = float(TTestIndPower().power(effect, size, alpha / tests, ratio=1, alternative="two-sided"))
     # The library's series for the noncentral t fails far out: NaN, or a little below 0.
     return exact if 0 <= exact <= 1 else _by_normal(effect * math.sqrt(size / 2), 2 * size - 2, alpha / tests)
+
+
+def _attainable(n: int, test: Test) -> float:
+    """The smallest p that n runs a set, or n pairs, can have."""
+    if test is Test.RANKS:
+        return smallest_p(n, n)
+    return 2.0 ** (1 - n) if test is Test.SIGN_FLIPS else 0.0
 
 
 def _simulated(n: int, effect: float, test: Test, level: float) -> float:

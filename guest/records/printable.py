@@ -7,11 +7,17 @@ import unicodedata
 
 # Control characters, signs without a glyph (among them those that turn the direction), halves of pairs.
 HIDDEN = ("Cc", "Cf", "Cs", "Zl", "Zp")
+LONGEST_NAME = 255
 
 
 def counted(number: int, what: str) -> str:
     """`1 thread`, `4 threads`."""
     return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+def is_name(text: str) -> bool:
+    """Whether a table can show it as the name of something."""
+    return len(text) <= LONGEST_NAME and text.isprintable()
 
 
 def printable(text: str, *, lines: bool = False, limit: int | None = None) -> str:

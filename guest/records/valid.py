@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from datetime import datetime
 
 from guest.records.codec import fields_of
+from guest.records.printable import is_name
 from guest.records.run import (
     ARTIFACTS,
     HISTORY,
@@ -60,9 +61,10 @@ def wrong_record(record: RunRecord) -> Iterator[str]:
     """What no vbstudy wrote, a phrase each."""
     spec, workload, artifacts = record.spec, record.spec.workload, record.result.artifacts
     yield from (f"result.{each}" for each in wrong_result(record.result, workload))
-    for name in ("name", "model", "dataset"):
-        yield from _unless_shown(f"workload.{name}", getattr(workload, name))
-    yield from _unless_shown("study_id", spec.study_id)
+    names = {f"workload.{name}": getattr(workload, name) for name in ("name", "model", "dataset")}
+    for name, text in (names | {"study_id": spec.study_id}).items():
+        if not is_name(text):
+            yield f"{name}: {text!r:.80} is no name"
     metrics = workload.metric_names
     odd = next((name for name in metrics if not re.fullmatch(METRIC, name)), None)
     if odd is not None or not metrics or len(set(metrics)) < len(metrics):
@@ -87,8 +89,3 @@ def wrong_record(record: RunRecord) -> Iterator[str]:
             yield f"{name}: {text!r:.80} is no time"
     if not all(math.isfinite(value) for value in record.isolation.host.values()):
         yield "isolation.host: has what is no number"
-
-
-def _unless_shown(name: str, text: str) -> Iterator[str]:
-    if len(text) > 255 or not text.isprintable():
-        yield f"{name}: {text!r:.80} is no name"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from orchestrator.cli.options import Options, analysis_errors, result
+from orchestrator.cli.options import Options, analysis_errors, note_edited, result
 from orchestrator.errors import DifferentBitsError, IncompleteError, StoreError, UsageError
 
 if TYPE_CHECKING:
@@ -38,6 +38,8 @@ def verify(options: Options, path: Path | None, rerun: int | None) -> None:
     With --rerun, in the study's guests (an archive's runs: in those of the study in -C), with the seeds that
     the runs recorded; ends with 1 when bits differ."""
     from analysis.exchange.verify import verify as verify_
+    from orchestrator.store.store import Store
+    from orchestrator.study.edited import edited
 
     subject = path or options.directory
     again: list[Recomputed] = []
@@ -45,7 +47,7 @@ def verify(options: Options, path: Path | None, rerun: int | None) -> None:
         found = verify_(folder, _planned(folder))
         if not found.runs and not found.imports and not found.damaged and found.planned is None:
             raise UsageError(f"{subject}: there is no study in it")
-        _note_edited(options, folder)
+        note_edited(options, edited(Store(folder)))
         if not options.as_json:
             click.echo(f"{subject}: {found}")
             _list([str(problem) for problem in found.damaged])
@@ -135,14 +137,6 @@ def _told(each: Recomputed) -> str:
     )
 
 
-def _note_edited(options: Options, folder: Path) -> None:
-    from orchestrator.store.store import Store
-    from orchestrator.study.edited import edited
-
-    if difference := edited(Store(folder)):
-        options.reporter("note: ")(f"study.toml is not the one by which these runs were made: {difference}")
-
-
 def _planned(folder: Path) -> list[str] | None:
     """The run ids that the study file plans; None without a study file, or one that names machines which
     were left out of an archive."""
@@ -170,11 +164,13 @@ def export(options: Options, target: Path, form: str | None) -> None:
     TARGET.parquet    a folder of its tables as Parquet files (needs the extra `parquet`)
     mlruns            a folder of that name, or with --format mlflow: MLflow's file store
     """
+    from orchestrator.study.edited import edited
+
     form = form or ("mlflow" if target.name == "mlruns" else target.suffix.removeprefix("."))
     if form not in FORMATS:
         raise UsageError(f"{target}: ends neither in .zip nor in .parquet, is not mlruns; or say --format")
     store = options.store()
-    _note_edited(options, store.directory)
+    note_edited(options, edited(store))
     with analysis_errors(target):
         if form == "zip":
             from analysis.exchange.archive import pack

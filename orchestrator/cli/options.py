@@ -149,6 +149,12 @@ class CommandFailed(Exception):  # noqa: N818  (the status is passed on, everyth
         self.status = status
 
 
+def note_edited(options: Options, difference: str) -> None:
+    """Reports in what the runs differ from those that the study file plans, where they do."""
+    if difference:
+        options.reporter("note: ")(f"study.toml is not the one by which these runs were made: {difference}")
+
+
 @contextlib.contextmanager
 def analysis_errors(target: Path | None = None) -> Iterator[None]:
     """Errors of the analysis as errors with exit codes. `target` is what was written where the system does

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from orchestrator.cli.options import FORMATS, Options, analysis_errors, print_json, result
+from orchestrator.cli.options import FORMATS, Options, analysis_errors, note_edited, print_json, result
 from orchestrator.errors import UsageError, VbstudyError
 
 if TYPE_CHECKING:
@@ -56,10 +56,8 @@ def analyze(
             f"--table {names}: CSV is one table a call; the report's folder tables/ has all of them"
         )
     analysis, page = _write(options, output, against, allow_mixed)
-    if analysis.study.edited and (wanted or form != "table"):
-        options.reporter("note: ")(
-            f"study.toml is not the one by which these runs were made: {analysis.study.edited}"
-        )
+    if wanted or form != "table":
+        note_edited(options, analysis.study.edited)
     console = printing.console_for(sys.stdout)
     if not wanted and form == "table":
         from analysis.report.screen import screen

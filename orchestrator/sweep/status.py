@@ -6,10 +6,10 @@ import contextlib
 import dataclasses
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from analysis.results.model import WHERE, Kind, Table, col, cols, count, counts
 from guest.records.codec import to_json
+from guest.records.printable import counted
 from guest.records.run import RunSpec
 from orchestrator.errors import VbstudyError
 from orchestrator.inventory import Guest, Now, guest_spec, read_inventory
@@ -18,6 +18,9 @@ from orchestrator.store.integrity import DamagedRunError, read_record
 from orchestrator.store.store import Store
 from orchestrator.study.plan import condition, conditions
 from orchestrator.study.schema import Study
+
+if TYPE_CHECKING:
+    from analysis.results.model import Table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,8 +106,8 @@ def answer(status: Status) -> str:
         if done == planned
         else f"{done} of {planned} runs are done, {planned - done} to do"
     )
-    attempts = f"; {failed} attempt{'s' * (failed > 1)} failed" if failed else ""
-    return f"{runs}{attempts}; {len(status.guests)} guest{'s' * (len(status.guests) != 1)} provisioned."
+    attempts = f"; {counted(failed, 'attempt')} failed" if failed else ""
+    return f"{runs}{attempts}; {counted(len(status.guests), 'guest')} provisioned."
 
 
 def next_command(status: Status) -> str:
@@ -115,6 +118,9 @@ def next_command(status: Status) -> str:
 
 def as_tables(status: Status) -> list[Table]:
     """The guests, where there are some, and the conditions."""
+    # Here, because `watch` needs no table, and pandas with it.
+    from analysis.results.model import WHERE, Kind, Table, col, cols, count, counts
+
     rows = []
     for guest in status.guests:
         seen, details = guest.observed, guest.observed.details

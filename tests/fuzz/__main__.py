@@ -95,7 +95,7 @@ def main() -> int:
     for name in names:
         try:
             tried = fuzz(name, seconds, first)
-        except BaseException:  # noqa: BLE001  (whatever it is, the input is told)
+        except BaseException:  # noqa: BLE001  (whatever it is, the input is reported)
             traceback.print_exc()
             print(f"{name}: FAILED (seeds from {first})", flush=True)
             failed += 1

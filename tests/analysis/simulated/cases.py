@@ -183,6 +183,11 @@ def _detected(test: power.Test, tests: int) -> Trial:
     return trial
 
 
+def _decision(trial: Trial, *sources: str, cost: int = 4) -> Case:
+    """A finding that is decided wrongly when `trial` says so."""
+    return Case(promise=Promise.REJECTS, trial=trial, sources=sources, cost=cost)
+
+
 EVERY = ("normal", "discrete", "skewed", "failing", "blocks")
 CASES = {
     "mean": Case(promise=Promise.COVERS, trial=mean),
@@ -228,42 +233,17 @@ CASES = {
     "Brown-Forsythe": Case(promise=Promise.REJECTS, trial=brown_forsythe, cost=2),
     "TOST at the margin": Case(promise=Promise.REJECTS, trial=equivalence_at_the_margin),
     "McNemar": Case(promise=Promise.REJECTS, trial=one_accuracy, sources=("normal",), sizes=(1,)),
-    "F1 refuted, of equal thread counts": Case(
-        promise=Promise.REJECTS, trial=decisions.f1_refuted, sources=EVERY, cost=8
+    "F1 refuted, of equal thread counts": _decision(decisions.f1_refuted, *EVERY, cost=8),
+    "F1 supported, of one at the margin": _decision(decisions.f1_supported, "normal", "skewed", cost=8),
+    "F1 refuted, of equal thread counts and shared seeds": _decision(
+        decisions.f1_refuted_of_seeds, "normal", "skewed", cost=8
     ),
-    "F1 supported, of one at the margin": Case(
-        promise=Promise.REJECTS,
-        trial=decisions.f1_supported,
-        sources=("normal", "skewed"),
-        cost=8,
+    "F2: its bound excludes the truth": _decision(decisions.f2_bound, "normal", cost=1),
+    "F3: the loss spreads or narrows, where it does neither": _decision(
+        decisions.f3_grew, "normal", "skewed"
     ),
-    "F1 refuted, of equal thread counts and shared seeds": Case(
-        promise=Promise.REJECTS,
-        trial=decisions.f1_refuted_of_seeds,
-        sources=("normal", "skewed"),
-        cost=8,
-    ),
-    "F2: its bound excludes the truth": Case(
-        promise=Promise.REJECTS, trial=decisions.f2_bound, sources=("normal",)
-    ),
-    "F3: the loss spreads or narrows, where it does neither": Case(
-        promise=Promise.REJECTS,
-        trial=decisions.f3_grew,
-        sources=("normal", "skewed"),
-        cost=4,
-    ),
-    "F4 decided, of random epochs": Case(
-        promise=Promise.REJECTS,
-        trial=decisions.f4_decided,
-        sources=("normal", "skewed"),
-        cost=4,
-    ),
-    "F5 decided, of equal times": Case(
-        promise=Promise.REJECTS,
-        trial=decisions.f5_decided,
-        sources=("normal", "skewed", "blocks"),
-        cost=4,
-    ),
+    "F4 decided, of random epochs": _decision(decisions.f4_decided, "normal", "skewed"),
+    "F5 decided, of equal times": _decision(decisions.f5_decided, "normal", "skewed", "blocks"),
     "ranks": Case(
         promise=Promise.FINDS, trial=_detected(power.Test.RANKS, 1), sources=("normal", "discrete")
     ),

@@ -1,5 +1,5 @@
 """Findings decided on simulated studies: how often is a verdict wrong? One study is fabricated for each size,
-and its numbers are drawn anew. F2 states facts, hashes that are equal or not: nothing is drawn there but
+and its numbers are drawn again. F2 states facts, hashes that are equal or not: nothing is drawn there but
 its bound; of F3 the growth of the loss is."""
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SD = 0.004  # of the metric, whose margin is 0.01
 
 @functools.lru_cache(maxsize=8)
 def template(n: int, variant: str, shared: bool = False) -> StudyData:
-    """n runs on each of THREADS, with unlike weights; `shared`: of n seeds, the same on each."""
+    """n runs on each of THREADS, with different weights; `shared`: of n seeds, the same on each."""
     with tempfile.TemporaryDirectory() as folder:
         made = Fabricator(Path(folder))
         for cpus in THREADS:
