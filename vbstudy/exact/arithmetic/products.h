@@ -1,0 +1,270 @@
+// Products. Definition: K is cut in parts of 256. Each part is one chain over k, in order, from zero:
+// fma(a[i][k], b[k][j], sum). The sums of the parts are added one after the other, from the first part's on.
+// Nothing else has a say: neither the other rows, nor tiles, packing or threads.
+#pragma once
+#include "threads.h"
+#include "vec.h"
+#include <vector>
+
+constexpr long PART = 256;
+
+constexpr int NV = W == 4 ? 3 : 2;                   // vectors side by side in a tile
+constexpr int NR = NV * W;                           // its columns
+constexpr int MR = W == 16 ? 14 : W == 8 ? 6 : 8;    // its rows, at most
+constexpr long NC = 512 / NR * NR, MC = 168 / MR * MR;  // a block's columns and rows: what caches hold
+
+INLINE void transpose8(V8 r[8]) {
+#define SHUFFLE(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+    V8 t[8], u[8];
+    for (int i = 0; i < 8; i += 2) {
+        t[i] = SHUFFLE(r[i], r[i + 1], 0, 8, 1, 9, 4, 12, 5, 13);
+        t[i + 1] = SHUFFLE(r[i], r[i + 1], 2, 10, 3, 11, 6, 14, 7, 15);
+    }
+    for (int i = 0; i < 8; i += 4) {
+        u[i] = SHUFFLE(t[i], t[i + 2], 0, 1, 8, 9, 4, 5, 12, 13);
+        u[i + 1] = SHUFFLE(t[i], t[i + 2], 2, 3, 10, 11, 6, 7, 14, 15);
+        u[i + 2] = SHUFFLE(t[i + 1], t[i + 3], 0, 1, 8, 9, 4, 5, 12, 13);
+        u[i + 3] = SHUFFLE(t[i + 1], t[i + 3], 2, 3, 10, 11, 6, 7, 14, 15);
+    }
+    for (int i = 0; i < 4; ++i) {
+        r[i] = SHUFFLE(u[i], u[i + 4], 0, 1, 2, 3, 8, 9, 10, 11);
+        r[i + 4] = SHUFFLE(u[i], u[i + 4], 4, 5, 6, 7, 12, 13, 14, 15);
+    }
+#undef SHUFFLE
+}
+
+// to[k * width + i] = from[i * across + k * along] for i < rows, and zero for rows <= i < width
+static void pack(const float* from, long across, long along, long rows, long depth, float* to, long width) {
+    long k = 0;
+    if (across == 1) {
+        for (; k < depth; ++k, from += along, to += width) {
+            memcpy(to, from, rows * sizeof(float));
+            std::fill(to + rows, to + width, 0.f);
+        }
+        return;
+    }
+    if (along == 1 && rows >= 8) {
+        for (; k + 8 <= depth; k += 8) {
+            for (long i = 0; i < rows; i += 8) {
+                const long at = std::min(i, rows - 8);
+                V8 r[8];
+                for (int j = 0; j < 8; ++j) r[j] = *reinterpret_cast<const V8U*>(from + (at + j) * across + k);
+                transpose8(r);
+                for (int j = 0; j < 8; ++j) *reinterpret_cast<V8U*>(to + (k + j) * width + at) = r[j];
+            }
+            for (int j = 0; j < 8; ++j) std::fill(to + (k + j) * width + rows, to + (k + j + 1) * width, 0.f);
+        }
+    }
+    for (; k < depth; ++k) {
+        for (long i = 0; i < rows; ++i) to[k * width + i] = from[i * across + k * along];
+        std::fill(to + k * width + rows, to + (k + 1) * width, 0.f);
+    }
+}
+
+// A tile's columns: rows of memory `stride` apart.
+struct Rows {
+    const float* data;
+    long stride;
+    inline __attribute__((always_inline)) V load(long k, int v) const { return ld(data + k * stride + v * W); }
+};
+
+// R rows and N vectors of one part. a: element (i, k) at i * row + k * column, or packed: at k * R + i.
+template <int R, int N, bool PACKED, class B>
+static __attribute__((noinline)) void tile_of(long depth, const float* __restrict a, long row, long column,
+    const B& from, float* __restrict c, long ldc, bool add) {
+    const B b = from;  // in registers
+    if constexpr (PACKED) row = 1, column = R;
+    V acc[R][N];
+#pragma GCC unroll 16
+    for (int i = 0; i < R; ++i)
+#pragma GCC unroll 8
+        for (int v = 0; v < N; ++v) acc[i][v] = V{};
+#pragma GCC unroll 1
+    for (long k = 0; k < depth; ++k, a += column) {
+        V columns[N];
+#pragma GCC unroll 8
+        for (int v = 0; v < N; ++v) columns[v] = b.load(k, v);
+#pragma GCC unroll 16
+        for (int i = 0; i < R; ++i) {
+            const V x = bc(a[i * row]);
+#pragma GCC unroll 8
+            for (int v = 0; v < N; ++v) acc[i][v] = fma(x, columns[v], acc[i][v]);
+        }
+    }
+#pragma GCC unroll 16
+    for (int i = 0; i < R; ++i)
+#pragma GCC unroll 8
+        for (int v = 0; v < N; ++v) {
+            float* to = c + i * ldc + v * W;
+            st(to, add ? ld(to) + acc[i][v] : acc[i][v]);
+        }
+}
+
+// `row` 0: packed.
+template <int N, class B, int R = MR>
+static inline void tile(
+    long rows, long depth, const float* a, long row, long column, const B& b, float* c, long ldc, bool add) {
+    if constexpr (R > 0) {
+        if (rows != R) return tile<N, B, R - 1>(rows, depth, a, row, column, b, c, ldc, add);
+        if (row) return tile_of<R, N, false>(depth, a, row, column, b, c, ldc, add);
+        tile_of<R, N, true>(depth, a, row, column, b, c, ldc, add);
+    }
+}
+
+// `columns` of a tile, which may be fewer than it has.
+template <class B>
+static inline void tile_at(long rows, long depth, const float* a, long row, long column, const B& b, float* c,
+    long ldc, long columns, bool add) {
+    if (columns == NR) return tile<NV>(rows, depth, a, row, column, b, c, ldc, add);
+    float edge[MR * NR];
+    if (columns <= W) tile<1>(rows, depth, a, row, column, b, edge, NR, false);
+    else tile<NV>(rows, depth, a, row, column, b, edge, NR, false);
+    for (long i = 0; i < rows; ++i) {
+        float *to = c + i * ldc, *e = edge + i * NR;
+        if (add)
+            for (long j = 0; j < columns; ++j) to[j] = to[j] + e[j];
+        else
+            memcpy(to, e, columns * sizeof(float));
+    }
+}
+
+static inline long even(long total, long most) {  // the size of equal parts of at most `most`
+    const long parts = (total + most - 1) / most;
+    return parts ? (total + parts - 1) / parts : 1;
+}
+
+static void add_to(const Addition& with, long row, long column, long rows, long columns, float* c, long ldc) {
+    const auto& bias = with.bias;
+    const V alpha = bc(with.alpha), beta = bc(with.beta);
+    for (long i = 0; i < rows; ++i, c += ldc) {
+        const float* from = bias.data ? bias.data + (row + i) * bias.row + column * bias.column : nullptr;
+        if (with.alpha != 1)
+            each(c, columns, [&](V p) { return alpha * p; }, c);
+        if (!from) continue;
+        if (bias.column == 1) {
+            if (with.beta == 1) each(c, columns, [](V p, V b) { return b + p; }, c, from);
+            else each(c, columns, [&](V p, V b) { return beta * b + p; }, c, from);
+        } else {
+            for (long j = 0; j < columns; ++j) {
+                const float b = from[j * bias.column];
+                c[j] = (with.beta == 1 ? b : with.beta * b) + c[j];
+            }
+        }
+    }
+}
+
+// One thread's block: m rows, n columns, and all of k.
+static void block(long m, long n, long k, Matrix a, Matrix b, float* c, long ldc) {
+    static thread_local Scratch a_kept, b_kept;
+    const long mr = even(m, MR), high = MC / mr * mr;
+    const bool pack_a = a.row != 1 && n > 2 * NR, pack_b = b.column != 1 || m > 4 * MR;
+    float* pa = pack_a ? a_kept.get((high + MR) * PART + 64) : nullptr;
+    float* pb = b_kept.get((std::min(n, NC) + NR) * PART + 64);
+    for (long j0 = 0; j0 < n; j0 += NC) {
+        const long wide = std::min(NC, n - j0);
+        for (long k0 = 0; k0 < k; k0 += PART) {
+            const long depth = std::min(PART, k - k0);
+            for (long j = 0; j < wide; j += NR)
+                if (const long columns = std::min<long>(NR, wide - j); pack_b || columns < NR)
+                    pack(b.data + k0 * b.row + (j0 + j) * b.column, b.column, b.row, columns, depth,
+                        pb + j * depth, NR);
+            for (long i0 = 0; i0 < m; i0 += high) {
+                const long tall = std::min(high, m - i0);
+                if (pack_a)
+                    for (long i = 0; i < tall; i += mr) {
+                        const long rows = std::min(mr, tall - i);
+                        pack(a.data + (i0 + i) * a.row + k0 * a.column, a.row, a.column, rows, depth,
+                            pa + i * depth, rows);
+                    }
+                for (long j = 0; j < wide; j += NR) {
+                    const long columns = std::min<long>(NR, wide - j);
+                    const Rows from = pack_b || columns < NR ? Rows{pb + j * depth, NR}
+                                                             : Rows{b.data + k0 * b.row + j0 + j, b.row};
+                    for (long i = 0; i < tall; i += mr) {
+                        const long rows = std::min(mr, tall - i);
+                        float* to = c + (i0 + i) * ldc + j0 + j;
+                        if (pack_a) tile_at(rows, depth, pa + i * depth, 0, 0, from, to, ldc, columns, k0);
+                        else
+                            tile_at(rows, depth, a.data + (i0 + i) * a.row + k0 * a.column, a.row, a.column,
+                                from, to, ldc, columns, k0);
+                    }
+                }
+            }
+        }
+    }
+}
+
+static Matrix moved(Matrix t, long rows, long columns) {
+    return {t.data + rows * t.row + columns * t.column, t.row, t.column};
+}
+
+constexpr double SMALL_WORK = 1e5;  // multiplications, below which threads take longer to wake
+
+static void product(
+    long m, long n, long k, Matrix a, Matrix b, float* c, long ldc, const Addition* addition, long threads) {
+    if (!k) {
+        for (long i = 0; i < m; ++i) std::fill(c + i * ldc, c + i * ldc + n, 0.f);
+    }
+    const long high = (m + MR - 1) / MR, wide = (n + NR - 1) / NR, parts = (k + PART - 1) / PART;
+    if (double(m) * n * k < 2 * SMALL_WORK) threads = 1;
+    if (threads > 1 && high * wide < threads && parts > 1) {
+        // Too few tiles: the parts are shared out, and their sums added as they would be.
+        std::unique_ptr<float[]> sums(new float[m * n * (parts - 1)]);
+        const long shares = std::min(threads, parts);
+        parallel(shares, [&](long s) {
+            for (long p = parts * s / shares; p < parts * (s + 1) / shares; ++p)
+                block(m, n, std::min(PART, k - p * PART), moved(a, 0, p * PART), moved(b, p * PART, 0),
+                    p ? sums.get() + (p - 1) * m * n : c, p ? n : ldc);
+        });
+        shared(m, std::max(1L, 65536 / (n * parts)), [&](long begin, long end) {
+            for (long p = 1; p < parts; ++p)
+                for (long i = begin; i < end; ++i)
+                    each(c + i * ldc, n, [](V x, V y) { return x + y; }, c + i * ldc,
+                        sums.get() + (p - 1) * m * n + i * n);
+            if (addition) add_to(*addition, begin, 0, end - begin, n, c + begin * ldc, ldc);
+        });
+        return;
+    }
+    long down = 1;
+    for (double best = INFINITY, d = 1; d <= threads; ++d) {
+        if (threads % long(d)) continue;
+        const double rows = double((high + long(d) - 1) / long(d)), columns = double((wide * long(d) + threads - 1) / threads);
+        if (const double cost = rows * MR * columns * NR + 8 * (rows * MR + columns * NR); cost < best) best = cost, down = long(d);
+    }
+    const long across = threads / down;
+    parallel(down * across, [&](long t) {
+        const long i = t % down, j = t / down;
+        const long i0 = std::min(m, high * i / down * MR), i1 = std::min(m, high * (i + 1) / down * MR);
+        const long j0 = std::min(n, wide * j / across * NR), j1 = std::min(n, wide * (j + 1) / across * NR);
+        if (i0 == i1 || j0 == j1) return;
+        float* to = c + i0 * ldc + j0;
+        if (k) block(i1 - i0, j1 - j0, k, moved(a, i0, 0), moved(b, 0, j0), to, ldc);
+        if (addition) add_to(*addition, i0, j0, i1 - i0, j1 - j0, to, ldc);
+    });
+}
+
+static void product_batch(long batch, long m, long n, long k, Matrix a, long as, Matrix b, long bs, float* c,
+    long ldc, long cs, const Addition* addition, long bias_step) {
+    const auto one = [&](long i, long threads) {
+        Addition own;
+        if (addition) {
+            own = *addition;
+            if (own.bias.data) own.bias.data += i * bias_step;
+        }
+        const Matrix x{a.data + i * as, a.row, a.column}, y{b.data + i * bs, b.row, b.column};
+        if (n == 1 && m > 1 && ldc == 1) {  // a column: as a row
+            if (addition) std::swap(own.bias.row, own.bias.column);
+            return product(1, m, k, {y.data, y.column, y.row}, {x.data, x.column, x.row}, c + i * cs, m,
+                addition ? &own : nullptr, threads);
+        }
+        product(m, n, k, x, y, c + i * cs, ldc, addition ? &own : nullptr, threads);
+    };
+    const long threads = host.threads();
+    if (batch < threads && double(m) * n * k > 4 * SMALL_WORK) {
+        for (long i = 0; i < batch; ++i) one(i, threads);
+        return;
+    }
+    shared(batch, std::max(1L, long(SMALL_WORK / std::max(1.0, double(m) * n * k))), [&](long begin, long end) {
+        for (long i = begin; i < end; ++i) one(i, 1);
+    });
+}

@@ -1,0 +1,39 @@
+// What the arithmetic offers to `machine.h`, which puts it in place of torch's operations. All tensors are
+// float32; sizes and strides are in elements. Plain C structures: each instruction set's kernels are a library
+// of their own, compiled without torch's headers.
+#pragma once
+
+struct Host {
+    long (*threads)();
+    void (*run)(long count, void (*work)(const void* data, long i), const void* data);
+};
+
+// An element (i, k) of `a` is at i * row + k * column.
+struct Matrix {
+    const float* data;
+    long row, column;
+};
+
+// c = beta * bias + alpha * product, element by element in this order; no bias where `bias.data` is null.
+struct Addition {
+    Matrix bias;
+    float alpha, beta;
+};
+
+struct Convolution {
+    long samples, groups, inputs, outputs;  // channels of one group
+    long in[3], kernel[3], out[3];          // depth, height, width
+    long stride[3], padding[3], dilation[3];
+};
+
+struct Kernels {
+    const char* instructions;
+
+    // c[b] (rows `ldc` apart, matrices `cs` apart) of `batch` pairs of matrices, `as` and `bs` apart
+    void (*product)(long batch, long m, long n, long k, Matrix a, long as, Matrix b, long bs, float* c, long ldc,
+        long cs, const Addition* addition, long bias_step);
+
+    void (*convolution)(const Convolution&, const float* x, const float* w, const float* bias, float* y);
+    void (*convolution_input)(const Convolution&, const float* dy, const float* w, float* dx);
+    void (*convolution_weight)(const Convolution&, const float* x, const float* dy, float* dw);
+};
