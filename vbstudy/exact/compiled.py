@@ -8,6 +8,7 @@ a machine without a compiler takes the library of another, copied into its cache
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import hashlib
 import os
@@ -15,7 +16,7 @@ import platform
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from importlib import resources
 from pathlib import Path
 
@@ -25,7 +26,13 @@ from vbstudy import caches
 from vbstudy.exact.errors import ExactError
 from vbstudy.exact.limits import LIMITS
 
-SOURCES = ("kernels.cpp", "plans.h")
+SOURCES = ("kernels.cpp", "plans.h", "machine.h", "arithmetic/table.h")
+ARITHMETIC = tuple(
+    f"arithmetic/{name}"
+    for name in (
+        "kernels.cpp convolutions.h functions.h norms.h products.h softmax.h sums.h table.h threads.h vec.h".split()
+    )
+)
 FLAGS = (
     "-std=c++20",
     "-O2",
@@ -34,6 +41,19 @@ FLAGS = (
     "-fvisibility=hidden",
     f"-D_GLIBCXX_USE_CXX11_ABI={int(torch._C._GLIBCXX_USE_CXX11_ABI)}",
 )
+ARITHMETIC_FLAGS = ("-std=c++20", "-O2", "-fPIC", "-fvisibility=hidden", "-ffp-contract=off", "-Wno-psabi", "-shared")
+INSTRUCTIONS = {
+    "avx512": (
+        "-mavx512f",
+        "-mavx512bw",
+        "-mavx512dq",
+        "-mavx512vl",
+        "-mfma",
+        "-mprefer-vector-width=512",
+    ),
+    "avx2": ("-mavx2", "-mfma"),
+    "neon": (),
+}
 TIMEOUT_S = 600
 
 
@@ -42,22 +62,38 @@ class Compiled:
 
     def __init__(self, library: Path) -> None:
         self._library = ctypes.CDLL(str(library))
-        for function in ("exact_begin", "exact_replace", "exact_end"):
+        for function in ("exact_begin", "exact_replace", "exact_end", "exact_instructions"):
             getattr(self._library, function).restype = ctypes.c_char_p
 
-    def begin(self, ways: Mapping[str, str]) -> None:
+    def begin(self, ways: Mapping[str, str], own: Mapping[str, str]) -> None:
+        """`ways` at level threads, and those of level machine, by operation."""
         numbers = (ctypes.c_int64 * len(LIMITS))(*LIMITS.values())
-        self._call("exact_begin", numbers)
+        path = str(arithmetic(self.instructions())).encode() if own else None
+        self._call("exact_begin", numbers, path)
         try:
-            for operation, way in ways.items():
+            for operation in ways | own:
                 name, _, overload = operation.partition(".")
-                self._call("exact_replace", name.encode(), overload.encode(), way.encode())
+                how = (ways.get(operation, ""), own.get(operation, ""))
+                self._call("exact_replace", name.encode(), overload.encode(), *map(str.encode, how))
         except RuntimeError:
             self.end()
             raise
 
     def end(self) -> None:
         self._call("exact_end")
+
+    def instructions(self) -> str:
+        """The set of kernels that this machine runs: its best, or what VBSTUDY_EXACT_ISA names. Raises ExactError."""
+        best = self._library.exact_instructions().decode()
+        if best == "none":
+            raise ExactError(
+                "level machine needs a CPU with AVX2 and FMA, or ARMv8; use level threads: "
+                'exact.enable(level="threads")'
+            )
+        chosen = os.environ.get("VBSTUDY_EXACT_ISA", best)
+        if chosen != best and (best, chosen) != ("avx512", "avx2"):
+            raise ExactError(f"VBSTUDY_EXACT_ISA={chosen}: this CPU runs {best}" + (" and avx2" * (best == "avx512")))
+        return chosen
 
     def _call(self, function: str, *arguments: object) -> None:
         problem = getattr(self._library, function)(*arguments)
@@ -80,20 +116,48 @@ def load() -> Compiled:
 
 def library() -> Path:
     """The compiled library in the user's cache, compiled now where it is missing. Raises ExactError."""
-    facts = (torch.__version__, platform.machine(), *FLAGS)
-    key = hashlib.sha256(b"\0".join([*_sources().values(), *map(str.encode, facts)])).hexdigest()[:16]
-    path = caches.folder() / "exact" / f"exact-{key}.so"
+    path = _cached("exact", SOURCES, (torch.__version__, platform.machine(), *FLAGS))
     if not path.exists():
         _compile(path)
     return path
 
 
-def _sources() -> dict[str, bytes]:
+def arithmetic(instructions: str) -> Path:
+    """The arithmetic's library for a set of instructions, likewise. It knows nothing of torch."""
+    flags = (*ARITHMETIC_FLAGS, *INSTRUCTIONS[instructions])
+    path = _cached(f"arithmetic-{instructions}", ARITHMETIC, flags)
+    if not path.exists():
+        with _folder_of(ARITHMETIC, path) as folder:
+            built = folder / "built.so"
+            _run([*_compiler(path), *flags, str(folder / "arithmetic" / "kernels.cpp"), "-o", str(built)])
+            built.replace(path)
+    return path
+
+
+def _cached(stem: str, sources: tuple[str, ...], facts: tuple[str, ...]) -> Path:
+    key = hashlib.sha256(b"\0".join([*_texts(sources).values(), *map(str.encode, facts)])).hexdigest()[:16]
+    return caches.folder() / "exact" / f"{stem}-{key}.so"
+
+
+def _texts(sources: tuple[str, ...]) -> dict[str, bytes]:
     folder = resources.files("vbstudy.exact")
-    return {name: folder.joinpath(name).read_bytes() for name in SOURCES}
+    return {name: folder.joinpath(name).read_bytes() for name in sources}
 
 
-def _compile(target: Path) -> None:
+@contextlib.contextmanager
+def _folder_of(sources: tuple[str, ...], target: Path) -> Iterator[Path]:
+    """The sources in a folder beside the target: what is compiled there takes its place in one step, as other
+    processes may compile it at the same time."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=target.parent) as name:
+        folder = Path(name)
+        for file, text in _texts(sources).items():
+            (folder / file).parent.mkdir(exist_ok=True)
+            (folder / file).write_bytes(text)
+        yield folder
+
+
+def _compiler(target: Path) -> list[str]:
     compiler = os.environ.get("CXX") or shutil.which("g++") or shutil.which("c++")
     if not compiler:
         raise ExactError(
@@ -101,22 +165,23 @@ def _compile(target: Path) -> None:
             f"(`apt install g++`), name one in CXX, or copy {target.name} from a machine with the same torch "
             f"(~/.cache/vbstudy/exact) into {target.parent}"
         )
-    target.parent.mkdir(parents=True, exist_ok=True)
+    return compiler.split()
+
+
+def _compile(target: Path) -> None:
+    compiler = _compiler(target)
     torch_folder = Path(torch.__file__).parent
     headers = torch_folder / "include"
     include = [f"-I{headers}", f"-I{headers / 'torch' / 'csrc' / 'api' / 'include'}"]
-    with tempfile.TemporaryDirectory(dir=target.parent) as name:
-        folder = Path(name)
-        for file, text in _sources().items():
-            (folder / file).write_bytes(text)
+    with _folder_of(SOURCES, target) as folder:
         source, objects, library = (
             str(folder / f"{stem}") for stem in ("kernels.cpp", "kernels.o", "exact.so")
         )
-        _run([*compiler.split(), *FLAGS, *include, "-c", source, "-o", objects])
+        _run([*compiler, *FLAGS, *include, "-c", source, "-o", objects])
         # Linked without -fopenmp: that would name the compiler's OpenMP library, a second one in the process.
         link = ["-shared", objects, f"-L{torch_folder / 'lib'}", "-ltorch_cpu", "-lc10"]
-        _run([*compiler.split(), *link, "-o", library])
-        Path(library).replace(target)  # in one step: other processes may compile it at the same time
+        _run([*compiler, *link, "-o", library])
+        Path(library).replace(target)
 
 
 def _run(command: list[str]) -> None:

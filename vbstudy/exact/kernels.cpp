@@ -26,11 +26,13 @@
 #include <c10/core/AutogradState.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/util/Exception.h>
+#include <dlfcn.h>
 #include <omp.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
 
+#include "machine.h"
 #include "plans.h"
 
 #include <algorithm>
@@ -578,24 +580,95 @@ c10::SafeKernelFunction kernel_of(
         .getComputedKernelForDispatchKey(key);
 }
 
-torch::CppFunction function_for(
-    const std::string& name, const std::string& overload, const std::string& way) {
+using Way = std::function<void(const c10::OperatorHandle&, c10::DispatchKeySet, Stack*)>;
+
+template <class Functor, class... Arguments>
+Way as_way(Arguments&&... arguments) {
+    auto functor = std::make_shared<Functor>(std::forward<Arguments>(arguments)...);
+    return [functor](const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) { (*functor)(op, keys, stack); };
+}
+
+// The way at level threads; empty where an operation stays torch's.
+Way way_of(const std::string& name, const std::string& overload, const std::string& way) {
     const auto native = kernel_of(name, overload);
-    if (way == "gemm") {
-        if (name == "aten::mm") return torch::CppFunction::makeFromUnboxedFunction(products::mm);
-        if (name == "aten::bmm") return torch::CppFunction::makeFromUnboxedFunction(products::bmm);
-        if (name == "aten::addmm") return torch::CppFunction::makeFromUnboxedFunction(products::addmm);
-        if (name == "aten::baddbmm") return torch::CppFunction::makeFromUnboxedFunction(products::baddbmm);
-    }
-    if (way == "sum_out") return torch::CppFunction::makeFromBoxedFunctor(std::make_unique<SumOut>(native));
-    if (way == "lstm")
-        return torch::CppFunction::makeFromBoxedFunctor(std::make_unique<LstmLayer>(native, false));
-    if (way == "layer_norm_backward")
-        return torch::CppFunction::makeFromBoxedFunctor(std::make_unique<LayerNormBackward>(native));
+    if (way.empty())
+        return [native](const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) { native.callBoxed(op, keys, stack); };
+    if (way == "sum_out") return as_way<SumOut>(native);
+    if (way == "lstm") return as_way<LstmLayer>(native, false);
+    if (way == "layer_norm_backward") return as_way<LayerNormBackward>(native);
     for (const auto& [known, planner] : PLANNERS)
-        if (way == known)
-            return torch::CppFunction::makeFromBoxedFunctor(std::make_unique<Replacement>(native, planner));
+        if (way == known) return as_way<Replacement>(native, planner);
     TORCH_CHECK(false, "there is no way to compute called ", way);
+}
+
+// An operation at level machine where it is our own, at level threads where not. What it gives may go into the
+// last argument (`out`), or into the first (`in place`).
+class Machine : public c10::OperatorKernel {
+public:
+    Machine(Way otherwise, machine::Own own, std::string into) : otherwise_(std::move(otherwise)), own_(own), into_(std::move(into)) {}
+
+    void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
+        const size_t size = op.schema().arguments().size();
+        machine::Call call(*stack, size);
+        if (!own_(call)) return otherwise_(op, keys, stack);
+        Tensor target;
+        if (!into_.empty()) {
+            target = (into_ == "out" ? torch::jit::peek(*stack, 0, 1) : torch::jit::peek(*stack, 0, size)).toTensor();
+            const auto result = call.results[0].toTensor();
+            if (into_ == "out") target.resize_(result.sizes());
+            target.copy_(result);
+            call.results = {target};
+        }
+        torch::jit::drop(*stack, size);
+        for (auto& result : call.results) torch::jit::push(*stack, std::move(result));
+    }
+
+private:
+    Way otherwise_;
+    machine::Own own_;
+    std::string into_;
+};
+
+class Boxed : public c10::OperatorKernel {
+public:
+    explicit Boxed(Way way) : way_(std::move(way)) {}
+    void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) { way_(op, keys, stack); }
+
+private:
+    Way way_;
+};
+
+// The same with boxed arguments, for what is no product of ours.
+Way boxed_product(const std::string& name) {
+    const bool added = name == "aten::addmm" || name == "aten::baddbmm", batched = name == "aten::bmm" || name == "aten::baddbmm";
+    return [=](const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stack) {
+        const auto arguments = torch::jit::pop(*stack, op.schema().arguments().size());
+        const auto tensor = [&](size_t i) { return arguments[i].toTensor(); };
+        torch::jit::push(*stack,
+            added ? (batched ? products::baddbmm : products::addmm)(
+                        tensor(0), tensor(1), tensor(2), arguments[3].toScalar(), arguments[4].toScalar())
+                  : (batched ? products::bmm : products::mm)(tensor(0), tensor(1)));
+    };
+}
+
+torch::CppFunction products_at_level_threads(const std::string& name) {
+    if (name == "aten::mm") return torch::CppFunction::makeFromUnboxedFunction(products::mm);
+    if (name == "aten::bmm") return torch::CppFunction::makeFromUnboxedFunction(products::bmm);
+    if (name == "aten::addmm") return torch::CppFunction::makeFromUnboxedFunction(products::addmm);
+    return torch::CppFunction::makeFromUnboxedFunction(products::baddbmm);
+}
+
+// `way` at level threads, or nothing; `own` at level machine, or nothing: a name, and into what it goes.
+torch::CppFunction function_for(
+    const std::string& name, const std::string& overload, const std::string& way, const std::string& own) {
+    if (own.empty() && way == "gemm") return products_at_level_threads(name);
+    if (own.empty()) return torch::CppFunction::makeFromBoxedFunctor(std::make_unique<Boxed>(way_of(name, overload, way)));
+    Way otherwise = way == "gemm" ? boxed_product(name) : way_of(name, overload, way);
+    const auto space = own.find(' ');
+    const auto found = machine::OWN.find(own.substr(0, space));
+    TORCH_CHECK(found != machine::OWN.end(), "the arithmetic has no operation called ", own);
+    return torch::CppFunction::makeFromBoxedFunctor(std::make_unique<Machine>(
+        std::move(otherwise), found->second, space == std::string::npos ? "" : own.substr(space + 1)));
 }
 
 struct Silent : c10::WarningHandler {
@@ -621,22 +694,47 @@ const char* guarded(const Work& work) {
 #pragma GCC visibility push(default)
 extern "C" {
 
-const char* exact_begin(const int64_t* numbers) {
+// Which of the arithmetic's libraries this CPU can run.
+const char* exact_instructions() {
+#if defined(__x86_64__)
+    if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma")) return "none";
+    for (const bool has : {__builtin_cpu_supports("avx512f") != 0, __builtin_cpu_supports("avx512bw") != 0,
+             __builtin_cpu_supports("avx512dq") != 0, __builtin_cpu_supports("avx512vl") != 0})
+        if (!has) return "avx2";
+    return "avx512";
+#elif defined(__aarch64__)
+    return "neon";
+#else
+    return "none";
+#endif
+}
+
+// `arithmetic`: the path of its library, or nothing for level threads.
+const char* exact_begin(const int64_t* numbers, const char* arithmetic) {
     return guarded([&] {
         limits = {numbers[0], numbers[1], numbers[2], numbers[3], numbers[4], numbers[5]};
+        machine::kernels = nullptr;
+        if (arithmetic) {
+            void* opened = dlopen(arithmetic, RTLD_NOW | RTLD_LOCAL);
+            TORCH_CHECK(opened, dlerror());
+            using Offer = const Kernels* (*)(const Host*);
+            const auto offer = reinterpret_cast<Offer>(dlsym(opened, "vbstudy_kernels"));
+            TORCH_CHECK(offer, dlerror());
+            machine::kernels = offer(&machine::HOST);
+        }
         library =
             std::make_unique<torch::Library>(torch::Library::IMPL, "aten", std::nullopt, __FILE__, __LINE__);
         library->impl("empty.memory_format", torch::dispatch(c10::DispatchKey::CPU, TORCH_FN(empty)));
     });
 }
 
-const char* exact_replace(const char* name, const char* overload, const char* way) {
+const char* exact_replace(const char* name, const char* overload, const char* way, const char* own) {
     return guarded([&] {
         const std::string full = std::string("aten::") + name;
         const std::string with = *overload ? full + "." + overload : full;
         library->impl(
-            with.c_str(), torch::dispatch(c10::DispatchKey::CPU, function_for(full, overload, way)));
-        if (std::string(way) == "lstm") {
+            with.c_str(), torch::dispatch(c10::DispatchKey::CPU, function_for(full, overload, way, own)));
+        if (std::string(way) == "lstm" && !*own) {
             const auto key = c10::DispatchKey::AutogradCPU;
             library->impl(with.c_str(),
                 torch::dispatch(key, torch::CppFunction::makeFromBoxedFunctor(

@@ -10,6 +10,7 @@ from importlib import resources
 _TABLES = tomllib.loads(resources.files("vbstudy.exact").joinpath("operations.toml").read_text("utf-8"))
 
 PIECES: dict[str, str] = _TABLES["pieces"]
+MACHINE: dict[str, str] = _TABLES["machine"]
 _NAMES: dict[str, str] = _TABLES["names"]
 ELEMENTWISE = frozenset(_NAMES["elementwise"].split())
 INVARIANT = frozenset(_NAMES["invariant"].split())

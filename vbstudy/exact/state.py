@@ -7,14 +7,16 @@ import functools
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from vbstudy.exact.errors import ExactError
-from vbstudy.exact.registry import COMPOSED, INVARIANT, base, ways
+from vbstudy.exact.registry import COMPOSED, INVARIANT, MACHINE, base, ways
 
 if TYPE_CHECKING:
     from vbstudy.exact.compiled import Compiled
     from vbstudy.exact.strict import Strict
+
+Level = Literal["machine", "threads"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +34,7 @@ class Coverage:
 @dataclass(slots=True)
 class _State:
     library: Compiled | None = None
+    level: Level = "machine"
     enabled: bool = False  # by `enable`, until `disable`
     blocks: int = 0  # of `mode`, in all threads: they may end in any order
     torch_compile: Any = None
@@ -63,11 +66,11 @@ _state = _State()
 _thread = _Thread()
 
 
-def enable(strict: bool = False) -> None:
+def enable(strict: bool = False, level: Level = "machine") -> None:
     """From now on, in all threads; `strict` in this one. When it is on already, only `strict` changes.
     Raises ExactError where torch is too old, or the operations cannot be compiled."""
     with _lock:
-        _begin()
+        _begin(level)
         _state.enabled = True
     _thread.enabled = strict
     _thread.settle()
@@ -86,12 +89,12 @@ def disable() -> None:
 
 
 @contextlib.contextmanager
-def mode(strict: bool = False) -> Iterator[None]:
+def mode(strict: bool = False, level: Level = "machine") -> Iterator[None]:
     """`enable` for a block of code. Exact mode stays on until all blocks have ended, in whatever order
     threads and generators leave them. Raises ExactError where another thread leaves a strict block than
     entered it."""
     with _lock:
-        _begin()
+        _begin(level)
         _state.blocks += 1
     thread = threading.get_ident()
     _thread.blocks += strict
@@ -109,15 +112,20 @@ def mode(strict: bool = False) -> Iterator[None]:
             _thread.settle()
 
 
-def _begin() -> None:
+def _begin(level: Level) -> None:
+    if level not in get_args(Level):
+        raise ExactError(f"level {level!r}: it is one of {', '.join(map(repr, get_args(Level)))}")
     if _state.library is not None:
+        if level != _state.level:
+            raise ExactError(f"exact mode is on at level {_state.level}: leave it first to change to {level}")
         return
     _check_torch()
     from vbstudy.exact.compiled import load
 
     library = load()
-    library.begin(ways(_registered()))
+    library.begin(ways(_registered()), MACHINE if level == "machine" else {})
     _state.library = library
+    _state.level = level
     _refuse_compilation()
 
 

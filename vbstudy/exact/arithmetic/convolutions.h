@@ -1,5 +1,559 @@
+// Convolutions of one to three dimensions, with groups, strides and dilations, of dense tensors (sample, channel,
+// depth, height, width). Definitions; every tap in the padding counts as a zero:
+//
+// forward:         the product of the weights and the unfolded input: k runs over (channel, kz, ky, kx), in
+//                  parts of 256 as in every product; then the bias is added
+// gradient of x:   the same over (output channel, then kz, ky, kx downwards) of the taps that the stride
+//                  reaches at this place
+// gradient of w:   over all samples' places in order, cut in parts: as many whole samples as have together at
+//                  most 256 places; where one sample has more, as many of its rows (at least one). A part is
+//                  one chain. The parts are in four runs of equal length (by count * i / 4); the sums of a run
+//                  are added one after the other, and the runs as (0 + 1) + (2 + 3)
 #pragma once
 #include "products.h"
-static void convolution(const Convolution&, const float*, const float*, const float*, float*) {}
-static void convolution_input(const Convolution&, const float*, const float*, float*) {}
-static void convolution_weight(const Convolution&, const float*, const float*, float*) {}
+
+constexpr long RUNS = 4;
+
+// A dimension of an image that is padded: place i and tap k of a convolution read element i * step + shift(k).
+struct Axis {
+    long size;    // of the padded image
+    long before;  // where its first real element lies
+    long real;    // real elements that are read
+};
+
+// One sample, with zeros around it. Rows are split by the column modulo `split`, so that the places of a row lie
+// side by side for every tap: column x is at x % split * (row / split) + x / split.
+static void pad_image(const float* x, long channels, const long in[3], const Axis axes[3], long split, float* to) {
+    const Axis &z = axes[0], &y = axes[1], &w = axes[2];
+    const long row = w.size, quarter = row / split, plane = y.size * row;
+    for (long c = 0; c < channels; ++c, x += in[0] * in[1] * in[2])
+        for (long i = 0; i < z.size; ++i, to += plane) {
+            if (i < z.before || i >= z.before + z.real) {
+                std::fill(to, to + plane, 0.f);
+                continue;
+            }
+            std::fill(to, to + y.before * row, 0.f);
+            const float* from = x + (i - z.before) * in[1] * in[2];
+            for (long j = 0; j < y.real; ++j, from += in[2]) {
+                float* line = to + (y.before + j) * row;
+                if (split == 1) {
+                    std::fill(line, line + w.before, 0.f);
+                    memcpy(line + w.before, from, w.real * sizeof(float));
+                    std::fill(line + w.before + w.real, line + row, 0.f);
+                    continue;
+                }
+                std::fill(line, line + row, 0.f);
+                for (long f = 0; f < split; ++f) {
+                    const long first = ((f - w.before) % split + split) % split;
+                    float* at = line + f * quarter + (first + w.before) / split;
+                    for (long l = first; l < w.real; l += split) *at++ = from[l];
+                }
+            }
+            std::fill(to + (y.before + y.real) * row, to + plane, 0.f);
+        }
+}
+
+// The product of a matrix and what is gathered from padded images: out[r][place] = sum over k of w[r][k] *
+// image[place's corner + offset[k]].
+struct Gather {
+    long rows, depth;           // of the matrix
+    std::vector<int> offset;    // [depth]
+    long out[3];                // places
+    long step_z, step_y;        // from a place's corner to the next one's; in x it is 1
+    const float* matrix;        // packed: [part][tile of rows][k][row]
+    long tall;                  // rows of a tile
+};
+
+static void pack_matrix(const float* w, long row, long column, Gather& g, std::vector<float>& kept) {
+    g.tall = even(g.rows, MR);
+    kept.resize(g.rows * g.depth);
+    for (long k = 0; k < g.depth; k += PART)
+        for (long i = 0, d = std::min(PART, g.depth - k); i < g.rows; i += g.tall) {
+            const long rows = std::min(g.tall, g.rows - i);
+            pack(w + i * row + k * column, row, column, rows, d, kept.data() + g.rows * k + i * d, rows);
+        }
+    g.matrix = kept.data();
+}
+
+// C lanes of a tile from each place: a row's neighbours.
+template <int C>
+struct Places {
+    const float* at[NR / C];
+    const int* offset;
+    inline __attribute__((always_inline)) V load(long k, int v) const {
+        if constexpr (C == W) return ld(at[v] + offset[k]);
+#if defined(__AVX512F__)
+        const __m256 low = _mm256_loadu_ps(at[2 * v] + offset[k]);
+        return (V)_mm512_insertf32x8(
+            _mm512_castps256_ps512(low), _mm256_loadu_ps(at[2 * v + 1] + offset[k]), 1);
+#else
+        return V{};
+#endif
+    }
+};
+
+// Where the places of an image go.
+struct Target {
+    float* data;               // of the first place of the first row
+    long plane, z, y, x;       // from one row, or place, to the next
+};
+
+static void put(const float* from, float* to, long n, long step, bool add) {
+    if (add)
+        for (long i = 0; i < n; ++i) to[i * step] = to[i * step] + from[i];
+    else if (step == 1) memcpy(to, from, n * sizeof(float));
+    else
+        for (long i = 0; i < n; ++i) to[i * step] = from[i];
+}
+
+// One image, straight from the padded one; rows `first` to `last` of the matrix.
+template <int C>
+static void gather_rows(const Gather& g, const float* image, const Target& to, long first, long last) {
+    constexpr long HELD = NR / C;
+    const long across = (g.out[2] + C - 1) / C, all = g.out[0] * g.out[1] * across;
+    for (long k = 0; k < g.depth; k += PART) {
+        const long depth = std::min(PART, g.depth - k);
+        const float* matrix = g.matrix + g.rows * k;
+        for (long p = 0; p < all; p += HELD) {
+            Places<C> from;
+            from.offset = g.offset.data() + k;
+            const long have = std::min(HELD, all - p);
+            float* targets[HELD];
+            long lengths[HELD];
+            bool together = to.x == 1 && have == HELD;
+            for (long q = 0; q < HELD; ++q) {
+                const long chunk = p + std::min(q, have - 1), x = chunk % across * C;
+                const long y = chunk / across % g.out[1], z = chunk / across / g.out[1];
+                from.at[q] = image + z * g.step_z + y * g.step_y + x;
+                targets[q] = to.data + z * to.z + y * to.y + x * to.x;
+                lengths[q] = std::min<long>(C, g.out[2] - x);
+                together = together && lengths[q] == C && targets[q] == targets[0] + q * C;
+            }
+            for (long i = first; i < last; i += g.tall) {
+                const long rows = std::min(g.tall, last - i);
+                const float* a = matrix + i * depth;
+                if (together) {
+                    tile<NV>(rows, depth, a, 0, 0, from, targets[0] + i * to.plane, to.plane, k);
+                    continue;
+                }
+                float edge[MR * NR];
+                if (have * C <= W) tile<1>(rows, depth, a, 0, 0, from, edge, NR, false);
+                else tile<NV>(rows, depth, a, 0, 0, from, edge, NR, false);
+                for (long r = 0; r < rows; ++r)
+                    for (long q = 0; q < have; ++q)
+                        put(edge + r * NR + q * C, targets[q] + (i + r) * to.plane, lengths[q], to.x, k);
+            }
+        }
+    }
+}
+
+// Several images (`apart` and `to_apart` from one to the next) by way of packed columns: for rows too short to
+// fill vectors.
+static void gather_columns(const Gather& g, long images, const float* image, long apart, const Target& to,
+    long to_apart, long first, long last) {
+    static thread_local Scratch kept;
+    const long each_ = g.out[0] * g.out[1] * g.out[2], all = images * each_;
+    struct Run {
+        const float* from;
+        float* to;
+        long at, length;
+    };
+    std::vector<Run> runs;
+    for (long p = 0; p < all; p += NR) {
+        const long columns = std::min<long>(NR, all - p);
+        runs.clear();
+        for (long j = 0; j < columns;) {
+            const long image_ = (p + j) / each_, place = (p + j) % each_, x = place % g.out[2];
+            const long y = place / g.out[2] % g.out[1], z = place / g.out[2] / g.out[1];
+            const long length = std::min(columns - j, g.out[2] - x);
+            runs.push_back({image + image_ * apart + z * g.step_z + y * g.step_y + x,
+                to.data + image_ * to_apart + z * to.z + y * to.y + x * to.x, j, length});
+            j += length;
+        }
+        for (long k = 0; k < g.depth; k += PART) {
+            const long depth = std::min(PART, g.depth - k);
+            float* packed = kept.get(PART * NR + 64);
+            for (long d = 0; d < depth; ++d) {
+                float* line = packed + d * NR;
+                const long offset = g.offset[k + d];
+                for (const auto& run : runs)
+                    for (long l = 0; l < run.length; ++l) line[run.at + l] = run.from[offset + l];
+                std::fill(line + columns, line + NR, 0.f);
+            }
+            for (long i = first; i < last; i += g.tall) {
+                const long rows = std::min(g.tall, last - i);
+                const float* a = g.matrix + g.rows * k + i * depth;
+                float edge[MR * NR];
+                if (columns <= W) tile<1>(rows, depth, a, 0, 0, Rows{packed, NR}, edge, NR, false);
+                else tile<NV>(rows, depth, a, 0, 0, Rows{packed, NR}, edge, NR, false);
+                for (long r = 0; r < rows; ++r)
+                    for (const auto& run : runs)
+                        put(edge + r * NR + run.at, run.to + (i + r) * to.plane, run.length, to.x, k);
+            }
+        }
+    }
+}
+
+static long product_of(const long t[3]) { return t[0] * t[1] * t[2]; }
+
+// How well rows of `width` fill chunks of C lanes.
+static double filled(long width, long c) { return double(width) / double((width + c - 1) / c * c); }
+
+static void gather(const Gather& g, long images, const float* image, long apart, const Target& to, long to_apart,
+    long first, long last) {
+    const double best = std::max(filled(g.out[2], W), W == 16 ? filled(g.out[2], 8) : 0.0);
+    if (best < 0.8 && last - first >= 8)
+        return gather_columns(g, images, image, apart, to, to_apart, first, last);
+    const bool halves = W == 16 && (g.out[2] + 7) / 8 % 2;
+    for (long n = 0; n < images; ++n) {
+        const Target own{to.data + n * to_apart, to.plane, to.z, to.y, to.x};
+        if (halves) gather_rows<8>(g, image + n * apart, own, first, last);
+        else gather_rows<W>(g, image + n * apart, own, first, last);
+    }
+}
+
+// Calls work(image, images, share, shares) for groups of images of a batch and shares of the rows: as many as
+// there are threads.
+template <class Work>
+static void over_images(long count, long most, long tiles, const Work& work) {
+    const long threads = host.threads();
+    const long size = std::max(1L, std::min(most, (count + threads - 1) / threads)), groups = (count + size - 1) / size;
+    const long shares = groups >= threads ? 1 : std::min(tiles, (threads + groups - 1) / groups);
+    parallel(groups * shares, [&](long i) {
+        const long n = i / shares * size;
+        work(n, std::min(size, count - n), i % shares, shares);
+    });
+}
+
+static long together(long places) { return std::max(1L, std::min(16L, 4 * NR / std::max(places, 1L))); }
+
+static Axis forward_axis(const Convolution& s, int d) {
+    const long needed = (s.out[d] - 1) * s.stride[d] + (s.kernel[d] - 1) * s.dilation[d] + 1;
+    return {needed, s.padding[d], std::min(s.in[d], needed - s.padding[d])};
+}
+
+
+// Whether each place is a column of a product: a sample's are enough to fill tiles.
+static bool as_matrix(const Convolution& s) {
+    return product_of(s.kernel) == 1 && product_of(s.stride) == 1 && s.inputs * s.outputs > 16 &&
+           filled(product_of(s.out), NR) > 0.85;
+}
+
+static void convolution(const Convolution& s, const float* x, const float* w, const float* bias, float* y) {
+    const long taps = product_of(s.kernel), places = product_of(s.out), pixels = product_of(s.in), split = s.stride[2];
+    Axis axes[3] = {forward_axis(s, 0), forward_axis(s, 1), forward_axis(s, 2)};
+    axes[2].size = (axes[2].size + split - 1) / split * split;
+    const long plane = axes[1].size * axes[2].size, volume = axes[0].size * plane, quarter = axes[2].size / split;
+    if (volume == pixels && as_matrix(s)) {
+        // By a matrix, place by place.
+        for (long g = 0; g < s.groups; ++g) {
+            const Addition own{{bias ? bias + g * s.outputs : nullptr, 1, 0}, 1, 1};
+            product_batch(s.samples, s.outputs, places, s.inputs, {w + g * s.outputs * s.inputs, s.inputs, 1}, 0,
+                {x + g * s.inputs * pixels, pixels, 1}, s.groups * s.inputs * pixels, y + g * s.outputs * places,
+                places, s.groups * s.outputs * places, &own, 0);
+        }
+        return;
+    }
+    std::vector<Gather> matrices(s.groups);
+    std::vector<std::vector<float>> kept(s.groups);
+    for (long i = 0; i < s.groups; ++i) {
+        auto& g = matrices[i];
+        g.rows = s.outputs;
+        g.depth = s.inputs * taps;
+        g.step_z = s.stride[0] * plane;
+        g.step_y = s.stride[1] * axes[2].size;
+        std::copy(s.out, s.out + 3, g.out);
+        if (i) g.offset = matrices[0].offset;
+        else
+            for (long c = 0; c < s.inputs; ++c)
+                for (long z = 0; z < s.kernel[0]; ++z)
+                    for (long v = 0; v < s.kernel[1]; ++v)
+                        for (long h = 0; h < s.kernel[2]; ++h) {
+                            const long column = h * s.dilation[2];
+                            g.offset.push_back(c * volume + z * s.dilation[0] * plane +
+                                               v * s.dilation[1] * axes[2].size + column % split * quarter +
+                                               column / split);
+                        }
+        pack_matrix(w + i * s.outputs * g.depth, g.depth, 1, g, kept[i]);
+    }
+    const long tall = matrices[0].tall, tiles = (s.outputs + tall - 1) / tall;
+    const long apart = s.groups * s.inputs * volume;
+    over_images(s.samples, together(places), tiles * s.groups, [&](long n, long images, long share, long shares) {
+        static thread_local Scratch scratch;
+        float* image = scratch.get(images * apart + 64);  // lanes beyond a row's end read what comes next
+        const long begin = tiles * s.groups * share / shares, end = tiles * s.groups * (share + 1) / shares;
+        for (long i = 0; i < images; ++i)
+            for (long g = begin / tiles; g * tiles < end; ++g)
+                pad_image(x + ((n + i) * s.groups + g) * s.inputs * pixels, s.inputs, s.in, axes, split,
+                    image + i * apart + g * s.inputs * volume);
+        for (long g = begin / tiles; g * tiles < end; ++g) {
+            const long first = std::max(0L, begin - g * tiles) * tall;
+            const long last = std::min(s.outputs, (end - g * tiles) * tall);
+            float* to = y + (n * s.groups + g) * s.outputs * places;
+            gather(matrices[g], images, image + g * s.inputs * volume, apart,
+                {to, places, s.out[1] * s.out[2], s.out[2], 1}, s.groups * s.outputs * places, first, last);
+            if (!bias) continue;
+            for (long i = 0; i < images; ++i)
+                for (long o = first; o < last; ++o) {
+                    const V b = bc(bias[g * s.outputs + o]);
+                    float* row = to + (i * s.groups * s.outputs + o) * places;
+                    each(row, places, [&](V v) { return v + b; }, row);
+                }
+        }
+    });
+}
+
+// Places q = i * stride + phase read dy[i + shift] through tap k, where stride * shift = phase + padding - k *
+// dilation has a solution.
+struct Phase {
+    long phase, count;                      // places
+    std::vector<std::pair<long, long>> taps;  // tap, shift
+};
+
+static std::vector<Phase> phases_of(const Convolution& s, int d, long& low, long& high) {
+    std::vector<Phase> found;
+    low = 0, high = 0;
+    for (long f = 0; f < std::min(s.stride[d], s.in[d]); ++f) {
+        Phase one{f, (s.in[d] - f + s.stride[d] - 1) / s.stride[d], {}};
+        for (long k = s.kernel[d] - 1; k >= 0; --k) {
+            const long shift = f + s.padding[d] - k * s.dilation[d];
+            if (shift % s.stride[d]) continue;
+            one.taps.push_back({k, shift / s.stride[d]});
+            low = std::min(low, shift / s.stride[d]);
+            high = std::max(high, one.count - 1 + shift / s.stride[d]);
+        }
+        found.push_back(one);
+    }
+    return found;
+}
+
+static void convolution_input(const Convolution& s, const float* dy, const float* w, float* dx) {
+    const long taps = product_of(s.kernel), places = product_of(s.out), pixels = product_of(s.in);
+    std::vector<Phase> phases[3];
+    Axis axes[3];
+    for (int d = 0; d < 3; ++d) {
+        long low, high;
+        phases[d] = phases_of(s, d, low, high);
+        axes[d] = {high - low + 1, -low, std::min(s.out[d], high + 1)};
+    }
+    const long plane = axes[1].size * axes[2].size, volume = axes[0].size * plane;
+    if (places == pixels && as_matrix(s)) {
+        for (long g = 0; g < s.groups; ++g)
+            product_batch(s.samples, s.inputs, places, s.outputs, {w + g * s.outputs * s.inputs, 1, s.inputs}, 0,
+                {dy + g * s.outputs * places, places, 1}, s.groups * s.outputs * places,
+                dx + g * s.inputs * pixels, pixels, s.groups * s.inputs * pixels, nullptr, 0);
+        return;
+    }
+    struct Place {
+        long at;  // of dx
+        Gather gather;
+        std::vector<float> kept;
+    };
+    std::vector<Place> all(s.groups * phases[0].size() * phases[1].size() * phases[2].size());
+    const long per_group = long(all.size()) / s.groups;
+    std::vector<float> turned;
+    for (long i = 0; i < long(all.size()); ++i) {
+        const long group = i / per_group, p = i % per_group;
+        const Phase& x = phases[2][p % phases[2].size()];
+        const Phase& y = phases[1][p / phases[2].size() % phases[1].size()];
+        const Phase& z = phases[0][p / phases[2].size() / phases[1].size()];
+        auto& g = all[i].gather;
+        all[i].at = (z.phase * s.in[1] + y.phase) * s.in[2] + x.phase;
+        const long out[3] = {z.count, y.count, x.count};
+        std::copy(out, out + 3, g.out);
+        g.rows = s.inputs;
+        g.step_z = plane;
+        g.step_y = axes[2].size;
+        turned.clear();
+        for (long o = 0; o < s.outputs; ++o)
+            for (const auto& [kz, sz] : z.taps)
+                for (const auto& [ky, sy] : y.taps)
+                    for (const auto& [kx, sx] : x.taps) {
+                        g.offset.push_back(o * volume + (sz + axes[0].before) * plane +
+                                           (sy + axes[1].before) * axes[2].size + sx + axes[2].before);
+                        const long tap = (kz * s.kernel[1] + ky) * s.kernel[2] + kx;
+                        for (long c = 0; c < s.inputs; ++c)
+                            turned.push_back(w[((group * s.outputs + o) * s.inputs + c) * taps + tap]);
+                    }
+        g.depth = long(g.offset.size());
+        pack_matrix(turned.data(), 1, s.inputs, g, all[i].kept);
+    }
+    const long tall = all[0].gather.tall, tiles = (s.inputs + tall - 1) / tall;
+    const long apart = s.groups * s.outputs * volume;
+    const long least = all[0].gather.out[0] * all[0].gather.out[1] * all[0].gather.out[2];
+    over_images(s.samples, together(least), tiles * s.groups, [&](long n, long images, long share, long shares) {
+        static thread_local Scratch scratch;
+        float* image = scratch.get(images * apart + 64);
+        const long begin = tiles * s.groups * share / shares, end = tiles * s.groups * (share + 1) / shares;
+        for (long i = 0; i < images; ++i)
+            for (long g = begin / tiles; g * tiles < end; ++g)
+                pad_image(dy + ((n + i) * s.groups + g) * s.outputs * places, s.outputs, s.out, axes, 1,
+                    image + i * apart + g * s.outputs * volume);
+        for (long g = begin / tiles; g * tiles < end; ++g) {
+            const long first = std::max(0L, begin - g * tiles) * tall;
+            const long last = std::min(s.inputs, (end - g * tiles) * tall);
+            for (long p = 0; p < per_group; ++p) {
+                const auto& one = all[g * per_group + p];
+                const Target to{dx + (n * s.groups + g) * s.inputs * pixels + one.at, pixels,
+                    s.stride[0] * s.in[1] * s.in[2], s.stride[1] * s.in[2], s.stride[2]};
+                const long to_apart = s.groups * s.inputs * pixels;
+                if (one.gather.depth) {
+                    gather(one.gather, images, image + g * s.outputs * volume, apart, to, to_apart, first, last);
+                    continue;
+                }
+                for (long i = 0; i < images; ++i)  // no tap reaches these places
+                    for (long r = first; r < last; ++r)
+                        for (long z = 0; z < one.gather.out[0]; ++z)
+                            for (long y = 0; y < one.gather.out[1]; ++y)
+                                for (long v = 0; v < one.gather.out[2]; ++v)
+                                    to.data[i * to_apart + r * to.plane + z * to.z + y * to.y + v * to.x] = 0;
+            }
+        }
+    });
+}
+
+// Gradient of the weights. R rows (taps, or runs of T neighbouring taps) and N vectors of output channels, over
+// one part: `lines` rows of places, `line[i]` from where the first begins.
+template <int R, int T, int N>
+static __attribute__((noinline)) void taps_of(long lines, const int* line, long length, long step, const float* g,
+    long ldo, const float* const* rows, float* to, bool add) {
+    V acc[R][T][N];
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r)
+#pragma GCC unroll 8
+        for (int t = 0; t < T; ++t)
+#pragma GCC unroll 4
+            for (int v = 0; v < N; ++v) acc[r][t][v] = V{};
+    for (long y = 0; y < lines; ++y) {
+        const float* x[R];
+#pragma GCC unroll 8
+        for (int r = 0; r < R; ++r) x[r] = rows[r] + line[y];
+#pragma GCC unroll 1
+        for (long p = 0; p < length; ++p, g += ldo) {
+            V column[N];
+#pragma GCC unroll 4
+            for (int v = 0; v < N; ++v) column[v] = ld(g + v * W);
+#pragma GCC unroll 8
+            for (int r = 0; r < R; ++r) {
+#pragma GCC unroll 8
+                for (int t = 0; t < T; ++t) {
+                    const V b = bc(x[r][t]);
+#pragma GCC unroll 4
+                    for (int v = 0; v < N; ++v) acc[r][t][v] = fma(b, column[v], acc[r][t][v]);
+                }
+                x[r] += step;
+            }
+        }
+    }
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r)
+#pragma GCC unroll 8
+        for (int t = 0; t < T; ++t)
+#pragma GCC unroll 4
+            for (int v = 0; v < N; ++v) {
+                float* at = to + (r * T + t) * ldo + v * W;
+                st(at, add ? ld(at) + acc[r][t][v] : acc[r][t][v]);
+            }
+}
+
+template <int R, int T, int N>
+static inline void taps_with(long count, long lines, const int* line, long length, long step, const float* g, long ldo,
+    const float* const* rows, float* to, bool add) {
+    if constexpr (R > 0) {
+        if (count == R) return taps_of<R, T, N>(lines, line, length, step, g, ldo, rows, to, add);
+        taps_with<R - 1, T, N>(count, lines, line, length, step, g, ldo, rows, to, add);
+    }
+}
+
+// Rows `first` to `last` of T taps each, all output channels.
+template <int T>
+static void taps(long lines, const int* line, long length, long step, const float* g, long ldo, const float* image,
+    const std::vector<int>& offset, long first, long last, float* to, bool add) {
+    constexpr int BUDGET = W == 8 ? 12 : 24;  // accumulators
+    constexpr int ONE = std::max(1, std::min(BUDGET / T, 6)), TWO = std::max(1, std::min(BUDGET / T / 2, 6));
+    constexpr int FOUR = std::max(1, std::min(BUDGET / T / 4, 6));
+    const auto tile = [&](auto n, auto most, long o) {
+        constexpr int N = decltype(n)::value, MOST = decltype(most)::value;
+        const long tall = even(last - first, MOST);
+        for (long r = first; r < last; r += tall) {
+            const long have = std::min(tall, last - r);
+            const float* rows[8];
+            for (long i = 0; i < have; ++i) rows[i] = image + offset[(r + i) * T];
+            taps_with<MOST, T, N>(have, lines, line, length, step, g + o, ldo, rows, to + r * T * ldo + o, add);
+        }
+        return N * W;
+    };
+    for (long o = 0; o < ldo;) {
+        if (T == 1 && W != 8 && ldo - o >= 4 * W) o += tile(std::integral_constant<int, 4>{}, std::integral_constant<int, FOUR>{}, o);
+        else if (ldo - o >= 2 * W) o += tile(std::integral_constant<int, 2>{}, std::integral_constant<int, TWO>{}, o);
+        else o += tile(std::integral_constant<int, 1>{}, std::integral_constant<int, ONE>{}, o);
+    }
+}
+
+static void weight_of_group(const Convolution& s, const float* x, const float* dy, float* dw, long threads) {
+    const long all_taps = product_of(s.kernel), places = product_of(s.out), pixels = product_of(s.in);
+    const long ldo = (s.outputs + W - 1) / W * W, depth = s.inputs * all_taps;
+    const Axis axes[3] = {forward_axis(s, 0), forward_axis(s, 1), forward_axis(s, 2)};
+    const long plane = axes[1].size * axes[2].size, volume = axes[0].size * plane, apart = s.inputs * volume;
+    std::vector<int> offset;
+    for (long c = 0; c < s.inputs; ++c)
+        for (long z = 0; z < s.kernel[0]; ++z)
+            for (long y = 0; y < s.kernel[1]; ++y)
+                for (long h = 0; h < s.kernel[2]; ++h)
+                    offset.push_back(c * volume + z * s.dilation[0] * plane + y * s.dilation[1] * axes[2].size +
+                                     h * s.dilation[2]);
+    // Parts: images at a time, or lines of one at a time.
+    const long lines = s.out[0] * s.out[1], width = s.out[2];
+    const long images = std::max(1L, PART / places), tall = places > PART ? std::max(1L, PART / width) : lines;
+    const long in_one = (lines + tall - 1) / tall, parts = (s.samples + images - 1) / images * in_one;
+    const long T = s.dilation[2] == 1 && (s.kernel[2] == 3 || s.kernel[2] == 5 || s.kernel[2] == 7) ? s.kernel[2] : 1;
+    const long rows = depth / T, runs = std::min(RUNS, parts);
+    const long shares = runs >= threads ? 1 : std::min(rows, (threads + runs - 1) / runs);
+    std::unique_ptr<float[]> sums(new float[runs * depth * ldo]);
+    parallel(runs * shares, [&](long i) {
+        static thread_local Scratch x_kept, g_kept;
+        const long run = i / shares, first = rows * (i % shares) / shares, last = rows * (i % shares + 1) / shares;
+        float *image = x_kept.get(images * apart + 64), *g = g_kept.get((images * places + 16) * ldo + 64);
+        std::vector<int> line;
+        for (long part = parts * run / runs, begin = part; part < parts * (run + 1) / runs; ++part) {
+            const long n = part / in_one * images, have = std::min(images, s.samples - n), top = part % in_one * tall;
+            const long high = std::min(tall, lines - top);
+            if (part == begin || !top)
+                for (long k = 0; k < have; ++k)
+                    pad_image(x + (n + k) * s.groups * s.inputs * pixels, s.inputs, s.in, axes, 1, image + k * apart);
+            line.clear();
+            for (long k = 0; k < have; ++k) {
+                pack(dy + (n + k) * s.groups * s.outputs * places + top * width, places, 1, s.outputs, high * width,
+                    g + k * places * ldo, ldo);
+                for (long l = top; l < top + high; ++l)
+                    line.push_back(k * apart + l / s.out[1] * s.stride[0] * plane +
+                                   l % s.out[1] * s.stride[1] * axes[2].size);
+            }
+            float* to = sums.get() + run * depth * ldo;
+            const auto with = T == 1 ? taps<1> : T == 3 ? taps<3> : T == 5 ? taps<5> : taps<7>;
+            with(long(line.size()), line.data(), width, s.stride[2], g, ldo, image, offset, first, last, to, part != begin);
+        }
+    });
+    shared(depth, std::max(1L, 16384 / (ldo * runs)), [&](long begin, long end) {
+        for (long k = begin; k < end; ++k) {
+            float* p = sums.get() + k * ldo;
+            const long next = depth * ldo;
+            for (long o = 0; o < s.outputs; ++o) {
+                float sum = p[o];
+                if (runs > 1) sum = sum + p[next + o];
+                if (runs == 3) sum = sum + p[2 * next + o];
+                if (runs == 4) sum = sum + (p[2 * next + o] + p[3 * next + o]);
+                dw[o * depth + k] = sum;
+            }
+        }
+    });
+}
+
+static void convolution_weight(const Convolution& s, const float* x, const float* dy, float* dw) {
+    const long pixels = product_of(s.in), places = product_of(s.out), size = s.outputs * s.inputs * product_of(s.kernel);
+    const auto one = [&](long g, long threads) {
+        weight_of_group(s, x + g * s.inputs * pixels, dy + g * s.outputs * places, dw + g * size, threads);
+    };
+    if (s.groups == 1) return one(0, host.threads());
+    parallel(s.groups, [&](long g) { one(g, 1); });
+}

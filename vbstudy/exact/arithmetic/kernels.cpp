@@ -1,6 +1,8 @@
 // The arithmetic for one instruction set, as one library with one function.
 #include "convolutions.h"
+#include "norms.h"
 #include "products.h"
+#include "softmax.h"
 #include "table.h"
 #include "threads.h"
 #include "vec.h"
@@ -17,6 +19,18 @@ static const Kernels table = {
     .convolution = convolution,
     .convolution_input = convolution_input,
     .convolution_weight = convolution_weight,
+    .sum_rows = sum_rows,
+    .sum_columns = sum_columns,
+    .row_product = row_product,
+    .batch_norm = batch_norm,
+    .batch_norm_apply = batch_norm_apply,
+    .batch_norm_backward = batch_norm_backward,
+    .layer_norm = layer_norm,
+    .layer_norm_backward = layer_norm_backward,
+    .group_norm = group_norm,
+    .group_norm_backward = group_norm_backward,
+    .softmax = softmax,
+    .softmax_backward = softmax_backward,
 };
 
 extern "C" __attribute__((visibility("default"))) const Kernels* vbstudy_kernels(const Host* with) {

@@ -144,6 +144,9 @@ static void add_to(const Addition& with, long row, long column, long rows, long 
         if (bias.column == 1) {
             if (with.beta == 1) each(c, columns, [](V p, V b) { return b + p; }, c, from);
             else each(c, columns, [&](V p, V b) { return beta * b + p; }, c, from);
+        } else if (!bias.column) {
+            const V b = with.beta == 1 ? bc(*from) : beta * bc(*from);
+            each(c, columns, [&](V p) { return b + p; }, c);
         } else {
             for (long j = 0; j < columns; ++j) {
                 const float b = from[j * bias.column];

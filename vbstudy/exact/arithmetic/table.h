@@ -26,6 +26,14 @@ struct Convolution {
     long stride[3], padding[3], dilation[3];
 };
 
+enum Sum { SUM, SQUARES, MAGNITUDES };
+
+struct BatchNorm {
+    long samples, channels, places;
+    const float *weight, *bias;  // or null
+    float eps;
+};
+
 struct Kernels {
     const char* instructions;
 
@@ -36,4 +44,25 @@ struct Kernels {
     void (*convolution)(const Convolution&, const float* x, const float* w, const float* bias, float* y);
     void (*convolution_input)(const Convolution&, const float* dy, const float* w, float* dx);
     void (*convolution_weight)(const Convolution&, const float* x, const float* dy, float* dw);
+
+    // (rows, n) and (batch, rows, columns), contiguous
+    void (*sum_rows)(int what, const float* x, long rows, long n, float* y);
+    void (*sum_columns)(const float* x, long batch, long rows, long columns, float* y);
+    float (*row_product)(const float* x, const float* y, long n);
+
+    void (*batch_norm)(const BatchNorm&, const float* x, float* y, float* mean, float* inverse, float* running_mean,
+        float* running_variance, double momentum);
+    void (*batch_norm_apply)(const BatchNorm&, const float* x, const float* mean, const float* inverse, float* y);
+    void (*batch_norm_backward)(const BatchNorm&, const float* dy, const float* x, const float* mean,
+        const float* inverse, bool training, float* dx, float* dw, float* db);
+    void (*layer_norm)(long rows, long n, const float* x, const float* weight, const float* bias, float eps, float* y,
+        float* mean, float* inverse);
+    void (*layer_norm_backward)(long rows, long n, const float* dy, const float* x, const float* weight,
+        const float* mean, const float* inverse, float* dx, float* dw, float* db);
+    void (*group_norm)(const BatchNorm&, long groups, const float* x, float* y, float* mean, float* inverse);
+    void (*group_norm_backward)(const BatchNorm&, long groups, const float* dy, const float* x, const float* mean,
+        const float* inverse, float* dx, float* dw, float* db);
+
+    void (*softmax)(bool logarithm, const float* x, long rows, long n, float* y);
+    void (*softmax_backward)(bool logarithm, const float* dy, const float* y, long rows, long n, float* dx);
 };

@@ -1,0 +1,537 @@
+// Level machine: operations in float32 by an arithmetic of our own (`arithmetic/`), whose bits depend on nothing but
+// the inputs. Here its kernels meet torch's operations: each function below takes an operation's arguments and gives
+// its results, or says that they are not its own: other types, devices, layouts, and mistakes, which are left to torch.
+#pragma once
+
+#include "arithmetic/table.h"
+
+#include <ATen/Parallel.h>
+#include <ATen/TensorUtils.h>
+#include <ATen/WrapDimUtils.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/zeros_like.h>
+#include <torch/library.h>
+
+#include <atomic>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace machine {
+
+using at::IntArrayRef;
+using at::Tensor;
+using torch::jit::Stack;
+
+const Kernels* kernels = nullptr;
+
+long threads() { return at::in_parallel_region() ? 1 : at::get_num_threads(); }
+
+void run(long count, void (*work)(const void*, long), const void* data) {
+    std::atomic<long> next{0};
+    at::parallel_for(0, std::min<long>(count, at::get_num_threads()), 1, [&](int64_t, int64_t) {
+        for (long i; (i = next.fetch_add(1)) < count;) work(data, i);
+    });
+}
+
+constexpr Host HOST{threads, run};
+
+// An operation's arguments, and where its results go.
+class Call {
+public:
+    Call(Stack& stack, size_t arguments) : stack_(stack), size_(arguments) {}
+    const c10::IValue& operator[](size_t i) const { return torch::jit::peek(stack_, i, size_); }
+
+    // float32, on the CPU, dense, with elements
+    bool ours(size_t i) const { return (*this)[i].isTensor() && is_ours((*this)[i].toTensor()); }
+    bool ours_or_none(size_t i) const {
+        const auto& v = (*this)[i];
+        return v.isNone() || (v.isTensor() && (!v.toTensor().defined() || is_ours(v.toTensor())));
+    }
+    Tensor tensor(size_t i) const { return (*this)[i].toTensor(); }
+    Tensor dense(size_t i) const { return tensor(i).contiguous(); }
+    Tensor dense_or_none(size_t i) const {
+        const auto& v = (*this)[i];
+        return v.isNone() || !v.toTensor().defined() ? Tensor() : v.toTensor().contiguous();
+    }
+    float number(size_t i) const { return (*this)[i].toScalar().toFloat(); }
+
+    std::vector<c10::IValue> results;
+
+    static bool is_ours(const Tensor& t) {
+        return t.scalar_type() == at::kFloat && t.device().is_cpu() && t.layout() == at::kStrided && !t.is_neg() &&
+               t.numel() > 0 && !t.is_quantized();
+    }
+
+private:
+    Stack& stack_;
+    size_t size_;
+};
+
+using Own = bool (*)(Call&);
+
+const float* in(const Tensor& t) { return t.defined() ? t.const_data_ptr<float>() : nullptr; }
+float* out(const Tensor& t) { return t.defined() ? t.mutable_data_ptr<float>() : nullptr; }
+Tensor made(IntArrayRef sizes, const Tensor& like) { return at::empty(sizes, like.options().memory_format(at::MemoryFormat::Contiguous)); }
+
+// Products
+
+Matrix matrix(const Tensor& t) { return {in(t), t.stride(-2), t.stride(-1)}; }
+
+bool product(Call& call, size_t a_at, size_t b_at, bool batched, bool added) {
+    if (!call.ours(a_at) || !call.ours(b_at) || (added && !call.ours(0))) return false;
+    const auto a = call.tensor(a_at), b = call.tensor(b_at);
+    const long dims = batched ? 3 : 2;
+    if (a.dim() != dims || b.dim() != dims || a.size(-1) != b.size(-2) || (batched && a.size(0) != b.size(0))) return false;
+    auto sizes = a.sizes().vec();
+    sizes.back() = b.size(-1);
+    Addition addition{};
+    Tensor bias;
+    if (added) {
+        bias = call.tensor(0);
+        if (bias.dim() > dims || !at::is_expandable_to(bias.sizes(), sizes)) return false;
+        bias = bias.expand(sizes);
+        addition = {matrix(bias), call.number(a_at + 3), call.number(a_at + 2)};
+        if (addition.beta == 0) addition.bias.data = nullptr;  // its NaN do not count
+    }
+    const auto c = made(sizes, a);
+    kernels->product(batched ? sizes[0] : 1, sizes[dims - 2], sizes[dims - 1], a.size(-1), matrix(a),
+        batched ? a.stride(0) : 0, matrix(b), batched ? b.stride(0) : 0, out(c), sizes[dims - 1],
+        sizes[dims - 2] * sizes[dims - 1], added ? &addition : nullptr, batched && added ? bias.stride(0) : 0);
+    call.results = {c};
+    return true;
+}
+
+bool mm(Call& call) { return product(call, 0, 1, false, false); }
+bool bmm(Call& call) { return product(call, 0, 1, true, false); }
+bool addmm(Call& call) { return product(call, 1, 2, false, true); }
+bool baddbmm(Call& call) { return product(call, 1, 2, true, true); }
+
+bool matrix_vector(Call& call, size_t at, bool added) {
+    if (!call.ours(at) || !call.ours(at + 1) || (added && !call.ours(0))) return false;
+    const auto a = call.tensor(at), x = call.tensor(at + 1);
+    if (a.dim() != 2 || x.dim() != 1 || a.size(1) != x.size(0)) return false;
+    Addition addition{};
+    Tensor bias;
+    if (added) {
+        bias = call.tensor(0);
+        if (bias.dim() > 1 || !at::is_expandable_to(bias.sizes(), {a.size(0)})) return false;
+        bias = bias.expand({a.size(0)});
+        addition = {{in(bias), bias.stride(0), 0}, call.number(at + 3), call.number(at + 2)};
+        if (addition.beta == 0) addition.bias.data = nullptr;
+    }
+    const auto y = made({a.size(0)}, a);
+    kernels->product(1, a.size(0), 1, a.size(1), matrix(a), 0, {in(x), x.stride(0), 0}, 0, out(y), 1, 0,
+        added ? &addition : nullptr, 0);
+    call.results = {y};
+    return true;
+}
+
+bool mv(Call& call) { return matrix_vector(call, 0, false); }
+bool addmv(Call& call) { return matrix_vector(call, 1, true); }
+
+bool dot(Call& call) {
+    if (!call.ours(0) || !call.ours(1)) return false;
+    const auto x = call.dense(0), y = call.dense(1);
+    if (x.dim() != 1 || y.dim() != 1 || x.size(0) != y.size(0)) return false;
+    const auto sum = made({}, x);
+    *out(sum) = kernels->row_product(in(x), in(y), x.size(0));
+    call.results = {sum};
+    return true;
+}
+
+// Convolutions
+
+bool channels_last(const Tensor& t) {
+    return t.suggest_memory_format() == at::MemoryFormat::ChannelsLast || t.suggest_memory_format() == at::MemoryFormat::ChannelsLast3d;
+}
+
+Tensor in_format(const Tensor& t, bool last) {
+    if (!last || t.dim() < 4) return t;
+    return t.contiguous(t.dim() == 5 ? at::MemoryFormat::ChannelsLast3d : at::MemoryFormat::ChannelsLast);
+}
+
+// As for a convolution from x to y, both (sample, channel, places...).
+bool shape_of(IntArrayRef x, IntArrayRef y, IntArrayRef w, const std::vector<int64_t>& stride,
+    const std::vector<int64_t>& padding, const std::vector<int64_t>& dilation, int64_t groups, Convolution& s) {
+    const long dims = long(x.size()) - 2;
+    if (groups < 1 || y[1] % groups || x[1] % groups || w[0] != y[1] || w[1] != x[1] / groups) return false;
+    s = {x[0], groups, x[1] / groups, y[1] / groups, {1, 1, 1}, {1, 1, 1}, {1, 1, 1}, {1, 1, 1}, {0, 0, 0}, {1, 1, 1}};
+    const auto of = [&](const std::vector<int64_t>& values, long d) { return values.size() == 1 ? values[0] : values[d]; };
+    for (long d = 0; d < dims; ++d) {
+        const long at = 3 - dims + d;
+        s.in[at] = x[d + 2];
+        s.out[at] = y[d + 2];
+        s.kernel[at] = w[d + 2];
+        s.stride[at] = of(stride, d);
+        s.padding[at] = of(padding, d);
+        s.dilation[at] = of(dilation, d);
+        if (s.stride[at] < 1 || s.padding[at] < 0 || s.dilation[at] < 1 || s.kernel[at] < 1 || s.out[at] < 1 ||
+            (s.out[at] - 1) * s.stride[at] + (s.kernel[at] - 1) * s.dilation[at] + 1 > s.in[at] + 2 * s.padding[at])
+            return false;
+    }
+    return true;
+}
+
+bool fits(const std::vector<int64_t>& values, long dims) { return values.size() == 1 || long(values.size()) == dims; }
+
+bool convolution(Call& call) {
+    if (!call.ours(0) || !call.ours(1) || !call.ours_or_none(2)) return false;
+    const auto x = call.tensor(0), w = call.tensor(1);
+    const auto stride = call[3].toIntVector(), padding = call[4].toIntVector(), dilation = call[5].toIntVector();
+    const bool transposed = call[6].toBool();
+    const auto extra = call[7].toIntVector();
+    const int64_t groups = call[8].toInt(), dims = x.dim() - 2;
+    if (dims < 1 || dims > 3 || w.dim() != x.dim() || groups < 1 || !fits(stride, dims) || !fits(padding, dims) ||
+        !fits(dilation, dims) || !fits(extra, dims))
+        return false;
+    const auto of = [](const std::vector<int64_t>& values, long d) { return values.size() == 1 ? values[0] : values[d]; };
+    std::vector<int64_t> sizes{x.size(0), transposed ? w.size(1) * groups : w.size(0)};
+    for (long d = 0; d < dims; ++d) {
+        const long reach = of(dilation, d) * (w.size(d + 2) - 1) + 1;
+        if (of(stride, d) < 1 || of(dilation, d) < 1) return false;
+        if (transposed) sizes.push_back((x.size(d + 2) - 1) * of(stride, d) - 2 * of(padding, d) + reach + of(extra, d));
+        else {
+            if (x.size(d + 2) + 2 * of(padding, d) < reach) return false;
+            sizes.push_back((x.size(d + 2) + 2 * of(padding, d) - reach) / of(stride, d) + 1);
+        }
+        if (sizes.back() < 1) return false;
+    }
+    const auto bias = call.dense_or_none(2);
+    if (bias.defined() && (bias.dim() != 1 || bias.size(0) != sizes[1])) return false;
+    Convolution s;
+    if (transposed ? !shape_of(sizes, x.sizes(), w.sizes(), stride, padding, dilation, groups, s)
+                   : !shape_of(x.sizes(), sizes, w.sizes(), stride, padding, dilation, groups, s))
+        return false;
+    const bool last = channels_last(x) || channels_last(w);
+    const auto xc = x.contiguous(), wc = w.contiguous();
+    auto y = made(sizes, x);
+    if (transposed) {
+        kernels->convolution_input(s, in(xc), in(wc), out(y));
+        if (bias.defined()) {
+            std::vector<int64_t> shape(x.dim(), 1);
+            shape[1] = sizes[1];
+            y.add_(bias.view(shape));
+        }
+    } else {
+        kernels->convolution(s, in(xc), in(wc), in(bias), out(y));
+    }
+    call.results = {in_format(y, last)};
+    return true;
+}
+
+Tensor sum_over(const Tensor& t, std::vector<bool> gone, bool keep);
+
+bool convolution_backward(Call& call) {
+    if (!call.ours(0) || !call.ours(1) || !call.ours(2)) return false;
+    const auto dy = call.tensor(0), x = call.tensor(1), w = call.tensor(2);
+    const auto stride = call[4].toIntVector(), padding = call[5].toIntVector(), dilation = call[6].toIntVector();
+    const bool transposed = call[7].toBool();
+    const int64_t groups = call[9].toInt(), dims = x.dim() - 2;
+    const auto wanted = call[10].toBoolList();
+    if (dims < 1 || dims > 3 || w.dim() != x.dim() || dy.dim() != x.dim() || dy.size(0) != x.size(0) ||
+        !fits(stride, dims) || !fits(padding, dims) || !fits(dilation, dims))
+        return false;
+    Convolution s;
+    if (transposed ? !shape_of(dy.sizes(), x.sizes(), w.sizes(), stride, padding, dilation, groups, s)
+                   : !shape_of(x.sizes(), dy.sizes(), w.sizes(), stride, padding, dilation, groups, s))
+        return false;
+    const bool last = channels_last(x) || channels_last(w);
+    const auto g = dy.contiguous(), xc = x.contiguous(), wc = w.contiguous();
+    Tensor dx, dw, db;
+    if (wanted[0]) {
+        dx = made(x.sizes(), x);
+        if (transposed) kernels->convolution(s, in(g), in(wc), nullptr, out(dx));
+        else kernels->convolution_input(s, in(g), in(wc), out(dx));
+    }
+    if (wanted[1]) {
+        dw = made(w.sizes(), w);
+        if (transposed) kernels->convolution_weight(s, in(g), in(xc), out(dw));
+        else kernels->convolution_weight(s, in(xc), in(g), out(dw));
+    }
+    if (wanted[2]) {
+        std::vector<bool> gone(g.dim(), true);
+        gone[1] = false;
+        db = sum_over(g, gone, false);
+    }
+    call.results = {wanted[0] ? in_format(dx, last) : dx, wanted[1] ? in_format(dw, last) : dw, db};
+    return true;
+}
+
+// Sums
+
+// Innermost dimensions that are summed are rows; outer ones are columns, one run of dimensions after the other.
+Tensor sum_over(const Tensor& t, std::vector<bool> gone, bool keep) {
+    std::vector<int64_t> sizes = t.sizes().vec();
+    Tensor x = t.contiguous();
+    const long dims = x.dim();
+    bool summed = false;
+    for (long end = dims; end > 0;) {
+        if (!gone[end - 1]) {
+            --end;
+            continue;
+        }
+        long begin = end;
+        while (begin > 0 && gone[begin - 1]) --begin;
+        long before = 1, middle = 1, after = 1;
+        for (long d = 0; d < dims; ++d) (d < begin ? before : d < end ? middle : after) *= sizes[d];
+        if (middle > 1 || !summed) {
+            for (long d = begin; d < end; ++d) sizes[d] = 1;
+            const auto y = made(sizes, x);
+            if (after == 1) kernels->sum_rows(SUM, in(x), before, middle, out(y));
+            else kernels->sum_columns(in(x), before, middle, after, out(y));
+            x = y;
+            summed = true;
+        }
+        end = begin;
+    }
+    if (keep) return x;
+    std::vector<int64_t> kept;
+    for (long d = 0; d < dims; ++d)
+        if (!gone[d]) kept.push_back(sizes[d]);
+    return x.view(kept);
+}
+
+// Which dimensions are named; all where none is.
+bool dims_of(const c10::IValue& named, long dims, std::vector<bool>& gone) {
+    gone.assign(dims, true);
+    if (named.isNone()) return true;
+    const auto list = named.toIntVector();
+    if (list.empty()) return true;
+    gone.assign(dims, false);
+    for (const auto d : list) {
+        if (d < -dims || d >= dims || gone[d < 0 ? d + dims : d]) return false;
+        gone[d < 0 ? d + dims : d] = true;
+    }
+    return true;
+}
+
+bool keeps_type(const c10::IValue& type) { return type.isNone() || type.toScalarType() == at::kFloat; }
+
+bool sum_named(Call& call, const c10::IValue& named, bool keep, const c10::IValue& type, bool mean) {
+    std::vector<bool> gone;
+    if (!call.ours(0) || !keeps_type(type)) return false;
+    const auto x = call.tensor(0);
+    if (x.dim() == 0 || !dims_of(named, x.dim(), gone)) return false;
+    auto y = sum_over(x, gone, keep);
+    if (mean) {
+        const float count = float(x.numel() / y.numel());
+        for (long i = 0; i < y.numel(); ++i) out(y)[i] = out(y)[i] / count;
+    }
+    call.results = {y};
+    return true;
+}
+
+bool sum(Call& call) { return sum_named(call, {}, false, call[1], false); }
+bool sum_dims(Call& call) { return sum_named(call, call[1], call[2].toBool(), call[3], false); }
+bool mean(Call& call) { return sum_named(call, {}, false, call[1], true); }
+bool mean_dims(Call& call) { return sum_named(call, call[1], call[2].toBool(), call[3], true); }
+
+// Dimensions that go are moved to the end: rows.
+bool vector_norm(Call& call) {
+    std::vector<bool> gone;
+    if (!call.ours(0) || !keeps_type(call[4])) return false;
+    const double order = call[1].toScalar().toDouble();
+    const auto x = call.tensor(0);
+    if ((order != 1 && order != 2) || x.dim() == 0 || !dims_of(call[2], x.dim(), gone)) return false;
+    std::vector<int64_t> kept, sizes;
+    for (long d = 0; d < x.dim(); ++d) {
+        if (!gone[d]) kept.push_back(d);
+        if (!gone[d] || call[3].toBool()) sizes.push_back(gone[d] ? 1 : x.size(d));
+    }
+    for (long d = 0; d < x.dim(); ++d)
+        if (gone[d]) kept.push_back(d);
+    const auto rows = x.permute(kept).contiguous(), y = made(sizes, x);
+    kernels->sum_rows(order == 1 ? MAGNITUDES : SQUARES, in(rows), y.numel(), x.numel() / y.numel(), out(y));
+    if (order == 2)
+        for (long i = 0; i < y.numel(); ++i) out(y)[i] = __builtin_sqrtf(in(y)[i]);
+    call.results = {y};
+    return true;
+}
+
+// Normalisations
+
+bool plain(const Tensor& t, long size) { return !t.defined() || (t.dim() == 1 && t.size(0) == size && t.is_contiguous()); }
+
+bool batch_norm_of(Call& call, size_t mean_at, bool stats, bool training, double momentum, double eps) {
+    if (!call.ours(0) || !call.ours_or_none(1) || !call.ours_or_none(2)) return false;
+    if (stats && (!call.ours_or_none(mean_at) || !call.ours_or_none(mean_at + 1))) return false;
+    const auto x = call.tensor(0);
+    if (x.dim() < 2) return false;
+    const long channels = x.size(1);
+    const auto w = call.dense_or_none(1), b = call.dense_or_none(2);
+    const auto of = [&](size_t i) {
+        return !stats || call[i].isNone() ? Tensor() : call[i].toTensor();
+    };
+    const auto running_mean = of(mean_at), running_variance = of(mean_at + 1);
+    if (!plain(w, channels) || !plain(b, channels) || !plain(running_mean, channels) || !plain(running_variance, channels))
+        return false;
+    if (!training && (!running_mean.defined() || !running_variance.defined())) return false;
+    const BatchNorm s{x.size(0), channels, x.numel() / x.size(0) / channels, in(w), in(b), float(eps)};
+    if (training && s.samples * s.places < 2 && running_variance.defined()) return false;
+    const auto xc = x.contiguous(), y = made(x.sizes(), x), mean = made({training ? channels : 0}, x), inverse = made({training ? channels : 0}, x);
+    if (training) {
+        kernels->batch_norm(s, in(xc), out(y), out(mean), out(inverse), out(running_mean), out(running_variance), momentum);
+    } else {
+        const auto f = made({channels}, x);
+        for (long c = 0; c < channels; ++c) out(f)[c] = 1.f / __builtin_sqrtf(in(running_variance)[c] + float(eps));
+        kernels->batch_norm_apply(s, in(xc), in(running_mean), in(f), out(y));
+    }
+    call.results = {in_format(y, channels_last(x)), mean, inverse};
+    return true;
+}
+
+bool batch_norm(Call& call) { return batch_norm_of(call, 3, true, call[5].toBool(), call[6].toDouble(), call[7].toDouble()); }
+bool batch_norm_alone(Call& call) { return batch_norm_of(call, 3, false, call[3].toBool(), call[4].toDouble(), call[5].toDouble()); }
+bool batch_norm_inference(Call& call) { return batch_norm_of(call, 3, true, false, call[5].toDouble(), call[6].toDouble()); }
+
+bool batch_norm_backward(Call& call) {
+    if (!call.ours(0) || !call.ours(1) || !call.ours_or_none(2)) return false;
+    const bool training = call[7].toBool();
+    const size_t at = training ? 5 : 3;
+    if (!call.ours(at) || !call.ours(at + 1)) return false;
+    const auto x = call.tensor(1), g = call.dense(0);
+    const long channels = x.dim() < 2 ? 0 : x.size(1);
+    const auto w = call.dense_or_none(2), mean = call.dense(at);
+    auto inverse = call.dense(at + 1);
+    if (!channels || g.sizes() != x.sizes() || !plain(w, channels) || !plain(mean, channels) || !plain(inverse, channels)) return false;
+    if (!training) {
+        const auto f = made({channels}, x);
+        for (long c = 0; c < channels; ++c) out(f)[c] = 1.f / __builtin_sqrtf(in(inverse)[c] + float(call[8].toDouble()));
+        inverse = f;
+    }
+    const auto wanted = call[9].toBoolList();
+    const BatchNorm s{x.size(0), channels, x.numel() / x.size(0) / channels, in(w), nullptr, 0};
+    const auto xc = x.contiguous();
+    const Tensor dx = wanted[0] ? made(x.sizes(), x) : Tensor(), dw = wanted[1] ? made({channels}, x) : Tensor(),
+                 db = wanted[2] ? made({channels}, x) : Tensor();
+    kernels->batch_norm_backward(s, in(g), in(xc), in(mean), in(inverse), training, out(dx), out(dw), out(db));
+    call.results = {wanted[0] ? in_format(dx, channels_last(x)) : dx, dw, db};
+    return true;
+}
+
+bool row_shape(const Tensor& x, const std::vector<int64_t>& shape, long& n) {
+    n = 1;
+    if (long(shape.size()) > x.dim() || shape.empty()) return false;
+    for (size_t i = 0; i < shape.size(); ++i) {
+        if (x.size(x.dim() - shape.size() + i) != shape[i]) return false;
+        n *= shape[i];
+    }
+    return true;
+}
+
+bool layer_norm(Call& call) {
+    if (!call.ours(0) || !call.ours_or_none(2) || !call.ours_or_none(3)) return false;
+    const auto x = call.dense(0);
+    const auto w = call.dense_or_none(2), b = call.dense_or_none(3);
+    const auto shape = call[1].toIntVector();
+    long n;
+    if (!row_shape(x, shape, n) || (w.defined() && w.numel() != n) || (b.defined() && b.numel() != n)) return false;
+    auto sizes = x.sizes().vec();
+    for (size_t i = 0; i < shape.size(); ++i) sizes[sizes.size() - 1 - i] = 1;
+    const auto y = made(x.sizes(), x), mean = made(sizes, x), inverse = made(sizes, x);
+    kernels->layer_norm(x.numel() / n, n, in(x), in(w), in(b), float(call[4].toDouble()), out(y), out(mean), out(inverse));
+    call.results = {y, mean, inverse};
+    return true;
+}
+
+bool layer_norm_backward(Call& call) {
+    for (const size_t i : {0, 1, 3, 4})
+        if (!call.ours(i)) return false;
+    if (!call.ours_or_none(5)) return false;
+    const auto g = call.dense(0), x = call.dense(1), mean = call.dense(3), inverse = call.dense(4);
+    const auto w = call.dense_or_none(5);
+    long n;
+    const auto shape = call[2].toIntVector();
+    if (!row_shape(x, shape, n) || g.sizes() != x.sizes() || (w.defined() && w.numel() != n)) return false;
+    const auto wanted = call[7].toBoolList();
+    const Tensor dx = wanted[0] ? made(x.sizes(), x) : Tensor(), dw = wanted[1] ? made(shape, x) : Tensor(),
+                 db = wanted[2] ? made(shape, x) : Tensor();
+    kernels->layer_norm_backward(x.numel() / n, n, in(g), in(x), in(w), in(mean), in(inverse), out(dx), out(dw), out(db));
+    call.results = {dx, dw, db};
+    return true;
+}
+
+bool group_norm(Call& call) {
+    if (!call.ours(0) || !call.ours_or_none(1) || !call.ours_or_none(2)) return false;
+    const auto x = call.tensor(0);
+    const long n = call[3].toInt(), c = call[4].toInt(), places = call[5].toInt(), groups = call[6].toInt();
+    const auto w = call.dense_or_none(1), b = call.dense_or_none(2);
+    if (n * c * places != x.numel() || groups < 1 || c % groups || !plain(w, c) || !plain(b, c)) return false;
+    const auto xc = x.contiguous(), y = made(x.sizes(), x), mean = made({n, groups}, x), inverse = made({n, groups}, x);
+    kernels->group_norm({n, c, places, in(w), in(b), float(call[7].toDouble())}, groups, in(xc), out(y), out(mean), out(inverse));
+    call.results = {in_format(y, channels_last(x)), mean, inverse};
+    return true;
+}
+
+bool group_norm_backward(Call& call) {
+    for (const size_t i : {0, 1, 2, 3})
+        if (!call.ours(i)) return false;
+    if (!call.ours_or_none(4)) return false;
+    const auto g = call.dense(0), mean = call.dense(2), inverse = call.dense(3);
+    const auto x = call.tensor(1);
+    const long n = call[5].toInt(), c = call[6].toInt(), places = call[7].toInt(), groups = call[8].toInt();
+    const auto w = call.dense_or_none(4);
+    if (n * c * places != x.numel() || g.sizes() != x.sizes() || groups < 1 || c % groups || !plain(w, c)) return false;
+    const auto xc = x.contiguous();
+    const auto wanted = call[9].toBoolList();
+    const Tensor dx = wanted[0] ? made(x.sizes(), x) : Tensor(), dw = wanted[1] ? made({c}, x) : Tensor(),
+                 db = wanted[2] ? made({c}, x) : Tensor();
+    kernels->group_norm_backward({n, c, places, in(w), nullptr, 0}, groups, in(g), in(xc), in(mean), in(inverse), out(dx), out(dw), out(db));
+    call.results = {wanted[0] ? in_format(dx, channels_last(x)) : dx, dw, db};
+    return true;
+}
+
+// Softmax: dimensions other than the last are moved there and back.
+
+template <class Kernel>
+bool rows_along(Call& call, size_t inputs, int64_t dim, const Kernel& kernel) {
+    for (size_t i = 0; i < inputs; ++i)
+        if (!call.ours(i)) return false;
+    const auto x = call.tensor(0);
+    if (x.dim() == 0 || dim < -x.dim() || dim >= x.dim()) return false;
+    dim = at::maybe_wrap_dim(dim, x.dim());
+    const auto turned = [&](const Tensor& t) { return t.transpose(dim, -1).contiguous(); };
+    const auto first = turned(x), second = inputs > 1 ? turned(call.tensor(1)) : Tensor(), y = made(first.sizes(), x);
+    if (second.defined() && second.sizes() != first.sizes()) return false;
+    kernel(first, second, first.numel() / first.size(-1), first.size(-1), out(y));
+    call.results = {dim == x.dim() - 1 ? y : y.transpose(dim, -1).contiguous()};
+    return true;
+}
+
+template <bool LOG>
+bool softmax(Call& call) {
+    if (call[2].toBool()) return false;
+    return rows_along(call, 1, call[1].toInt(), [](const Tensor& x, const Tensor&, long rows, long n, float* y) {
+        kernels->softmax(LOG, in(x), rows, n, y);
+    });
+}
+
+template <bool LOG>
+bool softmax_backward(Call& call) {
+    return rows_along(call, 2, call[2].toInt(), [](const Tensor& g, const Tensor& y, long rows, long n, float* dx) {
+        kernels->softmax_backward(LOG, in(g), in(y), rows, n, dx);
+    });
+}
+
+// Attention is left to the operations of which it is composed.
+bool attention(Call& call) {
+    if (!call.ours(0)) return false;
+    call.results = {int64_t(0)};
+    return true;
+}
+
+const std::map<std::string, Own> OWN = {
+    {"mm", mm}, {"bmm", bmm}, {"addmm", addmm}, {"baddbmm", baddbmm}, {"mv", mv}, {"addmv", addmv}, {"dot", dot},
+    {"convolution", convolution}, {"convolution_backward", convolution_backward},
+    {"sum", sum}, {"sum_dims", sum_dims}, {"mean", mean}, {"mean_dims", mean_dims}, {"vector_norm", vector_norm},
+    {"batch_norm", batch_norm}, {"batch_norm_alone", batch_norm_alone}, {"batch_norm_inference", batch_norm_inference},
+    {"batch_norm_backward", batch_norm_backward}, {"layer_norm", layer_norm}, {"layer_norm_backward", layer_norm_backward},
+    {"group_norm", group_norm}, {"group_norm_backward", group_norm_backward},
+    {"softmax", softmax<false>}, {"log_softmax", softmax<true>},
+    {"softmax_backward", softmax_backward<false>}, {"log_softmax_backward", softmax_backward<true>},
+    {"attention", attention},
+};
+
+}  // namespace machine
