@@ -541,6 +541,14 @@ public:
         // Below autograd a workspace may be asked for, but not in inference.
         const auto arguments = torch::jit::last(*stack, op.schema().arguments().size());
         const bool cut = above_ ? !transformed() : c10::InferenceMode::is_enabled();
+        if (machine::kernels && cut) {
+            machine::Call call(*stack, arguments.size());
+            if (machine::lstm(call)) {
+                torch::jit::drop(*stack, op.schema().arguments().size());
+                for (auto& result : call.results) torch::jit::push(*stack, std::move(result));
+                return;
+            }
+        }
         const int64_t pieces = cut ? pieces_of_lstm(arguments) : 1;
         if (pieces > 1) {
             Lstm::Tensors t;

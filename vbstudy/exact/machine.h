@@ -11,6 +11,10 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/zeros_like.h>
+#include <ATen/ops/linear.h>
+#include <ATen/ops/stack.h>
+#include <torch/csrc/autograd/autograd.h>
+#include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
 
 #include <atomic>
@@ -513,6 +517,107 @@ bool softmax_backward(Call& call) {
     return rows_along(call, 2, call[2].toInt(), [](const Tensor& g, const Tensor& y, long rows, long n, float* dx) {
         kernels->softmax_backward(LOG, in(g), in(y), rows, n, dx);
     });
+}
+
+// LSTM layers: above autograd, because their backward needs what their forward kept.
+class LstmFunction : public torch::autograd::Function<LstmFunction> {
+public:
+    using Tensors = std::vector<Tensor>;  // x, w_x, w_h, b_x, b_h, h0, c0
+
+    // Output, last states, and what is kept.
+    static Tensors forward_of(const Tensors& t, bool reverse) {
+        const auto s = shape(t, reverse);
+        const auto y = made({s.steps, s.samples, s.units}, t[0]), kept = made({s.steps, s.samples, 6, s.units}, t[0]);
+        kernels->lstm(s, in(t[0]), in(t[5]), in(t[6]), out(y), out(kept));
+        const long last = reverse ? 0 : s.steps - 1;
+        return {y, y.select(0, last).clone().view(t[5].sizes()), kept.select(0, last).select(1, 5).clone().view(t[6].sizes()), kept};
+    }
+
+    static Tensors forward(torch::autograd::AutogradContext* context, bool reverse, const Tensor& x, const Tensor& w_x,
+        const Tensor& w_h, const Tensor& b_x, const Tensor& b_h, const Tensor& h0, const Tensor& c0) {
+        at::AutoDispatchBelowAutograd below;
+        Tensors t{x, w_x, w_h, b_x, b_h, h0, c0};
+        auto found = forward_of(t, reverse);
+        t.push_back(found[0]);
+        t.push_back(found[3]);
+        context->save_for_backward(t);
+        context->set_materialize_grads(false);
+        context->saved_data["reverse"] = reverse;
+        found.pop_back();
+        return found;
+    }
+
+    static Tensors backward(torch::autograd::AutogradContext* context, Tensors gradients) {
+        const auto t = context->get_saved_variables();
+        const bool reverse = context->saved_data["reverse"].toBool();
+        auto found = at::GradMode::is_enabled() ? differentiable(t, reverse, gradients) : backward_of(t, reverse, gradients);
+        found.insert(found.begin(), Tensor());
+        return found;
+    }
+
+private:
+    static Lstm shape(const Tensors& t, bool reverse) {
+        return {t[0].size(0), t[0].size(1), t[0].size(2), t[2].size(1), reverse, in(t[1]), in(t[2]), in(t[3]), in(t[4])};
+    }
+
+    static Tensors backward_of(const Tensors& t, bool reverse, const Tensors& gradients) {
+        at::AutoDispatchBelowAutograd below;
+        const auto s = shape(t, reverse);
+        const auto own = [](const Tensor& g, const Tensor& like) {
+            return g.defined() ? g.clone(at::MemoryFormat::Contiguous) : at::zeros_like(like);
+        };
+        const auto dy = gradients[0].defined() ? gradients[0].contiguous() : Tensor();
+        const auto dh = own(gradients[1], t[5]), dc = own(gradients[2], t[6]);
+        const auto dx = made(t[0].sizes(), t[0]), dw_x = made(t[1].sizes(), t[1]), dw_h = made(t[2].sizes(), t[2]);
+        const auto db = made({4 * s.units}, t[0]);
+        kernels->lstm_backward(s, in(t[0]), in(t[5]), in(t[6]), in(t[7]), in(t[8]), in(dy), out(dh), out(dc), out(dx),
+            out(dw_x), out(dw_h), out(db));
+        const bool biased = t[3].defined();
+        return {dx, dw_x, dw_h, biased ? db : Tensor(), biased ? db.clone() : Tensor(), dh, dc};
+    }
+
+    // To be differentiated again: by operations that can be.
+    static Tensors differentiable(const Tensors& t, bool reverse, const Tensors& gradients) {
+        const auto s = shape(t, reverse);
+        auto h = t[5].view({s.samples, s.units}), c = t[6].view({s.samples, s.units});
+        Tensors outputs(s.steps);
+        for (long i = 0; i < s.steps; ++i) {
+            const long step = reverse ? s.steps - 1 - i : i;
+            const auto gates = at::linear(t[0].select(0, step), t[1], t[3]).add(at::linear(h, t[2], t[4])).chunk(4, 1);
+            c = gates[1].sigmoid().mul(c).add(gates[0].sigmoid().mul(gates[2].tanh()));
+            h = gates[3].sigmoid().mul(c.tanh());
+            outputs[step] = h;
+        }
+        const Tensor results[] = {at::stack(outputs), h.view(t[5].sizes()), c.view(t[6].sizes())};
+        Tensors of, by, given;
+        for (size_t i = 0; i < 3; ++i)
+            if (gradients[i].defined()) of.push_back(results[i]), given.push_back(gradients[i]);
+        for (size_t i = 0; i < 7; ++i)
+            if (t[i].defined() && t[i].requires_grad()) by.push_back(t[i]);
+        auto next = torch::autograd::grad(of, by, given, std::nullopt, true, true);
+        Tensors found;
+        for (size_t i = 0, j = 0; i < 7; ++i) found.push_back(t[i].defined() && t[i].requires_grad() ? next[j++] : Tensor());
+        return found;
+    }
+};
+
+bool lstm(Call& call) {
+    for (size_t i = 0; i < 7; ++i)
+        if (!call.ours(i)) return false;
+    if (call[9].toInt() != 2 || !call[8].toIntVector().empty() || call[11].toInt() != 1) return false;
+    const bool reverse = call[7].toBool(), biased = call[12].toBool();
+    const auto x = call.tensor(0);
+    const long units = call[10].toInt();
+    if (x.dim() != 3 || call.tensor(1).sizes() != IntArrayRef{4 * units, x.size(2)} ||
+        call.tensor(2).sizes() != IntArrayRef{4 * units, units} || call.tensor(5).numel() != x.size(1) * units ||
+        call.tensor(6).numel() != x.size(1) * units)
+        return false;
+    LstmFunction::Tensors t;
+    for (size_t i = 0; i < 7; ++i) t.push_back((i == 3 || i == 4) && !biased ? Tensor() : call.dense(i));
+    auto found = at::GradMode::is_enabled() ? LstmFunction::apply(reverse, t[0], t[1], t[2], t[3], t[4], t[5], t[6])
+                                            : LstmFunction::forward_of(t, reverse);
+    call.results = {found[0], found[1], found[2], at::empty({0}, x.options().dtype(at::kByte))};
+    return true;
 }
 
 // Attention is left to the operations of which it is composed.

@@ -45,3 +45,17 @@ INLINE V log_(V x) {
     r = pick(x == bc(0.f), bc(-INFINITY), r);
     return pick(~(x >= bc(0.f)), (V)bci(0x7fc00000), r);
 }
+
+INLINE V sigmoid_(V x) { return bc(1.f) / (bc(1.f) + exp_(-x)); }
+
+INLINE V tanh_(V x) {
+    const V a = absolute(x), s = x * x;
+    V r = bc(1.57394409e-2f);
+    r = fma(r, s, bc(-5.23025580e-2f));
+    r = fma(r, s, bc(1.33152470e-1f));
+    r = fma(r, s, bc(-3.33327681e-1f));
+    r = r * s;
+    r = fma(r, x, x);
+    const V large = sign_of(bc(1.f) - bc(2.f) / (exp_(a + a) + bc(1.f)), x);
+    return pick(a > bc(0.55f), large, r);
+}

@@ -2,6 +2,7 @@
 #include "convolutions.h"
 #include "norms.h"
 #include "products.h"
+#include "recurrent.h"
 #include "softmax.h"
 #include "table.h"
 #include "threads.h"
@@ -31,6 +32,8 @@ static const Kernels table = {
     .group_norm_backward = group_norm_backward,
     .softmax = softmax,
     .softmax_backward = softmax_backward,
+    .lstm = lstm,
+    .lstm_backward = lstm_backward,
 };
 
 extern "C" __attribute__((visibility("default"))) const Kernels* vbstudy_kernels(const Host* with) {

@@ -34,6 +34,12 @@ struct BatchNorm {
     float eps;
 };
 
+struct Lstm {
+    long steps, samples, inputs, units;
+    bool reverse;
+    const float *weight_x, *weight_h, *bias_x, *bias_h;  // (4 units, inputs), (4 units, units); biases or null
+};
+
 struct Kernels {
     const char* instructions;
 
@@ -65,4 +71,8 @@ struct Kernels {
 
     void (*softmax)(bool logarithm, const float* x, long rows, long n, float* y);
     void (*softmax_backward)(bool logarithm, const float* dy, const float* y, long rows, long n, float* dx);
+
+    void (*lstm)(const Lstm&, const float* x, const float* h0, const float* c0, float* y, float* kept);
+    void (*lstm_backward)(const Lstm&, const float* x, const float* h0, const float* c0, const float* y,
+        const float* kept, const float* dy, float* dh, float* dc, float* dx, float* dw_x, float* dw_h, float* db);
 };
