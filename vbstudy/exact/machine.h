@@ -572,8 +572,7 @@ private:
         const auto db = made({4 * s.units}, t[0]);
         kernels->lstm_backward(s, in(t[0]), in(t[5]), in(t[6]), in(t[7]), in(t[8]), in(dy), out(dh), out(dc), out(dx),
             out(dw_x), out(dw_h), out(db));
-        const bool biased = t[3].defined();
-        return {dx, dw_x, dw_h, biased ? db : Tensor(), biased ? db.clone() : Tensor(), dh, dc};
+        return {dx, dw_x, dw_h, db, db.clone(), dh, dc};
     }
 
     // To be differentiated again: by operations that can be.
@@ -593,10 +592,10 @@ private:
         for (size_t i = 0; i < 3; ++i)
             if (gradients[i].defined()) of.push_back(results[i]), given.push_back(gradients[i]);
         for (size_t i = 0; i < 7; ++i)
-            if (t[i].defined() && t[i].requires_grad()) by.push_back(t[i]);
+            if (t[i].requires_grad()) by.push_back(t[i]);
         auto next = torch::autograd::grad(of, by, given, std::nullopt, true, true);
         Tensors found;
-        for (size_t i = 0, j = 0; i < 7; ++i) found.push_back(t[i].defined() && t[i].requires_grad() ? next[j++] : Tensor());
+        for (size_t i = 0, j = 0; i < 7; ++i) found.push_back(t[i].requires_grad() ? next[j++] : Tensor());
         return found;
     }
 };
@@ -604,8 +603,8 @@ private:
 bool lstm(Call& call) {
     for (size_t i = 0; i < 7; ++i)
         if (!call.ours(i)) return false;
-    if (call[9].toInt() != 2 || !call[8].toIntVector().empty() || call[11].toInt() != 1) return false;
-    const bool reverse = call[7].toBool(), biased = call[12].toBool();
+    if (call[9].toInt() != 2 || !call[8].toIntVector().empty()) return false;
+    const bool reverse = call[7].toBool();
     const auto x = call.tensor(0);
     const long units = call[10].toInt();
     if (x.dim() != 3 || call.tensor(1).sizes() != IntArrayRef{4 * units, x.size(2)} ||
@@ -613,7 +612,7 @@ bool lstm(Call& call) {
         call.tensor(6).numel() != x.size(1) * units)
         return false;
     LstmFunction::Tensors t;
-    for (size_t i = 0; i < 7; ++i) t.push_back((i == 3 || i == 4) && !biased ? Tensor() : call.dense(i));
+    for (size_t i = 0; i < 7; ++i) t.push_back(call.dense(i));  // biases that are not wanted are zeros
     auto found = at::GradMode::is_enabled() ? LstmFunction::apply(reverse, t[0], t[1], t[2], t[3], t[4], t[5], t[6])
                                             : LstmFunction::forward_of(t, reverse);
     call.results = {found[0], found[1], found[2], at::empty({0}, x.options().dtype(at::kByte))};
