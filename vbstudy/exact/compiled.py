@@ -30,7 +30,7 @@ SOURCES = ("kernels.cpp", "plans.h", "machine.h", "arithmetic/table.h")
 ARITHMETIC = tuple(
     f"arithmetic/{name}"
     for name in (
-        "kernels.cpp convolutions.h functions.h norms.h products.h recurrent.h softmax.h sums.h table.h threads.h vec.h".split()
+        "kernels.cpp attention.h convolutions.h functions.h norms.h products.h recurrent.h softmax.h sums.h table.h threads.h vec.h".split()
     )
 )
 FLAGS = (

@@ -619,10 +619,57 @@ bool lstm(Call& call) {
     return true;
 }
 
-// Attention is left to the operations of which it is composed.
+// Attention, without dropout
+
+Heads heads(const Tensor& t) { return {in(t), {t.stride(0), t.stride(1), t.stride(2), t.stride(3)}}; }
+
+// Arguments from `at` on are query, key and value; the mask and the scale follow at `mask_at`.
+bool attention_of(const Call& call, size_t at, size_t mask_at, bool causal, Attention& s, Tensor& mask) {
+    const auto q = call.tensor(at), k = call.tensor(at + 1), v = call.tensor(at + 2);
+    if (q.dim() != 4 || k.dim() != 4 || v.dim() != 4 || q.size(0) != k.size(0) || q.size(0) != v.size(0) ||
+        q.size(1) != k.size(1) || q.size(1) != v.size(1) || q.size(3) != k.size(3) || k.size(2) != v.size(2))
+        return false;
+    const float scale = call[mask_at + 1].isNone() ? float(1 / std::sqrt(double(q.size(3)))) : float(call[mask_at + 1].toDouble());
+    s = {q.size(0), q.size(1), q.size(2), k.size(2), q.size(3), v.size(3), causal, scale, heads(q), heads(k), heads(v), {}};
+    if (!call[mask_at].isNone() && call.tensor(mask_at).defined()) {
+        mask = call.tensor(mask_at);
+        const int64_t sizes[] = {s.samples, s.heads, s.queries, s.keys};
+        if (!Call::is_ours(mask) || mask.dim() > 4 || !at::is_expandable_to(mask.sizes(), sizes)) return false;
+        mask = mask.expand(sizes);
+        s.mask = heads(mask);
+    }
+    return true;
+}
+
+// As torch's own: (sample, place, head, width) in memory.
+Tensor of_heads(long samples, long heads, long places, long width, const Tensor& like) {
+    return made({samples, places, heads, width}, like).transpose(1, 2);
+}
+
 bool attention(Call& call) {
-    if (!call.ours(0)) return false;
-    call.results = {int64_t(0)};
+    Attention s;
+    Tensor mask;
+    if (!call.ours(0) || !call.ours(1) || !call.ours(2) || call[3].toDouble() != 0 ||
+        !attention_of(call, 0, 5, call[4].toBool(), s, mask))
+        return false;
+    const auto y = of_heads(s.samples, s.heads, s.queries, s.value_width, call.tensor(0)), kept = made({s.samples, s.heads, s.queries}, y);
+    const long step[] = {y.stride(0), y.stride(1), y.stride(2)};
+    kernels->attention(s, out(y), step, out(kept));
+    call.results = {y, kept};
+    return true;
+}
+
+bool attention_backward(Call& call) {
+    Attention s;
+    Tensor mask;
+    for (size_t i = 0; i < 6; ++i)
+        if (!call.ours(i)) return false;
+    if (call[6].toDouble() != 0 || !attention_of(call, 1, 8, call[7].toBool(), s, mask)) return false;
+    const auto dy = call.tensor(0), y = call.tensor(4), kept = call.dense(5);
+    const auto dq = of_heads(s.samples, s.heads, s.queries, s.width, dy), dk = of_heads(s.samples, s.heads, s.keys, s.width, dy),
+               dv = of_heads(s.samples, s.heads, s.keys, s.value_width, dy);
+    kernels->attention_backward(s, heads(dy), heads(y), in(kept), out(dq), out(dk), out(dv));
+    call.results = {dq, dk, dv};
     return true;
 }
 
@@ -635,7 +682,7 @@ const std::map<std::string, Own> OWN = {
     {"group_norm", group_norm}, {"group_norm_backward", group_norm_backward},
     {"softmax", softmax<false>}, {"log_softmax", softmax<true>},
     {"softmax_backward", softmax_backward<false>}, {"log_softmax_backward", softmax_backward<true>},
-    {"attention", attention},
+    {"attention", attention}, {"attention_backward", attention_backward},
 };
 
 }  // namespace machine

@@ -1,4 +1,5 @@
 // The arithmetic for one instruction set, as one library with one function.
+#include "attention.h"
 #include "convolutions.h"
 #include "norms.h"
 #include "products.h"
@@ -32,6 +33,8 @@ static const Kernels table = {
     .group_norm_backward = group_norm_backward,
     .softmax = softmax,
     .softmax_backward = softmax_backward,
+    .attention = attention,
+    .attention_backward = attention_backward,
     .lstm = lstm,
     .lstm_backward = lstm_backward,
 };

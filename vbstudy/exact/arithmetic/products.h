@@ -156,8 +156,8 @@ static void add_to(const Addition& with, long row, long column, long rows, long 
     }
 }
 
-// One thread's block: m rows, n columns, and all of k.
-static void block(long m, long n, long k, Matrix a, Matrix b, float* c, long ldc) {
+// One thread's block: m rows, n columns, and all of k. `add`: to what is there, as a next part is.
+static void block(long m, long n, long k, Matrix a, Matrix b, float* c, long ldc, bool add = false) {
     static thread_local Scratch a_kept, b_kept;
     const long mr = even(m, MR), high = MC / mr * mr;
     const bool pack_a = a.row != 1 && n > 2 * NR, pack_b = b.column != 1 || m > 4 * MR;
@@ -186,10 +186,10 @@ static void block(long m, long n, long k, Matrix a, Matrix b, float* c, long ldc
                     for (long i = 0; i < tall; i += mr) {
                         const long rows = std::min(mr, tall - i);
                         float* to = c + (i0 + i) * ldc + j0 + j;
-                        if (pack_a) tile_at(rows, depth, pa + i * depth, 0, 0, from, to, ldc, columns, k0);
+                        if (pack_a) tile_at(rows, depth, pa + i * depth, 0, 0, from, to, ldc, columns, add || k0);
                         else
                             tile_at(rows, depth, a.data + (i0 + i) * a.row + k0 * a.column, a.row, a.column,
-                                from, to, ldc, columns, k0);
+                                from, to, ldc, columns, add || k0);
                     }
                 }
             }

@@ -20,6 +20,12 @@ static float largest_of(const float* x, long n) {
     return top;
 }
 
+static float logarithm_of(float x) {
+    float t[W];
+    st(t, log_(bc(x)));
+    return t[0];
+}
+
 static void softmax(bool logarithm, const float* x, long rows, long n, float* y) {
     shared(rows, 4096 / n + 1, [&](long begin, long end) {
         for (long i = begin; i < end; ++i) {
@@ -38,9 +44,7 @@ static void softmax(bool logarithm, const float* x, long rows, long n, float* y)
             s = row_of(n, [&](long at, long m) {
                 return lanes_of(m, [&](auto get, long k, V a) { return a + exp_(get.get(from + at + k, -INFINITY) - top); });
             });
-            float log_of[W];
-            st(log_of, log_(bc(s)));
-            const V l = bc(log_of[0]);
+            const V l = bc(logarithm_of(s));
             each(to, n, [&](V v) { return (v - top) - l; }, from);
         }
     });

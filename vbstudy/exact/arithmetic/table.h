@@ -40,6 +40,19 @@ struct Lstm {
     const float *weight_x, *weight_h, *bias_x, *bias_h;  // (4 units, inputs), (4 units, units); biases or null
 };
 
+// (sample, head, place, width), with the steps of each
+struct Heads {
+    const float* data;
+    long step[4];
+};
+
+struct Attention {
+    long samples, heads, queries, keys, width, value_width;
+    bool causal;
+    float scale;
+    Heads q, k, v, mask;  // no mask where its data is null
+};
+
 struct Kernels {
     const char* instructions;
 
@@ -71,6 +84,11 @@ struct Kernels {
 
     void (*softmax)(bool logarithm, const float* x, long rows, long n, float* y);
     void (*softmax_backward)(bool logarithm, const float* dy, const float* y, long rows, long n, float* dx);
+
+    // y (width lies side by side) and what is kept, (sample, head, query); gradients (sample, place, head, width)
+    void (*attention)(const Attention&, float* y, const long* y_step, float* kept);
+    void (*attention_backward)(const Attention&, const Heads& dy, const Heads& y, const float* kept, float* dq, float* dk,
+        float* dv);
 
     void (*lstm)(const Lstm&, const float* x, const float* h0, const float* c0, float* y, float* kept);
     void (*lstm_backward)(const Lstm&, const float* x, const float* h0, const float* c0, const float* y,
