@@ -3,8 +3,7 @@
 //
 // forward:         the product of the weights and the unfolded input: k runs over (channel, kz, ky, kx), in
 //                  parts of 256 as in every product; then the bias is added
-// gradient of x:   the same over (output channel, then kz, ky, kx downwards) of the taps that the stride
-//                  reaches at this place
+// gradient of x:   the same over (output channel, kz, ky, kx) of the taps that the stride reaches at this place
 // gradient of w:   over all samples' places in order, cut in parts: as many whole samples as have together at
 //                  most 256 places; where one sample has more, as many of its rows (at least one). A part is
 //                  one chain. The parts are in four runs of equal length (by count * i / 4); the sums of a run
@@ -13,6 +12,8 @@
 #include "products.h"
 
 constexpr long RUNS = 4;
+
+static long product_of(const long t[3]) { return t[0] * t[1] * t[2]; }
 
 // A dimension of an image that is padded: place i and tap k of a convolution read element i * step + shift(k).
 struct Axis {
@@ -60,19 +61,21 @@ struct Gather {
     std::vector<int> offset;    // [depth]
     long out[3];                // places
     long step_z, step_y;        // from a place's corner to the next one's; in x it is 1
-    const float* matrix;        // packed: [part][tile of rows][k][row]
+    const float* matrix;        // packed: [tile of rows][k][row]
     long tall;                  // rows of a tile
 };
 
-static void pack_matrix(const float* w, long row, long column, Gather& g, std::vector<float>& kept) {
+// `fill(tile's first row, rows, to)` writes [k][row].
+template <class Fill>
+static void pack_matrix(Gather& g, std::vector<float>& kept, const Fill& fill) {
     g.tall = even(g.rows, MR);
     kept.resize(g.rows * g.depth);
-    for (long k = 0; k < g.depth; k += PART)
-        for (long i = 0, d = std::min(PART, g.depth - k); i < g.rows; i += g.tall) {
-            const long rows = std::min(g.tall, g.rows - i);
-            pack(w + i * row + k * column, row, column, rows, d, kept.data() + g.rows * k + i * d, rows);
-        }
     g.matrix = kept.data();
+    const long tiles = (g.rows + g.tall - 1) / g.tall;
+    shared(tiles, 1 + 65536 / (g.tall * g.depth + 1), [&](long begin, long end) {
+        for (long i = begin * g.tall; i < std::min(g.rows, end * g.tall); i += g.tall)
+            fill(i, std::min(g.tall, g.rows - i), kept.data() + i * g.depth);
+    });
 }
 
 // C lanes of a tile from each place: a row's neighbours.
@@ -113,7 +116,6 @@ static void gather_rows(const Gather& g, const float* image, const Target& to, l
     const long across = (g.out[2] + C - 1) / C, all = g.out[0] * g.out[1] * across;
     for (long k = 0; k < g.depth; k += PART) {
         const long depth = std::min(PART, g.depth - k);
-        const float* matrix = g.matrix + g.rows * k;
         for (long p = 0; p < all; p += HELD) {
             Places<C> from;
             from.offset = g.offset.data() + k;
@@ -131,7 +133,7 @@ static void gather_rows(const Gather& g, const float* image, const Target& to, l
             }
             for (long i = first; i < last; i += g.tall) {
                 const long rows = std::min(g.tall, last - i);
-                const float* a = matrix + i * depth;
+                const float* a = g.matrix + i * g.depth + k * rows;
                 if (together) {
                     tile<NV>(rows, depth, a, 0, 0, from, targets[0] + i * to.plane, to.plane, k);
                     continue;
@@ -147,62 +149,88 @@ static void gather_rows(const Gather& g, const float* image, const Target& to, l
     }
 }
 
-// Several images (`apart` and `to_apart` from one to the next) by way of packed columns: for rows too short to
-// fill vectors.
+// Several images (`apart` and `to_apart` from one to the next) by way of packed columns: where rows are too short
+// to fill vectors, or the matrix is so large that it is better read once for all of them.
 static void gather_columns(const Gather& g, long images, const float* image, long apart, const Target& to,
     long to_apart, long first, long last) {
     static thread_local Scratch kept;
-    const long each_ = g.out[0] * g.out[1] * g.out[2], all = images * each_;
-    struct Run {
+    const long each_ = product_of(g.out), all = images * each_, tiles = (all + NR - 1) / NR;
+    struct Run {  // neighbours in an image's row
         const float* from;
+        long at, length;
+    };
+    struct Stretch {  // neighbours where they go
         float* to;
         long at, length;
     };
     std::vector<Run> runs;
-    for (long p = 0; p < all; p += NR) {
-        const long columns = std::min<long>(NR, all - p);
-        runs.clear();
+    std::vector<Stretch> stretches;
+    std::vector<long> run_of(tiles + 1), stretch_of(tiles + 1);
+    for (long t = 0; t < tiles; ++t) {
+        const long p = t * NR, columns = std::min<long>(NR, all - p);
         for (long j = 0; j < columns;) {
-            const long image_ = (p + j) / each_, place = (p + j) % each_, x = place % g.out[2];
+            const long n = (p + j) / each_, place = (p + j) % each_, x = place % g.out[2];
             const long y = place / g.out[2] % g.out[1], z = place / g.out[2] / g.out[1];
             const long length = std::min(columns - j, g.out[2] - x);
-            runs.push_back({image + image_ * apart + z * g.step_z + y * g.step_y + x,
-                to.data + image_ * to_apart + z * to.z + y * to.y + x * to.x, j, length});
+            runs.push_back({image + n * apart + z * g.step_z + y * g.step_y + x, j, length});
+            float* target = to.data + n * to_apart + z * to.z + y * to.y + x * to.x;
+            if (long(stretches.size()) > stretch_of[t] && to.x == 1 &&
+                stretches.back().to + stretches.back().length == target)
+                stretches.back().length += length;
+            else
+                stretches.push_back({target, j, length});
             j += length;
         }
-        for (long k = 0; k < g.depth; k += PART) {
-            const long depth = std::min(PART, g.depth - k);
-            float* packed = kept.get(PART * NR + 64);
+        run_of[t + 1] = long(runs.size());
+        stretch_of[t + 1] = long(stretches.size());
+    }
+    float* packed = kept.get(PART * NR * tiles + 64);
+    for (long k = 0; k < g.depth; k += PART) {
+        const long depth = std::min(PART, g.depth - k);
+        for (long t = 0; t < tiles; ++t) {
+            float* panel = packed + t * PART * NR;
+            const long columns = std::min<long>(NR, all - t * NR);
             for (long d = 0; d < depth; ++d) {
-                float* line = packed + d * NR;
+                float* line = panel + d * NR;
                 const long offset = g.offset[k + d];
-                for (const auto& run : runs)
-                    for (long l = 0; l < run.length; ++l) line[run.at + l] = run.from[offset + l];
-                std::fill(line + columns, line + NR, 0.f);
+                // Whole vectors: what is too much is written over by what comes next.
+                for (long r = run_of[t]; r < run_of[t + 1]; ++r)
+                    for (long l = 0; l < runs[r].length; l += W)
+                        st(line + runs[r].at + l, ld(runs[r].from + offset + l));
+                for (long j = columns; j < NR; ++j) line[j] = 0;
             }
-            for (long i = first; i < last; i += g.tall) {
-                const long rows = std::min(g.tall, last - i);
-                const float* a = g.matrix + g.rows * k + i * depth;
+        }
+        for (long i = first; i < last; i += g.tall) {
+            const long rows = std::min(g.tall, last - i);
+            const float* a = g.matrix + i * g.depth + k * rows;
+            for (long t = 0; t < tiles; ++t) {
+                const Rows from{packed + t * PART * NR, NR};
+                const auto& only = stretches[stretch_of[t]];
+                if (stretch_of[t + 1] - stretch_of[t] == 1 && only.length == NR && to.x == 1) {
+                    tile<NV>(rows, depth, a, 0, 0, from, only.to + i * to.plane, to.plane, k);
+                    continue;
+                }
                 float edge[MR * NR];
-                if (columns <= W) tile<1>(rows, depth, a, 0, 0, Rows{packed, NR}, edge, NR, false);
-                else tile<NV>(rows, depth, a, 0, 0, Rows{packed, NR}, edge, NR, false);
+                if (all - t * NR <= W) tile<1>(rows, depth, a, 0, 0, from, edge, NR, false);
+                else tile<NV>(rows, depth, a, 0, 0, from, edge, NR, false);
                 for (long r = 0; r < rows; ++r)
-                    for (const auto& run : runs)
-                        put(edge + r * NR + run.at, run.to + (i + r) * to.plane, run.length, to.x, k);
+                    for (long q = stretch_of[t]; q < stretch_of[t + 1]; ++q)
+                        put(edge + r * NR + stretches[q].at, stretches[q].to + (i + r) * to.plane, stretches[q].length,
+                            to.x, k);
             }
         }
     }
 }
 
-static long product_of(const long t[3]) { return t[0] * t[1] * t[2]; }
-
 // How well rows of `width` fill chunks of C lanes.
 static double filled(long width, long c) { return double(width) / double((width + c - 1) / c * c); }
+
+constexpr long COLUMNS_FROM = 64;  // rows, from which it pays to pack columns where vectors are not full
 
 static void gather(const Gather& g, long images, const float* image, long apart, const Target& to, long to_apart,
     long first, long last) {
     const double best = std::max(filled(g.out[2], W), W == 16 ? filled(g.out[2], 8) : 0.0);
-    if (best < 0.8 && last - first >= 8)
+    if ((best < 0.8 && last - first >= 8) || (best < 1 && last - first >= COLUMNS_FROM))
         return gather_columns(g, images, image, apart, to, to_apart, first, last);
     const bool halves = W == 16 && (g.out[2] + 7) / 8 % 2;
     for (long n = 0; n < images; ++n) {
@@ -213,19 +241,19 @@ static void gather(const Gather& g, long images, const float* image, long apart,
 }
 
 // Calls work(image, images, share, shares) for groups of images of a batch and shares of the rows: as many as
-// there are threads.
+// there are threads, but groups of no fewer than some 128 places, and no more than some 512.
 template <class Work>
-static void over_images(long count, long most, long tiles, const Work& work) {
+static void over_images(long count, long places, long tiles, const Work& work) {
     const long threads = host.threads();
-    const long size = std::max(1L, std::min(most, (count + threads - 1) / threads)), groups = (count + size - 1) / size;
+    const long least = std::min(count, (127 + places) / places), most = std::max(1L, std::min(32L, 512 / places));
+    const long size = std::min(most, std::max(least, (count + threads - 1) / threads));
+    const long groups = (count + size - 1) / size;
     const long shares = groups >= threads ? 1 : std::min(tiles, (threads + groups - 1) / groups);
     parallel(groups * shares, [&](long i) {
         const long n = i / shares * size;
         work(n, std::min(size, count - n), i % shares, shares);
     });
 }
-
-static long together(long places) { return std::max(1L, std::min(16L, 4 * NR / std::max(places, 1L))); }
 
 static Axis forward_axis(const Convolution& s, int d) {
     const long needed = (s.out[d] - 1) * s.stride[d] + (s.kernel[d] - 1) * s.dilation[d] + 1;
@@ -274,11 +302,13 @@ static void convolution(const Convolution& s, const float* x, const float* w, co
                                                v * s.dilation[1] * axes[2].size + column % split * quarter +
                                                column / split);
                         }
-        pack_matrix(w + i * s.outputs * g.depth, g.depth, 1, g, kept[i]);
+        pack_matrix(g, kept[i], [&](long row, long rows, float* to) {
+            pack(w + (i * s.outputs + row) * g.depth, g.depth, 1, rows, g.depth, to, rows);
+        });
     }
     const long tall = matrices[0].tall, tiles = (s.outputs + tall - 1) / tall;
     const long apart = s.groups * s.inputs * volume;
-    over_images(s.samples, together(places), tiles * s.groups, [&](long n, long images, long share, long shares) {
+    over_images(s.samples, places, tiles * s.groups, [&](long n, long images, long share, long shares) {
         static thread_local Scratch scratch;
         float* image = scratch.get(images * apart + 64);  // lanes beyond a row's end read what comes next
         const long begin = tiles * s.groups * share / shares, end = tiles * s.groups * (share + 1) / shares;
@@ -315,7 +345,7 @@ static std::vector<Phase> phases_of(const Convolution& s, int d, long& low, long
     low = 0, high = 0;
     for (long f = 0; f < std::min(s.stride[d], s.in[d]); ++f) {
         Phase one{f, (s.in[d] - f + s.stride[d] - 1) / s.stride[d], {}};
-        for (long k = s.kernel[d] - 1; k >= 0; --k) {
+        for (long k = 0; k < s.kernel[d]; ++k) {
             const long shift = f + s.padding[d] - k * s.dilation[d];
             if (shift % s.stride[d]) continue;
             one.taps.push_back({k, shift / s.stride[d]});
@@ -351,7 +381,6 @@ static void convolution_input(const Convolution& s, const float* dy, const float
     };
     std::vector<Place> all(s.groups * phases[0].size() * phases[1].size() * phases[2].size());
     const long per_group = long(all.size()) / s.groups;
-    std::vector<float> turned;
     for (long i = 0; i < long(all.size()); ++i) {
         const long group = i / per_group, p = i % per_group;
         const Phase& x = phases[2][p % phases[2].size()];
@@ -364,24 +393,32 @@ static void convolution_input(const Convolution& s, const float* dy, const float
         g.rows = s.inputs;
         g.step_z = plane;
         g.step_y = axes[2].size;
-        turned.clear();
-        for (long o = 0; o < s.outputs; ++o)
-            for (const auto& [kz, sz] : z.taps)
-                for (const auto& [ky, sy] : y.taps)
-                    for (const auto& [kx, sx] : x.taps) {
-                        g.offset.push_back(o * volume + (sz + axes[0].before) * plane +
-                                           (sy + axes[1].before) * axes[2].size + sx + axes[2].before);
-                        const long tap = (kz * s.kernel[1] + ky) * s.kernel[2] + kx;
-                        for (long c = 0; c < s.inputs; ++c)
-                            turned.push_back(w[((group * s.outputs + o) * s.inputs + c) * taps + tap]);
-                    }
-        g.depth = long(g.offset.size());
-        pack_matrix(turned.data(), 1, s.inputs, g, all[i].kept);
+        std::vector<long> reached;
+        for (const auto& [kz, sz] : z.taps)
+            for (const auto& [ky, sy] : y.taps)
+                for (const auto& [kx, sx] : x.taps) {
+                    reached.push_back((kz * s.kernel[1] + ky) * s.kernel[2] + kx);
+                    g.offset.push_back((sz + axes[0].before) * plane + (sy + axes[1].before) * axes[2].size + sx +
+                                       axes[2].before);
+                }
+        const long count = long(reached.size());
+        g.depth = s.outputs * count;
+        g.offset.resize(g.depth);
+        for (long k = count; k < g.depth; ++k) g.offset[k] = g.offset[k - count] + int(volume);
+        pack_matrix(g, all[i].kept, [&](long row, long rows, float* to) {
+            for (long o = 0; o < s.outputs; ++o, to += count * rows) {
+                const float* from = w + ((group * s.outputs + o) * s.inputs + row) * taps;
+                if (count == taps) transpose(from, taps, rows, taps, to, rows);
+                else
+                    for (long t = 0; t < count; ++t)
+                        for (long r = 0; r < rows; ++r) to[t * rows + r] = from[r * taps + reached[t]];
+            }
+        });
     }
     const long tall = all[0].gather.tall, tiles = (s.inputs + tall - 1) / tall;
     const long apart = s.groups * s.outputs * volume;
     const long least = all[0].gather.out[0] * all[0].gather.out[1] * all[0].gather.out[2];
-    over_images(s.samples, together(least), tiles * s.groups, [&](long n, long images, long share, long shares) {
+    over_images(s.samples, least, tiles * s.groups, [&](long n, long images, long share, long shares) {
         static thread_local Scratch scratch;
         float* image = scratch.get(images * apart + 64);
         const long begin = tiles * s.groups * share / shares, end = tiles * s.groups * (share + 1) / shares;
@@ -506,12 +543,13 @@ static void weight_of_group(const Convolution& s, const float* x, const float* d
     const long lines = s.out[0] * s.out[1], width = s.out[2];
     const long images = std::max(1L, PART / places), tall = places > PART ? std::max(1L, PART / width) : lines;
     const long in_one = (lines + tall - 1) / tall, parts = (s.samples + images - 1) / images * in_one;
-    const long T = s.dilation[2] == 1 && (s.kernel[2] == 3 || s.kernel[2] == 5 || s.kernel[2] == 7) ? s.kernel[2] : 1;
+    const bool by_columns = s.outputs >= 64 && width < 16;
+    const long T = by_columns ? 1 : s.dilation[2] == 1 && (s.kernel[2] == 3 || s.kernel[2] == 5 || s.kernel[2] == 7) ? s.kernel[2] : 1;
     const long rows = depth / T, runs = std::min(RUNS, parts);
     const long shares = runs >= threads ? 1 : std::min(rows, (threads + runs - 1) / runs);
     std::unique_ptr<float[]> sums(new float[runs * depth * ldo]);
     parallel(runs * shares, [&](long i) {
-        static thread_local Scratch x_kept, g_kept;
+        static thread_local Scratch x_kept, g_kept, columns_kept;
         const long run = i / shares, first = rows * (i % shares) / shares, last = rows * (i % shares + 1) / shares;
         float *image = x_kept.get(images * apart + 64), *g = g_kept.get((images * places + 16) * ldo + 64);
         std::vector<int> line;
@@ -530,22 +568,40 @@ static void weight_of_group(const Convolution& s, const float* x, const float* d
                                    l % s.out[1] * s.stride[1] * axes[2].size);
             }
             float* to = sums.get() + run * depth * ldo;
+            if (by_columns) {
+                const long wide = long(line.size()) * width;
+                float* columns = columns_kept.get(MR * (wide + W) + 64);
+                for (long r = first; r < last; r += MR) {
+                    const long have = std::min<long>(MR, last - r);
+                    for (long j = 0; j < have; ++j)
+                        for (long l = 0; l < long(line.size()); ++l) {
+                            const float* from = image + offset[r + j] + line[l];
+                            float* at = columns + j * wide + l * width;
+                            if (s.stride[2] == 1)
+                                for (long p = 0; p < width; p += W) st(at + p, ld(from + p));
+                            else
+                                for (long p = 0; p < width; ++p) at[p] = from[p * s.stride[2]];
+                        }
+                    for (long o = 0; o < ldo; o += NR)
+                        tile_at(have, wide, columns, wide, 1, Rows{g + o, ldo}, to + r * ldo + o, ldo,
+                            std::min<long>(NR, ldo - o), part != begin);
+                }
+                continue;
+            }
             const auto with = T == 1 ? taps<1> : T == 3 ? taps<3> : T == 5 ? taps<5> : taps<7>;
             with(long(line.size()), line.data(), width, s.stride[2], g, ldo, image, offset, first, last, to, part != begin);
         }
     });
-    shared(depth, std::max(1L, 16384 / (ldo * runs)), [&](long begin, long end) {
-        for (long k = begin; k < end; ++k) {
-            float* p = sums.get() + k * ldo;
-            const long next = depth * ldo;
-            for (long o = 0; o < s.outputs; ++o) {
-                float sum = p[o];
-                if (runs > 1) sum = sum + p[next + o];
-                if (runs == 3) sum = sum + p[2 * next + o];
-                if (runs == 4) sum = sum + (p[2 * next + o] + p[3 * next + o]);
-                dw[o * depth + k] = sum;
-            }
-        }
+    shared((depth + 7) / 8, std::max(1L, 2048 / (ldo * runs)), [&](long begin, long end) {
+        begin *= 8;
+        end = std::min(depth, end * 8);
+        const long next = depth * ldo, n = (end - begin) * ldo;
+        float* p = sums.get() + begin * ldo;
+        if (runs == 2) each(p, n, [](V a, V b) { return a + b; }, p, p + next);
+        if (runs == 3) each(p, n, [](V a, V b, V c) { return (a + b) + c; }, p, p + next, p + 2 * next);
+        if (runs == 4)
+            each(p, n, [](V a, V b, V c, V d) { return (a + b) + (c + d); }, p, p + next, p + 2 * next, p + 3 * next);
+        transpose(p, ldo, end - begin, s.outputs, dw + begin, depth);
     });
 }
 

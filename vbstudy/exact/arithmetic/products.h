@@ -33,30 +33,29 @@ INLINE void transpose8(V8 r[8]) {
 #undef SHUFFLE
 }
 
-// to[k * width + i] = from[i * across + k * along] for i < rows, and zero for rows <= i < width
-static void pack(const float* from, long across, long along, long rows, long depth, float* to, long width) {
+// to[k * to_row + i] = from[i * from_row + k] for i < rows, k < columns
+static void transpose(const float* from, long from_row, long rows, long columns, float* to, long to_row) {
     long k = 0;
-    if (across == 1) {
-        for (; k < depth; ++k, from += along, to += width) {
-            memcpy(to, from, rows * sizeof(float));
-            std::fill(to + rows, to + width, 0.f);
-        }
-        return;
-    }
-    if (along == 1 && rows >= 8) {
-        for (; k + 8 <= depth; k += 8) {
+    if (rows >= 8)
+        for (; k + 8 <= columns; k += 8)
             for (long i = 0; i < rows; i += 8) {
                 const long at = std::min(i, rows - 8);
                 V8 r[8];
-                for (int j = 0; j < 8; ++j) r[j] = *reinterpret_cast<const V8U*>(from + (at + j) * across + k);
+                for (int j = 0; j < 8; ++j) r[j] = *reinterpret_cast<const V8U*>(from + (at + j) * from_row + k);
                 transpose8(r);
-                for (int j = 0; j < 8; ++j) *reinterpret_cast<V8U*>(to + (k + j) * width + at) = r[j];
+                for (int j = 0; j < 8; ++j) *reinterpret_cast<V8U*>(to + (k + j) * to_row + at) = r[j];
             }
-            for (int j = 0; j < 8; ++j) std::fill(to + (k + j) * width + rows, to + (k + j + 1) * width, 0.f);
-        }
-    }
-    for (; k < depth; ++k) {
-        for (long i = 0; i < rows; ++i) to[k * width + i] = from[i * across + k * along];
+    for (; k < columns; ++k)
+        for (long i = 0; i < rows; ++i) to[k * to_row + i] = from[i * from_row + k];
+}
+
+// to[k * width + i] = from[i * across + k * along] for i < rows, and zero for rows <= i < width
+static void pack(const float* from, long across, long along, long rows, long depth, float* to, long width) {
+    if (along == 1) transpose(from, across, rows, depth, to, width);
+    for (long k = 0; k < depth; ++k) {
+        if (across == 1) memcpy(to + k * width, from + k * along, rows * sizeof(float));
+        else if (along != 1)
+            for (long i = 0; i < rows; ++i) to[k * width + i] = from[i * across + k * along];
         std::fill(to + k * width + rows, to + (k + 1) * width, 0.f);
     }
 }
