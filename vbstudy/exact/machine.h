@@ -151,9 +151,30 @@ bool channels_last(const Tensor& t) {
     return t.suggest_memory_format() == at::MemoryFormat::ChannelsLast || t.suggest_memory_format() == at::MemoryFormat::ChannelsLast3d;
 }
 
-Tensor in_format(const Tensor& t, bool last) {
-    if (!last || t.dim() < 4) return t;
-    return t.contiguous(t.dim() == 5 ? at::MemoryFormat::ChannelsLast3d : at::MemoryFormat::ChannelsLast);
+at::MemoryFormat last_of(const Tensor& t) { return t.dim() == 5 ? at::MemoryFormat::ChannelsLast3d : at::MemoryFormat::ChannelsLast; }
+
+// Dense, with channels last or not.
+Tensor dense_in(const Tensor& t, bool last) { return last && t.dim() > 3 ? t.contiguous(last_of(t)) : t.contiguous(); }
+
+Tensor made_in(IntArrayRef sizes, const Tensor& like, bool last) {
+    const auto format = !last || sizes.size() < 4 ? at::MemoryFormat::Contiguous
+                        : sizes.size() == 5       ? at::MemoryFormat::ChannelsLast3d
+                                                  : at::MemoryFormat::ChannelsLast;
+    return at::empty(sizes, like.options().memory_format(format));
+}
+
+// Weights as planes, and back.
+Tensor planes(const Tensor& w) {
+    if (w.is_contiguous() || w.dim() < 4 || !w.is_contiguous(last_of(w))) return w.contiguous();
+    const auto y = made(w.sizes(), w);
+    kernels->turn(in(w), w.size(0), w.numel() / w.size(0) / w.size(1), w.size(1), out(y));
+    return y;
+}
+
+Tensor with_channels_last(const Tensor& w) {
+    const auto y = made_in(w.sizes(), w, true);
+    kernels->turn(in(w), w.size(0), w.size(1), w.numel() / w.size(0) / w.size(1), out(y));
+    return y;
 }
 
 // As for a convolution from x to y, both (sample, channel, places...).
@@ -161,7 +182,7 @@ bool shape_of(IntArrayRef x, IntArrayRef y, IntArrayRef w, const std::vector<int
     const std::vector<int64_t>& padding, const std::vector<int64_t>& dilation, int64_t groups, Convolution& s) {
     const long dims = long(x.size()) - 2;
     if (groups < 1 || y[1] % groups || x[1] % groups || w[0] != y[1] || w[1] != x[1] / groups) return false;
-    s = {x[0], groups, x[1] / groups, y[1] / groups, {1, 1, 1}, {1, 1, 1}, {1, 1, 1}, {1, 1, 1}, {0, 0, 0}, {1, 1, 1}};
+    s = {x[0], groups, x[1] / groups, y[1] / groups, {1, 1, 1}, {1, 1, 1}, {1, 1, 1}, {1, 1, 1}, {0, 0, 0}, {1, 1, 1}, false};
     const auto of = [&](const std::vector<int64_t>& values, long d) { return values.size() == 1 ? values[0] : values[d]; };
     for (long d = 0; d < dims; ++d) {
         const long at = 3 - dims + d;
@@ -208,9 +229,9 @@ bool convolution(Call& call) {
     if (transposed ? !shape_of(sizes, x.sizes(), w.sizes(), stride, padding, dilation, groups, s)
                    : !shape_of(x.sizes(), sizes, w.sizes(), stride, padding, dilation, groups, s))
         return false;
-    const bool last = channels_last(x) || channels_last(w);
-    const auto xc = x.contiguous(), wc = w.contiguous();
-    auto y = made(sizes, x);
+    s.last = (channels_last(x) || channels_last(w)) && dims > 1;
+    const auto xc = dense_in(x, s.last), wc = planes(w);
+    auto y = made_in(sizes, x, s.last);
     if (transposed) {
         kernels->convolution_input(s, in(xc), in(wc), out(y));
         if (bias.defined()) {
@@ -221,7 +242,7 @@ bool convolution(Call& call) {
     } else {
         kernels->convolution(s, in(xc), in(wc), in(bias), out(y));
     }
-    call.results = {in_format(y, last)};
+    call.results = {y};
     return true;
 }
 
@@ -241,11 +262,11 @@ bool convolution_backward(Call& call) {
     if (transposed ? !shape_of(dy.sizes(), x.sizes(), w.sizes(), stride, padding, dilation, groups, s)
                    : !shape_of(x.sizes(), dy.sizes(), w.sizes(), stride, padding, dilation, groups, s))
         return false;
-    const bool last = channels_last(x) || channels_last(w);
-    const auto g = dy.contiguous(), xc = x.contiguous(), wc = w.contiguous();
+    s.last = (channels_last(x) || channels_last(w)) && dims > 1;
+    const auto g = dense_in(dy, s.last), xc = dense_in(x, s.last), wc = planes(w);
     Tensor dx, dw, db;
     if (wanted[0]) {
-        dx = made(x.sizes(), x);
+        dx = made_in(x.sizes(), x, s.last);
         if (transposed) kernels->convolution(s, in(g), in(wc), nullptr, out(dx));
         else kernels->convolution_input(s, in(g), in(wc), out(dx));
     }
@@ -259,7 +280,7 @@ bool convolution_backward(Call& call) {
         gone[1] = false;
         db = sum_over(g, gone, false);
     }
-    call.results = {wanted[0] ? in_format(dx, last) : dx, wanted[1] ? in_format(dw, last) : dw, db};
+    call.results = {dx, s.last && dw.defined() ? with_channels_last(dw) : dw, db};
     return true;
 }
 
@@ -372,9 +393,9 @@ bool batch_norm_of(Call& call, size_t mean_at, bool stats, bool training, double
     if (!plain(w, channels) || !plain(b, channels) || !plain(running_mean, channels) || !plain(running_variance, channels))
         return false;
     if (!training && (!running_mean.defined() || !running_variance.defined())) return false;
-    const BatchNorm s{x.size(0), channels, x.numel() / x.size(0) / channels, in(w), in(b), float(eps)};
+    const BatchNorm s{x.size(0), channels, x.numel() / x.size(0) / channels, in(w), in(b), float(eps), channels_last(x)};
     if (training && s.samples * s.places < 2 && running_variance.defined()) return false;
-    const auto xc = x.contiguous(), y = made(x.sizes(), x), mean = made({training ? channels : 0}, x), inverse = made({training ? channels : 0}, x);
+    const auto xc = dense_in(x, s.last), y = made_in(x.sizes(), x, s.last), mean = made({training ? channels : 0}, x), inverse = made({training ? channels : 0}, x);
     if (training) {
         kernels->batch_norm(s, in(xc), out(y), out(mean), out(inverse), out(running_mean), out(running_variance), momentum);
     } else {
@@ -382,7 +403,7 @@ bool batch_norm_of(Call& call, size_t mean_at, bool stats, bool training, double
         for (long c = 0; c < channels; ++c) out(f)[c] = 1.f / __builtin_sqrtf(in(running_variance)[c] + float(eps));
         kernels->batch_norm_apply(s, in(xc), in(running_mean), in(f), out(y));
     }
-    call.results = {in_format(y, channels_last(x)), mean, inverse};
+    call.results = {y, mean, inverse};
     return true;
 }
 
@@ -395,7 +416,7 @@ bool batch_norm_backward(Call& call) {
     const bool training = call[7].toBool();
     const size_t at = training ? 5 : 3;
     if (!call.ours(at) || !call.ours(at + 1)) return false;
-    const auto x = call.tensor(1), g = call.dense(0);
+    const auto x = call.tensor(1), g = call.tensor(0);
     const long channels = x.dim() < 2 ? 0 : x.size(1);
     const auto w = call.dense_or_none(2), mean = call.dense(at);
     auto inverse = call.dense(at + 1);
@@ -406,12 +427,12 @@ bool batch_norm_backward(Call& call) {
         inverse = f;
     }
     const auto wanted = call[9].toBoolList();
-    const BatchNorm s{x.size(0), channels, x.numel() / x.size(0) / channels, in(w), nullptr, 0};
-    const auto xc = x.contiguous();
-    const Tensor dx = wanted[0] ? made(x.sizes(), x) : Tensor(), dw = wanted[1] ? made({channels}, x) : Tensor(),
+    const BatchNorm s{x.size(0), channels, x.numel() / x.size(0) / channels, in(w), nullptr, 0, channels_last(x)};
+    const auto xc = dense_in(x, s.last), gc = dense_in(g, s.last);
+    const Tensor dx = wanted[0] ? made_in(x.sizes(), x, s.last) : Tensor(), dw = wanted[1] ? made({channels}, x) : Tensor(),
                  db = wanted[2] ? made({channels}, x) : Tensor();
-    kernels->batch_norm_backward(s, in(g), in(xc), in(mean), in(inverse), training, out(dx), out(dw), out(db));
-    call.results = {wanted[0] ? in_format(dx, channels_last(x)) : dx, dw, db};
+    kernels->batch_norm_backward(s, in(gc), in(xc), in(mean), in(inverse), training, out(dx), out(dw), out(db));
+    call.results = {dx, dw, db};
     return true;
 }
 
@@ -464,8 +485,8 @@ bool group_norm(Call& call) {
     const auto w = call.dense_or_none(1), b = call.dense_or_none(2);
     if (n * c * places != x.numel() || groups < 1 || c % groups || !plain(w, c) || !plain(b, c)) return false;
     const auto xc = x.contiguous(), y = made(x.sizes(), x), mean = made({n, groups}, x), inverse = made({n, groups}, x);
-    kernels->group_norm({n, c, places, in(w), in(b), float(call[7].toDouble())}, groups, in(xc), out(y), out(mean), out(inverse));
-    call.results = {in_format(y, channels_last(x)), mean, inverse};
+    kernels->group_norm({n, c, places, in(w), in(b), float(call[7].toDouble()), false}, groups, in(xc), out(y), out(mean), out(inverse));
+    call.results = {dense_in(y, channels_last(x)), mean, inverse};
     return true;
 }
 
@@ -482,8 +503,8 @@ bool group_norm_backward(Call& call) {
     const auto wanted = call[9].toBoolList();
     const Tensor dx = wanted[0] ? made(x.sizes(), x) : Tensor(), dw = wanted[1] ? made({c}, x) : Tensor(),
                  db = wanted[2] ? made({c}, x) : Tensor();
-    kernels->group_norm_backward({n, c, places, in(w), nullptr, 0}, groups, in(g), in(xc), in(mean), in(inverse), out(dx), out(dw), out(db));
-    call.results = {wanted[0] ? in_format(dx, channels_last(x)) : dx, dw, db};
+    kernels->group_norm_backward({n, c, places, in(w), nullptr, 0, false}, groups, in(g), in(xc), in(mean), in(inverse), out(dx), out(dw), out(db));
+    call.results = {wanted[0] ? dense_in(dx, channels_last(x)) : dx, dw, db};
     return true;
 }
 

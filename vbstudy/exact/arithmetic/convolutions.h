@@ -255,6 +255,35 @@ static void over_images(long count, long places, long tiles, const Work& work) {
     });
 }
 
+// A group's channels of one sample as planes: turned, where channels are last.
+static const float* planes_of(const float* x, bool last, long groups, long channels, long pixels, long sample, long group) {
+    if (!last) return x + (sample * groups + group) * channels * pixels;
+    static thread_local Scratch kept;
+    float* to = kept.get(channels * pixels);
+    transpose(x + sample * groups * channels * pixels + group * channels, groups * channels, pixels, channels, to, pixels);
+    return to;
+}
+
+// Where a group's planes of `images` samples go; `finish` brings rows `first` to `last` there.
+struct Planes {
+    float* y;
+    bool turned;
+    long groups, channels, places, sample, group;
+    float* data;
+    long apart;
+    Planes(float* to, bool last, long groups_, long channels_, long places_, long sample_, long group_, long images)
+        : y(to), turned(last), groups(groups_), channels(channels_), places(places_), sample(sample_), group(group_) {
+        static thread_local Scratch kept;
+        data = turned ? kept.get(images * channels * places) : y + (sample * groups + group) * channels * places;
+        apart = turned ? channels * places : groups * channels * places;
+    }
+    void finish(long images, long first, long last) const {
+        for (long i = 0; turned && i < images; ++i)
+            transpose(data + i * apart + first * places, places, last - first, places,
+                y + (sample + i) * groups * channels * places + group * channels + first, groups * channels);
+    }
+};
+
 static Axis forward_axis(const Convolution& s, int d) {
     const long needed = (s.out[d] - 1) * s.stride[d] + (s.kernel[d] - 1) * s.dilation[d] + 1;
     return {needed, s.padding[d], std::min(s.in[d], needed - s.padding[d])};
@@ -275,7 +304,12 @@ static void convolution(const Convolution& s, const float* x, const float* w, co
     if (volume == pixels && as_matrix(s)) {
         // By a matrix, place by place.
         for (long g = 0; g < s.groups; ++g) {
-            const Addition own{{bias ? bias + g * s.outputs : nullptr, 1, 0}, 1, 1};
+            const Addition own{{bias ? bias + g * s.outputs : nullptr, !s.last, s.last}, 1, 1};
+            if (s.last) {
+                product_batch(1, s.samples * places, s.outputs, s.inputs, {x + g * s.inputs, s.groups * s.inputs, 1}, 0,
+                    {w + g * s.outputs * s.inputs, 1, s.inputs}, 0, y + g * s.outputs, s.groups * s.outputs, 0, &own, 0);
+                continue;
+            }
             product_batch(s.samples, s.outputs, places, s.inputs, {w + g * s.outputs * s.inputs, s.inputs, 1}, 0,
                 {x + g * s.inputs * pixels, pixels, 1}, s.groups * s.inputs * pixels, y + g * s.outputs * places,
                 places, s.groups * s.outputs * places, &own, 0);
@@ -314,21 +348,21 @@ static void convolution(const Convolution& s, const float* x, const float* w, co
         const long begin = tiles * s.groups * share / shares, end = tiles * s.groups * (share + 1) / shares;
         for (long i = 0; i < images; ++i)
             for (long g = begin / tiles; g * tiles < end; ++g)
-                pad_image(x + ((n + i) * s.groups + g) * s.inputs * pixels, s.inputs, s.in, axes, split,
+                pad_image(planes_of(x, s.last, s.groups, s.inputs, pixels, n + i, g), s.inputs, s.in, axes, split,
                     image + i * apart + g * s.inputs * volume);
         for (long g = begin / tiles; g * tiles < end; ++g) {
             const long first = std::max(0L, begin - g * tiles) * tall;
             const long last = std::min(s.outputs, (end - g * tiles) * tall);
-            float* to = y + (n * s.groups + g) * s.outputs * places;
+            const Planes to(y, s.last, s.groups, s.outputs, places, n, g, images);
             gather(matrices[g], images, image + g * s.inputs * volume, apart,
-                {to, places, s.out[1] * s.out[2], s.out[2], 1}, s.groups * s.outputs * places, first, last);
-            if (!bias) continue;
-            for (long i = 0; i < images; ++i)
+                {to.data, places, s.out[1] * s.out[2], s.out[2], 1}, to.apart, first, last);
+            for (long i = 0; bias && i < images; ++i)
                 for (long o = first; o < last; ++o) {
                     const V b = bc(bias[g * s.outputs + o]);
-                    float* row = to + (i * s.groups * s.outputs + o) * places;
+                    float* row = to.data + i * to.apart + o * places;
                     each(row, places, [&](V v) { return v + b; }, row);
                 }
+            to.finish(images, first, last);
         }
     });
 }
@@ -368,10 +402,16 @@ static void convolution_input(const Convolution& s, const float* dy, const float
     }
     const long plane = axes[1].size * axes[2].size, volume = axes[0].size * plane;
     if (places == pixels && as_matrix(s)) {
-        for (long g = 0; g < s.groups; ++g)
-            product_batch(s.samples, s.inputs, places, s.outputs, {w + g * s.outputs * s.inputs, 1, s.inputs}, 0,
-                {dy + g * s.outputs * places, places, 1}, s.groups * s.outputs * places,
-                dx + g * s.inputs * pixels, pixels, s.groups * s.inputs * pixels, nullptr, 0);
+        for (long g = 0; g < s.groups; ++g) {
+            const float* of_group = w + g * s.outputs * s.inputs;
+            if (s.last)
+                product_batch(1, s.samples * places, s.inputs, s.outputs, {dy + g * s.outputs, s.groups * s.outputs, 1}, 0,
+                    {of_group, s.inputs, 1}, 0, dx + g * s.inputs, s.groups * s.inputs, 0, nullptr, 0);
+            else
+                product_batch(s.samples, s.inputs, places, s.outputs, {of_group, 1, s.inputs}, 0,
+                    {dy + g * s.outputs * places, places, 1}, s.groups * s.outputs * places,
+                    dx + g * s.inputs * pixels, pixels, s.groups * s.inputs * pixels, nullptr, 0);
+        }
         return;
     }
     struct Place {
@@ -424,18 +464,18 @@ static void convolution_input(const Convolution& s, const float* dy, const float
         const long begin = tiles * s.groups * share / shares, end = tiles * s.groups * (share + 1) / shares;
         for (long i = 0; i < images; ++i)
             for (long g = begin / tiles; g * tiles < end; ++g)
-                pad_image(dy + ((n + i) * s.groups + g) * s.outputs * places, s.outputs, s.out, axes, 1,
+                pad_image(planes_of(dy, s.last, s.groups, s.outputs, places, n + i, g), s.outputs, s.out, axes, 1,
                     image + i * apart + g * s.outputs * volume);
         for (long g = begin / tiles; g * tiles < end; ++g) {
             const long first = std::max(0L, begin - g * tiles) * tall;
             const long last = std::min(s.inputs, (end - g * tiles) * tall);
+            const Planes planes(dx, s.last, s.groups, s.inputs, pixels, n, g, images);
             for (long p = 0; p < per_group; ++p) {
                 const auto& one = all[g * per_group + p];
-                const Target to{dx + (n * s.groups + g) * s.inputs * pixels + one.at, pixels,
-                    s.stride[0] * s.in[1] * s.in[2], s.stride[1] * s.in[2], s.stride[2]};
-                const long to_apart = s.groups * s.inputs * pixels;
+                const Target to{planes.data + one.at, pixels, s.stride[0] * s.in[1] * s.in[2], s.stride[1] * s.in[2],
+                    s.stride[2]};
                 if (one.gather.depth) {
-                    gather(one.gather, images, image + g * s.outputs * volume, apart, to, to_apart, first, last);
+                    gather(one.gather, images, image + g * s.outputs * volume, apart, to, planes.apart, first, last);
                     continue;
                 }
                 for (long i = 0; i < images; ++i)  // no tap reaches these places
@@ -443,8 +483,9 @@ static void convolution_input(const Convolution& s, const float* dy, const float
                         for (long z = 0; z < one.gather.out[0]; ++z)
                             for (long y = 0; y < one.gather.out[1]; ++y)
                                 for (long v = 0; v < one.gather.out[2]; ++v)
-                                    to.data[i * to_apart + r * to.plane + z * to.z + y * to.y + v * to.x] = 0;
+                                    to.data[i * planes.apart + r * to.plane + z * to.z + y * to.y + v * to.x] = 0;
             }
+            planes.finish(images, first, last);
         }
     });
 }
@@ -527,7 +568,7 @@ static void taps(long lines, const int* line, long length, long step, const floa
     }
 }
 
-static void weight_of_group(const Convolution& s, const float* x, const float* dy, float* dw, long threads) {
+static void weight_of_group(const Convolution& s, long group, const float* x, const float* dy, float* dw, long threads) {
     const long all_taps = product_of(s.kernel), places = product_of(s.out), pixels = product_of(s.in);
     const long ldo = (s.outputs + W - 1) / W * W, depth = s.inputs * all_taps;
     const Axis axes[3] = {forward_axis(s, 0), forward_axis(s, 1), forward_axis(s, 2)};
@@ -558,11 +599,17 @@ static void weight_of_group(const Convolution& s, const float* x, const float* d
             const long high = std::min(tall, lines - top);
             if (part == begin || !top)
                 for (long k = 0; k < have; ++k)
-                    pad_image(x + (n + k) * s.groups * s.inputs * pixels, s.inputs, s.in, axes, 1, image + k * apart);
+                    pad_image(planes_of(x, s.last, s.groups, s.inputs, pixels, n + k, group), s.inputs, s.in, axes, 1,
+                        image + k * apart);
             line.clear();
             for (long k = 0; k < have; ++k) {
-                pack(dy + (n + k) * s.groups * s.outputs * places + top * width, places, 1, s.outputs, high * width,
-                    g + k * places * ldo, ldo);
+                const float* from = dy + (n + k) * s.groups * s.outputs * places;
+                if (s.last)
+                    pack(from + top * width * s.groups * s.outputs + group * s.outputs, 1, s.groups * s.outputs, s.outputs,
+                        high * width, g + k * places * ldo, ldo);
+                else
+                    pack(from + group * s.outputs * places + top * width, places, 1, s.outputs, high * width,
+                        g + k * places * ldo, ldo);
                 for (long l = top; l < top + high; ++l)
                     line.push_back(k * apart + l / s.out[1] * s.stride[0] * plane +
                                    l % s.out[1] * s.stride[1] * axes[2].size);
@@ -606,10 +653,8 @@ static void weight_of_group(const Convolution& s, const float* x, const float* d
 }
 
 static void convolution_weight(const Convolution& s, const float* x, const float* dy, float* dw) {
-    const long pixels = product_of(s.in), places = product_of(s.out), size = s.outputs * s.inputs * product_of(s.kernel);
-    const auto one = [&](long g, long threads) {
-        weight_of_group(s, x + g * s.inputs * pixels, dy + g * s.outputs * places, dw + g * size, threads);
-    };
+    const long size = s.outputs * s.inputs * product_of(s.kernel);
+    const auto one = [&](long g, long threads) { weight_of_group(s, g, x, dy, dw + g * size, threads); };
     if (s.groups == 1) return one(0, host.threads());
     parallel(s.groups, [&](long g) { one(g, 1); });
 }

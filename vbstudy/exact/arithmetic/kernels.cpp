@@ -21,6 +21,7 @@ static const Kernels table = {
     .convolution = convolution,
     .convolution_input = convolution_input,
     .convolution_weight = convolution_weight,
+    .turn = turn,
     .sum_rows = sum_rows,
     .sum_columns = sum_columns,
     .row_product = row_product,

@@ -26,31 +26,56 @@ static float over_samples(const BatchNorm& s, long c, F step) {
     return sum;
 }
 
-// The same for W channels at once where every sample has one place of each: these are the lanes then.
+// The same for the W channels from c on, where channels lie side by side: a lane is a vector.
 template <class F>
-static V over_single_places(const BatchNorm& s, F step) {
+static V over_samples_of(const BatchNorm& s, F step) {
+    const long together = std::max(1L, BLOCK / s.places);
     V sum{};
-    for (long n0 = 0; n0 < s.samples; n0 += BLOCK) {
-        V lane{};
-        for (long i = n0; i < std::min(s.samples, n0 + BLOCK); ++i) lane = step(i * s.channels, lane);
-        sum = sum + lane;
-    }
+    const auto some = [&](auto n) {
+        constexpr int N = decltype(n)::value;
+        for (long n0 = 0; n0 < s.samples; n0 += together) {
+            V lanes[N];
+            for (auto& lane : lanes) lane = V{};
+            for (long i = n0; i < std::min(s.samples, n0 + together); ++i) {
+                const long at = i * s.places;
+                long k = 0;
+                for (; k + N <= s.places; k += N)
+#pragma GCC unroll 64
+                    for (int l = 0; l < N; ++l) lanes[l] = step((at + k + l) * s.channels, lanes[l]);
+                for (int l = 0; k < s.places; ++k, ++l) lanes[l] = step((at + k) * s.channels, lanes[l]);
+            }
+            for (int half = N / 2; half; half /= 2)
+                for (int l = 0; l < half; ++l) lanes[l] = lanes[l] + lanes[l + half];
+            sum = sum + lanes[0];
+        }
+    };
+    if (s.places <= SHORT) some(std::integral_constant<int, 16>{});
+    else some(std::integral_constant<int, 64>{});
     return sum;
 }
+
+static bool side_by_side(const BatchNorm& s) { return s.last || s.places == 1; }
+
+// work(c, n) for the n <= W channels from c on.
+template <class Work>
+static void over_channels(const BatchNorm& s, const Work& work) {
+    shared((s.channels + W - 1) / W, 16384 / (s.samples * s.places * W) + 1, [&](long begin, long end) {
+        for (long c = begin * W; c < std::min(end * W, s.channels); c += W) work(c, std::min<long>(W, s.channels - c));
+    });
+}
+static V some_of(const float* p, long n) { return n == W ? ld(p) : ld_some(p, n); }
 
 // Mean and variance of each channel.
 static void moments(const BatchNorm& s, const float* x, float* mean, float* squares) {
     const float count = float(s.samples * s.places);
-    if (s.places == 1) {
-        shared((s.channels + W - 1) / W, 16384 / (s.samples * W) + 1, [&](long begin, long end) {
-            for (long c = begin * W; c < std::min(end * W, s.channels); c += W) {
-                const long n = std::min<long>(W, s.channels - c);
-                const auto get = [&](long at) { return n == W ? ld(x + at + c) : ld_some(x + at + c, n); };
-                const V m = over_single_places(s, [&](long at, V l) { return l + get(at); }) / bc(count);
-                const V q = over_single_places(s, [&](long at, V l) { const V d = get(at) - m; return fma(d, d, l); });
-                st_some(mean + c, m, n);
-                st_some(squares + c, q, n);
-            }
+    if (side_by_side(s)) {
+        over_channels(s, [&](long c, long n) {
+            const V m = over_samples_of(s, [&](long at, V l) { return l + some_of(x + at + c, n); }) / bc(count);
+            st_some(mean + c, m, n);
+            st_some(squares + c, over_samples_of(s, [&](long at, V l) {
+                const V d = some_of(x + at + c, n) - m;
+                return fma(d, d, l);
+            }), n);
         });
         return;
     }
@@ -76,8 +101,9 @@ static void batch_norm_apply(const BatchNorm& s, const float* x, const float* me
     shared(s.samples, 16384 / (s.channels * s.places) + 1, [&](long begin, long end) {
         for (long i = begin; i < end; ++i) {
             const long at = i * s.channels * s.places;
-            if (s.places == 1) {
-                each(y + at, s.channels, [](V v, V a, V b) { return fma(v, a, b); }, x + at, scale.data(), shift.data());
+            if (side_by_side(s)) {
+                for (long p = at; p < at + s.channels * s.places; p += s.channels)
+                    each(y + p, s.channels, [](V v, V a, V b) { return fma(v, a, b); }, x + p, scale.data(), shift.data());
                 continue;
             }
             for (long c = 0; c < s.channels; ++c) {
@@ -109,17 +135,13 @@ static void batch_norm_backward(const BatchNorm& s, const float* dy, const float
     const float* inverse, bool training, float* dx, float* dw, float* db) {
     const float count = float(s.samples * s.places);
     std::vector<float> sums(s.channels), products(s.channels);
-    if (s.places == 1) {
-        shared((s.channels + W - 1) / W, 16384 / (s.samples * W) + 1, [&](long begin, long end) {
-            for (long c = begin * W; c < std::min(end * W, s.channels); c += W) {
-                const long n = std::min<long>(W, s.channels - c);
-                const auto get = [&](const float* p) { return n == W ? ld(p) : ld_some(p, n); };
-                const V m = get(mean + c);
-                st_some(sums.data() + c, over_single_places(s, [&](long at, V l) { return l + get(dy + at + c); }), n);
-                st_some(products.data() + c, over_single_places(s, [&](long at, V l) {
-                    return fma(get(dy + at + c), get(x + at + c) - m, l);
-                }), n);
-            }
+    if (side_by_side(s)) {
+        over_channels(s, [&](long c, long n) {
+            const V m = some_of(mean + c, n);
+            st_some(sums.data() + c, over_samples_of(s, [&](long at, V l) { return l + some_of(dy + at + c, n); }), n);
+            st_some(products.data() + c, over_samples_of(s, [&](long at, V l) {
+                return fma(some_of(dy + at + c, n), some_of(x + at + c, n) - m, l);
+            }), n);
         });
     } else {
         shared(s.channels, 16384 / (s.samples * s.places) + 1, [&](long begin, long end) {
@@ -147,8 +169,9 @@ static void batch_norm_backward(const BatchNorm& s, const float* dy, const float
     shared(s.samples, 16384 / (s.channels * s.places) + 1, [&](long begin, long end) {
         for (long i = begin; i < end; ++i) {
             const long at = i * s.channels * s.places;
-            if (s.places == 1) {
-                each(dx + at, s.channels, value, dy + at, x + at, mean, k1.data(), k2.data(), scale.data());
+            if (side_by_side(s)) {
+                for (long p = at; p < at + s.channels * s.places; p += s.channels)
+                    each(dx + p, s.channels, value, dy + p, x + p, mean, k1.data(), k2.data(), scale.data());
                 continue;
             }
             for (long c = 0; c < s.channels; ++c) {

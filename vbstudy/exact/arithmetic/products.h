@@ -49,6 +49,13 @@ static void transpose(const float* from, long from_row, long rows, long columns,
         for (long i = 0; i < rows; ++i) to[k * to_row + i] = from[i * from_row + k];
 }
 
+static void turn(const float* x, long samples, long rows, long columns, float* y) {
+    shared(samples, 1 + 16384 / (rows * columns), [&](long begin, long end) {
+        for (long i = begin; i < end; ++i)
+            transpose(x + i * rows * columns, columns, rows, columns, y + i * rows * columns, rows);
+    });
+}
+
 // to[k * width + i] = from[i * across + k * along] for i < rows, and zero for rows <= i < width
 static void pack(const float* from, long across, long along, long rows, long depth, float* to, long width) {
     if (along == 1) transpose(from, across, rows, depth, to, width);

@@ -24,6 +24,7 @@ struct Convolution {
     long samples, groups, inputs, outputs;  // channels of one group
     long in[3], kernel[3], out[3];          // depth, height, width
     long stride[3], padding[3], dilation[3];
+    bool last;  // x and y have their channels last
 };
 
 enum Sum { SUM, SQUARES, MAGNITUDES };
@@ -32,6 +33,7 @@ struct BatchNorm {
     long samples, channels, places;
     const float *weight, *bias;  // or null
     float eps;
+    bool last;  // channels are last
 };
 
 struct Lstm {
@@ -63,6 +65,9 @@ struct Kernels {
     void (*convolution)(const Convolution&, const float* x, const float* w, const float* bias, float* y);
     void (*convolution_input)(const Convolution&, const float* dy, const float* w, float* dx);
     void (*convolution_weight)(const Convolution&, const float* x, const float* dy, float* dw);
+
+    // (samples, rows, columns) to (samples, columns, rows)
+    void (*turn)(const float* x, long samples, long rows, long columns, float* y);
 
     // (rows, n) and (batch, rows, columns), contiguous
     void (*sum_rows)(int what, const float* x, long rows, long n, float* y);
