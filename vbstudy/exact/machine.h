@@ -662,6 +662,8 @@ bool attention_of(const Call& call, size_t at, size_t mask_at, bool causal, Atte
     return true;
 }
 
+HeadsOut heads_out(const Tensor& t) { return {out(t), {t.stride(0), t.stride(1), t.stride(2)}}; }
+
 // As torch's own: (sample, place, head, width) in memory.
 Tensor of_heads(long samples, long heads, long places, long width, const Tensor& like) {
     return made({samples, places, heads, width}, like).transpose(1, 2);
@@ -674,8 +676,7 @@ bool attention(Call& call) {
         !attention_of(call, 0, 5, call[4].toBool(), s, mask))
         return false;
     const auto y = of_heads(s.samples, s.heads, s.queries, s.value_width, call.tensor(0)), kept = made({s.samples, s.heads, s.queries}, y);
-    const long step[] = {y.stride(0), y.stride(1), y.stride(2)};
-    kernels->attention(s, out(y), step, out(kept));
+    kernels->attention(s, heads_out(y), out(kept));
     call.results = {y, kept};
     return true;
 }
@@ -687,9 +688,12 @@ bool attention_backward(Call& call) {
         if (!call.ours(i)) return false;
     if (call[6].toDouble() != 0 || !attention_of(call, 1, 8, call[7].toBool(), s, mask)) return false;
     const auto dy = call.tensor(0), y = call.tensor(4), kept = call.dense(5);
-    const auto dq = of_heads(s.samples, s.heads, s.queries, s.width, dy), dk = of_heads(s.samples, s.heads, s.keys, s.width, dy),
-               dv = of_heads(s.samples, s.heads, s.keys, s.value_width, dy);
-    kernels->attention_backward(s, heads(dy), heads(y), in(kept), out(dq), out(dk), out(dv));
+    const auto gradient = [&](size_t i) {  // lies as what it is of
+        const auto t = call.tensor(i);
+        return t.is_non_overlapping_and_dense() && t.stride(3) == 1 ? at::empty_like(t) : made(t.sizes(), t);
+    };
+    const auto dq = gradient(1), dk = gradient(2), dv = gradient(3);
+    kernels->attention_backward(s, heads(dy), heads(y), in(kept), heads_out(dq), heads_out(dk), heads_out(dv));
     call.results = {dq, dk, dv};
     return true;
 }

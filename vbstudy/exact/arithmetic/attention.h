@@ -10,6 +10,8 @@ static Matrix matrix_of(const Heads& t, long sample, long head) {
     return {t.data + sample * t.step[0] + head * t.step[1], t.step[2], t.step[3]};
 }
 
+static float* row_of_heads(const HeadsOut& t, long sample, long head) { return t.data + sample * t.step[0] + head * t.step[1]; }
+
 // Scores of queries `begin` to `end`, `columns` apart, before softmax.
 static long scores(const Attention& s, long sample, long head, long begin, long end, float* to) {
     const long columns = s.causal ? std::min(s.keys, end) : s.keys;
@@ -33,7 +35,7 @@ static long scores(const Attention& s, long sample, long head, long begin, long 
 
 constexpr long QUERIES = 128;
 
-static void attention(const Attention& s, float* y, const long* y_step, float* kept) {
+static void attention(const Attention& s, const HeadsOut& y, float* kept) {
     const long blocks = (s.queries + QUERIES - 1) / QUERIES;
     parallel(s.samples * s.heads * blocks, [&](long task) {
         static thread_local Scratch scratch;
@@ -60,20 +62,17 @@ static void attention(const Attention& s, float* y, const long* y_step, float* k
             l = largest + logarithm_of(sum);
         }
         block(end - begin, s.value_width, columns, {p, columns, 1}, matrix_of(s.v, sample, head),
-            y + sample * y_step[0] + head * y_step[1] + begin * y_step[2], y_step[2]);
+            row_of_heads(y, sample, head) + begin * y.step[2], y.step[2]);
     });
 }
 
-// Gradients lie as y does, each with its own sizes: (sample, place, head, width).
-static void attention_backward(const Attention& s, const Heads& dy, const Heads& y, const float* kept, float* dq, float* dk,
-    float* dv) {
+static void attention_backward(const Attention& s, const Heads& dy, const Heads& y, const float* kept, const HeadsOut& dq,
+    const HeadsOut& dk, const HeadsOut& dv) {
     parallel(s.samples * s.heads, [&](long task) {
         static thread_local Scratch scratch;
         const long sample = task / s.heads, head = task % s.heads;
-        const long q_row = s.heads * s.width, v_row = s.heads * s.value_width;
-        float* to_q = dq + sample * s.queries * q_row + head * s.width;
-        float* to_k = dk + sample * s.keys * q_row + head * s.width;
-        float* to_v = dv + sample * s.keys * v_row + head * s.value_width;
+        const long q_row = dq.step[2], k_row = dk.step[2], v_row = dv.step[2];
+        float *to_q = row_of_heads(dq, sample, head), *to_k = row_of_heads(dk, sample, head), *to_v = row_of_heads(dv, sample, head);
         float *p = scratch.get(2 * PART * s.keys + 2 * PART * s.value_width + 128), *d = p + PART * s.keys;
         float *g_row = d + PART * s.keys, *y_row = g_row + s.value_width;
         const auto q = matrix_of(s.q, sample, head), k = matrix_of(s.k, sample, head), v = matrix_of(s.v, sample, head);
@@ -107,13 +106,13 @@ static void attention_backward(const Attention& s, const Heads& dy, const Heads&
                 each(to_q + i * q_row, s.width, [&](V x) { return x * scale; }, to_q + i * q_row);
             if (begin == 0 && columns < s.keys)  // not reached by the first part
                 for (long j = columns; j < s.keys; ++j) {
-                    std::fill(to_k + j * q_row, to_k + j * q_row + s.width, 0.f);
+                    std::fill(to_k + j * k_row, to_k + j * k_row + s.width, 0.f);
                     std::fill(to_v + j * v_row, to_v + j * v_row + s.value_width, 0.f);
                 }
             block(columns, s.value_width, rows, {p, 1, columns}, moved(g, begin, 0), to_v, v_row, begin);
-            block(columns, s.width, rows, {d, 1, columns}, moved(q, begin, 0), to_k, q_row, begin);
+            block(columns, s.width, rows, {d, 1, columns}, moved(q, begin, 0), to_k, k_row, begin);
         }
         for (long j = 0; j < s.keys; ++j)
-            each(to_k + j * q_row, s.width, [&](V x) { return x * scale; }, to_k + j * q_row);
+            each(to_k + j * k_row, s.width, [&](V x) { return x * scale; }, to_k + j * k_row);
     });
 }

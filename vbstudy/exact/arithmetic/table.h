@@ -48,6 +48,11 @@ struct Heads {
     long step[4];
 };
 
+struct HeadsOut {  // its width lies side by side
+    float* data;
+    long step[3];
+};
+
 struct Attention {
     long samples, heads, queries, keys, width, value_width;
     bool causal;
@@ -90,10 +95,10 @@ struct Kernels {
     void (*softmax)(bool logarithm, const float* x, long rows, long n, float* y);
     void (*softmax_backward)(bool logarithm, const float* dy, const float* y, long rows, long n, float* dx);
 
-    // y (width lies side by side) and what is kept, (sample, head, query); gradients (sample, place, head, width)
-    void (*attention)(const Attention&, float* y, const long* y_step, float* kept);
-    void (*attention_backward)(const Attention&, const Heads& dy, const Heads& y, const float* kept, float* dq, float* dk,
-        float* dv);
+    // kept: (sample, head, query)
+    void (*attention)(const Attention&, const HeadsOut& y, float* kept);
+    void (*attention_backward)(const Attention&, const Heads& dy, const Heads& y, const float* kept, const HeadsOut& dq,
+        const HeadsOut& dk, const HeadsOut& dv);
 
     void (*lstm)(const Lstm&, const float* x, const float* h0, const float* c0, float* y, float* kept);
     void (*lstm_backward)(const Lstm&, const float* x, const float* h0, const float* c0, const float* y,
