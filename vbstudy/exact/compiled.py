@@ -26,11 +26,11 @@ from vbstudy import caches
 from vbstudy.exact.errors import ExactError
 from vbstudy.exact.limits import LIMITS
 
-SOURCES = ("kernels.cpp", "plans.h", "machine.h", "arithmetic/table.h")
+SOURCES = ("kernels.cpp", "plans.h", "machine.h", "functions_glue.h", "arithmetic/table.h")
 ARITHMETIC = tuple(
     f"arithmetic/{name}"
     for name in (
-        "kernels.cpp attention.h convolutions.h functions.h norms.h products.h recurrent.h softmax.h sums.h table.h threads.h vec.h".split()
+        "kernels.cpp attention.h convolutions.h functions.h norms.h optimizers.h products.h random.h recurrent.h softmax.h sums.h table.h threads.h vec.h".split()
     )
 )
 FLAGS = (

@@ -637,6 +637,19 @@ private:
     std::string into_;
 };
 
+// An element's function of our own.
+class MachineFunction : public c10::OperatorKernel {
+public:
+    MachineFunction(Way otherwise, machine::ElementwiseFunction own) : otherwise_(std::move(otherwise)), own_(std::move(own)) {}
+    void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
+        if (!own_(stack)) otherwise_(op, keys, stack);
+    }
+
+private:
+    Way otherwise_;
+    machine::ElementwiseFunction own_;
+};
+
 class Boxed : public c10::OperatorKernel {
 public:
     explicit Boxed(Way way) : way_(std::move(way)) {}
@@ -672,6 +685,13 @@ torch::CppFunction function_for(
     if (own.empty() && way == "gemm") return products_at_level_threads(name);
     if (own.empty()) return torch::CppFunction::makeFromBoxedFunctor(std::make_unique<Boxed>(way_of(name, overload, way)));
     Way otherwise = way == "gemm" ? boxed_product(name) : way_of(name, overload, way);
+    if (own == "function") {
+        const auto& schema = c10::Dispatcher::singleton().findSchemaOrThrow(name.c_str(), overload.c_str()).schema();
+        if (auto function = machine::ElementwiseFunction::of(machine::kernels, schema))
+            return torch::CppFunction::makeFromBoxedFunctor(
+                std::make_unique<MachineFunction>(std::move(otherwise), std::move(*function)));
+        return torch::CppFunction::makeFromBoxedFunctor(std::make_unique<Boxed>(std::move(otherwise)));
+    }
     const auto space = own.find(' ');
     const auto found = machine::OWN.find(own.substr(0, space));
     TORCH_CHECK(found != machine::OWN.end(), "the arithmetic has no operation called ", own);

@@ -698,6 +698,12 @@ bool attention_backward(Call& call) {
     return true;
 }
 
+}  // namespace machine
+
+#include "functions_glue.h"
+
+namespace machine {
+
 const std::map<std::string, Own> OWN = {
     {"mm", mm}, {"bmm", bmm}, {"addmm", addmm}, {"baddbmm", baddbmm}, {"mv", mv}, {"addmv", addmv}, {"dot", dot},
     {"convolution", convolution}, {"convolution_backward", convolution_backward},
@@ -708,6 +714,8 @@ const std::map<std::string, Own> OWN = {
     {"softmax", softmax<false>}, {"log_softmax", softmax<true>},
     {"softmax_backward", softmax_backward<false>}, {"log_softmax_backward", softmax_backward<true>},
     {"attention", attention}, {"attention_backward", attention_backward},
+    {"fused_sgd", fused_sgd}, {"fused_adam", fused_adam<false>}, {"fused_adamw", fused_adam<true>},
+    {"fused_adagrad", fused_adagrad}, {"normal", normal},
 };
 
 }  // namespace machine

@@ -12,6 +12,7 @@ _TABLES = tomllib.loads(resources.files("vbstudy.exact").joinpath("operations.to
 PIECES: dict[str, str] = _TABLES["pieces"]
 MACHINE: dict[str, str] = _TABLES["machine"]
 _NAMES: dict[str, str] = _TABLES["names"]
+FUNCTIONS = frozenset(_NAMES["functions"].split())
 ELEMENTWISE = frozenset(_NAMES["elementwise"].split())
 INVARIANT = frozenset(_NAMES["invariant"].split())
 COMPOSED = frozenset(_NAMES["composed"].split())
@@ -53,6 +54,12 @@ def ways(registered: Iterable[str]) -> dict[str, str]:
         else:
             found[name] = "elementwise_in_place" if stem.endswith("_") else "elementwise"
     return found | PIECES
+
+
+def own(registered: Iterable[str]) -> dict[str, str]:
+    """What is computed at level machine by an arithmetic of our own, and how, by name and overload."""
+    names = (full.removeprefix("aten::") for full in sorted(registered) if full.startswith("aten::"))
+    return {name: "function" for name in names if base(name) in FUNCTIONS} | MACHINE
 
 
 _KNOWN = INVARIANT | COMPOSED | ONE_THREAD | ELEMENTWISE | {base(name) for name in PIECES}

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from vbstudy.exact.errors import ExactError
-from vbstudy.exact.registry import COMPOSED, INVARIANT, MACHINE, base, ways
+from vbstudy.exact.registry import COMPOSED, INVARIANT, base, own, ways
 
 if TYPE_CHECKING:
     from vbstudy.exact.compiled import Compiled
@@ -123,7 +123,7 @@ def _begin(level: Level) -> None:
     from vbstudy.exact.compiled import load
 
     library = load()
-    library.begin(ways(_registered()), MACHINE if level == "machine" else {})
+    library.begin(ways(_registered()), own(_registered()) if level == "machine" else {})
     _state.library = library
     _state.level = level
     _refuse_compilation()

@@ -1,8 +1,11 @@
 // The arithmetic for one instruction set, as one library with one function.
 #include "attention.h"
 #include "convolutions.h"
+#include "functions.h"
 #include "norms.h"
+#include "optimizers.h"
 #include "products.h"
+#include "random.h"
 #include "recurrent.h"
 #include "softmax.h"
 #include "table.h"
@@ -38,9 +41,18 @@ static const Kernels table = {
     .attention_backward = attention_backward,
     .lstm = lstm,
     .lstm_backward = lstm_backward,
+    .sgd = sgd,
+    .adam = adam,
+    .adagrad = adagrad,
+    .normal_blocks = normal_blocks,
+    .normal_pair = normal_pair,
+    .functions = functions,
 };
 
 extern "C" __attribute__((visibility("default"))) const Kernels* vbstudy_kernels(const Host* with) {
     host = *with;
     return &table;
 }
+
+// The functions of one element alone, for comparisons.
+extern "C" __attribute__((visibility("default"))) const Function* vbstudy_functions() { return functions; }

@@ -8,6 +8,31 @@ struct Host {
     void (*run)(long count, void (*work)(const void* data, long i), const void* data);
 };
 
+// y[i] = f(x[0][i], x[1][i], ..., numbers) for i < n, on one thread; y may be one of the x.
+struct Function {
+    const char* name;
+    void (*of)(long n, const float* const* x, const double* numbers, float* y);
+};
+
+// What optimizers do to a gradient first.
+struct Decay {
+    float decay, scale;
+    bool maximize;
+};
+struct Sgd {
+    Decay of;
+    float rate, momentum, rest;  // rest = 1 - dampening
+    bool nesterov, first;
+};
+struct Adam {
+    Decay of;
+    float shrink, rate, mean_rest, square_keeps, square_rest, correction, eps;
+};
+struct Adagrad {
+    Decay of;
+    float rate, eps;
+};
+
 // An element (i, k) of `a` is at i * row + k * column.
 struct Matrix {
     const float* data;
@@ -103,4 +128,13 @@ struct Kernels {
     void (*lstm)(const Lstm&, const float* x, const float* h0, const float* c0, float* y, float* kept);
     void (*lstm_backward)(const Lstm&, const float* x, const float* h0, const float* c0, const float* y,
         const float* kept, const float* dy, float* dh, float* dc, float* dx, float* dw_x, float* dw_h, float* db);
+
+    void (*sgd)(const Sgd&, long n, float* p, float* gradient, float* momentum);
+    void (*adam)(const Adam&, long n, float* p, float* gradient, float* mean, float* square, float* largest);
+    void (*adagrad)(const Adagrad&, long n, float* p, float* gradient, float* sum);
+
+    void (*normal_blocks)(long n, float* x, double mean, double deviation);
+    void (*normal_pair)(double angle, double radius, double* first, double* second);
+
+    const Function* functions;  // up to one without a name
 };
