@@ -30,7 +30,22 @@ SOURCES = ("kernels.cpp", "plans.h", "machine.h", "functions_glue.h", "arithmeti
 ARITHMETIC = tuple(
     f"arithmetic/{name}"
     for name in (
-        "kernels.cpp attention.h convolutions.h functions.h norms.h optimizers.h products.h random.h recurrent.h softmax.h sums.h table.h threads.h vec.h".split()
+        [
+            "kernels.cpp",
+            "attention.h",
+            "convolutions.h",
+            "functions.h",
+            "norms.h",
+            "optimizers.h",
+            "products.h",
+            "random.h",
+            "recurrent.h",
+            "softmax.h",
+            "sums.h",
+            "table.h",
+            "threads.h",
+            "vec.h",
+        ]
     )
 )
 FLAGS = (
@@ -41,7 +56,15 @@ FLAGS = (
     "-fvisibility=hidden",
     f"-D_GLIBCXX_USE_CXX11_ABI={int(torch._C._GLIBCXX_USE_CXX11_ABI)}",
 )
-ARITHMETIC_FLAGS = ("-std=c++20", "-O2", "-fPIC", "-fvisibility=hidden", "-ffp-contract=off", "-Wno-psabi", "-shared")
+ARITHMETIC_FLAGS = (
+    "-std=c++20",
+    "-O2",
+    "-fPIC",
+    "-fvisibility=hidden",
+    "-ffp-contract=off",
+    "-Wno-psabi",
+    "-shared",
+)
 INSTRUCTIONS = {
     "avx512": (
         "-mavx512f",
@@ -62,14 +85,17 @@ class Compiled:
 
     def __init__(self, library: Path) -> None:
         self._library = ctypes.CDLL(str(library))
+        self.arithmetic_file = ""  # at level machine
         for function in ("exact_begin", "exact_replace", "exact_end", "exact_instructions"):
             getattr(self._library, function).restype = ctypes.c_char_p
+        self._library.exact_left_to_torch.restype = ctypes.c_int64
 
     def begin(self, ways: Mapping[str, str], own: Mapping[str, str]) -> None:
         """`ways` at level threads, and those of level machine, by operation."""
         numbers = (ctypes.c_int64 * len(LIMITS))(*LIMITS.values())
-        path = str(arithmetic(self.instructions())).encode() if own else None
-        self._call("exact_begin", numbers, path)
+        if own:
+            self.arithmetic_file = str(arithmetic(self.instructions()))
+        self._call("exact_begin", numbers, self.arithmetic_file.encode() if own else None)
         try:
             for operation in ways | own:
                 name, _, overload = operation.partition(".")
@@ -82,6 +108,10 @@ class Compiled:
     def end(self) -> None:
         self._call("exact_end")
 
+    def left_to_torch(self) -> int:
+        """How many operations of this thread had a function of our own that did not take their arguments."""
+        return int(self._library.exact_left_to_torch())
+
     def instructions(self) -> str:
         """The set of kernels that this machine runs: its best, or what VBSTUDY_EXACT_ISA names. Raises ExactError."""
         best = self._library.exact_instructions().decode()
@@ -92,7 +122,9 @@ class Compiled:
             )
         chosen = os.environ.get("VBSTUDY_EXACT_ISA", best)
         if chosen != best and (best, chosen) != ("avx512", "avx2"):
-            raise ExactError(f"VBSTUDY_EXACT_ISA={chosen}: this CPU runs {best}" + (" and avx2" * (best == "avx512")))
+            raise ExactError(
+                f"VBSTUDY_EXACT_ISA={chosen}: this CPU runs {best}" + (" and avx2" * (best == "avx512"))
+            )
         return chosen
 
     def _call(self, function: str, *arguments: object) -> None:

@@ -609,6 +609,8 @@ Way way_of(const std::string& name, const std::string& overload, const std::stri
     TORCH_CHECK(false, "there is no way to compute called ", way);
 }
 
+thread_local int64_t left_to_torch = 0;  // operations of our own whose arguments were not
+
 // An operation at level machine where it is our own, at level threads where not. What it gives may go into the
 // last argument (`out`), or into the first (`in place`).
 class Machine : public c10::OperatorKernel {
@@ -618,7 +620,10 @@ public:
     void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
         const size_t size = op.schema().arguments().size();
         machine::Call call(*stack, size);
-        if (!own_(call)) return otherwise_(op, keys, stack);
+        if (!own_(call)) {
+            ++left_to_torch;
+            return otherwise_(op, keys, stack);
+        }
         Tensor target;
         if (!into_.empty()) {
             target = (into_ == "out" ? torch::jit::peek(*stack, 0, 1) : torch::jit::peek(*stack, 0, size)).toTensor();
@@ -642,7 +647,9 @@ class MachineFunction : public c10::OperatorKernel {
 public:
     MachineFunction(Way otherwise, machine::ElementwiseFunction own) : otherwise_(std::move(otherwise)), own_(std::move(own)) {}
     void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
-        if (!own_(stack)) otherwise_(op, keys, stack);
+        if (own_(stack)) return;
+        ++left_to_torch;
+        otherwise_(op, keys, stack);
     }
 
 private:
@@ -770,6 +777,8 @@ const char* exact_replace(const char* name, const char* overload, const char* wa
         }
     });
 }
+
+int64_t exact_left_to_torch() { return left_to_torch; }
 
 const char* exact_end() {
     return guarded([] { library.reset(); });

@@ -1,11 +1,12 @@
-"""What exact mode knows of ATen's operations, from `operations.toml`: which are cut in pieces and how, which
-are computed by one thread, and which depend on no thread count as they are."""
+"""What exact mode knows of ATen's operations, from `operations.toml`: which are computed by an arithmetic of our
+own, which are cut in pieces and how, which by one thread, and which depend on no thread count as they are."""
 
 from __future__ import annotations
 
 import tomllib
 from collections.abc import Iterable
 from importlib import resources
+from typing import Literal
 
 _TABLES = tomllib.loads(resources.files("vbstudy.exact").joinpath("operations.toml").read_text("utf-8"))
 
@@ -19,7 +20,10 @@ COMPOSED = frozenset(_NAMES["composed"].split())
 SMALL = frozenset(_NAMES["small"].split())
 ARITHMETIC = frozenset(_NAMES["arithmetic"].split())
 FLOAT32 = frozenset(_NAMES["float32"].split())
+IN_ORDER = frozenset(_NAMES["in_order"].split())
 ONE_THREAD = frozenset(_NAMES["one_thread"].split())
+Level = Literal["machine", "threads"]
+ARITHMETIC_VERSION = 1  # the version of `docs/arithmetic.md`: a change of any bit is another one
 
 
 def base(name: str) -> str:
@@ -28,9 +32,12 @@ def base(name: str) -> str:
     return short if short.startswith("__") else short.rstrip("_")
 
 
-def known(name: str) -> bool:
-    """Whether the registry has the ATen operation, in any overload."""
-    return base(name) in _KNOWN
+def level(name: str) -> Level | None:
+    """At which level the ATen operation is, in any overload, for float32 on level machine; nothing where it is not
+    known. At level machine are those of our own, and those whose every element is rounded once, or copied."""
+    if base(name) in AT_MACHINE:
+        return "machine"
+    return "threads" if base(name) in AT_THREADS else None
 
 
 def ways(registered: Iterable[str]) -> dict[str, str]:
@@ -62,4 +69,5 @@ def own(registered: Iterable[str]) -> dict[str, str]:
     return {name: "function" for name in names if base(name) in FUNCTIONS} | MACHINE
 
 
-_KNOWN = INVARIANT | COMPOSED | ONE_THREAD | ELEMENTWISE | {base(name) for name in PIECES}
+AT_MACHINE = FUNCTIONS | {base(name) for name in MACHINE} | INVARIANT | COMPOSED | IN_ORDER
+AT_THREADS = (ONE_THREAD | ELEMENTWISE | {base(name) for name in PIECES}) - AT_MACHINE

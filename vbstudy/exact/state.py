@@ -7,27 +7,27 @@ import functools
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 from vbstudy.exact.errors import ExactError
-from vbstudy.exact.registry import COMPOSED, INVARIANT, base, own, ways
+from vbstudy.exact.registry import ARITHMETIC_VERSION, AT_MACHINE, AT_THREADS, Level, own, ways
 
 if TYPE_CHECKING:
     from vbstudy.exact.compiled import Compiled
     from vbstudy.exact.strict import Strict
 
-Level = Literal["machine", "threads"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Coverage:
-    """Names of ATen's operations. `replaced` are cut into pieces; `one_thread` are computed by one;
-    `invariant` stay as torch has them; `unknown` were refused by this thread's strict mode since it was
-    last on."""
+    """Names of ATen's operations by level, in float32. `machine`: bits depend on nothing but the inputs, by version
+    `arithmetic` of our own arithmetic, or because each element is rounded once; none at level threads. `threads`: they
+    depend on no thread count, but on the CPU and torch's version. `unknown` were refused by this thread's strict mode
+    since it was last on."""
 
-    replaced: tuple[str, ...]
-    one_thread: tuple[str, ...]
-    invariant: tuple[str, ...]
+    level: Level
+    arithmetic: int
+    machine: tuple[str, ...]
+    threads: tuple[str, ...]
     unknown: tuple[str, ...]
 
 
@@ -54,7 +54,7 @@ class _Thread(threading.local):
         if self.strict is None and (self.enabled or self.blocks):
             from vbstudy.exact.strict import Strict
 
-            self.strict = Strict().__enter__()
+            self.strict = Strict(_state.library, _state.level).__enter__()
         elif self.strict is not None and not (self.enabled or self.blocks):
             self.unknown = tuple(self.strict.unknown)
             self.strict.__exit__(None, None, None)
@@ -68,7 +68,10 @@ _thread = _Thread()
 
 def enable(strict: bool = False, level: Level = "machine") -> None:
     """From now on, in all threads; `strict` in this one. When it is on already, only `strict` changes.
-    Raises ExactError where torch is too old, or the operations cannot be compiled."""
+
+    level: "machine" for bits that depend on nothing but the inputs, in float32 (other types are at level threads);
+    "threads" for torch's own kernels on one thread each, whose bits depend on the CPU and on torch's version.
+    Raises ExactError where torch is too old, the operations cannot be compiled, or the other level is on."""
     with _lock:
         _begin(level)
         _state.enabled = True
@@ -120,12 +123,20 @@ def _begin(level: Level) -> None:
             raise ExactError(f"exact mode is on at level {_state.level}: leave it first to change to {level}")
         return
     _check_torch()
+    from vbstudy.exact import selftest
     from vbstudy.exact.compiled import load
 
     library = load()
     library.begin(ways(_registered()), own(_registered()) if level == "machine" else {})
     _state.library = library
     _state.level = level
+    if level == "machine":
+        try:
+            selftest.once(library)
+        except ExactError:
+            library.end()
+            _state.library = None
+            raise
     _refuse_compilation()
 
 
@@ -135,6 +146,7 @@ def _end() -> None:
     _allow_compilation()
     _state.library.end()
     _state.library = None
+    _state.level = "machine"
 
 
 def active() -> bool:
@@ -143,16 +155,12 @@ def active() -> bool:
 
 
 def coverage() -> Coverage:
-    """What exact mode replaces, leaves and has refused. Imports torch."""
-    chosen = ways(_registered())
+    """What exact mode computes at which level, and has refused. At the level that is on; machine, when it is off."""
     return Coverage(
-        replaced=tuple(
-            sorted(
-                name for name, way in chosen.items() if way != "one thread" and base(name) not in INVARIANT
-            )
-        ),
-        one_thread=tuple(sorted({name for name, way in chosen.items() if way == "one thread"})),
-        invariant=tuple(sorted(INVARIANT | COMPOSED)),
+        level=_state.level,
+        arithmetic=ARITHMETIC_VERSION,
+        machine=tuple(sorted(AT_MACHINE)) if _state.level == "machine" else (),
+        threads=tuple(sorted(AT_THREADS if _state.level == "machine" else AT_THREADS | AT_MACHINE)),
         unknown=tuple(_thread.strict.unknown) if _thread.strict else _thread.unknown,
     )
 

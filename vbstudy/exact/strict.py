@@ -1,11 +1,11 @@
-"""Strict mode: an operation that exact mode does not know is an error, before it is computed."""
+"""Strict mode: an operation that exact mode does not know, or not at the level asked for, is an error."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.nn import Module
@@ -13,18 +13,25 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from vbstudy.exact.errors import ExactError
-from vbstudy.exact.registry import known
+from vbstudy.exact.registry import Level, base, level
+
+if TYPE_CHECKING:
+    from vbstudy.exact.compiled import Compiled
 
 _NAMESPACES = ("aten", "prim", "profiler")  # the last two compute nothing
+_OF_THREADS = "is at level threads: its bits depend on the CPU and on torch's version"
+_ROUNDED_ONCE = ("add", "sub", "rsub")  # where nothing is multiplied on the way, torch's are right
 _HERE, _TORCH = str(Path(__file__).parent), str(Path(torch.__file__).parent)
 
 
 class Strict(TorchDispatchMode):
-    """Sees every operation of this thread, backward too, and lets pass those that exact mode covers: of ATen,
-    in the registry, on dense CPU tensors. `unknown` collects the names of the others."""
+    """Sees every operation of this thread, backward too, and lets pass those that exact mode covers at the level: of
+    ATen, in the registry, on dense CPU tensors, and at level machine those that our own arithmetic did not leave to
+    torch. `unknown` collects the names of the others."""
 
-    def __init__(self) -> None:
+    def __init__(self, library: Compiled, asked: Level) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
+        self._library, self._asked = library, asked
         self.unknown: list[str] = []
         self._modules = _Modules()
 
@@ -42,14 +49,23 @@ class Strict(TorchDispatchMode):
     ) -> Any:
         name = func._schema.name
         namespace, _, operation = name.partition("::")
-        if namespace not in _NAMESPACES or (namespace == "aten" and not known(operation)):
+        at = level(operation) if namespace == "aten" else "machine"
+        if namespace not in _NAMESPACES or at is None:
             self._refuse(name, "is not known to exact mode, and might depend on the thread count")
+        integers = not _floats((args, kwargs))
+        if self._asked == "machine" and at == "threads" and not integers:
+            self._refuse(name, _OF_THREADS)
         for value in torch.utils._pytree.tree_iter((args, kwargs or {})):
             if isinstance(value, torch.Tensor) and not _covered(value):
                 self._refuse(
                     name, f"got a tensor of {value.layout} on {value.device}, not a dense one on the CPU"
                 )
-        return func(*args, **(kwargs or {}))
+        left = self._library.left_to_torch()
+        result = func(*args, **(kwargs or {}))
+        if self._asked == "machine" and not integers and base(operation) not in _ROUNDED_ONCE:
+            if self._library.left_to_torch() > left:
+                self._refuse(name, f"with these arguments {_OF_THREADS}")
+        return result
 
     def _refuse(self, name: str, why: str) -> None:
         if name not in self.unknown:
@@ -96,6 +112,19 @@ class _Modules:
     def _leave(self, module: Module, *_: Any) -> None:
         if self._running and self._running[-1] is module:  # not one that ran before strict mode was on
             self._running.pop()
+
+
+def _floats(arguments: Any) -> bool:
+    """Whether numbers with fractions are among them."""
+    for value in torch.utils._pytree.tree_iter(arguments):
+        if isinstance(value, torch.Tensor):
+            if value.numel() and not value.dtype.is_floating_point and not value.dtype.is_complex:
+                continue
+            if value.numel():
+                return True
+        elif isinstance(value, (float, complex)):
+            return True
+    return False
 
 
 def _covered(t: torch.Tensor) -> bool:

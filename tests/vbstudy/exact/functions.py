@@ -73,7 +73,20 @@ CASES: dict[str, Case] = {
     **{
         name: same(getattr(torch, name))
         for name in (
-            *("exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "asin", "acos", "atan", "sinh", "cosh"),
+            *(
+                "exp",
+                "exp2",
+                "expm1",
+                "log",
+                "log2",
+                "log10",
+                "log1p",
+                "asin",
+                "acos",
+                "atan",
+                "sinh",
+                "cosh",
+            ),
             *("tanh", "asinh", "acosh", "atanh", "sigmoid", "erf", "erfc", "erfinv", "sqrt", "reciprocal"),
         )
     },
@@ -85,10 +98,14 @@ CASES: dict[str, Case] = {
     "logaddexp2": Case(true=torch.logaddexp2, torch=torch.logaddexp2, inputs=2, crosses_zero=True),
     "rsqrt": same(torch.rsqrt),
     "gelu": Case(true=_gelu, torch=nn.gelu),
-    "gelu_tanh": Case(true=lambda x: x / (1 + torch.exp(-_inner(x))), torch=lambda x: nn.gelu(x, approximate="tanh")),
+    "gelu_tanh": Case(
+        true=lambda x: x / (1 + torch.exp(-_inner(x))), torch=lambda x: nn.gelu(x, approximate="tanh")
+    ),
     "silu": Case(true=lambda x: x / (1 + torch.exp(-x)), torch=nn.silu),
     "mish": Case(true=_mish, torch=nn.mish),
-    "log_sigmoid": Case(true=lambda x: torch.clamp(x, max=0) - torch.log1p(torch.exp(-x.abs())), torch=nn.logsigmoid),
+    "log_sigmoid": Case(
+        true=lambda x: torch.clamp(x, max=0) - torch.log1p(torch.exp(-x.abs())), torch=nn.logsigmoid
+    ),
     "softplus": Case(
         true=lambda x: torch.where(x > 20, x, torch.log1p(torch.exp(torch.clamp(x, max=100)))),
         torch=nn.softplus,
@@ -165,7 +182,9 @@ class Library:
     def names(self) -> Mapping[str, Callable[..., None]]:
         return self._of
 
-    def __call__(self, name: str, x: tuple[Floats, ...], numbers: tuple[float, ...], to: Floats | None = None) -> Floats:
+    def __call__(
+        self, name: str, x: tuple[Floats, ...], numbers: tuple[float, ...], to: Floats | None = None
+    ) -> Floats:
         y = np.empty_like(x[0]) if to is None else to
         inputs = (ctypes.c_void_p * len(x))(*(a.ctypes.data for a in x))
         self._of[name.partition(" ")[0]](len(y), inputs, (ctypes.c_double * 8)(*numbers), y.ctypes.data)
@@ -184,7 +203,9 @@ def inputs(case: Case, step: int) -> tuple[Floats, ...]:
         return (x,)
     draw = np.random.default_rng(0)
     ordinary = [draw.normal(0, 4, len(x)).astype(np.float32) for _ in range(2)]
-    return np.concatenate([x, ordinary[0], x]), np.concatenate([draw.permutation(x), *ordinary[::-1]])[: 3 * len(x)]
+    return np.concatenate([x, ordinary[0], x]), np.concatenate([draw.permutation(x), *ordinary[::-1]])[
+        : 3 * len(x)
+    ]
 
 
 def errors(case: Case, y: Floats, x: tuple[Floats, ...]) -> NDArray[np.float64]:
