@@ -26,4 +26,5 @@ def bring_exact_library(home: Path) -> None:
 
     cache = home / ".cache" / "vbstudy" / "exact"
     cache.mkdir(parents=True)
-    shutil.copy(compiled.library(), cache)
+    for library in compiled.libraries():
+        shutil.copy(library, cache)

@@ -52,14 +52,13 @@ def bring_projects(study: Study, store: Store, connection: Connection) -> dict[s
 
 
 def bring_exact_library(connection: Connection) -> None:
-    """Puts exact mode's compiled library into the guest's cache, so that a guest with the same version of
+    """Puts exact mode's compiled libraries into the guest's cache, so that a guest with the same version of
     torch needs no compiler. Where this machine has no torch or no compiler, nothing is put there: the guest
     compiles the library itself, or reports what to install."""
-    program = (
-        "from vbstudy.exact import compiled; print(compiled.library())"  # torch, in a process of its own
-    )
+    # torch, in a process of its own
+    program = "from vbstudy.exact import compiled; print(*compiled.libraries(), sep=chr(10))"
     command = [sys.executable, "-P", "-c", program]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode == 0:
-        library = Path(done.stdout.strip())
-        connection.put(library, f".cache/vbstudy/exact/{library.name}")
+        for library in map(Path, done.stdout.splitlines()):
+            connection.put(library, f".cache/vbstudy/exact/{library.name}")

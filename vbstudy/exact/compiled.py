@@ -30,22 +30,8 @@ SOURCES = ("kernels.cpp", "plans.h", "machine.h", "functions_glue.h", "arithmeti
 ARITHMETIC = tuple(
     f"arithmetic/{name}"
     for name in (
-        [
-            "kernels.cpp",
-            "attention.h",
-            "convolutions.h",
-            "functions.h",
-            "norms.h",
-            "optimizers.h",
-            "products.h",
-            "random.h",
-            "recurrent.h",
-            "softmax.h",
-            "sums.h",
-            "table.h",
-            "threads.h",
-            "vec.h",
-        ]
+        *("kernels.cpp", "attention.h", "convolutions.h", "functions.h", "norms.h", "optimizers.h"),
+        *("products.h", "random.h", "recurrent.h", "softmax.h", "sums.h", "table.h", "threads.h", "vec.h"),
     )
 )
 FLAGS = (
@@ -97,7 +83,7 @@ class Compiled:
             self.arithmetic_file = str(arithmetic(self.instructions()))
         self._call("exact_begin", numbers, self.arithmetic_file.encode() if own else None)
         try:
-            for operation in ways | own:
+            for operation in {**ways, **own}:
                 name, _, overload = operation.partition(".")
                 how = (ways.get(operation, ""), own.get(operation, ""))
                 self._call("exact_replace", name.encode(), overload.encode(), *map(str.encode, how))
@@ -109,12 +95,13 @@ class Compiled:
         self._call("exact_end")
 
     def left_to_torch(self) -> int:
-        """How many operations of this thread had a function of our own that did not take their arguments."""
+        """How many of this thread's operations have one of our own that did not take the arguments."""
         return int(self._library.exact_left_to_torch())
 
     def instructions(self) -> str:
-        """The set of kernels that this machine runs: its best, or what VBSTUDY_EXACT_ISA names. Raises ExactError."""
-        best = self._library.exact_instructions().decode()
+        """The kernels that this machine runs: its best, or what VBSTUDY_EXACT_ISA names. Raises
+        ExactError."""
+        best: str = self._library.exact_instructions().decode()
         if best == "none":
             raise ExactError(
                 "level machine needs a CPU with AVX2 and FMA, or ARMv8; use level threads: "
@@ -122,9 +109,8 @@ class Compiled:
             )
         chosen = os.environ.get("VBSTUDY_EXACT_ISA", best)
         if chosen != best and (best, chosen) != ("avx512", "avx2"):
-            raise ExactError(
-                f"VBSTUDY_EXACT_ISA={chosen}: this CPU runs {best}" + (" and avx2" * (best == "avx512"))
-            )
+            also = " and avx2" if best == "avx512" else ""
+            raise ExactError(f"VBSTUDY_EXACT_ISA={chosen}: this CPU runs {best}{also}")
         return chosen
 
     def _call(self, function: str, *arguments: object) -> None:
@@ -154,16 +140,30 @@ def library() -> Path:
     return path
 
 
+def libraries() -> list[Path]:
+    """All that a machine of this platform without a compiler may need, whatever its CPU is. Raises ExactError."""
+    sets = ("neon",) if platform.machine() == "aarch64" else ("avx2", "avx512")
+    return [library(), *(arithmetic(instructions) for instructions in sets)]
+
+
 def arithmetic(instructions: str) -> Path:
     """The arithmetic's library for a set of instructions, likewise. It knows nothing of torch."""
     flags = (*ARITHMETIC_FLAGS, *INSTRUCTIONS[instructions])
     path = _cached(f"arithmetic-{instructions}", ARITHMETIC, flags)
-    if not path.exists():
+    if not path.exists() or not _loads(path):
         with _folder_of(ARITHMETIC, path) as folder:
             built = folder / "built.so"
             _run([*_compiler(path), *flags, str(folder / "arithmetic" / "kernels.cpp"), "-o", str(built)])
             built.replace(path)
     return path
+
+
+def _loads(path: Path) -> bool:
+    try:
+        ctypes.CDLL(str(path))
+    except OSError:  # damaged, or from a machine with newer system libraries
+        return False
+    return True
 
 
 def _cached(stem: str, sources: tuple[str, ...], facts: tuple[str, ...]) -> Path:

@@ -569,6 +569,7 @@ public:
     }
 
     static Tensors backward(torch::autograd::AutogradContext* context, Tensors gradients) {
+        c10::impl::ExcludeDispatchKeyGuard unseen(c10::python_ks);
         const auto t = context->get_saved_variables();
         const bool reverse = context->saved_data["reverse"].toBool();
         auto found = at::GradMode::is_enabled() ? differentiable(t, reverse, gradients) : backward_of(t, reverse, gradients);
@@ -621,7 +622,9 @@ private:
     }
 };
 
+// Python's modes see a layer as one operation at most, and nothing within it.
 bool lstm(Call& call) {
+    c10::impl::ExcludeDispatchKeyGuard unseen(c10::python_ks);
     for (size_t i = 0; i < 7; ++i)
         if (!call.ours(i)) return false;
     if (call[9].toInt() != 2 || !call[8].toIntVector().empty()) return false;

@@ -1,5 +1,6 @@
-"""What exact mode knows of ATen's operations, from `operations.toml`: which are computed by an arithmetic of our
-own, which are cut in pieces and how, which by one thread, and which depend on no thread count as they are."""
+"""What exact mode knows of ATen's operations, from `operations.toml`: which are computed by an arithmetic of
+our own, which are cut in pieces and how, which by one thread, and which depend on no thread count as they
+are."""
 
 from __future__ import annotations
 
@@ -33,8 +34,8 @@ def base(name: str) -> str:
 
 
 def level(name: str) -> Level | None:
-    """At which level the ATen operation is, in any overload, for float32 on level machine; nothing where it is not
-    known. At level machine are those of our own, and those whose every element is rounded once, or copied."""
+    """At which level the ATen operation is for float32, in any overload; nothing where it is not known. At
+    level machine are those of our own, and those whose every element is rounded once, or copied."""
     if base(name) in AT_MACHINE:
         return "machine"
     return "threads" if base(name) in AT_THREADS else None

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Coverage:
-    """Names of ATen's operations by level, in float32. `machine`: bits depend on nothing but the inputs, by version
-    `arithmetic` of our own arithmetic, or because each element is rounded once; none at level threads. `threads`: they
-    depend on no thread count, but on the CPU and torch's version. `unknown` were refused by this thread's strict mode
-    since it was last on."""
+    """Names of ATen's operations by level, in float32. `machine`: bits depend on nothing but the inputs,
+    by version `arithmetic` of our own arithmetic, or because each element is rounded once; none at level
+    threads. `threads`: they depend on no thread count, but on the CPU and torch's version. `unknown` were refused by
+    this thread's strict mode since it was last on."""
 
     level: Level
     arithmetic: int
@@ -54,7 +54,8 @@ class _Thread(threading.local):
         if self.strict is None and (self.enabled or self.blocks):
             from vbstudy.exact.strict import Strict
 
-            self.strict = Strict(_state.library, _state.level).__enter__()
+            if _state.library is not None:  # as in every thread that asks
+                self.strict = Strict(_state.library, _state.level).__enter__()
         elif self.strict is not None and not (self.enabled or self.blocks):
             self.unknown = tuple(self.strict.unknown)
             self.strict.__exit__(None, None, None)
@@ -69,8 +70,9 @@ _thread = _Thread()
 def enable(strict: bool = False, level: Level = "machine") -> None:
     """From now on, in all threads; `strict` in this one. When it is on already, only `strict` changes.
 
-    level: "machine" for bits that depend on nothing but the inputs, in float32 (other types are at level threads);
-    "threads" for torch's own kernels on one thread each, whose bits depend on the CPU and on torch's version.
+    level: "machine" for bits that depend on nothing but the inputs, in float32 (other types are at level
+    threads); "threads" for torch's own kernels on one thread each, whose bits depend on the CPU and on
+    torch's version.
     Raises ExactError where torch is too old, the operations cannot be compiled, or the other level is on."""
     with _lock:
         _begin(level)
@@ -155,7 +157,7 @@ def active() -> bool:
 
 
 def coverage() -> Coverage:
-    """What exact mode computes at which level, and has refused. At the level that is on; machine, when it is off."""
+    """What exact mode computes at which level (that is on; machine, when it is off), and has refused."""
     return Coverage(
         level=_state.level,
         arithmetic=ARITHMETIC_VERSION,

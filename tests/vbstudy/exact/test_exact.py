@@ -17,7 +17,17 @@ from orchestrator.agent import archive as agent_archive
 from vbstudy import exact
 from vbstudy.exact import compiled
 from vbstudy.exact.errors import ExactError
-from vbstudy.exact.registry import COMPOSED, ELEMENTWISE, INVARIANT, ONE_THREAD, PIECES, SMALL, base, known
+from vbstudy.exact.registry import (
+    COMPOSED,
+    ELEMENTWISE,
+    IN_ORDER,
+    INVARIANT,
+    ONE_THREAD,
+    PIECES,
+    SMALL,
+    base,
+    level,
+)
 
 X, Y = torch.randn(300, 400), torch.randn(400, 500)
 
@@ -173,22 +183,32 @@ def test_memory_layouts_are_torchs() -> None:
 
 def test_coverage_names_operations() -> None:
     found = exact.coverage()
-    assert {"mm", "convolution_backward", "sigmoid"} <= set(found.replaced)
-    assert {"native_layer_norm", "add"} <= set(found.invariant)
-    assert "index_add" in found.one_thread
+    assert {"mm", "convolution_backward", "sigmoid", "add", "index_add"} <= set(found.machine)
+    assert {"_fft_r2c", "linspace"} <= set(found.threads)
+    assert (found.level, found.arithmetic, found.unknown) == ("machine", 1, ())
     with exact.mode():
         assert exact.coverage() == found
+    with exact.mode(level="threads"):
+        assert exact.coverage().machine == ()
+        assert set(exact.coverage().threads) == {*found.machine, *found.threads}
 
 
 def test_no_operation_stands_in_two_lists() -> None:
-    lists = [INVARIANT, COMPOSED, ONE_THREAD, ELEMENTWISE, {base(name) for name in PIECES} - {"sum"}]
+    lists = [
+        INVARIANT,
+        COMPOSED,
+        IN_ORDER,
+        ONE_THREAD,
+        ELEMENTWISE,
+        {base(name) for name in PIECES} - {"sum"},
+    ]
     assert sum(map(len, lists)) == len(frozenset().union(*lists))
     assert SMALL < INVARIANT
 
 
 def test_every_name_of_the_lists_is_one_of_torchs() -> None:
     names = {base(name) for name in torch._C._dispatch_get_all_op_names() if name.startswith("aten::")}
-    lists = INVARIANT | COMPOSED | ONE_THREAD | ELEMENTWISE | {base(name) for name in PIECES}
+    lists = INVARIANT | COMPOSED | IN_ORDER | ONE_THREAD | ELEMENTWISE | {base(name) for name in PIECES}
     assert lists - names == set()
 
 
@@ -198,8 +218,8 @@ def test_overloads_and_operations_in_place_go_by_one_name() -> None:
         "mm",
         "__and__",
     ]
-    assert known("aten::add_.Tensor")
-    assert not known("aten::special_bessel_j0")
+    assert level("aten::add_.Tensor") == "machine"
+    assert level("aten::special_bessel_j0") is None
 
 
 # Strict mode
@@ -244,6 +264,16 @@ def test_strict_mode_may_be_switched_on_within_a_module() -> None:
     network.register_forward_hook(lambda *_: seen.append(exact.active()))
     assert network(X).shape == (300, 500)
     assert seen == [True]
+
+
+def test_a_row_that_is_repeated_is_multiplied_as_any_other() -> None:
+    """The gradient of a sum: one number, with strides of zero."""
+    for shape in ((8, 2), (40, 70), (40, 300)):
+        repeated = torch.ones(1, 1).expand(shape)
+        other = torch.randn(shape[1], 90)
+        with exact.mode():
+            assert torch.equal(repeated @ other, torch.ones(shape) @ other)
+            assert torch.equal(other.t() @ repeated.t(), other.t() @ torch.ones(shape).t())
 
 
 def test_gradients_by_an_input_are_taken_in_strict_mode() -> None:
@@ -382,7 +412,8 @@ def test_a_machine_without_a_compiler_trains_the_same_bits_by_the_library_of_ano
     assert f"(`apt install g++`), name one in CXX, or copy {library.name} from a machine" in refused.stderr
     assert f"into {cache}" in refused.stderr
     cache.mkdir(parents=True)
-    shutil.copy(library, cache)
+    for built in compiled.libraries():
+        shutil.copy(built, cache)
     trained = without_compiler(archive, tmp_path)
     assert trained.returncode == 0, trained.stderr
     here: dict[str, object] = {"torch": torch, "hashlib": hashlib, "print": lambda text: found.append(text)}
@@ -395,11 +426,12 @@ def test_a_machine_without_a_compiler_trains_the_same_bits_by_the_library_of_ano
 def test_a_library_that_does_not_load_is_compiled_again(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    name = compiled.library().name
+    names = [path.name for path in compiled.libraries()]
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    damaged = tmp_path / "vbstudy" / "exact" / name
-    damaged.parent.mkdir(parents=True)
-    damaged.write_text("not a library")
+    cache = tmp_path / "vbstudy" / "exact"
+    cache.mkdir(parents=True)
+    for name in names:
+        (cache / name).write_text("not a library")
     with monkeypatch.context() as patched:
         patched.setenv("CXX", "false")
         with pytest.raises(ExactError, match=r"cannot be loaded .* or compiled again: false failed with 1"):

@@ -45,7 +45,7 @@ def layers_computed(steps: int, batch: int, size: int) -> int:
     """How many calls of oneDNN's layer one layer takes: the whole, and where it is cut its pieces."""
     layer = torch.nn.LSTM(size, size)
     torch.set_num_threads(1)  # the profiler sees this one
-    with exact.mode(), torch.no_grad(), torch.profiler.profile() as profiler:
+    with exact.mode(level="threads"), torch.no_grad(), torch.profiler.profile() as profiler:
         layer(torch.randn(steps, batch, size))
     counts = {event.key: event.count for event in profiler.key_averages()}
     return counts["aten::mkldnn_rnn_layer"]

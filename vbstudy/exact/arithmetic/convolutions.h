@@ -135,12 +135,12 @@ static void gather_rows(const Gather& g, const float* image, const Target& to, l
                 const long rows = std::min(g.tall, last - i);
                 const float* a = g.matrix + i * g.depth + k * rows;
                 if (together) {
-                    tile<NV>(rows, depth, a, 0, 0, from, targets[0] + i * to.plane, to.plane, k);
+                    tile<NV>(rows, depth, a, PACKED_ROW, 0, from, targets[0] + i * to.plane, to.plane, k);
                     continue;
                 }
                 float edge[MR * NR];
-                if (have * C <= W) tile<1>(rows, depth, a, 0, 0, from, edge, NR, false);
-                else tile<NV>(rows, depth, a, 0, 0, from, edge, NR, false);
+                if (have * C <= W) tile<1>(rows, depth, a, PACKED_ROW, 0, from, edge, NR, false);
+                else tile<NV>(rows, depth, a, PACKED_ROW, 0, from, edge, NR, false);
                 for (long r = 0; r < rows; ++r)
                     for (long q = 0; q < have; ++q)
                         put(edge + r * NR + q * C, targets[q] + (i + r) * to.plane, lengths[q], to.x, k);
@@ -207,12 +207,12 @@ static void gather_columns(const Gather& g, long images, const float* image, lon
                 const Rows from{packed + t * PART * NR, NR};
                 const auto& only = stretches[stretch_of[t]];
                 if (stretch_of[t + 1] - stretch_of[t] == 1 && only.length == NR && to.x == 1) {
-                    tile<NV>(rows, depth, a, 0, 0, from, only.to + i * to.plane, to.plane, k);
+                    tile<NV>(rows, depth, a, PACKED_ROW, 0, from, only.to + i * to.plane, to.plane, k);
                     continue;
                 }
                 float edge[MR * NR];
-                if (all - t * NR <= W) tile<1>(rows, depth, a, 0, 0, from, edge, NR, false);
-                else tile<NV>(rows, depth, a, 0, 0, from, edge, NR, false);
+                if (all - t * NR <= W) tile<1>(rows, depth, a, PACKED_ROW, 0, from, edge, NR, false);
+                else tile<NV>(rows, depth, a, PACKED_ROW, 0, from, edge, NR, false);
                 for (long r = 0; r < rows; ++r)
                     for (long q = stretch_of[t]; q < stretch_of[t + 1]; ++q)
                         put(edge + r * NR + stretches[q].at, stretches[q].to + (i + r) * to.plane, stretches[q].length,

@@ -106,13 +106,14 @@ static __attribute__((noinline)) void tile_of(long depth, const float* __restric
         }
 }
 
-// `row` 0: packed.
+constexpr long PACKED_ROW = -1;  // in a row's place: a is packed (0 is a row that is repeated)
+
 template <int N, class B, int R = MR>
 static inline void tile(
     long rows, long depth, const float* a, long row, long column, const B& b, float* c, long ldc, bool add) {
     if constexpr (R > 0) {
         if (rows != R) return tile<N, B, R - 1>(rows, depth, a, row, column, b, c, ldc, add);
-        if (row) return tile_of<R, N, false>(depth, a, row, column, b, c, ldc, add);
+        if (row != PACKED_ROW) return tile_of<R, N, false>(depth, a, row, column, b, c, ldc, add);
         tile_of<R, N, true>(depth, a, row, column, b, c, ldc, add);
     }
 }
@@ -192,7 +193,7 @@ static void block(long m, long n, long k, Matrix a, Matrix b, float* c, long ldc
                     for (long i = 0; i < tall; i += mr) {
                         const long rows = std::min(mr, tall - i);
                         float* to = c + (i0 + i) * ldc + j0 + j;
-                        if (pack_a) tile_at(rows, depth, pa + i * depth, 0, 0, from, to, ldc, columns, add || k0);
+                        if (pack_a) tile_at(rows, depth, pa + i * depth, PACKED_ROW, 0, from, to, ldc, columns, add || k0);
                         else
                             tile_at(rows, depth, a.data + (i0 + i) * a.row + k0 * a.column, a.row, a.column,
                                 from, to, ldc, columns, add || k0);
