@@ -6,13 +6,14 @@ import ctypes
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float32]
-Of = Callable[..., torch.Tensor]
+Of = Callable[..., Any]
 aten = torch.ops.aten
 nn = torch.nn.functional
 
@@ -32,11 +33,11 @@ def same(of: Of, inputs: int = 1) -> Case:
     return Case(true=of, torch=of, inputs=inputs)
 
 
-def _gelu(x: torch.Tensor) -> torch.Tensor:
+def _gelu(x: torch.Tensor) -> Any:
     return x * 0.5 * torch.erfc(-x * 0.5**0.5)
 
 
-def _gelu_slope(g: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+def _gelu_slope(g: torch.Tensor, x: torch.Tensor) -> Any:
     return g * (0.5 * torch.erfc(-x * 0.5**0.5) + x * torch.exp(-x * x / 2) * (0.5 / torch.pi) ** 0.5)
 
 
@@ -197,7 +198,7 @@ def of_all_binades(step: int) -> Floats:
 
 
 def inputs(case: Case, step: int) -> tuple[Floats, ...]:
-    """For functions of two, the same numbers in another order beside one another, and both of ordinary size."""
+    """For functions of two: all binades with one another in another order, and numbers of ordinary size."""
     x = of_all_binades(step)
     if case.inputs == 1:
         return (x,)
