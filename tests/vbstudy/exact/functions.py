@@ -41,7 +41,7 @@ def _gelu_slope(g: torch.Tensor, x: torch.Tensor) -> Any:
     return g * (0.5 * torch.erfc(-x * 0.5**0.5) + x * torch.exp(-x * x / 2) * (0.5 / torch.pi) ** 0.5)
 
 
-def _inner(x: torch.Tensor) -> torch.Tensor:
+def _inner(x: torch.Tensor) -> Any:
     return (8 / torch.pi) ** 0.5 * (x + 0.044715 * x * x * x)
 
 
