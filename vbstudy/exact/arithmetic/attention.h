@@ -55,7 +55,7 @@ static void attention(const Attention& s, const HeadsOut& y, float* kept) {
                 continue;
             }
             const V top = bc(largest);
-            each(row, n, [&](V v) { return exp_(v - top); }, row);
+            each(row, n, [&](V v) { return exp_near(v - top); }, row);
             const float sum = row_sum(row, n);
             const V f = bc(1.f / sum);
             each(row, n, [&](V v) { return v * f; }, row);
@@ -98,7 +98,7 @@ static void attention_backward(const Attention& s, const Heads& dy, const Heads&
                     y_row[c] = out.data[i * out.row + c * out.column];
                 }
                 const V lv = bc(l), delta = bc(row_product(g_row, y_row, s.value_width));
-                each(pr, n, [&](V x) { return exp_(x - lv); }, pr);
+                each(pr, n, [&](V x) { return exp_near(x - lv); }, pr);
                 each(dr, n, [&](V x, V w) { return fma(w, x, -(w * delta)); }, dr, pr);
             }
             block(rows, s.width, columns, {d, columns, 1}, k, to_q + begin * q_row, q_row);

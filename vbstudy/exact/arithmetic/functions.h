@@ -52,11 +52,6 @@ template <class Mask, class T>
 INLINE T choose(Mask mask, T a, T b) {
     return mask ? a : b;
 }
-INLINE bool any(VI mask) {
-    bool found = false;
-    for (int i = 0; i < W; ++i) found |= mask[i] != 0;
-    return found;
-}
 INLINE VL all_bits(int64_t x) { return x - VL{}; }
 INLINE VD absolute(VD a) { return (VD)((VL)a & all_bits(INT64_MAX)); }
 INLINE VD sign_of(VD a, VD s) { return (VD)(((VL)a & all_bits(INT64_MAX)) | ((VL)s & all_bits(INT64_MIN))); }

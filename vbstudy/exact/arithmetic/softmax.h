@@ -5,19 +5,14 @@
 #include "sums.h"
 
 static float largest_of(const float* x, long n) {
-    float top = -INFINITY;
-    V t = bc(top);
+    V t = bc(-INFINITY);
     VI nan{};
     for (long k = 0; k < n; k += W) {
         const V v = n - k >= W ? ld(x + k) : ld_some(x + k, n - k, -INFINITY);
         t = pick(v > t, v, t);
         nan = nan | (v != v);
     }
-    for (int l = 0; l < W; ++l) {
-        if (nan[l]) return NAN;
-        top = std::max(top, t[l]);
-    }
-    return top;
+    return any(nan) ? NAN : largest_across(t);
 }
 
 static float logarithm_of(float x) {
@@ -35,14 +30,14 @@ static void softmax(bool logarithm, const float* x, long rows, long n, float* y)
             const V top = bc(largest);
             float s;
             if (!logarithm) {
-                each(to, n, [&](V v) { return exp_(v - top); }, from);
+                each(to, n, [&](V v) { return exp_near(v - top); }, from);
                 s = row_sum(to, n);
                 const V f = bc(1.f / s);
                 each(to, n, [&](V v) { return v * f; }, to);
                 continue;
             }
             s = row_of(n, [&](long at, long m) {
-                return lanes_of(m, [&](auto get, long k, V a) { return a + exp_(get.get(from + at + k, -INFINITY) - top); });
+                return lanes_of(m, [&](auto get, long k, V a) { return a + exp_near(get.get(from + at + k, -INFINITY) - top); });
             });
             const V l = bc(logarithm_of(s));
             each(to, n, [&](V v) { return (v - top) - l; }, from);
@@ -55,7 +50,7 @@ static void softmax_backward(bool logarithm, const float* dy, const float* y, lo
         for (long i = begin; i < end; ++i) {
             const float *g = dy + i * n, *v = y + i * n;
             const V s = bc(logarithm ? row_sum(g, n) : row_product(g, v, n));
-            if (logarithm) each(dx + i * n, n, [&](V a, V b) { return fma(-exp_(b), s, a); }, g, v);
+            if (logarithm) each(dx + i * n, n, [&](V a, V b) { return fma(-exp_near(b), s, a); }, g, v);
             else each(dx + i * n, n, [&](V a, V b) { return b * (a - s); }, g, v);
         }
     });

@@ -22,11 +22,7 @@ template <int N>
 INLINE float lanes_joined(V s[N / W]) {
     for (int half = N / W / 2; half; half /= 2)
         for (int l = 0; l < half; ++l) s[l] = s[l] + s[l + half];
-    float t[W];
-    st(t, s[0]);
-    for (int width = std::min(N, W) / 2; width; width /= 2)
-        for (int l = 0; l < width; ++l) t[l] = t[l] + t[l + width];
-    return t[0];
+    return sum_across(s[0]);
 }
 
 // step(get, i, sum) adds elements i ... i + W - 1 to a vector of lanes; what is beyond the end must add nothing.

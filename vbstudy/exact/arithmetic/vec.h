@@ -52,17 +52,60 @@ INLINE V sign_of(V a, V s) {
     return (V)(((VI)a & bci(0x7fffffff)) | ((VI)s & bci(int32_t(0x80000000))));
 }
 
-// The first n < W floats, and `fill` for the others.
+// Lane l with lane l + n/2, then l + n/4, ..., l + 1; and whether a comparison holds anywhere.
+template <class Join>
+INLINE float across(V v, Join join) {
+#if defined(__aarch64__)
+    const float32x2_t pair = join(vget_low_f32(v), vget_high_f32(v));
+    return join(pair, vdup_lane_f32(pair, 1))[0];
+#else
+#if defined(__AVX512F__)
+    const __m256 eight = join(_mm512_castps512_ps256((__m512)v), _mm512_extractf32x8_ps((__m512)v, 1));
+#else
+    const __m256 eight = (__m256)v;
+#endif
+    __m128 four = join(_mm256_castps256_ps128(eight), _mm256_extractf128_ps(eight, 1));
+    four = join(four, _mm_movehl_ps(four, four));
+    return join(four, _mm_movehdup_ps(four))[0];
+#endif
+}
+INLINE float sum_across(V v) {
+    return across(v, [](auto a, auto b) { return a + b; });
+}
+INLINE float largest_across(V v) {
+    return across(v, [](auto a, auto b) { return a > b ? a : b; });
+}
+#if defined(__AVX512F__)
+INLINE bool any(VI mask) { return _mm512_movepi32_mask((__m512i)mask); }
+#elif defined(__AVX2__)
+INLINE bool any(VI mask) { return _mm256_movemask_ps((__m256)mask); }
+#else
+INLINE bool any(VI mask) { return vmaxvq_u32((uint32x4_t)mask); }
+#endif
+
+// The first n floats, at most W, and `fill` for the others.
+#if defined(__AVX512F__)
+INLINE __mmask16 first(long n) { return __mmask16((1u << std::clamp(n, 0L, 16L)) - 1); }
+INLINE V ld_some(const float* p, long n, float fill = 0) {
+    return (V)_mm512_mask_loadu_ps((__m512)bc(fill), first(n), p);
+}
+INLINE void st_some(float* p, V v, long n) { _mm512_mask_storeu_ps(p, first(n), (__m512)v); }
+#elif defined(__AVX2__)
+INLINE VI first(long n) { return VI{0, 1, 2, 3, 4, 5, 6, 7} < bci(int32_t(std::clamp(n, 0L, 8L))); }
+INLINE V ld_some(const float* p, long n, float fill = 0) {
+    return pick(first(n), (V)_mm256_maskload_ps(p, (__m256i)first(n)), bc(fill));
+}
+INLINE void st_some(float* p, V v, long n) { _mm256_maskstore_ps(p, (__m256i)first(n), (__m256)v); }
+#else
 INLINE V ld_some(const float* p, long n, float fill = 0) {
     float t[W];
     for (int i = 0; i < W; ++i) t[i] = i < n ? p[i] : fill;
     return ld(t);
 }
 INLINE void st_some(float* p, V v, long n) {
-    float t[W];
-    st(t, v);
-    memcpy(p, t, n * sizeof(float));
+    for (int i = 0; i < n; ++i) p[i] = v[i];
 }
+#endif
 
 // y[i] = f(x[i], ...) for i < n: f takes and gives vectors.
 template <class F, class... X>
