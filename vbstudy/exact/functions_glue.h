@@ -9,7 +9,12 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/TensorIterator.h>
 #include <ATen/core/DistributionsHelper.h>
+#include <ATen/core/Reduction.h>
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/ops/aminmax.h>
+#include <ATen/ops/mean.h>
+#include <ATen/ops/mul.h>
+#include <ATen/ops/sum.h>
 #include <torch/library.h>
 
 #include <cmath>
@@ -49,7 +54,7 @@ const std::map<std::string, std::vector<std::string>> FUNCTIONS = [] {
              "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "sigmoid", "erf", "erfc", "erfinv",
              "sqrt", "rsqrt", "reciprocal", "silu", "mish"})
         found[std::string(name) + ":T"] = {name};
-    for (const auto* name : {"atan2", "hypot", "logaddexp", "logaddexp2", "silu_backward", "mish_backward",
+    for (const auto* name : {"atan2", "hypot", "logaddexp", "logaddexp2", "xlogy", "silu_backward", "mish_backward",
              "tanh_backward", "sigmoid_backward"})
         found[std::string(name) + ":TT"] = {name};
     return found;
@@ -125,6 +130,14 @@ public:
         return true;
     }
 
+    // One function on its own.
+    static at::Tensor computed(const Kernels* kernels, const std::string& name, const std::vector<at::Tensor>& inputs) {
+        at::Tensor output;
+        for (const auto* f = kernels->functions; f->name; ++f)
+            if (name == f->name) compute(*f, inputs, nullptr, output);
+        return output;
+    }
+
 private:
     enum Role { IN, IN_PLACE, OUT };
     static constexpr int64_t BLOCK = 512;
@@ -165,6 +178,20 @@ private:
     size_t arguments_ = 0, results_ = 0;
     bool adds_ = false, keeps_buffer_ = false;
 };
+
+// Losses of probabilities; the mean or sum is taken as that of any tensor.
+bool binary_cross_entropy(Call& call) {
+    if (!call.ours(0) || !call.ours(1) || !call.ours_or_none(2)) return false;
+    const auto x = call.tensor(0);
+    if (x.sizes() != call.tensor(1).sizes()) return false;
+    const auto [lowest, highest] = at::aminmax(x);
+    if (!(*in(lowest) >= 0 && *in(highest) <= 1)) return false;  // an error, in torch's words
+    auto loss = ElementwiseFunction::computed(kernels, "binary_cross_entropy", {x, call.tensor(1)});
+    if (!call[2].isNone() && call[2].toTensor().defined()) loss = at::mul(loss, call[2].toTensor());
+    const auto reduction = call[3].toInt();
+    call.results = {reduction == at::Reduction::Mean ? at::mean(loss) : reduction == at::Reduction::Sum ? at::sum(loss) : loss};
+    return true;
+}
 
 // Fused optimizers: `_fused_sgd_`, `_fused_adam_`, `_fused_adamw_`, `_fused_adagrad_` and their overloads
 

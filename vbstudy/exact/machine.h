@@ -718,7 +718,7 @@ const std::map<std::string, Own> OWN = {
     {"softmax_backward", softmax_backward<false>}, {"log_softmax_backward", softmax_backward<true>},
     {"attention", attention}, {"attention_backward", attention_backward},
     {"fused_sgd", fused_sgd}, {"fused_adam", fused_adam<false>}, {"fused_adamw", fused_adam<true>},
-    {"fused_adagrad", fused_adagrad}, {"normal", normal},
+    {"fused_adagrad", fused_adagrad}, {"normal", normal}, {"binary_cross_entropy", binary_cross_entropy},
 };
 
 }  // namespace machine

@@ -97,6 +97,7 @@ CASES: dict[str, Case] = {
     "hypot": same(torch.hypot, 2),
     "logaddexp": Case(true=torch.logaddexp, torch=torch.logaddexp, inputs=2, crosses_zero=True),
     "logaddexp2": Case(true=torch.logaddexp2, torch=torch.logaddexp2, inputs=2, crosses_zero=True),
+    "xlogy": same(torch.xlogy, 2),
     "rsqrt": same(torch.rsqrt),
     "gelu": Case(true=_gelu, torch=nn.gelu),
     "gelu_tanh": Case(

@@ -183,6 +183,20 @@ def test_gradients_are_those_of_float64(name: str) -> None:
 
 
 @pytest.mark.usefixtures("machine")
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+def test_cross_entropy_of_probabilities_is_that_of_float64(reduction: str) -> None:
+    x = torch.linspace(0, 1, 20_001)
+    target, weight = x.flip(0), x + 1
+    of = torch.nn.functional.binary_cross_entropy
+    found = of(x, target, weight, reduction=reduction)
+    assert torch.allclose(
+        found.double(), of(x.double(), target.double(), weight.double(), reduction=reduction), rtol=1e-6
+    )
+    with pytest.raises(RuntimeError, match="between 0 and 1"):
+        of(x + 1, target)
+
+
+@pytest.mark.usefixtures("machine")
 @pytest.mark.parametrize(
     ("optimizer", "settings"),
     [

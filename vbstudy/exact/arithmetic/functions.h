@@ -468,6 +468,19 @@ INLINE V logaddexp2_(V x, V y) {
     };
     return choose((x == y) & (absolute(x) == bc(INFINITY)), x, with_nan(in_double(f, x, y), x, y));
 }
+INLINE V xlogy_(V x, V y) {
+    const auto f = [](VD a, VD b) { return a * choose(b == all(INFINITY), b, choose(b > all(0), logarithm(b), all(-INFINITY))); };
+    const V r = choose(y < bc(0), bc(NAN), in_double(f, x, y));
+    return with_nan(choose((x == bc(0)) & (y == y), bc(0), r), x, y);
+}
+// Of a probability and its target, with logarithms of at least -100
+INLINE V binary_cross_entropy_(V x, V t) {
+    const auto f = [](VD p, VD target) {
+        const VD none = choose(p < all(1), log_of_1_plus(-p), all(-100)), one = choose(p > all(0), logarithm(p), all(-100));
+        return (target - 1.0) * at_least(none, -100) - target * at_least(one, -100);
+    };
+    return with_nan(in_double(f, x, t), x, t);
+}
 INLINE V logit_(V x, double eps) {  // eps is NaN: without
     const auto f = [&](VD v) {
         const VD p = eps == eps ? at_most(at_least(v, eps), 1 - eps) : v;
@@ -652,7 +665,8 @@ static const Function functions[] = {
     UNARY(cos), UNARY(tan), UNARY(asin), UNARY(acos), UNARY(atan), UNARY(sinh), UNARY(cosh), UNARY(tanh),
     UNARY(asinh), UNARY(acosh), UNARY(atanh), UNARY(sigmoid), UNARY(erf), UNARY(erfc), UNARY(erfinv), UNARY(sqrt), UNARY(rsqrt),
     UNARY(reciprocal), UNARY(gelu), UNARY(gelu_tanh), UNARY(silu), UNARY(mish), UNARY(log_sigmoid),
-    UNARY(log_sigmoid_kept), BINARY(pow), BINARY(atan2), BINARY(hypot), BINARY(logaddexp), BINARY(logaddexp2),
+    UNARY(log_sigmoid_kept), BINARY(pow), BINARY(atan2), BINARY(hypot), BINARY(logaddexp), BINARY(logaddexp2), BINARY(xlogy),
+    BINARY(binary_cross_entropy),
     BINARY(gelu_backward), BINARY(gelu_tanh_backward), BINARY(silu_backward), BINARY(mish_backward),
     BINARY(log_sigmoid_backward), BINARY(tanh_backward), BINARY(sigmoid_backward),
     {"pow_number", pow_number},
