@@ -141,7 +141,7 @@ def library() -> Path:
 
 
 def libraries() -> list[Path]:
-    """All that a machine of this platform without a compiler may need, whatever its CPU is. Raises ExactError."""
+    """All that a machine of this platform without a compiler may need. Raises ExactError."""
     sets = ("neon",) if platform.machine() == "aarch64" else ("avx2", "avx512")
     return [library(), *(arithmetic(instructions) for instructions in sets)]
 

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Coverage:
-    """Names of ATen's operations by level, in float32. `machine`: bits depend on nothing but the inputs,
-    by version `arithmetic` of our own arithmetic, or because each element is rounded once; none at level
-    threads. `threads`: they depend on no thread count, but on the CPU and torch's version. `unknown` were refused by
+    """Names of ATen's operations by level, in float32. `machine`: bits depend on nothing but the inputs, by
+    version `arithmetic` of our own arithmetic, or as each element is rounded once; none at level threads.
+    `threads`: they depend on no thread count, but on the CPU and torch's version. `unknown` were refused by
     this thread's strict mode since it was last on."""
 
     level: Level

@@ -25,9 +25,9 @@ _HERE, _TORCH = str(Path(__file__).parent), str(Path(torch.__file__).parent)
 
 
 class Strict(TorchDispatchMode):
-    """Sees every operation of this thread, backward too, and lets pass those that exact mode covers at the
-    level: of ATen, in the registry, on dense CPU tensors, and at level machine those that our own arithmetic did not
-    leave to torch. `unknown` collects the names of the others."""
+    """Sees every operation of this thread, backward too, and lets pass those that exact mode covers: of ATen,
+    in the registry at the level asked for, on dense CPU tensors, and not left to torch by our own arithmetic.
+    `unknown` collects the names of the others."""
 
     def __init__(self, library: Compiled, asked: Level) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
