@@ -16,16 +16,19 @@ constexpr long NC = 512 / NR * NR, MC = 168 / MR * MR;  // a block's columns and
 INLINE void transpose8(V8 r[8]) {
 #define SHUFFLE(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
     V8 t[8], u[8];
+#pragma GCC unroll 8
     for (int i = 0; i < 8; i += 2) {
         t[i] = SHUFFLE(r[i], r[i + 1], 0, 8, 1, 9, 4, 12, 5, 13);
         t[i + 1] = SHUFFLE(r[i], r[i + 1], 2, 10, 3, 11, 6, 14, 7, 15);
     }
+#pragma GCC unroll 8
     for (int i = 0; i < 8; i += 4) {
         u[i] = SHUFFLE(t[i], t[i + 2], 0, 1, 8, 9, 4, 5, 12, 13);
         u[i + 1] = SHUFFLE(t[i], t[i + 2], 2, 3, 10, 11, 6, 7, 14, 15);
         u[i + 2] = SHUFFLE(t[i + 1], t[i + 3], 0, 1, 8, 9, 4, 5, 12, 13);
         u[i + 3] = SHUFFLE(t[i + 1], t[i + 3], 2, 3, 10, 11, 6, 7, 14, 15);
     }
+#pragma GCC unroll 8
     for (int i = 0; i < 4; ++i) {
         r[i] = SHUFFLE(u[i], u[i + 4], 0, 1, 2, 3, 8, 9, 10, 11);
         r[i + 4] = SHUFFLE(u[i], u[i + 4], 4, 5, 6, 7, 12, 13, 14, 15);
@@ -41,8 +44,10 @@ static void transpose(const float* from, long from_row, long rows, long columns,
             for (long i = 0; i < rows; i += 8) {
                 const long at = std::min(i, rows - 8);
                 V8 r[8];
+#pragma GCC unroll 8
                 for (int j = 0; j < 8; ++j) r[j] = *reinterpret_cast<const V8U*>(from + (at + j) * from_row + k);
                 transpose8(r);
+#pragma GCC unroll 8
                 for (int j = 0; j < 8; ++j) *reinterpret_cast<V8U*>(to + (k + j) * to_row + at) = r[j];
             }
     for (; k < columns; ++k)
@@ -163,8 +168,112 @@ static void add_to(const Addition& with, long row, long column, long rows, long 
     }
 }
 
+// W by W, in registers: rows become columns.
+INLINE void transpose_all(V r[W]) {
+#if defined(__AVX512F__)
+    V t[16];
+#define SHUFFLE(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#pragma GCC unroll 8
+    for (int i = 0; i < 16; i += 2) {
+        t[i] = SHUFFLE(r[i], r[i + 1], 0, 16, 1, 17, 4, 20, 5, 21, 8, 24, 9, 25, 12, 28, 13, 29);
+        t[i + 1] = SHUFFLE(r[i], r[i + 1], 2, 18, 3, 19, 6, 22, 7, 23, 10, 26, 11, 27, 14, 30, 15, 31);
+    }
+#pragma GCC unroll 4
+    for (int i = 0; i < 16; i += 4)
+#pragma GCC unroll 2
+        for (int j = 0; j < 2; ++j) {
+            r[i + 2 * j] = SHUFFLE(t[i + j], t[i + 2 + j], 0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29);
+            r[i + 2 * j + 1] = SHUFFLE(t[i + j], t[i + 2 + j], 2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26, 27, 14, 15, 30, 31);
+        }
+#pragma GCC unroll 4
+    for (int j = 0; j < 4; ++j)
+#pragma GCC unroll 2
+        for (int i = 0; i < 2; ++i) {
+            t[8 * i + j] = SHUFFLE(r[8 * i + j], r[8 * i + 4 + j], 0, 1, 2, 3, 16, 17, 18, 19, 8, 9, 10, 11, 24, 25, 26, 27);
+            t[8 * i + 4 + j] = SHUFFLE(r[8 * i + j], r[8 * i + 4 + j], 4, 5, 6, 7, 20, 21, 22, 23, 12, 13, 14, 15, 28, 29, 30, 31);
+        }
+#pragma GCC unroll 8
+    for (int j = 0; j < 8; ++j) {
+        r[j] = SHUFFLE(t[j], t[8 + j], 0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23);
+        r[8 + j] = SHUFFLE(t[j], t[8 + j], 8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31);
+    }
+#undef SHUFFLE
+#elif defined(__AVX2__)
+    transpose8((V8*)r);
+#else
+    (void)r;
+#endif
+}
+
+// M rows and G vectors of columns, straight from rows of b that would otherwise be turned in memory for one use.
+template <int M, int G>
+static void thin(long depth, Matrix a, const float* b, long column, float* c, long ldc, bool add) {
+    constexpr long LINE = 16;  // floats: what is loaded is used at once, as such rows often share their place in a cache
+    V acc[M][G];
+#pragma GCC unroll 8
+    for (int i = 0; i < M; ++i)
+#pragma GCC unroll 4
+        for (int g = 0; g < G; ++g) acc[i][g] = V{};
+    long k = 0;
+    for (; k + LINE <= depth; k += LINE)
+#pragma GCC unroll 4
+        for (int g = 0; g < G; ++g)
+#pragma GCC unroll 2
+            for (long h = k; h < k + LINE; h += W) {
+                V columns[W];
+#pragma GCC unroll 16
+                for (int j = 0; j < W; ++j) columns[j] = ld(b + (g * W + j) * column + h);
+                transpose_all(columns);
+#pragma GCC unroll 16
+                for (int q = 0; q < W; ++q)
+#pragma GCC unroll 8
+                    for (int i = 0; i < M; ++i)
+                        acc[i][g] = fma(bc(a.data[i * a.row + (h + q) * a.column]), columns[q], acc[i][g]);
+            }
+    for (; k < depth; ++k)
+#pragma GCC unroll 4
+        for (int g = 0; g < G; ++g) {
+            V one;
+            for (int j = 0; j < W; ++j) one[j] = b[(g * W + j) * column + k];
+#pragma GCC unroll 8
+            for (int i = 0; i < M; ++i) acc[i][g] = fma(bc(a.data[i * a.row + k * a.column]), one, acc[i][g]);
+        }
+#pragma GCC unroll 8
+    for (int i = 0; i < M; ++i)
+#pragma GCC unroll 4
+        for (int g = 0; g < G; ++g) {
+            float* to = c + i * ldc + g * W;
+            st(to, add ? ld(to) + acc[i][g] : acc[i][g]);
+        }
+}
+
+// As many of n columns as fill vectors; how many these are.
+template <int M = 8>
+static long thin_columns(long m, long n, long k, Matrix a, Matrix b, float* c, long ldc, bool add) {
+    if constexpr (M > 0) {
+        if (m != M) return thin_columns<M - 1>(m, n, k, a, b, c, ldc, add);
+        constexpr int G = M == 1 ? 4 : M <= 4 ? 2 : 1;
+        long j = 0;
+        for (; j + W <= n; j += j + G * W <= n ? G * W : W)
+            for (long k0 = 0; k0 < k; k0 += PART) {
+                const long depth = std::min(PART, k - k0);
+                const Matrix x{a.data + k0 * a.column, a.row, a.column};
+                const float* from = b.data + j * b.column + k0;
+                if (j + G * W <= n) thin<M, G>(depth, x, from, b.column, c + j, ldc, add || k0);
+                else thin<M, 1>(depth, x, from, b.column, c + j, ldc, add || k0);
+            }
+        return j;
+    }
+    return 0;
+}
+
 // One thread's block: m rows, n columns, and all of k. `add`: to what is there, as a next part is.
 static void block(long m, long n, long k, Matrix a, Matrix b, float* c, long ldc, bool add = false) {
+    if (W >= 8 && m <= 8 && b.row == 1 && b.column != 1 && n >= W) {
+        const long done = thin_columns(m, n, k, a, b, c, ldc, add);
+        if (done == n) return;
+        n -= done, c += done, b.data += done * b.column;
+    }
     static thread_local Scratch a_kept, b_kept;
     const long mr = even(m, MR), high = MC / mr * mr;
     const bool pack_a = a.row != 1 && n > 2 * NR, pack_b = b.column != 1 || m > 4 * MR;
