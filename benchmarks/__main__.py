@@ -1,6 +1,6 @@
 """All benchmarks, or those that are named, and one table of what they say.
 
-    python -m benchmarks                      all: about twenty minutes on two quiet cores
+    python -m benchmarks                      all: about half an hour on two quiet cores
     python -m benchmarks startup loading      some
     python -m benchmarks warm_worker -n 20    one, with fewer runs
 
