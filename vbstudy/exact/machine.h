@@ -63,8 +63,8 @@ public:
 
     std::vector<c10::IValue> results;
 
-    static bool is_ours(const Tensor& t) {
-        return t.scalar_type() == at::kFloat && t.device().is_cpu() && t.layout() == at::kStrided && !t.is_neg() &&
+    static bool is_ours(const Tensor& t, at::ScalarType type = at::kFloat) {
+        return t.scalar_type() == type && t.device().is_cpu() && t.layout() == at::kStrided && !t.is_neg() &&
                t.numel() > 0 && !t.is_quantized();
     }
 
@@ -83,9 +83,13 @@ Tensor made(IntArrayRef sizes, const Tensor& like) { return at::empty(sizes, lik
 
 Matrix matrix(const Tensor& t) { return {in(t), t.stride(-2), t.stride(-1)}; }
 
+// In bfloat16 too: as in float32, and rounded once.
 bool product(Call& call, size_t a_at, size_t b_at, bool batched, bool added) {
-    if (!call.ours(a_at) || !call.ours(b_at) || (added && !call.ours(0))) return false;
-    const auto a = call.tensor(a_at), b = call.tensor(b_at);
+    const auto type = call.tensor(a_at).scalar_type();
+    if (type != at::kFloat && type != at::kBFloat16) return false;
+    for (const size_t i : {a_at, b_at, added ? 0 : b_at})
+        if (!Call::is_ours(call.tensor(i), type)) return false;
+    const auto a = call.tensor(a_at).to(at::kFloat), b = call.tensor(b_at).to(at::kFloat);
     const long dims = batched ? 3 : 2;
     if (a.dim() != dims || b.dim() != dims || a.size(-1) != b.size(-2) || (batched && a.size(0) != b.size(0))) return false;
     auto sizes = a.sizes().vec();
@@ -93,7 +97,7 @@ bool product(Call& call, size_t a_at, size_t b_at, bool batched, bool added) {
     Addition addition{};
     Tensor bias;
     if (added) {
-        bias = call.tensor(0);
+        bias = call.tensor(0).to(at::kFloat);
         if (bias.dim() > dims || !at::is_expandable_to(bias.sizes(), sizes)) return false;
         bias = bias.expand(sizes);
         addition = {matrix(bias), call.number(a_at + 3), call.number(a_at + 2)};
@@ -103,7 +107,7 @@ bool product(Call& call, size_t a_at, size_t b_at, bool batched, bool added) {
     kernels->product(batched ? sizes[0] : 1, sizes[dims - 2], sizes[dims - 1], a.size(-1), matrix(a),
         batched ? a.stride(0) : 0, matrix(b), batched ? b.stride(0) : 0, out(c), sizes[dims - 1],
         sizes[dims - 2] * sizes[dims - 1], added ? &addition : nullptr, batched && added ? bias.stride(0) : 0);
-    call.results = {c};
+    call.results = {c.to(type)};
     return true;
 }
 

@@ -276,6 +276,13 @@ def test_a_row_that_is_repeated_is_multiplied_as_any_other() -> None:
             assert torch.equal(other.t() @ repeated.t(), other.t() @ torch.ones(shape).t())
 
 
+def test_a_product_in_bfloat16_is_that_of_float32_rounded_once() -> None:
+    a, b, c = X.bfloat16(), Y.bfloat16(), torch.randn(500).bfloat16()
+    with exact.mode(strict=True):
+        found = torch.addmm(c, a, b)
+        assert torch.equal(found, torch.addmm(c.float(), a.float(), b.float()).bfloat16())
+
+
 def test_gradients_by_an_input_are_taken_in_strict_mode() -> None:
     x, network = torch.randn(8, 4, requires_grad=True), torch.nn.Linear(4, 2)
     with exact.mode(strict=True):
