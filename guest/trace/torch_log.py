@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from types import FrameType
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
@@ -29,9 +30,13 @@ if TYPE_CHECKING:
 AS_WRITTEN = True
 
 # What these give is memory that nothing has been written to yet.
-_UNWRITTEN = frozenset({"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "resize_"})
+_UNWRITTEN = frozenset(
+    {"empty", "empty_like", "empty_permuted", "empty_strided", "new_empty", "new_empty_strided", "resize_"}
+)
 # These overwrite the tensor they are called on: what was in it does not matter.
-_OVERWRITES = frozenset({"copy_", "fill_", "zero_", "normal_", "uniform_", "bernoulli_", "random_"})
+_OVERWRITES = frozenset(
+    {"copy_", "fill_", "zero_", "normal_", "uniform_", "bernoulli_", "random_", "exponential_", "log_normal_"}
+)
 # These change arguments that their schema calls constant: BatchNorm's running statistics.
 _CHANGES_SILENTLY = {"native_batch_norm": (3, 4), "cudnn_batch_norm": (3, 4)}
 # Outputs with room that is never written: a library's notes to itself.
@@ -119,10 +124,13 @@ class OperationLog(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def optimizer_ends(self, optimizer: Any, args: Any, kwargs: Any) -> None:  # noqa: ARG002
         self._in_optimizer = False
 
+    def _line(self, frame: FrameType | None) -> tuple[str, str]:
+        return line_outside(frame, ("torch",))
+
     def _where(self) -> tuple[Phase, Where]:
         node = torch._C._current_autograd_node()
         if node is None:
-            here = (self._stack[-1] if self._stack else "", *line_outside(sys._getframe(2), ("torch",)))
+            here = (self._stack[-1] if self._stack else "", *self._line(sys._getframe(2)))
             if self._in_optimizer:
                 return Phase.OPTIMIZER, here
             # The node of this operation, if it has one, was made just before the operation is run.
@@ -192,6 +200,7 @@ class Notes:
         self._known: dict[tuple[Any, ...], tuple[int, TensorNote]] = {}
         self._storages: dict[int, tuple[StorageWeakRef, set[tuple[Any, ...]]]] = {}
         self._ignored: set[int] = set()
+        self._purge_at = 1 << 14  # storages
 
     def of(self, tensor: Tensor, name: str) -> TensorNote:
         if tensor.layout is not torch.strided:
@@ -210,10 +219,21 @@ class Notes:
             return note
         note = _noted(tensor, f"{hash_bytes(bits_of(tensor)):016x}", name)
         if address not in self._storages:
+            self._purge()
             self._storages[address] = (_weak(storage), set())
         self._storages[address][1].add(key)
         self._known[key] = (version, note)
         return note
+
+    def _purge(self) -> None:
+        """Forgets storages that are gone, now and then: a long program has billions of them."""
+        if len(self._storages) < self._purge_at:
+            return
+        for address in [a for a, (reference, _) in self._storages.items() if reference.expired()]:  # type: ignore[no-untyped-call]
+            for key in self._storages.pop(address)[1]:
+                del self._known[key]
+            self._ignored.discard(address)
+        self._purge_at = max(1 << 14, 2 * len(self._storages))
 
     def forget(self, tensor: Tensor) -> None:
         """Its bytes have changed, and those of all that share them."""

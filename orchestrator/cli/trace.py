@@ -4,44 +4,90 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shlex
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from orchestrator.cli.options import FORMATS, Options
-from orchestrator.errors import UsageError
+from orchestrator.cli.options import FORMATS, CommandFailed, Options, result
+from orchestrator.errors import EXIT_INTERRUPTED, UsageError
+
+if TYPE_CHECKING:
+    from orchestrator.experiments.trace_program import ProgramTrace
 
 DEFAULT_STEPS = 100
 DTYPES = ("float32", "float64", "bfloat16")
+WHAT = {
+    "operation": "an operation gives unequal outputs from equal inputs",
+    "sequence": "the sides run different operations from equal inputs: what the program does depends on the "
+    "thread count",
+    "unlocated": "the inputs of an operation differ that no traced operation made: they come from outside "
+    "PyTorch, or from another thread or process, such as a DataLoader worker",
+    "unrepeatable": "the program does not repeat itself on the same thread count",
+}
+PROGRAM = "vbstudy.program"  # in the context: the words behind `--`
 
 
-@click.command()
-@click.argument("runs", nargs=-1, metavar="[RUN_A RUN_B]")
+class ProgramCommand(click.Command):
+    """A command that takes a user's program behind `--`."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if "--" in args:
+            i = args.index("--")
+            args, ctx.meta[PROGRAM] = args[:i], tuple(args[i + 1 :])
+            if not ctx.meta[PROGRAM]:
+                raise click.UsageError("a program stands behind `--`, as in -- python train.py", ctx)
+        return super().parse_args(ctx, args)
+
+
+@click.command(cls=ProgramCommand)
+@click.argument("runs", nargs=-1, metavar="[RUN_A RUN_B | -- PROGRAM ...]")
 @click.option("--cpus", metavar="N,M", help="The two CPU counts to compare.")
 @click.option("--workload", metavar="NAME", help="A workload of the study.", show_default="its first")
 @click.option("--framework", type=click.Choice(["torch", "tensorflow"]), show_default="the workload's")
 @click.option("--variant", type=click.Choice(["fixed-seed", "control"]), show_default="fixed-seed")
 @click.option("--steps", type=click.IntRange(min=1), default=DEFAULT_STEPS, metavar="N",
               help="The most training steps to compare.")  # fmt: skip
-@click.pass_obj
+@click.option(
+    "--seed", type=click.IntRange(0, 2**31 - 1), help="Of a program's generators.", show_default="1"
+)
+@click.option("--hold", multiple=True, metavar="OPERATION",
+              help="Run this operation on one thread on both sides; may be repeated.")  # fmt: skip
+@click.option("--timeout", "timeout_s", type=click.FloatRange(0, min_open=True), metavar="SECONDS",
+              help="For one run of a program.", show_default="none")  # fmt: skip
+@click.pass_context
 def trace(
-    options: Options,
+    context: click.Context,
     runs: tuple[str, ...],
     cpus: str | None,
     workload: str | None,
     framework: str | None,
     variant: str | None,
     steps: int,
+    seed: int | None,
+    hold: tuple[str, ...],
+    timeout_s: float | None,
 ) -> None:
     """Find the first operation whose result differs between two thread counts.
 
     \b
-        vbstudy trace --cpus 1,4        a workload of the study, trained on both
-        vbstudy trace RUN_A RUN_B       two stored runs, by id or folder, repeated
+        vbstudy trace -- python train.py    a PyTorch program, as it is
+        vbstudy trace --cpus 1,4            a workload of the study, trained on both
+        vbstudy trace RUN_A RUN_B           two stored runs, by id or folder, repeated
 
-    The first step whose weights or gradients differ, in it the first operation whose inputs are equal
-    and whose output is not, and how the difference grows from there. Kept in trace/."""
+    The first operation whose inputs are equal and whose output is not, and how the difference grows from
+    there. Of workloads and stored runs the trace is kept in trace/. Exits with 0 whatever is found, with 1
+    when a program fails."""
+    options: Options = context.obj
+    if PROGRAM in context.meta:
+        if runs or workload or framework or variant:
+            raise UsageError("of a program, neither runs nor --workload, --framework or --variant are named")
+        _trace_program(options, context.meta[PROGRAM], cpus, seed, steps, hold, timeout_s)
+        return
+    if seed is not None or hold or timeout_s is not None:
+        raise UsageError("--seed, --hold and --timeout go with a program, as in -- python train.py")
     from analysis.diagnosis import trace_figures, traces
     from guest.records.codec import to_json
     from guest.records.run import Framework, Variant
@@ -51,7 +97,7 @@ def trace(
     from orchestrator.study import schema as study_
 
     if bool(runs) == (cpus is not None):
-        raise UsageError("name two CPU counts (--cpus 1,4), or two stored runs")
+        raise UsageError("name two CPU counts (--cpus 1,4), or two stored runs, or a program (-- COMMAND)")
     store = options.store()
     study = options.study_or_default()
     scope = tracing.TraceScope(steps=steps)
@@ -85,6 +131,41 @@ def trace(
         if found.outcome is not Outcome.EQUAL:
             click.echo("\nnext: vbstudy harden")
     report(f"kept in {store.traces / found.trace_id}")
+
+
+def _trace_program(
+    options: Options,
+    program: tuple[str, ...],
+    cpus: str | None,
+    seed: int | None,
+    steps: int,
+    hold: tuple[str, ...],
+    timeout_s: float | None,
+) -> None:
+    from analysis.diagnosis import traces
+    from guest.records.codec import to_json
+    from orchestrator.cores.leases import host_cores
+    from orchestrator.experiments import trace_program
+    from orchestrator.study.schema import parse_counts
+
+    counts = parse_counts(cpus) if cpus is not None else (1, max(2, len(host_cores())))
+    if len(counts) != 2:
+        raise UsageError(f"--cpus {cpus}: two thread counts are compared, as in --cpus 1,4")
+    ask = trace_program.Ask(
+        argv=program,
+        folder=options.store().directory.resolve(),
+        counts=(counts[0], counts[1]),
+        seed=1 if seed is None else seed,
+        steps=steps,
+        hold=hold,
+        timeout_s=timeout_s,
+    )
+    try:
+        found = trace_program.work(ask, traces.apart, options.reporter("trace: "))
+    except KeyboardInterrupt:
+        click.echo("vbstudy: stopped; of a program nothing is kept", err=True)
+        raise CommandFailed(EXIT_INTERRUPTED) from None
+    result(options, to_json(found), "\n".join(_program_summary(found)))
 
 
 @click.command()
@@ -158,3 +239,54 @@ def probe(
         if form == "table":
             click.echo("\n".join(probes.summary(found)))
     report(f"kept in {output or store.probe}")
+
+
+def _program_summary(found: ProgramTrace) -> list[str]:
+    """The finding in a sentence, the operation, how the difference grows, and what to do next."""
+    from analysis.diagnosis.traces import governed
+    from guest.records.printable import counted
+    from guest.records.trace import Outcome
+
+    program = shlex.join(found.command)
+    a, b = found.threads
+    pair = f"{program} on {a} and {counted(b, 'thread')}, seed {found.seed}"
+    held = f", with {', '.join(found.hold)} on one thread" if found.hold else ""
+    compared = f"{found.operations:,} operations in {counted(found.steps, 'optimizer step')}"
+    if found.outcome is Outcome.EQUAL:
+        return [f"{pair}{held}: equal to the last bit in all {compared}"]
+    where = f"step {found.step}, after {found.operations:,} equal operations"
+    lines = [f"{pair}{held}: {WHAT[found.outcome]} ({where})"]
+    origin = found.origin
+    if origin is None:
+        counts = (found.unrepeatable, found.unrepeatable) if found.unrepeatable else found.threads
+        lines += [f"  {counted(n, 'thread')}: {each}" for n, each in zip(counts, found.at, strict=True)]
+        if found.unrepeatable:
+            lines += [f"note: {note}" for note in found.notes]
+            lines.append("both runs had the same seeds; see `vbstudy scan`, and `vbstudy try --replay`")
+        return lines
+    differing = f"{origin.differing:,} of {origin.elements:,} elements differ"
+    ulp = "" if origin.max_ulp is None else f", by up to {origin.max_ulp:,} ULP"
+    rows = {
+        "operation": f"{origin.op}, {origin.phase}",
+        "module": origin.module,
+        "line": f"{origin.source}: {origin.text}" if origin.source else "",
+        "inputs": ", ".join(origin.inputs),
+        "outputs": ", ".join(origin.outputs),
+        "difference": differing + ulp,
+    }
+    lines += [f"  {name:<11}{value}" for name, value in rows.items() if value]
+    lines.append(f"  {governed(origin)}")
+    for each in found.growth:
+        share = each.differing / each.elements
+        lines.append(
+            f"  after step {each.step}: {share:.1%} of {each.elements:,} weights differ, "
+            f"|a-b| / |a| = {each.relative_l2:.1e}"
+        )
+    lines += [f"note: {note}" for note in found.notes]
+    held_next = " ".join(f"--hold {op}" for op in (*found.hold, origin.op))
+    lines += [
+        "",
+        f"next: vbstudy trace {held_next} -- {program}",
+        "      the next difference",
+    ]
+    return lines

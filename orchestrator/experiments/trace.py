@@ -200,8 +200,8 @@ class Tracer:
             module=note.module,
             source=note.source,
             text=note.text,
-            inputs=tuple(map(_shown, note.inputs)),
-            outputs=tuple(map(_shown, note.outputs)),
+            inputs=tuple(map(shown, note.inputs)),
+            outputs=tuple(map(shown, note.outputs)),
             differing=differing,
             elements=elements,
             max_ulp=ulp,
@@ -307,7 +307,7 @@ def growth_steps(first: int, last: int, count: int) -> tuple[int, ...]:
     return tuple(sorted({round(s) for s in first - 1 + np.geomspace(1, last - first + 1, count)}))
 
 
-def _shown(tensor: TensorNote) -> str:
+def shown(tensor: TensorNote) -> str:
     """`conv1.weight float32[6, 1, 5, 5]`, with ` channels_last` behind it where it lies so."""
     return f"{tensor.name} {tensor.dtype}{list(tensor.shape)} {tensor.layout}".strip()
 

@@ -33,10 +33,10 @@ def compare(a: Sequence[OpNote], b: Sequence[OpNote]) -> LogDifference:
     origins = []
     at = None
     for i, (one, other) in enumerate(zip(a, b, strict=False)):
-        if _kind(one) != _kind(other):
+        if kind(one) != kind(other):
             at = i
             break
-        if _hashes(one.inputs) == _hashes(other.inputs) and _hashes(one.outputs) != _hashes(other.outputs):
+        if hashes(one.inputs) == hashes(other.inputs) and hashes(one.outputs) != hashes(other.outputs):
             origins.append(i)
     else:
         if len(a) != len(b):
@@ -48,10 +48,12 @@ def compare(a: Sequence[OpNote], b: Sequence[OpNote]) -> LogDifference:
     return LogDifference(outcome=Outcome.UNLOCATED)
 
 
-def _kind(note: OpNote) -> tuple[object, ...]:
+def kind(note: OpNote) -> tuple[object, ...]:
+    """Notes of two processes stand for the same operation if their kinds are equal."""
     shapes = tuple((t.shape, t.dtype, t.layout) for t in (*note.inputs, *note.outputs))
     return note.op, note.phase, len(note.inputs), shapes
 
 
-def _hashes(tensors: Sequence[TensorNote]) -> list[str]:
+def hashes(tensors: Sequence[TensorNote]) -> list[str]:
+    """What decides whether they are equal."""
     return [tensor.hash for tensor in tensors]

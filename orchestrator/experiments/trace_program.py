@@ -1,0 +1,522 @@
+"""`vbstudy trace -- COMMAND`: the first operation of a user's program that gives unequal outputs from equal
+inputs on two thread counts. Nothing is edited: the program runs in copies of its folder, seeded from outside.
+
+    first pass    both sides at once; their operations are compared in order, up to the first difference
+    second pass   both again: each must repeat itself up to there; that operation's outputs are kept, and the
+                  weights after some steps from there on
+    same count    only where a side does not repeat itself, or where the difference came from outside: twice
+                  the same count, to name what does not repeat"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shlex
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from importlib import resources
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+
+from guest.machine import fingerprint, threads
+from guest.probe import registry
+from guest.projects import prepare
+from guest.records.printable import counted
+from guest.records.run import Framework
+from guest.records.trace import Growth, OpNote, Origin, Outcome, Phase, TensorNote
+from orchestrator.agent import archive
+from orchestrator.cores.leases import host_cores
+from orchestrator.errors import ScriptFailedError, UsageError
+from orchestrator.experiments.trace import Apart, Say, shown
+from orchestrator.experiments.trace_compare import hashes, kind
+from orchestrator.programs.try_runs import DISK_LIMIT_BYTES, _check_size, _left_out
+from orchestrator.study.plan import program_spec
+
+HOOK = "sitecustomize.py"
+GROWTH_STEPS = 4
+POLL_S = 0.1
+LIMIT = b"limit"  # as in guest.trace.program, which imports PyTorch
+ELSEWHERE = {
+    "tensorflow": "TensorFlow programs are not traced; networks of a study are: vbstudy trace --cpus 1,4",
+    "jax": "JAX programs are not traced",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ask:
+    """What is traced. `steps` of optimizers at most; operations in `hold` run on one thread on both sides."""
+
+    argv: tuple[str, ...]
+    folder: Path
+    counts: tuple[int, int]
+    seed: int
+    steps: int
+    hold: tuple[str, ...]
+    timeout_s: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProgramTrace:
+    """What was found. `step` counts the optimizer steps from 1; `operations` were equal. `at` are the two
+    operations where the sides differ, where there is no `origin`."""
+
+    command: tuple[str, ...]
+    threads: tuple[int, int]
+    seed: int
+    hold: tuple[str, ...]
+    outcome: Outcome
+    steps: int
+    step: int | None
+    operations: int
+    origin: Origin | None
+    at: tuple[str, ...]
+    unrepeatable: int | None  # the thread count that does not repeat itself
+    growth: tuple[Growth, ...]
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Logged:
+    """One operation of one side; `step` are the optimizer steps before it."""
+
+    step: int
+    note: OpNote
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Met:
+    """Where two sides were when they were compared to the end, or to their first difference. `digests` are
+    over all lines of a side up to there. A side that had ended is None."""
+
+    outcome: Outcome
+    index: int
+    step: int
+    sides: tuple[Logged | None, Logged | None]
+    digests: tuple[str, str]
+
+
+def work(ask: Ask, apart: Apart, say: Say) -> ProgramTrace:
+    """Raises UsageError for a folder that cannot be copied and for a program that has nothing to trace,
+    ScriptFailedError when it fails."""
+    _check_size(ask.folder)
+    with tempfile.TemporaryDirectory(prefix="vbstudy-trace-") as scratch:
+        return _Tracer(ask, Path(scratch), archive.build().write(Path(scratch)), apart, say).trace()
+
+
+@dataclass(slots=True)
+class _Tracer:
+    ask: Ask
+    scratch: Path
+    library: Path
+    apart: Apart
+    say: Say
+    notes: list[str] = field(default_factory=list, init=False)
+
+    def trace(self) -> ProgramTrace:
+        a, b = self.ask.counts
+        self.say(f"both run: {counted(a, 'thread')} and {counted(b, 'thread')}")
+        with _Pair(self, (a, b)) as pair:
+            met = pair.meet()
+        if met.outcome is Outcome.EQUAL:
+            return self._found(met)
+        self.say(f"operation {met.index + 1:,} differs; again, to see whether both repeat themselves")
+        if met.outcome is Outcome.UNLOCATED:
+            return next(filter(None, map(self._unrepeatable, (a, b))), None) or self._found(met)
+        with _Pair(self, (a, b), keep=met.index) as pair:
+            digests = pair.digests_at(met.index)
+            if digests == met.digests:
+                if met.outcome is Outcome.SEQUENCE:
+                    return self._found(met)
+                pair.drain()
+                origin = self._origin(pair, met)
+                return self._found(met, origin=origin, growth=tuple(self._growth(pair, met)))
+        count = a if digests[0] != met.digests[0] else b
+        again = self._unrepeatable(count)
+        if again is None:
+            self.notes.append(
+                f"the second run on {counted(count, 'thread')} differed from the first, and two more "
+                "did not; named are the operations where the two thread counts differed"
+            )
+            again = self._found(met, Outcome.UNREPEATABLE, count=count)
+        return again
+
+    def _unrepeatable(self, count: int) -> ProgramTrace | None:
+        """What differs between two runs on one count; None where nothing does."""
+        self.say(f"twice on {counted(count, 'thread')}")
+        with _Pair(self, (count, count)) as pair:
+            met = pair.meet()
+        if met.outcome is Outcome.EQUAL:
+            return None
+        return self._found(met, Outcome.UNREPEATABLE, count=count)
+
+    def _found(
+        self,
+        met: Met,
+        outcome: Outcome | None = None,
+        *,
+        count: int | None = None,
+        origin: Origin | None = None,
+        growth: tuple[Growth, ...] = (),
+    ) -> ProgramTrace:
+        equal = met.outcome is Outcome.EQUAL
+        return ProgramTrace(
+            command=self.ask.argv,
+            threads=self.ask.counts,
+            seed=self.ask.seed,
+            hold=self.ask.hold,
+            outcome=outcome or met.outcome,
+            steps=met.step,
+            step=None if equal else met.step + 1,
+            operations=met.index,
+            origin=origin,
+            at=() if equal or origin else tuple(map(_place, met.sides)),
+            unrepeatable=count,
+            growth=growth,
+            notes=tuple(self.notes),
+        )
+
+    def _origin(self, pair: _Pair, met: Met) -> Origin:
+        logged = met.sides[0]
+        assert logged is not None  # noqa: S101  (Outcome.OPERATION has both)
+        note = logged.note
+        compared = [
+            (self.apart(x, y, dtype)[:2], x.size)
+            for (_, dtype), x, y in pair.arrays("outputs")
+            if x.shape == y.shape
+        ]
+        (differing, ulp), elements = max(compared, key=lambda each: each[0][0], default=((0, None), 0))
+        if elements and not differing:
+            self.notes.append(f"the first {elements:,} elements are compared; those behind them differ")
+        return Origin(
+            index=note.index,
+            phase=note.phase,
+            op=note.op,
+            module=note.module,
+            source=note.source,
+            text=note.text,
+            inputs=tuple(map(shown, note.inputs)),
+            outputs=tuple(map(shown, note.outputs)),
+            differing=differing,
+            elements=elements,
+            max_ulp=ulp,
+            setting=registry.setting_of(Framework.TORCH, note.op) or "",
+        )
+
+    def _growth(self, pair: _Pair, met: Met) -> Iterator[Growth]:
+        """All weights of the optimizer that made the step, as one."""
+        for step in range(met.step + 1, met.step + GROWTH_STEPS + 1):
+            every = [
+                (x.size, *self.apart(x, y, dtype), x, y, dtype)
+                for (_, dtype), x, y in pair.arrays(f"weights-{step}")
+                if x.shape == y.shape
+            ]
+            if not every:
+                return
+            l2 = float(np.sqrt(sum(each[3] ** 2 for each in every)))
+            length = float(np.sqrt(sum((each[3] / each[4]) ** 2 if each[4] else 0.0 for each in every)))
+            yield Growth(
+                step=step,
+                layer="",
+                elements=sum(each[0] for each in every),
+                differing=sum(each[1] for each in every),
+                max_ulp=max((each[2] for each in every if each[2] is not None), default=None),
+                l2=l2,
+                relative_l2=l2 / length if length else 0.0,
+            )
+
+
+def _place(logged: Logged | None) -> str:
+    if logged is None:
+        return "the program has ended"
+    note = logged.note
+    inputs = ", ".join(map(shown, note.inputs))
+    where = " ".join(filter(None, (note.module, f"at {note.source}" if note.source else "")))
+    return f"{note.op} ({note.phase} {where}) of {inputs or 'nothing'}"
+
+
+# ---- two runs at once ----------------------------------------------------------------------
+
+
+class _Pair:
+    """Both sides, running; their lines are read side by side. Ended and removed when the block ends."""
+
+    def __init__(self, tracer: _Tracer, counts: tuple[int, int], keep: int | None = None) -> None:
+        self._tracer = tracer
+        self._counts = counts
+        self._keep = keep
+
+    def __enter__(self) -> _Pair:
+        self._stack = ExitStack()
+        try:
+            self._sides = [
+                self._stack.enter_context(_Side(self._tracer, letter, count, self._keep))
+                for letter, count in zip("ab", self._counts, strict=True)
+            ]
+        except BaseException:
+            self._stack.close()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def meet(self) -> Met:
+        """Reads until the sides differ, or end."""
+        a, b = self._sides
+        index = 0
+        while True:
+            one, other = a.read(), b.read()
+            if one is None or other is None:
+                for side in self._sides:
+                    side.check()
+                if one is other:
+                    return self._met(Outcome.EQUAL, index, a.steps, (None, None))
+                both = tuple(None if line is None else _logged(line, index) for line in (one, other))
+                step = next(logged.step for logged in both if logged is not None)
+                return self._met(Outcome.SEQUENCE, index, step, both)  # type: ignore[arg-type]
+            a.digest.update(one[0])
+            b.digest.update(other[0])
+            if one[0] != other[0]:
+                x, y = _logged(one, index), _logged(other, index)
+                if kind(x.note) != kind(y.note):
+                    outcome = Outcome.SEQUENCE
+                elif hashes(x.note.inputs) != hashes(y.note.inputs):
+                    outcome = Outcome.UNLOCATED
+                else:
+                    outcome = Outcome.OPERATION
+                return self._met(outcome, index, x.step, (x, y))
+            index += 1
+
+    def _met(
+        self, outcome: Outcome, index: int, step: int, sides: tuple[Logged | None, Logged | None]
+    ) -> Met:
+        a, b = self._sides
+        return Met(
+            outcome=outcome,
+            index=index,
+            step=step,
+            sides=sides,
+            digests=(a.digest.hexdigest(), b.digest.hexdigest()),
+        )
+
+    def digests_at(self, index: int) -> tuple[str, str]:
+        for _ in range(index + 1):
+            for side in self._sides:
+                line = side.read()
+                if line is not None:
+                    side.digest.update(line[0])
+        a, b = self._sides
+        return a.digest.hexdigest(), b.digest.hexdigest()
+
+    def drain(self) -> None:
+        """To the end of both."""
+        readers = [threading.Thread(target=side.drain) for side in self._sides]
+        for reader in readers:
+            reader.start()
+        for reader in readers:
+            reader.join()
+
+    def arrays(self, name: str) -> Iterator[tuple[tuple[str, str], np.ndarray, np.ndarray]]:
+        """What both sides kept by this name: (place, dtype), and the bits."""
+        paths = [side.out / f"{name}.npz" for side in self._sides]
+        if not all(path.exists() for path in paths):
+            return
+        with np.load(paths[0]) as a, np.load(paths[1]) as b:
+            for key in a.files:
+                place, _, dtype = key.partition(" ")
+                if key in b.files and a[key].size:
+                    yield (place, dtype), a[key], b[key]
+
+
+Line = tuple[bytes, bytes]  # what is compared, and where it was
+
+
+class _Side:
+    """One run, in a process of its own."""
+
+    def __init__(self, tracer: _Tracer, letter: str, count: int, keep: int | None) -> None:
+        self.out = tracer.scratch / letter
+        self.digest = hashlib.sha256()
+        self.steps = 0
+        self.limit = False
+        self._ended = False  # with a last line
+        self._tracer, self._count, self._keep = tracer, count, keep
+        self._error: list[str] | None = None
+        self._lines: IO[bytes] | None = None
+
+    def __enter__(self) -> _Side:
+        ask, out = self._tracer.ask, self.out
+        work = out / prepare.WORK
+        shutil.copytree(ask.folder, work, symlinks=True, ignore=_left_out)
+        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener.bind(str(out / "socket"))
+        self._listener.listen()
+        self._listener.settimeout(POLL_S)
+        job = {
+            "argv": ask.argv,
+            "work": str(work.resolve()),
+            "log": str(out / "log.txt"),
+            "stop": str(out / "stop"),
+            "env": self._environment(work.resolve()),
+            "cores": host_cores()[: self._count],
+            "timeout_s": ask.timeout_s,
+            "disk_bytes": DISK_LIMIT_BYTES,
+        }
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "guest.trace.side"],
+            env=os.environ | {"PYTHONPATH": str(self._tracer.library)},
+            cwd=out,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert self._process.stdin is not None  # noqa: S101
+        with self._process.stdin as stdin:
+            json.dump(job, stdin)
+        return self
+
+    def _environment(self, work: Path) -> dict[str, str]:
+        ask, count = self._tracer.ask, self._count
+        spec = program_spec("trace", count, ask.seed)
+        hooks = self.out / "trace-hooks"
+        hooks.mkdir()
+        hook_file = resources.files("guest.trace") / "hooks" / HOOK
+        (hooks / HOOK).write_bytes(hook_file.read_bytes())
+        hook = prepare.hook_settings(
+            self.out,
+            work,
+            self._tracer.library,
+            paths=os.pathsep.join(filter(None, (str(hooks), os.environ.get("PYTHONPATH", "")))),
+            seed=ask.seed,
+            intra_op=count,
+            inter_op=count,
+            deterministic=False,
+        )
+        settings = {
+            "library": str(self._tracer.library),
+            "folder": str(self.out),
+            "root": str(work),
+            "steps": ask.steps,
+            "keep": self._keep,
+            "growth": GROWTH_STEPS,
+            "hold": list(ask.hold),
+        }
+        return (
+            dict(os.environ)
+            | threads.environment(spec, cpu_vendor=fingerprint.cpu()["vendor"])
+            | hook
+            | {
+                "VBSTUDY_TRACE": json.dumps(settings),
+                "OPENBLAS_NUM_THREADS": str(count),
+                "PYTHONHASHSEED": str(ask.seed),
+                "PYTHONUNBUFFERED": "1",
+                "TORCH_COMPILE_DISABLE": "1",  # compiled functions run eagerly: what they fuse is not seen
+            }
+        )
+
+    def __exit__(self, *_: object) -> None:
+        (self.out / "stop").touch()
+        if self._lines is not None:
+            self._lines.close()
+        self._listener.close()
+        self._process.wait()
+        if self._process.stdout is not None:
+            self._process.stdout.close()
+        shutil.rmtree(self.out, ignore_errors=True)
+
+    def read(self) -> Line | None:
+        """The next operation; None after the last one."""
+        while not self._ended:
+            if self._lines is None and not self._accept():
+                return None
+            assert self._lines is not None  # noqa: S101
+            line = self._lines.readline()
+            if not line.startswith((b"[", b"{")):
+                why, _, steps = line.partition(b" ")
+                self._ended, self.limit = True, why == LIMIT
+                self.steps = int(steps or self.steps)
+                return None
+            if line.startswith(b"["):  # else about the process
+                compared, _, where = line.partition(b"\t")
+                return compared, where
+        return None
+
+    def drain(self) -> None:
+        while self.read() is not None:
+            pass
+
+    def _accept(self) -> bool:
+        """Whether the program has begun to compute; waits until it has, or has ended."""
+        while True:
+            over = self._process.poll() is not None
+            try:
+                connection, _ = self._listener.accept()
+            except TimeoutError:
+                if not over:
+                    continue
+                self._ended = True
+                return False
+            self._listener.close()
+            connection.setblocking(True)
+            with connection:
+                self._lines = connection.makefile("rb")
+            return True
+
+    def check(self) -> None:
+        """Raises when the side ended otherwise than a program to trace does."""
+        if self.limit or not self._ended:
+            return
+        if self._error is None:
+            assert self._process.stdout is not None  # noqa: S101
+            self._error = json.loads(self._process.stdout.read() or '["Lost", "was ended from outside"]')
+            self._process.wait()
+        ask = self._tracer.ask
+        kind_, text = self._error
+        if kind_:
+            why = text.replace(f"{self.out / prepare.WORK}/", "")
+            raise ScriptFailedError(f"{shlex.join(ask.argv)}: on {counted(self._count, 'thread')}: {why}")
+        if self._lines is None:
+            raise UsageError(f"{shlex.join(ask.argv)}: {_nothing(self.out / 'libraries')}")
+
+
+def _nothing(libraries: Path) -> str:
+    """Why there was nothing to trace."""
+    used = libraries.read_text().split() if libraries.exists() else []
+    why = next((text for name, text in ELSEWHERE.items() if name in used), "")
+    return why or (
+        "no operation of PyTorch was seen, and others are not traced; "
+        "whether its results depend on the thread count: vbstudy try"
+    )
+
+
+def _logged(line: Line, index: int) -> Logged:
+    op, phase, *tensors = json.loads(line[0])
+    step, module, source, text, *names = json.loads(line[1])
+    inputs, outputs = (
+        tuple(
+            TensorNote(dtype=dtype, shape=tuple(shape), layout=layout, hash=digest, name=name)
+            for (dtype, shape, layout, digest), name in zip(tensors[i], names[i], strict=True)
+        )
+        for i in (0, 1)
+    )
+    note = OpNote(
+        index=index,
+        phase=Phase(phase),
+        op=op,
+        module=module,
+        source=source,
+        text=text,
+        inputs=inputs,
+        outputs=outputs,
+    )
+    return Logged(step=step, note=note)

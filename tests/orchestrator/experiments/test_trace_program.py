@@ -1,0 +1,105 @@
+"""Programs that nobody edited, traced in two real runs at once."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from orchestrator.cli import main as cli
+
+PUBLIC = Path(__file__).parents[2] / "programs" / "public"
+DIFFERING = ("mlp", "cnn", "transformer", "autocast", "checkpointing", "custom_function")
+
+
+@pytest.fixture
+def traced(capsys):
+    """Traces a program of the folder; returns what was found."""
+
+    def run(name: str, *options: str, folder: Path = PUBLIC) -> dict:
+        before = sorted(path.name for path in folder.iterdir())
+        command = ["-C", str(folder), "-q", "--json", "trace", "--cpus", "1,2", *options]
+        assert cli.run([*command, "--", sys.executable, f"{name}.py"]) == 0
+        assert sorted(path.name for path in folder.iterdir()) == before  # runs in copies
+        return json.loads(capsys.readouterr().out)
+
+    return run
+
+
+def located(traced, name):
+    found = traced(name)
+    assert found["outcome"] == "operation"
+    origin = found["origin"]
+    assert 0 < origin["differing"] <= origin["elements"]
+    assert origin["source"].startswith(f"{name}.py:")
+    assert found["growth"][0]["step"] == found["step"]
+    return found
+
+
+@pytest.mark.trainers
+@pytest.mark.parametrize("name", DIFFERING)
+def test_the_traced_operation_on_one_thread_moves_the_difference_later(traced, name):
+    found = located(traced, name)
+    held = traced(name, "--hold", found["origin"]["op"])
+    assert held["outcome"] == "equal" or held["operations"] > found["operations"]
+
+
+def test_an_unseeded_program_is_traced_to_its_line(traced):
+    origin = located(traced, "mlp")["origin"]
+    assert origin["op"].startswith("aten.")
+    assert "cross_entropy(model(x), y)" in origin["text"]
+
+
+@pytest.mark.trainers
+@pytest.mark.parametrize("name", ["gan", "lstm", "workers"])
+def test_operations_of_all_models_are_compared(traced, name):
+    found = traced(name)
+    assert found["outcome"] in ("equal", "operation")
+    assert found["operations"] > 15
+
+
+@pytest.mark.trainers
+def test_a_program_that_splits_its_work_by_threads_is_shown_on_both_sides(traced):
+    found = traced("control_flow")
+    assert found["outcome"] == "sequence"
+    assert "float32[64, 8]" in found["at"][0]
+    assert "float32[32, 8]" in found["at"][1]
+    assert all("control_flow.py:7" in each for each in found["at"])
+
+
+@pytest.mark.trainers
+def test_a_program_that_does_not_repeat_itself_is_named_first(traced):
+    found = traced("unrepeatable")
+    assert (found["outcome"], found["unrepeatable"]) == ("unrepeatable", 1)
+
+
+def test_equal_runs_are_compared_to_the_limit_of_steps(traced):
+    found = traced("invariant", "--steps", "2")
+    assert (found["outcome"], found["steps"], found["step"]) == ("equal", 2, None)
+
+
+@pytest.mark.parametrize(
+    ("script", "status", "message"),
+    [
+        ("print(1)", 2, "no operation of PyTorch was seen"),
+        ("import sys; sys.exit(3)", 1, "ended with status 3"),
+    ],
+)
+def test_what_cannot_be_traced_is_reported_in_a_line(tmp_path, capsys, script, status, message):
+    (tmp_path / "train.py").write_text(script)
+    assert cli.run(["-C", str(tmp_path), "-q", "trace", "--", sys.executable, "train.py"]) == status
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--cpus", "1,2,3", "--", "true"], "two thread counts are compared"),
+        (["--workload", "w", "--", "true"], "neither runs nor"),
+        (["--hold", "aten.mm.default", "--cpus", "1,2"], "go with a program"),
+        (["--"], "a program stands behind"),
+    ],
+)
+def test_options_that_do_not_fit_are_refused(tmp_path, capsys, arguments, message):
+    assert cli.run(["-C", str(tmp_path), "trace", *arguments]) == 2
+    assert message in capsys.readouterr().err

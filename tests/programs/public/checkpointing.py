@@ -1,0 +1,18 @@
+"""Blocks that are computed again in the backward pass."""
+
+import torch
+from torch import nn
+from torch.utils.checkpoint import checkpoint
+
+x, y = torch.randn(512, 256), torch.randn(512, 256)
+blocks = nn.ModuleList([nn.Sequential(nn.Linear(256, 256), nn.ReLU(), nn.Dropout(0.1)) for _ in range(3)])
+optimizer = torch.optim.Adam(blocks.parameters())
+for _ in range(3):
+    z = x
+    for block in blocks:
+        z = checkpoint(block, z, use_reentrant=False)
+    loss = nn.functional.mse_loss(z, y)
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+print("loss:", loss.item())
