@@ -22,7 +22,7 @@ KNOB_PREFIXES = (
 
 def fingerprint(framework: Framework) -> dict[str, Any]:
     """The fingerprint of this process, as JSON-ready data. The framework must be imported and
-    the run finished: reading oneDNN's instruction set runs a small convolution."""
+    the run finished: reading oneDNN's instruction set runs a small operation."""
     return machine() | {"framework": _torch() if framework is Framework.TORCH else _tensorflow()}
 
 
@@ -116,6 +116,10 @@ def _libraries() -> dict[str, str]:
 def _torch() -> dict[str, Any]:
     import torch
 
+    from vbstudy import exact
+
+    covered = exact.coverage()
+    level = {"level": covered.level, "arithmetic": covered.arithmetic}
     mkldnn: Any = torch.backends.mkldnn  # carries no types
     library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"))
     return {
@@ -132,13 +136,14 @@ def _torch() -> dict[str, Any]:
         ),
         "deterministic_algorithms": torch.are_deterministic_algorithms_enabled(),
         "build": " ".join(torch.__config__.show().split()),
+        **({"exact": level} if exact.active() else {}),
     }
 
 
 @functools.cache
 def _onednn_isa() -> str:
     """oneDNN names its instruction set only in the header of its verbose output, which it prints
-    once a process to file descriptor 1; a small convolution makes it."""
+    once a process to file descriptor 1; an operation of its own makes it."""
     import tempfile
 
     import torch
@@ -150,7 +155,7 @@ def _onednn_isa() -> str:
         try:
             mkldnn.enabled = True
             with mkldnn.verbose(1):
-                torch.nn.functional.conv2d(torch.zeros(16, 16, 16, 16), torch.zeros(16, 16, 3, 3))
+                torch.zeros(16, 16).to_mkldnn().relu()  # exact mode leaves it alone
             ctypes.CDLL(None).fflush(None)
         finally:
             mkldnn.enabled = enabled

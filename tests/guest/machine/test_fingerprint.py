@@ -5,6 +5,8 @@ import pytest
 
 from guest.machine import fingerprint
 from guest.records.run import Framework
+from vbstudy import exact
+from vbstudy.exact.registry import ARITHMETIC_VERSION
 
 
 def test_the_cpu_is_described_as_the_kernel_does():
@@ -27,6 +29,13 @@ def test_a_fingerprint_is_json_and_names_library_versions(framework):
 
 def test_onednn_names_its_instruction_set():
     assert fingerprint.fingerprint(Framework.TORCH)["framework"]["onednn_isa"]
+
+
+def test_exact_mode_is_told_by_its_level_and_the_version_of_its_arithmetic():
+    assert "exact" not in fingerprint.fingerprint(Framework.TORCH)["framework"]
+    with exact.mode():
+        found = fingerprint.fingerprint(Framework.TORCH)["framework"]
+    assert found["exact"] == {"level": "machine", "arithmetic": ARITHMETIC_VERSION}
 
 
 def test_knobs_that_steer_threads_are_recorded_and_secrets_are_not(monkeypatch):
