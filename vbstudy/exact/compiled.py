@@ -38,7 +38,6 @@ FLAGS = (
     "-std=c++20",
     "-O2",
     "-fPIC",
-    "-fopenmp",
     "-fvisibility=hidden",
     f"-D_GLIBCXX_USE_CXX11_ABI={int(torch._C._GLIBCXX_USE_CXX11_ABI)}",
 )
@@ -210,7 +209,6 @@ def _compile(target: Path) -> None:
             str(folder / f"{stem}") for stem in ("kernels.cpp", "kernels.o", "exact.so")
         )
         _run([*compiler, *FLAGS, *include, "-c", source, "-o", objects])
-        # Linked without -fopenmp: that would name the compiler's OpenMP library, a second one in the process.
         link = ["-shared", objects, f"-L{torch_folder / 'lib'}", "-ltorch_cpu", "-lc10"]
         _run([*compiler, *link, "-o", library])
         Path(library).replace(target)

@@ -27,7 +27,6 @@
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/util/Exception.h>
 #include <dlfcn.h>
-#include <omp.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
@@ -89,7 +88,7 @@ void spread(int64_t count, const Work& work) {
     const auto keys = c10::impl::tls_local_dispatch_key_set();
     const auto autograd = c10::AutogradState::get_tls_state();
     std::atomic<uint64_t> taken{0};
-    at::parallel_for(0, threads, 1, [&](int64_t thread, int64_t) {
+    machine::in_threads(threads, [&](int64_t thread) {
         c10::impl::ForceDispatchKeyGuard same_keys(keys);
         const auto own = c10::AutogradState::get_tls_state();
         c10::AutogradState::set_tls_state(autograd);

@@ -18,9 +18,18 @@
 #include <torch/library.h>
 
 #include <atomic>
+#include <exception>
 #include <map>
 #include <string>
 #include <vector>
+
+extern "C" {  // of the OpenMP library that torch has loaded
+void GOMP_parallel(void (*work)(void*), void* data, unsigned threads, unsigned flags);
+int omp_get_max_threads();
+int omp_get_num_threads();
+int omp_get_thread_num();
+void omp_set_num_threads(int);
+}
 
 namespace machine {
 
@@ -32,9 +41,38 @@ const Kernels* kernels = nullptr;
 
 long threads() { return at::in_parallel_region() ? 1 : at::get_num_threads(); }
 
+// Calls work(0) ... work(count - 1), on as many threads as torch may use. As at::parallel_for does it, but without
+// a compiler's OpenMP: clang's has a library of its own, a second one in the process.
+template <class Work>
+void in_threads(long count, const Work& work) {
+    struct Team {
+        long count;
+        const Work& work;
+        std::atomic_flag failed = ATOMIC_FLAG_INIT;
+        std::exception_ptr problem = nullptr;
+    } team{count, work};
+    const auto member = [](void* data) {
+        auto& team = *static_cast<Team*>(data);
+        const int thread = omp_get_thread_num(), threads = omp_get_num_threads();
+        at::internal::ThreadIdGuard number(thread);
+        c10::ParallelGuard parallel(true);
+        try {
+            for (long i = thread; i < team.count; i += threads) team.work(i);
+        } catch (...) {
+            if (!team.failed.test_and_set()) team.problem = std::current_exception();
+        }
+    };
+    if (count <= 1 || at::in_parallel_region() || at::get_num_threads() == 1) {
+        for (long i = 0; i < count; ++i) work(i);
+        return;
+    }
+    GOMP_parallel(member, &team, 0, 0);
+    if (team.problem) std::rethrow_exception(team.problem);
+}
+
 void run(long count, void (*work)(const void*, long), const void* data) {
     std::atomic<long> next{0};
-    at::parallel_for(0, std::min<long>(count, at::get_num_threads()), 1, [&](int64_t, int64_t) {
+    in_threads(std::min<long>(count, at::get_num_threads()), [&](long) {
         for (long i; (i = next.fetch_add(1)) < count;) work(data, i);
     });
 }

@@ -1,0 +1,96 @@
+"""Level machine on other sets of instructions, compilers, torch versions and processors: the same weights."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from guest.records.run import Optimizer
+from tests.vbstudy.exact.test_training import COMMITTED, NETWORKS, STEPS
+
+pytestmark = [
+    pytest.mark.portable,
+    pytest.mark.skipif(platform.machine() != "x86_64", reason="compares x86-64 with ARM"),
+]
+THREADS = ("1", "2", "3", "4", "8", "16")
+SETS = {
+    "avx2": {"VBSTUDY_EXACT_ISA": "avx2", "ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2"},
+    "avx512": {"VBSTUDY_EXACT_ISA": "avx512"},
+}
+ARM_TORCH = "torch==2.9.1"  # the last whose wheels for ARM need no CUDA
+ARM_PACKAGES = "numpy typing_extensions sympy mpmath networkx jinja2 MarkupSafe filelock fsspec setuptools"
+WHEELS = [f"--platform=manylinux_{version}_aarch64" for version in ("2_28", "2_27", "2_17")]
+
+
+def hashes(python: list[str], arguments: list[str], environment: dict[str, str]) -> set[str]:
+    done = subprocess.run(
+        [*python, "-m", "tests.vbstudy.exact.training", *arguments],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return set(found["hashes"].values())
+
+
+@pytest.mark.parametrize("optimizer", list(Optimizer))
+@pytest.mark.parametrize("model", NETWORKS)
+@pytest.mark.parametrize("steps", [3, STEPS])
+@pytest.mark.parametrize("instructions", SETS)
+@pytest.mark.parametrize("compiler", ["g++", "clang++"])
+def test_compilers_sets_of_instructions_and_threads_give_the_committed_weights(
+    compiler: str,
+    instructions: str,
+    steps: int,
+    model: str,
+    optimizer: Optimizer,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    if instructions == "avx512" and "avx512dq" not in Path("/proc/cpuinfo").read_text("utf-8"):
+        pytest.skip("this CPU has no AVX-512")
+    cache = tmp_path_factory.getbasetemp() / compiler  # else the library of another compiler would do
+    environment = {**SETS[instructions], "CXX": compiler, "XDG_CACHE_HOME": str(cache)}
+    threads = THREADS if steps < STEPS else THREADS[1:2]
+    found = hashes([sys.executable], [model, optimizer, *threads, f"--steps={steps}"], environment)
+    assert found == {COMMITTED["weights"][str(steps)][model][optimizer]}
+
+
+@pytest.fixture(scope="module")
+def arm(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[str], dict[str, str]]:
+    """A Python of Debian for ARM with torch, emulated; the compiler is one of this machine that makes code
+    for ARM."""
+    folder = tmp_path_factory.mktemp("arm")
+    root, packages = folder / "root", folder / "packages"
+    needs = "python3.11,libpython3.11-stdlib,libstdc++6,libgomp1,zlib1g"
+    make = ["mmdebstrap", "--arch=arm64", "--variant=extract", f"--include={needs}", "bookworm", str(root)]
+    subprocess.run(make, check=True, timeout=600)
+    install = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--only-binary=:all:", *WHEELS]
+    version = ["--python-version=3.11", "--implementation=cp", "--abi=cp311", f"--target={packages}"]
+    subprocess.run([*install, *version, ARM_TORCH, *ARM_PACKAGES.split()], check=True, timeout=1200)
+    environment = {
+        "CXX": "aarch64-linux-gnu-g++",
+        "PYTHONPATH": f"{packages}:{Path(__file__).parents[3]}",
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "XDG_CACHE_HOME": str(folder / "cache"),
+    }
+    return ["qemu-aarch64", "-L", str(root), str(root / "usr/bin/python3.11")], environment
+
+
+@pytest.mark.parametrize("optimizer", list(Optimizer))
+@pytest.mark.parametrize("model", NETWORKS)
+def test_an_arm_processor_with_another_torch_gives_the_weights_of_this_one(
+    model: str, optimizer: Optimizer, arm: tuple[list[str], dict[str, str]]
+) -> None:
+    arguments = [model, optimizer, "1", "3", "--steps=5", "--small"]
+    emulated = hashes(arm[0], arguments, arm[1])
+    assert emulated == hashes([sys.executable], arguments, {})
+    assert len(emulated) == 1
