@@ -18,7 +18,19 @@ from typing import Any, NoReturn
 
 import click
 
-from orchestrator.cli import exchange, harden, programs, report, scan, study, sweep, trace, watch, worker
+from orchestrator.cli import (
+    exact,
+    exchange,
+    harden,
+    programs,
+    report,
+    scan,
+    study,
+    sweep,
+    trace,
+    watch,
+    worker,
+)
 from orchestrator.cli.options import CommandFailed, Commands, Options, Stopped
 from orchestrator.errors import (
     EXIT_DONE,
@@ -50,7 +62,7 @@ cli.add_section(
     study.init, sweep.plan, sweep.sweep, study.status, watch.watch, report.analyze, report.report,
     trace.trace, trace.probe, harden.harden,
 )  # fmt: skip
-cli.add_section("Your program", programs.try_, programs.record, programs.replay, scan.scan)
+cli.add_section("Your program", programs.try_, exact.exact, programs.record, programs.replay, scan.scan)
 cli.add_section(
     "Machines", study.doctor, study.provision, worker.worker, study.ssh, study.logs, study.destroy
 )

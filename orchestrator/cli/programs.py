@@ -120,7 +120,7 @@ def _answer(report: Report) -> str:
 def _next(report: Report) -> list[str]:
     answers = {verdict.answer for verdict in report.verdicts}
     if "thread count matters" in answers:
-        return ["", "next: with PyTorch, add `from vbstudy import exact` and `exact.enable()`, and try again"]
+        return ["", f"next, with PyTorch: vbstudy exact -- {shlex.join(report.command)}"]
     if "inconclusive" in answers and report.seed is not None:
         why = "the seed does not reach every generator, or the program is not repeatable"
         return ["", why, f"next: vbstudy try --replay -- {shlex.join(report.command)}"]

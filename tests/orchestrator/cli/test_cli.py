@@ -25,7 +25,7 @@ from tests.orchestrator.sweep.test_pipeline import STUDY
 
 COMMANDS = {
     "A study": ["init", "plan", "sweep", "status", "watch", "analyze", "report", "trace", "probe", "harden"],
-    "Your program": ["try", "record", "replay", "scan"],
+    "Your program": ["try", "exact", "record", "replay", "scan"],
     "Machines": ["doctor", "provision", "worker", "ssh", "logs", "destroy"],
     "Exchange": ["verify", "export", "import"],
 }

@@ -79,7 +79,7 @@ def made(answers: dict[str, Answer]) -> Report:
         (
             {"bitwise": Answer.MATTERS, "predictions": Answer.SAME, "metric": Answer.SAME},
             "The thread count matters: it changes the weights, the predictions and metrics are the same.",
-            "next: with PyTorch, add `from vbstudy import exact` and `exact.enable()`, and try again",
+            "next, with PyTorch: vbstudy exact -- python train.py",
         ),
         (
             {"bitwise": Answer.INCONCLUSIVE},

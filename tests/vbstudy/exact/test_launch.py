@@ -1,0 +1,143 @@
+"""Programs that nobody edited, with exact mode on: real processes."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+TRAIN = """
+import hashlib, sys
+import torch
+def train(threads):
+    torch.set_num_threads(threads)
+    torch.manual_seed(1)
+    net = torch.nn.Sequential(torch.nn.Linear(300, 200), torch.nn.ReLU(), torch.nn.Linear(200, 10))
+    opt = torch.optim.SGD(net.parameters(), 0.1)
+    x, y = torch.randn(512, 300), torch.randint(0, 10, (512,))
+    forward = torch.compile(net) if "compiled" in sys.argv else net
+    for _ in range(10):
+        opt.zero_grad()
+        torch.nn.functional.cross_entropy(forward(x), y).backward()
+        opt.step()
+    weights = b"".join(p.detach().numpy().tobytes() for p in net.parameters())
+    print(hashlib.sha256(weights).hexdigest(), flush=True)
+"""
+TRAIN_HERE = TRAIN + "train(int(sys.argv[1]))\n"
+TRAIN_IN_CHILD = (
+    TRAIN
+    + """
+import multiprocessing
+if __name__ == "__main__":
+    child = multiprocessing.get_context(sys.argv[2]).Process(target=train, args=(int(sys.argv[1]),))
+    child.start(); child.join(); sys.exit(child.exitcode)
+"""
+)
+
+
+def launched(
+    *command: str, options: tuple[str, ...] = (), stdin: str = "", **environment: str
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "vbstudy", "exact", *options, "--", *command],
+        input=stdin, capture_output=True, text=True, check=False, env=os.environ | environment,
+    )  # fmt: skip
+
+
+def script(folder: Path, text: str) -> str:
+    file = folder / "train.py"
+    file.write_text(text)
+    return str(file)
+
+
+def plain(*command: str) -> str:
+    return subprocess.run([*command], capture_output=True, text=True, check=True).stdout
+
+
+@pytest.fixture(scope="module")
+def weights(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The hash on one thread with exact mode on."""
+    done = launched(sys.executable, script(tmp_path_factory.mktemp("one"), TRAIN_HERE), "1")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    return done.stdout
+
+
+def test_a_program_that_sets_three_threads_learns_the_weights_of_one(tmp_path: Path, weights: str) -> None:
+    program = script(tmp_path, TRAIN_HERE)
+    done = launched(sys.executable, program, "3", options=("-v",))
+    assert done.stdout == weights
+    assert done.stderr == ("vbstudy exact: level machine, arithmetic version 1, torch on 3 threads\n")
+    assert plain(sys.executable, program, "1") != plain(sys.executable, program, "2")
+
+
+@pytest.mark.parametrize("method", ["spawn", "fork", "forkserver"])
+def test_a_child_process_has_exact_mode_too(tmp_path: Path, weights: str, method: str) -> None:
+    done = launched(sys.executable, script(tmp_path, TRAIN_IN_CHILD), "2", method)
+    assert (done.returncode, done.stdout) == (0, weights), done.stderr
+
+
+def test_what_a_shell_script_starts_has_exact_mode(tmp_path: Path, weights: str) -> None:
+    program = script(tmp_path, TRAIN_HERE)
+    assert launched("sh", "-c", f"{sys.executable} {program} 2").stdout == weights
+
+
+def test_a_program_that_compiles_runs_uncompiled_with_the_same_weights(tmp_path: Path, weights: str) -> None:
+    done = launched(sys.executable, script(tmp_path, TRAIN_HERE), "2", "compiled")
+    assert done.stdout == weights, done.stderr
+
+
+def test_strict_mode_refuses_to_compile(tmp_path: Path) -> None:
+    done = launched(sys.executable, script(tmp_path, TRAIN_HERE), "1", "compiled", options=("--strict",))
+    assert done.returncode == 1
+    assert "torch.compile generates code that exact mode cannot reach" in done.stderr
+
+
+def test_the_module_runs_a_script(tmp_path: Path, weights: str) -> None:
+    program = script(tmp_path, TRAIN_HERE)
+    assert plain(sys.executable, "-m", "vbstudy.exact", "--threads", "2", program, "2") == weights
+
+
+def test_a_program_without_torch_reads_stdin_and_imports_nothing_for_it() -> None:
+    text = "import sys; print(input(), sorted({'torch', 'numpy', 'vbstudy'} & set(sys.modules))); sys.exit(3)"
+    done = launched(sys.executable, "-c", text, stdin="hello\n")
+    assert (done.returncode, done.stdout, done.stderr) == (3, "hello []\n", "")
+
+
+def test_threads_are_set_in_the_environment() -> None:
+    assert launched("sh", "-c", "echo $OMP_NUM_THREADS", options=("--threads", "3")).stdout == "3\n"
+
+
+def test_a_signal_reaches_the_program_itself() -> None:
+    text = "import time; print('up', flush=True); time.sleep(600)"
+    command = [sys.executable, "-m", "vbstudy", "exact", "--", sys.executable, "-c", text]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "up\n"
+        process.send_signal(signal.SIGTERM)
+        assert process.wait() == -signal.SIGTERM
+
+
+def test_the_users_own_sitecustomize_runs(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text("print('mine')\n")
+    done = launched(sys.executable, "-c", "print('program')", PYTHONPATH=str(tmp_path))
+    assert done.stdout.endswith("mine\nprogram\n")
+
+
+def test_where_exact_mode_cannot_be_had_the_program_does_not_run_without_it(tmp_path: Path) -> None:
+    (tmp_path / "torch.py").write_text("compile = None\n")  # a torch that is too old
+    done = launched(sys.executable, "-c", "import torch; print('ran')", PYTHONPATH=str(tmp_path))
+    assert (done.returncode, done.stdout) == (3, "")
+    assert done.stderr.startswith("vbstudy exact: ")
+
+
+def test_a_program_that_is_not_there_is_named() -> None:
+    done = launched("no-such-program")
+    assert (done.returncode, done.stderr) == (
+        2,
+        "vbstudy: no-such-program: cannot be started: No such file or directory\n",
+    )
