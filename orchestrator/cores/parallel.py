@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -42,23 +43,35 @@ class ParallelJobs:
         machines: dict[CoreLeases, list[Job]] = {}
         for job in jobs:
             machines.setdefault(job.leases, []).append(job)
-        threads = [threading.Thread(target=self._start_in_order, args=(each,)) for each in machines.values()]
+        # Not by `Thread.join`: after an interrupt there, Python 3.11 takes a running thread for an ended one.
+        ends = [threading.Event() for _ in machines]
+        threads = [
+            threading.Thread(target=self._start_in_order, args=(each, end))
+            for each, end in zip(machines.values(), ends, strict=True)
+        ]
         try:
             for thread in threads:
                 thread.start()
-            for thread in threads:
-                while thread.is_alive() and not self.stop.is_set():
-                    thread.join(POLL_S)
+            for end in ends:
+                while not self.stop.is_set() and not end.wait(POLL_S):
+                    pass
         finally:
             self.stop.set()
-            while any(thread.is_alive() for thread in threads):
-                self._end_running()
-                time.sleep(POLL_S)
+            while not all(end.is_set() for thread, end in zip(threads, ends, strict=True) if thread.ident):
+                with contextlib.suppress(KeyboardInterrupt):  # a second Ctrl-C: the guests still end first
+                    self._end_running()
+                    time.sleep(POLL_S)
         if self._errors:
             raise self._errors[0]
 
-    def _start_in_order(self, jobs: Sequence[Job]) -> None:
-        """The jobs of one machine."""
+    def _start_in_order(self, jobs: Sequence[Job], end: threading.Event) -> None:
+        """The jobs of one machine; `end` is set when all have ended."""
+        try:
+            self._start(jobs)
+        finally:
+            end.set()
+
+    def _start(self, jobs: Sequence[Job]) -> None:
         at_work: dict[str, threading.Thread] = {}  # by guest
         for job in jobs:
             name = job.guest.name

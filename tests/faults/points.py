@@ -1,5 +1,5 @@
 """Every step of a run's life at which something is killed with SIGKILL: the list that the tests go through,
-and that README counts. A point names a statement of the product that is marked `# point: NAME`
+and that docs/reliability.md counts. A point names a statement of the product that is marked `# point: NAME`
 (`tests.faults.arming`); one that does not exist, or is not reached, fails its test."""
 
 from __future__ import annotations

@@ -1,3 +1,4 @@
+import signal
 import threading
 import time
 from collections import Counter
@@ -131,3 +132,22 @@ def test_machines_do_not_wait_for_each_other():
     both = threading.Barrier(2)
     elsewhere = jobs(lambda guest, lease: both.wait(120), TWO, cores=(1, 2))
     ParallelJobs(never).run([*jobs(lambda guest, lease: both.wait(120), ONE, cores=(0,)), *elsewhere])
+
+
+def test_a_second_interrupt_does_not_leave_a_guest_at_work():
+    ended, asked = threading.Event(), Counter()
+
+    def stop(guest):
+        asked[guest.name] += 1
+        if asked[guest.name] == 1:
+            raise KeyboardInterrupt
+        ended.set()
+
+    def work(guest, lease):
+        signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+        assert ended.wait(120)
+
+    with pytest.raises(KeyboardInterrupt):
+        ParallelJobs(stop).run(jobs(work, ONE))
+    assert ended.is_set()
+    assert not any(thread.name == ONE.name for thread in threading.enumerate())
