@@ -1,5 +1,5 @@
 """Everything else than a kill that happens to a sweep: the list that the tests go through, and that
-docs/reliability.md counts. Disks, networks and clocks misbehave; what arrives is damaged, late, twice or half."""
+docs/reliability.md counts. Disks, networks and clocks misbehave; what arrives is damaged, late or twice."""
 
 from __future__ import annotations
 
