@@ -1,7 +1,8 @@
 // The arithmetic's functions of one element, optimizers and random numbers in place of torch's operations.
 //
-// For functions: which of an operation's overloads is which function stands in FUNCTIONS; results are allocated, and
-// inputs of different sizes and strides walked through, by torch's own iterator, whose order shows in no bit.
+// For functions: which of an operation's overloads is which function stands in FUNCTIONS; results are
+// allocated, and inputs of different sizes and strides walked through, by torch's own iterator, whose order
+// shows in no bit.
 #pragma once
 
 #include "arithmetic/table.h"
@@ -41,21 +42,33 @@ std::string kinds_of(const c10::FunctionSchema& schema) {
 // By operation, without what marks it as in place, and kinds. The functions are one for each result.
 const std::map<std::string, std::vector<std::string>> FUNCTIONS = [] {
     std::map<std::string, std::vector<std::string>> found{
-        {"gelu:TW", {"gelu", "gelu_tanh"}}, {"gelu_backward:TTW", {"gelu_backward", "gelu_tanh_backward"}},
-        {"elu:TSSS", {"elu"}}, {"elu_backward:TSSSST", {"elu_backward"}}, {"softplus:TSS", {"softplus"}},
-        {"softplus_backward:TTSS", {"softplus_backward"}}, {"logit:TS", {"logit"}},
-        {"logit_backward:TTS", {"logit_backward"}}, {"log_sigmoid_forward:T", {"log_sigmoid", "log_sigmoid_kept"}},
-        {"log_sigmoid_backward:TTT", {"log_sigmoid_backward"}}, {"pow:TT", {"pow"}}, {"pow:TS", {"pow_number"}},
-        {"pow:ST", {"number_pow"}}, {"add:TTS", {"add"}}, {"sub:TTS", {"sub"}}, {"rsub:TTS", {"rsub"}},
-        {"lerp:TTT", {"lerp"}}, {"lerp:TTS", {"lerp_number"}}, {"addcmul:TTTS", {"addcmul"}},
+        {"gelu:TW", {"gelu", "gelu_tanh"}},
+        {"gelu_backward:TTW", {"gelu_backward", "gelu_tanh_backward"}},
+        {"elu:TSSS", {"elu"}},
+        {"elu_backward:TSSSST", {"elu_backward"}},
+        {"softplus:TSS", {"softplus"}},
+        {"softplus_backward:TTSS", {"softplus_backward"}},
+        {"logit:TS", {"logit"}},
+        {"logit_backward:TTS", {"logit_backward"}},
+        {"log_sigmoid_forward:T", {"log_sigmoid", "log_sigmoid_kept"}},
+        {"log_sigmoid_backward:TTT", {"log_sigmoid_backward"}},
+        {"pow:TT", {"pow"}},
+        {"pow:TS", {"pow_number"}},
+        {"pow:ST", {"number_pow"}},
+        {"add:TTS", {"add"}},
+        {"sub:TTS", {"sub"}},
+        {"rsub:TTS", {"rsub"}},
+        {"lerp:TTT", {"lerp"}},
+        {"lerp:TTS", {"lerp_number"}},
+        {"addcmul:TTTS", {"addcmul"}},
         {"addcdiv:TTTS", {"addcdiv"}},
     };
-    for (const auto* name : {"exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan", "asin",
-             "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "sigmoid", "erf", "erfc", "erfinv",
-             "sqrt", "rsqrt", "reciprocal", "silu", "mish"})
+    for (const auto* name : {"exp", "exp2", "expm1", "log", "log2", "log10", "log1p", "sin", "cos", "tan",
+             "asin", "acos", "atan", "sinh", "cosh", "tanh", "asinh", "acosh", "atanh", "sigmoid", "erf",
+             "erfc", "erfinv", "sqrt", "rsqrt", "reciprocal", "silu", "mish"})
         found[std::string(name) + ":T"] = {name};
-    for (const auto* name : {"atan2", "hypot", "logaddexp", "logaddexp2", "xlogy", "silu_backward", "mish_backward",
-             "tanh_backward", "sigmoid_backward"})
+    for (const auto* name : {"atan2", "hypot", "logaddexp", "logaddexp2", "xlogy", "silu_backward",
+             "mish_backward", "tanh_backward", "sigmoid_backward"})
         found[std::string(name) + ":TT"] = {name};
     return found;
 }();
@@ -72,7 +85,8 @@ public:
         for (const auto& wanted : known->second)
             for (const auto* f = kernels->functions; f->name; ++f)
                 if (wanted == f->name) found.functions_.push_back(*f);
-        TORCH_CHECK(found.functions_.size() == known->second.size(), "the arithmetic has no function for ", name);
+        TORCH_CHECK(
+            found.functions_.size() == known->second.size(), "the arithmetic has no function for ", name);
         found.arguments_ = schema.arguments().size();
         for (const auto& argument : schema.arguments()) {
             const bool written = argument.alias_info() && argument.alias_info()->isWrite();
@@ -84,11 +98,13 @@ public:
         return found;
     }
 
-    // Takes the arguments off the stack and puts the results there, or leaves it: other types, devices, layouts.
+    // Takes the arguments off the stack and puts the results there, or leaves it: other types, devices,
+    // layouts.
     bool operator()(torch::jit::Stack* stack) const {
         if (adds_) {  // one addition is rounded correctly by everyone
             const auto& alpha = torch::jit::peek(*stack, 2, arguments_);
-            if (!alpha.isScalar() || alpha.isComplexDouble() || alpha.toScalar().toDouble() == 1) return false;
+            if (!alpha.isScalar() || alpha.isComplexDouble() || alpha.toScalar().toDouble() == 1)
+                return false;
         }
         std::vector<at::Tensor> inputs, outputs;
         double numbers[8] = {};
@@ -98,7 +114,8 @@ public:
             const auto& value = torch::jit::peek(*stack, i, arguments_);
             if (value.isTensor()) {
                 const auto t = value.toTensor();
-                if (!t.defined() || !t.device().is_cpu() || t.layout() != at::kStrided || t.is_neg()) return false;
+                if (!t.defined() || !t.device().is_cpu() || t.layout() != at::kStrided || t.is_neg())
+                    return false;
                 const bool ours = t.scalar_type() == at::kFloat;
                 if (!ours && (roles_[i] != IN || t.dim() || t.is_complex() || t.is_quantized())) return false;
                 whole |= ours && (t.dim() || roles_[i] != IN);
@@ -124,14 +141,16 @@ public:
             t = t.to(at::kFloat);
         }
         if (outputs.empty()) outputs.resize(results_);
-        for (size_t i = 0; i < results_; ++i) compute(functions_[results_ > 1 ? i : word], inputs, numbers, outputs[i]);
+        for (size_t i = 0; i < results_; ++i)
+            compute(functions_[results_ > 1 ? i : word], inputs, numbers, outputs[i]);
         torch::jit::drop(*stack, arguments_);
         for (auto& t : outputs) torch::jit::push(*stack, std::move(t));
         return true;
     }
 
     // One function on its own.
-    static at::Tensor computed(const Kernels* kernels, const std::string& name, const std::vector<at::Tensor>& inputs) {
+    static at::Tensor computed(
+        const Kernels* kernels, const std::string& name, const std::vector<at::Tensor>& inputs) {
         at::Tensor output;
         for (const auto* f = kernels->functions; f->name; ++f)
             if (name == f->name) compute(*f, inputs, nullptr, output);
@@ -142,8 +161,8 @@ private:
     enum Role { IN, IN_PLACE, OUT };
     static constexpr int64_t BLOCK = 512;
 
-    static void compute(
-        const Function& function, const std::vector<at::Tensor>& inputs, const double* numbers, at::Tensor& output) {
+    static void compute(const Function& function, const std::vector<at::Tensor>& inputs,
+        const double* numbers, at::Tensor& output) {
         at::TensorIteratorConfig config;
         config.add_output(output);
         for (const auto& t : inputs) config.add_const_input(t);
@@ -162,7 +181,8 @@ private:
                 const int64_t m = std::min(BLOCK, n - begin);
                 for (int i = 1; i < operands; ++i) {
                     const char* from = data[i] + begin * strides[i];
-                    for (int64_t k = 0; k < m; ++k) held[i][k] = *reinterpret_cast<const float*>(from + k * strides[i]);
+                    for (int64_t k = 0; k < m; ++k)
+                        held[i][k] = *reinterpret_cast<const float*>(from + k * strides[i]);
                     in[i - 1] = held[i];
                 }
                 function.of(m, in, numbers, held[0]);
@@ -189,7 +209,9 @@ bool binary_cross_entropy(Call& call) {
     auto loss = ElementwiseFunction::computed(kernels, "binary_cross_entropy", {x, call.tensor(1)});
     if (!call[2].isNone() && call[2].toTensor().defined()) loss = at::mul(loss, call[2].toTensor());
     const auto reduction = call[3].toInt();
-    call.results = {reduction == at::Reduction::Mean ? at::mean(loss) : reduction == at::Reduction::Sum ? at::sum(loss) : loss};
+    call.results = {reduction == at::Reduction::Mean  ? at::mean(loss)
+                    : reduction == at::Reduction::Sum ? at::sum(loss)
+                                                      : loss};
     return true;
 }
 
@@ -236,8 +258,9 @@ bool fused_adam(Call& call) {
     for (size_t i = 0; i < t[0].size(); ++i) {
         const double step = steps[i].item<double>();
         const Adam s{{DECOUPLED ? 0 : float(decay), scale_of(call[13]), call[12].toBool()},
-            DECOUPLED ? float(1 - rate * decay) : 1, float(rate / (1 - std::pow(beta1, step))), float(1 - beta1),
-            float(beta2), float(1 - beta2), float(std::sqrt(1 - std::pow(beta2, step))), float(call[10].toDouble())};
+            DECOUPLED ? float(1 - rate * decay) : 1, float(rate / (1 - std::pow(beta1, step))),
+            float(1 - beta1), float(beta2), float(1 - beta2), float(std::sqrt(1 - std::pow(beta2, step))),
+            float(call[10].toDouble())};
         kernels->adam(s, t[0][i].numel(), out(t[0][i]), out(t[1][i]), out(t[2][i]), out(t[3][i]),
             amsgrad ? out(t[4][i]) : nullptr);
     }
@@ -258,8 +281,8 @@ bool fused_adagrad(Call& call) {
     return true;
 }
 
-// normal_(mean, std, generator): torch's draws in torch's order, a block of 16 at a time, or one by one for fewer than
-// 16 elements and for those that are not contiguous.
+// normal_(mean, std, generator): torch's draws in torch's order, a block of 16 at a time, or one by one for
+// fewer than 16 elements and for those that are not contiguous.
 bool normal(Call& call) {
     constexpr int64_t BLOCK = 16;
     if (!call.ours(0)) return false;
@@ -267,7 +290,8 @@ bool normal(Call& call) {
     const double mean = call[1].toDouble(), deviation = call[2].toDouble();
     if (!(deviation >= 0)) return false;
     const auto given = call[3].isNone() ? std::nullopt : std::optional<at::Generator>(call[3].toGenerator());
-    auto* generator = at::get_generator_or_default<at::CPUGeneratorImpl>(given, at::detail::getDefaultCPUGenerator());
+    auto* generator =
+        at::get_generator_or_default<at::CPUGeneratorImpl>(given, at::detail::getDefaultCPUGenerator());
     const std::lock_guard<std::mutex> lock(generator->mutex_);
     const int64_t n = self.numel();
     call.results = {self};

@@ -592,14 +592,18 @@ using Way = std::function<void(const c10::OperatorHandle&, c10::DispatchKeySet, 
 template <class Functor, class... Arguments>
 Way as_way(Arguments&&... arguments) {
     auto functor = std::make_shared<Functor>(std::forward<Arguments>(arguments)...);
-    return [functor](const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) { (*functor)(op, keys, stack); };
+    return [functor](const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
+        (*functor)(op, keys, stack);
+    };
 }
 
 // The way at level threads; empty where an operation stays torch's.
 Way way_of(const std::string& name, const std::string& overload, const std::string& way) {
     const auto native = kernel_of(name, overload);
     if (way.empty())
-        return [native](const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) { native.callBoxed(op, keys, stack); };
+        return [native](const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
+            native.callBoxed(op, keys, stack);
+        };
     if (way == "sum_out") return as_way<SumOut>(native);
     if (way == "lstm") return as_way<LstmLayer>(native, false);
     if (way == "layer_norm_backward") return as_way<LayerNormBackward>(native);
@@ -610,11 +614,12 @@ Way way_of(const std::string& name, const std::string& overload, const std::stri
 
 thread_local int64_t left_to_torch = 0;  // operations of our own whose arguments were not
 
-// An operation at level machine where it is our own, at level threads where not. What it gives may go into the
-// last argument (`out`), or into the first (`in place`).
+// An operation at level machine where it is our own, at level threads where not. What it gives may go into
+// the last argument (`out`), or into the first (`in place`).
 class Machine : public c10::OperatorKernel {
 public:
-    Machine(Way otherwise, machine::Own own, std::string into) : otherwise_(std::move(otherwise)), own_(own), into_(std::move(into)) {}
+    Machine(Way otherwise, machine::Own own, std::string into)
+        : otherwise_(std::move(otherwise)), own_(own), into_(std::move(into)) {}
 
     void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
         const size_t size = op.schema().arguments().size();
@@ -625,7 +630,8 @@ public:
         }
         Tensor target;
         if (!into_.empty()) {
-            target = (into_ == "out" ? torch::jit::peek(*stack, 0, 1) : torch::jit::peek(*stack, 0, size)).toTensor();
+            target = (into_ == "out" ? torch::jit::peek(*stack, 0, 1) : torch::jit::peek(*stack, 0, size))
+                         .toTensor();
             const auto result = call.results[0].toTensor();
             if (into_ == "out") target.resize_(result.sizes());
             target.copy_(result);
@@ -644,7 +650,8 @@ private:
 // An element's function of our own.
 class MachineFunction : public c10::OperatorKernel {
 public:
-    MachineFunction(Way otherwise, machine::ElementwiseFunction own) : otherwise_(std::move(otherwise)), own_(std::move(own)) {}
+    MachineFunction(Way otherwise, machine::ElementwiseFunction own)
+        : otherwise_(std::move(otherwise)), own_(std::move(own)) {}
     void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
         if (own_(stack)) return;
         ++left_to_torch;
@@ -659,7 +666,9 @@ private:
 class Boxed : public c10::OperatorKernel {
 public:
     explicit Boxed(Way way) : way_(std::move(way)) {}
-    void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) { way_(op, keys, stack); }
+    void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
+        way_(op, keys, stack);
+    }
 
 private:
     Way way_;
@@ -667,14 +676,14 @@ private:
 
 // The same with boxed arguments, for what is no product of ours.
 Way boxed_product(const std::string& name) {
-    const bool added = name == "aten::addmm" || name == "aten::baddbmm", batched = name == "aten::bmm" || name == "aten::baddbmm";
+    const bool added = name == "aten::addmm" || name == "aten::baddbmm",
+               batched = name == "aten::bmm" || name == "aten::baddbmm";
     return [=](const c10::OperatorHandle& op, c10::DispatchKeySet, Stack* stack) {
         const auto arguments = torch::jit::pop(*stack, op.schema().arguments().size());
         const auto tensor = [&](size_t i) { return arguments[i].toTensor(); };
-        torch::jit::push(*stack,
-            added ? (batched ? products::baddbmm : products::addmm)(
-                        tensor(0), tensor(1), tensor(2), arguments[3].toScalar(), arguments[4].toScalar())
-                  : (batched ? products::bmm : products::mm)(tensor(0), tensor(1)));
+        torch::jit::push(*stack, added ? (batched ? products::baddbmm : products::addmm)(tensor(0), tensor(1),
+                                             tensor(2), arguments[3].toScalar(), arguments[4].toScalar())
+                                       : (batched ? products::bmm : products::mm)(tensor(0), tensor(1)));
     };
 }
 
@@ -689,10 +698,12 @@ torch::CppFunction products_at_level_threads(const std::string& name) {
 torch::CppFunction function_for(
     const std::string& name, const std::string& overload, const std::string& way, const std::string& own) {
     if (own.empty() && way == "gemm") return products_at_level_threads(name);
-    if (own.empty()) return torch::CppFunction::makeFromBoxedFunctor(std::make_unique<Boxed>(way_of(name, overload, way)));
+    if (own.empty())
+        return torch::CppFunction::makeFromBoxedFunctor(std::make_unique<Boxed>(way_of(name, overload, way)));
     Way otherwise = way == "gemm" ? boxed_product(name) : way_of(name, overload, way);
     if (own == "function") {
-        const auto& schema = c10::Dispatcher::singleton().findSchemaOrThrow(name.c_str(), overload.c_str()).schema();
+        const auto& schema =
+            c10::Dispatcher::singleton().findSchemaOrThrow(name.c_str(), overload.c_str()).schema();
         if (auto function = machine::ElementwiseFunction::of(machine::kernels, schema))
             return torch::CppFunction::makeFromBoxedFunctor(
                 std::make_unique<MachineFunction>(std::move(otherwise), std::move(*function)));

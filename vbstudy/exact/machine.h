@@ -1,6 +1,7 @@
-// Level machine: operations in float32 by an arithmetic of our own (`arithmetic/`), whose bits depend on nothing but
-// the inputs. Here its kernels meet torch's operations: each function below takes an operation's arguments and gives
-// its results, or says that they are not its own: other types, devices, layouts, and mistakes, which are left to torch.
+// Level machine: operations in float32 by an arithmetic of our own (`arithmetic/`), whose bits depend on
+// nothing but the inputs. Here its kernels meet torch's operations: each function below takes an operation's
+// arguments and gives its results, or says that they are not its own: other types, devices, layouts, and
+// mistakes, which are left to torch.
 #pragma once
 
 #include "arithmetic/table.h"
@@ -41,8 +42,8 @@ const Kernels* kernels = nullptr;
 
 long threads() { return at::in_parallel_region() ? 1 : at::get_num_threads(); }
 
-// Calls work(0) ... work(count - 1), on as many threads as torch may use. As at::parallel_for does it, but without
-// a compiler's OpenMP: clang's has a library of its own, a second one in the process.
+// Calls work(0) ... work(count - 1), on as many threads as torch may use. As at::parallel_for does it, but
+// without a compiler's OpenMP: clang's has a library of its own, a second one in the process.
 template <class Work>
 void in_threads(long count, const Work& work) {
     struct Team {
@@ -115,7 +116,9 @@ using Own = bool (*)(Call&);
 
 const float* in(const Tensor& t) { return t.defined() ? t.const_data_ptr<float>() : nullptr; }
 float* out(const Tensor& t) { return t.defined() ? t.mutable_data_ptr<float>() : nullptr; }
-Tensor made(IntArrayRef sizes, const Tensor& like) { return at::empty(sizes, like.options().memory_format(at::MemoryFormat::Contiguous)); }
+Tensor made(IntArrayRef sizes, const Tensor& like) {
+    return at::empty(sizes, like.options().memory_format(at::MemoryFormat::Contiguous));
+}
 
 // Products
 
@@ -129,7 +132,8 @@ bool product(Call& call, size_t a_at, size_t b_at, bool batched, bool added) {
         if (!Call::is_ours(call.tensor(i), type)) return false;
     const auto a = call.tensor(a_at).to(at::kFloat), b = call.tensor(b_at).to(at::kFloat);
     const long dims = batched ? 3 : 2;
-    if (a.dim() != dims || b.dim() != dims || a.size(-1) != b.size(-2) || (batched && a.size(0) != b.size(0))) return false;
+    if (a.dim() != dims || b.dim() != dims || a.size(-1) != b.size(-2) || (batched && a.size(0) != b.size(0)))
+        return false;
     auto sizes = a.sizes().vec();
     sizes.back() = b.size(-1);
     Addition addition{};
@@ -144,7 +148,8 @@ bool product(Call& call, size_t a_at, size_t b_at, bool batched, bool added) {
     const auto c = made(sizes, a);
     kernels->product(batched ? sizes[0] : 1, sizes[dims - 2], sizes[dims - 1], a.size(-1), matrix(a),
         batched ? a.stride(0) : 0, matrix(b), batched ? b.stride(0) : 0, out(c), sizes[dims - 1],
-        sizes[dims - 2] * sizes[dims - 1], added ? &addition : nullptr, batched && added ? bias.stride(0) : 0);
+        sizes[dims - 2] * sizes[dims - 1], added ? &addition : nullptr,
+        batched && added ? bias.stride(0) : 0);
     call.results = {c.to(type)};
     return true;
 }
@@ -190,13 +195,18 @@ bool dot(Call& call) {
 // Convolutions
 
 bool channels_last(const Tensor& t) {
-    return t.suggest_memory_format() == at::MemoryFormat::ChannelsLast || t.suggest_memory_format() == at::MemoryFormat::ChannelsLast3d;
+    return t.suggest_memory_format() == at::MemoryFormat::ChannelsLast ||
+           t.suggest_memory_format() == at::MemoryFormat::ChannelsLast3d;
 }
 
-at::MemoryFormat last_of(const Tensor& t) { return t.dim() == 5 ? at::MemoryFormat::ChannelsLast3d : at::MemoryFormat::ChannelsLast; }
+at::MemoryFormat last_of(const Tensor& t) {
+    return t.dim() == 5 ? at::MemoryFormat::ChannelsLast3d : at::MemoryFormat::ChannelsLast;
+}
 
 // Dense, with channels last or not.
-Tensor dense_in(const Tensor& t, bool last) { return last && t.dim() > 3 ? t.contiguous(last_of(t)) : t.contiguous(); }
+Tensor dense_in(const Tensor& t, bool last) {
+    return last && t.dim() > 3 ? t.contiguous(last_of(t)) : t.contiguous();
+}
 
 Tensor made_in(IntArrayRef sizes, const Tensor& like, bool last) {
     const auto format = !last || sizes.size() < 4 ? at::MemoryFormat::Contiguous
@@ -221,11 +231,15 @@ Tensor with_channels_last(const Tensor& w) {
 
 // As for a convolution from x to y, both (sample, channel, places...).
 bool shape_of(IntArrayRef x, IntArrayRef y, IntArrayRef w, const std::vector<int64_t>& stride,
-    const std::vector<int64_t>& padding, const std::vector<int64_t>& dilation, int64_t groups, Convolution& s) {
+    const std::vector<int64_t>& padding, const std::vector<int64_t>& dilation, int64_t groups,
+    Convolution& s) {
     const long dims = long(x.size()) - 2;
     if (groups < 1 || y[1] % groups || x[1] % groups || w[0] != y[1] || w[1] != x[1] / groups) return false;
-    s = {x[0], groups, x[1] / groups, y[1] / groups, {1, 1, 1}, {1, 1, 1}, {1, 1, 1}, {1, 1, 1}, {0, 0, 0}, {1, 1, 1}, false};
-    const auto of = [&](const std::vector<int64_t>& values, long d) { return values.size() == 1 ? values[0] : values[d]; };
+    s = {x[0], groups, x[1] / groups, y[1] / groups, {1, 1, 1}, {1, 1, 1}, {1, 1, 1}, {1, 1, 1}, {0, 0, 0},
+        {1, 1, 1}, false};
+    const auto of = [&](const std::vector<int64_t>& values, long d) {
+        return values.size() == 1 ? values[0] : values[d];
+    };
     for (long d = 0; d < dims; ++d) {
         const long at = 3 - dims + d;
         s.in[at] = x[d + 2];
@@ -234,31 +248,39 @@ bool shape_of(IntArrayRef x, IntArrayRef y, IntArrayRef w, const std::vector<int
         s.stride[at] = of(stride, d);
         s.padding[at] = of(padding, d);
         s.dilation[at] = of(dilation, d);
-        if (s.stride[at] < 1 || s.padding[at] < 0 || s.dilation[at] < 1 || s.kernel[at] < 1 || s.out[at] < 1 ||
-            (s.out[at] - 1) * s.stride[at] + (s.kernel[at] - 1) * s.dilation[at] + 1 > s.in[at] + 2 * s.padding[at])
+        if (s.stride[at] < 1 || s.padding[at] < 0 || s.dilation[at] < 1 || s.kernel[at] < 1 ||
+            s.out[at] < 1 ||
+            (s.out[at] - 1) * s.stride[at] + (s.kernel[at] - 1) * s.dilation[at] + 1 >
+                s.in[at] + 2 * s.padding[at])
             return false;
     }
     return true;
 }
 
-bool fits(const std::vector<int64_t>& values, long dims) { return values.size() == 1 || long(values.size()) == dims; }
+bool fits(const std::vector<int64_t>& values, long dims) {
+    return values.size() == 1 || long(values.size()) == dims;
+}
 
 bool convolution(Call& call) {
     if (!call.ours(0) || !call.ours(1) || !call.ours_or_none(2)) return false;
     const auto x = call.tensor(0), w = call.tensor(1);
-    const auto stride = call[3].toIntVector(), padding = call[4].toIntVector(), dilation = call[5].toIntVector();
+    const auto stride = call[3].toIntVector(), padding = call[4].toIntVector(),
+               dilation = call[5].toIntVector();
     const bool transposed = call[6].toBool();
     const auto extra = call[7].toIntVector();
     const int64_t groups = call[8].toInt(), dims = x.dim() - 2;
-    if (dims < 1 || dims > 3 || w.dim() != x.dim() || groups < 1 || !fits(stride, dims) || !fits(padding, dims) ||
-        !fits(dilation, dims) || !fits(extra, dims))
+    if (dims < 1 || dims > 3 || w.dim() != x.dim() || groups < 1 || !fits(stride, dims) ||
+        !fits(padding, dims) || !fits(dilation, dims) || !fits(extra, dims))
         return false;
-    const auto of = [](const std::vector<int64_t>& values, long d) { return values.size() == 1 ? values[0] : values[d]; };
+    const auto of = [](const std::vector<int64_t>& values, long d) {
+        return values.size() == 1 ? values[0] : values[d];
+    };
     std::vector<int64_t> sizes{x.size(0), transposed ? w.size(1) * groups : w.size(0)};
     for (long d = 0; d < dims; ++d) {
         const long reach = of(dilation, d) * (w.size(d + 2) - 1) + 1;
         if (of(stride, d) < 1 || of(dilation, d) < 1) return false;
-        if (transposed) sizes.push_back((x.size(d + 2) - 1) * of(stride, d) - 2 * of(padding, d) + reach + of(extra, d));
+        if (transposed)
+            sizes.push_back((x.size(d + 2) - 1) * of(stride, d) - 2 * of(padding, d) + reach + of(extra, d));
         else {
             if (x.size(d + 2) + 2 * of(padding, d) < reach) return false;
             sizes.push_back((x.size(d + 2) + 2 * of(padding, d) - reach) / of(stride, d) + 1);
@@ -293,7 +315,8 @@ Tensor sum_over(const Tensor& t, std::vector<bool> gone, bool keep);
 bool convolution_backward(Call& call) {
     if (!call.ours(0) || !call.ours(1) || !call.ours(2)) return false;
     const auto dy = call.tensor(0), x = call.tensor(1), w = call.tensor(2);
-    const auto stride = call[4].toIntVector(), padding = call[5].toIntVector(), dilation = call[6].toIntVector();
+    const auto stride = call[4].toIntVector(), padding = call[5].toIntVector(),
+               dilation = call[6].toIntVector();
     const bool transposed = call[7].toBool();
     const int64_t groups = call[9].toInt(), dims = x.dim() - 2;
     const auto wanted = call[10].toBoolList();
@@ -309,13 +332,17 @@ bool convolution_backward(Call& call) {
     Tensor dx, dw, db;
     if (wanted[0]) {
         dx = made_in(x.sizes(), x, s.last);
-        if (transposed) kernels->convolution(s, in(g), in(wc), nullptr, out(dx));
-        else kernels->convolution_input(s, in(g), in(wc), out(dx));
+        if (transposed)
+            kernels->convolution(s, in(g), in(wc), nullptr, out(dx));
+        else
+            kernels->convolution_input(s, in(g), in(wc), out(dx));
     }
     if (wanted[1]) {
         dw = made(w.sizes(), w);
-        if (transposed) kernels->convolution_weight(s, in(g), in(xc), out(dw));
-        else kernels->convolution_weight(s, in(xc), in(g), out(dw));
+        if (transposed)
+            kernels->convolution_weight(s, in(g), in(xc), out(dw));
+        else
+            kernels->convolution_weight(s, in(xc), in(g), out(dw));
     }
     if (wanted[2]) {
         std::vector<bool> gone(g.dim(), true);
@@ -328,7 +355,8 @@ bool convolution_backward(Call& call) {
 
 // Sums
 
-// Innermost dimensions that are summed are rows; outer ones are columns, one run of dimensions after the other.
+// Innermost dimensions that are summed are rows; outer ones are columns, one run of dimensions after the
+// other.
 Tensor sum_over(const Tensor& t, std::vector<bool> gone, bool keep) {
     std::vector<int64_t> sizes = t.sizes().vec();
     Tensor x = t.contiguous();
@@ -346,8 +374,10 @@ Tensor sum_over(const Tensor& t, std::vector<bool> gone, bool keep) {
         if (middle > 1 || !summed) {
             for (long d = begin; d < end; ++d) sizes[d] = 1;
             const auto y = made(sizes, x);
-            if (after == 1) kernels->sum_rows(SUM, in(x), before, middle, out(y));
-            else kernels->sum_columns(in(x), before, middle, after, out(y));
+            if (after == 1)
+                kernels->sum_rows(SUM, in(x), before, middle, out(y));
+            else
+                kernels->sum_columns(in(x), before, middle, after, out(y));
             x = y;
             summed = true;
         }
@@ -419,7 +449,9 @@ bool vector_norm(Call& call) {
 
 // Normalisations
 
-bool plain(const Tensor& t, long size) { return !t.defined() || (t.dim() == 1 && t.size(0) == size && t.is_contiguous()); }
+bool plain(const Tensor& t, long size) {
+    return !t.defined() || (t.dim() == 1 && t.size(0) == size && t.is_contiguous());
+}
 
 bool batch_norm_of(Call& call, size_t mean_at, bool stats, bool training, double momentum, double eps) {
     if (!call.ours(0) || !call.ours_or_none(1) || !call.ours_or_none(2)) return false;
@@ -428,30 +460,39 @@ bool batch_norm_of(Call& call, size_t mean_at, bool stats, bool training, double
     if (x.dim() < 2) return false;
     const long channels = x.size(1);
     const auto w = call.dense_or_none(1), b = call.dense_or_none(2);
-    const auto of = [&](size_t i) {
-        return !stats || call[i].isNone() ? Tensor() : call[i].toTensor();
-    };
+    const auto of = [&](size_t i) { return !stats || call[i].isNone() ? Tensor() : call[i].toTensor(); };
     const auto running_mean = of(mean_at), running_variance = of(mean_at + 1);
-    if (!plain(w, channels) || !plain(b, channels) || !plain(running_mean, channels) || !plain(running_variance, channels))
+    if (!plain(w, channels) || !plain(b, channels) || !plain(running_mean, channels) ||
+        !plain(running_variance, channels))
         return false;
     if (!training && (!running_mean.defined() || !running_variance.defined())) return false;
-    const BatchNorm s{x.size(0), channels, x.numel() / x.size(0) / channels, in(w), in(b), float(eps), channels_last(x)};
+    const BatchNorm s{
+        x.size(0), channels, x.numel() / x.size(0) / channels, in(w), in(b), float(eps), channels_last(x)};
     if (training && s.samples * s.places < 2 && running_variance.defined()) return false;
-    const auto xc = dense_in(x, s.last), y = made_in(x.sizes(), x, s.last), mean = made({training ? channels : 0}, x), inverse = made({training ? channels : 0}, x);
+    const auto xc = dense_in(x, s.last), y = made_in(x.sizes(), x, s.last),
+               mean = made({training ? channels : 0}, x), inverse = made({training ? channels : 0}, x);
     if (training) {
-        kernels->batch_norm(s, in(xc), out(y), out(mean), out(inverse), out(running_mean), out(running_variance), momentum);
+        kernels->batch_norm(
+            s, in(xc), out(y), out(mean), out(inverse), out(running_mean), out(running_variance), momentum);
     } else {
         const auto f = made({channels}, x);
-        for (long c = 0; c < channels; ++c) out(f)[c] = 1.f / __builtin_sqrtf(in(running_variance)[c] + float(eps));
+        for (long c = 0; c < channels; ++c)
+            out(f)[c] = 1.f / __builtin_sqrtf(in(running_variance)[c] + float(eps));
         kernels->batch_norm_apply(s, in(xc), in(running_mean), in(f), out(y));
     }
     call.results = {y, mean, inverse};
     return true;
 }
 
-bool batch_norm(Call& call) { return batch_norm_of(call, 3, true, call[5].toBool(), call[6].toDouble(), call[7].toDouble()); }
-bool batch_norm_alone(Call& call) { return batch_norm_of(call, 3, false, call[3].toBool(), call[4].toDouble(), call[5].toDouble()); }
-bool batch_norm_inference(Call& call) { return batch_norm_of(call, 3, true, false, call[5].toDouble(), call[6].toDouble()); }
+bool batch_norm(Call& call) {
+    return batch_norm_of(call, 3, true, call[5].toBool(), call[6].toDouble(), call[7].toDouble());
+}
+bool batch_norm_alone(Call& call) {
+    return batch_norm_of(call, 3, false, call[3].toBool(), call[4].toDouble(), call[5].toDouble());
+}
+bool batch_norm_inference(Call& call) {
+    return batch_norm_of(call, 3, true, false, call[5].toDouble(), call[6].toDouble());
+}
 
 bool batch_norm_backward(Call& call) {
     if (!call.ours(0) || !call.ours(1) || !call.ours_or_none(2)) return false;
@@ -462,18 +503,24 @@ bool batch_norm_backward(Call& call) {
     const long channels = x.dim() < 2 ? 0 : x.size(1);
     const auto w = call.dense_or_none(2), mean = call.dense(at);
     auto inverse = call.dense(at + 1);
-    if (!channels || g.sizes() != x.sizes() || !plain(w, channels) || !plain(mean, channels) || !plain(inverse, channels)) return false;
+    if (!channels || g.sizes() != x.sizes() || !plain(w, channels) || !plain(mean, channels) ||
+        !plain(inverse, channels))
+        return false;
     if (!training) {
         const auto f = made({channels}, x);
-        for (long c = 0; c < channels; ++c) out(f)[c] = 1.f / __builtin_sqrtf(in(inverse)[c] + float(call[8].toDouble()));
+        for (long c = 0; c < channels; ++c)
+            out(f)[c] = 1.f / __builtin_sqrtf(in(inverse)[c] + float(call[8].toDouble()));
         inverse = f;
     }
     const auto wanted = call[9].toBoolList();
-    const BatchNorm s{x.size(0), channels, x.numel() / x.size(0) / channels, in(w), nullptr, 0, channels_last(x)};
+    const BatchNorm s{
+        x.size(0), channels, x.numel() / x.size(0) / channels, in(w), nullptr, 0, channels_last(x)};
     const auto xc = dense_in(x, s.last), gc = dense_in(g, s.last);
-    const Tensor dx = wanted[0] ? made_in(x.sizes(), x, s.last) : Tensor(), dw = wanted[1] ? made({channels}, x) : Tensor(),
+    const Tensor dx = wanted[0] ? made_in(x.sizes(), x, s.last) : Tensor(),
+                 dw = wanted[1] ? made({channels}, x) : Tensor(),
                  db = wanted[2] ? made({channels}, x) : Tensor();
-    kernels->batch_norm_backward(s, in(gc), in(xc), in(mean), in(inverse), training, out(dx), out(dw), out(db));
+    kernels->batch_norm_backward(
+        s, in(gc), in(xc), in(mean), in(inverse), training, out(dx), out(dw), out(db));
     call.results = {dx, dw, db};
     return true;
 }
@@ -494,11 +541,13 @@ bool layer_norm(Call& call) {
     const auto w = call.dense_or_none(2), b = call.dense_or_none(3);
     const auto shape = call[1].toIntVector();
     long n;
-    if (!row_shape(x, shape, n) || (w.defined() && w.numel() != n) || (b.defined() && b.numel() != n)) return false;
+    if (!row_shape(x, shape, n) || (w.defined() && w.numel() != n) || (b.defined() && b.numel() != n))
+        return false;
     auto sizes = x.sizes().vec();
     for (size_t i = 0; i < shape.size(); ++i) sizes[sizes.size() - 1 - i] = 1;
     const auto y = made(x.sizes(), x), mean = made(sizes, x), inverse = made(sizes, x);
-    kernels->layer_norm(x.numel() / n, n, in(x), in(w), in(b), float(call[4].toDouble()), out(y), out(mean), out(inverse));
+    kernels->layer_norm(
+        x.numel() / n, n, in(x), in(w), in(b), float(call[4].toDouble()), out(y), out(mean), out(inverse));
     call.results = {y, mean, inverse};
     return true;
 }
@@ -515,7 +564,8 @@ bool layer_norm_backward(Call& call) {
     const auto wanted = call[7].toBoolList();
     const Tensor dx = wanted[0] ? made(x.sizes(), x) : Tensor(), dw = wanted[1] ? made(shape, x) : Tensor(),
                  db = wanted[2] ? made(shape, x) : Tensor();
-    kernels->layer_norm_backward(x.numel() / n, n, in(g), in(x), in(w), in(mean), in(inverse), out(dx), out(dw), out(db));
+    kernels->layer_norm_backward(
+        x.numel() / n, n, in(g), in(x), in(w), in(mean), in(inverse), out(dx), out(dw), out(db));
     call.results = {dx, dw, db};
     return true;
 }
@@ -526,8 +576,10 @@ bool group_norm(Call& call) {
     const long n = call[3].toInt(), c = call[4].toInt(), places = call[5].toInt(), groups = call[6].toInt();
     const auto w = call.dense_or_none(1), b = call.dense_or_none(2);
     if (n * c * places != x.numel() || groups < 1 || c % groups || !plain(w, c) || !plain(b, c)) return false;
-    const auto xc = x.contiguous(), y = made(x.sizes(), x), mean = made({n, groups}, x), inverse = made({n, groups}, x);
-    kernels->group_norm({n, c, places, in(w), in(b), float(call[7].toDouble()), false}, groups, in(xc), out(y), out(mean), out(inverse));
+    const auto xc = x.contiguous(), y = made(x.sizes(), x), mean = made({n, groups}, x),
+               inverse = made({n, groups}, x);
+    kernels->group_norm({n, c, places, in(w), in(b), float(call[7].toDouble()), false}, groups, in(xc),
+        out(y), out(mean), out(inverse));
     call.results = {dense_in(y, channels_last(x)), mean, inverse};
     return true;
 }
@@ -540,12 +592,14 @@ bool group_norm_backward(Call& call) {
     const auto x = call.tensor(1);
     const long n = call[5].toInt(), c = call[6].toInt(), places = call[7].toInt(), groups = call[8].toInt();
     const auto w = call.dense_or_none(4);
-    if (n * c * places != x.numel() || g.sizes() != x.sizes() || groups < 1 || c % groups || !plain(w, c)) return false;
+    if (n * c * places != x.numel() || g.sizes() != x.sizes() || groups < 1 || c % groups || !plain(w, c))
+        return false;
     const auto xc = x.contiguous();
     const auto wanted = call[9].toBoolList();
     const Tensor dx = wanted[0] ? made(x.sizes(), x) : Tensor(), dw = wanted[1] ? made({c}, x) : Tensor(),
                  db = wanted[2] ? made({c}, x) : Tensor();
-    kernels->group_norm_backward({n, c, places, in(w), nullptr, 0, false}, groups, in(g), in(xc), in(mean), in(inverse), out(dx), out(dw), out(db));
+    kernels->group_norm_backward({n, c, places, in(w), nullptr, 0, false}, groups, in(g), in(xc), in(mean),
+        in(inverse), out(dx), out(dw), out(db));
     call.results = {wanted[0] ? dense_in(dx, channels_last(x)) : dx, dw, db};
     return true;
 }
@@ -560,7 +614,8 @@ bool rows_along(Call& call, size_t inputs, int64_t dim, const Kernel& kernel) {
     if (x.dim() == 0 || dim < -x.dim() || dim >= x.dim()) return false;
     dim = at::maybe_wrap_dim(dim, x.dim());
     const auto turned = [&](const Tensor& t) { return t.transpose(dim, -1).contiguous(); };
-    const auto first = turned(x), second = inputs > 1 ? turned(call.tensor(1)) : Tensor(), y = made(first.sizes(), x);
+    const auto first = turned(x), second = inputs > 1 ? turned(call.tensor(1)) : Tensor(),
+               y = made(first.sizes(), x);
     if (second.defined() && second.sizes() != first.sizes()) return false;
     kernel(first, second, first.numel() / first.size(-1), first.size(-1), out(y));
     call.results = {dim == x.dim() - 1 ? y : y.transpose(dim, -1).contiguous()};
@@ -570,16 +625,18 @@ bool rows_along(Call& call, size_t inputs, int64_t dim, const Kernel& kernel) {
 template <bool LOG>
 bool softmax(Call& call) {
     if (call[2].toBool()) return false;
-    return rows_along(call, 1, call[1].toInt(), [](const Tensor& x, const Tensor&, long rows, long n, float* y) {
-        kernels->softmax(LOG, in(x), rows, n, y);
-    });
+    return rows_along(
+        call, 1, call[1].toInt(), [](const Tensor& x, const Tensor&, long rows, long n, float* y) {
+            kernels->softmax(LOG, in(x), rows, n, y);
+        });
 }
 
 template <bool LOG>
 bool softmax_backward(Call& call) {
-    return rows_along(call, 2, call[2].toInt(), [](const Tensor& g, const Tensor& y, long rows, long n, float* dx) {
-        kernels->softmax_backward(LOG, in(g), in(y), rows, n, dx);
-    });
+    return rows_along(
+        call, 2, call[2].toInt(), [](const Tensor& g, const Tensor& y, long rows, long n, float* dx) {
+            kernels->softmax_backward(LOG, in(g), in(y), rows, n, dx);
+        });
 }
 
 // LSTM layers: above autograd, because their backward needs what their forward kept.
@@ -590,14 +647,17 @@ public:
     // Output, last states, and what is kept.
     static Tensors forward_of(const Tensors& t, bool reverse) {
         const auto s = shape(t, reverse);
-        const auto y = made({s.steps, s.samples, s.units}, t[0]), kept = made({s.steps, s.samples, 6, s.units}, t[0]);
+        const auto y = made({s.steps, s.samples, s.units}, t[0]),
+                   kept = made({s.steps, s.samples, 6, s.units}, t[0]);
         kernels->lstm(s, in(t[0]), in(t[5]), in(t[6]), out(y), out(kept));
         const long last = reverse ? 0 : s.steps - 1;
-        return {y, y.select(0, last).clone().view(t[5].sizes()), kept.select(0, last).select(1, 5).clone().view(t[6].sizes()), kept};
+        return {y, y.select(0, last).clone().view(t[5].sizes()),
+            kept.select(0, last).select(1, 5).clone().view(t[6].sizes()), kept};
     }
 
-    static Tensors forward(torch::autograd::AutogradContext* context, bool reverse, const Tensor& x, const Tensor& w_x,
-        const Tensor& w_h, const Tensor& b_x, const Tensor& b_h, const Tensor& h0, const Tensor& c0) {
+    static Tensors forward(torch::autograd::AutogradContext* context, bool reverse, const Tensor& x,
+        const Tensor& w_x, const Tensor& w_h, const Tensor& b_x, const Tensor& b_h, const Tensor& h0,
+        const Tensor& c0) {
         at::AutoDispatchBelowAutograd below;
         Tensors t{x, w_x, w_h, b_x, b_h, h0, c0};
         auto found = forward_of(t, reverse);
@@ -614,14 +674,16 @@ public:
         c10::impl::ExcludeDispatchKeyGuard unseen(c10::python_ks);
         const auto t = context->get_saved_variables();
         const bool reverse = context->saved_data["reverse"].toBool();
-        auto found = at::GradMode::is_enabled() ? differentiable(t, reverse, gradients) : backward_of(t, reverse, gradients);
+        auto found = at::GradMode::is_enabled() ? differentiable(t, reverse, gradients)
+                                                : backward_of(t, reverse, gradients);
         found.insert(found.begin(), Tensor());
         return found;
     }
 
 private:
     static Lstm shape(const Tensors& t, bool reverse) {
-        return {t[0].size(0), t[0].size(1), t[0].size(2), t[2].size(1), reverse, in(t[1]), in(t[2]), in(t[3]), in(t[4])};
+        return {t[0].size(0), t[0].size(1), t[0].size(2), t[2].size(1), reverse, in(t[1]), in(t[2]), in(t[3]),
+            in(t[4])};
     }
 
     static Tensors backward_of(const Tensors& t, bool reverse, const Tensors& gradients) {
@@ -632,10 +694,11 @@ private:
         };
         const auto dy = gradients[0].defined() ? gradients[0].contiguous() : Tensor();
         const auto dh = own(gradients[1], t[5]), dc = own(gradients[2], t[6]);
-        const auto dx = made(t[0].sizes(), t[0]), dw_x = made(t[1].sizes(), t[1]), dw_h = made(t[2].sizes(), t[2]);
+        const auto dx = made(t[0].sizes(), t[0]), dw_x = made(t[1].sizes(), t[1]),
+                   dw_h = made(t[2].sizes(), t[2]);
         const auto db = made({4 * s.units}, t[0]);
-        kernels->lstm_backward(s, in(t[0]), in(t[5]), in(t[6]), in(t[7]), in(t[8]), in(dy), out(dh), out(dc), out(dx),
-            out(dw_x), out(dw_h), out(db));
+        kernels->lstm_backward(s, in(t[0]), in(t[5]), in(t[6]), in(t[7]), in(t[8]), in(dy), out(dh), out(dc),
+            out(dx), out(dw_x), out(dw_h), out(db));
         return {dx, dw_x, dw_h, db, db.clone(), dh, dc};
     }
 
@@ -646,7 +709,8 @@ private:
         Tensors outputs(s.steps);
         for (long i = 0; i < s.steps; ++i) {
             const long step = reverse ? s.steps - 1 - i : i;
-            const auto gates = at::linear(t[0].select(0, step), t[1], t[3]).add(at::linear(h, t[2], t[4])).chunk(4, 1);
+            const auto gates =
+                at::linear(t[0].select(0, step), t[1], t[3]).add(at::linear(h, t[2], t[4])).chunk(4, 1);
             c = gates[1].sigmoid().mul(c).add(gates[0].sigmoid().mul(gates[2].tanh()));
             h = gates[3].sigmoid().mul(c.tanh());
             outputs[step] = h;
@@ -674,13 +738,14 @@ bool lstm(Call& call) {
     const auto x = call.tensor(0);
     const long units = call[10].toInt();
     if (x.dim() != 3 || call.tensor(1).sizes() != IntArrayRef{4 * units, x.size(2)} ||
-        call.tensor(2).sizes() != IntArrayRef{4 * units, units} || call.tensor(5).numel() != x.size(1) * units ||
-        call.tensor(6).numel() != x.size(1) * units)
+        call.tensor(2).sizes() != IntArrayRef{4 * units, units} ||
+        call.tensor(5).numel() != x.size(1) * units || call.tensor(6).numel() != x.size(1) * units)
         return false;
     LstmFunction::Tensors t;
     for (size_t i = 0; i < 7; ++i) t.push_back(call.dense(i));  // biases that are not wanted are zeros
-    auto found = at::GradMode::is_enabled() ? LstmFunction::apply(reverse, t[0], t[1], t[2], t[3], t[4], t[5], t[6])
-                                            : LstmFunction::forward_of(t, reverse);
+    auto found = at::GradMode::is_enabled()
+                     ? LstmFunction::apply(reverse, t[0], t[1], t[2], t[3], t[4], t[5], t[6])
+                     : LstmFunction::forward_of(t, reverse);
     call.results = {found[0], found[1], found[2], at::empty({0}, x.options().dtype(at::kByte))};
     return true;
 }
@@ -695,12 +760,15 @@ bool attention_of(const Call& call, size_t at, size_t mask_at, bool causal, Atte
     if (q.dim() != 4 || k.dim() != 4 || v.dim() != 4 || q.size(0) != k.size(0) || q.size(0) != v.size(0) ||
         q.size(1) != k.size(1) || q.size(1) != v.size(1) || q.size(3) != k.size(3) || k.size(2) != v.size(2))
         return false;
-    const float scale = call[mask_at + 1].isNone() ? float(1 / std::sqrt(double(q.size(3)))) : float(call[mask_at + 1].toDouble());
-    s = {q.size(0), q.size(1), q.size(2), k.size(2), q.size(3), v.size(3), causal, scale, heads(q), heads(k), heads(v), {}};
+    const float scale = call[mask_at + 1].isNone() ? float(1 / std::sqrt(double(q.size(3))))
+                                                   : float(call[mask_at + 1].toDouble());
+    s = {q.size(0), q.size(1), q.size(2), k.size(2), q.size(3), v.size(3), causal, scale, heads(q), heads(k),
+        heads(v), {}};
     if (!call[mask_at].isNone() && call.tensor(mask_at).defined()) {
         mask = call.tensor(mask_at);
         const int64_t sizes[] = {s.samples, s.heads, s.queries, s.keys};
-        if (!Call::is_ours(mask) || mask.dim() > 4 || !at::is_expandable_to(mask.sizes(), sizes)) return false;
+        if (!Call::is_ours(mask) || mask.dim() > 4 || !at::is_expandable_to(mask.sizes(), sizes))
+            return false;
         mask = mask.expand(sizes);
         s.mask = heads(mask);
     }
@@ -720,7 +788,8 @@ bool attention(Call& call) {
     if (!call.ours(0) || !call.ours(1) || !call.ours(2) || call[3].toDouble() != 0 ||
         !attention_of(call, 0, 5, call[4].toBool(), s, mask))
         return false;
-    const auto y = of_heads(s.samples, s.heads, s.queries, s.value_width, call.tensor(0)), kept = made({s.samples, s.heads, s.queries}, y);
+    const auto y = of_heads(s.samples, s.heads, s.queries, s.value_width, call.tensor(0)),
+               kept = made({s.samples, s.heads, s.queries}, y);
     kernels->attention(s, heads_out(y), out(kept));
     call.results = {y, kept};
     return true;
@@ -738,7 +807,8 @@ bool attention_backward(Call& call) {
         return t.is_non_overlapping_and_dense() && t.stride(3) == 1 ? at::empty_like(t) : made(t.sizes(), t);
     };
     const auto dq = gradient(1), dk = gradient(2), dv = gradient(3);
-    kernels->attention_backward(s, heads(dy), heads(y), in(kept), heads_out(dq), heads_out(dk), heads_out(dv));
+    kernels->attention_backward(
+        s, heads(dy), heads(y), in(kept), heads_out(dq), heads_out(dk), heads_out(dv));
     call.results = {dq, dk, dv};
     return true;
 }
@@ -750,17 +820,40 @@ bool attention_backward(Call& call) {
 namespace machine {
 
 const std::map<std::string, Own> OWN = {
-    {"mm", mm}, {"bmm", bmm}, {"addmm", addmm}, {"baddbmm", baddbmm}, {"mv", mv}, {"addmv", addmv}, {"dot", dot},
-    {"convolution", convolution}, {"convolution_backward", convolution_backward},
-    {"sum", sum}, {"sum_dims", sum_dims}, {"mean", mean}, {"mean_dims", mean_dims}, {"vector_norm", vector_norm},
-    {"batch_norm", batch_norm}, {"batch_norm_alone", batch_norm_alone}, {"batch_norm_inference", batch_norm_inference},
-    {"batch_norm_backward", batch_norm_backward}, {"layer_norm", layer_norm}, {"layer_norm_backward", layer_norm_backward},
-    {"group_norm", group_norm}, {"group_norm_backward", group_norm_backward},
-    {"softmax", softmax<false>}, {"log_softmax", softmax<true>},
-    {"softmax_backward", softmax_backward<false>}, {"log_softmax_backward", softmax_backward<true>},
-    {"attention", attention}, {"attention_backward", attention_backward},
-    {"fused_sgd", fused_sgd}, {"fused_adam", fused_adam<false>}, {"fused_adamw", fused_adam<true>},
-    {"fused_adagrad", fused_adagrad}, {"normal", normal}, {"binary_cross_entropy", binary_cross_entropy},
+    {"mm", mm},
+    {"bmm", bmm},
+    {"addmm", addmm},
+    {"baddbmm", baddbmm},
+    {"mv", mv},
+    {"addmv", addmv},
+    {"dot", dot},
+    {"convolution", convolution},
+    {"convolution_backward", convolution_backward},
+    {"sum", sum},
+    {"sum_dims", sum_dims},
+    {"mean", mean},
+    {"mean_dims", mean_dims},
+    {"vector_norm", vector_norm},
+    {"batch_norm", batch_norm},
+    {"batch_norm_alone", batch_norm_alone},
+    {"batch_norm_inference", batch_norm_inference},
+    {"batch_norm_backward", batch_norm_backward},
+    {"layer_norm", layer_norm},
+    {"layer_norm_backward", layer_norm_backward},
+    {"group_norm", group_norm},
+    {"group_norm_backward", group_norm_backward},
+    {"softmax", softmax<false>},
+    {"log_softmax", softmax<true>},
+    {"softmax_backward", softmax_backward<false>},
+    {"log_softmax_backward", softmax_backward<true>},
+    {"attention", attention},
+    {"attention_backward", attention_backward},
+    {"fused_sgd", fused_sgd},
+    {"fused_adam", fused_adam<false>},
+    {"fused_adamw", fused_adam<true>},
+    {"fused_adagrad", fused_adagrad},
+    {"normal", normal},
+    {"binary_cross_entropy", binary_cross_entropy},
 };
 
 }  // namespace machine

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import importlib.abc
+import importlib.util
+import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from importlib.machinery import ModuleSpec
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, get_args
 
 from vbstudy.exact.errors import ExactError
@@ -205,11 +210,46 @@ def _refuse_compilation() -> None:
 
     _state.torch_compile = torch.compile
     torch.compile = refuse
-    _state.stance = torch.compiler.set_stance("force_eager")
+    if "torch._dynamo" in sys.modules:
+        _state.stance = torch.compiler.set_stance("force_eager")
+    else:
+        sys.meta_path.insert(0, _later)
+
+
+class _WhenImported(importlib.abc.MetaPathFinder):
+    """Sets the compiler's stance when that is imported, which takes seconds that not every program needs."""
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if name != "torch._dynamo":
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(name)
+        if spec is not None and spec.loader is not None:
+            execute = spec.loader.exec_module
+
+            def then_set(module: ModuleType) -> None:
+                import torch
+
+                execute(module)
+                with _lock:
+                    if _state.library is not None and _state.stance is None:
+                        _state.stance = torch.compiler.set_stance("force_eager")
+
+            spec.loader.exec_module = then_set  # type: ignore[method-assign]
+        return spec
+
+
+_later = _WhenImported()
 
 
 def _allow_compilation() -> None:
     import torch
 
     torch.compile = _state.torch_compile
-    _state.stance.__exit__(None, None, None)  # to what it was before exact mode
+    if _state.stance is not None:
+        _state.stance.__exit__(None, None, None)  # to what it was before exact mode
+        _state.stance = None
+    elif _later in sys.meta_path:
+        sys.meta_path.remove(_later)

@@ -1,5 +1,5 @@
-// Prints a hash of every function of one element, optimizer and normal distribution over numbers of all binades: to be
-// compared between sets of instructions and compilers.
+// Prints a hash of every function of one element, optimizer and normal distribution over numbers of all
+// binades: to be compared between sets of instructions and compilers.
 #include "functions.h"
 #include "optimizers.h"
 #include "random.h"
@@ -47,17 +47,20 @@ int main(int, char** arguments) {
         printf("%s %016llx\n", name, (unsigned long long)hash_of(p.data(), n));
     };
     std::vector<float> p = x[1], g = x[2], a(n), b(n), c(n);
-    for (int i = 0; i < 3; ++i) sgd({{0.1f, 1, i == 1}, 0.1f, 0.9f, 0.5f, i == 2, i == 0}, n, p.data(), g.data(), a.data());
+    for (int i = 0; i < 3; ++i)
+        sgd({{0.1f, 1, i == 1}, 0.1f, 0.9f, 0.5f, i == 2, i == 0}, n, p.data(), g.data(), a.data());
     print("sgd", p);
     p = x[1], a.assign(n, 0);
     for (int i = 0; i < 3; ++i)
-        adam({{0.1f, 2, false}, 0.99f, 0.1f, 0.1f, 0.999f, 0.001f, 0.5f, 1e-8f}, n, p.data(), g.data(), a.data(), b.data(), i ? c.data() : nullptr);
+        adam({{0.1f, 2, false}, 0.99f, 0.1f, 0.1f, 0.999f, 0.001f, 0.5f, 1e-8f}, n, p.data(), g.data(),
+            a.data(), b.data(), i ? c.data() : nullptr);
     print("adam", p);
     p = x[1], a.assign(n, 0);
     for (int i = 0; i < 3; ++i) adagrad({{0.1f, 1, true}, 0.1f, 1e-8f}, n, p.data(), g.data(), a.data());
     print("adagrad", p);
     std::vector<float> u(160000);
-    for (uint32_t i = 0, k = 1; i < u.size(); ++i, k = k * 1664525u + 1013904223u) u[i] = float(k >> 8) * 0x1p-24f;
+    for (uint32_t i = 0, k = 1; i < u.size(); ++i, k = k * 1664525u + 1013904223u)
+        u[i] = float(k >> 8) * 0x1p-24f;
     normal_blocks(long(u.size()), u.data(), 0.5, 2);
     printf("normal_blocks %016llx\n", (unsigned long long)hash_of(u.data(), long(u.size())));
     double pair[2];

@@ -353,6 +353,25 @@ def test_what_is_compiled_in_other_ways_has_the_bits_of_exact_mode(compiling: An
     assert len(found) == 1
 
 
+def test_a_compiler_that_is_imported_later_compiles_nothing_either() -> None:
+    program = """
+import sys, torch
+from vbstudy import exact
+with exact.mode():
+    assert "torch._dynamo" not in sys.modules, "its import takes seconds"
+    import torch._dynamo
+    from torch._dynamo import eval_frame
+    assert eval_frame._stance.stance == "force_eager"
+    with exact.mode():
+        pass
+assert eval_frame._stance.stance == "default"
+with exact.mode():
+    assert eval_frame._stance.stance == "force_eager"
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.parametrize("stance", ["default", "eager_on_recompile"])
 def test_the_compilers_stance_is_what_it_was_before(stance: str) -> None:
     torch.compiler.set_stance(stance)

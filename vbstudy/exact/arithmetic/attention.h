@@ -1,7 +1,8 @@
-// Attention of each sample's head. s = (q k) * scale, then + mask; row i of causal attention has its first i + 1
-// elements alone. Rows of s go through softmax, and p v is a product. A row of nothing but minus infinity gives zeros.
-// Backward: p = exp(s - l), where l = largest + log(sum) is kept; d = p * (dy v - dot(dy, y)), as fma(p, dy v, -p * dot);
-// dv = p dy, dq = (d k) * scale, dk = (d q) * scale, products over keys or queries as ever.
+// Attention of each sample's head. s = (q k) * scale, then + mask; row i of causal attention has its first i
+// + 1 elements alone. Rows of s go through softmax, and p v is a product. A row of nothing but minus infinity
+// gives zeros. Backward: p = exp(s - l), where l = largest + log(sum) is kept; d = p * (dy v - dot(dy, y)),
+// as fma(p, dy v, -p * dot); dv = p dy, dq = (d k) * scale, dk = (d q) * scale, products over keys or queries
+// as ever.
 #pragma once
 #include "products.h"
 #include "softmax.h"
@@ -10,13 +11,16 @@ static Matrix matrix_of(const Heads& t, long sample, long head) {
     return {t.data + sample * t.step[0] + head * t.step[1], t.step[2], t.step[3]};
 }
 
-static float* row_of_heads(const HeadsOut& t, long sample, long head) { return t.data + sample * t.step[0] + head * t.step[1]; }
+static float* row_of_heads(const HeadsOut& t, long sample, long head) {
+    return t.data + sample * t.step[0] + head * t.step[1];
+}
 
 // Scores of queries `begin` to `end`, `columns` apart, before softmax.
 static long scores(const Attention& s, long sample, long head, long begin, long end, float* to) {
     const long columns = s.causal ? std::min(s.keys, end) : s.keys;
     const auto k = matrix_of(s.k, sample, head);
-    block(end - begin, columns, s.width, moved(matrix_of(s.q, sample, head), begin, 0), {k.data, k.column, k.row}, to, columns);
+    block(end - begin, columns, s.width, moved(matrix_of(s.q, sample, head), begin, 0),
+        {k.data, k.column, k.row}, to, columns);
     const V scale = bc(s.scale);
     for (long i = begin; i < end; ++i) {
         float* row = to + (i - begin) * columns;
@@ -26,7 +30,8 @@ static long scores(const Attention& s, long sample, long head, long begin, long 
             continue;
         }
         const auto mask = moved(matrix_of(s.mask, sample, head), i, 0);
-        if (mask.column == 1) each(row, n, [&](V v, V m) { return v * scale + m; }, row, mask.data);
+        if (mask.column == 1)
+            each(row, n, [&](V v, V m) { return v * scale + m; }, row, mask.data);
         else
             for (long j = 0; j < n; ++j) row[j] = row[j] * s.scale + mask.data[j * mask.column];
     }
@@ -66,16 +71,18 @@ static void attention(const Attention& s, const HeadsOut& y, float* kept) {
     });
 }
 
-static void attention_backward(const Attention& s, const Heads& dy, const Heads& y, const float* kept, const HeadsOut& dq,
-    const HeadsOut& dk, const HeadsOut& dv) {
+static void attention_backward(const Attention& s, const Heads& dy, const Heads& y, const float* kept,
+    const HeadsOut& dq, const HeadsOut& dk, const HeadsOut& dv) {
     parallel(s.samples * s.heads, [&](long task) {
         static thread_local Scratch scratch;
         const long sample = task / s.heads, head = task % s.heads;
         const long q_row = dq.step[2], k_row = dk.step[2], v_row = dv.step[2];
-        float *to_q = row_of_heads(dq, sample, head), *to_k = row_of_heads(dk, sample, head), *to_v = row_of_heads(dv, sample, head);
+        float *to_q = row_of_heads(dq, sample, head), *to_k = row_of_heads(dk, sample, head),
+              *to_v = row_of_heads(dv, sample, head);
         float *p = scratch.get(2 * PART * s.keys + 2 * PART * s.value_width + 128), *d = p + PART * s.keys;
         float *g_row = d + PART * s.keys, *y_row = g_row + s.value_width;
-        const auto q = matrix_of(s.q, sample, head), k = matrix_of(s.k, sample, head), v = matrix_of(s.v, sample, head);
+        const auto q = matrix_of(s.q, sample, head), k = matrix_of(s.k, sample, head),
+                   v = matrix_of(s.v, sample, head);
         const auto g = matrix_of(dy, sample, head), out = matrix_of(y, sample, head);
         const V scale = bc(s.scale);
         for (long begin = 0; begin < s.queries; begin += PART) {  // one part of the products over queries

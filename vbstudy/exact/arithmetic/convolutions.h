@@ -1,13 +1,14 @@
-// Convolutions of one to three dimensions, with groups, strides and dilations, of dense tensors (sample, channel,
-// depth, height, width). Definitions; every tap in the padding counts as a zero:
+// Convolutions of one to three dimensions, with groups, strides and dilations, of dense tensors (sample,
+// channel, depth, height, width). Definitions; every tap in the padding counts as a zero:
 //
 // forward:         the product of the weights and the unfolded input: k runs over (channel, kz, ky, kx), in
 //                  parts of 256 as in every product; then the bias is added
-// gradient of x:   the same over (output channel, kz, ky, kx) of the taps that the stride reaches at this place
-// gradient of w:   over all samples' places in order, cut in parts: as many whole samples as have together at
+// gradient of x:   the same over (output channel, kz, ky, kx) of the taps that the stride reaches at this
+// place gradient of w:   over all samples' places in order, cut in parts: as many whole samples as have
+// together at
 //                  most 256 places; where one sample has more, as many of its rows (at least one). A part is
-//                  one chain. The parts are in four runs of equal length (by count * i / 4); the sums of a run
-//                  are added one after the other, and the runs as (0 + 1) + (2 + 3)
+//                  one chain. The parts are in four runs of equal length (by count * i / 4); the sums of a
+//                  run are added one after the other, and the runs as (0 + 1) + (2 + 3)
 #pragma once
 #include "products.h"
 
@@ -15,16 +16,18 @@ constexpr long RUNS = 4;
 
 static long product_of(const long t[3]) { return t[0] * t[1] * t[2]; }
 
-// A dimension of an image that is padded: place i and tap k of a convolution read element i * step + shift(k).
+// A dimension of an image that is padded: place i and tap k of a convolution read element i * step +
+// shift(k).
 struct Axis {
     long size;    // of the padded image
     long before;  // where its first real element lies
     long real;    // real elements that are read
 };
 
-// One sample, with zeros around it. Rows are split by the column modulo `split`, so that the places of a row lie
-// side by side for every tap: column x is at x % split * (row / split) + x / split.
-static void pad_image(const float* x, long channels, const long in[3], const Axis axes[3], long split, float* to) {
+// One sample, with zeros around it. Rows are split by the column modulo `split`, so that the places of a row
+// lie side by side for every tap: column x is at x % split * (row / split) + x / split.
+static void pad_image(
+    const float* x, long channels, const long in[3], const Axis axes[3], long split, float* to) {
     const Axis &z = axes[0], &y = axes[1], &w = axes[2];
     const long row = w.size, quarter = row / split, plane = y.size * row;
     for (long c = 0; c < channels; ++c, x += in[0] * in[1] * in[2])
@@ -57,12 +60,12 @@ static void pad_image(const float* x, long channels, const long in[3], const Axi
 // The product of a matrix and what is gathered from padded images: out[r][place] = sum over k of w[r][k] *
 // image[place's corner + offset[k]].
 struct Gather {
-    long rows, depth;           // of the matrix
-    std::vector<int> offset;    // [depth]
-    long out[3];                // places
-    long step_z, step_y;        // from a place's corner to the next one's; in x it is 1
-    const float* matrix;        // packed: [tile of rows][k][row]
-    long tall;                  // rows of a tile
+    long rows, depth;         // of the matrix
+    std::vector<int> offset;  // [depth]
+    long out[3];              // places
+    long step_z, step_y;      // from a place's corner to the next one's; in x it is 1
+    const float* matrix;      // packed: [tile of rows][k][row]
+    long tall;                // rows of a tile
 };
 
 // `fill(tile's first row, rows, to)` writes [k][row].
@@ -97,14 +100,15 @@ struct Places {
 
 // Where the places of an image go.
 struct Target {
-    float* data;               // of the first place of the first row
-    long plane, z, y, x;       // from one row, or place, to the next
+    float* data;          // of the first place of the first row
+    long plane, z, y, x;  // from one row, or place, to the next
 };
 
 static void put(const float* from, float* to, long n, long step, bool add) {
     if (add)
         for (long i = 0; i < n; ++i) to[i * step] = to[i * step] + from[i];
-    else if (step == 1) memcpy(to, from, n * sizeof(float));
+    else if (step == 1)
+        memcpy(to, from, n * sizeof(float));
     else
         for (long i = 0; i < n; ++i) to[i * step] = from[i];
 }
@@ -139,8 +143,10 @@ static void gather_rows(const Gather& g, const float* image, const Target& to, l
                     continue;
                 }
                 float edge[MR * NR];
-                if (have * C <= W) tile<1>(rows, depth, a, PACKED_ROW, 0, from, edge, NR, false);
-                else tile<NV>(rows, depth, a, PACKED_ROW, 0, from, edge, NR, false);
+                if (have * C <= W)
+                    tile<1>(rows, depth, a, PACKED_ROW, 0, from, edge, NR, false);
+                else
+                    tile<NV>(rows, depth, a, PACKED_ROW, 0, from, edge, NR, false);
                 for (long r = 0; r < rows; ++r)
                     for (long q = 0; q < have; ++q)
                         put(edge + r * NR + q * C, targets[q] + (i + r) * to.plane, lengths[q], to.x, k);
@@ -149,8 +155,8 @@ static void gather_rows(const Gather& g, const float* image, const Target& to, l
     }
 }
 
-// Several images (`apart` and `to_apart` from one to the next) by way of packed columns: where rows are too short
-// to fill vectors, or the matrix is so large that it is better read once for all of them.
+// Several images (`apart` and `to_apart` from one to the next) by way of packed columns: where rows are too
+// short to fill vectors, or the matrix is so large that it is better read once for all of them.
 static void gather_columns(const Gather& g, long images, const float* image, long apart, const Target& to,
     long to_apart, long first, long last) {
     static thread_local Scratch kept;
@@ -211,12 +217,14 @@ static void gather_columns(const Gather& g, long images, const float* image, lon
                     continue;
                 }
                 float edge[MR * NR];
-                if (all - t * NR <= W) tile<1>(rows, depth, a, PACKED_ROW, 0, from, edge, NR, false);
-                else tile<NV>(rows, depth, a, PACKED_ROW, 0, from, edge, NR, false);
+                if (all - t * NR <= W)
+                    tile<1>(rows, depth, a, PACKED_ROW, 0, from, edge, NR, false);
+                else
+                    tile<NV>(rows, depth, a, PACKED_ROW, 0, from, edge, NR, false);
                 for (long r = 0; r < rows; ++r)
                     for (long q = stretch_of[t]; q < stretch_of[t + 1]; ++q)
-                        put(edge + r * NR + stretches[q].at, stretches[q].to + (i + r) * to.plane, stretches[q].length,
-                            to.x, k);
+                        put(edge + r * NR + stretches[q].at, stretches[q].to + (i + r) * to.plane,
+                            stretches[q].length, to.x, k);
             }
         }
     }
@@ -227,16 +235,18 @@ static double filled(long width, long c) { return double(width) / double((width 
 
 constexpr long COLUMNS_FROM = 64;  // rows, from which it pays to pack columns where vectors are not full
 
-static void gather(const Gather& g, long images, const float* image, long apart, const Target& to, long to_apart,
-    long first, long last) {
+static void gather(const Gather& g, long images, const float* image, long apart, const Target& to,
+    long to_apart, long first, long last) {
     const double best = std::max(filled(g.out[2], W), W == 16 ? filled(g.out[2], 8) : 0.0);
     if ((best < 0.8 && last - first >= 8) || (best < 1 && last - first >= COLUMNS_FROM))
         return gather_columns(g, images, image, apart, to, to_apart, first, last);
     const bool halves = W == 16 && (g.out[2] + 7) / 8 % 2;
     for (long n = 0; n < images; ++n) {
         const Target own{to.data + n * to_apart, to.plane, to.z, to.y, to.x};
-        if (halves) gather_rows<8>(g, image + n * apart, own, first, last);
-        else gather_rows<W>(g, image + n * apart, own, first, last);
+        if (halves)
+            gather_rows<8>(g, image + n * apart, own, first, last);
+        else
+            gather_rows<W>(g, image + n * apart, own, first, last);
     }
 }
 
@@ -245,7 +255,8 @@ static void gather(const Gather& g, long images, const float* image, long apart,
 template <class Work>
 static void over_images(long count, long places, long tiles, const Work& work) {
     const long threads = host.threads();
-    const long least = std::min(count, (127 + places) / places), most = std::max(1L, std::min(32L, 512 / places));
+    const long least = std::min(count, (127 + places) / places),
+               most = std::max(1L, std::min(32L, 512 / places));
     const long size = std::min(most, std::max(least, (count + threads - 1) / threads));
     const long groups = (count + size - 1) / size;
     const long shares = groups >= threads ? 1 : std::min(tiles, (threads + groups - 1) / groups);
@@ -256,11 +267,13 @@ static void over_images(long count, long places, long tiles, const Work& work) {
 }
 
 // A group's channels of one sample as planes: turned, where channels are last.
-static const float* planes_of(const float* x, bool last, long groups, long channels, long pixels, long sample, long group) {
+static const float* planes_of(
+    const float* x, bool last, long groups, long channels, long pixels, long sample, long group) {
     if (!last) return x + (sample * groups + group) * channels * pixels;
     static thread_local Scratch kept;
     float* to = kept.get(channels * pixels);
-    transpose(x + sample * groups * channels * pixels + group * channels, groups * channels, pixels, channels, to, pixels);
+    transpose(x + sample * groups * channels * pixels + group * channels, groups * channels, pixels, channels,
+        to, pixels);
     return to;
 }
 
@@ -271,10 +284,18 @@ struct Planes {
     long groups, channels, places, sample, group;
     float* data;
     long apart;
-    Planes(float* to, bool last, long groups_, long channels_, long places_, long sample_, long group_, long images)
-        : y(to), turned(last), groups(groups_), channels(channels_), places(places_), sample(sample_), group(group_) {
+    Planes(float* to, bool last, long groups_, long channels_, long places_, long sample_, long group_,
+        long images)
+        : y(to),
+          turned(last),
+          groups(groups_),
+          channels(channels_),
+          places(places_),
+          sample(sample_),
+          group(group_) {
         static thread_local Scratch kept;
-        data = turned ? kept.get(images * channels * places) : y + (sample * groups + group) * channels * places;
+        data =
+            turned ? kept.get(images * channels * places) : y + (sample * groups + group) * channels * places;
         apart = turned ? channels * places : groups * channels * places;
     }
     void finish(long images, long first, long last) const {
@@ -289,7 +310,6 @@ static Axis forward_axis(const Convolution& s, int d) {
     return {needed, s.padding[d], std::min(s.in[d], needed - s.padding[d])};
 }
 
-
 // Whether each place is a column of a product: a sample's are enough to fill tiles.
 static bool as_matrix(const Convolution& s) {
     return product_of(s.kernel) == 1 && product_of(s.stride) == 1 && s.inputs * s.outputs > 16 &&
@@ -297,22 +317,26 @@ static bool as_matrix(const Convolution& s) {
 }
 
 static void convolution(const Convolution& s, const float* x, const float* w, const float* bias, float* y) {
-    const long taps = product_of(s.kernel), places = product_of(s.out), pixels = product_of(s.in), split = s.stride[2];
+    const long taps = product_of(s.kernel), places = product_of(s.out), pixels = product_of(s.in),
+               split = s.stride[2];
     Axis axes[3] = {forward_axis(s, 0), forward_axis(s, 1), forward_axis(s, 2)};
     axes[2].size = (axes[2].size + split - 1) / split * split;
-    const long plane = axes[1].size * axes[2].size, volume = axes[0].size * plane, quarter = axes[2].size / split;
+    const long plane = axes[1].size * axes[2].size, volume = axes[0].size * plane,
+               quarter = axes[2].size / split;
     if (volume == pixels && as_matrix(s)) {
         // By a matrix, place by place.
         for (long g = 0; g < s.groups; ++g) {
             const Addition own{{bias ? bias + g * s.outputs : nullptr, !s.last, s.last}, 1, 1};
             if (s.last) {
-                product_batch(1, s.samples * places, s.outputs, s.inputs, {x + g * s.inputs, s.groups * s.inputs, 1}, 0,
-                    {w + g * s.outputs * s.inputs, 1, s.inputs}, 0, y + g * s.outputs, s.groups * s.outputs, 0, &own, 0);
+                product_batch(1, s.samples * places, s.outputs, s.inputs,
+                    {x + g * s.inputs, s.groups * s.inputs, 1}, 0,
+                    {w + g * s.outputs * s.inputs, 1, s.inputs}, 0, y + g * s.outputs, s.groups * s.outputs,
+                    0, &own, 0);
                 continue;
             }
-            product_batch(s.samples, s.outputs, places, s.inputs, {w + g * s.outputs * s.inputs, s.inputs, 1}, 0,
-                {x + g * s.inputs * pixels, pixels, 1}, s.groups * s.inputs * pixels, y + g * s.outputs * places,
-                places, s.groups * s.outputs * places, &own, 0);
+            product_batch(s.samples, s.outputs, places, s.inputs, {w + g * s.outputs * s.inputs, s.inputs, 1},
+                0, {x + g * s.inputs * pixels, pixels, 1}, s.groups * s.inputs * pixels,
+                y + g * s.outputs * places, places, s.groups * s.outputs * places, &own, 0);
         }
         return;
     }
@@ -325,7 +349,8 @@ static void convolution(const Convolution& s, const float* x, const float* w, co
         g.step_z = s.stride[0] * plane;
         g.step_y = s.stride[1] * axes[2].size;
         std::copy(s.out, s.out + 3, g.out);
-        if (i) g.offset = matrices[0].offset;
+        if (i)
+            g.offset = matrices[0].offset;
         else
             for (long c = 0; c < s.inputs; ++c)
                 for (long z = 0; z < s.kernel[0]; ++z)
@@ -348,8 +373,8 @@ static void convolution(const Convolution& s, const float* x, const float* w, co
         const long begin = tiles * s.groups * share / shares, end = tiles * s.groups * (share + 1) / shares;
         for (long i = 0; i < images; ++i)
             for (long g = begin / tiles; g * tiles < end; ++g)
-                pad_image(planes_of(x, s.last, s.groups, s.inputs, pixels, n + i, g), s.inputs, s.in, axes, split,
-                    image + i * apart + g * s.inputs * volume);
+                pad_image(planes_of(x, s.last, s.groups, s.inputs, pixels, n + i, g), s.inputs, s.in, axes,
+                    split, image + i * apart + g * s.inputs * volume);
         for (long g = begin / tiles; g * tiles < end; ++g) {
             const long first = std::max(0L, begin - g * tiles) * tall;
             const long last = std::min(s.outputs, (end - g * tiles) * tall);
@@ -367,10 +392,10 @@ static void convolution(const Convolution& s, const float* x, const float* w, co
     });
 }
 
-// Places q = i * stride + phase read dy[i + shift] through tap k, where stride * shift = phase + padding - k *
-// dilation has a solution.
+// Places q = i * stride + phase read dy[i + shift] through tap k, where stride * shift = phase + padding - k
+// * dilation has a solution.
 struct Phase {
-    long phase, count;                      // places
+    long phase, count;                        // places
     std::vector<std::pair<long, long>> taps;  // tap, shift
 };
 
@@ -405,8 +430,9 @@ static void convolution_input(const Convolution& s, const float* dy, const float
         for (long g = 0; g < s.groups; ++g) {
             const float* of_group = w + g * s.outputs * s.inputs;
             if (s.last)
-                product_batch(1, s.samples * places, s.inputs, s.outputs, {dy + g * s.outputs, s.groups * s.outputs, 1}, 0,
-                    {of_group, s.inputs, 1}, 0, dx + g * s.inputs, s.groups * s.inputs, 0, nullptr, 0);
+                product_batch(1, s.samples * places, s.inputs, s.outputs,
+                    {dy + g * s.outputs, s.groups * s.outputs, 1}, 0, {of_group, s.inputs, 1}, 0,
+                    dx + g * s.inputs, s.groups * s.inputs, 0, nullptr, 0);
             else
                 product_batch(s.samples, s.inputs, places, s.outputs, {of_group, 1, s.inputs}, 0,
                     {dy + g * s.outputs * places, places, 1}, s.groups * s.outputs * places,
@@ -438,8 +464,8 @@ static void convolution_input(const Convolution& s, const float* dy, const float
             for (const auto& [ky, sy] : y.taps)
                 for (const auto& [kx, sx] : x.taps) {
                     reached.push_back((kz * s.kernel[1] + ky) * s.kernel[2] + kx);
-                    g.offset.push_back((sz + axes[0].before) * plane + (sy + axes[1].before) * axes[2].size + sx +
-                                       axes[2].before);
+                    g.offset.push_back((sz + axes[0].before) * plane + (sy + axes[1].before) * axes[2].size +
+                                       sx + axes[2].before);
                 }
         const long count = long(reached.size());
         g.depth = s.outputs * count;
@@ -448,7 +474,8 @@ static void convolution_input(const Convolution& s, const float* dy, const float
         pack_matrix(g, all[i].kept, [&](long row, long rows, float* to) {
             for (long o = 0; o < s.outputs; ++o, to += count * rows) {
                 const float* from = w + ((group * s.outputs + o) * s.inputs + row) * taps;
-                if (count == taps) transpose(from, taps, rows, taps, to, rows);
+                if (count == taps)
+                    transpose(from, taps, rows, taps, to, rows);
                 else
                     for (long t = 0; t < count; ++t)
                         for (long r = 0; r < rows; ++r) to[t * rows + r] = from[r * taps + reached[t]];
@@ -464,18 +491,19 @@ static void convolution_input(const Convolution& s, const float* dy, const float
         const long begin = tiles * s.groups * share / shares, end = tiles * s.groups * (share + 1) / shares;
         for (long i = 0; i < images; ++i)
             for (long g = begin / tiles; g * tiles < end; ++g)
-                pad_image(planes_of(dy, s.last, s.groups, s.outputs, places, n + i, g), s.outputs, s.out, axes, 1,
-                    image + i * apart + g * s.outputs * volume);
+                pad_image(planes_of(dy, s.last, s.groups, s.outputs, places, n + i, g), s.outputs, s.out,
+                    axes, 1, image + i * apart + g * s.outputs * volume);
         for (long g = begin / tiles; g * tiles < end; ++g) {
             const long first = std::max(0L, begin - g * tiles) * tall;
             const long last = std::min(s.inputs, (end - g * tiles) * tall);
             const Planes planes(dx, s.last, s.groups, s.inputs, pixels, n, g, images);
             for (long p = 0; p < per_group; ++p) {
                 const auto& one = all[g * per_group + p];
-                const Target to{planes.data + one.at, pixels, s.stride[0] * s.in[1] * s.in[2], s.stride[1] * s.in[2],
-                    s.stride[2]};
+                const Target to{planes.data + one.at, pixels, s.stride[0] * s.in[1] * s.in[2],
+                    s.stride[1] * s.in[2], s.stride[2]};
                 if (one.gather.depth) {
-                    gather(one.gather, images, image + g * s.outputs * volume, apart, to, planes.apart, first, last);
+                    gather(one.gather, images, image + g * s.outputs * volume, apart, to, planes.apart, first,
+                        last);
                     continue;
                 }
                 for (long i = 0; i < images; ++i)  // no tap reaches these places
@@ -483,18 +511,19 @@ static void convolution_input(const Convolution& s, const float* dy, const float
                         for (long z = 0; z < one.gather.out[0]; ++z)
                             for (long y = 0; y < one.gather.out[1]; ++y)
                                 for (long v = 0; v < one.gather.out[2]; ++v)
-                                    to.data[i * planes.apart + r * to.plane + z * to.z + y * to.y + v * to.x] = 0;
+                                    to.data[i * planes.apart + r * to.plane + z * to.z + y * to.y +
+                                            v * to.x] = 0;
             }
             planes.finish(images, first, last);
         }
     });
 }
 
-// Gradient of the weights. R rows (taps, or runs of T neighbouring taps) and N vectors of output channels, over
-// one part: `lines` rows of places, `line[i]` from where the first begins.
+// Gradient of the weights. R rows (taps, or runs of T neighbouring taps) and N vectors of output channels,
+// over one part: `lines` rows of places, `line[i]` from where the first begins.
 template <int R, int T, int N>
-static __attribute__((noinline)) void taps_of(long lines, const int* line, long length, long step, const float* g,
-    long ldo, const float* const* rows, float* to, bool add) {
+static __attribute__((noinline)) void taps_of(long lines, const int* line, long length, long step,
+    const float* g, long ldo, const float* const* rows, float* to, bool add) {
     V acc[R][T][N];
 #pragma GCC unroll 8
     for (int r = 0; r < R; ++r)
@@ -535,8 +564,8 @@ static __attribute__((noinline)) void taps_of(long lines, const int* line, long 
 }
 
 template <int R, int T, int N>
-static inline void taps_with(long count, long lines, const int* line, long length, long step, const float* g, long ldo,
-    const float* const* rows, float* to, bool add) {
+static inline void taps_with(long count, long lines, const int* line, long length, long step, const float* g,
+    long ldo, const float* const* rows, float* to, bool add) {
     if constexpr (R > 0) {
         if (count == R) return taps_of<R, T, N>(lines, line, length, step, g, ldo, rows, to, add);
         taps_with<R - 1, T, N>(count, lines, line, length, step, g, ldo, rows, to, add);
@@ -545,8 +574,8 @@ static inline void taps_with(long count, long lines, const int* line, long lengt
 
 // Rows `first` to `last` of T taps each, all output channels.
 template <int T>
-static void taps(long lines, const int* line, long length, long step, const float* g, long ldo, const float* image,
-    const std::vector<int>& offset, long first, long last, float* to, bool add) {
+static void taps(long lines, const int* line, long length, long step, const float* g, long ldo,
+    const float* image, const std::vector<int>& offset, long first, long last, float* to, bool add) {
     constexpr int BUDGET = W == 8 ? 12 : 24;  // accumulators
     constexpr int ONE = std::max(1, std::min(BUDGET / T, 6)), TWO = std::max(1, std::min(BUDGET / T / 2, 6));
     constexpr int FOUR = std::max(1, std::min(BUDGET / T / 4, 6));
@@ -557,18 +586,23 @@ static void taps(long lines, const int* line, long length, long step, const floa
             const long have = std::min(tall, last - r);
             const float* rows[8];
             for (long i = 0; i < have; ++i) rows[i] = image + offset[(r + i) * T];
-            taps_with<MOST, T, N>(have, lines, line, length, step, g + o, ldo, rows, to + r * T * ldo + o, add);
+            taps_with<MOST, T, N>(
+                have, lines, line, length, step, g + o, ldo, rows, to + r * T * ldo + o, add);
         }
         return N * W;
     };
     for (long o = 0; o < ldo;) {
-        if (T == 1 && W != 8 && ldo - o >= 4 * W) o += tile(std::integral_constant<int, 4>{}, std::integral_constant<int, FOUR>{}, o);
-        else if (ldo - o >= 2 * W) o += tile(std::integral_constant<int, 2>{}, std::integral_constant<int, TWO>{}, o);
-        else o += tile(std::integral_constant<int, 1>{}, std::integral_constant<int, ONE>{}, o);
+        if (T == 1 && W != 8 && ldo - o >= 4 * W)
+            o += tile(std::integral_constant<int, 4>{}, std::integral_constant<int, FOUR>{}, o);
+        else if (ldo - o >= 2 * W)
+            o += tile(std::integral_constant<int, 2>{}, std::integral_constant<int, TWO>{}, o);
+        else
+            o += tile(std::integral_constant<int, 1>{}, std::integral_constant<int, ONE>{}, o);
     }
 }
 
-static void weight_of_group(const Convolution& s, long group, const float* x, const float* dy, float* dw, long threads) {
+static void weight_of_group(
+    const Convolution& s, long group, const float* x, const float* dy, float* dw, long threads) {
     const long all_taps = product_of(s.kernel), places = product_of(s.out), pixels = product_of(s.in);
     const long ldo = (s.outputs + W - 1) / W * W, depth = s.inputs * all_taps;
     const Axis axes[3] = {forward_axis(s, 0), forward_axis(s, 1), forward_axis(s, 2)};
@@ -578,35 +612,41 @@ static void weight_of_group(const Convolution& s, long group, const float* x, co
         for (long z = 0; z < s.kernel[0]; ++z)
             for (long y = 0; y < s.kernel[1]; ++y)
                 for (long h = 0; h < s.kernel[2]; ++h)
-                    offset.push_back(c * volume + z * s.dilation[0] * plane + y * s.dilation[1] * axes[2].size +
-                                     h * s.dilation[2]);
+                    offset.push_back(c * volume + z * s.dilation[0] * plane +
+                                     y * s.dilation[1] * axes[2].size + h * s.dilation[2]);
     // Parts: images at a time, or lines of one at a time.
     const long lines = s.out[0] * s.out[1], width = s.out[2];
-    const long images = std::max(1L, PART / places), tall = places > PART ? std::max(1L, PART / width) : lines;
+    const long images = std::max(1L, PART / places),
+               tall = places > PART ? std::max(1L, PART / width) : lines;
     const long in_one = (lines + tall - 1) / tall, parts = (s.samples + images - 1) / images * in_one;
     const bool by_columns = s.outputs >= 64 && width < 16;
-    const long T = by_columns ? 1 : s.dilation[2] == 1 && (s.kernel[2] == 3 || s.kernel[2] == 5 || s.kernel[2] == 7) ? s.kernel[2] : 1;
+    const long T = by_columns ? 1
+                   : s.dilation[2] == 1 && (s.kernel[2] == 3 || s.kernel[2] == 5 || s.kernel[2] == 7)
+                       ? s.kernel[2]
+                       : 1;
     const long rows = depth / T, runs = std::min(RUNS, parts);
     const long shares = runs >= threads ? 1 : std::min(rows, (threads + runs - 1) / runs);
     std::unique_ptr<float[]> sums(new float[runs * depth * ldo]);
     parallel(runs * shares, [&](long i) {
         static thread_local Scratch x_kept, g_kept, columns_kept;
-        const long run = i / shares, first = rows * (i % shares) / shares, last = rows * (i % shares + 1) / shares;
+        const long run = i / shares, first = rows * (i % shares) / shares,
+                   last = rows * (i % shares + 1) / shares;
         float *image = x_kept.get(images * apart + 64), *g = g_kept.get((images * places + 16) * ldo + 64);
         std::vector<int> line;
         for (long part = parts * run / runs, begin = part; part < parts * (run + 1) / runs; ++part) {
-            const long n = part / in_one * images, have = std::min(images, s.samples - n), top = part % in_one * tall;
+            const long n = part / in_one * images, have = std::min(images, s.samples - n),
+                       top = part % in_one * tall;
             const long high = std::min(tall, lines - top);
             if (part == begin || !top)
                 for (long k = 0; k < have; ++k)
-                    pad_image(planes_of(x, s.last, s.groups, s.inputs, pixels, n + k, group), s.inputs, s.in, axes, 1,
-                        image + k * apart);
+                    pad_image(planes_of(x, s.last, s.groups, s.inputs, pixels, n + k, group), s.inputs, s.in,
+                        axes, 1, image + k * apart);
             line.clear();
             for (long k = 0; k < have; ++k) {
                 const float* from = dy + (n + k) * s.groups * s.outputs * places;
                 if (s.last)
-                    pack(from + top * width * s.groups * s.outputs + group * s.outputs, 1, s.groups * s.outputs, s.outputs,
-                        high * width, g + k * places * ldo, ldo);
+                    pack(from + top * width * s.groups * s.outputs + group * s.outputs, 1,
+                        s.groups * s.outputs, s.outputs, high * width, g + k * places * ldo, ldo);
                 else
                     pack(from + group * s.outputs * places + top * width, places, 1, s.outputs, high * width,
                         g + k * places * ldo, ldo);
@@ -636,7 +676,8 @@ static void weight_of_group(const Convolution& s, long group, const float* x, co
                 continue;
             }
             const auto with = T == 1 ? taps<1> : T == 3 ? taps<3> : T == 5 ? taps<5> : taps<7>;
-            with(long(line.size()), line.data(), width, s.stride[2], g, ldo, image, offset, first, last, to, part != begin);
+            with(long(line.size()), line.data(), width, s.stride[2], g, ldo, image, offset, first, last, to,
+                part != begin);
         }
     });
     shared((depth + 7) / 8, std::max(1L, 2048 / (ldo * runs)), [&](long begin, long end) {
@@ -647,7 +688,9 @@ static void weight_of_group(const Convolution& s, long group, const float* x, co
         if (runs == 2) each(p, n, [](V a, V b) { return a + b; }, p, p + next);
         if (runs == 3) each(p, n, [](V a, V b, V c) { return (a + b) + c; }, p, p + next, p + 2 * next);
         if (runs == 4)
-            each(p, n, [](V a, V b, V c, V d) { return (a + b) + (c + d); }, p, p + next, p + 2 * next, p + 3 * next);
+            each(
+                p, n, [](V a, V b, V c, V d) { return (a + b) + (c + d); }, p, p + next, p + 2 * next,
+                p + 3 * next);
         transpose(p, ldo, end - begin, s.outputs, dw + begin, depth);
     });
 }

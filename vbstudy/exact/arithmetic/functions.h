@@ -1,6 +1,7 @@
-// Functions of one element. Each is computed in float64 with relative errors of at most 2^-34 and rounded to float32
-// once: the results are those of correct rounding but for about one in ten thousand, which are off by one unit.
-// A vector of floats is two of doubles. All steps are +, -, *, /, sqrt, fma and integers: no estimates.
+// Functions of one element. Each is computed in float64 with relative errors of at most 2^-34 and rounded to
+// float32 once: the results are those of correct rounding but for about one in ten thousand, which are off by
+// one unit. A vector of floats is two of doubles. All steps are +, -, *, /, sqrt, fma and integers: no
+// estimates.
 #pragma once
 #include "table.h"
 #include "vec.h"
@@ -30,7 +31,9 @@ INLINE VD fma(VD a, VD b, VD c) { return (VD)_mm256_fmadd_pd((__m256d)a, (__m256
 INLINE VD root(VD a) { return (VD)_mm256_sqrt_pd((__m256d)a); }
 INLINE VD low(V x) { return (VD)_mm256_cvtps_pd(_mm256_castps256_ps128((__m256)x)); }
 INLINE VD high(V x) { return (VD)_mm256_cvtps_pd(_mm256_extractf128_ps((__m256)x, 1)); }
-INLINE V rounded(VD a, VD b) { return (V)_mm256_set_m128(_mm256_cvtpd_ps((__m256d)b), _mm256_cvtpd_ps((__m256d)a)); }
+INLINE V rounded(VD a, VD b) {
+    return (V)_mm256_set_m128(_mm256_cvtpd_ps((__m256d)b), _mm256_cvtpd_ps((__m256d)a));
+}
 INLINE V at_most(V x, float limit) { return (V)_mm256_min_ps((__m256)bc(limit), (__m256)x); }
 INLINE V at_least(V x, float limit) { return (V)_mm256_max_ps((__m256)bc(limit), (__m256)x); }
 INLINE VD at_most(VD x, double limit) { return (VD)_mm256_min_pd((__m256d)all(limit), (__m256d)x); }
@@ -173,10 +176,10 @@ INLINE Split split(VD x) {
     return {k, (VD)((VL)x - e + all_bits(ONE)), (VD)(all_bits(2 * ONE) - e)};
 }
 INLINE VD log1p_near_0(VD f) {  // f from sqrt(1/2) - 1 to sqrt(2) - 1; error 2^-38.5
-    return f * polynomial(f, -0.04833925693116737, 0.09185054806838365, -0.09331826388008269, 0.09030019214452571,
-                   -0.09877245878436217, 0.11105372111607076, -0.12506923022581812, 0.14286257211363024,
-                   -0.16666476735616007, 0.19999985271770152, -0.2500000228165039, 0.33333333460873227,
-                   -0.4999999999189377, 0.9999999999983442);
+    return f * polynomial(f, -0.04833925693116737, 0.09185054806838365, -0.09331826388008269,
+                   0.09030019214452571, -0.09877245878436217, 0.11105372111607076, -0.12506923022581812,
+                   0.14286257211363024, -0.16666476735616007, 0.19999985271770152, -0.2500000228165039,
+                   0.33333333460873227, -0.4999999999189377, 0.9999999999983442);
 }
 INLINE VD logarithm(VD x) {
     const Split s = split(x);
@@ -284,8 +287,8 @@ static double far_angle(float x, int64_t* n) {
     const int e = int(bits >> 23 & 255) - 150, at = e - 2, word = at / 64, shift = at % 64;
     *n = 0;
     if (e > 104) return NAN;  // infinity, NaN
-    const uint64_t first = shift ? two_over_pi[word] << shift | two_over_pi[word + 1] >> (64 - shift)
-                                 : two_over_pi[word];
+    const uint64_t first =
+        shift ? two_over_pi[word] << shift | two_over_pi[word + 1] >> (64 - shift) : two_over_pi[word];
     const uint64_t second = shift ? two_over_pi[word + 1] << shift | two_over_pi[word + 2] >> (64 - shift)
                                   : two_over_pi[word + 1];
     typedef unsigned __int128 Wide;
@@ -377,14 +380,15 @@ INLINE V atan2_(V y, V x) {
         r = choose(over, PI / 2 - r, r);
         return choose(sign < all(0), PI - r, r);
     };
-    const V r = in_double(f, choose(far, bc(1), choose(none, bc(0), ay)), choose(far | none, bc(1), ax), sign_of(bc(1), x));
+    const V r = in_double(
+        f, choose(far, bc(1), choose(none, bc(0), ay)), choose(far | none, bc(1), ax), sign_of(bc(1), x));
     return choose((x != x) | (y != y), bc(NAN), sign_of(r, y));
 }
 // asin(s) for s up to 1/2, t = s^2; error 2^-40
 INLINE VD asin_up_to_half(VD s, VD t) {
-    return s * polynomial(t, 0.03315880144848936, 0.0017149323282704214, 0.02076260786092408, 0.021838608602606446,
-                   0.030430118653882933, 0.04464043807258196, 0.07500006049067667, 0.16666666608635583,
-                   1.0000000000009148);
+    return s * polynomial(t, 0.03315880144848936, 0.0017149323282704214, 0.02076260786092408,
+                   0.021838608602606446, 0.030430118653882933, 0.04464043807258196, 0.07500006049067667,
+                   0.16666666608635583, 1.0000000000009148);
 }
 INLINE V asin_(V x) {
     const auto f = [](VD a) {
@@ -412,8 +416,8 @@ INLINE V acos_(V x) {
 INLINE VD erfc_scaled(VD t) {
     return polynomial(t, -9.751497948349065e-06, -2.8269086945584284e-05, 8.080234019991868e-05,
         -1.7845138966310813e-05, -0.0007984822401130527, 0.0040593514956548645, -0.012844215663981078,
-        0.031299157707122514, -0.06310778266995722, 0.1089631716667956, -0.16425781818792942, 0.21871967906216322,
-        -0.2590680487428288, 0.1369994576243759);
+        0.031299157707122514, -0.06310778266995722, 0.1089631716667956, -0.16425781818792942,
+        0.21871967906216322, -0.2590680487428288, 0.1369994576243759);
 }
 INLINE VD erfc_positive(VD z) { return exponential(-(z * z)) * erfc_scaled((z - 4.0) / (z + 4.0)); }
 INLINE VD erf_near_0(VD a) {  // up to 1; error 2^-40
@@ -428,12 +432,13 @@ INLINE V erf_(V x) {
 // One step of Halley's method from Giles's approximation
 INLINE V erfinv_(V x) {
     const auto f = [](VD v) {
-        const VD a = absolute(v), tail = 1.0 - a, w = -logarithm(choose(tail > all(0), tail * (1.0 + a), all(1)));
+        const VD a = absolute(v), tail = 1.0 - a,
+                 w = -logarithm(choose(tail > all(0), tail * (1.0 + a), all(1)));
         const VD p = w - 2.5, q = root(w) - 3.0;
-        const VD inner = polynomial(p, 2.81022636e-08, 3.43273939e-07, -3.5233877e-06, -4.39150654e-06, 0.00021858087,
-            -0.00125372503, -0.00417768164, 0.246640727, 1.50140941);
-        const VD outer = polynomial(q, -0.000200214257, 0.000100950558, 0.00134934322, -0.00367342844, 0.00573950773,
-            -0.0076224613, 0.00943887047, 1.00167406, 2.83297682);
+        const VD inner = polynomial(p, 2.81022636e-08, 3.43273939e-07, -3.5233877e-06, -4.39150654e-06,
+            0.00021858087, -0.00125372503, -0.00417768164, 0.246640727, 1.50140941);
+        const VD outer = polynomial(q, -0.000200214257, 0.000100950558, 0.00134934322, -0.00367342844,
+            0.00573950773, -0.0076224613, 0.00943887047, 1.00167406, 2.83297682);
         const VD y = a * choose(w < all(5), inner, outer);
         const VD over = choose(y < all(1), erf_near_0(y) - a, tail - erfc_positive(y));
         const VD step = over * exponential(y * y) * 0x1.c5bf891b4ef6bp-1;  // sqrt(pi) / 2
@@ -469,14 +474,17 @@ INLINE V logaddexp2_(V x, V y) {
     return choose((x == y) & (absolute(x) == bc(INFINITY)), x, with_nan(in_double(f, x, y), x, y));
 }
 INLINE V xlogy_(V x, V y) {
-    const auto f = [](VD a, VD b) { return a * choose(b == all(INFINITY), b, choose(b > all(0), logarithm(b), all(-INFINITY))); };
+    const auto f = [](VD a, VD b) {
+        return a * choose(b == all(INFINITY), b, choose(b > all(0), logarithm(b), all(-INFINITY)));
+    };
     const V r = choose(y < bc(0), bc(NAN), in_double(f, x, y));
     return with_nan(choose((x == bc(0)) & (y == y), bc(0), r), x, y);
 }
 // Of a probability and its target, with logarithms of at least -100
 INLINE V binary_cross_entropy_(V x, V t) {
     const auto f = [](VD p, VD target) {
-        const VD none = choose(p < all(1), log_of_1_plus(-p), all(-100)), one = choose(p > all(0), logarithm(p), all(-100));
+        const VD none = choose(p < all(1), log_of_1_plus(-p), all(-100)),
+                 one = choose(p > all(0), logarithm(p), all(-100));
         return (target - 1.0) * at_least(none, -100) - target * at_least(one, -100);
     };
     return with_nan(in_double(f, x, t), x, t);
@@ -485,17 +493,20 @@ INLINE V logit_(V x, double eps) {  // eps is NaN: without
     const auto f = [&](VD v) {
         const VD p = eps == eps ? at_most(at_least(v, eps), 1 - eps) : v;
         const VD q = p / (1.0 - p);
-        const VD near = choose(absolute(p - 0.5) < all(0.1), log_of_1_plus((p + p - 1.0) / (1.0 - p)), logarithm(q));
+        const VD near =
+            choose(absolute(p - 0.5) < all(0.1), log_of_1_plus((p + p - 1.0) / (1.0 - p)), logarithm(q));
         const VD ends = choose(p == all(0), all(-INFINITY), choose(p == all(1), all(INFINITY), near));
         return choose((p >= all(0)) & (p <= all(1)), ends, all(NAN));
     };
     return in_double(f, x);
 }
 
-// Activations and their derivatives. Where the formula is minus infinity times zero, the result is NaN, as in torch.
+// Activations and their derivatives. Where the formula is minus infinity times zero, the result is NaN, as in
+// torch.
 
-constexpr double SQRT_2 = 0x1.6a09e667f3bcdp+0, SQRT_HALF = SQRT_2 / 2, NORMAL = 0x1.9884533d43651p-2;  // 1 / sqrt(2 pi)
-constexpr double CUBE = 0.044715, SQRT_2_PI = 0x1.9884533d43651p-1;                                     // sqrt(2 / pi)
+constexpr double SQRT_2 = 0x1.6a09e667f3bcdp+0, SQRT_HALF = SQRT_2 / 2,
+                 NORMAL = 0x1.9884533d43651p-2;                      // 1 / sqrt(2 pi)
+constexpr double CUBE = 0.044715, SQRT_2_PI = 0x1.9884533d43651p-1;  // sqrt(2 / pi)
 
 // The normal distribution: `below`, its integral up to x, and its density; |x| <= 14.5
 struct Normal {
@@ -573,7 +584,9 @@ INLINE V softplus_backward_(V g, V x, double beta, double threshold) {
     return in_double(f, g, x);
 }
 INLINE V log_sigmoid_(V x) {
-    const auto f = [](VD v) { return at_most(v, 0) - log_of_1_plus(exponential(at_least(-absolute(v), -700))); };
+    const auto f = [](VD v) {
+        return at_most(v, 0) - log_of_1_plus(exponential(at_least(-absolute(v), -700)));
+    };
     return in_double(f, x);
 }
 INLINE V log_sigmoid_kept_(V x) { return exp_(-absolute(x)); }  // what torch keeps of it for its backward
@@ -582,7 +595,8 @@ INLINE V log_sigmoid_backward_(V g, V x) {
 }
 INLINE V elu_(V x, double alpha, double scale, double input_scale) {
     const auto f = [&](VD v) {
-        return choose(v < all(0), power(at_least(v * input_scale, -700)).less_one() * (alpha * scale), v * scale);
+        return choose(
+            v < all(0), power(at_least(v * input_scale, -700)).less_one() * (alpha * scale), v * scale);
     };
     return in_double(f, x);
 }
@@ -628,19 +642,20 @@ INLINE V inverse_square_(V x) {
     return in_double([](VD v) { return 1.0 / (v * v); }, x);
 }
 
-// What the library offers by name: y[i] = f(x0[i], x1[i], ...), and numbers that are the same for all elements. y may
-// be one of the x.
+// What the library offers by name: y[i] = f(x0[i], x1[i], ...), and numbers that are the same for all
+// elements. y may be one of the x.
 template <class F, size_t... I>
 INLINE void elementwise(long n, const float* const* x, float* y, F f, std::index_sequence<I...>) {
     long i = 0;
     for (; i + W <= n; i += W) st(y + i, one_nan(f(ld(x[I] + i)...)));
     if (i < n) st_some(y + i, one_nan(f(ld_some(x[I] + i, n - i)...)), n - i);
 }
-#define ALL(inputs, expression, ...)                                                                              \
-    [](long n, const float* const* in, const double* c, float* out) {                                             \
-        (void)c;                                                                                                  \
-        elementwise(n, in, out, [&](__VA_ARGS__) __attribute__((always_inline)) { return expression; },     \
-            std::make_index_sequence<inputs>());                                                                  \
+#define ALL(inputs, expression, ...)                                                            \
+    [](long n, const float* const* in, const double* c, float* out) {                           \
+        (void)c;                                                                                \
+        elementwise(                                                                            \
+            n, in, out, [&](__VA_ARGS__) __attribute__((always_inline)) { return expression; }, \
+            std::make_index_sequence<inputs>());                                                \
     }
 #define UNARY(name) {#name, ALL(1, name##_(x), V x)}
 #define BINARY(name) {#name, ALL(2, name##_(x, y), V x, V y)}
@@ -649,26 +664,73 @@ INLINE void elementwise(long n, const float* const* x, float* y, F f, std::index
 static void pow_number(long n, const float* const* in, const double* c, float* out) {
     const double p = c[0];
     const auto run = [&](auto f) { elementwise(n, in, out, f, std::make_index_sequence<1>()); };
-    if (p == 0) run([](V) { return bc(1); });
-    else if (p == 1) run([](V x) { return x; });
-    else if (p == 2) run([](V x) { return x * x; });
-    else if (p == 3) run(cube_);
-    else if (p == 0.5) run(sqrt_);
-    else if (p == -0.5) run(rsqrt_);
-    else if (p == -1) run(reciprocal_);
-    else if (p == -2) run(inverse_square_);
-    else run([y = bc(float(p))](V x) { return pow_(x, y); });
+    if (p == 0)
+        run([](V) { return bc(1); });
+    else if (p == 1)
+        run([](V x) { return x; });
+    else if (p == 2)
+        run([](V x) { return x * x; });
+    else if (p == 3)
+        run(cube_);
+    else if (p == 0.5)
+        run(sqrt_);
+    else if (p == -0.5)
+        run(rsqrt_);
+    else if (p == -1)
+        run(reciprocal_);
+    else if (p == -2)
+        run(inverse_square_);
+    else
+        run([y = bc(float(p))](V x) { return pow_(x, y); });
 }
 
 static const Function functions[] = {
-    UNARY(exp), UNARY(exp2), UNARY(expm1), UNARY(log), UNARY(log2), UNARY(log10), UNARY(log1p), UNARY(sin),
-    UNARY(cos), UNARY(tan), UNARY(asin), UNARY(acos), UNARY(atan), UNARY(sinh), UNARY(cosh), UNARY(tanh),
-    UNARY(asinh), UNARY(acosh), UNARY(atanh), UNARY(sigmoid), UNARY(erf), UNARY(erfc), UNARY(erfinv), UNARY(sqrt), UNARY(rsqrt),
-    UNARY(reciprocal), UNARY(gelu), UNARY(gelu_tanh), UNARY(silu), UNARY(mish), UNARY(log_sigmoid),
-    UNARY(log_sigmoid_kept), BINARY(pow), BINARY(atan2), BINARY(hypot), BINARY(logaddexp), BINARY(logaddexp2), BINARY(xlogy),
+    UNARY(exp),
+    UNARY(exp2),
+    UNARY(expm1),
+    UNARY(log),
+    UNARY(log2),
+    UNARY(log10),
+    UNARY(log1p),
+    UNARY(sin),
+    UNARY(cos),
+    UNARY(tan),
+    UNARY(asin),
+    UNARY(acos),
+    UNARY(atan),
+    UNARY(sinh),
+    UNARY(cosh),
+    UNARY(tanh),
+    UNARY(asinh),
+    UNARY(acosh),
+    UNARY(atanh),
+    UNARY(sigmoid),
+    UNARY(erf),
+    UNARY(erfc),
+    UNARY(erfinv),
+    UNARY(sqrt),
+    UNARY(rsqrt),
+    UNARY(reciprocal),
+    UNARY(gelu),
+    UNARY(gelu_tanh),
+    UNARY(silu),
+    UNARY(mish),
+    UNARY(log_sigmoid),
+    UNARY(log_sigmoid_kept),
+    BINARY(pow),
+    BINARY(atan2),
+    BINARY(hypot),
+    BINARY(logaddexp),
+    BINARY(logaddexp2),
+    BINARY(xlogy),
     BINARY(binary_cross_entropy),
-    BINARY(gelu_backward), BINARY(gelu_tanh_backward), BINARY(silu_backward), BINARY(mish_backward),
-    BINARY(log_sigmoid_backward), BINARY(tanh_backward), BINARY(sigmoid_backward),
+    BINARY(gelu_backward),
+    BINARY(gelu_tanh_backward),
+    BINARY(silu_backward),
+    BINARY(mish_backward),
+    BINARY(log_sigmoid_backward),
+    BINARY(tanh_backward),
+    BINARY(sigmoid_backward),
     {"pow_number", pow_number},
     {"number_pow", ALL(1, pow_(bc(float(c[0])), x), V x)},
     {"logit", ALL(1, logit_(x, c[0]), V x)},

@@ -1,5 +1,6 @@
-// Fused optimizers: for each element, the float32 steps that torch's other forms take one operation after the other (add,
-// mul, lerp, addcmul, sqrt, div, addcdiv as `functions.h` has them). All forms of an optimizer give the same bits.
+// Fused optimizers: for each element, the float32 steps that torch's other forms take one operation after the
+// other (add, mul, lerp, addcmul, sqrt, div, addcdiv as `functions.h` has them). All forms of an optimizer
+// give the same bits.
 #pragma once
 #include "functions.h"
 #include "threads.h"
@@ -12,9 +13,12 @@ static void for_elements(long n, Step step) {
     });
 }
 INLINE V take(const float* p, long i, long n) { return n == W ? ld(p + i) : ld_some(p + i, n); }
-INLINE void give(float* p, long i, long n, V v) { n == W ? st(p + i, one_nan(v)) : st_some(p + i, one_nan(v), n); }
+INLINE void give(float* p, long i, long n, V v) {
+    n == W ? st(p + i, one_nan(v)) : st_some(p + i, one_nan(v), n);
+}
 
-// The gradient, with weight decay; `scale` is what it was multiplied by: what it was before goes where it lies.
+// The gradient, with weight decay; `scale` is what it was multiplied by: what it was before goes where it
+// lies.
 INLINE V gradient(const Decay& s, float* g, long i, long n, V p) {
     V v = take(g, i, n);
     if (s.scale != 1) {

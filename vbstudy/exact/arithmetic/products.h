@@ -8,9 +8,9 @@
 
 constexpr long PART = 256;
 
-constexpr int NV = W == 4 ? 3 : 2;                   // vectors side by side in a tile
-constexpr int NR = NV * W;                           // its columns
-constexpr int MR = W == 16 ? 14 : W == 8 ? 6 : 8;    // its rows, at most
+constexpr int NV = W == 4 ? 3 : 2;                      // vectors side by side in a tile
+constexpr int NR = NV * W;                              // its columns
+constexpr int MR = W == 16 ? 14 : W == 8 ? 6 : 8;       // its rows, at most
 constexpr long NC = 512 / NR * NR, MC = 168 / MR * MR;  // a block's columns and rows: what caches hold
 
 INLINE void transpose8(V8 r[8]) {
@@ -45,7 +45,8 @@ static void transpose(const float* from, long from_row, long rows, long columns,
                 const long at = std::min(i, rows - 8);
                 V8 r[8];
 #pragma GCC unroll 8
-                for (int j = 0; j < 8; ++j) r[j] = *reinterpret_cast<const V8U*>(from + (at + j) * from_row + k);
+                for (int j = 0; j < 8; ++j)
+                    r[j] = *reinterpret_cast<const V8U*>(from + (at + j) * from_row + k);
                 transpose8(r);
 #pragma GCC unroll 8
                 for (int j = 0; j < 8; ++j) *reinterpret_cast<V8U*>(to + (k + j) * to_row + at) = r[j];
@@ -65,7 +66,8 @@ static void turn(const float* x, long samples, long rows, long columns, float* y
 static void pack(const float* from, long across, long along, long rows, long depth, float* to, long width) {
     if (along == 1) transpose(from, across, rows, depth, to, width);
     for (long k = 0; k < depth; ++k) {
-        if (across == 1) memcpy(to + k * width, from + k * along, rows * sizeof(float));
+        if (across == 1)
+            memcpy(to + k * width, from + k * along, rows * sizeof(float));
         else if (along != 1)
             for (long i = 0; i < rows; ++i) to[k * width + i] = from[i * across + k * along];
         std::fill(to + k * width + rows, to + (k + 1) * width, 0.f);
@@ -76,7 +78,9 @@ static void pack(const float* from, long across, long along, long rows, long dep
 struct Rows {
     const float* data;
     long stride;
-    inline __attribute__((always_inline)) V load(long k, int v) const { return ld(data + k * stride + v * W); }
+    inline __attribute__((always_inline)) V load(long k, int v) const {
+        return ld(data + k * stride + v * W);
+    }
 };
 
 // R rows and N vectors of one part. a: element (i, k) at i * row + k * column, or packed: at k * R + i.
@@ -129,8 +133,10 @@ static inline void tile_at(long rows, long depth, const float* a, long row, long
     long ldc, long columns, bool add) {
     if (columns == NR) return tile<NV>(rows, depth, a, row, column, b, c, ldc, add);
     float edge[MR * NR];
-    if (columns <= W) tile<1>(rows, depth, a, row, column, b, edge, NR, false);
-    else tile<NV>(rows, depth, a, row, column, b, edge, NR, false);
+    if (columns <= W)
+        tile<1>(rows, depth, a, row, column, b, edge, NR, false);
+    else
+        tile<NV>(rows, depth, a, row, column, b, edge, NR, false);
     for (long i = 0; i < rows; ++i) {
         float *to = c + i * ldc, *e = edge + i * NR;
         if (add)
@@ -150,12 +156,13 @@ static void add_to(const Addition& with, long row, long column, long rows, long 
     const V alpha = bc(with.alpha), beta = bc(with.beta);
     for (long i = 0; i < rows; ++i, c += ldc) {
         const float* from = bias.data ? bias.data + (row + i) * bias.row + column * bias.column : nullptr;
-        if (with.alpha != 1)
-            each(c, columns, [&](V p) { return alpha * p; }, c);
+        if (with.alpha != 1) each(c, columns, [&](V p) { return alpha * p; }, c);
         if (!from) continue;
         if (bias.column == 1) {
-            if (with.beta == 1) each(c, columns, [](V p, V b) { return b + p; }, c, from);
-            else each(c, columns, [&](V p, V b) { return beta * b + p; }, c, from);
+            if (with.beta == 1)
+                each(c, columns, [](V p, V b) { return b + p; }, c, from);
+            else
+                each(c, columns, [&](V p, V b) { return beta * b + p; }, c, from);
         } else if (!bias.column) {
             const V b = with.beta == 1 ? bc(*from) : beta * bc(*from);
             each(c, columns, [&](V p) { return b + p; }, c);
@@ -182,15 +189,19 @@ INLINE void transpose_all(V r[W]) {
     for (int i = 0; i < 16; i += 4)
 #pragma GCC unroll 2
         for (int j = 0; j < 2; ++j) {
-            r[i + 2 * j] = SHUFFLE(t[i + j], t[i + 2 + j], 0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29);
-            r[i + 2 * j + 1] = SHUFFLE(t[i + j], t[i + 2 + j], 2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26, 27, 14, 15, 30, 31);
+            r[i + 2 * j] =
+                SHUFFLE(t[i + j], t[i + 2 + j], 0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29);
+            r[i + 2 * j + 1] =
+                SHUFFLE(t[i + j], t[i + 2 + j], 2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26, 27, 14, 15, 30, 31);
         }
 #pragma GCC unroll 4
     for (int j = 0; j < 4; ++j)
 #pragma GCC unroll 2
         for (int i = 0; i < 2; ++i) {
-            t[8 * i + j] = SHUFFLE(r[8 * i + j], r[8 * i + 4 + j], 0, 1, 2, 3, 16, 17, 18, 19, 8, 9, 10, 11, 24, 25, 26, 27);
-            t[8 * i + 4 + j] = SHUFFLE(r[8 * i + j], r[8 * i + 4 + j], 4, 5, 6, 7, 20, 21, 22, 23, 12, 13, 14, 15, 28, 29, 30, 31);
+            t[8 * i + j] = SHUFFLE(
+                r[8 * i + j], r[8 * i + 4 + j], 0, 1, 2, 3, 16, 17, 18, 19, 8, 9, 10, 11, 24, 25, 26, 27);
+            t[8 * i + 4 + j] = SHUFFLE(
+                r[8 * i + j], r[8 * i + 4 + j], 4, 5, 6, 7, 20, 21, 22, 23, 12, 13, 14, 15, 28, 29, 30, 31);
         }
 #pragma GCC unroll 8
     for (int j = 0; j < 8; ++j) {
@@ -205,10 +216,12 @@ INLINE void transpose_all(V r[W]) {
 #endif
 }
 
-// M rows and G vectors of columns, straight from rows of b that would otherwise be turned in memory for one use.
+// M rows and G vectors of columns, straight from rows of b that would otherwise be turned in memory for one
+// use.
 template <int M, int G>
 static void thin(long depth, Matrix a, const float* b, long column, float* c, long ldc, bool add) {
-    constexpr long LINE = 16;  // floats: what is loaded is used at once, as such rows often share their place in a cache
+    constexpr long LINE =
+        16;  // floats: what is loaded is used at once, as such rows often share their place in a cache
     V acc[M][G];
 #pragma GCC unroll 8
     for (int i = 0; i < M; ++i)
@@ -259,8 +272,10 @@ static long thin_columns(long m, long n, long k, Matrix a, Matrix b, float* c, l
                 const long depth = std::min(PART, k - k0);
                 const Matrix x{a.data + k0 * a.column, a.row, a.column};
                 const float* from = b.data + j * b.column + k0;
-                if (j + G * W <= n) thin<M, G>(depth, x, from, b.column, c + j, ldc, add || k0);
-                else thin<M, 1>(depth, x, from, b.column, c + j, ldc, add || k0);
+                if (j + G * W <= n)
+                    thin<M, G>(depth, x, from, b.column, c + j, ldc, add || k0);
+                else
+                    thin<M, 1>(depth, x, from, b.column, c + j, ldc, add || k0);
             }
         return j;
     }
@@ -302,7 +317,9 @@ static void block(long m, long n, long k, Matrix a, Matrix b, float* c, long ldc
                     for (long i = 0; i < tall; i += mr) {
                         const long rows = std::min(mr, tall - i);
                         float* to = c + (i0 + i) * ldc + j0 + j;
-                        if (pack_a) tile_at(rows, depth, pa + i * depth, PACKED_ROW, 0, from, to, ldc, columns, add || k0);
+                        if (pack_a)
+                            tile_at(rows, depth, pa + i * depth, PACKED_ROW, 0, from, to, ldc, columns,
+                                add || k0);
                         else
                             tile_at(rows, depth, a.data + (i0 + i) * a.row + k0 * a.column, a.row, a.column,
                                 from, to, ldc, columns, add || k0);
@@ -338,7 +355,8 @@ static void product(
         shared(m, std::max(1L, 65536 / (n * parts)), [&](long begin, long end) {
             for (long p = 1; p < parts; ++p)
                 for (long i = begin; i < end; ++i)
-                    each(c + i * ldc, n, [](V x, V y) { return x + y; }, c + i * ldc,
+                    each(
+                        c + i * ldc, n, [](V x, V y) { return x + y; }, c + i * ldc,
                         sums.get() + (p - 1) * m * n + i * n);
             if (addition) add_to(*addition, begin, 0, end - begin, n, c + begin * ldc, ldc);
         });
@@ -347,8 +365,10 @@ static void product(
     long down = 1;
     for (double best = INFINITY, d = 1; d <= threads; ++d) {
         if (threads % long(d)) continue;
-        const double rows = double((high + long(d) - 1) / long(d)), columns = double((wide * long(d) + threads - 1) / threads);
-        if (const double cost = rows * MR * columns * NR + 8 * (rows * MR + columns * NR); cost < best) best = cost, down = long(d);
+        const double rows = double((high + long(d) - 1) / long(d)),
+                     columns = double((wide * long(d) + threads - 1) / threads);
+        if (const double cost = rows * MR * columns * NR + 8 * (rows * MR + columns * NR); cost < best)
+            best = cost, down = long(d);
     }
     const long across = threads / down;
     parallel(down * across, [&](long t) {
@@ -383,7 +403,8 @@ static void product_batch(long batch, long m, long n, long k, Matrix a, long as,
         for (long i = 0; i < batch; ++i) one(i, threads);
         return;
     }
-    shared(batch, std::max(1L, long(SMALL_WORK / std::max(1.0, double(m) * n * k))), [&](long begin, long end) {
-        for (long i = begin; i < end; ++i) one(i, 1);
-    });
+    shared(
+        batch, std::max(1L, long(SMALL_WORK / std::max(1.0, double(m) * n * k))), [&](long begin, long end) {
+            for (long i = begin; i < end; ++i) one(i, 1);
+        });
 }

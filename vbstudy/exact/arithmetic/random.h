@@ -13,7 +13,8 @@ INLINE Polar box_muller(VD u, VD v) {
     return {radius * turned(a.rest, a.n + 1), radius * turned(a.rest, a.n)};
 }
 
-// `x` holds uniform numbers from [0, 1), a multiple of 16: of each 16, the first eight give radii, the others angles.
+// `x` holds uniform numbers from [0, 1), a multiple of 16: of each 16, the first eight give radii, the others
+// angles.
 static void normal_blocks(long n, float* x, double mean, double deviation) {
     constexpr long H = W / 2;
     shared(n / 16, 1024, [&](long begin, long end) {
@@ -24,14 +25,16 @@ static void normal_blocks(long n, float* x, double mean, double deviation) {
                 memcpy(both + H, v, H * sizeof(float));
                 const V uniform = ld(both);
                 const Polar z = box_muller(low(uniform), high(uniform));
-                st(both, rounded(fma(z.cosine, all(deviation), all(mean)), fma(z.sine, all(deviation), all(mean))));
+                st(both, rounded(fma(z.cosine, all(deviation), all(mean)),
+                             fma(z.sine, all(deviation), all(mean))));
                 memcpy(u, both, H * sizeof(float));
                 memcpy(v, both + H, H * sizeof(float));
             }
     });
 }
 
-// Two numbers at a time, in float64: `angle` and `radius` are uniform, the second number is for the next time.
+// Two numbers at a time, in float64: `angle` and `radius` are uniform, the second number is for the next
+// time.
 static void normal_pair(double angle, double radius, double* first, double* second) {
     const Polar z = box_muller(all(radius), all(angle));
     *first = z.cosine[0];

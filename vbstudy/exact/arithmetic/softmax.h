@@ -1,5 +1,5 @@
-// Softmax of rows: e = exp(x - largest), y = e * (1 / sum(e)); its logarithm: (x - largest) - log(sum(e)). Rows whose
-// largest element is minus infinity give NaN, as torch has it.
+// Softmax of rows: e = exp(x - largest), y = e * (1 / sum(e)); its logarithm: (x - largest) - log(sum(e)).
+// Rows whose largest element is minus infinity give NaN, as torch has it.
 #pragma once
 #include "functions.h"
 #include "sums.h"
@@ -37,7 +37,9 @@ static void softmax(bool logarithm, const float* x, long rows, long n, float* y)
                 continue;
             }
             s = row_of(n, [&](long at, long m) {
-                return lanes_of(m, [&](auto get, long k, V a) { return a + exp_near(get.get(from + at + k, -INFINITY) - top); });
+                return lanes_of(m, [&](auto get, long k, V a) {
+                    return a + exp_near(get.get(from + at + k, -INFINITY) - top);
+                });
             });
             const V l = bc(logarithm_of(s));
             each(to, n, [&](V v) { return (v - top) - l; }, from);
@@ -50,8 +52,10 @@ static void softmax_backward(bool logarithm, const float* dy, const float* y, lo
         for (long i = begin; i < end; ++i) {
             const float *g = dy + i * n, *v = y + i * n;
             const V s = bc(logarithm ? row_sum(g, n) : row_product(g, v, n));
-            if (logarithm) each(dx + i * n, n, [&](V a, V b) { return fma(-exp_near(b), s, a); }, g, v);
-            else each(dx + i * n, n, [&](V a, V b) { return b * (a - s); }, g, v);
+            if (logarithm)
+                each(dx + i * n, n, [&](V a, V b) { return fma(-exp_near(b), s, a); }, g, v);
+            else
+                each(dx + i * n, n, [&](V a, V b) { return b * (a - s); }, g, v);
         }
     });
 }

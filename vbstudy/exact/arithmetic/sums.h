@@ -1,5 +1,6 @@
 // Sums. Definitions:
-// row:      element i is added to lane i mod 64 (mod 16 in rows of at most 512), each lane a chain from zero; then
+// row:      element i is added to lane i mod 64 (mod 16 in rows of at most 512), each lane a chain from zero;
+// then
 //           lane l takes lane l + n/2, l + n/4, ..., l + 1. Rows of more than 65,536 are cut in blocks of so
 //           many, and the blocks' sums added pairwise: s0 + s1, s2 + s3, ..., then these again
 // columns:  rows in parts of 128; each part is a chain from zero, the parts' sums are a chain from zero
@@ -25,7 +26,8 @@ INLINE float lanes_joined(V s[N / W]) {
     return sum_across(s[0]);
 }
 
-// step(get, i, sum) adds elements i ... i + W - 1 to a vector of lanes; what is beyond the end must add nothing.
+// step(get, i, sum) adds elements i ... i + W - 1 to a vector of lanes; what is beyond the end must add
+// nothing.
 template <int N, class F>
 INLINE void to_lanes(long n, V s[N / W], F step) {
     long i = 0;
@@ -104,14 +106,15 @@ static float row_magnitudes(const float* x, long n) {
 }
 static float row_product(const float* x, const float* y, long n) {
     return row_of(n, [&](long i, long m) {
-        return lanes_of(m, [&](auto from, long k, V s) { return fma(from.get(x + i + k), from.get(y + i + k), s); });
+        return lanes_of(
+            m, [&](auto from, long k, V s) { return fma(from.get(x + i + k), from.get(y + i + k), s); });
     });
 }
 
 static void sum_rows(int what, const float* x, long rows, long n, float* y) {
     shared(rows, std::max(1L, 16384 / std::max(n, 1L)), [&](long begin, long end) {
         for (long i = begin; i < end; ++i)
-            y[i] = what == SUM ? row_sum(x + i * n, n)
+            y[i] = what == SUM       ? row_sum(x + i * n, n)
                    : what == SQUARES ? row_squares(x + i * n, n, 0)
                                      : row_magnitudes(x + i * n, n);
     });
@@ -159,14 +162,15 @@ static void sum_columns(const float* x, long batch, long rows, long columns, flo
     shared(batch * parts, std::max(1L, 128 / columns), [&](long begin, long end) {
         for (long i = begin; i < end; ++i) {
             const long first = i % parts * COLUMN_PART;
-            part_of_columns(x + (i / parts * rows + first) * columns, std::min(COLUMN_PART, rows - first), columns, 0,
-                columns, sums.data() + i * columns);
+            part_of_columns(x + (i / parts * rows + first) * columns, std::min(COLUMN_PART, rows - first),
+                columns, 0, columns, sums.data() + i * columns);
         }
     });
     for (long b = 0; b < batch; ++b) {
         std::fill(y + b * columns, y + (b + 1) * columns, 0.f);
         for (long p = 0; p < parts; ++p)
-            each(y + b * columns, columns, [](V a, V s) { return a + s; }, y + b * columns,
+            each(
+                y + b * columns, columns, [](V a, V s) { return a + s; }, y + b * columns,
                 sums.data() + (b * parts + p) * columns);
     }
 }

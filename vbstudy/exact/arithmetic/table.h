@@ -1,6 +1,6 @@
 // What the arithmetic offers to `machine.h`, which puts it in place of torch's operations. All tensors are
-// float32; sizes and strides are in elements. Plain C structures: each instruction set's kernels are a library
-// of their own, compiled without torch's headers.
+// float32; sizes and strides are in elements. Plain C structures: each instruction set's kernels are a
+// library of their own, compiled without torch's headers.
 #pragma once
 
 struct Host {
@@ -64,7 +64,8 @@ struct BatchNorm {
 struct Lstm {
     long steps, samples, inputs, units;
     bool reverse;
-    const float *weight_x, *weight_h, *bias_x, *bias_h;  // (4 units, inputs), (4 units, units); biases or null
+    const float *weight_x, *weight_h, *bias_x,
+        *bias_h;  // (4 units, inputs), (4 units, units); biases or null
 };
 
 // (sample, head, place, width), with the steps of each
@@ -89,8 +90,8 @@ struct Kernels {
     const char* instructions;
 
     // c[b] (rows `ldc` apart, matrices `cs` apart) of `batch` pairs of matrices, `as` and `bs` apart
-    void (*product)(long batch, long m, long n, long k, Matrix a, long as, Matrix b, long bs, float* c, long ldc,
-        long cs, const Addition* addition, long bias_step);
+    void (*product)(long batch, long m, long n, long k, Matrix a, long as, Matrix b, long bs, float* c,
+        long ldc, long cs, const Addition* addition, long bias_step);
 
     void (*convolution)(const Convolution&, const float* x, const float* w, const float* bias, float* y);
     void (*convolution_input)(const Convolution&, const float* dy, const float* w, float* dx);
@@ -104,30 +105,32 @@ struct Kernels {
     void (*sum_columns)(const float* x, long batch, long rows, long columns, float* y);
     float (*row_product)(const float* x, const float* y, long n);
 
-    void (*batch_norm)(const BatchNorm&, const float* x, float* y, float* mean, float* inverse, float* running_mean,
-        float* running_variance, double momentum);
-    void (*batch_norm_apply)(const BatchNorm&, const float* x, const float* mean, const float* inverse, float* y);
+    void (*batch_norm)(const BatchNorm&, const float* x, float* y, float* mean, float* inverse,
+        float* running_mean, float* running_variance, double momentum);
+    void (*batch_norm_apply)(
+        const BatchNorm&, const float* x, const float* mean, const float* inverse, float* y);
     void (*batch_norm_backward)(const BatchNorm&, const float* dy, const float* x, const float* mean,
         const float* inverse, bool training, float* dx, float* dw, float* db);
-    void (*layer_norm)(long rows, long n, const float* x, const float* weight, const float* bias, float eps, float* y,
-        float* mean, float* inverse);
+    void (*layer_norm)(long rows, long n, const float* x, const float* weight, const float* bias, float eps,
+        float* y, float* mean, float* inverse);
     void (*layer_norm_backward)(long rows, long n, const float* dy, const float* x, const float* weight,
         const float* mean, const float* inverse, float* dx, float* dw, float* db);
     void (*group_norm)(const BatchNorm&, long groups, const float* x, float* y, float* mean, float* inverse);
-    void (*group_norm_backward)(const BatchNorm&, long groups, const float* dy, const float* x, const float* mean,
-        const float* inverse, float* dx, float* dw, float* db);
+    void (*group_norm_backward)(const BatchNorm&, long groups, const float* dy, const float* x,
+        const float* mean, const float* inverse, float* dx, float* dw, float* db);
 
     void (*softmax)(bool logarithm, const float* x, long rows, long n, float* y);
     void (*softmax_backward)(bool logarithm, const float* dy, const float* y, long rows, long n, float* dx);
 
     // kept: (sample, head, query)
     void (*attention)(const Attention&, const HeadsOut& y, float* kept);
-    void (*attention_backward)(const Attention&, const Heads& dy, const Heads& y, const float* kept, const HeadsOut& dq,
-        const HeadsOut& dk, const HeadsOut& dv);
+    void (*attention_backward)(const Attention&, const Heads& dy, const Heads& y, const float* kept,
+        const HeadsOut& dq, const HeadsOut& dk, const HeadsOut& dv);
 
     void (*lstm)(const Lstm&, const float* x, const float* h0, const float* c0, float* y, float* kept);
     void (*lstm_backward)(const Lstm&, const float* x, const float* h0, const float* c0, const float* y,
-        const float* kept, const float* dy, float* dh, float* dc, float* dx, float* dw_x, float* dw_h, float* db);
+        const float* kept, const float* dy, float* dh, float* dc, float* dx, float* dw_x, float* dw_h,
+        float* db);
 
     void (*sgd)(const Sgd&, long n, float* p, float* gradient, float* momentum);
     void (*adam)(const Adam&, long n, float* p, float* gradient, float* mean, float* square, float* largest);

@@ -14,8 +14,7 @@ static void parallel(long count, const Work& work) {
         for (long i = 0; i < count; ++i) work(i);
         return;
     }
-    host.run(
-        count, [](const void* data, long i) { (*static_cast<const Work*>(data))(i); }, &work);
+    host.run(count, [](const void* data, long i) { (*static_cast<const Work*>(data))(i); }, &work);
 }
 
 // Calls work(begin, end) for shares of 0 ... count - 1 of at least `grain` each.

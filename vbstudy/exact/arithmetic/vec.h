@@ -1,6 +1,7 @@
-// One hardware vector of W floats. What stands above it is written once for every instruction set: only W, the
-// spelling of an FMA and that of a square root differ. All of these are rounded correctly, so that the bits of
-// a result never depend on W. Compiled with -ffp-contract=off: an FMA is one only where it is written.
+// One hardware vector of W floats. What stands above it is written once for every instruction set: only W,
+// the spelling of an FMA and that of a square root differ. All of these are rounded correctly, so that the
+// bits of a result never depend on W. Compiled with -ffp-contract=off: an FMA is one only where it is
+// written.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -48,9 +49,7 @@ INLINE V root(V a) { return vsqrtq_f32(a); }
 INLINE VI bci(int32_t x) { return x - VI{}; }
 INLINE V pick(VI mask, V a, V b) { return (V)((mask & (VI)a) | (~mask & (VI)b)); }
 INLINE V absolute(V a) { return (V)((VI)a & bci(0x7fffffff)); }
-INLINE V sign_of(V a, V s) {
-    return (V)(((VI)a & bci(0x7fffffff)) | ((VI)s & bci(int32_t(0x80000000))));
-}
+INLINE V sign_of(V a, V s) { return (V)(((VI)a & bci(0x7fffffff)) | ((VI)s & bci(int32_t(0x80000000)))); }
 
 // Lane l with lane l + n/2, then l + n/4, ..., l + 1; and whether a comparison holds anywhere.
 template <class Join>
