@@ -8,7 +8,7 @@ import importlib.abc
 import importlib.util
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.machinery import ModuleSpec
 from types import ModuleType
@@ -219,9 +219,7 @@ def _refuse_compilation() -> None:
 class _WhenImported(importlib.abc.MetaPathFinder):
     """Sets the compiler's stance when that is imported, which takes seconds that not every program needs."""
 
-    def find_spec(
-        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
+    def find_spec(self, name: str, _path: Any, _target: Any = None) -> ModuleSpec | None:
         if name != "torch._dynamo":
             return None
         sys.meta_path.remove(self)
