@@ -10,7 +10,9 @@ _HERE = str(Path(__file__).resolve().parent)
 
 import vbstudy_hook  # noqa: E402, F401  (its import does all)
 
-_others = [p for p in sys.path if str(Path(p or ".").resolve()) != _HERE]
+# Only behind this folder: a hook before it, as of `vbstudy exact`, has run and would run this one again.
+_places = [str(Path(p or ".").resolve()) for p in sys.path]
+_others = sys.path[_places.index(_HERE) + 1 :]
 _spec = importlib.machinery.PathFinder.find_spec("sitecustomize", _others)
 if _spec is not None and _spec.loader is not None:
     _module = importlib.util.module_from_spec(_spec)

@@ -128,6 +128,18 @@ def test_the_users_own_sitecustomize_runs(tmp_path: Path) -> None:
     assert done.stdout.endswith("mine\nprogram\n")
 
 
+def test_whether_exact_mode_cures_a_program_can_be_tried(tmp_path: Path) -> None:
+    """Two hooks in one process, whichever is first: each runs the other once."""
+    program = script(tmp_path, "import torch; print('loss:', float(torch.ones(3).sum()))")
+    exact, tried = ("vbstudy", "exact", "--"), ("vbstudy", "-C", str(tmp_path), "try", "--cpus", "1,2", "--")
+    for outer, inner in ((tried, exact), (exact, tried)):
+        command = [sys.executable, "-m", *outer, sys.executable, "-m", *inner, sys.executable, program]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        assert "THREAD COUNT MATTERS" not in done.stdout
+        assert "loss" in done.stdout
+
+
 def test_where_exact_mode_cannot_be_had_the_program_does_not_run_without_it(tmp_path: Path) -> None:
     (tmp_path / "torch.py").write_text("compile = None\n")  # a torch that is too old
     done = launched(sys.executable, "-c", "import torch; print('ran')", PYTHONPATH=str(tmp_path))

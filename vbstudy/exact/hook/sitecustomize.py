@@ -87,7 +87,9 @@ if _SETTINGS:
 
         atexit.register(_report)
 
-_others = [p for p in sys.path if os.path.abspath(p or ".") != _HERE]  # noqa: PTH100
+# Only behind this folder: a hook before it, as of `vbstudy try`, has run and would run this one again.
+_places = [os.path.abspath(p or ".") for p in sys.path]  # noqa: PTH100
+_others = sys.path[_places.index(_HERE) + 1 :]
 _spec = importlib.machinery.PathFinder.find_spec("sitecustomize", _others)
 if _spec is not None and _spec.loader is not None:
     _module = importlib.util.module_from_spec(_spec)
