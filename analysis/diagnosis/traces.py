@@ -259,6 +259,7 @@ def _row(trace: Trace, workload: str) -> dict[str, object]:
         "phase": origin.phase.value if origin else "",
         "module": origin.module if origin else "",
         "source": origin.source if origin else "",
+        "line": origin.text if origin else "",
         "differing": origin.differing if origin else np.nan,
         "elements": origin.elements if origin else np.nan,
         "max_ulp": np.nan if origin is None or origin.max_ulp is None else origin.max_ulp,

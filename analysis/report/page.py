@@ -5,30 +5,28 @@ from __future__ import annotations
 import base64
 import hashlib
 import math
-from collections import defaultdict
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import jinja2
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from analysis.figures.charts import shown_view
 from analysis.figures.style import Picture
 from analysis.findings.implications import hardware_sentence, provider_text
-from analysis.load.study import by_threads
+from analysis.findings.summary import differs, evidence, headline, which_threads
 from analysis.provenance.fingerprints import environments
 from analysis.report.checklist import checklist, planned_analyses
 from analysis.report.methods import methods_paragraph, recipe
 from analysis.report.progress import Unfinished
 from analysis.report.runs import runs_table
+from analysis.report.story import causes, commands, cures, size_text, strips
 from analysis.results.cells import NUMERIC, cell, missing
-from analysis.results.model import ACROSS, Analysis, Column, Finding, Kind, Table, Verdict
+from analysis.results.model import Analysis, Column, Finding, Kind, Table, Verdict
 from analysis.results.printing import appendix_tables, main_tables, shown_findings
-from analysis.sameness.verdicts import DIFFER, IDENTICAL, LEVELS
 
 CLASSES = {verdict: verdict.replace(" ", "-") for verdict in Verdict}  # of the style sheet
-SIGNS = {IDENTICAL: ("same", "="), DIFFER: ("differ", "≠")}
 LONG = 60  # characters from which a cell may be broken into lines
 TEMPLATES = Path(__file__).parent / "templates"
 NOTHING_IN = {"environments": "all runs have the same fingerprint."}
@@ -43,28 +41,31 @@ def page(analysis: Analysis, pictures: list[Picture], live: Unfinished | None = 
     """The page as HTML. Figures are inlined; nothing is loaded from anywhere. A `live` one says how far the
     sweep is, marks sets that are not complete, and asks its server whether there is a newer one."""
     study = analysis.study
-    findings = [f for f in shown_findings(analysis) if not f.workload]
     details = detail_tables(analysis)
     script, script_sha256 = _script("report.js")
     return (
         _environment()
         .get_template("report.html.j2")
         .render(
-            study=study,
             name=study.directory.resolve().name,
-            variants=list(study.runs.variant.unique()),
-            threads=list(study.runs.threads.unique()),
-            provider=provider_text(study),
+            headline=headline(analysis),
+            size=f"{size_text(analysis)}; {provider_text(study)}",
             alarms=analysis.alarms,
+            strips=strips(analysis, live.open_sets if live else {}),
+            diverges=any(differs(analysis, workload) for workload in study.metrics),
+            causes=causes(analysis),
+            cures=cures(analysis),
+            commands=commands(analysis),
+            answers=which_threads(analysis),
             findings=[
-                (finding, CLASSES[finding.verdict], _by_workload(analysis, finding)) for finding in findings
+                (one, CLASSES[one.verdict], evidence(analysis, one), _by_workload(analysis, one))
+                for one in shown_findings(analysis)
+                if not one.workload
             ],
-            implications=analysis.implications,
-            scopes=[ACROSS, *_settings(analysis)],
-            matrix=_matrix(analysis, live.open_sets if live else {}),
             workloads={w: [_inlined(p) for p in pictures if p.workload == w] for w in (*study.metrics, "")},
             tables=[_table(table) for table in main_tables(analysis)],
-            appendix=[_table(table) for table in (*appendix_tables(analysis), *details)],
+            appendix=[_table(table) for table in (*appendix_tables(analysis), *details[1:])],
+            runs=_table(details[0]),
             checklist=checklist(analysis),
             differing=int(details[0].frame.differs.sum()),
             copies=_copies(analysis),
@@ -84,13 +85,24 @@ def waiting_page(name: str, live: Unfinished, why: str) -> str:
 
 
 def _environment() -> jinja2.Environment:
-    return jinja2.Environment(
+    environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.filters["typeset"] = typeset
+    return environment
+
+
+def typeset(text: str) -> Markup:
+    """Text as HTML, what stands in backticks as code. A backtick without a partner stays."""
+    *pieces, last = text.split("`")
+    if len(pieces) % 2:
+        last = f"{pieces.pop()}`{last}"
+    marked = [Markup("<code>{}</code>").format(p) if i % 2 else escape(p) for i, p in enumerate(pieces)]
+    return Markup("").join([*marked, escape(last)])
 
 
 def _script(name: str) -> tuple[Markup, str]:
@@ -110,43 +122,6 @@ def _by_workload(analysis: Analysis, finding: Finding) -> list[tuple[Finding, st
         for one in shown_findings(analysis)
         if one.id == finding.id and one.workload
     ]
-
-
-def _settings(analysis: Analysis) -> list[str]:
-    """All thread settings of the study, in order."""
-    return list(by_threads(analysis.study.runs.sort_values(["cpus", "intra_op", "inter_op"])))
-
-
-def _matrix(analysis: Analysis, open_sets: Mapping[str, str]) -> list[dict[str, Any]]:
-    """One row a workload and variant, one cell a thread setting and one across them, each with its
-    three levels; of the last models, or of the selected ones when only these are analysed. `open` says of
-    which settings runs are still to come."""
-    frame = analysis.tables["verdicts"].frame
-    frame = frame[frame["view"] == frame["view"].iloc[0]]
-    sets = analysis.study.runs.groupby(["workload", "variant", "threads"], sort=False).set_id.first()
-    matrix = []
-    for (workload, variant), lines in frame.groupby(["workload", "variant"], sort=False):
-        cells = {line["scope"]: _levels(line) for line in lines.to_dict("records")}
-        mine = sets[workload, variant].to_dict()
-        matrix.append(
-            {
-                "workload": workload,
-                "variant": variant,
-                "cells": cells,
-                "open": defaultdict(str, {threads: open_sets.get(s, "") for threads, s in mine.items()}),
-            }
-        )
-    return matrix
-
-
-def _levels(line: dict[Any, Any]) -> list[dict[str, Any]]:
-    levels = []
-    for level in LEVELS:
-        css, sign = SIGNS.get(line[level], ("unknown", "?"))
-        title = f"{level}: {line[level]}, {line[f'{level}_distinct']} distinct of {line['n']}"
-        k, n = line[f"{level}_distinct"], line["n"]
-        levels.append({"name": level, "css": css, "sign": sign, "k": k, "n": n, "title": title})
-    return levels
 
 
 def _inlined(picture: Picture) -> dict[str, str]:

@@ -14,12 +14,11 @@ from analysis.findings.summary import (
     by_workload,
     evidence,
     headline,
-    names_of,
     next_steps,
     which_threads,
 )
 from analysis.load.design import STUDY_FILE
-from analysis.load.study import by_threads
+from analysis.report.story import settings, size_text
 from analysis.results.model import ACROSS, Analysis, Finding, Verdict
 from analysis.results.printing import shown_findings
 from analysis.sameness.verdicts import DIFFER, IDENTICAL, LEVELS, NOT_RECORDED
@@ -41,7 +40,7 @@ def screen(analysis: Analysis, command: str = "vbstudy") -> RenderableType:
     parts: list[RenderableType] = [
         *(Text(alarm, style="bold red") for alarm in analysis.alarms),
         Text(headline(analysis), style="bold"),
-        Text(_size(analysis), style="dim"),
+        Text(size_text(analysis), style="dim"),
         Text(),
         *_matrix(analysis),
         Text(),
@@ -54,18 +53,6 @@ def screen(analysis: Analysis, command: str = "vbstudy") -> RenderableType:
         *_commands([(f"{command} {arguments}", why) for arguments, why in next_steps(analysis)]),
     ]
     return Constrain(Group(*parts), WIDEST)
-
-
-def _size(analysis: Analysis) -> str:
-    runs = analysis.study.runs
-    return (
-        f"{len(runs)} runs: {names_of(list(analysis.study.metrics))}; {', '.join(runs.variant.unique())}; "
-        f"threads {', '.join(_settings(analysis))}"
-    )
-
-
-def _settings(analysis: Analysis) -> list[str]:
-    return list(by_threads(analysis.study.runs.sort_values(["cpus", "intra_op", "inter_op"])))
 
 
 def _grid(*headings: str, title: str | None = None) -> Table:
@@ -86,10 +73,10 @@ def _matrix(analysis: Analysis) -> Iterator[RenderableType]:
     title = Text("Same model?", style="bold")
     title.append(" weights, predictions, metric at equal seeds  (= same, ≠ differ)", style="not bold dim")
     yield title
-    settings = _settings(analysis)
-    grid = _grid("", "all threads", *settings)
+    columns = settings(analysis)
+    grid = _grid("", "all threads", *columns)
     for workload, scopes in list(rows.items())[:MATRIX_ROWS]:
-        grid.add_row(workload, *(_signs(scopes.get(scope)) for scope in (ACROSS, *settings)))
+        grid.add_row(workload, *(_signs(scopes.get(scope)) for scope in (ACROSS, *columns)))
     yield grid
     if len(rows) > MATRIX_ROWS:
         yield Text(f"and {len(rows) - MATRIX_ROWS} more workloads: --table verdicts", style="dim")

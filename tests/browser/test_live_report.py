@@ -67,13 +67,13 @@ def test_the_page_follows_the_sweep_and_says_when_its_server_has_ended(study):
         time.sleep(1)
         browser.look()
         browser.call("Page.navigate", url=url)
-        wait_for(browser, "The same model?")  # it waited for the first page
+        wait_for(browser, "Which thread count should I use?")  # it waited for the first page
         wait_for(browser, "3 of 4 planned runs · the sweep is at work, 1 condition still running")
-        marks = browser.value("[...document.querySelectorAll('td .unfinished')].map(e => e.textContent)")
+        marks = browser.value("[...document.querySelectorAll('th .unfinished')].map(e => e.textContent)")
         assert marks == ["still running: 1 of 2 runs"]
         Fabricator(study).run(2, 2)
         wait_for(browser, "4 of 4 planned runs · all planned runs are done")
-        assert browser.value("document.querySelectorAll('td .unfinished').length") == 0
+        assert browser.value("document.querySelectorAll('th .unfinished').length") == 0
         assert browser.complaints() == []
         asked = [each for each in browser.requests() if not each.startswith("data:")]
         assert set(asked) == {url, f"{url}version"}

@@ -107,9 +107,9 @@ def test_the_runs_that_differ_are_one_key_away(browser):
     assert len(column(browser, "runs", 1)) == 21
 
 
-def test_tab_goes_first_to_the_findings_and_every_control_shows_its_focus(browser):
+def test_tab_goes_first_to_the_result_and_every_control_shows_its_focus(browser):
     browser.press("Tab")
-    assert browser.value("document.activeElement.textContent") == "To the findings"
+    assert browser.value("document.activeElement.textContent") == "To the result"
     browser.value("document.getElementById('theme').focus()")
     browser.press("Tab")
     assert browser.value("getComputedStyle(document.activeElement).outlineStyle") == "solid"
@@ -148,11 +148,11 @@ def test_paper_gets_whole_tables_open_details_and_no_controls_even_in_the_dark(b
 
 def test_copying_takes_the_whole_text(browser):
     browser.call("Browser.grantPermissions", permissions=["clipboardReadWrite", "clipboardSanitizedWrite"])
-    browser.value("document.querySelectorAll('button[data-copy]')[1].focus()")
+    browser.value("document.querySelector('[data-copy=text-2]').focus()")
     browser.press("Enter")
     # The label says so for 2.5 s, once the browser has asked itself for leave.
     label = browser.value("""new Promise(function look(done) {
-        const label = document.querySelectorAll('button[data-copy]')[1].textContent;
+        const label = document.querySelector('[data-copy=text-2]').textContent;
         if (label === "Copy") setTimeout(look, 20, done); else done(label);
     })""")
     assert label == "Copied"

@@ -56,8 +56,20 @@ function filterable(section, table) {
 
 document.querySelectorAll("table.data").forEach((table) => {
   sortable(table);
-  filterable(table.closest("section"), table);
+  filterable(table.closest("section, details"), table);
 });
+
+// A link into what is folded away unfolds it; not all browsers do so by themselves.
+function unfold() {
+  const target = location.hash.length > 1 && document.getElementById(decodeURIComponent(location.hash.slice(1)));
+  const details = target && target.closest("details");
+  if (details && !details.open) {
+    details.open = true;
+    target.scrollIntoView();
+  }
+}
+addEventListener("hashchange", unfold);
+unfold();
 
 document.querySelectorAll('a[href="#only-differing"]').forEach((link) => {
   link.addEventListener("click", () => {

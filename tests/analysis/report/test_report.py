@@ -28,6 +28,7 @@ class Page(HTMLParser):
         self.sources: list[str] = []
         self.ids: list[str] = []
         self.links: list[str] = []
+        self.alts: list[str] = []
         self.stack: list[str] = []
         self.feed(text)
         self.close()
@@ -37,6 +38,7 @@ class Page(HTMLParser):
         self.sources += [values[name] for name in ("src", "srcset", "data") if name in values]
         self.ids += [values["id"]] if "id" in values else []
         self.links += [values["href"]] if "href" in values else []
+        self.alts += [values.get("alt", "")] if tag == "img" else []
         if tag not in self.VOID:
             self.stack.append(tag)
 
@@ -77,15 +79,8 @@ def test_everything_is_written_and_the_page_stands_alone(study, tmp_path):
         assert found, link
     assert ">nan<" not in text
     assert "prefers-color-scheme: dark" in text
-
-
-def test_findings_stand_before_verdicts_before_figures_before_tables(study):
-    study.usual()
-    text = page(analyze(study.directory), [])
-    order = [text.index(f'id="{name}"') for name in ("findings", "verdicts", "figures", "tables")]
-    assert order == sorted(order)
-    assert "= weights 1/3" in text
-    assert "≠ weights 3/9" in text
+    assert len(text) < 1_000_000
+    assert all(names for names in parsed.alts)
 
 
 def test_names_are_escaped_and_problems_and_alarms_shown(study):
@@ -174,7 +169,7 @@ def test_the_page_counts_the_runs_that_differ_and_marks_them(study):
     for repetition in (1, 2, 3):
         study.run(1, repetition, weights="odd" if repetition == 2 else "w")
     text = page(analyze(study.directory), [])
-    assert "<b>1</b> run differs from most of its set" in text
+    assert "1 run differs from most of its set" in text
     assert text.count("<tr data-differs>") == 1
 
 

@@ -1,0 +1,119 @@
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from analysis.findings.summary import headline
+from analysis.pipeline import analyze
+from analysis.report.page import page, typeset
+from analysis.report.story import causes, commands, cures, strips
+from guest.records.codec import seal
+from guest.records.trace import TRACE
+from tests import factories
+from tests.analysis.conftest import sha
+from tests.analysis.diagnosis.test_hardening import everything, plain
+from tests.analysis.diagnosis.test_traces import own_workload, trace
+
+
+def prose(text):
+    """What a reader sees of a page: neither its script and styles nor what is to be copied as it is."""
+    text = re.sub(r"<(script|style|pre)\b.*?</\1>", "", text, flags=re.S)
+    return re.sub(r"<[^>]*>", " ", text)
+
+
+def test_the_page_tells_one_story_from_the_headline_down(study):
+    study.usual()
+    analysis = analyze(study.directory)
+    text = page(analysis, [])
+    assert f'<h1 id="result">{headline(analysis)}</h1>' in text
+    parts = ("result", "cause", "cure", "threads", "findings", "figures", "tables", "table-runs", "copy")
+    places = [text.index(f'id="{name}"') for name in parts]
+    assert places == sorted(places)
+
+
+def test_the_picture_has_a_colour_for_each_result_of_one_seed(study):
+    for cpus, weights, labels in ((1, "a", [0, 1, 2, 0]), (2, "a", [0, 1, 2, 0]), (4, "b", [0, 1, 2, 1])):
+        for repetition in (1, 2):
+            study.run(cpus, repetition, weights=weights, predicted=labels)
+    (strip,) = strips(analyze(study.directory), {"lenet5/fixed-seed/cpus-4": "still running"})
+    assert strip.heads == [("1", 2, ""), ("2", 2, ""), ("4", 2, "still running")]
+    rows = dict(strip.rows)
+    assert [(tile.text, tile.colour) for tile in rows["weights"]] == [("A", 0), ("A", 0), ("B", 1)]
+    assert rows["weights"][2].detail == sha("b")[:8]
+    assert [tile.detail for tile in rows["predictions"]] == ["4 samples", "4 samples", "1 of 4 differ"]
+    assert {(tile.text, tile.colour) for tile in rows["accuracy"]} == {("0.75000", 0)}
+    assert "3 thread counts gave 2 models, 2 sets of predictions and 1 value of accuracy" in strip.caption
+
+
+def test_a_thread_count_whose_own_runs_differ_has_all_their_letters_and_no_colour(study):
+    for repetition, weights in ((1, "a"), (2, "b")):
+        study.run(1, repetition, weights=weights)
+    (strip,) = strips(analyze(study.directory), {})
+    (tile,) = dict(strip.rows)["weights"]
+    assert (tile.text, tile.detail, tile.colour) == ("A B", "runs differ", None)
+
+
+def test_of_several_seeds_the_picture_shows_one(study):
+    for cpus in (1, 2):
+        for repetition, seed in ((1, 1), (2, 2)):
+            study.run(cpus, repetition, seed=seed, weights=f"{cpus}-{seed}")
+    (strip,) = strips(analyze(study.directory), {})
+    assert [n for _, n, _ in strip.heads] == [1, 1]
+    assert "one of the study's 2 seeds" in strip.caption
+
+
+def test_without_cause_and_cure_the_page_has_the_commands_that_add_them(study):
+    study.usual()
+    analysis = analyze(study.directory)
+    assert (causes(analysis), cures(analysis)) == ([], [])
+    text = page(analysis, [])
+    for name, wanted in (("do-trace", commands(analysis)["trace"]), ("do-harden", "vbstudy harden")):
+        assert f'<pre id="{name}">{wanted}</pre><button type="button" data-copy="{name}"' in text
+
+
+def test_equal_models_have_neither_cause_nor_cure(study):
+    for cpus in (1, 2):
+        study.run(cpus)
+    text = page(analyze(study.directory), [])
+    assert 'id="cause"' not in text
+    assert 'id="cure"' not in text
+
+
+def test_the_cause_is_the_traced_operation_with_its_line(study):
+    for cpus in (1, 4):
+        study.run(cpus, weights=f"w{cpus}")
+    folder = study.directory / "trace" / "t"
+    folder.mkdir(parents=True)
+    (folder / TRACE).write_text(seal(trace(workload=own_workload(study))))
+    analysis = analyze(study.directory)
+    (cause,) = causes(analysis)
+    assert cause.title == "`aten.convolution_backward.default`, backward of `conv2`"
+    assert cause.code == trace().origins[0].text
+    assert dict(cause.facts)["When"] == "training step 1, between cpus-1 and cpus-4 (n = 2 models)"
+    assert 'id="do-trace"' not in page(analysis, [])
+
+
+@pytest.mark.parametrize("exact_s", [2.4, None], ids=["cheapest", "not proved"])
+def test_the_cure_is_the_proved_tier_with_its_price(study, exact_s):
+    for cpus in (1, 2):
+        study.run(cpus, weights=f"w{cpus}")
+    made = plain if exact_s is None else (lambda _cpus, repetition: {"train_s": exact_s + repetition / 10})
+    (study.directory / "harden").mkdir()
+    stored = factories.hardening(everything(seeds=plain, exact=made), cpus=(1, 2), repetitions=2)
+    (study.directory / "harden" / "lenet5.json").write_text(seal(stored))
+    (cure,) = cures(analyze(study.directory))
+    facts = dict(cure.facts)
+    if exact_s is None:
+        assert cure.title == "no tier is proved"
+    else:
+        assert cure.title == "Exact mode (tier 4)"
+        assert facts["Price"] == "1.27 of the default's training time (n = 4 trainings)"
+
+
+def test_backticks_are_typeset(study):
+    assert typeset("run `a<b`; a ` alone") == "run <code>a&lt;b</code>; a ` alone"
+    study.usual()
+    study.run(1, variant="control", weights="a")
+    study.run(2, variant="control", weights="b")
+    assert "`" not in prose(page(analyze(study.directory), []))
