@@ -67,6 +67,21 @@ def environment(spec: RunSpec, *, cpu_vendor: str) -> dict[str, str]:
     return settings | tiers.settings(spec.tier, spec.workload.framework)
 
 
+def avx2_only() -> dict[str, str]:
+    """Environment variables that cap torch, oneDNN, MKL, numpy, OpenBLAS and TensorFlow to AVX2."""
+    return {
+        "ATEN_CPU_CAPABILITY": "avx2",
+        "ONEDNN_MAX_CPU_ISA": "AVX2",
+        "MKL_ENABLE_INSTRUCTIONS": "AVX2",
+        # Up to numpy 2.3, and since; it passes over the names that it does not know.
+        "NPY_DISABLE_CPU_FEATURES": "AVX512F AVX512CD AVX512_SKX AVX512_CLX AVX512_CNL AVX512_ICL AVX512_SPR "
+        "X86_V4",
+        "OPENBLAS_CORETYPE": "Haswell",
+        "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_max_isa=AVX2".strip(),
+        "VBSTUDY_EXACT_ISA": "avx2",
+    }
+
+
 def apply(framework: Framework, threads: ThreadSpec) -> None:
     """Sets the framework's own pools, and numpy's. To be called once, before the first operation."""
     set_openblas = _openblas("set_num_threads")

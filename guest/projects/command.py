@@ -43,13 +43,14 @@ class CommandError(RuntimeError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ended:
-    """A command that ended by itself with status 0."""
+    """A command that ended by itself; `status` is 0, or that of one that may fail."""
 
     wall_s: float
     cpu_s: float
     disk_bytes: int
     last_lines: str
     strays: int  # processes it left running, which were ended
+    status: int
 
 
 @dataclass(slots=True, kw_only=True)
@@ -71,9 +72,12 @@ def run(
     log: IO[bytes],
     limits: Limits,
     on_line: OnLine,
+    *,
+    may_fail: bool = False,
 ) -> Ended:
-    """Runs `argv` in `folder` to its end. Raises CommandError when it cannot be started, fails, takes too
-    long or writes too much; an error that `on_line` raises ends the command and passes on."""
+    """Runs `argv` in `folder` to its end. Raises CommandError when it cannot be started, fails (unless it
+    `may_fail`), takes too long or writes too much; an error that `on_line` raises ends the command and
+    passes on."""
     adopt_orphans()
     others = set(_descendants(os.getpid()))
     began, cpu_began = time.monotonic(), _cpu_s()
@@ -108,7 +112,7 @@ def run(
     used = disk_use(folder)
     if used > limits.disk_bytes:
         raise _disk_error(used, limits, output)
-    if process.returncode != 0:
+    if process.returncode != 0 and not may_fail:
         last = output.tail()
         raise CommandError("ProjectFailed", f"{_how(process.returncode)}{_hint(last)}; last lines:\n{last}")
     return Ended(
@@ -117,6 +121,7 @@ def run(
         disk_bytes=used,
         last_lines=output.tail(),
         strays=strays,
+        status=process.returncode,
     )
 
 

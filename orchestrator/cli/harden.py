@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from typing import TYPE_CHECKING
 
 import click
 
-from orchestrator.cli.options import Options, print_json
+from orchestrator.cli.options import PROGRAM, Options, ProgramCommand, interrupted, print_json, result
 from orchestrator.errors import UnprovedError, UsageError
 
 if TYPE_CHECKING:
@@ -15,25 +16,52 @@ if TYPE_CHECKING:
     from guest.records.run import Tier
 
 
-@click.command()
-@click.option("--cpus", metavar="N,N,...", help="The CPU counts to compare.", show_default="the study's")
+@click.command(cls=ProgramCommand)
+@click.option("--cpus", metavar="N,N,...", help="The CPU counts to compare.",
+              show_default="the study's; of a program 1 and the host's cores, at least 2")  # fmt: skip
 @click.option("--workload", metavar="NAME", help="A workload of the study.", show_default="each")
 @click.option("--runs", type=click.IntRange(min=1), default=3, metavar="N",
               help="Trainings with each tier on each CPU count.")  # fmt: skip
 @click.option("--tiers", "names", metavar="T,T,...", help="Tiers by number or name.",
               show_default="all, 0-5")  # fmt: skip
-@click.pass_obj
-def harden(options: Options, cpus: str | None, workload: str | None, runs: int, names: str | None) -> None:
+@click.option(
+    "--seed", type=click.IntRange(0, 2**31 - 1), help="Of a program's generators.", show_default="1"
+)
+@click.option("--timeout", "timeout_s", type=click.FloatRange(0, min_open=True), metavar="SECONDS",
+              help="For one run of a program.", show_default="none")  # fmt: skip
+@click.pass_context
+def harden(
+    context: click.Context,
+    cpus: str | None,
+    workload: str | None,
+    runs: int,
+    names: str | None,
+    seed: int | None,
+    timeout_s: float | None,
+) -> None:
     """Find the cheapest way to the same model on any thread count.
+
+    \b
+        vbstudy harden -- python train.py     a program, as it is
+        vbstudy harden                        the workloads of the study
 
     \b
     Trains with each tier, from the cheapest to the most expensive, on each CPU count:
         0 seeds             1 switches      2 environment
         3 logical-threads   4 exact         5 one-thread
 
-    A tier is proved when weights, logits and the weights on the way are bitwise equal in all trainings.
-    Prints the lines to paste for the cheapest one. Ends with 0 when a tier is proved for each workload, with
-    1 when none is. Can be stopped at any time; running it again resumes."""
+    A tier is proved when weights, logits and the weights on the way are bitwise equal in all trainings; of a
+    program, when all that `vbstudy try` compares is the same. Prints the command or the lines to paste for
+    the cheapest one. Ends with 0 when a tier is proved for each workload, with 1 when none is. Of workloads,
+    it can be stopped at any time, and running it again resumes."""
+    options: Options = context.obj
+    if PROGRAM in context.meta:
+        if workload:
+            raise UsageError("of a program, no --workload is named")
+        _harden_program(options, context.meta[PROGRAM], cpus, runs, _tiers(names), seed, timeout_s)
+        return
+    if seed is not None or timeout_s is not None:
+        raise UsageError("--seed and --timeout go with a program, as in -- python train.py")
     from analysis.diagnosis.hardening import hardening_tables, judge
     from analysis.results.printing import print_tables
     from guest.records.codec import to_json
@@ -64,6 +92,38 @@ def harden(options: Options, cpus: str | None, workload: str | None, runs: int, 
     unproved = [each.workload.name for each in found if not each.cheapest]
     if unproved:
         raise UnprovedError(f"no tier is proved to give equal models of {', '.join(unproved)}")
+
+
+def _harden_program(
+    options: Options,
+    command: tuple[str, ...],
+    cpus: str | None,
+    runs: int,
+    asked: tuple[Tier, ...],
+    seed: int | None,
+    timeout_s: float | None,
+) -> None:
+    from guest.records.codec import to_json
+    from orchestrator.programs import conditions, harden_program, try_runs
+    from orchestrator.study.schema import parse_counts
+
+    if runs < 2:
+        raise UsageError("--runs 1: a program is run twice or more with each tier")
+    factor = conditions.vary("threads", parse_counts(cpus) if cpus is not None else None)
+    ask = try_runs.Ask(
+        argv=command,
+        folder=options.store().directory.resolve(),
+        conditions=(),
+        repetitions=runs,
+        seed=1 if seed is None else seed,
+        timeout_s=timeout_s,
+    )
+    with interrupted("harden"):
+        counts = [condition.threads for condition in factor.conditions]
+        found = harden_program.run(ask, counts, asked, options.reporter())
+    result(options, to_json(found), harden_program.text(found))
+    if not found.cheapest:
+        raise UnprovedError(f"no tier is proved to make all runs of {shlex.join(command)} agree")
 
 
 def _tiers(names: str | None) -> tuple[Tier, ...]:

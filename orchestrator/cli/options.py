@@ -13,7 +13,14 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from orchestrator.errors import STORAGE_ERRNOS, PrerequisiteError, StoreError, UsageError, storage_error
+from orchestrator.errors import (
+    EXIT_INTERRUPTED,
+    STORAGE_ERRNOS,
+    PrerequisiteError,
+    StoreError,
+    UsageError,
+    storage_error,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -25,6 +32,21 @@ if TYPE_CHECKING:
 FORMATS = ("table", "json", "markdown", "latex", "csv")
 WRAPPED = 200  # characters: the list of commands wraps their sentences instead of cutting them
 RESUMED = frozenset({"sweep", "harden"})  # commands that keep what is finished
+
+
+PROGRAM = "vbstudy.program"  # in the context: the words behind `--`
+
+
+class ProgramCommand(click.Command):
+    """A command that takes a user's program behind `--`."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        if "--" in args:
+            i = args.index("--")
+            args, ctx.meta[PROGRAM] = args[:i], tuple(args[i + 1 :])
+            if not ctx.meta[PROGRAM]:
+                raise click.UsageError("a program stands behind `--`, as in -- python train.py", ctx)
+        return super().parse_args(ctx, args)
 
 
 @dataclass(slots=True)
@@ -209,3 +231,13 @@ def result(options: Options, data: Any, text: str) -> None:
         print_json(data)
     else:
         click.echo(text)
+
+
+@contextlib.contextmanager
+def interrupted(name: str) -> Iterator[None]:
+    """Ctrl-C while a program runs."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        click.echo(f"vbstudy: stopped; results of `{name}` are not kept", err=True)
+        raise CommandFailed(EXIT_INTERRUPTED) from None

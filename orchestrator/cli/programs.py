@@ -2,134 +2,111 @@
 
 from __future__ import annotations
 
-import dataclasses
-import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
-from orchestrator.cli.options import CommandFailed, Options, print_json, result
-from orchestrator.errors import EXIT_INTERRUPTED, StoreError, UsageError
+from guest.records.codec import to_json
+from orchestrator.cli.options import CommandFailed, Options, interrupted, print_json, result
+from orchestrator.errors import DifferentBitsError, StoreError, UsageError
 
-if TYPE_CHECKING:
-    from orchestrator.programs.try_runs import Report
-
-LEVEL_NAMES = {"bitwise": "weights", "predictions": "predictions", "metric": "metrics"}
 LEVELS = ("auto", "library", "python")
 PROGRAM = {"allow_interspersed_args": False}  # what follows belongs to the user
-NOTHING_SEEN = {
-    "bitwise": "no model file seen: have the program write one, or call vbstudy.report.weights(model)",
-    "predictions": "no prediction file seen: have the program write one, or call "
-    "vbstudy.report.predictions(...)",
-    "metric": "no number with a name was printed or logged, as in `accuracy: 0.93`",
-}
+CHECKED = {"bitwise": ("bitwise", "predictions", "metric"), "predictions": ("predictions", "metric"),
+           "metric": ("metric",)}  # fmt: skip
 
 
 @click.command("try", context_settings=PROGRAM)
 @click.option("--cpus", metavar="N,N,...", help="Thread counts.",
               show_default="1 and the host's cores, at least 2")  # fmt: skip
-@click.option("--runs", type=click.IntRange(min=2), default=2, metavar="N",
-              help="Runs on each thread count.")  # fmt: skip
+@click.option("--vary", default="threads", metavar="FACTOR", show_default=True,
+              help="threads, isa (AVX-512 or AVX2), workers (of DataLoaders), hash (Python's seed) or "
+              "env:NAME=VALUE,VALUE.")  # fmt: skip
+@click.option("--runs", type=click.IntRange(min=2), metavar="N", show_default="2, with --exact 3",
+              help="Runs under each condition.")  # fmt: skip
 @click.option("--seed", type=click.IntRange(0, 2**31 - 1), default=1, help="The seed of all generators.")
 @click.option(
     "--replay", is_flag=True, help="Set no seed: record what the first run draws, replay it in the others."
 )
+@click.option("--exact", is_flag=True, help="Run with exact mode, too: does it cure, at what cost?")
+@click.option("--check", is_flag=True, help="Exit with 1 unless everything compared is the same.")
+@click.option("--level", type=click.Choice(list(CHECKED)), default="bitwise",
+              help="What --check asks for: all, predictions and metrics, or metrics.")  # fmt: skip
+@click.option("--save", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
+              help="Write hashes, numbers and environment, for --against elsewhere.")  # fmt: skip
+@click.option("--against", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
+              help="Compare with what --save wrote on another machine.")  # fmt: skip
 @click.option("--timeout", "timeout_s", type=click.FloatRange(0, min_open=True), metavar="SECONDS",
               help="For one run.", show_default="none")  # fmt: skip
+@click.option("--disk-limit", "disk_gib", type=click.FloatRange(0, min_open=True), default=10.0,
+              metavar="GIB",
+              help="What one run may write.")  # fmt: skip
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 @click.pass_obj
 def try_(
     options: Options,
     cpus: str | None,
-    runs: int,
+    vary: str,
+    runs: int | None,
     seed: int,
     replay: bool,
+    exact: bool,
+    check: bool,
+    level: str,
+    save: Path | None,
+    against: Path | None,
     timeout_s: float | None,
+    disk_gib: float,
     command: tuple[str, ...],
 ) -> None:
     """Run a program on two thread counts, twice each, and report whether the thread count matters.
 
     \b
         vbstudy try -- python train.py --epochs 1
+        vbstudy try --exact -- python train.py      does exact mode cure it?
+        vbstudy try --check -- python train.py      for CI: exits with 1 when it matters
 
     Nothing is declared or edited. The program runs in copies of the folder (-C), with its generators
-    seeded from outside. Printed numbers that have a name and the model and prediction files that it writes
-    are compared. Exits with 0 whatever the answer is, with 1 when the program fails."""
-    from orchestrator.cores.leases import host_cores
-    from orchestrator.programs import try_runs
+    seeded from outside. Compared are all files that it writes (arrays where the format is known, else
+    bytes), named numbers that it prints, logs or writes, and its output. Exits with 0 whatever the answer
+    is, unless --check is given; with 1 when the program fails."""
+    from orchestrator.programs import conditions, try_report, try_runs, try_saved
+    from orchestrator.programs.try_verdicts import Answer, overall
     from orchestrator.study.schema import parse_counts
 
-    counts = parse_counts(cpus) if cpus is not None else (1, max(2, len(host_cores())))
-    if len(counts) < 2:
-        raise UsageError(f"--cpus {cpus}: two thread counts are needed, as in --cpus 1,4")
-    folder = options.store().directory.resolve()
-    given = None if replay else seed
-    try:
-        report = try_runs.run(command, folder, counts, runs, given, timeout_s, options.reporter())
-    except KeyboardInterrupt:
-        click.echo("vbstudy: stopped; results of `try` are not kept", err=True)
-        raise CommandFailed(EXIT_INTERRUPTED) from None
-    result(options, dataclasses.asdict(report), summary_text(report))
-
-
-def summary_text(report: Report) -> str:
-    """The report for a person."""
-    program = shlex.join(report.command)
-    numbers = "random numbers of the first run" if report.seed is None else f"seed {report.seed}"
-    lines = [
-        _answer(report),
-        "",
-        f"{program}: {_listed(report.threads)} threads, {report.repetitions} times each, {numbers}",
-    ]
-    for verdict in report.verdicts:
-        unseen = verdict.answer == "nothing seen"
-        answer = NOTHING_SEEN[verdict.level] if unseen else verdict.answer.upper()
-        lines += ["", f"{verdict.level:<12} {answer}"]
-        lines += [f"{'':<12} {line}" for line in verdict.evidence]
-        if verdict.level == "metric" and not verdict.evidence and report.last_lines:
-            lines.append(f"{'':<12} the last lines of its output:")
-            lines += [f"{'':<12}   {line}" for line in report.last_lines]
-    times = ", ".join(f"{count}: {seconds:.1f} s" for count, seconds in report.wall_s.items())
-    lines += ["", f"seconds a run (mean of {report.repetitions}): {times}"]
-    if report.oversubscribed:
-        lines.append(f"more threads than cores at {_listed(report.oversubscribed)}: these times are invalid")
-    for one in report.overrides:
-        lines.append(f"the program sets itself: {one.what} = {one.value} ({one.where or 'a library'})")
-    lines += [f"note: {note}" for note in report.notes]
-    return "\n".join(lines + _next(report))
-
-
-def _answer(report: Report) -> str:
-    """The answer over all levels, in a sentence."""
-    matters, same, unclear = (
-        " and ".join(LEVEL_NAMES[v.level] for v in report.verdicts if v.answer == answer)
-        for answer in ("thread count matters", "same on all thread counts", "inconclusive")
+    if level != "bitwise" and not check:
+        raise UsageError(f"--level {level} goes with --check")
+    if exact and replay:
+        raise UsageError("--exact and --replay: choose one")
+    factor = conditions.vary(vary, parse_counts(cpus) if cpus is not None else None)
+    if save is not None and not save.absolute().parent.is_dir():
+        raise UsageError(f"{save}: {save.absolute().parent} is not a folder")
+    there = try_saved.read(against) if against is not None else None
+    ask = try_runs.Ask(
+        argv=command,
+        folder=options.store().directory.resolve(),
+        conditions=factor.conditions,
+        repetitions=runs or (3 if exact else 2),
+        seed=None if replay else seed,
+        timeout_s=timeout_s,
+        disk_bytes=int(disk_gib * 2**30),
     )
-    found = [
-        f"it changes the {matters}" if matters else "",
-        f"the {same} are the same" if same else "",
-        f"whether it changes the {unclear} is inconclusive" if unclear else "",
-    ]
-    if not any(found):
-        return "Nothing was seen that could be compared."
-    answer = "The thread count matters" if matters else "The thread count was not seen to matter"
-    return f"{answer}: {', '.join(filter(None, found))}."
-
-
-def _next(report: Report) -> list[str]:
-    answers = {verdict.answer for verdict in report.verdicts}
-    if "thread count matters" in answers:
-        return ["", f"next, with PyTorch: vbstudy exact -- {shlex.join(report.command)}"]
-    if "inconclusive" in answers and report.seed is not None:
-        why = "the seed does not reach every generator, or the program is not repeatable"
-        return ["", why, f"next: vbstudy try --replay -- {shlex.join(report.command)}"]
-    return []
-
-
-def _listed(counts: tuple[int, ...]) -> str:
-    *first, last = map(str, counts)
-    return f"{', '.join(first)} and {last}" if first else last
+    with interrupted("try"):
+        report, seen = try_report.run(ask, factor, exact, options.reporter())
+    here = try_saved.saved(command, factor.name, ask.seed, seen)
+    if save is not None:
+        try_saved.write(save, here)
+    data, text = to_json(report), try_report.text(report)
+    if there is not None and against is not None:
+        compared = try_saved.compare(there, here)
+        data |= {"against": to_json(compared)}
+        text = f"{try_saved.text(compared, against)}\n\n{text}"
+        different = any(answer is not Answer.SAME for answer in compared.answers.values())
+    else:
+        different = overall(report.verdicts, CHECKED[level]) is not Answer.SAME
+    result(options, data, text)
+    if check and different:
+        raise DifferentBitsError(f"--check: at level {level} not everything that was compared is the same")
 
 
 @click.command(context_settings=PROGRAM)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from orchestrator.cli.options import FORMATS, CommandFailed, Options, result
+from orchestrator.cli.options import FORMATS, PROGRAM, CommandFailed, Options, ProgramCommand, result
 from orchestrator.errors import EXIT_INTERRUPTED, UsageError
 
 if TYPE_CHECKING:
@@ -27,19 +27,6 @@ WHAT = {
     "PyTorch, or from another thread or process, such as a DataLoader worker",
     "unrepeatable": "the program does not repeat itself on the same thread count",
 }
-PROGRAM = "vbstudy.program"  # in the context: the words behind `--`
-
-
-class ProgramCommand(click.Command):
-    """A command that takes a user's program behind `--`."""
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        if "--" in args:
-            i = args.index("--")
-            args, ctx.meta[PROGRAM] = args[:i], tuple(args[i + 1 :])
-            if not ctx.meta[PROGRAM]:
-                raise click.UsageError("a program stands behind `--`, as in -- python train.py", ctx)
-        return super().parse_args(ctx, args)
 
 
 @click.command(cls=ProgramCommand)

@@ -39,7 +39,8 @@ from orchestrator.cores.leases import host_cores
 from orchestrator.errors import ScriptFailedError, UsageError
 from orchestrator.experiments.trace import Apart, Say, shown
 from orchestrator.experiments.trace_compare import hashes, kind
-from orchestrator.programs.try_runs import DISK_LIMIT_BYTES, _check_size, _left_out
+from orchestrator.programs import folders
+from orchestrator.programs.try_runs import DISK_LIMIT_BYTES
 from orchestrator.study.plan import program_spec
 
 HOOK = "sitecustomize.py"
@@ -108,7 +109,7 @@ class Met:
 def work(ask: Ask, apart: Apart, say: Say) -> ProgramTrace:
     """Raises UsageError for a folder that cannot be copied and for a program that has nothing to trace,
     ScriptFailedError when it fails."""
-    _check_size(ask.folder)
+    folders.check_size(ask.folder)
     with tempfile.TemporaryDirectory(prefix="vbstudy-trace-") as scratch:
         return _Tracer(ask, Path(scratch), archive.build().write(Path(scratch)), apart, say).trace()
 
@@ -356,18 +357,17 @@ class _Side:
 
     def __enter__(self) -> _Side:
         ask, out = self._tracer.ask, self.out
-        work = out / prepare.WORK
-        shutil.copytree(ask.folder, work, symlinks=True, ignore=_left_out)
+        work = folders.copy(ask.folder, out / prepare.WORK)
         self._listener = socket.socket(socket.AF_UNIX)
         self._listener.bind(str(out / "socket"))
         self._listener.listen()
         self._listener.settimeout(POLL_S)
         job = {
             "argv": ask.argv,
-            "work": str(work.resolve()),
+            "work": str(work),
             "log": str(out / "log.txt"),
             "stop": str(out / "stop"),
-            "env": self._environment(work.resolve()),
+            "env": self._environment(work),
             "cores": host_cores()[: self._count],
             "timeout_s": ask.timeout_s,
             "disk_bytes": DISK_LIMIT_BYTES,

@@ -13,26 +13,20 @@ from pathlib import Path
 from guest.projects import artifacts
 from guest.training.training import hash_arrays
 
-WEIGHTS = (
-    *artifacts.TORCH,
-    *artifacts.PICKLES,
-    ".safetensors",
-    ".h5",
-    ".hdf5",
-    ".keras",
-    ".onnx",
-    ".npz",
-    ".npy",
-)
+ARRAYS = (*artifacts.TORCH, ".safetensors", ".h5", ".hdf5", ".keras", ".npz", ".npy")
+MODELS = (*ARRAYS, *artifacts.PICKLES, ".onnx", ".ubj")
 PREDICTIONS = (".npy", ".npz", ".csv")
 PREDICTED = re.compile(r"pred|logit|prob|y_hat|yhat|scores|submission", re.IGNORECASE)
 STORED = re.compile(r"model|weight|param|checkpoint|ckpt|state|embedding", re.IGNORECASE)
+# What trainers store beside a model: arguments, options, state of generators; pickles that are no weights.
+BESIDE = re.compile(r"training_args|optimizer|scheduler|rng_state|trainer_state", re.IGNORECASE)
 LARGE_BYTES = 4 << 30
 
 
 class Role(StrEnum):
     WEIGHTS = "weights"
     PREDICTIONS = "predictions"
+    OTHER = "other file"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,15 +42,15 @@ class FileSeen:
     count: int = 0
 
 
-def role_of(name: str) -> Role | None:
-    """The role of a file by its name; None: it is not compared."""
+def role_of(name: str) -> Role:
+    """The role of a file by its name."""
     path = Path(name)
     suffix = path.suffix.lower()
     if suffix in PREDICTIONS and PREDICTED.search(path.name):
         return Role.PREDICTIONS
     if suffix in (".npz", ".npy"):
-        return Role.WEIGHTS if STORED.search(path.name) else None
-    return Role.WEIGHTS if suffix in WEIGHTS else None
+        return Role.WEIGHTS if STORED.search(path.name) else Role.OTHER
+    return Role.WEIGHTS if suffix in MODELS and not BESIDE.search(path.name) else Role.OTHER
 
 
 def read(path: Path, role: Role) -> FileSeen:
@@ -64,6 +58,8 @@ def read(path: Path, role: Role) -> FileSeen:
     size = path.stat().st_size
     if size > LARGE_BYTES:
         return _raw(path, role, f"{size / 2**30:.1f} GiB, not parsed")
+    if role is Role.OTHER and path.suffix.lower() not in ARRAYS:
+        return _raw(path, role, "")
     try:
         if role is Role.PREDICTIONS:
             return _predictions(artifacts.load_predictions(path))
@@ -88,17 +84,24 @@ def _predictions(found: artifacts.Predictions) -> FileSeen:
 def _raw(path: Path, role: Role, why: str) -> FileSeen:
     """By its bytes; of a zip archive by its members, whose times of storing are no part of a model."""
     total = hashlib.sha256()
-    if zipfile.is_zipfile(path):
-        with zipfile.ZipFile(path) as archive:
-            for member in sorted(archive.infolist(), key=lambda m: m.filename):
-                total.update(f"{member.filename}\0{member.file_size}\0".encode())
-                with archive.open(member) as file:
-                    while piece := file.read(1 << 20):
-                        total.update(piece)
-        how = "members of the archive compared byte for byte"
-    else:
+    how = "byte for byte"
+    try:
+        if zipfile.is_zipfile(path):
+            how = "members of the archive byte for byte"
+            _members(path, total)
+    except (zipfile.BadZipFile, NotImplementedError, RuntimeError):  # damaged, or encrypted
+        total, how = hashlib.sha256(), "byte for byte"
+    if how == "byte for byte":
         with path.open("rb") as file:
             total = hashlib.file_digest(file, "sha256")
-        how = "compared byte for byte"
-    caveat = f"{why}; {how}: it may also differ by paths and times in it"
+    caveat = f"{why}; compared {how}: it may also differ by paths and times in it" if why else how
     return FileSeen(role=role, digest=total.hexdigest(), parsed=False, caveat=caveat)
+
+
+def _members(path: Path, total: hashlib._Hash) -> None:
+    with zipfile.ZipFile(path) as archive:
+        for member in sorted(archive.infolist(), key=lambda m: m.filename):
+            total.update(f"{member.filename}\0{member.file_size}\0".encode())
+            with archive.open(member) as file:
+                while piece := file.read(1 << 20):
+                    total.update(piece)

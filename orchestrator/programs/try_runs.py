@@ -1,17 +1,19 @@
-"""Runs a user's program on several thread counts, each time in a fresh copy of its folder, and reads what it
-printed and wrote: what `vbstudy try` does. The program is not edited, and not declared anywhere."""
+"""Runs a user's program under several conditions, each time in a fresh copy of its folder, and reads what it
+printed and wrote: what `vbstudy try` and `vbstudy harden -- PROGRAM` do. The program is not edited, and not
+declared anywhere."""
 
 from __future__ import annotations
 
+import itertools
 import os
 import shlex
 import shutil
-import stat
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from guest.machine import fingerprint, threads
 from guest.projects import command, notices, prepare, randomness
@@ -20,147 +22,197 @@ from guest.records.printable import counted
 from guest.records.run import RECORDING, Override, ThreadSpec
 from orchestrator.agent import archive
 from orchestrator.cores.leases import host_cores
-from orchestrator.errors import ScriptFailedError, UsageError
+from orchestrator.errors import ScriptFailedError
+from orchestrator.programs import folders, try_numbers
+from orchestrator.programs.conditions import Condition
 from orchestrator.programs.try_files import FileSeen, Role, read, role_of
-from orchestrator.programs.try_verdicts import LevelVerdict, Trial, decide
+from orchestrator.programs.try_verdicts import WARNING, Trial
 from orchestrator.study.plan import program_spec
-from orchestrator.study.snapshots import SKIPPED
+from vbstudy.exact import launch
 
-COPY_LIMIT_BYTES = 2 << 30
 DISK_LIMIT_BYTES = 10 << 30
 LINES_SHOWN = 5
+LINES_COMPARED = 100_000
 Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Report:
-    """The results of a program's trial."""
+class Ask:
+    """What is to be run, and how often. `seed` is that of all generators; None: the numbers that the program
+    draws are recorded in the first run, and given to the others."""
 
-    command: tuple[str, ...]
-    threads: tuple[int, ...]
+    argv: tuple[str, ...]
+    folder: Path
+    conditions: tuple[Condition, ...]
     repetitions: int
-    seed: int | None  # None: the random numbers of the first run were given to the others
-    oversubscribed: tuple[int, ...]  # thread counts above the cores there are: their times are invalid
-    verdicts: tuple[LevelVerdict, ...]
-    wall_s: dict[str, float]  # mean of each thread count
+    seed: int | None
+    timeout_s: float | None = None
+    disk_bytes: int = DISK_LIMIT_BYTES
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """All runs, in their order, and what was noticed in them. `software` are versions that the program
+    imported."""
+
+    trials: tuple[Trial, ...]
     overrides: tuple[Override, ...]
     notes: tuple[str, ...]
     last_lines: tuple[str, ...]  # of what the first run printed
+    software: dict[str, str]
+    noticed: tuple[notices.Notice, ...] = field(repr=False)
 
 
-def run(
-    argv: Sequence[str],
-    folder: Path,
-    counts: Sequence[int],
-    repetitions: int,
-    seed: int | None,
-    timeout_s: float | None,
-    say: Say,
-) -> Report:
-    """`seed` is that of all generators; None: the numbers that the program draws are recorded in the first
-    run, and given to the others. Raises UsageError for a folder that cannot be copied, ScriptFailedError when
-    the program fails."""
-    _check_size(folder)
-    trials, found, notes = [], [], dict[str, None]()
+def run(ask: Ask, say: Say) -> Seen:
+    """Raises UsageError for a folder that cannot be copied, ScriptFailedError when the program fails: in
+    its first run, or otherwise than by its exit status."""
+    folders.check_size(ask.folder)
+    trials: list[Trial] = []
+    noticed: list[notices.Notice] = []
+    notes = dict[str, None]()
     with tempfile.TemporaryDirectory(prefix="vbstudy-try-") as scratch:
-        library = archive.build().write(Path(scratch))
-        # Repetitions alternate between thread counts, so that drift is not taken for a thread effect.
-        order = [(count, number) for number in range(1, repetitions + 1) for count in counts]
-        for i, (count, number) in enumerate(order, 1):
-            say(f"run {i} of {len(order)}: {counted(count, 'thread')}")
-            out = Path(scratch) / "run"  # the same path each time: programs write paths into their files
-            shutil.rmtree(out, ignore_errors=True)
-            recording = Path(scratch) / RECORDING
-            trial, noticed, random_notes = _once(
-                argv, folder, out, library, count, number, seed, timeout_s, recording
-            )
-            say(f"  {trial.wall_s:.1f} s, {len(trial.metrics)} named numbers, {len(trial.files)} files")
+        runner = _Runner(ask, Path(scratch), archive.build().write(Path(scratch)))
+        # Repetitions alternate between conditions, forwards and backwards, so that drift of the machine is
+        # not taken for an effect.
+        order = [
+            (condition, number)
+            for number in range(1, ask.repetitions + 1)
+            for condition in (ask.conditions if number % 2 else reversed(ask.conditions))
+        ]
+        for i, (condition, number) in enumerate(order, 1):
+            say(f"run {i} of {len(order)}: {condition.label}")
+            trial, found, remarks = runner.once(condition, number, first=i == 1)
+            numbers = counted(len(trial.metrics), "named number")
+            say(f"  {trial.wall_s:.1f} s, {numbers}, {counted(len(trial.files), 'file')}")
             trials.append(trial)
-            found += [n for n in noticed if n["kind"] in ("override", "trouble")]
-            asked = ThreadSpec(cpus=count, intra_op=count, inter_op=count)
-            notes |= dict.fromkeys([*notices.remarks(noticed, asked), *random_notes])
-    cores = len(host_cores())
-    return Report(
-        command=tuple(argv),
-        threads=tuple(counts),
-        repetitions=repetitions,
-        seed=seed,
-        oversubscribed=tuple(count for count in counts if count > cores),
-        verdicts=decide(trials),
-        wall_s={str(n): sum(t.wall_s for t in trials if t.threads == n) / repetitions for n in counts},
-        overrides=notices.overrides(found),
+            noticed += found
+            notes |= dict.fromkeys(remarks)
+    told = [n for n in noticed if n["kind"] in ("override", "trouble")]
+    versions = {
+        name: version
+        for notice in noticed
+        if notice["kind"] == "end"
+        for name, version in notice.get("versions", {}).items()
+    }
+    return Seen(
+        trials=tuple(trials),
+        overrides=notices.overrides(told),
         notes=tuple(notes),
-        last_lines=tuple(trials[0].last_lines.splitlines()[-LINES_SHOWN:]),
+        last_lines=tuple(filter(None, trials[0].lines))[-LINES_SHOWN:],
+        software=versions,
+        noticed=tuple(noticed),
     )
 
 
-def _once(
-    argv: Sequence[str],
-    folder: Path,
-    out: Path,
-    library: Path,
-    count: int,
-    number: int,
-    seed: int | None,
-    timeout_s: float | None,
-    recording: Path,
-) -> tuple[Trial, list[notices.Notice], list[str]]:
-    work = out / prepare.WORK
-    shutil.copytree(folder, work, symlinks=True, ignore=_left_out)
-    work = work.resolve()
-    before = {name: _stamp(work / name) for name in _names(work)}
-    settings = threads.environment(program_spec("try", count, seed), cpu_vendor=fingerprint.cpu()["vendor"])
-    control = _control(seed, recording, work, out)
-    paths = os.environ.get("PYTHONPATH", "")  # what the user's own shell has set still holds
-    hook = prepare.hook_settings(
-        out,
-        work,
-        library,
-        watch=True,
-        paths=paths,
-        seed=control.seed,
-        intra_op=count,
-        inter_op=count,
-        deterministic=False,
-    )
-    env = os.environ | settings | hook | {"PYTHONUNBUFFERED": "1"}
-    env |= {"OPENBLAS_NUM_THREADS": str(count), "PYTHONHASHSEED": control.hash_seed}
-    limits = command.Limits(
-        timeout_s=timeout_s,
-        disk_bytes=DISK_LIMIT_BYTES,
-        timeout_key="--timeout",
-        disk_key="vbstudy try",
-        check=control.check,
-    )
-    printed: list[tuple[str, str]] = []
+@dataclass(frozen=True, slots=True)
+class _Runner:
+    ask: Ask
+    scratch: Path
+    library: Path
 
-    def on_line(line: str, _elapsed_s: float) -> None:
-        printed.extend(pairs(line))
+    def once(
+        self, condition: Condition, number: int, *, first: bool
+    ) -> tuple[Trial, list[notices.Notice], list[str]]:
+        """One run; what its processes told; notes for the user."""
+        ask = self.ask
+        out = self.scratch / "run"  # the same path each time: programs write paths into their files
+        shutil.rmtree(out, ignore_errors=True)
+        out.mkdir()
+        recording = self.scratch / RECORDING
+        work = folders.copy(ask.folder, out / prepare.WORK)
+        before = folders.stamps(work)
+        control = _control(ask.seed, recording, work, out)
+        env = self._environment(condition, control, out, work)
+        limits = command.Limits(
+            timeout_s=ask.timeout_s,
+            disk_bytes=ask.disk_bytes,
+            timeout_key="--timeout",
+            disk_key="--disk-limit",
+            check=control.check,
+        )
+        printed: list[tuple[str, str]] = []
 
-    try:
-        env |= control.environment(env)
-        with (out / "log.txt").open("wb") as log, _cores(count), control.errors_first():
-            ended = command.run(argv, work, env, log, limits, on_line)
-        _, random_notes = randomness.finish(control, argv, recording)
-    except command.CommandError as error:
-        why = str(error).replace(f"{work}/", "")  # paths relative to the program
-        raise ScriptFailedError(f"{shlex.join(argv)}: on {counted(count, 'thread')}: {why}") from None
-    noticed = notices.read(out / prepare.NOTICED)
-    written = [name for name in _names(work) if before.get(name) != _stamp(work / name)]
-    files = dict(_files(work, written)) | dict(_reported(out / prepare.REPORTED))
-    files |= dict(_outside(noticed))
-    return (
-        Trial(
-            threads=count,
+        def on_line(line: str, _elapsed_s: float) -> None:
+            if not WARNING.search(line):
+                printed.extend(pairs(line))
+
+        random_notes: list[str] = []
+        try:
+            env |= control.environment(env)
+            with (out / "log.txt").open("wb") as log, _cores(condition.threads), control.errors_first():
+                ended = command.run(
+                    ask.argv, work, env, log, limits, on_line, may_fail=not first and control.folder is None
+                )
+            if ended.status == 0:
+                _, random_notes = randomness.finish(control, ask.argv, recording)
+        except command.CommandError as error:
+            why = str(error).replace(f"{work}/", "")  # paths relative to the program
+            where = (
+                condition.label if condition.env or condition.hook else counted(condition.threads, "thread")
+            )
+            raise ScriptFailedError(f"{shlex.join(ask.argv)}: on {where}: {why}") from None
+        noticed = notices.read(out / prepare.NOTICED)
+        metrics = _metrics(noticed) or _by_name(printed)
+        files: dict[str, FileSeen] = {}
+        for name, path in folders.written(work, before).items():
+            values = try_numbers.read(path) if try_numbers.holds_numbers(name) else {}
+            if values and role_of(name) is not Role.PREDICTIONS:
+                metrics |= {f"{name}: {key}": each for key, each in values.items()}
+            else:
+                files[name] = read(path, role_of(name))
+        files |= dict(itertools.chain(_reported(out / prepare.REPORTED), _outside(noticed)))
+        asked = self._asked(condition)
+        stray = [f"{ended.strays} processes were left running and were ended"] if ended.strays else []
+        trial = Trial(
+            condition=condition.label,
+            threads=condition.threads,
             repetition=number,
             wall_s=ended.wall_s,
-            last_lines=ended.last_lines,
-            metrics=_metrics(noticed) or _by_name(printed),
+            metrics=metrics,
             files=files,
-        ),
-        noticed,
-        random_notes,
-    )
+            lines=tuple(_lines(out / "log.txt")),
+            status=ended.status,
+        )
+        return trial, noticed, [*notices.remarks(noticed, asked), *random_notes, *stray]
+
+    def _asked(self, condition: Condition) -> ThreadSpec:
+        intra_op = condition.intra_op or condition.threads
+        return ThreadSpec(
+            cpus=condition.threads, intra_op=intra_op, inter_op=condition.inter_op or condition.threads
+        )
+
+    def _environment(
+        self, condition: Condition, control: randomness.Control, out: Path, work: Path
+    ) -> dict[str, str]:
+        asked = self._asked(condition)
+        spec = program_spec("try", asked.intra_op, self.ask.seed)
+        hook = prepare.hook_settings(
+            out,
+            work,
+            self.library,
+            watch=True,
+            paths=os.environ.get("PYTHONPATH", ""),  # what the user's own shell has set still holds
+            **{
+                "seed": control.seed,
+                "intra_op": asked.intra_op,
+                "inter_op": asked.inter_op,
+                "deterministic": False,
+                **condition.hook,
+            },
+        )
+        env = (
+            dict(os.environ)
+            | threads.environment(spec, cpu_vendor=fingerprint.cpu()["vendor"])
+            | hook
+            | {
+                "TF_NUM_INTEROP_THREADS": str(asked.inter_op),
+                "OPENBLAS_NUM_THREADS": str(asked.intra_op),
+                "PYTHONHASHSEED": control.hash_seed,
+                "PYTHONUNBUFFERED": "1",
+            }
+            | dict(condition.env)
+        )
+        return launch.environment(env) if condition.exact else env
 
 
 def _control(seed: int | None, recording: Path, work: Path, out: Path) -> randomness.Control:
@@ -171,43 +223,6 @@ def _control(seed: int | None, recording: Path, work: Path, out: Path) -> random
     return randomness.recorder(work, out, None)
 
 
-def _left_out(folder: str, names: list[str]) -> set[str]:
-    """What no run gets a copy of: leavings of Python and tools; pipes, sockets and devices."""
-    left = shutil.ignore_patterns(*SKIPPED, "*.pyc")(folder, names)
-    modes = {name: os.lstat(Path(folder) / name).st_mode for name in names}
-    kinds = (stat.S_ISREG, stat.S_ISDIR, stat.S_ISLNK)
-    return left | {name for name, mode in modes.items() if not any(kind(mode) for kind in kinds)}
-
-
-def _check_size(folder: Path) -> None:
-    total = 0
-    for parent, folders, files in os.walk(folder):
-        folders[:] = [name for name in folders if name not in SKIPPED]
-        total += sum(os.lstat(Path(parent) / name).st_size for name in files)
-        if total > COPY_LIMIT_BYTES:
-            raise UsageError(
-                f"{folder}: holds more than {COPY_LIMIT_BYTES >> 30} GiB, and every run gets a copy; "
-                "run it from a folder that has the program alone, with its data named by an absolute path"
-            )
-
-
-def _names(work: Path) -> Iterator[str]:
-    for parent, _, files in os.walk(work):
-        yield from ((Path(parent) / name).relative_to(work).as_posix() for name in files)
-
-
-def _stamp(path: Path) -> tuple[int, int]:
-    seen = path.lstat()
-    return seen.st_size, seen.st_mtime_ns
-
-
-def _files(work: Path, names: Sequence[str]) -> Iterator[tuple[str, FileSeen]]:
-    for name in sorted(names):
-        role, path = role_of(name), work / name
-        if role is not None and path.is_file() and not path.is_symlink():
-            yield name, read(path, role)
-
-
 def _reported(folder: Path) -> Iterator[tuple[str, FileSeen]]:
     for name, role in (("weights", Role.WEIGHTS), ("predictions", Role.PREDICTIONS)):
         path = folder / f"{name}.npz"
@@ -216,11 +231,19 @@ def _reported(folder: Path) -> Iterator[tuple[str, FileSeen]]:
 
 
 def _outside(noticed: Sequence[notices.Notice]) -> Iterator[tuple[str, FileSeen]]:
-    """Files that Python wrote elsewhere, by an absolute path; read before the next run overwrites them."""
+    """Models and predictions that Python wrote elsewhere, by an absolute path; read before the next run
+    overwrites them."""
     for name in sorted({str(n.get("path")) for n in noticed if n["kind"] == "file"}):
         role, path = role_of(name), Path(name)
-        if role is not None and path.is_file():
+        if role is not Role.OTHER and path.is_file():
             yield name, read(path, role)
+
+
+def _lines(log: Path) -> Iterator[str]:
+    """What was printed, line by line; of a progress bar its last state."""
+    with log.open("rb") as file:
+        for raw in itertools.islice(file, LINES_COMPARED):
+            yield raw.decode(errors="replace").rstrip().rpartition("\r")[2][: command.LINE_LIMIT_BYTES]
 
 
 def _metrics(noticed: Sequence[notices.Notice]) -> dict[str, tuple[str, ...]]:
@@ -250,3 +273,17 @@ def _cores(count: int) -> Iterator[None]:
         yield
     finally:
         os.sched_setaffinity(0, kept)
+
+
+def times(trials: Sequence[Trial]) -> dict[str, list[float]]:
+    """Seconds of each run by condition, in order; the first run of all, which read everything from disk and
+    compiled what was to be compiled, is left out."""
+    found: dict[str, list[float]] = {trial.condition: [] for trial in trials}
+    for trial in trials[1:]:
+        found[trial.condition].append(trial.wall_s)
+    return found
+
+
+def software(seen: Seen) -> dict[str, Any]:
+    """Versions that the program imported, and the machine."""
+    return fingerprint.machine() | {"imported": seen.software}

@@ -1,25 +1,48 @@
-"""Does the thread count matter for a program? Decided from its trial runs at three levels. Pure."""
+"""Does a factor, as the thread count, matter for a program? Decided from its runs at four levels: the files
+that it writes, its predictions, its metrics and the text it prints. Pure."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from guest.records.printable import counted
 from orchestrator.programs.try_files import FileSeen, Role
 
+BITWISE, PREDICTIONS, METRIC, OUTPUT = "bitwise", "predictions", "metric", "output"
+LEVELS = (BITWISE, PREDICTIONS, METRIC)  # the output counts where there is nothing else
 # What is printed with a number and is no result: times and speeds, and what counts threads or processes.
 NO_RESULT = re.compile(
-    r"time|took|\bsec|second|elapsed|\beta\b|duration|speed|throughput|/s\b|per_second|\bms\b|date|\bpid\b|memory|"
-    r"thread|cpu|core\b|cores|worker|process|port|\bgib?\b|\bmib?\b|usage|^(epoch|step|iter|iteration|batch|seed|line)$",
+    r"time|took|\bsec|second|elapsed|\beta\b|duration|speed|throughput|/s\b|per_second|\bms\b|(?<![a-z])date|"
+    r"\bpid\b|memory|thread|cpu|(?<![a-z])cores?(?![a-z])|worker|process|(?<![a-z])port(?![a-z])|\bgib?\b|\bmib?\b|"
+    r"usage|wall|clock|\bfps\b|flops|(?:^|[. ])(epoch|step|iter|iteration|batch|seed|line)$",
     re.IGNORECASE,
 )
+RESULT = re.compile(
+    r"loss|acc(?!um|el|ess|ept)|score|\bf1|auc|err|mse|mae|r2\b|perplex|ppl|bleu|rouge|precision|recall|iou|dice|"
+    r"reward|return|nll|elbo|likelihood|\bval|_val|test|eval|metric|correct|top.?[15]\b|silhouette|inertia",
+    re.IGNORECASE,
+)
+DIGITS = re.compile(r"[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?)")
+# In a line of output, what changes from run to run: clock times, durations, speeds, addresses.
+PASSING = re.compile(
+    r"0x[0-9a-fA-F]+|\d{4}-\d\d-\d\d|\d{1,2}:\d\d(?::\d\d)?(?:[.,]\d+)?"
+    r"|\d+(?:\.\d+)?(?:e[-+]?\d+)?\s?(?:[mun]?s|secs?|seconds?|mins?|minutes?|hours?|[kM]?it/s|[kMG]i?B)\b"
+    r"|(?:time|took|elapsed|duration|speed|eta|pid)\W{0,3}\d+(?:\.\d+)?"
+    r"|\d+(?:\.\d+)?\s?(?:\w+/s|\w+ per second)",
+    re.IGNORECASE,
+)
+WARNING = re.compile(r"warn(?:ings?|ed)?\b", re.IGNORECASE)
+ABOUT_MACHINE = re.compile(r"thread|cpu|\bcores?\b|worker|process", re.IGNORECASE)
+NUMBER, TEXT = "number", "text"
+TEXT_CHARACTERS = 160
 
 
 class Answer(StrEnum):
-    MATTERS = "thread count matters"
-    SAME = "same on all thread counts"
+    MATTERS = "matters"
+    SAME = "same"
     INCONCLUSIVE = "inconclusive"
     ABSENT = "nothing seen"
 
@@ -29,118 +52,209 @@ SHOWN_FIRST = (Answer.MATTERS, Answer.INCONCLUSIVE, Answer.SAME)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """One run of the program. `metrics` are the values of each named number in the order of printing, as
-    printed, by name and place; `files` those it wrote, by path."""
+    """One run of the program under a condition, by its label. `metrics` are the values of each named number
+    in the order of printing, as printed, by name and place; `files` those it wrote, by path; `lines` what
+    it printed; `status` its exit status."""
 
+    condition: str
     threads: int
     repetition: int
     wall_s: float
-    last_lines: str  # of what it printed
-    metrics: Mapping[str, tuple[str, ...]]
-    files: Mapping[str, FileSeen]
+    metrics: dict[str, tuple[str, ...]]
+    files: dict[str, FileSeen]
+    lines: tuple[str, ...] = ()
+    status: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compared:
+    """One file, number or text in all runs: how many distinct ones there are, and the conditions on which it
+    does not repeat. `certain`: False for raw bytes, which may differ for other reasons than the model."""
+
+    kind: str  # a role of files, NUMBER or TEXT
+    name: str
+    answer: Answer
+    distinct: int
+    runs: int
+    unrepeated: tuple[str, ...]
+    remark: str
+    certain: bool = True
+    result: bool = True  # a loss or a score, or any file
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LevelVerdict:
-    """The answer at one level, and what it rests on, one line for each file or metric."""
+    """The answer at one level, and what it rests on, differing things first. `constants`: the numbers that
+    are the same in all runs and neither a loss nor a score are only counted."""
 
     level: str
     answer: Answer
-    evidence: tuple[str, ...]
+    compared: tuple[Compared, ...]
+    constants: int = 0
 
 
 def decide(trials: Sequence[Trial]) -> tuple[LevelVerdict, ...]:
-    """bitwise, predictions, metric. At a level the thread count matters when something repeats on each
-    thread count and differs between them, and is inconclusive when something does not repeat."""
-    weights = [_file(trials, name, lambda f: f.digest) for name in _files(trials, Role.WEIGHTS)]
+    """bitwise, predictions, metric, output. At a level the factor matters when something repeats under each
+    condition and differs between them, and is inconclusive when something does not repeat."""
+    every = sorted({name for t in trials for name in t.files}, key=_weights_first(trials))
+    files = [_file(trials, name, lambda f: f.digest) for name in every if not _predicted(trials, name)]
     predictions = [
-        _file(trials, name, lambda f: f.classes or f.digest) for name in _files(trials, Role.PREDICTIONS)
+        _file(trials, name, lambda f: f.classes or f.digest) for name in every if _predicted(trials, name)
     ]
+    numbers, constants = _numbers(trials)
+    if len({trial.status for trial in trials}) > 1:
+        shown = " | ".join(str(status) for status in dict.fromkeys(t.status for t in trials))
+        seen = [str(trial.status) for trial in trials]
+        numbers.insert(0, _compared(trials, NUMBER, "exit status", seen, shown))
     return (
-        _judge("bitwise", trials, weights),
-        _judge("predictions", trials, predictions),
-        _judge("metric", trials, _metrics(trials)),
+        _judge(BITWISE, files),
+        _judge(PREDICTIONS, predictions),
+        _judge(METRIC, numbers, constants),
+        _output(trials),
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Compared:
-    """A file or metric: its value in each run (None: absent), and a remark."""
+def overall(verdicts: Sequence[LevelVerdict], levels: Sequence[str] = LEVELS) -> Answer:
+    """Over these levels: the first that holds of matters, inconclusive, same, nothing seen. The output
+    counts where nothing else was compared."""
+    answers = {v.answer for v in verdicts if v.level in levels}
+    if answers <= {Answer.ABSENT} and levels == LEVELS:
+        answers = {v.answer for v in verdicts if v.level == OUTPUT}
+    return next((answer for answer in SHOWN_FIRST if answer in answers), Answer.ABSENT)
 
-    name: str
-    seen: tuple[str | None, ...]
-    remark: str
-    certain: bool = True  # False: compared as raw bytes, which may differ for other reasons
 
-
-def _judge(
-    name: str, trials: Sequence[Trial], compared: Sequence[_Compared], limit: int = 12
-) -> LevelVerdict:
-    if not compared:
-        return LevelVerdict(level=name, answer=Answer.ABSENT, evidence=())
-    answers = [_answer(trials, item) for item in compared]
+def _judge(level: str, compared: Sequence[Compared], constants: int = 0) -> LevelVerdict:
     # What was read beats what was only compared byte for byte.
-    certain = [a for a, t in zip(answers, compared, strict=True) if t.certain] or answers
-    answer = next((a for a in (Answer.MATTERS, Answer.INCONCLUSIVE) if a in certain), Answer.SAME)
-    order = sorted(zip(compared, answers, strict=True), key=lambda pair: SHOWN_FIRST.index(pair[1]))
-    lines = [f"{item.name}: {_evidence(trials, item, one)}" for item, one in order]
-    more = [f"and {len(lines) - limit} more"] if len(lines) > limit else []
-    return LevelVerdict(level=name, answer=answer, evidence=(*lines[:limit], *more))
+    deciding = [each for each in compared if each.certain] or compared
+    answers = {each.answer for each in deciding if each.result or each.answer is not Answer.SAME}
+    answer = next((answer for answer in SHOWN_FIRST if answer in answers), Answer.ABSENT)
+    order = sorted(compared, key=lambda each: (SHOWN_FIRST.index(each.answer), not each.result))
+    return LevelVerdict(level=level, answer=answer, compared=tuple(order), constants=constants)
 
 
-def _answer(trials: Sequence[Trial], item: _Compared) -> Answer:
-    groups: dict[int, set[str | None]] = {}
-    for trial, seen in zip(trials, item.seen, strict=True):
-        groups.setdefault(trial.threads, set()).add(seen)
-    if any(len(group) > 1 for group in groups.values()):
-        return Answer.INCONCLUSIVE
-    return Answer.SAME if len(set().union(*groups.values())) == 1 else Answer.MATTERS
+def _compared(
+    trials: Sequence[Trial],
+    kind: str,
+    name: str,
+    seen: Sequence[str | None],
+    remark: str,
+    *,
+    certain: bool = True,
+    result: bool = True,
+) -> Compared:
+    groups = _groups(trials, seen)
+    unrepeated = tuple(label for label, group in groups.items() if len(group) > 1)
+    distinct = set().union(*groups.values())
+    answer = Answer.SAME if len(distinct) == 1 else Answer.MATTERS
+    return Compared(
+        kind=kind,
+        name=name,
+        answer=Answer.INCONCLUSIVE if unrepeated else answer,
+        distinct=len(distinct),
+        runs=len(seen),
+        unrepeated=unrepeated,
+        remark=remark,
+        certain=certain,
+        result=result,
+    )
 
 
-def _evidence(trials: Sequence[Trial], item: _Compared, answer: Answer) -> str:
-    distinct, n = len(set(item.seen)), len(item.seen)
-    remark = f" ({item.remark})" if item.remark else ""
-    if answer is Answer.SAME:
-        return f"the same in all {n} runs{remark}"
-    if answer is Answer.MATTERS:
-        return f"repeats on each thread count, {distinct} distinct in {n} runs{remark}"
-    varying = [
-        threads
-        for threads in dict.fromkeys(t.threads for t in trials)
-        if len({s for t, s in zip(trials, item.seen, strict=True) if t.threads == threads}) > 1
-    ]
-    at = " and ".join(map(str, varying)) + (" thread" if varying == [1] else " threads")
-    return f"does not repeat with {at}, {distinct} distinct in {n} runs{remark}"
+def _groups(trials: Sequence[Trial], seen: Sequence[str | None]) -> dict[str, set[str | None]]:
+    groups: dict[str, set[str | None]] = {}
+    for trial, one in zip(trials, seen, strict=True):
+        groups.setdefault(trial.condition, set()).add(one)
+    return groups
 
 
-def _files(trials: Sequence[Trial], role: Role) -> list[str]:
-    return sorted({name for t in trials for name, file in t.files.items() if file.role is role})
+# ---- files ------------------------------------------------------------------------------------------
 
 
-def _file(trials: Sequence[Trial], name: str, key: Callable[[FileSeen], str]) -> _Compared:
+def _predicted(trials: Sequence[Trial], name: str) -> bool:
+    return any(t.files[name].role is Role.PREDICTIONS for t in trials if name in t.files)
+
+
+def _weights_first(trials: Sequence[Trial]) -> Callable[[str], tuple[bool, str]]:
+    weights = {name for t in trials for name, file in t.files.items() if file.role is Role.WEIGHTS}
+    return lambda name: (name not in weights, name)
+
+
+def _file(trials: Sequence[Trial], name: str, key: Callable[[FileSeen], str]) -> Compared:
     files = [trial.files.get(name) for trial in trials]
     known = [file for file in files if file is not None]
-    what = "arrays" if known[0].role is Role.WEIGHTS else "predictions"
-    remark = f"{known[0].count} {what}" if known[0].parsed else ""
-    remark = "; ".join(filter(None, (remark, next((f.caveat for f in known if f.caveat), ""))))
-    return _Compared(
-        name=name,
-        seen=tuple(None if file is None else key(file) for file in files),
-        remark=remark,
+    what = "predictions" if known[0].role is Role.PREDICTIONS else "arrays"
+    count = f"{known[0].count} {what.removesuffix('s') if known[0].count == 1 else what}"
+    remarks = (count if known[0].parsed else "", next((f.caveat for f in known if f.caveat), ""))
+    return _compared(
+        trials,
+        known[0].role,
+        name,
+        [None if file is None else key(file) for file in files],
+        "; ".join(filter(None, remarks)),
         certain=all(file.parsed for file in known),
     )
 
 
-def _metrics(trials: Sequence[Trial]) -> list[_Compared]:
-    names = list(dict.fromkeys(name for trial in trials for name in trial.metrics))
-    compared = []
-    for name in names:
-        if NO_RESULT.search(name.split(" @ ")[0]):
-            continue
+# ---- numbers ----------------------------------------------------------------------------------------
+
+
+def _numbers(trials: Sequence[Trial]) -> tuple[list[Compared], int]:
+    """Losses, scores and what differs; and how many others there are."""
+    compared, constants = [], 0
+    for name in dict.fromkeys(name for trial in trials for name in trial.metrics):
+        bare = name.split(" @ ")[0]
         values = [trial.metrics.get(name, ()) for trial in trials]
+        if NO_RESULT.search(bare) or _echoes(trials, values):
+            continue
+        result = bool(RESULT.search(bare.rpartition(": ")[2]))
         ends = list(dict.fromkeys(v[-1] for v in values if v))
-        shown = " | ".join(ends[:4]) + (" ..." if len(ends) > 4 else "")
-        count = len(values[0])
-        remark = f"last value {shown}" + (f", {count} values" if count > 1 else "")
-        compared.append(_Compared(name=name, seen=tuple("\n".join(v) for v in values), remark=remark))
-    return compared
+        count = max(map(len, values))
+        remark = f"last value {_listed(ends)}" + (f", {count} values" if count > 1 else "")
+        one = _compared(trials, NUMBER, name, ["\n".join(v) for v in values], remark, result=result)
+        if one.answer is Answer.SAME and not result:
+            constants += 1
+        else:
+            compared.append(one)
+    return compared, constants
+
+
+def _echoes(trials: Sequence[Trial], values: Sequence[tuple[str, ...]]) -> bool:
+    """Whether a number is the thread count itself."""
+    asked = [{str(trial.threads)} for trial in trials]
+    return len({t.threads for t in trials}) > 1 and [set(v) for v in values] == asked
+
+
+def _listed(values: Sequence[str], limit: int = 4) -> str:
+    return " | ".join(values[:limit]) + (" ..." if len(values) > limit else "")
+
+
+# ---- the output ---------------------------------------------------------------------------------------
+
+
+def comparable(line: str) -> str:
+    """A line of output without what changes from run to run; "" for one that says nothing of results."""
+    if WARNING.search(line):
+        return ""
+    line = PASSING.sub("#", line)
+    return DIGITS.sub("#", line) if ABOUT_MACHINE.search(line) else line
+
+
+def _output(trials: Sequence[Trial]) -> LevelVerdict:
+    """The first line that repeats under each condition and differs between them; else the first that does
+    not repeat."""
+    texts = [list(filter(None, map(comparable, trial.lines))) for trial in trials]
+    if not any(texts):
+        return LevelVerdict(level=OUTPUT, answer=Answer.ABSENT, compared=())
+    unrepeated = None
+    for i in range(max(map(len, texts))):
+        seen = [text[i] if i < len(text) else None for text in texts]
+        if len(set(seen)) == 1:
+            continue
+        versions = dict.fromkeys("(no such line)" if s is None else s.strip()[:TEXT_CHARACTERS] for s in seen)
+        found = _compared(trials, TEXT, f"line {i + 1}", seen, "\n".join(list(versions)[:2]))
+        if found.answer is Answer.MATTERS:
+            return LevelVerdict(level=OUTPUT, answer=Answer.MATTERS, compared=(found,))
+        unrepeated = unrepeated or found
+    if unrepeated is not None:
+        return LevelVerdict(level=OUTPUT, answer=Answer.INCONCLUSIVE, compared=(unrepeated,))
+    whole = _compared(trials, TEXT, counted(len(texts[0]), "line"), ["\n".join(text) for text in texts], "")
+    return LevelVerdict(level=OUTPUT, answer=Answer.SAME, compared=(whole,))

@@ -34,6 +34,10 @@ VARIABLES = frozenset(
         "ONEDNN_MAX_CPU_ISA",
     )
 )  # fmt: skip
+NAMED = (
+    "numpy", "scipy", "pandas", "torch", "torchvision", "lightning", "transformers", "tensorflow", "keras",
+    "jax", "sklearn", "xgboost", "lightgbm", "catboost", "torch_geometric", "timm",
+)  # fmt: skip
 STUDY = {name: os.environ.get(name) for name in VARIABLES}  # as the study set them
 _lock = threading.RLock()
 _seen: dict[tuple[str, str, str], int] = {}
@@ -144,6 +148,8 @@ def after_torch(torch: ModuleType) -> None:
         torch.use_deterministic_algorithms(True, warn_only=True)
         if SETTINGS["intel"]:
             torch.backends.mkldnn.enabled = False
+    if not SETTINGS.get("onednn", True):
+        torch.backends.mkldnn.enabled = False
     wrap(torch, "set_num_threads", functools.partial(notice, "torch.set_num_threads"))
     original = torch.set_num_interop_threads
     module: Any = torch
@@ -169,6 +175,23 @@ def after_dataloader(module: ModuleType) -> None:
             notice("DataLoader worker processes", f"num_workers={workers}")
 
     wrap(module.DataLoader, "__init__", loader)
+    asked, begin = SETTINGS.get("workers"), module.DataLoader.__init__
+    if asked is None:
+        return
+
+    @functools.wraps(begin)
+    def with_workers(self: Any, *args: Any, **kwargs: Any) -> None:
+        write("loader")
+        if len(args) > 5:  # (dataset, batch_size, shuffle, sampler, batch_sampler, num_workers)
+            args = (*args[:5], asked, *args[6:])
+        else:
+            kwargs["num_workers"] = asked
+        if not asked:  # these are refused without workers
+            for name in ("prefetch_factor", "persistent_workers", "timeout", "multiprocessing_context"):
+                kwargs.pop(name, None)
+        begin(self, *args, **kwargs)
+
+    module.DataLoader.__init__ = with_workers
 
 
 def after_tensorflow(tf: ModuleType) -> None:
@@ -260,7 +283,10 @@ def at_end() -> None:
         settings |= {"tensorflow": {"version": str(tf.__version__),
                                 "intra_op": threading_.get_intra_op_parallelism_threads(),
                                 "inter_op": threading_.get_inter_op_parallelism_threads()}}  # fmt: skip
-    write("end", **settings)
+    versions = {
+        name: str(getattr(sys.modules[name], "__version__", "")) for name in NAMED if name in sys.modules
+    }
+    write("end", **settings, versions=versions)
 
 
 def start() -> None:

@@ -3,12 +3,14 @@ that printed it. For `vbstudy try`, which knows nothing of the program beforehan
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import re
 import sys
 import threading
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
 from typing import Any
 
 NUMBER = r"[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|nan|inf)"
@@ -50,7 +52,7 @@ class Follower:
 
     def write(self, text: str) -> int:
         written: int = self._stream.write(text)
-        if isinstance(text, str) and not getattr(_here, "logging", False):
+        if isinstance(text, str) and not getattr(_here, "silent", False):
             *lines, self._rest = re.split(r"[\r\n\b]+", self._rest + text)
             self._rest = self._rest[-MAX_LINE:]
             for line in lines:
@@ -63,6 +65,17 @@ class Follower:
 
     def __iter__(self) -> Any:
         return iter(self._stream)
+
+
+@contextlib.contextmanager
+def silent() -> Iterator[None]:
+    """What is printed inside is not read."""
+    before = getattr(_here, "silent", False)
+    _here.silent = True
+    try:
+        yield
+    finally:
+        _here.silent = before
 
 
 def install() -> None:
@@ -99,12 +112,16 @@ def install() -> None:
     handle = logging.Logger.handle
 
     def handled(self: logging.Logger, record: logging.LogRecord) -> None:
-        if not self.disabled:
+        if not self.disabled and self.name != "py.warnings":
             found(record.getMessage())  # a handler may write to a file, or nowhere
-        _here.logging = True
-        try:
+        with silent():
             handle(self, record)
-        finally:
-            _here.logging = False
 
     logging.Logger.handle = handled  # type: ignore[method-assign]
+    show = warnings.showwarning
+
+    def shown(*args: Any, **kwargs: Any) -> None:
+        with silent():
+            show(*args, **kwargs)
+
+    warnings.showwarning = shown

@@ -3,14 +3,11 @@ import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
+from guest.records.codec import from_json
 from orchestrator.cli import main as cli
-from orchestrator.cli.programs import summary_text
-from orchestrator.programs.try_files import FileSeen, Role, read, role_of
-from orchestrator.programs.try_runs import Report
-from orchestrator.programs.try_verdicts import Answer, LevelVerdict, Trial, decide
+from orchestrator.programs.try_report import evidence
+from orchestrator.programs.try_verdicts import Answer, Compared
 
 SCRIPT = """\
 import os, numpy as np
@@ -35,18 +32,23 @@ def attempt(tmp_path: Path, capsys, script: str, *options: str) -> dict:
     return json.loads(capsys.readouterr().out)
 
 
+def evidence_of(verdict: dict) -> list[str]:
+    return [evidence(from_json(Compared, each))[0] for each in verdict["compared"]]
+
+
 def answers(report: dict) -> dict[str, str]:
     return {verdict["level"]: verdict["answer"] for verdict in report["verdicts"]}
 
 
 def test_the_three_levels_are_judged_separately(tmp_path, capsys):
     report = attempt(tmp_path, capsys, SCRIPT.format(weights="+ n", predictions="", metric=""))
-    assert answers(report) == {"bitwise": Answer.MATTERS, "predictions": Answer.SAME, "metric": Answer.SAME}
-    (bitwise, predictions, metric) = (verdict["evidence"] for verdict in report["verdicts"])
-    assert bitwise == ["model.npz: repeats on each thread count, 2 distinct in 4 runs (1 arrays)"]
+    assert list(answers(report).values()) == [Answer.MATTERS, Answer.SAME, Answer.SAME, Answer.SAME]
+    bitwise, predictions, metric, output = (evidence_of(verdict) for verdict in report["verdicts"])
+    assert bitwise == ["model.npz: repeats in each condition, 2 distinct in 4 runs (1 array)"]
     assert predictions == ["preds.npy: the same in all 4 runs (8 predictions)"]
     assert metric == ["accuracy @ helper.py:2: the same in all 4 runs (last value 0.700, 2 values)"]
-    assert report["threads"][0] == 1
+    assert output == ["3 lines: the same in all 4 runs"]
+    assert report["conditions"][0] == "1 thread"
 
 
 def test_a_metric_that_follows_the_thread_count_is_found(tmp_path, capsys):
@@ -57,50 +59,8 @@ def test_a_metric_that_follows_the_thread_count_is_found(tmp_path, capsys):
         "--cpus",
         "1,2",
     )
-    assert answers(report) == {
-        "bitwise": Answer.SAME,
-        "predictions": Answer.MATTERS,
-        "metric": Answer.MATTERS,
-    }
-    assert "last value 0.710 | 0.720" in report["verdicts"][2]["evidence"][0]
-
-
-def made(answers: dict[str, Answer]) -> Report:
-    verdicts = tuple(LevelVerdict(level=level, answer=a, evidence=()) for level, a in answers.items())
-    return Report(
-        command=("python", "train.py"), threads=(1, 2), repetitions=2, seed=1, oversubscribed=(),
-        verdicts=verdicts, wall_s={"1": 2.0, "2": 1.0}, overrides=(), notes=(), last_lines=(),
-    )  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("answers", "first", "last"),
-    [
-        (
-            {"bitwise": Answer.MATTERS, "predictions": Answer.SAME, "metric": Answer.SAME},
-            "The thread count matters: it changes the weights, the predictions and metrics are the same.",
-            "next, with PyTorch: vbstudy exact -- python train.py",
-        ),
-        (
-            {"bitwise": Answer.INCONCLUSIVE},
-            "The thread count was not seen to matter: whether it changes the weights is inconclusive.",
-            "next: vbstudy try --replay -- python train.py",
-        ),
-        (
-            {"metric": Answer.SAME},
-            "The thread count was not seen to matter: the metrics are the same.",
-            "seconds a run (mean of 2): 1: 2.0 s, 2: 1.0 s",
-        ),
-        (
-            {"bitwise": Answer.ABSENT},
-            "Nothing was seen that could be compared.",
-            "seconds a run (mean of 2): 1: 2.0 s, 2: 1.0 s",
-        ),
-    ],
-)
-def test_the_answer_stands_first_and_the_next_command_last(answers, first, last):
-    lines = summary_text(made(answers)).splitlines()
-    assert (lines[0], lines[-1]) == (first, last)
+    assert list(answers(report).values()) == [Answer.SAME, Answer.MATTERS, Answer.MATTERS, Answer.MATTERS]
+    assert "last value 0.710 | 0.720" in evidence_of(report["verdicts"][2])[0]
 
 
 def test_what_does_not_repeat_is_inconclusive(tmp_path, capsys):
@@ -113,16 +73,16 @@ def test_what_does_not_repeat_is_inconclusive(tmp_path, capsys):
         Answer.INCONCLUSIVE,
         Answer.MATTERS,
     )  # four equal bytes are possible, hardly
-    assert "does not repeat with" in report["verdicts"][0]["evidence"][0]
+    assert "does not repeat with" in evidence_of(report["verdicts"][0])[0]
 
 
 def test_without_files_and_numbers_the_output_states_what_to_do(tmp_path, capsys):
     (tmp_path / "train.py").write_text("print('done')")
     assert cli.run(["-C", str(tmp_path), "-q", "try", "--", sys.executable, "train.py"]) == 0
     out = capsys.readouterr().out
-    assert "no model file seen: have the program write one" in out
-    assert "no number with a name was printed or logged" in out
-    assert "the last lines of its output: done" in " ".join(out.split())
+    assert "bitwise      no file was written" in out
+    assert "no loss or score was printed, logged or written with its name" in out
+    assert out.startswith("The thread count was not seen to matter: the output is the same.")
 
 
 def test_the_output_of_a_program_that_is_not_python_is_read(tmp_path, capsys):
@@ -147,37 +107,37 @@ def test_a_program_that_fails_ends_with_one_and_its_last_lines(tmp_path, capsys)
         (["try", "--cpus", "2", "--", "true"], 2, "--cpus 2: two thread counts are needed"),
         (["try", "--cpus", "1,x", "--", "true"], 2, "'x' is not a whole number"),
         (["try"], 2, "Missing argument 'COMMAND"),
+        (["try", "--vary", "isa", "--cpus", "1,2", "--", "true"], 2, "looked at on one thread count"),
+        (["try", "--vary", "moon", "--", "true"], 2, "one of threads, isa, workers, hash or env:NAME="),
+        (["try", "--vary", "env:A=1", "--", "true"], 2, "two values are needed, as in env:A=a,b"),
+        (["try", "--level", "metric", "--", "true"], 2, "--level metric goes with --check"),
+        (["try", "--save", "no/such/file", "--", "true"], 2, "is not a folder"),
+        (["try", "--against", "no-such-file", "--", "true"], 2, "No such file"),
+        (["try", "--against", "/dev/null", "--", "true"], 2, "/dev/null: is "),
+        (
+            [
+                "try",
+                "--disk-limit",
+                "0.001",
+                "--",
+                "sh",
+                "-c",
+                "for i in 1 2 3; do head -c 900000 /dev/zero > $i; done",
+            ],
+            1,
+            "--disk-limit allows 1",
+        ),
+        (["harden", "--runs", "1", "--", "true"], 2, "a program is run twice or more"),
+        (["harden", "--workload", "x", "--", "true"], 2, "of a program, no --workload is named"),
+        (["harden", "--seed", "3"], 2, "--seed and --timeout go with a program"),
+        (["harden", "--"], 2, "a program stands behind `--`"),
+        (["harden", "--", "true"], 1, "nothing can be compared"),
         (["try", "--timeout", "1", "--", "sleep", "600"], 1, "not done within --timeout = 1"),
     ],
 )
 def test_mistakes_are_reported(tmp_path, capsys, arguments, code, told):
     assert cli.run(["-C", str(tmp_path), "-q", *arguments]) == code
     assert told in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("name", "role"),
-    [
-        ("out/model.pt", Role.WEIGHTS),
-        ("m.weights.h5", Role.WEIGHTS),
-        ("old.pkl", Role.WEIGHTS),
-        ("test_logits.npy", Role.PREDICTIONS),
-        ("submission.csv", Role.PREDICTIONS),
-        ("history.csv", None),
-        ("features.npy", None),
-        ("checkpoint.npz", Role.WEIGHTS),
-        ("train.py", None),
-    ],
-)
-def test_files_are_known_by_their_names(name, role):
-    assert role_of(name) is role
-
-
-def test_a_pickle_is_compared_by_its_bytes_with_a_caveat_and_never_loaded(tmp_path):
-    (tmp_path / "model.pkl").write_bytes(b"cos\nsystem\n(S'false'\ntR.")
-    seen = read(tmp_path / "model.pkl", Role.WEIGHTS)
-    assert not seen.parsed
-    assert "is a pickle, which is never loaded; compared byte for byte" in seen.caveat
 
 
 @pytest.mark.parametrize(
@@ -213,9 +173,9 @@ np.savez("weights.npz", w=[n + np.random.RandomState(time.time_ns() % 2**31).ran
 def test_a_program_that_no_seed_reaches_replays_the_numbers_of_its_first_run(tmp_path, capsys):
     report = attempt(tmp_path, capsys, UNSEEDED, "--replay")
     assert (report["seed"], answers(report)["bitwise"]) == (None, Answer.MATTERS)
-    evidence = report["verdicts"][0]["evidence"]
-    assert evidence[0].startswith("weights.npz: repeats on each thread count, 2 distinct in 4 runs")
-    assert evidence[1].startswith("model.npz: the same in all 4 runs")
+    weights, model = evidence_of(report["verdicts"][0])
+    assert weights.startswith("weights.npz: repeats in each condition, 2 distinct in 4 runs")
+    assert model.startswith("model.npz: the same in all 4 runs")
 
 
 def test_where_a_seed_is_not_enough_replay_is_named(tmp_path, capsys):
@@ -257,48 +217,151 @@ def test_a_program_imports_exact_mode_and_report_without_an_install(tmp_path, ca
     assert cli.run(["-C", str(tmp_path), "-q", "--json", "try", "--cpus", "1,2", "--", *program]) == 0
     report = json.loads(capsys.readouterr().out)
     assert answers(report)["bitwise"] == answers(report)["predictions"] == Answer.SAME
-    assert report["verdicts"][0]["evidence"][0].startswith("vbstudy.report.weights: the same in all 4 runs")
+    assert evidence_of(report["verdicts"][0])[0].startswith("vbstudy.report.weights: the same in all 4 runs")
     assert [one["what"] for one in report["overrides"]] == ["torch.manual_seed", "processes started"]
     assert report["last_lines"] == ["False True"]
 
 
-def file(digest: str, parsed: bool = True) -> FileSeen:
-    return FileSeen(role=Role.WEIGHTS, digest=digest, parsed=parsed, caveat="")
+EVERYTHING = """\
+import json, os, sys, warnings, numpy as np
+n = int(os.environ["OMP_NUM_THREADS"])
+warnings.warn(f"suggested max number of worker in current system is {n}")
+print("config: batch_size=32 embd_pdrop=0.1")
+np.save("features.npy", np.ones(3) * n)
+json.dump({"eval": {"loss": 0.5 + n}, "runtime": os.getpid()}, open("metrics.json", "w"))
+print("a line of text" + "!" * n)
+"""
 
 
-def trials(*digests: str, metrics=(), parsed: bool = True) -> list[Trial]:
-    """Two runs on one thread, then two on four."""
-    return [
-        Trial(
-            threads=1 if i < 2 else 4,
-            repetition=i % 2 + 1,
-            wall_s=1.0,
-            last_lines="",
-            metrics={name: (values[i],) for name, values in metrics},
-            files={"m.pt": file(digest, parsed)},
-        )
-        for i, digest in enumerate(digests)
+def test_everything_that_a_program_writes_and_prints_is_compared(tmp_path, capsys):
+    report = attempt(tmp_path, capsys, EVERYTHING, "--cpus", "1,2")
+    files, _, metric, output = report["verdicts"]
+    assert [each["name"] for each in files["compared"]] == ["features.npy"]
+    assert [(each["name"], each["answer"]) for each in metric["compared"]] == [
+        ("metrics.json: eval.loss", Answer.MATTERS)
     ]
+    assert metric["constants"] == 2
+    assert output["compared"][0]["remark"] == "a line of text!\na line of text!!"
+    assert {label: len(times) for label, times in report["wall_s"].items()} == {"1 thread": 1, "2 threads": 2}
 
 
-@given(st.lists(st.sampled_from("ab"), min_size=4, max_size=4))
-def test_thread_counts_matter_only_where_runs_repeat_on_each(digests):
-    a, b, c, d = digests
-    expected = Answer.INCONCLUSIVE if a != b or c != d else Answer.SAME if a == c else Answer.MATTERS
-    assert decide(trials(*digests))[0].answer is expected
+@pytest.mark.parametrize(("level", "code"), [("bitwise", 1), ("predictions", 0), ("metric", 0)])
+def test_a_check_fails_where_something_differs_at_its_level(tmp_path, capsys, level, code):
+    (tmp_path / "train.py").write_text(SCRIPT.format(weights="+ n", predictions="", metric=""))
+    (tmp_path / "helper.py").write_text(HELPER)
+    program = ["--check", "--level", level, "--", sys.executable, "train.py"]
+    assert cli.run(["-C", str(tmp_path), "-q", "try", *program]) == code
+    assert ("not everything that was compared is the same" in capsys.readouterr().err) is bool(code)
 
 
-def test_times_and_thread_counts_are_no_metrics():
-    named = [("time", "1234"), ("threads @ a.py:3", "1144"), ("it/s", "5678"), ("epoch", "1111")]
-    assert decide(trials("a", "a", "a", "a", metrics=named))[2].answer is Answer.ABSENT
+def test_a_check_that_compares_nothing_fails(tmp_path):
+    assert cli.run(["-C", str(tmp_path), "-q", "try", "--check", "--", "true"]) == 1
 
 
-def test_files_that_were_read_outweigh_those_that_were_not():
-    runs = [
-        Trial(threads=t.threads, repetition=t.repetition, wall_s=1.0, last_lines="", metrics={},
-              files={"m.pt": file("x"), "args.bin": file(str(i), parsed=False)})
-        for i, t in enumerate(trials("a", "a", "a", "a"))
-    ]  # fmt: skip
-    verdict = decide(runs)[0]
-    assert verdict.answer is Answer.SAME
-    assert "args.bin: does not repeat with 1 and 4 threads" in verdict.evidence[0]
+@pytest.mark.parametrize(
+    ("vary", "labels", "expression"),
+    [
+        ("hash", ["PYTHONHASHSEED=0", "PYTHONHASHSEED=1"], "hash('a') % 997"),
+        ("env:MODE=a,b", ["MODE=a", "MODE=b"], "len(os.environ['MODE']) + ord(os.environ['MODE'])"),
+    ],
+)
+def test_another_factor_is_varied_alone(tmp_path, capsys, vary, labels, expression):
+    script = f"import os\nprint('loss:', {expression})\nprint('cpus', len(os.sched_getaffinity(0)))"
+    report = attempt(tmp_path, capsys, script, "--vary", vary, "--cpus", "1")
+    assert report["conditions"] == labels
+    assert answers(report)["metric"] == Answer.MATTERS
+    assert "cpus" not in str(report["verdicts"][2]["compared"])
+
+
+LOADER = """\
+import torch
+data = torch.utils.data.TensorDataset(torch.arange(8.0))
+info = lambda _: torch.utils.data.get_worker_info() is not None
+made = torch.utils.data.DataLoader(data, 2, False, num_workers=1, collate_fn=info, persistent_workers=True)
+print("loss:", float(sum(made)))
+"""
+
+
+def test_the_number_of_workers_is_varied_whatever_the_program_asks_for(tmp_path, capsys):
+    pytest.importorskip("torch")
+    report = attempt(tmp_path, capsys, LOADER, "--vary", "workers", "--cpus", "1")
+    (loss,) = report["verdicts"][2]["compared"]
+    assert (report["conditions"], loss["answer"]) == (["0 workers", "2 workers"], Answer.MATTERS)
+    assert "last value 0.0 | 4.0" in loss["remark"]
+
+
+def test_without_a_loader_varying_its_workers_is_said_to_do_nothing(tmp_path, capsys):
+    report = attempt(tmp_path, capsys, "print('loss: 1')", "--vary", "workers", "--cpus", "1")
+    assert "no DataLoader of PyTorch was made: nothing was varied" in report["notes"]
+
+
+def test_two_machines_are_compared_by_a_file_without_their_output(tmp_path, capsys):
+    script = (
+        "import os\nprint('loss:', os.environ.get('SIDE', 0.5))\nprint('a secret')\nopen('o', 'w').write('x')"
+    )
+    (tmp_path / "train.py").write_text(script)
+    program = ["--", sys.executable, "train.py"]
+    file = tmp_path / "there.json"
+    assert cli.run(["-C", str(tmp_path), "-q", "try", "--save", str(file), *program]) == 0
+    assert "secret" not in file.read_text()
+    capsys.readouterr()
+    same = ["-C", str(tmp_path), "-q", "try", "--check", "--against", str(file)]
+    assert cli.run([*same, *program]) == 0
+    assert "The results are the same on both machines." in capsys.readouterr().out
+    other = ["--", "env", "SIDE=0.25", sys.executable, "train.py"]
+    assert cli.run([*same, *other]) == 1
+    out = capsys.readouterr().out
+    assert "The results differ between the two machines." in out
+    assert (
+        "numbers: loss @ train.py:2: repeats in each condition, 2 distinct in 4 runs (last value 0.5 | 0.25)"
+        in out
+    )
+    assert "note: the file is of another command line" in out
+
+
+def test_exact_mode_is_tried_beside_the_default(tmp_path, capsys):
+    pytest.importorskip("torch")
+    script = (Path(__file__).parents[2] / "programs" / "public" / "mlp.py").read_text()
+    report = attempt(tmp_path, capsys, script, "--exact", "--cpus", "1,2", "--runs", "2")
+    cure = report["exact"]
+    assert (cure["answer"], cure["pairs"], cure["low"]) == (Answer.SAME, 2, None)
+    assert sorted(report["wall_s"]) == ["1 thread", "1 thread, exact", "2 threads", "2 threads, exact"]
+
+
+TIERS = """\
+import os, sys
+n = int(os.environ["OMP_NUM_THREADS"])
+print("loss:", 1 / (n + 2))
+"""
+
+
+def test_the_cheapest_tier_of_a_program_is_proved_and_given_as_lines(tmp_path, capsys):
+    (tmp_path / "train.py").write_text(TIERS)
+    program = ["harden", "--cpus", "1,2", "--runs", "2", "--", sys.executable, "train.py"]
+    assert cli.run(["-C", str(tmp_path), "-q", "--json", *program]) == 0
+    found = json.loads(capsys.readouterr().out)
+    proofs = {each["tier"]: each["proof"] for each in found["results"]}
+    assert proofs == {
+        "seeds": "differs", "switches": "not applicable", "environment": "not applicable",
+        "logical-threads": "proved", "exact": "not applicable", "one-thread": "proved",
+    }  # fmt: skip
+    assert found["cheapest"] in ("logical-threads", "one-thread")
+    count = 2 if found["cheapest"] == "logical-threads" else 1
+    assert found["lines"][0] == f"export OMP_NUM_THREADS={count}"
+    assert (found["compared"], found["repetitions"]) == (["metric", "output"], 2)
+
+
+def test_a_program_that_no_tier_makes_agree_ends_with_one(tmp_path, capsys):
+    (tmp_path / "train.py").write_text("import os\nprint('loss:', len(os.sched_getaffinity(0)) + 0.5)")
+    program = ["harden", "--cpus", "1,2", "--runs", "2", "--", sys.executable, "train.py"]
+    assert cli.run(["-C", str(tmp_path), "-q", *program]) == 1
+    told = capsys.readouterr()
+    assert told.out.startswith("No tier is proved: with each of them something differs between the runs.")
+    assert "no tier is proved to make all runs of" in told.err
+
+
+def test_a_program_that_repeats_on_all_thread_counts_needs_no_cure(tmp_path, capsys):
+    (tmp_path / "train.py").write_text("print('loss: 0.5')")
+    program = ["harden", "--cpus", "1,2", "--runs", "2", "--", sys.executable, "train.py"]
+    assert cli.run(["-C", str(tmp_path), "-q", *program]) == 0
+    assert capsys.readouterr().out.startswith("Nothing needs to be done")

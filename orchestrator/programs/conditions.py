@@ -1,0 +1,82 @@
+"""What differs between the runs of a program that are compared: one factor, and its conditions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from guest.machine import fingerprint, threads
+from guest.records.printable import counted
+from orchestrator.cores.leases import host_cores
+from orchestrator.errors import UsageError
+
+FACTORS = ("threads", "isa", "workers", "hash")
+WORKERS = (0, 2)
+HASH_SEEDS = (0, 1)
+VARIABLE = re.compile(r"env:(?P<name>[A-Za-z_][A-Za-z0-9_]*)=(?P<values>.+)", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Condition:
+    """One value of the factor. The program gets `threads` cores, as far as there are, and computes with
+    `intra_op` threads; `hook` are further settings of the start-up hook. `exact`: with exact mode."""
+
+    label: str
+    threads: int
+    intra_op: int = 0  # 0: as many as cores
+    inter_op: int = 0
+    env: Mapping[str, str] = field(default_factory=dict)
+    hook: Mapping[str, Any] = field(default_factory=dict)
+    exact: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Factor:
+    """What is varied, in words of the report: "the thread count", "1 and 2 threads"."""
+
+    name: str
+    conditions: tuple[Condition, ...]
+
+
+def vary(what: str, counts: Sequence[int] | None) -> Factor:
+    """The factor of `--vary`; `counts` are those of --cpus: two or more thread counts, or the one at which
+    another factor is varied. Raises UsageError."""
+    if what == "threads":
+        counts = counts or (1, max(2, len(host_cores())))
+        if len(counts) < 2:
+            raise UsageError(f"--cpus {counts[0]}: two thread counts are needed, as in --cpus 1,4")
+        made = [Condition(label=counted(count, "thread"), threads=count) for count in counts]
+        return Factor(name="thread count", conditions=tuple(made))
+    if counts and len(counts) > 1:
+        told = ",".join(map(str, counts))
+        raise UsageError(f"--cpus {told}: --vary {what} is looked at on one thread count, as in --cpus 2")
+    count = counts[0] if counts else len(host_cores())
+    if what == "isa":
+        return _instruction_sets(count)
+    if what == "workers":
+        loaders = [Condition(label=counted(n, "worker"), threads=count, hook={"workers": n}) for n in WORKERS]
+        return Factor(name="number of DataLoader workers", conditions=tuple(loaders))
+    if what == "hash":
+        return _variable("PYTHONHASHSEED", [str(seed) for seed in HASH_SEEDS], count)
+    match = VARIABLE.fullmatch(what)
+    if match is None:
+        raise UsageError(f"--vary {what}: one of {', '.join(FACTORS)} or env:NAME=VALUE,VALUE")
+    values = match["values"].split(",")
+    if len(set(values)) < 2:
+        raise UsageError(f"--vary {what}: two values are needed, as in env:{match['name']}=a,b")
+    return _variable(match["name"], list(dict.fromkeys(values)), count)
+
+
+def _variable(name: str, values: Sequence[str], count: int) -> Factor:
+    made = [Condition(label=f"{name}={value}", threads=count, env={name: value}) for value in values]
+    return Factor(name=name, conditions=tuple(made))
+
+
+def _instruction_sets(count: int) -> Factor:
+    flags = fingerprint.cpu()["flags"]
+    if "avx512f" not in flags:
+        raise UsageError("--vary isa: this CPU has no AVX-512, which is what would be left out")
+    capped = Condition(label="AVX2", threads=count, env=threads.avx2_only())
+    return Factor(name="instruction set", conditions=(Condition(label="AVX-512", threads=count), capped))

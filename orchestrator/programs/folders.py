@@ -1,0 +1,93 @@
+"""A program's folder: what a run gets a copy of, and what the run wrote there."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+
+from orchestrator.errors import UsageError
+from orchestrator.study.snapshots import SKIPPED
+
+COPY_LIMIT_BYTES = 2 << 30
+# Times and process numbers that programs put into the names of files and folders (TensorBoard's
+# `events.out.tfevents.1700000000.host.123.0`, `runs/Nov23_16-34-48_host`, `2026-11-23_16-34-48`).
+CHANGING = re.compile(
+    r"(?<=tfevents\.)[^/]+"
+    r"|(?:19|20)\d\d-?(?:0[1-9]|1[0-2])-?[0-3]\d(?:[T_ -]?\d\d[:._-]?\d\d(?:[:._-]?\d\d)?(?:\.\d+)?)?"
+    r"|[A-Z][a-z]{2}\d\d_\d\d-\d\d-\d\d|\d{10,}"
+)
+Stamps = dict[str, tuple[int, int]]  # by path below the folder: size in bytes, time of the last change in ns
+
+
+def check_size(folder: Path) -> None:
+    """Raises UsageError for a folder too large to be copied for every run."""
+    total = 0
+    for parent, folders, files in os.walk(folder):
+        folders[:] = [name for name in folders if name not in SKIPPED]
+        for name in files:
+            try:
+                total += (Path(parent) / name).lstat().st_size
+            except OSError:  # it vanished meanwhile
+                continue
+        if total > COPY_LIMIT_BYTES:
+            raise UsageError(
+                f"{folder}: holds more than {COPY_LIMIT_BYTES >> 30} GiB, and every run gets a copy; "
+                "run it from a folder that has the program alone, with its data named by an absolute path"
+            )
+
+
+def copy(folder: Path, target: Path) -> Path:
+    """The copy of one run. Raises UsageError for what cannot be copied."""
+    try:
+        shutil.copytree(folder, target, symlinks=True, ignore=left_out)
+    except shutil.Error as error:
+        source, _, why = error.args[0][0]
+        raise UsageError(f"{source}: cannot be copied: {why}; does another process change it?") from None
+    except OSError as error:
+        raise UsageError(f"{error.filename or folder}: cannot be copied: {error.strerror}") from None
+    return target.resolve()
+
+
+def left_out(folder: str, names: list[str]) -> set[str]:
+    """What no run gets a copy of: leavings of Python and tools; pipes, sockets and devices."""
+    left = shutil.ignore_patterns(*SKIPPED, "*.pyc")(folder, names)
+    return left | {name for name in names if name not in left and not _plain(Path(folder) / name)}
+
+
+def _plain(path: Path) -> bool:
+    try:
+        mode = path.lstat().st_mode
+    except OSError:  # it vanished meanwhile
+        return False
+    return stat.S_ISREG(mode) or stat.S_ISDIR(mode) or stat.S_ISLNK(mode)
+
+
+def stamps(work: Path) -> Stamps:
+    """All plain files of a copy."""
+    return {name: (seen.st_size, seen.st_mtime_ns) for name, seen in _files(work)}
+
+
+def _files(work: Path) -> Iterator[tuple[str, os.stat_result]]:
+    for parent, folders, files in os.walk(work):
+        folders[:] = [name for name in folders if name not in SKIPPED]
+        for name in files:
+            path = Path(parent) / name
+            seen = path.lstat()
+            if stat.S_ISREG(seen.st_mode) and path.suffix != ".pyc":
+                yield path.relative_to(work).as_posix(), seen
+
+
+def written(work: Path, before: Stamps) -> dict[str, Path]:
+    """New and changed files by a name that is the same in each run: `*` stands for times in it."""
+    found: dict[str, Path] = {}
+    for name, stamp in sorted(stamps(work).items()):
+        if before.get(name) != stamp:
+            known, number = CHANGING.sub("*", name), 2
+            while known in found:
+                known, number = f"{CHANGING.sub('*', name)} ({number})", number + 1
+            found[known] = work / name
+    return found

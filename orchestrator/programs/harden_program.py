@@ -1,0 +1,270 @@
+"""What `vbstudy harden -- PROGRAM` does: runs a program with every tier on every thread count, proves which
+tiers make all that it writes and prints equal, and prices them in pairs with the default."""
+
+from __future__ import annotations
+
+import dataclasses
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from guest.machine import fingerprint, tiers
+from guest.records.harden import Proof
+from guest.records.printable import counted
+from guest.records.run import Framework, Tier
+from orchestrator.cores.leases import host_cores
+from orchestrator.errors import UnprovedError
+from orchestrator.programs import try_runs
+from orchestrator.programs.conditions import Condition
+from orchestrator.programs.try_report import cost, evidence, listed
+from orchestrator.programs.try_runs import Ask, Say, Seen
+from orchestrator.programs.try_verdicts import (
+    LEVELS,
+    SHOWN_FIRST,
+    Answer,
+    LevelVerdict,
+    Trial,
+    decide,
+    overall,
+)
+
+# What no framework reads in another way: OpenMP, MKL and OpenBLAS; JAX's own pool.
+OTHERS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
+JAX_ONE_THREAD = {"XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"}
+WITHOUT_FRAMEWORK = (Tier.SEEDS, Tier.LOGICAL_THREADS, Tier.ONE_THREAD)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TierProof:
+    """One tier: whether all runs agree, and the time of a run as a ratio to the default's, with its 95 %
+    interval over `pairs`."""
+
+    tier: Tier
+    proof: Proof
+    why: str
+    runs: int
+    pairs: int = 0
+    ratio: float | None = None
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hardened:
+    """What was found. `lines` are the way to have the cheapest proved tier; `rivals` are the proved tiers
+    that may be as cheap: their ratios lie within its interval, or it has none."""
+
+    command: tuple[str, ...]
+    framework: Framework | None
+    threads: tuple[int, ...]
+    repetitions: int
+    seed: int | None
+    results: tuple[TierProof, ...]
+    cheapest: Tier
+    rivals: tuple[Tier, ...]
+    compared: tuple[str, ...]  # the levels at which there was something
+    lines: tuple[str, ...]
+    oversubscribed: tuple[int, ...]
+    notes: tuple[str, ...]
+
+
+def run(ask: Ask, counts: Sequence[int], asked: Sequence[Tier], say: Say) -> Hardened:
+    """`ask.conditions` are made here. Raises UsageError, ScriptFailedError, and UnprovedError for a program
+    that shows nothing that could be compared."""
+    most = max(counts)
+    say("a first run, to see what it computes with; its time does not count")
+    warm = Condition(label="default", threads=most)
+    first = try_runs.run(dataclasses.replace(ask, conditions=(warm,), repetitions=1), say)
+    if overall(decide(first.trials)) is Answer.ABSENT:
+        raise UnprovedError(
+            f"{shlex.join(ask.argv)}: writes no file and prints nothing, so that nothing can be compared"
+        )
+    framework = _framework(first)
+    chosen = [tier for tier in tiers.TIERS if tier in {Tier.SEEDS, *asked}]
+    results = {tier: _not_applicable(tier, framework) for tier in chosen}
+    runnable = [tier for tier in chosen if results[tier] is None]
+    seen = try_runs.run(
+        dataclasses.replace(
+            ask, conditions=tuple(_condition(tier, framework, n, most) for n in counts for tier in runnable)
+        ),
+        say,
+    )
+    default = [trial for trial in seen.trials if trial.condition.startswith("default,")]
+    proofs = tuple(results[tier] or _proof(tier, seen.trials, default) for tier in chosen)
+    cheapest, rivals = choose(proofs)
+    cores = len(host_cores())
+    verdicts = decide(default)
+    return Hardened(
+        command=ask.argv,
+        framework=framework,
+        threads=tuple(counts),
+        repetitions=ask.repetitions,
+        seed=ask.seed,
+        results=proofs,
+        cheapest=cheapest,
+        rivals=rivals,
+        compared=tuple(v.level for v in verdicts if v.answer is not Answer.ABSENT),
+        lines=_lines(cheapest, framework, ask, most) if cheapest else (),
+        oversubscribed=tuple(sorted({count for count in counts if count > cores})),
+        notes=seen.notes,
+    )
+
+
+def _name(tier: Tier) -> str:
+    return "default" if tier is Tier.SEEDS else tier.value
+
+
+def _framework(seen: Seen) -> Framework | None:
+    return next((each for each in (Framework.TORCH, Framework.TENSORFLOW) if each in seen.software), None)
+
+
+def _not_applicable(tier: Tier, framework: Framework | None) -> TierProof | None:
+    if framework is None:
+        why = "" if tier in WITHOUT_FRAMEWORK else "for PyTorch and TensorFlow, and the program uses neither"
+    else:
+        why = tiers.not_applicable(tier, framework, fingerprint.cpu()["vendor"])
+    return TierProof(tier=tier, proof=Proof.NOT_APPLICABLE, why=why, runs=0) if why else None
+
+
+def _condition(tier: Tier, framework: Framework | None, count: int, most: int) -> Condition:
+    asked = tiers.threads_of(tier, framework or Framework.TORCH, count, most)
+    torch = framework is Framework.TORCH
+    env = tiers.settings(tier, framework) if framework else {}
+    if framework is None and tier is Tier.ONE_THREAD:
+        env = JAX_ONE_THREAD
+    hook = {
+        Tier.SWITCHES: {"deterministic": True, "intel": False},
+        Tier.ENVIRONMENT: {"onednn": False},
+    }.get(tier, {})
+    return Condition(
+        label=f"{_name(tier)}, {counted(count, 'thread')}",
+        threads=count,
+        intra_op=asked.intra_op,
+        inter_op=asked.inter_op,
+        env=env,
+        hook=hook,
+        exact=torch and tier is Tier.EXACT,
+    )
+
+
+def _proof(tier: Tier, trials: Sequence[Trial], default: Sequence[Trial]) -> TierProof:
+    mine = [trial for trial in trials if trial.condition.startswith(f"{_name(tier)},")]
+    if any(trial.status for trial in mine):
+        status = next(trial.status for trial in mine if trial.status)
+        why = f"the program ended with status {status} in it"
+        return TierProof(tier=tier, proof=Proof.FAILED, why=why, runs=len(mine))
+    verdicts = decide(mine)
+    if overall(verdicts) is not Answer.SAME:
+        return TierProof(tier=tier, proof=Proof.DIFFERS, why=_how(verdicts), runs=len(mine))
+    ratio: float | None = 1.0
+    low = high = None
+    pairs = 0
+    if tier is not Tier.SEEDS:
+        ratio, low, high, pairs = cost(mine, default, lambda label: label.replace(f"{tier},", "default,"))
+    return TierProof(
+        tier=tier,
+        proof=Proof.PROVED,
+        why=f"all {len(mine)} runs agree",
+        runs=len(mine),
+        pairs=pairs,
+        ratio=ratio,
+        low=low,
+        high=high,
+    )
+
+
+def _how(verdicts: Sequence[LevelVerdict]) -> str:
+    """The first thing that differs."""
+    deciding = (
+        [v for v in verdicts if v.level in LEVELS] if overall(verdicts[:3]) in SHOWN_FIRST else verdicts
+    )
+    one = next(
+        each
+        for v in deciding
+        for each in v.compared
+        if each.answer is not Answer.SAME and v.answer is not Answer.SAME
+    )
+    return evidence(one)[0]
+
+
+def choose(proofs: Sequence[TierProof]) -> tuple[Tier, tuple[Tier, ...]]:
+    """The proved tier with the lowest estimate, and those that cannot be told from it. Where exact mode is
+    one of these it is taken: it is a command, and the others are lines to paste."""
+    proved = {each.tier: each for each in proofs if each.proof is Proof.PROVED}
+    if not proved:
+        return Tier.NONE, ()
+    if Tier.SEEDS in proved:  # nothing needs to be done
+        return Tier.SEEDS, ()
+    best = min(proved.values(), key=lambda each: each.ratio or float("inf"))
+    rivals = {
+        each.tier
+        for each in proved.values()
+        if best.high is None or (each.ratio or float("inf")) <= best.high
+    }
+    chosen = Tier.EXACT if Tier.EXACT in rivals else best.tier
+    return chosen, tuple(tier for tier in proved if tier in rivals and tier is not chosen)
+
+
+def _lines(tier: Tier, framework: Framework | None, ask: Ask, most: int) -> tuple[str, ...]:
+    """A command where there is one, else lines for the shell and for the script."""
+    program = shlex.join(ask.argv)
+    if tier is Tier.SEEDS:
+        return ()
+    if tier is Tier.EXACT:
+        return (f"vbstudy exact -- {program}",)
+    if framework is None:
+        count = 1 if tier is Tier.ONE_THREAD else most
+        settings = dict.fromkeys(OTHERS, str(count)) | (JAX_ONE_THREAD if tier is Tier.ONE_THREAD else {})
+        return (*(f"export {name}={shlex.quote(value)}" for name, value in settings.items()), program)
+    paste = tiers.lines(tier, framework, ask.seed or 0, most)
+    return ("before the program starts:", *paste.shell, "at the top of the script:", *paste.python)
+
+
+# ---- for a person -------------------------------------------------------------------------------------
+
+
+def text(found: Hardened) -> str:
+    """The cheapest cure first, then all tiers, then how to have it."""
+    lines = [
+        _answer(found),
+        "",
+        (
+            f"{shlex.join(found.command)}: {listed(list(map(str, found.threads)))} threads, "
+            f"{found.repetitions} times each; compared: {', '.join(found.compared)}"
+        ),
+        "",
+    ]
+    for each in found.results:
+        info = tiers.TIERS[each.tier]
+        head = f"{info.number} {each.tier.value:<16} {each.proof.value:<15}"
+        lines.append(f"{head} {_price(each) if each.proof is Proof.PROVED else each.why}")
+    if found.oversubscribed:
+        counts = listed(list(map(str, found.oversubscribed)))
+        lines.append(f"more threads than cores at {counts}: these times are invalid")
+    lines += [f"note: {note}" for note in found.notes]
+    return "\n".join(
+        [*lines, *(["", "next:", *(f"  {line}" for line in found.lines)] if found.lines else [])]
+    )
+
+
+def _answer(found: Hardened) -> str:
+    if not found.cheapest:
+        return "No tier is proved: with each of them something differs between the runs."
+    title = tiers.TIERS[found.cheapest].title
+    if found.cheapest is Tier.SEEDS:
+        return "Nothing needs to be done: with fixed seeds all runs agree on all thread counts."
+    best = next(each for each in found.results if each.tier is found.cheapest)
+    alone = sum(each.proof is Proof.PROVED for each in found.results) == 1
+    rank = "The only proved cure" if alone else "The cheapest proved cure"
+    rivals = listed([tiers.TIERS[tier].title for tier in found.rivals]) if found.rivals else ""
+    told = f"\nAs cheap, as far as {best.runs} runs can tell: {rivals}." if rivals else ""
+    return f"{rank}: {title}, {_price(best)}.{told}"
+
+
+def _price(each: TierProof) -> str:
+    if each.tier is Tier.SEEDS:
+        return "the default"
+    if each.ratio is None:
+        return "time not measured: more --runs"
+    interval = "" if each.low is None else f" [{each.low:.2f}, {each.high:.2f}]"
+    return f"{each.ratio:.2f}{interval} times the default's time ({counted(each.pairs, 'pair')})"

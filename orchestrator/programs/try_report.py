@@ -1,0 +1,274 @@
+"""What `vbstudy try` answers: the verdicts, what exact mode changes about them, and the text for a person."""
+
+from __future__ import annotations
+
+import dataclasses
+import shlex
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from guest.records.printable import counted
+from guest.records.run import Override
+from orchestrator.cores.leases import host_cores
+from orchestrator.programs import try_runs
+from orchestrator.programs.conditions import Condition, Factor
+from orchestrator.programs.try_files import Role
+from orchestrator.programs.try_runs import Ask, Say, Seen
+from orchestrator.programs.try_verdicts import (
+    BITWISE,
+    METRIC,
+    OUTPUT,
+    PREDICTIONS,
+    TEXT,
+    Answer,
+    Compared,
+    LevelVerdict,
+    Trial,
+    decide,
+    overall,
+)
+
+SHOWN = 8  # lines of evidence at a level
+EXACT = ", exact"
+NAMES = {PREDICTIONS: "predictions", METRIC: "metrics", OUTPUT: "output"}
+NOTHING_SEEN = {
+    BITWISE: "no file was written",
+    PREDICTIONS: "no prediction file seen (pred*.npy, logits*.npz, submission.csv, ...)",
+    METRIC: "no loss or score was printed, logged or written with its name, as in `accuracy: 0.93`",
+    OUTPUT: "nothing was printed",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cure:
+    """The same runs with exact mode. The cost is that of a whole run, start included, as a ratio to the same
+    run without: geometric mean and 95 % interval over `pairs`; None where they are too few."""
+
+    answer: Answer
+    verdicts: tuple[LevelVerdict, ...]
+    pairs: int
+    ratio: float | None
+    low: float | None
+    high: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """The results of a program's trial."""
+
+    command: tuple[str, ...]
+    factor: str
+    conditions: tuple[str, ...]
+    repetitions: int
+    seed: int | None  # None: the random numbers of the first run were given to the others
+    answer: Answer
+    verdicts: tuple[LevelVerdict, ...]
+    oversubscribed: tuple[int, ...]  # thread counts above the cores there are: their times are invalid
+    wall_s: dict[str, list[float]]  # of each condition, without the first run of all
+    first_wall_s: float
+    overrides: tuple[Override, ...]
+    notes: tuple[str, ...]
+    last_lines: tuple[str, ...]  # of what the first run printed
+    exact: Cure | None = None
+
+
+def run(ask: Ask, factor: Factor, exact: bool, say: Say) -> tuple[Report, Seen]:
+    """Raises UsageError and ScriptFailedError."""
+    conditions = factor.conditions
+    if exact:
+        conditions = tuple(each for one in conditions for each in (one, _exactly(one)))
+    seen = try_runs.run(dataclasses.replace(ask, conditions=conditions), say)
+    plain = [trial for trial in seen.trials if not trial.condition.endswith(EXACT)]
+    cores = len(host_cores())
+    verdicts = decide(plain)
+    notes = list(seen.notes)
+    if any("workers" in c.hook for c in conditions) and not any(n["kind"] == "loader" for n in seen.noticed):
+        notes.append("no DataLoader of PyTorch was made: nothing was varied")
+    report = Report(
+        command=ask.argv,
+        factor=factor.name,
+        conditions=tuple(condition.label for condition in factor.conditions),
+        repetitions=ask.repetitions,
+        seed=ask.seed,
+        answer=overall(verdicts),
+        verdicts=verdicts,
+        oversubscribed=tuple(sorted({c.threads for c in conditions if c.threads > cores})),
+        wall_s=try_runs.times(seen.trials),
+        first_wall_s=seen.trials[0].wall_s,
+        overrides=seen.overrides,
+        notes=tuple(notes),
+        last_lines=seen.last_lines,
+        exact=_cure(plain, seen.trials) if exact else None,
+    )
+    return report, seen
+
+
+def _exactly(condition: Condition) -> Condition:
+    return dataclasses.replace(condition, label=condition.label + EXACT, exact=True)
+
+
+def _cure(plain: Sequence[Trial], trials: Sequence[Trial]) -> Cure:
+    exactly = [trial for trial in trials if trial.condition.endswith(EXACT)]
+    verdicts = decide(exactly)
+    ratio, low, high, pairs = cost(exactly, plain, lambda label: label.removesuffix(EXACT))
+    return Cure(answer=overall(verdicts), verdicts=verdicts, pairs=pairs, ratio=ratio, low=low, high=high)
+
+
+def cost(
+    trials: Sequence[Trial], defaults: Sequence[Trial], default_of: Callable[[str], str]
+) -> tuple[float | None, float | None, float | None, int]:
+    """The time of a run as a ratio to that of the default's of the same repetition: geometric mean, 95 %
+    interval, number of pairs. The first repetition is left out: it read from disk and compiled."""
+    from analysis.diagnosis.hardening import paired_ratio
+
+    of_default = {(trial.condition, trial.repetition): trial.wall_s for trial in defaults}
+    pairs = [
+        (trial.wall_s, of_default[default_of(trial.condition), trial.repetition])
+        for trial in trials
+        if trial.repetition > 1
+    ]
+    if not pairs:
+        return None, None, None, 0
+    return *paired_ratio([a for a, _ in pairs], [b for _, b in pairs]), len(pairs)
+
+
+# ---- for a person -------------------------------------------------------------------------------------
+
+
+def text(report: Report) -> str:
+    """The report for a person: the answer, what it rests on, what to do next."""
+    numbers = "random numbers of the first run" if report.seed is None else f"seed {report.seed}"
+    lines = [
+        _answer(report),
+        *([_cured(report.exact)] if report.exact else []),
+        "",
+        (
+            f"{shlex.join(report.command)}: {listed(report.conditions)}, {report.repetitions} times each, "
+            f"{numbers}"
+        ),
+    ]
+    for verdict in report.verdicts:
+        lines += ["", *_level(verdict, report.repetitions * len(report.conditions))]
+    if report.answer is Answer.ABSENT and report.last_lines:
+        lines += ["", "the last lines of its output:", *(f"  {line}" for line in report.last_lines)]
+    lines += ["", f"seconds of each run (the first of all, {report.first_wall_s:.1f} s, is not in it):"]
+    lines += [
+        f"  {label}: {', '.join(f'{seconds:.1f}' for seconds in times) or '-'}"
+        for label, times in report.wall_s.items()
+    ]
+    if report.oversubscribed:
+        counts = listed(list(map(str, report.oversubscribed)))
+        lines.append(f"more threads than cores at {counts}: these times are invalid")
+    for one in report.overrides:
+        lines.append(f"the program sets itself: {one.what} = {one.value} ({one.where or 'a library'})")
+    lines += [f"note: {note}" for note in report.notes]
+    return "\n".join(lines + _next(report))
+
+
+def _answer(report: Report) -> str:
+    """The answer over all levels, in a sentence."""
+    verdicts = [v for v in report.verdicts if v.level != OUTPUT]
+    if report.answer in {v.answer for v in report.verdicts if v.level == OUTPUT} and not any(
+        v.answer is report.answer for v in verdicts
+    ):
+        verdicts = list(report.verdicts)
+    matters, same, unclear = (
+        [_name(v) for v in verdicts if v.answer is answer]
+        for answer in (Answer.MATTERS, Answer.SAME, Answer.INCONCLUSIVE)
+    )
+    found = [
+        f"it changes the {listed(matters)}" if matters else "",
+        f"the {listed(same)} {'is' if same == ['output'] else 'are'} the same" if same else "",
+        f"whether it changes the {listed(unclear)} is inconclusive" if unclear else "",
+    ]
+    if not any(found):
+        return "Nothing was seen that could be compared."
+    name = report.factor if report.factor.isupper() or "_" in report.factor else f"The {report.factor}"
+    answer = f"{name} matters" if matters else f"{name} was not seen to matter"
+    return f"{answer}: {', '.join(filter(None, found))}."
+
+
+def _name(verdict: LevelVerdict) -> str:
+    if verdict.level != BITWISE:
+        return NAMES[verdict.level]
+    deciding = [each for each in verdict.compared if each.answer is verdict.answer]
+    return "weights" if any(each.kind == Role.WEIGHTS for each in deciding) else "files"
+
+
+def _cured(cure: Cure) -> str:
+    price = _price(cure.ratio, cure.low, cure.high, cure.pairs)
+    if cure.answer is Answer.SAME:
+        return f"Exact mode cures it: all runs with it agree. A whole run takes {price}."
+    what = {
+        Answer.MATTERS: "the runs with it differ, too",
+        Answer.INCONCLUSIVE: "the runs with it do not repeat themselves",
+        Answer.ABSENT: "nothing was seen that could be compared",
+    }[cure.answer]
+    return f"Exact mode does not cure it: {what}."
+
+
+def _price(ratio: float | None, low: float | None, high: float | None, pairs: int) -> str:
+    if ratio is None:
+        return "a time that was not measured"
+    if low is None or high is None:
+        return f"{ratio:.2f} times the default's ({counted(pairs, 'pair')}: too few for an interval)"
+    return f"{ratio:.2f} [{low:.2f}, {high:.2f}] times the default's ({pairs} pairs, 95 % interval)"
+
+
+def _level(verdict: LevelVerdict, runs: int) -> list[str]:
+    same_only = verdict.answer is Answer.ABSENT
+    head = NOTHING_SEEN[verdict.level] if same_only else verdict.answer.upper()
+    lines = [f"{verdict.level:<12} {head}"]
+    shown = [each for each in verdict.compared if each.answer is not Answer.SAME or each.certain][:SHOWN]
+    for each in shown:
+        lines += [f"{'':<12} {line}" for line in evidence(each)]
+    rest = len(verdict.compared) - len(shown)
+    if rest:
+        same = all(each.answer is Answer.SAME for each in verdict.compared[len(shown) :])
+        what = "the same in all runs" if same else "not shown; --json has all"
+        lines.append(f"{'':<12} and {rest} more, {what}")
+    if verdict.constants:
+        numbers = counted(verdict.constants, "other number")
+        lines.append(f"{'':<12} {numbers} the same in all {runs} runs")
+    return lines
+
+
+def evidence(each: Compared) -> list[str]:
+    """What one comparison rests on: a line, or three for two texts."""
+    if each.answer is Answer.SAME:
+        how = f"the same in all {each.runs} runs"
+    elif each.answer is Answer.MATTERS:
+        how = f"repeats in each condition, {each.distinct} distinct in {each.runs} runs"
+    else:
+        where = listed(each.unrepeated)
+        how = f"does not repeat with {where}, {each.distinct} distinct in {each.runs} runs"
+    if each.kind == TEXT:
+        return [
+            f"{each.name}: {how}",
+            *(f"  {mark} {line}" for mark, line in zip("-+", each.remark.splitlines(), strict=False)),
+        ]
+    return [f"{each.name}: {how}" + (f" ({each.remark})" if each.remark else "")]
+
+
+def _next(report: Report) -> list[str]:
+    program = shlex.join(report.command)
+    if report.answer is Answer.MATTERS:
+        if report.exact is not None and report.exact.answer is Answer.SAME:
+            return ["", f"next: vbstudy exact -- {program}"]
+        if report.exact is not None:
+            return ["", f"next: vbstudy trace -- {program}"]
+        return [
+            "",
+            f"next: vbstudy trace -- {program}        where it starts (PyTorch, TensorFlow, JAX)",
+            f"      vbstudy harden -- {program}       the cheapest cure that is proved",
+        ]
+    if report.answer is Answer.INCONCLUSIVE and report.seed is not None:
+        why = "the seed does not reach every generator, or the program does not repeat itself"
+        return ["", why, f"next: vbstudy try --replay -- {program}"]
+    return []
+
+
+def listed(names: Sequence[str]) -> str:
+    """ "a, b and c"."""
+    *first, last = names
+    return f"{', '.join(first)} and {last}" if first else last

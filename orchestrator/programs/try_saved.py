@@ -1,0 +1,192 @@
+"""`vbstudy try --save` and `--against`: the same question across machines, containers or versions. A file
+has hashes, named numbers and the environment; of the text that was printed it has hashes alone."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from guest.records.bounded import HISTORY, OddFileError, read_bounded
+from guest.records.codec import NewerSchemaError, RecordError, digest, seal, unseal
+from orchestrator.errors import StoreError, UsageError
+from orchestrator.files import write_durably
+from orchestrator.programs.try_report import evidence
+from orchestrator.programs.try_runs import Seen, software
+from orchestrator.programs.try_verdicts import (
+    BITWISE,
+    METRIC,
+    OUTPUT,
+    PREDICTIONS,
+    Answer,
+    LevelVerdict,
+    Trial,
+    comparable,
+    decide,
+    overall,
+)
+
+SCHEMA_VERSION = 1
+VALUES = 20  # of a number; more are a hash and the last one
+LINES = 5000
+HERE, THERE = "here", "there"
+LEVEL_NAMES = {BITWISE: "files", PREDICTIONS: "predictions", METRIC: "numbers", OUTPUT: "output"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Saved:
+    """All runs of a trial. `program` is a hash of the command line, which may hold what is private."""
+
+    schema_version: int
+    program: str
+    factor: str
+    seed: int | None
+    environment: dict[str, Any]
+    trials: tuple[Trial, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Against:
+    """The two machines compared, condition by condition; `environment` are the fields that differ: there,
+    here."""
+
+    answers: dict[str, Answer]
+    verdicts: dict[str, tuple[LevelVerdict, ...]]
+    environment: dict[str, tuple[str, str]]
+    notes: tuple[str, ...]
+
+
+def saved(argv: Sequence[str], factor: str, seed: int | None, seen: Seen) -> Saved:
+    """What of a trial may travel."""
+    return Saved(
+        schema_version=SCHEMA_VERSION,
+        program=digest(list(argv)),
+        factor=factor,
+        seed=seed,
+        environment=software(seen),
+        trials=tuple(map(_travelling, seen.trials)),
+    )
+
+
+def _travelling(trial: Trial) -> Trial:
+    lines = [_hashed(line) for line in map(comparable, trial.lines) if line][:LINES]
+    metrics = {name: _short(values) for name, values in trial.metrics.items()}
+    files = {name: dataclasses.replace(file, caveat="") for name, file in trial.files.items()}
+    return dataclasses.replace(trial, metrics=metrics, files=files, lines=tuple(lines))
+
+
+def _short(values: tuple[str, ...]) -> tuple[str, ...]:
+    return values if len(values) <= VALUES else (_hashed("\n".join(values)), values[-1])
+
+
+def _hashed(text: str) -> str:
+    """In letters that no rule about text takes for a number or a word."""
+    return "".join("bdfghjklqvxyzBDF"[int(digit, 16)] for digit in hashlib.sha256(text.encode()).hexdigest())
+
+
+def write(path: Path, record: Saved) -> None:
+    """Raises StoreError."""
+    try:
+        write_durably(path, seal(record))
+    except OSError as error:
+        raise StoreError(f"{path}: cannot be written: {error.strerror}") from None
+
+
+def read(path: Path) -> Saved:
+    """Raises UsageError for a file that is not there or is none of these, StoreError for a newer one."""
+    try:
+        return unseal(Saved, read_bounded(path, HISTORY), path.name, known=SCHEMA_VERSION, limit=HISTORY)
+    except NewerSchemaError as error:
+        raise StoreError(f"{path}: {error}") from None
+    except (OddFileError, OSError, RecordError) as error:
+        why = error.strerror if isinstance(error, OSError) else f"is no file of `vbstudy try --save`: {error}"
+        raise UsageError(f"{path}: {why}") from None
+
+
+def compare(there: Saved, here: Saved) -> Against:
+    """Raises UsageError where no condition is common to both."""
+    labels = dict.fromkeys(trial.condition for trial in there.trials)
+    common = [label for label in labels if any(trial.condition == label for trial in here.trials)]
+    if not common:
+        raise UsageError(
+            f"the file has other conditions ({', '.join(labels)}); give them by --cpus or --vary"
+        )
+    notes = []
+    if there.program != here.program:
+        notes.append("the file is of another command line")
+    if there.seed != here.seed:
+        notes.append(f"the file is of another seed: {there.seed}")
+    verdicts = {label: decide([*_of(there, label, THERE), *_of(here, label, HERE)]) for label in common}
+    return Against(
+        answers={label: overall(each) for label, each in verdicts.items()},
+        verdicts=verdicts,
+        environment=dict(_differing(_flat(there.environment), _flat(here.environment))),
+        notes=tuple(notes),
+    )
+
+
+def _of(record: Saved, label: str, side: str) -> list[Trial]:
+    return [dataclasses.replace(t, condition=side) for t in record.trials if t.condition == label]
+
+
+def _flat(data: Any, name: str = "") -> Iterator[tuple[str, str]]:
+    if isinstance(data, dict):
+        for key, each in data.items():
+            yield from _flat(each, f"{name}.{key}" if name else str(key))
+    elif isinstance(data, list):
+        yield name, " ".join(map(str, data))
+    else:
+        yield name, str(data)
+
+
+def _differing(
+    there: Iterator[tuple[str, str]], here: Iterator[tuple[str, str]]
+) -> Iterator[tuple[str, tuple[str, str]]]:
+    one, other = dict(there), dict(here)
+    for name in dict.fromkeys([*one, *other]):
+        a, b = one.get(name, "-"), other.get(name, "-")
+        if a == b or name.startswith("knobs."):
+            continue
+        if name == "cpu.flags":  # hundreds of words: those that one side has alone
+            words, others = a.split(), b.split()
+            a, b = (
+                " ".join(w for w in x if w not in y) or "-" for x, y in ((words, others), (others, words))
+            )
+        yield name, (a, b)
+
+
+# ---- for a person -------------------------------------------------------------------------------------
+
+
+def text(found: Against, path: Path) -> str:
+    """The answer, then what it rests on, then the differences of the machines."""
+    worst = next(
+        (a for a in (Answer.MATTERS, Answer.INCONCLUSIVE, Answer.SAME) if a in found.answers.values()), None
+    )
+    first = {
+        Answer.MATTERS: "The results differ between the two machines.",
+        Answer.INCONCLUSIVE: "Whether the results differ between the two machines is inconclusive.",
+        Answer.SAME: "The results are the same on both machines.",
+        None: "Nothing was seen that could be compared with the other machine.",
+    }[worst]
+    lines = [f"against {path}: {first}"]
+    for label, verdicts in found.verdicts.items():
+        lines += ["", f"{label}: {found.answers[label].upper()}"]
+        for verdict in verdicts:
+            if verdict.answer in (Answer.MATTERS, Answer.INCONCLUSIVE) and verdict.level != OUTPUT:
+                shown = [each for each in verdict.compared if each.answer is verdict.answer]
+                more = f" and {len(shown) - 1} more" if len(shown) > 1 else ""
+                lines.append(f"  {LEVEL_NAMES[verdict.level]}: {evidence(shown[0])[0]}{more}")
+    if found.environment:
+        lines += ["", "what differs between the machines (there | here):"]
+        lines += [f"  {name}: {_cut(a)} | {_cut(b)}" for name, (a, b) in found.environment.items()]
+    else:
+        lines += ["", "no difference of hardware or software was seen"]
+    return "\n".join([*lines, *(f"note: {note}" for note in found.notes)])
+
+
+def _cut(text_: str, limit: int = 70) -> str:
+    return text_ if len(text_) <= limit else f"{text_[:limit]}..."

@@ -1,0 +1,126 @@
+import json
+import math
+import zipfile
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestrator.programs import folders, try_numbers
+from orchestrator.programs.try_files import Role, read, role_of
+
+
+@pytest.mark.parametrize(
+    ("name", "role"),
+    [
+        ("out/model.pt", Role.WEIGHTS),
+        ("m.weights.h5", Role.WEIGHTS),
+        ("old.pkl", Role.WEIGHTS),
+        ("test_logits.npy", Role.PREDICTIONS),
+        ("submission.csv", Role.PREDICTIONS),
+        ("history.csv", Role.OTHER),
+        ("features.npy", Role.OTHER),
+        ("checkpoint.npz", Role.WEIGHTS),
+        ("checkpoint-10/optimizer.pt", Role.OTHER),
+        ("training_args.bin", Role.OTHER),
+        ("plot.png", Role.OTHER),
+    ],
+)
+def test_files_are_known_by_their_names(name, role):
+    assert role_of(name) is role
+
+
+def test_arrays_of_any_name_are_compared_as_arrays(tmp_path):
+    for i in (1, 2):
+        np.savez(tmp_path / f"{i}.npz", a=np.arange(3.0))
+    one, other = (read(tmp_path / f"{i}.npz", Role.OTHER) for i in (1, 2))
+    assert one == other
+    assert (one.parsed, one.count) == (True, 1)
+
+
+def test_a_pickle_is_compared_by_its_bytes_with_a_caveat_and_never_loaded(tmp_path):
+    (tmp_path / "model.pkl").write_bytes(b"cos\nsystem\n(S'false'\ntR.")
+    seen = read(tmp_path / "model.pkl", Role.WEIGHTS)
+    assert not seen.parsed
+    assert "is a pickle, which is never loaded; compared byte for byte" in seen.caveat
+
+
+def test_a_damaged_archive_is_compared_by_its_bytes(tmp_path):
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+        archive.writestr("x", "text " * 100)
+    data = bytearray((tmp_path / "a.zip").read_bytes())
+    data[40] ^= 255
+    (tmp_path / "a.zip").write_bytes(data)
+    assert read(tmp_path / "a.zip", Role.OTHER).caveat == "byte for byte"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "found"),
+    [
+        ("m.json", '{"eval": {"loss": 0.250}, "ok": true, "s": "7"}', {"eval.loss": ("0.250",)}),
+        ("t.json", '{"log": [{"loss": 2, "lr": 1e-3}, {"loss": 1}]}', {"log.loss": ("2", "1"),
+                                                                    "log.lr": ("1e-3",)}),
+        ("l.jsonl", '{"a": 1}\n\n{"a": 2}\n', {"a": ("1", "2")}),
+        ("h.csv", "epoch,loss\n1,0.5\n2,0.25\n", {"epoch": ("1", "2"), "loss": ("0.5", "0.25")}),
+        ("n.csv", "1,2\n3,x\n", {"column 1": ("1", "3"), "column 2": ("2",)}),
+        ("e.csv", "", {}),
+        ("bad.json", '{"a": ', {}),
+        ("deep.json", "[" * 100_000, {}),
+        ("long.json", "9" * 5000, {}),
+        ("nan.json", '{"a": NaN}', {"a": ("nan",)}),
+    ],
+)  # fmt: skip
+def test_numbers_are_read_from_files_as_they_are_written(tmp_path, name, text, found):
+    (tmp_path / name).write_text(text)
+    assert try_numbers.holds_numbers(name)
+    assert try_numbers.read(tmp_path / name) == found
+
+
+def test_numbers_are_read_from_tensorboard(tmp_path):
+    writer = pytest.importorskip("torch.utils.tensorboard").SummaryWriter(tmp_path)
+    for step in range(3):
+        writer.add_scalar("loss/train", 1 / (step + 2), step)
+    writer.close()
+    (path,) = tmp_path.glob("events*")
+    assert try_numbers.holds_numbers(path.name)
+    values = try_numbers.read(path)["loss/train"]
+    assert [float(v) for v in values] == pytest.approx([1 / 2, 1 / 3, 1 / 4])
+
+
+@given(st.dictionaries(st.text(st.characters(exclude_characters=".")), st.floats()))
+def test_every_number_of_an_object_is_found(tmp_path_factory, values):
+    path = tmp_path_factory.mktemp("numbers") / "x.json"
+    path.write_text(json.dumps(values))
+    found = try_numbers.read(path)
+    assert {name: float(one) for name, (one,) in found.items()} == pytest.approx(
+        {name or "value": value for name, value in values.items()}, nan_ok=True, abs=math.ulp(0)
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "known"),
+    [
+        ("Nov23_16-34-48_host/events.out.tfevents.1700000000.host.1.0", "*_host/events.out.tfevents.*"),
+        ("out/2026-11-23_16-34-48/m.pt", "out/*/m.pt"),
+        ("model-1700000000.pt", "model-*.pt"),
+        ("model_00012345.pt", "model_00012345.pt"),
+        ("version_0/metrics.csv", "version_0/metrics.csv"),
+    ],
+)  # fmt: skip
+def test_files_are_the_same_ones_when_their_names_hold_times(tmp_path, name, known):
+    before = folders.stamps(tmp_path)
+    (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / name).write_text("x")
+    assert folders.written(tmp_path, before) == {known: tmp_path / name}
+
+
+def test_only_new_and_changed_files_are_compared_and_no_leavings(tmp_path):
+    for name in ("data.bin", "changed.txt", ".git/x", "__pycache__/a.pyc"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("before")
+    before = folders.stamps(tmp_path)
+    for name in ("changed.txt", ".git/y", "new/20261123.txt", "new/20261124.txt"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("afterwards")
+    assert list(folders.written(tmp_path, before)) == ["changed.txt", "new/*.txt", "new/*.txt (2)"]

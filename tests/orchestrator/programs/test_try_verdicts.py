@@ -1,0 +1,157 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestrator.programs.try_files import FileSeen, Role
+from orchestrator.programs.try_report import Cure, Report, text
+from orchestrator.programs.try_verdicts import Answer, LevelVerdict, Trial, comparable, decide, overall
+
+LABELS = ("1 thread", "4 threads")
+
+
+def file(digest: str, parsed: bool = True) -> FileSeen:
+    return FileSeen(role=Role.WEIGHTS, digest=digest, parsed=parsed, caveat="")
+
+
+def trials(digests: str = "aaaa", metrics=(), lines=(), files=None, statuses=(0, 0, 0, 0)) -> list[Trial]:
+    """Two runs on one thread, then two on four."""
+    return [
+        Trial(
+            condition=LABELS[i // 2],
+            threads=(1, 4)[i // 2],
+            repetition=i % 2 + 1,
+            wall_s=1.0,
+            metrics={name: (values[i],) for name, values in metrics},
+            files={"m.pt": file(digest)} if files is None else files[i],
+            lines=tuple(lines[i]) if lines else (),
+            status=statuses[i],
+        )
+        for i, digest in enumerate(digests)
+    ]  # fmt: skip
+
+
+@given(st.lists(st.sampled_from("ab"), min_size=4, max_size=4))
+def test_a_factor_matters_only_where_runs_repeat_in_each_condition(digests):
+    a, b, c, d = digests
+    expected = Answer.INCONCLUSIVE if a != b or c != d else Answer.SAME if a == c else Answer.MATTERS
+    assert decide(trials("".join(digests)))[0].answer is expected
+
+
+def test_times_thread_counts_and_numbers_of_warnings_are_no_metrics():
+    named = [("time", "1234"), ("threads @ a.py:3", "1144"), ("it/s", "5678"), ("epoch", "1111"),
+             ("metrics.json: train_runtime", "1234"), ("in current system is", "1144")]  # fmt: skip
+    assert decide(trials(metrics=named))[2].answer is Answer.ABSENT
+
+
+def test_a_score_is_a_metric():
+    for name in ("score", "val_score @ a.py:3", "F1", "out/metrics.json: eval.accuracy", "support_loss"):
+        assert decide(trials(metrics=[(name, "1122")]))[2].answer is Answer.MATTERS, name
+
+
+def test_constants_are_counted_and_losses_stand_first():
+    named = [("batch_size", "8888"), ("embd_pdrop", "0000"), ("tokens", "1122"), ("loss", "3344")]
+    verdict = decide(trials(metrics=named))[2]
+    assert [each.name for each in verdict.compared] == ["loss", "tokens"]
+    assert verdict.constants == 2
+    assert decide(trials(metrics=named[:2]))[2].answer is Answer.ABSENT
+
+
+def test_files_that_were_read_outweigh_those_that_were_not():
+    files = [{"m.pt": file("x"), "args.bin": file(str(i), parsed=False)} for i in range(4)]
+    verdict = decide(trials(files=files))[0]
+    assert verdict.answer is Answer.SAME
+    assert (verdict.compared[0].name, verdict.compared[0].unrepeated) == ("args.bin", LABELS)
+
+
+def test_a_file_that_some_runs_do_not_write_differs():
+    files = [{}, {}, {"m.pt": file("x")}, {"m.pt": file("x")}]
+    assert decide(trials(files=files))[0].answer is Answer.MATTERS
+
+
+def test_an_exit_status_is_a_result():
+    (first, *_) = decide(trials(statuses=(0, 0, 1, 1)))[2].compared
+    assert (first.name, first.answer, first.remark) == ("exit status", Answer.MATTERS, "0 | 1")
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("epoch 1: 0.5 (3.2 s)", "epoch 1: 0.5 (3.4 s)"),
+        ("12:00:01 done", "12:00:07 done"),
+        ("<Model at 0x7f00>", "<Model at 0x7e11>"),
+        ("using 1 thread", "using 4 thread"),
+        ("UserWarning: 1 is few", "UserWarning: 4 is many"),
+        ("speed: 15.2 samples/s", "speed: 18 samples/s"),
+    ],
+)
+def test_what_passes_is_no_difference_of_the_output(one, other):
+    assert comparable(one) == comparable(other)
+
+
+def test_the_first_line_that_differs_is_shown_in_both_versions():
+    lines = [["same", "a 0.5", "end"]] * 2 + [["same", "a 0.6", "end"]] * 2
+    verdicts = decide(trials(lines=lines, files=[{}] * 4))
+    assert verdicts[3].answer is Answer.MATTERS
+    assert (verdicts[3].compared[0].name, verdicts[3].compared[0].remark) == ("line 2", "a 0.5\na 0.6")
+    assert overall(verdicts) is Answer.MATTERS  # there was nothing else
+
+
+def test_the_output_alone_decides_only_where_there_is_nothing_else():
+    lines = [["a 0.5"]] * 2 + [["a 0.6"]] * 2
+    assert overall(decide(trials(lines=lines))) is Answer.SAME
+
+
+def made(answers: dict[str, Answer], cure: Answer | None = None) -> Report:
+    verdicts = tuple(LevelVerdict(level=level, answer=a, compared=()) for level, a in answers.items())
+    exact = None
+    if cure is not None:
+        exact = Cure(answer=cure, verdicts=verdicts, pairs=4, ratio=1.1, low=0.9, high=1.3)
+    return Report(
+        command=("python", "train.py"), factor="thread count", conditions=LABELS, repetitions=2, seed=1,
+        answer=overall(verdicts), verdicts=verdicts, oversubscribed=(),
+        wall_s={"1 thread": [2.0], "4 threads": [1.0, 1.5]}, first_wall_s=3.0, overrides=(), notes=(),
+        last_lines=(), exact=exact,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("answers", "first", "last"),
+    [
+        (
+            {"bitwise": Answer.MATTERS, "predictions": Answer.SAME, "metric": Answer.SAME},
+            "The thread count matters: it changes the files, the predictions and metrics are the same.",
+            "      vbstudy harden -- python train.py       the cheapest cure that is proved",
+        ),
+        (
+            {"bitwise": Answer.INCONCLUSIVE},
+            "The thread count was not seen to matter: whether it changes the files is inconclusive.",
+            "next: vbstudy try --replay -- python train.py",
+        ),
+        (
+            {"metric": Answer.SAME},
+            "The thread count was not seen to matter: the metrics are the same.",
+            "  4 threads: 1.0, 1.5",
+        ),
+        (
+            {"bitwise": Answer.ABSENT, "output": Answer.MATTERS},
+            "The thread count matters: it changes the output.",
+            "      vbstudy harden -- python train.py       the cheapest cure that is proved",
+        ),
+        ({"bitwise": Answer.ABSENT}, "Nothing was seen that could be compared.", "  4 threads: 1.0, 1.5"),
+    ],
+)
+def test_the_answer_stands_first_and_the_next_command_last(answers, first, last):
+    lines = text(made(answers)).splitlines()
+    assert (lines[0], lines[-1]) == (first, last)
+
+
+def test_whether_exact_mode_cures_is_said_second_with_its_price():
+    lines = text(made({"bitwise": Answer.MATTERS}, Answer.SAME)).splitlines()
+    assert lines[1] == (
+        "Exact mode cures it: all runs with it agree. "
+        "A whole run takes 1.10 [0.90, 1.30] times the default's (4 pairs, 95 % interval)."
+    )
+    assert lines[-1] == "next: vbstudy exact -- python train.py"
+    lines = text(made({"bitwise": Answer.MATTERS}, Answer.MATTERS)).splitlines()
+    assert lines[1] == "Exact mode does not cure it: the runs with it differ, too."
+    assert lines[-1] == "next: vbstudy trace -- python train.py"
