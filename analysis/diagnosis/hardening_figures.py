@@ -72,6 +72,8 @@ def tier_costs(rows: pd.DataFrame) -> Drawing:
     return Drawing(
         name=f"{workload}-hardening",
         title=f"{workload}: what equal models on all thread counts cost",
+        see="which bold name has its marks furthest left: it gives one model for the least time. "
+        "Marks right of the dashed line cost time.",
         caption=f"n = {pairs} pairs a mark. Mark: geometric mean of the ratios, with its 95 % interval. "
         f"Bold: proved to give equal models on {', '.join(counts)} CPUs.{hollow_text}",
         figure=figure,

@@ -67,6 +67,7 @@ def heat_map(report: ProbeReport) -> Drawing:
     return Drawing(
         name=f"probe-{report.framework}",
         title=f"Operations of {report.framework}: how far from the result on {reference}",
+        see="which operations have cells of another colour than the same bits: threads change their result.",
         caption=f"n = {report.runs} runs a cell; {header(report)}. Largest Vermv over sizes and types.",
         figure=figure,
     )

@@ -59,6 +59,7 @@ def growth_map(trace: Trace) -> Drawing:
     return Drawing(
         name=GROWTH,
         title=f"{trace.workload.name}: how the models of {first} and {second} diverge",
+        see="in which layer the difference begins, and how it spreads and grows with the steps.",
         caption=f"n = 2 models, equal seeds, from step {trace.step} on.{repeats}{origin}{more}",
         figure=figure,
     )

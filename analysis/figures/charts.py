@@ -74,6 +74,8 @@ def churn_map(analysis: Analysis, workload: str) -> Drawing:
     return Drawing(
         name=f"{workload}-churn",
         title=f"{workload}: churn between thread counts",
+        see="whether cells off the diagonal are darker than those on it: then the thread count "
+        "changes predictions more than a repetition does.",
         caption=f"{n_text(analysis.study, workload)} Share of {samples} test samples that two runs put in "
         "different classes, mean over pairs of runs; on the diagonal, of two runs of one thread count "
         f"(– with one run). {_models(view)}",
@@ -118,6 +120,8 @@ def churn_runs(analysis: Analysis, workload: str) -> Drawing:
     return Drawing(
         name=f"{workload}-churn-runs",
         title=f"{workload}: churn between every two runs",
+        see="the blocks: a white one on the diagonal is a thread count whose runs predict the "
+        "same, a dark one off it two thread counts that do not.",
         caption=f"{n_text(analysis.study, workload)} A line and a column a run, in order of thread count and "
         f"repetition; 0 on the diagonal.{some} Means and intervals: table churn. {_models(view)}",
         figure=figure,
@@ -151,6 +155,8 @@ def reliability(analysis: Analysis, workload: str) -> Drawing:
     return Drawing(
         name=f"{workload}-reliability",
         title=f"{workload}: how often models are right that are so sure",
+        see="whether the lines lie apart by more than their bars are long: then the thread count "
+        "changes how far a model's confidence can be trusted.",
         caption=f"{n_text(analysis.study, workload)} {int(frame.groupby('scope').samples.sum().min())} or "
         "more predictions a line; bars: 95 % intervals for the samples of one run (Wilson). Under the dashed "
         f"line models are too sure. ECE: table calibration. {_models(view)}",
@@ -185,6 +191,8 @@ def class_ranges(analysis: Analysis, workload: str) -> Drawing:
     return Drawing(
         name=f"{workload}-classes",
         title=f"{workload}: test accuracy of each class",
+        see="which classes have long bars or marks that lie apart: they change most, even where "
+        "the accuracy over all classes does not.",
         caption=f"{n_text(analysis.study, workload)} Bar: from the worst to the best run; mark: mean. "
         f"{low if low == high else f'{low} to {high}'} test samples a class.{some} {_models(view)}",
         figure=figure,
@@ -222,6 +230,7 @@ def front(analysis: Analysis, workload: str) -> Drawing:
     return Drawing(
         name=f"{workload}-front",
         title=f"{workload}: time against test {metric}, {compared_variant(study, workload)}",
+        see="which thread counts the dashed line joins: choose among these.",
         caption=f"{n_text(study, workload)} Up and left is better. Bars: 95 % intervals of the means. The "
         "front joins the thread counts that no other beats in both means; means that lie within each other's "
         f"intervals may differ by chance. Hollow: times excluded from comparisons. {_models(view)}",
@@ -274,6 +283,8 @@ def timeline(analysis: Analysis) -> Drawing:
     return Drawing(
         name="timeline",
         title="When which guest was at work",
+        see="whether conditions alternate, so that a slow hour slows all of them alike, and which "
+        "guests worked at the same time.",
         caption=f"{len(study.runs)} runs on {len(guests)} guests, from {begin.min():%Y-%m-%d %H:%M} to "
         f"{end.max():%Y-%m-%d %H:%M} UTC; {number(Kind.SECONDS, worked)} s of runs, each from its request to "
         f"its last file.{pauses}",

@@ -93,6 +93,8 @@ def boxes(analysis: Analysis, workload: str) -> Drawing:
     return Drawing(
         name=f"{workload}-box",
         title=f"{workload}: test {metric} by thread count",
+        see="whether the boxes overlap, and whether the dots of one box lie level: level dots are "
+        f"runs that give equal {metric}. The table tests decides what differs beyond chance.",
         caption=f"{n_text(study, workload)} Box: quartiles and median; each dot one run.",
         figure=figure,
     )
@@ -114,6 +116,8 @@ def sorted_runs(analysis: Analysis, workload: str) -> Drawing:
     return Drawing(
         name=f"{workload}-sorted",
         title=f"{workload}: the runs of each thread count, sorted by test {metric}",
+        see=f"whether the curves cover each other: then thread counts give the same {metric}, run "
+        "for run. A flat curve is a thread count whose runs are equal.",
         caption=f"{n_text(study, workload)} Curves that cover each other are equal runs.",
         figure=figure,
     )
@@ -138,6 +142,7 @@ def epochs(analysis: Analysis, workload: str) -> Drawing:
     return Drawing(
         name=f"{workload}-epochs",
         title=f"{workload}: test {metric} at every epoch",
+        see="at which epoch the lines separate, and whether by more than the bands are wide.",
         caption=f"{n_text(study, workload)} Line: mean of the runs; band: one standard deviation.",
         figure=figure,
     )
@@ -173,6 +178,9 @@ def loss_sd(analysis: Analysis, workload: str) -> Drawing:
     return Drawing(
         name=f"{workload}-loss-sd",
         title=f"{workload}: standard deviation of the training loss",
+        see="how far the dashed line, the spread across thread counts, lies above the others, the "
+        "spread within them: so much the thread count adds. A line that rises is a difference "
+        "that grows.",
         caption=f"{range_text(sizes)} runs a thread count; across thread counts each counts once, with its "
         "mean. A standard deviation of 0 has no place on a log scale and is named above the panel.",
         figure=figure,
@@ -224,6 +232,8 @@ def times(analysis: Analysis, workload: str) -> Drawing:
     return Drawing(
         name=f"{workload}-time",
         title=f"{workload}: time of a run",
+        see="which bar is lowest, and whether its interval clears those of the others. The table "
+        "time decides what is faster beyond chance.",
         caption=f"{n_text(study, workload)} Bar: mean, with its 95 % interval; each dot one run.",
         figure=figure,
     )

@@ -53,12 +53,19 @@ STYLE: Any = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drawing:
-    """A figure, the name of its files, and the words above and under it."""
+    """A figure, the name of its files, and the words above and under it: what to `see` in it, and what its
+    marks are."""
 
     name: str
     title: str
+    see: str
     caption: str
     figure: Figure
+
+    @property
+    def words(self) -> str:
+        """The whole caption."""
+        return f"To see: {self.see} {self.caption}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,13 +88,13 @@ def save(drawing: Drawing, workload: str, folder: Path) -> Picture:
     drawing.figure.set_layout_engine("none")  # the layout is found; once is enough
     vector: Any = FigureCanvasSVG(drawing.figure)
     vector.print_svg(svg, metadata={"Date": None})
-    return Picture(workload=workload, title=drawing.title, caption=drawing.caption, svg=svg, png=png)
+    return Picture(workload=workload, title=drawing.title, caption=drawing.words, svg=svg, png=png)
 
 
 def alone(drawing: Drawing) -> Drawing:
     """With the words above and under it in the picture, for a file that no page stands around."""
     figure = drawing.figure
-    caption = textwrap.wrap(drawing.caption, CAPTION)
+    caption = textwrap.wrap(drawing.words, CAPTION)
     height, above, below = figure.get_figheight(), 0.3, CAPTION_LINE * len(caption) + 0.1
     whole = height + above + below
     room = 0.35 if figure.legends else 0.0  # a legend below the panels stands above the words

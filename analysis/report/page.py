@@ -5,9 +5,11 @@ from __future__ import annotations
 import base64
 import hashlib
 import math
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import jinja2
 from markupsafe import Markup, escape
@@ -27,6 +29,7 @@ from analysis.results.model import Analysis, Column, Finding, Kind, Table, Verdi
 from analysis.results.printing import appendix_tables, main_tables, shown_findings
 
 CLASSES = {verdict: verdict.replace(" ", "-") for verdict in Verdict}  # of the style sheet
+UNQUOTED = " !$()*+,/:;=?@"  # what a data URL in an attribute may hold as it is
 LONG = 60  # characters from which a cell may be broken into lines
 TEMPLATES = Path(__file__).parent / "templates"
 NOTHING_IN = {"environments": "all runs have the same fingerprint."}
@@ -48,7 +51,7 @@ def page(analysis: Analysis, pictures: list[Picture], live: Unfinished | None = 
         .get_template("report.html.j2")
         .render(
             name=study.directory.resolve().name,
-            headline=headline(analysis),
+            headline=headline(analysis).partition(". "),
             size=f"{size_text(analysis)}; {provider_text(study)}",
             alarms=analysis.alarms,
             strips=strips(analysis, live.open_sets if live else {}),
@@ -125,11 +128,12 @@ def _by_workload(analysis: Analysis, finding: Finding) -> list[tuple[Finding, st
 
 
 def _inlined(picture: Picture) -> dict[str, str]:
-    data = base64.b64encode(picture.svg.read_bytes()).decode()
+    svg = re.sub(r"\s*\n\s*", " ", picture.svg.read_text(encoding="utf-8"))
+    svg = re.sub(r"\b(\d{2,}\.\d\d)\d+", r"\1", svg)  # hundredths of a point; scales are below 10
     return {
         "title": picture.title,
         "caption": picture.caption,
-        "source": f"data:image/svg+xml;base64,{data}",
+        "source": f"data:image/svg+xml,{quote(svg, safe=UNQUOTED)}",
         "files": f"figures/{picture.svg.name}",
     }
 

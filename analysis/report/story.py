@@ -101,8 +101,9 @@ def _strip(analysis: Analysis, workload: str, open_sets: Mapping[str, str]) -> S
         ],
         rows=list(kept.items()),
         caption="Read along a row: a new colour is another result of the same seed. "
-        f"{_counts(runs, view, metric)} A letter and a colour stand for one result, equal to the last bit; "
-        f"columns are thread counts, each with its n runs of {seeds} ({variant}, {models}).",
+        f"{_counts(runs, view, metric)} A letter and a colour stand for one result, equal to the last "
+        "bit; samples that differ do so from A. "
+        f"Columns are thread counts, each with its n runs of {seeds} ({variant}, {models}).",
     )
 
 
@@ -162,8 +163,6 @@ def _changed(analysis: Analysis, runs: pd.DataFrame, view: View) -> Callable[[An
         pair = [labels.get(run_of[each]) for each in (value, first)]
         if pair[0] is None or pair[1] is None:
             return str(value)[:SHORT]
-        if value == first:
-            return f"{len(pair[0]):,} samples"
         return f"{int((pair[0] != pair[1]).sum()):,} of {len(pair[0]):,} differ"
 
     return text

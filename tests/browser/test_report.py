@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -11,6 +14,7 @@ from tests.analysis.conftest import Fabricator
 from tests.browser.chromium import Chromium
 
 pytestmark = pytest.mark.browser
+AXE = Path(sys.prefix) / "node_modules" / "axe-core" / "axe.min.js"  # put there by `.ci/run report`
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +52,7 @@ def colour(browser):
 
 def test_nothing_leaves_the_page_and_the_console_is_silent(browser, report):
     browser.value("scrollTo(0, document.body.scrollHeight)")
-    asked = [url for url in browser.requests() if not url.startswith("data:image/svg+xml;base64,")]
+    asked = [url for url in browser.requests() if not url.startswith("data:image/svg+xml,")]
     assert asked == [report.resolve().as_uri()]
     assert browser.complaints() == []
     assert browser.value("[...document.images].every(image => image.complete && image.naturalWidth > 0)")
@@ -115,6 +119,39 @@ def test_tab_goes_first_to_the_result_and_every_control_shows_its_focus(browser)
     assert browser.value("getComputedStyle(document.activeElement).outlineStyle") == "solid"
 
 
+def complaints_of_axe(browser):
+    """What axe-core finds wrong of the page with everything unfolded, in one line a rule."""
+    browser.value("document.querySelectorAll('details').forEach(each => { each.open = true; })")
+    return browser.value("""axe.run().then(found => found.violations.map(
+        rule => `${rule.impact}: ${rule.help}: ${rule.nodes[0].html}`))""")
+
+
+@pytest.mark.skipif(not AXE.exists(), reason=f"needs {AXE}")
+@pytest.mark.parametrize("width", [390, 1280])
+def test_everybody_can_read_it_in_both_themes(browser, width):
+    browser.value(f"{AXE.read_text()};0")
+    for scheme in ("light", "dark"):
+        browser.look(width=width, scheme=scheme)
+        assert complaints_of_axe(browser) == []
+    browser.value("document.querySelector('figcaption').style.color = '#666'")
+    assert "contrast" in complaints_of_axe(browser)[0]
+
+
+def test_the_commands_of_cause_and_cure_are_copied_by_keyboard(browser):
+    browser.call("Browser.grantPermissions", permissions=["clipboardReadWrite", "clipboardSanitizedWrite"])
+    for name, command in (("do-trace", "vbstudy trace --cpus 1,2"), ("do-harden", "vbstudy harden")):
+        browser.value(f"document.querySelector('[data-copy={name}]').focus()")
+        browser.press("Enter")
+        wait_until_copied(browser, name)
+        assert browser.value("navigator.clipboard.readText()") == command
+
+
+def test_a_link_to_a_table_of_the_appendix_unfolds_it(browser):
+    browser.value("location.hash = 'table-distance'")
+    browser.look()
+    assert browser.value("document.getElementById('table-distance').open")
+
+
 def test_the_theme_follows_the_system_until_the_reader_chooses(browser):
     assert colour(browser) > 200
     browser.look(scheme="dark")
@@ -146,16 +183,20 @@ def test_paper_gets_whole_tables_open_details_and_no_controls_even_in_the_dark(b
     assert browser.value("getComputedStyle(document.querySelector('.tall')).maxHeight") == "none"
 
 
+def wait_until_copied(browser, name):
+    # The label says so for 2.5 s, once the browser has asked itself for leave.
+    label = browser.value(f"""new Promise(function look(done) {{
+        const label = document.querySelector('[data-copy={name}]').textContent;
+        if (label === "Copy") setTimeout(look, 20, done); else done(label);
+    }})""")
+    assert label == "Copied"
+
+
 def test_copying_takes_the_whole_text(browser):
     browser.call("Browser.grantPermissions", permissions=["clipboardReadWrite", "clipboardSanitizedWrite"])
     browser.value("document.querySelector('[data-copy=text-2]').focus()")
     browser.press("Enter")
-    # The label says so for 2.5 s, once the browser has asked itself for leave.
-    label = browser.value("""new Promise(function look(done) {
-        const label = document.querySelector('[data-copy=text-2]').textContent;
-        if (label === "Copy") setTimeout(look, 20, done); else done(label);
-    })""")
-    assert label == "Copied"
+    wait_until_copied(browser, "text-2")
     hardware = browser.value("document.getElementById('text-2').textContent")
     assert hardware.startswith("All 21 models were trained on")
     assert browser.value("navigator.clipboard.readText()") == hardware

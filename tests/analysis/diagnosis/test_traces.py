@@ -113,7 +113,7 @@ def test_the_files_are_the_record_the_numbers_and_the_figure(tmp_path):
 def test_the_picture_beside_a_trace_says_what_it_shows_and_of_how_many():
     drawing = alone(growth_map(trace()))
     title, caption = (text.get_text().replace("\n", " ") for text in drawing.figure.texts)
-    assert (title, caption) == (drawing.title, drawing.caption)
+    assert (title, caption) == (drawing.title, drawing.words)
     assert "n = 2 models" in drawing.caption
 
 

@@ -34,6 +34,7 @@ def test_ten_figures_a_workload_and_a_timeline_in_both_forms_and_the_same_bytes_
         assert a.svg.read_text().startswith("<?xml")
         assert a.png.read_bytes().startswith(b"\x89PNG")
         assert "2 runs" in a.caption
+        assert a.caption.startswith("To see: ")
 
 
 @pytest.mark.parametrize(
