@@ -74,8 +74,8 @@ def churn_map(analysis: Analysis, workload: str) -> Drawing:
     return Drawing(
         name=f"{workload}-churn",
         title=f"{workload}: churn between thread counts",
-        see="whether cells off the diagonal are darker than those on it: then the thread count "
-        "changes predictions more than a repetition does.",
+        see="whether churn is larger off the diagonal than on it: then the thread count changes "
+        "predictions more than a repetition does.",
         caption=f"{n_text(analysis.study, workload)} Share of {samples} test samples that two runs put in "
         "different classes, mean over pairs of runs; on the diagonal, of two runs of one thread count "
         f"(– with one run). {_models(view)}",
@@ -120,8 +120,8 @@ def churn_runs(analysis: Analysis, workload: str) -> Drawing:
     return Drawing(
         name=f"{workload}-churn-runs",
         title=f"{workload}: churn between every two runs",
-        see="the blocks: a white one on the diagonal is a thread count whose runs predict the "
-        "same, a dark one off it two thread counts that do not.",
+        see="the blocks: one without churn on the diagonal is a thread count whose runs predict the "
+        "same, one with churn off it two thread counts that do not.",
         caption=f"{n_text(analysis.study, workload)} A line and a column a run, in order of thread count and "
         f"repetition; 0 on the diagonal.{some} Means and intervals: table churn. {_models(view)}",
         figure=figure,

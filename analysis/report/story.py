@@ -102,7 +102,7 @@ def _strip(analysis: Analysis, workload: str, open_sets: Mapping[str, str]) -> S
         rows=list(kept.items()),
         caption="Read along a row: a new colour is another result of the same seed. "
         f"{_counts(runs, view, metric)} A letter and a colour stand for one result, equal to the last "
-        "bit; samples that differ do so from A. "
+        "bit; samples 'differ' that A puts in another class. "
         f"Columns are thread counts, each with its n runs of {seeds} ({variant}, {models}).",
     )
 
