@@ -17,7 +17,7 @@ from guest.machine import fingerprint
 from guest.records.run import ProjectFiles
 
 WORK, HOOKS, NOTICED, REPORTED = "work", "hooks", "noticed", "reported"
-HOOK_FILES = ("sitecustomize.py", "vbstudy_hook.py", "vbstudy_watch.py")
+HOOK_FILES = ("sitecustomize.py", "vbstudy_hook.py", "vbstudy_watch.py", "vbstudy_pools.py")
 
 
 class ProjectError(RuntimeError):
@@ -86,6 +86,10 @@ def hook_settings(
     hooks = resources.files("guest.projects") / "hooks"
     for name in HOOK_FILES:
         (folder / name).write_bytes((hooks / name).read_bytes())
+    if settings.get("pools") is not None:
+        import threadpoolctl
+
+        shutil.copy(threadpoolctl.__file__, folder)
     for name in (NOTICED, REPORTED):
         (out / name).mkdir(exist_ok=True)
     intel = fingerprint.cpu()["vendor"] == "GenuineIntel"

@@ -22,6 +22,8 @@ CHECKED = {"bitwise": ("bitwise", "predictions", "metric"), "predictions": ("pre
 @click.option("--vary", default="threads", metavar="FACTOR", show_default=True,
               help="threads, isa (AVX-512 or AVX2), workers (of DataLoaders), hash (Python's seed) or "
               "env:NAME=VALUE,VALUE.")  # fmt: skip
+@click.option("--which", is_flag=True,
+              help="Give each thread pool its threads alone: which one matters?")  # fmt: skip
 @click.option("--runs", type=click.IntRange(min=2), metavar="N", show_default="2, with --exact 3",
               help="Runs under each condition.")  # fmt: skip
 @click.option("--seed", type=click.IntRange(0, 2**31 - 1), default=1, help="The seed of all generators.")
@@ -47,6 +49,7 @@ def try_(
     options: Options,
     cpus: str | None,
     vary: str,
+    which: bool,
     runs: int | None,
     seed: int,
     replay: bool,
@@ -70,12 +73,14 @@ def try_(
     seeded from outside. Compared are all files that it writes (arrays where the format is known, else
     bytes), named numbers that it prints, logs or writes, and its output. Exits with 0 whatever the answer
     is, unless --check is given; with 1 when the program fails."""
-    from orchestrator.programs import conditions, try_report, try_runs, try_saved
+    from orchestrator.programs import conditions, try_report, try_runs, try_saved, try_which
     from orchestrator.programs.try_verdicts import Answer, overall
     from orchestrator.study.schema import parse_counts
 
     if level != "bitwise" and not check:
         raise UsageError(f"--level {level} goes with --check")
+    if which and (exact or check or save or against or vary != "threads"):
+        raise UsageError("--which goes with none of --vary, --exact, --check, --save and --against")
     if exact and replay:
         raise UsageError("--exact and --replay: choose one")
     factor = conditions.vary(vary, parse_counts(cpus) if cpus is not None else None)
@@ -91,6 +96,11 @@ def try_(
         timeout_s=timeout_s,
         disk_bytes=int(disk_gib * 2**30),
     )
+    if which:
+        with interrupted("try"):
+            found = try_which.run(ask, max(c.threads for c in factor.conditions), options.reporter())
+        result(options, to_json(found), try_which.text(found))
+        return
     with interrupted("try"):
         report, seen = try_report.run(ask, factor, exact, options.reporter())
     here = try_saved.saved(command, factor.name, ask.seed, seen)

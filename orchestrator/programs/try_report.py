@@ -30,6 +30,8 @@ from orchestrator.programs.try_verdicts import (
 
 SHOWN = 8  # lines of evidence at a level
 EXACT = ", exact"
+EXACT_FOR = ("torch", "tensorflow")
+TRACED = (*EXACT_FOR, "jax")
 NAMES = {PREDICTIONS: "predictions", METRIC: "metrics", OUTPUT: "output"}
 NOTHING_SEEN = {
     BITWISE: "no file was written",
@@ -67,6 +69,7 @@ class Report:
     wall_s: dict[str, list[float]]  # of each condition, without the first run of all
     first_wall_s: float
     overrides: tuple[Override, ...]
+    software: dict[str, str]  # versions that the program imported
     notes: tuple[str, ...]
     last_lines: tuple[str, ...]  # of what the first run printed
     exact: Cure | None = None
@@ -96,6 +99,7 @@ def run(ask: Ask, factor: Factor, exact: bool, say: Say) -> tuple[Report, Seen]:
         wall_s=try_runs.times(seen.trials),
         first_wall_s=seen.trials[0].wall_s,
         overrides=seen.overrides,
+        software=seen.software,
         notes=tuple(notes),
         last_lines=seen.last_lines,
         exact=_cure(plain, seen.trials) if exact else None,
@@ -140,7 +144,7 @@ def text(report: Report) -> str:
     numbers = "random numbers of the first run" if report.seed is None else f"seed {report.seed}"
     lines = [
         _answer(report),
-        *([_cured(report.exact)] if report.exact else []),
+        *([_cured(report.exact, report)] if report.exact else []),
         "",
         (
             f"{shlex.join(report.command)}: {listed(report.conditions)}, {report.repetitions} times each, "
@@ -195,12 +199,18 @@ def _name(verdict: LevelVerdict) -> str:
     return "weights" if any(each.kind == Role.WEIGHTS for each in deciding) else "files"
 
 
-def _cured(cure: Cure) -> str:
+def _cured(cure: Cure, report: Report) -> str:
     price = _price(cure.ratio, cure.low, cure.high, cure.pairs)
+    if cure.answer is Answer.SAME and report.answer is not Answer.MATTERS:
+        return f"All runs with exact mode agree, too. A whole run takes {price}."
     if cure.answer is Answer.SAME:
         return f"Exact mode cures it: all runs with it agree. A whole run takes {price}."
     what = {
-        Answer.MATTERS: "the runs with it differ, too",
+        Answer.MATTERS: (
+            "the runs with it differ, too"
+            if _has(report, EXACT_FOR)
+            else "it is for PyTorch and TensorFlow, and the program uses neither"
+        ),
         Answer.INCONCLUSIVE: "the runs with it do not repeat themselves",
         Answer.ABSENT: "nothing was seen that could be compared",
     }[cure.answer]
@@ -255,17 +265,23 @@ def _next(report: Report) -> list[str]:
     if report.answer is Answer.MATTERS:
         if report.exact is not None and report.exact.answer is Answer.SAME:
             return ["", f"next: vbstudy exact -- {program}"]
-        if report.exact is not None:
-            return ["", f"next: vbstudy trace -- {program}"]
+        if _has(report, TRACED):
+            start = f"vbstudy trace -- {program}        where it starts"
+        else:
+            start = f"vbstudy try --which -- {program}  the thread pool where it starts"
         return [
             "",
-            f"next: vbstudy trace -- {program}        where it starts (PyTorch, TensorFlow, JAX)",
+            f"next: {start}",
             f"      vbstudy harden -- {program}       the cheapest cure that is proved",
         ]
     if report.answer is Answer.INCONCLUSIVE and report.seed is not None:
         why = "the seed does not reach every generator, or the program does not repeat itself"
         return ["", why, f"next: vbstudy try --replay -- {program}"]
     return []
+
+
+def _has(report: Report, names: Sequence[str]) -> bool:
+    return any(name in report.software for name in names)
 
 
 def listed(names: Sequence[str]) -> str:

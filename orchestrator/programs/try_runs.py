@@ -173,7 +173,8 @@ class _Runner:
             lines=tuple(_lines(out / "log.txt")),
             status=ended.status,
         )
-        return trial, noticed, [*notices.remarks(noticed, asked), *random_notes, *stray]
+        remarks = [] if condition.exact else notices.remarks(noticed, asked)  # it sets pools of its own
+        return trial, noticed, [*remarks, *random_notes, *stray]
 
     def _asked(self, condition: Condition) -> ThreadSpec:
         intra_op = condition.intra_op or condition.threads

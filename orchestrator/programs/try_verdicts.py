@@ -28,7 +28,7 @@ RESULT = re.compile(
 DIGITS = re.compile(r"[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?)")
 # In a line of output, what changes from run to run: clock times, durations, speeds, addresses.
 PASSING = re.compile(
-    r"0x[0-9a-fA-F]+|\d{4}-\d\d-\d\d|\d{1,2}:\d\d(?::\d\d)?(?:[.,]\d+)?"
+    r"\b[IWEF]\d{4} [^\]]*\]|0x[0-9a-fA-F]+|\d{4}-\d\d-\d\d|\d{1,2}:\d\d(?::\d\d)?(?:[.,]\d+)?"
     r"|\d+(?:\.\d+)?(?:e[-+]?\d+)?\s?(?:[mun]?s|secs?|seconds?|mins?|minutes?|hours?|[kM]?it/s|[kMG]i?B)\b"
     r"|(?:time|took|elapsed|duration|speed|eta|pid)\W{0,3}\d+(?:\.\d+)?"
     r"|\d+(?:\.\d+)?\s?(?:\w+/s|\w+ per second)",

@@ -199,8 +199,9 @@ def after_tensorflow(tf: ModuleType) -> None:
     with ours():
         if SEED is not None:
             tf.random.set_seed(SEED)
-        threading_.set_intra_op_parallelism_threads(SETTINGS["intra_op"])
-        threading_.set_inter_op_parallelism_threads(SETTINGS["inter_op"])
+        if "VBSTUDY_EXACT" not in os.environ:  # which fixes the pools
+            threading_.set_intra_op_parallelism_threads(SETTINGS["intra_op"])
+            threading_.set_inter_op_parallelism_threads(SETTINGS["inter_op"])
         if SETTINGS["deterministic"]:
             tf.config.experimental.enable_op_determinism()
     wrap(tf.random, "set_seed", seeding("tf.random.set_seed"))
@@ -299,6 +300,10 @@ def start() -> None:
     sys.meta_path.insert(0, Finder())
     sys.addaudithook(audit)
     atexit.register(at_end)
+    if SETTINGS.get("pools") is not None:
+        import vbstudy_pools
+
+        vbstudy_pools.install(**SETTINGS["pools"], write=write)
     if SETTINGS["watch"]:
         import vbstudy_watch
 

@@ -110,6 +110,7 @@ def test_a_program_that_fails_ends_with_one_and_its_last_lines(tmp_path, capsys)
         (["try", "--vary", "isa", "--cpus", "1,2", "--", "true"], 2, "looked at on one thread count"),
         (["try", "--vary", "moon", "--", "true"], 2, "one of threads, isa, workers, hash or env:NAME="),
         (["try", "--vary", "env:A=1", "--", "true"], 2, "two values are needed, as in env:A=a,b"),
+        (["try", "--which", "--exact", "--", "true"], 2, "--which goes with none of"),
         (["try", "--level", "metric", "--", "true"], 2, "--level metric goes with --check"),
         (["try", "--save", "no/such/file", "--", "true"], 2, "is not a folder"),
         (["try", "--against", "no-such-file", "--", "true"], 2, "No such file"),
@@ -326,6 +327,29 @@ def test_exact_mode_is_tried_beside_the_default(tmp_path, capsys):
     cure = report["exact"]
     assert (cure["answer"], cure["pairs"], cure["low"]) == (Answer.SAME, 2, None)
     assert sorted(report["wall_s"]) == ["1 thread", "1 thread, exact", "2 threads", "2 threads, exact"]
+
+
+POOLS = """\
+import numpy, scipy.linalg
+from threadpoolctl import threadpool_info
+counts = {each["filepath"].rsplit("/", 2)[1]: each["num_threads"] for each in threadpool_info()}
+print("loss:", 1 / counts["scipy.libs"])
+"""
+
+
+def test_the_pool_that_matters_is_named(tmp_path, capsys):
+    (tmp_path / "train.py").write_text(POOLS)
+    program = ["try", "--which", "--cpus", "1,2", "--", sys.executable, "train.py"]
+    assert cli.run(["-C", str(tmp_path), "-q", *program]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("What matters: the threads of scipy (openblas).")
+    assert "numpy (openblas): SAME" in out
+
+
+def test_a_program_without_pools_has_none_that_matters(tmp_path, capsys):
+    program = ["try", "--which", "--cpus", "1,2", "--", sys.executable, "-c", "print('loss: 1')"]
+    assert cli.run(["-C", str(tmp_path), "-q", *program]) == 0
+    assert capsys.readouterr().out.startswith("No thread pool of OpenMP, OpenBLAS, MKL, BLIS or TensorFlow")
 
 
 TIERS = """\
