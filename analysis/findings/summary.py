@@ -329,7 +329,8 @@ def _so(analysis: Analysis) -> str:
 
 
 def next_steps(analysis: Analysis) -> Iterator[tuple[str, str]]:
-    """(arguments of vbstudy, what they answer), the most useful first."""
+    """(arguments of vbstudy, what they answer), the most useful first. Those with `--` belong into a
+    program's folder, the others into that of the study."""
     if any("vbstudy sweep" in problem.todo for problem in analysis.study.problems):
         yield "sweep", "the missing runs"
     elif needed := runs_needed(analysis):
@@ -341,8 +342,14 @@ def next_steps(analysis: Analysis) -> Iterator[tuple[str, str]]:
         name = "" if untraced[0] == next(iter(analysis.study.metrics)) else f" --workload {untraced[0]}"
         if counts[0] < counts[1]:
             yield f"trace --cpus {counts[0]},{counts[1]}{name}", "which operation starts it"
-    if other and "hardening" not in analysis.tables:
+    own = [w for w in other if w in analysis.study.projects]
+    if len(own) < len(other) and "hardening" not in analysis.tables:
         yield "harden", "one model, at what price"
+    for workload in own[:1]:
+        runs = analysis.study.runs
+        program = runs.command[runs.workload == workload].iloc[0]
+        yield f"trace -- {program}", f"in the folder of {workload}: which operation starts it"
+        yield f"harden -- {program}", f"in the folder of {workload}: one model, at what price"
     yield "analyze --list-tables", "the numbers behind this"
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import shlex
 from collections.abc import Collection, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -274,6 +275,7 @@ def _run_row(record: RunRecord) -> dict[str, Any]:
         "guest": _text(record.guest, "name"),
         "environment": hashlib.sha256(json.dumps(environment, sort_keys=True).encode()).hexdigest(),
         "project": result.project,
+        "command": shlex.join(spec.workload.project.command) if spec.workload.project else "",
         "started_at": record.started_at,
         "finished_at": record.finished_at,
     }

@@ -175,12 +175,13 @@ def _apart(value: Any, first: Any) -> str:
 # ---- the cause -----------------------------------------------------------------------------------
 
 
-def commands(analysis: Analysis) -> dict[str, str]:
-    """What is still to do, by the command's first word: `trace` to `vbstudy trace --cpus 1,2`."""
-    found = {arguments.split()[0]: f"vbstudy {arguments}" for arguments, _ in next_steps(analysis)}
-    own = [w for w in analysis.study.projects if differs(analysis, w)]
-    if own and "trace" not in found and "traces" not in analysis.tables:
-        found["trace"] = "vbstudy trace -- python train.py"
+def commands(analysis: Analysis) -> dict[str, list[tuple[str, str]]]:
+    """What is still to do, by its first word: `trace` has (`vbstudy trace --cpus 1,2`, in which program's
+    folder, "" for that of the study)."""
+    found: dict[str, list[tuple[str, str]]] = {}
+    for arguments, why in next_steps(analysis):
+        folder = why.partition(":")[0] if " -- " in arguments else ""
+        found.setdefault(arguments.split()[0], []).append((f"vbstudy {arguments}", folder))
     return found
 
 

@@ -139,7 +139,7 @@ def test_everybody_can_read_it_in_both_themes(browser, width):
 
 def test_the_commands_of_cause_and_cure_are_copied_by_keyboard(browser):
     browser.call("Browser.grantPermissions", permissions=["clipboardReadWrite", "clipboardSanitizedWrite"])
-    for name, command in (("do-trace", "vbstudy trace --cpus 1,2"), ("do-harden", "vbstudy harden")):
+    for name, command in (("do-trace-1", "vbstudy trace --cpus 1,2"), ("do-harden-1", "vbstudy harden")):
         browser.value(f"document.querySelector('[data-copy={name}]').focus()")
         browser.press("Enter")
         wait_until_copied(browser, name)

@@ -14,6 +14,7 @@ from tests import factories
 from tests.analysis.conftest import sha
 from tests.analysis.diagnosis.test_hardening import everything, plain
 from tests.analysis.diagnosis.test_traces import own_workload, trace
+from tests.analysis.provenance.test_overrides import own
 
 
 def prose(text):
@@ -73,8 +74,17 @@ def test_without_cause_and_cure_the_page_has_the_commands_that_add_them(study):
     analysis = analyze(study.directory)
     assert (causes(analysis), cures(analysis)) == ([], [])
     text = page(analysis, [])
-    for name, wanted in (("do-trace", commands(analysis)["trace"]), ("do-harden", "vbstudy harden")):
+    assert commands(analysis)["trace"] == [("vbstudy trace --cpus 1,2", "")]
+    for name, wanted in (("do-trace-1", "vbstudy trace --cpus 1,2"), ("do-harden-1", "vbstudy harden")):
         assert f'<pre id="{name}">{wanted}</pre><button type="button" data-copy="{name}"' in text
+
+
+def test_of_a_program_the_commands_are_its_own(study):
+    own(study)
+    found = commands(analyze(study.directory))
+    where = "in the folder of mine"
+    assert found["trace"] == [("vbstudy trace -- python train.py", where)]
+    assert found["harden"] == [("vbstudy harden -- python train.py", where)]
 
 
 def test_equal_models_have_neither_cause_nor_cure(study):
@@ -96,7 +106,7 @@ def test_the_cause_is_the_traced_operation_with_its_line(study):
     assert cause.title == "`aten.convolution_backward.default`, backward of `conv2`"
     assert cause.code == trace().origins[0].text
     assert dict(cause.facts)["When"] == "training step 1, between cpus-1 and cpus-4 (n = 2 models)"
-    assert 'id="do-trace"' not in page(analysis, [])
+    assert 'id="do-trace-1"' not in page(analysis, [])
 
 
 @pytest.mark.parametrize("exact_s", [2.4, None], ids=["cheapest", "not proved"])
