@@ -236,10 +236,6 @@ def which_threads(analysis: Analysis) -> list[tuple[str, str]]:
 
 
 def _same_model(analysis: Analysis) -> str:
-    if "hardening" in analysis.tables:
-        frame = analysis.tables["hardening"].frame
-        if cures := [f"{row.workload} by {row.tier}" for row in frame[frame.cheapest != ""].itertuples()]:
-            return f"yes, hardened: {'; '.join(cures)}"
     levels = {workload: _levels(rows) for workload, rows in by_workload(analysis).items()}
     other = [w for w, (weights, *_) in levels.items() if weights == DIFFER]
     if not levels:
@@ -248,9 +244,25 @@ def _same_model(analysis: Analysis) -> str:
         weights = {weights for weights, *_ in levels.values()}
         return "yes, bit for bit" if weights == {IDENTICAL} else "; ".join(sorted(weights - {IDENTICAL}))
     some = "no" if len(other) == len(levels) else f"not for {names_of(other)}"
-    return some + (
+    some += (
         ", not even at one count" if any(levels[w][-1] == DIFFER for w in other) else ", only at one count"
     )
+    cures = hardened(analysis)
+    if all(cures.get(w) for w in other):
+        some += f"; yes by tier {series(list(dict.fromkeys(cures[w] for w in other)))}"
+    return some
+
+
+def hardened(analysis: Analysis) -> dict[str, str]:
+    """The tier that is proved for each workload that was hardened; "" where none is."""
+    if "hardening" not in analysis.tables:
+        return {}
+    frame = analysis.tables["hardening"].frame
+    tiers = dict.fromkeys(frame.workload, "") | dict(
+        frame.loc[frame.cheapest != "", ["workload", "tier"]].itertuples(index=False)
+    )
+    names = analysis.study.runs.drop_duplicates("workload")[["workload", "workload_name"]]
+    return {workload: tiers[name] for workload, name in names.itertuples(index=False) if name in tiers}
 
 
 def _metric(analysis: Analysis) -> str:
@@ -320,7 +332,10 @@ def _untrusted(analysis: Analysis) -> str:
 
 
 def _so(analysis: Analysis) -> str:
-    if any(differs(analysis, workload) for workload in analysis.study.metrics):
+    other = [workload for workload in analysis.study.metrics if differs(analysis, workload)]
+    if other and all(hardened(analysis).get(workload) for workload in other):
+        return "use the proved tier, or keep one count in all runs; state it with the CPU model"
+    if other:
         return "keep one count in all runs; state it with the CPU model"
     return "choose by time; state the count with the CPU model"
 
@@ -343,7 +358,7 @@ def next_steps(analysis: Analysis) -> Iterator[tuple[str, str]]:
         if counts[0] < counts[1]:
             yield f"trace --cpus {counts[0]},{counts[1]}{name}", "which operation starts it"
     own = [w for w in other if w in analysis.study.projects]
-    if len(own) < len(other) and "hardening" not in analysis.tables:
+    if set(other) - set(own) - set(hardened(analysis)):
         yield "harden", "one model, at what price"
     for workload in own[:1]:
         runs = analysis.study.runs

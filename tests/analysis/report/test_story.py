@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from analysis.findings.summary import headline
+from analysis.findings.summary import headline, which_threads
 from analysis.pipeline import analyze
 from analysis.report.page import page, typeset
 from analysis.report.story import causes, commands, cures, strips
@@ -117,12 +117,19 @@ def test_the_cure_is_the_proved_tier_with_its_price(study, exact_s):
     (study.directory / "harden").mkdir()
     stored = factories.hardening(everything(seeds=plain, exact=made), cpus=(1, 2), repetitions=2)
     (study.directory / "harden" / "lenet5.json").write_text(seal(stored))
-    (cure,) = cures(analyze(study.directory))
+    analysis = analyze(study.directory)
+    (cure,) = cures(analysis)
+    answers = dict(which_threads(analysis))
+    assert "harden" not in commands(analysis)
     facts = dict(cure.facts)
     if exact_s is None:
         assert cure.title == "no tier is proved"
+        assert answers["same model?"] == "no, only at one count"
+        assert answers["so"].startswith("keep one count")
     else:
         assert cure.title == "Exact mode (tier 4)"
+        assert answers["same model?"] == "no, only at one count; yes by tier 4 exact mode"
+        assert answers["so"].startswith("use the proved tier")
         assert facts["Price"] == "1.27 of the default's training time (n = 4 trainings)"
 
 
