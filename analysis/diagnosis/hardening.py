@@ -16,7 +16,7 @@ from analysis.cost.times import exclusion
 from analysis.load.runs import Problem
 from analysis.results.model import ALPHA, Kind, Table, col, cols, count, counts, interval
 from analysis.stats.statistics import RATIOS_FROM
-from guest.machine.tiers import TIERS
+from guest.machine.tiers import TIERS, lines
 from guest.records import bounded
 from guest.records.bounded import read_bounded
 from guest.records.codec import NewerSchemaError, RecordError
@@ -203,6 +203,7 @@ def _proofs(hardenings: Sequence[Hardening]) -> Table:
             "cheapest": _choice(hardening, result),
             "why": result.why,
             "profile": _profile(hardening),
+            **_paste(hardening, result),
         }
         for hardening in hardenings
         for result in hardening.results
@@ -231,6 +232,15 @@ def _choice(hardening: Hardening, result: TierResult) -> str:
         return ""
     proved = [each for each in hardening.results if each.proof is Proof.PROVED]
     return "cheapest" if all(each.mean_cost is not None for each in proved) else "first proved"
+
+
+def _paste(hardening: Hardening, result: TierResult) -> dict[str, str]:
+    """The lines by which a user has the chosen tier; empty for the others."""
+    if result.tier is not hardening.cheapest:
+        return {"shell": "", "python": ""}
+    framework, seed = hardening.workload.network_framework, hardening.seeds.initialisation or 0
+    paste = lines(result.tier, framework, seed, max(hardening.cpus))
+    return {"shell": "\n".join(paste.shell), "python": "\n".join(paste.python)}
 
 
 def _profile(hardening: Hardening) -> str:

@@ -4,7 +4,7 @@ difference, and what ends it. Nothing is decided here: all of it is read from th
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import pandas as pd
@@ -53,6 +53,7 @@ class Part:
     title: str
     code: str
     facts: list[tuple[str, str]]
+    paste: list[tuple[str, str]] = field(default_factory=list)  # (where, lines to copy)
 
 
 def settings(analysis: Analysis) -> list[str]:
@@ -242,9 +243,12 @@ def cures(analysis: Analysis) -> list[Part]:
         )
         level, _, title = row["tier"].partition(" ")
         facts = [("Proof", row["why"]), ("Price", price), ("Why this one", CHOICES[row["cheapest"]])]
-        found.append(
-            Part(title=f"{where}{title[:1].upper()}{title[1:]} (tier {level})", code="", facts=facts)
-        )
+        paste = [
+            ("Before the program starts:", row["shell"]),
+            ("At the top of the script, before the first operation:", row["python"]),
+        ]
+        title = f"{where}{title[:1].upper()}{title[1:]} (tier {level})"
+        found.append(Part(title=title, code="", facts=facts, paste=paste))
     return found
 
 

@@ -60,6 +60,15 @@ def test_a_thread_count_whose_own_runs_differ_has_all_their_letters_and_no_colou
     assert (tile.text, tile.detail, tile.colour) == ("A B", "runs differ", None)
 
 
+def test_what_differs_within_a_thread_count_is_not_traced_across_them(study):
+    for cpus in (1, 2):
+        for repetition in (1, 2):
+            study.run(cpus, repetition, weights=f"{cpus}-{repetition}")
+    analysis = analyze(study.directory)
+    assert "trace" not in commands(analysis)
+    assert "First make one thread count repeat itself" in page(analysis, [])
+
+
 def test_of_several_seeds_the_picture_shows_one(study):
     for cpus in (1, 2):
         for repetition, seed in ((1, 1), (2, 2)):
@@ -128,6 +137,8 @@ def test_the_cure_is_the_proved_tier_with_its_price(study, exact_s):
         assert answers["so"].startswith("keep one count")
     else:
         assert cure.title == "Exact mode (tier 4)"
+        assert "from vbstudy import exact; exact.enable()" in cure.paste[1][1]
+        assert '<pre id="cure-1-2">import random' in page(analysis, [])
         assert answers["same model?"] == "no, only at one count; yes by tier 4 exact mode"
         assert answers["so"].startswith("use the proved tier")
         assert facts["Price"] == "1.27 of the default's training time (n = 4 trainings)"
