@@ -31,12 +31,10 @@ FOLDER = "harden"
 
 def judge(hardening: Hardening) -> Hardening:
     """The hardening with a result for each of its tiers, and the cheapest tier that is proved: the one
-    with the lowest mean cost, or the first one where the times are excluded from comparisons."""
+    with the lowest mean cost, or the lowest estimate where times are excluded from comparisons."""
     results = tuple(_judge(hardening, tier) for tier in hardening.tiers)
     proved = [result for result in results if result.proof is Proof.PROVED]
-    costed = [result for result in proved if result.mean_cost is not None]
-    if proved and len(costed) == len(proved):
-        proved = sorted(costed, key=lambda result: result.mean_cost or 0.0)
+    proved.sort(key=lambda result: math.inf if result.estimate is None else result.estimate)
     cheapest = proved[0].tier if proved else Tier.NONE
     return dataclasses.replace(hardening, results=results, cheapest=cheapest)
 
@@ -231,7 +229,7 @@ def _choice(hardening: Hardening, result: TierResult) -> str:
     if result.tier is not hardening.cheapest:
         return ""
     proved = [each for each in hardening.results if each.proof is Proof.PROVED]
-    return "cheapest" if all(each.mean_cost is not None for each in proved) else "first proved"
+    return "cheapest" if all(each.mean_cost is not None for each in proved) else "cheapest, estimated"
 
 
 def _paste(hardening: Hardening, result: TierResult) -> dict[str, str]:

@@ -21,7 +21,7 @@ COLOURS = 6  # of the style sheet; letters tell apart what shares a colour
 SHORT = 8  # characters of a hash that are shown
 CHOICES = {
     "cheapest": "the cheapest tier that is proved",
-    "first proved": "the first tier that is proved; their times cannot be compared",
+    "cheapest, estimated": "the cheapest proved tier as far as its times tell, which support no conclusion",
 }
 SHOWN = 3  # different results of one thread count that are named
 

@@ -3,6 +3,7 @@ orchestrator and the analysis share."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -78,6 +79,15 @@ class TierResult:
     mean_cost: float | None
     mean_low: float | None
     mean_high: float | None
+
+    @property
+    def estimate(self) -> float | None:
+        """The mean cost, or that of all ratios there are: of times that support no conclusion it is a guess,
+        and a better one than none."""
+        ratios = [cost.ratio for cost in self.costs if cost.ratio is not None]
+        if self.mean_cost is not None or not ratios:
+            return self.mean_cost
+        return math.exp(sum(map(math.log, ratios)) / len(ratios))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -249,9 +249,15 @@ def told(hardening: Hardening) -> list[str]:
     info, seed = tiers.TIERS[result.tier], hardening.seeds.initialisation or 0
     costs = [each.mean_cost for each in hardening.results if each.proof is Proof.PROVED]
     if None in costs:
+        guess = (
+            ""
+            if result.estimate is None
+            else f", about {result.estimate:.2f} times the default's training time"
+        )
         what = (
-            "first tier, in their order, that is proved (some times support no conclusion, so that the "
-            f"cheapest is inconclusive; to measure again on a quiet machine, move harden/{name}.json away)"
+            f"cheapest tier that is proved, as far as its times tell{guess} (some are excluded from "
+            "comparisons, so that this is an estimate; to measure again on a quiet machine, move "
+            f"harden/{name}.json away),"
         )
     else:
         interval = ""

@@ -119,15 +119,16 @@ def test_the_interval_of_a_tiers_mean_cost_is_that_of_its_repetitions():
     assert found.mean_low < found.mean_cost < found.mean_high
 
 
-def test_without_fit_times_the_cheapest_is_the_first_proved_tier():
-    def contended(cpus, repetition):
-        return {"load_by_others": 1.0}
+def test_without_fit_times_the_cheapest_is_the_one_with_the_lowest_estimate():
+    def contended(train_s):
+        return lambda cpus, repetition: {"load_by_others": 1.0, "train_s": train_s}
 
     made = factories.hardening(
-        everything(seeds=plain, environment=contended, exact=contended), cpus=(1, 2), repetitions=2,
+        everything(seeds=plain, environment=contended(6.0), exact=contended(2.2)), cpus=(1, 2), repetitions=2,
         tiers=(Tier.SEEDS, Tier.ENVIRONMENT, Tier.EXACT),
     )  # fmt: skip
-    assert judge(made).cheapest is Tier.ENVIRONMENT
+    assert judge(made).cheapest is Tier.EXACT
+    assert results(made)[Tier.EXACT].mean_cost is None
     assert {cost.excluded for cost in results(made)[Tier.EXACT].costs} == {"contended"}
 
 
