@@ -139,7 +139,8 @@ class OperationLog(TorchDispatchMode):  # type: ignore[no-untyped-call]
         parameter = getattr(node, "variable", None)  # a gradient is added to what is there
         if parameter is not None:
             return Phase.BACKWARD, (self._names.get(parameter.data_ptr(), ""), "", "")
-        return Phase.BACKWARD, self._made_by.get(node._sequence_nr(), ("", "", ""))
+        made = self._made_by.get(node._sequence_nr())
+        return Phase.BACKWARD, made or ("", *self._line(sys._getframe(2)))  # else where backward was called
 
     # ---- the operations ----------------------------------------------------------------------
 

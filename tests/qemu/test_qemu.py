@@ -395,7 +395,11 @@ def test_a_machine_that_is_killed_during_a_run_is_started_again_and_the_run_repe
 
 
 @pytest.mark.parametrize(
-    ("lost_after_s", "cut_s", "failures"), [(600, 30, 0), (30, None, 1)], ids=["for 30 s", "for good"]
+    ("lost_after_s", "cut_s", "failures"),
+    [
+        pytest.param(600, 30, 0, id="for 30 s"),
+        pytest.param(30, None, 1, id="for good", marks=pytest.mark.machines),
+    ],
 )
 def test_a_cut_network_is_waited_for_or_the_run_repeated(disturbed, lost_after_s, cut_s, failures):
     engine = ("[engine]", f"[engine]\nlost_after_s = {lost_after_s}")
@@ -436,6 +440,7 @@ def test_a_clock_that_jumps_during_a_run_harms_nothing(disturbed):
     assert not (disturbed / "failed").exists()
 
 
+@pytest.mark.machines
 def test_two_studies_in_machines_at_once_do_not_meet(tmp_path, local):
     with contextlib.ExitStack() as stack:
         studies = [

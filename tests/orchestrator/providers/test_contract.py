@@ -120,7 +120,7 @@ def test_destroying_leaves_nothing_behind(home):
     assert [pid for pid in os.listdir("/proc") if pid.isdigit() and _belongs(pid, folder)] == []
 
 
-def test_a_guest_with_more_cpus_than_the_host_says_that_it_is_oversubscribed(provider):
+def test_a_guest_with_more_cpus_than_the_host_is_oversubscribed_and_stopping_ends_all_in_it(provider):
     provider.create(MANY)
     connection = provider.start(MANY, host_cores())
     observed = provider.observe(MANY, connection)
@@ -128,10 +128,6 @@ def test_a_guest_with_more_cpus_than_the_host_says_that_it_is_oversubscribed(pro
     # A machine has its CPUs, a sandbox is limited to what there is.
     asked = MANY.cpus if provider.name in MACHINES else CORES
     assert observed.guest_cpus == observed.provider_cpus == asked
-
-
-def test_stopping_ends_everything_that_runs_in_a_guest(provider):
-    connection = provider.start(MANY, host_cores())
     script = "setsid sleep 600 & echo 1; sleep 600"  # one of them leaves its session
     stream = connection.open(["sh", "-c", script], {})
     assert stream.receive(COMMAND_S) == b"1\n"
