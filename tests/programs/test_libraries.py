@@ -1,5 +1,5 @@
-"""Programs that use public libraries, through the whole flow: does the thread count matter, where does it start,
-which tier is proved, does exact mode cure it. Run by `.ci/run programs`, which installs the libraries."""
+"""Programs that use public libraries, through the whole flow: does the thread count matter, where does it
+start, which tier is proved, does exact mode cure it. Run by `.ci/run programs`, which installs them."""
 
 import json
 import os
