@@ -73,7 +73,7 @@ def try_(
     seeded from outside. Compared are all files that it writes (arrays where the format is known, else
     bytes), named numbers that it prints, logs or writes, and its output. Exits with 0 whatever the answer
     is, unless --check is given; with 1 when the program fails."""
-    from orchestrator.programs import conditions, try_report, try_runs, try_saved, try_which
+    from orchestrator.programs import conditions, try_report, try_runs, try_saved, try_study, try_which
     from orchestrator.programs.try_verdicts import Answer, overall
     from orchestrator.study.schema import parse_counts
 
@@ -103,6 +103,7 @@ def try_(
         return
     with interrupted("try"):
         report, seen = try_report.run(ask, factor, exact, options.reporter())
+    try_study.note(report, ask.folder, [condition.threads for condition in factor.conditions])
     here = try_saved.saved(command, factor.name, ask.seed, seen)
     if save is not None:
         try_saved.write(save, here)

@@ -19,13 +19,21 @@ PROVIDERS = ("local", "ssh", "qemu", "vagrant", "virtualbox")
 
 @click.command()
 @click.option("--force", is_flag=True, help="Overwrite an existing study.toml.")
+@click.option("--from-try", is_flag=True, help="A study of the program that `vbstudy try` ran last.")
 @click.pass_obj
-def init(options: Options, force: bool) -> None:
+def init(options: Options, force: bool, from_try: bool) -> None:
     """Write a commented study.toml."""
+    from orchestrator.files import write_durably
+
     store = options.store()
     if store.study_file.exists() and not force:
         raise UsageError(f"{store.study_file}: exists already; edit it, or overwrite it with --force")
-    _write_default_study(store, (1, 2, 4, 8))
+    if from_try:
+        from orchestrator.programs import try_study
+
+        write_durably(store.study_file, try_study.study(try_study.last(), _name(store)))
+    else:
+        _write_default_study(store, (1, 2, 4, 8))
     result(options, {"study": str(store.study_file)}, f"wrote {store.study_file}")
 
 
@@ -84,13 +92,17 @@ def provision(options: Options, cpus: str | None, provider: str | None) -> None:
 
 
 def _write_default_study(store: Store, cpus: tuple[int, ...]) -> None:
-    import re
-
     from orchestrator.files import write_durably
     from orchestrator.study import template
 
+    write_durably(store.study_file, template.template(_name(store), cpus, template.default_dataset()))
+
+
+def _name(store: Store) -> str:
+    import re
+
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", store.directory.resolve().name).strip("-._") or "study"
-    write_durably(store.study_file, template.template(name[:64], cpus, template.default_dataset()))
+    return name[:64]
 
 
 @click.command()

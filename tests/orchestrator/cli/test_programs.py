@@ -390,3 +390,22 @@ def test_a_program_that_repeats_on_all_thread_counts_needs_no_cure(tmp_path, cap
     program = ["harden", "--cpus", "1,2", "--runs", "2", "--", sys.executable, "train.py"]
     assert cli.run(["-C", str(tmp_path), "-q", *program]) == 0
     assert capsys.readouterr().out.startswith("Nothing needs to be done")
+
+
+def test_a_program_that_was_tried_becomes_a_study(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    program, study = tmp_path / "My Program", tmp_path / "study"
+    program.mkdir()
+    study.mkdir()
+    assert cli.run(["-C", str(study), "init", "--from-try"]) == 2
+    assert "no program was tried yet" in capsys.readouterr().err
+    attempt(program, capsys, SCRIPT.format(weights="+ n", predictions="", metric=""), "--cpus", "1,2")
+    assert cli.run(["-C", str(study), "init", "--from-try"]) == 0
+    for command in (["provision"], ["sweep", "--runs", "1"]):
+        assert cli.run(["-C", str(study), "-q", *command]) == 0
+    capsys.readouterr()
+    assert cli.run(["-C", str(study), "--json", "analyze"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    verdicts = {row["scope"]: row["weights"] for row in told["tables"]["verdicts"]}
+    assert verdicts["across thread counts"] == "differ"
+    assert cli.run(["-C", str(study), "-q", "destroy"]) == 0

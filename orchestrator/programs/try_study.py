@@ -1,0 +1,131 @@
+"""From a program that was tried to a study of it: `try` notes what it found in the user's cache, and
+`vbstudy init --from-try` writes the study file."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import tomlkit
+
+from guest.records.bounded import MESSAGE, OddFileError, read_bounded
+from guest.records.codec import RecordError, seal, unseal
+from orchestrator.errors import StoreError, UsageError
+from orchestrator.files import write_durably
+from orchestrator.programs.try_files import Role
+from orchestrator.programs.try_report import Report
+from orchestrator.programs.try_verdicts import Compared
+from vbstudy import caches
+
+SCHEMA_VERSION = 1
+METRICS = 3  # losses and scores that become metrics
+FRAMEWORKS = ("torch", "tensorflow")
+NO_NAME = re.compile(r"[^a-z0-9_]+")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tried:
+    """The program that was tried last, and what of it a study can measure."""
+
+    schema_version: int
+    folder: str
+    command: tuple[str, ...]
+    seed: int | None
+    threads: tuple[int, ...]
+    framework: str
+    metrics: tuple[str, ...]  # as `try` names them
+    weights: str
+    predictions: str
+
+
+def note(report: Report, folder: Path, threads: Sequence[int]) -> None:
+    """Kept for `vbstudy init --from-try`; a cache that cannot be written is no error of `try`."""
+    every = [each for verdict in report.verdicts for each in verdict.compared]
+    path = caches.folder() / "tried.json"
+    tried = Tried(
+        schema_version=SCHEMA_VERSION,
+        folder=str(folder),
+        command=report.command,
+        seed=report.seed,
+        threads=tuple(dict.fromkeys(threads)),
+        framework=next((name for name in FRAMEWORKS if name in report.software), ""),
+        metrics=tuple(each.name for each in every if each.kind == "number" and each.result)[:METRICS],
+        weights=_file(every, Role.WEIGHTS),
+        predictions=_file(every, Role.PREDICTIONS),
+    )
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_durably(path, seal(tried))
+        path.chmod(0o600)  # a command line may hold what is private
+    except OSError:
+        return
+
+
+def _file(every: Sequence[Compared], role: Role) -> str:
+    """One in the program's folder that can be read, and has the same name each time."""
+    names = [each.name for each in every if each.kind == role and each.certain]
+    return next((name for name in names if "*" not in name and not name.startswith(("/", "vbstudy."))), "")
+
+
+def last() -> Tried:
+    """Raises UsageError where nothing was tried."""
+    path = caches.folder() / "tried.json"
+    try:
+        return unseal(Tried, read_bounded(path, MESSAGE), path.name, known=SCHEMA_VERSION, limit=MESSAGE)
+    except FileNotFoundError:
+        raise UsageError("--from-try: no program was tried yet: vbstudy try -- python train.py") from None
+    except (OddFileError, RecordError) as error:
+        raise StoreError(f"{path}: cannot be read: {error}; try the program again") from None
+
+
+def study(tried: Tried, name: str) -> str:
+    """The text of study.toml. Raises UsageError for a program whose results a study cannot measure."""
+    metrics = dict(filter(None, map(_metric, tried.metrics)))
+    if not metrics:
+        raise UsageError(
+            "--from-try: a study needs a metric, and no loss or score with a name was seen, "
+            "as in `accuracy: 0.93`"
+        )
+    text = tomlkit.document()
+    text.add(
+        tomlkit.comment("The program that `vbstudy try` ran. All keys: docs/study.md, docs/own-projects.md")
+    )
+    text.update({"name": name, "cpus": list(tried.threads), "variants": ["fixed-seed", "default"]})
+    if tried.seed is not None:
+        text["seed"] = tried.seed
+    workload = tomlkit.table()
+    short = NO_NAME.sub("-", Path(tried.folder).name.lower()).strip("-") or "program"
+    workload.update({"name": short, "project": tried.folder, "command": list(tried.command)})
+    if tried.framework:
+        workload["framework"] = tried.framework
+    if tried.seed is None:
+        workload["random"] = "replay"
+    workload["metrics"] = {key: _inline(value) for key, value in metrics.items()}
+    artifacts = {"predictions": tried.predictions, "weights": tried.weights}
+    if any(artifacts.values()):
+        workload["artifacts"] = {key: value for key, value in artifacts.items() if value}
+    tables = tomlkit.aot()
+    tables.append(workload)
+    text["workload"] = tables
+    return tomlkit.dumps(text)
+
+
+def _metric(name: str) -> tuple[str, dict[str, str]] | None:
+    """A printed one by a pattern, one in a file by its key."""
+    file, found, key = name.partition(": ")
+    if found:
+        if "*" in file:
+            return None
+        source = {"file": file, "key": key}
+    else:
+        key = name.partition(" @ ")[0]
+        source = {"pattern": rf"""(?i)\b{re.escape(key)}["']?\s*[:=]*\s*["'(\[]?([-+0-9.eE]+)"""}
+    return NO_NAME.sub("_", key.lower()).strip("_") or "metric", source
+
+
+def _inline(values: dict[str, str]) -> tomlkit.items.InlineTable:
+    table = tomlkit.inline_table()
+    table.update(values)
+    return table
