@@ -167,6 +167,8 @@ def _hint(last_lines: str) -> str:
     """What is different here from the user's own shell, where that may be why a program failed."""
     if "EOFError" in last_lines:
         return " (its standard input is empty)"
+    if "Inappropriate ioctl" in last_lines or "not a tty" in last_lines:
+        return " (it runs without a terminal)"
     if "ModuleNotFoundError" in last_lines:
         return " (the Python that ran it lacks a module: install it there, or name `requirements` in a study)"
     if "No such file or directory" in last_lines:

@@ -162,7 +162,7 @@ class _Runner:
                 files[name] = read(path, role_of(name))
         files |= dict(itertools.chain(_reported(out / prepare.REPORTED), _outside(noticed)))
         asked = self._asked(condition)
-        stray = [f"{ended.strays} processes were left running and were ended"] if ended.strays else []
+        stray = [f"child processes left running, and ended: {ended.strays}"] if ended.strays else []
         trial = Trial(
             condition=condition.label,
             threads=condition.threads,

@@ -1,4 +1,5 @@
 import json
+import subprocess
 import sys
 from pathlib import Path
 
@@ -409,3 +410,43 @@ def test_a_program_that_was_tried_becomes_a_study(tmp_path, capsys, monkeypatch)
     verdicts = {row["scope"]: row["weights"] for row in told["tables"]["verdicts"]}
     assert verdicts["across thread counts"] == "differ"
     assert cli.run(["-C", str(study), "-q", "destroy"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("script", "code", "told"),
+    [
+        ("pass", 0, "Nothing was seen that could be compared."),
+        ("import shutil, os; shutil.rmtree(os.getcwd()); print('loss: 1')", 0,
+         "the metrics are the same"),
+        ("import os, time\nif os.fork() == 0: os.setsid(); time.sleep(600)\nprint('loss: 1')", 0,
+         "note: child processes left running, and ended: 1"),
+        ("import os; os.write(1, bytes(range(256)) * 4)", 0, "the output is the same"),
+        ("import os; os.get_terminal_size()", 1, "it runs without a terminal"),
+        ("import getpass; getpass.getpass()", 1, "its standard input is empty"),
+        ("import os; open('x', 'w').close(); os.chmod('x', 0); os.symlink('nowhere', 'y'); os.mkfifo('z')", 0,
+         "the files are the same"),
+        ("import sys\nfor i in range(3): print(f'\\r{i}/3 loss: {i}', end='')\nsys.exit()", 0, "loss"),
+        ("import os; os.kill(os.getpid(), 9)", 1, "was killed by SIGKILL (out of memory?)"),
+        ("import os; print('loss: 1'); os._exit(int(os.environ['OMP_NUM_THREADS']) - 1)", 0, "exit status"),
+    ],
+)  # fmt: skip
+def test_an_odd_program_gets_a_clear_line_and_leaves_nothing(tmp_path, capsys, script, code, told):
+    (tmp_path / "train.py").write_text(script)
+    assert (
+        cli.run(["-C", str(tmp_path), "-q", "try", "--cpus", "1,2", "--", sys.executable, "train.py"]) == code
+    )
+    printed = capsys.readouterr()
+    assert told in printed.out + printed.err
+    assert "Traceback" not in printed.err.partition("last lines")[0]
+    assert [path.name for path in tmp_path.iterdir()] == ["train.py"]
+
+
+def test_a_folder_that_changes_while_it_is_copied_is_told(tmp_path, capsys):
+    (tmp_path / "train.py").write_text("print('loss: 1')")
+    busy = "i=0; while :; do i=$((i+1)); mkdir d$i; echo x > d$i/f; rm -r d$i; done"
+    with subprocess.Popen(["sh", "-c", busy], cwd=tmp_path, stderr=subprocess.DEVNULL) as other:
+        code = cli.run(["-C", str(tmp_path), "-q", "try", "--cpus", "1,2", "--", sys.executable, "train.py"])
+        other.kill()
+    told = capsys.readouterr()
+    assert code == 0 or "does another process change it?" in told.err or "cannot be copied" in told.err
+    assert "Traceback" not in told.err
