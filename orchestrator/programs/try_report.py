@@ -248,7 +248,7 @@ def evidence(each: Compared) -> list[str]:
     if each.answer is Answer.SAME:
         how = f"the same in all {each.runs} runs"
     elif each.answer is Answer.MATTERS:
-        how = f"repeats in each condition, {each.distinct} distinct in {each.runs} runs"
+        how = f"{each.distinct} distinct in {each.runs} runs"
     else:
         where = listed(each.unrepeated)
         how = f"does not repeat with {where}, {each.distinct} distinct in {each.runs} runs"

@@ -208,7 +208,7 @@ def _numbers(trials: Sequence[Trial]) -> tuple[list[Compared], int]:
         result = bool(RESULT.search(bare.rpartition(": ")[2]))
         ends = list(dict.fromkeys(v[-1] for v in values if v))
         count = max(map(len, values))
-        remark = f"last value {_listed(ends)}" + (f", {count} values" if count > 1 else "")
+        remark = _listed(ends) + (f", last of {count}" if count > 1 else "")
         one = _compared(trials, NUMBER, name, ["\n".join(v) for v in values], remark, result=result)
         if one.answer is Answer.SAME and not result:
             constants += 1
