@@ -314,10 +314,7 @@ def test_two_machines_are_compared_by_a_file_without_their_output(tmp_path, caps
     assert cli.run([*same, *other]) == 1
     out = capsys.readouterr().out
     assert "The results differ between the two machines." in out
-    assert (
-        "numbers: loss @ train.py:2: 2 distinct in 4 runs (0.5 | 0.25)"
-        in out
-    )
+    assert "numbers: loss @ train.py:2: 2 distinct in 4 runs (0.5 | 0.25)" in out
     assert "note: the file is of another command line" in out
 
 
