@@ -26,6 +26,8 @@ PROVIDERS = ("local", "qemu", "vagrant", "virtualbox")
 @click.option("--memory-mib", type=click.IntRange(min=1), help="The memory that guests may have.",
               show_default="all")  # fmt: skip
 @click.option("--security", type=click.Path(path_type=Path), help="TLS for a tls:// scheduler: a TOML file.")
+@click.option("--wait", "wait_s", type=click.FloatRange(0, min_open=True), metavar="SECONDS",
+              help="For a scheduler that does not answer.", show_default="for ever")  # fmt: skip
 @click.option("--folder", type=click.Path(path_type=Path), help="The folder of guests and undelivered "
               "runs.", show_default="~/.cache/vbstudy/hosts/NAME")  # fmt: skip
 @click.pass_obj
@@ -36,6 +38,7 @@ def worker(
     cores: str | None,
     memory_mib: int | None,
     security: Path | None,
+    wait_s: float | None,
     folder: Path | None,
 ) -> None:
     """Make this machine a host for the sweeps of SCHEDULER (tcp://HOST:PORT or tls://HOST:PORT).
@@ -79,6 +82,7 @@ def worker(
         wanted,
         memory_mib,
         proofs,
+        wait_s,
         options.reporter(),
     )
 

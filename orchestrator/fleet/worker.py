@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import os
 import re
 import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,12 +19,13 @@ from distributed import Worker
 from distributed.security import Security
 
 from orchestrator.cores.leases import host_cores, host_memory_mib
+from orchestrator.errors import GuestError
 from orchestrator.fleet.host import Host
 from orchestrator.fleet.tasks import EXTENSION
 
 PRELOAD = "vbstudy.dask_worker"
 BACK_AFTER_S = 0.5
-TOLD_AFTER_S = 10.0
+TOLD_EVERY_S = 10.0
 Notify = Callable[[str], None]
 
 
@@ -40,14 +43,16 @@ def serve(
     cores: tuple[int, ...],
     memory_limit_mib: int | None,
     security: Security | None,
+    wait_s: float | None,
     notify: Notify,
 ) -> None:
     """Serves until it is interrupted, or terminated. A scheduler that goes is waited for: runs that are
-    under way go on, and are handed over to whoever asks for them when it is back."""
+    under way go on, and are handed over to whoever asks for them when it is back. Raises GuestError for one
+    that does not answer within `wait_s`."""
     os.sched_setaffinity(0, cores)  # inherited by every thread and guest
     host = Host(folder, provider)
     try:
-        asyncio.run(_serve(host, scheduler, folder, memory_limit_mib, security, notify))
+        asyncio.run(_serve(host, scheduler, folder, memory_limit_mib, security, wait_s, notify))
     finally:
         host.end()
 
@@ -58,6 +63,7 @@ async def _serve(
     folder: Path,
     memory_limit_mib: int | None,
     security: Security | None,
+    wait_s: float | None,
     notify: Notify,
 ) -> None:
     ended = asyncio.Event()
@@ -76,11 +82,18 @@ async def _serve(
             security=security,
         )
         attach(worker, host)
-        start = asyncio.ensure_future(worker.start())
-        await _first(start, ended.wait(), asyncio.sleep(TOLD_AFTER_S))
-        if not start.done() and not ended.is_set():
-            notify(f"the scheduler {scheduler} does not answer; waiting for it: is it running, is it there?")
-            await _first(start, ended.wait())
+        start, since = asyncio.ensure_future(worker.start()), time.monotonic()
+        left_s = math.inf if wait_s is None else wait_s
+        while not start.done() and not ended.is_set() and left_s > 0:
+            await _first(start, ended.wait(), asyncio.sleep(min(TOLD_EVERY_S, left_s)))
+            waited_s = time.monotonic() - since
+            left_s = math.inf if wait_s is None else wait_s - waited_s
+            if not start.done() and not ended.is_set() and left_s > 0:
+                notify(
+                    f"the scheduler {scheduler} does not answer; waiting for it, {waited_s:.0f} s so far: "
+                    "is it running, is it there?"
+                )
+        silent = not start.done() and not ended.is_set()
         if not start.done():
             start.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -91,6 +104,8 @@ async def _serve(
             if not ended.is_set():
                 notify("the scheduler is gone; runs that are under way go on")
         await worker.close(reason="vbstudy-worker")
+        if silent:
+            raise GuestError(f"the scheduler {scheduler} did not answer within --wait {wait_s:g} s")
         await _first(asyncio.sleep(BACK_AFTER_S), ended.wait())
 
 

@@ -4,6 +4,8 @@ import datetime
 import json
 import shutil
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -264,6 +266,12 @@ def test_a_worker_says_what_it_waits_for_and_a_second_one_in_its_folder_what_to_
     with fleet(tmp_path / "fleet") as there:
         waiting = there.start_worker("host")
         wait_until(lambda: "does not answer; waiting for it" in there.log("host"), waiting)
+        impatient = [sys.executable, "-m", "vbstudy", "worker", there.address, "--wait", "1"]
+        done = subprocess.run(
+            [*impatient, "--folder", str(tmp_path / "x")], stderr=subprocess.PIPE, text=True, timeout=120
+        )
+        assert done.returncode == 4
+        assert f"the scheduler {there.address} did not answer within --wait 1 s" in done.stderr
         folder = str(tmp_path / "fleet" / "host")
         assert cli.run(["worker", there.address, "--folder", folder]) == 2
         assert "another needs its own --folder" in capsys.readouterr().err
