@@ -4,6 +4,7 @@
     <study>/study.toml        what others need of it
     <study>/runs/...          every run, whole
     <study>/imported/*.json   what was imported
+    <study>/projects/*        the user's own programs as they were run, unless they are left out
 
 An archive is data from strangers: its names must be those above and its sizes those of its manifest, or
 nothing of it is kept."""
@@ -36,14 +37,15 @@ from guest.records.bounded import read_bounded
 from guest.records.codec import NewerSchemaError, from_json
 from guest.records.run import ARTIFACTS, FOLDER_NAME, RECORD, RECORDING, Artifact
 
-SCHEMA_VERSION = 1  # of the manifest
+SCHEMA_VERSION = 2  # of the manifest; an archive without projects is one of version 1
 MANIFEST = "MANIFEST.json"
 BLOCK = 2**20
 LISTED_BYTES = 160 * bounded.ARCHIVE.items  # of the list of files in an archive
+PROJECTS = "projects"
 NAME = r"[A-Za-z0-9@+_-][A-Za-z0-9@+._-]*"  # never begins with a dot
 FILE_NAME = "|".join(map(re.escape, (RECORD, RECORDING, *ARTIFACTS)))
 ALLOWED = re.compile(
-    rf"(?P<study>{NAME})/({re.escape(MANIFEST)}|{re.escape(STUDY_FILE)}|{FOLDER}/{NAME}\.json|"
+    rf"(?P<study>{NAME})/({re.escape(MANIFEST)}|{re.escape(STUDY_FILE)}|{FOLDER}/{NAME}\.json|{PROJECTS}/{NAME}\.(tar|json)|"
     rf"runs(/{FOLDER_NAME}){{3}}/[0-9]{{4,}}/({FILE_NAME}))"
 )
 # RuntimeError: encrypted; NotImplementedError: other kinds of compression; the rest: cut or made up.
@@ -71,7 +73,12 @@ class DamagedStudyError(ValueError):
         self.verification = verification
 
 
-def pack(directory: Path, target: Path) -> int:
+def projects_of(directory: Path) -> list[str]:
+    """The names of the user's own programs that the study has."""
+    return sorted(path.stem for path in (directory / PROJECTS).glob("*.tar"))
+
+
+def pack(directory: Path, target: Path, *, projects: bool = True) -> int:
     """Writes the study into the zip file `target`; returns the number of its runs. Raises
     NothingToAnalyse for an empty study, DamagedStudyError for one that is not whole, FileExistsError."""
     if target.exists():
@@ -85,22 +92,27 @@ def pack(directory: Path, target: Path) -> int:
     with temporary(target) as part:
         with zipfile.ZipFile(part, "w", zipfile.ZIP_DEFLATED, compresslevel=6) as archive:
             files = {}
-            for path, opened in _contents(directory):
+            for path, opened in _contents(directory, projects=projects):
                 with opened() as source:
                     files[path] = _add(archive, f"{name}/{path}", source)
-            manifest = {"schema_version": SCHEMA_VERSION, "files": files}
+            version = SCHEMA_VERSION if any(path.startswith(f"{PROJECTS}/") for path in files) else 1
+            manifest = {"schema_version": version, "files": files}
             archive.writestr(_entry(f"{name}/{MANIFEST}"), json.dumps(manifest, indent=1) + "\n")
         part.replace(target)
     return checked.runs
 
 
-def _contents(directory: Path) -> Iterator[tuple[str, Callable[[], IO[bytes]]]]:
+def _contents(directory: Path, *, projects: bool) -> Iterator[tuple[str, Callable[[], IO[bytes]]]]:
     """Every file of the archive in order, and what opens it."""
     study_file = directory / STUDY_FILE
     if study_file.is_file():
         text, _ = public_study_file(read_bounded(study_file, bounded.STUDY_FILE).decode())
         yield STUDY_FILE, lambda: io.BytesIO(text.encode())
     found = [*(directory / FOLDER).glob("*.json"), *(directory / "runs").glob("*/*/*/*/*")]
+    if projects:
+        found += [
+            path for name in projects_of(directory) for path in (directory / PROJECTS).glob(f"{name}.*")
+        ]
     for path in sorted(found, key=lambda each: each.relative_to(directory).as_posix()):
         relative = path.relative_to(directory)
         if path.is_file() and not any(part.startswith(".") for part in relative.parts):

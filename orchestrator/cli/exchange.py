@@ -155,8 +155,10 @@ def _planned(folder: Path) -> list[str] | None:
 @click.command()
 @click.argument("target", type=click.Path(path_type=Path))
 @click.option("--format", "form", type=click.Choice(FORMATS), show_default="by the ending of TARGET")
+@click.option("--without-projects", is_flag=True,
+              help="Leave your own programs out of TARGET.zip.")  # fmt: skip
 @click.pass_obj
-def export(options: Options, target: Path, form: str | None) -> None:
+def export(options: Options, target: Path, form: str | None, without_projects: bool) -> None:
     """Write the study to TARGET, for others.
 
     \b
@@ -173,9 +175,15 @@ def export(options: Options, target: Path, form: str | None) -> None:
     note_edited(options, edited(store))
     with analysis_errors(target):
         if form == "zip":
-            from analysis.exchange.archive import pack
+            from analysis.exchange.archive import pack, projects_of
 
-            what = f"{pack(store.directory, target)} runs"
+            what = f"{pack(store.directory, target, projects=not without_projects)} runs"
+            names = [] if without_projects else projects_of(store.directory)
+            if names:
+                options.reporter("note: ")(
+                    f"the archive has {', '.join(names)} as it was run: mind the licence and what is private "
+                    "in it; --without-projects leaves it out"
+                )
         elif form == "mlflow":
             from analysis.exchange.mlflow_store import write_mlflow
             from analysis.load.study import load_study

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from guest.records.bounded import RECORD, read_bounded
 from guest.records.codec import RecordError, digest, from_json
 from orchestrator.errors import PrerequisiteError, StoreError, UsageError
 from orchestrator.files import write_durably
@@ -58,11 +59,24 @@ def read(store: Store, name: str) -> Snapshot:
         kept = from_json(Snapshot, json.loads(path.read_text(encoding="utf-8")), path.name)
         with _archive(store, name).open("rb") as file:
             actual = hashlib.file_digest(file, "sha256").hexdigest()
+    except FileNotFoundError as error:
+        raise PrerequisiteError(
+            f"{error.filename}: is not there, as in a study exported --without-projects; put {name}.tar "
+            f"and {name}.json there, from projects/ of the study that made the runs{_expected(store, name)}"
+        ) from None
     except (OSError, ValueError, RecordError) as error:
         raise StoreError(f"{path}: cannot be read: {error}; {again}") from None
     if actual != kept.archive_sha256:
         raise StoreError(f"{_archive(store, name)}: does not match its SHA-256; {again}")
     return kept
+
+
+def _expected(store: Store, name: str) -> str:
+    """The hash of the project's files that the runs are of, where there are runs."""
+    for path in sorted(store.directory.glob(f"runs/{name}/*/*/*/run.json")):
+        project = json.loads(read_bounded(path, RECORD))["result"]["project"]
+        return f" (tree_sha256 {project['tree_sha256']})" if project else ""
+    return ""
 
 
 def parcel(study: Study, store: Store) -> dict[str, bytes]:

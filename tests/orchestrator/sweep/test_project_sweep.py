@@ -131,6 +131,29 @@ def test_a_sweep_of_projects_is_verified_archived_and_analysed(swept, tmp_path, 
     assert (tmp_path / "report" / "index.html").is_file()
 
 
+def test_a_colleague_repeats_the_runs_of_an_archive_without_the_projects_folder(swept, tmp_path, capsys):
+    for name, options in (("whole", []), ("alone", ["--without-projects"])):
+        assert vbstudy(swept, "export", *options, str(tmp_path / f"{name}.zip")) == 0
+        noted = "the archive has mine as it was run: mind the licence" in capsys.readouterr().err
+        assert noted is not bool(options)
+        assert vbstudy(tmp_path, "import", f"{tmp_path / name}.zip") == 0
+    whole, alone = tmp_path / "whole", tmp_path / "alone"
+    assert not (whole / "mine").exists()
+    assert vbstudy(whole, "provision") == 0
+    assert vbstudy(whole, "verify", "--rerun", "2") == 0
+    assert vbstudy(whole, "destroy") == 0
+    capsys.readouterr()
+    assert vbstudy(alone, "provision") == 0
+    assert vbstudy(alone, "verify", "--rerun", "2") == 3
+    (record,) = list((alone / "runs").glob("*/*/*/0001/run.json"))[:1]
+    tree = json.loads(record.read_text())["result"]["project"]["tree_sha256"]
+    assert (
+        f"put mine.tar and mine.json there, from projects/ of the study that made the runs (tree_sha256 {tree})"
+        in (capsys.readouterr().err)
+    )
+    assert vbstudy(alone, "destroy") == 0
+
+
 HANGS = "import time; print('x', flush=True); time.sleep(600)"
 FLOODS = "f = open('big', 'wb')\nfor i in range(64): f.write(bytes([i]) * (1 << 20))"
 OTHER_NAME = SCRIPT.replace("out/weights.npz", "out/w.npz")
