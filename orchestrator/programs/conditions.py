@@ -13,6 +13,7 @@ from orchestrator.cores.leases import host_cores
 from orchestrator.errors import UsageError
 
 FACTORS = ("threads", "isa", "workers", "hash")
+THREADS, INSTRUCTION_SET = "thread count", "instruction set"  # names of factors
 WORKERS = (0, 2)
 HASH_SEEDS = (0, 1)
 VARIABLE = re.compile(r"env:(?P<name>[A-Za-z_][A-Za-z0-9_]*)=(?P<values>.+)", re.DOTALL)
@@ -48,7 +49,7 @@ def vary(what: str, counts: Sequence[int] | None) -> Factor:
         if len(counts) < 2:
             raise UsageError(f"--cpus {counts[0]}: two thread counts are needed, as in --cpus 1,4")
         made = [Condition(label=counted(count, "thread"), threads=count) for count in counts]
-        return Factor(name="thread count", conditions=tuple(made))
+        return Factor(name=THREADS, conditions=tuple(made))
     if counts and len(counts) > 1:
         told = ",".join(map(str, counts))
         raise UsageError(f"--cpus {told}: --vary {what} is looked at on one thread count, as in --cpus 2")
@@ -79,4 +80,4 @@ def _instruction_sets(count: int) -> Factor:
     if "avx512f" not in flags:
         raise UsageError("--vary isa: this CPU has no AVX-512, which is what would be left out")
     capped = Condition(label="AVX2", threads=count, env=threads.avx2_only())
-    return Factor(name="instruction set", conditions=(Condition(label="AVX-512", threads=count), capped))
+    return Factor(name=INSTRUCTION_SET, conditions=(Condition(label="AVX-512", threads=count), capped))

@@ -11,7 +11,7 @@ from guest.records.printable import counted
 from guest.records.run import Override
 from orchestrator.cores.leases import host_cores
 from orchestrator.programs import try_runs
-from orchestrator.programs.conditions import Condition, Factor
+from orchestrator.programs.conditions import INSTRUCTION_SET, THREADS, Condition, Factor
 from orchestrator.programs.try_files import Role
 from orchestrator.programs.try_runs import Ask, Say, Seen
 from orchestrator.programs.try_verdicts import (
@@ -262,6 +262,9 @@ def evidence(each: Compared) -> list[str]:
 
 def _next(report: Report) -> list[str]:
     program = shlex.join(report.command)
+    if report.answer is Answer.MATTERS and report.factor != THREADS:  # which trace and harden compare
+        again = report.factor == INSTRUCTION_SET and report.exact is None and _has(report, EXACT_FOR)
+        return ["", f"next: vbstudy try --vary isa --exact -- {program}"] if again else []
     if report.answer is Answer.MATTERS:
         if report.exact is not None and report.exact.answer is Answer.SAME:
             return ["", f"next: vbstudy exact -- {program}"]
