@@ -172,9 +172,7 @@ def text(report: Report) -> str:
 def _answer(report: Report) -> str:
     """The answer over all levels, in a sentence."""
     verdicts = [v for v in report.verdicts if v.level != OUTPUT]
-    if report.answer in {v.answer for v in report.verdicts if v.level == OUTPUT} and not any(
-        v.answer is report.answer for v in verdicts
-    ):
+    if all(v.answer is Answer.ABSENT for v in verdicts):
         verdicts = list(report.verdicts)
     matters, same, unclear = (
         [_name(v) for v in verdicts if v.answer is answer]
