@@ -1,2 +1,2 @@
-"""Programs that belong to no study: tried on several thread counts, recorded, replayed.
+"""Programs that belong to no study: tried under several conditions, hardened, recorded, replayed.
 May import `cores` and below."""
