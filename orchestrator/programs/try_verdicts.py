@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from guest.projects.hooks.vbstudy_watch import PAIR
 from guest.records.printable import counted
 from orchestrator.programs.try_files import FileSeen, Role
 
@@ -22,7 +23,7 @@ NO_RESULT = re.compile(
 )
 RESULT = re.compile(
     r"loss|acc(?!um|el|ess|ept)|score|\bf1|auc|err|mse|mae|r2\b|perplex|ppl|bleu|rouge|precision|recall|iou|dice|"
-    r"reward|return|nll|elbo|likelihood|\bval|_val|test|eval|metric|correct|top.?[15]\b|silhouette|inertia",
+    r"reward|return|nll|elbo|likelihood|\bval|_val|test|eval(?!_steps)|metric|correct|top.?[15]\b|silhouette|inertia",
     re.IGNORECASE,
 )
 DIGITS = re.compile(r"[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?)")
@@ -30,7 +31,6 @@ DIGITS = re.compile(r"[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?)
 PASSING = re.compile(
     r"\b[IWEF]\d{4} [^\]]*\]|0x[0-9a-fA-F]+|\d{4}-\d\d-\d\d|\d{1,2}:\d\d(?::\d\d)?(?:[.,]\d+)?"
     r"|\d+(?:\.\d+)?(?:e[-+]?\d+)?\s?(?:[mun]?s|secs?|seconds?|mins?|minutes?|hours?|[kM]?it/s|[kMG]i?B)\b"
-    r"|(?:time|took|elapsed|duration|speed|eta|pid)\W{0,3}\d+(?:\.\d+)?"
     r"|\d+(?:\.\d+)?\s?(?:\w+/s|\w+ per second)",
     re.IGNORECASE,
 )
@@ -234,6 +234,7 @@ def comparable(line: str) -> str:
     """A line of output without what changes from run to run; "" for one that says nothing of results."""
     if WARNING.search(line):
         return ""
+    line = PAIR.sub(lambda m: m[0].replace(m["value"], "#") if NO_RESULT.search(m["name"]) else m[0], line)
     line = PASSING.sub("#", line)
     return DIGITS.sub("#", line) if ABOUT_MACHINE.search(line) else line
 

@@ -82,6 +82,8 @@ def test_an_exit_status_is_a_result():
         ("using 1 thread", "using 4 thread"),
         ("UserWarning: 1 is few", "UserWarning: 4 is many"),
         ("speed: 15.2 samples/s", "speed: 18 samples/s"),
+        ("{'eval_loss': '0.6', 'eval_runtime': '0.01'}", "{'eval_loss': '0.6', 'eval_runtime': '0.03'}"),
+        ("took 3 in all, pid 17", "took 4 in all, pid 99"),
     ],
 )
 def test_what_passes_is_no_difference_of_the_output(one, other):
