@@ -28,7 +28,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from guest.machine import fingerprint, load, seeds, threads
+from guest.machine import fingerprint, load, seeds, threads, tiers
 from guest.machine.signals import how_ended
 from guest.records.codec import from_json
 from guest.records.run import (
@@ -149,7 +149,7 @@ def _run(
     else:
         import_s = warm.import_s
         data, data_s = warm.data if warm.data is not None else load_data(request)
-    threads.apply(workload.network_framework, spec.threads)  # point: threads set
+    threads.apply(workload.network_framework, tiers.pools(spec))  # point: threads set
     check_threads(request)
 
     building = time.perf_counter()
@@ -157,7 +157,7 @@ def _run(
     seeds.seed_globals(drawn)  # point: seeds drawn
     # point: model built
     backend = workloads.build(
-        workload, data.info, drawn, deterministic=spec.variant.deterministic, tier=spec.tier
+        workload, data.info, drawn, deterministic=spec.variant.deterministic, tier=spec.cure
     )
     build_s = time.perf_counter() - building
 

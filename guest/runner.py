@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from guest.machine import threads
+from guest.machine import threads, tiers
 from guest.records.codec import to_json
 from guest.records.run import Artifact, RunRequest
 
@@ -62,7 +62,7 @@ def heartbeat(writer: MessageWriter, run_id: str, every_s: float, progress: Prog
 
 def check_threads(request: RunRequest) -> dict[str, Any]:
     in_force = threads.in_force(request.spec.workload.network_framework)
-    wrong = threads.mismatches(request.spec.threads, request.visible_cpus, in_force)
+    wrong = threads.mismatches(tiers.pools(request.spec), request.visible_cpus, in_force)
     if wrong:
         raise threads.ThreadMismatchError("; ".join(wrong))
     return in_force

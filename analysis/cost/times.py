@@ -16,8 +16,8 @@ from analysis.stats import statistics
 from guest.records.run import CONTENDED_ABOVE, EMULATORS
 
 LOAD_WORTH_SAYING = 0.1  # cores kept busy by others, mean over a set's runs
-# variant with the determinism switches, and the one that differs from it in nothing else
-DETERMINISTIC = {"algo": "default", "control": "fixed-seed"}
+# variant with the determinism switches or exact mode, and the one that differs from it in nothing else
+DETERMINISTIC = {"algo": "default", "control": "fixed-seed", "exact": "fixed-seed"}
 COMPARED = ("speed_up", "behind", "overhead")  # with the smallest, the fastest, the one without determinism
 SAID = {
     "speed_up": ("slower", "faster", "no speed-up found"),
@@ -67,8 +67,8 @@ def _flags(runs: pd.DataFrame) -> list[str]:
 def times(study: StudyData) -> Table:
     """Wall time of each condition (from the start of the run to the end of testing, data loading included,
     import of the framework excluded), its speed-up against the smallest thread count, which thread count is
-    fastest, and what determinism costs: time with its switches over time without, seeds treated alike (Zhuang
-    et al., MLSys 2022, section 5)."""
+    fastest, and what determinism costs: time with its switches, or exact mode, over time without, seeds
+    treated alike (Zhuang et al., MLSys 2022, section 5)."""
     tests: dict[tuple[str, ...], float | None] = {}  # of two conditions, however often they are compared
     rows = [row for experiment in study.experiments() for row in _rows(study, *experiment, tests)]
     corrected = dict(zip(tests, statistics.holm(list(tests.values())), strict=True))
@@ -90,8 +90,8 @@ def times(study: StudyData) -> Table:
         name="time",
         title="Time of a run",
         note=f"{statistics.INTERVALS_NOTE} Speed-up is against the smallest thread count; determinism "
-        "costs the time with its switches over that without. Both are ratios of geometric means, on "
-        "logarithms with Student's interval over the ratios within blocks, or with Welch's where blocks "
+        "costs the time with its switches, or with exact mode, over that without. Both are ratios of "
+        "geometric means, on logarithms with Student's interval over the ratios within blocks, or with Welch's where blocks "
         f"are not recorded. Verdicts are by these t tests, p < {ALPHA} after Holm's correction over all "
         "tests of the table: each thread count with the smallest and with the fastest, and with "
         "determinism and without. Intervals are not corrected. The lead of the fastest is decided when it "

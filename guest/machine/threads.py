@@ -26,7 +26,8 @@ def environment(spec: RunSpec, *, cpu_vendor: str) -> dict[str, str]:
     """The environment variables of one run, complete: nothing else that steers threads is inherited.
 
     One warm worker serves all runs with an equal environment."""
-    threads = str(spec.threads.intra_op)
+    pools = tiers.pools(spec)
+    threads = str(pools.intra_op)
     settings = {
         "OMP_NUM_THREADS": threads,
         "OMP_DYNAMIC": "FALSE",
@@ -43,7 +44,7 @@ def environment(spec: RunSpec, *, cpu_vendor: str) -> dict[str, str]:
         "JE_ARROW_MALLOC_CONF": "background_thread:false",
         "NUMEXPR_NUM_THREADS": threads,
         "TF_NUM_INTRAOP_THREADS": threads,
-        "TF_NUM_INTEROP_THREADS": str(spec.threads.inter_op),
+        "TF_NUM_INTEROP_THREADS": str(pools.inter_op),
         "TF_CPP_MIN_LOG_LEVEL": "2",
         "CUDA_VISIBLE_DEVICES": "-1",
         # Python's own hash order is one more source of randomness. Runs forked from one warm worker
@@ -64,7 +65,7 @@ def environment(spec: RunSpec, *, cpu_vendor: str) -> dict[str, str]:
             settings["MKL_CBWR"] = "AVX2,STRICT"
     if spec.workload.framework is None:
         return settings  # a tier hardens a network of ours
-    return settings | tiers.settings(spec.tier, spec.workload.framework)
+    return settings | tiers.settings(spec.cure, spec.workload.framework)
 
 
 def avx2_only() -> dict[str, str]:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from guest.records.run import Framework, ThreadSpec, Tier
+from guest.records.run import Framework, RunSpec, ThreadSpec, Tier, Variant
 
 INTEL = "GenuineIntel"
 EXACT_TENSORFLOW_THREADS = 8
@@ -50,6 +50,15 @@ def threads_of(tier: Tier, framework: Framework, cpus: int, most: int) -> Thread
     if tier is Tier.ONE_THREAD:
         return ThreadSpec(cpus=cpus, intra_op=1, inter_op=1)
     return ThreadSpec(cpus=cpus, intra_op=cpus, inter_op=cpus)
+
+
+def pools(spec: RunSpec) -> ThreadSpec:
+    """The threads that a run computes with: as planned, but for TensorFlow in the variant `exact`, whose
+    conditions are named by the CPUs that its fixed pools are served by."""
+    framework = spec.workload.framework
+    if spec.variant is Variant.EXACT and framework is Framework.TENSORFLOW:
+        return threads_of(Tier.EXACT, framework, spec.threads.cpus, most=spec.threads.intra_op)
+    return spec.threads
 
 
 def settings(tier: Tier, framework: Framework) -> dict[str, str]:

@@ -12,10 +12,11 @@ import select
 import sys
 import time
 import traceback
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from guest.machine import fingerprint, load, seeds
+from guest.machine import fingerprint, load, seeds, tiers
 from guest.projects import artifacts, command, environment, notices, numbers, randomness
 from guest.projects.prepare import (
     NOTICED,
@@ -37,18 +38,24 @@ from guest.records.run import (
     RECORDING,
     SCHEMA_VERSION,
     WEIGHTS,
+    Framework,
     Hashes,
     ProjectResult,
     ProjectSpec,
     RunRequest,
     RunResult,
+    RunSpec,
+    Tier,
     Timings,
+    Variant,
     history_columns,
 )
 from guest.runner import MessageWriter, Progress, artifact, heartbeat
 from guest.training.training import hash_arrays
+from vbstudy.exact import launch
 
 DONE, FAILED = 0, 1
+KEPT = ("version", "exact")  # of what a framework was at the end: facts of its own
 
 
 def serve(writer: MessageWriter) -> int:
@@ -140,6 +147,8 @@ def run(
         deterministic=spec.variant.deterministic,
     )
     env |= control.environment(env)
+    if spec.variant is Variant.EXACT:
+        env = launch.environment(env)
     argv = resolve(project.command, python)
     limits = command.Limits(
         timeout_s=project.timeout_s, disk_bytes=project.disk_limit_mib << 20, check=lambda: _check(control)
@@ -195,7 +204,7 @@ def run(
             seed=control.seed,
             overrides=notices.overrides(noticed),
             absent=tuple(_absent(values, predictions, weights_sha256)),
-            notes=(*seen.notes, *notices.remarks(noticed, spec.threads), *stray, *drew_notes),
+            notes=(*seen.notes, *_remarks(noticed, spec), *stray, *drew_notes),
             packages=tuple(packages),
             disk_bytes=ended.disk_bytes,
             weights_file_sha256=weights_file,
@@ -254,6 +263,19 @@ def _predictions(project: ProjectSpec, work: Path, out: Path) -> dict[str, str]:
     return hashes
 
 
+def _remarks(noticed: Sequence[notices.Notice], spec: RunSpec) -> Iterator[str]:
+    """What a reader should know of the settings that were in force."""
+    seen, asked = notices.in_force(noticed), spec.threads
+    if spec.variant is Variant.EXACT:
+        if "torch" in seen and "exact" not in seen["torch"]:
+            yield "exact mode was not on at the end: the program, or a library that it uses, switched it off"
+        elif "tensorflow" in seen:
+            asked = tiers.threads_of(Tier.EXACT, Framework.TENSORFLOW, asked.cpus, most=asked.intra_op)
+        elif "torch" not in seen:
+            yield "exact mode did nothing: no process of the program imported torch or TensorFlow"
+    yield from notices.remarks(noticed, asked)
+
+
 def _absent(values: dict[str, list[numbers.Value]], predictions: dict[str, str], weights: str) -> list[str]:
     missing = [] if weights else ["weights: none declared or reported; bitwise equality is not judged"]
     missing += [] if predictions else ["predictions: none declared or reported; churn is not judged"]
@@ -271,5 +293,5 @@ def _write_history(path: Path, rows: list[numbers.Row], metrics: list[str]) -> N
 def _software(seen: dict[str, Any]) -> dict[str, Any]:
     """The framework that the project imported, and the thread counts at its end."""
     name = next((name for name in ("torch", "tensorflow") if name in seen), "")
-    framework = {"name": name, "version": seen[name]["version"]} if name else {"name": "", "version": ""}
+    framework = {"name": name, "version": ""} | {k: v for k, v in seen.get(name, {}).items() if k in KEPT}
     return {"framework": framework, "threads_in_force": seen}

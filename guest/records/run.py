@@ -14,6 +14,7 @@ Schema history
         `random.rec`; projects of version 4 were seeded. ProjectSpec.framework
     7   Isolation.disturbed is called .contended
     8   RunRecord.order; none in older records, whose conditions were run one after the other
+    9   Variant.EXACT
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from typing import Any, Literal, NamedTuple
 
 from guest.records.codec import RecordError, unseal
 
-SCHEMA_VERSION = 8
+SCHEMA_VERSION = 9
 
 HISTORY = "history.csv"
 PREDICTIONS = "predictions.npz"
@@ -58,10 +59,11 @@ class Variant(StrEnum):
     FIXED_SEED = "fixed-seed"  # all seeds fixed; what is left is the implementation: IMPL
     ALGO = "algo"  # seeds free, deterministic implementation asked for
     CONTROL = "control"  # everything fixed; must come out bitwise equal
+    EXACT = "exact"  # all seeds fixed, exact mode: must come out bitwise equal on all thread counts
 
     @property
     def seeds_fixed(self) -> bool:
-        return self in (Variant.FIXED_SEED, Variant.CONTROL)
+        return self in (Variant.FIXED_SEED, Variant.CONTROL, Variant.EXACT)
 
     @property
     def deterministic(self) -> bool:
@@ -246,6 +248,11 @@ class RunSpec:
     cpu_model: str = ""  # the CPU that a virtual machine shows, where the study compares several
     tier: Tier = Tier.NONE
     schema_version: int = SCHEMA_VERSION
+
+    @property
+    def cure(self) -> Tier:
+        """The tier that the run trains with: what is tried, or what its variant is."""
+        return Tier.EXACT if self.variant is Variant.EXACT else self.tier
 
     @property
     def set_id(self) -> str:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, cast
 
 from guest import runner
-from guest.machine import seeds, threads
+from guest.machine import seeds, threads, tiers
 from guest.records.codec import to_json
 from guest.records.run import Framework
 from guest.records.trace import OPERATIONS, TENSORS, OpNote, StepNote, Task, TraceAnswer, TraceRequest
@@ -112,12 +112,12 @@ def _training(request: TraceRequest, warm: Warm | None, progress: Progress) -> t
     spec, workload = request.spec, request.spec.workload
     workloads.preload(workload.network_framework)
     data, _ = warm.data if warm is not None and warm.data is not None else runner.load_data(request.run)
-    threads.apply(workload.network_framework, spec.threads)
+    threads.apply(workload.network_framework, tiers.pools(spec))
     runner.check_threads(request.run)
     drawn = seeds.draw(spec.seeds)
     seeds.seed_globals(drawn)
     backend = workloads.build(
-        workload, data.info, drawn, deterministic=spec.variant.deterministic, tier=spec.tier
+        workload, data.info, drawn, deterministic=spec.variant.deterministic, tier=spec.cure
     )
 
     def steps() -> Steps:

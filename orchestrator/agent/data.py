@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import subprocess
 import sys
 from pathlib import Path
@@ -55,10 +56,14 @@ def bring_exact_library(connection: Connection) -> None:
     """Puts exact mode's compiled libraries into the guest's cache, so that a guest with the same version of
     torch needs no compiler. Where this machine has no torch or no compiler, nothing is put there: the guest
     compiles the library itself, or reports what to install."""
+    for library in _exact_libraries():
+        connection.put(library, f".cache/vbstudy/exact/{library.name}")
+
+
+@functools.cache
+def _exact_libraries() -> tuple[Path, ...]:
     # torch, in a process of its own
     program = "from vbstudy.exact import compiled; print(*compiled.libraries(), sep=chr(10))"
     command = [sys.executable, "-P", "-c", program]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if done.returncode == 0:
-        for library in map(Path, done.stdout.splitlines()):
-            connection.put(library, f".cache/vbstudy/exact/{library.name}")
+    return tuple(map(Path, done.stdout.splitlines())) if done.returncode == 0 else ()

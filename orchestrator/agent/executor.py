@@ -26,7 +26,9 @@ from guest.records.run import (
     RunRequest,
     RunResult,
     RunSpec,
+    Tier,
 )
+from orchestrator.agent import data
 from orchestrator.agent.archive import AgentArchive
 from orchestrator.agent.client import AgentClient
 from orchestrator.agent.protocol import read_result
@@ -92,6 +94,7 @@ class Executor:
         self._agent = agent
         self._context = self.context = context
         self._workers: dict[_Key, _Worker] = {}  # the one used last comes last
+        self._exact_library = False  # whether the guest has been given it
 
     def execute(
         self, spec: RunSpec, into: Path, on_message: OnMessage, recording: Path | None = None
@@ -102,6 +105,7 @@ class Executor:
         when the guest is gone. After any of them the next call starts a fresh worker."""
         out = f"{OUT}/{uuid.uuid4().hex}"  # point: run requested
         try:
+            self.prepare(spec)
             worker, began = self._warm_worker(spec), time.monotonic()
             numbers = self._bring(recording)
             request = RunRequest(
@@ -133,6 +137,13 @@ class Executor:
         finally:
             self._clear()
         return result
+
+    def prepare(self, spec: RunSpec) -> None:
+        """Brings what the guest needs for this run alone."""
+        if spec.cure is Tier.EXACT and spec.workload.framework is not Framework.TENSORFLOW:
+            if not self._exact_library:
+                data.bring_exact_library(self._connection)
+            self._exact_library = True
 
     def stop_workers(self) -> None:
         while self._workers:

@@ -34,7 +34,7 @@ WHAT = {
 @click.option("--cpus", metavar="N,M", help="The two CPU counts to compare.")
 @click.option("--workload", metavar="NAME", help="A workload of the study.", show_default="its first")
 @click.option("--framework", type=click.Choice(["torch", "tensorflow"]), show_default="the workload's")
-@click.option("--variant", type=click.Choice(["fixed-seed", "control"]), show_default="fixed-seed")
+@click.option("--variant", type=click.Choice(["fixed-seed", "control", "exact"]), show_default="fixed-seed")
 @click.option("--steps", type=click.IntRange(min=1), default=DEFAULT_STEPS, metavar="N",
               help="The most training steps to compare.")  # fmt: skip
 @click.option(

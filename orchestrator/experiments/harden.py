@@ -17,8 +17,7 @@ from typing import Any
 from guest.machine import fingerprint, seeds, tiers
 from guest.records.codec import digest
 from guest.records.harden import Hardening, Measurement, Profile, Proof
-from guest.records.run import EMULATORS, Framework, RunResult, RunSpec, Tier, Variant, WorkloadSpec
-from orchestrator.agent import data
+from guest.records.run import EMULATORS, RunResult, RunSpec, Tier, Variant, WorkloadSpec
 from orchestrator.agent.archive import AgentArchive
 from orchestrator.agent.executor import Executor, RunFailedError
 from orchestrator.errors import GuestError, UsageError, says_full
@@ -150,8 +149,6 @@ class Bench:
             return hardening
         with alone(self.study, self.store, self.provider, self.guest, self.agent, self.say) as session:
             executor = session.executor()
-            if framework is Framework.TORCH and any(tier is Tier.EXACT for tier, _ in missing):
-                data.bring_exact_library(executor.connection)
             return self._in_turns(hardening, missing, executor)
 
     def _missing(self, hardening: Hardening) -> list[tuple[Tier, int]]:

@@ -79,6 +79,7 @@ class TraceGuest:
 
     def _start(self) -> AgentClient:
         executor = self.session.executor()
+        executor.prepare(self.spec)
         env = threads.environment(self.spec, cpu_vendor=executor.context.cpu_vendor)
         command = ["trace", "--framework", self.spec.workload.network_framework]
         client = AgentClient(executor.connection, self.agent, command, env, f"guest {self.guest}")

@@ -190,7 +190,7 @@ class Study(Section):
         if not any(variant.seeds_fixed for variant in self.variants):
             names = ", ".join(self.variants)
             raise ValueError(
-                f"{wanted}, and variants ({names}) have free seeds: add 'fixed-seed' or 'control'"
+                f"{wanted}, and variants ({names}) have free seeds: add 'fixed-seed', 'control' or 'exact'"
             )
         fixed = [
             seed for seed in dataclasses.astuple(self.factor_seeds(Variant.FIXED_SEED)) if seed is not None

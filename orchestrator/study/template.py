@@ -33,6 +33,7 @@ variants = ["fixed-seed", "default"]
                                 # fixed-seed  all seeds fixed: what is left is the implementation
                                 # algo        seeds free, deterministic implementation
                                 # control     everything fixed: must come out bitwise equal
+                                # exact       all seeds fixed, exact mode: equal on all thread counts
 # isa = "native"                # or "portable": AVX2 at most, for equal bits on different hosts
 # model_selection = "both"      # models that are analysed: "both", "selected" or "last"
 # metrics = ["accuracy"]        # also f1_macro, f1_micro, f1_binary; the first one selects the model

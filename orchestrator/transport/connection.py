@@ -27,8 +27,8 @@ MAX_OUTPUT_BYTES = 16 << 20
 PIECE_BYTES = 1 << 20
 PIPE_BYTES = 1 << 15
 INHERITED = frozenset(
-    ("PATH", "LANG", "LC_ALL", "VBSTUDY_DATA", "http_proxy", "https_proxy", "no_proxy", "HTTP_PROXY",
-     "HTTPS_PROXY", "NO_PROXY")
+    ("PATH", "LANG", "LC_ALL", "VBSTUDY_DATA", "VBSTUDY_EXACT_ISA", "http_proxy", "https_proxy", "no_proxy",
+     "HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY")
 )  # fmt: skip
 LINE_OVERHEAD_BYTES = 100  # of an object that holds a line
 LAST_WORDS_S = 5.0  # status and stderr come after the end of stdout, on a busy machine much later

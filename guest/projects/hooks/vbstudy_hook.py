@@ -284,6 +284,10 @@ def at_end() -> None:
         settings |= {"tensorflow": {"version": str(tf.__version__),
                                 "intra_op": threading_.get_intra_op_parallelism_threads(),
                                 "inter_op": threading_.get_inter_op_parallelism_threads()}}  # fmt: skip
+    exact = sys.modules.get("vbstudy.exact")
+    if "torch" in settings and exact is not None and exact.active():
+        covered = exact.coverage()
+        settings["torch"]["exact"] = {"level": covered.level, "arithmetic": covered.arithmetic}
     versions = {
         name: str(getattr(sys.modules[name], "__version__", "")) for name in NAMED if name in sys.modules
     }
