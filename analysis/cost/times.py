@@ -91,13 +91,13 @@ def times(study: StudyData) -> Table:
         title="Time of a run",
         note=f"{statistics.INTERVALS_NOTE} Speed-up is against the smallest thread count; determinism "
         "costs the time with its switches, or with exact mode, over that without. Both are ratios of "
-        "geometric means, on logarithms with Student's interval over the ratios within blocks, or with Welch's where blocks "
-        f"are not recorded. Verdicts are by these t tests, p < {ALPHA} after Holm's correction over all "
-        "tests of the table: each thread count with the smallest and with the fastest, and with "
-        "determinism and without. Intervals are not corrected. The lead of the fastest is decided when it "
-        "beats every other one. Oversubscribed conditions had fewer cores than threads; a load by others "
-        f"from {CONTENDED_ABOVE} cores makes them contended; emulated CPUs have times of their own. All "
-        "are shown, and excluded from comparisons.",
+        "geometric means, on logarithms with Student's interval over the ratios within blocks, or with "
+        f"Welch's where blocks are not recorded. Verdicts are by these t tests, p < {ALPHA} after Holm's "
+        "correction over all tests of the table: each thread count with the smallest and with the fastest, "
+        "and with determinism and without. Intervals are not corrected. The lead of the fastest is decided "
+        "when it beats every other one. Oversubscribed conditions had fewer cores than threads; a load by "
+        f"others from {CONTENDED_ABOVE} cores makes them contended; emulated CPUs have times of their own. "
+        "All are shown, and excluded from comparisons.",
     )
 
 

@@ -8,6 +8,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+import pandas as pd
+
 from analysis.cost.times import leads
 from analysis.findings.decision import rows_of, runs_of
 from analysis.findings.implications import series
@@ -17,7 +19,11 @@ from analysis.results.model import ACROSS, Analysis, Finding, Kind, Verdict
 from analysis.sameness.verdicts import DIFFER, IDENTICAL, LEVELS
 from guest.records.printable import counted
 
-FIXED = ("fixed-seed", "control")  # the variants by which models are compared bit for bit, the better first
+FIXED = (
+    "fixed-seed",
+    "control",
+    "exact",
+)  # the variants by which models are compared bit for bit, the better first
 REASONS = {
     "oversubscribed": "more threads than cores",
     "contended": "other programs used the cores",
@@ -30,8 +36,8 @@ ONE_LINE = 110  # characters of a line of evidence, which may be broken once at 
 
 
 def headline(analysis: Analysis) -> str:
-    """What came out, in a sentence on equal seeds and one on free seeds."""
-    return " ".join(filter(None, (_equal_seeds(analysis), _free_seeds(analysis))))
+    """What came out, in a sentence on equal seeds, one on exact mode and one on free seeds."""
+    return " ".join(filter(None, (_equal_seeds(analysis), _exact(analysis), _free_seeds(analysis))))
 
 
 def compared(analysis: Analysis, workload: str) -> tuple[str, dict[str, dict[Any, Any]]]:
@@ -63,7 +69,8 @@ def _equal_seeds(analysis: Analysis) -> str:
         outcomes.setdefault(_levels(rows), []).append(workload)
     if not outcomes:
         return "No run has a fixed seed, so whether a seed gives one model is not asked."
-    runs = analysis.study.runs[analysis.study.runs.variant.isin(FIXED)]
+    variants = {compared(analysis, workload)[0] for workload in analysis.study.metrics}
+    runs = analysis.study.runs[analysis.study.runs.variant.isin(variants)]
     seeds, settings = runs.groupby("workload").seeds_used.nunique().max(), runs.threads.nunique()
     head = "One seed" if seeds == 1 else f"{seeds} seeds"
     head += f", {counted(settings, 'thread count')}: "
@@ -73,6 +80,36 @@ def _equal_seeds(analysis: Analysis) -> str:
         for levels, workloads in outcomes.items()
     ]
     return head + "; ".join(parts) + "."
+
+
+def _exact(analysis: Analysis) -> str:
+    """Whether the variant `exact` made models equal, on all thread counts and all CPU models that it ran on;
+    a CPU model is the one asked for, where the study compares several, else the one that a run saw."""
+    runs = analysis.study.runs[analysis.study.runs.variant == "exact"]
+    outcomes: dict[str, list[str]] = {}
+    for workload, mine in runs.groupby("workload_name", sort=False):
+        outcomes.setdefault(_exact_outcome(mine), []).append(str(workload))
+    alone = len(analysis.study.metrics) == 1
+    parts = [said + ("" if alone else f" ({names_of(names)})") for said, names in outcomes.items()]
+    return f"The variant exact {'; '.join(parts)}." if parts else ""
+
+
+def _exact_outcome(runs: pd.DataFrame) -> str:
+    weights, n = runs.last_weights_sha256, f"n = {len(runs)}"
+    if weights.isna().any():
+        return f"is not compared, as weights are not recorded ({n})"
+    parts = by_seeds(runs)
+    if any(part.last_weights_sha256.nunique() > 1 for part in parts):
+        return f"did not make models equal: {weights.nunique()} from {counted(len(parts), 'seed')} ({n})"
+    if all(len(part) == 1 for part in parts):
+        return f"has one run of each seed, so that nothing is compared ({n})"
+    machines = runs.cpu_model_asked.where(runs.cpu_model_asked != "", runs.cpu_model)
+    crossed = any(part.threads.nunique() > 1 for part in parts)
+    settings = counted(runs.threads.nunique() if crossed else 1, "thread count")
+    said = f"made models equal, bit for bit, on {settings}"
+    if any(machines[part.index].nunique() > 1 for part in parts):
+        said += f", and identical across CPU models ({series(list(machines.unique()))})"
+    return f"{said} ({n})"
 
 
 def names_of(workloads: list[str]) -> str:
@@ -254,15 +291,20 @@ def _same_model(analysis: Analysis) -> str:
 
 
 def hardened(analysis: Analysis) -> dict[str, str]:
-    """The tier that is proved for each workload that was hardened; "" where none is."""
+    """The tier that is proved for each workload that was hardened, "" where none is; else "exact" where that
+    variant gave one model on all thread counts."""
+    rows = analysis.tables["verdicts"].frame
+    exact = rows[(rows.variant == "exact") & (rows.scope == ACROSS)].groupby("workload").weights
+    cured = {str(name): "exact" for name, weights in exact if (weights == IDENTICAL).all()}
     if "hardening" not in analysis.tables:
-        return {}
+        return cured
     frame = analysis.tables["hardening"].frame
     tiers = dict.fromkeys(frame.workload, "") | dict(
         frame.loc[frame.cheapest != "", ["workload", "tier"]].itertuples(index=False)
     )
     names = analysis.study.runs.drop_duplicates("workload")[["workload", "workload_name"]]
-    return {workload: tiers[name] for workload, name in names.itertuples(index=False) if name in tiers}
+    found = {workload: tiers[name] for workload, name in names.itertuples(index=False) if name in tiers}
+    return cured | found
 
 
 def _metric(analysis: Analysis) -> str:
