@@ -108,7 +108,7 @@ def _exact_outcome(runs: pd.DataFrame) -> str:
     settings = counted(runs.threads.nunique() if crossed else 1, "thread count")
     said = f"made models equal, bit for bit, on {settings}"
     if any(machines[part.index].nunique() > 1 for part in parts):
-        said += f", and identical across CPU models ({series(list(machines.unique()))})"
+        said += f", and identical across CPU models ({series(sorted(machines.unique()))})"
     return f"{said} ({n})"
 
 

@@ -208,11 +208,12 @@ def test_the_overhead_needs_both_variants_and_repetitions(study):
     assert (row.verdict, pd.isna(row.overhead_low)) == ("", True)
 
 
-def test_overheads_are_ratios_within_blocks_where_these_are_recorded(study):
+@pytest.mark.parametrize(("plain", "switched"), [("default", "algo"), ("fixed-seed", "exact")])
+def test_overheads_are_ratios_within_blocks_where_these_are_recorded(study, plain, switched):
     for block, wall_s in enumerate((10.0, 20.0, 40.0, 80.0), 1):
-        study.run(1, block, variant="default", wall_s=wall_s, block=block)
-        study.run(1, block, variant="algo", wall_s=wall_s * (1.1 + 0.01 * (block % 2)), block=block)
-    row = times(load_study(study.directory)).frame.set_index("variant").loc["algo"]
+        study.run(1, block, variant=plain, wall_s=wall_s, block=block)
+        study.run(1, block, variant=switched, wall_s=wall_s * (1.1 + 0.01 * (block % 2)), block=block)
+    row = times(load_study(study.directory)).frame.set_index("variant").loc[switched]
     assert row.overhead_blocks == 4
     assert 1.09 < row.overhead_low < row.overhead < row.overhead_high < 1.12
     assert row.verdict == "determinism costs time"

@@ -1,3 +1,4 @@
+import dataclasses
 import json
 import os
 import subprocess
@@ -5,8 +6,8 @@ import sys
 
 import pytest
 
-from guest.machine import threads
-from guest.records.run import Isa, Seeds, ThreadSpec, Variant
+from guest.machine import threads, tiers
+from guest.records.run import Framework, Isa, Seeds, ThreadSpec, Variant
 from tests import factories
 
 
@@ -45,6 +46,22 @@ def test_the_hash_seed_is_fixed_where_seeds_are():
 
 def test_a_free_initialisation_leaves_the_hash_seed_free():
     assert environment(seeds=Seeds(data_order=1))["PYTHONHASHSEED"] == "random"
+
+
+def test_tensorflow_has_fixed_pools_in_the_variant_exact_and_torch_as_many_threads_as_ever():
+    made = {
+        name: factories.spec(
+            variant=Variant.EXACT,
+            threads=ThreadSpec(cpus=2, intra_op=2, inter_op=2),
+            workload=dataclasses.replace(factories.spec().workload, framework=name),
+        )
+        for name in Framework
+    }
+    assert tiers.pools(made[Framework.TORCH]) == ThreadSpec(cpus=2, intra_op=2, inter_op=2)
+    assert tiers.pools(made[Framework.TENSORFLOW]) == ThreadSpec(cpus=2, intra_op=8, inter_op=1)
+    env = threads.environment(made[Framework.TENSORFLOW], cpu_vendor="GenuineIntel")
+    assert (env["TF_NUM_INTRAOP_THREADS"], env["TF_NUM_INTEROP_THREADS"]) == ("8", "1")
+    assert made[Framework.TENSORFLOW].set_id.endswith("/exact/cpus-2")
 
 
 def test_a_mismatch_names_what_was_asked_and_what_is():

@@ -148,3 +148,20 @@ def test_only_runs_with_known_seeds_and_guests_that_are_there_are_drawn(tmp_path
     assert len(sample(store, runs, ["cpus-1", "cpus-2"], 3)) == 3
     first = {sample(store, runs, ["cpus-2"], 1)[0].spec.repetition for _ in range(200)}
     assert first == {1, 3, 5, 7}
+
+
+def test_exact_runs_come_out_bit_for_bit_with_the_instructions_of_another_machine(
+    tmp_path, capsys, monkeypatch
+):
+    text = STUDY.replace("[1, 2]", "[2]").replace("repetitions = 2", "repetitions = 1")
+    (tmp_path / "study.toml").write_text(text.replace('["fixed-seed"]', '["exact"]'))
+    assert vbstudy(tmp_path, "provision") == 0
+    assert vbstudy(tmp_path, "sweep") == 0
+    record = decode_record((tmp_path / "runs" / "net" / "exact" / "cpus-2" / "0001" / RECORD).read_bytes())
+    assert record.result.environment["framework"]["exact"]["level"] == "machine"
+    monkeypatch.setenv("VBSTUDY_EXACT_ISA", "avx2")
+    assert vbstudy(tmp_path, "verify", "--rerun", "1") == 0
+    assert "the same bits: net/exact/cpus-2/0001" in capsys.readouterr().out
+    monkeypatch.setenv("VBSTUDY_EXACT_ISA", "none")  # guests are told
+    assert vbstudy(tmp_path, "verify", "--rerun", "1") == 1
+    assert "VBSTUDY_EXACT_ISA=none: this CPU runs" in capsys.readouterr().out

@@ -323,6 +323,51 @@ def test_a_project_imports_exact_mode_and_report_in_an_environment_without_vbstu
     assert one.last["f1"] == 0.5
 
 
+TRAINS = """\
+import torch
+from vbstudy import report
+model = torch.nn.Sequential(torch.nn.Linear(900, 64), torch.nn.Linear(64, 9))
+x, y = torch.rand(512, 900), torch.randint(9, (512,))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(5):
+    optimizer.zero_grad()
+    loss = torch.nn.functional.cross_entropy(model(x), y)
+    loss.backward()
+    optimizer.step()
+report.metric("accuracy", loss.item())
+report.weights(model.state_dict())
+"""
+
+
+@pytest.mark.exact
+def test_a_project_that_nobody_edited_trains_in_exact_mode_in_the_variant_exact(tmp_path):
+    study = STUDY.replace("repetitions = 2", "repetitions = 1")
+    study = study.replace('["fixed-seed"]', '["fixed-seed", "exact"]')
+    metrics = "[workload.metrics]\naccuracy = { report = true }\n"
+    directory = make(tmp_path / "study", TRAINS, keys='framework = "torch"\n', metrics=metrics, study=study)
+    assert vbstudy(directory, "-q", "provision") == 0
+    assert vbstudy(directory, "-q", "sweep") == 0
+    done = {key: record.result for key, record in records(directory).items()}
+    exact = [result for key, result in done.items() if "exact" in str(key)]
+    assert [each.environment["framework"].get("exact") for each in exact] == [
+        {"level": "machine", "arithmetic": 1}
+    ] * 2
+    assert exact[0].hashes.weights == exact[1].hashes.weights != ""
+    others = [result for key, result in done.items() if "fixed-seed" in str(key)]
+    assert [each.environment["framework"].get("exact") for each in others] == [None, None]
+
+
+def test_a_project_without_a_framework_is_told_that_exact_mode_did_nothing(tmp_path):
+    study = STUDY.replace('["fixed-seed"]', '["exact"]').replace("[1, 2]", "[1]").replace("= 2", "= 1")
+    directory = make(tmp_path / "study", study=study)
+    assert vbstudy(directory, "-q", "provision") == 0
+    assert vbstudy(directory, "-q", "sweep") == 0
+    (record,) = records(directory).values()
+    assert record.result.project.notes == (
+        "exact mode did nothing: no process of the program imported torch or TensorFlow",
+    )
+
+
 def test_a_project_without_a_folder_is_a_mistake_in_the_study_file(tmp_path, capsys):
     directory = make(tmp_path / "study", study=STUDY.replace('project = "mine"', 'project = "yours"'))
     assert vbstudy(directory, "-q", "provision") == 0

@@ -1,0 +1,60 @@
+"""What the headline says of the variant `exact`."""
+
+import pytest
+
+from analysis.findings.summary import headline, which_threads
+from analysis.pipeline import analyze
+
+
+def exact(study, *, models=("Xeon",), asked=False, weights="w", cpus=(1, 2), repetitions=(1, 2)):
+    for model in models:
+        for count in cpus:
+            for repetition in repetitions:
+                name = weights.format(cpus=count, model=model)
+                on = {"cpu_model_asked" if asked else "cpu_model": model}
+                study.run(count, repetition, variant="exact", weights=name, **on)
+    return analyze(study.directory)
+
+
+def fixed(study):
+    for cpus in (1, 2):
+        study.run(cpus, 1, weights=f"on {cpus}")
+
+
+def test_models_that_differ_with_one_seed_are_equal_under_exact(study):
+    fixed(study)
+    found = exact(study)
+    assert "One seed, 2 thread counts: 2 different models" in headline(found)
+    assert "The variant exact made models equal, bit for bit, on 2 thread counts (n = 4)." in headline(found)
+    assert "CPU models" not in headline(found)
+    assert dict(which_threads(found))["same model?"] == "no, only at one count; yes by tier exact"
+    assert found.alarms == ()
+
+
+@pytest.mark.parametrize("asked", [True, False])
+def test_equal_models_of_guests_of_two_cpu_models_are_identical_across_them(study, asked):
+    if asked:
+        found = exact(study, models=("Haswell", "EPYC"), asked=True)
+    else:  # one guest here, one there
+        study.run(1, 1, variant="exact", cpu_model="Haswell")
+        study.run(2, 1, variant="exact", cpu_model="EPYC")
+        found = analyze(study.directory)
+    n = 8 if asked else 2
+    said = "on 2 thread counts, and identical across CPU models (EPYC and Haswell) "
+    assert f"made models equal, bit for bit, {said}(n = {n})." in headline(found)
+
+
+@pytest.mark.parametrize("weights", ["{cpus}", "{model}"])
+def test_models_that_exact_does_not_make_equal_are_told(study, weights):
+    found = exact(study, models=("Haswell", "EPYC"), asked=True, weights=weights)
+    assert "did not make models equal: 2 from 1 seed (n = 8)" in headline(found)
+    assert "identical across CPU models" not in headline(found)
+    if weights == "{cpus}":
+        assert found.alarms[0].startswith("EXACT IS NOT BITWISE EQUAL: lenet5@")
+
+
+def test_one_run_compares_nothing(study):
+    found = exact(study, cpus=(1,), repetitions=(1,))
+    assert "The variant exact has one run of each seed, so that nothing is compared (n = 1)." in headline(
+        found
+    )
