@@ -89,7 +89,7 @@ def _exact(analysis: Analysis) -> str:
     outcomes: dict[str, list[str]] = {}
     for workload, mine in runs.groupby("workload_name", sort=False):
         outcomes.setdefault(_exact_outcome(mine), []).append(str(workload))
-    alone = len(analysis.study.metrics) == 1
+    alone = analysis.study.runs.workload_name.nunique() == 1
     parts = [said + ("" if alone else f" ({names_of(names)})") for said, names in outcomes.items()]
     return f"The variant exact {'; '.join(parts)}." if parts else ""
 
