@@ -22,6 +22,7 @@ VARIANTS = {
     "fixed-seed": "with all seeds fixed",
     "algo": "with free seeds and the framework's deterministic implementations",
     "control": "with fixed seeds and deterministic implementations",
+    "exact": "with fixed seeds and exact mode",
 }
 
 
