@@ -1,0 +1,148 @@
+"""Pages of the site that are made from what is there already: the home page from README, the commands from
+click, the study file from its models, the Python interface from docstrings. Called by mkdocs (mkdocs.yml)."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args, get_origin
+
+import click
+from mkdocs.structure.files import File, Files
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from orchestrator.cli.main import cli
+from orchestrator.study import engine, projects, providers, schema
+
+ROOT = Path(__file__).parent.parent
+PYTHON = """# Python
+
+::: vbstudy.exact
+
+::: vbstudy.report
+"""
+
+
+def on_files(files: Files, config: Any) -> Files:
+    """Adds the generated pages."""
+    for name, text in (
+        ("index.md", _home()),
+        ("commands.md", _commands()),
+        ("python.md", PYTHON),
+        ("CONTRIBUTING.md", (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").replace("](docs/", "](")),
+        ("study-file.md", _study_file()),
+    ):
+        files.append(File.generated(config, name, content=text))
+    return files
+
+
+def _home() -> str:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    return re.sub(r"\]\(docs/", "](", text)
+
+
+def _commands() -> str:
+    """What `--help` prints of each command."""
+    context = click.Context(cli, info_name="vbstudy", terminal_width=100, max_content_width=100)
+    parts = ["# Commands", f"```text\n{cli.get_help(context)}\n```"]
+    for name in cli.list_commands(context):
+        command = cli.get_command(context, name)
+        assert command is not None  # noqa: S101  (it is listed)
+        inner = click.Context(
+            command, info_name=name, parent=context, terminal_width=100, max_content_width=100
+        )
+        parts += [f"## {name}", f"```text\n{command.get_help(inner)}\n```"]
+    return "\n\n".join(parts)
+
+
+def _study_file() -> str:
+    """Every table of study.toml with its keys, types and defaults."""
+    lines = [
+        "# The study file",
+        "",
+        "Every table and key of `study.toml`; what they mean: [A study](study.md).",
+        "",
+    ]
+    for title, model in (
+        ("Top level", schema.Study),
+        ("`[[workload]]`: a network", schema.WorkloadTable),
+        ("`[[workload]]`: a project of your own", projects.ProjectTable),
+        ("`[workload.metrics]`: each metric", projects.MetricTable),
+        ("`[workload.artifacts]`", projects.ArtifactsTable),
+        ("`[seeds]`", schema.SeedsTable),
+        ("`[data]`", schema.DataTable),
+        ("`[analysis]`", schema.AnalysisTable),
+        ('`[provider]`, `kind = "local"`', providers.LocalTable),
+        ('`[provider]`, `kind = "qemu"`', providers.QemuTable),
+        ('`[provider]`, `kind = "vagrant"`', providers.VagrantTable),
+        ('`[provider]`, `kind = "virtualbox"`', providers.VirtualBoxTable),
+        ('`[provider]`, `kind = "ssh"`', providers.SshTable),
+        ("`[[provider.hosts]]`", providers.SshHostTable),
+        ("`[engine]`", engine.EngineTable),
+        ('`[engine.cluster]`, `kind = "local"`', engine.LocalClusterTable),
+        ('`[engine.cluster]`, `kind = "ssh"`', engine.SshClusterTable),
+        ("`[engine.cluster]`: a batch system", engine.JobQueueTable),
+    ):
+        lines += [
+            f"## {title}",
+            "",
+            "| key | type | default | range |",
+            "|---|---|---|---|",
+            *_rows(model),
+            "",
+        ]
+    return "\n".join(lines)
+
+
+def _rows(model: type[BaseModel]) -> Iterator[str]:
+    for name, field in model.model_fields.items():
+        cells = (f"`{field.alias or name}`", _type(field.annotation), _default(field), _range(field))
+        yield "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def _type(annotation: Any) -> str:
+    origin, inner = get_origin(annotation), get_args(annotation)
+    if origin is Literal:
+        return ", ".join(map(_toml, inner))
+    if origin in (tuple, list, frozenset):
+        return f"list: {_type(inner[0])}"
+    if origin is Annotated:
+        return _type(inner[0])
+    if inner and origin is not dict:
+        return " or ".join(dict.fromkeys(_type(each) for each in inner if each not in (type(None), ...)))
+    if isinstance(annotation, type) and issubclass(annotation, StrEnum):
+        return ", ".join(map(_toml, annotation))
+    names = {"str": "text", "Path": "text", "int": "whole number", "float": "number", "bool": "true or false"}
+    return names.get(getattr(annotation, "__name__", ""), "table")
+
+
+def _default(field: FieldInfo) -> str:
+    if field.is_required():
+        return "required"
+    value = field.get_default(call_default_factory=True, validated_data={})
+    return "" if value in (None, (), {}) or isinstance(value, BaseModel) else _toml(value)
+
+
+def _toml(value: Any) -> str:
+    return f"`{json.dumps(list(value) if isinstance(value, tuple) else value)}`"
+
+
+def _range(field: FieldInfo) -> str:
+    signs = {
+        "ge": "from {}",
+        "gt": "above {}",
+        "le": "to {}",
+        "lt": "below {}",
+        "min_length": "at least {} items",
+    }
+    found = [
+        text.format(getattr(each, name))
+        for each in field.metadata
+        for name, text in signs.items()
+        if getattr(each, name, None) is not None
+    ]
+    return ", ".join(found)
