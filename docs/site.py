@@ -15,6 +15,7 @@ from mkdocs.structure.files import File, Files
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
+from orchestrator.cli import schemas
 from orchestrator.cli.main import cli
 from orchestrator.study import engine, projects, providers, schema
 
@@ -35,6 +36,7 @@ def on_files(files: Files, config: Any) -> Files:
         ("python.md", PYTHON),
         ("CONTRIBUTING.md", (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8").replace("](docs/", "](")),
         ("study-file.md", _study_file()),
+        ("json.md", _json()),
     ):
         files.append(File.generated(config, name, content=text))
     return files
@@ -56,6 +58,19 @@ def _commands() -> str:
             command, info_name=name, parent=context, terminal_width=100, max_content_width=100
         )
         parts += [f"## {name}", f"```text\n{command.get_help(inner)}\n```"]
+    return "\n\n".join(parts)
+
+
+def _json() -> str:
+    """The schema of every `--json` output and of the stored files."""
+    parts = [
+        "# JSON",
+        "The JSON schema of what each command prints with `--json`, and of `run.json` and `findings.json`.",
+    ]
+    for name in schemas.SCHEMAS:
+        made = schemas.schema(name)
+        text = json.dumps(made, indent=1)
+        parts += [f"## {name}, version {schemas.SCHEMAS[name][0]}", f"```json\n{text}\n```"]
     return "\n\n".join(parts)
 
 

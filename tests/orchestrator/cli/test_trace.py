@@ -12,6 +12,7 @@ from guest.records.trace import TRACE, Outcome, decode
 from orchestrator.cli import main as cli
 from orchestrator.errors import StoreError
 from orchestrator.store.store import Store
+from tests.schemas import validate
 
 STUDY = """
 cpus = [1, 4]
@@ -72,6 +73,7 @@ def test_two_stored_runs_are_traced_as_they_were_run(vbstudy, tmp_path):
     status, out, err = vbstudy("--json", "trace", *runs, "--steps", "1")
     assert status == 0, err
     found = json.loads(out)
+    validate(found, "trace")
     assert [side["run_id"] for side in found["sides"]] == runs
     assert (found["outcome"], found["step"], found["notes"]) == ("operation", 1, [])
     assert json.loads((tmp_path / "guests.json").read_text())["guests"]
@@ -132,6 +134,7 @@ def test_a_probe_compares_threads_and_runs(vbstudy, tmp_path):
     assert status == 0, err
     assert "batch_norm" in out
     data = json.loads((tmp_path / "probe" / "probe-torch.json").read_text())
+    validate(data, "probe")
     del data["record_sha256"]
     report = from_json(ProbeReport, data)
     assert {row.threads for row in report.rows} == {1, 2}

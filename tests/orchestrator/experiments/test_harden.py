@@ -23,6 +23,7 @@ from orchestrator.store.store import Store
 from orchestrator.study.plan import first_runs
 from tests import factories
 from tests.orchestrator.sweep.test_pipeline import STUDY, vbstudy
+from tests.schemas import validate
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 
@@ -65,7 +66,9 @@ def test_what_is_measured_is_not_measured_again(hardened, capsys):
     before = stored(hardened).measurements
     capsys.readouterr()
     assert vbstudy(hardened, "--json", "harden", "--runs", "1", "--tiers", "0,5") == 0
-    (told,) = json.loads(capsys.readouterr().out)
+    printed = json.loads(capsys.readouterr().out)
+    validate(printed, "harden")
+    (told,) = printed
     assert told["cheapest"] == "one-thread"
     assert stored(hardened).measurements == before
 

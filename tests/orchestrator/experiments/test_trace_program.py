@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.cli import main as cli
+from tests.schemas import validate
 
 PUBLIC = Path(__file__).parents[2] / "programs" / "public"
 DIFFERING = ("mlp", "cnn", "transformer", "autocast", "checkpointing", "custom_function")
@@ -21,7 +22,9 @@ def traced(capsys):
         command = ["-C", str(folder), "-q", "--json", "trace", "--cpus", "1,2", *options]
         assert cli.run([*command, "--", sys.executable, f"{name}.py"]) == 0
         assert sorted(path.name for path in folder.iterdir()) == before  # runs in copies
-        return json.loads(capsys.readouterr().out)
+        found = json.loads(capsys.readouterr().out)
+        validate(found, "trace -- PROGRAM")
+        return found
 
     return run
 
