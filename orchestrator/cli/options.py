@@ -40,6 +40,10 @@ PROGRAM = "vbstudy.program"  # in the context: the words behind `--`
 class ProgramCommand(click.Command):
     """A command that takes a user's program behind `--`."""
 
+    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
+        pieces = super().collect_usage_pieces(ctx)
+        return pieces if "PROGRAM" in str(pieces) else [*pieces, "[-- PROGRAM ...]"]
+
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if "--" in args:
             i = args.index("--")

@@ -328,6 +328,11 @@ def test_exact_mode_is_tried_beside_the_default(tmp_path, capsys):
     assert sorted(report["wall_s"]) == ["1 thread", "1 thread, exact", "2 threads", "2 threads, exact"]
 
 
+def test_the_usage_of_harden_names_the_program(capsys):
+    assert cli.run(["harden", "--help"]) == 0
+    assert "[OPTIONS] [-- PROGRAM ...]" in capsys.readouterr().out
+
+
 POOLS = """\
 import numpy, scipy.linalg
 from threadpoolctl import threadpool_info
