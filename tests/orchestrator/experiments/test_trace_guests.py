@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from guest.records.run import SCHEMA_VERSION, Artifact
+from guest.records.run import SCHEMA_VERSION, Artifact, Tier
 from guest.records.trace import Task, TraceAnswer
 from orchestrator.errors import GuestError, PrerequisiteError, ProtocolError, UsageError
 from orchestrator.experiments.trace_guests import TraceGuest
@@ -33,6 +33,9 @@ class Agent:
 
     def executor(self):
         return self
+
+    def prepare(self, spec):
+        assert spec.cure is Tier.NONE
 
     def open(self, argv, env):
         assert argv[2] == "trace"
