@@ -7,6 +7,7 @@ from __future__ import annotations
 import shutil
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 from orchestrator.cores.cpuset import Cpuset, CpusetUnavailable
@@ -91,7 +92,9 @@ class LocalProvider:
     def stop(self, guest: GuestSpec) -> None:
         # What a killed orchestrator left is found by its cgroup, or by the mark in its environment.
         cpuset = self._cpuset(guest)
-        processes.kill(processes.marked(cpuset.name))
+        for _ in range(2):  # a process that begins a program just now has no environment for a moment
+            processes.end(partial(processes.marked, cpuset.name), f"guest {guest.name}")
+            time.sleep(processes.POLL_S)
         cpuset.remove(STOP_TIMEOUT_S)
 
     def destroy(self, guest: GuestSpec) -> None:
