@@ -92,9 +92,7 @@ class LocalProvider:
     def stop(self, guest: GuestSpec) -> None:
         # What a killed orchestrator left is found by its cgroup, or by the mark in its environment.
         cpuset = self._cpuset(guest)
-        for _ in range(2):  # a process that begins a program just now has no environment for a moment
-            processes.end(partial(processes.marked, cpuset.name), f"guest {guest.name}")
-            time.sleep(processes.POLL_S)
+        processes.end(partial(processes.marked, cpuset.name), f"guest {guest.name}")
         cpuset.remove(STOP_TIMEOUT_S)
 
     def destroy(self, guest: GuestSpec) -> None:

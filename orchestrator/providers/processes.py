@@ -94,12 +94,13 @@ def marked(name: str) -> list[int]:
 
 
 def end(find: Callable[[], list[int]], owner: str, patience_s: float = 0.0) -> None:
-    """Returns when `find` finds no process any more. They may end by themselves for `patience_s`, then they
-    are killed. Raises GuestError when that does not end them either."""
-    deadline = time.monotonic() + patience_s
-    while left := find():
-        now = time.monotonic()
-        if now > deadline + KILL_TIMEOUT_S:
+    """Returns when `find` has found no process twice: one that begins a program just then has neither
+    environment nor command line for a moment. They may end by themselves for `patience_s`, then they are
+    killed. Raises GuestError when that does not end them either."""
+    deadline, seen = time.monotonic() + patience_s, True
+    while (left := find()) or seen:
+        now, seen = time.monotonic(), bool(left)
+        if left and now > deadline + KILL_TIMEOUT_S:
             raise GuestError(
                 f"{owner}: process {left[0]} does not end, although it was killed: see `ps -l {left[0]}` for "
                 "what it waits for, and run this again when it is gone"

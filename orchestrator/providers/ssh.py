@@ -26,10 +26,13 @@ from orchestrator.transport.ssh import SshConnection
 from orchestrator.transport.ssh_connect import SshTarget
 
 STOP_TIMEOUT_S = 30
+# Until none is found twice: a process that begins a program just then has no environment for a moment.
 KILL = """
-for again in 1 2 3 4 5 6 7 8 9 10; do
+none=0
+for again in 1 2 3 4 5 6 7 8 9 10 11; do
   found=$(grep -lzx {mark} /proc/[0-9]*/environ 2>/dev/null)
-  [ -n "$found" ] || exit 0
+  if [ -n "$found" ]; then none=0; else none=$((none + 1)); fi
+  [ $none -lt 2 ] || exit 0
   for file in $found; do
     pid=${{file#/proc/}}; kill -s KILL "${{pid%/environ}}" 2>/dev/null
   done
