@@ -49,14 +49,13 @@ def _home() -> str:
 
 def _commands() -> str:
     """What `--help` prints of each command."""
-    context = click.Context(cli, info_name="vbstudy", terminal_width=100, max_content_width=100)
+    width = {"terminal_width": 100, "max_content_width": 100}
+    context = cli.make_context("vbstudy", [], resilient_parsing=True, **width)
     parts = ["# Commands", f"```text\n{cli.get_help(context)}\n```"]
     for name in cli.list_commands(context):
         command = cli.get_command(context, name)
         assert command is not None  # noqa: S101  (it is listed)
-        inner = click.Context(
-            command, info_name=name, parent=context, terminal_width=100, max_content_width=100
-        )
+        inner = click.Context(command, info_name=name, parent=context)
         parts += [f"## {name}", f"```text\n{command.get_help(inner)}\n```"]
     return "\n\n".join(parts)
 
