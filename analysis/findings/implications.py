@@ -11,6 +11,7 @@ from analysis.cost.times import leads
 from analysis.load.study import StudyData, View
 from analysis.results.cells import missing, number, spread
 from analysis.results.model import Finding, Implication, Kind, Table
+from guest.records.printable import series
 from guest.records.run import EMULATORS
 
 ACCELERATORS = {"kvm": "with KVM", **dict.fromkeys(EMULATORS, "emulated")}
@@ -136,8 +137,3 @@ def _threads(runs: pd.DataFrame) -> str:
 
 def _known(values: pd.Series) -> list[str]:
     return [value for value in values.unique() if value]
-
-
-def series(words: list[str]) -> str:
-    """`a`, `a and b`, `a, b and c`."""
-    return " and ".join(filter(None, (", ".join(words[:-1]), *words[-1:])))

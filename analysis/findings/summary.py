@@ -12,12 +12,11 @@ import pandas as pd
 
 from analysis.cost.times import leads
 from analysis.findings.decision import rows_of, runs_of
-from analysis.findings.implications import series
 from analysis.load.study import by_seeds
 from analysis.results.cells import missing, number, spread
 from analysis.results.model import ACROSS, Analysis, Finding, Kind, Verdict
 from analysis.sameness.verdicts import DIFFER, IDENTICAL, LEVELS
-from guest.records.printable import counted
+from guest.records.printable import counted, series
 
 FIXED = (
     "fixed-seed",

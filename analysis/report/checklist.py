@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from analysis.findings.implications import hardware_sentence, series
+from analysis.findings.implications import hardware_sentence
 from analysis.report.methods import comparison_text, exclusions, primary_outcome, run_order, seeds, version
 from analysis.results.model import Analysis, Verdict
+from guest.records.printable import series
 
 
 def planned_analyses(analysis: Analysis) -> int:

@@ -8,7 +8,6 @@ from importlib import metadata
 
 import pandas as pd
 
-from analysis.findings.implications import series
 from analysis.load.design import STUDY_FILE
 from analysis.load.study import StudyData
 from analysis.provenance.study_file import public_study_file, study_file_of
@@ -16,6 +15,7 @@ from analysis.results.model import ALPHA
 from analysis.stats.statistics import INTERVALS_NOTE
 from guest.records import bounded
 from guest.records.bounded import read_bounded
+from guest.records.printable import series
 
 VARIANTS = {
     "default": "with nothing fixed",

@@ -10,12 +10,11 @@ from typing import Any
 import pandas as pd
 
 from analysis.findings.decision import runs_of
-from analysis.findings.implications import series
 from analysis.findings.summary import by_workload, compared, differs, names_of, next_steps
 from analysis.load.study import View, by_seeds, by_threads
 from analysis.results.cells import cell, missing, number
 from analysis.results.model import Analysis, Kind
-from guest.records.printable import counted
+from guest.records.printable import counted, series
 
 COLOURS = 6  # of the style sheet; letters tell apart what shares a colour
 SHORT = 8  # characters of a hash that are shown

@@ -134,11 +134,12 @@ def _csv(path: Path) -> tuple[np.ndarray, None]:
 
     with path.open(encoding="utf-8") as file:
         first = [part.strip(" \"'\n") for part in file.readline().split(",")]
-    header = any(not _is_number(part) for part in first)
+    header = any(not is_number(part) for part in first)
     return np.loadtxt(path, delimiter=",", skiprows=int(header), ndmin=1), None
 
 
-def _is_number(text: str) -> bool:
+def is_number(text: str) -> bool:
+    """Whether it is written as a number."""
     try:
         float(text)
     except ValueError:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import unicodedata
+from collections.abc import Sequence
 
 # Control characters, signs without a glyph (among them those that turn the direction), halves of pairs.
 HIDDEN = ("Cc", "Cf", "Cs", "Zl", "Zp")
@@ -13,6 +14,11 @@ LONGEST_NAME = 255
 def counted(number: int, what: str) -> str:
     """`1 thread`, `4 threads`."""
     return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+def series(words: Sequence[str]) -> str:
+    """`a`, `a and b`, `a, b and c`."""
+    return " and ".join(filter(None, (", ".join(words[:-1]), *words[-1:])))
 
 
 def is_name(text: str) -> bool:

@@ -109,7 +109,7 @@ def _harden_program(
 
     if runs < 2:
         raise UsageError("--runs 1: a program is run twice or more with each tier")
-    factor = conditions.vary("threads", parse_counts(cpus) if cpus is not None else None)
+    counts = conditions.thread_counts(parse_counts(cpus) if cpus is not None else None)
     ask = try_runs.Ask(
         argv=command,
         folder=options.store().directory.resolve(),
@@ -118,8 +118,7 @@ def _harden_program(
         seed=1 if seed is None else seed,
         timeout_s=timeout_s,
     )
-    with interrupted("harden"):
-        counts = [condition.threads for condition in factor.conditions]
+    with interrupted("results of `harden` are not kept"):
         found = harden_program.run(ask, counts, asked, options.reporter())
     result(options, to_json(found), harden_program.text(found))
     if not found.cheapest:

@@ -238,10 +238,10 @@ def result(options: Options, data: Any, text: str) -> None:
 
 
 @contextlib.contextmanager
-def interrupted(name: str) -> Iterator[None]:
-    """Ctrl-C while a program runs."""
+def interrupted(told: str) -> Iterator[None]:
+    """Ctrl-C while a program runs; `told` says what is not kept."""
     try:
         yield
     except KeyboardInterrupt:
-        click.echo(f"vbstudy: stopped; results of `{name}` are not kept", err=True)
+        click.echo(f"vbstudy: stopped; {told}", err=True)
         raise CommandFailed(EXIT_INTERRUPTED) from None

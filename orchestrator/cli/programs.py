@@ -12,8 +12,7 @@ from orchestrator.errors import DifferentBitsError, StoreError, UsageError
 
 LEVELS = ("auto", "library", "python")
 PROGRAM = {"allow_interspersed_args": False}  # what follows belongs to the user
-CHECKED = {"bitwise": ("bitwise", "predictions", "metric"), "predictions": ("predictions", "metric"),
-           "metric": ("metric",)}  # fmt: skip
+CHECKED = ("bitwise", "predictions", "metric")  # LEVELS of try_verdicts, too heavy to import for --help
 
 
 @click.command("try", context_settings=PROGRAM)
@@ -32,7 +31,7 @@ CHECKED = {"bitwise": ("bitwise", "predictions", "metric"), "predictions": ("pre
 )
 @click.option("--exact", is_flag=True, help="Run with exact mode, too: does it cure, at what cost?")
 @click.option("--check", is_flag=True, help="Exit with 1 unless everything compared is the same.")
-@click.option("--level", type=click.Choice(list(CHECKED)), default="bitwise",
+@click.option("--level", type=click.Choice(CHECKED), default="bitwise",
               help="What --check asks for: all, predictions and metrics, or metrics.")  # fmt: skip
 @click.option("--save", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
               help="Write hashes, numbers and environment, for --against elsewhere.")  # fmt: skip
@@ -74,7 +73,7 @@ def try_(
     bytes), named numbers that it prints, logs or writes, and its output. Exits with 0 whatever the answer
     is, unless --check is given; with 1 when the program fails."""
     from orchestrator.programs import conditions, try_report, try_runs, try_saved, try_study, try_which
-    from orchestrator.programs.try_verdicts import Answer, overall
+    from orchestrator.programs.try_verdicts import LEVELS, Answer, overall
     from orchestrator.study.schema import parse_counts
 
     if level != "bitwise" and not check:
@@ -97,24 +96,23 @@ def try_(
         disk_bytes=int(disk_gib * 2**30),
     )
     if which:
-        with interrupted("try"):
+        with interrupted("results of `try` are not kept"):
             found = try_which.run(ask, max(c.threads for c in factor.conditions), options.reporter())
         result(options, to_json(found), try_which.text(found))
         return
-    with interrupted("try"):
+    with interrupted("results of `try` are not kept"):
         report, seen = try_report.run(ask, factor, exact, options.reporter())
     try_study.note(report, ask.folder, [condition.threads for condition in factor.conditions])
-    here = try_saved.saved(command, factor.name, ask.seed, seen)
     if save is not None:
-        try_saved.write(save, here)
+        try_saved.write(save, try_saved.saved(command, factor.name, ask.seed, seen))
     data, text = to_json(report), try_report.text(report)
     if there is not None and against is not None:
-        compared = try_saved.compare(there, here)
+        compared = try_saved.compare(there, try_saved.saved(command, factor.name, ask.seed, seen))
         data |= {"against": to_json(compared)}
         text = f"{try_saved.text(compared, against)}\n\n{text}"
         different = any(answer is not Answer.SAME for answer in compared.answers.values())
     else:
-        different = overall(report.verdicts, CHECKED[level]) is not Answer.SAME
+        different = overall(report.verdicts, LEVELS[LEVELS.index(level) :]) is not Answer.SAME
     result(options, data, text)
     if check and different:
         raise DifferentBitsError(f"--check: at level {level} not everything that was compared is the same")

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from orchestrator.cli.options import FORMATS, PROGRAM, CommandFailed, Options, ProgramCommand, result
-from orchestrator.errors import EXIT_INTERRUPTED, UsageError
+from orchestrator.cli.options import FORMATS, PROGRAM, Options, ProgramCommand, interrupted, result
+from orchestrator.errors import UsageError
 
 if TYPE_CHECKING:
     from orchestrator.experiments.trace_program import ProgramTrace
@@ -147,11 +147,8 @@ def _trace_program(
         hold=hold,
         timeout_s=timeout_s,
     )
-    try:
+    with interrupted("of a program nothing is kept"):
         found = trace_program.work(ask, traces.apart, options.reporter("trace: "))
-    except KeyboardInterrupt:
-        click.echo("vbstudy: stopped; of a program nothing is kept", err=True)
-        raise CommandFailed(EXIT_INTERRUPTED) from None
     result(options, to_json(found), "\n".join(_program_summary(found)))
 
 

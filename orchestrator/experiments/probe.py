@@ -24,7 +24,7 @@ from guest.probe import registry
 from guest.records.codec import RecordError, from_json, to_json
 from guest.records.printable import counted
 from guest.records.probe import Case, CaseResult, ProbeReport, ProbeRequest, ProbeRow
-from guest.records.run import Framework
+from guest.records.run import Framework, ThreadSpec
 from guest.records.trace import TENSORS
 from orchestrator.agent import archive
 from orchestrator.agent.client import AgentClient
@@ -137,7 +137,7 @@ class ProbeWorker:
     def __init__(self, connection: LocalConnection, agent: str, ask: Ask, count: int) -> None:
         self._ask = ask
         self._count = count
-        spec = program_spec("probe", count, 0, ask.framework)
+        spec = program_spec("probe", ThreadSpec(cpus=count, intra_op=count, inter_op=count), 0, ask.framework)
         env = threads.environment(spec, cpu_vendor=fingerprint.cpu()["vendor"])
         where = f"the probe on {counted(count, 'thread')}"
         command = ["probe", "--framework", ask.framework, "--threads", str(count)]

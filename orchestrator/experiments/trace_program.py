@@ -28,11 +28,10 @@ from typing import IO
 
 import numpy as np
 
-from guest.machine import fingerprint, threads
 from guest.probe import registry
 from guest.projects import prepare
 from guest.records.printable import counted
-from guest.records.run import Framework
+from guest.records.run import Framework, ThreadSpec
 from guest.records.trace import Growth, OpNote, Origin, Outcome, Phase, TensorNote
 from orchestrator.agent import archive
 from orchestrator.cores.leases import host_cores
@@ -40,8 +39,7 @@ from orchestrator.errors import ScriptFailedError, UsageError
 from orchestrator.experiments.trace import Apart, Say, shown
 from orchestrator.experiments.trace_compare import hashes, kind
 from orchestrator.programs import folders
-from orchestrator.programs.try_runs import DISK_LIMIT_BYTES
-from orchestrator.study.plan import program_spec
+from orchestrator.programs.try_runs import DISK_LIMIT_BYTES, environment
 
 HOOK = "sitecustomize.py"
 GROWTH_STEPS = 4
@@ -387,7 +385,6 @@ class _Side:
 
     def _environment(self, work: Path) -> dict[str, str]:
         ask, count = self._tracer.ask, self._count
-        spec = program_spec("trace", count, ask.seed)
         hooks = self.out / "trace-hooks"
         hooks.mkdir()
         hook_file = resources.files("guest.trace") / "hooks" / HOOK
@@ -411,18 +408,11 @@ class _Side:
             "growth": GROWTH_STEPS,
             "hold": list(ask.hold),
         }
-        return (
-            dict(os.environ)
-            | threads.environment(spec, cpu_vendor=fingerprint.cpu()["vendor"])
-            | hook
-            | {
-                "VBSTUDY_TRACE": json.dumps(settings),
-                "OPENBLAS_NUM_THREADS": str(count),
-                "PYTHONHASHSEED": str(ask.seed),
-                "PYTHONUNBUFFERED": "1",
-                "TORCH_COMPILE_DISABLE": "1",  # compiled functions run eagerly: what they fuse is not seen
-            }
-        )
+        asked = ThreadSpec(cpus=count, intra_op=count, inter_op=count)
+        return environment(asked, ask.seed, str(ask.seed), hook) | {
+            "VBSTUDY_TRACE": json.dumps(settings),
+            "TORCH_COMPILE_DISABLE": "1",  # compiled functions run eagerly: what they fuse is not seen
+        }
 
     def __exit__(self, *_: object) -> None:
         (self.out / "stop").touch()

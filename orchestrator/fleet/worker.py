@@ -82,18 +82,20 @@ async def _serve(
             security=security,
         )
         attach(worker, host)
-        start, since = asyncio.ensure_future(worker.start()), time.monotonic()
+        start, since, silent = asyncio.ensure_future(worker.start()), time.monotonic(), False
         left_s = math.inf if wait_s is None else wait_s
-        while not start.done() and not ended.is_set() and left_s > 0:
+        while not silent:
             await _first(start, ended.wait(), asyncio.sleep(min(TOLD_EVERY_S, left_s)))
+            if start.done() or ended.is_set():
+                break
             waited_s = time.monotonic() - since
             left_s = math.inf if wait_s is None else wait_s - waited_s
-            if not start.done() and not ended.is_set() and left_s > 0:
+            silent = left_s <= 0
+            if not silent:
                 notify(
                     f"the scheduler {scheduler} does not answer; waiting for it, {waited_s:.0f} s so far: "
                     "is it running, is it there?"
                 )
-        silent = not start.done() and not ended.is_set()
         if not start.done():
             start.cancel()
             with contextlib.suppress(asyncio.CancelledError):

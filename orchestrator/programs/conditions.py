@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from guest.machine import fingerprint, threads
 from guest.records.printable import counted
+from guest.records.run import ThreadSpec
 from orchestrator.cores.leases import host_cores
 from orchestrator.errors import UsageError
 
@@ -32,23 +33,41 @@ class Condition:
     hook: Mapping[str, Any] = field(default_factory=dict)
     exact: bool = False
 
+    @property
+    def asked(self) -> ThreadSpec:
+        """The threads that the program is given."""
+        return ThreadSpec(
+            cpus=self.threads, intra_op=self.intra_op or self.threads, inter_op=self.inter_op or self.threads
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Factor:
-    """What is varied, in words of the report: "the thread count", "1 and 2 threads"."""
+    """What is varied, by its name in the report."""
 
     name: str
     conditions: tuple[Condition, ...]
+
+
+def thread_counts(given: Sequence[int] | None) -> Sequence[int]:
+    """Those of --cpus, or one and all cores. Raises UsageError for less than two."""
+    counts = given or (1, max(2, len(host_cores())))
+    if len(counts) < 2:
+        raise UsageError(f"--cpus {counts[0]}: two thread counts are needed, as in --cpus 1,4")
+    return counts
+
+
+def oversubscribed(counts: Iterable[int]) -> tuple[int, ...]:
+    """Those above the cores there are."""
+    cores = len(host_cores())
+    return tuple(sorted({count for count in counts if count > cores}))
 
 
 def vary(what: str, counts: Sequence[int] | None) -> Factor:
     """The factor of `--vary`; `counts` are those of --cpus: two or more thread counts, or the one at which
     another factor is varied. Raises UsageError."""
     if what == "threads":
-        counts = counts or (1, max(2, len(host_cores())))
-        if len(counts) < 2:
-            raise UsageError(f"--cpus {counts[0]}: two thread counts are needed, as in --cpus 1,4")
-        made = [Condition(label=counted(count, "thread"), threads=count) for count in counts]
+        made = [Condition(label=counted(n, "thread"), threads=n) for n in thread_counts(counts)]
         return Factor(name=THREADS, conditions=tuple(made))
     if counts and len(counts) > 1:
         told = ",".join(map(str, counts))

@@ -5,31 +5,27 @@ from __future__ import annotations
 
 import dataclasses
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from guest.machine import fingerprint, tiers
 from guest.records.harden import Proof
-from guest.records.printable import counted
+from guest.records.printable import counted, series
 from guest.records.run import Framework, Tier
-from orchestrator.cores.leases import host_cores
 from orchestrator.errors import UnprovedError
 from orchestrator.programs import try_runs
-from orchestrator.programs.conditions import Condition
-from orchestrator.programs.try_report import cost, evidence, listed
-from orchestrator.programs.try_runs import Ask, Say, Seen
+from orchestrator.programs.conditions import Condition, oversubscribed
+from orchestrator.programs.try_report import cost, evidence, invalid_times
+from orchestrator.programs.try_runs import Ask, Say
 from orchestrator.programs.try_verdicts import (
-    LEVELS,
-    SHOWN_FIRST,
     Answer,
     LevelVerdict,
     Trial,
     decide,
     overall,
 )
+from vbstudy.exact import launch
 
-# What no framework reads in another way: OpenMP, MKL and OpenBLAS; JAX's own pool.
-OTHERS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 JAX_ONE_THREAD = {"XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"}
 WITHOUT_FRAMEWORK = (Tier.SEEDS, Tier.LOGICAL_THREADS, Tier.ONE_THREAD)
 
@@ -79,21 +75,25 @@ def run(ask: Ask, counts: Sequence[int], asked: Sequence[Tier], say: Say) -> Har
         raise UnprovedError(
             f"{shlex.join(ask.argv)}: writes no file and prints nothing, so that nothing can be compared"
         )
-    framework = _framework(first)
+    framework = try_runs.framework_of(first.software)
     chosen = [tier for tier in tiers.TIERS if tier in {Tier.SEEDS, *asked}]
     results = {tier: _not_applicable(tier, framework) for tier in chosen}
-    runnable = [tier for tier in chosen if results[tier] is None]
-    seen = try_runs.run(
-        dataclasses.replace(
-            ask, conditions=tuple(_condition(tier, framework, n, most) for n in counts for tier in runnable)
-        ),
-        say,
-    )
-    default = [trial for trial in seen.trials if trial.condition.startswith("default,")]
-    proofs = tuple(results[tier] or _proof(tier, seen.trials, default) for tier in chosen)
+    conditions = {
+        (tier, n): _condition(tier, framework, n, most)
+        for n in counts
+        for tier in chosen
+        if results[tier] is None
+    }
+    seen = try_runs.run(dataclasses.replace(ask, conditions=tuple(conditions.values())), say)
+    # By tier: the label of each of its conditions, with that of the default on as many threads.
+    labels = {
+        tier: {conditions[tier, n].label: conditions[Tier.SEEDS, n].label for n in counts}
+        for tier in chosen
+        if results[tier] is None
+    }
+    proofs = tuple(results[tier] or _proof(tier, seen.trials, labels[tier]) for tier in chosen)
     cheapest, rivals = choose(proofs)
-    cores = len(host_cores())
-    verdicts = decide(default)
+    verdicts = decide([trial for trial in seen.trials if trial.condition in labels[Tier.SEEDS]])
     return Hardened(
         command=ask.argv,
         framework=framework,
@@ -105,17 +105,9 @@ def run(ask: Ask, counts: Sequence[int], asked: Sequence[Tier], say: Say) -> Har
         rivals=rivals,
         compared=tuple(v.level for v in verdicts if v.answer is not Answer.ABSENT),
         lines=_lines(cheapest, framework, ask, most) if cheapest else (),
-        oversubscribed=tuple(sorted({count for count in counts if count > cores})),
+        oversubscribed=oversubscribed(counts),
         notes=seen.notes,
     )
-
-
-def _name(tier: Tier) -> str:
-    return "default" if tier is Tier.SEEDS else tier.value
-
-
-def _framework(seen: Seen) -> Framework | None:
-    return next((each for each in (Framework.TORCH, Framework.TENSORFLOW) if each in seen.software), None)
 
 
 def _not_applicable(tier: Tier, framework: Framework | None) -> TierProof | None:
@@ -133,11 +125,11 @@ def _condition(tier: Tier, framework: Framework | None, count: int, most: int) -
     if framework is None and tier is Tier.ONE_THREAD:
         env = JAX_ONE_THREAD
     hook = {
-        Tier.SWITCHES: {"deterministic": True, "intel": False},
+        Tier.SWITCHES: {"deterministic": True, "onednn": True},
         Tier.ENVIRONMENT: {"onednn": False},
     }.get(tier, {})
     return Condition(
-        label=f"{_name(tier)}, {counted(count, 'thread')}",
+        label=f"{'default' if tier is Tier.SEEDS else tier}, {counted(count, 'thread')}",
         threads=count,
         intra_op=asked.intra_op,
         inter_op=asked.inter_op,
@@ -147,20 +139,16 @@ def _condition(tier: Tier, framework: Framework | None, count: int, most: int) -
     )
 
 
-def _proof(tier: Tier, trials: Sequence[Trial], default: Sequence[Trial]) -> TierProof:
-    mine = [trial for trial in trials if trial.condition.startswith(f"{_name(tier)},")]
-    if any(trial.status for trial in mine):
-        status = next(trial.status for trial in mine if trial.status)
+def _proof(tier: Tier, trials: Sequence[Trial], labels: Mapping[str, str]) -> TierProof:
+    mine = [trial for trial in trials if trial.condition in labels]
+    status = next((trial.status for trial in mine if trial.status), 0)
+    if status:
         why = f"the program ended with status {status} in it"
         return TierProof(tier=tier, proof=Proof.FAILED, why=why, runs=len(mine))
     verdicts = decide(mine)
     if overall(verdicts) is not Answer.SAME:
         return TierProof(tier=tier, proof=Proof.DIFFERS, why=_how(verdicts), runs=len(mine))
-    ratio: float | None = 1.0
-    low = high = None
-    pairs = 0
-    if tier is not Tier.SEEDS:
-        ratio, low, high, pairs = cost(mine, default, lambda label: label.replace(f"{tier},", "default,"))
+    ratio, low, high, pairs = (1.0, None, None, 0) if tier is Tier.SEEDS else cost(trials, labels)
     return TierProof(
         tier=tier,
         proof=Proof.PROVED,
@@ -175,21 +163,20 @@ def _proof(tier: Tier, trials: Sequence[Trial], default: Sequence[Trial]) -> Tie
 
 def _how(verdicts: Sequence[LevelVerdict]) -> str:
     """The first thing that differs."""
-    deciding = (
-        [v for v in verdicts if v.level in LEVELS] if overall(verdicts[:3]) in SHOWN_FIRST else verdicts
-    )
-    one = next(
+    differing = (
         each
-        for v in deciding
-        for each in v.compared
-        if each.answer is not Answer.SAME and v.answer is not Answer.SAME
+        for verdict in verdicts
+        if verdict.answer is not Answer.SAME
+        for each in verdict.compared
+        if each.answer is not Answer.SAME
     )
-    return evidence(one)[0]
+    one = next(differing, None)
+    return "nothing was seen that could be compared" if one is None else evidence(one)[0]
 
 
 def choose(proofs: Sequence[TierProof]) -> tuple[Tier, tuple[Tier, ...]]:
-    """The proved tier with the lowest estimate, and those that cannot be told from it. Where exact mode is
-    one of these it is taken: it is a command, and the others are lines to paste."""
+    """The proved tier with the lowest estimate, and those that its interval does not set apart. Where exact
+    mode is one of these it is taken: it is a command, and the others are lines to paste."""
     proved = {each.tier: each for each in proofs if each.proof is Proof.PROVED}
     if not proved:
         return Tier.NONE, ()
@@ -214,7 +201,9 @@ def _lines(tier: Tier, framework: Framework | None, ask: Ask, most: int) -> tupl
         return (f"vbstudy exact -- {program}",)
     if framework is None:
         count = 1 if tier is Tier.ONE_THREAD else most
-        settings = dict.fromkeys(OTHERS, str(count)) | (JAX_ONE_THREAD if tier is Tier.ONE_THREAD else {})
+        settings = dict.fromkeys(launch.POOLS, str(count)) | (
+            JAX_ONE_THREAD if tier is Tier.ONE_THREAD else {}
+        )
         return (*(f"export {name}={shlex.quote(value)}" for name, value in settings.items()), program)
     paste = tiers.lines(tier, framework, ask.seed or 0, most)
     return ("before the program starts:", *paste.shell, "at the top of the script:", *paste.python)
@@ -229,7 +218,7 @@ def text(found: Hardened) -> str:
         _answer(found),
         "",
         (
-            f"{shlex.join(found.command)}: {listed(list(map(str, found.threads)))} threads, "
+            f"{shlex.join(found.command)}: {series(list(map(str, found.threads)))} threads, "
             f"{found.repetitions} times each; compared: {', '.join(found.compared)}"
         ),
         "",
@@ -238,9 +227,7 @@ def text(found: Hardened) -> str:
         info = tiers.TIERS[each.tier]
         head = f"{info.number} {each.tier.value:<16} {each.proof.value:<15}"
         lines.append(f"{head} {_price(each) if each.proof is Proof.PROVED else each.why}")
-    if found.oversubscribed:
-        counts = listed(list(map(str, found.oversubscribed)))
-        lines.append(f"more threads than cores at {counts}: these times are invalid")
+    lines += invalid_times(found.oversubscribed)
     lines += [f"note: {note}" for note in found.notes]
     return "\n".join(
         [*lines, *(["", "next:", *(f"  {line}" for line in found.lines)] if found.lines else [])]
@@ -256,7 +243,7 @@ def _answer(found: Hardened) -> str:
     best = next(each for each in found.results if each.tier is found.cheapest)
     alone = sum(each.proof is Proof.PROVED for each in found.results) == 1
     rank = "The only proved cure" if alone else "The cheapest proved cure"
-    rivals = listed([tiers.TIERS[tier].title for tier in found.rivals]) if found.rivals else ""
+    rivals = series([tiers.TIERS[tier].title for tier in found.rivals])
     told = f"\nAs cheap, as far as {best.runs} runs can tell: {rivals}." if rivals else ""
     return f"{rank}: {title}, {_price(best)}.{told}"
 

@@ -83,25 +83,26 @@ def _predictions(found: artifacts.Predictions) -> FileSeen:
 
 def _raw(path: Path, role: Role, why: str) -> FileSeen:
     """By its bytes; of a zip archive by its members, whose times of storing are no part of a model."""
-    total = hashlib.sha256()
-    how = "byte for byte"
-    try:
-        if zipfile.is_zipfile(path):
-            how = "members of the archive byte for byte"
-            _members(path, total)
-    except (zipfile.BadZipFile, NotImplementedError, RuntimeError):  # damaged, or encrypted
-        total, how = hashlib.sha256(), "byte for byte"
-    if how == "byte for byte":
+    digest, how = _members(path), "members of the archive byte for byte"
+    if digest is None:
         with path.open("rb") as file:
-            total = hashlib.file_digest(file, "sha256")
+            digest, how = hashlib.file_digest(file, "sha256").hexdigest(), "byte for byte"
     caveat = f"{why}; compared {how}: it may also differ by paths and times in it" if why else how
-    return FileSeen(role=role, digest=total.hexdigest(), parsed=False, caveat=caveat)
+    return FileSeen(role=role, digest=digest, parsed=False, caveat=caveat)
 
 
-def _members(path: Path, total: hashlib._Hash) -> None:
-    with zipfile.ZipFile(path) as archive:
-        for member in sorted(archive.infolist(), key=lambda m: m.filename):
-            total.update(f"{member.filename}\0{member.file_size}\0".encode())
-            with archive.open(member) as file:
-                while piece := file.read(1 << 20):
-                    total.update(piece)
+def _members(path: Path) -> str | None:
+    """None for what is no archive, or a damaged or encrypted one."""
+    if not zipfile.is_zipfile(path):
+        return None
+    total = hashlib.sha256()
+    try:
+        with zipfile.ZipFile(path) as archive:
+            for member in sorted(archive.infolist(), key=lambda m: m.filename):
+                total.update(f"{member.filename}\0{member.file_size}\0".encode())
+                with archive.open(member) as file:
+                    while piece := file.read(1 << 20):
+                        total.update(piece)
+    except (zipfile.BadZipFile, NotImplementedError, RuntimeError):
+        return None
+    return total.hexdigest()

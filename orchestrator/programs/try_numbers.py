@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from guest.projects import events
+from guest.projects.artifacts import is_number
 
 LIMIT_BYTES = 64 << 20
 LIMIT_VALUES = 200_000  # of a file
@@ -34,14 +36,18 @@ def read(path: Path) -> dict[str, tuple[str, ...]]:
     format of its name."""
     if path.stat().st_size > LIMIT_BYTES:
         return {}
-    found: dict[str, list[str]] = {}
     try:
-        for i, (name, value) in enumerate(_named(path)):
-            if i == LIMIT_VALUES:
-                return {}
-            found.setdefault(name, []).append(value)
+        named = list(itertools.islice(_named(path), LIMIT_VALUES + 1))
     except (OSError, ValueError, csv.Error, RecursionError):
         return {}
+    return by_name(named) if len(named) <= LIMIT_VALUES else {}
+
+
+def by_name(named: Iterable[tuple[str, str]]) -> dict[str, tuple[str, ...]]:
+    """The values of each name, in their order."""
+    found: dict[str, list[str]] = {}
+    for name, value in named:
+        found.setdefault(name, []).append(value)
     return {name: tuple(values) for name, values in found.items()}
 
 
@@ -76,17 +82,9 @@ def _columns(path: Path, separator: str) -> Named:
     with path.open(encoding="utf-8", newline="") as file:
         rows = csv.reader(file, delimiter=separator)
         head = next(rows, [])
-        named = not any(map(_is_number, head))
+        named = not any(map(is_number, head))
         columns = [text.strip() for text in head] if named else [f"column {i + 1}" for i in range(len(head))]
         for row in rows if named else (head, *rows):
             for name, value in zip(columns, row, strict=False):
-                if _is_number(value):
+                if is_number(value):
                     yield name, value.strip()
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from guest.records.printable import counted
+from guest.records.printable import counted, series
 from guest.records.run import Override
-from orchestrator.cores.leases import host_cores
 from orchestrator.programs import try_runs
-from orchestrator.programs.conditions import INSTRUCTION_SET, THREADS, Condition, Factor
+from orchestrator.programs.conditions import INSTRUCTION_SET, THREADS, Condition, Factor, oversubscribed
 from orchestrator.programs.try_files import Role
-from orchestrator.programs.try_runs import Ask, Say, Seen
+from orchestrator.programs.try_runs import Ask, Say, Seen, framework_of
 from orchestrator.programs.try_verdicts import (
     BITWISE,
     METRIC,
@@ -29,9 +28,6 @@ from orchestrator.programs.try_verdicts import (
 )
 
 SHOWN = 8  # lines of evidence at a level
-EXACT = ", exact"
-EXACT_FOR = ("torch", "tensorflow")
-TRACED = (*EXACT_FOR, "jax")
 NAMES = {PREDICTIONS: "predictions", METRIC: "metrics", OUTPUT: "output"}
 NOTHING_SEEN = {
     BITWISE: "no file was written",
@@ -77,59 +73,58 @@ class Report:
 
 def run(ask: Ask, factor: Factor, exact: bool, say: Say) -> tuple[Report, Seen]:
     """Raises UsageError and ScriptFailedError."""
-    conditions = factor.conditions
-    if exact:
-        conditions = tuple(each for one in conditions for each in (one, _exactly(one)))
-    seen = try_runs.run(dataclasses.replace(ask, conditions=conditions), say)
-    plain = [trial for trial in seen.trials if not trial.condition.endswith(EXACT)]
-    cores = len(host_cores())
-    verdicts = decide(plain)
+    plain = tuple(condition.label for condition in factor.conditions)
+    exactly: dict[str, str] = {}  # the label of a condition with exact mode, and of the one without
+    conditions: list[Condition] = []
+    for one in factor.conditions:
+        conditions.append(one)
+        if exact:
+            conditions.append(dataclasses.replace(one, label=f"{one.label}, exact", exact=True))
+            exactly[conditions[-1].label] = one.label
+    seen = try_runs.run(dataclasses.replace(ask, conditions=tuple(conditions)), say)
+    verdicts = decide([trial for trial in seen.trials if trial.condition in plain])
     notes = list(seen.notes)
     if any("workers" in c.hook for c in conditions) and not any(n["kind"] == "loader" for n in seen.noticed):
         notes.append("no DataLoader of PyTorch was made: nothing was varied")
     report = Report(
         command=ask.argv,
         factor=factor.name,
-        conditions=tuple(condition.label for condition in factor.conditions),
+        conditions=plain,
         repetitions=ask.repetitions,
         seed=ask.seed,
         answer=overall(verdicts),
         verdicts=verdicts,
-        oversubscribed=tuple(sorted({c.threads for c in conditions if c.threads > cores})),
+        oversubscribed=oversubscribed(condition.threads for condition in conditions),
         wall_s=try_runs.times(seen.trials),
         first_wall_s=seen.trials[0].wall_s,
         overrides=seen.overrides,
         software=seen.software,
         notes=tuple(notes),
         last_lines=seen.last_lines,
-        exact=_cure(plain, seen.trials) if exact else None,
+        exact=_cure(seen.trials, exactly) if exact else None,
     )
     return report, seen
 
 
-def _exactly(condition: Condition) -> Condition:
-    return dataclasses.replace(condition, label=condition.label + EXACT, exact=True)
-
-
-def _cure(plain: Sequence[Trial], trials: Sequence[Trial]) -> Cure:
-    exactly = [trial for trial in trials if trial.condition.endswith(EXACT)]
-    verdicts = decide(exactly)
-    ratio, low, high, pairs = cost(exactly, plain, lambda label: label.removesuffix(EXACT))
+def _cure(trials: Sequence[Trial], exactly: Mapping[str, str]) -> Cure:
+    verdicts = decide([trial for trial in trials if trial.condition in exactly])
+    ratio, low, high, pairs = cost(trials, exactly)
     return Cure(answer=overall(verdicts), verdicts=verdicts, pairs=pairs, ratio=ratio, low=low, high=high)
 
 
 def cost(
-    trials: Sequence[Trial], defaults: Sequence[Trial], default_of: Callable[[str], str]
+    trials: Sequence[Trial], default_of: Mapping[str, str]
 ) -> tuple[float | None, float | None, float | None, int]:
-    """The time of a run as a ratio to that of the default's of the same repetition: geometric mean, 95 %
-    interval, number of pairs. The first repetition is left out: it read from disk and compiled."""
+    """The time of a run as a ratio to that of its default's (by the labels of their conditions) of the same
+    repetition: geometric mean, 95 % interval, number of pairs. The first repetition is left out: it read
+    from disk and compiled."""
     from analysis.diagnosis.hardening import paired_ratio
 
-    of_default = {(trial.condition, trial.repetition): trial.wall_s for trial in defaults}
+    wall_s = {(trial.condition, trial.repetition): trial.wall_s for trial in trials}
     pairs = [
-        (trial.wall_s, of_default[default_of(trial.condition), trial.repetition])
+        (trial.wall_s, wall_s[default_of[trial.condition], trial.repetition])
         for trial in trials
-        if trial.repetition > 1
+        if trial.condition in default_of and trial.repetition > 1
     ]
     if not pairs:
         return None, None, None, 0
@@ -147,7 +142,7 @@ def text(report: Report) -> str:
         *([_cured(report.exact, report)] if report.exact else []),
         "",
         (
-            f"{shlex.join(report.command)}: {listed(report.conditions)}, {report.repetitions} times each, "
+            f"{shlex.join(report.command)}: {series(report.conditions)}, {report.repetitions} times each, "
             f"{numbers}"
         ),
     ]
@@ -160,13 +155,18 @@ def text(report: Report) -> str:
         f"  {label}: {', '.join(f'{seconds:.1f}' for seconds in times) or '-'}"
         for label, times in report.wall_s.items()
     ]
-    if report.oversubscribed:
-        counts = listed(list(map(str, report.oversubscribed)))
-        lines.append(f"more threads than cores at {counts}: these times are invalid")
+    lines += invalid_times(report.oversubscribed)
     for one in report.overrides:
         lines.append(f"the program sets itself: {one.what} = {one.value} ({one.where or 'a library'})")
     lines += [f"note: {note}" for note in report.notes]
     return "\n".join(lines + _next(report))
+
+
+def invalid_times(counts: Sequence[int]) -> list[str]:
+    """Of thread counts above the cores there are, a line."""
+    if not counts:
+        return []
+    return [f"more threads than cores at {series(list(map(str, counts)))}: these times are invalid"]
 
 
 def _answer(report: Report) -> str:
@@ -179,9 +179,9 @@ def _answer(report: Report) -> str:
         for answer in (Answer.MATTERS, Answer.SAME, Answer.INCONCLUSIVE)
     )
     found = [
-        f"it changes the {listed(matters)}" if matters else "",
-        f"the {listed(same)} {'is' if same == ['output'] else 'are'} the same" if same else "",
-        f"whether it changes the {listed(unclear)} is inconclusive" if unclear else "",
+        f"it changes the {series(matters)}" if matters else "",
+        f"the {series(same)} {'is' if same == ['output'] else 'are'} the same" if same else "",
+        f"whether it changes the {series(unclear)} is inconclusive" if unclear else "",
     ]
     if not any(found):
         return "Nothing was seen that could be compared."
@@ -206,7 +206,7 @@ def _cured(cure: Cure, report: Report) -> str:
     what = {
         Answer.MATTERS: (
             "the runs with it differ, too"
-            if _has(report, EXACT_FOR)
+            if framework_of(report.software)
             else "it is for PyTorch and TensorFlow, and the program uses neither"
         ),
         Answer.INCONCLUSIVE: "the runs with it do not repeat themselves",
@@ -224,8 +224,8 @@ def _price(ratio: float | None, low: float | None, high: float | None, pairs: in
 
 
 def _level(verdict: LevelVerdict, runs: int) -> list[str]:
-    same_only = verdict.answer is Answer.ABSENT
-    head = NOTHING_SEEN[verdict.level] if same_only else verdict.answer.upper()
+    unseen = verdict.answer is Answer.ABSENT
+    head = NOTHING_SEEN[verdict.level] if unseen else verdict.answer.upper()
     lines = [f"{verdict.level:<12} {head}"]
     shown = [each for each in verdict.compared if each.answer is not Answer.SAME or each.certain][:SHOWN]
     for each in shown:
@@ -248,7 +248,7 @@ def evidence(each: Compared) -> list[str]:
     elif each.answer is Answer.MATTERS:
         how = f"{each.distinct} distinct in {each.runs} runs"
     else:
-        where = listed(each.unrepeated)
+        where = series(each.unrepeated)
         how = f"does not repeat with {where}, {each.distinct} distinct in {each.runs} runs"
     if each.kind == TEXT:
         return [
@@ -261,12 +261,12 @@ def evidence(each: Compared) -> list[str]:
 def _next(report: Report) -> list[str]:
     program = shlex.join(report.command)
     if report.answer is Answer.MATTERS and report.factor != THREADS:  # which trace and harden compare
-        again = report.factor == INSTRUCTION_SET and report.exact is None and _has(report, EXACT_FOR)
+        again = report.factor == INSTRUCTION_SET and report.exact is None and framework_of(report.software)
         return ["", f"next: vbstudy try --vary isa --exact -- {program}"] if again else []
     if report.answer is Answer.MATTERS:
         if report.exact is not None and report.exact.answer is Answer.SAME:
             return ["", f"next: vbstudy exact -- {program}"]
-        if _has(report, TRACED):
+        if framework_of(report.software) or "jax" in report.software:
             start = f"vbstudy trace -- {program}        where it starts"
         else:
             start = f"vbstudy try --which -- {program}  the thread pool where it starts"
@@ -279,13 +279,3 @@ def _next(report: Report) -> list[str]:
         why = "the seed does not reach every generator, or the program does not repeat itself"
         return ["", why, f"next: vbstudy try --replay -- {program}"]
     return []
-
-
-def _has(report: Report, names: Sequence[str]) -> bool:
-    return any(name in report.software for name in names)
-
-
-def listed(names: Sequence[str]) -> str:
-    """ "a, b and c"."""
-    *first, last = names
-    return f"{', '.join(first)} and {last}" if first else last

@@ -9,17 +9,16 @@ import os
 import shlex
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from guest.machine import fingerprint, threads
 from guest.projects import command, notices, prepare, randomness
 from guest.projects.hooks.vbstudy_watch import pairs
 from guest.records.printable import counted
-from guest.records.run import RECORDING, Override, ThreadSpec
+from guest.records.run import RECORDING, Framework, Override, ThreadSpec
 from orchestrator.agent import archive
 from orchestrator.cores.leases import host_cores
 from orchestrator.errors import ScriptFailedError
@@ -152,7 +151,8 @@ class _Runner:
             )
             raise ScriptFailedError(f"{shlex.join(ask.argv)}: on {where}: {why}") from None
         noticed = notices.read(out / prepare.NOTICED)
-        metrics = _metrics(noticed) or _by_name(printed)
+        # A program that is not Python has names alone: where it prints is unknown.
+        metrics = _metrics(noticed) or try_numbers.by_name(printed)
         files: dict[str, FileSeen] = {}
         for name, path in folders.written(work, before).items():
             values = try_numbers.read(path) if try_numbers.holds_numbers(name) else {}
@@ -161,7 +161,6 @@ class _Runner:
             else:
                 files[name] = read(path, role_of(name))
         files |= dict(itertools.chain(_reported(out / prepare.REPORTED), _outside(noticed)))
-        asked = self._asked(condition)
         stray = [f"child processes left running, and ended: {ended.strays}"] if ended.strays else []
         trial = Trial(
             condition=condition.label,
@@ -173,47 +172,42 @@ class _Runner:
             lines=tuple(_lines(out / "log.txt")),
             status=ended.status,
         )
-        remarks = [] if condition.exact else notices.remarks(noticed, asked)  # it sets pools of its own
+        # Exact mode sets pools of its own.
+        remarks = [] if condition.exact else notices.remarks(noticed, condition.asked)
         return trial, noticed, [*remarks, *random_notes, *stray]
-
-    def _asked(self, condition: Condition) -> ThreadSpec:
-        intra_op = condition.intra_op or condition.threads
-        return ThreadSpec(
-            cpus=condition.threads, intra_op=intra_op, inter_op=condition.inter_op or condition.threads
-        )
 
     def _environment(
         self, condition: Condition, control: randomness.Control, out: Path, work: Path
     ) -> dict[str, str]:
-        asked = self._asked(condition)
-        spec = program_spec("try", asked.intra_op, self.ask.seed)
+        asked = condition.asked
+        settings = {"seed": control.seed, "intra_op": asked.intra_op, "inter_op": asked.inter_op}
         hook = prepare.hook_settings(
             out,
             work,
             self.library,
             watch=True,
             paths=os.environ.get("PYTHONPATH", ""),  # what the user's own shell has set still holds
-            **{
-                "seed": control.seed,
-                "intra_op": asked.intra_op,
-                "inter_op": asked.inter_op,
-                "deterministic": False,
-                **condition.hook,
-            },
+            **{**settings, "deterministic": False, **condition.hook},
         )
-        env = (
-            dict(os.environ)
-            | threads.environment(spec, cpu_vendor=fingerprint.cpu()["vendor"])
-            | hook
-            | {
-                "TF_NUM_INTEROP_THREADS": str(asked.inter_op),
-                "OPENBLAS_NUM_THREADS": str(asked.intra_op),
-                "PYTHONHASHSEED": control.hash_seed,
-                "PYTHONUNBUFFERED": "1",
-            }
-            | dict(condition.env)
-        )
+        env = environment(asked, self.ask.seed, control.hash_seed, hook) | dict(condition.env)
         return launch.environment(env) if condition.exact else env
+
+
+def environment(
+    asked: ThreadSpec, seed: int | None, hash_seed: str, hook: Mapping[str, str]
+) -> dict[str, str]:
+    """The environment of a program's run: the user's own, with so many threads and the start-up hook."""
+    spec = program_spec("program", asked, seed)
+    return (
+        dict(os.environ)
+        | threads.environment(spec, cpu_vendor=fingerprint.cpu()["vendor"])
+        | {
+            **hook,
+            "OPENBLAS_NUM_THREADS": str(asked.intra_op),
+            "PYTHONHASHSEED": hash_seed,
+            "PYTHONUNBUFFERED": "1",
+        }
+    )
 
 
 def _control(seed: int | None, recording: Path, work: Path, out: Path) -> randomness.Control:
@@ -249,20 +243,12 @@ def _lines(log: Path) -> Iterator[str]:
 
 def _metrics(noticed: Sequence[notices.Notice]) -> dict[str, tuple[str, ...]]:
     """Values by name and place of printing."""
-    return _by_name(
+    return try_numbers.by_name(
         (f"{name} @ {notice['where']}" if notice.get("where") else name, value)
         for notice in noticed
         if notice["kind"] == "numbers"
         for name, value in notice["pairs"]
     )
-
-
-def _by_name(named: Iterable[tuple[str, str]]) -> dict[str, tuple[str, ...]]:
-    """A program that is not Python has names alone: where it prints is unknown."""
-    found: dict[str, list[str]] = {}
-    for name, value in named:
-        found.setdefault(name, []).append(value)
-    return {name: tuple(values) for name, values in found.items()}
 
 
 @contextmanager
@@ -276,6 +262,11 @@ def _cores(count: int) -> Iterator[None]:
         os.sched_setaffinity(0, kept)
 
 
+def framework_of(software: Collection[str]) -> Framework | None:
+    """The one that a program computes with, by what it imported."""
+    return next((each for each in Framework if each in software), None)
+
+
 def times(trials: Sequence[Trial]) -> dict[str, list[float]]:
     """Seconds of each run by condition, in order; the first run of all, which read everything from disk and
     compiled what was to be compiled, is left out."""
@@ -283,8 +274,3 @@ def times(trials: Sequence[Trial]) -> dict[str, list[float]]:
     for trial in trials[1:]:
         found[trial.condition].append(trial.wall_s)
     return found
-
-
-def software(seen: Seen) -> dict[str, Any]:
-    """Versions that the program imported, and the machine."""
-    return fingerprint.machine() | {"imported": seen.software}

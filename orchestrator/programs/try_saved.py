@@ -10,12 +10,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from guest.machine import fingerprint
 from guest.records.bounded import HISTORY, OddFileError, read_bounded
 from guest.records.codec import NewerSchemaError, RecordError, digest, seal, unseal
 from orchestrator.errors import StoreError, UsageError
 from orchestrator.files import write_durably
 from orchestrator.programs.try_report import evidence
-from orchestrator.programs.try_runs import Seen, software
+from orchestrator.programs.try_runs import Seen
 from orchestrator.programs.try_verdicts import (
     BITWISE,
     METRIC,
@@ -26,6 +27,7 @@ from orchestrator.programs.try_verdicts import (
     Trial,
     comparable,
     decide,
+    first_shown,
     overall,
 )
 
@@ -66,7 +68,7 @@ def saved(argv: Sequence[str], factor: str, seed: int | None, seen: Seen) -> Sav
         program=digest(list(argv)),
         factor=factor,
         seed=seed,
-        environment=software(seen),
+        environment=fingerprint.machine() | {"imported": seen.software},
         trials=tuple(map(_travelling, seen.trials)),
     )
 
@@ -163,15 +165,12 @@ def _differing(
 
 def text(found: Against, path: Path) -> str:
     """The answer, then what it rests on, then the differences of the machines."""
-    worst = next(
-        (a for a in (Answer.MATTERS, Answer.INCONCLUSIVE, Answer.SAME) if a in found.answers.values()), None
-    )
     first = {
         Answer.MATTERS: "The results differ between the two machines.",
         Answer.INCONCLUSIVE: "Whether the results differ between the two machines is inconclusive.",
         Answer.SAME: "The results are the same on both machines.",
-        None: "Nothing was seen that could be compared with the other machine.",
-    }[worst]
+        Answer.ABSENT: "Nothing was seen that could be compared with the other machine.",
+    }[first_shown(found.answers.values())]
     lines = [f"against {path}: {first}"]
     for label, verdicts in found.verdicts.items():
         lines += ["", f"{label}: {found.answers[label].upper()}"]

@@ -16,12 +16,12 @@ from orchestrator.errors import StoreError, UsageError
 from orchestrator.files import write_durably
 from orchestrator.programs.try_files import Role
 from orchestrator.programs.try_report import Report
-from orchestrator.programs.try_verdicts import Compared
+from orchestrator.programs.try_runs import framework_of
+from orchestrator.programs.try_verdicts import NUMBER, Compared
 from vbstudy import caches
 
 SCHEMA_VERSION = 1
 METRICS = 3  # losses and scores that become metrics
-FRAMEWORKS = ("torch", "tensorflow")
 NO_NAME = re.compile(r"[^a-z0-9_]+")
 
 
@@ -50,8 +50,8 @@ def note(report: Report, folder: Path, threads: Sequence[int]) -> None:
         command=report.command,
         seed=report.seed,
         threads=tuple(dict.fromkeys(threads)),
-        framework=next((name for name in FRAMEWORKS if name in report.software), ""),
-        metrics=tuple(each.name for each in every if each.kind == "number" and each.result)[:METRICS],
+        framework=framework_of(report.software) or "",
+        metrics=tuple(each.name for each in every if each.kind == NUMBER and each.result)[:METRICS],
         weights=_file(every, Role.WEIGHTS),
         predictions=_file(every, Role.PREDICTIONS),
     )

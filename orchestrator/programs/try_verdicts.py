@@ -4,7 +4,7 @@ that it writes, its predictions, its metrics and the text it prints. Pure."""
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -120,14 +120,18 @@ def overall(verdicts: Sequence[LevelVerdict], levels: Sequence[str] = LEVELS) ->
     answers = {v.answer for v in verdicts if v.level in levels}
     if answers <= {Answer.ABSENT} and levels == LEVELS:
         answers = {v.answer for v in verdicts if v.level == OUTPUT}
+    return first_shown(answers)
+
+
+def first_shown(answers: Collection[Answer]) -> Answer:
+    """The one that stands for all: matters, inconclusive, same, nothing seen, in this order."""
     return next((answer for answer in SHOWN_FIRST if answer in answers), Answer.ABSENT)
 
 
 def _judge(level: str, compared: Sequence[Compared], constants: int = 0) -> LevelVerdict:
     # What was read beats what was only compared byte for byte.
     deciding = [each for each in compared if each.certain] or compared
-    answers = {each.answer for each in deciding if each.result or each.answer is not Answer.SAME}
-    answer = next((answer for answer in SHOWN_FIRST if answer in answers), Answer.ABSENT)
+    answer = first_shown({each.answer for each in deciding if each.result or each.answer is not Answer.SAME})
     order = sorted(compared, key=lambda each: (SHOWN_FIRST.index(each.answer), not each.result))
     return LevelVerdict(level=level, answer=answer, compared=tuple(order), constants=constants)
 

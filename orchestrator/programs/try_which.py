@@ -7,15 +7,15 @@ import dataclasses
 import shlex
 from dataclasses import dataclass
 
-from guest.records.printable import counted
+from guest.records.printable import counted, series
+from guest.records.run import Framework
 from orchestrator.programs import try_runs
 from orchestrator.programs.conditions import Condition
-from orchestrator.programs.try_report import evidence, listed
+from orchestrator.programs.try_report import evidence
 from orchestrator.programs.try_runs import Ask, Say
 from orchestrator.programs.try_verdicts import Answer, Compared, decide, overall
 
 ALL_ONE = "one thread in each pool"
-FRAMEWORKS = ("torch", "tensorflow")  # their pools are set by their own calls
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,8 +46,8 @@ def run(ask: Ask, count: int, say: Say) -> Which:
     first = _condition("all pools", "", count, others=count)
     seen = try_runs.run(dataclasses.replace(ask, conditions=(first,), repetitions=1), say)
     names = dict.fromkeys(str(notice["name"]) for notice in seen.noticed if notice["kind"] == "pool")
-    if "tensorflow" in seen.software:
-        names |= {"tensorflow": None}
+    if Framework.TENSORFLOW in seen.software:
+        names |= {Framework.TENSORFLOW.value: None}
     notes = list(seen.notes)
     if "jax" in seen.software:
         notes.append("JAX's own pool has as many threads as there are cores, and is not varied")
@@ -74,7 +74,7 @@ def run(ask: Ask, count: int, say: Say) -> Which:
 
 
 def _condition(label: str, pool: str, count: int, others: int = 1) -> Condition:
-    framework = pool.partition(" ")[0] in FRAMEWORKS
+    framework = pool.partition(" ")[0] in tuple(Framework)  # its pool is set by its own call
     intra_op = count if framework or others == count else 1
     return Condition(
         label=label,
@@ -91,7 +91,7 @@ def text(found: Which) -> str:
     if not found.pools:
         answer = "No thread pool of OpenMP, OpenBLAS, MKL, BLIS or TensorFlow was seen in the program."
     elif mattering:
-        answer = f"What matters: the threads of {listed(mattering)}."
+        answer = f"What matters: the threads of {series(mattering)}."
     else:
         answer = "No pool was seen to matter alone."
     lines = [

@@ -85,14 +85,16 @@ def _in_drawn_order(seed: int, block: list[RunSpec]) -> list[RunSpec]:
     return sorted(block, key=lambda spec: (drawn(spec, guest_for(spec)), drawn(spec, spec.set_id)))
 
 
-def program_spec(name: str, count: int, seed: int | None, framework: Framework | None = None) -> RunSpec:
-    """No run of a study: a program on `count` threads, as `guest.machine.threads` makes an environment for
+def program_spec(
+    name: str, threads: ThreadSpec, seed: int | None, framework: Framework | None = None
+) -> RunSpec:
+    """No run of a study: a program on so many threads, as `guest.machine.threads` makes an environment for
     it."""
     return RunSpec(
         study_id=name,
         workload=_program(name, framework),
         variant=Variant.FIXED_SEED,
-        threads=ThreadSpec(cpus=count, intra_op=count, inter_op=count),
+        threads=threads,
         repetition=1,
         seeds=Seeds(initialisation=seed, data_order=seed, augmentation=seed, dropout=seed),
     )

@@ -15,7 +15,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from guest.records.bounded import RECORD, read_bounded
 from guest.records.codec import RecordError, digest, from_json
 from orchestrator.errors import PrerequisiteError, StoreError, UsageError
 from orchestrator.files import write_durably
@@ -73,10 +72,9 @@ def read(store: Store, name: str) -> Snapshot:
 
 def _expected(store: Store, name: str) -> str:
     """The hash of the project's files that the runs are of, where there are runs."""
-    for path in sorted(store.directory.glob(f"runs/{name}/*/*/*/run.json")):
-        project = json.loads(read_bounded(path, RECORD))["result"]["project"]
-        return f" (tree_sha256 {project['tree_sha256']})" if project else ""
-    return ""
+    projects = (each.result.project for each in store.records() if each.spec.workload.name == name)
+    project = next(filter(None, projects), None)
+    return f" (tree_sha256 {project.tree_sha256})" if project else ""
 
 
 def parcel(study: Study, store: Store) -> dict[str, bytes]:

@@ -146,9 +146,7 @@ def after_torch(torch: ModuleType) -> None:
         torch.manual_seed(SEED)
     if SETTINGS["deterministic"]:
         torch.use_deterministic_algorithms(True, warn_only=True)
-        if SETTINGS["intel"]:
-            torch.backends.mkldnn.enabled = False
-    if not SETTINGS.get("onednn", True):
+    if not SETTINGS["onednn"]:
         torch.backends.mkldnn.enabled = False
     wrap(torch, "set_num_threads", functools.partial(notice, "torch.set_num_threads"))
     original = torch.set_num_interop_threads

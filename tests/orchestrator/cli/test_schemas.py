@@ -9,31 +9,11 @@ import pytest
 
 from orchestrator.cli import main as cli
 from orchestrator.cli.schemas import SCHEMAS
+from tests.orchestrator.sweep.test_project_sweep import make
 from tests.schemas import GOLDEN, made, validate
 
 # Checked with the runs of a study, or where something is traced, hardened or probed.
 ELSEWHERE = {"run.json", "findings.json", "report --live", "trace", "trace -- PROGRAM", "harden", "probe"}
-STUDY = """\
-cpus = [1, 2]
-repetitions = 2
-variants = ["fixed-seed"]
-[[workload]]
-name = "mine"
-project = "mine"
-command = ["python", "train.py"]
-[workload.metrics]
-accuracy = { pattern = 'acc: ([0-9.]+)' }
-[workload.artifacts]
-predictions = "preds.npz"
-weights = "weights.npz"
-"""
-SCRIPT = """\
-import os
-import numpy as np
-np.savez("weights.npz", w=np.ones(3) * int(os.environ["OMP_NUM_THREADS"]))
-np.savez("preds.npz", predictions=np.arange(12) % 3, y_true=np.arange(12) % 3)
-print("acc: 0.5")
-"""
 
 
 def test_a_schema_that_changes_gets_a_new_version():
@@ -45,10 +25,8 @@ def test_a_schema_that_changes_gets_a_new_version():
 def said(tmp_path_factory):
     """What each command prints, in a study of a program."""
     base = tmp_path_factory.mktemp("schemas")
-    study, program = base / "study", base / "study" / "mine"
-    program.mkdir(parents=True)
-    (study / "study.toml").write_text(STUDY)
-    (program / "train.py").write_text(SCRIPT)
+    study = make(base / "study")
+    program = study / "mine"
     (base / "other.csv").write_text("threads,accuracy\n1,0.5\n2,0.6\n")
     run = [sys.executable, "train.py"]
     draw = [sys.executable, "-c", "import random; random.random()"]

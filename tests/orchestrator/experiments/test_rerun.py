@@ -162,6 +162,6 @@ def test_exact_runs_come_out_bit_for_bit_with_the_instructions_of_another_machin
     monkeypatch.setenv("VBSTUDY_EXACT_ISA", "avx2")
     assert vbstudy(tmp_path, "verify", "--rerun", "1") == 0
     assert "the same bits: net/exact/cpus-2/0001" in capsys.readouterr().out
-    monkeypatch.setenv("VBSTUDY_EXACT_ISA", "none")  # guests are told
+    monkeypatch.setenv("VBSTUDY_EXACT_ISA", "none")  # which guests inherit
     assert vbstudy(tmp_path, "verify", "--rerun", "1") == 1
     assert "VBSTUDY_EXACT_ISA=none: this CPU runs" in capsys.readouterr().out
