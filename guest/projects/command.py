@@ -277,10 +277,10 @@ def end_descendants(others: set[int]) -> int:
 def _descendants(root: int) -> dict[int, str]:
     """The state (R, S, Z, ...) of every process below `root`."""
     children: dict[int, list[tuple[int, str]]] = {}
-    for path in Path("/proc").glob("[0-9]*/stat"):
+    for process in Path("/proc").glob("[0-9]*"):  # a pattern below it fails for one that ends meanwhile
         with contextlib.suppress(OSError):
-            state, parent, *_ = path.read_text().rpartition(")")[2].split()
-            children.setdefault(int(parent), []).append((int(path.parent.name), state))
+            state, parent, *_ = (process / "stat").read_text().rpartition(")")[2].split()
+            children.setdefault(int(parent), []).append((int(process.name), state))
     found: dict[int, str] = {}
     waiting = [root]
     while waiting:

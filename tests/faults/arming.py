@@ -231,11 +231,11 @@ def kill(victim: str) -> None:
 
 def _kill_guest() -> None:
     """The process groups that this process started."""
-    for stat in Path("/proc").glob("[0-9]*/stat"):
+    for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            parent = int(stat.read_text().rpartition(")")[2].split()[1])
+            parent = int((process / "stat").read_text().rpartition(")")[2].split()[1])
             if parent == os.getpid():
-                os.killpg(int(stat.parent.name), signal.SIGKILL)
+                os.killpg(int(process.name), signal.SIGKILL)
 
 
 def _kill_sshd() -> None:

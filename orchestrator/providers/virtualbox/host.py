@@ -109,9 +109,10 @@ def _listening(port: int) -> set[str]:
 def service_writes_to(folder: Path) -> bool:
     """Whether VirtualBox's service has a file in this folder open."""
     inside = f"{folder.resolve()}/"
-    for comm in Path("/proc").glob("[0-9]*/comm"):
+    for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):  # it ended, or is another user's
-            files = (comm.parent / "fd").iterdir() if comm.read_text().strip() == "VBoxSVC" else ()
+            service = (process / "comm").read_text().strip() == "VBoxSVC"
+            files = (process / "fd").iterdir() if service else ()
             if any(str(file.readlink()).startswith(inside) for file in files):
                 return True
     return False

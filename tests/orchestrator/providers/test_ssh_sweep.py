@@ -49,10 +49,10 @@ def vbstudy(directory: Path, *arguments: str) -> int:
 def belonging(folder: Path) -> list[str]:
     """Processes whose working folder is inside."""
     found = []
-    for link in Path("/proc").glob("[0-9]*/cwd"):
+    for process in Path("/proc").glob("[0-9]*"):
         try:
-            if link.readlink().is_relative_to(folder):
-                found.append((link.parent / "cmdline").read_text())
+            if (process / "cwd").readlink().is_relative_to(folder):
+                found.append((process / "cmdline").read_text())
         except OSError:
             continue
     return found

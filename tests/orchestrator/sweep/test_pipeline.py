@@ -151,10 +151,10 @@ def wait_for_runs(directory: Path, count: int, process: subprocess.Popen) -> Non
 
 def processes_of(directory: Path) -> list[int]:
     found = []
-    for link in Path("/proc").glob("[0-9]*/cwd"):
+    for process in Path("/proc").glob("[0-9]*"):
         try:
-            if Path(os.readlink(link)).is_relative_to(directory):
-                found.append(int(link.parent.name))
+            if (process / "cwd").readlink().is_relative_to(directory):
+                found.append(int(process.name))
         except OSError:
             continue
     return found
