@@ -31,11 +31,12 @@ SOURCES: tuple[tuple[str, re.Pattern[str], Parser], ...] = tuple(
         ("setup.cfg", r"(?:^|/)setup\.cfg$", manifests.setup_cfg),
         ("environment.yml", r"(?:^|/)[\w.-]*(?:conda|env)[\w.-]*\.ya?ml$", listed.environment_yml),
         ("Dockerfile", r"(?:^|/)(?:Dockerfile[\w.-]*|[\w.-]+\.dockerfile|Containerfile)$", listed.dockerfile),
-        ("README", r"^(?:docs?/)?(?:README|INSTALL|REQUIREMENTS|USAGE|SETUP)[\w.-]*$", documents.software),
+        ("README", r"(?:^|/)README[\w.-]*$|^(?:docs?/)?(?:INSTALL|REQUIREMENTS|USAGE|SETUP)[\w.-]*$",
+         documents.software),
     )
 )  # fmt: skip
 PROSE = re.compile(
-    r"^(?:docs?/)?(?:README[\w.-]*|[\w.-]+\.(?:md|rst))$|^(?:INSTALL|REQUIREMENTS)[\w.-]*$", re.IGNORECASE
+    r"(?:^|/)README[\w.-]*$|^(?:docs?/)?[\w.-]+\.(?:md|rst)$|^(?:INSTALL|REQUIREMENTS)[\w.-]*$", re.IGNORECASE
 )
 NOT_PROSE = re.compile(
     r"\.(?:py|ipynb|png|jpe?g|gif|svg|pdf|html?)$|requirements[\w.-]*\.(?:txt|in)$|CHANGE|LICEN[CS]E",
@@ -64,6 +65,9 @@ def stated(tree: Tree) -> tuple[list[Requirement], list[HardwareStatement], list
             notes.append(data)
             continue
         text, _ = decode(data)
+        if "\0" in text:
+            notes.append(Note(path=path, text="contains null bytes: not a text; left out"))
+            continue
         if kind is not None:
             software += _parsed(path, text, *kind, notes)
         if is_prose:

@@ -25,10 +25,15 @@ class Stated(NamedTuple):
 
 _OPTION = re.compile(r"^-{1,2}\w")
 _URL = re.compile(r"^(?:git|hg|svn|bzr)\+|^(?:https?|file)://", re.IGNORECASE)
+LONGEST_LINE = 2000  # characters; what is longer is data, not a requirement
 _COMMIT = re.compile(r"@(?:[0-9a-f]{7,40}|v?\d+(?:\.\d+)+)(?:#|$)")
 _EGG = re.compile(r"#egg=([\w.-]+)")
 _NAME = re.compile(r"^([A-Za-z][\w.-]*)")
 _LOOSE = re.compile(r"^([A-Za-z][\w.-]*)(?:\[[\w,\s-]*\])?\s*((?:[=<>!~]=?=?)\s*v?\d[\w.*+!-]*)?")
+_AFTER = re.compile(
+    r"\s*(?:$|[;,#(]|--|\d)"
+)  # what may follow a requirement; "required packages:" is a sentence
+_BUILT = re.compile(r"^[\w.-]+=[\w.!+-]+=\w+$")  # as `conda list --export` writes it
 _CONDA = re.compile(
     r"^(?:[\w./-]+::)?([A-Za-z_][\w.-]*)\s*(?:([=<>!~]=?[^=\s]+(?:,[^=\s]+)*)(?:=(\S+))?|\s+(\S.*))?$"
 )
@@ -51,7 +56,7 @@ def requirement(text: str, line: int) -> Stated | None:
         parsed = Parsed(text)
     except InvalidRequirement:
         loose = _LOOSE.match(text)
-        if not loose or (loose.end() < len(text) and text[loose.end()] not in " ;,#\t"):
+        if not loose or not _AFTER.match(text, loose.end()):
             return None
         specifier = (loose[2] or "").replace(" ", "")
         return Stated(canonicalize_name(loose[1]), specifier, specifier.startswith("=="), line)
@@ -70,7 +75,7 @@ def is_exact(specifier: str) -> bool:
 def requirements_txt(text: str) -> Iterator[Stated]:
     continued = ""
     first = 0
-    for number, raw in enumerate(text.splitlines(), start=1):
+    for number, raw in _lines(text):
         line = re.sub(r"(?:^|\s)#.*$", "", raw).strip()
         if not continued:
             first = number
@@ -82,36 +87,42 @@ def requirements_txt(text: str) -> Iterator[Stated]:
             line = re.sub(r"^(?:-e|--editable)[ =]", "", line).strip()
             if line.startswith("."):
                 continue
-        if line and not _OPTION.match(line) and (found := requirement(line, first)):
-            yield found
+        if line and not _OPTION.match(line):
+            found = conda(line, first) if _BUILT.match(line) else requirement(line, first)
+            if found:
+                yield found
 
 
 def environment_yml(text: str) -> Iterator[Stated]:
     """The `dependencies:` of a conda environment, those for pip included."""
-    inside = pip = False
-    for number, raw in enumerate(text.splitlines(), start=1):
+    inside, pip = False, -1  # the column of the item `pip:`
+    for number, raw in _lines(text):
         line = re.sub(r"(?:^|\s)#.*$", "", raw).rstrip()
-        if re.match(r"^\S.*:", line):
-            inside, pip = line.startswith("dependencies"), False
+        if re.match(r"^[^\s-].*:", line):
+            inside, pip = line.startswith("dependencies"), -1
+            inline = re.match(r"^dependencies:\s*\[(.*)\]$", line)
+            for entry in inline[1].split(",") if inline else ():
+                if found := conda(entry.strip().strip("\"'"), number):
+                    yield found
             continue
         item = re.match(r"^(\s*)-\s*(.+)$", line)
         if not inside or not item:
             continue
         entry = item[2].strip().strip("\"'")
         if re.match(r"pip\s*:", entry):
-            pip = True
-        elif pip and len(item[1]) >= 4:
+            pip = len(item[1])
+        elif 0 <= pip < len(item[1]):
             if not entry.startswith("-") and (found := requirement(entry, number)):
                 yield found
         elif found := conda(entry, number):
-            pip = False
+            pip = -1
             yield found
 
 
 def conda(entry: str, line: int) -> Stated | None:
     """`name=1.2`, `name==1.2=build`, `name >=1.2`. One `=` admits a family of versions, so only a full
     version or a build pins: `name=1.2.3`, `name==1.2`, `name=1.2=build`."""
-    match = _CONDA.match(entry)
+    match = _CONDA.match(re.sub(r"\[version=['\"]?([^'\"\]]*)['\"]?\]", r" \1", entry))
     if not match:
         return None
     name, specifier, build, spaced = match.groups()
@@ -125,7 +136,7 @@ def conda(entry: str, line: int) -> Stated | None:
 def conda_lock(text: str) -> Iterator[Stated]:
     """An explicit list (`@EXPLICIT`), or conda-lock's YAML: `- name: x` with `version: y` below it."""
     name, at = "", 0
-    for number, line in enumerate(text.splitlines(), start=1):
+    for number, line in _lines(text):
         if explicit := _EXPLICIT.match(line.strip()):
             yield Stated(canonicalize_name(explicit[1]), f"=={explicit[2]}", True, number)
         elif found := re.match(r"^\s*-?\s*name:\s*['\"]?([\w.-]+)", line):
@@ -135,7 +146,23 @@ def conda_lock(text: str) -> Iterator[Stated]:
             name = ""
 
 
-_INSTALL = re.compile(r"\b(pip3?|uv\s+pip|conda|mamba|micromamba)\s+install\s+(.*)", re.IGNORECASE)
+def _lines(text: str) -> Iterator[tuple[int, str]]:
+    """The lines that can hold a requirement, with their numbers."""
+    for number, line in enumerate(text.splitlines(), start=1):
+        if len(line) <= LONGEST_LINE:
+            yield number, line
+
+
+_INSTALL = re.compile(
+    r"\b(?:(pip(?:3(?:\.\d+)?)?|conda|mamba|micromamba|pipenv|apt|apt-get|brew)\s+(?:-y\s+)?(?:install|create)"
+    r"|(uv|poetry|pdm)\s+add)\s+(.*)",
+    re.IGNORECASE,
+)
+_WORD = re.compile(  # of a sentence around a command
+    r"a|all|also|an|and|any|are|as|at|by|command|commands|dependencies|following|for|from|have|if|in|into|is|it|library|libraries|necessary|need|"
+    r"needed|needs|of|on|or|our|package|packages|prerequisites|required|requirements|run|should|some|the|their|them|then|these|this|to|tool|tools|use|using|via|we|which|will|with|within|you|your",
+    re.IGNORECASE,
+)
 _TAKES_VALUE = re.compile(
     r"-[rcfitnp]|--(?:requirement|constraint|find-links|index-url|extra-index-url|channel|name|prefix|target)"
 )
@@ -143,13 +170,18 @@ _TAKES_VALUE = re.compile(
 
 def installed(command: str, line: int) -> Iterator[Stated]:
     """What `pip install` or `conda install` in a command names."""
-    match = _INSTALL.search(command)
-    if not match:
-        return
-    is_conda = "conda" in match[1].lower() or "mamba" in match[1].lower()
-    words = iter(re.split(r"\s+", re.split(r"&&|\|\||[;|`]", match[2])[0].strip()))
+    for part in re.split(r"&&|\|\||[;|`]|\s#", command[: 10 * LONGEST_LINE]):
+        if match := _INSTALL.search(part):
+            yield from _named((match[1] or match[2]).lower(), match[3], line)
+
+
+def _named(tool: str, rest: str, line: int) -> Iterator[Stated]:
+    is_conda = tool in ("conda", "mamba", "micromamba")
+    words = iter(rest.split())
     for raw in words:
-        word = raw.strip("\"'`,")
+        word = raw.rstrip(".,:)").strip("\"'`,")
+        if _WORD.fullmatch(word):
+            return
         if _TAKES_VALUE.fullmatch(word):
             next(words, None)
         elif (
@@ -165,7 +197,9 @@ def installed(command: str, line: int) -> Iterator[Stated]:
 def dockerfile(text: str) -> Iterator[Stated]:
     """The base image, and what is installed by pip and conda."""
     joined, first = "", 0
-    for number, raw in enumerate(text.splitlines(), start=1):
+    values: dict[str, str] = {}
+    stages: set[str] = set()
+    for number, raw in _lines(text):
         line = raw.strip()
         if not line or line.startswith("#"):
             continue
@@ -175,13 +209,26 @@ def dockerfile(text: str) -> Iterator[Stated]:
         if line.endswith("\\"):
             continue
         command, joined = joined.strip(), ""
-        image = re.match(r"FROM\s+(?:--\S+\s+)*(\S+)", command, re.IGNORECASE)
-        if image and image[1].lower() != "scratch" and "$" not in image[1]:
-            name, at, digest = image[1].partition("@")
+        if argument := re.match(r"ARG\s+(\w+)=[\"']?([^\s\"']*)", command, re.IGNORECASE):
+            values[argument[1]] = argument[2]
+        image = re.match(r"FROM\s+(?:--\S+\s+)*(\S+)(?:\s+AS\s+(\S+))?", command, re.IGNORECASE)
+        if image:
+            source = re.sub(
+                r"\$(?:\{(\w+)(?::-([^}]*))?\}|(\w+))",
+                lambda m: values.get(m[1] or m[3]) or m[2] or m[0],
+                image[1],
+            )
+            known = source.lower() in {"scratch", *stages}
+            if image[2]:
+                stages.add(image[2].lower())
+            if known or "$" in source:
+                continue
+            name, at, digest = source.partition("@")
             repository, _, tag = name.partition(":") if "/" not in name.rpartition(":")[2] else (name, "", "")
             yield Stated(
                 repository.lower(), at + digest or tag, bool(digest) or bool(re.search(r"\d", tag)), first
             )
         elif command.upper().startswith("RUN"):
-            for part in re.split(r"&&|;", command):
-                yield from installed(part, first)
+            if command.endswith("]"):  # the words as a list
+                command = re.sub(r"[\[\]\",]+", " ", command)
+            yield from installed(command, first)

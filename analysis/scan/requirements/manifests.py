@@ -9,7 +9,7 @@ import json
 import re
 import tomllib
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from packaging.utils import canonicalize_name
@@ -28,6 +28,8 @@ def pyproject(text: str) -> Iterator[Stated]:
     lists = [project.get("dependencies"), *_table(project, "optional-dependencies").values()]
     lists += _table(data, "dependency-groups").values()
     lists += _table(data, "tool", "pdm", "dev-dependencies").values()
+    lists += [_table(data, "tool", "uv").get("dev-dependencies")]
+    lists += [_table(data, "tool", "flit", "metadata").get("requires")]
     for environment in _table(data, "tool", "hatch", "envs").values():
         if isinstance(environment, dict):
             lists += [environment.get("dependencies"), environment.get("extra-dependencies")]
@@ -35,6 +37,11 @@ def pyproject(text: str) -> Iterator[Stated]:
         for entry in entries if isinstance(entries, list) else ():
             if isinstance(entry, str) and (found := requirement(entry, _line(text, entry))):
                 yield found
+    pixi = _table(data, "tool", "pixi")
+    features = [entry for entry in _table(pixi, "feature").values() if isinstance(entry, dict)]
+    for part in (pixi, *features):
+        for name in ("dependencies", "pypi-dependencies"):
+            yield from _by_name(text, _table(part, name), caret=False)
     poetry = _table(data, "tool", "poetry")
     tables = [_table(poetry, "dependencies"), _table(poetry, "dev-dependencies")]
     tables += [_table(group, "dependencies") for group in _table(poetry, "group").values()]
@@ -57,23 +64,24 @@ def pipfile(text: str) -> Iterator[Stated]:
 
 def _by_name(text: str, table: dict[str, Any], *, caret: bool) -> Iterator[Stated]:
     """`name = "^1.2"` or `name = {version = "1.2", ...}`. A bare version means that version to poetry."""
-    for name, value in table.items():
+    for name, entry in table.items():
+        value = entry[0] if isinstance(entry, list) and entry else entry  # one a platform: the first
         said = value.get("version", "") if isinstance(value, dict) else value
         pinned_source = isinstance(value, dict) and bool(value.get("rev") or value.get("tag"))
         if not isinstance(said, str):
             continue
         exact = is_exact(said) or (caret and bool(re.fullmatch(r"\d+(?:\.\d+)*", said)))
         yield Stated(
-            canonicalize_name(name), "" if said == "*" else said, exact or pinned_source, _line(text, name)
+            canonicalize_name(name),
+            "" if said == "*" else said,
+            exact or pinned_source,
+            _key_line(text, name),
         )
 
 
 def toml_lock(text: str) -> Iterator[Stated]:
     """poetry.lock, uv.lock, pdm.lock: `[[package]]` with name and version; the project itself is left out."""
-    lines = {
-        m[1]: text.count("\n", 0, m.start()) + 1
-        for m in re.finditer(r'^name = "([^"]+)"', text, re.MULTILINE)
-    }
+    lines = _lines_of(text, re.finditer(r'^name = "([^"]+)"', text, re.MULTILINE))
     packages = _toml(text).get("package")
     for package in packages if isinstance(packages, list) else ():
         name, version = (
@@ -91,11 +99,13 @@ def pipfile_lock(text: str) -> Iterator[Stated]:
         data = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise ManifestError(f"is not JSON: {error}") from None
+    keys = re.finditer(r'^\s*"([^"\n]+)"\s*:\s*\{', text, re.MULTILINE)
+    lines = _lines_of(text, keys)
     for section in ("default", "develop"):
         for name, entry in _table(data, section).items():
             version = entry.get("version") if isinstance(entry, dict) else None
             if isinstance(version, str):
-                yield Stated(canonicalize_name(name), version, is_exact(version), _line(text, f'"{name}"'))
+                yield Stated(canonicalize_name(name), version, is_exact(version), lines.get(name, 1))
 
 
 def setup_cfg(text: str) -> Iterator[Stated]:
@@ -104,12 +114,15 @@ def setup_cfg(text: str) -> Iterator[Stated]:
         parser.read_string(text)
     except configparser.Error as error:
         raise ManifestError(" ".join(str(error).split())) from None
-    entries = [parser.get("options", name, fallback="") for name in ("install_requires", "setup_requires")]
+    names = ("install_requires", "install-requires", "setup_requires", "tests_require")
+    entries = [parser.get("options", name, fallback="") for name in names]
     if parser.has_section("options.extras_require"):
         entries += [value for _, value in parser.items("options.extras_require")]
     for line in "\n".join(entries).splitlines():
         if (line := line.split("#")[0].strip()) and (found := requirement(line, _line(text, line))):
             yield found
+    if python := parser.get("options", "python_requires", fallback="").strip():
+        yield Stated("python", python, is_exact(python), _line(text, "python_requires"))
 
 
 def setup_py(text: str) -> Iterator[Stated]:
@@ -120,7 +133,11 @@ def setup_py(text: str) -> Iterator[Stated]:
             warnings.simplefilter("ignore")
             tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        line = f"line {error.lineno}: {error.msg}" if isinstance(error, SyntaxError) else str(error)
+        line = (
+            f"line {error.lineno}: {error.msg}"
+            if isinstance(error, SyntaxError)
+            else str(error) or "is nested too deeply"
+        )
         raise ManifestError(line) from None
     values = {
         target.id: node.value
@@ -131,12 +148,29 @@ def setup_py(text: str) -> Iterator[Stated]:
     }
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and getattr(node.func, "id", getattr(node.func, "attr", "")) == "setup":
-            for keyword in node.keywords:
-                if keyword.arg in ("install_requires", "extras_require", "requires"):
-                    yield from _strings(keyword.value, values, 0)
+            for name, value in _arguments(node, values):
+                if name in ("install_requires", "extras_require", "requires"):
+                    yield from _strings(value, dict(values), 0)
+                elif name == "python_requires" and isinstance(value, ast.Constant):
+                    python = str(value.value)
+                    yield Stated("python", python, is_exact(python), value.lineno)
+
+
+def _arguments(call: ast.Call, values: dict[str, ast.expr]) -> Iterator[tuple[str, ast.expr]]:
+    """The keywords of a call, those of a `**table` included."""
+    for keyword in call.keywords:
+        if keyword.arg is not None:
+            yield keyword.arg, keyword.value
+            continue
+        table = values.get(keyword.value.id) if isinstance(keyword.value, ast.Name) else keyword.value
+        if isinstance(table, ast.Dict):
+            for key, value in zip(table.keys, table.values, strict=True):
+                if isinstance(key, ast.Constant) and isinstance(key.value, str):
+                    yield key.value, value
 
 
 def _strings(node: ast.expr | None, values: dict[str, ast.expr], depth: int) -> Iterator[Stated]:
+    """The requirements in an expression. A name is followed once, so that lists of lists stay bounded."""
     if node is None or depth > 8:
         return
     match node:
@@ -154,7 +188,7 @@ def _strings(node: ast.expr | None, values: dict[str, ast.expr], depth: int) -> 
             yield from _strings(left, values, depth + 1)
             yield from _strings(right, values, depth + 1)
         case ast.Name(id=name):
-            yield from _strings(values.get(name), values, depth + 1)
+            yield from _strings(values.pop(name, None), values, depth + 1)
 
 
 def _toml(text: str) -> dict[str, Any]:
@@ -168,6 +202,20 @@ def _table(data: Any, *path: str) -> dict[str, Any]:
     for key in path:
         data = data.get(key) if isinstance(data, dict) else None
     return data if isinstance(data, dict) else {}
+
+
+def _lines_of(text: str, matches: Iterable[re.Match[str]]) -> dict[str, int]:
+    """The line in which the name of each match ends; one pass, as locks have thousands of names."""
+    lines, at, line = {}, 0, 1
+    for match in matches:
+        line, at = line + text.count("\n", at, match.end(1)), match.end(1)
+        lines[match[1]] = line
+    return lines
+
+
+def _key_line(text: str, name: str) -> int:
+    found = re.search(rf"""^\s*["']?{re.escape(name)}["']?\s*=""", text, re.MULTILINE)
+    return text.count("\n", 0, found.end()) + 1 if found else _line(text, name)
 
 
 def _line(text: str, needle: str) -> int:

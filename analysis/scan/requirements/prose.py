@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 LONGEST_LINE = 2000  # what is longer is data, not prose
-_FENCE = re.compile(r"^\s*(?:```|~~~)")
+_FENCE = re.compile(r"^\s*(?:(?:[-*+>]|\d+[.)])\s+)?(`{3,}|~{3,})(.*)$")
+_ITEM = re.compile(r"^\s*(?:[-*+•]|\d+[.)])\s")
 _HEADING = re.compile(r"^\s{0,3}#{1,6}\s+(.*?)\s*#*\s*$|^\*\*([^*]+)\*\*:?\s*$")
 _UNDERLINE = re.compile(r"^\s*(?:={3,}|-{3,}|~{3,})\s*$")
 _STARTS_ANEW = re.compile(r"^\s*(?:[-*+•]\s|\d+[.)]\s|\||>|#)")
@@ -28,16 +29,28 @@ class Sentence:
 
 
 def sentences(text: str) -> Iterator[Sentence]:
-    heading, fenced = "", False
+    heading, fence, listed = "", "", False
     paragraph: list[tuple[int, str]] = []
     lines = text.splitlines()
     for number, raw in enumerate(lines, start=1):
         line = raw[:LONGEST_LINE]
-        if _FENCE.match(line):
+        mark = _FENCE.match(line)
+        if mark and fence:
+            if mark[1].startswith(fence) and not mark[2].strip():
+                fence = ""
+                continue
+        elif mark and mark[1][0] not in mark[2]:
             yield from _split(paragraph, heading)
-            paragraph, fenced = [], not fenced
+            paragraph, fence = [], mark[1]
             continue
-        if fenced or (line.startswith(("    ", "\t")) and not paragraph and not _STARTS_ANEW.match(line)):
+        elif mark:  # opened and closed on one line
+            yield from _split(paragraph, heading)
+            paragraph = []
+            yield Sentence(mark[2].strip("`~ "), number, heading, code=True)
+            continue
+        listed = bool(_ITEM.match(line)) or (listed and (not line.strip() or line[0] in " \t"))
+        indented = line.startswith(("    ", "\t")) and not listed
+        if fence or (indented and not paragraph and not _STARTS_ANEW.match(line)):
             if line.strip():
                 yield Sentence(line.strip(), number, heading, code=True)
             continue
@@ -62,7 +75,7 @@ def _split(paragraph: list[tuple[int, str]], heading: str) -> Iterator[Sentence]
     joined, starts = "", []
     for _, line in paragraph:
         starts.append(len(joined))
-        joined += _LINK.sub(r"\1", _DECORATION.sub("", line)).strip() + " "
+        joined += _LINK.sub(r"\1", _DECORATION.sub(" ", line)).strip() + " "
     begin = 0
     for end in [*(m.end() for m in _END.finditer(joined)), len(joined)]:
         part = joined[begin:end].strip()

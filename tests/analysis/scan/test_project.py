@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import os
+
 import pytest
 
 from analysis.scan.results import Part, Project
@@ -46,10 +48,43 @@ def test_hardware_has_its_sentence_file_and_line(tmp_path):
     ]
 
 
+def test_readmes_count_in_every_folder(tmp_path):
+    found = project(tmp_path, **{"part/README__md": "It needs Python 3.8 and a V100."})
+    assert [(r.name, r.place.path) for r in found.software] == [("python", "part/README.md")]
+    assert [h.words for h in found.hardware] == ["V100"]
+
+
 def test_broken_manifests_are_notes(tmp_path):
     found = project(tmp_path, pyproject__toml="[", setup__py="print 'x'")
     assert {note.path for note in found.notes} == {"pyproject.toml", "setup.py"}
     assert all("its requirements are not known" in n.text or "Python 2" in n.text for n in found.notes)
+
+
+def test_what_cannot_be_read_is_named_with_the_reason(tmp_path):
+    (tmp_path / "Pipfile.lock").symlink_to("Pipfile.lock")
+    (tmp_path / "Pipfile").symlink_to("/dev/zero")
+    os.mkfifo(tmp_path / "requirements.txt")
+    with (tmp_path / "poetry.lock").open("wb") as file:
+        file.truncate(100_000_000)
+    (tmp_path / "sub").symlink_to(tmp_path)
+    found = project(
+        tmp_path, pyproject__toml="a = " + "[" * 10_000, README__md="a\0b", environment__yml="a\0b"
+    )
+    notes = {note.path: note.text for note in found.notes}
+    assert notes.keys() >= {
+        "Pipfile",
+        "Pipfile.lock",
+        "README.md",
+        "environment.yml",
+        "poetry.lock",
+        "pyproject.toml",
+        "requirements.txt",
+        "sub",
+    }
+    assert "Too many levels" in notes["Pipfile.lock"]
+    assert "not a regular file" in notes["Pipfile"]
+    assert "100 MB" in notes["poetry.lock"]
+    assert "null bytes" in notes["README.md"]
 
 
 def test_no_python_at_all_is_a_note(tmp_path):

@@ -35,6 +35,7 @@ def test_sentences_know_their_line_and_section():
         ("TensorFlow (version 1.15.2)", ("tensorflow", "==1.15.2", True)),
         ("Tested with CUDA 10.1.", ("cuda", "==10.1", True)),
         ("Python 3 only", ("python", "==3", False)),
+        ("tested with **PyTorch v1.4.0**", ("torch", "==1.4.0", True)),
         ("Keras 2.x", ("keras", "==2.x", False)),
     ],
 )
@@ -52,6 +53,39 @@ def test_items_count_in_sections_of_requirements_and_commands_everywhere():
         ("gym", 7),
         ("scipy", 7),
     ]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (
+            "```pip install gym```\n\nPython 3.6 is used.\n",
+            [("gym", "", False, 1), ("python", "==3.6", True, 3)],
+        ),
+        ("PyTorch 0.4 or 0.5", [("torch", "0.4 or 0.5", False, 1)]),
+        ("Python 3.6, 3.7", [("python", "3.6, 3.7", False, 1)]),
+        ("Python: 3.6", [("python", "==3.6", True, 1)]),
+        ("```\npip install -r r.txt  # install the required packages\n```", []),
+        ("Use pip to pip install the required packages.", []),
+        ("`pip install numpy` and scipy.", [("numpy", "", False, 1)]),
+        (
+            "```\npip install gym && pip install \\\n  b==1\n```",
+            [("gym", "", False, 2), ("b", "==1", True, 2)],
+        ),
+        ("```\nconda create -n x python=3.7\n```", [("python", "=3.7", False, 2)]),
+        (
+            "## Requirements\n| package | version |\n|---|---|\n| torch | 1.4.0 |",
+            [("torch", "==1.4.0", True, 4)],
+        ),
+        ("| model | top-1 |\n|---|---|\n| Keras | 76.3 |", []),
+        ("![p](https://img.shields.io/badge/python-3.8%2B-blue)", [("python", "3.8+", False, 1)]),
+        ("![p](https://img.shields.io/badge/PyTorch-EE4C2C?logo=x)", []),
+        ("## Requirements\n```\nPython 3.6\n```", [("python", "==3.6", True, 3)]),
+        ("It requires PyTorch and numpy.", [("torch", "", False, 1), ("numpy", "", False, 1)]),
+    ],
+)
+def test_requirements_in_fences_tables_badges_and_commands(text, expected):
+    assert [tuple(each) for each in documents.software(text)] == expected
 
 
 @pytest.mark.parametrize(
@@ -74,6 +108,9 @@ def test_sentences_without_requirements(text):
         ("We used 8 V100 cards.", Part.GPU, "V100"),
         ("A CUDA-capable GPU is assumed.", Part.GPU, "CUDA-capable GPU"),
         ("You need a GPU to run this.", Part.GPU, "need a GPU"),
+        ("CPU or NVIDIA GPU + CUDA cuDNN", Part.GPU, "NVIDIA GPU"),
+        ("## Prerequisites\n- one GPU", Part.GPU, "- one GPU"),
+        ("It ran on two RTX 3090s.", Part.GPU, "RTX 3090s"),
         ("The model was trained on 4 GPUs for two days.", Part.GPU, "trained on 4 GPUs"),
         ("Experiments ran on an Intel Xeon E5-2620.", Part.CPU, "Intel Xeon E5-2620"),
         ("Ours is an i7-8700K.", Part.CPU, "i7-8700K"),
@@ -92,6 +129,7 @@ def test_hardware_in_sentences(text, part, words):
     "text",
     [
         "It does not require a GPU.",
+        "Set it if you plan to run the script on a GPU.",
         "Run it with `--gpu 0`.",
         "Install the GPU version of TensorFlow.",
         "The data set has 12 GB.",

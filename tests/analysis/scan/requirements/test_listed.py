@@ -73,6 +73,33 @@ prefix: /home/me
     ]
 
 
+def test_sentences_in_a_list_are_no_packages():
+    assert told(listed.requirements_txt("Required packages:\nnumpy 1.16\n")) == [("numpy", "", False, 2)]
+
+
+def test_lists_that_conda_exported():
+    assert told(listed.requirements_txt("numpy=1.16.4=py36_0\n")) == [("numpy", "=1.16.4=py36_0", True, 1)]
+
+
+def test_conda_environments_without_indentation_or_on_one_line():
+    text = "dependencies:\n- numpy[version='>=1.16']\n- pip:\n  - keras==2.2.4\n- scipy\n"
+    assert told(listed.environment_yml(text)) == [
+        ("numpy", ">=1.16", False, 2),
+        ("keras", "==2.2.4", True, 4),
+        ("scipy", "", False, 5),
+    ]
+    assert told(listed.environment_yml("dependencies: [python=3.8, pip]\n")) == [
+        ("python", "=3.8", False, 1),
+        ("pip", "", False, 1),
+    ]
+
+
+def test_a_line_of_megabytes_is_passed_over_at_once():
+    text = "https://x/" + "a-1" * 1_000_000 + "\nnumpy==1.0\n"
+    for parser in (listed.requirements_txt, listed.environment_yml, listed.conda_lock, listed.dockerfile):
+        assert {each.name for each in parser(text)} <= {"numpy"}
+
+
 def test_conda_locks_of_both_kinds():
     explicit = "@EXPLICIT\nhttps://repo.anaconda.com/pkgs/main/linux-64/numpy-1.16.4-py37h7e9f1db_0.tar.bz2\n"
     assert told(listed.conda_lock(explicit)) == [("numpy", "==1.16.4", True, 2)]
@@ -95,6 +122,22 @@ FROM ${BASE}
         ("numpy", "==1.19", True, 2),
         ("scipy", "", False, 2),
         ("faiss", "=1.7.1", True, 4),
+    ]
+
+
+def test_dockerfiles_with_arguments_stages_and_lists_of_words():
+    text = """\
+ARG BASE=python:3.8
+FROM ${BASE} AS build
+FROM build
+RUN ["pip", "install", "numpy==1.19"]
+RUN pip install gym; pip install b
+"""
+    assert told(listed.dockerfile(text)) == [
+        ("python", "3.8", True, 2),
+        ("numpy", "==1.19", True, 4),
+        ("gym", "", False, 5),
+        ("b", "", False, 5),
     ]
 
 

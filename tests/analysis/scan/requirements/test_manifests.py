@@ -129,6 +129,71 @@ def test_what_is_wrong_in_a_manifest_is_said(parser, text, message):
         list(parser(text))
 
 
+def test_groups_of_uv_pixi_and_flit():
+    text = """\
+[tool.uv]
+dev-dependencies = ["a==1"]
+[tool.flit.metadata]
+requires = ["b"]
+[tool.pixi.dependencies]
+c = "==3"
+[tool.pixi.feature.gpu.pypi-dependencies]
+d = { version = ">=4" }
+[tool.poetry.dependencies]
+e = [{ version = "5.0", python = ">3" }]
+"""
+    assert told(manifests.pyproject(text)) == [
+        ("a", "==1", True, 2),
+        ("b", "", False, 4),
+        ("c", "==3", True, 6),
+        ("d", ">=4", False, 8),
+        ("e", "5.0", True, 10),
+    ]
+
+
+def test_setup_cfg_states_python_and_the_needs_of_tests():
+    text = "[options]\npython_requires = >=3.7\ninstall-requires = a\ntests_require =\n  b==1\n"
+    assert told(manifests.setup_cfg(text)) == [
+        ("a", "", False, 3),
+        ("b", "==1", True, 5),
+        ("python", ">=3.7", False, 2),
+    ]
+
+
+def test_setup_py_with_a_table_of_arguments():
+    text = 'T = {"install_requires": ["a==1"], "python_requires": ">=3.7"}\nsetup(**T)\n'
+    assert told(manifests.setup_py(text)) == [("a", "==1", True, 1), ("python", ">=3.7", False, 1)]
+
+
+def test_lists_of_lists_in_setup_py_are_followed_once():
+    lists = "\n".join(f"a{n} = [{', '.join([f'a{n + 1}'] * 50)}]" for n in range(8))
+    text = f"{lists}\na8 = ['x']\nsetup(install_requires=a0)\n"
+    assert len(list(manifests.setup_py(text))) <= 1
+
+
+def test_a_lock_of_many_thousand_packages_has_their_lines():
+    names = [f"p{n}" for n in range(30_000)]
+    data = {"default": {name: {"version": "==1"} for name in names}}
+    found = list(manifests.pipfile_lock(json.dumps(data, indent=1)))
+    assert [each.line for each in found] == [3 + 3 * n for n in range(30_000)]
+
+
+@pytest.mark.parametrize(
+    ("parser", "text"),
+    [
+        (manifests.pipfile_lock, "[" * 10_000),
+        (manifests.pyproject, "a = " + "[" * 10_000),
+        (manifests.setup_py, "(" * 10_000),
+        (manifests.setup_py, "-" * 10_000 + "1"),
+        (manifests.setup_py, "a\0b"),
+        (manifests.toml_lock, "a\0b"),
+    ],
+)
+def test_deep_nesting_and_null_bytes_are_refused_in_words(parser, text):
+    with pytest.raises(ManifestError, match=r"\w"):
+        list(parser(text))
+
+
 PARSERS = [
     getattr(manifests, n)
     for n in ("pyproject", "pipfile", "toml_lock", "pipfile_lock", "setup_cfg", "setup_py")
