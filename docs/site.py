@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import re
+import tomllib
 from collections.abc import Iterator
 from enum import StrEnum
 from pathlib import Path
@@ -20,6 +21,7 @@ from orchestrator.cli.main import cli
 from orchestrator.study import engine, projects, providers, schema
 
 ROOT = Path(__file__).parent.parent
+KEYS: dict[str, dict[str, str]] = tomllib.loads((ROOT / "docs/study_keys.toml").read_text(encoding="utf-8"))
 PYTHON = """# Python
 
 ::: vbstudy.exact
@@ -78,7 +80,7 @@ def _study_file() -> str:
     lines = [
         "# The study file",
         "",
-        "Every table and key of `study.toml`; what they mean: [A study](study.md).",
+        "Every table and key of `study.toml`; how to design one: [A study](study.md).",
         "",
     ]
     for title, model in (
@@ -104,8 +106,8 @@ def _study_file() -> str:
         lines += [
             f"## {title}",
             "",
-            "| key | type | default | range |",
-            "|---|---|---|---|",
+            "| key | meaning | type | default | range |",
+            "|---|---|---|---|---|",
             *_rows(model),
             "",
         ]
@@ -114,7 +116,9 @@ def _study_file() -> str:
 
 def _rows(model: type[BaseModel]) -> Iterator[str]:
     for name, field in model.model_fields.items():
-        cells = (f"`{field.alias or name}`", _type(field.annotation), _default(field), _range(field))
+        meaning = KEYS[model.__name__][name]
+        kind = (_type(field.annotation), _default(field), ", ".join(dict.fromkeys(_range(field))))
+        cells = (f"`{field.alias or name}`", meaning, *kind)
         yield "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
 
 
@@ -138,25 +142,29 @@ def _default(field: FieldInfo) -> str:
     if field.is_required():
         return "required"
     value = field.get_default(call_default_factory=True, validated_data={})
-    return "" if value in (None, (), {}) or isinstance(value, BaseModel) else _toml(value)
+    if isinstance(value, BaseModel):
+        return "its defaults"
+    return "none" if value in (None, (), {}, "") else _toml(value)
 
 
 def _toml(value: Any) -> str:
     return f"`{json.dumps(list(value) if isinstance(value, tuple) else value)}`"
 
 
-def _range(field: FieldInfo) -> str:
-    signs = {
-        "ge": "from {}",
-        "gt": "above {}",
-        "le": "to {}",
-        "lt": "below {}",
-        "min_length": "at least {} items",
-    }
-    found = [
-        text.format(getattr(each, name))
-        for each in field.metadata
-        for name, text in signs.items()
-        if getattr(each, name, None) is not None
-    ]
-    return ", ".join(found)
+def _range(of: Any) -> Iterator[str]:
+    """The bounds of a field or an annotation, those of entries of lists among them."""
+    signs = {"ge": "from {}", "gt": "above {}", "le": "to {}", "lt": "below {}"}
+    if isinstance(of, FieldInfo):
+        inner, bounds = (of.annotation,), of.metadata
+    elif get_origin(of) is Annotated:
+        inner, bounds = (of.__origin__,), [b for a in of.__metadata__ for b in getattr(a, "metadata", (a,))]
+    else:
+        inner, bounds = get_args(of) if get_origin(of) is not Literal else (), []
+    for bound in bounds:
+        for name, text in signs.items():
+            if (value := getattr(bound, name, None)) is not None:
+                yield text.format(value)
+        if getattr(bound, "min_length", None):
+            yield "not empty"
+    for each in inner:
+        yield from _range(each)
