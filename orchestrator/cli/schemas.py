@@ -25,14 +25,13 @@ from orchestrator.experiments.trace_program import ProgramTrace
 from orchestrator.forecast.fleet import FleetForecast
 from orchestrator.forecast.model import Forecast
 from orchestrator.guests.doctor import Check
-from orchestrator.inventory import Guest, Inventory, Now
+from orchestrator.inventory import Inventory
 from orchestrator.programs.harden_program import Hardened
 from orchestrator.programs.try_report import Report
 from orchestrator.programs.try_saved import Against
 from orchestrator.programs.try_which import Which
-from orchestrator.sweep.live import Live
-from orchestrator.sweep.status import SetStatus
-from orchestrator.sweep.watch import Failure
+from orchestrator.sweep.status import Status
+from orchestrator.sweep.watch import Watched
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
@@ -91,34 +90,6 @@ class Swept(Summary):
 
 
 @dataclass(frozen=True, kw_only=True)
-class StatusData:
-    guests: tuple[Guest, ...]
-    sets: tuple[SetStatus, ...]
-    warnings: tuple[str, ...]
-    now: dict[str, Now]
-
-
-@dataclass(frozen=True, kw_only=True)
-class SetNow(SetStatus):
-    running: int
-    left_s: float | None
-
-
-@dataclass(frozen=True, kw_only=True)
-class Watched:
-    study: str
-    alive: bool
-    silent_s: float | None
-    sweep: Live | None
-    guests: list[str]
-    sets: tuple[SetNow, ...]
-    planned: int
-    done: int
-    eta_s: float | None
-    failures: tuple[Failure, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
 class Rerun:
     run_id: str
     equal: bool
@@ -173,8 +144,8 @@ SCHEMAS: dict[str, tuple[int, Any]] = {
     ),
     "plan": (1, Planned),
     "sweep": (1, Swept),
-    "status": (1, StatusData),
-    "watch": (1, Watched),
+    "status": (2, Status),
+    "watch": (2, Watched),
     "analyze": (FINDINGS_VERSION, Analyzed),
     "analyze --list-tables": (1, dict[str, str]),
     "report": (1, _one("report")),

@@ -110,11 +110,12 @@ def _name(store: Store) -> str:
 @click.pass_obj
 def status(options: Options, runs: int | None) -> None:
     """Show guests, and done, failed and remaining runs of each condition."""
+    from guest.records.codec import to_json
     from orchestrator.sweep import status as status_
 
     report = status_.examine(options.study(), options.store(), runs)
     if options.as_json:
-        print_json(status_.as_json(report))
+        print_json(to_json(report))
         return
     from analysis.results.printing import print_tables
 

@@ -33,13 +33,14 @@ State = Literal["running", "ended", "stopped", "failed"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Running:
-    """A run in progress for `running_s`. `losses` are its last training losses, one an epoch."""
+    """A run in progress for `running_s`. `epochs` is 0 for a project, whose number is
+    not known. `losses` are its last training losses, one an epoch."""
 
     guest: str
     cores: tuple[int, ...]
     run_id: str
     set_id: str
-    epochs: int
+    epochs: int = 0
     epoch: int = 0
     step: int = 0
     losses: tuple[float, ...] = ()

@@ -179,7 +179,7 @@ class Moment:
 
     @classmethod
     def of(cls, frame: Frame) -> Moment:
-        sets = {each.status.set_id: (each.status.done, each.status.planned) for each in frame.sets}
+        sets = {each.set_id: (each.done, each.planned) for each in frame.sets}
         return cls(sets=sets, sweeping=frame.alive)
 
 

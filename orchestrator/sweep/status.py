@@ -6,9 +6,8 @@ import contextlib
 import dataclasses
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from guest.records.codec import to_json
 from guest.records.printable import counted
 from guest.records.run import RunSpec
 from orchestrator.errors import VbstudyError
@@ -40,7 +39,7 @@ class Status:
     sets: tuple[SetStatus, ...]
     warnings: tuple[str, ...]  # what projects override, by their runs
     now: dict[str, Now]  # what machines do, by guest, where the provider can tell
-    unknown: str  # why they are unknown
+    now_unknown: str  # why it is, or nothing
 
 
 def examine(study: Study, store: Store, repetitions: int | None = None) -> Status:
@@ -52,7 +51,7 @@ def examine(study: Study, store: Store, repetitions: int | None = None) -> Statu
         sets=tuple(set_status(store, spec.set_id, planned) for spec in firsts),
         warnings=tuple(_warnings(firsts, store)),
         now=now,
-        unknown=unknown,
+        now_unknown=unknown,
     )
 
 
@@ -90,10 +89,6 @@ def _now(study: Study, store: Store) -> tuple[dict[str, Now], str]:
         return provider.watch([guest_spec(n, model) for model in study.cpu_models for n in study.cpus]), ""
     except VbstudyError as error:  # the rest of the status is as good as ever
         return {}, error.message
-
-
-def as_json(status: Status) -> Any:
-    return {name: value for name, value in to_json(status).items() if name != "unknown"}
 
 
 def answer(status: Status) -> str:
@@ -146,7 +141,7 @@ def as_tables(status: Status) -> list[Table]:
         *cols("address", "notes"),
         name="guests",
         title="Guests",
-        note=f"Their state is unknown: {status.unknown}" if status.unknown else "",
+        note=f"Their state is unknown: {status.now_unknown}" if status.now_unknown else "",
     )
     sets = Table.of(
         [dataclasses.asdict(s) | condition(s.set_id) for s in status.sets],
@@ -157,7 +152,7 @@ def as_tables(status: Status) -> list[Table]:
         title="Conditions",
         note="\n".join(status.warnings),
     )
-    return [guests, sets] if rows or status.unknown else [sets]
+    return [guests, sets] if rows or status.now_unknown else [sets]
 
 
 def _state(now: Now) -> str:

@@ -4,6 +4,7 @@ works during a sweep, after it, and on a study that another machine sweeps."""
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import os
 import socket
@@ -42,10 +43,9 @@ class Failure:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SetFrame:
+class SetNow(SetStatus):
     """A condition. `left_s` is estimated from finished runs of this sweep; None: unknown."""
 
-    status: SetStatus
     running: int
     left_s: float | None
 
@@ -61,7 +61,7 @@ class Frame:
     alive: bool
     silent_s: float
     guests: tuple[Guest, ...]
-    sets: tuple[SetFrame, ...]
+    sets: tuple[SetNow, ...]
     failures: tuple[Failure, ...]
     eta_s: float | None
 
@@ -71,11 +71,27 @@ class Frame:
 
     @property
     def planned(self) -> int:
-        return sum(each.status.planned for each in self.sets)
+        return sum(each.planned for each in self.sets)
 
     @property
     def done(self) -> int:
-        return sum(each.status.done for each in self.sets)
+        return sum(each.done for each in self.sets)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watched:
+    """One moment for programs: `watch --json`."""
+
+    study: str
+    alive: bool
+    silent_s: float | None
+    sweep: Live | None
+    guests: list[str]
+    sets: tuple[SetNow, ...]
+    planned: int
+    done: int
+    eta_s: float | None
+    failures: tuple[Failure, ...]
 
 
 class Watcher:
@@ -117,7 +133,7 @@ class Watcher:
             self._heard = at - (_age_s(live.updated_at) if first else 0.0)
         return at - self._heard
 
-    def _set(self, spec: RunSpec, live: Live | None, running: Sequence[Running]) -> SetFrame:
+    def _set(self, spec: RunSpec, live: Live | None, running: Sequence[Running]) -> SetNow:
         planned = live.planned.get(spec.set_id) if live is not None else None
         status = set_status(self._store, spec.set_id, planned or self._study.repetitions)
         mine = [run for run in running if run.set_id == spec.set_id]
@@ -127,7 +143,7 @@ class Watcher:
             left_s = 0.0
         elif run_s is not None:
             left_s = max(status.to_do * run_s - sum(min(run.running_s, run_s) for run in mine), 0.0)
-        return SetFrame(status=status, running=len(mine), left_s=left_s)
+        return SetNow(**dataclasses.asdict(status), running=len(mine), left_s=left_s)
 
     def _guests(self) -> tuple[Guest, ...]:
         try:
@@ -135,7 +151,7 @@ class Watcher:
         except VbstudyError:
             return ()  # `status` and `sweep` report what is wrong with it
 
-    def _eta_s(self, live: Live, sets: Sequence[SetFrame]) -> float | None:
+    def _eta_s(self, live: Live, sets: Sequence[SetNow]) -> float | None:
         """No schedule is shorter than its busiest guest, nor than all core seconds over the cores. On many
         hosts a guest may be there many times: there, all core seconds over the cores that are at work."""
         by_guest: dict[str, float] = {}
@@ -206,23 +222,27 @@ def _failure(folder: Path) -> Failure | None:
 
 
 def as_json(frame: Frame) -> Any:
-    """For programs. What is not finite is null, as JSON knows no other way."""
-    return _finite(
-        {
-            "study": frame.study,
-            "alive": frame.alive,
-            "silent_s": round(frame.silent_s, 1),
-            "sweep": to_json(frame.sweep) if frame.sweep is not None else None,
-            "guests": [guest.spec.name for guest in frame.guests],
-            "sets": [
-                to_json(each.status) | {"running": each.running, "left_s": each.left_s} for each in frame.sets
-            ],
-            "planned": frame.planned,
-            "done": frame.done,
-            "eta_s": frame.eta_s,
-            "failures": to_json(frame.failures),
-        }
+    """`Watched`. What is not finite is null, as JSON knows no other way; epochs of a project are left out."""
+    data = to_json(
+        Watched(
+            study=frame.study,
+            alive=frame.alive,
+            silent_s=round(frame.silent_s, 1),
+            sweep=frame.sweep,
+            guests=[guest.spec.name for guest in frame.guests],
+            sets=frame.sets,
+            planned=frame.planned,
+            done=frame.done,
+            eta_s=frame.eta_s,
+            failures=frame.failures,
+        )
     )
+    for run in data["sweep"]["running"] if data["sweep"] else ():
+        if not run["epochs"]:
+            run.pop("epochs")
+            if not run["epoch"]:
+                run.pop("epoch")
+    return _finite(data)
 
 
 def _finite(data: Any) -> Any:

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from guest.records.printable import printable
 from orchestrator.sweep.live import Running
-from orchestrator.sweep.watch import Frame, SetFrame
+from orchestrator.sweep.watch import Frame, SetNow
 
 BLOCKS = "▁▂▃▄▅▆▇█"
 LOSSES_SHOWN = 16
@@ -143,7 +143,7 @@ def _cores(cores: Sequence[int]) -> str:
 def _sets(frame: Frame, room: int | None) -> RenderableType:
     shown = list(frame.sets)
     if room is not None and len(shown) > room:
-        shown = sorted(shown, key=lambda s: (s.status.to_do == 0, s.running == 0))[:room]
+        shown = sorted(shown, key=lambda s: (s.to_do == 0, s.running == 0))[:room]
     table = Table(title="Conditions", title_justify="left", box=box.SIMPLE_HEAD, expand=False)
     table.add_column("condition", overflow="ellipsis")
     table.add_column("", no_wrap=True, min_width=BAR_WIDTH)
@@ -156,15 +156,14 @@ def _sets(frame: Frame, room: int | None) -> RenderableType:
     return table
 
 
-def _set(each: SetFrame, alive: bool) -> tuple[RenderableType, ...]:
-    status = each.status
+def _set(each: SetNow, alive: bool) -> tuple[RenderableType, ...]:
     return (
-        Text(status.set_id),
-        ProgressBar(total=status.planned, completed=status.done, width=BAR_WIDTH),
-        f"{status.done}/{status.planned}",
+        Text(each.set_id),
+        ProgressBar(total=each.planned, completed=each.done, width=BAR_WIDTH),
+        f"{each.done}/{each.planned}",
         str(each.running or ""),
-        Text(str(status.failed_attempts or ""), "red"),
-        "" if status.to_do == 0 else duration(each.left_s) if alive else f"{status.to_do} runs",
+        Text(str(each.failed_attempts or ""), "red"),
+        "" if each.to_do == 0 else duration(each.left_s) if alive else f"{each.to_do} runs",
     )
 
 

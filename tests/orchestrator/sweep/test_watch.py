@@ -107,7 +107,7 @@ def test_beside_a_sweep_runs_sets_and_time_left_are_shown(study):
     write(study)
     frame = look(study)
     assert frame.alive
-    assert [(s.status.done, s.status.planned, s.running) for s in frame.sets] == [(2, 3, 1), (0, 3, 0)]
+    assert [(s.done, s.planned, s.running) for s in frame.sets] == [(2, 3, 1), (0, 3, 0)]
     # One run of 10 s is left, of which 4 s are over; the other set's are as long, on both cores.
     assert [s.left_s for s in frame.sets] == [6.0, 30.0]
     assert frame.eta_s == 33.0  # (6 s x 1 core + 30 s x 2 cores) on 2 cores
@@ -261,3 +261,10 @@ def test_ctrl_c_leaves_the_terminal_as_it_was(study):
     assert b"Traceback" not in said
     assert said.count(b"\x1b[?1049h") == said.count(b"\x1b[?1049l") == 1
     assert said.rindex(b"\x1b[?25h") > said.rindex(b"\x1b[?25l")
+
+
+def test_json_leaves_out_the_epochs_of_a_project_as_their_number_is_not_known(study):
+    write(study, running=(dataclasses.replace(RUNNING, epochs=0, epoch=0, losses=()),))
+    (run,) = as_json(watcher(study).look())["sweep"]["running"]
+    assert run["run_id"] == RUNNING.run_id
+    assert not {"epoch", "epochs"} & set(run)
