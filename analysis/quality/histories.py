@@ -63,7 +63,7 @@ def _difference(study: StudyData, runs: pd.DataFrame, view: View, metric: str) -
         return row | nothing | {"final_difference": None}
     first, last = epochs[found.first], epochs[found.last]
     end = values[:, -1]
-    low, high = _difference_bounds(study, runs, view, column, first, values[:, found.first])
+    low, high = _difference_bounds(study, runs, view, column, epochs, found.first, values[:, found.first])
     return row | {
         "difference": found.difference,
         "epochs": str(first) if first == last else f"{first}-{last}",
@@ -77,10 +77,16 @@ def _difference(study: StudyData, runs: pd.DataFrame, view: View, metric: str) -
 
 
 def _difference_bounds(
-    study: StudyData, runs: pd.DataFrame, view: View, column: str, epoch: int, values: np.ndarray
+    study: StudyData,
+    runs: pd.DataFrame,
+    view: View,
+    column: str,
+    epochs: list[int],
+    at_index: int,
+    values: np.ndarray,
 ) -> tuple[float | None, float | None]:
     """Simultaneous over all pairs of thread counts and all epochs, of which the largest difference is one."""
-    at = study.epochs[study.epochs.epoch == epoch].set_index("run_id")[column]
+    at = study.epochs[study.epochs.epoch == epochs[at_index]].set_index("run_id")[column]
     sets = list(by_threads(runs).values())
     a, b = (sets[int(i)] for i in (values.argmax(), values.argmin()))
     if min(len(a), len(b)) < 2:
@@ -89,7 +95,8 @@ def _difference_bounds(
     if max(map(len, models)) == 1:  # copies of one run each
         exact = float(values.max() - values.min())
         return exact, exact
-    looked_at = len(sets) * (len(sets) - 1) / 2 * int(runs.epochs_planned.max())
+    planned = max(int(runs.epochs_planned.max()), len(epochs))  # a project plans 0: how many is not known
+    looked_at = len(sets) * (len(sets) - 1) / 2 * planned
     x, y = (at.loc[each.run_id].to_numpy() for each in models)
     return statistics.welch_bounds(x, y, 1 - ALPHA / looked_at)
 

@@ -78,6 +78,16 @@ def test_the_largest_difference_uses_common_values_or_means(study):
     assert (row.threads, row.n) == (["1", "2"], [2, 2])
 
 
+def test_the_largest_difference_of_a_project_that_plans_no_epochs_has_an_interval(study):
+    for repetition, accuracy in enumerate((0.3, 0.4, 0.35), 1):
+        study.run(1, repetition, weights=f"1-{repetition}", accuracies=(accuracy,), losses=(1.0,))
+        study.run(2, repetition, weights=f"2-{repetition}", accuracies=(accuracy + 0.1,), losses=(1.0,))
+    data = load(study)
+    data.runs["epochs_planned"] = 0
+    row = rows(max_difference(data), view="last").iloc[0]
+    assert row.low < row.difference < row.high
+
+
 def test_the_largest_difference_names_its_stretch_of_epochs_and_the_end(study):
     study.run(1, accuracies=(0.5, 0.75, 0.75, 0.5), losses=(1.0,) * 4)
     study.run(2, accuracies=(0.5, 0.5, 0.5, 0.625), losses=(1.0,) * 4)

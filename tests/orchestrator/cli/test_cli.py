@@ -286,6 +286,7 @@ def test_status_counts_what_is_planned(vbstudy, study):
         ],
         "warnings": [],
         "now": {},
+        "now_unknown": "",
     }
     status, out, _ = vbstudy("status")
     assert out.startswith("0 of 4 runs are done, 4 to do; 0 guests provisioned.\n")
