@@ -41,7 +41,7 @@ _VERSIONED = re.compile(
 _ITEM = re.compile(rf"^\s*(?:[-*+•]|\d+[.)])\s+[`*_\[]*({_KNOWN})\b", re.IGNORECASE)
 # Asking for something in words, or being the section of it: what is named there needs no version.
 _ASKS = re.compile(
-    r"\b(?:requires?|depends?\s+on|dependenc(?:y|ies)|prerequisites?|"
+    r"\b(?:(?<!not )requires?|depends?\s+on|dependenc(?:y|ies)|prerequisites?|"
     r"(?:is|are)\s+(?:required|needed)|(?:need|have|has)\s+to\s+(?:be\s+)?install(?:ed)?|"
     r"(?:need|must\s+have|please\s+install|install\s+the\s+following|(?:first|then),?\s+install))\b",
     re.IGNORECASE,
@@ -129,7 +129,7 @@ _LISTED_NEEDS = re.compile(r"require|prerequisite|dependenc|hardware", re.IGNORE
 _CONDITION = re.compile(r"\b(?:if|unless|in\s+case|whether)\b[^.]{0,60}\bGPUs?\b", re.IGNORECASE)
 _COMMAND = re.compile(r"^\W*(?:python|pip|conda|sudo|export|import|git|docker|srun|#)|--\w", re.IGNORECASE)
 _ITEM_GPU = re.compile(
-    r"^(?:[-*+•|]|\d+[.)])\s*[^.]{0,40}?\bGPUs?\b(?!\s+(?:version|support))", re.IGNORECASE
+    r"^(?:[-*+•|]|\d+[.)])\s*[^.]{0,40}?\b(?<!for )GPUs?\b(?!\s+(?:version|support))", re.IGNORECASE
 )
 
 

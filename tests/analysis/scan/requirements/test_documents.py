@@ -95,6 +95,8 @@ def test_requirements_in_fences_tables_badges_and_commands(text, expected):
         "See python.org and PyTorch Hub.",
         "The top-5 error is 3.6 %.",
         "## Results\n- keras",
+        "- python3 train.py FOLDER",
+        "This keras model does not require pairs.",
     ],
 )
 def test_sentences_without_requirements(text):
@@ -116,6 +118,9 @@ def test_sentences_without_requirements(text):
         ("Ours is an i7-8700K.", Part.CPU, "i7-8700K"),
         ("At least 16 GB of RAM are needed.", Part.MEMORY, "16 GB of RAM"),
         ("GPU with at least 11GB memory", Part.MEMORY, "11GB memory"),
+        ("Memory usage: 1-2GB at its peak", Part.MEMORY, "Memory usage: 1-2GB"),
+        ("8G+显存", Part.MEMORY, "8G+显存"),
+        ("It only runs on NVIDIA GPUs.", Part.GPU, "only runs on NVIDIA GPUs"),
         ("Memory: 64 GB", Part.MEMORY, "Memory: 64 GB"),
         ("a machine with 32 CPU cores", Part.THREADS, "32 CPU cores"),
         ("We set it to 4 threads.", Part.THREADS, "4 threads"),
@@ -129,6 +134,9 @@ def test_hardware_in_sentences(text, part, words):
     "text",
     [
         "It does not require a GPU.",
+        "- Distributed training on multiple GPUs",
+        "To run it using a GPU, add the option.",
+        "## Prerequisites\n- CUDA (optional, for GPU acceleration)",
         "Set it if you plan to run the script on a GPU.",
         "Run it with `--gpu 0`.",
         "Install the GPU version of TensorFlow.",
