@@ -81,7 +81,7 @@ def test_the_readme_answers_for_a_program_in_its_folder(tmp_path: Path) -> None:
     assert done.stdout.startswith("The thread count")
 
 
-@pytest.mark.qemu
+@pytest.mark.pages
 def test_every_command_of_the_tutorial_for_virtual_machines_works(tmp_path: Path) -> None:
     (tmp_path / ".cache").symlink_to(Path.home() / ".cache")  # images that were built are used
     execute("docs/machines.md", tmp_path)
