@@ -10,11 +10,15 @@ What is fair about it:
   formed within a turn, and the median of them is the value.
 - Every process takes some steps unmeasured first, and every step ends in its loss.
 
-The ratio to the strict mode is shown on Intel's CPUs only: it is made for no others."""
+The ratio to the strict mode is shown on Intel's CPUs only: it is made for no others. RepDL, whose bits are
+the same on all machines, too, takes a turn where it is installed (its setup.py compiles for CUDA as well:
+without that, leave `CUDAExtension` out, and put an empty `repdl/backend/cuda.py` in its place), on networks
+whose layers it has. Its loss and optimisers are left out, which favours it."""
 
 from __future__ import annotations
 
 import dataclasses
+import importlib.util
 import json
 import os
 import statistics
@@ -23,6 +27,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -44,6 +49,7 @@ WORKLOADS = {  # the study's networks and their data's shape; the wider set is `
     "lstm": "headlines",
 }
 OF_WORKLOADS, OF_NETWORKS, OF_ANY, OF_ONE_SAMPLE = 1.0, 1.1, 1.3, 1.2  # the most of default's time
+OF_REPDL = ("resnet20", "lenet5", "mlp")  # linear layers, convolutions and BatchNorm are all it has
 NOT_OF_ONE_SAMPLE = {"resnet50-channels-last", "gat"}  # a graph's batch is its nodes
 SCALING_TARGET = 0.95
 # glibc keeps what is freed. Whether it returns a step's memory to the kernel, to be requested again in the
@@ -52,7 +58,7 @@ SCALING_TARGET = 0.95
 KEPT_MEMORY = {"MALLOC_TRIM_THRESHOLD_": str(64 * 2**20), "MALLOC_MMAP_THRESHOLD_": str(32 * 2**20)}
 
 
-def step_of(model: str) -> Callable[[], float]:
+def step_of(model: str, side: str) -> Callable[[], float]:
     """One training step of the network on made-up data, or `inference:NETWORK`'s answer for one sample."""
     kind, _, name = model.rpartition(":")
     if name in NETWORKS:
@@ -72,7 +78,12 @@ def step_of(model: str) -> Callable[[], float]:
         weight_decay=0.0,
     )
     seeds = Seeds(initialisation=1, data_order=2, augmentation=3, dropout=4)
-    backend = workloads.build(spec, info, seeds, deterministic=False)
+    backend: Any = workloads.build(spec, info, seeds, deterministic=False)
+    if side == "repdl":
+        import repdl  # type: ignore[import-not-found]
+
+        backend.model = repdl.from_torch_module(backend.model)
+        backend.optimizer.param_groups[0]["params"] = list(backend.model.parameters())
     draw = np.random.default_rng(0)
     shape = (BATCH, *info.shape)
     x = draw.random(shape, np.float32)
@@ -89,7 +100,7 @@ def serve(model: str, threads: int, side: str) -> None:
     from vbstudy import exact
 
     torch.set_num_threads(threads)
-    step = step_of(model)
+    step = step_of(model, side)
     if side == "strict":
         torch.backends.mkldnn.enabled = False  # type: ignore[assignment]
     if side == "exact":
@@ -140,14 +151,17 @@ class Times:
     default: list[float]
     exact: list[float]
     strict: list[float]
+    repdl: list[float]
 
 
 def turns(model: str, threads: int, runs: int) -> Times:
     sides = ["default", "exact"]
     if fingerprint.cpu()["vendor"] == "GenuineIntel":
         sides.append("strict")
+    if model in OF_REPDL and importlib.util.find_spec("repdl"):
+        sides.append("repdl")
     at_work = {side: Side(model, threads, side) for side in sides}
-    times: dict[str, list[float]] = {"default": [], "exact": [], "strict": []}
+    times: dict[str, list[float]] = {"default": [], "exact": [], "strict": [], "repdl": []}
     try:
         for process in at_work.values():
             process.seconds(2)
@@ -188,9 +202,13 @@ def _group(
             report(f"{title}: {milliseconds:.2f} ms, and by exact mode {every[threads][-1]:.2f} of it")
             limit = OF_ANY if at_most else OF_ONE_SAMPLE
             rows.append(_row(f"{title}: exact : default", ratios, at_most=limit))
-            if times.strict:
-                against = [ours / theirs for ours, theirs in zip(times.exact, times.strict, strict=True)]
-                rows.append(_row(f"{title}: exact : MKL strict", against, at_most=1.0))
+            for peer, of_peer in (("MKL strict", times.strict), ("RepDL", times.repdl)):
+                if of_peer:
+                    against = [ours / theirs for ours, theirs in zip(times.exact, of_peer, strict=True)]
+                    rows.append(_row(f"{title}: exact : {peer}", against, at_most=1.0))
+            if times.repdl:
+                slower = [x / y for x, y in zip(times.repdl, times.default, strict=True)]
+                rows.append(_row(f"{title}: RepDL : default", slower))
         if model in WORKLOADS:
             one, two = measured[THREADS[0]], measured[THREADS[1]]
             scaling = [

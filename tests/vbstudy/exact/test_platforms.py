@@ -24,6 +24,7 @@ SETS = {
     "avx2": {"VBSTUDY_EXACT_ISA": "avx2", "ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2"},
     "avx512": {"VBSTUDY_EXACT_ISA": "avx512"},
 }
+CPU_MODELS = ("Haswell-noTSX", "EPYC")  # Intel's and AMD's, with AVX2; QEMU emulates no AVX-512
 ARM_TORCH = "torch==2.9.1"  # the last whose wheels for ARM need no CUDA
 ARM_PACKAGES = "numpy typing_extensions sympy mpmath networkx jinja2 MarkupSafe filelock fsspec setuptools"
 WHEELS = [f"--platform=manylinux_{version}_aarch64" for version in ("2_28", "2_27", "2_17")]
@@ -94,3 +95,25 @@ def test_an_arm_processor_with_another_torch_gives_the_weights_of_this_one(
     emulated = hashes(arm[0], arguments, arm[1])
     assert emulated == hashes([sys.executable], arguments, {})
     assert len(emulated) == 1
+
+
+def emulated(cpu: str) -> list[str]:
+    return ["qemu-x86_64", "-cpu", cpu, sys.executable]
+
+
+@pytest.mark.parametrize("optimizer", list(Optimizer))
+@pytest.mark.parametrize("model", NETWORKS)
+@pytest.mark.parametrize("cpu", CPU_MODELS)
+def test_emulated_cpus_of_intel_and_amd_give_the_weights_of_this_one(
+    cpu: str, model: str, optimizer: Optimizer
+) -> None:
+    arguments = [model, optimizer, "1", "3", "--steps=5", "--small"]
+    found = hashes(emulated(cpu), arguments, {})
+    assert found == hashes([sys.executable], arguments, {})
+    assert len(found) == 1
+
+
+def test_without_exact_mode_emulated_cpus_give_weights_of_their_own() -> None:
+    arguments = ["lenet5", Optimizer.SGD, "1", "3", "--steps=2", "--small", "--default"]
+    found = [hashes(python, arguments, {}) for python in ([sys.executable], *map(emulated, CPU_MODELS))]
+    assert len(set.union(*found)) == 6, found  # three CPUs, two thread counts
