@@ -118,8 +118,6 @@ def _torch() -> dict[str, Any]:
 
     from vbstudy import exact
 
-    covered = exact.coverage()
-    level = {"level": covered.level, "arithmetic": covered.arithmetic}
     mkldnn: Any = torch.backends.mkldnn  # carries no types
     library = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"))
     return {
@@ -136,7 +134,7 @@ def _torch() -> dict[str, Any]:
         ),
         "deterministic_algorithms": torch.are_deterministic_algorithms_enabled(),
         "build": " ".join(torch.__config__.show().split()),
-        **({"exact": level} if exact.active() else {}),
+        **({"exact": exact.coverage().facts()} if exact.active() else {}),
     }
 
 

@@ -243,23 +243,32 @@ def test_each_virtual_cpu_is_held_to_a_core_of_its_own(swept):
 
 
 @pytest.mark.machines
-def test_cpu_models_are_a_factor_with_machines_and_sets_of_their_own(tmp_path, capsys):
+def test_cpu_models_are_a_factor_and_exact_mode_gives_one_model_on_all(tmp_path, capsys):
     models = f'{COLD}\ncpu_model = ["Haswell-noTSX", "EPYC"]'
-    changes = [('kind = "qemu"', models), ONCE]
-    with destroyed(write(tmp_path / "study", changes=changes)) as directory:
+    exact = ('["fixed-seed"]', '["fixed-seed", "exact"]')
+    changes = [('kind = "qemu"', models), ONCE, exact]
+    with destroyed(write(tmp_path / "study", cpus=(1, 2), changes=changes)) as directory:
         assert vbstudy(directory, "-q", "provision") == 0
         assert vbstudy(directory, "-q", "sweep") == 0
-        seen = {run: r.result.environment["cpu"]["vendor"] for run, r in records(directory).items()}
-        assert seen == {
-            "net/fixed-seed/cpus-1-on-EPYC/0001": "AuthenticAMD",
-            "net/fixed-seed/cpus-1-on-Haswell-noTSX/0001": "GenuineIntel",
+        found = records(directory)
+        vendors = {run: record.result.environment["cpu"]["vendor"] for run, record in found.items()}
+        assert vendors == {
+            f"net/{variant}/cpus-{cpus}-on-{model}/0001": vendor
+            for variant in ("fixed-seed", "exact")
+            for cpus in (1, 2)
+            for model, vendor in (("EPYC", "AuthenticAMD"), ("Haswell-noTSX", "GenuineIntel"))
         }
+        weights = hashes(directory)
+        assert len({value for run, value in weights.items() if "/exact/" in run}) == 1
+        assert len({value for run, value in weights.items() if "/fixed-seed/" in run}) > 1
         capsys.readouterr()
         assert vbstudy(directory, "--json", "analyze") == 0
         tables = json.loads(capsys.readouterr().out)["tables"]
-        (row,) = (r for r in tables["cpu_models"] if r["view"] == "last")
-        assert row["models"] == "EPYC, Haswell-noTSX"
-        assert row["n"] == 2
+        assert {(row["models"], row["n"]) for row in tables["cpu_models"] if row["view"] == "last"} == {
+            ("EPYC, Haswell-noTSX", 2)
+        }
+        assert vbstudy(directory, "analyze") == 0
+        assert "identical across CPU models (EPYC and Haswell-noTSX)" in capsys.readouterr().out
 
 
 @pytest.mark.machines

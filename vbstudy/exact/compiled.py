@@ -71,7 +71,8 @@ class Compiled:
     def __init__(self, library: Path) -> None:
         self._library = ctypes.CDLL(str(library))
         self.arithmetic_file = ""  # at level machine
-        for function in ("exact_begin", "exact_replace", "exact_end", "exact_instructions"):
+        self.kernels = ""  # the set of instructions of these
+        for function in ("exact_begin", "exact_replace", "exact_end", "exact_instructions", "exact_counts"):
             getattr(self._library, function).restype = ctypes.c_char_p
         self._library.exact_left_to_torch.restype = ctypes.c_int64
 
@@ -79,7 +80,8 @@ class Compiled:
         """`ways` at level threads, and those of level machine, by operation."""
         numbers = (ctypes.c_int64 * len(LIMITS))(*LIMITS.values())
         if own:
-            self.arithmetic_file = str(arithmetic(self.instructions()))
+            self.kernels = self.instructions()
+            self.arithmetic_file = str(arithmetic(self.kernels))
         self._call("exact_begin", numbers, self.arithmetic_file.encode() if own else None)
         try:
             for operation in {**ways, **own}:
@@ -96,6 +98,12 @@ class Compiled:
     def left_to_torch(self) -> int:
         """How many of this thread's operations have one of our own that did not take the arguments."""
         return int(self._library.exact_left_to_torch())
+
+    def counts(self) -> dict[str, tuple[int, int]]:
+        """How often each operation was computed by our own arithmetic, and otherwise (on numbers with
+        fractions, not within another operation), since exact mode was last switched on."""
+        lines = (line.split() for line in self._library.exact_counts().decode().splitlines())
+        return {name: (int(own), int(otherwise)) for name, own, otherwise in lines}
 
     def instructions(self) -> str:
         """The kernels that this machine runs: its best, or what VBSTUDY_EXACT_ISA names. Raises

@@ -37,6 +37,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <deque>
 #include <memory>
 #include <numeric>
 #include <string>
@@ -614,20 +615,54 @@ Way way_of(const std::string& name, const std::string& overload, const std::stri
 
 thread_local int64_t left_to_torch = 0;  // operations of our own whose arguments were not
 
+// How often an operation was computed since exact mode was last switched on, in all threads.
+struct Tally {
+    std::string name;
+    std::atomic<int64_t> own{0}, otherwise{0};  // `otherwise`: on numbers with fractions, not within another
+};
+std::deque<Tally> tallies;  // they stay where they are; of exact_replace, one at a time
+
+Tally& tally_of(const std::string& name) {
+    for (auto& tally : tallies)
+        if (tally.name == name) return tally;
+    return tallies.emplace_back(name);
+}
+
+bool has_fractions(const Stack& stack, size_t arguments) {
+    const auto fractional = [](const Tensor& t) {
+        return t.defined() && t.numel() && (t.is_floating_point() || t.is_complex());
+    };
+    for (const auto& value : torch::jit::last(stack, arguments)) {
+        if (value.isDouble() || value.isComplexDouble()) return true;
+        if (value.isTensor() && fractional(value.toTensor())) return true;
+        if (value.isTensorList())
+            for (const Tensor& t : value.toTensorList())
+                if (fractional(t)) return true;
+    }
+    return false;
+}
+
+void count_otherwise(Tally& tally, const c10::OperatorHandle& op, const Stack& stack) {
+    if (!alone && has_fractions(stack, op.schema().arguments().size()))
+        tally.otherwise.fetch_add(1, std::memory_order_relaxed);
+}
+
 // An operation at level machine where it is our own, at level threads where not. What it gives may go into
 // the last argument (`out`), or into the first (`in place`).
 class Machine : public c10::OperatorKernel {
 public:
-    Machine(Way otherwise, machine::Own own, std::string into)
-        : otherwise_(std::move(otherwise)), own_(own), into_(std::move(into)) {}
+    Machine(Tally& tally, Way otherwise, machine::Own own, std::string into)
+        : tally_(tally), otherwise_(std::move(otherwise)), own_(own), into_(std::move(into)) {}
 
     void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
         const size_t size = op.schema().arguments().size();
         machine::Call call(*stack, size);
         if (!own_(call)) {
             ++left_to_torch;
+            count_otherwise(tally_, op, *stack);
             return otherwise_(op, keys, stack);
         }
+        tally_.own.fetch_add(1, std::memory_order_relaxed);
         Tensor target;
         if (!into_.empty()) {
             target = (into_ == "out" ? torch::jit::peek(*stack, 0, 1) : torch::jit::peek(*stack, 0, size))
@@ -642,6 +677,7 @@ public:
     }
 
 private:
+    Tally& tally_;
     Way otherwise_;
     machine::Own own_;
     std::string into_;
@@ -650,27 +686,34 @@ private:
 // An element's function of our own.
 class MachineFunction : public c10::OperatorKernel {
 public:
-    MachineFunction(Way otherwise, machine::ElementwiseFunction own)
-        : otherwise_(std::move(otherwise)), own_(std::move(own)) {}
+    MachineFunction(Tally& tally, Way otherwise, machine::ElementwiseFunction own)
+        : tally_(tally), otherwise_(std::move(otherwise)), own_(std::move(own)) {}
     void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
-        if (own_(stack)) return;
+        if (own_(stack)) {
+            tally_.own.fetch_add(1, std::memory_order_relaxed);
+            return;
+        }
         ++left_to_torch;
+        count_otherwise(tally_, op, *stack);
         otherwise_(op, keys, stack);
     }
 
 private:
+    Tally& tally_;
     Way otherwise_;
     machine::ElementwiseFunction own_;
 };
 
 class Boxed : public c10::OperatorKernel {
 public:
-    explicit Boxed(Way way) : way_(std::move(way)) {}
+    Boxed(Tally& tally, Way way) : tally_(tally), way_(std::move(way)) {}
     void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
+        count_otherwise(tally_, op, *stack);
         way_(op, keys, stack);
     }
 
 private:
+    Tally& tally_;
     Way way_;
 };
 
@@ -698,22 +741,23 @@ torch::CppFunction products_at_level_threads(const std::string& name) {
 torch::CppFunction function_for(
     const std::string& name, const std::string& overload, const std::string& way, const std::string& own) {
     if (own.empty() && way == "gemm") return products_at_level_threads(name);
+    Tally& tally = tally_of(name);
     if (own.empty())
-        return torch::CppFunction::makeFromBoxedFunctor(std::make_unique<Boxed>(way_of(name, overload, way)));
+        return torch::CppFunction::makeFromBoxedFunctor(std::make_unique<Boxed>(tally, way_of(name, overload, way)));
     Way otherwise = way == "gemm" ? boxed_product(name) : way_of(name, overload, way);
     if (own == "function") {
         const auto& schema =
             c10::Dispatcher::singleton().findSchemaOrThrow(name.c_str(), overload.c_str()).schema();
         if (auto function = machine::ElementwiseFunction::of(machine::kernels, schema))
             return torch::CppFunction::makeFromBoxedFunctor(
-                std::make_unique<MachineFunction>(std::move(otherwise), std::move(*function)));
-        return torch::CppFunction::makeFromBoxedFunctor(std::make_unique<Boxed>(std::move(otherwise)));
+                std::make_unique<MachineFunction>(tally, std::move(otherwise), std::move(*function)));
+        return torch::CppFunction::makeFromBoxedFunctor(std::make_unique<Boxed>(tally, std::move(otherwise)));
     }
     const auto space = own.find(' ');
     const auto found = machine::OWN.find(own.substr(0, space));
     TORCH_CHECK(found != machine::OWN.end(), "the arithmetic has no operation called ", own);
     return torch::CppFunction::makeFromBoxedFunctor(std::make_unique<Machine>(
-        std::move(otherwise), found->second, space == std::string::npos ? "" : own.substr(space + 1)));
+        tally, std::move(otherwise), found->second, space == std::string::npos ? "" : own.substr(space + 1)));
 }
 
 struct Silent : c10::WarningHandler {
@@ -759,6 +803,7 @@ const char* exact_begin(const int64_t* numbers, const char* arithmetic) {
     return guarded([&] {
         limits = {numbers[0], numbers[1], numbers[2], numbers[3], numbers[4], numbers[5]};
         machine::kernels = nullptr;
+        for (auto& tally : tallies) tally.own = tally.otherwise = 0;
         if (arithmetic) {
             void* opened = dlopen(arithmetic, RTLD_NOW | RTLD_LOCAL);
             TORCH_CHECK(opened, dlerror());
@@ -789,6 +834,15 @@ const char* exact_replace(const char* name, const char* overload, const char* wa
 }
 
 int64_t exact_left_to_torch() { return left_to_torch; }
+
+// Lines of an operation's name and how often it was computed by the arithmetic, and otherwise.
+const char* exact_counts() {
+    static thread_local std::string counts;
+    counts.clear();
+    for (const auto& tally : tallies)
+        counts += tally.name + " " + std::to_string(tally.own) + " " + std::to_string(tally.otherwise) + "\n";
+    return counts.c_str();
+}
 
 const char* exact_end() {
     return guarded([] { library.reset(); });

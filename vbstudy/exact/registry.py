@@ -5,7 +5,7 @@ are."""
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from importlib import resources
 from typing import Literal
 
@@ -22,6 +22,7 @@ SMALL = frozenset(_NAMES["small"].split())
 ARITHMETIC = frozenset(_NAMES["arithmetic"].split())
 FLOAT32 = frozenset(_NAMES["float32"].split())
 IN_ORDER = frozenset(_NAMES["in_order"].split())
+ROUNDED_ONCE = frozenset({"add", "sub", "rsub"})  # where nothing is multiplied on the way, torch's are right
 ONE_THREAD = frozenset(_NAMES["one_thread"].split())
 Level = Literal["machine", "threads"]
 ARITHMETIC_VERSION = 1  # the version of `docs/arithmetic.md`: a change of any bit is another one
@@ -39,6 +40,19 @@ def level(name: str) -> Level | None:
     if base(name) in AT_MACHINE:
         return "machine"
     return "threads" if base(name) in AT_THREADS else None
+
+
+def below(counts: Mapping[str, tuple[int, int]], asked: Level) -> dict[str, int]:
+    """How often operations were computed below the level, or without being known, by their names. `counts`:
+    of the calls by our own arithmetic, and of all others."""
+    found: dict[str, int] = {}
+    for full, (_, otherwise) in counts.items():
+        name = base(full)
+        left = name in _OWN - ROUNDED_ONCE  # what our own arithmetic did not take
+        at = "threads" if left else level(full)
+        if otherwise and (at is None or (asked == "machine" and at == "threads")):
+            found[name] = found.get(name, 0) + otherwise
+    return found
 
 
 def ways(registered: Iterable[str]) -> dict[str, str]:
@@ -70,5 +84,6 @@ def own(registered: Iterable[str]) -> dict[str, str]:
     return {name: "function" for name in names if base(name) in FUNCTIONS} | MACHINE
 
 
-AT_MACHINE = FUNCTIONS | {base(name) for name in MACHINE} | INVARIANT | COMPOSED | IN_ORDER
+_OWN = FUNCTIONS | {base(name) for name in MACHINE}
+AT_MACHINE = _OWN | INVARIANT | COMPOSED | IN_ORDER
 AT_THREADS = (ONE_THREAD | ELEMENTWISE | {base(name) for name in PIECES}) - AT_MACHINE

@@ -15,7 +15,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, get_args
 
 from vbstudy.exact.errors import ExactError
-from vbstudy.exact.registry import ARITHMETIC_VERSION, AT_MACHINE, AT_THREADS, Level, own, ways
+from vbstudy.exact.registry import ARITHMETIC_VERSION, AT_MACHINE, AT_THREADS, Level, below, own, ways
 
 if TYPE_CHECKING:
     from vbstudy.exact.compiled import Compiled
@@ -27,18 +27,31 @@ class Coverage:
     """Names of ATen's operations by level, in float32. `machine`: bits depend on nothing but the inputs, by
     version `arithmetic` of our own arithmetic, or as each element is rounded once; none at level threads.
     `threads`: they depend on no thread count, but on the CPU and torch's version. `unknown` were refused by
-    this thread's strict mode since it was last on."""
+    this thread's strict mode since it was last on.
+
+    Since exact mode was last switched on: `computed`, how many operations our own arithmetic has computed;
+    `below`, how many of which name were below the level, or unknown; `instructions` of its kernels, "avx512",
+    "avx2" or "neon"."""
 
     level: Level
     arithmetic: int
+    instructions: str
+    computed: int
+    below: dict[str, int]
     machine: tuple[str, ...]
     threads: tuple[str, ...]
     unknown: tuple[str, ...]
+
+    def facts(self) -> dict[str, Any]:
+        """What a run's record has of it."""
+        of_run = {"level": self.level, "arithmetic": self.arithmetic, "instructions": self.instructions}
+        return of_run | {"below": sorted(self.below)}
 
 
 @dataclass(slots=True)
 class _State:
     library: Compiled | None = None
+    last: Compiled | None = None  # is or was on
     level: Level = "machine"
     enabled: bool = False  # by `enable`, until `disable`
     blocks: int = 0  # of `mode`, in all threads: they may end in any order
@@ -135,7 +148,7 @@ def _begin(level: Level) -> None:
 
     library = load()
     library.begin(ways(_registered()), own(_registered()) if level == "machine" else {})
-    _state.library = library
+    _state.library = _state.last = library
     _state.level = level
     if level == "machine":
         try:
@@ -163,9 +176,13 @@ def active() -> bool:
 
 def coverage() -> Coverage:
     """What exact mode computes at which level (that is on; machine, when it is off), and has refused."""
+    counts = _state.last.counts() if _state.last else {}
     return Coverage(
         level=_state.level,
         arithmetic=ARITHMETIC_VERSION,
+        instructions=_state.last.kernels if _state.last else "",
+        computed=sum(own for own, _ in counts.values()),
+        below=below(counts, _state.level),
         machine=tuple(sorted(AT_MACHINE)) if _state.level == "machine" else (),
         threads=tuple(sorted(AT_THREADS if _state.level == "machine" else AT_THREADS | AT_MACHINE)),
         unknown=tuple(_thread.strict.unknown) if _thread.strict else _thread.unknown,

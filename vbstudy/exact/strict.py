@@ -13,7 +13,7 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from vbstudy.exact.errors import ExactError
-from vbstudy.exact.registry import Level, base, level
+from vbstudy.exact.registry import ROUNDED_ONCE, Level, base, level
 
 if TYPE_CHECKING:
     from vbstudy.exact.compiled import Compiled
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 _NAMESPACES = ("aten", "prim", "profiler")  # the last two compute nothing
 _BETWEEN_PROCESSES = "c10d"
 _OF_THREADS = "is at level threads: its bits depend on the CPU and on torch's version"
-_ROUNDED_ONCE = ("add", "sub", "rsub")  # where nothing is multiplied on the way, torch's are right
 _HERE, _TORCH = str(Path(__file__).parent), str(Path(torch.__file__).parent)
 
 
@@ -72,7 +71,7 @@ class Strict(TorchDispatchMode):
                 )
         left = self._library.left_to_torch()
         result = func(*args, **(kwargs or {}))
-        ours = self._library.left_to_torch() == left or base(operation) in _ROUNDED_ONCE
+        ours = self._library.left_to_torch() == left or base(operation) in ROUNDED_ONCE
         if self._asked == "machine" and not integers and not ours:
             self._refuse(name, f"with these arguments {_OF_THREADS}")
         return result

@@ -284,8 +284,7 @@ def at_end() -> None:
                                 "inter_op": threading_.get_inter_op_parallelism_threads()}}  # fmt: skip
     exact = sys.modules.get("vbstudy.exact")
     if "torch" in settings and exact is not None and exact.active():
-        covered = exact.coverage()
-        settings["torch"]["exact"] = {"level": covered.level, "arithmetic": covered.arithmetic}
+        settings["torch"]["exact"] = exact.coverage().facts()
     versions = {
         name: str(getattr(sys.modules[name], "__version__", "")) for name in NAMED if name in sys.modules
     }

@@ -187,10 +187,25 @@ def test_coverage_names_operations() -> None:
     assert {"_fft_r2c", "linspace"} <= set(found.threads)
     assert (found.level, found.arithmetic) == ("machine", 1)
     with exact.mode():
-        assert exact.coverage() == found
+        now = exact.coverage()
+    assert (now.machine, now.threads) == (found.machine, found.threads)
     with exact.mode(level="threads"):
         assert exact.coverage().machine == ()
         assert set(exact.coverage().threads) == {*found.machine, *found.threads}
+
+
+def test_operations_are_counted_by_level() -> None:
+    with exact.mode():
+        torch.mm(X, Y)
+        torch.ones(3, dtype=torch.long).sum()
+        assert (exact.coverage().computed, exact.coverage().below) == (1, {})
+        torch.lgamma(X)
+        X.double().sum()
+        torch.special.bessel_j0(X)
+    assert exact.coverage().below == {"lgamma": 1, "sum": 1, "special_bessel_j0": 1}
+    assert exact.coverage().facts()["below"] == ["lgamma", "special_bessel_j0", "sum"]
+    with exact.mode():
+        assert exact.coverage().below == {}
 
 
 def test_no_operation_stands_in_two_lists() -> None:

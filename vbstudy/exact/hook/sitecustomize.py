@@ -28,7 +28,11 @@ def _torch(torch):  # type: ignore[no-untyped-def]
     def line() -> str:
         found = exact.coverage()
         state = f"level {found.level}" if exact.active() else "switched off by the program"
-        return f"{state}, arithmetic version {found.arithmetic}, torch on {torch.get_num_threads()} threads"
+        threads = f"torch on {torch.get_num_threads()} threads"
+        below = ", ".join(f"{name} ({times})" for name, times in sorted(found.below.items())) or "none"
+        return (
+            f"{state}, arithmetic version {found.arithmetic}, {threads}; operations below the level: {below}"
+        )
 
     _said.append(line)
 
