@@ -169,12 +169,14 @@ def _onednn_isa() -> str:
 
 def _tensorflow() -> dict[str, Any]:
     import tensorflow as tf
+    from tensorflow.python.util import _pywrap_util_port  # no public name tells
 
     return {
         "name": "tensorflow",
         "version": tf.__version__,
         "compiler": tf.version.COMPILER_VERSION,
-        "onednn_enabled": os.environ.get("TF_ENABLE_ONEDNN_OPTS", "1") != "0",
+        # By itself TensorFlow uses it only where the CPU has VNNI or more.
+        "onednn_enabled": bool(_pywrap_util_port.IsMklEnabled()),
         "onednn_max_isa": os.environ.get("ONEDNN_MAX_CPU_ISA", ""),
         "deterministic_algorithms": os.environ.get("TF_DETERMINISTIC_OPS") == "1",
         "build": " ".join(f"{k}={v}" for k, v in sorted(tf.sysconfig.get_build_info().items())),

@@ -56,6 +56,8 @@ def environment(spec: RunSpec, *, cpu_vendor: str) -> dict[str, str]:
             "ATEN_CPU_CAPABILITY": "avx2",
             "ONEDNN_MAX_CPU_ISA": "AVX2",
             "MKL_CBWR": "COMPATIBLE",
+            # TensorFlow uses oneDNN by itself only where the CPU has VNNI or more.
+            "TF_ENABLE_ONEDNN_OPTS": "1",
         }
     if spec.variant.deterministic:
         settings["TF_DETERMINISTIC_OPS"] = "1"

@@ -1,4 +1,7 @@
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -30,6 +33,20 @@ def test_a_fingerprint_is_json_and_names_library_versions(framework):
 
 def test_onednn_names_its_instruction_set():
     assert fingerprint.fingerprint(Framework.TORCH)["framework"]["onednn_isa"]
+
+
+@pytest.mark.parametrize("asked", ["0", "1"])
+def test_tensorflow_tells_whether_it_uses_onednn(asked):
+    program = """
+from guest.machine import fingerprint
+from guest.records.run import Framework
+print(fingerprint.fingerprint(Framework.TENSORFLOW)["framework"]["onednn_enabled"])
+"""
+    environment = os.environ | {"TF_ENABLE_ONEDNN_OPTS": asked}
+    told = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True
+    ).stdout
+    assert told == f"{asked == '1'}\n"
 
 
 def test_exact_mode_is_told_by_its_level_its_arithmetic_and_what_was_below():

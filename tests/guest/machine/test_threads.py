@@ -37,6 +37,7 @@ def test_a_portable_study_caps_the_instruction_sets():
     assert env["ATEN_CPU_CAPABILITY"] == "avx2"
     assert env["ONEDNN_MAX_CPU_ISA"] == "AVX2"
     assert env["MKL_CBWR"] == "COMPATIBLE"
+    assert env["TF_ENABLE_ONEDNN_OPTS"] == "1"
 
 
 def test_the_hash_seed_is_fixed_where_seeds_are():

@@ -12,7 +12,9 @@ from typing import Any
 
 import pytest
 
-from guest.records.run import Optimizer
+from guest.machine import threads
+from guest.records.run import Isa, Optimizer, Variant
+from tests import factories
 from tests.vbstudy.exact.test_training import COMMITTED, NETWORKS, STEPS
 
 pytestmark = [
@@ -60,8 +62,8 @@ def test_compilers_sets_of_instructions_and_threads_give_the_committed_weights(
         pytest.skip("this CPU has no AVX-512")
     cache = tmp_path_factory.getbasetemp() / compiler  # else the library of another compiler would do
     environment = {**SETS[instructions], "CXX": compiler, "XDG_CACHE_HOME": str(cache)}
-    threads = THREADS if steps < STEPS else THREADS[1:2]
-    found = hashes([sys.executable], [model, optimizer, *threads, f"--steps={steps}"], environment)
+    counts = THREADS if steps < STEPS else THREADS[1:2]
+    found = hashes([sys.executable], [model, optimizer, *counts, f"--steps={steps}"], environment)
     assert found == {COMMITTED["weights"][str(steps)][model][optimizer]}
 
 
@@ -117,3 +119,22 @@ def test_without_exact_mode_emulated_cpus_give_weights_of_their_own() -> None:
     arguments = ["lenet5", Optimizer.SGD, "1", "3", "--steps=2", "--small", "--default"]
     found = [hashes(python, arguments, {}) for python in ([sys.executable], *map(emulated, CPU_MODELS))]
     assert len(set.union(*found)) == 6, found  # three CPUs, two thread counts
+
+
+@pytest.mark.parametrize("model", ["mlp", "lenet1", "lenet4", "lenet5", "lstm"])
+def test_keras_with_fixed_pools_and_portable_instructions_learns_the_same_on_emulated_cpus(
+    model: str,
+) -> None:
+    spec = factories.spec(variant=Variant.EXACT, isa=Isa.PORTABLE)
+    settings = threads.environment(spec, cpu_vendor="")
+
+    def learnt(*before: str) -> str:
+        return subprocess.run(
+            [*before, sys.executable, "-m", "tests.vbstudy.exact.keras_training", model],
+            env=os.environ | settings,
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+
+    assert {learnt(*emulated(cpu)[:-1]) for cpu in CPU_MODELS} == {learnt()}
