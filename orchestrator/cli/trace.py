@@ -22,10 +22,10 @@ DTYPES = ("float32", "float64", "bfloat16")
 WHAT = {
     "operation": "an operation gives unequal outputs from equal inputs",
     "sequence": "the sides run different operations from equal inputs: what the program does depends on the "
-    "thread count",
+    "{factor}",
     "unlocated": "the inputs of an operation differ that no traced operation made: they come from outside "
     "PyTorch, or from another thread or process, such as a DataLoader worker",
-    "unrepeatable": "the program does not repeat itself on the same thread count",
+    "unrepeatable": "the program does not repeat itself on the same {factor}",
 }
 
 
@@ -42,6 +42,8 @@ WHAT = {
 )
 @click.option("--hold", multiple=True, metavar="OPERATION",
               help="Run this operation on one thread on both sides; may be repeated.")  # fmt: skip
+@click.option("--vary", metavar="FACTOR", show_default="threads",
+              help="Of a program, other than threads: isa, workers, hash or env:NAME=a,b.")  # fmt: skip
 @click.option("--timeout", "timeout_s", type=click.FloatRange(0, min_open=True), metavar="SECONDS",
               help="For one run of a program.", show_default="none")  # fmt: skip
 @click.pass_context
@@ -55,6 +57,7 @@ def trace(
     steps: int,
     seed: int | None,
     hold: tuple[str, ...],
+    vary: str | None,
     timeout_s: float | None,
 ) -> None:
     """Find the first operation whose result differs between two thread counts.
@@ -71,10 +74,10 @@ def trace(
     if PROGRAM in context.meta:
         if runs or workload or framework or variant:
             raise UsageError("of a program, neither runs nor --workload, --framework or --variant are named")
-        _trace_program(options, context.meta[PROGRAM], cpus, seed, steps, hold, timeout_s)
+        _trace_program(options, context.meta[PROGRAM], cpus, seed, steps, hold, vary, timeout_s)
         return
-    if seed is not None or hold or timeout_s is not None:
-        raise UsageError("--seed, --hold and --timeout go with a program, as in -- python train.py")
+    if seed is not None or hold or vary or timeout_s is not None:
+        raise UsageError("--seed, --hold, --vary and --timeout go with a program, as in -- python train.py")
     from analysis.diagnosis import trace_figures, traces
     from guest.records.codec import to_json
     from guest.records.run import Framework, Variant
@@ -127,21 +130,23 @@ def _trace_program(
     seed: int | None,
     steps: int,
     hold: tuple[str, ...],
+    vary: str | None,
     timeout_s: float | None,
 ) -> None:
     from analysis.diagnosis import traces
     from guest.records.codec import to_json
-    from orchestrator.cores.leases import host_cores
     from orchestrator.experiments import trace_program
+    from orchestrator.programs import conditions
     from orchestrator.study.schema import parse_counts
 
-    counts = parse_counts(cpus) if cpus is not None else (1, max(2, len(host_cores())))
-    if len(counts) != 2:
-        raise UsageError(f"--cpus {cpus}: two thread counts are compared, as in --cpus 1,4")
+    factor = conditions.vary(vary or "threads", parse_counts(cpus) if cpus is not None else None)
+    if len(factor.conditions) != 2:
+        told = f"--vary {vary}" if vary else f"--cpus {cpus}"
+        raise UsageError(f"{told}: two are compared, and these are {len(factor.conditions)}")
     ask = trace_program.Ask(
         argv=program,
         folder=options.store().directory.resolve(),
-        counts=(counts[0], counts[1]),
+        factor=factor,
         seed=1 if seed is None else seed,
         steps=steps,
         hold=hold,
@@ -230,20 +235,23 @@ def _program_summary(found: ProgramTrace) -> list[str]:
     from analysis.diagnosis.traces import governed
     from guest.records.printable import counted
     from guest.records.trace import Outcome
+    from orchestrator.programs.conditions import INSTRUCTION_SET, THREADS
 
     program = shlex.join(found.command)
-    a, b = found.threads
-    pair = f"{program} on {a} and {counted(b, 'thread')}, seed {found.seed}"
+    by_threads = found.factor == THREADS
+    one, other = found.threads
+    sides = f"on {one} and {counted(other, 'thread')}" if by_threads else f"with {' and '.join(found.sides)}"
+    pair = f"{program} {sides}, seed {found.seed}"
     held = f", with {', '.join(found.hold)} on one thread" if found.hold else ""
     compared = f"{found.operations:,} operations in {counted(found.steps, 'optimizer step')}"
     if found.outcome is Outcome.EQUAL:
         return [f"{pair}{held}: equal to the last bit in all {compared}"]
     where = f"step {found.step}, after {found.operations:,} equal operations"
-    lines = [f"{pair}{held}: {WHAT[found.outcome]} ({where})"]
+    lines = [f"{pair}{held}: {WHAT[found.outcome].format(factor=found.factor)} ({where})"]
     origin = found.origin
     if origin is None:
-        counts = (found.unrepeatable, found.unrepeatable) if found.unrepeatable else found.threads
-        lines += [f"  {counted(n, 'thread')}: {each}" for n, each in zip(counts, found.at, strict=True)]
+        labels = (found.unrepeatable, found.unrepeatable) if found.unrepeatable else found.sides
+        lines += [f"  {label}: {each}" for label, each in zip(labels, found.at, strict=True)]
         if found.unrepeatable:
             lines += [f"note: {note}" for note in found.notes]
             lines.append("both runs had the same seeds; see `vbstudy scan`, and `vbstudy try --replay`")
@@ -259,7 +267,8 @@ def _program_summary(found: ProgramTrace) -> list[str]:
         "difference": differing + ulp,
     }
     lines += [f"  {name:<11}{value}" for name, value in rows.items() if value]
-    lines.append(f"  {governed(origin)}")
+    if by_threads:
+        lines.append(f"  {governed(origin)}")
     for each in found.growth:
         share = each.differing / each.elements
         lines.append(
@@ -267,6 +276,9 @@ def _program_summary(found: ProgramTrace) -> list[str]:
             f"|a-b| / |a| = {each.relative_l2:.1e}"
         )
     lines += [f"note: {note}" for note in found.notes]
+    if not by_threads:
+        cured = found.factor == INSTRUCTION_SET
+        return [*lines, "", f"next: vbstudy try --exact --vary isa -- {program}"] if cured else lines
     held_next = " ".join(f"--hold {op}" for op in (*found.hold, origin.op))
     lines += [
         "",

@@ -1,11 +1,12 @@
 """`vbstudy trace -- COMMAND`: the first operation of a user's program that gives unequal outputs from equal
-inputs on two thread counts. Nothing is edited: the program runs in copies of its folder, seeded from outside.
+inputs on two thread counts, or under two values of another factor. Nothing is edited: the program runs in
+copies of its folder, seeded from outside.
 
     first pass    both sides at once; their operations are compared in order, up to the first difference
     second pass   both again: each must repeat itself up to there; that operation's outputs are kept, and the
                   weights after some steps from there on
-    same count    only where a side does not repeat itself, or where the difference came from outside: twice
-                  the same count, to name what does not repeat"""
+    same value    only where a side does not repeat itself, or where the difference came from outside: twice
+                  the same value, to name what does not repeat"""
 
 from __future__ import annotations
 
@@ -30,8 +31,7 @@ import numpy as np
 
 from guest.probe import registry
 from guest.projects import prepare
-from guest.records.printable import counted
-from guest.records.run import Framework, ThreadSpec
+from guest.records.run import Framework
 from guest.records.trace import Growth, OpNote, Origin, Outcome, Phase, TensorNote
 from orchestrator.agent import archive
 from orchestrator.cores.leases import host_cores
@@ -39,6 +39,7 @@ from orchestrator.errors import ScriptFailedError, UsageError
 from orchestrator.experiments.trace import Apart, Say, shown
 from orchestrator.experiments.trace_compare import hashes, kind
 from orchestrator.programs import folders
+from orchestrator.programs.conditions import Condition, Factor
 from orchestrator.programs.try_runs import DISK_LIMIT_BYTES, environment
 
 HOOK = "sitecustomize.py"
@@ -53,11 +54,12 @@ ELSEWHERE = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ask:
-    """What is traced. `steps` of optimizers at most; operations in `hold` run on one thread on both sides."""
+    """What is traced, under two values of a factor. `steps` of optimizers at most; operations in `hold` run
+    on one thread on both sides."""
 
     argv: tuple[str, ...]
     folder: Path
-    counts: tuple[int, int]
+    factor: Factor
     seed: int
     steps: int
     hold: tuple[str, ...]
@@ -70,7 +72,9 @@ class ProgramTrace:
     operations where the sides differ, where there is no `origin`."""
 
     command: tuple[str, ...]
-    threads: tuple[int, int]
+    factor: str
+    sides: tuple[str, ...]  # the factor's values
+    threads: tuple[int, ...]
     seed: int
     hold: tuple[str, ...]
     outcome: Outcome
@@ -79,7 +83,7 @@ class ProgramTrace:
     operations: int
     origin: Origin | None
     at: tuple[str, ...]
-    unrepeatable: int | None  # the thread count that does not repeat itself
+    unrepeatable: str  # the side that does not repeat itself, else ""
     growth: tuple[Growth, ...]
     notes: tuple[str, ...]
 
@@ -122,8 +126,8 @@ class _Tracer:
     notes: list[str] = field(default_factory=list, init=False)
 
     def trace(self) -> ProgramTrace:
-        a, b = self.ask.counts
-        self.say(f"both run: {counted(a, 'thread')} and {counted(b, 'thread')}")
+        a, b = self.ask.factor.conditions
+        self.say(f"both run: {a.label} and {b.label}")
         with _Pair(self, (a, b)) as pair:
             met = pair.meet()
         if met.outcome is Outcome.EQUAL:
@@ -139,38 +143,40 @@ class _Tracer:
                 pair.drain()
                 origin = self._origin(pair, met)
                 return self._found(met, origin=origin, growth=tuple(self._growth(pair, met)))
-        count = a if digests[0] != met.digests[0] else b
-        again = self._unrepeatable(count)
+        side = a if digests[0] != met.digests[0] else b
+        again = self._unrepeatable(side)
         if again is None:
             self.notes.append(
-                f"the second run on {counted(count, 'thread')} differed from the first, and two more "
-                "did not; named are the operations where the two thread counts differed"
+                f"the second run with {side.label} differed from the first, and two more did not; named are "
+                "the operations where the two sides differed"
             )
-            again = self._found(met, Outcome.UNREPEATABLE, count=count)
+            again = self._found(met, Outcome.UNREPEATABLE, unrepeatable=side.label)
         return again
 
-    def _unrepeatable(self, count: int) -> ProgramTrace | None:
-        """What differs between two runs on one count; None where nothing does."""
-        self.say(f"twice on {counted(count, 'thread')}")
-        with _Pair(self, (count, count)) as pair:
+    def _unrepeatable(self, side: Condition) -> ProgramTrace | None:
+        """What differs between two runs of one side; None where nothing does."""
+        self.say(f"twice with {side.label}")
+        with _Pair(self, (side, side)) as pair:
             met = pair.meet()
         if met.outcome is Outcome.EQUAL:
             return None
-        return self._found(met, Outcome.UNREPEATABLE, count=count)
+        return self._found(met, Outcome.UNREPEATABLE, unrepeatable=side.label)
 
     def _found(
         self,
         met: Met,
         outcome: Outcome | None = None,
         *,
-        count: int | None = None,
+        unrepeatable: str = "",
         origin: Origin | None = None,
         growth: tuple[Growth, ...] = (),
     ) -> ProgramTrace:
         equal = met.outcome is Outcome.EQUAL
         return ProgramTrace(
             command=self.ask.argv,
-            threads=self.ask.counts,
+            factor=self.ask.factor.name,
+            sides=tuple(each.label for each in self.ask.factor.conditions),
+            threads=tuple(each.threads for each in self.ask.factor.conditions),
             seed=self.ask.seed,
             hold=self.ask.hold,
             outcome=outcome or met.outcome,
@@ -179,7 +185,7 @@ class _Tracer:
             operations=met.index,
             origin=origin,
             at=() if equal or origin else tuple(map(_place, met.sides)),
-            unrepeatable=count,
+            unrepeatable=unrepeatable,
             growth=growth,
             notes=tuple(self.notes),
         )
@@ -249,17 +255,19 @@ def _place(logged: Logged | None) -> str:
 class _Pair:
     """Both sides, running; their lines are read side by side. Ended and removed when the block ends."""
 
-    def __init__(self, tracer: _Tracer, counts: tuple[int, int], keep: int | None = None) -> None:
+    def __init__(
+        self, tracer: _Tracer, conditions: tuple[Condition, Condition], keep: int | None = None
+    ) -> None:
         self._tracer = tracer
-        self._counts = counts
+        self._conditions = conditions
         self._keep = keep
 
     def __enter__(self) -> _Pair:
         self._stack = ExitStack()
         try:
             self._sides = [
-                self._stack.enter_context(_Side(self._tracer, letter, count, self._keep))
-                for letter, count in zip("ab", self._counts, strict=True)
+                self._stack.enter_context(_Side(self._tracer, letter, condition, self._keep))
+                for letter, condition in zip("ab", self._conditions, strict=True)
             ]
         except BaseException:
             self._stack.close()
@@ -343,13 +351,13 @@ Line = tuple[bytes, bytes]  # what is compared, and where it was
 class _Side:
     """One run, in a process of its own."""
 
-    def __init__(self, tracer: _Tracer, letter: str, count: int, keep: int | None) -> None:
+    def __init__(self, tracer: _Tracer, letter: str, condition: Condition, keep: int | None) -> None:
         self.out = tracer.scratch / letter
         self.digest = hashlib.sha256()
         self.steps = 0
         self.limit = False
         self._ended = False  # with a last line
-        self._tracer, self._count, self._keep = tracer, count, keep
+        self._tracer, self._condition, self._keep = tracer, condition, keep
         self._error: list[str] | None = None
         self._lines: IO[bytes] | None = None
 
@@ -366,7 +374,7 @@ class _Side:
             "log": str(out / "log.txt"),
             "stop": str(out / "stop"),
             "env": self._environment(work),
-            "cores": host_cores()[: self._count],
+            "cores": host_cores()[: self._condition.threads],
             "timeout_s": ask.timeout_s,
             "disk_bytes": DISK_LIMIT_BYTES,
         }
@@ -384,7 +392,7 @@ class _Side:
         return self
 
     def _environment(self, work: Path) -> dict[str, str]:
-        ask, count = self._tracer.ask, self._count
+        ask, asked = self._tracer.ask, self._condition.asked
         hooks = self.out / "trace-hooks"
         hooks.mkdir()
         hook_file = resources.files("guest.trace") / "hooks" / HOOK
@@ -395,9 +403,10 @@ class _Side:
             self._tracer.library,
             paths=os.pathsep.join(filter(None, (str(hooks), os.environ.get("PYTHONPATH", "")))),
             seed=ask.seed,
-            intra_op=count,
-            inter_op=count,
+            intra_op=asked.intra_op,
+            inter_op=asked.inter_op,
             deterministic=False,
+            **self._condition.hook,
         )
         settings = {
             "library": str(self._tracer.library),
@@ -408,8 +417,8 @@ class _Side:
             "growth": GROWTH_STEPS,
             "hold": list(ask.hold),
         }
-        asked = ThreadSpec(cpus=count, intra_op=count, inter_op=count)
-        return environment(asked, ask.seed, str(ask.seed), hook) | {
+        env = environment(asked, ask.seed, str(ask.seed), hook) | dict(self._condition.env)
+        return env | {
             "VBSTUDY_TRACE": json.dumps(settings),
             "TORCH_COMPILE_DISABLE": "1",  # compiled functions run eagerly: what they fuse is not seen
         }
@@ -474,7 +483,7 @@ class _Side:
         kind_, text = self._error
         if kind_:
             why = text.replace(f"{self.out / prepare.WORK}/", "")
-            raise ScriptFailedError(f"{shlex.join(ask.argv)}: on {counted(self._count, 'thread')}: {why}")
+            raise ScriptFailedError(f"{shlex.join(ask.argv)}: with {self._condition.label}: {why}")
         if self._lines is None:
             raise UsageError(f"{shlex.join(ask.argv)}: {_nothing(self.out / 'libraries')}")
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from guest.machine import fingerprint
 from orchestrator.cli import main as cli
 from tests.schemas import validate
 
@@ -17,9 +18,9 @@ DIFFERING = ("mlp", "cnn", "transformer", "autocast", "checkpointing", "custom_f
 def traced(capsys):
     """Traces a program of the folder; returns what was found."""
 
-    def run(name: str, *options: str, folder: Path = PUBLIC) -> dict:
+    def run(name: str, *options: str, cpus: str = "1,2", folder: Path = PUBLIC) -> dict:
         before = sorted(path.name for path in folder.iterdir())
-        command = ["-C", str(folder), "-q", "--json", "trace", "--cpus", "1,2", *options]
+        command = ["-C", str(folder), "-q", "--json", "trace", "--cpus", cpus, *options]
         assert cli.run([*command, "--", sys.executable, f"{name}.py"]) == 0
         assert sorted(path.name for path in folder.iterdir()) == before  # runs in copies
         found = json.loads(capsys.readouterr().out)
@@ -54,6 +55,30 @@ def test_an_unseeded_program_is_traced_to_its_line(traced):
 
 
 @pytest.mark.trainers
+@pytest.mark.skipif(
+    not {"avx512f", "avx512vl"} <= set(fingerprint.cpu()["flags"]),
+    reason="no set of instructions to leave out",
+)
+def test_instruction_sets_are_compared_on_one_thread_count(traced):
+    found = traced("cnn", "--vary", "isa", cpus="1")
+    assert (found["factor"], found["sides"], found["threads"]) == (
+        "instruction set",
+        ["AVX-512", "AVX2"],
+        [1, 1],
+    )
+    assert found["outcome"] == "operation"
+    assert found["origin"]["differing"] > 0
+
+
+def test_what_follows_an_environment_variable_is_shown_on_both_sides(traced, tmp_path):
+    (tmp_path / "train.py").write_text(
+        "import os, torch\ntorch.ones(int(os.environ['ROWS']), 2).add(torch.ones(2))\n"
+    )
+    found = traced("train", "--vary", "env:ROWS=3,4", cpus="1", folder=tmp_path)
+    assert (found["outcome"], found["sides"]) == ("sequence", ["ROWS=3", "ROWS=4"])
+
+
+@pytest.mark.trainers
 @pytest.mark.parametrize("name", ["gan", "lstm", "workers"])
 def test_operations_of_all_models_are_compared(traced, name):
     found = traced(name)
@@ -73,7 +98,7 @@ def test_a_program_that_splits_its_work_by_threads_is_shown_on_both_sides(traced
 @pytest.mark.trainers
 def test_a_program_that_does_not_repeat_itself_is_named_first(traced):
     found = traced("unrepeatable")
-    assert (found["outcome"], found["unrepeatable"]) == ("unrepeatable", 1)
+    assert (found["outcome"], found["unrepeatable"]) == ("unrepeatable", "1 thread")
 
 
 def test_equal_runs_are_compared_to_the_limit_of_steps(traced):
@@ -97,7 +122,10 @@ def test_what_cannot_be_traced_is_reported_in_a_line(tmp_path, capsys, script, s
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--cpus", "1,2,3", "--", "true"], "two thread counts are compared"),
+        (["--cpus", "1,2,3", "--", "true"], "two are compared, and these are 3"),
+        (["--vary", "env:A=1,2,3", "--", "true"], "two are compared, and these are 3"),
+        (["--vary", "hash", "--cpus", "1,2", "--", "true"], "looked at on one thread count"),
+        (["--vary", "hash", "--cpus", "1,2"], "go with a program"),
         (["--workload", "w", "--", "true"], "neither runs nor"),
         (["--hold", "aten.mm.default", "--cpus", "1,2"], "go with a program"),
         (["--"], "a program stands behind"),
