@@ -13,8 +13,9 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable
 from dataclasses import dataclass
+from http.client import HTTPException, HTTPResponse
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from orchestrator.errors import GuestError, PrerequisiteError
 from orchestrator.inventory import host_name
@@ -32,6 +33,7 @@ RAW_IMAGES = (".raw", ".img")
 # Before PATH: /usr/bin/VBoxManage is a wrapper in Debian that prints warnings of its own.
 MANAGE = ("/usr/lib/virtualbox/VBoxManage", "/opt/VirtualBox/VBoxManage")
 FETCH_TIMEOUT_S = 60.0
+FETCH_LIMIT_BYTES = 64 << 30
 CHUNK_BYTES = 1 << 20
 
 
@@ -254,13 +256,11 @@ def fetch(url: str, target: Path, notify: Notify) -> None:
             urllib.request.urlopen(request, timeout=FETCH_TIMEOUT_S) as answer,  # noqa: S310
             part.open("wb") as file,
         ):
-            shutil.copyfileobj(answer, file, CHUNK_BYTES)
-            announced = answer.headers.get("Content-Length")
-            _require_all(file.tell(), announced)
+            _copy(answer, file)
             file.flush()
             os.fsync(file.fileno())
         part.rename(target)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, HTTPException) as error:
         with contextlib.suppress(OSError):
             part.unlink(missing_ok=True)
         if isinstance(error, urllib.error.HTTPError):
@@ -271,9 +271,16 @@ def fetch(url: str, target: Path, notify: Notify) -> None:
         ) from None
 
 
-def _require_all(arrived: int, announced: str | None) -> None:
-    if announced and arrived != int(announced):
-        raise OSError(f"{arrived} of {announced} bytes arrived")
+def _copy(answer: HTTPResponse, file: BinaryIO) -> None:
+    announced = answer.headers.get("Content-Length")
+    if announced is None and not answer.chunked:
+        raise ValueError("the server does not say how many bytes it sends")
+    while data := answer.read(CHUNK_BYTES):
+        file.write(data)
+        if file.tell() > FETCH_LIMIT_BYTES:
+            raise ValueError(f"it has more than {FETCH_LIMIT_BYTES >> 30} GiB")
+    if announced and file.tell() != int(announced):
+        raise ValueError(f"{file.tell()} of {announced} bytes arrived")
 
 
 def _sha256(path: Path) -> str:

@@ -68,7 +68,7 @@ def test_a_folder_below_one_that_is_not_there_is_an_error(tmp_path):
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives a folder away")
-def test_the_folder_of_another_user_is_used_only_where_that_user_cannot_replace_the_files_of_others(tmp_path):
+def test_the_folder_of_another_user_is_used_only_where_no_third_user_can_replace_files(tmp_path):
     folder = tmp_path / "locks"
     folder.mkdir()
     os.chown(folder, 12345, 12345)

@@ -386,8 +386,42 @@ def test_an_image_is_fetched_whole_or_not_at_all(web, tmp_path):
     with pytest.raises(PrerequisiteError, match="no.vdi: cannot be fetched: .*put the file to .*b.vdi"):
         base.fetch(f"{address}/no.vdi", tmp_path / "images" / "b.vdi", said.append)
     assert [file.name for file in (tmp_path / "images").iterdir()] == ["a.vdi"]
-    with pytest.raises(OSError, match="3 of 5 bytes arrived"):
-        base._require_all(3, "5")
+
+
+OK = b"HTTP/1.1 200 OK\r\n"
+
+
+@pytest.mark.parametrize(
+    ("reply", "told"),
+    [
+        pytest.param(b"", "without response", id="nothing"),
+        pytest.param(b"\x00\xff noise\r\n\r\n", "noise", id="noise"),
+        pytest.param(OK + b"X: " + b"x" * 70_000 + b"\r\n\r\n", "more than 65536 bytes", id="long header"),
+        pytest.param(OK + b"Content-Length: 5\r\n\r\nabc", "3 of 5 bytes arrived", id="cut"),
+        pytest.param(OK + b"Content-Length: five\r\n\r\nabc", "five", id="length that is none"),
+        pytest.param(OK + b"Transfer-Encoding: chunked\r\n\r\n5\r\nabc", "IncompleteRead", id="cut chunk"),
+        pytest.param(OK + b"Transfer-Encoding: chunked\r\n\r\nz\r\nabc", "IncompleteRead", id="bad chunk"),
+        pytest.param(OK + b"\r\nabc", "does not say how many bytes", id="no length"),
+        pytest.param(OK + b"Content-Length: 9\r\n\r\nabcabcabc", "more than 0 GiB", id="too long"),
+    ],
+)
+def test_an_image_that_does_not_come_whole_is_an_error_and_leaves_nothing(tmp_path, monkeypatch, reply, told):
+    monkeypatch.setattr(base, "FETCH_LIMIT_BYTES", 8)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer():
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(65536)
+                connection.sendall(reply)
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        url = f"http://127.0.0.1:{server.getsockname()[1]}/image.vdi"
+        with pytest.raises(PrerequisiteError, match=told):
+            base.fetch(url, tmp_path / "images" / "a.vdi", lambda text: None)
+        thread.join()
+    assert list((tmp_path / "images").iterdir()) == []
 
 
 def test_a_fetched_image_is_compared_with_its_checksum(web, tmp_path):
