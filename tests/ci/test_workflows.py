@@ -1,0 +1,44 @@
+"""The hosted workflows run what `.ci/run` runs, by actions that are pinned; a release has one version."""
+
+import re
+import subprocess
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+
+from vbstudy import __version__
+
+REPOSITORY = Path(__file__).parents[2]
+WORKFLOWS = sorted((REPOSITORY / ".github" / "workflows").glob("*.yml"))
+
+
+def test_each_stage_runs_in_one_workflow():
+    listed = subprocess.run(
+        ["bash", "-c", 'source .ci/stages; echo "${LISTS[*]} ${BY_NAME[*]}"'],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    hosted = [
+        stage
+        for path in WORKFLOWS
+        for stage in yaml.safe_load(path.read_text())["jobs"]["stage"]["strategy"]["matrix"]["stage"]
+    ]
+    assert sorted(hosted) == sorted(listed.stdout.split())
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+def test_actions_are_pinned_by_commit(path):
+    used = re.findall(r"uses: *(.*)", path.read_text())
+    assert used
+    assert [each for each in used if not re.fullmatch(r"[\w./-]+@[0-9a-f]{40} # v[\d.]+", each)] == []
+
+
+def test_the_citation_has_the_version_and_license_of_the_package():
+    citation = yaml.safe_load((REPOSITORY / "CITATION.cff").read_text())
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
+    assert (citation["version"], citation["license"]) == (__version__, project["license"])
+    assert citation["keywords"] == project["keywords"]
