@@ -267,10 +267,10 @@ def _remarks(noticed: Sequence[notices.Notice], spec: RunSpec) -> Iterator[str]:
     """What a reader should know of the settings that were in force."""
     seen, asked = notices.in_force(noticed), spec.threads
     if spec.variant is Variant.EXACT:
+        if below := seen.get("torch", {}).get("exact", {}).get("below"):
+            yield f"operations below level machine, whose bits depend on the CPU: {', '.join(below)}"
         if "torch" in seen and "exact" not in seen["torch"]:
             yield "exact mode was not on at the end: the program, or a library that it uses, switched it off"
-        elif below := seen.get("torch", {}).get("exact", {}).get("below"):
-            yield f"operations below level machine, whose bits depend on the CPU: {', '.join(below)}"
         elif "tensorflow" in seen:
             asked = tiers.threads_of(Tier.EXACT, Framework.TENSORFLOW, asked.cpus, most=asked.intra_op)
         elif "torch" not in seen:
