@@ -12,6 +12,7 @@ import pytest
 from guest.records.run import PREDICTIONS, RECORD, WEIGHTS, decode_record
 from orchestrator.cli import main as cli
 from tests import environments
+from vbstudy.exact import compiled
 
 SCRIPT = """\
 import json, os, random, sys
@@ -349,9 +350,8 @@ def test_a_project_that_nobody_edited_trains_in_exact_mode_in_the_variant_exact(
     assert vbstudy(directory, "-q", "sweep") == 0
     done = {key: record.result for key, record in records(directory).items()}
     exact = [result for key, result in done.items() if "exact" in str(key)]
-    assert [each.environment["framework"].get("exact") for each in exact] == [
-        {"level": "machine", "arithmetic": 1}
-    ] * 2
+    on = {"level": "machine", "arithmetic": 1, "instructions": compiled.load().instructions(), "below": []}
+    assert [each.environment["framework"].get("exact") for each in exact] == [on] * 2
     assert exact[0].hashes.weights == exact[1].hashes.weights != ""
     others = [result for key, result in done.items() if "fixed-seed" in str(key)]
     assert [each.environment["framework"].get("exact") for each in others] == [None, None]
