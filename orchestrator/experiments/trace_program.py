@@ -392,7 +392,7 @@ class _Side:
         return self
 
     def _environment(self, work: Path) -> dict[str, str]:
-        ask, asked = self._tracer.ask, self._condition.asked
+        ask = self._tracer.ask
         hooks = self.out / "trace-hooks"
         hooks.mkdir()
         hook_file = resources.files("guest.trace") / "hooks" / HOOK
@@ -402,11 +402,7 @@ class _Side:
             work,
             self._tracer.library,
             paths=os.pathsep.join(filter(None, (str(hooks), os.environ.get("PYTHONPATH", "")))),
-            seed=ask.seed,
-            intra_op=asked.intra_op,
-            inter_op=asked.inter_op,
-            deterministic=False,
-            **self._condition.hook,
+            **self._condition.hook_settings(ask.seed),
         )
         settings = {
             "library": str(self._tracer.library),
@@ -417,8 +413,7 @@ class _Side:
             "growth": GROWTH_STEPS,
             "hold": list(ask.hold),
         }
-        env = environment(asked, ask.seed, str(ask.seed), hook) | dict(self._condition.env)
-        return env | {
+        return environment(self._condition, ask.seed, str(ask.seed), hook) | {
             "VBSTUDY_TRACE": json.dumps(settings),
             "TORCH_COMPILE_DISABLE": "1",  # compiled functions run eagerly: what they fuse is not seen
         }

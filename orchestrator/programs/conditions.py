@@ -40,6 +40,11 @@ class Condition:
             cpus=self.threads, intra_op=self.intra_op or self.threads, inter_op=self.inter_op or self.threads
         )
 
+    def hook_settings(self, seed: int | None) -> dict[str, Any]:
+        """Those of the start-up hook, as of `prepare.hook_settings`."""
+        pools = {"intra_op": self.asked.intra_op, "inter_op": self.asked.inter_op}
+        return {"seed": seed, **pools, "deterministic": False, **self.hook}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Factor:

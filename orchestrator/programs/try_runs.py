@@ -18,7 +18,7 @@ from guest.machine import fingerprint, threads
 from guest.projects import command, notices, prepare, randomness
 from guest.projects.hooks.vbstudy_watch import pairs
 from guest.records.printable import counted
-from guest.records.run import RECORDING, Framework, Override, ThreadSpec
+from guest.records.run import RECORDING, Framework, Override
 from orchestrator.agent import archive
 from orchestrator.cores.leases import host_cores
 from orchestrator.errors import ScriptFailedError
@@ -179,24 +179,23 @@ class _Runner:
     def _environment(
         self, condition: Condition, control: randomness.Control, out: Path, work: Path
     ) -> dict[str, str]:
-        asked = condition.asked
-        settings = {"seed": control.seed, "intra_op": asked.intra_op, "inter_op": asked.inter_op}
         hook = prepare.hook_settings(
             out,
             work,
             self.library,
             watch=True,
             paths=os.environ.get("PYTHONPATH", ""),  # what the user's own shell has set still holds
-            **{**settings, "deterministic": False, **condition.hook},
+            **condition.hook_settings(control.seed),
         )
-        env = environment(asked, self.ask.seed, control.hash_seed, hook) | dict(condition.env)
+        env = environment(condition, self.ask.seed, control.hash_seed, hook)
         return launch.environment(env) if condition.exact else env
 
 
 def environment(
-    asked: ThreadSpec, seed: int | None, hash_seed: str, hook: Mapping[str, str]
+    condition: Condition, seed: int | None, hash_seed: str, hook: Mapping[str, str]
 ) -> dict[str, str]:
-    """The environment of a program's run: the user's own, with so many threads and the start-up hook."""
+    """The environment of a program's run: the user's own, with the start-up hook and under the condition."""
+    asked = condition.asked
     spec = program_spec("program", asked, seed)
     return (
         dict(os.environ)
@@ -207,6 +206,7 @@ def environment(
             "PYTHONHASHSEED": hash_seed,
             "PYTHONUNBUFFERED": "1",
         }
+        | dict(condition.env)
     )
 
 
