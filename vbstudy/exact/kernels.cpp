@@ -37,7 +37,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
-#include <deque>
+#include <map>
 #include <memory>
 #include <numeric>
 #include <string>
@@ -617,16 +617,9 @@ thread_local int64_t left_to_torch = 0;  // operations of our own whose argument
 
 // How often an operation was computed since exact mode was last switched on, in all threads.
 struct Tally {
-    std::string name;
     std::atomic<int64_t> own{0}, otherwise{0};  // `otherwise`: on numbers with fractions, not within another
 };
-std::deque<Tally> tallies;  // they stay where they are; of exact_replace, one at a time
-
-Tally& tally_of(const std::string& name) {
-    for (auto& tally : tallies)
-        if (tally.name == name) return tally;
-    return tallies.emplace_back(name);
-}
+std::map<std::string, Tally> tallies;  // by operation; they stay where they are
 
 bool has_fractions(const Stack& stack, size_t arguments) {
     const auto fractional = [](const Tensor& t) {
@@ -647,6 +640,11 @@ void count_otherwise(Tally& tally, const c10::OperatorHandle& op, const Stack& s
         tally.otherwise.fetch_add(1, std::memory_order_relaxed);
 }
 
+void leave_to_torch(Tally& tally, const c10::OperatorHandle& op, const Stack& stack) {
+    ++left_to_torch;
+    count_otherwise(tally, op, stack);
+}
+
 // An operation at level machine where it is our own, at level threads where not. What it gives may go into
 // the last argument (`out`), or into the first (`in place`).
 class Machine : public c10::OperatorKernel {
@@ -658,8 +656,7 @@ public:
         const size_t size = op.schema().arguments().size();
         machine::Call call(*stack, size);
         if (!own_(call)) {
-            ++left_to_torch;
-            count_otherwise(tally_, op, *stack);
+            leave_to_torch(tally_, op, *stack);
             return otherwise_(op, keys, stack);
         }
         tally_.own.fetch_add(1, std::memory_order_relaxed);
@@ -693,8 +690,7 @@ public:
             tally_.own.fetch_add(1, std::memory_order_relaxed);
             return;
         }
-        ++left_to_torch;
-        count_otherwise(tally_, op, *stack);
+        leave_to_torch(tally_, op, *stack);
         otherwise_(op, keys, stack);
     }
 
@@ -741,7 +737,7 @@ torch::CppFunction products_at_level_threads(const std::string& name) {
 torch::CppFunction function_for(
     const std::string& name, const std::string& overload, const std::string& way, const std::string& own) {
     if (own.empty() && way == "gemm") return products_at_level_threads(name);
-    Tally& tally = tally_of(name);
+    Tally& tally = tallies[name];
     if (own.empty())
         return torch::CppFunction::makeFromBoxedFunctor(std::make_unique<Boxed>(tally, way_of(name, overload, way)));
     Way otherwise = way == "gemm" ? boxed_product(name) : way_of(name, overload, way);
@@ -803,7 +799,7 @@ const char* exact_begin(const int64_t* numbers, const char* arithmetic) {
     return guarded([&] {
         limits = {numbers[0], numbers[1], numbers[2], numbers[3], numbers[4], numbers[5]};
         machine::kernels = nullptr;
-        for (auto& tally : tallies) tally.own = tally.otherwise = 0;
+        for (auto& [name, tally] : tallies) tally.own = tally.otherwise = 0;
         if (arithmetic) {
             void* opened = dlopen(arithmetic, RTLD_NOW | RTLD_LOCAL);
             TORCH_CHECK(opened, dlerror());
@@ -839,8 +835,8 @@ int64_t exact_left_to_torch() { return left_to_torch; }
 const char* exact_counts() {
     static thread_local std::string counts;
     counts.clear();
-    for (const auto& tally : tallies)
-        counts += tally.name + " " + std::to_string(tally.own) + " " + std::to_string(tally.otherwise) + "\n";
+    for (const auto& [name, tally] : tallies)
+        counts += name + " " + std::to_string(tally.own) + " " + std::to_string(tally.otherwise) + "\n";
     return counts.c_str();
 }
 
