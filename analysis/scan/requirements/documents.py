@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import unquote
 
-from analysis.scan.requirements.listed import LONGEST_LINE, Stated, installed
-from analysis.scan.requirements.prose import Sentence, sentences
+from analysis.scan.requirements.listed import Stated, installed
+from analysis.scan.requirements.prose import LONGEST_LINE, Sentence, sentences
 from analysis.scan.results import Part
 
 QUOTE = 300  # characters of a sentence that are kept

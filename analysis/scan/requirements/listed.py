@@ -13,6 +13,8 @@ from packaging.requirements import InvalidRequirement
 from packaging.requirements import Requirement as Parsed
 from packaging.utils import canonicalize_name
 
+from analysis.scan.requirements.prose import LONGEST_LINE
+
 
 class Stated(NamedTuple):
     """A requirement before it has its file: the line counts from 1."""
@@ -25,7 +27,6 @@ class Stated(NamedTuple):
 
 _OPTION = re.compile(r"^-{1,2}\w")
 _URL = re.compile(r"^(?:git|hg|svn|bzr)\+|^(?:https?|file)://", re.IGNORECASE)
-LONGEST_LINE = 2000  # characters; what is longer is data, not a requirement
 _COMMIT = re.compile(r"@(?:[0-9a-f]{7,40}|v?\d+(?:\.\d+)+)(?:#|$)")
 _EGG = re.compile(r"#egg=([\w.-]+)")
 _NAME = re.compile(r"^([A-Za-z][\w.-]*)")

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-LONGEST_LINE = 2000  # what is longer is data, not prose
+LONGEST_LINE = 2000  # characters; what is longer is data, no prose and no requirement
 _FENCE = re.compile(r"^\s*(?:(?:[-*+>]|\d+[.)])\s+)?(`{3,}|~{3,})(.*)$")
 _ITEM = re.compile(r"^\s*(?:[-*+•]|\d+[.)])\s")
 _HEADING = re.compile(r"^\s{0,3}#{1,6}\s+(.*?)\s*#*\s*$|^\*\*([^*]+)\*\*:?\s*$")

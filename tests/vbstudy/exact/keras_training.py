@@ -10,12 +10,9 @@ import sys
 
 import numpy as np
 
-from guest import workloads
-from guest.datasets import datasets
-from guest.records.run import Framework, Optimizer, Seeds, WorkloadSpec
+from guest.records.run import Framework, Optimizer
 from guest.training.training import hash_arrays
-from guest.workloads import MODELS
-from tests.vbstudy.exact.training import DATA
+from tests.vbstudy.exact.training import build
 from vbstudy import exact
 
 STEPS, BATCH = 5, 32
@@ -23,21 +20,7 @@ STEPS, BATCH = 5, 32
 
 def main(model: str) -> None:
     exact.enable_tensorflow()
-    data = datasets.load(DATA[MODELS[model].kind])
-    spec = WorkloadSpec(
-        name=model,
-        framework=Framework.TENSORFLOW,
-        model=model,
-        dataset=data.info.name,
-        epochs=1,
-        batch_size=BATCH,
-        learning_rate=0.05,
-        optimizer=Optimizer.SGD,
-        momentum=0.9,
-        weight_decay=0.0,
-    )
-    seeds = Seeds(initialisation=1, data_order=1, augmentation=1, dropout=1)
-    backend = workloads.build(spec, data.info, seeds, False)
+    backend, data = build(model, Optimizer.SGD, framework=Framework.TENSORFLOW)
     order = np.random.default_rng(0)
     for _ in range(STEPS):
         chosen = order.choice(len(data.train.y), BATCH, replace=False)

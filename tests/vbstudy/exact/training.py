@@ -48,11 +48,13 @@ def make_small(model: str) -> None:
             LIMITS[name] //= times
 
 
-def build(model: str, optimizer: Optimizer, seed: int = 0) -> tuple[Backend, datasets.Data]:
+def build(
+    model: str, optimizer: Optimizer, seed: int = 0, framework: Framework = Framework.TORCH
+) -> tuple[Backend, datasets.Data]:
     data = smaller(load(DATA[MODELS[model].kind]), EVERY.get(model, 1))
     spec = WorkloadSpec(
         name=model,
-        framework=Framework.TORCH,
+        framework=framework,
         model=model,
         dataset=data.info.name,
         epochs=1,
