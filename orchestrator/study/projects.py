@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from pathlib import PurePosixPath
 from typing import Annotated, Self
 
@@ -45,7 +46,8 @@ class MetricTable(Section):
         if value is None:
             return value
         try:
-            found = re.compile(value)
+            with warnings.catch_warnings(action="ignore", category=FutureWarning):  # of `[[`, a valid set
+                found = re.compile(value)
         except re.error as error:
             raise ValueError(f"is no regular expression: {error}") from None
         named = set(found.groupindex)

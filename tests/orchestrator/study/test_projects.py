@@ -1,5 +1,5 @@
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from guest.records.run import ProjectSpec
@@ -132,6 +132,8 @@ def test_a_workload_that_is_no_table_is_told():
 
 
 @given(st.text(max_size=30))
+@example("[[")
+@example("[[]acc] ([0-9.]+)")
 def test_no_pattern_fails_in_another_way_than_a_usage_error(text):
     import json
 
