@@ -18,6 +18,7 @@ from tensorflow.python.framework import op_callbacks
 
 from guest.records.trace import OpNote, Phase, TensorNote
 from guest.trace.hash import hash_bytes
+from guest.trace.identity import ByIdentity
 from guest.trace.source import line_outside
 
 if TYPE_CHECKING:
@@ -29,10 +30,18 @@ if TYPE_CHECKING:
 AS_WRITTEN = False
 
 _READS = "ReadVariableOp"
-_ASSIGNS = frozenset({"AssignVariableOp", "AssignAddVariableOp", "AssignSubVariableOp"})
+_OVERWRITES = "AssignVariableOp"
+_CHANGES = (
+    "AssignAddVariable", "AssignSubVariable", "ResourceApply", "ResourceSparseApply", "ResourceScatter",
+    "ResourceStridedSliceAssign",
+)  # fmt: skip
 # Computes nothing, or makes constants.
 _IDLE = frozenset({_READS, "Identity", "NoOp", "Const", "Shape", "VarHandleOp", "Reshape", "StopGradient"})
 _BITS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
+_APPLIES = frozenset({"apply", "apply_gradients"})  # of an optimizer: what makes a step
+_OPTIMIZERS = ("optimizers/base_optimizer.py", "optimizers/optimizer.py", "optimizer_v2/optimizer_v2.py")
+Where = tuple[str, str, str]  # module, source, text
+Noted = tuple[Any, TensorNote]  # a tensor and its note
 
 
 def gradients(backend: Backend) -> dict[str, np.ndarray]:  # noqa: ARG001
@@ -53,8 +62,7 @@ def watch(backend: Backend, keep: frozenset[int]) -> Iterator[OperationLog]:
     keras = cast("KerasBackend", backend)
     log = OperationLog([*keras.model.variables, *keras.optimizer.variables], keep)
     eager = tf.config.functions_run_eagerly()
-    tf.config.run_functions_eagerly(True)
-    op_callbacks.add_op_callback(log.called)
+    look(log)
     try:
         yield log
     finally:
@@ -62,25 +70,37 @@ def watch(backend: Backend, keep: frozenset[int]) -> Iterator[OperationLog]:
         tf.config.run_functions_eagerly(eager)
 
 
+def look(log: OperationLog) -> None:
+    """From now on in this thread; functions run eagerly."""
+    tf.config.run_functions_eagerly(True)
+    op_callbacks.add_op_callback(log.called)
+
+
 class OperationLog:
-    """Implements `guest.trace.tasks.Log`. `variables` are Keras's."""
+    """Implements `guest.trace.tasks.Log`. `variables` are Keras's, which have names."""
 
     def __init__(self, variables: Sequence[Any], keep: frozenset[int]) -> None:
         self.notes: list[OpNote] = []
         self.kept: dict[str, np.ndarray] = {}
         self._keep = keep
-        self._variables = {id(v.value.handle): v for v in variables}
-        self._content = {handle: self._note(v.value) for handle, v in self._variables.items()}
-        self._alive: dict[int, tuple[Any, TensorNote]] = {}  # tensors seen: no identity is used twice
+        self._names: ByIdentity[str] = ByIdentity()  # of variables, by their handles
+        self._content: ByIdentity[TensorNote] = ByIdentity()  # likewise
+        self._known: ByIdentity[TensorNote] = ByIdentity()
         self._lines: dict[str, tuple[str, str]] = {}
         self._layers: dict[tuple[str, str], str] = {}  # by forward operation and hash of what it saw
+        self._shaped: dict[tuple[str, tuple[int, ...]], set[str]] = {}  # by forward operation, what it gave
         self._reading = False
+        self._optimizer: Any = None  # the one that made the last step
+        for variable in variables:
+            handle = variable.value.handle
+            self._names.put(handle, variable.path)
+            self._content.put(handle, self._note(variable.value, variable.path))
 
     def called(
         self,
         op_type: str | bytes,
         inputs: Any,
-        attributes: Any,  # noqa: ARG002
+        attributes: Any,
         outputs: Any,
         op_name: str | None = None,  # noqa: ARG002
         graph: Any = None,
@@ -90,39 +110,48 @@ class OperationLog:
             return
         op_type = op_type.decode() if isinstance(op_type, bytes) else op_type
         if op_type == _READS:
-            variable = self._variables.get(id(inputs[0]))
-            if variable is not None:
-                note = self._note(outputs[0], variable.path)
-                self._alive[id(outputs[0])] = (outputs[0], note)
+            note = self._note(outputs[0], self._named(inputs[0]))
+            self._known.put(outputs[0], note)
+            self._content.put(inputs[0], note)
             return
         if op_type in _IDLE:
             return
-        index = len(self.notes)
-        given = [t for t in inputs if id(t) not in self._variables]
-        notes = [self._known(t) for t in given if _has_bytes(t)]
-        after = [(t, self._known(t)) for t in outputs if _has_bytes(t)]
-        if op_type in _ASSIGNS and (variable := self._variables.get(id(inputs[0]))) is not None:
-            if op_type != "AssignVariableOp":
-                notes.insert(0, self._content[id(inputs[0])])
-            value = self._read(variable)
-            self._content[id(inputs[0])] = note = self._note(value, variable.path)
-            after.append((value, note))
+        notes = [self._noted(t) for t in inputs if _has_bytes(t)]
+        after = [(t, self._noted(t)) for t in outputs if _has_bytes(t)]
+        if op_type == _OVERWRITES or op_type.startswith(_CHANGES):
+            for handle in (t for t in inputs if t.dtype == tf.resource):
+                before = self._content.get(handle)
+                if before is not None and op_type != _OVERWRITES:
+                    notes.insert(0, before)
+                value = self._read(handle, attributes)
+                note = self._note(value, self._named(handle))
+                self._content.put(handle, note)
+                after.append((value, note))
         if not after:
             return
-        if index in self._keep:
-            self.kept |= {f"{index}/{i}": bits_of(t).copy() for i, (t, _) in enumerate(after)}
         phase, module, source, text = self._where()
         if phase is Phase.FORWARD and module:
             for note in (*notes, *(note for _, note in after)):
                 self._layers.setdefault((op_type, note.hash), module)
+            for note in (note for _, note in after):
+                self._shaped.setdefault((op_type, note.shape), set()).add(module)
         if phase is Phase.BACKWARD and not module:
             module = self._layer(op_type, notes)
-            source, text = self._lines.get(module, (source, text))
+            source, text = self._lines.get(module, (source, text)) if module else (source, text)
+        self._log(op_type, phase, (module, source, text), notes, after)
+
+    def _log(
+        self, op: str, phase: Phase, where: Where, notes: Sequence[TensorNote], after: Sequence[Noted]
+    ) -> None:
+        index = len(self.notes)
+        if index in self._keep:
+            self.kept |= {f"{index}/{i}": bits_of(t).copy() for i, (t, _) in enumerate(after)}
+        module, source, text = where
         self.notes.append(
             OpNote(
                 index=index,
                 phase=phase,
-                op=op_type,
+                op=op,
                 module=module,
                 source=source,
                 text=text,
@@ -131,17 +160,23 @@ class OperationLog:
             )
         )
 
-    def _read(self, variable: Any) -> Any:
+    def _named(self, handle: Any) -> str:
+        return self._names.get(handle) or ""
+
+    def _read(self, handle: Any, attributes: Any) -> Any:
+        named = dict(zip(attributes[::2], attributes[1::2], strict=True))
         self._reading = True
         try:
-            return variable.value.read_value()
+            return tf.raw_ops.ReadVariableOp(resource=handle, dtype=named.get("dtype") or named["T"])
         finally:
             self._reading = False
 
-    def _known(self, tensor: Any) -> TensorNote:
-        if id(tensor) not in self._alive:
-            self._alive[id(tensor)] = (tensor, self._note(tensor))
-        return self._alive[id(tensor)][1]
+    def _noted(self, tensor: Any) -> TensorNote:
+        note = self._known.get(tensor)
+        if note is None:
+            note = self._note(tensor)
+            self._known.put(tensor, note)
+        return note
 
     def _note(self, tensor: Any, name: str = "") -> TensorNote:
         return TensorNote(
@@ -152,25 +187,34 @@ class OperationLog:
         )
 
     def _layer(self, op_type: str, notes: Sequence[TensorNote]) -> str:
-        """The layer of a gradient whose tape has no name: `ReluGrad` is of the `Relu` that saw the same."""
-        return next(
-            (
-                layer
-                for (forward, hashed), layer in self._layers.items()
-                if op_type.startswith(forward) and any(note.hash == hashed for note in notes)
-            ),
-            "",
-        )
+        """The layer of a gradient whose tape has no name: `ReluGrad` is of the `Relu` that saw the same, and
+        `BiasAddGrad`, which saw nothing of it, of the only one that gave this shape."""
+        for (forward, hashed), layer in self._layers.items():
+            if op_type.startswith(forward) and any(note.hash == hashed for note in notes):
+                return layer
+        for (forward, shape), layers in self._shaped.items():
+            if (
+                op_type == f"{forward}Grad"
+                and len(layers) == 1
+                and any(note.shape == shape for note in notes)
+            ):
+                return next(iter(layers))
+        return ""
+
+    def _line(self, frame: FrameType | None) -> tuple[str, str]:
+        return line_outside(frame, ("tensorflow", "keras"))
 
     def _where(self) -> tuple[Phase, str, str, str]:
         frame: FrameType | None = sys._getframe(2)
-        source, text = line_outside(frame, ("tensorflow", "keras"))
+        source, text = self._line(frame)
         while frame is not None:
             name = frame.f_code.co_filename
             if frame.f_code.co_name == "_gradient_function" and name.endswith("eager/backprop.py"):
                 scope = str(frame.f_locals.get("forward_pass_name_scope") or "").strip("/")
-                return Phase.BACKWARD, scope, *self._lines.get(scope, (source, text))
-            if "/keras/src/optimizers/" in name:
+                line = self._lines.get(scope) if scope else None
+                return Phase.BACKWARD, scope, *(line or (source, text))
+            if frame.f_code.co_name in _APPLIES and name.endswith(_OPTIMIZERS):
+                self._optimizer = frame.f_locals.get("self")
                 return Phase.OPTIMIZER, "", source, text
             frame = frame.f_back
         scope = (context.context().scope_name or "").strip("/")
@@ -185,4 +229,4 @@ def _has_bytes(tensor: Any) -> bool:
 def bits_of(tensor: Any) -> np.ndarray:
     """The elements as unsigned integers of their size, one-dimensional."""
     array = np.ascontiguousarray(tensor.numpy()).reshape(-1)
-    return array.view(np.uint8).view(_BITS[array.dtype.itemsize])
+    return array.view(np.uint8).view(_BITS.get(array.dtype.itemsize, np.uint8))

@@ -155,7 +155,7 @@ SCHEMAS: dict[str, tuple[int, Any]] = {
     "import an archive": (1, _one("folder")),
     "import": (1, ImportedResults),
     "trace": (1, Trace),
-    "trace -- PROGRAM": (2, ProgramTrace),
+    "trace -- PROGRAM": (3, ProgramTrace),
     "harden": (1, list[Hardening]),
     "harden -- PROGRAM": (1, Hardened),
     "probe": (1, ProbeReport),

@@ -24,7 +24,7 @@ WHAT = {
     "sequence": "the sides run different operations from equal inputs: what the program does depends on the "
     "{factor}",
     "unlocated": "the inputs of an operation differ that no traced operation made: they come from outside "
-    "PyTorch, or from another thread or process, such as a DataLoader worker",
+    "the frameworks, or from another thread or process, such as a DataLoader worker",
     "unrepeatable": "the program does not repeat itself on the same {factor}",
 }
 
@@ -63,7 +63,7 @@ def trace(
     """Find the first operation whose result differs between two thread counts.
 
     \b
-        vbstudy trace -- python train.py    a PyTorch program, as it is
+        vbstudy trace -- python train.py    a program of PyTorch, TensorFlow or JAX, as it is
         vbstudy trace --cpus 1,4            a workload of the study, trained on both
         vbstudy trace RUN_A RUN_B           two stored runs, by id or folder, repeated
 
@@ -243,9 +243,14 @@ def _program_summary(found: ProgramTrace) -> list[str]:
     sides = f"on {one} and {counted(other, 'thread')}" if by_threads else f"with {' and '.join(found.sides)}"
     pair = f"{program} {sides}, seed {found.seed}"
     held = f", with {', '.join(found.hold)} on one thread" if found.hold else ""
-    compared = f"{found.operations:,} operations in {counted(found.steps, 'optimizer step')}"
+    compared = f"{found.operations:,} operations"
+    if found.steps:
+        compared += f" in {counted(found.steps, 'optimizer step')}"
     if found.outcome is Outcome.EQUAL:
-        return [f"{pair}{held}: equal to the last bit in all {compared}"]
+        return [
+            f"{pair}{held}: equal to the last bit in all {compared}",
+            *(f"note: {note}" for note in found.notes),
+        ]
     where = f"step {found.step}, after {found.operations:,} equal operations"
     lines = [f"{pair}{held}: {WHAT[found.outcome].format(factor=found.factor)} ({where})"]
     origin = found.origin
@@ -279,6 +284,8 @@ def _program_summary(found: ProgramTrace) -> list[str]:
     if not by_threads:
         cured = found.factor == INSTRUCTION_SET
         return [*lines, "", f"next: vbstudy try --exact --vary isa -- {program}"] if cured else lines
+    if found.framework != "torch":
+        return [*lines, "", f"next: vbstudy harden -- {program}"]
     held_next = " ".join(f"--hold {op}" for op in (*found.hold, origin.op))
     lines += [
         "",

@@ -33,6 +33,7 @@ from guest.probe import registry
 from guest.projects import prepare
 from guest.records.run import Framework
 from guest.records.trace import Growth, OpNote, Origin, Outcome, Phase, TensorNote
+from guest.trace.wire import LIMIT
 from orchestrator.agent import archive
 from orchestrator.cores.leases import host_cores
 from orchestrator.errors import ScriptFailedError, UsageError
@@ -45,11 +46,15 @@ from orchestrator.programs.try_runs import DISK_LIMIT_BYTES, environment
 HOOK = "sitecustomize.py"
 GROWTH_STEPS = 4
 POLL_S = 0.1
-LIMIT = b"limit"  # as in guest.trace.program, which imports PyTorch
-ELSEWHERE = {
-    "tensorflow": "TensorFlow programs are not traced; networks of a study are: vbstudy trace --cpus 1,4",
-    "jax": "JAX programs are not traced",
+EAGERLY = {
+    "tensorflow": "TensorFlow's functions ran eagerly, one operation after the other: what a graph fuses is "
+    "not seen",
+    "jax": "JAX's functions ran without jit, one primitive after the other: what XLA fuses is not seen",
 }
+NOTHING = (
+    "no operation of PyTorch, TensorFlow or JAX was seen, and others are not traced; which library's thread "
+    "pool matters: vbstudy try --which"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +77,7 @@ class ProgramTrace:
     operations where the sides differ, where there is no `origin`."""
 
     command: tuple[str, ...]
+    framework: str  # torch, tensorflow or jax: where two compute, the one that began last
     factor: str
     sides: tuple[str, ...]  # the factor's values
     threads: tuple[int, ...]
@@ -124,12 +130,14 @@ class _Tracer:
     apart: Apart
     say: Say
     notes: list[str] = field(default_factory=list, init=False)
+    framework: str = field(default="", init=False)
 
     def trace(self) -> ProgramTrace:
         a, b = self.ask.factor.conditions
         self.say(f"both run: {a.label} and {b.label}")
         with _Pair(self, (a, b)) as pair:
             met = pair.meet()
+            self.framework = pair.framework
         if met.outcome is Outcome.EQUAL:
             return self._found(met)
         self.say(f"operation {met.index + 1:,} differs; again, to see whether both repeat themselves")
@@ -174,6 +182,7 @@ class _Tracer:
         equal = met.outcome is Outcome.EQUAL
         return ProgramTrace(
             command=self.ask.argv,
+            framework=self.framework,
             factor=self.ask.factor.name,
             sides=tuple(each.label for each in self.ask.factor.conditions),
             threads=tuple(each.threads for each in self.ask.factor.conditions),
@@ -214,7 +223,7 @@ class _Tracer:
             differing=differing,
             elements=elements,
             max_ulp=ulp,
-            setting=registry.setting_of(Framework.TORCH, note.op) or "",
+            setting=_setting(self.framework, note.op),
         )
 
     def _growth(self, pair: _Pair, met: Met) -> Iterator[Growth]:
@@ -238,6 +247,11 @@ class _Tracer:
                 l2=l2,
                 relative_l2=l2 / length if length else 0.0,
             )
+
+
+def _setting(framework: str, op: str) -> str:
+    known = framework in tuple(Framework)
+    return (registry.setting_of(Framework(framework), op) or "") if known else ""
 
 
 def _place(logged: Logged | None) -> str:
@@ -325,6 +339,11 @@ class _Pair:
         a, b = self._sides
         return a.digest.hexdigest(), b.digest.hexdigest()
 
+    @property
+    def framework(self) -> str:
+        """Of the operations that were read; with two in one program, the one that began last."""
+        return self._sides[0].frameworks[-1]
+
     def drain(self) -> None:
         """To the end of both."""
         readers = [threading.Thread(target=side.drain) for side in self._sides]
@@ -356,6 +375,7 @@ class _Side:
         self.digest = hashlib.sha256()
         self.steps = 0
         self.limit = False
+        self.frameworks: list[str] = []
         self._ended = False  # with a last line
         self._tracer, self._condition, self._keep = tracer, condition, keep
         self._error: list[str] | None = None
@@ -440,10 +460,21 @@ class _Side:
                 self._ended, self.limit = True, why == LIMIT
                 self.steps = int(steps or self.steps)
                 return None
-            if line.startswith(b"["):  # else about the process
+            if line.startswith(b"["):
                 compared, _, where = line.partition(b"\t")
                 return compared, where
+            self._begins(json.loads(line)["framework"])
         return None
+
+    def _begins(self, framework: str) -> None:
+        """Operations of this framework follow."""
+        self.frameworks.append(framework)
+        if framework not in EAGERLY:
+            return
+        if self._tracer.ask.hold:
+            raise UsageError(f"--hold: {framework} runs no operation on one thread alone; PyTorch does")
+        if EAGERLY[framework] not in self._tracer.notes:
+            self._tracer.notes.append(EAGERLY[framework])
 
     def drain(self) -> None:
         while self.read() is not None:
@@ -480,17 +511,7 @@ class _Side:
             why = text.replace(f"{self.out / prepare.WORK}/", "")
             raise ScriptFailedError(f"{shlex.join(ask.argv)}: with {self._condition.label}: {why}")
         if self._lines is None:
-            raise UsageError(f"{shlex.join(ask.argv)}: {_nothing(self.out / 'libraries')}")
-
-
-def _nothing(libraries: Path) -> str:
-    """Why there was nothing to trace."""
-    used = libraries.read_text().split() if libraries.exists() else []
-    why = next((text for name, text in ELSEWHERE.items() if name in used), "")
-    return why or (
-        "no operation of PyTorch was seen, and others are not traced; "
-        "whether its results depend on the thread count: vbstudy try"
-    )
+            raise UsageError(f"{shlex.join(ask.argv)}: {NOTHING}")
 
 
 def _logged(line: Line, index: int) -> Logged:

@@ -13,6 +13,7 @@ pytestmark = pytest.mark.programs
 FOLDER = Path(__file__).parent / "public" / "libraries"
 PROGRAMS = sorted(path.stem for path in FOLDER.glob("*.py"))
 TORCH = [name for name in PROGRAMS if "import torch" in (FOLDER / f"{name}.py").read_text()]
+EAGERLY = [name for name in PROGRAMS if name.startswith(("jax_", "keras_", "tensorflow_"))]
 NO_FRAMEWORK = ("sklearn_", "xgboost_", "lightgbm_", "numpy_")
 
 
@@ -51,9 +52,10 @@ def test_exact_mode_cures_a_program_of_pytorch_or_tensorflow(tried):
 
 
 def test_the_traced_operation_is_the_origin(tried):
-    """Computed on one thread, it alone moves the first difference behind it, or removes it."""
+    """Computed on one thread, it alone moves the first difference behind it, or removes it. Of TensorFlow and
+    JAX no operation can be, alone."""
     name, folder, found = tried
-    if name not in TORCH:
+    if name not in TORCH + EAGERLY:
         return
     trace = vbstudy(folder, "trace", "--cpus", "1,2", "--", "python", "train.py")
     assert (trace["outcome"] == "equal") == (found["answer"] == "same")
@@ -61,6 +63,8 @@ def test_the_traced_operation_is_the_origin(tried):
         return
     origin = trace["origin"]
     assert origin["source"].startswith("train.py:")
+    if name in EAGERLY:
+        return
     held = vbstudy(folder, "trace", "--hold", origin["op"], "--cpus", "1,2", "--", "python", "train.py")
     assert held["outcome"] == "equal" or held["origin"]["index"] > origin["index"]
 

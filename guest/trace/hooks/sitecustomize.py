@@ -1,7 +1,8 @@
-"""Second on the path of a traced program's Python processes, behind the hook that seeds it: has PyTorch's
-operations sent to the tracer once PyTorch is imported, and runs the sitecustomize behind it."""
+"""Second on the path of a traced program's Python processes, behind the hook that seeds it: has the
+operations of PyTorch, TensorFlow and JAX sent to the tracer once these are imported, and runs the
+sitecustomize behind it."""
 
-import atexit
+import importlib
 import importlib.machinery
 import importlib.util
 import json
@@ -13,33 +14,41 @@ from vbstudy_hook import AFTER
 
 _HERE = str(Path(__file__).resolve().parent)
 _SETTINGS = json.loads(os.environ["VBSTUDY_TRACE"])
-_OTHERS = ("tensorflow", "jax", "sklearn", "xgboost", "lightgbm")
-_set_up = AFTER["torch"]
+_set_up = {name: AFTER[name] for name in ("torch", "tensorflow")}
+_wires: list[object] = []  # the one of this process
+
+
+def _log(framework, *arguments):  # type: ignore[no-untyped-def]
+    there = {name for name in sys.modules if name.partition(".")[0] == "guest"}
+    sys.path.insert(0, _SETTINGS["library"])
+    try:
+        if not _wires:
+            from guest.trace.wire import Wire
+
+            _wires.append(Wire(_SETTINGS))
+        importlib.import_module(f"guest.trace.program_{framework}").start(*_wires, *arguments)
+    finally:
+        sys.path.remove(_SETTINGS["library"])
+        for name in [n for n in sys.modules if n.partition(".")[0] == "guest" and n not in there]:
+            del sys.modules[name]  # a package of the program's own may have this name
 
 
 def _after_torch(torch):  # type: ignore[no-untyped-def]
     set_threads = torch.set_num_threads  # before calls of it are noticed as the program's own
-    _set_up(torch)
-    there = {name for name in sys.modules if name.partition(".")[0] == "guest"}
-    sys.path.insert(0, _SETTINGS["library"])
-    try:
-        from guest.trace import program
-    finally:
-        sys.path.remove(_SETTINGS["library"])
-    for name in [n for n in sys.modules if n.partition(".")[0] == "guest" and n not in there]:
-        del sys.modules[name]  # a package of the program's own may have this name
-    program.start(_SETTINGS, set_threads)
+    _set_up["torch"](torch)
+    _log("torch", set_threads)  # type: ignore[no-untyped-call]
 
 
-def _libraries():  # type: ignore[no-untyped-def]
-    found = [name for name in _OTHERS if name in sys.modules]
-    if found:
-        with open(os.path.join(_SETTINGS["folder"], "libraries"), "a") as file:  # noqa: PTH118, PTH123
-            file.write("\n".join(found) + "\n")
+def _after_tensorflow(tensorflow):  # type: ignore[no-untyped-def]
+    _set_up["tensorflow"](tensorflow)
+    _log("tensorflow")  # type: ignore[no-untyped-call]
 
 
-AFTER["torch"] = _after_torch
-atexit.register(_libraries)
+def _after_jax(_):  # type: ignore[no-untyped-def]
+    _log("jax")  # type: ignore[no-untyped-call]
+
+
+AFTER |= {"torch": _after_torch, "tensorflow": _after_tensorflow, "jax": _after_jax}
 _places = [str(Path(p or ".").resolve()) for p in sys.path]
 _spec = importlib.machinery.PathFinder.find_spec("sitecustomize", sys.path[_places.index(_HERE) + 1 :])
 if _spec is not None and _spec.loader is not None:

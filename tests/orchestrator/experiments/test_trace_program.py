@@ -1,6 +1,7 @@
 """Programs that nobody edited, traced in two real runs at once."""
 
 import json
+import os
 import sys
 from pathlib import Path
 
@@ -79,6 +80,37 @@ def test_what_follows_an_environment_variable_is_shown_on_both_sides(traced, tmp
 
 
 @pytest.mark.trainers
+@pytest.mark.parametrize(
+    ("name", "module", "weights"), [("keras_cnn", "sequential/conv2d", True), ("tensorflow_loop", "", False)]
+)
+def test_functions_of_tensorflow_run_eagerly_and_are_traced_to_their_line(traced, name, module, weights):
+    found = traced(name)
+    origin = found["origin"]
+    assert (found["framework"], found["outcome"], found["step"]) == ("tensorflow", "operation", 1)
+    assert (origin["op"], origin["phase"], origin["module"]) == ("BiasAddGrad", "backward", module)
+    assert origin["source"].startswith(f"{name}.py:")
+    assert 0 < origin["differing"] <= origin["elements"] == 16
+    assert "ran eagerly" in found["notes"][0]
+    steps = [each["step"] for each in found["growth"]]  # the loop has no optimizer
+    assert steps == ([1, 2, 3, 4] if weights else [])
+
+
+def test_no_operation_of_tensorflow_can_be_held(capsys, tmp_path):
+    (tmp_path / "train.py").write_text("import tensorflow as tf\ntf.ones(3) + tf.ones(3)\n")
+    command = ["-C", str(tmp_path), "-q", "trace", "--cpus", "1,2", "--hold", "AddV2"]
+    assert cli.run([*command, "--", sys.executable, "train.py"]) == 2
+    assert "--hold: tensorflow runs no operation on one thread alone" in capsys.readouterr().err
+
+
+def test_a_python_outside_the_folder_is_found_by_its_relative_path(capsys, tmp_path, monkeypatch):
+    (tmp_path / "train.py").write_text("import torch\ntorch.ones(3).add(torch.ones(3))\n")
+    monkeypatch.chdir(tmp_path)
+    python = os.path.relpath(sys.executable, tmp_path)
+    assert cli.run(["-q", "trace", "--cpus", "1,2", "--", python, "train.py"]) == 0
+    assert "equal to the last bit" in capsys.readouterr().out
+
+
+@pytest.mark.trainers
 @pytest.mark.parametrize("name", ["gan", "lstm", "workers"])
 def test_operations_of_all_models_are_compared(traced, name):
     found = traced(name)
@@ -109,7 +141,7 @@ def test_equal_runs_are_compared_to_the_limit_of_steps(traced):
 @pytest.mark.parametrize(
     ("script", "status", "message"),
     [
-        ("print(1)", 2, "no operation of PyTorch was seen"),
+        ("print(1)", 2, "no operation of PyTorch, TensorFlow or JAX was seen"),
         ("import sys; sys.exit(3)", 1, "ended with status 3"),
     ],
 )

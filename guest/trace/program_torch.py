@@ -1,0 +1,106 @@
+"""Inside a user's program: every operation of PyTorch's, in order, to the tracer."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Iterable
+from types import FrameType
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+
+from guest.records.trace import TensorNote
+from guest.trace.torch_log import OperationLog, bits_of
+from guest.trace.wire import Wire
+
+NODES = 100_000  # of autograd, whose lines are remembered
+
+
+def start(wire: Wire, set_threads: Callable[[int], None]) -> None:
+    """Logs what this thread does from now on."""
+    log = ProgramLog(wire, set_threads)
+    register_module_forward_pre_hook(log.enter)
+    register_module_forward_hook(log.leave, always_call=True)
+    register_optimizer_step_pre_hook(log.optimizer_begins)
+    register_optimizer_step_post_hook(log.optimizer_ends)
+    log.__enter__()  # type: ignore[no-untyped-call]
+
+
+class ProgramLog(OperationLog):  # type: ignore[no-untyped-call]
+    """The log of a program whose models are not known before they compute."""
+
+    def __init__(self, wire: Wire, set_threads: Callable[[int], None]) -> None:
+        super().__init__(nn.Module(), frozenset())
+        self._wire = wire
+        self._set_threads = set_threads
+        self._hold = frozenset(wire.settings["hold"])
+        self._modules: weakref.WeakKeyDictionary[nn.Module, str] = weakref.WeakKeyDictionary()
+
+    # ---- where the program is ----------------------------------------------------------------
+
+    def enter(self, module: nn.Module, inputs: Any) -> None:  # noqa: ARG002
+        if module not in self._modules and not self._stack:
+            for path, each in module.named_modules():
+                self._modules.setdefault(each, ".".join(filter(None, (type(module).__name__, path))))
+            for name, tensor in (*module.named_parameters(), *module.named_buffers()):
+                if tensor.numel() and tensor.device.type == "cpu":
+                    self._names[tensor.data_ptr()] = name
+        self._stack.append(self._modules.get(module, type(module).__name__))
+
+    def leave(self, module: nn.Module, inputs: Any, output: Any) -> None:  # noqa: ARG002
+        if self._stack:
+            self._stack.pop()
+
+    def optimizer_begins(self, optimizer: Any, args: Any, kwargs: Any) -> None:  # noqa: ARG002
+        self._in_optimizer = True
+
+    def optimizer_ends(self, optimizer: Any, args: Any, kwargs: Any) -> None:  # noqa: ARG002
+        self._in_optimizer = False
+        self._wire.step(lambda: _bits(p for group in optimizer.param_groups for p in group["params"]))
+
+    def _line(self, frame: FrameType | None) -> tuple[str, str]:
+        return self._wire.line(frame, ("torch",))
+
+    # ---- the operations ----------------------------------------------------------------------
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if not self._wire.on:
+            return func(*args, **(kwargs or {}))
+        if func._schema.name == "aten::set_":
+            # Data of another process, in the order of its arrival; what computes with it has it as input.
+            result = func(*args, **(kwargs or {}))
+            self._seen.forget(args[0])
+            return result
+        if str(func) not in self._hold:
+            return super().__torch_dispatch__(func, types, args, kwargs)
+        threads = torch.get_num_threads()
+        self._set_threads(1)
+        try:
+            return super().__torch_dispatch__(func, types, args, kwargs)
+        finally:
+            self._set_threads(threads)
+
+    def _log(self, op: str, inputs: list[TensorNote], outputs: list[Tensor]) -> None:
+        phase, where = self._where()
+        notes = [self._note(tensor) for tensor in outputs]
+        self._wire.operation("torch", op, phase, where, inputs, notes, lambda: _bits(outputs))
+        if len(self._made_by) > NODES:
+            for node in list(self._made_by)[: NODES // 2]:
+                del self._made_by[node]
+
+    def _note(self, tensor: Tensor) -> TensorNote:
+        if tensor.device.type != "cpu" or type(tensor) not in (Tensor, nn.Parameter):
+            return TensorNote(shape=tuple(tensor.shape), dtype=str(tensor.dtype), hash="not compared")
+        return super()._note(tensor)
+
+
+def _bits(tensors: Iterable[Tensor]) -> list[tuple[str, np.ndarray]]:
+    return [
+        (str(tensor.dtype).removeprefix("torch."), bits_of(tensor))
+        for tensor in tensors
+        if tensor.device.type == "cpu" and tensor.layout is torch.strided
+    ]
