@@ -81,7 +81,10 @@ def _proof(hardening: Hardening, tier: Tier, mine: Sequence[Measurement]) -> tup
     if len(mine) < wanted:
         return Proof.INCOMPLETE, f"{len(mine)} of {wanted} trainings are done"
     counts = ", ".join(map(str, hardening.cpus))
-    return Proof.PROVED, f"weights, logits and step hashes equal on {counts} CPUs, {wanted} trainings"
+    what = (
+        "weights, logits and step hashes" if hardening.workload.project is None else "all that was compared"
+    )
+    return Proof.PROVED, f"{what} equal on {counts} CPUs, {wanted} trainings"
 
 
 def _how_they_differ(mine: Sequence[Measurement]) -> str:
@@ -93,7 +96,7 @@ def _how_they_differ(mine: Sequence[Measurement]) -> str:
     )
     steps = sorted({int(step) for each in mine for step in each.step_hashes})
     first = next((s for s in steps if len({each.step_hashes.get(str(s)) for each in mine}) > 1), None)
-    since = f", since step {first} or before" if first else ", after the last recorded step"
+    since = f", since step {first} or before" if first else ", after the last recorded step" if steps else ""
     mixed = (
         "; computed by different machines or versions" if len({each.environment for each in mine}) > 1 else ""
     )
@@ -236,7 +239,9 @@ def _paste(hardening: Hardening, result: TierResult) -> dict[str, str]:
     """The lines by which a user has the chosen tier; empty for the others."""
     if result.tier is not hardening.cheapest:
         return {"shell": "", "python": ""}
-    framework, seed = hardening.workload.network_framework, hardening.seeds.initialisation or 0
+    framework, seed = hardening.workload.computes_with, hardening.seeds.initialisation or 0
+    if framework is None:  # none of ours measured this
+        return {"shell": "", "python": ""}
     paste = lines(result.tier, framework, seed, max(hardening.cpus))
     return {"shell": "\n".join(paste.shell), "python": "\n".join(paste.python)}
 

@@ -62,7 +62,8 @@ GROWTH = "growth"
 def verdict(trace: Trace) -> str:
     """What the trace found, in a sentence or two."""
     first, second = (side.threads.label for side in trace.sides)
-    pair = f"{trace.workload.name} ({trace.workload.framework}, {trace.variant}) on {first} and {second}"
+    what = trace.workload.computes_with or "a project"
+    pair = f"{trace.workload.name} ({what}, {trace.variant}) on {first} and {second}"
     if trace.outcome is Outcome.EQUAL:
         compared = ", ".join(s for s in STATES if s != "gradients" or trace.workload.framework == "torch")
         return f"{pair}: equal to the last bit in {trace.steps} steps ({compared})"
@@ -202,7 +203,7 @@ def read_traces(study: StudyData) -> tuple[tuple[Trace, ...], tuple[Problem, ...
 
 
 def _checked(trace: Trace, digests: Mapping[str, str]) -> Trace:
-    if digests.get(trace.workload.name) != workload_digest(trace.workload):
+    if digests.get(trace.workload.name) != workload_digest(trace.workload, trace.tree_sha256):
         raise RecordError("is of a workload that has no runs here, or had other settings")
     return trace
 

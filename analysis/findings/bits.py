@@ -130,7 +130,7 @@ def first_steps(study: StudyData, tables: dict[str, Table]) -> dict[str, Decisio
             why = f"needs runs that repeat within a thread count and differ across them: {base.why}"
             found[workload] = open_(why)
         elif workload in study.projects:
-            found[workload] = open_("a project's weights are not hashed step by step")
+            found[workload] = _of_project(tables, workload)
         else:
             found[workload] = _parts(tables, workload, grown[workload])
     return found
@@ -161,9 +161,18 @@ def _parts(
         "growth": ratio,
         "growth_p_holm": p,
         "parts": {name: HELD[each] for name, (each, _) in parts.items()},
+        "operation": _operation(tables, workload),
     }
     why = "; ".join(f"{name}: {HELD[each]} ({on})" for name, (each, on) in parts.items())
     return Decision(verdict=verdict, why=why, numbers=numbers)
+
+
+def _of_project(tables: dict[str, Table], workload: str) -> Decision:
+    """The operation alone: a project's weights are not hashed step by step."""
+    held, on = _traced(tables, workload)
+    why = f"an operation: {HELD[held]} ({on}); the growth is open: a project's steps are not hashed"
+    numbers = {"parts": {"an operation": HELD[held]}, "operation": _operation(tables, workload)}
+    return Decision(verdict=Verdict.INCONCLUSIVE, why=why, numbers=numbers)
 
 
 def _starts(row: Any) -> Part:
@@ -174,12 +183,22 @@ def _starts(row: Any) -> Part:
     return (Verdict.NOT_SUPPORTED, f"{on}: too late for rounding") if late else (Verdict.INCONCLUSIVE, on)
 
 
+def _last_traces(tables: dict[str, Table], workload: str) -> pd.DataFrame:
+    """The last stored trace of each pair of thread settings."""
+    if "traces" not in tables:
+        return pd.DataFrame()
+    rows = rows_of(tables["traces"], workload, variant="fixed-seed")
+    return rows.drop_duplicates("threads", keep="last") if len(rows) else rows
+
+
+def _operation(tables: dict[str, Table], workload: str) -> str:
+    """What started it in the first of the traces that found an operation; "" without one."""
+    names = [str(row.op) for row in _last_traces(tables, workload).itertuples() if row.op]
+    return names[0] if names else ""
+
+
 def _traced(tables: dict[str, Table], workload: str) -> Part:
-    """By the stored traces, the last one of each pair of thread settings."""
-    rows = pd.DataFrame()
-    if "traces" in tables:
-        rows = rows_of(tables["traces"], workload, variant="fixed-seed")
-        rows = rows.drop_duplicates("threads", keep="last") if len(rows) else rows
+    rows = _last_traces(tables, workload)
     if rows.empty:
         return Verdict.INCONCLUSIVE, "not traced: `vbstudy trace` finds the operation"
     operations = rows[rows.outcome == Outcome.OPERATION.value]

@@ -213,10 +213,13 @@ def _fixed(each: Numbers) -> str:
 
 
 def _starts(each: Numbers) -> str:
-    parts = (
-        f"{part}: {'/'.join(dict.fromkeys(n['parts'][part] for n in each))}" for part in each[0]["parts"]
-    )
-    return ", ".join(parts).replace("starts in the ", "")
+    """Of a project nothing but the operation is known."""
+    held: dict[str, str] = {}
+    for part in dict.fromkeys(part for n in each for part in n["parts"]):
+        held[part] = "/".join(dict.fromkeys(n["parts"][part] for n in each if part in n["parts"]))
+    if operations := "/".join(dict.fromkeys(n["operation"] for n in each if n["operation"])):
+        held["an operation"] += f" ({operations})"
+    return ", ".join(f"{part}: {text}" for part, text in held.items()).replace("starts in the ", "")
 
 
 def _selection(each: Numbers) -> str:
@@ -385,27 +388,20 @@ def _so(analysis: Analysis) -> str:
 
 
 def next_steps(analysis: Analysis) -> Iterator[tuple[str, str]]:
-    """(arguments of vbstudy, what they answer), the most useful first. Those with `--` belong into a
-    program's folder, the others into that of the study."""
+    """(arguments of vbstudy, what they answer), the most useful first."""
     if any("vbstudy sweep" in problem.todo for problem in analysis.study.problems):
         yield "sweep", "the missing runs"
     elif needed := runs_needed(analysis):
         yield f"sweep --runs {needed}", "could decide F1"
     other = [w for w in analysis.study.metrics if differs(analysis, w)]
     traced = set(analysis.tables["traces"].frame.workload) if "traces" in analysis.tables else set()
-    if untraced := [w for w in other if w not in traced | analysis.study.projects]:
+    if untraced := [w for w in other if w not in traced]:
         counts = _diverging(analysis, untraced[0])
         name = "" if untraced[0] == next(iter(analysis.study.metrics)) else f" --workload {untraced[0]}"
         if counts[0] < counts[1]:
             yield f"trace --cpus {counts[0]},{counts[1]}{name}", "which operation starts it"
-    own = [w for w in other if w in analysis.study.projects]
-    if set(other) - set(own) - set(hardened(analysis)):
+    if set(other) - set(hardened(analysis)):
         yield "harden", "one model, at what price"
-    for workload in own[:1]:
-        runs = analysis.study.runs
-        program = runs.command[runs.workload == workload].iloc[0]
-        yield f"trace -- {program}", f"in the folder of {workload}: which operation starts it"
-        yield f"harden -- {program}", f"in the folder of {workload}: one model, at what price"
     yield "analyze --list-tables", "the numbers behind this"
 
 

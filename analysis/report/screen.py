@@ -50,12 +50,7 @@ def screen(analysis: Analysis, command: str = "vbstudy") -> RenderableType:
         Text(),
         *_notes(analysis),
         Text("Next", style="bold"),
-        *_commands(
-            [
-                (f"{'vbstudy' if ' -- ' in arguments else command} {arguments}", why)
-                for arguments, why in next_steps(analysis)
-            ]
-        ),
+        *_commands([(f"{command} {arguments}", why) for arguments, why in next_steps(analysis)]),
     ]
     return Constrain(Group(*parts), WIDEST)
 

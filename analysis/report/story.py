@@ -175,13 +175,11 @@ def _apart(value: Any, first: Any) -> str:
 # ---- the cause -----------------------------------------------------------------------------------
 
 
-def commands(analysis: Analysis) -> dict[str, list[tuple[str, str]]]:
-    """What is still to do, by its first word: `trace` has (`vbstudy trace --cpus 1,2`, in which program's
-    folder, "" for that of the study)."""
-    found: dict[str, list[tuple[str, str]]] = {}
-    for arguments, why in next_steps(analysis):
-        folder = why.partition(":")[0] if " -- " in arguments else ""
-        found.setdefault(arguments.split()[0], []).append((f"vbstudy {arguments}", folder))
+def commands(analysis: Analysis) -> dict[str, list[str]]:
+    """What is still to do, by its first word: `trace` has `vbstudy trace --cpus 1,2`."""
+    found: dict[str, list[str]] = {}
+    for arguments, _ in next_steps(analysis):
+        found.setdefault(arguments.split()[0], []).append(f"vbstudy {arguments}")
     return found
 
 

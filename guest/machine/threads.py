@@ -65,9 +65,8 @@ def environment(spec: RunSpec, *, cpu_vendor: str) -> dict[str, str]:
             # Intel's strict conditional numerical reproducibility: gemm no longer depends on the
             # thread count. Together with oneDNN off (guest.workloads) torch trains the same bits.
             settings["MKL_CBWR"] = "AVX2,STRICT"
-    if spec.workload.framework is None:
-        return settings  # a tier hardens a network of ours
-    return settings | tiers.settings(spec.cure, spec.workload.framework)
+    framework = spec.workload.computes_with
+    return settings if framework is None else settings | tiers.settings(spec.cure, framework)
 
 
 def avx2_only() -> dict[str, str]:

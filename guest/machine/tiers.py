@@ -77,6 +77,17 @@ def settings(tier: Tier, framework: Framework) -> dict[str, str]:
             return {}
 
 
+def hook(tier: Tier) -> dict[str, bool]:
+    """Settings of the start-up hook in a program: what `lines` has the user put at the top of the script."""
+    match tier:
+        case Tier.SWITCHES:
+            return {"deterministic": True, "onednn": True}
+        case Tier.ENVIRONMENT:
+            return {"onednn": False}
+        case _:
+            return {}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lines:
     """What a user pastes: into the shell, and at the top of the script."""

@@ -21,11 +21,18 @@ class RequirementsError(RuntimeError):
 
 
 def interpreter(
-    project: Path, requirements: str, wheels: str, tree_sha256: str, *, with_guests: bool = False
+    project: Path,
+    requirements: str,
+    wheels: str,
+    tree_sha256: str,
+    *,
+    with_guests: bool = False,
+    folder: Path = FOLDER,
 ) -> tuple[Path, list[str]]:
     """The interpreter for a project, and the packages of its own environment (`name==version`); none where
     it has the guest's. `wheels` is a folder: then nothing comes from the network. With `with_guests` the
-    environment sees the guest's packages too, behind its own. Raises RequirementsError."""
+    environment sees the guest's packages too, behind its own. Environments are kept in `folder`. Raises
+    RequirementsError."""
     if not requirements:
         return Path(sys.executable), []
     file = project / requirements
@@ -33,15 +40,15 @@ def interpreter(
         raise RequirementsError(f"requirements = {requirements!r}: the project has no such file")
     guests = _guests_packages() if with_guests else []
     text = file.read_text(encoding="utf-8", errors="replace")
-    folder = FOLDER.absolute() / _key(text, wheels, tree_sha256, guests)
-    python = folder / "bin" / "python"
-    if not (folder / COMPLETE).is_file():
-        shutil.rmtree(folder, ignore_errors=True)  # a half-built one
+    made = folder.absolute() / _key(text, wheels, tree_sha256, guests)
+    python = made / "bin" / "python"
+    if not (made / COMPLETE).is_file():
+        shutil.rmtree(made, ignore_errors=True)  # a half-built one
         offline = ["--no-index", "--find-links", str(Path(wheels).absolute())] if wheels else []
-        pip = _make(folder, project, wheels)
+        pip = _make(made, project, wheels)
         if with_guests:
             # Python adds the paths in such a file behind its own.
-            (site,) = folder.glob("lib/python*/site-packages")
+            (site,) = made.glob("lib/python*/site-packages")
             (site / "guests.pth").write_text("\n".join(_guests_paths()) + "\n")
         _run(
             [*pip, "install", *offline, "--requirement", requirements],
@@ -50,8 +57,8 @@ def interpreter(
             "" if wheels else f"; a guest without internet takes them from a folder: {_how_to_fill()}",
         )
         frozen = _run([*pip, "freeze", "--local"], project, "pip freeze")
-        (folder / COMPLETE).write_text(frozen)
-    return python, (folder / COMPLETE).read_text().split("\n")[:-1]
+        (made / COMPLETE).write_text(frozen)
+    return python, (made / COMPLETE).read_text().split("\n")[:-1]
 
 
 def _make(folder: Path, project: Path, wheels: str) -> list[str]:

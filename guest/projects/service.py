@@ -47,7 +47,6 @@ from guest.records.run import (
     RunSpec,
     Tier,
     Timings,
-    Variant,
     history_columns,
 )
 from guest.runner import MessageWriter, Progress, artifact, heartbeat
@@ -144,10 +143,10 @@ def run(
         seed=control.seed,
         intra_op=spec.threads.intra_op,
         inter_op=spec.threads.inter_op,
-        deterministic=spec.variant.deterministic,
+        **{"deterministic": spec.variant.deterministic} | tiers.hook(spec.tier),
     )
     env |= control.environment(env)
-    if spec.variant is Variant.EXACT:
+    if spec.cure is Tier.EXACT:
         env = launch.environment(env)
     argv = resolve(project.command, python)
     limits = command.Limits(
@@ -266,7 +265,7 @@ def _predictions(project: ProjectSpec, work: Path, out: Path) -> dict[str, str]:
 def _remarks(noticed: Sequence[notices.Notice], spec: RunSpec) -> Iterator[str]:
     """What a reader should know of the settings that were in force."""
     seen, asked = notices.in_force(noticed), spec.threads
-    if spec.variant is Variant.EXACT:
+    if spec.cure is Tier.EXACT:
         if below := seen.get("torch", {}).get("exact", {}).get("below"):
             yield f"operations below level machine, whose bits depend on the CPU: {', '.join(below)}"
         if "torch" in seen and "exact" not in seen["torch"]:

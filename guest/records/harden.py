@@ -11,7 +11,7 @@ from typing import Any
 from guest.records.codec import unseal
 from guest.records.run import Isa, Seeds, Tier, WorkloadSpec
 
-HARDEN_VERSION = 2
+HARDEN_VERSION = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,12 +119,13 @@ class Hardening:
     profile: Profile | None = None
     results: tuple[TierResult, ...] = ()
     cheapest: Tier = Tier.NONE  # the cheapest that was proved
+    tree_sha256: str = ""  # of a project's files; since version 3
     version: int = HARDEN_VERSION
 
 
-def _upgrade(data: dict[str, Any], version: int) -> None:  # noqa: ARG001  (there is one older version)
+def _upgrade(data: dict[str, Any], version: int) -> None:
     data["version"] = HARDEN_VERSION
-    for result in data["results"]:
+    for result in data["results"] if version < 2 else ():
         for cost in result["costs"]:
             cost["excluded"] = cost.pop("unfit")
 

@@ -182,6 +182,11 @@ class WorkloadSpec:
         return self.framework
 
     @property
+    def computes_with(self) -> Framework | None:
+        """A network's framework, or the one that a project declares; None where it declares none."""
+        return self.framework if self.project is None else self.project.framework
+
+    @property
     def replays(self) -> bool:
         """Whether its runs draw recorded random numbers."""
         return self.project is not None and self.project.random is Random.REPLAY

@@ -10,7 +10,7 @@ from typing import Any
 from guest.records.codec import unseal
 from guest.records.run import Artifact, RunRequest, RunSpec, ThreadSpec, WorkloadSpec
 
-TRACE_VERSION = 2
+TRACE_VERSION = 3
 OPERATIONS = "operations.jsonl"
 TENSORS = "tensors.safetensors"
 TRACE = "trace.json"
@@ -185,12 +185,13 @@ class Trace:
     unknown: tuple[str, ...]  # operations of the step that the registry does not know
     growth: tuple[Growth, ...]
     notes: tuple[str, ...]
+    tree_sha256: str = ""  # of a project's files; since version 3
     version: int = TRACE_VERSION
 
 
-def _upgrade(data: dict[str, Any], version: int) -> None:  # noqa: ARG001  (there is one older version)
+def _upgrade(data: dict[str, Any], version: int) -> None:
     data["version"] = TRACE_VERSION
-    for origin in data["origins"]:
+    for origin in data["origins"] if version < 2 else ():
         origin["setting"] = origin.pop("knob")
 
 

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 from guest.projects import command
+from guest.replay import program
 
 
 def main() -> None:
@@ -20,6 +21,8 @@ def main() -> None:
     def check() -> None:
         if stop.exists() or os.getppid() != parent:
             raise command.CommandError("Stopped", "")
+        if job["random"] and (trouble := program.trouble(Path(job["random"]), job["work"])):
+            raise command.CommandError("ReplayError", trouble.text)
 
     limits = command.Limits(
         timeout_s=job["timeout_s"],

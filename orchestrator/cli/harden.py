@@ -67,6 +67,7 @@ def harden(
     from guest.records.codec import to_json
     from orchestrator.agent import archive
     from orchestrator.experiments import harden as hardening
+    from orchestrator.study import snapshots
     from orchestrator.study.plan import first_runs
     from orchestrator.study.schema import parse_counts
 
@@ -77,7 +78,15 @@ def harden(
     found: list[Hardening] = []
     with store.lock("vbstudy harden"):
         agent = archive.build()
-        for base in first_runs(study, workload, hardening.OWN):
+        snapshots.prepare(study, store)
+        planned = first_runs(study, workload)
+        why = {base.workload.name: hardening.unsuitable(base.workload) for base in planned}
+        told = [f"{name}: {reason}" for name, reason in why.items() if reason]
+        if len(told) == len(planned):
+            raise UsageError("; ".join(told))
+        for line in told:
+            report(f"left out: {line}")
+        for base in (each for each in planned if not why[each.workload.name]):
             begun = hardening.begin(study, store, base, counts, tiers, runs, agent, report)
             measured = judge(hardening.measure(study, store, begun, agent, report))
             store.hardenings.write(measured.workload.name, measured)

@@ -44,6 +44,8 @@ WHAT = {
               help="Run this operation on one thread on both sides; may be repeated.")  # fmt: skip
 @click.option("--vary", metavar="FACTOR", show_default="threads",
               help="Of a program, other than threads: isa, workers, hash or env:NAME=a,b.")  # fmt: skip
+@click.option("--replay", is_flag=True,
+              help="Of a program: record what a first run draws, replay it in the others.")  # fmt: skip
 @click.option("--timeout", "timeout_s", type=click.FloatRange(0, min_open=True), metavar="SECONDS",
               help="For one run of a program.", show_default="none")  # fmt: skip
 @click.pass_context
@@ -58,6 +60,7 @@ def trace(
     seed: int | None,
     hold: tuple[str, ...],
     vary: str | None,
+    replay: bool,
     timeout_s: float | None,
 ) -> None:
     """Find the first operation whose result differs between two thread counts.
@@ -74,16 +77,20 @@ def trace(
     if PROGRAM in context.meta:
         if runs or workload or framework or variant:
             raise UsageError("of a program, neither runs nor --workload, --framework or --variant are named")
-        _trace_program(options, context.meta[PROGRAM], cpus, seed, steps, hold, vary, timeout_s)
+        if replay and seed is not None:
+            raise UsageError("--seed and --replay: choose one")
+        seeds = None if replay else 1 if seed is None else seed
+        _trace_program(options, context.meta[PROGRAM], cpus, seeds, steps, hold, vary, timeout_s)
         return
-    if seed is not None or hold or vary or timeout_s is not None:
-        raise UsageError("--seed, --hold, --vary and --timeout go with a program, as in -- python train.py")
+    if seed is not None or hold or vary or replay or timeout_s is not None:
+        told = "--seed, --hold, --vary, --replay and --timeout"
+        raise UsageError(f"{told} go with a program, as in -- python train.py")
     from analysis.diagnosis import trace_figures, traces
     from guest.records.codec import to_json
     from guest.records.run import Framework, Variant
     from guest.records.trace import Outcome
     from orchestrator.experiments import trace as tracing
-    from orchestrator.experiments import trace_setup
+    from orchestrator.experiments import trace_project, trace_setup
     from orchestrator.study import schema as study_
 
     if bool(runs) == (cpus is not None):
@@ -109,7 +116,10 @@ def trace(
         scope = trace_setup.scope_for(a, b, steps)
     report = options.reporter("trace: ")
     with store.lock("vbstudy trace"):
-        found = tracing.work(study, store, chosen, scope, traces.apart, trace_figures.write, report)
+        if chosen[0].workload.project is None:
+            found = tracing.work(study, store, chosen, scope, traces.apart, trace_figures.write, report)
+        else:
+            found = trace_project.work(study, store, chosen, steps, traces.apart, trace_figures.write, report)
     if options.as_json:
         click.echo(json.dumps(to_json(found), indent=1))
     else:
@@ -147,7 +157,7 @@ def _trace_program(
         argv=program,
         folder=options.store().directory.resolve(),
         factor=factor,
-        seed=1 if seed is None else seed,
+        seed=seed,
         steps=steps,
         hold=hold,
         timeout_s=timeout_s,
@@ -241,7 +251,7 @@ def _program_summary(found: ProgramTrace) -> list[str]:
     by_threads = found.factor == THREADS
     one, other = found.threads
     sides = f"on {one} and {counted(other, 'thread')}" if by_threads else f"with {' and '.join(found.sides)}"
-    pair = f"{program} {sides}, seed {found.seed}"
+    pair = f"{program} {sides}, {'replayed' if found.seed is None else f'seed {found.seed}'}"
     held = f", with {', '.join(found.hold)} on one thread" if found.hold else ""
     compared = f"{found.operations:,} operations"
     if found.steps:
@@ -259,7 +269,8 @@ def _program_summary(found: ProgramTrace) -> list[str]:
         lines += [f"  {label}: {each}" for label, each in zip(labels, found.at, strict=True)]
         if found.unrepeatable:
             lines += [f"note: {note}" for note in found.notes]
-            lines.append("both runs had the same seeds; see `vbstudy scan`, and `vbstudy try --replay`")
+            drawn = "random numbers" if found.seed is None else "seeds"
+            lines.append(f"both runs had the same {drawn}; see `vbstudy scan`, and `vbstudy trace --replay`")
         return lines
     differing = f"{origin.differing:,} of {origin.elements:,} elements differ"
     ulp = "" if origin.max_ulp is None else f", by up to {origin.max_ulp:,} ULP"
@@ -287,6 +298,8 @@ def _program_summary(found: ProgramTrace) -> list[str]:
     if found.framework != "torch":
         return [*lines, "", f"next: vbstudy harden -- {program}"]
     held_next = " ".join(f"--hold {op}" for op in (*found.hold, origin.op))
+    if found.seed is None:
+        held_next += " --replay"
     lines += [
         "",
         f"next: vbstudy trace {held_next} -- {program}",

@@ -17,7 +17,7 @@ from typing import Any
 from guest.machine import fingerprint, seeds, tiers
 from guest.records.codec import digest
 from guest.records.harden import Hardening, Measurement, Profile, Proof
-from guest.records.run import EMULATORS, RunResult, RunSpec, Tier, Variant, WorkloadSpec
+from guest.records.run import EMULATORS, Framework, RunResult, RunSpec, Tier, Variant, WorkloadSpec
 from orchestrator.agent.archive import AgentArchive
 from orchestrator.agent.executor import Executor, RunFailedError
 from orchestrator.errors import GuestError, UsageError, says_full
@@ -26,13 +26,11 @@ from orchestrator.guests.session import alone
 from orchestrator.inventory import Guest, guest_spec
 from orchestrator.providers import Provider
 from orchestrator.store.store import Store, now
+from orchestrator.study import snapshots
 from orchestrator.study.schema import Study
 
 Say = Callable[[str], None]
-OWN = (
-    "is a project of your own, whose code tiers cannot be set in; its variants algo and control set the "
-    "deterministic switches, and exact mode is two lines in it"
-)
+NOTHING = "writes neither weights nor predictions that its table names, so that no models can be compared"
 ENVIRONMENT = ("cpu", "machine", "libraries", "hypervisor")  # of the fingerprint: what a proof is bound to
 
 
@@ -54,6 +52,7 @@ def begin(
         )
     chosen = tuple(tier for tier in tiers.TIERS if tier in {Tier.SEEDS, *asked})
     known = profile(store, base.workload)
+    own = base.workload.project is not None
     fresh = Hardening(
         workload=base.workload,
         seeds=seeds.draw(study.factor_seeds(Variant.FIXED_SEED)),
@@ -67,14 +66,15 @@ def begin(
         environments={},
         measurements=(),
         profile=known,
+        tree_sha256=snapshots.read(store, base.workload.name).tree_sha256 if own else "",
     )
     stored = store.hardenings.read(base.workload.name)
     if stored is None:
         return fresh
-    same = ("workload", "isa", "provider", "agent_sha256")
+    same = ("workload", "tree_sha256", "isa", "provider", "agent_sha256")
     differing = [name for name in same if getattr(stored, name) != getattr(fresh, name)]
     if differing or not _same_seeds(study, stored):
-        what = (differing or ["seed"])[0]
+        what = {"tree_sha256": "version of the project"}.get(name := (differing or ["seed"])[0], name)
         say(f"{base.workload.name}: what is stored is of another {what}; it is measured again")
         return fresh
     # What failed may have been mended meanwhile; other CPU counts may ask for other fixed threads.
@@ -83,9 +83,24 @@ def begin(
         for each in stored.measurements
         if not each.error
         and each.intra_op
-        == tiers.threads_of(each.tier, base.workload.network_framework, each.cpus, max(cpus)).intra_op
+        == tiers.threads_of(each.tier, framework_of(base.workload), each.cpus, max(cpus)).intra_op
     )
     return dataclasses.replace(fresh, seeds=stored.seeds, environments=stored.environments, measurements=kept)
+
+
+def unsuitable(workload: WorkloadSpec) -> str:
+    """Why tiers cannot be set for a project; "" where they can."""
+    if workload.replays:
+        return 'random = "replay": hardened are projects that a seed makes repeat'
+    if workload.computes_with is None:
+        return 'tiers are a framework\'s: name it in its table, as in framework = "torch"'
+    return ""
+
+
+def framework_of(workload: WorkloadSpec) -> Framework:
+    """Of a suitable one."""
+    assert workload.computes_with is not None  # noqa: S101
+    return workload.computes_with
 
 
 def profile(store: Store, workload: WorkloadSpec) -> Profile | None:
@@ -140,7 +155,7 @@ class Bench:
     def work(self, hardening: Hardening) -> Hardening:
         """The hardening with this guest's measurements, each stored as soon as it was made."""
         vendor = self.guest.observed.cpu_vendor or fingerprint.cpu()["vendor"]
-        framework = hardening.workload.network_framework
+        framework = framework_of(hardening.workload)
         why = {tier: tiers.not_applicable(tier, framework, vendor) for tier in hardening.tiers}
         refused = {tier.value: reason for tier, reason in why.items() if reason}
         hardening = dataclasses.replace(hardening, not_applicable=hardening.not_applicable | refused)
@@ -194,7 +209,7 @@ class Bench:
             study_id=self.study.name,
             workload=hardening.workload,
             variant=Variant.FIXED_SEED,
-            threads=tiers.threads_of(tier, hardening.workload.network_framework, cpus, max(hardening.cpus)),
+            threads=tiers.threads_of(tier, framework_of(hardening.workload), cpus, max(hardening.cpus)),
             repetition=repetition,
             seeds=hardening.seeds,
             isa=hardening.isa,
@@ -214,6 +229,8 @@ class Bench:
                         "what was measured is kept",
                         evidence=str(failure.error["traceback"]),
                     ) from None
+        if result is not None and not any((result.hashes.weights, result.hashes.predictions)):
+            error, result = NOTHING, None
         seen = {} if result is None else {name: result.environment.get(name) for name in ENVIRONMENT}
         key = digest(seen)[:16] if seen else ""
         measured = Measurement(
@@ -222,7 +239,7 @@ class Bench:
             intra_op=spec.threads.intra_op,
             repetition=repetition,
             weights=result.hashes.weights if result else "",
-            logits=result.hashes.logits if result else "",
+            logits=(result.hashes.logits or result.hashes.predictions) if result else "",
             step_hashes=result.step_hashes if result else {},
             train_s=result.timings.train_s if result else 0.0,
             oversubscribed=executor.context.oversubscribed,  # more threads than cores may be the tier itself
@@ -262,7 +279,7 @@ def told(hardening: Hardening) -> list[str]:
             interval = f" [{result.mean_low:.2f}, {result.mean_high:.2f}]"
         cost = f"{result.mean_cost:.2f}{interval}"
         what = f"cheapest tier that is proved, at {cost} times the default's training time,"
-    paste = tiers.lines(result.tier, hardening.workload.network_framework, seed, most)
+    paste = tiers.lines(result.tier, framework_of(hardening.workload), seed, most)
     counts = ", ".join(map(str, hardening.cpus))
     seen = f"seen on {counts} CPUs in {result.n} trainings, and said of nothing else"
     return [

@@ -30,8 +30,8 @@ from typing import IO
 import numpy as np
 
 from guest.probe import registry
-from guest.projects import prepare
-from guest.records.run import Framework
+from guest.projects import prepare, randomness
+from guest.records.run import RECORDING, Framework
 from guest.records.trace import Growth, OpNote, Origin, Outcome, Phase, TensorNote
 from guest.trace.wire import LIMIT
 from orchestrator.agent import archive
@@ -41,7 +41,7 @@ from orchestrator.experiments.trace import Apart, Say, shown
 from orchestrator.experiments.trace_compare import hashes, kind
 from orchestrator.programs import folders
 from orchestrator.programs.conditions import Condition, Factor
-from orchestrator.programs.try_runs import DISK_LIMIT_BYTES, environment
+from orchestrator.programs.try_runs import DISK_LIMIT_BYTES, control_of, environment
 
 HOOK = "sitecustomize.py"
 GROWTH_STEPS = 4
@@ -59,13 +59,14 @@ NOTHING = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ask:
-    """What is traced, under two values of a factor. `steps` of optimizers at most; operations in `hold` run
-    on one thread on both sides."""
+    """What is traced, under two values of a factor. `seed` is that of all generators; None: the numbers that
+    a first run draws are recorded, and given to the others. `steps` of optimizers at most; operations in
+    `hold` run on one thread on both sides."""
 
     argv: tuple[str, ...]
     folder: Path
     factor: Factor
-    seed: int
+    seed: int | None
     steps: int
     hold: tuple[str, ...]
     timeout_s: float | None
@@ -81,7 +82,7 @@ class ProgramTrace:
     factor: str
     sides: tuple[str, ...]  # the factor's values
     threads: tuple[int, ...]
-    seed: int
+    seed: int | None  # None: replayed
     hold: tuple[str, ...]
     outcome: Outcome
     steps: int
@@ -131,9 +132,18 @@ class _Tracer:
     say: Say
     notes: list[str] = field(default_factory=list, init=False)
     framework: str = field(default="", init=False)
+    recording: Path | None = field(default=None, init=False)
 
     def trace(self) -> ProgramTrace:
         a, b = self.ask.factor.conditions
+        if self.ask.seed is None:
+            self.say("a first run, whose random numbers are recorded")
+            recording = self.scratch / RECORDING
+            with _Side(self, "recorded", a, None) as first:
+                first.drain()
+                first.check()
+                randomness.finish(first.control, self.ask.argv, recording)
+            self.recording = recording
         self.say(f"both run: {a.label} and {b.label}")
         with _Pair(self, (a, b)) as pair:
             met = pair.meet()
@@ -384,6 +394,7 @@ class _Side:
     def __enter__(self) -> _Side:
         ask, out = self._tracer.ask, self.out
         work = folders.copy(ask.folder, out / prepare.WORK)
+        self.control = control = control_of(ask.seed, self._tracer.recording, work, out)
         self._listener = socket.socket(socket.AF_UNIX)
         self._listener.bind(str(out / "socket"))
         self._listener.listen()
@@ -393,7 +404,8 @@ class _Side:
             "work": str(work),
             "log": str(out / "log.txt"),
             "stop": str(out / "stop"),
-            "env": self._environment(work),
+            "env": self._environment(control, work),
+            "random": str(control.folder or ""),
             "cores": host_cores()[: self._condition.threads],
             "timeout_s": ask.timeout_s,
             "disk_bytes": DISK_LIMIT_BYTES,
@@ -411,7 +423,7 @@ class _Side:
             json.dump(job, stdin)
         return self
 
-    def _environment(self, work: Path) -> dict[str, str]:
+    def _environment(self, control: randomness.Control, work: Path) -> dict[str, str]:
         ask = self._tracer.ask
         hooks = self.out / "trace-hooks"
         hooks.mkdir()
@@ -422,21 +434,22 @@ class _Side:
             work,
             self._tracer.library,
             paths=os.pathsep.join(filter(None, (str(hooks), os.environ.get("PYTHONPATH", "")))),
-            **self._condition.hook_settings(ask.seed),
+            **self._condition.hook_settings(control.seed),
         )
         settings = {
             "library": str(self._tracer.library),
             "folder": str(self.out),
             "root": str(work),
-            "steps": ask.steps,
+            "steps": sys.maxsize if control.folder and not control.replayed else ask.steps,
             "keep": self._keep,
             "growth": GROWTH_STEPS,
             "hold": list(ask.hold),
         }
-        return environment(self._condition, ask.seed, str(ask.seed), hook) | {
+        env = environment(self._condition, ask.seed, control.hash_seed, hook) | {
             "VBSTUDY_TRACE": json.dumps(settings),
             "TORCH_COMPILE_DISABLE": "1",  # compiled functions run eagerly: what they fuse is not seen
         }
+        return env | control.environment(env)
 
     def __exit__(self, *_: object) -> None:
         (self.out / "stop").touch()

@@ -17,11 +17,6 @@ from orchestrator.study.messages import did_you_mean
 from orchestrator.study.plan import first_runs
 from orchestrator.study.schema import Study
 
-OWN = (
-    "cannot be traced: a project of your own has no steps that vbstudy knows; `vbstudy try` says whether its "
-    "models part, and exact mode keeps those of PyTorch together"
-)
-
 
 def specs_for(
     study: Study, counts: Sequence[int], workload: str | None, framework: Framework | None, variant: Variant
@@ -31,9 +26,12 @@ def specs_for(
         raise UsageError(f"--cpus names {len(counts)} counts; two are compared, for example 1,4")
     if not variant.seeds_fixed:
         raise UsageError(f"--variant {variant}: leaves seeds free; fixed-seed and control can be traced")
-    chosen = [spec.workload for spec in first_runs(study, workload, OWN)]
+    chosen = [spec.workload for spec in first_runs(study, workload)]
     wanted = next((w for w in chosen if framework in (None, w.framework)), chosen[0])
-    if framework is not None:
+    if wanted.project is not None:
+        if framework is not None or variant is not Variant.FIXED_SEED:
+            raise UsageError(f"{wanted.name}: --framework and --variant are for networks; this is a project")
+    elif framework is not None:
         wanted = dataclasses.replace(wanted, framework=framework)
     drawn = seeds.draw(study.factor_seeds(variant))
     first, second = (
@@ -61,7 +59,8 @@ def find_run(store: Store, name: str) -> RunRecord:
             except DamagedRunError as error:
                 raise UsageError(f"{folder}: cannot be traced: {error}") from None
             if found.spec.workload.project:
-                raise UsageError(f"{folder}: {OWN}")
+                by = f"vbstudy trace --cpus 1,2 --workload {found.spec.workload.name}"
+                raise UsageError(f"{folder}: is of a project, which is traced by its thread counts: {by}")
             return found
     known = [record.spec.run_id for record in store.records()]
     hint = did_you_mean(name, known) or (

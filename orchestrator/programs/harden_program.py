@@ -124,17 +124,13 @@ def _condition(tier: Tier, framework: Framework | None, count: int, most: int) -
     env = tiers.settings(tier, framework) if framework else {}
     if framework is None and tier is Tier.ONE_THREAD:
         env = JAX_ONE_THREAD
-    hook = {
-        Tier.SWITCHES: {"deterministic": True, "onednn": True},
-        Tier.ENVIRONMENT: {"onednn": False},
-    }.get(tier, {})
     return Condition(
         label=f"{'default' if tier is Tier.SEEDS else tier}, {counted(count, 'thread')}",
         threads=count,
         intra_op=asked.intra_op,
         inter_op=asked.inter_op,
         env=env,
-        hook=hook,
+        hook=tiers.hook(tier),
         exact=torch and tier is Tier.EXACT,
     )
 

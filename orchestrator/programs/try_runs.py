@@ -120,7 +120,7 @@ class _Runner:
         recording = self.scratch / RECORDING
         work = folders.copy(ask.folder, out / prepare.WORK)
         before = folders.stamps(work)
-        control = _control(ask.seed, recording, work, out)
+        control = control_of(ask.seed, recording, work, out)
         env = self._environment(condition, control, out, work)
         limits = command.Limits(
             timeout_s=ask.timeout_s,
@@ -210,10 +210,11 @@ def environment(
     )
 
 
-def _control(seed: int | None, recording: Path, work: Path, out: Path) -> randomness.Control:
+def control_of(seed: int | None, recording: Path | None, work: Path, out: Path) -> randomness.Control:
+    """The random numbers of one run: without a seed replayed where there is a recording, else recorded."""
     if seed is not None:
         return randomness.seeded(seed)
-    if recording.exists():
+    if recording is not None and recording.exists():
         return randomness.player(recording, work, out, None)
     return randomness.recorder(work, out, None)
 

@@ -115,16 +115,12 @@ def _program(name: str, framework: Framework | None = None) -> WorkloadSpec:
     )
 
 
-def first_runs(study: Study, name: str | None, why_no_project: str) -> list[RunSpec]:
-    """The first planned run of each network, or of the named one: of own projects the command knows too
-    little, for the reason given. Raises UsageError."""
-    planned = {spec.workload.name: spec for spec in reversed(conditions(study)) if not spec.workload.project}
-    own = [table.name for table in study.projects]
-    if name is not None and name not in planned and name not in own:
-        raise UsageError(unknown_workload(name, [*planned, *own]))
-    if name in own or not planned:
-        raise UsageError(f"{name or ', '.join(own)}: {why_no_project}")
-    return [planned[table.name] for table in study.networks] if name is None else [planned[name]]
+def first_runs(study: Study, name: str | None) -> list[RunSpec]:
+    """The first planned run of each workload, or of the named one. Raises UsageError."""
+    planned = {spec.workload.name: spec for spec in reversed(conditions(study))}
+    if name is not None and name not in planned:
+        raise UsageError(unknown_workload(name, planned))
+    return [planned[table.name] for table in study.workload] if name is None else [planned[name]]
 
 
 def _threads(study: Study) -> Iterator[ThreadSpec]:

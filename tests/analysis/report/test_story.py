@@ -83,17 +83,16 @@ def test_without_cause_and_cure_the_page_has_the_commands_that_add_them(study):
     analysis = analyze(study.directory)
     assert (causes(analysis), cures(analysis)) == ([], [])
     text = page(analysis, [])
-    assert commands(analysis)["trace"] == [("vbstudy trace --cpus 1,2", "")]
+    assert commands(analysis)["trace"] == ["vbstudy trace --cpus 1,2"]
     for name, wanted in (("do-trace-1", "vbstudy trace --cpus 1,2"), ("do-harden-1", "vbstudy harden")):
         assert f'<pre id="{name}">{wanted}</pre><button type="button" data-copy="{name}"' in text
 
 
-def test_of_a_program_the_commands_are_its_own(study):
+def test_a_project_has_the_commands_of_a_network(study):
     own(study)
     found = commands(analyze(study.directory))
-    where = "in the folder of mine"
-    assert found["trace"] == [("vbstudy trace -- python train.py", where)]
-    assert found["harden"] == [("vbstudy harden -- python train.py", where)]
+    assert found["trace"] == ["vbstudy trace --cpus 1,2"]
+    assert found["harden"] == ["vbstudy harden"]
 
 
 def test_equal_models_have_neither_cause_nor_cure(study):

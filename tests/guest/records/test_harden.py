@@ -37,8 +37,9 @@ def test_the_file_of_a_newer_vbstudy_is_told_from_a_damaged_one():
         harden.decode(json.dumps(data))
 
 
-def test_a_file_of_the_first_version_is_still_read():
-    found = harden.decode((GOLDEN / "harden-1.json").read_text())
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_file_of_an_older_version_is_still_read(version):
+    found = harden.decode((GOLDEN / f"harden-{version}.json").read_text())
     excluded = {result.tier.value: {cost.excluded for cost in result.costs} for result in found.results}
     assert excluded["exact"] == {"disturbed by others"}
     assert harden.decode(seal(found)) == found

@@ -1,12 +1,16 @@
 from pathlib import Path
 
+import pytest
+
 from guest.records import trace
 from guest.records.codec import seal
 
 GOLDEN = Path(__file__).parents[2] / "golden"
 
 
-def test_a_file_of_the_first_version_is_still_read():
-    found = trace.decode((GOLDEN / "trace-1.json").read_text())
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_file_of_an_older_version_is_still_read(version):
+    found = trace.decode((GOLDEN / f"trace-{version}.json").read_text())
+    assert (found.version, found.tree_sha256) == (trace.TRACE_VERSION, "")
     assert [origin.setting for origin in found.origins] == ["oneDNN"]
     assert trace.decode(seal(found)) == found

@@ -158,7 +158,7 @@ def test_a_damaged_result_is_told_and_left_alone(tmp_path, capsys):
 def test_results_of_another_training_or_another_agent_are_not_continued(tmp_path):
     store, said = Store(tmp_path), []
     loaded = parsed(STUDY)
-    (base,) = first_runs(loaded, None, harden.OWN)
+    (base,) = first_runs(loaded, None)
     agent = harden.AgentArchive(b"", "b" * 64)
     done = factories.hardening([factories.measurement()], workload=base.workload)
 
@@ -180,7 +180,7 @@ def test_results_of_another_training_or_another_agent_are_not_continued(tmp_path
 
 def test_fixed_threads_are_measured_anew_when_their_number_changes(tmp_path):
     store, loaded = Store(tmp_path), parsed(STUDY)
-    (base,) = first_runs(loaded, None, harden.OWN)
+    (base,) = first_runs(loaded, None)
     agent = harden.AgentArchive(b"", "b" * 64)
     of_two = factories.measurement(tier=Tier.LOGICAL_THREADS, intra_op=2)
     plain = factories.measurement()

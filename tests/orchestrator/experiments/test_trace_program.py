@@ -95,6 +95,16 @@ def test_functions_of_tensorflow_run_eagerly_and_are_traced_to_their_line(traced
     assert steps == ([1, 2, 3, 4] if weights else [])
 
 
+@pytest.mark.trainers
+def test_a_program_that_no_seed_reaches_is_traced_with_the_numbers_of_its_first_run(traced, tmp_path):
+    program = (PUBLIC / "mlp.py").read_text().replace("x, y =", "torch.seed()\nx, y =")
+    (tmp_path / "train.py").write_text(program)
+    assert traced("train", folder=tmp_path)["outcome"] == "unrepeatable"
+    found = traced("train", "--replay", folder=tmp_path)
+    assert (found["outcome"], found["seed"]) == ("operation", None)
+    assert "cross_entropy(model(x), y)" in found["origin"]["text"]
+
+
 def test_no_operation_of_tensorflow_can_be_held(capsys, tmp_path):
     (tmp_path / "train.py").write_text("import tensorflow as tf\ntf.ones(3) + tf.ones(3)\n")
     command = ["-C", str(tmp_path), "-q", "trace", "--cpus", "1,2", "--hold", "AddV2"]

@@ -1,0 +1,110 @@
+"""`vbstudy trace --workload NAME` of a project of the user's: the program of the study's snapshot, traced on
+this machine as `vbstudy trace -- COMMAND` does, and kept as a trace of the study."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from guest.machine import fingerprint, seeds
+from guest.projects import environment, prepare
+from guest.records.run import ProjectFiles, RunSpec
+from guest.records.trace import Side, Trace
+from orchestrator.errors import UsageError
+from orchestrator.experiments import trace_program
+from orchestrator.experiments.trace import Apart, Say
+from orchestrator.experiments.trace_program import ProgramTrace
+from orchestrator.programs import conditions
+from orchestrator.store.store import Store, now
+from orchestrator.study import snapshots
+from orchestrator.study.schema import Study
+
+HERE = "this machine"
+
+
+def work(
+    study: Study,
+    store: Store,
+    specs: Sequence[RunSpec],
+    steps: int,
+    apart: Apart,
+    write: Callable[[Trace, Path], None],
+    say: Say,
+) -> Trace:
+    """Traces, and publishes what was found as `trace/<id>/`. The caller holds the study's lock. Raises
+    UsageError for requirements that cannot be installed, and what `trace_program.work` raises."""
+    workload, project = specs[0].workload, specs[0].workload.project
+    assert project is not None  # noqa: S101  (or it would be traced step by step)
+    store.clear_incoming()
+    snapshot = snapshots.prepare(study, store)[workload.name]
+    table = next(each for each in study.projects if each.name == workload.name)
+    wheels = snapshots.wheels_folder(table, store)
+    files = ProjectFiles(
+        archive=str(store.projects / f"{workload.name}.tar"),
+        archive_sha256=snapshot.archive_sha256,
+        tree_sha256=snapshot.tree_sha256,
+        commit=snapshot.commit,
+        wheels=str(wheels or ""),
+    )
+    with tempfile.TemporaryDirectory(prefix="vbstudy-trace-") as scratch:
+        folder = prepare.unpack(files, Path(scratch) / prepare.WORK)
+        try:
+            python, _ = environment.interpreter(
+                folder,
+                project.requirements,
+                files.wheels,
+                files.tree_sha256,
+                with_guests=project.framework is not None,
+                folder=Path(scratch) / "environments",
+            )
+        except environment.RequirementsError as error:
+            raise UsageError(f"{workload.name}: {error}") from None
+        ask = trace_program.Ask(
+            argv=tuple(prepare.resolve(project.command, python)),
+            folder=folder,
+            factor=conditions.vary("threads", [spec.threads.cpus for spec in specs]),
+            seed=seeds.draw(specs[0].seeds).initialisation or 0,
+            steps=steps,
+            hold=(),
+            timeout_s=project.timeout_s,
+        )
+        found = trace_program.work(ask, apart, say)
+    trace_id = store.new_trace_id(workload.name, [spec.threads.label for spec in specs])
+    with store.new_trace(trace_id) as folder:
+        trace = _trace(trace_id, study, store, specs, found, snapshot.tree_sha256)
+        write(trace, folder)
+    return trace
+
+
+def _trace(
+    trace_id: str,
+    study: Study,
+    store: Store,
+    specs: Sequence[RunSpec],
+    found: ProgramTrace,
+    tree_sha256: str,
+) -> Trace:
+    notes = [f"{side}: {each}" for side, each in zip(found.sides, found.at, strict=False)]
+    if found.unrepeatable:
+        notes = [f"with {found.unrepeatable} the program does not repeat itself", *found.at]
+    if store.guests_file.exists() and study.provider.kind != "local":
+        notes.append("traced on this machine, not in the guests")
+    seen = fingerprint.machine() | {"framework": {"name": found.framework}}
+    return Trace(
+        trace_id=trace_id,
+        created_at=now(),
+        workload=specs[0].workload,
+        variant=specs[0].variant,
+        sides=tuple(Side(guest=HERE, threads=spec.threads, run_id="", environment=seen) for spec in specs),
+        outcome=found.outcome,
+        steps=found.steps,
+        step=found.step,
+        differs="" if found.step is None else "operations",
+        operations=found.operations,
+        origins=(found.origin,) if found.origin else (),
+        unknown=(found.origin.op,) if found.origin and not found.origin.setting else (),
+        growth=found.growth,
+        notes=(*notes, *found.notes),
+        tree_sha256=tree_sha256,
+    )
