@@ -170,6 +170,8 @@ def test_what_cannot_be_traced_is_reported_in_a_line(tmp_path, capsys, script, s
         (["--vary", "hash", "--cpus", "1,2"], "go with a program"),
         (["--workload", "w", "--", "true"], "neither runs nor"),
         (["--hold", "aten.mm.default", "--cpus", "1,2"], "go with a program"),
+        (["--replay", "--cpus", "1,2"], "go with a program"),
+        (["--replay", "--seed", "2", "--", "true"], "--seed and --replay: choose one"),
         (["--"], "a program stands behind"),
     ],
 )
