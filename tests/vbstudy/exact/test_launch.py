@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -71,9 +72,17 @@ def test_a_program_that_sets_three_threads_learns_the_weights_of_one(tmp_path: P
     program = script(tmp_path, TRAIN_HERE)
     done = launched(sys.executable, program, "3", options=("-v",))
     assert done.stdout == weights
-    said = "level machine, arithmetic version 1, torch on 3 threads; operations below the level: none"
-    assert done.stderr == f"vbstudy exact: {said}\n"
+    said = (
+        r"level machine, arithmetic version 1, torch on 3 threads; operations: [1-9][0-9,]* by its arithmetic"
+    )
+    assert re.fullmatch(f"vbstudy exact: {said}; below the level: none; unknown: none\n", done.stderr)
     assert plain(sys.executable, program, "1") != plain(sys.executable, program, "2")
+
+
+def test_operations_below_the_level_and_unknown_ones_are_named_apart(tmp_path: Path) -> None:
+    program = "import torch\ntorch.fft.fft(torch.randn(8))\ntorch.special.bessel_j0(torch.randn(3))\n"
+    done = launched(sys.executable, script(tmp_path, program), options=("-v",))
+    assert "below the level: _fft_r2c (1); unknown: special_bessel_j0 (1)\n" in done.stderr
 
 
 @pytest.mark.parametrize("method", ["spawn", "fork", "forkserver"])

@@ -29,10 +29,14 @@ def _torch(torch):  # type: ignore[no-untyped-def]
         found = exact.coverage()
         state = f"level {found.level}" if exact.active() else "switched off by the program"
         threads = f"torch on {torch.get_num_threads()} threads"
-        below = ", ".join(f"{name} ({times})" for name, times in sorted(found.below.items())) or "none"
-        return (
-            f"{state}, arithmetic version {found.arithmetic}, {threads}; operations below the level: {below}"
+        known = {*found.machine, *found.threads}  # names; other types of theirs are at level threads
+        below, unknown = (
+            ", ".join(f"{name} ({n})" for name, n in sorted(found.below.items()) if (name in known) is there)
+            or "none"
+            for there in (True, False)
         )
+        counts = f"{found.computed:,} by its arithmetic; below the level: {below}; unknown: {unknown}"
+        return f"{state}, arithmetic version {found.arithmetic}, {threads}; operations: {counts}"
 
     _said.append(line)
 
