@@ -275,7 +275,7 @@ def with_trace(study, outcome="operation"):
     loaded, predictions = read_predictions(load_study(study.directory))
     tables = build_tables(loaded, predictions)
     row = {"workload": "lenet5", "variant": "fixed-seed", "threads": "1 | 2", "outcome": outcome}
-    row |= {"found": outcome, "started": "at step 1, addmm"}
+    row |= {"found": outcome, "started": "at step 1, addmm", "op": "addmm" if outcome == "operation" else ""}
     tables["traces"] = Table.of([row], name="traces", title="", note="")
     return next(f for f in decide(loaded, tables) if (f.id, f.workload) == ("F3", ""))
 
@@ -285,6 +285,7 @@ def test_f3_holds_with_an_early_difference_a_traced_operation_and_growth(study):
     found = with_trace(study)
     assert found.verdict is HOLDS
     assert set(found.numbers["parts"].values()) == {"yes"}
+    assert found.numbers["operation"] == "addmm"
     assert "equal up to step 2, different at step 4" in found.why
     assert "traced on 1 | 2: at step 1, addmm" in found.why
     assert "across n=3 thread counts 0.00015 after the first epoch, 0.068 after the last" in found.why

@@ -143,22 +143,6 @@ def test_no_pattern_fails_in_another_way_than_a_usage_error(text):
         return
 
 
-def test_a_project_is_not_traced(tmp_path, capsys):
-    from orchestrator.cli import main as cli
-
-    (tmp_path / "study.toml").write_text(OWN)
-    assert cli.run(["-C", str(tmp_path), "trace", "--cpus", "1,2"]) == 2
-    assert "mine: cannot be traced: a project of your own has no steps" in capsys.readouterr().err
-
-
-def test_a_project_is_not_hardened(tmp_path, capsys):
-    from orchestrator.cli import main as cli
-
-    (tmp_path / "study.toml").write_text(OWN)
-    assert cli.run(["-C", str(tmp_path), "harden", "--cpus", "1,2"]) == 2
-    assert "mine: is a project of your own, whose code tiers cannot be set in" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(
     "url",
     [
