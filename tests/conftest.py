@@ -8,6 +8,9 @@ from hypothesis import settings
 
 from orchestrator.cores import locks
 from tests import environments
+from tests.needs import pytest_addoption, pytest_collection_modifyitems, pytest_configure
+
+__all__ = ["pytest_addoption", "pytest_collection_modifyitems", "pytest_configure"]  # hooks of pytest
 
 # Threads that wait by spinning keep the tests beside them off their cores; `guest.machine.threads` tells
 # guests so.

@@ -17,7 +17,7 @@ from tests.browser.chromium import Chromium
 from tests.orchestrator.sweep.test_live_report import STUDY
 from tests.orchestrator.sweep.test_watch import write
 
-pytestmark = pytest.mark.browser
+pytestmark = pytest.mark.needs("browser")
 
 SETS = {"lenet5/fixed-seed/cpus-1": 2, "lenet5/fixed-seed/cpus-2": 2}
 

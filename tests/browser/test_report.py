@@ -13,7 +13,7 @@ from analysis.report.report import write_report
 from tests.analysis.conftest import Fabricator
 from tests.browser.chromium import Chromium
 
-pytestmark = pytest.mark.browser
+pytestmark = pytest.mark.needs("browser")
 AXE = Path(sys.prefix) / "node_modules" / "axe-core" / "axe.min.js"  # put there by `.ci/run report`
 
 

@@ -52,20 +52,20 @@ def execute(page: str, folder: Path) -> None:
     assert done.returncode == 0, f"{page}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
 
 
-@pytest.mark.pages
+@pytest.mark.needs("pages")
 def test_every_command_of_the_first_study_works_and_ends_with_a_report(tmp_path: Path) -> None:
     execute("docs/first-study.md", tmp_path)
     page = (tmp_path / "first-study/report/index.html").read_text(encoding="utf-8")
     assert "exact" in page
 
 
-@pytest.mark.pages
+@pytest.mark.needs("pages")
 def test_every_command_of_the_tutorial_for_own_scripts_works(tmp_path: Path) -> None:
     execute("docs/own-script.md", tmp_path)
     assert (tmp_path / "my-study/report/index.html").is_file()
 
 
-@pytest.mark.pages
+@pytest.mark.needs("pages")
 def test_the_readme_answers_for_a_program_in_its_folder(tmp_path: Path) -> None:
     (text,) = blocks(REPOSITORY / "README.md")
     path = f"{REPOSITORY}/.venv/bin:{os.environ['PATH']}"
@@ -81,7 +81,7 @@ def test_the_readme_answers_for_a_program_in_its_folder(tmp_path: Path) -> None:
     assert done.stdout.startswith("The thread count")
 
 
-@pytest.mark.pages
+@pytest.mark.needs("pages")
 def test_every_command_of_the_tutorial_for_virtual_machines_works(tmp_path: Path) -> None:
     (tmp_path / ".cache").symlink_to(Path.home() / ".cache")  # images that were built are used
     execute("docs/machines.md", tmp_path)

@@ -20,7 +20,7 @@ loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 model.compile("sgd", loss, metrics=["accuracy"])
 model.fit(x, y, epochs=2, verbose=0, callbacks=[report.keras_callback(x, y)])
 """
-pytestmark = pytest.mark.trainers
+pytestmark = pytest.mark.needs("trainers")
 
 
 def run(tmp_path: Path, script: str) -> list[dict]:

@@ -50,7 +50,7 @@ def check(results: dict, names: tuple[str, ...], cpus: list[int]) -> None:
         assert next(v for k, v in seen.items() if k in ("torch", "tensorflow"))["intra_op"] == count
 
 
-@pytest.mark.trainers
+@pytest.mark.needs("trainers")
 def test_the_plain_examples_run_unmodified(tmp_path):
     results = sweep(tmp_path / "study", PLAIN, [2], epochs=1)
     check(results, PLAIN, [2])
@@ -63,7 +63,7 @@ def test_the_study_of_the_examples_names_every_example():
     }
 
 
-@pytest.mark.trainers
+@pytest.mark.needs("trainers")
 def test_the_examples_with_trainers_run_unmodified(tmp_path):
     missing = [library for library in TRAINERS.values() if importlib.util.find_spec(library) is None]
     if missing:

@@ -17,7 +17,7 @@ IN_TORCH = ("orchestrator after the rename", "agent training step 3", "guest kil
 
 
 def param(point: Point):
-    marks = () if point.crash.name in ALWAYS else pytest.mark.faults
+    marks = () if point.crash.name in ALWAYS else pytest.mark.needs("faults")
     return pytest.param(point, id=point.crash.name, marks=marks)
 
 
@@ -41,7 +41,7 @@ def test_a_kill_costs_no_run_and_no_bit(scene, whole, point):
     require_whole(scene, whole.bits())
 
 
-@pytest.mark.faults
+@pytest.mark.needs("faults")
 @pytest.mark.parametrize("name", IN_TORCH)
 def test_a_kill_costs_no_bit_of_a_network_in_torch(tmp_path, swept, name):
     (point,) = [point for point in POINTS if point.crash.name == name]

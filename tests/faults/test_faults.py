@@ -13,7 +13,7 @@ from tests.faults import damage
 from tests.faults.mishaps import CLOCKS, FAULTS, FLIPPED, FULL_DISKS_KIB
 from tests.faults.scenes import require_whole
 
-pytestmark = pytest.mark.faults
+pytestmark = pytest.mark.needs("faults")
 ANALYSED = (RECORD, HISTORY, PREDICTIONS)  # of a run that nothing is compared with, the rest is not read
 
 

@@ -10,7 +10,7 @@ from tests.faults.points import POINTS
 from tests.faults.scenes import KILLED, PATIENCE_S, Scene, require_whole
 from tests.orchestrator.fleet.fleets import Fleet, fleet, wait_until
 
-pytestmark = pytest.mark.faults
+pytestmark = pytest.mark.needs("faults")
 SLOW_STEP = Mishap(
     name="the scheduler forgets",
     place=Place(point="step done", doing="__import__('time').sleep(3)"),

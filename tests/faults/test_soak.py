@@ -67,7 +67,7 @@ def test_a_seed_draws_the_same_mishaps_again_and_another_one_others():
     assert {side for side, _ in first.values()} == {"host", "guest"}
 
 
-@pytest.mark.faults
+@pytest.mark.needs("faults")
 def test_a_short_soak_loses_nothing_and_leaves_nothing(tmp_path):
     made = soak(tmp_path, runs=60, kills=3, seed=3)
     assert judge(made) == []

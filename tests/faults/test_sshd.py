@@ -10,7 +10,7 @@ from tests.faults.arming import SSHD_PID
 from tests.faults.points import OVER_SSH, SSHD
 from tests.faults.scenes import KILLED, RUNS, Scene, require_whole
 
-pytestmark = pytest.mark.faults
+pytestmark = pytest.mark.needs("faults")
 PROVIDER = """
 [provider]
 kind = "ssh"

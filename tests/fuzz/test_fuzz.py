@@ -11,7 +11,7 @@ from tests.fuzz.readers import READERS
 SECONDS = float(os.environ.get("VBSTUDY_FUZZ_S", "0"))
 
 
-@pytest.mark.fuzz
+@pytest.mark.needs("fuzz")
 @pytest.mark.parametrize("reader", READERS)
 def test_no_input_makes_a_reader_fail_otherwise_hang_or_fill_memory(reader):
     run([str(SECONDS / len(READERS)), reader])

@@ -10,7 +10,7 @@ from guest.datasets import datasets
 from guest.records.run import Framework, decode_record
 from orchestrator.cli import main as cli
 
-pytestmark = pytest.mark.fashion_mnist
+pytestmark = pytest.mark.needs("fashion_mnist")
 
 STUDY = """
 cpus = [1, 2, 4, 8]

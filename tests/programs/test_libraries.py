@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.programs
+pytestmark = pytest.mark.needs("programs")
 FOLDER = Path(__file__).parent / "public" / "libraries"
 PROGRAMS = sorted(path.stem for path in FOLDER.glob("*.py"))
 TORCH = [name for name in PROGRAMS if "import torch" in (FOLDER / f"{name}.py").read_text()]

@@ -19,7 +19,7 @@ from tests.qemu.test_qemu import destroyed, provider_of, vbstudy, write
 from tests.vbstudy.exact import training
 from tests.vbstudy.exact.test_training import NETWORKS
 
-pytestmark = pytest.mark.vcpus
+pytestmark = pytest.mark.needs("vcpus")
 CPUS = (1, 2, 4)
 PROGRAM, AGENT = "training.py", "agent.pyz"
 # A model without AVX2, whose emulation is slower and has flaws (docs/guests.md).

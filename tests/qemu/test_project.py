@@ -6,7 +6,7 @@ from tests import projects_in_guests
 from tests.orchestrator.sweep.test_pipeline import records
 from tests.qemu.test_qemu import destroyed, vbstudy
 
-pytestmark = pytest.mark.machines
+pytestmark = pytest.mark.needs("machines")
 
 STUDY = """\
 cpus = [1]

@@ -31,7 +31,7 @@ from tests.orchestrator.fleet.fleets import fleet
 from tests.orchestrator.sweep.test_pipeline import hashes, records, start
 from tests.qemu import cloud_image
 
-pytestmark = pytest.mark.qemu
+pytestmark = pytest.mark.needs("qemu")
 
 STUDY = """
 name = "vm"
@@ -167,7 +167,7 @@ def test_the_analysis_finds_equal_bits_within_and_others_across(swept, capsys):
     assert next(f for f in told["findings"] if f["id"] == "F2")["verdict"] == "supported"
 
 
-@pytest.mark.machines
+@pytest.mark.needs("machines")
 def test_where_host_and_machine_differ_in_bits_their_instruction_sets_are_named(tmp_path, capsys):
     """The same study, one repetition in a machine and one on its host, with native instruction sets."""
     native = ('isa = "portable"', 'isa = "native"')
@@ -242,7 +242,7 @@ def test_each_virtual_cpu_is_held_to_a_core_of_its_own(swept):
 # ---- kinds of machines -----------------------------------------------------------------------
 
 
-@pytest.mark.machines
+@pytest.mark.needs("machines")
 def test_cpu_models_are_a_factor_and_exact_mode_gives_one_model_on_all(tmp_path, capsys):
     models = f'{COLD}\ncpu_model = ["Haswell-noTSX", "EPYC"]'
     exact = ('["fixed-seed"]', '["fixed-seed", "exact"]')
@@ -271,7 +271,7 @@ def test_cpu_models_are_a_factor_and_exact_mode_gives_one_model_on_all(tmp_path,
         assert "identical across CPU models (EPYC and Haswell-noTSX)" in capsys.readouterr().out
 
 
-@pytest.mark.machines
+@pytest.mark.needs("machines")
 def test_tensorflow_trains_in_a_machine_to_the_same_bits_again(tmp_path):
     tensorflow = ('model = "lenet1"', 'model = "lenet1"\nframework = "tensorflow"')
     with destroyed(write(tmp_path / "study", changes=[tensorflow])) as directory:
@@ -291,7 +291,7 @@ def cloud(tmp_path_factory):
     return folder / "debian.qcow2"
 
 
-@pytest.mark.machines
+@pytest.mark.needs("machines")
 def test_a_cloud_image_becomes_a_guest_that_trains(tmp_path, cloud, local):
     own = f'kind = "qemu"\nsnapshot = false\nimage = "{cloud}"\npython_version = "3.11"\nboot_timeout_s = 600'
     changes = [('kind = "qemu"', own), ONCE]
@@ -303,7 +303,7 @@ def test_a_cloud_image_becomes_a_guest_that_trains(tmp_path, cloud, local):
         assert weights == hashes(local)["net/fixed-seed/cpus-1/0001"]
 
 
-@pytest.mark.machines
+@pytest.mark.needs("machines")
 def test_a_cloud_image_that_cannot_train_is_told_with_its_cure(tmp_path, cloud, capsys):
     own = f'kind = "qemu"\nsnapshot = false\nimage = "{cloud}"\nboot_timeout_s = 600'
     with destroyed(write(tmp_path / "study", changes=[('kind = "qemu"', own)])) as directory:
@@ -407,7 +407,7 @@ def test_a_machine_that_is_killed_during_a_run_is_started_again_and_the_run_repe
     ("lost_after_s", "cut_s", "failures"),
     [
         pytest.param(600, 30, 0, id="for 30 s"),
-        pytest.param(30, None, 1, id="for good", marks=pytest.mark.machines),
+        pytest.param(30, None, 1, id="for good", marks=pytest.mark.needs("machines")),
     ],
 )
 def test_a_cut_network_is_waited_for_or_the_run_repeated(disturbed, lost_after_s, cut_s, failures):
@@ -449,7 +449,7 @@ def test_a_clock_that_jumps_during_a_run_harms_nothing(disturbed):
     assert not (disturbed / "failed").exists()
 
 
-@pytest.mark.machines
+@pytest.mark.needs("machines")
 def test_two_studies_in_machines_at_once_do_not_meet(tmp_path, local):
     with contextlib.ExitStack() as stack:
         studies = [

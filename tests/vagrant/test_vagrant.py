@@ -28,7 +28,7 @@ from orchestrator.transport.ssh import SshConnection
 from tests.orchestrator.sweep.test_pipeline import start
 from tests.vagrant import boxes
 
-pytestmark = pytest.mark.vagrant
+pytestmark = pytest.mark.needs("vagrant")
 
 STUDY = f"""
 name = "vagrant"

@@ -16,7 +16,7 @@ from orchestrator.providers.virtualbox import provider as virtualbox
 from tests.virtualbox import kit
 from tests.virtualbox.kit import COMMAND_S, ONE
 
-pytestmark = pytest.mark.virtualbox
+pytestmark = pytest.mark.needs("virtualbox")
 
 
 @pytest.fixture(scope="module")

@@ -23,7 +23,7 @@ from orchestrator.providers.virtualbox import machine as machines
 from tests.virtualbox import kit
 from tests.virtualbox.kit import ONE, TWO, manage
 
-pytestmark = pytest.mark.virtualbox
+pytestmark = pytest.mark.needs("virtualbox")
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Runs as MLflow's file store: read back by our own import, and by MLflow's client (`-m tools`)."""
+"""Runs as MLflow's file store: read back by our own import, and by MLflow's client (`--needs tools`)."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_user_projects_are_exported_alone_and_beside_networks_without_values_the
     assert "nan" not in found.values()
 
 
-@pytest.mark.tools
+@pytest.mark.needs("tools")
 def test_mlflows_own_client_reads_the_same_values(loaded, tmp_path: Path, monkeypatch):
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
     monkeypatch.setenv("MLFLOW_DISABLE_TELEMETRY", "true")

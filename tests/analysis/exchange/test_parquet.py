@@ -26,7 +26,7 @@ def test_columns_are_of_one_kind():
     assert pd.isna(plain.t[1])
 
 
-@pytest.mark.tools
+@pytest.mark.needs("tools")
 def test_every_table_is_read_back_from_parquet(study, tmp_path):
     study.usual()
     analysis = analyze(study.directory)

@@ -47,7 +47,7 @@ def test_long_texts_are_broken_into_lines_and_numbers_are_not():
     assert re.search(r"\{longtable\}\{>\{\\raggedright\\arraybackslash\}p\{\d+pt\}r\}", text)
 
 
-@pytest.mark.tools
+@pytest.mark.needs("tools")
 def test_the_tables_of_a_study_compile_and_fit_the_page(study, tmp_path):
     study.usual("lenet5", runs=2)
     study.usual("a-workload-with-a-long-name", runs=2)
@@ -56,12 +56,12 @@ def test_the_tables_of_a_study_compile_and_fit_the_page(study, tmp_path):
     assert (tmp_path / "t.pdf").stat().st_size > 10_000
 
 
-@pytest.mark.tools
+@pytest.mark.needs("tools")
 def test_any_text_compiles(tmp_path):
     compiled(table("a_b", NASTY, NASTY, [NASTY, "n"], [[NASTY, "1"], ["[x]", "2"]], [False, True]), tmp_path)
 
 
-@pytest.mark.tools
+@pytest.mark.needs("tools")
 def test_what_does_not_compile_would_be_seen(tmp_path):
     with pytest.raises(AssertionError, match="Undefined control sequence"):
         compiled(r"\nosuchcommand", tmp_path)

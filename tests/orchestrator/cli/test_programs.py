@@ -318,7 +318,7 @@ def test_two_machines_are_compared_by_a_file_without_their_output(tmp_path, caps
     assert "note: the file is of another command line" in out
 
 
-@pytest.mark.programs
+@pytest.mark.needs("programs")
 def test_exact_mode_is_tried_beside_the_default(tmp_path, capsys):
     pytest.importorskip("torch")
     script = (Path(__file__).parents[2] / "programs" / "public" / "mlp.py").read_text()

@@ -17,7 +17,7 @@ from orchestrator.errors import GuestError
 from orchestrator.transport.keys import StudyKeys
 from orchestrator.transport.ssh import SshConnection
 
-pytestmark = pytest.mark.ssh
+pytestmark = pytest.mark.needs("sshd")
 NEVER = threading.Event()
 STOPPED = threading.Event()
 STOPPED.set()

@@ -102,7 +102,7 @@ def test_a_killed_hardening_keeps_what_was_measured_and_goes_on(tmp_path):
     assert len(measured) == 2
 
 
-@pytest.mark.exact
+@pytest.mark.needs("exact")
 @pytest.mark.parametrize("framework", Framework)
 def test_exact_mode_is_proved_where_the_default_is_not(tmp_path, framework):
     directory = study(tmp_path)

@@ -48,7 +48,7 @@ def vbstudy(directory: Path, *arguments: str) -> int:
     return cli.run(["-C", str(directory), "-q", *arguments])
 
 
-@pytest.mark.trainers
+@pytest.mark.needs("trainers")
 def test_a_project_is_traced_and_hardened_and_its_findings_name_the_operation(tmp_path, capsys):
     directory = make(tmp_path)
     assert vbstudy(directory, "provision") == 0

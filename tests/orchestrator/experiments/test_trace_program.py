@@ -41,7 +41,7 @@ def located(traced, name):
     return found
 
 
-@pytest.mark.trainers
+@pytest.mark.needs("trainers")
 @pytest.mark.parametrize("name", DIFFERING)
 def test_the_traced_operation_on_one_thread_moves_the_difference_later(traced, name):
     found = located(traced, name)
@@ -55,7 +55,7 @@ def test_an_unseeded_program_is_traced_to_its_line(traced):
     assert "cross_entropy(model(x), y)" in origin["text"]
 
 
-@pytest.mark.trainers
+@pytest.mark.needs("trainers")
 @pytest.mark.skipif(
     not {"avx512f", "avx512vl"} <= set(fingerprint.cpu()["flags"]),
     reason="no set of instructions to leave out",
@@ -79,7 +79,7 @@ def test_what_follows_an_environment_variable_is_shown_on_both_sides(traced, tmp
     assert (found["outcome"], found["sides"]) == ("sequence", ["ROWS=3", "ROWS=4"])
 
 
-@pytest.mark.trainers
+@pytest.mark.needs("trainers")
 @pytest.mark.parametrize(
     ("name", "module", "weights"), [("keras_cnn", "sequential/conv2d", True), ("tensorflow_loop", "", False)]
 )
@@ -95,7 +95,7 @@ def test_functions_of_tensorflow_run_eagerly_and_are_traced_to_their_line(traced
     assert steps == ([1, 2, 3, 4] if weights else [])
 
 
-@pytest.mark.trainers
+@pytest.mark.needs("trainers")
 def test_a_program_that_no_seed_reaches_is_traced_with_the_numbers_of_its_first_run(traced, tmp_path):
     program = (PUBLIC / "mlp.py").read_text().replace("x, y =", "torch.seed()\nx, y =")
     (tmp_path / "train.py").write_text(program)
@@ -120,7 +120,7 @@ def test_a_python_outside_the_folder_is_found_by_its_relative_path(capsys, tmp_p
     assert "equal to the last bit" in capsys.readouterr().out
 
 
-@pytest.mark.trainers
+@pytest.mark.needs("trainers")
 @pytest.mark.parametrize("name", ["gan", "lstm", "workers"])
 def test_operations_of_all_models_are_compared(traced, name):
     found = traced(name)
@@ -128,7 +128,7 @@ def test_operations_of_all_models_are_compared(traced, name):
     assert found["operations"] > 15
 
 
-@pytest.mark.trainers
+@pytest.mark.needs("trainers")
 def test_a_program_that_splits_its_work_by_threads_is_shown_on_both_sides(traced):
     found = traced("control_flow")
     assert found["outcome"] == "sequence"
@@ -137,7 +137,7 @@ def test_a_program_that_splits_its_work_by_threads_is_shown_on_both_sides(traced
     assert all("control_flow.py:7" in each for each in found["at"])
 
 
-@pytest.mark.trainers
+@pytest.mark.needs("trainers")
 def test_a_program_that_does_not_repeat_itself_is_named_first(traced):
     found = traced("unrepeatable")
     assert (found["outcome"], found["unrepeatable"]) == ("unrepeatable", "1 thread")

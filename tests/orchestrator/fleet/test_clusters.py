@@ -63,7 +63,7 @@ def swept(directory: Path, home: Path, environment: Mapping[str, str] = MappingP
     return ended(started(directory, home, environment))
 
 
-@pytest.mark.dask
+@pytest.mark.needs("dask")
 def test_a_cluster_over_ssh_is_started_swept_on_and_ended(tmp_path):
     from tests import sshd
 
@@ -98,7 +98,7 @@ python = "{python}"
     assert len(records(directory)) == 2
 
 
-@pytest.mark.dask
+@pytest.mark.needs("dask")
 def test_jobs_of_a_real_slurm_sweep_a_study_and_are_gone_afterwards(tmp_path):
     text = ONE_CPU + batch(tmp_path, jobs=2)
     directory = made(tmp_path / "study", text)
@@ -111,7 +111,7 @@ def test_jobs_of_a_real_slurm_sweep_a_study_and_are_gone_afterwards(tmp_path):
     assert not list(Path.cwd().glob("slurm-*.out")), "directives reach sbatch"
 
 
-@pytest.mark.dask
+@pytest.mark.needs("dask")
 def test_a_job_that_ends_before_the_sweep_does_is_submitted_again(tmp_path):
     text = ONE_CPU.replace("epochs = 2", "epochs = 200") + batch(tmp_path, jobs=1)
     directory = made(tmp_path / "study", text)
@@ -128,7 +128,7 @@ def test_a_job_that_ends_before_the_sweep_does_is_submitted_again(tmp_path):
     assert not list(tmp_path.glob("home/.cache/vbstudy/hosts/*/*/slot-*"))
 
 
-@pytest.mark.dask
+@pytest.mark.needs("dask")
 def test_a_job_offers_the_cores_and_the_memory_that_it_asks_the_batch_system_for(tmp_path):
     engine = parse(ONE_CPU + batch(tmp_path, jobs=1)).engine
     with clusters.job_queue(engine.cluster, None) as cluster:

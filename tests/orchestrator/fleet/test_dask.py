@@ -46,7 +46,7 @@ def undisturbed(tmp_path_factory):
     return hashes(directory)
 
 
-@pytest.mark.dask
+@pytest.mark.needs("dask")
 def test_a_sweep_on_a_local_cluster_gives_the_bits_of_a_local_sweep_and_leaves_no_guest(tmp_path, capsys):
     here = made(tmp_path / "here", STUDY)
     assert vbstudy(here, "-q", "provision") == 0
@@ -87,7 +87,7 @@ def test_what_of_a_project_does_not_travel_to_other_hosts_is_said(tmp_path, caps
     assert f"{key} does not travel to other hosts" in capsys.readouterr().err
 
 
-@pytest.mark.dask
+@pytest.mark.needs("dask")
 @pytest.mark.parametrize("shared", [True, False])
 def test_a_project_goes_to_the_hosts_with_its_orders_and_gives_the_bits_of_a_local_sweep(
     tmp_path, monkeypatch, shared
@@ -144,7 +144,7 @@ def test_what_is_wrong_on_the_command_line_is_told(tmp_path, capsys, arguments, 
     assert said in capsys.readouterr().err
 
 
-@pytest.mark.dask
+@pytest.mark.needs("dask")
 def test_a_killed_worker_costs_its_runs_and_no_others(tmp_path, undisturbed):
     directory = made(tmp_path / "study", SLOW)
     with fleet(tmp_path / "fleet") as there:
@@ -162,7 +162,7 @@ def test_a_killed_worker_costs_its_runs_and_no_others(tmp_path, undisturbed):
     ]
 
 
-@pytest.mark.dask
+@pytest.mark.needs("dask")
 def test_a_scheduler_that_is_restarted_is_found_again_and_finished_runs_are_not_computed_again(
     tmp_path, undisturbed
 ):
@@ -184,7 +184,7 @@ def test_a_scheduler_that_is_restarted_is_found_again_and_finished_runs_are_not_
     assert any(r.finished_at > killed for r in before), "what was under way went on without a scheduler"
 
 
-@pytest.mark.dask
+@pytest.mark.needs("dask")
 def test_a_killed_sweep_takes_up_what_its_hosts_went_on_with(tmp_path, undisturbed):
     directory = made(tmp_path / "study", SLOW)
     with fleet(tmp_path / "fleet") as there:
@@ -203,7 +203,7 @@ def test_a_killed_sweep_takes_up_what_its_hosts_went_on_with(tmp_path, undisturb
     assert len(under_way) == 1
 
 
-@pytest.mark.dask
+@pytest.mark.needs("dask")
 def test_ctrl_c_stops_the_runs_on_the_hosts(tmp_path):
     directory = made(tmp_path / "study", SLOW)
     with fleet(tmp_path / "fleet") as there:
@@ -230,7 +230,7 @@ def test_ctrl_c_stops_the_runs_on_the_hosts(tmp_path):
     assert not list((tmp_path / "fleet" / "only").glob("*/slot-*")), "the worker leaves no guest behind"
 
 
-@pytest.mark.dask
+@pytest.mark.needs("dask")
 def test_a_failing_run_brings_its_evidence_with_it(tmp_path):
     directory = made(tmp_path / "study", ONE_CPU.replace("batch_size = 32", "batch_size = 100000"))
     with fleet(tmp_path / "fleet") as there:
@@ -244,7 +244,7 @@ def test_a_failing_run_brings_its_evidence_with_it(tmp_path):
     assert sorted(told) == [1, 2]
 
 
-@pytest.mark.dask
+@pytest.mark.needs("dask")
 def test_a_worker_with_another_provider_gets_no_runs_and_it_is_said_why(tmp_path):
     directory = made(tmp_path / "study", ONE_CPU)
     with fleet(tmp_path / "fleet") as there:
@@ -254,14 +254,14 @@ def test_a_worker_with_another_provider_gets_no_runs_and_it_is_said_why(tmp_path
         assert "makes guests with qemu, and the study wants local" in there.log("sweep")
 
 
-@pytest.mark.dask
+@pytest.mark.needs("dask")
 def test_a_scheduler_that_is_not_there_is_told(tmp_path):
     with fleet(tmp_path / "fleet") as there:
         assert there.sweep(made(tmp_path / "study", ONE_CPU)).wait(600) == 4
         assert "does not answer: is it running" in there.log("sweep")
 
 
-@pytest.mark.dask
+@pytest.mark.needs("dask")
 def test_a_worker_says_what_it_waits_for_and_a_second_one_in_its_folder_what_to_do(tmp_path, capsys):
     with fleet(tmp_path / "fleet") as there:
         waiting = there.start_worker("host")
@@ -281,7 +281,7 @@ def test_a_worker_says_what_it_waits_for_and_a_second_one_in_its_folder_what_to_
         wait_until(lambda: "the scheduler is gone" in there.log("host"), waiting)
 
 
-@pytest.mark.dask
+@pytest.mark.needs("dask")
 def test_guests_wider_than_the_hosts_are_announced_and_marked_as_oversubscribed(tmp_path):
     wide = ONE_CPU.replace("cpus = [1]", "cpus = [3]").replace("repetitions = 4", "repetitions = 1")
     directory = made(tmp_path / "study", wide)
@@ -294,7 +294,7 @@ def test_guests_wider_than_the_hosts_are_announced_and_marked_as_oversubscribed(
     assert record.isolation.oversubscribed
 
 
-@pytest.mark.dask
+@pytest.mark.needs("dask")
 def test_hosts_share_nothing_but_tls_where_it_is_asked_for(tmp_path):
     keys = certificates(tmp_path / "tls")
     security = tmp_path / "tls" / "security.toml"

@@ -351,7 +351,7 @@ def test_a_disk_that_is_full_leaves_no_recording(tmp_path, level):
     assert [file.name for file in tmp_path.iterdir()] == ["program.py"]
 
 
-@pytest.mark.replay
+@pytest.mark.needs("replay")
 @pytest.mark.parametrize("threads", [1, 2, 4])
 @pytest.mark.parametrize("framework", ["torch", "keras"])
 def test_eight_replays_of_eight_have_the_recorded_weights(tmp_path, framework, threads):

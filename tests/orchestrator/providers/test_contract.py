@@ -68,11 +68,11 @@ def virtualbox(folder, cpuset):
 PROVIDERS = [
     pytest.param((local, "auto"), id="local with the best cpuset there is"),
     pytest.param((local, "affinity"), id="local by affinity"),
-    pytest.param((ssh, "auto"), id="ssh with the best cpuset there is", marks=pytest.mark.ssh),
-    pytest.param((ssh, "affinity"), id="ssh by affinity", marks=pytest.mark.ssh),
-    pytest.param((qemu, "affinity"), id="qemu", marks=pytest.mark.qemu),
-    pytest.param((vagrant, "affinity"), id="vagrant under libvirt", marks=pytest.mark.vagrant),
-    pytest.param((virtualbox, "affinity"), id="virtualbox", marks=pytest.mark.virtualbox),
+    pytest.param((ssh, "auto"), id="ssh with the best cpuset there is", marks=pytest.mark.needs("sshd")),
+    pytest.param((ssh, "affinity"), id="ssh by affinity", marks=pytest.mark.needs("sshd")),
+    pytest.param((qemu, "affinity"), id="qemu", marks=pytest.mark.needs("qemu")),
+    pytest.param((vagrant, "affinity"), id="vagrant under libvirt", marks=pytest.mark.needs("vagrant")),
+    pytest.param((virtualbox, "affinity"), id="virtualbox", marks=pytest.mark.needs("virtualbox")),
 ]
 
 

@@ -6,7 +6,7 @@ from tests import projects_in_guests, sshd
 from tests.orchestrator.providers.test_ssh_sweep import belonging, provider, vbstudy
 from tests.orchestrator.sweep.test_pipeline import records
 
-pytestmark = pytest.mark.ssh
+pytestmark = pytest.mark.needs("sshd")
 
 STUDY = 'cpus = [1, 2]\nrepetitions = 2\nvariants = ["fixed-seed"]\n'
 

@@ -16,7 +16,7 @@ from orchestrator.store.store import Store
 from tests.orchestrator.agent.test_executor import LINK, ONE_BYTE, PRELUDE, RUN, done
 from tests.orchestrator.sweep.test_pipeline import STUDY, hashes, records, start
 
-pytestmark = pytest.mark.ssh
+pytestmark = pytest.mark.needs("sshd")
 ONE = STUDY.replace("cpus = [1, 2]", "cpus = [1]")
 
 

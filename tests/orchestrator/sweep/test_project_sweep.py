@@ -340,7 +340,7 @@ report.weights(model.state_dict())
 """
 
 
-@pytest.mark.exact
+@pytest.mark.needs("exact")
 def test_a_project_that_nobody_edited_trains_in_exact_mode_in_the_variant_exact(tmp_path):
     study = STUDY.replace("repetitions = 2", "repetitions = 1")
     study = study.replace('["fixed-seed"]', '["fixed-seed", "exact"]')

@@ -18,7 +18,7 @@ from orchestrator.transport.keys import StudyKeys, key_pair, parse_public
 from orchestrator.transport.ssh import SshConnection
 from tests.orchestrator.transport.test_connection import alive, python
 
-pytestmark = pytest.mark.ssh
+pytestmark = pytest.mark.needs("sshd")
 
 
 @pytest.fixture

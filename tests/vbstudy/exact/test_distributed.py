@@ -11,7 +11,7 @@ import pytest
 
 from tests.vbstudy.exact import distributed
 
-pytestmark = pytest.mark.proof
+pytestmark = pytest.mark.needs("proof")
 UNEQUAL = {1: ("1", "3"), 2: ("1 1", "3 2"), 4: ("1 1 1 1", "1 2 3 4")}
 
 

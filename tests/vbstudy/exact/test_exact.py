@@ -466,7 +466,7 @@ def test_a_machine_without_a_compiler_trains_the_same_bits_by_the_library_of_ano
     assert trained.stdout.split() == found
 
 
-@pytest.mark.exact
+@pytest.mark.needs("exact")
 def test_a_library_that_does_not_load_is_compiled_again(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -18,7 +18,7 @@ from tests import factories
 from tests.vbstudy.exact.test_training import COMMITTED, NETWORKS, STEPS
 
 pytestmark = [
-    pytest.mark.portable,
+    pytest.mark.needs("portable"),
     pytest.mark.skipif(platform.machine() != "x86_64", reason="compares x86-64 with ARM"),
 ]
 THREADS = ("1", "2", "3", "4", "8", "16")

@@ -44,12 +44,12 @@ def weights(cores: int, how: str) -> str:
     return done.stdout.split()[-1]
 
 
-@pytest.mark.exact
+@pytest.mark.needs("exact")
 def test_a_keras_network_learns_the_same_weights_on_one_core_and_on_two() -> None:
     assert weights(1, "exact") == weights(2, "exact")
 
 
-@pytest.mark.exact
+@pytest.mark.needs("exact")
 def test_without_it_it_does_not() -> None:
     assert weights(1, "default") != weights(2, "default")
 
@@ -59,7 +59,7 @@ def test_a_pool_without_threads_is_refused() -> None:
         exact.enable_tensorflow(intra_op=0)
 
 
-@pytest.mark.exact
+@pytest.mark.needs("exact")
 def test_a_call_after_the_first_operation_is_refused() -> None:
     program = (
         "import tensorflow as tf; from vbstudy import exact; tf.ones(3) + 1\n"

@@ -54,7 +54,7 @@ def test_an_operation_has_the_same_bits_on_one_and_three_threads(case: Case) -> 
     one_answer(case, (1, 3))
 
 
-@pytest.mark.exact
+@pytest.mark.needs("exact")
 @pytest.mark.parametrize("case", ALL, ids=lambda case: case.name)
 def test_an_operation_has_the_same_bits_on_every_thread_count(case: Case) -> None:
     one_answer(case, THREADS)
@@ -65,7 +65,7 @@ def test_an_operation_of_another_type_has_the_same_bits_on_any_thread_count(case
     one_answer(case.of(TYPED[case.name]), THREADS)
 
 
-@pytest.mark.exact
+@pytest.mark.needs("exact")
 @pytest.mark.parametrize("case", ALL, ids=lambda case: case.name)
 def test_an_operation_has_the_same_bits_in_every_type_and_layout(case: Case) -> None:
     for other in (*(case.of(dtype) for dtype in TYPES), *(case.of(torch.float32, way) for way in LAYOUTS)):

@@ -72,7 +72,7 @@ def test_without_exact_mode_it_does_not() -> None:
     assert weights("lenet5", Optimizer.SGD, 3, 1) != weights("lenet5", Optimizer.SGD, 3, 3)
 
 
-@pytest.mark.proof
+@pytest.mark.needs("proof")
 @pytest.mark.parametrize("optimizer", list(Optimizer))
 @pytest.mark.parametrize("model", NETWORKS)
 def test_two_hundred_steps_give_the_committed_weights_on_one_two_and_four_threads(
@@ -83,7 +83,7 @@ def test_two_hundred_steps_give_the_committed_weights_on_one_two_and_four_thread
     assert set(hashes.values()) == {COMMITTED["weights"][str(STEPS)][model][optimizer]}, hashes
 
 
-@pytest.mark.exact
+@pytest.mark.needs("exact")
 @pytest.mark.parametrize("optimizer", list(Optimizer))
 @pytest.mark.parametrize("model", NETWORKS)
 def test_two_hundred_steps_give_the_same_weights_on_every_thread_count_and_any_cores(
@@ -108,7 +108,7 @@ def on_cores(cores: int, model: str, optimizer: Optimizer) -> dict[str, Any]:
     return dict(json.loads(done.stdout))
 
 
-@pytest.mark.exact
+@pytest.mark.needs("exact")
 @pytest.mark.parametrize("model", NETWORKS)
 def test_accuracy_is_equivalent_to_defaults(model: str) -> None:
     """Two one-sided t tests of paired differences at 5 %, over ten seeds, 200 steps of Adam each. The margin

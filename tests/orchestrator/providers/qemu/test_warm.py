@@ -13,7 +13,7 @@ from orchestrator.transport.keys import StudyKeys
 from tests import sshd
 from tests.orchestrator.transport.test_connection import alive
 
-pytestmark = pytest.mark.ssh
+pytestmark = pytest.mark.needs("sshd")
 
 PROGRAM = """
 import os, sys

@@ -1,0 +1,52 @@
+"""What tests need is named in one place, and each of it is offered by a stage."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.needs import NEEDS
+
+REPOSITORY = Path(__file__).parents[2]
+CONTRACT = "tests/orchestrator/providers/test_contract.py"
+
+
+def collect(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--collect-only", *arguments],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_each_need_is_offered_by_a_stage_and_needed_by_a_test():
+    offered = re.findall(r"--needs ([\w,]+)", (REPOSITORY / ".ci" / "stages").read_text())
+    tests = "".join(path.read_text() for path in (REPOSITORY / "tests").rglob("*.py"))
+    assert {name for each in offered for name in each.split(",")} == set(NEEDS)
+    assert set(NEEDS) <= set(re.findall(r'needs\("(\w+)"\)', tests))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"), [([], {"local"}), (["--needs", "sshd,qemu"], {"ssh", "qemu"})]
+)
+def test_those_tests_run_whose_needs_are_offered(arguments, expected):
+    collected = collect(CONTRACT, *arguments).stdout
+    assert set(re.findall(r"\[(\w+)", collected)) == expected
+
+
+def test_a_name_that_is_not_listed_is_refused():
+    refused = collect(CONTRACT, "--needs", "nonsense")
+    assert refused.returncode == pytest.ExitCode.USAGE_ERROR
+    assert "--needs: nothing is called 'nonsense'; there are: browser, dask" in refused.stderr
+
+
+def test_a_test_whose_need_is_not_listed_is_refused(tmp_path):
+    case = tmp_path / "test_case.py"
+    case.write_text('import pytest\n\n\n@pytest.mark.needs("nonsense")\ndef test_nothing():\n    pass\n')
+    refused = collect("-p", "tests.needs", str(case))
+    assert refused.returncode == pytest.ExitCode.USAGE_ERROR
+    assert "test_nothing: nothing is called 'nonsense'; there are" in refused.stdout + refused.stderr

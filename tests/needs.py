@@ -1,0 +1,71 @@
+"""What a test needs beyond this machine as `make install` leaves it: `@pytest.mark.needs("sshd")`.
+
+Tests that need something run only where it is offered: `pytest --needs sshd` runs those that need an sshd, and
+no others. The nearest mark counts: that of a test replaces that of its module.
+"""
+
+import pytest
+
+# The stages of `.ci/stages` offer them; the time is that on two cores.
+NEEDS = {
+    "browser": "Chromium, for the report",
+    "dask": "minutes, for sweeps on many hosts, with workers, schedulers and sweeps killed",
+    "exact": "a quarter of an hour, for all sizes and thread counts of exact mode",
+    "fashion_mnist": "the Fashion-MNIST files",
+    "faults": "minutes, for sweeps killed at every step, and disturbed otherwise; better as root",
+    "fuzz": "as long as VBSTUDY_FUZZ_S says, for damaged input to every reader",
+    "machines": "QEMU, and an hour, for virtual machines of other kinds",
+    "pages": "a quarter of an hour, for every command of README and the tutorials; boots virtual machines",
+    "portable": "other compilers, an emulator of ARM, and an hour",
+    "programs": "public libraries, and half an hour",
+    "proof": "minutes, for 200 steps of five networks in exact mode on three thread counts",
+    "qemu": "QEMU and an image of a virtual machine",
+    "replay": "minutes, for unseeded trainings, eight times each",
+    "sshd": "an sshd on this machine",
+    "tools": "pyarrow, MLflow and TeX",
+    "trainers": "lightning and transformers, and minutes, for the examples",
+    "vagrant": "Vagrant and libvirt",
+    "vcpus": "QEMU, and four hours, for training on several virtual CPUs",
+    "virtualbox": "a real VirtualBox",
+}
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--needs",
+        default="",
+        metavar="NAME[,NAME]",
+        help="run the tests that need one of these, instead of those that need nothing: " + ", ".join(NEEDS),
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    for name in _offered(config):
+        _check("--needs", name)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    offered = _offered(config) or {None}
+    selected, deselected = [], []
+    for item in items:
+        (selected if _need(item) in offered else deselected).append(item)
+    config.hook.pytest_deselected(items=deselected)
+    items[:] = selected
+
+
+def _offered(config: pytest.Config) -> set[str]:
+    return set(config.getoption("--needs").split(",")) - {""}
+
+
+def _need(item: pytest.Item) -> str | None:
+    mark = item.get_closest_marker("needs")
+    if mark is None:
+        return None
+    (name,) = mark.args
+    _check(item.nodeid, name)
+    return name
+
+
+def _check(where: str, name: str) -> None:
+    if name not in NEEDS:
+        raise pytest.UsageError(f"{where}: nothing is called '{name}'; there are: {', '.join(NEEDS)}")
