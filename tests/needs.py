@@ -1,7 +1,7 @@
 """What a test needs beyond this machine as `make install` leaves it: `@pytest.mark.needs("sshd")`.
 
-Tests that need something run only where it is offered: `pytest --needs sshd` runs those that need an sshd, and
-no others. The nearest mark counts: that of a test replaces that of its module.
+Tests that need something run only where it is offered: `pytest --needs sshd` runs those that need an sshd,
+and no others. The nearest mark counts: that of a test replaces that of its module.
 """
 
 import pytest
