@@ -81,9 +81,8 @@ def _proof(hardening: Hardening, tier: Tier, mine: Sequence[Measurement]) -> tup
     if len(mine) < wanted:
         return Proof.INCOMPLETE, f"{len(mine)} of {wanted} trainings are done"
     counts = ", ".join(map(str, hardening.cpus))
-    what = (
-        "weights, logits and step hashes" if hardening.workload.project is None else "all that was compared"
-    )
+    own = hardening.workload.project is not None
+    what = "weights and predictions" if own else "weights, logits and step hashes"
     return Proof.PROVED, f"{what} equal on {counts} CPUs, {wanted} trainings"
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from orchestrator.cli.options import PROGRAM, Options, ProgramCommand, interrupted, print_json, result
+from orchestrator.cli.options import PROGRAM, Options, ProgramCommand, interrupted, print_json, result, show
 from orchestrator.errors import UnprovedError, UsageError
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def harden(
         print_json([to_json(each) for each in found])
     else:
         for each in found:
-            click.echo("\n".join(hardening.told(each)))
+            show("\n".join(hardening.told(each)))
         print_tables(list(hardening_tables(found).values()), sys.stdout)
         click.echo("\nnext: vbstudy analyze")
     unproved = [each.workload.name for each in found if not each.cheapest]

@@ -5,6 +5,10 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
+import shutil
+import sys
+import textwrap
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -242,7 +246,29 @@ def result(options: Options, data: Any, text: str) -> None:
     if options.as_json:
         print_json(data)
     else:
-        click.echo(text)
+        show(text)
+
+
+def show(text: str) -> None:
+    """Prints it; in a terminal folded between words, down to the commands to copy."""
+    if sys.stdout.isatty():
+        before, begins, commands = text.partition("\nnext:")
+        width = shutil.get_terminal_size().columns
+        text = "\n".join(_folded(line, width) for line in before.split("\n")) + begins + commands
+    click.echo(text)
+
+
+def _folded(line: str, width: int) -> str:
+    """With what continues it below its text: behind an indentation, or behind a first column. Lines to paste
+    are indented by four, and stay."""
+    if re.match(r" {4}\S", line):
+        return line
+    hang = re.match(r" *(?:\S+ {2,})?", line)
+    indent = " " * (hang.end() if hang and hang.end() < width // 2 else 0)
+    parts = textwrap.wrap(
+        line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )
+    return "\n".join(parts)
 
 
 @contextlib.contextmanager

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from orchestrator.cli.options import FORMATS, PROGRAM, Options, ProgramCommand, interrupted, result
+from orchestrator.cli.options import FORMATS, PROGRAM, Options, ProgramCommand, interrupted, result, show
 from orchestrator.errors import UsageError
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ def trace(
     else:
         from analysis.results.printing import print_tables
 
-        click.echo("\n".join(traces.summary(found)))
+        show("\n".join(traces.summary(found)))
         if found.origins:
             print_tables([traces.origins_table(found)], sys.stdout)
         if found.outcome is not Outcome.EQUAL:
@@ -300,9 +300,10 @@ def _program_summary(found: ProgramTrace) -> list[str]:
     held_next = " ".join(f"--hold {op}" for op in (*found.hold, origin.op))
     if found.seed is None:
         held_next += " --replay"
-    lines += [
+    return [
+        *lines,
         "",
-        f"next: vbstudy trace {held_next} -- {program}",
-        "      the next difference",
+        "next: the cheapest cure that is proved, and the next difference",
+        f"  vbstudy harden -- {program}",
+        f"  vbstudy trace {held_next} -- {program}",
     ]
-    return lines

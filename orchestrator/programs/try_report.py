@@ -266,14 +266,13 @@ def _next(report: Report) -> list[str]:
     if report.answer is Answer.MATTERS:
         if report.exact is not None and report.exact.answer is Answer.SAME:
             return ["", f"next: vbstudy exact -- {program}"]
-        if framework_of(report.software) or "jax" in report.software:
-            start = f"vbstudy trace -- {program}        where it starts"
-        else:
-            start = f"vbstudy try --which -- {program}  the thread pool where it starts"
+        framework = framework_of(report.software) or "jax" in report.software
+        where, start = ("where", "trace") if framework else ("in which thread pool", "try --which")
         return [
             "",
-            f"next: {start}",
-            f"      vbstudy harden -- {program}       the cheapest cure that is proved",
+            f"next: {where} it starts, and the cheapest cure that is proved",
+            f"  vbstudy {start} -- {program}",
+            f"  vbstudy harden -- {program}",
         ]
     if report.answer is Answer.INCONCLUSIVE and report.seed is not None:
         why = "the seed does not reach every generator, or the program does not repeat itself"

@@ -122,7 +122,7 @@ def made(answers: dict[str, Answer], cure: Answer | None = None) -> Report:
         (
             {"bitwise": Answer.MATTERS, "predictions": Answer.SAME, "metric": Answer.SAME},
             "The thread count matters: it changes the files, the predictions and metrics are the same.",
-            "      vbstudy harden -- python train.py       the cheapest cure that is proved",
+            "  vbstudy harden -- python train.py",
         ),
         (
             {"bitwise": Answer.INCONCLUSIVE},
@@ -137,7 +137,7 @@ def made(answers: dict[str, Answer], cure: Answer | None = None) -> Report:
         (
             {"bitwise": Answer.ABSENT, "output": Answer.MATTERS},
             "The thread count matters: it changes the output.",
-            "      vbstudy harden -- python train.py       the cheapest cure that is proved",
+            "  vbstudy harden -- python train.py",
         ),
         ({"bitwise": Answer.ABSENT}, "Nothing was seen that could be compared.", "  4 threads: 1.0, 1.5"),
     ],
@@ -156,4 +156,4 @@ def test_whether_exact_mode_cures_is_said_second_with_its_price():
     assert lines[-1] == "next: vbstudy exact -- python train.py"
     lines = text(made({"bitwise": Answer.MATTERS}, Answer.MATTERS)).splitlines()
     assert lines[1] == "Exact mode does not cure it: the runs with it differ, too."
-    assert lines[-2].startswith("next: vbstudy trace -- python train.py")
+    assert lines[-2] == "  vbstudy trace -- python train.py"
