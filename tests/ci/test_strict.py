@@ -1,0 +1,49 @@
+"""Stages run their tests with a plugin by which what is skipped, and what does not end, is a failure."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).parents[2]
+WAITS_FOR_EVER = """
+import threading
+
+
+def test_it():
+    threading.Thread(target=threading.Event().wait, name="waits for ever").start()
+"""
+SKIPPED = """
+import pytest
+
+
+def test_it():
+    pytest.skip("nothing is here")
+"""
+
+
+def run(folder: Path, text: str) -> subprocess.CompletedProcess[str]:
+    case = folder / "test_case.py"
+    case.write_text(text)
+    return subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "tests.strict", str(case)],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,
+    )
+
+
+def test_a_thread_that_waits_for_ever_fails_the_stage_and_does_not_hold_it(tmp_path):
+    ended = run(tmp_path, WAITS_FOR_EVER)
+    assert ended.returncode == pytest.ExitCode.TESTS_FAILED
+    assert "threads that did not end: waits for ever" in ended.stdout
+    assert "1 passed" in ended.stdout
+
+
+def test_a_skipped_test_fails_the_stage(tmp_path):
+    ended = run(tmp_path, SKIPPED)
+    assert ended.returncode == pytest.ExitCode.TESTS_FAILED
+    assert "skipped, which counts as failed here: " in ended.stdout

@@ -1,0 +1,47 @@
+"""A pytest plugin for stages that prepared everything their tests need: there, a skipped test is a failed
+one, and so is a thread that a test leaves, for which the interpreter would wait. Used as
+`pytest -p tests.strict`."""
+
+import os
+import threading
+import time
+
+import pytest
+
+PATIENCE_S = 5  # threads may take that long to end
+
+_skipped: list[str] = []
+_left: list[str] = []
+
+
+def pytest_runtest_logreport(report) -> None:
+    if report.skipped:
+        _skipped.append(report.nodeid)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session, exitstatus) -> None:
+    if hasattr(session.config, "workerinput"):
+        return  # a process that the main one ends
+    deadline = time.monotonic() + PATIENCE_S
+    for thread in threading.enumerate():
+        if thread is not threading.main_thread() and not thread.daemon:
+            thread.join(max(0, deadline - time.monotonic()))
+            if thread.is_alive():
+                _left.append(thread.name)
+    if (_skipped or _left) and exitstatus == 0:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(terminalreporter) -> None:
+    if _skipped:
+        terminalreporter.write_line(f"skipped, which counts as failed here: {', '.join(_skipped)}", red=True)
+    if _left:
+        terminalreporter.write_line(f"threads that did not end: {', '.join(_left)}", red=True)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_unconfigure(config) -> None:
+    if _left:
+        config.get_terminal_writer().flush()
+        os._exit(pytest.ExitCode.TESTS_FAILED)
