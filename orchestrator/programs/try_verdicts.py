@@ -246,7 +246,11 @@ def comparable(line: str) -> str:
 def _output(trials: Sequence[Trial]) -> LevelVerdict:
     """The first line that repeats under each condition and differs between them; else the first that does
     not repeat."""
-    texts = [list(filter(None, map(comparable, trial.lines))) for trial in trials]
+    printed = [
+        [(text, number, line) for number, line in enumerate(trial.lines, 1) if (text := comparable(line))]
+        for trial in trials
+    ]
+    texts = [[text for text, _, _ in lines] for lines in printed]
     if not any(texts):
         return LevelVerdict(level=OUTPUT, answer=Answer.ABSENT, compared=())
     unrepeated = None
@@ -254,8 +258,13 @@ def _output(trials: Sequence[Trial]) -> LevelVerdict:
         seen = [text[i] if i < len(text) else None for text in texts]
         if len(set(seen)) == 1:
             continue
-        versions = dict.fromkeys("(no such line)" if s is None else s.strip()[:TEXT_CHARACTERS] for s in seen)
-        found = _compared(trials, TEXT, f"line {i + 1}", seen, "\n".join(list(versions)[:2]))
+        versions = {
+            text: "(no such line)" if text is None else lines[i][2].strip()[:TEXT_CHARACTERS]
+            for text, lines in zip(reversed(seen), reversed(printed), strict=True)
+        }
+        shown = "\n".join(versions[text] for text in list(dict.fromkeys(seen))[:2])
+        number = next(lines[i][1] for lines in printed if i < len(lines))
+        found = _compared(trials, TEXT, f"line {number}", seen, shown)
         if found.answer is Answer.MATTERS:
             return LevelVerdict(level=OUTPUT, answer=Answer.MATTERS, compared=(found,))
         unrepeated = unrepeated or found

@@ -98,6 +98,12 @@ def test_the_first_line_that_differs_is_shown_in_both_versions():
     assert overall(verdicts) is Answer.MATTERS  # there was nothing else
 
 
+def test_a_line_is_shown_as_it_was_printed_with_its_number():
+    one, other = (["warning: slow", f"epoch 1 loss: {loss}"] for loss in (0.5, 0.6))
+    (line,) = decide(trials(lines=[one, one, other, other], files=[{}] * 4))[3].compared
+    assert (line.name, line.remark) == ("line 2", "epoch 1 loss: 0.5\nepoch 1 loss: 0.6")
+
+
 def test_the_output_alone_decides_only_where_there_is_nothing_else():
     lines = [["a 0.5"]] * 2 + [["a 0.6"]] * 2
     assert overall(decide(trials(lines=lines))) is Answer.SAME
