@@ -27,6 +27,7 @@ NEEDS = {
     "vagrant": "Vagrant and libvirt",
     "vcpus": "QEMU, and four hours, for training on several virtual CPUs",
     "virtualbox": "a real VirtualBox",
+    "virtualbox_sweep": "a real VirtualBox, and half an hour, for a study in its guests",
 }
 
 

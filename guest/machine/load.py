@@ -29,7 +29,7 @@ def look(cores: Collection[int] | None = None) -> Look:
     """At these cores, or those of this process."""
     cores = os.sched_getaffinity(0) if cores is None else cores
     busy_s, found = _times(cores)
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError, KeyError):  # small kernels do not count what is swapped
         pages = dict(line.split() for line in (PROC / "vmstat").read_text().splitlines())
         found["swapped_mib"] = (int(pages["pswpin"]) + int(pages["pswpout"])) * PAGE_MIB
     throttled = list(_each(cores, "thermal_throttle/core_throttle_count"))

@@ -98,11 +98,25 @@ def media_in(directory: Path) -> list[str]:
 
 def processes_in(directory: Path) -> list[int]:
     """VBoxHeadless processes that have a file of the study open."""
-    found = []
-    for process in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            if b"VBoxHeadless" in (process / "cmdline").read_bytes():
-                files = [os.readlink(file) for file in (process / "fd").iterdir()]
-                if any(file.startswith(str(directory.resolve())) for file in files):
-                    found.append(int(process.name))
-    return found
+    return [process for process, program in holders_in(directory) if program == "VBoxHeadless"]
+
+
+def holders_in(directory: Path) -> list[tuple[int, str]]:
+    """Processes of any program that have a file of the study open, in any of their threads."""
+    found = set()
+    for thread in Path("/proc").glob("[0-9]*/task/[0-9]*"):
+        with contextlib.suppress(OSError):  # it ended meanwhile
+            files = [os.readlink(file) for file in (thread / "fd").iterdir()]
+            if any(file.startswith(f"{directory.resolve()}/") for file in files):
+                process = thread.parents[1]
+                found.add((int(process.name), (process / "comm").read_text().strip()))
+    return sorted(found)
+
+
+def has_ended(process: int) -> bool:
+    """Whether all that is left of it is that its parent has not asked how."""
+    try:
+        threads = [(thread / "stat").read_text() for thread in Path(f"/proc/{process}/task").iterdir()]
+    except OSError:
+        return True
+    return all(thread.rpartition(") ")[2][0] in "ZX" for thread in threads)

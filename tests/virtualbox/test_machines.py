@@ -282,6 +282,21 @@ def test_running_machines_may_not_have_more_together_than_the_host(provider, tmp
             time.sleep(0.5)
 
 
+def test_guests_of_a_study_that_wait_for_their_next_run_leave_the_cores_to_others(provider):
+    provider.create(ONE)
+    provider.create(TWO)
+    provider._machine(ONE).launch(2)
+    provider._machine(TWO).launch(2)
+    assert provider._machine(ONE).state() == provider._machine(TWO).state() == "Running"
+
+
+def test_machines_lie_in_the_study_however_its_folder_is_named(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with kit.study_in(Path()) as provider:
+        provider.create(ONE)
+        assert len(kit.machines_in(tmp_path)) == 2  # the guest and its base
+
+
 def test_a_machine_that_sleeps_is_asleep_whatever_virtualbox_tells_of_the_way_there(provider, monkeypatch):
     provider.create(ONE)
     machine = provider._machine(ONE)
@@ -427,6 +442,33 @@ def test_a_killed_provisioning_is_taken_up_where_it_ended(tmp_path):
         provider.create(ONE)
         provider.create(TWO)
         assert len(kit.machines_in(directory)) == 3
+
+
+# ---- on a busy machine -----------------------------------------------------------------------
+
+BURN = "while True: pass"
+
+
+def test_destroy_returns_when_the_process_has_ended_and_the_files_are_gone(tmp_path):
+    cycles = int(os.environ.get("VBSTUDY_CYCLES", "4"))
+    busy = [subprocess.Popen([sys.executable, "-c", BURN]) for _ in range(2)]
+    try:
+        for cycle in range(cycles):
+            directory = tmp_path / str(cycle)
+            directory.mkdir()
+            provider = kit.provider(directory)
+            provider.create(ONE)
+            provider._machine(ONE).launch(2)
+            process = provider._machine(ONE).process()
+            assert kit.holders_in(directory) != []
+            provider.destroy(ONE)
+            left = list((directory / "guests").rglob("*")), kit.holders_in(directory), kit.has_ended(process)
+            assert left == ([], [], True), f"cycle {cycle}"
+            assert kit.machines_in(directory) == kit.media_in(directory) == [], f"cycle {cycle}"
+    finally:
+        for each in busy:
+            each.kill()
+            each.wait()
 
 
 # ---- many ------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 from collections.abc import Sequence
+from pathlib import Path
 
 from orchestrator.errors import GuestError
 from orchestrator.providers import processes
@@ -130,7 +131,7 @@ class VirtualBox:
             host.pin(process, cores, machine)
 
     def processes(self, machine: str) -> list[int]:
-        return host.processes_of(machine, self._settings(machine)["UUID"])
+        return _processes(machine, self._settings(machine))
 
     def switch_off(self, machine: str) -> None:
         if not self._exists(machine):
@@ -138,7 +139,7 @@ class VirtualBox:
         settings = self._settings(machine)
         if settings.get("VMState") not in ("poweroff", "aborted", "saved"):
             self._command("controlvm", machine, "poweroff")
-        processes.end(lambda: host.processes_of(machine, settings["UUID"]), machine, OFF_TIMEOUT_S)
+        processes.end(lambda: _processes(machine, settings), machine, OFF_TIMEOUT_S)
 
     def remove(self, machine: str) -> None:
         if self._exists(machine):
@@ -154,6 +155,10 @@ class VirtualBox:
     def _command(self, *arguments: str, failure: str = "") -> str:
         failure = failure or f"`VBoxManage {' '.join(arguments)}` failed"
         return processes.output(["VBoxManage", *arguments], failure, TIMEOUT_S, _environment())
+
+
+def _processes(machine: str, settings: dict[str, str]) -> list[int]:
+    return host.processes_of(machine, Path(settings["CfgFile"]).parent, settings["UUID"])
 
 
 def parse_showvminfo(text: str) -> dict[str, str]:

@@ -15,6 +15,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, TypeVar
 
 from orchestrator.errors import GuestError, PrerequisiteError
@@ -83,8 +84,9 @@ class Vbox:
 
     # ---- what 7.x changed --------------------------------------------------------------------
 
-    def create_machine(self, name: str, folder: str, os_type: str) -> Any:
-        file = self.root.compose_machine_filename(name, "", "", folder)
+    def create_machine(self, name: str, folder: Path, os_type: str) -> Any:
+        # VirtualBox takes a relative path for one in its own folder.
+        file = self.root.compose_machine_filename(name, "", "", str(folder.resolve()))
         if self.number >= (7, 1):
             arguments = [file, name, X86, [], os_type, "", "", "", ""]
         elif self.number >= (7, 0):

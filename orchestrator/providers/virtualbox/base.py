@@ -23,7 +23,8 @@ from orchestrator.providers import processes
 from orchestrator.providers.virtualbox import machine as machines
 from orchestrator.providers.virtualbox import settings
 from orchestrator.providers.virtualbox.api import TASK_TIMEOUT_S, Api, Vbox, is_over
-from orchestrator.providers.virtualbox.machine import STUDY, VirtualBoxMachine
+from orchestrator.providers.virtualbox.machine import VirtualBoxMachine
+from orchestrator.providers.virtualbox.settings import STUDY
 from orchestrator.study.providers import DISK_IMAGES, VirtualBoxTable
 
 Notify = Callable[[str], None]
@@ -164,7 +165,7 @@ class Base:
         self._api.finish(str(file), begin, then=forget)
 
     def _assemble(self, made: VirtualBoxMachine, copy: str, vbox: Vbox) -> None:
-        machine = vbox.create_machine(made.name, str(made.folder), OS_TYPE)
+        machine = vbox.create_machine(made.name, made.folder, OS_TYPE)
         machine.set_extra_data(STUDY, self._mark)
         controller = settings.add_controller(vbox, machine)
         vbox.root.register_machine(machine)

@@ -6,7 +6,7 @@ import contextlib
 import os
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from orchestrator.cores import topology
@@ -25,10 +25,19 @@ def cores() -> tuple[int, ...]:
     return tuple(sorted({min(domains.core & there.keys()) for domains in there.values()}))
 
 
-def processes_of(machine: str, uuid: str = "") -> list[int]:
-    """The VBoxHeadless processes of a machine, which have its name or number in their command line."""
+def processes_of(machine: str, folder: Path, uuid: str = "") -> list[int]:
+    """The VBoxHeadless processes of a machine, which have its name or number in their command line. One that
+    ends loses that first, and its disks last: until then it is known by its files in the machine's folder."""
     names = {machine, uuid} - {""}
-    return processes.matching(lambda words: "--startvm" in words and bool(names & set(words)))
+    found = processes.matching(lambda words: "--startvm" in words and bool(names & set(words)))
+    return sorted({*found, *filter(_is_ending, _holders("VBoxHeadless", folder))})
+
+
+def _is_ending(process: int) -> bool:
+    try:
+        return not Path(f"/proc/{process}/cmdline").read_bytes()
+    except OSError:
+        return False  # it has ended
 
 
 def pin(process: int, wanted: Sequence[int], about: str) -> None:
@@ -108,11 +117,24 @@ def _listening(port: int) -> set[str]:
 
 def service_writes_to(folder: Path) -> bool:
     """Whether VirtualBox's service has a file in this folder open."""
-    inside = f"{folder.resolve()}/"
+    return bool(_holders("VBoxSVC", folder))
+
+
+def _holders(program: str, folder: Path) -> list[int]:
+    """Processes of this program that have a file in the folder open."""
+    inside, found = f"{folder.resolve()}/", []
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):  # it ended, or is another user's
-            service = (process / "comm").read_text().strip() == "VBoxSVC"
-            files = (process / "fd").iterdir() if service else ()
-            if any(str(file.readlink()).startswith(inside) for file in files):
-                return True
-    return False
+            if (process / "comm").read_text().strip() == program and any(
+                file.startswith(inside) for file in _open_files(process)
+            ):
+                found.append(int(process.name))
+    return found
+
+
+def _open_files(process: Path) -> Iterator[str]:
+    """Of all threads: the first may be gone, and files are closed with the last."""
+    for thread in (process / "task").iterdir():
+        with contextlib.suppress(OSError):
+            for file in (thread / "fd").iterdir():
+                yield str(file.readlink())

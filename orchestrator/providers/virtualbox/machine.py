@@ -23,8 +23,8 @@ from orchestrator.providers import processes
 from orchestrator.providers.virtualbox import host, settings
 from orchestrator.providers.virtualbox.api import Api, Vbox
 from orchestrator.providers.virtualbox.errors import ApiError
+from orchestrator.providers.virtualbox.settings import HARDWARE, STUDY
 
-STUDY, HARDWARE = "vbstudy/study", "vbstudy/hardware"  # keys of its extra data
 SNAPSHOT = "vbstudy-warm"
 OFF = frozenset({"PoweredOff", "Aborted", "Teleported"})
 ASLEEP = frozenset({"Saved", "AbortedSaved"})
@@ -125,7 +125,7 @@ class VirtualBoxMachine:
         def begin(vbox: Vbox) -> tuple[Any, Any]:
             base = vbox.root.find_machine(hardware.base)
             source = base.find_snapshot(hardware.snapshot).machine
-            target = vbox.create_machine(self.name, str(self.folder), str(source.os_type_id))
+            target = vbox.create_machine(self.name, self.folder, str(source.os_type_id))
             options = [vbox.library.CloneOptions.link]
             progress = source.clone_to(target, vbox.library.CloneMode.machine_state, options)
             return progress, target
@@ -249,7 +249,7 @@ class VirtualBoxMachine:
         if self.is_on():
             self._force_off()
         self._wait_until_unlocked()
-        processes.end(lambda: host.processes_of(self.name), self._about, STOP_TIMEOUT_S)
+        processes.end(lambda: host.processes_of(self.name, self.folder), self._about, STOP_TIMEOUT_S)
 
     def _press_power_button(self, vbox: Vbox) -> None:
         with vbox.sharing(self._found(vbox)) as session:

@@ -11,6 +11,7 @@ from orchestrator.inventory import Now
 from orchestrator.providers.virtualbox.api import Vbox
 from orchestrator.providers.virtualbox.errors import OBJECT_IN_USE, ApiError
 
+STUDY, HARDWARE = "vbstudy/study", "vbstudy/hardware"  # keys of a machine's extra data
 ENGINES = {"auto": "Default", "native": "HwVirt", "interpreter": "Interpreter"}
 FORWARD = "vbstudy-ssh"
 CONTROLLER = "SATA"
@@ -112,15 +113,17 @@ def are_used(folder: Path, vbox: Vbox) -> bool:
 
 def require_room(vbox: Vbox, machine: Any, cores: int, about: str) -> None:
     """Raises GuestError when the machines that run, with this one, would have more CPUs or memory than the
-    host. A machine that is larger than the host counts as the whole host."""
+    host. A machine that is larger than the host counts as the whole host. Guests of studies do not count for
+    CPUs: one that runs without a lease of its cores is idle."""
     names, cpus, memory_mib = [], 0, 0
     for other in vbox.root.machines:
         if not other.accessible:  # its settings cannot be read, so it cannot run
             continue
         locked = other.session_state != vbox.library.SessionState.unlocked
         if locked and other.id_p != machine.id_p and is_on(vbox, other):
-            names.append(str(other.name))
-            cpus += min(int(other.cpu_count), cores)
+            if not other.get_extra_data(STUDY):
+                names.append(str(other.name))
+                cpus += min(int(other.cpu_count), cores)
             memory_mib += int(other.memory_size)
     own, needed_mib = min(int(machine.cpu_count), cores), int(machine.memory_size)
     host_mib, free_mib = int(vbox.root.host.memory_size), int(vbox.root.host.memory_available)

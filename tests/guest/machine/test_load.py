@@ -69,6 +69,8 @@ def test_the_kernel_is_asked_for_steal_swapping_throttling_and_clocks(tmp_path, 
         "frequency_mhz": 2500.0,
         "swapped_mib": 512 * load.PAGE_MIB,
     }
+    (tmp_path / "vmstat").write_text("nr_free_pages 1\n")  # a kernel that does not count what is swapped
+    assert "swapped_mib" not in load.look({core}).conditions
     monkeypatch.setattr(load, "SYSTEM", tmp_path / "nowhere")
     monkeypatch.setattr(load, "PROC", tmp_path / "nowhere")
     assert load.look().conditions == {}

@@ -100,7 +100,9 @@ def test_a_virtualbox_machine_is_switched_off_and_removed_with_its_disks(program
     script = """
 case $1 in
 list) [ -e gone ] || echo '"vm" {1-2}' ;;
-showvminfo) echo 'UUID="1-2"'; [ -e off ] && echo 'VMState="poweroff"' || echo 'VMState="running"' ;;
+showvminfo)
+    echo 'UUID="1-2"'; echo 'CfgFile="/x/vm.vbox"'
+    [ -e off ] && echo 'VMState="poweroff"' || echo 'VMState="running"' ;;
 controlvm) touch off ;;
 unregistervm) touch gone ;;
 esac"""
@@ -114,8 +116,8 @@ esac"""
     ]
 
 
-def test_the_process_of_a_virtualbox_machine_is_held_to_its_cores(program):
-    program("VBoxManage", "echo 'UUID=\"1-2\"'")
+def test_the_process_of_a_virtualbox_machine_is_held_to_its_cores(program, tmp_path):
+    program("VBoxManage", "echo 'UUID=\"1-2\"'; echo 'CfgFile=\"/x/vm.vbox\"'")
     program = "import time; print(flush=True); time.sleep(1000)"
     argv = ["VBoxHeadless", "-c", program, "--comment", "vm", "--startvm", "1-2"]
     with subprocess.Popen(argv, executable=sys.executable, stdout=subprocess.PIPE) as process:
@@ -125,14 +127,14 @@ def test_the_process_of_a_virtualbox_machine_is_held_to_its_cores(program):
             core = host_cores()[-1]
             VirtualBox().pin("vm", (core,))
             assert os.sched_getaffinity(process.pid) == {core}
-            assert host.processes_of("vm", "1-2") == [process.pid]
-            assert host.processes_of("other", "3-4") == []
+            assert host.processes_of("vm", tmp_path, "1-2") == [process.pid]
+            assert host.processes_of("other", tmp_path, "3-4") == []
         finally:
             process.kill()
 
 
 def test_a_virtualbox_machine_without_a_process_is_told(program):
-    program("VBoxManage", "echo 'UUID=\"9-9\"'")
+    program("VBoxManage", "echo 'UUID=\"9-9\"'; echo 'CfgFile=\"/x/vm.vbox\"'")
     with pytest.raises(GuestError, match="has no process to hold"):
         VirtualBox().pin("vm-that-is-not-there", (0,))
 

@@ -101,7 +101,7 @@ def vbox_of(number, constants=()):
 )
 def test_a_machine_is_created_with_the_arguments_of_the_version(number, expected):
     vbox = vbox_of(number)
-    vbox.create_machine("a", "/f", "Linux")
+    vbox.create_machine("a", Path("/f"), "Linux")
     assert vbox.root.told[-1] == ("_call", "createMachine", expected)
 
 
@@ -164,7 +164,7 @@ def test_a_machine_that_is_off_is_not_stopped_before_its_process_is_gone(tmp_pat
         process.stdin.close()
         stopping.join(120)
         assert not stopping.is_alive()
-    assert host.processes_of(stopped.name) == []
+    assert host.processes_of(stopped.name, tmp_path) == []
 
 
 # ---- calls and tasks ---------------------------------------------------------------------------
