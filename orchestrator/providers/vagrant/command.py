@@ -217,6 +217,19 @@ def plugins() -> set[str]:
     return {line.data[0] for line in parse(done.stdout) if line.kind == "plugin-name" and line.data}
 
 
+def version() -> tuple[int, ...]:
+    """Of Vagrant. Raises GuestError where it does not report one."""
+    return version_in(processes.output([VAGRANT, "--version"], "`vagrant --version` failed", 60), VAGRANT)
+
+
+def version_in(text: str, program: str) -> tuple[int, ...]:
+    """The last one in what a program prints, as numbers: warnings come first."""
+    found = re.findall(r"\b\d+(?:\.\d+)+", processes.last_line(text))
+    if not found:
+        raise GuestError(f"`{program} --version` reports no version: {processes.last_line(text)[:80]!r}")
+    return tuple(int(part) for part in found[-1].split("."))
+
+
 def missing() -> str:
     """How to get Vagrant; nothing when it is there."""
     return "" if shutil.which(VAGRANT) else "apt install vagrant, or https://developer.hashicorp.com/vagrant"

@@ -11,10 +11,14 @@ from pathlib import Path
 
 from orchestrator.errors import GuestError
 from orchestrator.providers import processes
+from orchestrator.providers.vagrant.command import version as vagrant_version
+from orchestrator.providers.vagrant.command import version_in
 from orchestrator.providers.virtualbox import host
 
 TIMEOUT_S = 60
 OFF_TIMEOUT_S = 30.0
+# Vagrant stops at a VirtualBox that is newer than itself; its changelog says which release added which.
+FIRST_VAGRANT_FOR = {(7, 0): (2, 3, 2), (7, 1): (2, 4, 2), (7, 2): (2, 4, 9)}
 
 
 class Libvirt:
@@ -113,9 +117,11 @@ class VirtualBox:
             return ["there is no VBoxManage: install VirtualBox (https://www.virtualbox.org)"]
         try:
             self._command("list", "vms", failure="VirtualBox does not answer")
+            there = version_in(self._command("--version"), "VBoxManage")
+            problem = too_old(vagrant_version(), there)
         except GuestError as error:
             return [error.message]
-        return []
+        return [problem] if problem else []
 
     def vcpus(self, machine: str) -> int:
         return int(self._settings(machine)["cpus"])
@@ -155,6 +161,23 @@ class VirtualBox:
     def _command(self, *arguments: str, failure: str = "") -> str:
         failure = failure or f"`VBoxManage {' '.join(arguments)}` failed"
         return processes.output(["VBoxManage", *arguments], failure, TIMEOUT_S, _environment())
+
+
+def too_old(vagrant: tuple[int, ...], virtualbox: tuple[int, ...]) -> str:
+    """What to install where this Vagrant refuses this VirtualBox; nothing where it does not."""
+    needed = FIRST_VAGRANT_FOR.get(virtualbox[:2])
+    if needed is None or vagrant >= needed:
+        return ""
+    known = [release for release, first in FIRST_VAGRANT_FOR.items() if vagrant >= first]
+    older = f", or VirtualBox {_dotted(known[-1])}, which this one knows" if known else ""
+    return (
+        f"Vagrant {_dotted(vagrant)} does not know VirtualBox {_dotted(virtualbox)}: install Vagrant "
+        f"{_dotted(needed)} or later from https://developer.hashicorp.com/vagrant/install{older}"
+    )
+
+
+def _dotted(version: tuple[int, ...]) -> str:
+    return ".".join(map(str, version))
 
 
 def _processes(machine: str, settings: dict[str, str]) -> list[int]:

@@ -91,6 +91,37 @@ def test_the_settings_of_a_virtualbox_machine_are_read():
     }  # fmt: skip
 
 
+DRIVERLESS = """\
+WARNING: The vboxdrv kernel module is not loaded. Either there is no module
+         available for the current kernel (6.1.0-28-amd64) or it failed to
+         load. Please recompile the kernel module and install it by
+7.2.22_Debianr175245"""
+
+
+@pytest.mark.parametrize(
+    ("vagrant", "virtualbox", "expected"),
+    [
+        ("2.3.4", DRIVERLESS, "Vagrant 2.3.4 does not know VirtualBox 7.2.22: install Vagrant 2.4.9 or later"),
+        ("2.3.4", "7.2.4r170995", ", or VirtualBox 7.0, which this one knows"),
+        ("2.4.1", "7.1.0r164728", "install Vagrant 2.4.2 or later"),
+        ("2.2.19", "7.0.20_Ubuntur163906", "install Vagrant 2.3.2 or later"),
+        ("2.4.9", "7.2.4r170995", ""),
+        ("2.3.4", "7.0.26r168464", ""),
+        ("2.2.19", "6.1.50_Ubuntur161033", ""),
+        ("2.4.9", "7.3.0r180000", ""),  # nobody knows yet; Vagrant itself says so when it does not
+        ("2.4.9", "segmentation fault", "`VBoxManage --version` reports no version: 'segmentation fault'"),
+    ],
+)
+def test_a_vagrant_that_is_too_old_for_virtualbox_is_told_with_the_one_to_install(
+    program, vagrant, virtualbox, expected
+):
+    program("vagrant", f"echo Vagrant {vagrant}")
+    program("VBoxManage", f"[ \"$1\" = list ] || cat <<'END'\n{virtualbox}\nEND")
+    found = VirtualBox().check(set())
+    assert len(found) == bool(expected)
+    assert all(expected in problem and "\n" not in problem for problem in found)
+
+
 def test_virtualbox_is_asked_for_the_cpus_that_a_machine_has(program):
     program("VBoxManage", "echo 'cpus=4'")
     assert VirtualBox().vcpus("vm") == 4
