@@ -50,7 +50,7 @@ def examine(store: Store) -> list[Check]:
         _cpuset(store),
         _qemu(),
         _vagrant(),
-        _virtualbox(),
+        *_virtualbox(),
         _dask(),
         *_frameworks(),
         *(_dataset(name) for name in datasets.DATASETS),
@@ -119,18 +119,27 @@ def _vagrant() -> Check:
     )
 
 
-def _virtualbox() -> Check:
-    from orchestrator.providers.virtualbox import api, host
-    from orchestrator.providers.virtualbox.errors import LOAD_DRIVER
+def _virtualbox() -> list[Check]:
+    """Item by item where VirtualBox is installed, else how to install it."""
+    from orchestrator.providers.virtualbox import api, checklist
 
-    missing = api.why_not()
-    if missing:
-        return Check(what="provider virtualbox", found="", missing=missing)
+    host, what = checklist.read(), "provider virtualbox"
+    if shutil.which("VBoxManage") is None:
+        return [Check(what=what, found="", missing=checklist.install(host))]
+    if missing := api.why_not():
+        return [Check(what=what, found="", missing=missing)]
     try:
-        found = f"VirtualBox {api.shared().call('VirtualBox', lambda vbox: vbox.version)}"
+        version = api.shared().call("VirtualBox", lambda vbox: vbox.version)
     except VbstudyError as error:
-        return Check(what="provider virtualbox", found="", missing=error.message)
-    return Check(what="provider virtualbox", found=found, missing="" if host.DRIVER.exists() else LOAD_DRIVER)
+        return [Check(what=what, found="", missing=error.message)]
+    items = checklist.items(host)
+    problems = [item.what for item in items if item.missing]
+    ready = Check(
+        what=what,
+        found="" if problems else f"VirtualBox {version}",
+        missing=f"VirtualBox {version} is installed; see {', '.join(problems)}" if problems else "",
+    )
+    return [ready, *(Check(what=item.what, found=item.found, missing=item.missing) for item in items)]
 
 
 def _frameworks() -> list[Check]:

@@ -101,7 +101,7 @@ WARNING: The vboxdrv kernel module is not loaded. Either there is no module
 @pytest.mark.parametrize(
     ("vagrant", "virtualbox", "expected"),
     [
-        ("2.3.4", DRIVERLESS, "Vagrant 2.3.4 does not know VirtualBox 7.2.22: install Vagrant 2.4.9 or later"),
+        ("2.3.4", DRIVERLESS, "Vagrant 2.3.4 does not know VirtualBox 7.2.22: install Vagrant 2.4.9"),
         ("2.3.4", "7.2.4r170995", ", or VirtualBox 7.0, which this one knows"),
         ("2.4.1", "7.1.0r164728", "install Vagrant 2.4.2 or later"),
         ("2.2.19", "7.0.20_Ubuntur163906", "install Vagrant 2.3.2 or later"),
