@@ -18,7 +18,11 @@ from orchestrator.providers.virtualbox import host
 TIMEOUT_S = 60
 OFF_TIMEOUT_S = 30.0
 # Vagrant stops at a VirtualBox that is newer than itself; its changelog says which release added which.
-FIRST_VAGRANT_FOR: dict[tuple[int, ...], tuple[int, ...]] = {(7, 0): (2, 3, 2), (7, 1): (2, 4, 2), (7, 2): (2, 4, 9)}
+FIRST_VAGRANT_FOR: dict[tuple[int, ...], tuple[int, ...]] = {
+    (7, 0): (2, 3, 2),
+    (7, 1): (2, 4, 2),
+    (7, 2): (2, 4, 9),
+}
 
 
 class Libvirt:
