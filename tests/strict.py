@@ -5,6 +5,7 @@ one, and so is a thread that a test leaves, for which the interpreter would wait
 import os
 import threading
 import time
+from concurrent.futures import thread as executors
 
 import pytest
 
@@ -23,6 +24,7 @@ def pytest_runtest_logreport(report) -> None:
 def pytest_sessionfinish(session, exitstatus) -> None:
     if hasattr(session.config, "workerinput"):
         return  # a process that the main one ends
+    _release_idle_workers()
     deadline = time.monotonic() + PATIENCE_S
     for thread in threading.enumerate():
         if thread is not threading.main_thread() and not thread.daemon:
@@ -31,6 +33,14 @@ def pytest_sessionfinish(session, exitstatus) -> None:
                 _left.append(thread.name)
     if (_skipped or _left) and exitstatus == 0:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def _release_idle_workers() -> None:
+    """As the interpreter does at its end, before it waits for threads: a worker without work ends."""
+    with executors._global_shutdown_lock:
+        executors._shutdown = True
+    for queue in list(executors._threads_queues.values()):
+        queue.put(None)
 
 
 def pytest_terminal_summary(terminalreporter) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import tensorflow as tf
-from tensorflow.python.eager import context  # the name scope in force; no public way leads to it
+from tensorflow.python.eager import context, execute  # name scopes and callbacks; no public way leads there
 from tensorflow.python.framework import op_callbacks
 
 from guest.records.trace import OpNote, Phase, TensorNote
@@ -71,9 +71,11 @@ def watch(backend: Backend, keep: frozenset[int]) -> Iterator[OperationLog]:
 
 
 def look(log: OperationLog) -> None:
-    """From now on in this thread; functions run eagerly."""
+    """From now on in this thread; functions run eagerly. As op_callbacks.add_op_callback, which would also
+    initialise TensorFlow: a program could no longer set its threads and devices."""
     tf.config.run_functions_eagerly(True)
-    op_callbacks.add_op_callback(log.called)
+    context.context().add_op_callback(log.called)
+    execute.execute = execute.execute_with_callbacks
 
 
 class OperationLog:

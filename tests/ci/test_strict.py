@@ -14,6 +14,15 @@ import threading
 def test_it():
     threading.Thread(target=threading.Event().wait, name="waits for ever").start()
 """
+KEEPS_A_WORKER = """
+from concurrent.futures import ThreadPoolExecutor
+
+KEPT = ThreadPoolExecutor(max_workers=1)
+
+
+def test_it():
+    assert KEPT.submit(int).result() == 0
+"""
 SKIPPED = """
 import pytest
 
@@ -41,6 +50,10 @@ def test_a_thread_that_waits_for_ever_fails_the_stage_and_does_not_hold_it(tmp_p
     assert ended.returncode == pytest.ExitCode.TESTS_FAILED
     assert "threads that did not end: waits for ever" in ended.stdout
     assert "1 passed" in ended.stdout
+
+
+def test_a_worker_without_work_is_no_thread_that_was_left(tmp_path):
+    assert run(tmp_path, KEEPS_A_WORKER).returncode == pytest.ExitCode.OK
 
 
 def test_a_skipped_test_fails_the_stage(tmp_path):

@@ -15,10 +15,11 @@ OBJECT_IN_USE = 0x80BB000C
 ACCESS_DENIED = 0x80070005
 SERVICE_GONE = frozenset({0x80004004, 0x800706BE, 0x800706BA, 0x80040154, 0x80470002, 0xC1F30001})
 
+NO_DRIVER = "VirtualBox's kernel driver is not loaded"
 LOAD_DRIVER = (
-    "VirtualBox's kernel driver is not loaded: run `sudo modprobe vboxdrv`, or `sudo /sbin/vboxconfig` "
-    "where the kernel is newer than the driver"
+    "run `sudo modprobe vboxdrv`, or `sudo /sbin/vboxconfig` where the kernel is newer than the driver"
 )
+DRIVERLESS = f"{NO_DRIVER}: {LOAD_DRIVER}"
 TAKEN = (
     "VT-x or AMD-V is taken by another hypervisor: end its machines and unload it "
     "(`sudo modprobe -r kvm_intel kvm_amd`), or use provider qemu, which runs under KVM"
@@ -45,7 +46,7 @@ SNAPSHOT_UNFIT = (
 BY_TEXT = (
     (r"VERR_(VMX_IN_VMX_ROOT_MODE|SVM_IN_USE|VMX_IN_USE)|in use by another hypervisor", TAKEN),
     (r"VERR_(VMX_NO_VMX|SVM_NO_SVM|SVM_DISABLED|VMX_MSR_\w+|NEM_NOT_AVAILABLE)", NO_VIRTUALISATION),
-    (r"VERR_(VM_DRIVER_\w+|SUP_DRIVERLESS|SUPDRV_\w+|SUPLIB_\w+)|vboxdrv|[Kk]ernel driver", LOAD_DRIVER),
+    (r"VERR_(VM_DRIVER_\w+|SUP_DRIVERLESS|SUPDRV_\w+|SUPLIB_\w+)|vboxdrv|[Kk]ernel driver", DRIVERLESS),
     (
         r"VERR_(NO_MEMORY|NO_PHYS_MEMORY|NO_LOW_MEMORY|GMM_\w+|PGM_RAM\w*)|out of memory",
         "the host has too little memory left for it: lower provider.memory_mib, or close other programs",
@@ -70,7 +71,7 @@ BY_CODE = {
     XML_ERROR: "its settings file is damaged: run `vbstudy destroy` and `vbstudy provision` for a new one",
     ACCESS_DENIED: "this user may not do that: run vbstudy as the user who owns the machines",
 }
-HOST_IS_UNFIT = (TAKEN, NO_VIRTUALISATION, LOAD_DRIVER)
+HOST_IS_UNFIT = (TAKEN, NO_VIRTUALISATION, DRIVERLESS)
 
 
 class ApiError(Exception):

@@ -14,7 +14,7 @@ from orchestrator.providers import cloud_init, inside, machines
 from orchestrator.providers.virtualbox import api, checklist, host
 from orchestrator.providers.virtualbox.api import Vbox
 from orchestrator.providers.virtualbox.base import Base, Notify
-from orchestrator.providers.virtualbox.errors import NO_VIRTUALISATION
+from orchestrator.providers.virtualbox.errors import NO_DRIVER, NO_VIRTUALISATION
 from orchestrator.providers.virtualbox.machine import VirtualBoxHardware, VirtualBoxMachine
 from orchestrator.providers.virtualbox.settings import seen
 from orchestrator.store.store import Store
@@ -76,7 +76,7 @@ class VirtualBoxProvider:
         problems = []
         if self._settings.execution_engine != "interpreter":
             if not host.DRIVER.exists():
-                problems.append(f"provider virtualbox: {checklist.driver(checklist.read())}")
+                problems.append(f"provider virtualbox: {NO_DRIVER}: {checklist.driver(checklist.read())}")
             elif not virtualises:
                 problems.append(f"provider virtualbox: {NO_VIRTUALISATION}")
         if self._settings.memory_mib >= host_mib:

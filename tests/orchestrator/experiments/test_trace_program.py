@@ -105,6 +105,14 @@ def test_a_program_that_no_seed_reaches_is_traced_with_the_numbers_of_its_first_
     assert "cross_entropy(model(x), y)" in found["origin"]["text"]
 
 
+def test_a_program_of_tensorflow_can_set_its_threads_itself(traced, tmp_path):
+    (tmp_path / "train.py").write_text(
+        "import tensorflow as tf\ntf.config.threading.set_intra_op_parallelism_threads(3)\n"
+        "tf.ones(3) + tf.ones(3)\n"
+    )
+    assert traced("train", folder=tmp_path)["outcome"] == "equal"
+
+
 def test_no_operation_of_tensorflow_can_be_held(capsys, tmp_path):
     (tmp_path / "train.py").write_text("import tensorflow as tf\ntf.ones(3) + tf.ones(3)\n")
     command = ["-C", str(tmp_path), "-q", "trace", "--cpus", "1,2", "--hold", "AddV2"]
