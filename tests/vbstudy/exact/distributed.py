@@ -36,6 +36,7 @@ def main(folder: Path, threads: list[int]) -> None:
         F.cross_entropy(model(images), torch.from_numpy(data.train.y[mine])).backward()  # type: ignore[no-untyped-call]
         backend.optimizer.step()  # type: ignore[attr-defined]
     (folder / str(rank)).write_text(hash_arrays(backend.weights()), "utf-8")
+    torch.distributed.barrier()  # one that ends first would cut off what the others still have to say
     torch.distributed.destroy_process_group()
 
 
