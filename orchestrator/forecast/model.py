@@ -16,7 +16,7 @@ from guest.records.run import RECORD, RunRecord, RunSpec, Seeds
 from orchestrator.cores.leases import host_cores
 from orchestrator.inventory import guest_for
 from orchestrator.store.store import Store
-from orchestrator.study.plan import plan
+from orchestrator.study.plan import block
 from orchestrator.study.schema import ModelSelection, Study
 
 Basis = Literal["this set", "other sets of the workload", "nothing yet"]
@@ -114,8 +114,9 @@ def estimate(study: Study, store: Store, runs: int | None, difference: float, sd
     stored = [
         measured(record, (store.folder(record.spec) / RECORD).stat().st_size) for record in store.records()
     ]
+    numbers = range(1, (runs or study.repetitions) + 1)
     return forecast(
-        plan(study, runs),
+        [spec for number in numbers for spec in block(study, number)],
         stored,
         views=views(study.model_selection),
         cores=len(host_cores()),

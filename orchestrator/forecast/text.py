@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from itertools import groupby
+from operator import itemgetter
+
 from analysis.results.model import WHERE, Table, col, cols, count, counts
 from orchestrator.forecast.fleet import FleetForecast
 from orchestrator.forecast.model import FamilyForecast, Forecast
@@ -20,6 +23,10 @@ def answer(forecast: Forecast) -> str:
 
 
 def as_tables(forecast: Forecast) -> list[Table]:
+    """What is known: before the first run no more than what is planned."""
+    measured = any(s.n_measured for s in forecast.sets)
+    if not measured and all(f.tests and f.sd is None for f in forecast.families):
+        return [_planned(forecast)]
     sets = Table.of(
         [
             condition(s.set_id)
@@ -76,6 +83,26 @@ def as_tables(forecast: Forecast) -> list[Table]:
         "their SD is that of the differences at one seed, and seeds are what is needed.",
     )
     return [sets, power]
+
+
+def _planned(forecast: Forecast) -> Table:
+    sets = [(condition(each.set_id), each.planned) for each in forecast.sets]
+    rows = []
+    by = itemgetter("workload", "variant")
+    for (workload, variant), group in groupby(sets, key=lambda each: by(each[0])):
+        members = list(group)
+        settings = ", ".join(where["setting"] for where, _ in members)
+        planned = sum(runs for _, runs in members)
+        rows.append({"workload": workload, "variant": variant, "planned": planned, "setting": settings})
+    return Table.of(
+        rows,
+        *WHERE,
+        count("planned", "runs"),
+        col("setting", "conditions"),
+        name="conditions",
+        title="Conditions",
+        note="",
+    )
 
 
 def totals(forecast: Forecast) -> list[str]:

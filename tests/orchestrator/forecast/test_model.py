@@ -174,6 +174,11 @@ def test_the_tables_say_what_each_number_is_from():
     assert "any: runs repeat" in constant
 
 
+def test_before_the_first_run_the_table_says_what_is_planned_and_no_more():
+    (table,) = as_tables(estimated(specs(cpus=(1, 2), runs=3)))
+    assert table.frame[["planned", "setting"]].values.tolist() == [[6, "cpus-1, cpus-2"]]
+
+
 def crossed(seeds=10, cpus=(1, 2, 4)):
     """Each seed once on every thread count."""
     return [
