@@ -48,9 +48,6 @@ def doctor(options: Options) -> None:
         print_json(doctor_.as_json(report))
     else:
         stdout().print(doctor_.as_text(report), highlight=False)
-    problem = doctor_.first_problem(report)
-    if problem:
-        raise problem
 
 
 @click.command()

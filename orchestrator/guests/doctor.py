@@ -28,13 +28,11 @@ NAMES = 22  # characters of the column of names
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """One line: what was looked at, what was found, and what to do where something is missing.
-    Without a `needed` check nothing can run."""
+    """One line: what was looked at, what was found, and what to do where something is missing."""
 
     what: str
     found: str
     missing: str = ""
-    needed: bool = False
 
 
 def examine(store: Store) -> list[Check]:
@@ -144,18 +142,13 @@ def _virtualbox() -> list[Check]:
 
 def _frameworks() -> list[Check]:
     distributions = {Framework.TORCH: ("torch",), Framework.TENSORFLOW: ("tensorflow", "tensorflow-cpu")}
-    versions = {
-        framework: next((v for v in map(_version, names) if v), "")
+    found = {
+        framework.value: next((v for v in map(_version, names) if v), "")
         for framework, names in distributions.items()
     }
     return [
-        Check(
-            what=framework.value,
-            found=version,
-            missing="" if version else f"pip install 'vbstudy[{framework.value}]'",
-            needed=not any(versions.values()),
-        )
-        for framework, version in versions.items()
+        Check(what=name, found=version, missing="" if version else f"pip install 'vbstudy[{name}]'")
+        for name, version in found.items()
     ]
 
 
@@ -178,30 +171,26 @@ def _dataset(name: str) -> Check:
     )
 
 
-def first_problem(checks: list[Check]) -> PrerequisiteError | None:
-    problem = next((check for check in checks if check.needed and check.missing), None)
-    return PrerequisiteError(f"{problem.what} is missing: {problem.missing}") if problem else None
-
-
 def as_json(checks: list[Check]) -> Any:
     return [asdict(check) for check in checks]
 
 
 def as_text(checks: list[Check]) -> Group:
-    """The answer, then what is ready, what is missing, and what is optional, each with what to do."""
-    problem = first_problem(checks)
+    """The answer, then what is ready and what more there is, each with what to do."""
+    found = {check.what: check.found for check in checks}
     ready = ", ".join(
-        c.what.removeprefix("provider ") for c in checks if c.what.startswith("provider") and c.found
+        what.removeprefix("provider ") for what in found if what.startswith("provider") and found[what]
     )
-    answer = f"No study runs here: {problem.message}" if problem else f"Studies run here; guests by {ready}."
-    missing: dict[tuple[bool, str], list[str]] = {}
+    answer = f"Studies run here; guests by {ready}."
+    if not any(found.get(framework.value) for framework in Framework):
+        answer += " Without PyTorch and TensorFlow, studies of your own projects only."
+    missing: dict[str, list[str]] = {}
     for check in checks:
         if check.missing:
-            missing.setdefault((check.needed, check.missing), []).append(check.what)
+            missing.setdefault(check.missing, []).append(check.what)
     groups = {
         "Ready": [(check.what, check.found) for check in checks if check.found],
-        "Missing": [(", ".join(names), todo) for (needed, todo), names in missing.items() if needed],
-        "Optional": [(", ".join(names), todo) for (needed, todo), names in missing.items() if not needed],
+        "Optional": [(", ".join(names), todo) for todo, names in missing.items()],
     }
     parts: list[RenderableType] = [Text(answer, style="bold")]
     for title, lines in groups.items():
@@ -213,7 +202,4 @@ def as_text(checks: list[Check]) -> Group:
         for name, text in lines:
             grid.add_row(Text(name), Text(text))
         parts += [Text(f"\n{title}", style="bold"), grid]
-    done = (
-        "install one of what is missing, then vbstudy doctor" if problem else "vbstudy provision --cpus 1,2,4"
-    )
-    return Group(*parts, Text(f"\nnext: {done}"))
+    return Group(*parts, Text("\nnext: vbstudy provision --cpus 1,2,4"))
