@@ -94,7 +94,13 @@ class Chromium:
 
     def value(self, expression: str) -> Any:
         """The value of a JavaScript expression."""
-        answer = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
+        while True:
+            try:
+                answer = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
+                break
+            except AssertionError as error:  # a live page loads itself anew, perhaps while it is asked
+                if not any(reason in str(error) for reason in ("target navigated", "execution context")):
+                    raise
         assert "exceptionDetails" not in answer, answer
         return answer["result"].get("value")
 
