@@ -60,6 +60,11 @@ def list_names(folder: Path) -> list[str]:
         return []
 
 
+def open_lock(path: Path) -> int:
+    """A descriptor of a file to lock, for its owner alone: who may read a file may lock it, for ever."""
+    return os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+
+
 def sync(path: Path) -> None:
     descriptor = os.open(path, os.O_RDONLY)
     try:

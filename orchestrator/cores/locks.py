@@ -104,7 +104,9 @@ class CoreLocks:
             folder = self._open_folder()
             try:
                 with contextlib.suppress(FileExistsError):
-                    os.close(os.open(name, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644, dir_fd=folder))
+                    made = os.open(name, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644, dir_fd=folder)
+                    os.fchmod(made, 0o644)  # whatever the umask: other users lock it too
+                    os.close(made)
                 flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
                 descriptor = os.open(name, flags, dir_fd=folder)
             finally:

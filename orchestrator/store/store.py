@@ -44,7 +44,7 @@ from guest.records.run import LOG, RECORD, RunRecord, RunSpec
 from guest.records.trace import TRACE, Trace
 from guest.records.trace import decode as decode_trace
 from orchestrator.errors import ProtocolError, StoreError, UsageError
-from orchestrator.files import list_names, publish_folder, storage_errors, sync, write_durably
+from orchestrator.files import list_names, open_lock, publish_folder, storage_errors, sync, write_durably
 from orchestrator.store.integrity import DamagedRunError, check_artifacts, differences, read_record
 from orchestrator.store.shelf import Shelf
 
@@ -147,7 +147,7 @@ class Store:
         """Makes this process the study's one orchestrator. Raises UsageError that names the holder.
         The operating system drops the lock when its holder dies, however it dies."""
         try:
-            descriptor = os.open(self._lock_file, os.O_RDWR | os.O_CREAT, 0o644)  # point: lock opened
+            descriptor = open_lock(self._lock_file)  # point: lock opened
         except OSError as error:
             raise StoreError(f"{self._lock_file}: cannot be written: {error.strerror}") from None
         try:

@@ -96,7 +96,9 @@ class Chromium:
         """The value of a JavaScript expression."""
         while True:
             try:
-                answer = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
+                answer = self.call(
+                    "Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True
+                )
                 break
             except AssertionError as error:  # a live page loads itself anew, perhaps while it is asked
                 if not any(reason in str(error) for reason in ("target navigated", "execution context")):

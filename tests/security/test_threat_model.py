@@ -22,3 +22,8 @@ def test_every_attack_is_stopped_by_something_and_shown_by_a_test():
         cells = [cell.strip() for cell in row.strip("|").split("|")]
         assert len(cells) == 3, row
         assert re.search("test|both|floods", cells[2]), row
+
+
+def test_no_blank_line_ends_a_table_before_its_last_row():
+    text = (ROOT / "docs/threat-model.md").read_text()
+    assert not re.search(r"\|\n\n\| (?!attack)", text)

@@ -20,6 +20,7 @@ from pathlib import Path
 
 from guest.records.run import Framework
 from orchestrator.errors import PrerequisiteError
+from orchestrator.files import open_lock
 from orchestrator.providers import processes
 from orchestrator.providers.qemu import scripts
 from vbstudy import caches
@@ -136,7 +137,7 @@ def _cached(kind: str, inputs: dict[str, object], build: Callable[[Path], None],
     if target.is_dir():
         return target
     cache().mkdir(parents=True, exist_ok=True)
-    with (cache() / f".{kind}-{name}.lock").open("w") as lock:
+    with os.fdopen(open_lock(cache() / f".{kind}-{name}.lock")) as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if target.is_dir():
             return target

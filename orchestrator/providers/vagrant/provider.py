@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
+import os
 import shutil
 import time
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ from pathlib import Path
 
 from orchestrator.cores.leases import host_cores
 from orchestrator.errors import GuestError, PrerequisiteError
+from orchestrator.files import open_lock
 from orchestrator.inventory import GuestSpec, Observation, host_name
 from orchestrator.providers import inside, machines
 from orchestrator.providers.qemu.image import Notify, library_pins
@@ -243,6 +245,6 @@ def _turn() -> Iterator[None]:
     one that dies."""
     base = caches.folder()
     base.mkdir(parents=True, exist_ok=True)
-    with (base / "vagrant.lock").open("w") as lock:
+    with os.fdopen(open_lock(base / "vagrant.lock")) as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
