@@ -15,13 +15,13 @@ import errno
 import hashlib
 import io
 import json
+import os
 import re
 import stat
 import struct
 import sys
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, BinaryIO
@@ -62,7 +62,7 @@ LONG_AGO = (1980, 1, 1, 0, 0, 0)  # the oldest date a zip can hold: the time of 
 
 
 class ArchiveError(ValueError):
-    """Not an archive of a study, or a damaged one; the text states where."""
+    """Not an archive of a study, a damaged one, or one that could not be made; the text states where."""
 
 
 class DamagedStudyError(ValueError):
@@ -80,9 +80,11 @@ def projects_of(directory: Path) -> list[str]:
 
 def pack(directory: Path, target: Path, *, projects: bool = True) -> int:
     """Writes the study into the zip file `target`; returns the number of its runs. Raises
-    NothingToAnalyse for an empty study, DamagedStudyError for one that is not whole, FileExistsError."""
+    NothingToAnalyse for an empty study, DamagedStudyError for one that is not whole, ArchiveError for one
+    that changes meanwhile, FileExistsError."""
     if target.exists():
         raise FileExistsError(f"{target} is there already; name another file")
+    before = _states(directory, projects=projects)  # what is published from now on is not in the archive
     checked = verify(directory)
     if checked.damaged:
         raise DamagedStudyError(checked)
@@ -92,31 +94,43 @@ def pack(directory: Path, target: Path, *, projects: bool = True) -> int:
     with temporary(target) as part:
         with zipfile.ZipFile(part, "w", zipfile.ZIP_DEFLATED, compresslevel=6) as archive:
             files = {}
-            for path, opened in _contents(directory, projects=projects):
-                with opened() as source:
-                    files[path] = _add(archive, f"{name}/{path}", source)
+            if (directory / STUDY_FILE).is_file():
+                text, _ = public_study_file(read_bounded(directory / STUDY_FILE, bounded.STUDY_FILE).decode())
+                files[STUDY_FILE] = _add(archive, f"{name}/{STUDY_FILE}", io.BytesIO(text.encode()))
+            for path, state in before.items():
+                try:
+                    with (directory / path).open("rb") as source:
+                        files[path] = _add(archive, f"{name}/{path}", source)
+                        changed = _state(os.fstat(source.fileno())) != state
+                except FileNotFoundError:
+                    changed = True
+                if changed:
+                    what = f"{directory / path}: changed while it was packed"
+                    raise ArchiveError(f"{what}; run the command again when nothing else writes to the study")
             version = SCHEMA_VERSION if any(path.startswith(f"{PROJECTS}/") for path in files) else 1
             manifest = {"schema_version": version, "files": files}
             archive.writestr(_entry(f"{name}/{MANIFEST}"), json.dumps(manifest, indent=1) + "\n")
         part.replace(target)
-    return checked.runs
+    return sum(path.endswith(f"/{RECORD}") for path in before)
 
 
-def _contents(directory: Path, *, projects: bool) -> Iterator[tuple[str, Callable[[], IO[bytes]]]]:
-    """Every file of the archive in order, and what opens it."""
-    study_file = directory / STUDY_FILE
-    if study_file.is_file():
-        text, _ = public_study_file(read_bounded(study_file, bounded.STUDY_FILE).decode())
-        yield STUDY_FILE, lambda: io.BytesIO(text.encode())
+def _states(directory: Path, *, projects: bool) -> dict[str, tuple[int, ...]]:
+    """Every file of the archive but the study file, in order, and what changes when it is written."""
     found = [*(directory / FOLDER).glob("*.json"), *(directory / "runs").glob("*/*/*/*/*")]
     if projects:
         found += [
             path for name in projects_of(directory) for path in (directory / PROJECTS).glob(f"{name}.*")
         ]
+    states = {}
     for path in sorted(found, key=lambda each: each.relative_to(directory).as_posix()):
         relative = path.relative_to(directory)
         if path.is_file() and not any(part.startswith(".") for part in relative.parts):
-            yield relative.as_posix(), lambda path=path: path.open("rb")  # type: ignore[misc]
+            states[relative.as_posix()] = _state(path.stat())
+    return states
+
+
+def _state(found: os.stat_result) -> tuple[int, ...]:
+    return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
 def _entry(name: str) -> zipfile.ZipInfo:

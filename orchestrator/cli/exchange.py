@@ -172,8 +172,8 @@ def export(options: Options, target: Path, form: str | None, without_projects: b
     if form not in FORMATS:
         raise UsageError(f"{target}: ends neither in .zip nor in .parquet, is not mlruns; or say --format")
     store = options.store()
-    note_edited(options, edited(store))
     with analysis_errors(target):
+        note_edited(options, edited(store))
         if form == "zip":
             from analysis.exchange.archive import pack, projects_of
 
