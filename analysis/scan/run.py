@@ -11,7 +11,7 @@ from pathlib import Path
 
 from analysis.scan.files import Tree, walk
 from analysis.scan.lint.facts import FileFacts
-from analysis.scan.lint.rules import RULES
+from analysis.scan.lint.rules import USUAL
 from analysis.scan.project import lint_some, put_together
 from analysis.scan.results import Note, Project, Scan
 
@@ -25,7 +25,7 @@ Progress = Callable[[int, int, str], None]
 def scan(
     paths: Sequence[Path],
     *,
-    rules: frozenset[str] = frozenset(RULES),
+    rules: frozenset[str] = USUAL,
     jobs: int | None = None,
     progress: Progress | None = None,
 ) -> Scan:

@@ -6,8 +6,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
-from analysis.scan.lint.facts import FileFacts, finding
+from analysis.scan.lint.facts import FileFacts, Spot, finding
 from analysis.scan.lint.lint import is_ignored, mapped
 from analysis.scan.lint.program import TEST_FILE, Program, Step, programs
 from analysis.scan.lint.registry import registry, version
@@ -17,6 +18,23 @@ from analysis.scan.results import Level, LintFinding
 NOT_IN_TESTS = ("VB2", "VB3", "VB404", "VB6")
 ORDERS = frozenset(("VB301", "VB302", "VB304"))
 DATA_LIBRARIES = WORDS["data_libraries"]
+_SEVERITY = (Level.ERROR, Level.WARNING, Level.NOTE)
+
+
+class Differing(NamedTuple):
+    """A use of an operation that can differ between runs."""
+
+    rule: str
+    level: Level
+    name: str
+    on: str
+    then: str
+    file: FileFacts
+    spot: Spot
+
+    def alone(self) -> LintFinding:
+        why = f"{self.name} differs {self.on}; {self.then}"
+        return finding(self.rule, self.file.path, self.spot, why, self.level)
 
 
 def lint_project(
@@ -35,7 +53,9 @@ def lint_project(
     ]
     for program in every:
         found += _of_program(program)
-    found += _operations(files, every, pinned)
+    found += _operations(list(differing(files, every, pinned)), every, rules)
+    told = {each.place.path for each in found if each.rule == "VB401" and each.rule in rules}
+    found = [each for each in found if each.rule != "VB404" or each.place.path not in told]
     by_path = {file.path: file for file in files}
     kept: dict[tuple[str, str, int, int], LintFinding] = {}
     for each in found:
@@ -68,6 +88,9 @@ def _of_program(program: Program) -> Iterator[LintFinding]:
     yield from _late_settings(program)
     yield from _late_threads(program)
     yield from _late_seeds(program)
+    mode = program.first("mode", ["torch"])
+    if mode is not None and "cuda" in program.flags() and "cublas" not in program.flags():
+        yield _at("VB505", mode, "matrix products on CUDA then raise RuntimeError unless it is set")
     training = program.first("train")
     if training is None:
         return
@@ -167,7 +190,9 @@ def _unstated_threads(program: Program, training: Step, flags: set[str]) -> Iter
     framework = training.file.flags & {"torch", "tensorflow"} or any(
         s.event.kind == "draw" and s.event.name in ("torch", "tensorflow") for s in program.steps
     )
-    if framework and not stated:
+    if stated:
+        return
+    if framework:
         yield _at(
             "VB401",
             training,
@@ -184,10 +209,11 @@ def _unstated_threads(program: Program, training: Step, flags: set[str]) -> Iter
     yield finding("VB503", file.path, use.spot, f"{named}: {'; '.join(what)}")
 
 
-def _operations(
+def differing(
     files: Sequence[FileFacts], every: Sequence[Program], pinned: Mapping[str, str]
-) -> Iterator[LintFinding]:
-    """A file's operations are judged by the programs that include it; without one, by the file alone."""
+) -> Iterator[Differing]:
+    """The uses of operations that can differ, judged by the programs that include their file; without one, by
+    the file alone."""
     modes: dict[str, set[str]] = {file.path: set(file.modes) for file in files}
     flags: dict[str, set[str]] = {file.path: set(file.flags) for file in files}
     for program in every:
@@ -195,9 +221,6 @@ def _operations(
         for file in program.files:
             modes[file.path] |= own_modes
             flags[file.path] |= own_flags
-        mode = program.first("mode", ["torch"])
-        if mode is not None and "cuda" in own_flags and "cublas" not in own_flags:
-            yield _at("VB505", mode, "matrix products on CUDA then raise RuntimeError unless it is set")
     for file in files:
         if file.operations:
             yield from _of_file(file, modes[file.path], flags[file.path], pinned)
@@ -205,25 +228,63 @@ def _operations(
 
 def _of_file(
     file: FileFacts, modes: set[str], flags: set[str], pinned: Mapping[str, str]
-) -> Iterator[LintFinding]:
+) -> Iterator[Differing]:
     known = registry()
     for entry, name, spot in file.operations:
         operation = known.operations[entry]
-        behaviour = operation.behaviour(version(pinned.get(operation.framework, "")))
+        if operation.cudnn and "cudnn" in modes:
+            continue
+        pin = version(pinned.get(operation.framework, ""))
+        behaviour = operation.behaviour(pin)
         mode = known.modes[operation.framework]
+        if operation.cudnn and pin is not None and pin < (1, 8):  # the first with that mode under its name
+            mode = "torch.backends.cudnn.deterministic = True"
         last = name.rpartition(".")[2]
         on = operation.framework in modes
         warned = operation.framework == "torch" and "warn" in modes
         likely = operation.always or ("cuda" in flags and not operation.rare)
         level = Level.WARNING if likely else Level.NOTE
         if behaviour == "switch" and not on and not warned:
-            yield finding(
-                "VB501", file.path, spot, f"{last} differs {operation.on}; {mode} prevents it", level
-            )
+            yield Differing("VB501", level, last, operation.on, f"{mode} prevents it", file, spot)
         elif behaviour == "raises" and on:
-            why = f"{last} has no deterministic version {operation.on}: with {mode} it raises an error there"
-            yield finding("VB502", file.path, spot, why, Level.ERROR if likely else Level.NOTE)
+            level = Level.ERROR if likely else Level.NOTE
+            yield Differing("VB502", level, last, operation.on, f"with {mode} it raises an error", file, spot)
         elif behaviour == "raises":
-            yield finding(
-                "VB502", file.path, spot, f"{last} differs {operation.on}, and no mode prevents it", level
-            )
+            yield Differing("VB502", level, last, operation.on, "no mode prevents it", file, spot)
+
+
+def _operations(
+    uses: Sequence[Differing], every: Sequence[Program], rules: frozenset[str]
+) -> Iterator[LintFinding]:
+    """One finding a program and rule: a model of a hundred convolutions is one thing to do. Files that
+    several programs share count for the first. What no training program includes is reported only for a
+    project without another finding of the rule: a library."""
+    left = [use for use in uses if use.rule in rules and not is_ignored(use.file, use.alone())]
+    found: set[str] = set()
+    for program in every:
+        if program.first("train") is None:
+            continue
+        inside = {id(file) for file in program.files}
+        own = [use for use in left if id(use.file) in inside]
+        left = [use for use in left if id(use.file) not in inside]
+        own.sort(key=lambda use: use.file is not program.file)  # its own file before those it imports
+        found |= {use.rule for use in own}
+        yield from _together(own)
+    yield from _together([use for use in left if use.rule not in found])
+
+
+def _together(uses: Sequence[Differing]) -> Iterator[LintFinding]:
+    groups: dict[tuple[str, str], list[Differing]] = {}
+    for use in uses:
+        groups.setdefault((use.rule, use.then), []).append(use)
+    for some in groups.values():
+        first = min(some, key=lambda use: _SEVERITY.index(use.level))
+        counts = Counter(use.name for use in some)
+        if len(some) == 1:
+            yield first.alone()
+            continue
+        named = ", ".join(f"{name} ({count})" for name, count in counts.most_common())
+        on = " or ".join(dict.fromkeys(use.on for use in some))
+        yield finding(
+            first.rule, first.file.path, first.spot, f"{named} differ {on}; {first.then}", first.level
+        )

@@ -19,7 +19,8 @@ class Operation:
     `unless` those with which it does not. `rare`: it differs in seldom cases only. `always`: on CPUs too.
     `floats`: not with whole numbers. `of`: only of tensors with a name in which this expression is found.
     `dim`: a method of this name is one of tensors where a dimension comes first. `visible`: False where the
-    text of a program does not tell the case in which it differs."""
+    text of a program does not tell the case in which it differs. `cudnn`: torch.backends.cudnn.deterministic
+    prevents it too, in every version."""
 
     framework: str
     names: tuple[str, ...]
@@ -36,6 +37,7 @@ class Operation:
     of: str = ""
     dim: bool = False
     visible: bool = True
+    cudnn: bool = False
 
     @property
     def in_gradient(self) -> bool:

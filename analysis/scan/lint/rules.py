@@ -34,7 +34,7 @@ RULES: dict[str, Rule] = {
     "VB201": Rule(NOTE, "workers of a DataLoader have no seed of their own",
                   "pass generator= with a seed, and worker_init_fn= where the data set uses NumPy or random"),
     "VB202": Rule(NOTE, "a random split or sampler draws from the global generator",
-                  "pass generator=torch.Generator().manual_seed(seed)"),
+                  "pass a generator that is made and seeded once: one made in each epoch repeats its order"),
     "VB203": Rule(WARNING, "the order of a tf.data pipeline is left open",
                   "remove deterministic=False"),
     # ---- order
@@ -59,7 +59,8 @@ RULES: dict[str, Rule] = {
                   "write the number down, or record it with the results"),
     # ---- operations
     "VB501": Rule(WARNING, "an operation can differ between runs, and the mode that prevents it is off",
-                  "turn the mode on at the start of the program"),
+                  "turn the mode on at the start of the program; for convolutions alone "
+                  "torch.backends.cudnn.deterministic = True is enough"),
     "VB502": Rule(WARNING, "an operation can differ between runs, and has no deterministic version",
                   "use another operation, or compute this one on the CPU"),
     "VB503": Rule(NOTE, "operations round differently on other thread counts, and no mode changes that",
@@ -79,8 +80,13 @@ RULES: dict[str, Rule] = {
 }  # fmt: skip
 
 
+BY_CHOICE = frozenset(("VB601", "VB602", "VB604"))
+"""They are about how a model is judged, not about whether a run repeats: only where they are selected."""
+USUAL = frozenset(RULES) - BY_CHOICE
+
+
 def chosen(select: tuple[str, ...], ignore: tuple[str, ...]) -> frozenset[str]:
-    """The rules that begin with one of `select` (all, when empty) and with none of `ignore`.
+    """The rules that begin with one of `select` (USUAL, when empty) and with none of `ignore`.
     Raises ValueError for a code that no rule begins with."""
     for code in (*select, *ignore):
         if not any(rule.startswith(code) for rule in RULES):
@@ -88,5 +94,5 @@ def chosen(select: tuple[str, ...], ignore: tuple[str, ...]) -> frozenset[str]:
     return frozenset(
         rule
         for rule in RULES
-        if (not select or rule.startswith(select)) and not (ignore and rule.startswith(ignore))
+        if (rule.startswith(select) if select else rule in USUAL) and not (ignore and rule.startswith(ignore))
     )

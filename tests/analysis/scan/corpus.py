@@ -9,8 +9,9 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from analysis.scan.lint.judge import lint_project
-from analysis.scan.lint.lint import lint_file
+from analysis.scan.lint.judge import differing, lint_project
+from analysis.scan.lint.lint import is_ignored, lint_file
+from analysis.scan.lint.program import programs
 from analysis.scan.lint.rules import RULES, chosen
 
 FOLDER = Path(__file__).parent / "corpus"
@@ -37,10 +38,15 @@ class Snippet:
     def found(self) -> Found:
         facts = [lint_file(path, text.encode()) for path, text in self.files.items()]
         assert not [note for each in facts for note in each.notes], self.name
-        return frozenset(
+        found = {
             (f.rule, f.place.path, f.place.line)
             for f in lint_project(facts, {}, self.rules & frozenset(RULES))
-        )
+        }
+        return frozenset(found) | {
+            (use.rule, use.file.path, use.spot.line)  # every one, of which lint_project makes one finding
+            for use in differing(facts, programs(facts), {})
+            if use.rule in self.rules and not is_ignored(use.file, use.alone())
+        }
 
 
 def snippets() -> list[Snippet]:

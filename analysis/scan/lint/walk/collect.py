@@ -6,6 +6,7 @@ in `calls`, what the order of data depends on in `order`."""
 from __future__ import annotations
 
 import ast
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -162,9 +163,12 @@ class Collector:
                 self.names.bind(target.id, "builtins.set()" if is_set else self.names.resolve(node.value))
             elif isinstance(target, ast.Tuple | ast.List):
                 self.order.rebound(target, node.value)
-                for element in target.elts:
+                given = node.value.elts if isinstance(node.value, ast.Tuple | ast.List) else []
+                for element, value in itertools.zip_longest(target.elts, given[: len(target.elts)]):
                     if isinstance(element, ast.Name):
                         self.names.bind(element.id, None)
+                    elif isinstance(element, ast.Attribute):
+                        settings.stored(self, element, value)
         if isinstance(first, ast.Subscript | ast.Attribute):
             settings.stored(self, first, node.value)
             self.visit(first.value)

@@ -57,7 +57,7 @@ def _session(to: Walk, node: ast.Call, name: str) -> None:
         to.facts.sessions.append(spot(node))
 
 
-def stored(to: Walk, target: ast.Subscript | ast.Attribute, value: ast.expr) -> None:
+def stored(to: Walk, target: ast.Subscript | ast.Attribute, value: ast.expr | None) -> None:
     """`os.environ["X"] = ...`, `torch.backends.cudnn.benchmark = True`, `options.deterministic = False`."""
     if isinstance(target, ast.Subscript):
         if to.names.resolve(target.value) == "os.environ":
@@ -69,6 +69,8 @@ def stored(to: Walk, target: ast.Subscript | ast.Attribute, value: ast.expr) -> 
         to.report(
             "VB504", target, "with benchmark = True the fastest algorithm wins, which differs between runs"
         )
+    elif name == "torch.backends.cudnn.deterministic" and said is True:
+        to.facts.modes.add("cudnn")
     elif target.attr in ("intra_op_parallelism_threads", "inter_op_parallelism_threads"):
         to.facts.flags.add("threads")
     elif (

@@ -185,7 +185,8 @@ def test_ignore_comments_name_rules_their_beginnings_or_none():
 
 
 def test_select_and_ignore_choose_rules_by_their_beginnings():
-    assert chosen((), ()) == EVERY
+    assert chosen((), ()) == EVERY - {"VB601", "VB602", "VB604"}
+    assert chosen(("VB6",), ("VB603",)) == {"VB601", "VB602", "VB604"}
     assert chosen(("VB1",), ("VB104", "VB105")) == {"VB101", "VB102", "VB103"}
     with pytest.raises(ValueError, match="there is no rule VB9"):
         chosen(("VB9",), ())
@@ -200,6 +201,31 @@ def test_what_an_operation_does_depends_on_the_version():
     assert lint_project(facts, {"torch": "2.1.0"}, chosen(("VB5",), ()))[0].rule == "VB502", "2.1 raises"
     assert lint_project(facts, {"torch": "2.2.0"}, chosen(("VB5",), ())) == (), "2.2 switches"
     assert lint_project(facts, {}, chosen(("VB5",), ())) == (), "the newest switches"
+
+
+def test_operations_are_one_finding_a_program_and_rule():
+    text = "import torch\nfrom torch import nn\nx.cuda()\na = [nn.Conv2d(1, 2, 3), nn.Conv2d(1, 2, 3)]\n"
+    text += "b = y.gather(1, x)\nx.backward()\n"
+    (found,) = findings(text, rules=chosen(("VB501",), ()))
+    assert found.why == (
+        "Conv2d (2), gather (1) differ on CUDA tensors or in the gradient on CUDA; "
+        "torch.use_deterministic_algorithms(True) prevents it"
+    )
+
+
+def test_of_a_project_that_trains_only_what_training_includes_is_told():
+    train = lint_file("main.py", b"import torch\nimport net\nx.backward()\n")
+    net = lint_file("net.py", b"import torch\nc = torch.nn.Conv2d(1, 2, 3)\n")
+    other = lint_file("other.py", b"import torch\nc = torch.nn.Conv2d(1, 2, 3)\n")
+    rules = chosen(("VB501",), ())
+    assert [f.place.path for f in lint_project([train, net, other], {}, rules)] == ["net.py"]
+    assert [f.place.path for f in lint_project([net, other], {}, rules)] == ["net.py"], "a library"
+
+
+def test_of_an_old_torch_convolutions_are_told_with_what_it_has():
+    facts = [lint_file("main.py", b"import torch\nc = torch.nn.Conv2d(1, 2, 3)\n")]
+    (found,) = lint_project(facts, {"torch": "1.4.0"}, chosen(("VB501",), ()))
+    assert "cudnn.deterministic = True prevents it" in found.why
 
 
 def test_levels_tell_a_gpu_program_from_one_that_may_not_be():
