@@ -5,6 +5,6 @@ from vbstudy.__main__ import find_application
 
 find_application()
 
-from orchestrator.fleet.worker import dask_setup, dask_teardown  # noqa: E402
+from orchestrator.fleet.worker import HostNanny, HostWorker, dask_setup, dask_teardown  # noqa: E402
 
-__all__ = ["dask_setup", "dask_teardown"]
+__all__ = ["HostNanny", "HostWorker", "dask_setup", "dask_teardown"]

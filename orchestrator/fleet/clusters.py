@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import functools
 import importlib
@@ -15,6 +16,7 @@ from typing import Any
 
 import dask
 from distributed import Client, LocalCluster
+from distributed.comm import connect
 from distributed.security import Security
 from tornado.ioloop import PeriodicCallback
 
@@ -97,18 +99,35 @@ def _connect(address: str, security: Security | None, patience_s: float, notify:
     deadline, reported = time.monotonic() + patience_s, False
     while True:
         try:
+            asyncio.run(_greet(address, security))
             return Client(address, security=security, timeout=CONNECT_TIMEOUT_S, set_as_default=False)
         except (OSError, TimeoutError) as error:
             if time.monotonic() > deadline:
                 raise GuestError(
-                    f"the scheduler {address} does not answer: is it running (`dask scheduler`), and is "
-                    "this its address?",
+                    f"the scheduler {address} does not answer: is it running (`dask scheduler`), is this its "
+                    "address, and do both ends use TLS with certificates of one authority, or neither?",
                     evidence=str(error),
                 ) from None
         if not reported:
             notify(f"the scheduler {address} does not answer; waiting for it")
             reported = True
         time.sleep(0.5)
+
+
+async def _greet(address: str, security: Security | None) -> None:
+    """Sees whether a scheduler answers, in a limited time; dask's client waits for a silent one for ever.
+    Raises GuestError for what is none, OSError, TimeoutError."""
+    proofs = (security or Security()).get_connection_args("client")
+    try:
+        comm = await asyncio.wait_for(connect(address, CONNECT_TIMEOUT_S, **proofs), CONNECT_TIMEOUT_S)
+    except (OSError, TimeoutError):
+        raise
+    except Exception as error:  # noqa: BLE001  (whatever dask makes of noise)
+        raise GuestError(
+            f"what answers at {address} is no dask scheduler; its dashboard has another port",
+            evidence=repr(error),
+        ) from None
+    comm.abort()
 
 
 @contextlib.contextmanager
@@ -170,19 +189,20 @@ def _ssh(table: SshClusterTable) -> Any:
     from distributed import SSHCluster
 
     options = _worker_options(HOSTS_FOLDER, 1, table.cores, table.memory_mib)
-    connect: dict[str, Any] = {"port": table.port}
+    login: dict[str, Any] = {"port": table.port}
     if table.user:
-        connect["username"] = table.user
+        login["username"] = table.user
     if table.key:
-        connect["client_keys"] = [str(table.key.expanduser())]
+        login["client_keys"] = [str(table.key.expanduser())]
     if table.known_hosts:
-        connect["known_hosts"] = str(table.known_hosts.expanduser())
+        login["known_hosts"] = str(table.known_hosts.expanduser())
     return SSHCluster(
         [table.hosts[0], *table.hosts],
-        connect_options=connect,
+        connect_options=login,
         worker_options={**options, "memory_limit": 0},
         # It listens on the address by which it is reached, and on no other.
         scheduler_options={"host": table.hosts[0], "port": 0, "dashboard_address": f"{LOOPBACK}:0"},
+        worker_class=f"{PRELOAD}.HostNanny",
         remote_python=table.python,
     )
 
@@ -205,6 +225,7 @@ def job_queue(table: JobQueueTable, security: Security | None) -> Any:
         interface=table.interface,
         job_extra_directives=list(table.directives),
         worker_extra_args=[
+            "--worker-class", f"{PRELOAD}.HostWorker", "--dashboard-address", f"{LOOPBACK}:0",
             "--resources", resources, "--preload", PRELOAD, *options["preload_argv"],
         ],
         nanny=False,  # it would be ended together with the worker, before that has removed its guests

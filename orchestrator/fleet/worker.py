@@ -15,25 +15,46 @@ from pathlib import Path
 from typing import Any
 
 import click
-from distributed import Worker
+from distributed import Nanny, Worker
+from distributed.comm import get_address_host
 from distributed.security import Security
+from distributed.utils import get_ip
 
 from orchestrator.cores.leases import host_cores, host_memory_mib
 from orchestrator.errors import GuestError
 from orchestrator.fleet.host import Host
 from orchestrator.fleet.tasks import EXTENSION
 
-PRELOAD = "vbstudy.dask_worker"
+PRELOAD = "vbstudy.dask_worker"  # exports what others start
 BACK_AFTER_S = 0.5
 TOLD_EVERY_S = 10.0
 Notify = Callable[[str], None]
 
 
 class HostWorker(Worker):  # type: ignore[misc]
-    """Leaves at once when its scheduler is gone: runs go on without it, in threads of their own."""
+    """Listens where its scheduler reaches it, and nowhere else: whoever reaches a worker can run code there.
+    Leaves at once when its scheduler is gone: runs go on without it, in threads of their own."""
+
+    def __init__(self, scheduler_ip: str, *arguments: Any, **options: Any) -> None:
+        super().__init__(scheduler_ip, *arguments, **_facing(scheduler_ip, options))
 
     async def close(self, *arguments: Any, **options: Any) -> Any:
         return await super().close(*arguments, **options | {"executor_wait": False})
+
+
+class HostNanny(Nanny):  # type: ignore[misc]
+    """The same of what starts a worker anew when it dies."""
+
+    def __init__(self, scheduler_ip: str, *arguments: Any, **options: Any) -> None:
+        super().__init__(scheduler_ip, *arguments, **_facing(scheduler_ip, options))
+
+
+def _facing(scheduler: str, options: dict[str, Any]) -> dict[str, Any]:
+    """The options of a worker, with the address to listen on; dask's default is every one of the machine."""
+    if options.get("host") or options.get("interface"):
+        return options
+    mine = get_ip(get_address_host(scheduler))
+    return options | {"host": f"[{mine}]" if ":" in mine else mine}
 
 
 def serve(
@@ -70,8 +91,10 @@ async def _serve(
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, ended.set)
     resources = {"vcpu": len(host.cores), "memory": memory_limit_mib or host_memory_mib()}
+    since, told = time.monotonic(), ""
     while not ended.is_set():
-        notify(f"looking for the scheduler {scheduler}")
+        if not told:
+            notify(f"looking for the scheduler {scheduler}")
         worker = HostWorker(
             scheduler,
             nthreads=len(host.cores),
@@ -82,15 +105,14 @@ async def _serve(
             security=security,
         )
         attach(worker, host)
-        start, since, silent = asyncio.ensure_future(worker.start()), time.monotonic(), False
-        left_s = math.inf if wait_s is None else wait_s
+        start, silent = asyncio.ensure_future(worker.start()), False
         while not silent:
+            left_s = math.inf if wait_s is None else max(wait_s - (time.monotonic() - since), 0)
             await _first(start, ended.wait(), asyncio.sleep(min(TOLD_EVERY_S, left_s)))
             if start.done() or ended.is_set():
                 break
             waited_s = time.monotonic() - since
-            left_s = math.inf if wait_s is None else wait_s - waited_s
-            silent = left_s <= 0
+            silent = wait_s is not None and waited_s >= wait_s
             if not silent:
                 notify(
                     f"the scheduler {scheduler} does not answer; waiting for it, {waited_s:.0f} s so far: "
@@ -105,6 +127,13 @@ async def _serve(
             await _first(worker.finished(), ended.wait())
             if not ended.is_set():
                 notify("the scheduler is gone; runs that are under way go on")
+            since, told = time.monotonic(), ""
+        else:
+            silent = wait_s is not None and time.monotonic() - since >= wait_s
+            why = f"the scheduler {scheduler} cannot be used; trying again: {start.exception()!r:.200}"
+            if not silent and why != told:
+                notify(why)
+                told = why
         await worker.close(reason="vbstudy-worker")
         if silent:
             raise GuestError(f"the scheduler {scheduler} did not answer within --wait {wait_s:g} s")

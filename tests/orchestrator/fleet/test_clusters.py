@@ -138,6 +138,7 @@ def test_a_job_offers_the_cores_and_the_memory_that_it_asks_the_batch_system_for
     assert f"{sys.executable} -m distributed.cli.dask_worker tcp://127.0.0.1:" in script
     assert "--resources vcpu=1,memory=2048 --preload vbstudy.dask_worker" in script
     assert "--no-nanny" in script
+    assert "--worker-class vbstudy.dask_worker.HostWorker --dashboard-address 127.0.0.1:0" in script
 
 
 def test_more_workers_than_cores_are_refused(tmp_path, monkeypatch):
