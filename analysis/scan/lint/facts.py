@@ -24,6 +24,8 @@ class Event(NamedTuple):
     draw      a generator is used                       the generator
     seed      a generator is seeded                     the generator
     call      a function of the project is called       `@f` of this file, or its qualified name
+    value     a function is given to be called          the same
+    method    a method of something unknown is called   its last name
     import    a module is imported                      its qualified name
     setting   a variable of the environment is set      the variable
     threads   a function sets thread counts             its qualified name
@@ -62,6 +64,9 @@ class FileFacts:
     is_main: bool = False
     selecting: set[int] = field(default_factory=set)  # lines with a word by which a model may be selected
     scopes: dict[str, list[Event]] = field(default_factory=dict)
+    classes: set[str] = field(default_factory=set)
+    imported: dict[str, str] = field(default_factory=dict)  # what names of the module stand for elsewhere
+    stars: list[str] = field(default_factory=list)  # modules of which all is imported
     operations: list[Use] = field(default_factory=list)
     threaded: list[Use] = field(default_factory=list)
     modes: set[str] = field(default_factory=set)  # of frameworks; "warn" when torch only warns

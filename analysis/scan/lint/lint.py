@@ -11,7 +11,6 @@ from pathlib import PurePosixPath
 
 from analysis.scan.lint.facts import FileFacts, finding
 from analysis.scan.lint.rules import RULES
-from analysis.scan.lint.vocabulary import RELEVANT
 from analysis.scan.lint.walk.collect import Collector
 from analysis.scan.lint.walk.evaluation import selecting_lines
 from analysis.scan.results import LintFinding, Note, Place
@@ -49,7 +48,6 @@ def lint_cells(facts: FileFacts, cells: list[Cell]) -> None:
     """Parses cells one by one, so that a broken one costs no other, and walks over all of them."""
     body: list[ast.stmt] = []
     starts = []
-    relevant = False
     enabled = gc.isenabled()
     gc.disable()  # a tree is all new objects: looking for cycles among them costs a third of the time
     try:
@@ -60,16 +58,14 @@ def lint_cells(facts: FileFacts, cells: list[Cell]) -> None:
                     ast.increment_lineno(tree, facts.lines)
                 body += tree.body
                 facts.selecting |= selecting_lines(cell.text, facts.lines)
-                relevant = relevant or bool(RELEVANT.search(cell.text))
                 _ignored(facts, cell)
             facts.lines += cell.text.count("\n") + (not cell.text.endswith("\n") and bool(cell.text))
         if facts.is_notebook:
             facts.cells = tuple(starts)
-        if relevant:
-            try:
-                Collector(facts).module(ast.Module(body=body, type_ignores=[]))
-            except RecursionError:
-                facts.notes.append(Note(path=facts.path, text="is nested too deeply; not linted"))
+        try:
+            Collector(facts).module(ast.Module(body=body, type_ignores=[]))
+        except RecursionError:
+            facts.notes.append(Note(path=facts.path, text="is nested too deeply; not linted"))
     finally:
         if enabled:
             gc.enable()

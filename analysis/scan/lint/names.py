@@ -9,6 +9,10 @@ from analysis.scan.lint.vocabulary import DRAWS, SEEDS, WORDS, canonical
 
 BUILTINS = WORDS["builtins"]
 """The builtins that a rule knows."""
+CUSTOMARY = {name: name for name in ("os", "random", "torch", "glob", "keras")} | {
+    "np": "numpy", "tf": "tensorflow", "nn": "torch.nn", "F": "torch.nn.functional",
+}  # fmt: skip
+"""What names usually stand for."""
 
 
 class Names:
@@ -18,7 +22,7 @@ class Names:
     def __init__(self, module: str) -> None:
         self._package = module.split(".")[:-1]
         self._scopes: list[dict[str, str | None]] = [{}]
-        self._stars: list[str] = []
+        self.stars: list[str] = []
 
     def push(self) -> None:
         self._scopes.append({})
@@ -48,7 +52,7 @@ class Names:
         loaded = [base]
         for alias in node.names:
             if alias.name == "*":
-                self._stars.append(base)
+                self.stars.append(base)
             else:
                 self.bind(alias.asname or alias.name, f"{base}.{alias.name}")
                 loaded.append(f"{base}.{alias.name}")
@@ -82,10 +86,12 @@ class Names:
         for scope in reversed(self._scopes):
             if name in scope:
                 return scope[name]
-        if self._stars:
-            for star in self._stars:
+        if self.stars:
+            for star in self.stars:
                 if _is_known(canonical(f"{star}.{name}")):
                     return f"{star}.{name}"
+            if name in CUSTOMARY:  # `from utils import *`, where utils imports them
+                return CUSTOMARY[name]
         return f"builtins.{name}" if name in BUILTINS else None
 
 

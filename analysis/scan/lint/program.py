@@ -1,21 +1,29 @@
 """What happens when a program of the project runs: its scopes, put in the order in which they are reached.
 
-A program is a file that does something when it is run: it has a main guard, is a notebook, trains or sets
-thread settings at its top level, or calls its own functions there. Its flow follows imports and calls into
-the project's other files, each scope once, for the first time is what counts. Branches and loops are taken as
-text: once, in order."""
+A program is a file that does something when it is run: it has a main guard or a command, is a notebook,
+trains or sets thread settings at its top level, calls its own functions there, or is imported by none and
+calls those of others or has a `main` (of a console script). Its flow follows imports and calls into the
+project's other files, each scope once, for the first time is what counts. Branches and loops are taken as
+text: once, in order. What is called by the name of a method, or handed on, has no place in that order: see
+`reached`."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from analysis.scan.lint.facts import MAIN, Event, FileFacts
+from analysis.scan.lint.vocabulary import WORDS
 
 TEST_FILE = re.compile(r"(?:^|/)(?:test_[\w-]+|[\w-]+_test|tests?|conftest)\.py$|(?:^|/)tests/")
 """Tests train, but are no training programs."""
+LIBRARIES = (sys.stdlib_module_names | WORDS["elsewhere"]) - {"this"}
+"""An installed library is meant, whatever files a project has."""
+HOPS = 4  # how often a name is imported from what has imported it
+CALLED_BY_FRAMEWORKS = WORDS["called_by_frameworks"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +41,8 @@ class Index:
         self._by_last: dict[str, list[tuple[str, FileFacts]]] = {}
         self._packages: dict[str, FileFacts] = {}
         for file in files:
+            if file.is_notebook:
+                continue  # is not imported
             name = file.module.removesuffix(".__init__")
             if name != file.module:
                 self._packages[name] = file
@@ -41,7 +51,7 @@ class Index:
     def module(self, name: str, importer: FileFacts) -> FileFacts | None:
         """The file that an import of `name` reads: its path ends with the name. Of several, the one in the
         folder nearest to the importer."""
-        if not name:
+        if not name or name.partition(".")[0] in LIBRARIES:
             return None
         found = [
             (full, file)
@@ -61,22 +71,43 @@ class Index:
 
     def function(self, name: str, caller: FileFacts) -> tuple[FileFacts, str] | None:
         """The file and scope that a call of `name` runs."""
+        name = name.replace("()", "")
         if name.startswith("@"):
             return _scope(caller, name[1:])
-        head, _, tail = name.partition("()")
-        parts = head.split(".")
+        if name.startswith("*."):
+            return self._exported(caller, name[2:], HOPS)
+        return self._elsewhere(name, caller, HOPS)
+
+    def _elsewhere(self, name: str, caller: FileFacts, hops: int) -> tuple[FileFacts, str] | None:
+        parts = name.split(".")
         for cut in range(len(parts) - 1, 0, -1):
             file = self.module(".".join(parts[:cut]), caller)
             if file is not None:
-                return _scope(file, ".".join(parts[cut:]) + ("()" + tail if tail else ""))
+                rest = ".".join(parts[cut:])
+                return _scope(file, rest) or (self._exported(file, rest, hops - 1) if hops else None)
+        return None
+
+    def _exported(self, file: FileFacts, name: str, hops: int) -> tuple[FileFacts, str] | None:
+        """What a file has imported itself: `from .train import fit` in an `__init__`, or all of a module."""
+        first, dot, rest = name.partition(".")
+        if first in file.imported and hops:
+            return self._elsewhere(file.imported[first] + dot + rest, file, hops)
+        for star in file.stars:
+            found = self.module(star, file)
+            if found is not None and found is not file:
+                target = _scope(found, name) or (self._exported(found, name, hops - 1) if hops else None)
+                if target is not None:
+                    return target
         return None
 
 
 def _scope(file: FileFacts, name: str) -> tuple[FileFacts, str] | None:
-    name = name.replace("()", "")
+    """The function of a name in a file; of a class, its `__init__`, whether it has one or not."""
     for candidate in (name, f"{name}.__init__"):
         if candidate in file.scopes:
             return file, candidate
+    if name in file.classes:
+        return file, f"{name}.__init__"
     return None
 
 
@@ -95,6 +126,7 @@ class Program:
     def __init__(self, file: FileFacts, index: Index) -> None:
         self.file = file
         self._index = index
+        self._seen: set[tuple[str, str]] = set()  # scopes: file, name
 
     @cached_property
     def files(self) -> list[FileFacts]:
@@ -115,8 +147,10 @@ class Program:
     def flow(self) -> list[Step]:
         """Everything that is reached, in order."""
         steps: list[Step] = []
-        seen: set[tuple[str, str]] = set()
+        seen = self._seen
         stack: list[Iterator[Step]] = [self._scope(self.file, "", seen)]
+        if not self.file.is_main and "main" in self.file.scopes:  # of a console script
+            stack.insert(0, self._scope(self.file, "main", seen))
         while stack:
             step = next(stack[-1], None)
             if step is None:
@@ -151,6 +185,39 @@ class Program:
         return []
 
     @cached_property
+    def reached(self) -> list[Step]:
+        """The flow, then what it reaches in a way that does not tell when: methods by their names, functions
+        that are handed on, methods that frameworks call."""
+        steps = list(self.flow)
+        methods: dict[str, list[tuple[FileFacts, str]]] = {}
+        for file in self.files:
+            for scope in file.scopes:
+                owner, _, last = scope.rpartition(".")
+                if owner in file.classes:
+                    methods.setdefault(last, []).append((file, scope))
+        for step in steps:  # grows
+            for target in self._possible(step, methods):
+                steps += self._scope(*target, self._seen)
+        return steps
+
+    def _possible(
+        self, step: Step, methods: Mapping[str, list[tuple[FileFacts, str]]]
+    ) -> list[tuple[FileFacts, str]]:
+        event = step.event
+        if event.kind == "method":
+            return methods.get(event.name, [])
+        if event.kind not in ("call", "value"):
+            return self._targets(step)
+        target = self._index.function(event.name, step.file)
+        if target is None:
+            return methods.get(event.name.rpartition(".")[2], []) if event.kind == "call" else []
+        file, scope = target
+        owner, _, last = scope.rpartition(".")
+        if last != "__init__":
+            return [target]
+        return [target, *((file, f"{owner}.{name}") for name in CALLED_BY_FRAMEWORKS)]
+
+    @cached_property
     def near(self) -> list[FileFacts]:
         """The program's own file, and those that it imports itself."""
         found = {self.file.path: self.file}
@@ -161,12 +228,12 @@ class Program:
 
     @cached_property
     def steps(self) -> list[Step]:
-        """The flow, then what stands in the program's own file without being reached by name."""
-        reached = {id(step.event) for step in self.flow}
+        """What is reached, then what stands in the program's own file without being reached by name."""
+        reached = {id(step.event) for step in self.reached}
         rest = sorted(
             e for e in _events(self.file) if id(e) not in reached and e.kind in ("draw", "train", "work")
         )
-        return [*self.flow, *(Step(self.file, event) for event in sorted(rest, key=lambda e: e.spot))]
+        return [*self.reached, *(Step(self.file, event) for event in sorted(rest, key=lambda e: e.spot))]
 
     def first(self, kind: str, names: Iterable[str] | None = None) -> Step | None:
         """The first step of a kind, in the program's own file if there is one."""
@@ -200,16 +267,29 @@ class Program:
 
 def programs(files: Sequence[FileFacts]) -> list[Program]:
     index = Index(files)
-    return [Program(file, index) for file in files if _runs(file)]
+    imported = {
+        found.path
+        for file in files
+        for event in _events(file)
+        if event.kind == "import" and (found := index.module(event.name, file)) is not None
+    }
+    return [Program(file, index) for file in files if _runs(file, index, file.path in imported)]
 
 
-def _runs(file: FileFacts) -> bool:
+def _runs(file: FileFacts, index: Index, is_imported: bool) -> bool:
     if TEST_FILE.search(file.path):
         return False
-    return file.is_main or any(
+    top = file.scopes.get("", ())
+    if file.is_main or any(
         event.kind in ("train", "setting", "threads") or (event.kind == "call" and event.name.startswith("@"))
-        for event in file.scopes.get("", ())
-    )
+        for event in top
+    ):
+        return True
+    if is_imported or file.module.endswith("__init__"):
+        return False
+    if "main" in file.scopes:  # of a console script
+        return True
+    return any(event.kind == "call" and index.function(event.name, file) is not None for event in top)
 
 
 def _events(file: FileFacts, *, main: bool = True) -> Iterator[Event]:

@@ -99,13 +99,6 @@ WORDS: dict[str, frozenset[str]] = {k: frozenset(words.split()) for k, words in 
 LOADS: dict[str, str] = _DATA["loads"]
 """Packages that import another one of interest."""
 
-RELEVANT = re.compile(
-    r"torch|tensorflow|keras|numpy|random|sklearn|lightning|transformers|listdir|scandir|glob|iterdir|"
-    r"\bset\(|\bhash\(|as_completed|imap_unordered|environ|putenv|THREADS"
-)
-"""A file without any of these words has nothing that a rule could find."""
-
-
 MODEL = re.compile(r"^torchvision\.models\.(?:\w+\.)?(?!get_)[a-z]+\w*\d\w*$")
 """Makers of models, whose weights are drawn: `torchvision.models.resnet18`."""
 

@@ -37,6 +37,12 @@ NO_DATA = re.compile(
     r"port$|uuid|token$|nonce|seed|(?:^|_)id$|suffix|colou?r|delay|jitter|backoff", re.IGNORECASE
 )
 """Names of what is drawn for other ends than data and models."""
+USUAL_METHODS = WORDS["usual_methods"]
+"""Methods that are rarely those of a project's classes."""
+RUNS_MAIN = frozenset(("tensorflow.app.run", "absl.app.run", "fire.Fire"))
+COMMAND = re.compile(
+    r"^(?:click|typer|hydra|sacred|fire|cyclopts|@\w+|[\w.]+\.\w+)\b.*?\b(?:command|automain)(?:\(\))?$|^hydra\.main"
+)
 LOADER = "torch.utils.data.DataLoader"
 TRAINERS = ("transformers.Trainer()", "transformers.Seq2SeqTrainer()")
 ELSEWHERE = WORDS["elsewhere"].union(sys.stdlib_module_names)
@@ -67,8 +73,12 @@ def called(to: Walk, node: ast.Call, name: str | None) -> None:
         operations.used(to, node, name)
     elif attribute:
         operations.method(to, node, attribute)
+        if attribute not in USUAL_METHODS:
+            to.event("method", attribute, node)
     elif isinstance(function, ast.Name) and seeds_by_name(function.id):
         _seeded(to, node, ALL)  # of unknown origin: as its name says
+    elif isinstance(function, ast.Name) and to.names.stars:
+        to.event("call", f"*.{function.id}", node)
     if name is None and attribute not in ("seed", "manual_seed") and seeds_by_name(attribute):
         _seeded(to, node, ALL)
     if attribute:
@@ -77,6 +87,18 @@ def called(to: Walk, node: ast.Call, name: str | None) -> None:
         if isinstance(value, ast.Name) and (given := to.names.resolve(value) or "").startswith("@"):
             to.event("call", given, value)  # `app.run(main)`, `Engine(train_step)`: it is given to be called
     evaluation.called(to, node, name, attribute)
+
+
+def given(to: Walk, node: ast.Name | ast.Attribute) -> None:
+    """A name that is no call: where it is one of a function, something may call that."""
+    name = to.names.resolve(node)
+    if name and "()" not in name and (name.startswith("@") or name.partition(".")[0] not in ELSEWHERE):
+        to.event("value", name, node)
+
+
+def is_command(to: Walk, decorator: ast.expr) -> bool:
+    """Whether what it decorates runs from a command line."""
+    return bool(COMMAND.search(to.names.resolve(decorator) or ""))
 
 
 def _by_name(to: Walk, node: ast.Call, name: str) -> None:
@@ -114,6 +136,8 @@ def _by_name(to: Walk, node: ast.Call, name: str) -> None:
             )
     elif settings.mode(to, node, name):
         pass
+    elif name in RUNS_MAIN and not node.args:
+        to.event("call", "@main", node)
     elif name == "tensorflow.GradientTape":
         to.event("train", "a gradient tape", node)
     elif name.endswith("().train") and name.startswith(TRAINERS):

@@ -13,7 +13,7 @@ from typing import Any
 from analysis.scan.lint.facts import MAIN, Event, FileFacts, finding, spot
 from analysis.scan.lint.names import Names
 from analysis.scan.lint.vocabulary import LOADS
-from analysis.scan.lint.walk import evaluation, expressions, settings
+from analysis.scan.lint.walk import calls, evaluation, expressions, settings
 from analysis.scan.lint.walk.order import DataOrder
 from analysis.scan.results import Level
 
@@ -86,10 +86,20 @@ class Collector:
     def _import(self, node: ast.Import) -> None:
         for name in self.names.bind_import(node):
             self._loaded(name, node)
+        self._exported(node)
 
     def _import_from(self, node: ast.ImportFrom) -> None:
         for name in self.names.bind_from(node):
             self._loaded(name, node)
+        self._exported(node)
+        self.facts.stars = self.names.stars
+
+    def _exported(self, node: ast.Import | ast.ImportFrom) -> None:
+        if not self.scope:
+            for alias in node.names:
+                name = alias.asname or alias.name.partition(".")[0]
+                if name != "*" and (stands := self.names.resolve(ast.Name(name))):
+                    self.facts.imported[name] = stands
 
     def _loaded(self, name: str, node: ast.stmt) -> None:
         self.event("import", name, node)
@@ -102,6 +112,11 @@ class Collector:
         for each in (*node.decorator_list, *node.args.defaults, *node.args.kw_defaults):
             if each is not None:
                 self.visit(each)
+        if not self.scope and any(calls.is_command(self, each) for each in node.decorator_list):
+            self.event("main", "", node)
+            self.facts.is_main = True
+            command = Event("call", f"@{node.name}", spot(node))
+            self.facts.scopes.setdefault(MAIN, []).append(command)
         outer = self.scope, self.events, self.loops, self.order.pending
         no_gradient = sum(settings.stops_gradients(self, each) for each in node.decorator_list)
         self.without_gradient += no_gradient
@@ -130,10 +145,11 @@ class Collector:
             self.order.pending |= kept
 
     def _class(self, node: ast.ClassDef) -> None:
+        self.facts.classes.add(node.name)
         for base in node.bases:
             self.visit(base)
             name = self.names.resolve(base)
-            if name and name.startswith("@"):
+            if name and (name.startswith("@") or name.partition(".")[0] not in calls.ELSEWHERE):
                 self.facts.scopes.setdefault(f"{node.name}.__init__", []).append(
                     Event("call", f"{name}.__init__", spot(base))
                 )

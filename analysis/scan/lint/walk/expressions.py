@@ -39,6 +39,7 @@ def arguments(to: OrderedWalk, node: ast.Call) -> None:
 
 
 def attribute(to: OrderedWalk, node: ast.Attribute) -> None:
+    calls.given(to, node)
     value = node.value
     while isinstance(value, ast.Attribute):
         value = value.value
@@ -56,6 +57,7 @@ def asserted(to: OrderedWalk, node: ast.Assert) -> None:
 
 
 def name(to: OrderedWalk, node: ast.Name) -> None:
+    calls.given(to, node)
     if to.order.pending:
         to.order.loaded(node.id)
 
