@@ -100,3 +100,25 @@ def _without_magic(line: str) -> str:
         return f"{value[1]}None"
     magic = _MAGIC.match(line)
     return f"{magic[1]}pass" if magic else line
+
+
+_F_STRING = re.compile(r"(?<![\w\"'])(?:[fF][rR]?|[rR][fF])(?:\"(?!\"\")|'(?!''))")
+
+
+def plain_f_strings(text: str) -> str:
+    """`f"{x["a"]}"`, which Python has since 3.12, as `f"{x['a']}"`, so that older ones read it. Every
+    character keeps its place."""
+    found = list(text)
+    at = 0
+    while match := _F_STRING.search(text, at):
+        quote, depth, at = text[match.end() - 1], 0, match.end()
+        while at < len(text) and (depth or text[at] not in (quote, "\n")):
+            if not depth and text[at : at + 2] in ("{{", "}}"):
+                at += 1
+            elif text[at] in "{}":
+                depth = max(0, depth + (1 if text[at] == "{" else -1))
+            elif text[at] == quote:
+                found[at] = "'" if quote == '"' else '"'
+            at += 1
+        at += 1
+    return "".join(found)

@@ -30,6 +30,7 @@ class Event(NamedTuple):
     setting   a variable of the environment is set      the variable
     threads   a function sets thread counts             its qualified name
     work      a framework computes                      the framework
+    loaded    weights are loaded
     train     a model is trained                        how
     main      what the main guard guards, see MAIN
     """

@@ -3,6 +3,7 @@ selection."""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -12,12 +13,22 @@ from analysis.scan.lint.facts import FileFacts, Spot, finding
 from analysis.scan.lint.lint import is_ignored, mapped
 from analysis.scan.lint.program import TEST_FILE, Program, Step, programs
 from analysis.scan.lint.registry import registry, version
-from analysis.scan.lint.vocabulary import GENERATORS, OWN_MODEL, SEED_CALLS, SETTINGS, THREAD_SETTINGS, WORDS
+from analysis.scan.lint.vocabulary import (
+    DEFERRED,
+    GENERATORS,
+    OWN_MODEL,
+    SEED_CALLS,
+    SETTINGS,
+    THREAD_SETTINGS,
+    WORDS,
+)
 from analysis.scan.results import Level, LintFinding
 
 NOT_IN_TESTS = ("VB2", "VB3", "VB404", "VB6")
 ORDERS = frozenset(("VB301", "VB302", "VB304"))
 DATA_LIBRARIES = WORDS["data_libraries"]
+OF_LAYERS = re.compile(r"^(?:torch\.nn|torchvision\.models|keras\.layers)\.")
+"""Draws of weights, which no longer count where weights are loaded."""
 _SEVERITY = (Level.ERROR, Level.WARNING, Level.NOTE)
 
 
@@ -48,7 +59,8 @@ def lint_project(
         each if file.path in of_data or each.rule not in ORDERS else replace(each, level=Level.NOTE)
         for file in files
         for each in file.findings
-        if not (each.rule.startswith(NOT_IN_TESTS) and TEST_FILE.search(file.path))
+        if not (each.rule in ORDERS and of_data and file.path not in of_data)
+        and not (each.rule.startswith(NOT_IN_TESTS) and TEST_FILE.search(file.path))
         and not (each.rule == "VB203" and "tensorflow" in file.modes)  # which overrides it
     ]
     for program in every:
@@ -87,13 +99,13 @@ def _at(rule: str, step: Step, why: str, level: Level | None = None) -> LintFind
 def _of_program(program: Program) -> Iterator[LintFinding]:
     yield from _late_settings(program)
     yield from _late_threads(program)
-    yield from _late_seeds(program)
     mode = program.first("mode", ["torch"])
     if mode is not None and "cuda" in program.flags() and "cublas" not in program.flags():
         yield _at("VB505", mode, "matrix products on CUDA then raise RuntimeError unless it is set")
     training = program.first("train")
     if training is None:
         return
+    yield from _late_seeds(program)
     yield from _never_seeded(program)
     flags = program.flags()
     yield from _unstated_threads(program, training, flags)
@@ -126,7 +138,9 @@ def _late_seeds(program: Program) -> Iterator[LintFinding]:
     late: set[tuple[str, int]] = set()
     for step in program.flow:
         kind, name, spot, text = step.event
-        if kind == "draw" and name not in seeded:
+        if kind == "loaded":
+            drawn = {n: first for n, first in drawn.items() if not OF_LAYERS.match(first.event.text)}
+        elif kind == "draw" and name not in seeded and not DEFERRED.search(text):
             drawn.setdefault(name, step)
         elif kind == "seed" and name not in seeded:
             seeded.add(name)

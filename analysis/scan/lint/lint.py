@@ -14,7 +14,7 @@ from analysis.scan.lint.rules import RULES
 from analysis.scan.lint.walk.collect import Collector
 from analysis.scan.lint.walk.evaluation import selecting_lines
 from analysis.scan.results import LintFinding, Note, Place
-from analysis.scan.source import Cell, UnreadableError, decode_python, notebook_cells
+from analysis.scan.source import Cell, UnreadableError, decode_python, notebook_cells, plain_f_strings
 
 _COMMENT = re.compile(r"#\s*vbstudy:\s*([^#]*?)\s*(?:#|$)")
 _IGNORE = re.compile(r"ignore(?:\s*\[([^\]]*)\])?(?:\s+-.*)?")
@@ -87,7 +87,12 @@ def _parse(facts: FileFacts, cell: Cell) -> ast.Module | None:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of their code: invalid escapes and the like
-            return ast.parse(cell.text)
+            try:
+                return ast.parse(cell.text)
+            except SyntaxError as error:
+                if not error.msg.startswith("f-string"):
+                    raise
+                return ast.parse(plain_f_strings(cell.text))
     except SyntaxError as error:
         text = f"{where}line {error.lineno}: {error.msg}; not linted"
         if _PYTHON_2.search(cell.text):

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from analysis.scan.lint.facts import MAIN, Event, FileFacts
-from analysis.scan.lint.vocabulary import WORDS
+from analysis.scan.lint.vocabulary import DRAWN, IF_GIVEN, WORDS
 
 TEST_FILE = re.compile(r"(?:^|/)(?:test_[\w-]+|[\w-]+_test|tests?|conftest)\.py$|(?:^|/)tests/")
 """Tests train, but are no training programs."""
@@ -250,11 +250,16 @@ class Program:
 
     def seeded(self) -> set[str]:
         """The generators that are seeded anywhere in the program's files; "*" for all, where a function of
-        elsewhere seeds by its name."""
+        elsewhere seeds by its name. A seed that is itself drawn counts where its source is seeded; one that a
+        user may leave out does not."""
         found = set()
+        drawn = []
+        by_choice = "seed_by_choice" in self.flags()
         for file in self.files:
             for event in _events(file, main=file is self.file):
-                if event.kind == "seed":
+                if event.kind == "seed" and event.text.startswith(DRAWN):
+                    drawn.append((event.name, event.text.removeprefix(DRAWN).strip()))
+                elif event.kind == "seed" and not (by_choice and event.text == IF_GIVEN):
                     found.add(event.name)
                 elif (
                     event.kind == "call"
@@ -262,7 +267,7 @@ class Program:
                     and not self._index.function(event.name, file)
                 ):
                     found.add("*")
-        return found
+        return found | {name for name, source in drawn if source in found}
 
 
 def programs(files: Sequence[FileFacts]) -> list[Program]:

@@ -62,7 +62,7 @@ DRAWS: dict[str, str] = {
 """Calls that draw from a global generator: its name by theirs."""
 SKLEARN_DRAWS = re.compile(
     r"^sklearn\.\w+(?:\.\w+)*\.(?:train_test_split|shuffle|resample|KFold|StratifiedKFold|ShuffleSplit|"
-    r"StratifiedShuffleSplit|GroupShuffleSplit|RandomForest\w+|ExtraTrees\w+|GradientBoosting\w+|Bagging\w+|AdaBoost\w+|"
+    r"StratifiedShuffleSplit|GroupShuffleSplit|RepeatedKFold|RepeatedStratifiedKFold|IsolationForest|LinearSVC|NMF|TruncatedSVD|FastICA|RandomForest\w+|ExtraTrees\w+|GradientBoosting\w+|Bagging\w+|AdaBoost\w+|"
     r"DecisionTree\w+|MLP\w+|SGD\w+|Perceptron|KMeans|MiniBatchKMeans|GaussianMixture|TSNE|RandomizedSearchCV|"
     r"make_classification|make_regression|make_blobs|make_moons|make_circles)$"
 )
@@ -70,6 +70,8 @@ SKLEARN_DRAWS = re.compile(
 SEEDS: dict[str, tuple[str, ...]] = {name: tuple(seeded) for name, seeded in _DATA["seeds"].items()}
 OWN_MODEL = "own model"
 """Said of what seeds and then makes the model itself, such as LightningCLI: there is nothing before it."""
+IF_GIVEN, DRAWN = "if given", "drawn from"
+"""Said of seeds: set only where one was given; itself drawn from a generator."""
 SEED_HELPER = re.compile(
     r"^_?(?:set|fix|init|setup|initiali[sz]e|same|control|apply)_?\w*seeds?(?:_\w+)?$"
     r"|seed_?(?:everything|all|everywhere|torch|rng)|determinis\w*seed|^(?:set|make|enable)_(?:all_)?(?:determinis|reprod)",
@@ -101,13 +103,23 @@ LOADS: dict[str, str] = _DATA["loads"]
 
 MODEL = re.compile(r"^torchvision\.models\.(?:\w+\.)?(?!get_)[a-z]+\w*\d\w*$")
 """Makers of models, whose weights are drawn: `torchvision.models.resnet18`."""
+RANDOM_TRANSFORM = re.compile(
+    r"^torchvision\.transforms\.(?:v2\.)?(?:Random|ColorJitter|AutoAugment|TrivialAugment|AugMix|ElasticTransform)"
+)
+DISTRIBUTION = re.compile(r"^torch\.distributions\.[\w.]+\(\)\.r?sample$")
+PIPELINE = re.compile(r"^tensorflow\.data\.[\w.()]+\.shuffle$")
+DEFERRED = re.compile(
+    RANDOM_TRANSFORM.pattern + r"|^DataLoader|^torch\.nn\.(?:\w*Dropout\w*|RReLU)$"
+    r"|^keras\.layers\.(?:\w*Dropout\w*|Random\w+|Gaussian\w+)$|^sklearn\.[\w.]*\.[A-Z]\w+$|\.shuffle$"
+)
+"""What draws when it is used, not when it is made."""
 
 
 @cache
 def generator_of(name: str) -> str | None:
     """The generator that a call of this name draws from."""
-    if name.startswith(("torchvision.transforms.Random", "torchvision.transforms.v2.Random")) or MODEL.match(
-        name
-    ):
+    if RANDOM_TRANSFORM.match(name) or MODEL.match(name) or DISTRIBUTION.match(name):
         return "torch"
+    if PIPELINE.match(name):
+        return "tensorflow"
     return DRAWS.get(name)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis.scan.source import UnreadableError, decode, decode_python
+from analysis.scan.source import UnreadableError, decode, decode_python, plain_f_strings
 
 
 def test_a_coding_line_is_obeyed():
@@ -48,3 +48,16 @@ def test_prose_is_read_whatever_it_is_encoded_in():
 @given(st.binary())
 def test_prose_of_any_bytes_becomes_text(data):
     assert isinstance(decode(data)[0], str)
+
+
+@pytest.mark.parametrize(
+    ("new", "old"),
+    [
+        ('f"{x["a"]} b"', "f\"{x['a']} b\""),
+        ("f'{x['a']:>{w['b']}}'", 'f\'{x["a"]:>{w["b"]}}\''),
+        ('f"{{" + g("{")', 'f"{{" + g("{")'),
+        ('rf"{\', \'.join(x["a"])}"', "rf\"{', '.join(x['a'])}\""),
+    ],
+)
+def test_f_strings_of_python_3_12_are_read_by_older_ones(new: str, old: str):
+    assert plain_f_strings(new) == old

@@ -10,6 +10,9 @@ import sys
 from analysis.scan.lint.vocabulary import (
     ALL,
     CHANGING,
+    DRAWN,
+    IF_GIVEN,
+    MODEL,
     OWN_MODEL,
     SEEDS,
     SKLEARN_DRAWS,
@@ -33,9 +36,7 @@ COUNTS_OF_THE_MACHINE = WORDS["counts_of_the_machine"]
 TORCH_THREADS = frozenset(("torch.set_num_threads", "torch.set_num_interop_threads"))
 TF_THREADS = re.compile(r"^tensorflow\.config\.threading\.set_(?:intra|inter)_op_parallelism_threads$")
 SPLITS = WORDS["splits"]
-NO_DATA = re.compile(
-    r"port$|uuid|token$|nonce|seed|(?:^|_)id$|suffix|colou?r|delay|jitter|backoff", re.IGNORECASE
-)
+NO_DATA = re.compile(r"port$|uuid|token$|nonce|(?:^|_)id$|suffix|colou?r|delay|jitter|backoff", re.IGNORECASE)
 """Names of what is drawn for other ends than data and models."""
 USUAL_METHODS = WORDS["usual_methods"]
 """Methods that are rarely those of a project's classes."""
@@ -43,7 +44,14 @@ RUNS_MAIN = frozenset(("tensorflow.app.run", "absl.app.run", "fire.Fire"))
 COMMAND = re.compile(
     r"^(?:click|typer|hydra|sacred|fire|cyclopts|@\w+|[\w.]+\.\w+)\b.*?\b(?:command|automain)(?:\(\))?$|^hydra\.main"
 )
-LOADER = "torch.utils.data.DataLoader"
+LOADERS = frozenset(
+    ("torch.utils.data.DataLoader", "torch_geometric.loader.DataLoader", "torch_geometric.data.DataLoader")
+)
+GRADIENTS = frozenset(("jax.grad", "jax.value_and_grad", "flax.nnx.grad", "flax.nnx.value_and_grad"))
+IN_PLACE = frozenset(
+    ("normal_", "uniform_", "random_", "bernoulli_", "exponential_", "cauchy_", "log_normal_")
+)
+"""Methods of tensors that draw."""
 TRAINERS = ("transformers.Trainer()", "transformers.Seq2SeqTrainer()")
 ELSEWHERE = WORDS["elsewhere"].union(sys.stdlib_module_names)
 """Packages that are no part of a project; those that seed are in SEEDS."""
@@ -111,6 +119,12 @@ def _by_name(to: Walk, node: ast.Call, name: str) -> None:
         generator = None
     if generator is None and top == "sklearn" and SKLEARN_DRAWS.match(name):
         generator = "numpy" if not is_given(node, "random_state") and _shuffles(node, name) else None
+    elif generator == "torch" and _is_loaded(node, name):
+        generator = None
+    if name == "tensorflow.get_variable" and not is_given(node, "initializer"):
+        generator = "tensorflow"
+    if to.without_seed and "seed" in to.target:
+        generator = None  # a seed for who gave none
     if generator is not None and not NO_DATA.search(to.target):
         to.event("draw", generator, node, name)
     if name in OWN_GENERATORS:
@@ -119,7 +133,7 @@ def _by_name(to: Walk, node: ast.Call, name: str) -> None:
         to.report("VB102", node, "the generator begins in another state in each run")
     elif name == "random.SystemRandom":
         to.report("VB102", node, "random.SystemRandom cannot be seeded")
-    elif name == LOADER:
+    elif name in LOADERS:
         _loader(to, node)
     elif name in SPLITS:
         if not is_given(node, "generator"):
@@ -140,6 +154,10 @@ def _by_name(to: Walk, node: ast.Call, name: str) -> None:
         to.event("call", "@main", node)
     elif name == "tensorflow.GradientTape":
         to.event("train", "a gradient tape", node)
+    elif name in GRADIENTS:
+        to.event("train", name, node)
+    elif name in ("jax.random.PRNGKey", "jax.random.key") and node.args:
+        _changing(to, node, node.args[0], name)
     elif name.endswith("().train") and name.startswith(TRAINERS):
         to.event("train", "Trainer.train()", node)
         to.facts.flags.add("trainer")
@@ -161,6 +179,16 @@ def _by_attribute(to: Walk, node: ast.Call, attribute: str, name: str | None) ->
         facts.flags.add("loop")  # of ignite
     if attribute == "seed" and node.args:
         to.reseeded.add(_dotted(node.func))
+    elif attribute in IN_PLACE and "torch" in facts.flags and not (name or "").startswith("torch.nn.init"):
+        to.event("draw", "torch", node, f"Tensor.{attribute}")
+    elif attribute == "shuffle" and name is None and "tensorflow" in facts.flags and _is_buffer(node):
+        to.event("draw", "tensorflow", node, "Dataset.shuffle")
+    elif attribute in ("flow_from_directory", "flow_from_dataframe") and is_open(node, "seed") is True:
+        if constant(argument(node, "shuffle", 99)) is not False:
+            to.event("draw", "numpy", node, attribute)
+    elif attribute == "add_argument" and _says_seed(node):
+        if is_open(node, "default") is True and not is_given(node, "required"):
+            facts.flags.add("seed_by_choice")
     elif attribute == "backward":
         to.event("train", "backward()", node)
         to.event("work", "torch", node, "backward()")
@@ -180,6 +208,8 @@ def _by_attribute(to: Walk, node: ast.Call, attribute: str, name: str | None) ->
         ):
             to.event("train", f"{attribute}()", node)
             to.event("work", "tensorflow", node, f"{attribute}()")
+    elif attribute in ("load_state_dict", "load_weights"):
+        to.event("loaded", "", node)
     elif attribute == "cuda" or (attribute in ("to", "device") and _says_cuda(node)):
         facts.flags.add("cuda")
     elif (
@@ -189,6 +219,31 @@ def _by_attribute(to: Walk, node: ast.Call, attribute: str, name: str | None) ->
         and not is_given(node, "random_state")
     ):
         to.event("draw", "numpy", node, "DataFrame.sample")
+
+
+def _is_loaded(node: ast.Call, name: str) -> bool:
+    """Whether the weights of a model of torchvision come from a file."""
+    weights = next((k.value for k in node.keywords if k.arg in ("pretrained", "weights")), None)
+    return bool(MODEL.match(name)) and constant(weights or argument(node, "pretrained", 0)) not in (
+        (...,) if weights is None else (None, False)
+    )
+
+
+def _is_buffer(node: ast.Call) -> bool:
+    """Whether what is given is the size of a buffer, not a list to shuffle."""
+    if is_open(node, "seed") is False:
+        return False
+    size = argument(node, "buffer_size", 0)
+    named = size.id if isinstance(size, ast.Name) else size.attr if isinstance(size, ast.Attribute) else ""
+    return (
+        isinstance(constant(size), int)
+        or bool(re.search("buffer|size|len|num", named, re.I))
+        or isinstance(size, ast.Call)
+    )
+
+
+def _says_seed(node: ast.Call) -> bool:
+    return any("seed" in text for a in node.args if isinstance(text := constant(a), str))
 
 
 def _is_model(to: Walk, node: ast.Call) -> bool:
@@ -220,9 +275,17 @@ def _seed(to: Walk, node: ast.Call, name: str) -> None:
     elif value is None or (isinstance(value, ast.Constant) and value.value is None):
         if name in ("random.seed", "numpy.random.seed"):
             to.report("VB104", node, f"{name}() without a seed takes one from the operating system")
+            return
     else:
         _changing(to, node, value, name)
-    _seeded(to, node, SEEDS[name], OWN_MODEL if name.endswith("LightningCLI") else "")
+        source = to.names.resolve(value) or ""
+        if source.endswith("()") and (generator := generator_of(source[:-2])):
+            _seeded(to, node, SEEDS[name], f"{DRAWN} {generator}")
+            return
+    if to.with_seed:
+        _seeded(to, node, SEEDS[name], IF_GIVEN)
+    else:
+        _seeded(to, node, SEEDS[name], OWN_MODEL if name.endswith("LightningCLI") else "")
 
 
 def _changing(to: Walk, node: ast.Call, value: ast.expr, name: str) -> None:

@@ -29,6 +29,7 @@ class Collector:
         self.loops = 0
         self.target = ""  # the name that the value under way is assigned to
         self.without_gradient = 0  # how many torch.no_grad() are around
+        self.with_seed = 0  # how many branches are around that run where a seed was given
         self.without_seed = 0  # how many branches are around that run where no seed was given
         self.order = DataOrder(self)
         self.events = facts.scopes.setdefault("", [])
@@ -112,6 +113,8 @@ class Collector:
         for each in (*node.decorator_list, *node.args.defaults, *node.args.kw_defaults):
             if each is not None:
                 self.visit(each)
+        if node.decorator_list and self.scope and not self.class_name:
+            self.event("value", f"@{self.scope}.{node.name}", node)  # it may be called by what it is given to
         if not self.scope and any(calls.is_command(self, each) for each in node.decorator_list):
             self.event("main", "", node)
             self.facts.is_main = True
@@ -216,11 +219,11 @@ class Collector:
             with self.order.free():
                 self.visit(node.test)
             unseeded = settings.without_seed(node.test)
-            self._branch(node.body, unseeded is True)
+            self._branch(node.body, unseeded)
             if len(node.orelse) == 1 and isinstance(node.orelse[0], ast.If):
                 node = node.orelse[0]
             else:
-                self._branch(node.orelse, unseeded is False)
+                self._branch(node.orelse, None if unseeded is None else not unseeded)
                 return
 
     def _main(self, node: ast.If) -> None:
@@ -232,17 +235,19 @@ class Collector:
         self.events = outer
         self.statements(node.orelse)
 
-    def _branch(self, body: Sequence[ast.AST], without_seed: bool) -> None:
-        self.without_seed += without_seed
+    def _branch(self, body: Sequence[ast.AST], without_seed: bool | None) -> None:
+        self.without_seed += without_seed is True
+        self.with_seed += without_seed is False
         self.statements(body)
-        self.without_seed -= without_seed
+        self.without_seed -= without_seed is True
+        self.with_seed -= without_seed is False
 
     def _if_expression(self, node: ast.IfExp) -> None:
         with self.order.free():
             self.visit(node.test)
         unseeded = settings.without_seed(node.test)
-        self._branch([node.body], unseeded is True)
-        self._branch([node.orelse], unseeded is False)
+        self._branch([node.body], unseeded)
+        self._branch([node.orelse], None if unseeded is None else not unseeded)
 
     def _while(self, node: ast.While) -> None:
         with self.order.free():

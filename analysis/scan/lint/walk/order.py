@@ -130,6 +130,8 @@ class DataOrder:
             return bool(waiting)
         rule, origin, text = found
         self._absorbed.add(id(origin))
+        if text == "os.walk()" and _sorts(node.body):
+            return False
         self._looped(node, Pending(FROM_SET if rule == SET else rule, origin, text))
         return False
 
@@ -312,6 +314,14 @@ def _kept_in_order(body: list[ast.stmt]) -> Iterator[str]:
                 and _counts(node.value)
             ):
                 yield ""  # the next number for the next name
+
+
+def _sorts(body: list[ast.stmt]) -> bool:
+    return any(
+        isinstance(node, ast.Call) and _last(node.func) in ("sort", "sorted", "natsorted")
+        for statement in body
+        for node in ast.walk(statement)
+    )
 
 
 def _last(function: ast.expr) -> str:

@@ -20,6 +20,7 @@ class Walk(Protocol):
     loops: int  # how many are around
     target: str  # the name that the value under way is assigned to
     without_gradient: int  # how many torch.no_grad() are around
+    with_seed: int  # how many branches are around that run where a seed was given
     without_seed: int  # how many branches are around that run where no seed was given
     events: list[Event]
     unseeded: list[tuple[str, ast.Call, str]]  # generators by their names, until they are seeded
