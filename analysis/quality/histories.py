@@ -156,10 +156,13 @@ def _losses(study: StudyData, runs: pd.DataFrame) -> Iterator[tuple[str, np.ndar
     yield ACROSS, values, epochs, len(values)
 
 
-def _sd_bounds(values: np.ndarray, models: int) -> dict[str, list[float | None]]:
-    """At every epoch."""
+def _sd_bounds(values: np.ndarray, models: int) -> dict[str, np.ndarray]:
+    """At every epoch; NaN where there is none."""
     found = [sd_of(epoch, models) for epoch in values.T]
-    return {"sd_low": [each.low for each in found], "sd_high": [each.high for each in found]}
+    return {
+        "sd_low": np.array([each.low for each in found], float),
+        "sd_high": np.array([each.high for each in found], float),
+    }
 
 
 def loss_rows(by_epoch: Table) -> list[dict[str, Any]]:

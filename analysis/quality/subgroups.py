@@ -77,7 +77,10 @@ def _class_columns(rates: dict[str, np.ndarray], support: np.ndarray, models: in
     n = len(rates["overall"])
     overall = sd_of(rates["overall"][:, 0], models)
     columns: dict[str, Any] = {"class": np.arange(len(support)), "support": support, "n": n}
-    columns |= {"overall_low": overall.low, "overall_high": overall.high}
+    columns |= {
+        f"overall_{end}": np.full(len(support), bound, float)  # NaN where there is none
+        for end, bound in (("low", overall.low), ("high", overall.high))
+    }
     for name, values in rates.items():
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)  # classes without samples are all NaN

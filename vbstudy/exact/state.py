@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from vbstudy.exact.strict import Strict
 
 
+OLDEST_TORCH = "2.9"  # the first that gives out its own kernels, which ours call
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Coverage:
     """Names of ATen's operations by level, in float32. `machine`: bits depend on nothing but the inputs, by
@@ -206,7 +209,7 @@ def _check_torch() -> None:
         ) from error
     if not hasattr(torch.library, "get_kernel"):
         raise ExactError(
-            f"exact mode needs torch 2.9 or newer, and this is {torch.__version__}: upgrade torch"
+            f"exact mode needs torch {OLDEST_TORCH} or newer, and this is {torch.__version__}: upgrade torch"
         )
     if "parallel backend: OpenMP" not in torch.__config__.parallel_info():
         raise ExactError(
