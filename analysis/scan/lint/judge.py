@@ -29,6 +29,18 @@ ORDERS = frozenset(("VB301", "VB302", "VB304"))
 DATA_LIBRARIES = WORDS["data_libraries"]
 OF_LAYERS = re.compile(r"^(?:torch\.nn|torchvision\.models|keras\.layers)\.")
 """Draws of weights, which no longer count where weights are loaded."""
+FRAMEWORKS = {"torch", "tensorflow", "jax"}
+AFTER_TRAINING = re.compile(
+    r"(?:^|/)(?:eval\w*|metrics?|visuali[sz]\w*|inference|infer|predict\w*|demo\w*|export\w*|plot\w*|debug\w*)"
+    r"(?:/|\w*\.(?:py|ipynb)$)",
+    re.IGNORECASE,
+)
+NOT_TRAINED = re.compile(
+    AFTER_TRAINING.pattern
+    + r"|(?:^|/)(?:data|datasets?|data_?load\w*|transforms?|augment\w*|pre_?process\w*)(?:/|\w*\.(?:py|ipynb)$)",
+    re.IGNORECASE,
+)
+"""Files of what happens before, after and beside training."""
 _SEVERITY = (Level.ERROR, Level.WARNING, Level.NOTE)
 
 
@@ -60,6 +72,7 @@ def lint_project(
         for file in files
         for each in file.findings
         if not (each.rule in ORDERS and of_data and file.path not in of_data)
+        and not (each.rule in ORDERS and AFTER_TRAINING.search(file.path))
         and not (each.rule.startswith(NOT_IN_TESTS) and TEST_FILE.search(file.path))
         and not (each.rule == "VB203" and "tensorflow" in file.modes)  # which overrides it
     ]
@@ -68,6 +81,7 @@ def lint_project(
     found += _operations(list(differing(files, every, pinned)), every, rules)
     told = {each.place.path for each in found if each.rule == "VB401" and each.rule in rules}
     found = [each for each in found if each.rule != "VB404" or each.place.path not in told]
+    found = _first_of_file("VB401", found)
     by_path = {file.path: file for file in files}
     kept: dict[tuple[str, str, int, int], LintFinding] = {}
     for each in found:
@@ -83,9 +97,26 @@ def lint_project(
     )
 
 
+def _first_of_file(rule: str, found: Sequence[LintFinding]) -> list[LintFinding]:
+    """Programs that share the file in which they train are not reported one by one."""
+    seen: set[str] = set()
+    kept = []
+    for each in found:
+        if each.rule != rule or each.place.path not in seen:
+            kept.append(each)
+        if each.rule == rule:
+            seen.add(each.place.path)
+    return kept
+
+
 def _files_of_data(files: Sequence[FileFacts], every: Sequence[Program]) -> set[str]:
-    """The files in which an order is likely one of data: of a training program, or with a library of data."""
-    found = {file.path for file in files if file.flags & DATA_LIBRARIES}
+    """The files in which an order is likely one of data: of a training program, with a framework, or with a
+    library of data where something is written. A tool that prints has an order that matters to nobody."""
+    found = {
+        file.path
+        for file in files
+        if file.flags & FRAMEWORKS or (file.flags & DATA_LIBRARIES and "writes" in file.flags)
+    }
     for program in every:
         if program.first("train") is not None:
             found |= {file.path for file in program.files}
@@ -273,7 +304,14 @@ def _operations(
     """One finding a program and rule: a model of a hundred convolutions is one thing to do. Files that
     several programs share count for the first. What no training program includes is reported only for a
     project without another finding of the rule: a library."""
-    left = [use for use in uses if use.rule in rules and not is_ignored(use.file, use.alone())]
+    own_files = {id(program.file) for program in every}
+    left = [
+        use
+        for use in uses
+        if use.rule in rules
+        and not is_ignored(use.file, use.alone())
+        and (id(use.file) in own_files or not NOT_TRAINED.search(use.file.path))
+    ]
     found: set[str] = set()
     for program in every:
         if program.first("train") is None:

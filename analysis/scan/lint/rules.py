@@ -80,8 +80,9 @@ RULES: dict[str, Rule] = {
 }  # fmt: skip
 
 
-BY_CHOICE = frozenset(("VB601", "VB602", "VB604"))
-"""They are about how a model is judged, not about whether a run repeats: only where they are selected."""
+BY_CHOICE = frozenset(("VB201", "VB202", "VB601", "VB602", "VB604"))
+"""Only where they are selected. VB201 and VB202 are about what the order of drawing decides: with a seed runs
+repeat, and without one there is VB101. The others are about how a model is judged."""
 USUAL = frozenset(RULES) - BY_CHOICE
 
 

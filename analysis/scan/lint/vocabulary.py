@@ -110,7 +110,8 @@ DISTRIBUTION = re.compile(r"^torch\.distributions\.[\w.]+\(\)\.r?sample$")
 PIPELINE = re.compile(r"^tensorflow\.data\.[\w.()]+\.shuffle$")
 DEFERRED = re.compile(
     RANDOM_TRANSFORM.pattern + r"|^DataLoader|^torch\.nn\.(?:\w*Dropout\w*|RReLU)$"
-    r"|^keras\.layers\.(?:\w*Dropout\w*|Random\w+|Gaussian\w+)$|^sklearn\.[\w.]*\.[A-Z]\w+$|\.shuffle$"
+    r"|^keras\.layers\.(?:\w*Dropout\w*|Random\w+|Gaussian\w+)$"
+    r"|^sklearn\.[\w.]*\.[A-Z]\w+$|\.shuffle$|for a seed"
 )
 """What draws when it is used, not when it is made."""
 

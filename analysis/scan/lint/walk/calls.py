@@ -38,6 +38,7 @@ TF_THREADS = re.compile(r"^tensorflow\.config\.threading\.set_(?:intra|inter)_op
 SPLITS = WORDS["splits"]
 NO_DATA = re.compile(r"port$|uuid|token$|nonce|(?:^|_)id$|suffix|colou?r|delay|jitter|backoff", re.IGNORECASE)
 """Names of what is drawn for other ends than data and models."""
+WRITING = WORDS["writing"]
 USUAL_METHODS = WORDS["usual_methods"]
 """Methods that are rarely those of a project's classes."""
 RUNS_MAIN = frozenset(("tensorflow.app.run", "absl.app.run", "fire.Fire"))
@@ -126,7 +127,7 @@ def _by_name(to: Walk, node: ast.Call, name: str) -> None:
     if to.without_seed and "seed" in to.target:
         generator = None  # a seed for who gave none
     if generator is not None and not NO_DATA.search(to.target):
-        to.event("draw", generator, node, name)
+        to.event("draw", generator, node, f"{name} (for a seed)" if "seed" in to.target else name)
     if name in OWN_GENERATORS:
         _own_generator(to, node, name)
     elif name == "tensorflow.random.Generator.from_non_deterministic_state":
@@ -173,6 +174,8 @@ def _by_name(to: Walk, node: ast.Call, name: str) -> None:
 
 def _by_attribute(to: Walk, node: ast.Call, attribute: str, name: str | None) -> None:
     facts = to.facts
+    if attribute in WRITING:
+        facts.flags.add("writes")
     if attribute in ("map", "interleave", "parallel_interleave", "apply"):
         settings.ordered(to, node, attribute)
     if attribute == "run" and is_open(node, "max_epochs") is False:
@@ -203,7 +206,7 @@ def _by_attribute(to: Walk, node: ast.Call, attribute: str, name: str | None) ->
     elif attribute in FITS and not NOT_MODELS.search((name or "").removesuffix(f".{attribute}")):
         if (
             (name is None and _is_model(to, node))
-            or (name or "").startswith(("keras", "tensorflow", "lightning", "@"))
+            or (name or "").startswith(("keras", "tensorflow", "lightning"))
             or SKLEARN_DRAWS.match((name or "").removesuffix(f"().{attribute}"))
         ):
             to.event("train", f"{attribute}()", node)
@@ -249,6 +252,8 @@ def _says_seed(node: ast.Call) -> bool:
 def _is_model(to: Walk, node: ast.Call) -> bool:
     """Whether what is fitted, of unknown origin, is what is trained. Beside PyTorch, a `baseline.fit(...)` or
     `scaler.fit(...)` is a part of something else."""
+    if _dotted(node.func).startswith("super("):
+        return False  # which is looked at itself
     if "torch" not in to.facts.flags or to.facts.flags & {"tensorflow", "sklearn", "fastai", "skorch"}:
         return True
     return bool(MODEL_NAME.search(_dotted(node.func)))

@@ -6,7 +6,7 @@ import ast
 from typing import Protocol
 
 from analysis.scan.lint.walk import calls, settings
-from analysis.scan.lint.walk.order import DataOrder
+from analysis.scan.lint.walk.order import APPENDING, DataOrder
 from analysis.scan.lint.walk.walk import Walk
 
 Comprehension = ast.ListComp | ast.GeneratorExp | ast.DictComp | ast.SetComp
@@ -23,7 +23,8 @@ def call(to: OrderedWalk, node: ast.Call) -> None:
     free = to.order.called(node, name)
     function = node.func
     if function.__class__ is ast.Attribute:
-        to.visit(function.value)
+        if function.attr not in APPENDING or function.value.__class__ is not ast.Name:
+            to.visit(function.value)
     elif function.__class__ is not ast.Name:
         to.visit(function)
     with to.order.free(free):

@@ -124,7 +124,7 @@ class DataOrder:
         """Says whether what is looped over is in no order that is kept."""
         found = self._unordered(node.iter)
         if found is None:
-            waiting = self.pending.get(_name(node.iter), [])
+            waiting = self.pending.get(_name(_iterated(node.iter)), [])
             for item in list(waiting):
                 self._looped(node, item)
             return bool(waiting)
@@ -322,6 +322,13 @@ def _sorts(body: list[ast.stmt]) -> bool:
         for statement in body
         for node in ast.walk(statement)
     )
+
+
+def _iterated(node: ast.expr) -> ast.expr:
+    """`names` of `enumerate(tqdm(names))`."""
+    while isinstance(node, ast.Call) and node.args and _last(node.func).lower() in BARS | {"enumerate"}:
+        node = node.args[0]
+    return node
 
 
 def _last(function: ast.expr) -> str:
