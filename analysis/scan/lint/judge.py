@@ -31,13 +31,15 @@ OF_LAYERS = re.compile(r"^(?:torch\.nn|torchvision\.models|keras\.layers)\.")
 """Draws of weights, which no longer count where weights are loaded."""
 FRAMEWORKS = {"torch", "tensorflow", "jax"}
 AFTER_TRAINING = re.compile(
-    r"(?:^|/)(?:eval\w*|metrics?|visuali[sz]\w*|inference|infer|predict\w*|demo\w*|export\w*|plot\w*|debug\w*)"
+    r"(?:^|/)(?:eval\w*|metrics?|visuali[sz]\w*|inference|infer|predict\w*|demo\w*|export\w*|"
+    r"\w*plot\w*|debug\w*)"
     r"(?:/|\w*\.(?:py|ipynb)$)",
     re.IGNORECASE,
 )
 NOT_TRAINED = re.compile(
     AFTER_TRAINING.pattern
-    + r"|(?:^|/)(?:data|datasets?|data_?load\w*|transforms?|augment\w*|pre_?process\w*)(?:/|\w*\.(?:py|ipynb)$)",
+    + r"|(?:^|/)(?:data|datasets?|data_?load\w*|transforms?|augment\w*|pre_?process\w*)"
+    r"(?:/|\w*\.(?:py|ipynb)$)",
     re.IGNORECASE,
 )
 """Files of what happens before, after and beside training."""
@@ -237,19 +239,16 @@ def _unstated_threads(program: Program, training: Step, flags: set[str]) -> Iter
     )
     if stated:
         return
-    if framework:
-        yield _at(
-            "VB401",
-            training,
-            "it takes what the machine has, and the same seeds give another model on another thread count",
-        )
     known = registry()
     uses = [(file, use) for file in program.near for use in file.threaded]
+    counts = Counter(use.name.rpartition(".")[2] for _, use in uses)
+    named = ", ".join(f"{name} ({count})" for name, count in counts.most_common())
+    if framework:
+        why = "it takes what the machine has, and the same seeds give another model on another thread count"
+        yield _at("VB401", training, f"{why}: {named}" if named else why)
     if not uses:
         return
-    counts = Counter(use.name.rpartition(".")[2] for _, use in uses)
     what = dict.fromkeys(known.threads[use.entry].what for _, use in uses)
-    named = ", ".join(f"{name} ({count})" for name, count in counts.most_common())
     file, use = next(((f, u) for f, u in uses if f is program.file), uses[0])
     yield finding("VB503", file.path, use.spot, f"{named}: {'; '.join(what)}")
 

@@ -80,9 +80,9 @@ RULES: dict[str, Rule] = {
 }  # fmt: skip
 
 
-BY_CHOICE = frozenset(("VB201", "VB202", "VB601", "VB602", "VB604"))
+BY_CHOICE = frozenset(("VB201", "VB202", "VB503", "VB601", "VB602", "VB604"))
 """Only where they are selected. VB201 and VB202 are about what the order of drawing decides: with a seed runs
-repeat, and without one there is VB101. The others are about how a model is judged."""
+repeat, and without one there is VB101. VB503 is VB401 in detail. The others: how a model is judged."""
 USUAL = frozenset(RULES) - BY_CHOICE
 
 

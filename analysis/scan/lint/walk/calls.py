@@ -32,6 +32,13 @@ OWN_GENERATORS = {  # rule VB102: name of the argument that seeds
     "numpy.random.PCG64": "seed",
     "numpy.random.MT19937": "seed",
 }
+SEARCHES = {  # of hyperparameters: name of the argument that seeds
+    "optuna.create_study": "sampler",
+    "optuna.samplers.TPESampler": "seed",
+    "optuna.samplers.RandomSampler": "seed",
+    "optuna.samplers.CmaEsSampler": "seed",
+    "hyperopt.fmin": "rstate",
+}
 COUNTS_OF_THE_MACHINE = WORDS["counts_of_the_machine"]
 TORCH_THREADS = frozenset(("torch.set_num_threads", "torch.set_num_interop_threads"))
 TF_THREADS = re.compile(r"^tensorflow\.config\.threading\.set_(?:intra|inter)_op_parallelism_threads$")
@@ -45,6 +52,11 @@ RUNS_MAIN = frozenset(("tensorflow.app.run", "absl.app.run", "fire.Fire"))
 COMMAND = re.compile(
     r"^(?:click|typer|hydra|sacred|fire|cyclopts|@\w+|[\w.]+\.\w+)\b.*?\b(?:command|automain)(?:\(\))?$|^hydra\.main"
 )
+ESTIMATOR = re.compile(
+    r"^sklearn\.(?:ensemble|linear_model|tree|svm|neural_network|neighbors|naive_bayes|model_selection|pipeline|"
+    r"gaussian_process|discriminant_analysis|multioutput|multiclass|cluster)\.|^(?:xgboost|lightgbm|catboost)\."
+)
+"""What is fitted, or chosen by fitting, of libraries without gradients."""
 LOADERS = frozenset(
     ("torch.utils.data.DataLoader", "torch_geometric.loader.DataLoader", "torch_geometric.data.DataLoader")
 )
@@ -130,6 +142,10 @@ def _by_name(to: Walk, node: ast.Call, name: str) -> None:
         to.event("draw", generator, node, f"{name} (for a seed)" if "seed" in to.target else name)
     if name in OWN_GENERATORS:
         _own_generator(to, node, name)
+    elif name in SEARCHES and not is_given(node, SEARCHES[name]):
+        to.report(
+            "VB102", node, f"{name}() without {SEARCHES[name]} draws what it tries from a new generator"
+        )
     elif name == "tensorflow.random.Generator.from_non_deterministic_state":
         to.report("VB102", node, "the generator begins in another state in each run")
     elif name == "random.SystemRandom":
@@ -197,7 +213,10 @@ def _by_attribute(to: Walk, node: ast.Call, attribute: str, name: str | None) ->
         to.event("work", "torch", node, "backward()")
         if to.loops:
             facts.flags.add("loop")
-    elif attribute == "apply_gradients" or (attribute == "minimize" and name and name.startswith("@")):
+    elif attribute == "apply_gradients":
+        facts.flags.add("optimizes")
+        to.event("train", "apply_gradients()", node)
+    elif attribute == "minimize" and name and name.startswith("@"):
         facts.flags.add("optimizes")
     elif attribute == "minimize" and (name or "tensorflow").startswith(("tensorflow", "keras")) and node.args:
         facts.flags.add("optimizes")
@@ -205,9 +224,9 @@ def _by_attribute(to: Walk, node: ast.Call, attribute: str, name: str | None) ->
             to.event("train", "minimize()", node)
     elif attribute in FITS and not NOT_MODELS.search((name or "").removesuffix(f".{attribute}")):
         if (
-            (name is None and _is_model(to, node))
+            ((name is None or (name.startswith("@") and name.count(".") > 1)) and _is_model(to, node))
             or (name or "").startswith(("keras", "tensorflow", "lightning"))
-            or SKLEARN_DRAWS.match((name or "").removesuffix(f"().{attribute}"))
+            or ESTIMATOR.match(name or "")
         ):
             to.event("train", f"{attribute}()", node)
             to.event("work", "tensorflow", node, f"{attribute}()")
