@@ -65,7 +65,7 @@ IN_PLACE = frozenset(
     ("normal_", "uniform_", "random_", "bernoulli_", "exponential_", "cauchy_", "log_normal_")
 )
 """Methods of tensors that draw."""
-TRAINERS = ("transformers.Trainer()", "transformers.Seq2SeqTrainer()")
+TRAINERS = ("transformers.Trainer()", "transformers.Seq2SeqTrainer()", "ultralytics.YOLO()")
 ELSEWHERE = WORDS["elsewhere"].union(sys.stdlib_module_names)
 """Packages that are no part of a project; those that seed are in SEEDS."""
 FITS = WORDS["fits"]
@@ -74,6 +74,10 @@ NOT_MODELS = re.compile(
     r"|Tokenizer\(\)$|Scaler\(\)$|Encoder\(\)$|Vectorizer\(\)$|^torch\.(?:optim|fx)|^scipy\.|ImageDataGenerator\(\)$"
 )
 MODEL_NAME = re.compile(r"train|model|net|learn|cli|runner|estimator|classifier|clf|regressor|\(", re.I)
+OWN_MODEL_NAME = re.compile(
+    r"\.\w*(?:model|net|clf|classifier|regressor|learner|estimator|svm|forest)s?\.\w+$"
+)
+"""`self.model.fit`, of something that is not followed further."""
 PARALLEL_WORK = re.compile(
     r"^torch\.(?:rand\w*|zeros|ones|matmul|mm|bmm|einsum|normal|jit\.\w+|nn\.functional\.\w+)$"
     r"|^tensorflow\.(?:constant|Variable|matmul|random\.\w+|zeros|ones|convert_to_tensor|data\.Dataset\.\w+|"
@@ -124,6 +128,9 @@ def is_command(to: Walk, decorator: ast.expr) -> bool:
 
 def _by_name(to: Walk, node: ast.Call, name: str) -> None:
     top = name.partition(".")[0]
+    if name.endswith("().train") and name.startswith(TRAINERS):
+        to.event("train", "Trainer.train()", node)
+        to.facts.flags.add("trainer")
     if name in SEEDS:
         _seed(to, node, name)
         return
@@ -175,9 +182,6 @@ def _by_name(to: Walk, node: ast.Call, name: str) -> None:
         to.event("train", name, node)
     elif name in ("jax.random.PRNGKey", "jax.random.key") and node.args:
         _changing(to, node, node.args[0], name)
-    elif name.endswith("().train") and name.startswith(TRAINERS):
-        to.event("train", "Trainer.train()", node)
-        to.facts.flags.add("trainer")
     elif name == "lightning.Trainer":
         deterministic = constant(argument(node, "deterministic", 99))
         if deterministic:
@@ -224,7 +228,8 @@ def _by_attribute(to: Walk, node: ast.Call, attribute: str, name: str | None) ->
             to.event("train", "minimize()", node)
     elif attribute in FITS and not NOT_MODELS.search((name or "").removesuffix(f".{attribute}")):
         if (
-            ((name is None or (name.startswith("@") and name.count(".") > 1)) and _is_model(to, node))
+            (name is None and _is_model(to, node))
+            or (name and name.startswith("@") and OWN_MODEL_NAME.search(name))
             or (name or "").startswith(("keras", "tensorflow", "lightning"))
             or ESTIMATOR.match(name or "")
         ):

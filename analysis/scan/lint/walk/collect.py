@@ -45,6 +45,7 @@ class Collector:
                 self.names.bind(node.name, f"@{node.name}")
         self.statements(tree.body)
         self.order.leave(set())
+        self.order.module_ends()
         for target, call, why in self.unseeded:
             if not target or target not in self.reseeded:
                 self.report("VB102", call, why)
@@ -306,6 +307,7 @@ HANDLERS: dict[type[ast.AST], Callable[[Collector, Any], None]] = {
     ast.Expr: expressions.expression,
     ast.Assert: expressions.asserted,
     ast.Raise: _nothing,
+    ast.Return: expressions.returned,
 }
 
 

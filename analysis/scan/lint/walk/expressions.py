@@ -52,6 +52,12 @@ def expression(to: OrderedWalk, node: ast.Expr) -> None:
         to.visit(node.value)
 
 
+def returned(to: OrderedWalk, node: ast.Return) -> None:
+    if node.value is not None:
+        with to.order.returned(node.value):
+            to.visit(node.value)
+
+
 def asserted(to: OrderedWalk, node: ast.Assert) -> None:
     with to.order.free():
         to.visit(node.test)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, NamedTuple
 
 from analysis.scan.lint.vocabulary import WORDS
@@ -60,6 +60,9 @@ class DataOrder:
         self._carried: set[int] = set()
         self._free = 0
         self._absorbed: set[int] = set()
+        self._returning = False
+        self._returned: dict[str, list[tuple[str, Any, str, Level | None]]] = {}  # by function
+        self._asked: dict[str, bool] = {}  # functions of the module: whether a call keeps their order
 
     def free(self, when: bool = True) -> AbstractContextManager[None]:
         """A context in which the order does not matter, where `when` holds."""
@@ -165,9 +168,33 @@ class DataOrder:
         elif kind == SET and not self._free and id(node) not in self._absorbed:
             self._report(FROM_SET, node, text)
 
+    @contextmanager
+    def returned(self, value: ast.expr) -> Iterator[None]:
+        """A context for what a function returns: its callers decide."""
+        name = _name(value)
+        if name in self.pending and not self._loads.get(name, False):
+            for item in self.pending.pop(name):
+                self._hand_on(*self._described(*item))
+        self._returning = True
+        yield
+        self._returning = False
+
+    def _hand_on(self, rule: str, node: Any, why: str, level: Level | None) -> None:
+        self._returned.setdefault(self._walk.scope, []).append((rule, node, why, level))
+
+    def module_ends(self) -> None:
+        """What functions return is reported, unless every call in the module is one that keeps no order."""
+        for scope, items in self._returned.items():
+            if self._asked.get(scope, True):
+                for rule, node, why, level in items:
+                    self._walk.report(rule, node, why, level)
+
     def called(self, node: ast.Call, name: str | None) -> bool:
         """Says whether the order of the arguments is free; reports a listing whose order is kept."""
         function = node.func
+        if name is not None and name.startswith("@"):
+            asked = name[1:].replace("()", "")
+            self._asked[asked] = self._asked.get(asked, False) or not self._free
         if isinstance(function, ast.Attribute) and function.attr == "sort":
             self.pending.pop(_name(function.value), None)
         if name in FREE or (isinstance(function, ast.Attribute) and function.attr in FREE_METHODS):
@@ -250,6 +277,8 @@ class DataOrder:
             return inner
         elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.BitOr | ast.Sub | ast.BitAnd):
             left, right = self._unordered(node.left), self._unordered(node.right)
+            if left is None and isinstance(node.op, ast.Sub):
+                return None
             if left and right and right[0] != SET:
                 self._absorbed.add(id(right[1]))
             return left or right
@@ -286,6 +315,15 @@ class DataOrder:
         return None
 
     def _report(self, rule: str, node: Any, text: str, looped: bool = False) -> None:
+        described = self._described(rule, node, text, looped)
+        if self._returning:
+            self._hand_on(*described)
+        else:
+            self._walk.report(*described)
+
+    def _described(
+        self, rule: str, node: Any, text: str, looped: bool = False
+    ) -> tuple[str, Any, str, Level | None]:
         """A note where the order is only handed on: what is done with it elsewhere decides."""
         why = {
             LISTING: f"{text} gives names in no defined order, and the order is kept",
@@ -294,7 +332,7 @@ class DataOrder:
         }[rule]
         plain = isinstance(node, ast.Call) and _last(node.func) in ("list", "tuple")
         handed_on = (rule == LISTING and not looped) or (rule == FROM_SET and plain)
-        self._walk.report(rule, node, why, Level.NOTE if handed_on else None)
+        return rule, node, why, Level.NOTE if handed_on else None
 
 
 def _kept_in_order(body: list[ast.stmt]) -> Iterator[str]:
