@@ -103,7 +103,7 @@ def put_together(name: str, tree: Tree, facts: list[FileFacts], rules: frozenset
     """A project from the facts of all its files. `rules` empty: it is not linted."""
     software, hardware, unread = stated(tree)
     pinned = {
-        FRAMEWORKS[r.name]: r.specifier.lstrip("=")
+        (r.place.path.rpartition("/")[0], FRAMEWORKS[r.name]): r.specifier.lstrip("=")
         for r in software
         if r.pinned and r.name in FRAMEWORKS and r.source != "README"  # which tells of other versions too
     }

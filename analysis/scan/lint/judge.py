@@ -7,6 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import PurePosixPath
 from typing import NamedTuple
 
 from analysis.scan.lint.facts import FileFacts, Spot, finding
@@ -25,6 +26,8 @@ from analysis.scan.lint.vocabulary import (
 from analysis.scan.results import Level, LintFinding
 
 NOT_IN_TESTS = ("VB2", "VB3", "VB404", "VB6")
+Pins = Mapping[tuple[str, str], str]
+"""The exact versions of frameworks, by the folder whose file pins them and the framework's name."""
 ORDERS = frozenset(("VB301", "VB302", "VB304"))
 DATA_LIBRARIES = WORDS["data_libraries"]
 OF_LAYERS = re.compile(r"^(?:torch\.nn|torchvision\.models|keras\.layers)\.")
@@ -62,11 +65,8 @@ class Differing(NamedTuple):
         return finding(self.rule, self.file.path, self.spot, why, self.level)
 
 
-def lint_project(
-    files: Sequence[FileFacts], pinned: Mapping[str, str], rules: frozenset[str]
-) -> tuple[LintFinding, ...]:
-    """All findings of a project, by place. `pinned` has the exact versions of frameworks, where they are
-    known."""
+def lint_project(files: Sequence[FileFacts], pinned: Pins, rules: frozenset[str]) -> tuple[LintFinding, ...]:
+    """All findings of a project, by place."""
     every = programs(files)
     of_data = _files_of_data(files, every)
     found = [
@@ -253,9 +253,7 @@ def _unstated_threads(program: Program, training: Step, flags: set[str]) -> Iter
     yield finding("VB503", file.path, use.spot, f"{named}: {'; '.join(what)}")
 
 
-def differing(
-    files: Sequence[FileFacts], every: Sequence[Program], pinned: Mapping[str, str]
-) -> Iterator[Differing]:
+def differing(files: Sequence[FileFacts], every: Sequence[Program], pinned: Pins) -> Iterator[Differing]:
     """The uses of operations that can differ, judged by the programs that include their file; without one, by
     the file alone."""
     modes: dict[str, set[str]] = {file.path: set(file.modes) for file in files}
@@ -270,15 +268,13 @@ def differing(
             yield from _of_file(file, modes[file.path], flags[file.path], pinned)
 
 
-def _of_file(
-    file: FileFacts, modes: set[str], flags: set[str], pinned: Mapping[str, str]
-) -> Iterator[Differing]:
+def _of_file(file: FileFacts, modes: set[str], flags: set[str], pinned: Pins) -> Iterator[Differing]:
     known = registry()
     for entry, name, spot in file.operations:
         operation = known.operations[entry]
         if operation.cudnn and "cudnn" in modes:
             continue
-        pin = version(pinned.get(operation.framework, ""))
+        pin = version(_pin(pinned, operation.framework, file.path))
         behaviour = operation.behaviour(pin)
         mode = known.modes[operation.framework]
         if operation.cudnn and pin is not None and pin < (1, 8):  # the first with that mode under its name
@@ -295,6 +291,15 @@ def _of_file(
             yield Differing("VB502", level, last, operation.on, f"with {mode} it raises an error", file, spot)
         elif behaviour == "raises":
             yield Differing("VB502", level, last, operation.on, "no mode prevents it", file, spot)
+
+
+def _pin(pinned: Pins, framework: str, path: str) -> str:
+    """That of the nearest folder around a file; else that on which all of the project agree."""
+    for parent in PurePosixPath(path).parents:
+        if found := pinned.get(("" if str(parent) == "." else str(parent), framework)):
+            return found
+    every = {found for (_, name), found in pinned.items() if name == framework}
+    return every.pop() if len(every) == 1 else ""
 
 
 def _operations(

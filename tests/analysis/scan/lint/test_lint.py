@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis.scan.lint.judge import lint_project
+from analysis.scan.lint.judge import differing, lint_project
 from analysis.scan.lint.lint import lint_file
+from analysis.scan.lint.program import programs
 from analysis.scan.lint.rules import RULES, chosen
 from analysis.scan.results import Level
 from analysis.scan.run import scan
@@ -198,8 +199,9 @@ def test_select_and_ignore_choose_rules_by_their_beginnings():
 def test_what_an_operation_does_depends_on_the_version():
     text = "import torch\ntorch.use_deterministic_algorithms(True)\ntorch.nn.ReplicationPad2d(1)\n"
     facts = [lint_file("main.py", text.encode())]
-    assert lint_project(facts, {"torch": "2.1.0"}, chosen(("VB5",), ()))[0].rule == "VB502", "2.1 raises"
-    assert lint_project(facts, {"torch": "2.2.0"}, chosen(("VB5",), ())) == (), "2.2 switches"
+    rules = chosen(("VB5",), ())
+    assert lint_project(facts, {("", "torch"): "2.1.0"}, rules)[0].rule == "VB502", "2.1 raises"
+    assert lint_project(facts, {("", "torch"): "2.2.0"}, chosen(("VB5",), ())) == (), "2.2 switches"
     assert lint_project(facts, {}, chosen(("VB5",), ())) == (), "the newest switches"
 
 
@@ -224,8 +226,17 @@ def test_of_a_project_that_trains_only_what_training_includes_is_told():
 
 def test_of_an_old_torch_convolutions_are_told_with_what_it_has():
     facts = [lint_file("main.py", b"import torch\nc = torch.nn.Conv2d(1, 2, 3)\n")]
-    (found,) = lint_project(facts, {"torch": "1.4.0"}, chosen(("VB501",), ()))
+    (found,) = lint_project(facts, {("", "torch"): "1.4.0"}, chosen(("VB501",), ()))
     assert "cudnn.deterministic = True prevents it" in found.why
+
+
+def test_pins_apply_to_the_folder_that_they_are_in():
+    text = b"import torch\nx.cuda()\nc = torch.nn.ReplicationPad2d(1)\n"
+    facts = [lint_file(path, text) for path in ("old/main.py", "new/main.py", "main.py")]
+    pins = {("old", "torch"): "1.7", ("new", "torch"): "2.2"}
+    found = {use.file.path: use.rule for fact in facts for use in differing([fact], programs([fact]), pins)}
+    assert found == {"old/main.py": "VB502", "new/main.py": "VB501", "main.py": "VB501"}
+    assert [use.rule for use in differing(facts[2:], [], {("env", "torch"): "1.7"})] == ["VB502"]
 
 
 def test_levels_tell_a_gpu_program_from_one_that_may_not_be():
