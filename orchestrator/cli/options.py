@@ -162,6 +162,11 @@ class Commands(click.Group):
             near = difflib.get_close_matches(args[0], self.commands, 1, 0.5)
             hint = f"; did you mean '{near[0]}'?" if near else f"; there are {', '.join(self.commands)}"
             raise click.UsageError(f"there is no command '{args[0]}'{hint}", ctx)
+        if sys.platform != "linux":
+            raise PrerequisiteError(
+                f"this is {sys.platform}, and vbstudy runs on Linux: it holds programs and guests to cores as only "
+                "Linux can; use a Linux machine, or a virtual one of several CPUs"
+            )
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:

@@ -60,6 +60,15 @@ def test_help_groups_the_commands_by_what_they_are_for(vbstudy):
     assert "..." not in out.split("A study:")[1], "a sentence is cut"
 
 
+@pytest.mark.parametrize("command", ["doctor", "sweep", "scan"])
+def test_another_system_than_linux_is_told_in_a_line(vbstudy, monkeypatch, command):
+    monkeypatch.setattr(sys, "platform", "darwin")
+    status, out, errors = vbstudy(command)
+    assert (status, out) == (3, "")
+    assert errors.startswith("vbstudy: this is darwin, and vbstudy runs on Linux: ")
+    assert errors.count("\n") == 1
+
+
 @pytest.mark.parametrize("command", [name for names in COMMANDS.values() for name in names])
 def test_every_command_takes_the_global_options(vbstudy, command):
     status, out, _ = vbstudy(command, "--help")
