@@ -49,26 +49,13 @@ class StudyKeys:
 
     def pin(self, host: str, port: int, key: str) -> None:
         """Makes `key` the one key that `host` may show."""
-        self._rewrite(host, port, [f"{host_name(host, port)} {parse_public(key)}"])
-
-    def forget(self, host: str, port: int) -> None:
-        self._rewrite(host, port, [])
-
-    def _rewrite(self, host: str, port: int, more: list[str]) -> None:
+        name, line = host_name(host, port), parse_public(key)
         with _writing:
-            self._rewrite_alone(host, port, more)
-
-    def _rewrite_alone(self, host: str, port: int, more: list[str]) -> None:
-        before = self.known_hosts.read_text(encoding="utf-8") if self.known_hosts.exists() else ""
-        name = host_name(host, port)
-        kept = [line for line in before.splitlines() if line.split(" ", 1)[0] != name]
-        text = "".join(f"{line}\n" for line in kept + more)
-        if text == before:
-            return
-        if text:
-            write_durably(self.known_hosts, text)
-        else:
-            self.known_hosts.unlink()
+            before = self.known_hosts.read_text(encoding="utf-8") if self.known_hosts.exists() else ""
+            kept = [each for each in before.splitlines() if each.split(" ", 1)[0] != name]
+            text = "".join(f"{each}\n" for each in [*kept, f"{name} {line}"])
+            if text != before:
+                write_durably(self.known_hosts, text)
 
 
 def host_name(host: str, port: int) -> str:

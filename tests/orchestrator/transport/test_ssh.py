@@ -229,7 +229,7 @@ def test_a_host_that_shows_another_key_is_refused(target, keys, guest, tmp_path)
 
 
 def test_a_host_whose_key_is_not_pinned_is_refused_and_not_learned(target, keys, guest, server):
-    keys.forget("127.0.0.1", target.port)
+    keys.known_hosts.unlink()
     with pytest.raises(GuestError, match="its host key is not known") as caught:
         SshConnection(target, str(guest), sys.executable).connect()
     assert parse_public(server.host.public) in caught.value.message  # what to write down, when it is right
