@@ -25,6 +25,7 @@ NEEDS = {
     "tools": "pyarrow, MLflow and TeX",
     "trainers": "lightning and transformers, and minutes, for the examples",
     "vagrant": "Vagrant and libvirt",
+    "vagrant_virtualbox": "Vagrant and a real VirtualBox, and half an hour, for a guest in its interpreter",
     "vcpus": "QEMU, and four hours, for training on several virtual CPUs",
     "virtualbox": "a real VirtualBox",
     "virtualbox_sweep": "a real VirtualBox, and half an hour, for a study in its guests",
