@@ -164,8 +164,8 @@ class Commands(click.Group):
             raise click.UsageError(f"there is no command '{args[0]}'{hint}", ctx)
         if sys.platform != "linux":
             raise PrerequisiteError(
-                f"this is {sys.platform}, and vbstudy runs on Linux: it holds programs and guests to cores as only "
-                "Linux can; use a Linux machine, or a virtual one of several CPUs"
+                f"this is {sys.platform}, and vbstudy runs on Linux: it holds programs and guests to cores "
+                "as only Linux can; use a Linux machine, or a virtual one of several CPUs"
             )
         return super().resolve_command(ctx, args)
 
