@@ -7,14 +7,16 @@ import contextlib
 import hashlib
 import shlex
 import stat
+import struct
 import threading
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 import paramiko
+from paramiko.sftp import CMD_ATTRS
 
 from orchestrator.errors import GuestError
 from orchestrator.transport.connection import Completed, Stream, collecting
@@ -25,6 +27,16 @@ COMMAND_TIMEOUT_S = 30.0
 TRANSFER_TIMEOUT_S = 30.0  # without a byte moving
 CHUNK_BYTES = 1 << 18
 PIDS = ".pids"
+# What paramiko raises for answers that are not of SFTP.
+NO_SFTP = (
+    paramiko.SFTPError,
+    struct.error,
+    ArithmeticError,
+    AssertionError,
+    LookupError,
+    TypeError,
+    ValueError,
+)
 
 
 class SshConnection:
@@ -74,7 +86,7 @@ class SshConnection:
         script = self._script(argv, env, token)
         with self._failures("a command could not be started"):
             channel = self._session(COMMAND_TIMEOUT_S)
-            channel.exec_command(f"exec /bin/sh -c {shlex.quote(script)}")
+            _execute(channel, script)
         return SshStream(channel, str(self.target), lambda: self._kill(token))
 
     def _script(self, argv: Sequence[str], env: Mapping[str, str], token: str) -> str:
@@ -115,7 +127,7 @@ class SshConnection:
         try:
             channel = transport.open_session(timeout=COMMAND_TIMEOUT_S)
             channel.settimeout(COMMAND_TIMEOUT_S)
-            channel.exec_command(f"exec /bin/sh -c {shlex.quote(script)}")
+            _execute(channel, script)
             channel.recv(1)  # its end
             channel.close()
         except (paramiko.SSHException, OSError, EOFError):
@@ -137,10 +149,12 @@ class SshConnection:
             self._failures(f"{remote}: the upload failed"),
             local.open("rb") as source,
             self._files().open(part, "wb") as file,
+            _limited(file.sftp.get_channel(), TRANSFER_TIMEOUT_S) as moved,
         ):
             file.set_pipelined(True)  # point: ssh file opened
             while chunk := source.read(CHUNK_BYTES):
                 file.write(chunk)
+                moved()
         arrived = self._sha256(part)
         if arrived != expected:
             raise GuestError(f"{self.target}: {remote}: SHA-256 {arrived} arrived, {expected} was sent")
@@ -163,7 +177,7 @@ class SshConnection:
             with files.open(path, "rb") as source, collecting(local) as target:
                 source.prefetch(found.st_size)  # point: ssh file requested
                 got = 0
-                while chunk := source.read(CHUNK_BYTES):
+                while chunk := source.read(min(CHUNK_BYTES, max_bytes + 1 - got)):
                     got += len(chunk)
                     if got > max_bytes:  # it grew while it was read
                         raise GuestError(
@@ -204,7 +218,7 @@ class SshConnection:
     def _housekeeping(self, script: str, timeout_s: float) -> SshStream:
         with self._failures(f"`{script[:60]}` could not be run"):
             channel = self._session(timeout_s)
-            channel.exec_command(f"exec /bin/sh -c {shlex.quote(script)}")
+            _execute(channel, script)
         return SshStream(channel, str(self.target), channel.close)
 
     # ---- the connection ----------------------------------------------------------------------
@@ -283,10 +297,12 @@ class SshConnection:
 
     def _files(self) -> Any:
         with self._lock:
-            transport = self._transport()
+            self._transport()
             if self._sftp is None or self._sftp.get_channel().closed:
-                self._sftp = paramiko.SFTPClient.from_transport(transport)
-                self._sftp.get_channel().settimeout(TRANSFER_TIMEOUT_S)
+                channel = self._session(TRANSFER_TIMEOUT_S)
+                with _limited(channel, TRANSFER_TIMEOUT_S):
+                    channel.invoke_subsystem("sftp")
+                self._sftp = _Files(channel)
             return self._sftp
 
     def drop(self) -> None:
@@ -301,6 +317,52 @@ class SshConnection:
         """A connection on which something failed is not used again."""
         try:
             yield
-        except (paramiko.SSHException, EOFError, OSError) as error:
+        except (paramiko.SSHException, EOFError, OSError, *NO_SFTP) as error:
             self.drop()
             raise GuestError(f"{self.target}: {what}: {reason(error)}") from None
+
+
+class _Files(paramiko.SFTPClient):  # type: ignore[misc]
+    def _read_packet(self) -> tuple[int, bytes]:
+        kind, data = super()._read_packet()
+        # No sshd sends further attributes; paramiko would read as many as the answer says there are.
+        if kind == CMD_ATTRS and data[4:5] >= b"\x80":
+            raise paramiko.SFTPError("attributes that SFTP 3 has not")
+        return kind, data
+
+
+def _execute(channel: Any, script: str) -> None:
+    with _limited(channel, COMMAND_TIMEOUT_S):
+        channel.exec_command(f"exec /bin/sh -c {shlex.quote(script)}")
+
+
+@contextlib.contextmanager
+def _limited(channel: Any, timeout_s: float) -> Iterator[Callable[[], None]]:
+    """Ends the connection, and raises TimeoutError, when the block takes longer, counted from when it last
+    called what it is given. paramiko has no limit for an answer to a request, and for what is not taken."""
+    last_s, done, late = time.monotonic(), threading.Event(), False
+
+    def moved() -> None:
+        nonlocal last_s
+        last_s = time.monotonic()
+
+    def watch() -> None:
+        nonlocal late
+        while (left_s := last_s + timeout_s - time.monotonic()) > 0:
+            if done.wait(left_s):
+                return
+        late = True
+        channel.get_transport().close()
+
+    watcher = threading.Thread(target=watch, daemon=True)
+    watcher.start()
+    try:
+        yield moved
+    except (paramiko.SSHException, EOFError, OSError):
+        if not late:
+            raise
+    finally:
+        done.set()
+        watcher.join()
+    if late:
+        raise TimeoutError(f"nothing came or went within {timeout_s:.0f} s")

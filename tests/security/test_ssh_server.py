@@ -1,17 +1,21 @@
-"""A hostile SSH server: whatever it greets with, connecting ends in its time, in the documented way,
-and little of it is held."""
+"""A hostile SSH server: whatever it greets with, and whatever it answers to a guest's commands, everything
+ends in its time, in the documented way, and little of it is held."""
 
 import contextlib
+import os
 import socket
+import struct
 import threading
 import time
 import tracemalloc
 
+import paramiko
 import pytest
-from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric import ed25519
 
 from orchestrator.errors import GuestError
+from orchestrator.transport import ssh
+from orchestrator.transport.keys import StudyKeys, key_pair
+from orchestrator.transport.ssh import SshConnection
 from orchestrator.transport.ssh_connect import SshTarget, UnreachableError, connect
 
 
@@ -41,11 +45,7 @@ WORDS = {
 
 @pytest.fixture
 def target(tmp_path):
-    key = ed25519.Ed25519PrivateKey.generate()
-    content = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH, serialization.NoEncryption()
-    )
-    (tmp_path / "key").write_bytes(content)
+    key_pair(tmp_path / "key")
     return tmp_path
 
 
@@ -85,4 +85,208 @@ def test_no_server_holds_up_who_connects_or_fills_its_memory(target, kind, monke
             tracemalloc.stop()
             ends.set()
         thread.join(60)
+    assert not thread.is_alive()
+
+
+class Server(paramiko.ServerInterface):
+    """Lets everybody in; `acts` say what is done on a channel that was opened, by what it was opened for."""
+
+    def __init__(self, acts, ends) -> None:
+        self._acts, self._ends = acts, ends
+
+    def check_auth_publickey(self, username, key):
+        return paramiko.AUTH_SUCCESSFUL
+
+    def check_channel_request(self, kind, chanid):
+        if "channel" in self._acts:
+            self._ends.wait(60)
+        return paramiko.OPEN_SUCCEEDED
+
+    def check_channel_exec_request(self, channel, command):
+        return self._act(channel, "exec")
+
+    def check_channel_subsystem_request(self, channel, name):
+        return self._act(channel, "sftp")
+
+    def _act(self, channel, name):
+        act = self._acts.get(name, well)
+        if act is None:
+            self._ends.wait(60)
+        else:
+            threading.Thread(target=self._done, args=(act, channel), daemon=True).start()
+        return True
+
+    def _done(self, act, channel):
+        with contextlib.suppress(OSError, EOFError, paramiko.SSHException):
+            act(channel, self._ends)
+
+
+def well(channel, ends):
+    channel.send_exit_status(0)
+    channel.shutdown_write()
+    channel.close()
+
+
+def silent(channel, ends):
+    ends.wait(60)
+
+
+def gone(channel, ends):
+    channel.get_transport().close()
+
+
+def sending(data, times=100_000):
+    def send(channel, ends):
+        for _ in range(times):
+            channel.sendall(data)
+        ends.wait(60)
+
+    return send
+
+
+def sending_errors(channel, ends):
+    for _ in range(100_000):
+        channel.sendall_stderr(b"e" * 65536)
+
+
+def of_status(code):
+    def end(channel, ends):
+        message = paramiko.Message()
+        message.add_byte(bytes([paramiko.common.MSG_CHANNEL_REQUEST]))
+        message.add_int(channel.remote_chanid)
+        message.add_string("exit-status")
+        message.add_boolean(False)
+        message.add_int(code)
+        channel.transport._send_user_message(message)
+        channel.close()
+
+    return end
+
+
+def ignoring(channel, ends):
+    while not ends.wait(0.001):
+        channel.get_transport().send_ignore(30_000)
+
+
+def sftp_of(*answers):
+    """Answers each request with the next of these, the last one again and again."""
+
+    def serve(channel, ends):
+        for number in range(100_000):
+            head = channel.recv(4)
+            if len(head) < 4:
+                return
+            left, request = struct.unpack(">I", head)[0], b""
+            while len(request) < left:
+                request += channel.recv(left - len(request))
+            answer = answers[min(number, len(answers) - 1)]
+            content = answer[:1] + (request[1:5] if number else b"") + answer[1:]
+            channel.sendall(struct.pack(">I", len(content)) + content)
+
+    return serve
+
+
+VERSION = b"\x02\x00\x00\x00\x03"
+SIZE = b"\x69" + struct.pack(">IQI", 5, 1000, 0o100644)  # of a plain file
+HANDLE = b"\x66\x00\x00\x00\x01h"
+
+
+def shell(connection, folder):
+    connection.shell("true", 1)
+
+
+def run(connection, folder):
+    assert connection.run(["true"], {}, 1).status == 0
+
+
+def put(connection, folder):
+    (folder / "large").write_bytes(os.urandom(1 << 20) * 64)
+    connection.put(folder / "large", "x")
+
+
+def get(connection, folder):
+    connection.get("x", folder / "x", 1000)
+
+
+ACTS = {
+    "channels are not answered": ({"channel": None}, shell),
+    "commands are not answered": ({"exec": None}, run),
+    "commands never end": ({"exec": silent}, run),
+    "output without end": ({"exec": sending(b"x" * 65536)}, run),
+    "lines without end": ({"exec": sending(b"\n" * 65536)}, run),
+    "errors without end": ({"exec": sending_errors}, run),
+    "the connection goes": ({"exec": gone}, run),
+    "a status that is none": ({"exec": of_status(2**32 - 1)}, shell),
+    "messages to ignore": ({"exec": ignoring}, run),
+    "transfers are not answered": ({"sftp": None}, get),
+    "transfers never begin": ({"sftp": silent}, get),
+    "noise for a transfer": ({"sftp": sending(b"\xff" * 1000)}, get),
+    "a packet of 16 MiB": ({"sftp": sending(b"\x00\xff\xff\xff" + b"x" * 65536)}, get),
+    "packets of nothing": ({"sftp": sending(bytes(4096))}, get),
+    "another protocol": ({"sftp": sftp_of(b"\x02\xff\xff\xff\xff")}, get),
+    "a text for a state": ({"sftp": sftp_of(VERSION, b"\x68\xff\xff\xff\xff")}, get),
+    "attributes without end": ({"sftp": sftp_of(VERSION, b"\x69" + b"\xff" * 100)}, get),
+    "escapes in an error": ({"sftp": sftp_of(VERSION, b"\x65\0\0\0\x04\0\0\0\x04\x1b[2J\0\0\0\0")}, get),
+    "no handle": ({"sftp": sftp_of(VERSION, SIZE, b"\x66\xff\xff\xff\xff")}, get),
+    "more bytes than were asked for": (
+        {"sftp": sftp_of(VERSION, SIZE, HANDLE, b"\x67" + struct.pack(">I", 100_000) + b"x" * 100_000)},
+        get,
+    ),
+    "fewer bytes than it says": ({"sftp": sftp_of(VERSION, SIZE, HANDLE, b"\x67\xff\xff\xff\xffx")}, get),
+    "the connection goes in a transfer": ({"sftp": gone}, get),
+    "an upload is not answered": ({"sftp": silent}, put),
+    "an upload is answered with noise": ({"sftp": sending(b"\xff" * 1000)}, put),
+    "an upload is not read": ({"sftp": sftp_of(VERSION, HANDLE)}, put),
+}
+
+
+@pytest.mark.parametrize("kind", ACTS)
+def test_no_server_holds_up_who_gives_it_commands_or_fills_its_memory(target, kind, monkeypatch):
+    monkeypatch.setattr(threading, "excepthook", lambda _: None)
+    for name in ("COMMAND_TIMEOUT_S", "TRANSFER_TIMEOUT_S"):
+        monkeypatch.setattr(ssh, name, 1.0)
+    acts, does = ACTS[kind]
+    ends, made = threading.Event(), []
+    host, keys = key_pair(target / "host"), StudyKeys(target / "keys", target / "known_hosts")
+
+    def serve(server):
+        while not ends.is_set():
+            with contextlib.suppress(OSError):
+                transport = paramiko.Transport(server.accept()[0])
+                made.append(transport)
+                transport.add_server_key(paramiko.Ed25519Key(filename=str(host.private)))
+                with contextlib.suppress(paramiko.SSHException, EOFError):
+                    transport.start_server(event=threading.Event(), server=Server(acts, ends))
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(0.1)
+        thread = threading.Thread(target=serve, args=(server,))
+        thread.start()
+        port = server.getsockname()[1]
+        keys.pin("127.0.0.1", port, host.public)
+        where = SshTarget(
+            host="127.0.0.1",
+            port=port,
+            user="u",
+            key=target / "key",
+            known_hosts=keys.known_hosts,
+            patience_s=2.0,
+        )
+        connection = SshConnection(where, "guest", "python3")
+        connection.connect()
+        tracemalloc.start()
+        began = time.monotonic()
+        try:
+            with pytest.raises(GuestError) as caught:
+                does(connection, target)
+            assert "\n" not in str(caught.value)
+            assert time.monotonic() - began < 60
+            assert tracemalloc.get_traced_memory()[1] < 200 << 20
+        finally:
+            tracemalloc.stop()
+            ends.set()
+            connection.close()
+            thread.join(60)
+            for each in made:
+                each.close()
     assert not thread.is_alive()
