@@ -3,9 +3,11 @@ circles; only regular files are opened, so nothing can block."""
 
 from __future__ import annotations
 
+import fnmatch
 import os
 import re
 import stat
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -29,8 +31,9 @@ class Tree:
     notes: list[Note] = field(default_factory=list)
 
 
-def walk(root: Path) -> Tree:
-    """All files below a folder in the order of their names; of a file, that file alone."""
+def walk(root: Path, exclude: Sequence[str] = ()) -> Tree:
+    """All files below a folder in the order of their names, but those that fit a pattern of `exclude` or lie
+    in a folder that does; of a file, that file alone."""
     if not root.is_dir():
         tree = Tree(root.parent)
         (tree.python if root.suffix in (".py", ".ipynb") else tree.others).append(root.name)
@@ -49,6 +52,8 @@ def walk(root: Path) -> Tree:
                 continue
             if is_folder and is_link:
                 tree.notes.append(Note(path=path, text="is a link to a folder; not followed"))
+            elif any(fnmatch.fnmatchcase(path, pattern.rstrip("/")) for pattern in exclude):
+                continue
             elif is_folder:
                 if depth == DEEPEST:
                     tree.notes.append(

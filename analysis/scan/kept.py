@@ -4,15 +4,19 @@ F6."""
 from __future__ import annotations
 
 import json
+import re
+from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
-from analysis.scan.results import Scan
+from analysis.scan.results import LintFinding, Scan
 from analysis.scan.run import SCHEMA_VERSION
 from guest.records import bounded, plain_json
 from guest.records.bounded import read_bounded
 from guest.records.codec import RecordError, from_json, to_json
 
 NAME = "scan.json"
+_NUMBER_OF_LINE = re.compile(r"(?<=line )\d+|(?<=:)\d+")
 
 
 class KeptScanError(ValueError):
@@ -25,7 +29,11 @@ def encode(scan: Scan) -> str:
 
 def read_kept(directory: Path) -> Scan | None:
     """The scan of a study's folder; None when there is none. Raises KeptScanError."""
-    path = directory / NAME
+    return read_scan(directory / NAME)
+
+
+def read_scan(path: Path) -> Scan | None:
+    """A scan that `--format json` or `--keep` has written; None where there is none. Raises KeptScanError."""
     try:
         data = plain_json.parse(read_bounded(path, bounded.IMPORTED), bounded.IMPORTED)
     except FileNotFoundError:
@@ -39,3 +47,25 @@ def read_kept(directory: Path) -> Scan | None:
         return from_json(Scan, data, path.name)
     except RecordError as error:
         raise KeptScanError(str(error)) from None
+
+
+def without(scan: Scan, baseline: Scan) -> Scan:
+    """The findings that a former scan does not have. Lines may have moved: a finding is known by its rule,
+    its file and what it says, as often as the former scan has it."""
+    known = Counter(_identity(found) for project in baseline.projects for found in project.findings)
+    projects = []
+    for project in scan.projects:
+        new = []
+        for found in project.findings:
+            identity = _identity(found)
+            if known[identity]:
+                known[identity] -= 1
+            else:
+                new.append(found)
+        projects.append(replace(project, findings=tuple(new)))
+    return replace(scan, projects=tuple(projects))
+
+
+def _identity(found: LintFinding) -> tuple[str, str, int, str]:
+    why = _NUMBER_OF_LINE.sub("", found.why)
+    return found.rule, found.place.path, found.place.cell, why

@@ -26,14 +26,16 @@ def scan(
     paths: Sequence[Path],
     *,
     rules: frozenset[str] = USUAL,
+    exclude: Sequence[str] = (),
     jobs: int | None = None,
     progress: Progress | None = None,
 ) -> Scan:
-    """Scans each path as one project, a folder or a file. Without rules nothing is linted.
+    """Scans each path as one project, a folder or a file, without the files that a pattern of `exclude` fits.
+    Without rules nothing is linted.
     Raises BrokenProcessPool when a process was killed from outside."""
     jobs = jobs or len(os.sched_getaffinity(0))
     progress = progress or (lambda _done, _total, _what: None)  # nobody looks
-    trees = [walk(path) for path in paths]
+    trees = [walk(path, exclude) for path in paths]
     named = list(zip(map(str, paths), trees, strict=True))
     files = sum(len(tree.python) for tree in trees)
     if jobs == 1 or files + len(trees) < FEW_FILES:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from analysis.scan.results import Scan
+    from analysis.scan.settings import Settings
 
 FORMATS = ("table", "json", "csv", "sarif")
 LINT, REQUIREMENTS = "lint", "requirements"
@@ -30,6 +31,14 @@ LINT, REQUIREMENTS = "lint", "requirements"
 @click.option("--only", type=click.Choice((LINT, REQUIREMENTS)), help="One half of the scan.")
 @click.option("--select", metavar="CODES", default="", help="Only these rules, such as VB1,VB402.")
 @click.option("--ignore", metavar="CODES", default="", help="All rules but these.")
+@click.option(
+    "--exclude", metavar="PATTERN", multiple=True, help="Without these files or folders, such as 'old/*'."
+)
+@click.option(
+    "--baseline",
+    type=click.Path(path_type=Path),
+    help="Only findings that this file, of --format json, does not have.",
+)
 @click.option("--format", "form", type=click.Choice(FORMATS), help="How to print.", show_default="table")
 @click.option("--output", type=click.Path(path_type=Path), help="Write to this file in place of stdout.")
 @click.option("--keep", is_flag=True, help="Keep the result as scan.json of the study, for finding F6.")
@@ -43,6 +52,8 @@ def scan(
     only: str | None,
     select: str,
     ignore: str,
+    exclude: tuple[str, ...],
+    baseline: Path | None,
     form: str | None,
     output: Path | None,
     keep: bool,
@@ -52,17 +63,25 @@ def scan(
     """Report a project's requirements and sources of nondeterminism.
 
     Each PATH, a folder or a file, is one project; with --each, every folder in it is one. Nothing in them is
-    run or imported. Findings are silenced by `# vbstudy: ignore[VB101]` on their line."""
+    run or imported. Findings are silenced by `# vbstudy: ignore[VB101]` on their line. Of one project, the
+    table `[tool.vbstudy.scan]` of its pyproject.toml sets select, ignore and exclude."""
+    from analysis.scan.kept import without
     from analysis.scan.lint.rules import chosen
     from analysis.scan.printed import print_notes
     from analysis.scan.results import Level
 
+    projects = _projects(paths, each)
+    own = _settings(projects, each)
     try:
-        rules = chosen(_codes(select), _codes(ignore))
+        rules = chosen(_codes(select) or own.select, _codes(ignore) or own.ignore)
     except ValueError as error:
         raise UsageError(f"--select, --ignore: {error}") from None
+    former = _former(baseline)
     form = form or ("json" if options.as_json else "table")
-    found = _scan(options, _projects(paths, each), frozenset() if only == REQUIREMENTS else rules, jobs)
+    rules = frozenset() if only == REQUIREMENTS else rules
+    found = _scan(options, projects, rules, (*own.exclude, *exclude), jobs)
+    if former is not None:
+        found = without(found, former)
     _print(found, form, output, only)
     if form == "table":
         print_notes(found, options.stderr())
@@ -105,7 +124,41 @@ def _projects(paths: tuple[str, ...], each: bool) -> list[Path]:
     return found
 
 
-def _scan(options: Options, projects: list[Path], rules: frozenset[str], jobs: int | None) -> Scan:
+def _settings(projects: list[Path], each: bool) -> Settings:
+    """Those of the one project that is scanned; a table of many projects follows none of them."""
+    from analysis.scan.settings import FILE, Settings, SettingsError, settings_of
+
+    if each or len(projects) > 1 or not projects[0].is_dir():
+        return Settings()
+    try:
+        return settings_of(projects[0])
+    except SettingsError as error:
+        raise UsageError(f"{projects[0] / FILE}: {error}") from None
+
+
+def _former(baseline: Path | None) -> Scan | None:
+    from analysis.scan.kept import KeptScanError, read_scan
+
+    if baseline is None:
+        return None
+    try:
+        former = read_scan(baseline)
+    except KeptScanError as error:
+        raise UsageError(f"--baseline {baseline}: {error}") from None
+    if former is None:
+        raise UsageError(
+            f"--baseline {baseline}: does not exist; vbstudy scan --format json --output {baseline} writes it"
+        )
+    return former
+
+
+def _scan(
+    options: Options,
+    projects: list[Path],
+    rules: frozenset[str],
+    exclude: tuple[str, ...],
+    jobs: int | None,
+) -> Scan:
     from concurrent.futures.process import BrokenProcessPool
 
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -128,7 +181,7 @@ def _scan(options: Options, projects: list[Path], rules: frozenset[str], jobs: i
             bars.update(task, completed=done, total=total, description=what[-60:])
 
         try:
-            return scan_(projects, rules=rules, jobs=jobs, progress=progress)
+            return scan_(projects, rules=rules, exclude=exclude, jobs=jobs, progress=progress)
         except BrokenProcessPool:
             raise PrerequisiteError(
                 "a process of the scan was killed, mostly for want of memory; try --jobs 1"

@@ -135,3 +135,58 @@ def test_a_kept_scan_decides_f6(folder, tmp_path, capsys):
     assert run(["-C", str(study), "--json", "analyze"]) == 0
     data = json.loads(capsys.readouterr().out)
     assert "needs scanned projects" in next(f for f in data["findings"] if f["id"] == "F6")["why"]
+
+
+def test_excluded_files_are_not_scanned(folder, capsys):
+    assert run(["--json", "scan", "--exclude", "bad/*", "--exclude", "other", str(folder)]) == 0
+    (project,) = json.loads(capsys.readouterr().out)["projects"]
+    assert (project["files"], project["findings"]) == (1, [])
+    assert run(["scan", "--check", "--exclude", "bad/", str(folder)]) == 0
+
+
+def test_a_project_sets_its_rules_and_what_is_left_out(folder, capsys):
+    (folder / "pyproject.toml").write_text("[tool.vbstudy.scan]\nignore = ['VB504']\n")
+    assert run(["scan", "--check", str(folder)]) == 0
+    assert run(["scan", "--check", "--ignore", "VB1", str(folder)]) == 1, "options go before it"
+    (folder / "pyproject.toml").write_text("[tool.vbstudy.scan]\nexclude = ['bad']\nselect = ['VB5']\n")
+    assert run(["scan", "--check", str(folder)]) == 0
+    assert run(["scan", "--check", "--each", str(folder)]) == 1, "of many projects none is followed"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("slect = []", "has no key slect; there are select, ignore, exclude"),
+        ("select = 'VB1'", "select is no list of texts"),
+        ("ignore = [3]", "ignore is no list of texts"),
+        ("ignore = ['VB9']", "there is no rule VB9"),
+    ],
+)
+def test_settings_that_cannot_be_used_end_with_2(folder, capsys, text, message):
+    (folder / "pyproject.toml").write_text(f"[tool.vbstudy.scan]\n{text}\n")
+    assert run(["scan", str(folder)]) == 2
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("text", ["tool = 3", "[tool.vbstudy]\nscan = 1", "[broken", "\x00"])
+def test_a_pyproject_without_a_table_sets_nothing(folder, text):
+    (folder / "pyproject.toml").write_text(text)
+    assert run(["scan", "--check", str(folder)]) == 1
+
+
+def test_only_findings_that_a_baseline_does_not_have_fail(folder, capsys):
+    baseline = folder / "known.json"
+    assert run(["scan", "--format", "json", "--output", str(baseline), str(folder)]) == 0
+    (folder / "bad" / "main.py").write_text(f"# a line more\n{BENCHMARK}")
+    assert run(["scan", "--check", "--baseline", str(baseline), str(folder)]) == 0
+    (folder / "bad" / "main.py").write_text(BENCHMARK + "torch.seed()\n")
+    assert run(["scan", "--check", "--baseline", str(baseline), str(folder)]) == 1
+    assert "1 errors and warnings" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("text", "message"), [(None, "--format json --output"), ("{", "cannot be read")])
+def test_a_baseline_that_is_none_ends_with_2(folder, capsys, text, message):
+    if text is not None:
+        (folder / "known.json").write_text(text)
+    assert run(["scan", "--baseline", str(folder / "known.json"), str(folder)]) == 2
+    assert message in capsys.readouterr().err
