@@ -25,8 +25,29 @@ FORMATS = ("table", "json", "csv", "sarif")
 LINT, REQUIREMENTS = "lint", "requirements"
 
 
+def _explain(context: click.Context, _parameter: click.Parameter, rule: str | None) -> None:
+    """Prints a rule in place of a scan."""
+    if rule is None or context.resilient_parsing:
+        return
+    from analysis.scan.lint.rules import explained
+
+    try:
+        click.echo(explained(rule.strip().upper()), nl=False)
+    except ValueError as error:
+        raise UsageError(f"--explain: {error}") from None
+    context.exit()
+
+
 @click.command()
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...")
+@click.option(
+    "--explain",
+    metavar="RULE",
+    is_eager=True,
+    expose_value=False,
+    callback=_explain,
+    help="Print what a rule finds, with examples, and end.",
+)
 @click.option("--each", is_flag=True, help="Every folder in PATH is a project, not PATH itself.")
 @click.option("--only", type=click.Choice((LINT, REQUIREMENTS)), help="One half of the scan.")
 @click.option("--select", metavar="CODES", default="", help="Only these rules, such as VB1,VB402.")

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import tomllib
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from textwrap import indent
+from typing import NamedTuple
 
 from analysis.scan.results import Level
 
@@ -84,6 +89,32 @@ BY_CHOICE = frozenset(("VB201", "VB202", "VB503", "VB601", "VB602", "VB604"))
 """Only where they are selected. VB201 and VB202 are about what the order of drawing decides: with a seed runs
 repeat, and without one there is VB101. VB503 is VB401 in detail. The others: how a model is judged."""
 USUAL = frozenset(RULES) - BY_CHOICE
+
+
+class Example(NamedTuple):
+    fails: str
+    passes: str
+
+
+@cache
+def examples() -> dict[str, Example]:
+    """Of each rule a program that it finds something in, and one that it does not."""
+    file = Path(__file__).parent / "data" / "examples.toml"
+    data = tomllib.loads(file.read_text(encoding="utf-8"))
+    return {rule: Example(**{key: text.lstrip("\n") for key, text in data[rule].items()}) for rule in RULES}
+
+
+def explained(rule: str) -> str:
+    """A rule for a person. Raises ValueError for one that there is not."""
+    chosen((rule,), ())
+    if rule not in RULES:
+        raise ValueError(f"{rule} begins the codes of several rules: name one")
+    known, example = RULES[rule], examples()[rule]
+    usual = "" if rule in USUAL else f"\nOnly with --select {rule}."
+    return (
+        f"{rule} ({known.level}): {known.title}\nInstead: {known.advice}.{usual}\n\n"
+        f"It is found in\n\n{indent(example.fails, '    ')}\nand not in\n\n{indent(example.passes, '    ')}"
+    )
 
 
 def chosen(select: tuple[str, ...], ignore: tuple[str, ...]) -> frozenset[str]:

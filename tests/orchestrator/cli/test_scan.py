@@ -190,3 +190,12 @@ def test_a_baseline_that_is_none_ends_with_2(folder, capsys, text, message):
         (folder / "known.json").write_text(text)
     assert run(["scan", "--baseline", str(folder / "known.json"), str(folder)]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_a_rule_is_explained_without_a_scan(capsys):
+    assert run(["scan", "--explain", "vb301"]) == 0
+    out = capsys.readouterr().out
+    assert "VB301 (warning): files come in the order of the file system" in out
+    assert "sorted(os.listdir(" in out
+    assert run(["scan", "--explain", "VB9"]) == 2
+    assert "--explain: there is no rule VB9" in capsys.readouterr().err

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from analysis.scan.lint.judge import differing, lint_project
 from analysis.scan.lint.lint import lint_file
 from analysis.scan.lint.program import programs
-from analysis.scan.lint.rules import RULES, chosen
+from analysis.scan.lint.rules import RULES, chosen, examples, explained
 from analysis.scan.results import Level
 from analysis.scan.run import scan
 from tests.analysis.scan.corpus import Snippet, precision_and_recall, snippets
@@ -191,6 +191,25 @@ def test_select_and_ignore_choose_rules_by_their_beginnings():
     assert chosen(("VB1",), ("VB104", "VB105")) == {"VB101", "VB102", "VB103"}
     with pytest.raises(ValueError, match="there is no rule VB9"):
         chosen(("VB9",), ())
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_every_rule_has_an_example_that_fails_and_one_that_passes(rule: str):
+    example = examples()[rule]
+    assert rule in {found.rule for found in findings(example.fails, rules=frozenset([rule]))}
+    assert findings(example.passes, rules=frozenset([rule])) == ()
+    assert notes(example.fails.encode()) == notes(example.passes.encode()) == []
+
+
+def test_a_rule_is_explained_with_its_examples():
+    text = explained("VB602")
+    assert text.startswith("VB602 (warning): test data are shuffled\nInstead: pass shuffle=False.\n")
+    assert "Only with --select VB602." in text
+    assert "    test_loader = DataLoader(test_set, shuffle=True)\n" in text
+    with pytest.raises(ValueError, match="there is no rule VB9"):
+        explained("VB9")
+    with pytest.raises(ValueError, match="VB1 begins the codes of several rules"):
+        explained("VB1")
 
 
 # ---- versions, modes
