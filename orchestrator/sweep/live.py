@@ -16,6 +16,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
+from guest.records import bounded
+from guest.records.bounded import read_bounded
 from guest.records.codec import RecordError, from_json, to_json
 from guest.records.plain_json import PlainJsonError, parse
 from guest.records.run import Message, RunResult, RunSpec
@@ -26,7 +28,6 @@ from orchestrator.store.store import now
 LIVE_VERSION = 1
 EVERY_S = 1.0
 LOSSES_KEPT = 60
-FILE_LIMIT_BYTES = 4 << 20
 
 State = Literal["running", "ended", "stopped", "failed"]
 
@@ -81,8 +82,7 @@ class Live:
 def read_live(path: Path) -> Live | None:
     """None where no sweep has left one, or none that this program reads."""
     try:
-        with path.open("rb") as file:
-            return from_json(Live, parse(file.read(FILE_LIMIT_BYTES)), path.name)
+        return from_json(Live, parse(read_bounded(path, bounded.MESSAGE)), path.name)
     except (OSError, PlainJsonError, RecordError):  # OSError: on NFS also between two renames
         return None
 
