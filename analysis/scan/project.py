@@ -107,6 +107,7 @@ def put_together(name: str, tree: Tree, facts: list[FileFacts], rules: frozenset
         for r in software
         if r.pinned and r.name in FRAMEWORKS and r.source != "README"  # which tells of other versions too
     }
+    findings = lint_project(facts, pinned, rules) if rules else ()
     notes = [*tree.notes, *unread, *(note for file in facts for note in file.notes)]
     if not tree.python:
         notes.append(Note(path=".", text="has no Python and no notebooks; nothing to lint"))
@@ -116,6 +117,6 @@ def put_together(name: str, tree: Tree, facts: list[FileFacts], rules: frozenset
         lines=sum(file.lines for file in facts),
         software=tuple(software),
         hardware=tuple(hardware),
-        findings=lint_project(facts, pinned, rules) if rules else (),
+        findings=findings,
         notes=tuple(notes),
     )

@@ -14,6 +14,7 @@ from analysis.scan.lint.facts import FileFacts, Spot, finding
 from analysis.scan.lint.lint import is_ignored, mapped
 from analysis.scan.lint.program import TEST_FILE, Program, Step, programs
 from analysis.scan.lint.registry import registry, version
+from analysis.scan.lint.rules import RULES
 from analysis.scan.lint.vocabulary import (
     DEFERRED,
     GENERATORS,
@@ -23,7 +24,7 @@ from analysis.scan.lint.vocabulary import (
     THREAD_SETTINGS,
     WORDS,
 )
-from analysis.scan.results import Level, LintFinding
+from analysis.scan.results import Level, LintFinding, Note
 
 NOT_IN_TESTS = ("VB2", "VB3", "VB404", "VB6")
 Pins = Mapping[tuple[str, str], str]
@@ -66,7 +67,7 @@ class Differing(NamedTuple):
 
 
 def lint_project(files: Sequence[FileFacts], pinned: Pins, rules: frozenset[str]) -> tuple[LintFinding, ...]:
-    """All findings of a project, by place."""
+    """All findings of a project, by place. Comments that silence nothing become notes of their files."""
     every = programs(files)
     of_data = _files_of_data(files, every)
     found = [
@@ -80,7 +81,9 @@ def lint_project(files: Sequence[FileFacts], pinned: Pins, rules: frozenset[str]
     ]
     for program in every:
         found += _of_program(program)
-    found += _operations(list(differing(files, every, pinned)), every, rules)
+    uses = list(differing(files, every, pinned))
+    _note_leftover(files, [*found, *(use.alone() for use in uses)])
+    found += _operations(uses, every, rules)
     told = {each.place.path for each in found if each.rule == "VB401" and each.rule in rules}
     found = [each for each in found if each.rule != "VB404" or each.place.path not in told]
     found = _first_of_file("VB401", found)
@@ -97,6 +100,20 @@ def lint_project(files: Sequence[FileFacts], pinned: Pins, rules: frozenset[str]
             kept.values(), key=lambda f: (f.place.path, f.place.cell, f.place.line, f.place.column, f.rule)
         )
     )
+
+
+def _note_leftover(files: Sequence[FileFacts], found: Sequence[LintFinding]) -> None:
+    """Comments on lines without a finding that they silence, whichever rules were chosen."""
+    places: dict[tuple[str, int], list[LintFinding]] = {}
+    for each in found:
+        places.setdefault((each.place.path, each.place.line), []).append(each)
+    for file in files:
+        for line, codes in file.ignored.items():
+            known = all(any(rule.startswith(code) for rule in RULES) for code in codes)
+            if known and not any(is_ignored(file, each) for each in places.get((file.path, line), ())):
+                place = mapped(file, finding("VB101", file.path, Spot(line, 1, line), "")).place
+                where = f"cell {place.cell}, line {place.line}" if place.cell else f"line {place.line}"
+                file.notes.append(Note(path=file.path, text=f"{where}: # vbstudy: ignore silences nothing"))
 
 
 def _first_of_file(rule: str, found: Sequence[LintFinding]) -> list[LintFinding]:

@@ -201,6 +201,17 @@ def test_every_rule_has_an_example_that_fails_and_one_that_passes(rule: str):
     assert notes(example.fails.encode()) == notes(example.passes.encode()) == []
 
 
+def test_comments_that_silence_nothing_any_more_are_noted():
+    silent = "import torch\ntorch.backends.cudnn.benchmark = {}  # vbstudy: ignore[VB5]\n"
+    for value, noted in (("True", []), ("False", ["line 2: # vbstudy: ignore silences nothing"])):
+        facts = lint_file("main.py", silent.format(value).encode())
+        assert lint_project([facts], {}, chosen(("VB1",), ())) == (), "whichever rules were chosen"
+        assert [note.text for note in facts.notes] == noted
+    facts = lint_file("a.ipynb", notebook("x = 1", "y = 2  # vbstudy: ignore"))
+    lint_project([facts], {}, EVERY)
+    assert [note.text for note in facts.notes] == ["cell 3, line 1: # vbstudy: ignore silences nothing"]
+
+
 def test_a_rule_is_explained_with_its_examples():
     text = explained("VB602")
     assert text.startswith("VB602 (warning): test data are shuffled\nInstead: pass shuffle=False.\n")
