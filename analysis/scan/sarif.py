@@ -8,7 +8,7 @@ from pathlib import PurePath
 from typing import Any
 from urllib.parse import quote
 
-from analysis.scan.lint.rules import RULES
+from analysis.scan.lint.rules import RULES, explained
 from analysis.scan.results import LintFinding, Note, Project, Scan
 
 SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
@@ -26,7 +26,7 @@ def to_sarif(scan: Scan, version: str) -> str:
                     {
                         "id": name,
                         "shortDescription": {"text": rule.title},
-                        "help": {"text": rule.advice},
+                        "help": {"text": explained(name)},
                         "defaultConfiguration": {"level": rule.level},
                     }
                     for name, rule in RULES.items()
