@@ -33,7 +33,7 @@ def settings_of(project: Path) -> Settings:
         return Settings()
     try:
         table = tomllib.loads(data.decode("utf-8"))
-    except ValueError:
+    except (ValueError, RecursionError):
         return Settings()
     for key in ("tool", "vbstudy", "scan"):
         table = table.get(key, {})

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -40,6 +40,7 @@ class Index:
     def __init__(self, files: Sequence[FileFacts]) -> None:
         self._by_last: dict[str, list[tuple[str, FileFacts]]] = {}
         self._packages: dict[str, FileFacts] = {}
+        self._known: dict[tuple[str, str, int], tuple[FileFacts, str] | None] = {}
         for file in files:
             if file.is_notebook:
                 continue  # is not imported
@@ -89,6 +90,12 @@ class Index:
 
     def _exported(self, file: FileFacts, name: str, hops: int) -> tuple[FileFacts, str] | None:
         """What a file has imported itself: `from .train import fit` in an `__init__`, or all of a module."""
+        known = self._known.get((file.path, name, hops), ...)
+        if known is ...:
+            known = self._known[file.path, name, hops] = self._look_up(file, name, hops)
+        return known
+
+    def _look_up(self, file: FileFacts, name: str, hops: int) -> tuple[FileFacts, str] | None:
         first, dot, rest = name.partition(".")
         if first in file.imported and hops:
             return self._elsewhere(file.imported[first] + dot + rest, file, hops)
@@ -201,16 +208,16 @@ class Program:
         return steps
 
     def _possible(
-        self, step: Step, methods: Mapping[str, list[tuple[FileFacts, str]]]
+        self, step: Step, methods: dict[str, list[tuple[FileFacts, str]]]
     ) -> list[tuple[FileFacts, str]]:
         event = step.event
         if event.kind == "method":
-            return methods.get(event.name, [])
+            return methods.pop(event.name, [])  # once reached, they are all reached
         if event.kind not in ("call", "value"):
             return self._targets(step)
         target = self._index.function(event.name, step.file)
         if target is None:
-            return methods.get(event.name.rpartition(".")[2], []) if event.kind == "call" else []
+            return methods.pop(event.name.rpartition(".")[2], []) if event.kind == "call" else []
         file, scope = target
         owner, _, last = scope.rpartition(".")
         if last != "__init__":

@@ -168,7 +168,9 @@ def test_settings_that_cannot_be_used_end_with_2(folder, capsys, text, message):
     assert message in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("text", ["tool = 3", "[tool.vbstudy]\nscan = 1", "[broken", "\x00"])
+@pytest.mark.parametrize(
+    "text", ["tool = 3", "[tool.vbstudy]\nscan = 1", "[broken", "\x00", "x = " + "[" * 20_000]
+)
 def test_a_pyproject_without_a_table_sets_nothing(folder, text):
     (folder / "pyproject.toml").write_text(text)
     assert run(["scan", "--check", str(folder)]) == 1

@@ -48,3 +48,16 @@ def test_methods_of_own_classes_are_reached():
 def test_libraries_and_tests_are_no_programs():
     assert programs(facts(lib="import torch\n\ndef f():\n    torch.rand(1).backward()\n")) == []
     assert programs(facts(tests__test_x="import torch\ntorch.rand(1).backward()\n")) == []
+
+
+def test_many_methods_and_calls_of_one_name_take_no_time():
+    classes = "".join(f"class C{n}:\n    def f(self): x.f()\n" for n in range(3000))
+    (program,) = programs(facts(main=f"import torch\n{classes}x.f()\ny.backward()\n"))
+    assert len(program.reached) < 20_000
+
+
+def test_files_that_import_all_of_each_other_take_no_time():
+    stars = "".join(f"from m{n} import *\n" for n in range(60))
+    calls = "".join(f"f{n}()\n" for n in range(60))
+    found = facts(main=stars + calls, **{f"m{n}": stars for n in range(60)})
+    assert Index(found).function("*.nothing", found[0]) is None
