@@ -20,6 +20,10 @@ LOAD_DRIVER = (
     "run `sudo modprobe vboxdrv`, or `sudo /sbin/vboxconfig` where the kernel is newer than the driver"
 )
 DRIVERLESS = f"{NO_DRIVER}: {LOAD_DRIVER}"
+OTHER_DRIVER = (
+    "VirtualBox's kernel driver is of another version than VirtualBox: build and load it anew by "
+    "`sudo /sbin/vboxconfig`, or with a distribution's packages `sudo dkms autoinstall` and a restart"
+)
 TAKEN = (
     "VT-x or AMD-V is taken by another hypervisor: end its machines and unload it "
     "(`sudo modprobe -r kvm_intel kvm_amd`), or use provider qemu, which runs under KVM"
@@ -46,6 +50,7 @@ SNAPSHOT_UNFIT = (
 BY_TEXT = (
     (r"VERR_(VMX_IN_VMX_ROOT_MODE|SVM_IN_USE|VMX_IN_USE)|in use by another hypervisor", TAKEN),
     (r"VERR_(VMX_NO_VMX|SVM_NO_SVM|SVM_DISABLED|VMX_MSR_\w+|NEM_NOT_AVAILABLE)", NO_VIRTUALISATION),
+    (r"VERR_VM_DRIVER_VERSION_MISMATCH", OTHER_DRIVER),
     (r"VERR_(VM_DRIVER_\w+|SUP_DRIVERLESS|SUPDRV_\w+|SUPLIB_\w+)|vboxdrv|[Kk]ernel driver", DRIVERLESS),
     (
         r"VERR_(NO_MEMORY|NO_PHYS_MEMORY|NO_LOW_MEMORY|GMM_\w+|PGM_RAM\w*)|out of memory",
@@ -71,7 +76,7 @@ BY_CODE = {
     XML_ERROR: "its settings file is damaged: run `vbstudy destroy` and `vbstudy provision` for a new one",
     ACCESS_DENIED: "this user may not do that: run vbstudy as the user who owns the machines",
 }
-HOST_IS_UNFIT = (TAKEN, NO_VIRTUALISATION, DRIVERLESS)
+HOST_IS_UNFIT = (TAKEN, NO_VIRTUALISATION, OTHER_DRIVER, DRIVERLESS)
 
 
 class ApiError(Exception):

@@ -291,6 +291,7 @@ def test_a_missing_module_is_told_with_its_cure(monkeypatch, missing, expected):
         (0x80004005, "The VM session was closed (VERR_VM_DRIVER_NOT_INSTALLED)", "sudo modprobe vboxdrv"),
         (0x80004005, "Failed to load VMMR0.r0 (VERR_SUPLIB_NOT_ROOT_OWNED)", "sudo modprobe vboxdrv"),
         (0x80004005, "x (VERR_SUP_DRIVERLESS)", "sudo /sbin/vboxconfig"),
+        (0x80004005, "vboxdrv (VERR_VM_DRIVER_VERSION_MISMATCH)", "of another version than VirtualBox"),
         (
             0x80004005,
             "VT-x is being used by another hypervisor (VERR_VMX_IN_VMX_ROOT_MODE)",
