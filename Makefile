@@ -7,7 +7,7 @@ RUNS ?= 3
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test lint format bench lock clean
+.PHONY: help install demo test coverage lint format bench lock clean
 
 help: ## what can be made
 	@sed -n 's/^\([a-z]*\):.*## /make \1\t/p' $(MAKEFILE_LIST)
@@ -33,6 +33,10 @@ demo: install ## the whole study on this machine: provision, sweep, analyze
 test: install ## all tests that need nothing but this machine
 	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile
 
+coverage: install ## the same, and how many lines of each room they ran
+	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile --cov --cov-report=
+	$(BIN)/python -m tests.covered
+
 lint: install ## ruff, mypy (strict), import-linter
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -51,4 +55,4 @@ lock: install ## write requirements.lock from what is installed
 
 clean: ## remove the environment, caches and the demo study
 	-test -x $(BIN)/vbstudy && test -e $(DEMO)/guests.json && $(BIN)/vbstudy -C $(DEMO) destroy
-	rm -rf $(VENV) .venv-* $(DEMO) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .venv-* $(DEMO) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage
