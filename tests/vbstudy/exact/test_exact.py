@@ -226,7 +226,7 @@ def test_no_operation_stands_in_two_lists() -> None:
 def test_every_name_of_the_lists_is_one_of_torchs() -> None:
     names = {base(name) for name in torch._C._dispatch_get_all_op_names() if name.startswith("aten::")}
     lists = INVARIANT | COMPOSED | IN_ORDER | ONE_THREAD | ELEMENTWISE | {base(name) for name in PIECES}
-    assert lists - names == set()
+    assert lists - names <= {"cholesky"}  # of torch before 2.15
 
 
 def test_overloads_and_operations_in_place_go_by_one_name() -> None:
