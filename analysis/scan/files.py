@@ -7,9 +7,9 @@ import fnmatch
 import os
 import re
 import stat
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from analysis.scan.results import Note
 
@@ -28,7 +28,14 @@ class Tree:
     root: Path
     python: list[str] = field(default_factory=list)
     others: list[str] = field(default_factory=list)
+    ignores: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # rules by patterns of paths
     notes: list[Note] = field(default_factory=list)
+
+
+def fits(path: str, pattern: str) -> bool:
+    """Whether a pattern fits a path, or a folder that the path lies in."""
+    around = (str(parent) for parent in PurePosixPath(path).parents if parent.name)
+    return any(fnmatch.fnmatchcase(each, pattern.rstrip("/")) for each in (path, *around))
 
 
 def walk(root: Path, exclude: Sequence[str] = ()) -> Tree:
@@ -52,7 +59,7 @@ def walk(root: Path, exclude: Sequence[str] = ()) -> Tree:
                 continue
             if is_folder and is_link:
                 tree.notes.append(Note(path=path, text="is a link to a folder; not followed"))
-            elif any(fnmatch.fnmatchcase(path, pattern.rstrip("/")) for pattern in exclude):
+            elif any(fits(path, pattern) for pattern in exclude):
                 continue
             elif is_folder:
                 if depth == DEEPEST:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from analysis.scan.files import Tree, read
+from analysis.scan.files import Tree, fits, read
 from analysis.scan.lint.facts import FileFacts
 from analysis.scan.lint.judge import lint_project
 from analysis.scan.lint.lint import lint_file
@@ -107,6 +107,10 @@ def put_together(name: str, tree: Tree, facts: list[FileFacts], rules: frozenset
         for r in software
         if r.pinned and r.name in FRAMEWORKS and r.source != "README"  # which tells of other versions too
     }
+    for file in facts:
+        file.silent = tuple(
+            code for pattern, codes in tree.ignores.items() if fits(file.path, pattern) for code in codes
+        )
     findings = lint_project(facts, pinned, rules) if rules else ()
     notes = [*tree.notes, *unread, *(note for file in facts for note in file.notes)]
     if not tree.python:

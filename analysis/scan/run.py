@@ -5,8 +5,9 @@ from __future__ import annotations
 import itertools
 import multiprocessing
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from dataclasses import replace
 from pathlib import Path
 
 from analysis.scan.files import Tree, walk
@@ -27,15 +28,17 @@ def scan(
     *,
     rules: frozenset[str] = USUAL,
     exclude: Sequence[str] = (),
+    ignores: Mapping[str, tuple[str, ...]] | None = None,
     jobs: int | None = None,
     progress: Progress | None = None,
 ) -> Scan:
     """Scans each path as one project, a folder or a file, without the files that a pattern of `exclude` fits.
-    Without rules nothing is linted.
+    `ignores` has codes of rules by the patterns of the files in which they are silent. Without rules nothing
+    is linted.
     Raises BrokenProcessPool when a process was killed from outside."""
     jobs = jobs or len(os.sched_getaffinity(0))
     progress = progress or (lambda _done, _total, _what: None)  # nobody looks
-    trees = [walk(path, exclude) for path in paths]
+    trees = [replace(walk(path, exclude), ignores=ignores or {}) for path in paths]
     named = list(zip(map(str, paths), trees, strict=True))
     files = sum(len(tree.python) for tree in trees)
     if jobs == 1 or files + len(trees) < FEW_FILES:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import tomllib
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
 from pathlib import Path
+from typing import Any
 
 from analysis.scan.files import read
+from analysis.scan.lint.rules import chosen
 from analysis.scan.results import Note
 
 FILE = "pyproject.toml"
@@ -23,6 +26,7 @@ class Settings:
     select: tuple[str, ...] = ()
     ignore: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
+    per_file_ignores: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 def settings_of(project: Path) -> Settings:
@@ -39,10 +43,31 @@ def settings_of(project: Path) -> Settings:
         table = table.get(key, {})
         if not isinstance(table, dict):
             return Settings()
-    known = [field.name for field in fields(Settings)]
+    keys = {each.name.replace("_", "-"): each.name for each in fields(Settings)}
+    found: dict[str, Any] = {}
     for key, value in table.items():
-        if key not in known:
-            raise SettingsError(f"[tool.vbstudy.scan] has no key {key}; there are {', '.join(known)}")
-        if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
-            raise SettingsError(f"[tool.vbstudy.scan] {key} is no list of texts")
-    return Settings(**{key: tuple(value) for key, value in table.items()})
+        if key not in keys:
+            raise SettingsError(f"[tool.vbstudy.scan] has no key {key}; there are {', '.join(keys)}")
+        if key != "per-file-ignores":
+            found[key] = _texts(key, value)
+        elif not isinstance(value, dict):
+            example = '{ "tests/*" = ["VB3"] }'
+            raise SettingsError(
+                f"[tool.vbstudy.scan] {key} is no table of patterns, such as {example}: {value!r:.80}"
+            )
+        else:
+            found[keys[key]] = {
+                pattern: _texts(f'{key} "{pattern}"', codes) for pattern, codes in value.items()
+            }
+    return Settings(**found)
+
+
+def _texts(key: str, value: object) -> tuple[str, ...]:
+    """A list of texts; but of patterns, they are codes of rules."""
+    if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+        raise SettingsError(f"[tool.vbstudy.scan] {key} is no list of texts: {value!r:.80}")
+    try:
+        chosen((), () if key == "exclude" else tuple(value))
+    except ValueError as error:
+        raise SettingsError(f"[tool.vbstudy.scan] {key}: {error}") from None
+    return tuple(value)

@@ -6,6 +6,7 @@ import contextlib
 import re
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -85,7 +86,7 @@ def scan(
 
     Each PATH, a folder or a file, is one project; with --each, every folder in it is one. Nothing in them is
     run or imported. Findings are silenced by `# vbstudy: ignore[VB101]` on their line. Of one project, the
-    table `[tool.vbstudy.scan]` of its pyproject.toml sets select, ignore and exclude."""
+    table `[tool.vbstudy.scan]` of its pyproject.toml sets select, ignore, exclude and per-file-ignores."""
     from analysis.scan.kept import without
     from analysis.scan.lint.rules import chosen
     from analysis.scan.printed import print_notes
@@ -100,7 +101,8 @@ def scan(
     former = _former(baseline)
     form = form or ("json" if options.as_json else "table")
     rules = frozenset() if only == REQUIREMENTS else rules
-    found = _scan(options, projects, rules, (*own.exclude, *exclude), jobs)
+    own = replace(own, exclude=(*own.exclude, *exclude))
+    found = _scan(options, projects, rules, own, jobs)
     if former is not None:
         found = without(found, former)
     _print(found, form, output, only)
@@ -177,7 +179,7 @@ def _scan(
     options: Options,
     projects: list[Path],
     rules: frozenset[str],
-    exclude: tuple[str, ...],
+    own: Settings,
     jobs: int | None,
 ) -> Scan:
     from concurrent.futures.process import BrokenProcessPool
@@ -202,7 +204,14 @@ def _scan(
             bars.update(task, completed=done, total=total, description=what[-60:])
 
         try:
-            return scan_(projects, rules=rules, exclude=exclude, jobs=jobs, progress=progress)
+            return scan_(
+                projects,
+                rules=rules,
+                exclude=own.exclude,
+                ignores=own.per_file_ignores,
+                jobs=jobs,
+                progress=progress,
+            )
         except BrokenProcessPool:
             raise PrerequisiteError(
                 "a process of the scan was killed, mostly for want of memory; try --jobs 1"

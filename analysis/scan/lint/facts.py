@@ -74,7 +74,8 @@ class FileFacts:
     flags: set[str] = field(default_factory=set)
     findings: list[LintFinding] = field(default_factory=list)
     sessions: list[Spot] = field(default_factory=list)  # of TensorFlow 1, without thread counts
-    ignored: dict[int, tuple[str, ...]] = field(default_factory=dict)
+    ignored: dict[int, tuple[str, ...]] = field(default_factory=dict)  # by comments
+    silent: tuple[str, ...] = ()  # the beginnings of rules that the project ignores in this file
     cells: tuple[tuple[int, int], ...] = ()  # (first line, number) of each cell of a notebook
     notes: list[Note] = field(default_factory=list)
 

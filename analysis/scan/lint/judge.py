@@ -11,7 +11,7 @@ from pathlib import PurePosixPath
 from typing import NamedTuple
 
 from analysis.scan.lint.facts import FileFacts, Spot, finding
-from analysis.scan.lint.lint import is_ignored, mapped
+from analysis.scan.lint.lint import is_commented, is_ignored, mapped
 from analysis.scan.lint.program import TEST_FILE, Program, Step, programs
 from analysis.scan.lint.registry import registry, version
 from analysis.scan.lint.rules import RULES
@@ -110,7 +110,7 @@ def _note_leftover(files: Sequence[FileFacts], found: Sequence[LintFinding]) -> 
     for file in files:
         for line, codes in file.ignored.items():
             known = all(any(rule.startswith(code) for rule in RULES) for code in codes)
-            if known and not any(is_ignored(file, each) for each in places.get((file.path, line), ())):
+            if known and not any(is_commented(file, each) for each in places.get((file.path, line), ())):
                 place = mapped(file, finding("VB101", file.path, Spot(line, 1, line), "")).place
                 where = f"cell {place.cell}, line {place.line}" if place.cell else f"line {place.line}"
                 file.notes.append(Note(path=file.path, text=f"{where}: # vbstudy: ignore silences nothing"))

@@ -133,6 +133,11 @@ def _ignored(facts: FileFacts, cell: Cell) -> None:
 
 
 def is_ignored(facts: FileFacts, found: LintFinding) -> bool:
+    """Whether a comment or the project's settings silence the finding."""
+    return found.rule.startswith(facts.silent) or is_commented(facts, found)
+
+
+def is_commented(facts: FileFacts, found: LintFinding) -> bool:
     """Whether the finding's line has `# vbstudy: ignore[...]`; without codes it means every rule. Not
     mapped yet: `found` has the line in the parsed text."""
     return any(found.rule.startswith(code) for code in facts.ignored.get(found.place.line, ()))

@@ -156,16 +156,48 @@ def test_a_project_sets_its_rules_and_what_is_left_out(folder, capsys):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("slect = []", "has no key slect; there are select, ignore, exclude"),
+        ("slect = []", "has no key slect; there are select, ignore, exclude, per-file-ignores"),
         ("select = 'VB1'", "select is no list of texts"),
         ("ignore = [3]", "ignore is no list of texts"),
-        ("ignore = ['VB9']", "there is no rule VB9"),
+        ("select = 'VB1'", ": 'VB1'"),
+        ("ignore = ['VB9']", "pyproject.toml: [tool.vbstudy.scan] ignore: there is no rule VB9"),
+        ("per-file-ignores = ['VB1']", "per-file-ignores is no table of patterns, such as"),
+        ("per-file-ignores = {'bad/*' = 'VB1'}", "per-file-ignores \"bad/*\" is no list of texts: 'VB1'"),
+        ("per-file-ignores = {bad = ['VB9']}", 'per-file-ignores "bad": there is no rule VB9'),
     ],
 )
 def test_settings_that_cannot_be_used_end_with_2(folder, capsys, text, message):
     (folder / "pyproject.toml").write_text(f"[tool.vbstudy.scan]\n{text}\n")
     assert run(["scan", str(folder)]) == 2
-    assert message in capsys.readouterr().err
+    assert message in capsys.readouterr().err.replace("\n", " ")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "code", "status"),
+    [
+        ("bad/*", "VB504", 0),
+        ("bad", "VB5", 0),
+        ("bad/", "VB5", 0),
+        ("*.py", "VB5", 0),
+        ("bad/*", "VB1", 1),
+        ("good/*", "VB504", 1),
+        ("ba", "VB5", 1),
+    ],
+)
+def test_rules_are_silent_in_the_files_that_a_project_names(folder, pattern, code, status):
+    text = f'[tool.vbstudy.scan]\nper-file-ignores = {{ "{pattern}" = ["VB2", "{code}"] }}\n'
+    (folder / "pyproject.toml").write_text(text)
+    assert run(["scan", "--check", str(folder)]) == status
+
+
+def test_a_comment_in_a_file_that_is_silent_anyway_is_no_leftover(folder, capsys):
+    (folder / "bad" / "main.py").write_text(BENCHMARK.replace("True", "True  # vbstudy: ignore[VB504]"))
+    (folder / "pyproject.toml").write_text('[tool.vbstudy.scan.per-file-ignores]\nbad = ["VB504"]\n')
+    assert run(["scan", "--check", str(folder)]) == 0
+    assert "silences nothing" not in capsys.readouterr().err
+    (folder / "bad" / "main.py").write_text(BENCHMARK + "x = 1  # vbstudy: ignore[VB504]\n")
+    assert run(["scan", "--check", str(folder)]) == 0
+    assert "silences nothing" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
