@@ -28,7 +28,8 @@ def print_answer(scan: Scan, console: Console) -> None:
     files, lines = sum(p.files for p in scan.projects), sum(p.lines for p in scan.projects)
     named = ", ".join(counted(levels[level], level) for level in Level)
     console.print(
-        f"{levels.total()} findings in {files:,} files with {lines:,} lines: {named}", highlight=False
+        f"{counted(levels.total(), 'finding')} in {counted(files, 'file')} with {lines:,} lines: {named}",
+        highlight=False,
     )
 
 

@@ -261,7 +261,7 @@ def _unstated_threads(program: Program, training: Step, flags: set[str]) -> Iter
     counts = Counter(use.name.rpartition(".")[2] for _, use in uses)
     named = ", ".join(f"{name} ({count})" for name, count in counts.most_common())
     if framework:
-        why = "it takes what the machine has, and the same seeds give another model on another thread count"
+        why = "the thread count is the machine's, and the same seeds give another model on another one"
         yield _at("VB401", training, f"{why}: {named}" if named else why)
     if not uses:
         return

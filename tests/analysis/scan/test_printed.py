@@ -38,7 +38,7 @@ def test_findings_stand_one_a_line_with_what_to_do_once_a_rule(tmp_path):
     assert f"{tmp_path}/main.py:2:1 VB504 warning: with benchmark = True" in text
     assert "set torch.backends.cudnn.benchmark = False" in text
     answer = text_of(print_answer, example(tmp_path))
-    assert answer == "1 findings in 2 files with 3 lines: 0 errors, 1 warning, 0 notes\n"
+    assert answer == "1 finding in 2 files with 3 lines: 0 errors, 1 warning, 0 notes\n"
 
 
 def test_quotes_are_printed_as_they_stand(tmp_path):

@@ -35,6 +35,7 @@ FREE_METHODS = WORDS["free_methods"]
 BARS = frozenset(("tqdm", "track", "progress_bar", "progressbar", "iter"))
 """Functions that give what they are given, one by one."""
 APPENDING = frozenset(("append", "extend", "insert"))
+TRAINING = frozenset(("backward", "train_on_batch", "apply_gradients", "partial_fit"))
 
 _KEPT = nullcontext()
 SET, LISTING, FROM_SET, UNORDERED = "set", "VB301", "VB302", "VB304"
@@ -344,6 +345,8 @@ def _kept_in_order(body: list[ast.stmt]) -> Iterator[str]:
             elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
                 if node.func.attr in APPENDING:
                     yield _name(node.func.value)
+                elif node.func.attr in TRAINING:
+                    yield ""
             elif isinstance(node, ast.AugAssign) and isinstance(node.value, ast.List | ast.ListComp):
                 yield _name(node.target)
             elif (
