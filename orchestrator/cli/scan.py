@@ -61,6 +61,11 @@ def _explain(context: click.Context, _parameter: click.Parameter, rule: str | No
     type=click.Path(path_type=Path),
     help="Only findings that this file, of --format json, does not have.",
 )
+@click.option(
+    "--fix",
+    type=click.Choice(("diff", "write")),
+    help="Print a diff that sorts listings (VB301) in place of findings; with write, change the files too.",
+)
 @click.option("--format", "form", type=click.Choice(FORMATS), help="How to print.", show_default="table")
 @click.option("--output", type=click.Path(path_type=Path), help="Write to this file in place of stdout.")
 @click.option("--keep", is_flag=True, help="Keep the result as scan.json of the study, for finding F6.")
@@ -76,6 +81,7 @@ def scan(
     ignore: str,
     exclude: tuple[str, ...],
     baseline: Path | None,
+    fix: str | None,
     form: str | None,
     output: Path | None,
     keep: bool,
@@ -92,6 +98,10 @@ def scan(
     from analysis.scan.printed import print_notes
     from analysis.scan.results import Level
 
+    if fix and (options.as_json or form or output or keep or check or baseline):
+        raise UsageError(
+            "--fix: prints a diff only; leave --json, --format, --output, --keep, --check and --baseline out"
+        )
     projects = _projects(paths, each)
     own = _settings(projects, each)
     try:
@@ -103,6 +113,9 @@ def scan(
     rules = frozenset() if only == REQUIREMENTS else rules
     own = replace(own, exclude=(*own.exclude, *exclude))
     found = _scan(options, projects, rules, own, jobs)
+    if fix:
+        _fix(found, options, write=fix == "write")
+        return
     if former is not None:
         found = without(found, former)
     _print(found, form, output, only)
@@ -216,6 +229,37 @@ def _scan(
             raise PrerequisiteError(
                 "a process of the scan was killed, mostly for want of memory; try --jobs 1"
             ) from None
+
+
+def _fix(found: Scan, options: Options, *, write: bool) -> None:
+    """Prints each change before it is written, in the bytes of the files: `git apply` and `patch` read it."""
+    from analysis.scan.fix import ChangedError, fixes
+    from analysis.scan.results import Note
+    from guest.records.printable import counted, printable
+
+    stdout = sys.stdout.buffer
+    calls, files = 0, 0
+    for each in fixes(found):
+        if isinstance(each, Note):
+            click.echo(printable(str(each)), err=True)
+            continue
+        diff = each.diff()
+        if sys.stdout.isatty():
+            diff = printable(diff.decode(errors="replace"), lines=True).encode()
+        stdout.write(diff)
+        stdout.flush()
+        try:
+            if write:
+                each.write()
+        except ChangedError as error:
+            click.echo(printable(f"{each.path}: {error}"), err=True)
+            continue
+        except OSError as error:
+            raise StoreError(f"{each.path}: cannot be written: {error.strerror}") from None
+        calls, files = calls + each.calls, files + 1
+    done = f"{counted(calls, 'listing')} in {counted(files, 'file')}"
+    then = "sorted" if write else "to sort; --fix write changes them" if calls else "to sort"
+    options.reporter()(f"{done} {then}")
 
 
 def _print(found: Scan, form: str, output: Path | None, only: str | None) -> None:

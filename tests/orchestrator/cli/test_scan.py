@@ -233,3 +233,54 @@ def test_a_rule_is_explained_without_a_scan(capsys):
     assert "sorted(os.listdir(" in out
     assert run(["scan", "--explain", "VB9"]) == 2
     assert "--explain: there is no rule VB9" in capsys.readouterr().err
+
+
+def test_a_fix_is_shown_and_written_only_when_asked(folder, capsys, monkeypatch):
+    monkeypatch.chdir(folder)
+    text = "import os, torch\nx = [load(n) for n in os.listdir('d')]\n"
+    (folder / "bad" / "main.py").write_text(text)
+    assert run(["scan", "--fix", "diff", "bad"]) == 0
+    shown = capsys.readouterr()
+    assert shown.out == (
+        "--- a/bad/main.py\n+++ b/bad/main.py\n@@ -1,2 +1,2 @@\n import os, torch\n"
+        "-x = [load(n) for n in os.listdir('d')]\n+x = [load(n) for n in sorted(os.listdir('d'))]\n"
+    )
+    assert "1 listing in 1 file to sort; --fix write changes them" in shown.err
+    assert (folder / "bad" / "main.py").read_text() == text
+    assert run(["scan", "--fix", "write", "bad"]) == 0
+    written = capsys.readouterr()
+    assert written.out == shown.out
+    assert "1 listing in 1 file sorted" in written.err
+    assert "sorted(" in (folder / "bad" / "main.py").read_text()
+    assert run(["scan", "--fix", "write", "bad"]) == 0
+    again = capsys.readouterr()
+    assert (again.out, again.err.strip()) == ("", "0 listings in 0 files sorted")
+
+
+@pytest.mark.parametrize("option", ["--check", "--keep", "--format=json", "--output=x", "--baseline=x"])
+def test_a_fix_prints_nothing_but_a_diff(folder, capsys, option):
+    assert run(["scan", "--fix", "diff", option, str(folder)]) == 2
+    assert "--fix: prints a diff only" in capsys.readouterr().err
+
+
+def test_a_rule_that_is_ignored_is_not_fixed(folder, capsys):
+    (folder / "bad" / "main.py").write_text("import os, torch\nf(os.listdir('d'))\n")
+    assert run(["scan", "--fix", "write", "--ignore", "VB3", str(folder)]) == 0
+    (folder / "pyproject.toml").write_text('[tool.vbstudy.scan]\nper-file-ignores = { bad = ["VB3"] }\n')
+    assert run(["scan", "--fix", "write", str(folder)]) == 0
+    assert capsys.readouterr().out == ""
+    (folder / "pyproject.toml").unlink()
+    assert run(["scan", "--fix", "write", str(folder)]) == 0
+    assert "+f(sorted(os.listdir('d')))" in capsys.readouterr().out
+
+
+def test_a_file_that_cannot_be_written_is_one_line(folder, capsys, monkeypatch):
+    from analysis.scan.fix import Fix
+
+    def refuse(_self):
+        raise PermissionError(13, "Permission denied")
+
+    (folder / "bad" / "main.py").write_text("import os, torch\nf(os.listdir('d'))\n")
+    monkeypatch.setattr(Fix, "write", refuse)
+    assert run(["scan", "--fix", "write", str(folder)]) == 6
+    assert "main.py: cannot be written: Permission denied" in capsys.readouterr().err.replace("\n", " ")
