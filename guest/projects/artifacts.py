@@ -167,11 +167,13 @@ def _safetensors(path: Path) -> dict[str, np.ndarray]:
 
 def _torch(path: Path) -> dict[str, np.ndarray]:
     import pickle
+    import warnings
 
     import torch
 
     try:
-        loaded = torch.load(path, map_location="cpu", weights_only=True)
+        with warnings.catch_warnings(action="ignore"):  # what it says of pickles is the program's affair
+            loaded = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError:
         raise ArtifactError(
             f"is a pickle that holds more than tensors, which is never loaded: {INSTEAD}"

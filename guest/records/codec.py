@@ -35,16 +35,21 @@ def fields_of(cls: type) -> tuple[dataclasses.Field[Any], ...]:
 
 
 def to_json(record: Any) -> Any:
-    """A dataclass as JSON-ready data: tuples become lists, enums their values."""
+    """A dataclass as JSON-ready data: tuples become lists, enums their values; halves of pairs (bytes of the
+    name of a file that are no text, say) are written out, as no encoding has them."""
     if dataclasses.is_dataclass(record) and not isinstance(record, type):
         return {f.name: to_json(getattr(record, f.name)) for f in fields_of(type(record))}
     if isinstance(record, Mapping):
-        return {str(key): to_json(value) for key, value in record.items()}
+        return {_encodable(str(key)): to_json(value) for key, value in record.items()}
     if isinstance(record, (list, tuple)):
         return [to_json(value) for value in record]
     if isinstance(record, StrEnum):
         return record.value
-    return record
+    return _encodable(record) if isinstance(record, str) else record
+
+
+def _encodable(text: str) -> str:
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
 
 def from_json(cls: type[T], data: Any, where: str = "record") -> T:

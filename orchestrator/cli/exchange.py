@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from orchestrator.cli.options import Options, analysis_errors, note_edited, result
+from orchestrator.cli.options import Options, analysis_errors, note_edited, result, show
 from orchestrator.errors import DifferentBitsError, IncompleteError, StoreError, UsageError
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def verify(options: Options, path: Path | None, rerun: int | None) -> None:
             raise UsageError(f"{subject}: there is no study in it")
         note_edited(options, edited(Store(folder)))
         if not options.as_json:
-            click.echo(f"{subject}: {found}")
+            show(f"{subject}: {found}")
             _list([str(problem) for problem in found.damaged])
             _list([f"missing: {run}" for run in found.missing])
         if rerun is not None and not found.damaged:
@@ -60,7 +60,7 @@ def verify(options: Options, path: Path | None, rerun: int | None) -> None:
         click.echo(json.dumps(data | more, indent=1))
     else:
         for each in again:
-            click.echo(_told(each))
+            show(_told(each))
     _judge(subject, found, again)
 
 
@@ -266,6 +266,6 @@ def import_(options: Options, source: Path, name: str | None, by: str) -> None:
 
 def _list(lines: list[str]) -> None:
     for line in lines[:SHOWN]:
-        click.echo(f"  {line}")
+        show(f"  {line}")
     if len(lines) > SHOWN:
         click.echo(f"  and {len(lines) - SHOWN} more; --json lists them all")

@@ -91,7 +91,7 @@ class Options:
     def reporter(self, prefix: str = "") -> Callable[[str], None]:
         """Prints a line of progress for each text, unless -q is given."""
         console = self.stderr()
-        return lambda text: console.print(prefix + text, highlight=False, soft_wrap=True, markup=False)
+        return lambda text: console.print(_safe(prefix + text), highlight=False, soft_wrap=True, markup=False)
 
     def study(self) -> Study:
         from orchestrator.study import schema
@@ -256,11 +256,19 @@ def result(options: Options, data: Any, text: str) -> None:
 
 def show(text: str) -> None:
     """Prints it; in a terminal folded between words, down to the commands to copy."""
+    text = _safe(text)
     if sys.stdout.isatty():
         before, begins, commands = text.partition("\nnext:")
         width = shutil.get_terminal_size().columns
         text = "\n".join(_folded(line, width) for line in before.split("\n")) + begins + commands
     click.echo(text)
+
+
+def _safe(text: str) -> str:
+    """Much of it comes from programs and files of others."""
+    from guest.records.printable import printable
+
+    return printable(text, lines=True)
 
 
 def _folded(line: str, width: int) -> str:

@@ -14,14 +14,12 @@ import hashlib
 import json
 import os
 import shlex
-import shutil
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
@@ -31,12 +29,13 @@ import numpy as np
 
 from guest.probe import registry
 from guest.projects import prepare, randomness
+from guest.records import bounded
 from guest.records.run import RECORDING, Framework
 from guest.records.trace import Growth, OpNote, Origin, Outcome, Phase, TensorNote
-from guest.trace.wire import LIMIT
+from guest.trace.wire import END, LIMIT
 from orchestrator.agent import archive
 from orchestrator.cores.leases import host_cores
-from orchestrator.errors import ScriptFailedError, UsageError
+from orchestrator.errors import ProtocolError, ScriptFailedError, UsageError
 from orchestrator.experiments.trace import Apart, Say, shown
 from orchestrator.experiments.trace_compare import hashes, kind
 from orchestrator.programs import folders
@@ -51,6 +50,7 @@ EAGERLY = {
     "not seen",
     "jax": "JAX's functions ran without jit, one primitive after the other: what XLA fuses is not seen",
 }
+CUT = "the program ended without Python's own end (os._exit): its last operations were not seen"
 NOTHING = (
     "no operation of PyTorch, TensorFlow or JAX was seen, and others are not traced; which library's thread "
     "pool matters: vbstudy try --which"
@@ -119,8 +119,8 @@ def work(ask: Ask, apart: Apart, say: Say) -> ProgramTrace:
     """Raises UsageError for a folder that cannot be copied and for a program that has nothing to trace,
     ScriptFailedError when it fails."""
     folders.check_size(ask.folder)
-    with tempfile.TemporaryDirectory(prefix="vbstudy-trace-") as scratch:
-        return _Tracer(ask, Path(scratch), archive.build().write(Path(scratch)), apart, say).trace()
+    with folders.scratch("vbstudy-trace-", ask.argv) as scratch:
+        return _Tracer(ask, scratch, archive.build().write(scratch), apart, say).trace()
 
 
 @dataclass(slots=True)
@@ -386,7 +386,7 @@ class _Side:
         self.steps = 0
         self.limit = False
         self.frameworks: list[str] = []
-        self._ended = False  # with a last line
+        self._ended, self._whole = False, True  # whole: with a last line
         self._tracer, self._condition, self._keep = tracer, condition, keep
         self._error: list[str] | None = None
         self._lines: IO[bytes] | None = None
@@ -452,6 +452,7 @@ class _Side:
         return env | control.environment(env)
 
     def __exit__(self, *_: object) -> None:
+        self.out.mkdir(parents=True, exist_ok=True)  # the program may have removed it
         (self.out / "stop").touch()
         if self._lines is not None:
             self._lines.close()
@@ -459,7 +460,7 @@ class _Side:
         self._process.wait()
         if self._process.stdout is not None:
             self._process.stdout.close()
-        shutil.rmtree(self.out, ignore_errors=True)
+        folders.remove(self.out)
 
     def read(self) -> Line | None:
         """The next operation; None after the last one."""
@@ -467,16 +468,17 @@ class _Side:
             if self._lines is None and not self._accept():
                 return None
             assert self._lines is not None  # noqa: S101
-            line = self._lines.readline()
+            line = self._lines.readline(bounded.MESSAGE.bytes)
             if not line.startswith((b"[", b"{")):
                 why, _, steps = line.partition(b" ")
-                self._ended, self.limit = True, why == LIMIT
-                self.steps = int(steps or self.steps)
+                self._ended, self.limit, self._whole = True, why == LIMIT, why in (END, LIMIT)
+                self.steps = int(steps) if self._whole and steps.strip().isdigit() else self.steps
                 return None
             if line.startswith(b"["):
                 compared, _, where = line.partition(b"\t")
                 return compared, where
-            self._begins(json.loads(line)["framework"])
+            with _of_the_hook():
+                self._begins(json.loads(line)["framework"])
         return None
 
     def _begins(self, framework: str) -> None:
@@ -523,11 +525,30 @@ class _Side:
         if kind_:
             why = text.replace(f"{self.out / prepare.WORK}/", "")
             raise ScriptFailedError(f"{shlex.join(ask.argv)}: with {self._condition.label}: {why}")
-        if self._lines is None:
+        if not self.frameworks:
             raise UsageError(f"{shlex.join(ask.argv)}: {NOTHING}")
+        if not self._whole:
+            note = f"with {self._condition.label} {CUT}"
+            self._tracer.notes += [] if note in self._tracer.notes else [note]
+
+
+@contextmanager
+def _of_the_hook() -> Iterator[None]:
+    """Raises ProtocolError for lines that our hook does not write: the program may write there, too."""
+    try:
+        yield
+    except (ValueError, LookupError, TypeError, RecursionError):
+        raise ProtocolError(
+            "the program wrote into the log of its own operations: it cannot be traced"
+        ) from None
 
 
 def _logged(line: Line, index: int) -> Logged:
+    with _of_the_hook():
+        return _parsed(line, index)
+
+
+def _parsed(line: Line, index: int) -> Logged:
     op, phase, *tensors = json.loads(line[0])
     step, module, source, text, *names = json.loads(line[1])
     inputs, outputs = (

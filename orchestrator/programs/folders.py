@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+import shlex
 import shutil
 import stat
-from collections.abc import Iterator
+import subprocess
+import tempfile
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from orchestrator.errors import UsageError
+from orchestrator.errors import STORAGE_ERRNOS, ScriptFailedError, UsageError
 from orchestrator.study.snapshots import SKIPPED
 
 COPY_LIMIT_BYTES = 2 << 30
@@ -38,6 +42,34 @@ def check_size(folder: Path) -> None:
                 f"{folder}: holds more than {COPY_LIMIT_BYTES >> 30} GiB, and every run gets a copy; "
                 "run it from a folder that has the program alone, with its data named by an absolute path"
             )
+
+
+@contextlib.contextmanager
+def scratch(prefix: str, argv: Sequence[str]) -> Iterator[Path]:
+    """A temporary folder for the runs of a program. Raises ScriptFailedError when it cannot be read as they
+    left it."""
+    folder = Path(tempfile.mkdtemp(prefix=prefix))
+    try:
+        yield folder
+    except RecursionError:
+        raise ScriptFailedError(f"{shlex.join(argv)}: it made folders that are nested too deep") from None
+    except OSError as error:
+        if error.errno in STORAGE_ERRNOS:
+            raise
+        raise ScriptFailedError(
+            f"{shlex.join(argv)}: {error.filename}: {error.strerror}: did the program remove the folder that "
+            "it ran in, or files that are not its own?"
+        ) from None
+    finally:
+        remove(folder)
+
+
+def remove(folder: Path) -> None:
+    """With what a program left in it."""
+    try:
+        shutil.rmtree(folder, ignore_errors=True)
+    except RecursionError:
+        subprocess.run(["rm", "-rf", "--", folder], check=False)  # noqa: S607  (which has no limit of levels)
 
 
 def copy(folder: Path, target: Path) -> Path:

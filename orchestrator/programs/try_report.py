@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from guest.records.printable import counted, series
+from guest.records.printable import counted, printable, series
 from guest.records.run import Override
 from orchestrator.programs import try_runs
 from orchestrator.programs.conditions import INSTRUCTION_SET, THREADS, Condition, Factor, oversubscribed
@@ -157,7 +157,8 @@ def text(report: Report) -> str:
     ]
     lines += invalid_times(report.oversubscribed)
     for one in report.overrides:
-        lines.append(f"the program sets itself: {one.what} = {one.value} ({one.where or 'a library'})")
+        what = f"{one.what} = {one.value} ({one.where or 'a library'})"
+        lines.append(f"the program sets itself: {printable(what)}")
     lines += [f"note: {note}" for note in report.notes]
     return "\n".join(lines + _next(report))
 
@@ -243,6 +244,7 @@ def _level(verdict: LevelVerdict, runs: int) -> list[str]:
 
 def evidence(each: Compared) -> list[str]:
     """What one comparison rests on: a line, or three for two texts."""
+    name = printable(each.name)  # of a file, which may have ends of lines in it
     if each.answer is Answer.SAME:
         how = f"the same in all {each.runs} runs"
     elif each.answer is Answer.MATTERS:
@@ -252,10 +254,10 @@ def evidence(each: Compared) -> list[str]:
         how = f"does not repeat with {where}, {each.distinct} distinct in {each.runs} runs"
     if each.kind == TEXT:
         return [
-            f"{each.name}: {how}",
+            f"{name}: {how}",
             *(f"  {mark} {line}" for mark, line in zip("-+", each.remark.splitlines(), strict=False)),
         ]
-    return [f"{each.name}: {how}" + (f" ({each.remark})" if each.remark else "")]
+    return [f"{name}: {how}" + (f" ({each.remark})" if each.remark else "")]
 
 
 def _next(report: Report) -> list[str]:

@@ -7,8 +7,6 @@ from __future__ import annotations
 import itertools
 import os
 import shlex
-import shutil
-import tempfile
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -69,8 +67,8 @@ def run(ask: Ask, say: Say) -> Seen:
     trials: list[Trial] = []
     noticed: list[notices.Notice] = []
     notes = dict[str, None]()
-    with tempfile.TemporaryDirectory(prefix="vbstudy-try-") as scratch:
-        runner = _Runner(ask, Path(scratch), archive.build().write(Path(scratch)))
+    with folders.scratch("vbstudy-try-", ask.argv) as scratch:
+        runner = _Runner(ask, scratch, archive.build().write(scratch))
         # Repetitions alternate between conditions, forwards and backwards, so that drift of the machine is
         # not taken for an effect.
         order = [
@@ -115,7 +113,7 @@ class _Runner:
         """One run; what its processes told; notes for the user."""
         ask = self.ask
         out = self.scratch / "run"  # the same path each time: programs write paths into their files
-        shutil.rmtree(out, ignore_errors=True)
+        folders.remove(out)
         out.mkdir()
         recording = self.scratch / RECORDING
         work = folders.copy(ask.folder, out / prepare.WORK)
