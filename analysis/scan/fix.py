@@ -38,7 +38,8 @@ LISTS = {
 """os.walk is read while folders are left out, and what os.scandir gives has no order to sort by."""
 READERS = {"list", "tuple", "enumerate", "zip", "map", "filter", "tqdm"}
 """Functions that do not care whether they get a list or an iterator; `next` does."""
-PASSES = 20  # of `a + b`, one is found at a time
+PASSES, PASSED_BYTES = 20, 2_000_000
+"""Of `a + b` one is found at a time: a file is read as often as it takes, an enormous one not for hours."""
 CONTEXT = 3
 _LINE_END = re.compile(rb"\r\n|\r|\n")
 _LINE = re.compile(rb"[^\n]*\n|[^\n]+")
@@ -115,7 +116,7 @@ def fixed(path: str, data: bytes) -> tuple[bytes, int]:
     """A file with its listings sorted, and how many. What could not be written back as it was read, or would
     be no Python any more, stays."""
     calls = 0
-    for _ in range(PASSES):
+    for _ in range(max(PASSES, PASSED_BYTES // (len(data) + 1))):
         facts = lint_file(path, data)
         # `why` begins with the function, as the lint resolved it: "os.listdir() gives names ..."
         places = {
@@ -123,7 +124,7 @@ def fixed(path: str, data: bytes) -> tuple[bytes, int]:
             for found in facts.findings
             if found.rule == RULE and not is_commented(facts, found)
         }
-        changed = _wrapped(path, data, places)
+        changed = _wrapped(path, data, places) if places else None
         if changed is None:
             break
         data, more = changed

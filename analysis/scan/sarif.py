@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import Any
 from urllib.parse import quote
 
@@ -72,8 +72,9 @@ def _notification(project: Project, note: Note) -> dict[str, Any]:
 
 
 def uri(project: Project, path: str) -> str:
-    """The file, relative to where the scan was started, as a URI reference."""
-    return quote(os.fsencode(joined(project, path)))
+    """The file as a URI reference, relative to where the scan was started if it lies below."""
+    name, here = PurePath(joined(project, path)), Path.cwd()
+    return quote(os.fsencode((name.relative_to(here) if name.is_relative_to(here) else name).as_posix()))
 
 
 def joined(project: Project, path: str) -> str:

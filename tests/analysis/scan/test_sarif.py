@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -53,6 +54,17 @@ def test_results_point_to_rules_and_places(written):
         region = physical.get("region", {"startLine": 1, "startColumn": 1})
         assert region["startLine"] >= 1, "3.30.5"
         assert region["startColumn"] >= 1, "3.30.6"
+
+
+@pytest.mark.parametrize("named", [".", "src", "{}", "{}/src", "../project"])
+def test_files_are_relative_to_where_the_scan_was_started(tmp_path, monkeypatch, named):
+    here = tmp_path / "project"
+    (here / "src").mkdir(parents=True)
+    (here / "src" / "a:b.py").write_text("import torch\ntorch.seed()\n")
+    monkeypatch.chdir(here)
+    (result,) = json.loads(to_sarif(scan([Path(named.format(here))]), "1"))["runs"][0]["results"]
+    uri = result["locations"][0]["physicalLocation"]["artifactLocation"]["uri"]
+    assert uri == ("../project/src/a%3Ab.py" if named == "../project" else "src/a%3Ab.py")
 
 
 def test_a_cell_is_named_and_no_line_of_the_file_claimed(written):
