@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.needs("proof")
 TRAIN = """
 import hashlib, sys
 import torch
