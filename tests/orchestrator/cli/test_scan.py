@@ -65,6 +65,7 @@ def test_notes_alone_do_not_fail_a_check(tmp_path):
         (["--select", "VB9", "."], "there is no rule VB9"),
         (["--each", "README.md"], "is not a folder"),
         (["--output", "no/such/file", "good"], "--output no/such/file: No such file"),
+        (["--output", ".", "good"], "--output .: Is a directory"),
         ([], "Missing argument"),
     ],
 )
