@@ -10,7 +10,8 @@ import json
 import linecache
 import os
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import Any, TypedDict
@@ -38,6 +39,16 @@ class Settings(TypedDict):
     keep: int | None
     growth: int
     hold: list[str]
+
+
+@contextmanager
+def address(folder: Path) -> Iterator[str]:
+    """The path of a folder's socket, short enough for one (107 bytes) wherever the folder is."""
+    descriptor = os.open(folder, os.O_PATH | os.O_DIRECTORY)
+    try:
+        yield f"/proc/self/fd/{descriptor}/socket"
+    finally:
+        os.close(descriptor)
 
 
 class Wire:
@@ -123,7 +134,8 @@ class Wire:
         if self._to is None:
             self._to = socket.socket(socket.AF_UNIX)
             try:
-                self._to.connect(str(Path(self.settings["folder"]) / "socket"))
+                with address(Path(self.settings["folder"])) as path:
+                    self._to.connect(path)
             except OSError:  # another process of the program was first
                 self.on = False
                 return

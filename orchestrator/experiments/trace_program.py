@@ -32,7 +32,7 @@ from guest.projects import prepare, randomness
 from guest.records import bounded
 from guest.records.run import RECORDING, Framework
 from guest.records.trace import Growth, OpNote, Origin, Outcome, Phase, TensorNote
-from guest.trace.wire import END, LIMIT
+from guest.trace.wire import END, LIMIT, address
 from orchestrator.agent import archive
 from orchestrator.cores.leases import host_cores
 from orchestrator.errors import ProtocolError, ScriptFailedError, UsageError
@@ -396,7 +396,8 @@ class _Side:
         work = folders.copy(ask.folder, out / prepare.WORK)
         self.control = control = control_of(ask.seed, self._tracer.recording, work, out)
         self._listener = socket.socket(socket.AF_UNIX)
-        self._listener.bind(str(out / "socket"))
+        with address(out) as path:
+            self._listener.bind(path)
         self._listener.listen()
         self._listener.settimeout(POLL_S)
         job = {

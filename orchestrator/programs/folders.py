@@ -54,7 +54,7 @@ def scratch(prefix: str, argv: Sequence[str]) -> Iterator[Path]:
     except RecursionError:
         raise ScriptFailedError(f"{shlex.join(argv)}: it made folders that are nested too deep") from None
     except OSError as error:
-        if error.errno in STORAGE_ERRNOS:
+        if error.errno in STORAGE_ERRNOS or error.filename is None:
             raise
         raise ScriptFailedError(
             f"{shlex.join(argv)}: {error.filename}: {error.strerror}: did the program remove the folder that "

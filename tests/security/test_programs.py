@@ -90,7 +90,7 @@ PROGRAMS = {
 @pytest.mark.parametrize("kind", PROGRAMS)
 def test_a_program_that_does_harm_gets_a_clear_line_and_leaves_nothing(tmp_path, monkeypatch, capfd, kind):
     command, script, code, told = PROGRAMS[kind]
-    folder, temporary = tmp_path / "program", tmp_path / "tmp"
+    folder, temporary = tmp_path / "program", tmp_path / ("tmp" * 40)  # longer than a socket's name may be
     folder.mkdir()
     temporary.mkdir()
     (folder / "train.py").write_text(script)
