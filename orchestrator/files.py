@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -63,6 +64,14 @@ def list_names(folder: Path) -> list[str]:
 def open_lock(path: Path) -> int:
     """A descriptor of a file to lock, for its owner alone: who may read a file may lock it, for ever."""
     return os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+
+
+@contextlib.contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Waits for its turn. The operating system ends the turn of one that dies."""
+    with os.fdopen(open_lock(path)) as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def sync(path: Path) -> None:

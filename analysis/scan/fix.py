@@ -21,20 +21,14 @@ from pathlib import Path
 from analysis.results.temporary import temporary
 from analysis.scan.files import read
 from analysis.scan.lint.lint import is_commented, lint_file
+from analysis.scan.lint.vocabulary import WORDS
 from analysis.scan.results import Note, Scan
 from analysis.scan.sarif import joined
 from guest.records.printable import printable
 
 RULE = "VB301"
 ITERATORS = {"glob.iglob", "Path.iterdir", "Path.rglob", "Path.glob"}
-LISTS = {
-    "os.listdir",
-    "glob.glob",
-    "tensorflow.io.gfile.listdir",
-    "tensorflow.io.gfile.glob",
-    "tensorflow.gfile.ListDirectory",
-    "tensorflow.gfile.Glob",
-}
+LISTS = WORDS["listings"] - ITERATORS - {"os.walk", "os.scandir"}
 """os.walk is read while folders are left out, and what os.scandir gives has no order to sort by."""
 READERS = {"list", "tuple", "enumerate", "zip", "map", "filter", "tqdm"}
 """Functions that do not care whether they get a list or an iterator; `next` does."""

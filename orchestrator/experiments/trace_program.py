@@ -544,12 +544,8 @@ def _of_the_hook() -> Iterator[None]:
         ) from None
 
 
+@_of_the_hook()
 def _logged(line: Line, index: int) -> Logged:
-    with _of_the_hook():
-        return _parsed(line, index)
-
-
-def _parsed(line: Line, index: int) -> Logged:
     op, phase, *tensors = json.loads(line[0])
     step, module, source, text, *names = json.loads(line[1])
     inputs, outputs = (

@@ -43,7 +43,7 @@ class HostWorker(Worker):  # type: ignore[misc]
 
 
 class HostNanny(Nanny):  # type: ignore[misc]
-    """The same of what starts a worker anew when it dies."""
+    """The same for the process that restarts a worker when it dies."""
 
     def __init__(self, scheduler_ip: str, *arguments: Any, **options: Any) -> None:
         super().__init__(scheduler_ip, *arguments, **_facing(scheduler_ip, options))
@@ -92,6 +92,11 @@ async def _serve(
         asyncio.get_running_loop().add_signal_handler(number, ended.set)
     resources = {"vcpu": len(host.cores), "memory": memory_limit_mib or host_memory_mib()}
     since, told = time.monotonic(), ""
+    limit_s = math.inf if wait_s is None else wait_s
+
+    def left_s() -> float:
+        return limit_s - (time.monotonic() - since)
+
     while not ended.is_set():
         if not told:
             notify(f"looking for the scheduler {scheduler}")
@@ -107,13 +112,12 @@ async def _serve(
         attach(worker, host)
         start, silent = asyncio.ensure_future(worker.start()), False
         while not silent:
-            left_s = math.inf if wait_s is None else max(wait_s - (time.monotonic() - since), 0)
-            await _first(start, ended.wait(), asyncio.sleep(min(TOLD_EVERY_S, left_s)))
+            await _first(start, ended.wait(), asyncio.sleep(min(TOLD_EVERY_S, left_s())))
             if start.done() or ended.is_set():
                 break
-            waited_s = time.monotonic() - since
-            silent = wait_s is not None and waited_s >= wait_s
+            silent = left_s() <= 0
             if not silent:
+                waited_s = time.monotonic() - since
                 notify(
                     f"the scheduler {scheduler} does not answer; waiting for it, {waited_s:.0f} s so far: "
                     "is it running, is it there?"
@@ -129,7 +133,7 @@ async def _serve(
                 notify("the scheduler is gone; runs that are under way go on")
             since, told = time.monotonic(), ""
         else:
-            silent = wait_s is not None and time.monotonic() - since >= wait_s
+            silent = left_s() <= 0
             why = f"the scheduler {scheduler} cannot be used; trying again: {start.exception()!r:.200}"
             if not silent and why != told:
                 notify(why)

@@ -100,7 +100,7 @@ class Chromium:
                     "Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True
                 )
                 break
-            except AssertionError as error:  # a live page loads itself anew, perhaps while it is asked
+            except AssertionError as error:  # a live page reloads itself, perhaps while it is asked
                 if not any(reason in str(error) for reason in ("target navigated", "execution context")):
                     raise
         assert "exceptionDetails" not in answer, answer

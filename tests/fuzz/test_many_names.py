@@ -45,20 +45,19 @@ def test_files_in_a_study_s_folder_are_nobody_s_concern(vbstudy):
         assert vbstudy(command)[0] == 0
 
 
-def test_files_among_runs_are_counted_and_the_first_are_named(vbstudy):
-    files(Path("runs"))
+@pytest.mark.parametrize(
+    ("make", "place", "why"),
+    [
+        (files, "runs", "belongs to no run"),
+        (folders, "runs/lenet5/fixed-seed/cpus-1", "run.json is missing"),
+    ],
+)
+def test_what_is_among_runs_is_counted_and_the_first_are_named(vbstudy, make, place, why):
+    make(Path(place))
     status, lines = vbstudy("verify")
     assert status == 6
     assert len(lines) < 30
-    assert f"{NAMES} damaged, the first: runs/n0: belongs to no run" in lines[-1]
-
-
-def test_folders_in_the_place_of_runs_are_counted_and_the_first_are_named(vbstudy):
-    folders(Path("runs/lenet5/fixed-seed/cpus-1"))
-    status, lines = vbstudy("verify")
-    assert status == 6
-    assert len(lines) < 30
-    assert f"{NAMES} damaged, the first: runs/lenet5/fixed-seed/cpus-1/n0: run.json is missing" in lines[-1]
+    assert f"{NAMES} damaged, the first: {place}/n0: {why}" in lines[-1]
 
 
 @pytest.mark.parametrize(

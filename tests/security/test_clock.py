@@ -13,8 +13,7 @@ from guest.records.valid import YEARS
 from orchestrator.cli import main as cli
 from orchestrator.store.store import Store
 from orchestrator.sweep.live import read_live
-from tests.analysis.conftest import Fabricator
-from tests.security.test_older_schemas import STUDY
+from tests.security.test_older_schemas import write_study
 
 QUICK = ("verify", "status", "plan", "watch --once", "export x.zip")
 TIMES = {  # of the first run
@@ -27,11 +26,7 @@ TIMES = {  # of the first run
 @pytest.fixture
 def study(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    Path("study.toml").write_text(STUDY)
-    made = Fabricator(tmp_path)
-    for cpus in (1, 2):
-        for repetition in (1, 2):
-            made.run(cpus, repetition)
+    write_study(tmp_path)
     return tmp_path
 
 

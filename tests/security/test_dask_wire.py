@@ -5,7 +5,6 @@ import http.client
 import shutil
 import socket
 import struct
-import threading
 import time
 
 import pytest
@@ -15,6 +14,7 @@ from orchestrator.fleet import clusters
 from tests.orchestrator.fleet.fleets import fleet
 from tests.orchestrator.fleet.test_dask import ONE_CPU, certificates, made
 from tests.orchestrator.sweep.test_pipeline import records
+from tests.security.peers import listening
 
 SECURITY = 'ca = "ca.pem"\ncert = "cert.pem"\nkey = "key.pem"\n'
 NOISE = {
@@ -29,29 +29,13 @@ NOISE = {
 @contextlib.contextmanager
 def peer(says: bytes):
     """An address at which something says this and then nothing."""
-    ends, talking = threading.Event(), []
 
-    def talk(connection):
-        with connection, contextlib.suppress(OSError):
-            connection.sendall(says)
-            ends.wait(60)
+    def talk(connection, ends):
+        connection.sendall(says)
+        ends.wait(60)
 
-    def serve(server):
-        while not ends.is_set():
-            with contextlib.suppress(OSError):
-                talking.append(threading.Thread(target=talk, args=(server.accept()[0],)))
-                talking[-1].start()
-
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        server.settimeout(0.1)
-        thread = threading.Thread(target=serve, args=(server,))
-        thread.start()
-        try:
-            yield f"tcp://127.0.0.1:{server.getsockname()[1]}"
-        finally:
-            ends.set()
-            for each in (thread, *talking):
-                each.join(60)
+    with listening(talk) as port:
+        yield f"tcp://127.0.0.1:{port}"
 
 
 @pytest.mark.parametrize("kind", NOISE)

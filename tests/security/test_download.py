@@ -4,14 +4,13 @@ one error says so."""
 import contextlib
 import dataclasses
 import hashlib
-import socket
-import threading
 import time
 
 import pytest
 
 from guest.datasets import datafiles
 from guest.datasets.catalogue import DATASETS, DatasetError
+from tests.security.peers import listening
 
 DATA = bytes(range(256)) * 400
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % len(DATA)
@@ -41,24 +40,14 @@ CUTS = {
 @contextlib.contextmanager
 def serving(says: bytes):
     """The address of what says this to everybody, and then hangs up."""
-    ends = threading.Event()
 
-    def serve(server):
-        while not ends.is_set():
-            with contextlib.suppress(OSError), server.accept()[0] as connection:
-                connection.settimeout(10)
-                connection.recv(65536)
-                connection.sendall(says)
+    def talk(connection, ends):
+        connection.settimeout(10)
+        connection.recv(65536)
+        connection.sendall(says)
 
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        server.settimeout(0.1)
-        thread = threading.Thread(target=serve, args=(server,))
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.getsockname()[1]}/"
-        finally:
-            ends.set()
-            thread.join(60)
+    with listening(talk) as port:
+        yield f"http://127.0.0.1:{port}/"
 
 
 def source(url):

@@ -1,7 +1,6 @@
 """Studies of every earlier schema are read by every command that reads runs."""
 
 import json
-from pathlib import Path
 
 import pytest
 
@@ -28,6 +27,15 @@ dataset = "digits"
 """
 
 
+def write_study(folder):
+    """A study of four runs."""
+    (folder / "study.toml").write_text(STUDY)
+    made = Fabricator(folder)
+    for cpus in (1, 2):
+        for repetition in (1, 2):
+            made.run(cpus, repetition)
+
+
 def as_written(record, version):
     """The record as a vbstudy of that schema wrote it."""
     for places in (places for schema, places in ADDED.items() if schema > version):
@@ -46,11 +54,7 @@ def as_written(record, version):
 @pytest.mark.parametrize("version", range(1, SCHEMA_VERSION + 1))
 def test_every_command_reads_the_runs_of_an_older_schema(tmp_path, monkeypatch, capsys, version):
     monkeypatch.chdir(tmp_path)
-    Path("study.toml").write_text(STUDY)
-    made = Fabricator(tmp_path)
-    for cpus in (1, 2):
-        for repetition in (1, 2):
-            made.run(cpus, repetition)
+    write_study(tmp_path)
     for path in tmp_path.glob(f"runs/*/*/*/*/{RECORD}"):
         path.write_text(json.dumps(as_written(json.loads(path.read_text()), version)))
     for command in ("verify", "status", "plan", "analyze", "report", "export x.zip", "export mlruns"):

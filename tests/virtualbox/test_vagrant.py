@@ -8,33 +8,20 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.cli import main as cli
 from orchestrator.inventory import read_inventory
 from orchestrator.providers.vagrant.command import files
 from orchestrator.store.store import Store
 from orchestrator.transport.keys import StudyKeys
+from tests.vagrant import boxes, test_vagrant
+from tests.vagrant.test_vagrant import vbstudy
 from tests.virtualbox import kit
 
 pytestmark = pytest.mark.needs("vagrant_virtualbox")
 
 PATIENCE_S = 2400
-BOX = "vbstudy/debian"
-STUDY = f"""
-name = "vagrant"
-cpus = [1]
-
-[provider]
-kind = "vagrant"
-hypervisor = "virtualbox"
-box = "{BOX}"
-memory_mib = 512
-boot_timeout_s = {PATIENCE_S}
-python = "/usr/bin/python3"
-
-[[workload]]
-model = "lenet1"
-dataset = "digits"
-"""
+STUDY = test_vagrant.STUDY.replace("libvirt", "virtualbox").replace(
+    "memory_mib = 512\n", f"memory_mib = 512\nboot_timeout_s = {PATIENCE_S}\n"
+)
 
 
 def vagrant(*arguments: str, **environment: str) -> str:
@@ -57,18 +44,13 @@ def box():
         patch.setenv("VAGRANT_HOME", str(kit.folder() / "vagrant"))
         patch.setenv("VAGRANT_CHECKPOINT_DISABLE", "1")
         patch.setenv("PATH", f"{Path(__file__).parent / 'host'}:{os.environ['PATH']}")
-        vagrant("box", "add", "--force", "--name", BOX, str(kit.folder() / "debian.box"))
+        vagrant("box", "add", "--force", "--name", boxes.NAME, str(kit.folder() / "debian.box"))
         yield
 
 
 @pytest.fixture
 def study(tmp_path):
-    (tmp_path / "study.toml").write_text(STUDY)
-    return tmp_path
-
-
-def vbstudy(directory: Path, *arguments: str) -> int:
-    return cli.run(["-C", str(directory), *arguments])
+    return test_vagrant.write(tmp_path, STUDY)
 
 
 def test_a_guest_is_provisioned_started_again_and_destroyed(study, capfd):

@@ -4,7 +4,6 @@ what went into them."""
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
@@ -20,7 +19,7 @@ from pathlib import Path
 
 from guest.records.run import Framework
 from orchestrator.errors import PrerequisiteError
-from orchestrator.files import open_lock
+from orchestrator.files import locked
 from orchestrator.providers import processes
 from orchestrator.providers.qemu import scripts
 from vbstudy import caches
@@ -137,8 +136,7 @@ def _cached(kind: str, inputs: dict[str, object], build: Callable[[Path], None],
     if target.is_dir():
         return target
     cache().mkdir(parents=True, exist_ok=True)
-    with os.fdopen(open_lock(cache() / f".{kind}-{name}.lock")) as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with locked(cache() / f".{kind}-{name}.lock"):
         if target.is_dir():
             return target
         for left in cache().glob(f".{kind}-{name}.*.part"):

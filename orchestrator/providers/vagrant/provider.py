@@ -4,9 +4,7 @@ machines; all the rest goes over our own SSH connection and to the hypervisor it
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
-import os
 import shutil
 import time
 from collections.abc import Iterator
@@ -14,7 +12,7 @@ from pathlib import Path
 
 from orchestrator.cores.leases import host_cores
 from orchestrator.errors import GuestError, PrerequisiteError
-from orchestrator.files import open_lock
+from orchestrator.files import locked
 from orchestrator.inventory import GuestSpec, Observation, host_name
 from orchestrator.providers import inside, machines
 from orchestrator.providers.qemu.image import Notify, library_pins
@@ -241,10 +239,8 @@ class VagrantProvider:
 
 @contextlib.contextmanager
 def _turn() -> Iterator[None]:
-    """One after the other, also with those of other studies. The operating system ends the turn of
-    one that dies."""
+    """One after the other, also with those of other studies."""
     base = caches.folder()
     base.mkdir(parents=True, exist_ok=True)
-    with os.fdopen(open_lock(base / "vagrant.lock")) as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with locked(base / "vagrant.lock"):
         yield

@@ -21,7 +21,7 @@ LOAD_DRIVER = (
 )
 DRIVERLESS = f"{NO_DRIVER}: {LOAD_DRIVER}"
 OTHER_DRIVER = (
-    "VirtualBox's kernel driver is of another version than VirtualBox: build and load it anew by "
+    "VirtualBox's kernel driver is of another version than VirtualBox: build and load it again by "
     "`sudo /sbin/vboxconfig`, or with a distribution's packages `sudo dkms autoinstall` and a restart"
 )
 TAKEN = (
