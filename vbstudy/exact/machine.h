@@ -14,6 +14,7 @@
 #include <ATen/ops/zeros_like.h>
 #include <ATen/ops/linear.h>
 #include <ATen/ops/stack.h>
+#include <c10/core/InferenceMode.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
@@ -750,6 +751,9 @@ bool lstm(Call& call) {
     return true;
 }
 
+// Below autograd torch's own backward may want a workspace, but not in inference.
+bool lstm_below(Call& call) { return c10::InferenceMode::is_enabled() && lstm(call); }
+
 // Attention, without dropout
 
 Heads heads(const Tensor& t) { return {in(t), {t.stride(0), t.stride(1), t.stride(2), t.stride(3)}}; }
@@ -854,6 +858,7 @@ const std::map<std::string, Own> OWN = {
     {"fused_adagrad", fused_adagrad},
     {"normal", normal},
     {"binary_cross_entropy", binary_cross_entropy},
+    {"lstm", lstm_below},
 };
 
 }  // namespace machine

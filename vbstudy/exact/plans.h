@@ -1,8 +1,10 @@
 // How operations are cut, by their shapes and layouts alone.
 #pragma once
 
+#include <ATen/ExpandUtils.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/ivalue.h>
+#include <c10/util/accumulate.h>
 
 #include <algorithm>
 #include <optional>
@@ -18,7 +20,7 @@ using Arguments = c10::ArrayRef<IValue>;
 constexpr int64_t SUM = -1;  // an output whose pieces are added, instead of laid side by side
 
 struct Limits {
-    int64_t most_pieces = 1, gemm_work = 1, convolution_work = 1, lstm_work = 1, element_work = 1, block = 1;
+    int64_t most_pieces = 1, gemm_work = 1, convolution_work = 1, element_work = 1, block = 1;
 } limits;
 
 struct Cut {
@@ -120,38 +122,37 @@ std::optional<Plan> convolution_backward(
     return Plan{pieces, batch, 1, {{0, 0}, {1, 0}}, {0, SUM, SUM}};
 }
 
-// Products: each element of the output has costs of its own, beside the operations.
-int64_t pieces_of_product(const Tensor& a, const Tensor& b) {
-    const double outputs = static_cast<double>(a.numel() / a.size(-1)) * b.size(-1);
-    return pieces_of((2.0 * a.size(-1) + 64) * outputs, limits.gemm_work, 3, limits.most_pieces);
-}
-
-struct Grid {
-    int64_t first = 1, second = 1;  // parts of the output's first two dimensions
-    int64_t depth = 1;              // parts of the sum that each element is: one, where the output is cut
-};
-
-// How a product is cut. Where partial sums are no larger than the factors, and b can be cut in whole rows,
-// the sum is cut: in the weight gradients of linear layers, for one, whose factors lie in the caches of the
-// threads that computed their rows. Otherwise the output is, in whole rows unless it is four times as wide as
-// high.
-Grid grid(const Tensor& a, const Tensor& b, bool added) {
-    const int64_t m = a.size(-2), n = b.size(-1), k = a.size(-1), pieces = pieces_of_product(a, b);
-    if (a.dim() == 3) {
-        const int64_t first = std::min(a.size(0), pieces);
-        return {first, std::max<int64_t>(1, std::min(pieces / first, m / limits.block))};
-    }
+// Products, with a bias first or without. The sum is cut where partial sums are no larger than the factors,
+// and b can be cut in whole rows: in the weight gradients of linear layers, for one, whose factors lie in the
+// caches of the threads that computed their rows. Otherwise the output is: along the batch, in rows, or in
+// columns where it is more than four times as wide as high.
+std::optional<Plan> gemm(Arguments arguments) {
+    const int64_t at = arguments.size() > 2;
+    const auto &a = arguments[at].toTensor(), &b = arguments[at + 1].toTensor();
+    const int64_t dims = a.dim();
+    if (dims < 2 || b.dim() != dims || !a.numel() || !b.numel() || a.size(-1) != b.size(-2) ||
+        (dims == 3 && a.size(0) != b.size(0)))
+        return {};
+    auto sizes = a.sizes().vec();
+    sizes.back() = b.size(-1);
+    const auto& bias = arguments[0].toTensor();
+    if (at && !at::is_expandable_to(bias.sizes(), sizes)) return {};
+    const int64_t m = a.size(-2), n = b.size(-1), k = a.size(-1);
+    const double work = (2.0 * k + 64) * c10::multiply_integers(sizes);  // elements have costs of their own
+    const auto pieces = [&](int64_t most) { return pieces_of(work, limits.gemm_work, 3, most); };
     // Partial sums of half precision would be rounded.
     const bool precise = a.scalar_type() == at::kFloat || a.scalar_type() == at::kDouble;
-    if (!added && precise && b.stride(1) == 1 && pieces * m * n <= k * (m + n)) return {1, 1, pieces};
-    Grid found;
-    while (found.first * found.second < pieces) {
-        const int64_t high = m / found.first, wide = n / found.second, least = 2 * limits.block;
-        if (std::max(high, wide) < least) break;
-        const bool rows = wide < least || (high >= least && 4 * high > wide);
-        (rows ? found.first : found.second) *= 2;
-    }
-    return found;
+    const int64_t parts = pieces(k / limits.block);
+    if (parts > 1 && dims == 2 && !at && precise && b.stride(1) == 1 && parts * m * n <= k * (m + n))
+        return Plan{parts, k, limits.block, {{0, 1}, {1, 0}}, {SUM}};
+    const int64_t dim = dims == 3 && a.size(0) >= m / limits.block ? 0 : n > 4 * m ? dims - 1 : dims - 2;
+    const int64_t size = sizes[dim], align = dims == 3 && dim == 0 ? 1 : limits.block;
+    Plan plan{pieces(size / align), size, align, {}, {dim}};
+    if (dim < dims - 1) plan.cuts.push_back({at, dim});
+    if (dim != dims - 2) plan.cuts.push_back({at + 1, dim});
+    const int64_t of_bias = dim - dims + bias.dim();  // its dimensions are the last ones
+    if (at && of_bias >= 0 && bias.size(of_bias) == size) plan.cuts.push_back({0, of_bias});
+    return plan;
 }
 
 constexpr int64_t SUMMED = 4;      // elements that are only added take a fraction of the time
@@ -193,40 +194,25 @@ std::optional<Plan> group_norm_backward(Arguments a) {  // grad_out, input, mean
         input.numel(), {0, input.size(0), 1, {{0, 0}, {1, 0}, {2, 0}, {3, 0}}, {0, SUM, SUM}, 5});
 }
 
-std::optional<Plan> softmax(Arguments a) {  // self, dim, ...
+// Cut along the largest dimension but one.
+std::optional<Plan> across(Arguments a, int64_t along, Plan plan) {
     const auto& t = a[0].toTensor();
-    const int64_t along = a[1].toInt() < 0 ? a[1].toInt() + t.dim() : a[1].toInt();
-    if (along == t.dim() - 1) return unless_small(a);  // each row by one thread
-    const int64_t dim = largest(t, along);
+    const int64_t dim = largest(t, along < 0 ? along + t.dim() : along);
     if (dim < 0) return {};
-    return by_elements(t.numel(), {0, t.size(dim), 1, {{0, dim}}, {dim}});
+    plan.size = t.size(dim);
+    plan.join = {dim};
+    for (auto& cut : plan.cuts) cut.dim = dim;
+    return by_elements(t.numel(), plan);
+}
+
+std::optional<Plan> softmax(Arguments a) {  // self, dim, ...
+    const int64_t along = a[1].toInt();
+    if (along == -1 || along == a[0].toTensor().dim() - 1) return unless_small(a);  // each row by one thread
+    return across(a, along, {0, 0, 1, {{0, 0}}});
 }
 
 std::optional<Plan> softmax_backward(Arguments a) {  // grad_output, output, dim, ...
-    const auto& t = a[0].toTensor();
-    const int64_t dim = largest(t, a[2].toInt() < 0 ? a[2].toInt() + t.dim() : a[2].toInt());
-    if (dim < 0) return {};
-    return by_elements(t.numel(), {0, t.size(dim), 1, {{0, dim}, {1, dim}}, {dim}});
-}
-
-std::optional<Plan> dot(Arguments a) {
-    const auto& t = a[0].toTensor();
-    if (t.dim() != 1 || a[1].toTensor().sizes() != t.sizes()) return {};
-    return by_elements(t.numel() / SUMMED, {0, t.size(0), limits.block, {{0, 0}, {1, 0}}, {SUM}});
-}
-
-std::optional<Plan> addmv(Arguments a) {  // self, mat, vec, ...
-    const auto &self = a[0].toTensor(), &mat = a[1].toTensor();
-    if (mat.dim() != 2) return {};
-    Plan plan{0, mat.size(0), limits.block, {{1, 0}}, {0}};
-    if (self.dim() == 1 && self.size(0) == mat.size(0)) plan.cuts.push_back({0, 0});
-    return by_elements(mat.numel() / SUMMED, plan);
-}
-
-std::optional<Plan> mv(Arguments a) {
-    const auto& mat = a[0].toTensor();
-    if (mat.dim() != 2) return {};
-    return by_elements(mat.numel() / SUMMED, {0, mat.size(0), limits.block, {{0, 0}}, {0}});
+    return across(a, a[2].toInt(), {0, 0, 1, {{0, 0}, {1, 0}}});
 }
 
 std::optional<Plan> sum_all(Arguments a) {
@@ -326,33 +312,20 @@ std::optional<Plan> of_float32(Arguments a) {
     return type == at::kDouble || at::isComplexType(type) ? std::nullopt : std::optional(Plan{});
 }
 
-constexpr int64_t LSTM = 2;  // at::native's number for it
-
-// In how many groups of equally many samples an LSTM layer's batch is cut.
-int64_t pieces_of_lstm(Arguments a) {
-    const auto &source = a[0].toTensor(), &inward = a[1].toTensor(), &across = a[2].toTensor();
-    if (source.dim() != 3 || !a[8].toIntList().empty() || a[9].toInt() != LSTM) return 1;
-    const int64_t batch = source.size(1);
-    const double flops = 2.0 * source.size(0) * batch * (inward.numel() + across.numel());
-    int64_t pieces = pieces_of(flops, limits.lstm_work, 3, batch / limits.block);
-    while (batch % pieces) pieces /= 2;
-    return pieces;
-}
-
 const std::pair<const char*, Planner> PLANNERS[] = {
+    {"", [](Arguments) { return std::optional(Plan{}); }},  // stays torch's
     {"one thread", nullptr},
     {"small", unless_small},
     {"contiguous", contiguous},
     {"contiguous_backward", contiguous_backward},
+    {"gemm", gemm},
     {"convolution", convolution},
     {"convolution_backward", convolution_backward},
+    {"layer_norm_backward", layer_norm_backward},
     {"group_norm", group_norm},
     {"group_norm_backward", group_norm_backward},
     {"softmax", softmax},
     {"softmax_backward", softmax_backward},
-    {"dot", dot},
-    {"mv", mv},
-    {"addmv", addmv},
     {"sum_all", sum_all},
     {"sum_dims", sum_dims},
     {"attention", attention},

@@ -1,4 +1,4 @@
-"""LSTM layers, which are cut above autograd."""
+"""LSTM layers, which are computed above autograd."""
 
 from __future__ import annotations
 
@@ -39,21 +39,6 @@ def gradients(layer: torch.nn.LSTM, x: torch.Tensor) -> list[torch.Tensor]:
 
 def near(ours: list[torch.Tensor], usual: list[torch.Tensor]) -> bool:
     return all(torch.allclose(a, b, rtol=1e-4, atol=1e-4) for a, b in zip(ours, usual, strict=True))
-
-
-def layers_computed(steps: int, batch: int, size: int) -> int:
-    """How many calls of oneDNN's layer one layer takes: the whole, and where it is cut its pieces."""
-    layer = torch.nn.LSTM(size, size)
-    torch.set_num_threads(1)  # the profiler sees this one
-    with exact.mode(level="threads"), torch.no_grad(), torch.profiler.profile() as profiler:
-        layer(torch.randn(steps, batch, size))
-    counts = {event.key: event.count for event in profiler.key_averages()}
-    return counts["aten::mkldnn_rnn_layer"]
-
-
-def test_a_layer_is_cut_in_equal_groups_of_no_less_than_a_block() -> None:
-    shapes = ((18, 64, 8), (18, 64, 64), (50, 64, 128), (50, 24, 128), (50, 67, 128), (2, 512, 512))
-    assert [layers_computed(*shape) for shape in shapes] == [1, 1 + 2, 1 + 4, 1, 1, 1 + 8]
 
 
 @settings(max_examples=15, deadline=None)
