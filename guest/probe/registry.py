@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
+from types import CodeType
 from typing import Any
 
 from guest.probe import steps
@@ -21,7 +22,6 @@ class Operation:
     name: str
     setting: str
     inputs: str
-    arguments: str
     torch: str = ""
     tensorflow: str = ""
     aten: tuple[str, ...]
@@ -29,21 +29,24 @@ class Operation:
     backward: bool = True
     sizes: tuple[int, ...] = (8, 32, 128, 512)
 
-    def draw(self, generator: Any, size: int) -> tuple[Any, ...]:
-        """The arguments of one size, by a `guest.probe.tasks.Draw`."""
-        drawn: tuple[Any, ...] = _function("d, n", f"{self.inputs},")(generator, size)
+    def draw(self, generator: Any, size: int) -> dict[str, Any]:
+        """The arguments of one size by name, drawn by a `guest.probe.tasks.Draw`."""
+        drawn: dict[str, Any] = eval(_code(f"dict({self.inputs})"), {"d": generator, "n": size})  # noqa: S307
         return drawn
 
-    def call(self, framework: Framework) -> Callable[..., Any] | None:
-        """What computes the result, of the framework's module and the arguments; None where nothing does."""
-        expression = self.torch if framework is Framework.TORCH else self.tensorflow
-        return _function(f"T, {self.arguments}", expression) if expression else None
+    def computed_in(self, framework: Framework) -> str:
+        """The expression of the framework's result; "" where it has none."""
+        return self.torch if framework is Framework.TORCH else self.tensorflow
+
+    def compute(self, framework: Framework, module: Any, arguments: Mapping[str, Any]) -> Any:
+        """The result, of the framework's module and the arguments."""
+        names = {**vars(steps), "T": module, **arguments}
+        return eval(_code(self.computed_in(framework)), names)  # noqa: S307
 
 
 @cache
-def _function(arguments: str, expression: str) -> Callable[..., Any]:
-    made: Callable[..., Any] = eval(f"lambda {arguments}: ({expression})", vars(steps))  # noqa: S307
-    return made
+def _code(expression: str) -> CodeType:
+    return compile(f"({expression})", "registry.toml", "eval")
 
 
 @cache

@@ -10,7 +10,7 @@ import sys
 import time
 import traceback
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
@@ -37,13 +37,13 @@ HEARTBEAT_S = 2.0
 class Engine(Protocol):
     """One framework; a module. Arrays are unsigned integers of the bits, one-dimensional, with the type."""
 
-    def tensors(self, arrays: Sequence[np.ndarray], dtype: str) -> list[Any]:
+    def tensors(self, arrays: Mapping[str, np.ndarray], dtype: str) -> dict[str, Any]:
         """Floats of this type, integers as they are."""
 
-    def forward(self, operation: Operation, inputs: Sequence[Any]) -> list[Any]:
+    def forward(self, operation: Operation, inputs: Mapping[str, Any]) -> list[Any]:
         """The outputs."""
 
-    def backward(self, operation: Operation, inputs: Sequence[Any]) -> Callable[[], list[Any]]:
+    def backward(self, operation: Operation, inputs: Mapping[str, Any]) -> Callable[[], list[Any]]:
         """Computes the outputs and returns what computes the gradients of all float inputs."""
 
     def bits(self, tensor: Any) -> tuple[np.ndarray, str]: ...
@@ -81,6 +81,12 @@ class Draw:
         space = shape[2:]
         corner = np.ravel_multi_index(np.indices(space) * 2, [2 * s for s in space])
         return np.broadcast_to(corner, shape).copy()
+
+
+def cotangent(shape: tuple[int, ...]) -> np.ndarray:
+    """What flows back into an output: drawn, equal in all processes."""
+    seed = zlib.crc32(str(shape).encode())
+    return np.asarray(np.random.Generator(np.random.PCG64(seed)).standard_normal(shape))
 
 
 def serve(framework: Framework, count: int, writer: MessageWriter) -> int:
@@ -127,7 +133,7 @@ def probe(
     engine: Engine, request: ProbeRequest, operation: Operation, case: Case, kept: dict[str, np.ndarray]
 ) -> CaseResult:
     """One case. What a framework does not compute is a result as well."""
-    if operation.call(request.framework) is None:
+    if not operation.computed_in(request.framework):
         return CaseResult(case=case, parts=(), refused=f"not in {request.framework}")
     arrays = operation.draw(Draw(case.operation, case.size), case.size)
     parts = [Part.FORWARD, Part.BACKWARD] if operation.backward else [Part.FORWARD]
@@ -148,7 +154,7 @@ def _part(
     operation: Operation,
     case: Case,
     part: Part,
-    arrays: Sequence[np.ndarray],
+    arrays: Mapping[str, np.ndarray],
     kept: dict[str, np.ndarray],
 ) -> PartResult:
     hashes: list[str] = []

@@ -19,6 +19,7 @@ WORDS = 1 << 13  # of a block
 ROWS = 8  # blocks in one call: the buffer for them stays in the next cache
 SHARE = 2 * ROWS  # blocks, of 1 MiB in all, that are worth a thread
 WRAP = 1 << 64
+UNSIGNED = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}  # by bytes of an element
 _DRAWN = np.random.Generator(np.random.PCG64(20211)).integers(0, WRAP, WORDS, dtype=np.uint64)
 _MULTIPLIERS = _DRAWN | np.uint64(1)  # an odd one loses no bit
 _LENGTH, _REST = 0x9E3779B97F4A7C15, 0xD6E8FEB86659FD93
@@ -80,6 +81,12 @@ def _sum(words: np.ndarray) -> np.uint64:
     mixed ^= words
     total: np.uint64 = np.dot(mixed, _MULTIPLIERS[: len(mixed)])
     return total
+
+
+def bits_of(array: np.ndarray) -> np.ndarray:
+    """The elements as unsigned integers of their size, one-dimensional."""
+    flat = np.ascontiguousarray(array).reshape(-1)
+    return flat.view(np.uint8).view(UNSIGNED.get(flat.itemsize, np.uint8))
 
 
 def hash_arrays(arrays: Mapping[str, np.ndarray]) -> str:

@@ -13,11 +13,11 @@ import numpy as np
 from jax._src import core  # where primitives are evaluated; no public way leads to it
 
 from guest.records.trace import Phase, TensorNote
-from guest.trace.hash import hash_bytes
+from guest.trace.hash import bits_of, hash_bytes
 from guest.trace.identity import ByIdentity
-from guest.trace.wire import Where, Wire
+from guest.trace.log import Where
+from guest.trace.wire import Wire
 
-_BITS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 # These compute nothing: copies, shapes, types.
 _IDLE = frozenset({"reshape", "squeeze", "broadcast_in_dim", "copy", "copy_p", "stop_gradient", "device_put"})
 
@@ -104,6 +104,6 @@ def _has_bytes(array: Any) -> bool:
 
 
 def _bits(array: Any) -> tuple[str, np.ndarray]:
-    """Type, and the elements as unsigned integers of their size, one-dimensional."""
-    values = np.ascontiguousarray(np.asarray(array)).reshape(-1)
-    return values.dtype.name, values.view(np.uint8).view(_BITS.get(values.dtype.itemsize, np.uint8))
+    """Type and bits."""
+    values = np.asarray(array)
+    return values.dtype.name, bits_of(values)

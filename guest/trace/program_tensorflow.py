@@ -4,15 +4,15 @@ within a graph, operations are fused and cannot be looked at."""
 from __future__ import annotations
 
 import atexit
+import functools
 import sys
 from collections.abc import Sequence
 from types import FrameType
 from typing import Any
 
-import numpy as np
-
 from guest.records.trace import Phase, TensorNote
-from guest.trace.tensorflow_log import Noted, OperationLog, Where, bits_of, look
+from guest.trace.log import Where
+from guest.trace.tensorflow_log import Noted, OperationLog, look, typed_bits
 from guest.trace.wire import Wire
 
 
@@ -28,7 +28,7 @@ class ProgramLog(OperationLog):
     with the next operation that is none of the optimizer's."""
 
     def __init__(self, wire: Wire) -> None:
-        super().__init__([], frozenset())
+        super().__init__([], functools.partial(wire.operation, "tensorflow"))
         self._wire = wire
 
     def called(self, *args: Any, **kwargs: Any) -> None:
@@ -43,10 +43,7 @@ class ProgramLog(OperationLog):
     ) -> None:
         if phase is not Phase.OPTIMIZER:
             self.step_over()
-        outputs = [note for _, note in after]
-        self._wire.operation(
-            "tensorflow", op, phase, where, notes, outputs, lambda: _bits([t for t, _ in after])
-        )
+        super()._log(op, phase, where, notes, after)
 
     def _named(self, handle: Any) -> str:
         name = self._names.get(handle)
@@ -67,11 +64,6 @@ class ProgramLog(OperationLog):
             self._reading = True
             try:
                 variables = getattr(optimizer, "_trainable_variables", ())
-                self._wire.step(lambda: _bits(variables))
+                self._wire.step(lambda: typed_bits(variables))
             finally:
                 self._reading = False
-
-
-def _bits(tensors: Sequence[Any]) -> list[tuple[str, np.ndarray]]:
-    """Of tensors and of variables, TensorFlow's and Keras's."""
-    return [(getattr(t.dtype, "name", t.dtype), bits_of(t)) for t in tensors]

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
-from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from guest.records.trace import TensorNote
-from guest.trace.torch_log import OperationLog, bits_of
+from guest.trace.torch_log import NOT_COMPARED, OperationLog, typed_bits
 from guest.trace.wire import Wire
 
 NODES = 100_000  # of autograd, whose lines are remembered
@@ -23,10 +21,7 @@ NODES = 100_000  # of autograd, whose lines are remembered
 def start(wire: Wire, set_threads: Callable[[int], None]) -> None:
     """Logs what this thread does from now on."""
     log = ProgramLog(wire, set_threads)
-    register_module_forward_pre_hook(log.enter)
-    register_module_forward_hook(log.leave, always_call=True)
-    register_optimizer_step_pre_hook(log.optimizer_begins)
-    register_optimizer_step_post_hook(log.optimizer_ends)
+    log.hooks()
     log.__enter__()  # type: ignore[no-untyped-call]
 
 
@@ -34,7 +29,7 @@ class ProgramLog(OperationLog):  # type: ignore[no-untyped-call]
     """The log of a program whose models are not known before they compute."""
 
     def __init__(self, wire: Wire, set_threads: Callable[[int], None]) -> None:
-        super().__init__(nn.Module(), frozenset())
+        super().__init__(nn.Module(), functools.partial(wire.operation, "torch"))
         self._wire = wire
         self._set_threads = set_threads
         self._hold = frozenset(wire.settings["hold"])
@@ -60,7 +55,7 @@ class ProgramLog(OperationLog):  # type: ignore[no-untyped-call]
 
     def optimizer_ends(self, optimizer: Any, args: Any, kwargs: Any) -> None:  # noqa: ARG002
         self._in_optimizer = False
-        self._wire.step(lambda: _bits(p for group in optimizer.param_groups for p in group["params"]))
+        self._wire.step(lambda: typed_bits(p for group in optimizer.param_groups for p in group["params"]))
 
     def _line(self, frame: FrameType | None) -> tuple[str, str]:
         return self._wire.line(frame, ("torch",))
@@ -85,22 +80,12 @@ class ProgramLog(OperationLog):  # type: ignore[no-untyped-call]
             self._set_threads(threads)
 
     def _log(self, op: str, inputs: list[TensorNote], outputs: list[Tensor]) -> None:
-        phase, where = self._where()
-        notes = [self._note(tensor) for tensor in outputs]
-        self._wire.operation("torch", op, phase, where, inputs, notes, lambda: _bits(outputs))
+        super()._log(op, inputs, outputs)
         if len(self._made_by) > NODES:
             for node in list(self._made_by)[: NODES // 2]:
                 del self._made_by[node]
 
     def _note(self, tensor: Tensor) -> TensorNote:
         if tensor.device.type != "cpu" or type(tensor) not in (Tensor, nn.Parameter):
-            return TensorNote(shape=tuple(tensor.shape), dtype=str(tensor.dtype), hash="not compared")
+            return TensorNote(shape=tuple(tensor.shape), dtype=str(tensor.dtype), hash=NOT_COMPARED)
         return super()._note(tensor)
-
-
-def _bits(tensors: Iterable[Tensor]) -> list[tuple[str, np.ndarray]]:
-    return [
-        (str(tensor.dtype).removeprefix("torch."), bits_of(tensor))
-        for tensor in tensors
-        if tensor.device.type == "cpu" and tensor.layout is torch.strided
-    ]

@@ -18,24 +18,17 @@ from guest import runner
 from guest.machine import seeds, threads, tiers
 from guest.records.codec import to_json
 from guest.records.run import Framework
-from guest.records.trace import OPERATIONS, TENSORS, OpNote, StepNote, Task, TraceAnswer, TraceRequest
+from guest.records.trace import OPERATIONS, TENSORS, StepNote, Task, TraceAnswer, TraceRequest
 from guest.training import training
 
 if TYPE_CHECKING:
     import numpy as np
 
     from guest.runner import MessageWriter, Progress, Warm
+    from guest.trace.log import StepLog
     from guest.workloads import Backend
 
 _EYES = {Framework.TORCH: "guest.trace.torch_log", Framework.TENSORFLOW: "guest.trace.tensorflow_log"}
-
-
-class Log(Protocol):
-    """The operations of one step, in the order of execution, and the outputs that were to be kept: by
-    `<index>/<output>`, floats as unsigned integers of their bits."""
-
-    notes: list[OpNote]
-    kept: dict[str, np.ndarray]
 
 
 class Eye(Protocol):
@@ -50,7 +43,7 @@ class Eye(Protocol):
     def optimizer_state(self, backend: Backend) -> dict[str, np.ndarray]:
         """What the optimizer carries from step to step."""
 
-    def watch(self, backend: Backend, keep: frozenset[int]) -> AbstractContextManager[Log]:
+    def watch(self, backend: Backend, keep: frozenset[int]) -> AbstractContextManager[StepLog]:
         """Logs every operation within; keeps the outputs of those with these indices."""
 
 

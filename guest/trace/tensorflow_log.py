@@ -16,9 +16,11 @@ import tensorflow as tf
 from tensorflow.python.eager import context, execute  # name scopes and callbacks; no public way leads there
 from tensorflow.python.framework import op_callbacks
 
-from guest.records.trace import OpNote, Phase, TensorNote
+from guest.records.trace import Phase, TensorNote
+from guest.trace import hash as trace_hash
 from guest.trace.hash import hash_bytes
 from guest.trace.identity import ByIdentity
+from guest.trace.log import Receiver, StepLog, Where
 from guest.trace.source import line_outside
 
 if TYPE_CHECKING:
@@ -37,10 +39,8 @@ _CHANGES = (
 )  # fmt: skip
 # Computes nothing, or makes constants.
 _IDLE = frozenset({_READS, "Identity", "NoOp", "Const", "Shape", "VarHandleOp", "Reshape", "StopGradient"})
-_BITS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 _APPLIES = frozenset({"apply", "apply_gradients"})  # of an optimizer: what makes a step
 _OPTIMIZERS = ("optimizers/base_optimizer.py", "optimizers/optimizer.py", "optimizer_v2/optimizer_v2.py")
-Where = tuple[str, str, str]  # module, source, text
 Noted = tuple[Any, TensorNote]  # a tensor and its note
 
 
@@ -57,14 +57,15 @@ def optimizer_state(backend: Backend) -> dict[str, np.ndarray]:
 
 
 @contextmanager
-def watch(backend: Backend, keep: frozenset[int]) -> Iterator[OperationLog]:
+def watch(backend: Backend, keep: frozenset[int]) -> Iterator[StepLog]:
     """See `guest.trace.tasks.Eye`."""
     keras = cast("KerasBackend", backend)
-    log = OperationLog([*keras.model.variables, *keras.optimizer.variables], keep)
+    step = StepLog(keep)
+    log = OperationLog([*keras.model.variables, *keras.optimizer.variables], step.add)
     eager = tf.config.functions_run_eagerly()
     look(log)
     try:
-        yield log
+        yield step
     finally:
         op_callbacks.remove_op_callback(log.called)
         tf.config.run_functions_eagerly(eager)
@@ -79,12 +80,10 @@ def look(log: OperationLog) -> None:
 
 
 class OperationLog:
-    """Implements `guest.trace.tasks.Log`. `variables` are Keras's, which have names."""
+    """Gives operations to a receiver. `variables` are Keras's, which have names."""
 
-    def __init__(self, variables: Sequence[Any], keep: frozenset[int]) -> None:
-        self.notes: list[OpNote] = []
-        self.kept: dict[str, np.ndarray] = {}
-        self._keep = keep
+    def __init__(self, variables: Sequence[Any], to: Receiver) -> None:
+        self._to = to
         self._names: ByIdentity[str] = ByIdentity()  # of variables, by their handles
         self._content: ByIdentity[TensorNote] = ByIdentity()  # likewise
         self._known: ByIdentity[TensorNote] = ByIdentity()
@@ -145,22 +144,8 @@ class OperationLog:
     def _log(
         self, op: str, phase: Phase, where: Where, notes: Sequence[TensorNote], after: Sequence[Noted]
     ) -> None:
-        index = len(self.notes)
-        if index in self._keep:
-            self.kept |= {f"{index}/{i}": bits_of(t).copy() for i, (t, _) in enumerate(after)}
-        module, source, text = where
-        self.notes.append(
-            OpNote(
-                index=index,
-                phase=phase,
-                op=op,
-                module=module,
-                source=source,
-                text=text,
-                inputs=tuple(notes),
-                outputs=tuple(note for _, note in after),
-            )
-        )
+        outputs = [note for _, note in after]
+        self._to(op, phase, where, notes, outputs, lambda: typed_bits([t for t, _ in after]))
 
     def _named(self, handle: Any) -> str:
         return self._names.get(handle) or ""
@@ -230,5 +215,9 @@ def _has_bytes(tensor: Any) -> bool:
 
 def bits_of(tensor: Any) -> np.ndarray:
     """The elements as unsigned integers of their size, one-dimensional."""
-    array = np.ascontiguousarray(tensor.numpy()).reshape(-1)
-    return array.view(np.uint8).view(_BITS.get(array.dtype.itemsize, np.uint8))
+    return trace_hash.bits_of(tensor.numpy())
+
+
+def typed_bits(tensors: Sequence[Any]) -> list[tuple[str, np.ndarray]]:
+    """Types and bits of tensors and of variables, TensorFlow's and Keras's."""
+    return [(getattr(t.dtype, "name", t.dtype), bits_of(t)) for t in tensors]

@@ -19,8 +19,9 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from guest.records.trace import OpNote, Phase, TensorNote
-from guest.trace.hash import hash_bytes
+from guest.records.trace import Phase, TensorNote
+from guest.trace.hash import UNSIGNED, hash_bytes
+from guest.trace.log import Receiver, StepLog, Where
 from guest.trace.source import line_outside
 
 if TYPE_CHECKING:
@@ -41,10 +42,8 @@ _OVERWRITES = frozenset(
 _CHANGES_SILENTLY = {"native_batch_norm": (3, 4), "cudnn_batch_norm": (3, 4)}
 # Outputs with room that is never written: a library's notes to itself.
 _WORKSPACES = {"mkldnn_rnn_layer": (3,)}
-_BITS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 NOT_COMPARED = "not compared"  # in place of a hash
 _USUAL = frozenset({torch.float32, torch.float64, torch.int64})
-Where = tuple[str, str, str]  # module, source, text
 
 
 def gradients(backend: Backend) -> dict[str, np.ndarray]:
@@ -65,38 +64,32 @@ def optimizer_state(backend: Backend) -> dict[str, np.ndarray]:
 
 
 @contextmanager
-def watch(backend: Backend, keep: frozenset[int]) -> Iterator[OperationLog]:
+def watch(backend: Backend, keep: frozenset[int]) -> Iterator[StepLog]:
     """See `guest.trace.tasks.Eye`."""
     with watch_model(cast("TorchBackend", backend).model, keep) as log:
         yield log
 
 
 @contextmanager
-def watch_model(model: nn.Module, keep: frozenset[int] = frozenset()) -> Iterator[OperationLog]:
+def watch_model(model: nn.Module, keep: frozenset[int] = frozenset()) -> Iterator[StepLog]:
     """Logs what happens within, of any model and any optimizer of torch's."""
-    log = OperationLog(model, keep)
-    hooks = [
-        register_module_forward_pre_hook(log.enter),
-        register_module_forward_hook(log.leave, always_call=True),
-        register_optimizer_step_pre_hook(log.optimizer_begins),
-        register_optimizer_step_post_hook(log.optimizer_ends),
-    ]
+    step = StepLog(keep)
+    operations = OperationLog(model, step.add)
+    hooks = operations.hooks()
     try:
-        with log:
-            yield log
+        with operations:
+            yield step
     finally:
         for hook in hooks:
             hook.remove()
 
 
 class OperationLog(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Implements `guest.trace.tasks.Log`. Views are left out: they compute nothing."""
+    """Gives operations to a receiver. Views are left out: they compute nothing."""
 
-    def __init__(self, model: nn.Module, keep: frozenset[int]) -> None:
+    def __init__(self, model: nn.Module, to: Receiver) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.notes: list[OpNote] = []
-        self.kept: dict[str, np.ndarray] = {}
-        self._keep = keep
+        self._to = to
         self._model = model
         self._paths = {id(module): path for path, module in model.named_modules()}
         self._stack: list[str] = []
@@ -108,6 +101,14 @@ class OperationLog(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._seen = Notes()
 
     # ---- where the program is ----------------------------------------------------------------
+
+    def hooks(self) -> list[Any]:
+        return [
+            register_module_forward_pre_hook(self.enter),
+            register_module_forward_hook(self.leave, always_call=True),
+            register_optimizer_step_pre_hook(self.optimizer_begins),
+            register_optimizer_step_post_hook(self.optimizer_ends),
+        ]
 
     def enter(self, module: nn.Module, inputs: Any) -> None:  # noqa: ARG002
         self._stack.append(self._paths.get(id(module), type(module).__name__))
@@ -172,22 +173,8 @@ class OperationLog(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return result
 
     def _log(self, op: str, inputs: list[TensorNote], outputs: list[Tensor]) -> None:
-        index = len(self.notes)
-        phase, (module, source, text) = self._where()
-        if index in self._keep:
-            self.kept |= {f"{index}/{i}": bits_of(t).copy() for i, t in enumerate(outputs)}
-        self.notes.append(
-            OpNote(
-                index=index,
-                phase=phase,
-                op=op,
-                module=module,
-                source=source,
-                text=text,
-                inputs=tuple(inputs),
-                outputs=tuple(map(self._note, outputs)),
-            )
-        )
+        phase, where = self._where()
+        self._to(op, phase, where, inputs, list(map(self._note, outputs)), lambda: typed_bits(outputs))
 
     def _note(self, tensor: Tensor) -> TensorNote:
         return self._seen.of(tensor, self._names.get(tensor.data_ptr(), "") if tensor.numel() else "")
@@ -324,7 +311,7 @@ def _layout(tensor: Tensor) -> str:
 def bits_of(tensor: Tensor) -> np.ndarray:
     """The elements as unsigned integers of their size, one-dimensional, in the order of memory."""
     if tensor.dtype in _USUAL and tensor.is_contiguous() and not tensor.is_neg():
-        return tensor.detach().numpy().reshape(-1).view(_BITS[tensor.element_size()])  # in one step
+        return tensor.detach().numpy().reshape(-1).view(UNSIGNED[tensor.element_size()])  # in one step
     t = tensor.detach().resolve_neg()
     if not t.is_contiguous():
         t = t.permute(*sorted(range(t.dim()), key=t.stride, reverse=True)).contiguous()
@@ -333,4 +320,13 @@ def bits_of(tensor: Tensor) -> np.ndarray:
     flat = t.reshape(-1)
     if flat.stride(0) != 1:  # of a single element it can be anything
         flat = flat.clone(memory_format=torch.contiguous_format)
-    return flat.view(torch.uint8).numpy().view(_BITS[flat.element_size()])
+    return flat.view(torch.uint8).numpy().view(UNSIGNED[flat.element_size()])
+
+
+def typed_bits(tensors: Iterable[Tensor]) -> list[tuple[str, np.ndarray]]:
+    """Types and bits of dense tensors on the CPU."""
+    return [
+        (_dtype(tensor.dtype), bits_of(tensor))
+        for tensor in tensors
+        if tensor.device.type == "cpu" and tensor.layout is torch.strided
+    ]

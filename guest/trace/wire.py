@@ -10,7 +10,7 @@ import json
 import linecache
 import os
 import socket
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -19,13 +19,12 @@ from typing import Any, TypedDict
 import numpy as np
 
 from guest.records.trace import Phase, TensorNote
+from guest.trace.log import Arrays, Where
 from guest.trace.source import line_outside
 
 KEPT_BYTES = 64 << 20  # of an operation's outputs, and of the weights after one step
 GROWTH_OPERATIONS = 20_000  # after the kept one, where no step follows
 END, LIMIT = b"end", b"limit"  # the last line: the program's end, or that of what is traced
-Where = tuple[str, str, str]  # module, source, text
-Arrays = Callable[[], Sequence[tuple[str, np.ndarray]]]  # types, and bits as unsigned integers
 
 
 class Settings(TypedDict):
