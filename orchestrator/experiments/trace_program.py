@@ -28,7 +28,7 @@ from typing import IO
 import numpy as np
 
 from guest.probe import registry
-from guest.projects import prepare, randomness
+from guest.projects import notices, prepare, randomness
 from guest.records import bounded
 from guest.records.run import RECORDING, Framework
 from guest.records.trace import Growth, OpNote, Origin, Outcome, Phase, TensorNote
@@ -526,11 +526,13 @@ class _Side:
         if kind_:
             why = text.replace(f"{self.out / prepare.WORK}/", "")
             raise ScriptFailedError(f"{shlex.join(ask.argv)}: with {self._condition.label}: {why}")
+        noticed = notices.read(self.out / prepare.NOTICED)
+        remarks = [str(notice["what"]) for notice in noticed if notice["kind"] == "untraced"]
         if not self.frameworks:
-            raise UsageError(f"{shlex.join(ask.argv)}: {NOTHING}")
+            raise UsageError(f"{shlex.join(ask.argv)}: {remarks[0] if remarks else NOTHING}")
         if not self._whole:
-            note = f"with {self._condition.label} {CUT}"
-            self._tracer.notes += [] if note in self._tracer.notes else [note]
+            remarks.append(f"with {self._condition.label} {CUT}")
+        self._tracer.notes += [note for note in remarks if note not in self._tracer.notes]
 
 
 @contextmanager

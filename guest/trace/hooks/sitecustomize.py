@@ -10,7 +10,7 @@ import os
 import sys
 from pathlib import Path
 
-from vbstudy_hook import AFTER
+from vbstudy_hook import AFTER, write
 
 _HERE = str(Path(__file__).resolve().parent)
 _SETTINGS = json.loads(os.environ["VBSTUDY_TRACE"])
@@ -27,6 +27,9 @@ def _log(framework, *arguments):  # type: ignore[no-untyped-def]
 
             _wires.append(Wire(_SETTINGS))
         importlib.import_module(f"guest.trace.program_{framework}").start(*_wires, *arguments)
+    except Exception as error:  # noqa: BLE001  (of a version that nobody has tried)
+        version = getattr(sys.modules[framework], "__version__", "of unknown version")
+        write("untraced", what=f"{framework} {version} cannot be traced: {type(error).__name__}: {error}")
     finally:
         sys.path.remove(_SETTINGS["library"])
         for name in [n for n in sys.modules if n.partition(".")[0] == "guest" and n not in there]:

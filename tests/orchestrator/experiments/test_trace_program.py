@@ -169,6 +169,18 @@ def test_what_cannot_be_traced_is_reported_in_a_line(tmp_path, capsys, script, s
     assert message in capsys.readouterr().err
 
 
+def test_a_framework_whose_hook_fails_is_named_with_its_version(traced, tmp_path, capsys):
+    (tmp_path / "jax.py").write_text('__version__ = "99.0"')  # without what a tracer looks for
+    (tmp_path / "train.py").write_text("import jax")
+    assert cli.run(["-C", str(tmp_path), "-q", "trace", "--", sys.executable, "train.py"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "train.py: jax 99.0 cannot be traced: ModuleNotFoundError: " in line
+    (tmp_path / "train.py").write_text("import jax, torch\ntorch.ones(3).add(torch.ones(3))\n")
+    found = traced("train", folder=tmp_path)
+    assert found["outcome"] == "equal"
+    assert any("jax 99.0 cannot be traced" in note for note in found["notes"])
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
