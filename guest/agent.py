@@ -125,10 +125,8 @@ def execute(request: Any, out: Path, writer: MessageWriter, warm: Warm | None, c
         try:
             result = compute(request, out, writer, warm, progress)
         except Exception as error:  # noqa: BLE001  (whatever a run dies of is that run's result)
-            text = traceback.format_exc()
-            sys.stderr.write(text)
-            kind = type(error).__name__
-            writer.send("error", run_id, kind=kind, message=str(error) or kind, traceback=text)
+            traceback.print_exc()
+            writer.failed(run_id, error)
             return FAILED
     writer.send("done", run_id, result=result)  # point: result sent
     return DONE
@@ -253,8 +251,7 @@ def assess_models(framework: Framework, writer: MessageWriter) -> int:
             try:
                 result = assessor.assess(request)
             except Exception as error:  # noqa: BLE001  (one model's trouble is not the next one's)
-                kind, text = type(error).__name__, traceback.format_exc()
-                writer.send("error", run_id, kind=kind, message=str(error) or kind, traceback=text)
+                writer.failed(run_id, error)
                 continue
         writer.send("done", run_id, result=result)
     return DONE

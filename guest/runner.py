@@ -9,6 +9,7 @@ import json
 import os
 import threading
 import time
+import traceback
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -34,6 +35,10 @@ class MessageWriter:
             data = line.encode()  # point: message encoded
             while data:
                 data = data[os.write(self._descriptor, data) :]
+
+    def failed(self, run_id: str, error: Exception) -> None:
+        kind, text = type(error).__name__, "".join(traceback.format_exception(error))
+        self.send("error", run_id, kind=kind, message=str(error) or kind, traceback=text)
 
 
 class Progress:

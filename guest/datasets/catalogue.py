@@ -14,24 +14,17 @@ class DatasetError(ValueError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Content:
-    """One content file, as it is once decompressed. `name` is its path inside the archive."""
-
-    name: str
-    sha256: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SourceFile:
-    """One file as its publisher offers it: a gzip of one content file or a tar.gz of several.
-    `urls` are tried in order. `pickled` names a second official archive that holds the same content
-    as Python pickles; it is read, but never downloaded."""
+    """One file as its publisher offers it: a gzip of one content file or a tar.gz of several. `contents` has
+    their paths inside the archive and the SHA-256 of each once decompressed. `urls` are tried in order.
+    `pickled` names a second official archive that holds the same content as Python pickles; it is read, but
+    never downloaded."""
 
     name: str
     urls: tuple[str, ...]
     size_bytes: int
     sha256: str
-    contents: tuple[Content, ...]
+    contents: dict[str, str]
     pickled: str = ""
     pickled_sha256: str = ""
 
@@ -74,7 +67,7 @@ def _idx(*urls: str, sizes: tuple[int, ...], packed: str, contents: str) -> tupl
             urls=tuple(f"{url}/{name}.gz" for url in urls),
             size_bytes=size,
             sha256=sha256,
-            contents=(Content(name=name, sha256=content),),
+            contents={name: content},
         )
         for name, size, sha256, content in zip(
             _IDX_FILES, sizes, packed.split(), contents.split(), strict=True
@@ -82,7 +75,20 @@ def _idx(*urls: str, sizes: tuple[int, ...], packed: str, contents: str) -> tupl
     )
 
 
-_CIFAR_URLS = ("https://www.cs.toronto.edu/~kriz", "https://cave.cs.toronto.edu/kriz")
+def _cifar(classes: int, size_bytes: int, sha256: str, pickled_sha256: str, **contents: str) -> SourceFile:
+    """The binary archive, and the one of pickles. `contents` are the hashes of the parts by name."""
+    name = f"cifar-{classes}-binary.tar.gz"
+    folder = "cifar-10-batches-bin" if classes == 10 else "cifar-100-binary"
+    return SourceFile(
+        name=name,
+        urls=(f"https://www.cs.toronto.edu/~kriz/{name}", f"https://cave.cs.toronto.edu/kriz/{name}"),
+        size_bytes=size_bytes,
+        sha256=sha256,
+        contents={f"{folder}/{part}.bin": content for part, content in contents.items()},
+        pickled=f"cifar-{classes}-python.tar.gz",
+        pickled_sha256=pickled_sha256,
+    )
+
 
 # Hashes of the compressed files: the url_checksums folder of TensorFlow Datasets. Fashion-MNIST's
 # contents were hashed from Debian's dataset-fashion-mnist, the same gzip streams without their header.
@@ -161,24 +167,17 @@ DATASETS: dict[str, DatasetInfo] = {
         mean=(0.4914, 0.4822, 0.4465),
         std=(0.2470, 0.2435, 0.2616),
         files=(
-            SourceFile(
-                name="cifar-10-binary.tar.gz",
-                urls=tuple(f"{url}/cifar-10-binary.tar.gz" for url in _CIFAR_URLS),
-                size_bytes=170052171,
+            _cifar(
+                10,
+                170052171,
                 sha256="c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
-                contents=tuple(
-                    Content(name=f"cifar-10-batches-bin/{name}.bin", sha256=sha256)
-                    for name, sha256 in (
-                        ("data_batch_1", "cee916563c9f80d84e3cc88e17fdc0941787f1244f00a67874d45b261883ada5"),
-                        ("data_batch_2", "a591ca11fa1708a91ee40f54b3da4784ccd871ecf2137de63f51ada8b3fa57ed"),
-                        ("data_batch_3", "bbe8596564c0f86427f876058170b84dac6670ddf06d79402899d93ceea26f67"),
-                        ("data_batch_4", "014e562d6e23c72197cc727519169a60359f5eccd8945ad5a09d710285ff4e48"),
-                        ("data_batch_5", "755304fc0b379caeae8c14f0dac912fbc7d6cd469eb67a1029a08a39453a9add"),
-                        ("test_batch", "8e2eb146ae340b09e24670f29cabc6326dba54da8789dab6768acf480273f65b"),
-                    )
-                ),
-                pickled="cifar-10-python.tar.gz",
                 pickled_sha256="6d958be074577803d12ecdefd02955f39262c83c16fe9348329d7fe0b5c001ce",
+                data_batch_1="cee916563c9f80d84e3cc88e17fdc0941787f1244f00a67874d45b261883ada5",
+                data_batch_2="a591ca11fa1708a91ee40f54b3da4784ccd871ecf2137de63f51ada8b3fa57ed",
+                data_batch_3="bbe8596564c0f86427f876058170b84dac6670ddf06d79402899d93ceea26f67",
+                data_batch_4="014e562d6e23c72197cc727519169a60359f5eccd8945ad5a09d710285ff4e48",
+                data_batch_5="755304fc0b379caeae8c14f0dac912fbc7d6cd469eb67a1029a08a39453a9add",
+                test_batch="8e2eb146ae340b09e24670f29cabc6326dba54da8789dab6768acf480273f65b",
             ),
         ),
         subfolders=("cifar10",),
@@ -193,20 +192,13 @@ DATASETS: dict[str, DatasetInfo] = {
         mean=(0.5071, 0.4865, 0.4409),
         std=(0.2673, 0.2564, 0.2762),
         files=(
-            SourceFile(
-                name="cifar-100-binary.tar.gz",
-                urls=tuple(f"{url}/cifar-100-binary.tar.gz" for url in _CIFAR_URLS),
-                size_bytes=168513733,
+            _cifar(
+                100,
+                168513733,
                 sha256="58a81ae192c23a4be8b1804d68e518ed807d710a4eb253b1f2a199162a40d8ec",
-                contents=tuple(
-                    Content(name=f"cifar-100-binary/{name}.bin", sha256=sha256)
-                    for name, sha256 in (
-                        ("train", "f31298fc616915fa142368359df1c4ca2ae984d6915ca468b998a5ec6aeebf29"),
-                        ("test", "d8b1e6b7b3bee4020055f0699b111f60b1af1e262aeb93a0b659061746f8224a"),
-                    )
-                ),
-                pickled="cifar-100-python.tar.gz",
                 pickled_sha256="85cd44d02ba6437773c5bbd22e183051d648de2e7d6b014e1ef29b855ba677a7",
+                train="f31298fc616915fa142368359df1c4ca2ae984d6915ca468b998a5ec6aeebf29",
+                test="d8b1e6b7b3bee4020055f0699b111f60b1af1e262aeb93a0b659061746f8224a",
             ),
         ),
         subfolders=("cifar100",),

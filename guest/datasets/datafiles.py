@@ -32,7 +32,7 @@ def present(folder: Path, source: SourceFile) -> list[Path]:
     contents unpacked, with or without their archive's folder, or an archive. Empty where it has it not."""
     unpacked = [
         next((path for path in (folder / name, folder / PurePosixPath(name).name) if path.is_file()), None)
-        for name in (content.name for content in source.contents)
+        for name in source.contents
     ]
     archives = [folder / name for name in (source.name, source.pickled) if name]
     whole = [path for path in unpacked if path]
@@ -48,11 +48,11 @@ def read(folder: Path, source: SourceFile) -> list[bytes]:
         where *= len(source.contents)
     else:
         found = [path.read_bytes() for path in where]
-    for content, path, data in zip(source.contents, where, found, strict=True):
-        if hashlib.sha256(data).hexdigest() != content.sha256:
+    for (name, sha256), path, data in zip(source.contents.items(), where, found, strict=True):
+        if hashlib.sha256(data).hexdigest() != sha256:
             raise DatasetError(
-                f"{path} is damaged: {content.name} does not have the published SHA-256 "
-                f"{content.sha256[:16]}…; delete the file and get it again"
+                f"{path} is damaged: {name} does not have the published SHA-256 {sha256[:16]}…; "
+                "delete the file and get it again"
             )
     return found
 
@@ -64,7 +64,7 @@ def _read_packed(path: Path, source: SourceFile) -> list[bytes]:
         if not source.name.endswith(".tar.gz"):
             return [gzip.decompress(path.read_bytes())]
         members = {name: file.read() for name, file in _members(path)}
-        return [members[content.name] for content in source.contents]
+        return [members[name] for name in source.contents]
     except KeyError as error:
         raise DatasetError(f"{path} is damaged: it has no member {error}; get it again") from error
     except (OSError, EOFError, zlib.error, tarfile.TarError) as error:
@@ -148,8 +148,7 @@ def _read_pickled(path: Path, source: SourceFile) -> list[bytes]:
         if hashlib.file_digest(file, "sha256").hexdigest() != source.pickled_sha256:
             raise DatasetError(f"{path} is not the official archive, so nothing in it was unpickled")
     batches = {PurePosixPath(name).name: member.read() for name, member in _members(path)}
-    stems = [PurePosixPath(content.name).stem for content in source.contents]
-    return [_binary(_unpickle(batches[stem], path)) for stem in stems]
+    return [_binary(_unpickle(batches[PurePosixPath(name).stem], path)) for name in source.contents]
 
 
 def _unpickle(batch: bytes, path: Path) -> dict[bytes, Any]:

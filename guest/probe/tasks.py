@@ -8,7 +8,6 @@ import json
 import os
 import sys
 import time
-import traceback
 import zlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -103,8 +102,7 @@ def serve(framework: Framework, count: int, writer: MessageWriter) -> int:
         try:
             results = _answer(engine, request, Path(message["out"]), writer)
         except Exception as error:  # noqa: BLE001  (told to the orchestrator, which ends this process)
-            kind, text = type(error).__name__, traceback.format_exc()
-            writer.send("error", "", kind=kind, message=str(error) or kind, traceback=text)
+            writer.failed("", error)
             continue
         seen = fingerprint.fingerprint(framework) | {"threads_in_force": threads.in_force(framework)}
         writer.send("done", "", results=results, environment=seen)

@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 from sklearn.datasets import load_digits
 
 from guest.datasets import datafiles, datasets
-from guest.datasets.catalogue import Content, SourceFile
+from guest.datasets.catalogue import SourceFile
 from guest.datasets.datasets import DATASETS, DatasetError, DatasetInfo
 
 TEXTS_SHA256 = {
@@ -72,7 +72,7 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> DatasetInfo:
                 urls=("http://127.0.0.1:9/nobody",),
                 size_bytes=len(packed),
                 sha256=sha256(packed),
-                contents=(Content(name=source.contents[0].name, sha256=sha256(content)),),
+                contents={next(iter(source.contents)): sha256(content)},
             )
         )
     info = dataclasses.replace(DATASETS["mnist"], files=tuple(files))
@@ -274,7 +274,7 @@ def test_unpacked_and_recompressed_files_load_alike(tiny: DatasetInfo, tmp_path:
     write_packed(tmp_path / "a")
     (tmp_path / "b").mkdir()
     for source, content in zip(tiny.files, CONTENTS, strict=True):
-        name = source.contents[0].name
+        (name,) = source.contents
         (tmp_path / "b" / name).write_bytes(content)
     (tmp_path / "b" / "train-images-idx3-ubyte").unlink()
     recompressed = gzip.compress(CONTENTS[0], compresslevel=1, mtime=1)
@@ -354,9 +354,7 @@ def cifar(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> tu
     batches = cifar_batches(1 if request.param == "cifar10" else 2)
     source = dataclasses.replace(
         info.files[0],
-        contents=tuple(
-            Content(name=f"folder/{name}.bin", sha256=sha256(data)) for name, data in batches.items()
-        ),
+        contents={f"folder/{name}.bin": sha256(data) for name, data in batches.items()},
     )
     monkeypatch.setitem(DATASETS, request.param, dataclasses.replace(info, files=(source,)))
     return request.param, batches
@@ -514,7 +512,7 @@ def test_a_wrong_download_is_refused_and_leaves_nothing(
 def test_only_the_web_is_fetched(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"x")
     source = SourceFile(
-        name="copy", urls=((tmp_path / "file").as_uri(),), size_bytes=1, sha256=sha256(b"x"), contents=()
+        name="copy", urls=((tmp_path / "file").as_uri(),), size_bytes=1, sha256=sha256(b"x"), contents={}
     )
     with pytest.raises(DatasetError, match="only http and https"):
         datafiles.fetch(source, tmp_path)
