@@ -16,7 +16,7 @@ from mkdocs.structure.files import File, Files
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from orchestrator.cli import schemas
+from docs import schemas
 from orchestrator.cli.main import cli
 from orchestrator.study import engine, projects, providers, schema
 
