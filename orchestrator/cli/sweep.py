@@ -5,18 +5,12 @@ from __future__ import annotations
 import math
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from orchestrator.cli.options import CommandFailed, Options, print_json, result
 from orchestrator.cli.worker import on_scheduler
 from orchestrator.errors import EXIT_RUNS_FAILED, UsageError
-
-if TYPE_CHECKING:
-    from orchestrator.store.store import Store
-    from orchestrator.study.schema import Study
-    from orchestrator.sweep.command import Sequential
 
 
 @click.command()
@@ -92,35 +86,15 @@ def sweep(
 ) -> None:
     """Run what is planned and not done yet. Ctrl-C stops; running it again resumes."""
     from orchestrator.sweep import command as sweeping
+    from orchestrator.sweep.sequential import sequential
 
     store, loaded = options.store(), on_scheduler(options.study(), scheduler, security)
     rule = None
     if until is not None:
-        rule = _sequential(loaded, store, runs or loaded.repetitions, until, max_runs)
+        rule = sequential(loaded, store, runs, until, max_runs)
     elif max_runs is not None:
         raise UsageError("--max-runs is the cap of --until; without --until, --runs sets the runs")
     outcome = sweeping.sweep(loaded, store, options.stderr(), options.quiet, runs, rule, robustness)
     result(options, *sweeping.summaries(outcome, store))
     if outcome.failed:
         raise CommandFailed(EXIT_RUNS_FAILED)
-
-
-def _sequential(loaded: Study, store: Store, first: int, until: str, max_runs: int | None) -> Sequential:
-    """The rule of --until with its interim analyses, decided by the analysis."""
-    from analysis.inference import sequential
-    from analysis.load.study import View
-    from orchestrator.forecast.model import views
-    from orchestrator.study.plan import plan
-    from orchestrator.sweep import command as sweeping
-
-    try:
-        rule = sequential.parse(until, loaded.analysis.margin)
-        interim = sequential.schedule(first, max_runs or max(30, first))
-    except sequential.RuleError as error:
-        raise UsageError(f"--until {error}") from None
-    except ValueError as error:
-        raise UsageError(f"--max-runs: {error}") from None
-    selected = tuple(map(View, views(loaded.model_selection)))
-    sets = frozenset(spec.set_id for spec in plan(loaded, 1))
-    decide = sequential.decider(store.directory, rule, interim, selected, sets)
-    return sweeping.Sequential(rule=str(rule), interim=interim, decide=decide)
