@@ -9,7 +9,6 @@ from pathlib import Path
 import click
 
 from orchestrator.cli.options import CommandFailed, Options, print_json, result
-from orchestrator.cli.worker import on_scheduler
 from orchestrator.errors import EXIT_RUNS_FAILED, UsageError
 
 
@@ -85,10 +84,15 @@ def sweep(
     security: Path | None,
 ) -> None:
     """Run what is planned and not done yet. Ctrl-C stops; running it again resumes."""
+    from orchestrator.study.engine import on_scheduler
     from orchestrator.sweep import command as sweeping
     from orchestrator.sweep.sequential import sequential
 
-    store, loaded = options.store(), on_scheduler(options.study(), scheduler, security)
+    store, loaded = options.store(), options.study()
+    if scheduler is not None:
+        loaded = loaded.model_copy(update={"engine": on_scheduler(loaded.engine, scheduler, security)})
+    elif security is not None:
+        raise UsageError("--security belongs to --scheduler")
     rule = None
     if until is not None:
         rule = sequential(loaded, store, runs, until, max_runs)

@@ -30,7 +30,7 @@ from orchestrator.files import write_durably
 from orchestrator.fleet.orders import FailedAttempt, Order, Receipt
 from orchestrator.fleet.slots import Slots
 from orchestrator.guests.provision import fetch_datasets
-from orchestrator.inventory import Guest, guest_for, parse_guest_name
+from orchestrator.inventory import Guest, guest_spec
 from orchestrator.store.integrity import DamagedRunError
 from orchestrator.store.store import Store
 from orchestrator.study import snapshots
@@ -226,8 +226,7 @@ class Host:
     def _run(self, order: Order, opened: _OpenStudy) -> _Outcome:
         spec, stop = order.spec, opened.stop
         reports = _Reports(order.key, self.tell_now, opened.store)
-        wanted = parse_guest_name(guest_for(spec))
-        assert wanted is not None  # noqa: S101  (of a name that was made from a guest)
+        wanted = guest_spec(spec.threads.cpus, spec.cpu_model)
         attempts = Attempts(
             opened.study, opened.store, opened.study.provider.kind, self._slots.agent, stop, reports
         )

@@ -6,9 +6,10 @@ import re
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, AliasChoices, Field, model_validator
+from pydantic import AfterValidator, AliasChoices, Field, ValidationError, model_validator
 
 from guest.records.run import CONTENDED_ABOVE
+from orchestrator.errors import UsageError
 from orchestrator.study.providers import MAX_THREADS, Port, Section
 
 SCHEDULER = r"(tcp|tls)://(\[[0-9A-Fa-f:]+\]|[^\s:/@\[\]]+):\d{1,5}"
@@ -114,10 +115,14 @@ class EngineTable(Section):
 
 
 def on_scheduler(table: EngineTable, address: str, security: Path | None) -> EngineTable:
-    """The same with that scheduler. Raises ValueError (pydantic's) that says what is wrong with it."""
+    """The same with the scheduler that the command line names. Raises UsageError."""
     kept = table.model_dump(exclude_unset=True, exclude={"cluster"})
-    named = {"security": security} if security else {}
-    return EngineTable.model_validate(kept | {"kind": "dask", "scheduler": address} | named)
+    named = {"security": security.resolve()} if security else {}
+    try:
+        return EngineTable.model_validate(kept | {"kind": "dask", "scheduler": address} | named)
+    except ValidationError as error:
+        reason = str(error.errors()[0]["msg"]).removeprefix("Value error, ")
+        raise UsageError(f"--scheduler {address}: {reason}") from None
 
 
 ENGINE_TABLES: dict[str, type[Section]] = {
