@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import re
-import tomllib
 from collections.abc import Iterator
 from enum import StrEnum
 from pathlib import Path
@@ -19,9 +18,9 @@ from pydantic.fields import FieldInfo
 from docs import schemas
 from orchestrator.cli.main import cli
 from orchestrator.study import engine, projects, providers, schema
+from orchestrator.study.template import sentences
 
 ROOT = Path(__file__).parent.parent
-KEYS: dict[str, dict[str, str]] = tomllib.loads((ROOT / "docs/study_keys.toml").read_text(encoding="utf-8"))
 PYTHON = """# Python
 
 ::: vbstudy.exact
@@ -116,7 +115,7 @@ def _study_file() -> str:
 
 def _rows(model: type[BaseModel]) -> Iterator[str]:
     for name, field in model.model_fields.items():
-        meaning = KEYS[model.__name__][name]
+        meaning = sentences()[model.__name__][name]
         kind = (_type(field.annotation), _default(field), ", ".join(dict.fromkeys(_range(field))))
         cells = (f"`{field.alias or name}`", meaning, *kind)
         yield "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"

@@ -133,7 +133,7 @@ class Simulated:
 
 
 def simulate(runs: Iterable[ExpectedRun], hosts: int, room: Room) -> Simulated:
-    """Runs the plan on hosts that are alike, event by event. A guest wider than a host takes all of its cores,
+    """Runs the plan on hosts that are alike, event by event. A guest wider than a host takes all its cores,
     as in a sweep. Every time is exact: there is no start of guests, no dispatch, no transfer."""
     packing = Packing()
     expected: dict[str, ExpectedRun] = {}

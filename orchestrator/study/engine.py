@@ -36,13 +36,13 @@ class SshClusterTable(Section):
     """Workers that are started over SSH, one a host; the scheduler on the first host."""
 
     kind: Literal["ssh"]
-    hosts: Hosts
-    cores: Number
-    memory_mib: Number
-    user: str | None = None
+    hosts: Hosts = Field(examples=[["node1", "node2"]])
+    cores: Number = Field(examples=[8])
+    memory_mib: Number = Field(examples=[32000])
+    user: str | None = Field(default=None, examples=["me"])
     port: Port = 22
-    key: Path | None = None
-    known_hosts: Path | None = None
+    key: Path | None = Field(default=None, examples=["id_ed25519"])
+    known_hosts: Path | None = Field(default=None, examples=["known_hosts"])
     python: str = "python3"
 
 
@@ -50,15 +50,15 @@ class JobQueueTable(Section):
     """Workers that are jobs of a batch system, each on a node of its own."""
 
     kind: Literal["slurm"]
-    jobs: Number
-    cores: Number
-    memory_mib: Number
+    jobs: Number = Field(examples=[8])
+    cores: Number = Field(examples=[32])
+    memory_mib: Number = Field(examples=[64000])
     walltime: str = "24:00:00"
-    queue: str | None = None
-    account: str | None = None
-    directives: tuple[str, ...] = ()
-    interface: str | None = None
-    python: str | None = None
+    queue: str | None = Field(default=None, examples=["long"])
+    account: str | None = Field(default=None, examples=["me"])
+    directives: tuple[str, ...] = Field(default=(), examples=[["--exclusive"]])
+    interface: str | None = Field(default=None, examples=["ib0"])
+    python: str | None = Field(default=None, examples=["python3"])
 
 
 ClusterTable = Annotated[LocalClusterTable | SshClusterTable | JobQueueTable, Field(discriminator="kind")]
@@ -85,8 +85,10 @@ class EngineTable(Section):
         default=False, validation_alias=AliasChoices("redo_contended", "redo_disturbed")
     )
     kind: Literal["local", "dask"] = "local"
-    scheduler: Annotated[str, AfterValidator(scheduler_address)] | None = None
-    security: Path | None = None
+    scheduler: Annotated[str, AfterValidator(scheduler_address)] | None = Field(
+        default=None, examples=["tcp://node0:8786"]
+    )
+    security: Path | None = Field(default=None, examples=["security.toml"])
     workers_wait_s: float = Field(default=600, ge=0)
     cluster: ClusterTable | None = None
 

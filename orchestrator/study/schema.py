@@ -130,23 +130,23 @@ class SeedsTable(Section):
     how many seeds in a row are crossed with the thread counts: the named ones, and those that follow them."""
 
     count: Count = 1
-    initialisation: int | Literal["free"] | None = None
-    data_order: int | Literal["free"] | None = None
-    augmentation: int | Literal["free"] | None = None
-    dropout: int | Literal["free"] | None = None
+    initialisation: int | Literal["free"] | None = Field(default=None, examples=[1])
+    data_order: int | Literal["free"] | None = Field(default=None, examples=["free"])
+    augmentation: int | Literal["free"] | None = Field(default=None, examples=[1])
+    dropout: int | Literal["free"] | None = Field(default=None, examples=[1])
 
 
 class DataTable(Section):
     """Where data sets are looked for first, and downloaded to."""
 
-    folder: Path | None = None
+    folder: Path | None = Field(default=None, examples=["data"])
 
 
 class AnalysisTable(Section):
     """What is declared before the runs: the metric that findings are decided by (default: the first of each
     workload), and the margin within which two of its means count as the same."""
 
-    primary: str = ""
+    primary: str = Field(default="", examples=["accuracy"])
     margin: float = Field(default=MARGIN, gt=0, allow_inf_nan=False)
 
 
@@ -312,11 +312,12 @@ TABLES: dict[str, type[Section]] = {
     "": Study,
     "workload": WorkloadTable,
     "seeds": SeedsTable,
-    "data": DataTable,
-    "analysis": AnalysisTable,
-    **ENGINE_TABLES,
     **PROVIDER_TABLES,
+    **ENGINE_TABLES,
+    "analysis": AnalysisTable,
+    "data": DataTable,
 }
+"""By the path of the table, with the kind of provider or cluster in it; in the order of the study file."""
 
 
 def _without_kind(error: Any) -> tuple[Any, dict[str, type[Section]]]:
