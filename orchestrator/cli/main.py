@@ -27,7 +27,6 @@ from orchestrator.cli import (
     study,
     sweep,
     trace,
-    watch,
     worker,
 )
 from orchestrator.cli.options import CommandFailed, Commands, Options, Stopped
@@ -58,7 +57,7 @@ def cli() -> None:
 
 cli.add_section(
     "A study",
-    study.init, sweep.plan, sweep.sweep, study.status, watch.watch, report.analyze, report.report,
+    study.init, sweep.plan, sweep.sweep, study.status, sweep.watch, report.analyze, report.report,
     trace.trace, trace.probe, harden.harden,
 )  # fmt: skip
 cli.add_section("Your program", programs.try_, programs.exact, programs.record, programs.replay, scan.scan)

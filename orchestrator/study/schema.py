@@ -117,11 +117,11 @@ class WorkloadTable(Section):
 def _kind(value: Any) -> str:
     """A [[workload]] that names a project is a user project; any other trains a network of ours."""
     own = isinstance(value, ProjectTable) or (isinstance(value, dict) and "project" in value)
-    return "project" if own else "network"
+    return "own" if own else "network"
 
 
 AnyWorkload = Annotated[
-    Annotated[WorkloadTable, Tag("network")] | Annotated[ProjectTable, Tag("project")], Discriminator(_kind)
+    Annotated[WorkloadTable, Tag("network")] | Annotated[ProjectTable, Tag("own")], Discriminator(_kind)
 ]
 
 
@@ -310,29 +310,17 @@ class Study(Section):
 
 TABLES: dict[str, type[Section]] = {
     "": Study,
-    "workload": WorkloadTable,
+    "workload.network": WorkloadTable,
+    "workload.own": ProjectTable,
+    "workload.own.artifacts": ArtifactsTable,
+    "workload.own.metrics": MetricTable,
     "seeds": SeedsTable,
     **PROVIDER_TABLES,
     **ENGINE_TABLES,
     "analysis": AnalysisTable,
     "data": DataTable,
 }
-"""By the path of the table, with the kind of provider or cluster in it; in the order of the study file."""
-
-
-def _without_kind(error: Any) -> tuple[Any, dict[str, type[Section]]]:
-    """An error of a [[workload]] without the kind of table, which pydantic puts into its path; and the
-    tables its keys are looked up in."""
-    location = error["loc"]
-    if location[:1] != ("workload",) or len(location) < 3:
-        return error, TABLES
-    tables = TABLES
-    if location[2] == "project":
-        tables = TABLES | {"workload": ProjectTable, "workload.artifacts": ArtifactsTable}
-        if location[3:4] == ("metrics",):
-            named = f"workload.metrics.{location[4:5] and location[4]}"
-            tables |= {"workload.metrics": MetricTable, named: MetricTable}
-    return {**error, "loc": (*location[:2], *location[3:])}, tables
+"""By the path of the table, with its kind in it; in the order of the study file."""
 
 
 def load(path: Path) -> Study:
@@ -369,7 +357,7 @@ def parse(text: str, source: str = "study.toml") -> Study:
         # A list whose entries are all wrong is "too short" to pydantic besides; the entries say enough.
         inner = {e["loc"][:1] for e in errors if len(e["loc"]) > 1}
         shown = [e for e in errors if e["type"] != "too_short" or e["loc"] not in inner]
-        lines = [explain(*_without_kind(e), text=text, source=source) for e in shown]
+        lines = [explain(e, TABLES, data, text, source) for e in shown]
         raise UsageError("\n".join(dict.fromkeys(lines))) from None
 
 

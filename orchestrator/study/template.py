@@ -109,7 +109,7 @@ def _tables() -> Iterator[str]:
     default, or an example where it has none."""
     meanings, above = sentences(), ""
     for path, model in schema.TABLES.items():
-        if path in ("", "workload"):
+        if path.partition(".")[0] in ("", "workload"):
             continue
         name = path.rpartition(".")[0] if "kind" in model.model_fields else path
         header = "# [[provider.hosts]]" if model is SshHostTable else f"# [{name or path}]"

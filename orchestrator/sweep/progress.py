@@ -39,7 +39,6 @@ class SweepProgress:
         self._lock = threading.Lock()
         self._sets: Counter[str] = Counter()
         self._done: Counter[str] = Counter()
-        self._epochs: dict[str, int] = {}
         self._guests: dict[str, TaskID] = {}
         self._all: TaskID | None = None
         self._bars = Progress(
@@ -77,7 +76,6 @@ class SweepProgress:
 
     def started(self, guest: Guest, spec: RunSpec, cores: tuple[int, ...]) -> None:  # noqa: ARG002
         with self._lock:
-            self._epochs[guest.spec.name] = spec.workload.epochs
             if guest.spec.name not in self._guests:
                 self._guests[guest.spec.name] = self._bars.add_task("", total=1, info="")
             self._bars.reset(
