@@ -10,11 +10,10 @@ from pydantic import AfterValidator, AliasChoices, Field, ValidationError, model
 
 from guest.records.run import CONTENDED_ABOVE
 from orchestrator.errors import UsageError
-from orchestrator.study.providers import MAX_THREADS, Port, Section
+from orchestrator.study.providers import MAX_THREADS, Count, Port, Section
 
 SCHEDULER = r"(tcp|tls)://(\[[0-9A-Fa-f:]+\]|[^\s:/@\[\]]+):\d{1,5}"
 
-Number = Annotated[int, Field(ge=1, strict=True)]
 Hosts = Annotated[tuple[str, ...], Field(min_length=1)]
 
 
@@ -29,7 +28,7 @@ class LocalClusterTable(Section):
     """Workers on this machine, which share its cores."""
 
     kind: Literal["local"] = "local"
-    workers: Number = 1
+    workers: Count = 1
 
 
 class SshClusterTable(Section):
@@ -37,8 +36,8 @@ class SshClusterTable(Section):
 
     kind: Literal["ssh"]
     hosts: Hosts = Field(examples=[["node1", "node2"]])
-    cores: Number = Field(examples=[8])
-    memory_mib: Number = Field(examples=[32000])
+    cores: Count = Field(examples=[8])
+    memory_mib: Count = Field(examples=[32000])
     user: str | None = Field(default=None, examples=["me"])
     port: Port = 22
     key: Path | None = Field(default=None, examples=["id_ed25519"])
@@ -50,9 +49,9 @@ class JobQueueTable(Section):
     """Workers that are jobs of a batch system, each on a node of its own."""
 
     kind: Literal["slurm"]
-    jobs: Number = Field(examples=[8])
-    cores: Number = Field(examples=[32])
-    memory_mib: Number = Field(examples=[64000])
+    jobs: Count = Field(examples=[8])
+    cores: Count = Field(examples=[32])
+    memory_mib: Count = Field(examples=[64000])
     walltime: str = "24:00:00"
     queue: str | None = Field(default=None, examples=["long"])
     account: str | None = Field(default=None, examples=["me"])

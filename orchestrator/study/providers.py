@@ -22,6 +22,7 @@ from guest.records.run import CPU_MODEL
 
 MAX_THREADS = 1024
 
+Count = Annotated[int, Field(ge=1, strict=True)]
 ThreadCount = Annotated[int, Field(ge=1, le=MAX_THREADS, strict=True)]
 Port = Annotated[int, Field(ge=1, le=65535, strict=True)]
 

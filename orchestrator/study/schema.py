@@ -35,6 +35,7 @@ from orchestrator.study.projects import ArtifactsTable, MetricTable, Name, Proje
 from orchestrator.study.providers import (
     MAX_THREADS,
     PROVIDER_TABLES,
+    Count,
     LocalTable,
     ProviderTable,
     QemuTable,
@@ -42,7 +43,6 @@ from orchestrator.study.providers import (
     ThreadCount,
 )
 
-Count = Annotated[int, Field(ge=1, strict=True)]
 Each = TypeVar("Each")
 
 
@@ -226,10 +226,8 @@ class Study(Section):
 
     @model_validator(mode="after")
     def _measures_the_primary_outcome(self) -> Self:
-        primary, known = (
-            self.analysis.primary,
-            list(dict.fromkeys(m for w in self.workload for m in self._of(w))),
-        )
+        primary = self.analysis.primary
+        known = list(dict.fromkeys(m for w in self.workload for m in self._of(w)))
         if "primary" in self.analysis.model_fields_set and primary not in known:
             raise ValueError(
                 f"analysis.primary = {primary!r}: no workload has this metric; allowed are {', '.join(known)}"

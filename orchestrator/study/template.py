@@ -153,9 +153,9 @@ def _wrapped(names: Iterable[str]) -> str:
     return "\n#             ".join(lines)
 
 
-def default_dataset(folders: tuple[Path, ...] = ()) -> str:
+def default_dataset() -> str:
     """Fashion-MNIST where it is found, else the embedded digits."""
-    return next(name for name in DEFAULT_DATASETS if name == "digits" or datasets.find(name, folders))
+    return next(name for name in DEFAULT_DATASETS if name == "digits" or datasets.find(name, ()))
 
 
 def edit(path: Path, cpus: tuple[int, ...] | None, provider: str | None) -> str:
