@@ -21,6 +21,7 @@ from orchestrator.study import engine, projects, providers, schema
 from orchestrator.study.template import sentences
 
 ROOT = Path(__file__).parent.parent
+KEYS = sentences()
 PYTHON = """# Python
 
 ::: vbstudy.exact
@@ -115,7 +116,7 @@ def _study_file() -> str:
 
 def _rows(model: type[BaseModel]) -> Iterator[str]:
     for name, field in model.model_fields.items():
-        meaning = sentences()[model.__name__][name]
+        meaning = KEYS[model.__name__][name]
         kind = (_type(field.annotation), _default(field), ", ".join(dict.fromkeys(_range(field))))
         cells = (f"`{field.alias or name}`", meaning, *kind)
         yield "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"

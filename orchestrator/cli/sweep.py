@@ -90,7 +90,7 @@ def sweep(
     """Run what is planned and not done yet. Ctrl-C stops; running it again resumes."""
     from orchestrator.study.engine import on_scheduler
     from orchestrator.sweep import command as sweeping
-    from orchestrator.sweep.sequential import sequential
+    from orchestrator.sweep.sequential import parse_rule
 
     store, loaded = options.store(), options.study()
     if scheduler is not None:
@@ -99,7 +99,7 @@ def sweep(
         raise UsageError("--security belongs to --scheduler")
     rule = None
     if until is not None:
-        rule = sequential(loaded, store, runs, until, max_runs)
+        rule = parse_rule(loaded, store, runs, until, max_runs)
     elif max_runs is not None:
         raise UsageError("--max-runs is the cap of --until; without --until, --runs sets the runs")
     outcome = sweeping.sweep(loaded, store, options.stderr(), options.quiet, runs, rule, robustness)

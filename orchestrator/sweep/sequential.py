@@ -46,7 +46,7 @@ class Interim:
     open_sets: tuple[str, ...] = ()
 
 
-def sequential(study: Study, store: Store, runs: int | None, until: str, max_runs: int | None) -> Sequential:
+def parse_rule(study: Study, store: Store, runs: int | None, until: str, max_runs: int | None) -> Sequential:
     """The rule of --until, which begins with `runs` of each condition. Raises UsageError."""
     from analysis.inference import sequential as rules  # here, because other sweeps need no statistics
     from analysis.load.study import View
