@@ -9,7 +9,7 @@ from typing import get_args
 import click
 
 from guest.records.codec import to_json
-from orchestrator.cli.options import CommandFailed, Options, counts, interrupted, print_json, result
+from orchestrator.cli.options import TIMEOUT, CommandFailed, Options, counts, interrupted, print_json, result
 from orchestrator.errors import DifferentBitsError, StoreError, UsageError
 from vbstudy.exact.registry import Level
 
@@ -40,8 +40,7 @@ CHECKED = ("bitwise", "predictions", "metric")  # LEVELS of try_verdicts, too he
               help="Write hashes, numbers and environment, for --against elsewhere.")  # fmt: skip
 @click.option("--against", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
               help="Compare with what --save wrote on another machine.")  # fmt: skip
-@click.option("--timeout", "timeout_s", type=click.FloatRange(0, min_open=True), metavar="SECONDS",
-              help="For one run.", show_default="none")  # fmt: skip
+@TIMEOUT
 @click.option("--disk-limit", "disk_gib", type=click.FloatRange(0, min_open=True), default=10.0,
               metavar="GIB",
               help="What one run may write.")  # fmt: skip
@@ -97,12 +96,11 @@ def try_(
         timeout_s=timeout_s,
         disk_bytes=int(disk_gib * 2**30),
     )
-    if which:
-        with interrupted("results of `try` are not kept"):
-            found = try_which.run(ask, max(c.threads for c in factor.conditions), options.reporter())
-        result(options, to_json(found), try_which.text(found))
-        return
     with interrupted("results of `try` are not kept"):
+        if which:
+            found = try_which.run(ask, max(c.threads for c in factor.conditions), options.reporter())
+            result(options, to_json(found), try_which.text(found))
+            return
         report, seen = try_report.run(ask, factor, exact, options.reporter())
     try_study.note(report, ask.folder, [condition.threads for condition in factor.conditions])
     if save is not None:
@@ -176,9 +174,7 @@ def record(options: Options, output: Path, level: str, force: bool, command: tup
     notes = replaying.remarks(ended, chosen, why)
     data = replaying.as_json(made, notes)
     text = f"recorded {len(made.draws)} draws ({made.size_bytes} bytes) in {output}"
-    _print_on_stderr(options, data, text, notes)
-    if ended.status != 0:
-        raise CommandFailed(ended.status)
+    _end(options, data, text, notes, ended.status)
 
 
 @click.command(context_settings=PROGRAM)
@@ -218,15 +214,15 @@ def replay(options: Options, file: Path, command: tuple[str, ...]) -> None:
     if idle:
         notes.append(f"recorded processes that did not run this time: {', '.join(idle)}")
     text = f"replayed {len(recorded.draws)} draws of {file}"
-    _print_on_stderr(options, replaying.as_json(recorded, notes), text, notes)
-    if ended.status != 0:
-        raise CommandFailed(ended.status)
+    _end(options, replaying.as_json(recorded, notes), text, notes, ended.status)
 
 
-def _print_on_stderr(options: Options, data: object, text: str, notes: list[str]) -> None:
-    """stdout is the program's; JSON alone goes there."""
+def _end(options: Options, data: object, text: str, notes: list[str], status: int) -> None:
+    """Passes the program's exit code on. stdout is the program's; JSON alone goes there."""
     if options.as_json:
         print_json(data)
-        return
-    for line in (f"vbstudy: {text}", *(f"note: {each}" for each in notes)):
-        options.reporter()(line)
+    else:
+        for line in (f"vbstudy: {text}", *(f"note: {each}" for each in notes)):
+            options.reporter()(line)
+    if status != 0:
+        raise CommandFailed(status)
