@@ -30,7 +30,7 @@ from orchestrator.files import write_durably
 from orchestrator.fleet.orders import FailedAttempt, Order, Receipt
 from orchestrator.fleet.slots import Slots
 from orchestrator.guests.provision import fetch_datasets
-from orchestrator.inventory import Guest, guest_spec
+from orchestrator.inventory import guest_spec
 from orchestrator.store.integrity import DamagedRunError
 from orchestrator.store.store import Store
 from orchestrator.study import snapshots
@@ -282,10 +282,10 @@ class _Reports:
         self._tell = tell
         self._store = store
 
-    def started(self, guest: Guest, spec: RunSpec, cores: tuple[int, ...]) -> None:  # noqa: ARG002
+    def started(self, guest: str, spec: RunSpec, cores: tuple[int, ...]) -> None:  # noqa: ARG002
         self._event(spec.run_id, {})
 
-    def message(self, guest: Guest, message: Message) -> None:  # noqa: ARG002
+    def message(self, guest: str, message: Message) -> None:  # noqa: ARG002
         body = {name: value for name, value in message.body.items() if isinstance(value, str | int | float)}
         self._event(message.run_id, {"kind": message.kind, "body": body})
 

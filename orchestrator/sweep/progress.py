@@ -23,7 +23,6 @@ from rich.progress import (
 from guest.records.run import Message, RunResult, RunSpec
 from orchestrator.agent.protocol import read_epoch
 from orchestrator.engine import Observer
-from orchestrator.inventory import Guest
 from orchestrator.text import plain
 
 LINES_SHOWN = 12  # of a failure's reason, which may end with what a program printed last
@@ -74,19 +73,19 @@ class SweepProgress:
     def waiting(self, why: str) -> None:
         self.report(f"[yellow]waiting[/] {plain(why)}")
 
-    def started(self, guest: Guest, spec: RunSpec, cores: tuple[int, ...]) -> None:  # noqa: ARG002
+    def started(self, guest: str, spec: RunSpec, cores: tuple[int, ...]) -> None:  # noqa: ARG002
         with self._lock:
-            if guest.spec.name not in self._guests:
-                self._guests[guest.spec.name] = self._bars.add_task("", total=1, info="")
+            if guest not in self._guests:
+                self._guests[guest] = self._bars.add_task("", total=1, info="")
             self._bars.reset(
-                self._guests[guest.spec.name],
+                self._guests[guest],
                 description=spec.run_id,
                 total=spec.workload.epochs or None,  # how many a project has is not known
                 info="",
             )
 
-    def message(self, guest: Guest, message: Message) -> None:
-        task = self._guests[guest.spec.name]
+    def message(self, guest: str, message: Message) -> None:
+        task = self._guests[guest]
         if message.kind == "epoch":
             epoch = read_epoch(message.body)
             scores = ", ".join(f"{plain(name, 40)} {value:.4f}" for name, value in epoch.scores.items())

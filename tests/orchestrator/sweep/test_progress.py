@@ -4,15 +4,10 @@ from pathlib import Path
 from rich.console import Console
 
 from guest.records.run import Message
-from orchestrator.inventory import Guest, GuestSpec, Observation
 from orchestrator.sweep.progress import DownloadProgress, SweepProgress, composite
 from tests import factories
 
-GUEST = Guest(
-    spec=GuestSpec(name="cpus-2", cpus=2),
-    observed=Observation(provider_cpus=2, guest_cpus=2, oversubscribed=False, start_s=0.1, details={}),
-    created_at="",
-)
+GUEST = "cpus-2"
 
 
 def console(terminal: bool = False) -> Console:
