@@ -44,7 +44,6 @@ class Attempts:
 
     study: Study
     store: Store
-    provider: str
     agent: AgentArchive
     stop: threading.Event
     reports: Reports
@@ -116,7 +115,7 @@ class Attempts:
             isolation=seen,
             guest={
                 "name": guest.spec.name,
-                "provider": self.provider,
+                "provider": self.study.provider.kind,
                 "cpus": guest.spec.cpus,
                 "observed": {"provider": observed.provider_cpus, "guest": observed.guest_cpus},
                 "host": observed.machine or os.uname().nodename,

@@ -227,9 +227,7 @@ class Host:
         spec, stop = order.spec, opened.stop
         reports = _Reports(order.key, self.tell_now, opened.store)
         wanted = guest_spec(spec.threads.cpus, spec.cpu_model)
-        attempts = Attempts(
-            opened.study, opened.store, opened.study.provider.kind, self._slots.agent, stop, reports
-        )
+        attempts = Attempts(opened.study, opened.store, self._slots.agent, stop, reports)
         with self._lock:
             opened.running += 1
         try:
