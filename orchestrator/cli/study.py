@@ -83,7 +83,7 @@ def provision(options: Options, cpus: tuple[int, ...] | None, provider: str | No
         if changed:
             report(f"{store.study_file}: {changed}")
         loaded = options.study()
-        with DownloadProgress(options.stderr(), quiet=options.quiet) as progress:
+        with DownloadProgress(options.stderr()) as progress:
             provider_ = make(loaded, store, report)
             inventory = provision_.provision(loaded, store, provider_, on_guest, progress)
     result(options, to_json(inventory), f"{len(inventory.guests)} guests ready; next: vbstudy sweep")

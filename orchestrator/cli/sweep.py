@@ -102,7 +102,7 @@ def sweep(
         rule = parse_rule(loaded, store, runs, until, max_runs)
     elif max_runs is not None:
         raise UsageError("--max-runs is the cap of --until; without --until, --runs sets the runs")
-    outcome = sweeping.sweep(loaded, store, options.stderr(), options.quiet, runs, rule, robustness)
+    outcome = sweeping.sweep(loaded, store, options.stderr(), runs, rule, robustness)
     result(options, *sweeping.summaries(outcome, store))
     if outcome.failed:
         raise CommandFailed(EXIT_RUNS_FAILED)

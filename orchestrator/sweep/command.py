@@ -44,7 +44,6 @@ def sweep(
     study: Study,
     store: Store,
     console: Console,
-    quiet: bool,
     repetitions: int | None,
     rule: Sequential | None,
     robustness: bool,
@@ -52,7 +51,7 @@ def sweep(
     """Takes the study's lock, and runs what is missing; then measures the stored models where asked to."""
     cores = len(host_cores()) if study.engine.kind == "local" else 0
     live = LiveFile(store.live_file, cores)
-    with store.lock("vbstudy sweep"), SweepProgress(console, quiet=quiet) as progress, live:
+    with store.lock("vbstudy sweep"), SweepProgress(console) as progress, live:
         report = progress.report
         engine, observer = _engine(study, store, report), composite(progress, live)
         interim = None

@@ -32,9 +32,8 @@ class SweepProgress:
     """An `orchestrator.engine.Observer`. One bar for all with the time left, one a guest with the
     run's current epoch and metrics."""
 
-    def __init__(self, console: Console, *, quiet: bool) -> None:
+    def __init__(self, console: Console) -> None:
         self._console = console
-        self._quiet = quiet
         self._lock = threading.Lock()
         self._sets: Counter[str] = Counter()
         self._done: Counter[str] = Counter()
@@ -48,7 +47,7 @@ class SweepProgress:
             TimeRemainingColumn(),
             TextColumn("{task.fields[info]}"),
             console=console,
-            disable=quiet or not console.is_terminal,
+            disable=console.quiet or not console.is_terminal,
         )
 
     def __enter__(self) -> SweepProgress:
@@ -111,8 +110,7 @@ class SweepProgress:
 
     def report(self, text: str) -> None:
         """Prints a line."""
-        if not self._quiet:
-            self._console.print(text, highlight=False, soft_wrap=True)
+        self._console.print(text, highlight=False, soft_wrap=True)
 
 
 class _Composite:
@@ -135,14 +133,14 @@ def composite(*observers: Observer) -> Observer:
 class DownloadProgress:
     """A bar for each download."""
 
-    def __init__(self, console: Console, *, quiet: bool) -> None:
+    def __init__(self, console: Console) -> None:
         self._bars = Progress(
             TextColumn("fetching {task.description}"),
             BarColumn(),
             DownloadColumn(),
             TimeRemainingColumn(),
             console=console,
-            disable=quiet,
+            disable=console.quiet,
         )
         self._tasks: dict[str, TaskID] = {}
 

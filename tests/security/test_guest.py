@@ -228,7 +228,7 @@ class Agent:
 def watched(directory):
     """Everybody who is told of a guest's words: the terminal, a log, the live file."""
     screens = [
-        SweepProgress(Console(file=io.StringIO(), force_terminal=terminal, width=100), quiet=False)
+        SweepProgress(Console(file=io.StringIO(), force_terminal=terminal, width=100))
         for terminal in (True, False)
     ]
     return [*screens, LiveFile(directory / ".live", 1)]
