@@ -28,7 +28,7 @@ from orchestrator.store.index import opened
 from orchestrator.store.store import Store
 from orchestrator.study.plan import plan
 from orchestrator.study.schema import Study, load
-from orchestrator.sweep.resume import resume
+from orchestrator.sweep.pipeline import resume
 
 STATUS_S, RESUME_S, MEMORY_MIB = 2.0, 5.0, 1024.0
 WORKLOADS, VARIANTS = 25, 4

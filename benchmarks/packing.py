@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from benchmarks.table import Row
 from orchestrator.engine.packing import Room
-from orchestrator.forecast.fleet import ExpectedRun, Fleet, simulate
+from orchestrator.forecast.fleet import ExpectedRun, simulate
 
 LONGER = 1.1
 SECONDS = 10.0
@@ -23,12 +23,12 @@ def measure(name: str, runs: int, report: Callable[[str], None]) -> list[Row]:
     generator = random.Random(1)  # noqa: S311  (no secret)
     ratios = []
     for _ in range(INSTANCES):
-        pieces, fleet = _without_gap(generator)
-        ratios.append(simulate(pieces, fleet).makespan_s / LENGTH_S)
+        pieces, hosts, room = _without_gap(generator)
+        ratios.append(simulate(pieces, hosts, room).makespan_s / LENGTH_S)
     report(f"{INSTANCES} instances packed; now a plan of {runs} runs")
     plan = _plan(generator, runs)
     began = time.perf_counter()
-    large = simulate(plan, Fleet(hosts=8, room=Room(cpus=32)))
+    large = simulate(plan, 8, Room(cpus=32))
     took_s = time.perf_counter() - began
     assert len(large.starts) == runs
     return [
@@ -53,7 +53,7 @@ def measure(name: str, runs: int, report: Callable[[str], None]) -> list[Row]:
     ]
 
 
-def _without_gap(generator: random.Random) -> tuple[list[ExpectedRun], Fleet]:
+def _without_gap(generator: random.Random) -> tuple[list[ExpectedRun], int, Room]:
     hosts, cores = generator.choice((1, 2, 4, 8)), generator.choice((2, 4, 8, 16))
     pieces: list[ExpectedRun] = []
     for _ in range(hosts):
@@ -66,7 +66,7 @@ def _without_gap(generator: random.Random) -> tuple[list[ExpectedRun], Fleet]:
                 run = str(len(pieces))
                 pieces.append(ExpectedRun(run=run, group=run, needs=Room(cpus=cpus), run_s=end - begin))
     generator.shuffle(pieces)
-    return pieces, Fleet(hosts=hosts, room=Room(cpus=cores))
+    return pieces, hosts, Room(cpus=cores)
 
 
 def _plan(generator: random.Random, runs: int) -> list[ExpectedRun]:

@@ -32,7 +32,7 @@ from guest.records.codec import to_json
 from guest.records.run import Framework, Message, RunRequest, RunResult, RunSpec
 from orchestrator.cores.leases import host_cores
 from orchestrator.engine.local import LocalEngine
-from orchestrator.inventory import Guest, read_inventory
+from orchestrator.inventory import read_inventory
 from orchestrator.providers import make
 from orchestrator.store.store import Store
 from orchestrator.study import schema as study_
@@ -94,8 +94,8 @@ class TakingTurns:
 
     def quarantined(self, spec: RunSpec, reason: str, kept: Path) -> None: ...
     def waiting(self, why: str) -> None: ...
-    def started(self, guest: Guest, spec: RunSpec, cores: tuple[int, ...]) -> None: ...
-    def message(self, guest: Guest, message: Message) -> None: ...
+    def started(self, guest: str, spec: RunSpec, cores: tuple[int, ...]) -> None: ...
+    def message(self, guest: str, message: Message) -> None: ...
 
     def failed(self, spec: RunSpec, reason: str, kept: Path, *, again: bool) -> None:  # noqa: ARG002
         raise AssertionError(f"{spec.run_id}: {reason}")

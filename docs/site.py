@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import re
-import tomllib
 from collections.abc import Iterator
 from enum import StrEnum
 from pathlib import Path
@@ -16,12 +15,13 @@ from mkdocs.structure.files import File, Files
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from orchestrator.cli import schemas
+from docs import schemas
 from orchestrator.cli.main import cli
 from orchestrator.study import engine, projects, providers, schema
+from orchestrator.study.template import sentences
 
 ROOT = Path(__file__).parent.parent
-KEYS: dict[str, dict[str, str]] = tomllib.loads((ROOT / "docs/study_keys.toml").read_text(encoding="utf-8"))
+KEYS = sentences()
 PYTHON = """# Python
 
 ::: vbstudy.exact

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import jsonschema
 
-from orchestrator.cli.schemas import SCHEMAS, schema
+from docs.schemas import SCHEMAS, schema
 
 GOLDEN = Path(__file__).parent / "golden" / "json-schemas.json"
 

@@ -8,7 +8,18 @@ from typing import TYPE_CHECKING
 
 import click
 
-from orchestrator.cli.options import PROGRAM, Options, ProgramCommand, interrupted, print_json, result, show
+from orchestrator.cli.options import (
+    PROGRAM,
+    SEED,
+    TIMEOUT,
+    Options,
+    ProgramCommand,
+    counts,
+    interrupted,
+    print_json,
+    result,
+    show,
+)
 from orchestrator.errors import UnprovedError, UsageError
 
 if TYPE_CHECKING:
@@ -17,22 +28,19 @@ if TYPE_CHECKING:
 
 
 @click.command(cls=ProgramCommand)
-@click.option("--cpus", metavar="N,N,...", help="The CPU counts to compare.",
+@click.option("--cpus", callback=counts, metavar="N,N,...", help="The CPU counts to compare.",
               show_default="the study's; of a program 1 and the host's cores, at least 2")  # fmt: skip
 @click.option("--workload", metavar="NAME", help="A workload of the study.", show_default="each")
 @click.option("--runs", type=click.IntRange(min=1), default=3, metavar="N",
               help="Trainings with each tier on each CPU count.")  # fmt: skip
 @click.option("--tiers", "names", metavar="T,T,...", help="Tiers by number or name.",
               show_default="all, 0-5")  # fmt: skip
-@click.option(
-    "--seed", type=click.IntRange(0, 2**31 - 1), help="Of a program's generators.", show_default="1"
-)
-@click.option("--timeout", "timeout_s", type=click.FloatRange(0, min_open=True), metavar="SECONDS",
-              help="For one run of a program.", show_default="none")  # fmt: skip
+@SEED
+@TIMEOUT
 @click.pass_context
 def harden(
     context: click.Context,
-    cpus: str | None,
+    cpus: tuple[int, ...] | None,
     workload: str | None,
     runs: int,
     names: str | None,
@@ -69,10 +77,8 @@ def harden(
     from orchestrator.experiments import harden as hardening
     from orchestrator.study import snapshots
     from orchestrator.study.plan import first_runs
-    from orchestrator.study.schema import parse_counts
 
     store, study = options.store(), options.study_or_default()
-    counts = parse_counts(cpus) if cpus is not None else study.cpus
     tiers = _tiers(names)
     report = options.reporter("harden: ")
     found: list[Hardening] = []
@@ -87,7 +93,7 @@ def harden(
         for line in told:
             report(f"left out: {line}")
         for base in (each for each in planned if not why[each.workload.name]):
-            begun = hardening.begin(study, store, base, counts, tiers, runs, agent, report)
+            begun = hardening.begin(study, store, base, cpus or study.cpus, tiers, runs, agent, report)
             measured = judge(hardening.measure(study, store, begun, agent, report))
             store.hardenings.write(measured.workload.name, measured)
             found.append(measured)
@@ -106,7 +112,7 @@ def harden(
 def _harden_program(
     options: Options,
     command: tuple[str, ...],
-    cpus: str | None,
+    cpus: tuple[int, ...] | None,
     runs: int,
     asked: tuple[Tier, ...],
     seed: int | None,
@@ -114,11 +120,9 @@ def _harden_program(
 ) -> None:
     from guest.records.codec import to_json
     from orchestrator.programs import conditions, harden_program, try_runs
-    from orchestrator.study.schema import parse_counts
 
     if runs < 2:
         raise UsageError("--runs 1: a program is run twice or more with each tier")
-    counts = conditions.thread_counts(parse_counts(cpus) if cpus is not None else None)
     ask = try_runs.Ask(
         argv=command,
         folder=options.store().directory.resolve(),
@@ -128,7 +132,7 @@ def _harden_program(
         timeout_s=timeout_s,
     )
     with interrupted("results of `harden` are not kept"):
-        found = harden_program.run(ask, counts, asked, options.reporter())
+        found = harden_program.run(ask, conditions.thread_counts(cpus), asked, options.reporter())
     result(options, to_json(found), harden_program.text(found))
     if not found.cheapest:
         raise UnprovedError(f"no tier is proved to make all runs of {shlex.join(command)} agree")

@@ -19,7 +19,6 @@ from typing import Any, NoReturn
 import click
 
 from orchestrator.cli import (
-    exact,
     exchange,
     harden,
     programs,
@@ -28,7 +27,6 @@ from orchestrator.cli import (
     study,
     sweep,
     trace,
-    watch,
     worker,
 )
 from orchestrator.cli.options import CommandFailed, Commands, Options, Stopped
@@ -59,10 +57,10 @@ def cli() -> None:
 
 cli.add_section(
     "A study",
-    study.init, sweep.plan, sweep.sweep, study.status, watch.watch, report.analyze, report.report,
+    study.init, sweep.plan, sweep.sweep, study.status, sweep.watch, report.analyze, report.report,
     trace.trace, trace.probe, harden.harden,
 )  # fmt: skip
-cli.add_section("Your program", programs.try_, exact.exact, programs.record, programs.replay, scan.scan)
+cli.add_section("Your program", programs.try_, programs.exact, programs.record, programs.replay, scan.scan)
 cli.add_section(
     "Machines", study.doctor, study.provision, worker.worker, study.ssh, study.logs, study.destroy
 )
@@ -102,8 +100,7 @@ def run(arguments: list[str] | None = None) -> int:
             click.echo(f"try: {error.ctx.command_path} --help", err=True)
         return UsageError.exit_code
     except (KeyboardInterrupt, click.Abort, Stopped) as stopped:
-        kept = isinstance(stopped, Stopped) and stopped.resumed
-        more = "; finished runs are kept, run it again to continue" if kept else ""
+        more = f"; {stopped}" if str(stopped) else ""
         below = "\n" if sys.stderr.isatty() else ""  # the terminal's ^C
         click.echo(f"{below}vbstudy: stopped{more}", err=True)
         return EXIT_INTERRUPTED

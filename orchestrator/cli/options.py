@@ -18,7 +18,6 @@ import click
 from click.core import ParameterSource
 
 from orchestrator.errors import (
-    EXIT_INTERRUPTED,
     STORAGE_ERRNOS,
     PrerequisiteError,
     StoreError,
@@ -36,9 +35,24 @@ if TYPE_CHECKING:
 FORMATS = ("table", "json", "markdown", "latex", "csv")
 WRAPPED = 200  # characters: the list of commands wraps their sentences instead of cutting them
 RESUMED = frozenset({"sweep", "harden"})  # commands that keep what is finished
+KEPT = "finished runs are kept, run it again to continue"
 
 
 PROGRAM = "vbstudy.program"  # in the context: the words behind `--`
+
+
+def counts(_context: click.Context, parameter: click.Parameter, text: str | None) -> tuple[int, ...] | None:
+    """The callback of an option with CPU or thread counts, as `1,2,4,8`."""
+    from orchestrator.study.schema import parse_counts
+
+    return parse_counts(text, parameter.opts[0]) if text is not None else None
+
+
+SEED = click.option(
+    "--seed", type=click.IntRange(0, 2**31 - 1), help="Of a program's generators.", show_default="1"
+)
+TIMEOUT = click.option("--timeout", "timeout_s", type=click.FloatRange(0, min_open=True), metavar="SECONDS",
+                       help="For one run of a program.", show_default="none")  # fmt: skip
 
 
 class ProgramCommand(click.Command):
@@ -157,10 +171,9 @@ class Commands(click.Group):
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         if args and args[0] not in self.commands:
-            import difflib
+            from orchestrator.study.messages import did_you_mean
 
-            near = difflib.get_close_matches(args[0], self.commands, 1, 0.5)
-            hint = f"; did you mean '{near[0]}'?" if near else f"; there are {', '.join(self.commands)}"
+            hint = did_you_mean(args[0], self.commands) or f"; there are {', '.join(self.commands)}"
             raise click.UsageError(f"there is no command '{args[0]}'{hint}", ctx)
         if sys.platform != "linux":
             raise PrerequisiteError(
@@ -173,15 +186,11 @@ class Commands(click.Group):
         try:
             return super().invoke(ctx)
         except (KeyboardInterrupt, click.Abort):
-            raise Stopped(resumed=ctx.invoked_subcommand in RESUMED) from None
+            raise Stopped(KEPT if ctx.invoked_subcommand in RESUMED else "") from None
 
 
 class Stopped(Exception):  # noqa: N818  (not an error: the user stopped it)
-    """Ctrl-C or SIGTERM. `resumed` is whether the command continues where it was when it is run again."""
-
-    def __init__(self, *, resumed: bool) -> None:
-        super().__init__("stopped")
-        self.resumed = resumed
+    """Ctrl-C or SIGTERM; the text says what is kept, or is not."""
 
 
 class CommandFailed(Exception):  # noqa: N818  (the status is passed on, everything else was reported)
@@ -226,9 +235,9 @@ def analysis_errors(target: Path | None = None) -> Iterator[None]:
         NoTableError,
         MixedHardwareError,
         UnknownPublishedError,
+        ImportFormatError,
+        FileExistsError,
     ) as error:
-        raise UsageError(str(error)) from None
-    except (ImportFormatError, FileExistsError) as error:
         raise UsageError(str(error)) from None
     except OSError as error:
         if error.errno in STORAGE_ERRNOS:
@@ -290,5 +299,4 @@ def interrupted(told: str) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        click.echo(f"vbstudy: stopped; {told}", err=True)
-        raise CommandFailed(EXIT_INTERRUPTED) from None
+        raise Stopped(told) from None

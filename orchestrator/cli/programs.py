@@ -1,14 +1,17 @@
-"""The commands for programs that belong to no study: try, record and replay."""
+"""The commands for programs that belong to no study: try, exact, record and replay."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
+from typing import get_args
 
 import click
 
 from guest.records.codec import to_json
-from orchestrator.cli.options import CommandFailed, Options, interrupted, print_json, result
+from orchestrator.cli.options import TIMEOUT, CommandFailed, Options, counts, interrupted, print_json, result
 from orchestrator.errors import DifferentBitsError, StoreError, UsageError
+from vbstudy.exact.registry import Level
 
 LEVELS = ("auto", "library", "python")
 PROGRAM = {"allow_interspersed_args": False}  # what follows belongs to the user
@@ -16,7 +19,7 @@ CHECKED = ("bitwise", "predictions", "metric")  # LEVELS of try_verdicts, too he
 
 
 @click.command("try", context_settings=PROGRAM)
-@click.option("--cpus", metavar="N,N,...", help="Thread counts.",
+@click.option("--cpus", callback=counts, metavar="N,N,...", help="Thread counts.",
               show_default="1 and the host's cores, at least 2")  # fmt: skip
 @click.option("--vary", default="threads", metavar="FACTOR", show_default=True,
               help="threads, isa (AVX-512 or AVX2), workers (of DataLoaders), hash (Python's seed) or "
@@ -37,8 +40,7 @@ CHECKED = ("bitwise", "predictions", "metric")  # LEVELS of try_verdicts, too he
               help="Write hashes, numbers and environment, for --against elsewhere.")  # fmt: skip
 @click.option("--against", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE",
               help="Compare with what --save wrote on another machine.")  # fmt: skip
-@click.option("--timeout", "timeout_s", type=click.FloatRange(0, min_open=True), metavar="SECONDS",
-              help="For one run.", show_default="none")  # fmt: skip
+@TIMEOUT
 @click.option("--disk-limit", "disk_gib", type=click.FloatRange(0, min_open=True), default=10.0,
               metavar="GIB",
               help="What one run may write.")  # fmt: skip
@@ -46,7 +48,7 @@ CHECKED = ("bitwise", "predictions", "metric")  # LEVELS of try_verdicts, too he
 @click.pass_obj
 def try_(
     options: Options,
-    cpus: str | None,
+    cpus: tuple[int, ...] | None,
     vary: str,
     which: bool,
     runs: int | None,
@@ -74,7 +76,6 @@ def try_(
     is, unless --check is given; with 1 when the program fails."""
     from orchestrator.programs import conditions, try_report, try_runs, try_saved, try_study, try_which
     from orchestrator.programs.try_verdicts import LEVELS, Answer, overall
-    from orchestrator.study.schema import parse_counts
 
     if level != "bitwise" and not check:
         raise UsageError(f"--level {level} goes with --check")
@@ -82,7 +83,7 @@ def try_(
         raise UsageError("--which goes with none of --vary, --exact, --check, --save and --against")
     if exact and replay:
         raise UsageError("--exact and --replay: choose one")
-    factor = conditions.vary(vary, parse_counts(cpus) if cpus is not None else None)
+    factor = conditions.vary(vary, cpus)
     if save is not None and not save.absolute().parent.is_dir():
         raise UsageError(f"{save}: {save.absolute().parent} is not a folder")
     there = try_saved.read(against) if against is not None else None
@@ -95,12 +96,11 @@ def try_(
         timeout_s=timeout_s,
         disk_bytes=int(disk_gib * 2**30),
     )
-    if which:
-        with interrupted("results of `try` are not kept"):
-            found = try_which.run(ask, max(c.threads for c in factor.conditions), options.reporter())
-        result(options, to_json(found), try_which.text(found))
-        return
     with interrupted("results of `try` are not kept"):
+        if which:
+            found = try_which.run(ask, max(c.threads for c in factor.conditions), options.reporter())
+            result(options, to_json(found), try_which.text(found))
+            return
         report, seen = try_report.run(ask, factor, exact, options.reporter())
     try_study.note(report, ask.folder, [condition.threads for condition in factor.conditions])
     if save is not None:
@@ -116,6 +116,34 @@ def try_(
     result(options, data, text)
     if check and different:
         raise DifferentBitsError(f"--check: at level {level} not everything that was compared is the same")
+
+
+@click.command(context_settings=PROGRAM)
+@click.option("--threads", type=click.IntRange(min=1), metavar="N",
+              help="Threads of torch and of numpy's libraries.", show_default="its own")  # fmt: skip
+@click.option("--strict", is_flag=True, help="An operation that is not at the level is an error.")
+@click.option("--level", type=click.Choice(get_args(Level)), default="machine",
+              help="What bits may depend on: nothing but the inputs, or also the CPU and torch.")  # fmt: skip
+@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
+@click.pass_obj
+def exact(
+    options: Options, threads: int | None, strict: bool, level: Level, command: tuple[str, ...]
+) -> None:
+    """Run a program with exact mode on: the same bits on any number of threads.
+
+    \b
+        vbstudy exact -- python train.py --epochs 3
+
+    The program is not changed, runs in its folder (-C), and gets exact mode when it imports torch;
+    TensorFlow gets pools of a fixed size. Python processes that it starts have it, too. With -v,
+    one line on stderr at the end. Exits with the program's own exit code."""
+    from vbstudy.exact import launch
+
+    try:
+        os.chdir(options.directory)
+        launch.run(command, threads=threads, strict=strict, level=level, verbose=options.verbose)
+    except OSError as error:
+        raise UsageError(f"{command[0]}: cannot be started: {error.strerror}") from None
 
 
 @click.command(context_settings=PROGRAM)
@@ -146,9 +174,7 @@ def record(options: Options, output: Path, level: str, force: bool, command: tup
     notes = replaying.remarks(ended, chosen, why)
     data = replaying.as_json(made, notes)
     text = f"recorded {len(made.draws)} draws ({made.size_bytes} bytes) in {output}"
-    _print_on_stderr(options, data, text, notes)
-    if ended.status != 0:
-        raise CommandFailed(ended.status)
+    _end(options, data, text, notes, ended.status)
 
 
 @click.command(context_settings=PROGRAM)
@@ -188,15 +214,15 @@ def replay(options: Options, file: Path, command: tuple[str, ...]) -> None:
     if idle:
         notes.append(f"recorded processes that did not run this time: {', '.join(idle)}")
     text = f"replayed {len(recorded.draws)} draws of {file}"
-    _print_on_stderr(options, replaying.as_json(recorded, notes), text, notes)
-    if ended.status != 0:
-        raise CommandFailed(ended.status)
+    _end(options, replaying.as_json(recorded, notes), text, notes, ended.status)
 
 
-def _print_on_stderr(options: Options, data: object, text: str, notes: list[str]) -> None:
-    """stdout is the program's; JSON alone goes there."""
+def _end(options: Options, data: object, text: str, notes: list[str], status: int) -> None:
+    """Passes the program's exit code on. stdout is the program's; JSON alone goes there."""
     if options.as_json:
         print_json(data)
-        return
-    for line in (f"vbstudy: {text}", *(f"note: {each}" for each in notes)):
-        options.reporter()(line)
+    else:
+        for line in (f"vbstudy: {text}", *(f"note: {each}" for each in notes)):
+            options.reporter()(line)
+    if status != 0:
+        raise CommandFailed(status)

@@ -152,14 +152,20 @@ def _serve(options: Options, port: int, allow_mixed: bool) -> None:
     from orchestrator.store.store import now
     from orchestrator.study.edited import edited
     from orchestrator.sweep import live_report
-    from orchestrator.sweep.watch import Watcher
+    from orchestrator.sweep.watch import Watched, Watcher
 
     store, views = options.store(), _views(options)
     watcher = Watcher(options.study(), store)
-    name = store.directory.resolve().name
 
-    def build(moment: live_report.Moment, version: str, at: str, folder: Path) -> bytes:
-        live = Unfinished(sets=moment.sets, sweeping=moment.sweeping, version=version, at=at)
+    def unfinished(moment: Watched, version: str) -> Unfinished:
+        sets = {each.set_id: (each.done, each.planned) for each in moment.sets}
+        return Unfinished(sets=sets, sweeping=moment.alive, version=version, at=now())
+
+    def waiting(live: Unfinished, why: str) -> bytes:
+        return waiting_page(store.directory.resolve().name, live, why).encode()
+
+    def build(moment: Watched, version: str, folder: Path) -> bytes:
+        live = unfinished(moment, version)
         try:
             with analysis_errors(folder):
                 analysis = analyze(store.directory, views, allow_mixed=allow_mixed, edited=edited(store))
@@ -167,12 +173,10 @@ def _serve(options: Options, port: int, allow_mixed: bool) -> None:
         except VbstudyError as error:  # mostly that no run is done yet; the next page may be one
             early = live.sweeping and not live.done
             why = "No run is done yet; results appear here after the first." if early else error.message
-            return waiting_page(name, live, why).encode()
+            return waiting(live, why)
 
     with live_report.serving(port) as server:
-        moment = live_report.Moment.of(watcher.look())
-        first = Unfinished(sets=moment.sets, sweeping=moment.sweeping, version="0", at=now())
-        page = waiting_page(name, first, "The first page is being made.").encode()
+        page = waiting(unfinished(watcher.look(), "0"), "The first page is being made.")
         server.site = live_report.Site(page=page, version="0", files={})
         text = f"{server.url}\nfor this machine alone; Ctrl-C ends"
         result(options, {"url": server.url}, text)

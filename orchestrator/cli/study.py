@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from orchestrator.cli.options import CommandFailed, Options, print_json, result, stdout
+from orchestrator.cli.options import CommandFailed, Options, counts, print_json, result, stdout
 from orchestrator.errors import UsageError
 
 if TYPE_CHECKING:
@@ -51,19 +51,20 @@ def doctor(options: Options) -> None:
 
 
 @click.command()
-@click.option("--cpus", metavar="N,N,...", help="One guest for each count; kept in study.toml.")
+@click.option(
+    "--cpus", callback=counts, metavar="N,N,...", help="One guest for each count; kept in study.toml."
+)
 @click.option("--provider", type=click.Choice(PROVIDERS), help="What makes the guests; kept in study.toml.")
 @click.pass_obj
-def provision(options: Options, cpus: str | None, provider: str | None) -> None:
+def provision(options: Options, cpus: tuple[int, ...] | None, provider: str | None) -> None:
     """Make one guest for each CPU count."""
     from guest.records.codec import to_json
     from orchestrator.guests import provision as provision_
     from orchestrator.inventory import Guest
     from orchestrator.providers import make
-    from orchestrator.study import schema, template
+    from orchestrator.study import template
     from orchestrator.sweep.progress import DownloadProgress
 
-    counts = schema.parse_counts(cpus) if cpus is not None else None
     store = options.store()
     report = options.reporter()
 
@@ -76,13 +77,13 @@ def provision(options: Options, cpus: str | None, provider: str | None) -> None:
 
     with store.lock("vbstudy provision"):
         if not store.study_file.exists():
-            _write_default_study(store, counts or (1, 2, 4, 8))
+            _write_default_study(store, cpus or (1, 2, 4, 8))
             report(f"wrote {store.study_file}")
-        changed = template.edit(store.study_file, counts, provider)
+        changed = template.edit(store.study_file, cpus, provider)
         if changed:
             report(f"{store.study_file}: {changed}")
         loaded = options.study()
-        with DownloadProgress(options.stderr(), quiet=options.quiet) as progress:
+        with DownloadProgress(options.stderr()) as progress:
             provider_ = make(loaded, store, report)
             inventory = provision_.provision(loaded, store, provider_, on_guest, progress)
     result(options, to_json(inventory), f"{len(inventory.guests)} guests ready; next: vbstudy sweep")

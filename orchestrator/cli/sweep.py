@@ -1,22 +1,19 @@
-"""The commands that run a study: plan, which estimates a sweep, and sweep."""
+"""The commands that run a study: plan, which estimates a sweep, sweep, and watch."""
 
 from __future__ import annotations
 
+import contextlib
 import math
 import sys
+import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
-from orchestrator.cli.options import CommandFailed, Options, print_json, result
-from orchestrator.cli.worker import on_scheduler
+from orchestrator.cli.options import CommandFailed, Options, print_json, result, stdout
 from orchestrator.errors import EXIT_RUNS_FAILED, UsageError
 
-if TYPE_CHECKING:
-    from orchestrator.store.store import Store
-    from orchestrator.study.schema import Study
-    from orchestrator.sweep.command import Sequential
+FILE_WIDTH = 120  # a pipe has none, and a narrower table cuts its words
 
 
 @click.command()
@@ -91,36 +88,55 @@ def sweep(
     security: Path | None,
 ) -> None:
     """Run what is planned and not done yet. Ctrl-C stops; running it again resumes."""
+    from orchestrator.study.engine import on_scheduler
     from orchestrator.sweep import command as sweeping
+    from orchestrator.sweep.sequential import parse_rule
 
-    store, loaded = options.store(), on_scheduler(options.study(), scheduler, security)
+    store, loaded = options.store(), options.study()
+    if scheduler is not None:
+        loaded = loaded.model_copy(update={"engine": on_scheduler(loaded.engine, scheduler, security)})
+    elif security is not None:
+        raise UsageError("--security belongs to --scheduler")
     rule = None
     if until is not None:
-        rule = _sequential(loaded, store, runs or loaded.repetitions, until, max_runs)
+        rule = parse_rule(loaded, store, runs, until, max_runs)
     elif max_runs is not None:
         raise UsageError("--max-runs is the cap of --until; without --until, --runs sets the runs")
-    outcome = sweeping.sweep(loaded, store, options.stderr(), options.quiet, runs, rule, robustness)
+    outcome = sweeping.sweep(loaded, store, options.stderr(), runs, rule, robustness)
     result(options, *sweeping.summaries(outcome, store))
     if outcome.failed:
         raise CommandFailed(EXIT_RUNS_FAILED)
 
 
-def _sequential(loaded: Study, store: Store, first: int, until: str, max_runs: int | None) -> Sequential:
-    """The rule of --until with its interim analyses, decided by the analysis."""
-    from analysis.inference import sequential
-    from analysis.load.study import View
-    from orchestrator.forecast.model import views
-    from orchestrator.study.plan import plan
-    from orchestrator.sweep import command as sweeping
+@click.command()
+@click.option("--once", is_flag=True, help="Print one moment and end; so it is without a terminal.")
+@click.option("--every", "every_s", type=click.FloatRange(0.2), default=1.0, metavar="S",
+              help="Seconds between two frames.")  # fmt: skip
+@click.pass_obj
+def watch(options: Options, once: bool, every_s: float) -> None:
+    """Show guests, running runs, progress, failures and the time left. Ctrl-C ends.
 
-    try:
-        rule = sequential.parse(until, loaded.analysis.margin)
-        interim = sequential.schedule(first, max_runs or max(30, first))
-    except sequential.RuleError as error:
-        raise UsageError(f"--until {error}") from None
-    except ValueError as error:
-        raise UsageError(f"--max-runs: {error}") from None
-    selected = tuple(map(View, views(loaded.model_selection)))
-    sets = frozenset(spec.set_id for spec in plan(loaded, 1))
-    decide = sequential.decider(store.directory, rule, interim, selected, sets)
-    return sweeping.Sequential(rule=str(rule), interim=interim, decide=decide)
+    Beside a running sweep, or after it; on any machine that sees the study's folder."""
+    from rich.live import Live
+
+    from orchestrator.sweep.watch import Watcher, as_json
+    from orchestrator.sweep.watch_view import render
+
+    watcher = Watcher(options.study(), options.store())
+    if options.as_json:
+        print_json(as_json(watcher.look()))
+        return
+    console = stdout()
+    if not console.is_terminal:
+        console.width = max(console.width, FILE_WIDTH)
+    if once or not console.is_terminal:
+        console.print(render(watcher.look()))
+        return
+    # On a screen of its own, which is taken away in the end: the terminal is as it was before.
+    with (
+        contextlib.suppress(KeyboardInterrupt),
+        Live(console=console, screen=True, auto_refresh=False) as live,
+    ):
+        while True:
+            live.update(render(watcher.look(), console.height), refresh=True)
+            time.sleep(every_s)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import shlex
 import sys
 from pathlib import Path
@@ -11,7 +10,19 @@ from typing import TYPE_CHECKING
 
 import click
 
-from orchestrator.cli.options import FORMATS, PROGRAM, Options, ProgramCommand, interrupted, result, show
+from orchestrator.cli.options import (
+    FORMATS,
+    PROGRAM,
+    SEED,
+    TIMEOUT,
+    Options,
+    ProgramCommand,
+    counts,
+    interrupted,
+    print_json,
+    result,
+    show,
+)
 from orchestrator.errors import UsageError
 
 if TYPE_CHECKING:
@@ -31,28 +42,25 @@ WHAT = {
 
 @click.command(cls=ProgramCommand)
 @click.argument("runs", nargs=-1, metavar="[RUN_A RUN_B | -- PROGRAM ...]")
-@click.option("--cpus", metavar="N,M", help="The two CPU counts to compare.")
+@click.option("--cpus", callback=counts, metavar="N,M", help="The two CPU counts to compare.")
 @click.option("--workload", metavar="NAME", help="A workload of the study.", show_default="its first")
 @click.option("--framework", type=click.Choice(["torch", "tensorflow"]), show_default="the workload's")
 @click.option("--variant", type=click.Choice(["fixed-seed", "control", "exact"]), show_default="fixed-seed")
 @click.option("--steps", type=click.IntRange(min=1), default=DEFAULT_STEPS, metavar="N",
               help="The most training steps to compare.")  # fmt: skip
-@click.option(
-    "--seed", type=click.IntRange(0, 2**31 - 1), help="Of a program's generators.", show_default="1"
-)
+@SEED
 @click.option("--hold", multiple=True, metavar="OPERATION",
               help="Run this operation on one thread on both sides; may be repeated.")  # fmt: skip
 @click.option("--vary", metavar="FACTOR", show_default="threads",
               help="Of a program, other than threads: isa, workers, hash or env:NAME=a,b.")  # fmt: skip
 @click.option("--replay", is_flag=True,
               help="Of a program: record what a first run draws, replay it in the others.")  # fmt: skip
-@click.option("--timeout", "timeout_s", type=click.FloatRange(0, min_open=True), metavar="SECONDS",
-              help="For one run of a program.", show_default="none")  # fmt: skip
+@TIMEOUT
 @click.pass_context
 def trace(
     context: click.Context,
     runs: tuple[str, ...],
-    cpus: str | None,
+    cpus: tuple[int, ...] | None,
     workload: str | None,
     framework: str | None,
     variant: str | None,
@@ -91,7 +99,6 @@ def trace(
     from guest.records.trace import Outcome
     from orchestrator.experiments import trace as tracing
     from orchestrator.experiments import trace_project, trace_setup
-    from orchestrator.study import schema as study_
 
     if bool(runs) == (cpus is not None):
         raise UsageError("name two CPU counts (--cpus 1,4), or two stored runs, or a program (-- COMMAND)")
@@ -101,7 +108,7 @@ def trace(
     if cpus is not None:
         chosen = trace_setup.specs_for(
             study,
-            study_.parse_counts(cpus),
+            cpus,
             workload,
             Framework(framework) if framework else None,
             Variant(variant or "fixed-seed"),
@@ -121,7 +128,7 @@ def trace(
         else:
             found = trace_project.work(study, store, chosen, steps, traces.apart, trace_figures.write, report)
     if options.as_json:
-        click.echo(json.dumps(to_json(found), indent=1))
+        print_json(to_json(found))
     else:
         from analysis.results.printing import print_tables
 
@@ -136,7 +143,7 @@ def trace(
 def _trace_program(
     options: Options,
     program: tuple[str, ...],
-    cpus: str | None,
+    cpus: tuple[int, ...] | None,
     seed: int | None,
     steps: int,
     hold: tuple[str, ...],
@@ -147,11 +154,10 @@ def _trace_program(
     from guest.records.codec import to_json
     from orchestrator.experiments import trace_program
     from orchestrator.programs import conditions
-    from orchestrator.study.schema import parse_counts
 
-    factor = conditions.vary(vary or "threads", parse_counts(cpus) if cpus is not None else None)
+    factor = conditions.vary(vary or "threads", cpus)
     if len(factor.conditions) != 2:
-        told = f"--vary {vary}" if vary else f"--cpus {cpus}"
+        told = f"--vary {vary}" if vary else f"--cpus {','.join(map(str, cpus or ()))}"
         raise UsageError(f"{told}: two are compared, and these are {len(factor.conditions)}")
     ask = trace_program.Ask(
         argv=program,
@@ -169,7 +175,7 @@ def _trace_program(
 
 @click.command()
 @click.option("--framework", type=click.Choice(["torch", "tensorflow"]), default="torch")
-@click.option("--threads", "--cpus", "threads", metavar="N,N,...", default="1,2,4,8",
+@click.option("--threads", "--cpus", "threads", callback=counts, metavar="N,N,...", default="1,2,4,8",
               help="The others are compared with the first.")  # fmt: skip
 @click.option("--operation", metavar="PATTERN", default="*", help="Only those, for example 'conv*'.")
 @click.option(
@@ -189,7 +195,7 @@ def _trace_program(
 def probe(
     options: Options,
     framework: str,
-    threads: str,
+    threads: tuple[int, ...],
     operation: str,
     dtypes: str | None,
     runs: int | None,
@@ -206,13 +212,11 @@ def probe(
     from guest.records.codec import seal
     from guest.records.run import Framework
     from orchestrator.experiments import probe as probing
-    from orchestrator.study import schema as study_
     from orchestrator.study.messages import did_you_mean
 
     store = options.store()
-    counts = study_.parse_counts(threads, "--threads")
-    if len(counts) < 2:
-        raise UsageError(f"--threads {threads}: at least two thread counts are compared")
+    if len(threads) < 2:
+        raise UsageError(f"--threads {threads[0]}: at least two thread counts are compared")
     if dtypes is None:
         dtypes = "float32" if quick else ",".join(DTYPES)
     types = tuple(dict.fromkeys(name.strip() for name in dtypes.split(",")))
@@ -222,7 +226,7 @@ def probe(
     ask = probing.Ask(
         framework=Framework(framework),
         python=probing.interpreter(options.study() if store.study_file.exists() else None),
-        threads=counts,
+        threads=threads,
         pattern=operation,
         dtypes=types,
         quick=quick,

@@ -1,17 +1,13 @@
-"""The command worker, and the scheduler that the command line names for a sweep."""
+"""The command worker."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from orchestrator.cli.options import Options
 from orchestrator.errors import UsageError
-
-if TYPE_CHECKING:
-    from orchestrator.study.schema import Study
 
 # Those that make guests on the machine that they run on.
 PROVIDERS = ("local", "qemu", "vagrant", "virtualbox")
@@ -85,21 +81,3 @@ def worker(
         wait_s,
         options.reporter(),
     )
-
-
-def on_scheduler(study: Study, address: str | None, security: Path | None) -> Study:
-    """The study on the scheduler that the command line names; as it is where it names none."""
-    from pydantic import ValidationError
-
-    from orchestrator.study import engine as study_engine
-
-    if address is None:
-        if security is not None:
-            raise UsageError("--security belongs to --scheduler")
-        return study
-    try:
-        engine = study_engine.on_scheduler(study.engine, address, security and security.resolve())
-    except ValidationError as error:
-        reason = str(error.errors()[0]["msg"]).removeprefix("Value error, ")
-        raise UsageError(f"--scheduler {address}: {reason}") from None
-    return study.model_copy(update={"engine": engine})

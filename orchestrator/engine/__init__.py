@@ -11,15 +11,14 @@ from typing import Protocol
 
 from guest.records.run import Message, RunResult, RunSpec
 from orchestrator.errors import PrerequisiteError
-from orchestrator.inventory import Guest
 from orchestrator.store.index import Checked
 
 
 class Reports(Protocol):
-    """Receives the progress of attempts."""
+    """Receives the progress of attempts; guests by their names."""
 
-    def started(self, guest: Guest, spec: RunSpec, cores: tuple[int, ...]) -> None: ...
-    def message(self, guest: Guest, message: Message) -> None: ...
+    def started(self, guest: str, spec: RunSpec, cores: tuple[int, ...]) -> None: ...
+    def message(self, guest: str, message: Message) -> None: ...
     def failed(self, spec: RunSpec, reason: str, kept: Path, *, again: bool) -> None: ...
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import shutil
 import threading
@@ -43,7 +44,6 @@ class Attempts:
 
     study: Study
     store: Store
-    provider: str
     agent: AgentArchive
     stop: threading.Event
     reports: Reports
@@ -59,7 +59,7 @@ class Attempts:
                 return None
             executor = slot.session.executor()
             folder = self.store.new_incoming()  # point: attempt begun
-            self.reports.started(slot.guest, spec, slot.lease.cores)  # point: attempt reported
+            self.reports.started(slot.guest.spec.name, spec, slot.lease.cores)  # point: attempt reported
             try:
                 record = self._run_once(slot, executor, spec, attempt, folder)  # point: record made
                 if self.study.engine.redo_contended and attempt < attempts:
@@ -90,7 +90,8 @@ class Attempts:
         neighbours = slot.leases.holders()
         started_at, before = now(), session.host_snapshot()
         numbers = recordings.find(self.store, spec)
-        result = executor.execute(spec, folder, lambda message: self.reports.message(guest, message), numbers)
+        tell = functools.partial(self.reports.message, guest.spec.name)
+        result = executor.execute(spec, folder, tell, numbers)
         host = load.between(before, session.host_snapshot())
         neighbours |= slot.leases.holders()
         neighbours.pop(lease.holder, None)
@@ -114,7 +115,7 @@ class Attempts:
             isolation=seen,
             guest={
                 "name": guest.spec.name,
-                "provider": self.provider,
+                "provider": self.study.provider.kind,
                 "cpus": guest.spec.cpus,
                 "observed": {"provider": observed.provider_cpus, "guest": observed.guest_cpus},
                 "host": observed.machine or os.uname().nodename,

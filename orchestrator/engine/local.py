@@ -10,7 +10,6 @@ import threading
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
-from guest.machine import fingerprint
 from guest.records.run import RunResult, RunSpec
 from orchestrator.agent import archive
 from orchestrator.cores.leases import CoreLeases, Lease, host_cores, host_memory_mib
@@ -41,7 +40,6 @@ class LocalEngine:
         self._provider = provider
         self._guests = inventory.by_name()
         self._agent = archive.build()
-        self._vendor = fingerprint.cpu()["vendor"]
 
     def has_guest(self, name: str) -> bool:
         return name in self._guests
@@ -50,15 +48,7 @@ class LocalEngine:
         self._stop_idle({guest_for(spec) for spec in specs})
         snapshots.prepare(self._study, self._store)  # point: snapshots prepared
         parallel_jobs = ParallelJobs(self._provider.stop)
-        attempts = Attempts(
-            self._study,
-            self._store,
-            self._provider.name,
-            self._agent,
-            parallel_jobs.stop,
-            observer,
-            checked,
-        )
+        attempts = Attempts(self._study, self._store, self._agent, parallel_jobs.stop, observer, checked)
         guests = OpenGuests(self._session, self._guests_at_once())
         turns = _Turns(attempts=attempts, guests=guests, observer=observer, summary=summary)
         leases: dict[str, CoreLeases] = {}  # by the machine whose cores they are
@@ -80,7 +70,7 @@ class LocalEngine:
             guests.close_idle()
 
     def _session(self, guest: Guest, cores: tuple[int, ...]) -> Session:
-        return Session(self._study, self._store, self._provider, guest, cores, self._agent, self._vendor)
+        return Session(self._study, self._store, self._provider, guest, cores, self._agent)
 
     def _guests_at_once(self) -> int:
         """How many this machine has the memory for; of other machines nothing is known, nor kept back."""

@@ -59,8 +59,7 @@ class Packing:
 
     def __init__(self) -> None:
         self._groups: dict[str, _Group] = {}
-        self._group_of: dict[str, str] = {}  # by run
-        self._block_of: dict[str, int] = {}  # by run
+        self._of: dict[str, tuple[str, int]] = {}  # group and block, by run
         self._ranked: list[str] = []  # groups with waiting runs
         self._hosts: dict[str, _Host] = {}
         self._open: set[str] = set()  # hosts on which another run may fit
@@ -77,8 +76,7 @@ class Packing:
         if group not in self._groups:
             expected_s = math.inf if expected_s is None else expected_s
             self._groups[group] = _Group(needs=needs, place=len(self._groups), expected_s=expected_s)
-        self._group_of[run] = group
-        self._block_of[run] = block
+        self._of[run] = group, block
         self._groups[group].waiting.append((block, run))
         if len(self._groups[group].waiting) == 1:
             self._changed(group)
@@ -90,7 +88,7 @@ class Packing:
         known.measured_s += run_s
         known.n_measured += 1
         known.expected_s = known.measured_s / known.n_measured
-        self._rank()
+        self._ranked.sort(key=lambda name: self._groups[name].rank())
 
     def add_host(self, host: str, has: Room) -> None:
         self._hosts[host] = _Host(has=has, cpus=has.cpus, memory_mib=has.memory_mib)
@@ -110,8 +108,8 @@ class Packing:
 
     def withdraw(self, run: str) -> None:
         """A waiting run is given up."""
-        group = self._group_of[run]
-        self._groups[group].waiting.remove((self._block_of[run], run))
+        group, block = self._of[run]
+        self._groups[group].waiting.remove((block, run))
         self._changed(group)
 
     def hosts(self) -> list[str]:
@@ -145,9 +143,9 @@ class Packing:
     def assign(self, host: str, run: str) -> bool:
         """Starts a waiting run on a host that has it at hand, whether there is room or not. False when it
         does not wait."""
-        group = self._group_of[run]
+        group, block = self._of[run]
         try:
-            self._groups[group].waiting.remove((self._block_of[run], run))
+            self._groups[group].waiting.remove((block, run))
         except ValueError:
             return False
         self._occupy(host, group, run)
@@ -162,9 +160,9 @@ class Packing:
 
     def put_back(self, run: str) -> None:
         """A run that has ended waits again."""
-        group = self._group_of[run]
+        group, block = self._of[run]
         waiting = self._groups[group].waiting
-        bisect.insort_left(waiting, (self._block_of[run], run), key=lambda waits: waits[0])
+        bisect.insort_left(waiting, (block, run), key=lambda waits: waits[0])
         self._changed(group)
         self._open.update(self._hosts)
 
@@ -225,9 +223,6 @@ class Packing:
         if block != self._block:  # runs that were held back may start
             self._block = block
             self._open.update(self._hosts)
-
-    def _rank(self) -> None:
-        self._ranked.sort(key=lambda name: self._groups[name].rank())
 
     def _hosts_changed(self) -> None:
         self._widest = max((host.has.cpus for host in self._hosts.values()), default=0)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from guest.machine import fingerprint, threads
+from guest.machine import threads
 from guest.records import bounded
 from guest.records.codec import RecordError, from_json, to_json
 from guest.records.run import Message, RunRequest, RunSpec
@@ -114,7 +114,6 @@ def sides(study: Study, store: Store, specs: Sequence[RunSpec], say: Say) -> Ite
     """An agent in the guest of each spec; one guest has one session. Local guests that are not there are
     made, and removed in the end. Raises UsageError for other guests that are not there."""
     agent = archive.build()
-    vendor = fingerprint.cpu()["vendor"]
     opened: dict[str, Session] = {}
     wanted = [guest_spec(spec.threads.cpus, spec.cpu_model) for spec in specs]
     with (
@@ -128,7 +127,7 @@ def sides(study: Study, store: Store, specs: Sequence[RunSpec], say: Say) -> Ite
             name = guest.spec.name
             if name not in opened:
                 own = cores[guest.observed.machine][: guest.spec.cpus]
-                opened[name] = session = Session(study, store, provider, guest, own, agent, vendor)
+                opened[name] = session = Session(study, store, provider, guest, own, agent)
                 stack.callback(session.close)
             side = TraceGuest(opened[name], agent.name, name, spec)
             stack.callback(side.close)

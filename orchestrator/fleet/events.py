@@ -7,7 +7,6 @@ from typing import Any
 
 from guest.records.run import Message, RunSpec
 from orchestrator.engine import Observer
-from orchestrator.inventory import Guest, GuestSpec, Observation
 
 
 class Events:
@@ -28,15 +27,9 @@ class Events:
         spec = self._specs.get(event["run"])
         if spec is None or spec.run_id in self._over:
             return  # of an earlier sweep, or too late
-        guest = _guest(f"{event['guest']}@{event['host']}", spec.threads.cpus)
-        if "kind" not in event or self._last.get(guest.spec.name) != spec.run_id:
-            self._last[guest.spec.name] = spec.run_id
+        guest = f"{event['guest']}@{event['host']}"
+        if "kind" not in event or self._last.get(guest) != spec.run_id:
+            self._last[guest] = spec.run_id
             self._observer.started(guest, spec, tuple(event.get("cores", ())))
         if "kind" in event:
             self._observer.message(guest, Message(kind=event["kind"], run_id=spec.run_id, body=event["body"]))
-
-
-def _guest(name: str, cpus: int) -> Guest:
-    """As much of it as is shown."""
-    observed = Observation(provider_cpus=cpus, guest_cpus=cpus, oversubscribed=False, start_s=0.0, details={})
-    return Guest(spec=GuestSpec(name=name, cpus=cpus), observed=observed, created_at="")

@@ -26,7 +26,7 @@ from orchestrator.errors import (
 from orchestrator.fleet import tasks
 from orchestrator.fleet.dispatch import Dispatch, Landed, SchedulerLostError, ask
 from orchestrator.fleet.orders import FailedAttempt, Receipt, decode_receipt
-from orchestrator.forecast.model import measured
+from orchestrator.forecast.model import stored_run
 from orchestrator.store.index import Checked
 from orchestrator.store.integrity import DamagedRunError
 from orchestrator.store.store import Store
@@ -65,7 +65,7 @@ class Fleet:
         """The runs to do, with the mean time of some stored runs like them."""
         expected_s: dict[str, float | None] = {}
         for set_id in {spec.set_id for spec in specs}:
-            times = [measured(record, 0).run_s for record in self.store.records_of(set_id, MEASURED)]
+            times = [stored_run(record, 0).run_s for record in self.store.records(set_id, MEASURED)]
             expected_s[set_id] = statistics.fmean(times) if times else None
         for spec in specs:
             self.specs[spec.run_id] = spec
@@ -196,7 +196,7 @@ class Fleet:
             self.packing.put_back(landed.run)
             self._lose(landed.run, f"what came from host {landed.host} was damaged: {error}")
             return
-        self.packing.learn(spec.set_id, measured(record, 0).run_s)
+        self.packing.learn(spec.set_id, stored_run(record, 0).run_s)
         self._delivered.setdefault(landed.host, []).append(spec.run_id)  # point: delivery noted
         self.summary.done_now += 1
         self.over.add(spec.run_id)
@@ -223,15 +223,13 @@ class Fleet:
         if receipt.incoming:
             folder = self.store.collected(receipt.incoming)  # point: receipt files found
         else:
-            folder = self.store.new_incoming()
-            self.store.fill(folder, {name: receipt.files.get(name, b"") for name in names})
+            folder = self.store.new_incoming({name: receipt.files.get(name, b"") for name in names})
         if self.store.publish(folder, record):
             self.checked.add(spec, self.checked.state(spec))  # point: host run indexed
         return record
 
     def _keep(self, spec: RunSpec, failure: FailedAttempt) -> bool:
-        folder = self.store.new_incoming()
-        self.store.fill(folder, {LOG: failure.log} if failure.log else {})
+        folder = self.store.new_incoming({LOG: failure.log} if failure.log else {})
         kept = self.store.keep_failure(spec, failure.attempt, folder, failure.error)
         reason = f"{failure.error.get('kind')}: {failure.error.get('message')}"
         self.observer.failed(spec, reason, kept, again=failure.again)

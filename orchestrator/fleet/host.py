@@ -30,7 +30,7 @@ from orchestrator.files import write_durably
 from orchestrator.fleet.orders import FailedAttempt, Order, Receipt
 from orchestrator.fleet.slots import Slots
 from orchestrator.guests.provision import fetch_datasets
-from orchestrator.inventory import Guest, guest_for, parse_guest_name
+from orchestrator.inventory import guest_spec
 from orchestrator.store.integrity import DamagedRunError
 from orchestrator.store.store import Store
 from orchestrator.study import snapshots
@@ -226,11 +226,8 @@ class Host:
     def _run(self, order: Order, opened: _OpenStudy) -> _Outcome:
         spec, stop = order.spec, opened.stop
         reports = _Reports(order.key, self.tell_now, opened.store)
-        wanted = parse_guest_name(guest_for(spec))
-        assert wanted is not None  # noqa: S101  (of a name that was made from a guest)
-        attempts = Attempts(
-            opened.study, opened.store, opened.study.provider.kind, self._slots.agent, stop, reports
-        )
+        wanted = guest_spec(spec.threads.cpus, spec.cpu_model)
+        attempts = Attempts(opened.study, opened.store, self._slots.agent, stop, reports)
         with self._lock:
             opened.running += 1
         try:
@@ -283,10 +280,10 @@ class _Reports:
         self._tell = tell
         self._store = store
 
-    def started(self, guest: Guest, spec: RunSpec, cores: tuple[int, ...]) -> None:  # noqa: ARG002
+    def started(self, guest: str, spec: RunSpec, cores: tuple[int, ...]) -> None:  # noqa: ARG002
         self._event(spec.run_id, {})
 
-    def message(self, guest: Guest, message: Message) -> None:  # noqa: ARG002
+    def message(self, guest: str, message: Message) -> None:  # noqa: ARG002
         body = {name: value for name, value in message.body.items() if isinstance(value, str | int | float)}
         self._event(message.run_id, {"kind": message.kind, "body": body})
 

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from guest.machine import fingerprint
 from orchestrator.agent import archive
 from orchestrator.cores.leases import CoreLeases, Lease
 from orchestrator.engine.attempts import Slot
@@ -59,7 +58,6 @@ class Slots:
         self._places: list[Place] = []
         self._blocked = 0  # those who wait for cores
         self._lock = threading.Lock()
-        self._vendor = fingerprint.cpu()["vendor"]
 
     @contextlib.contextmanager
     def warm(
@@ -150,9 +148,8 @@ class Slots:
             # point: slot guest made
             place.guest = provision.make_guest(place.spec, place.provider, place.lease.cores)
         if place.session is None:
-            place.session = Session(
-                study, store, place.provider, place.guest, place.lease.cores, self.agent, self._vendor
-            )
+            cores = place.lease.cores
+            place.session = Session(study, store, place.provider, place.guest, cores, self.agent)
         leases = self.leases(place.key, study)
         return Slot(guest=place.guest, session=place.session, lease=place.lease, leases=leases)
 

@@ -73,7 +73,8 @@ def estimate(
             )
             for spec in to_do
         ),
-        Fleet(hosts=hosts, room=Room(cpus=cores, memory_mib=memory_mib or 0)),
+        hosts,
+        Room(cpus=cores, memory_mib=memory_mib or 0),
     )
     if simulated.impossible:
         raise UsageError(
@@ -110,14 +111,6 @@ class ExpectedRun:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fleet:
-    """Hosts that are alike."""
-
-    hosts: int
-    room: Room
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Start:
     run: str
     host: str
@@ -128,35 +121,31 @@ class Start:
 class Simulated:
     """`bound_s` is what no schedule can be shorter than: the longest run, and all core-seconds over all
     cores. `utilisation` is the share of core-seconds in which a run held the core, from the first start to
-    the last end. `impossible` are groups that need more memory than a host has, which are left out."""
+    the last end; `core_hours` are all cores for the whole time. `impossible` are groups that need more memory
+    than a host has, which are left out."""
 
-    fleet: Fleet
     starts: tuple[Start, ...]
     makespan_s: float
     bound_s: float
     utilisation: float
+    core_hours: float
     impossible: tuple[str, ...]
 
-    @property
-    def core_hours(self) -> float:
-        """All cores of the fleet for the whole time: what is paid for."""
-        return self.fleet.hosts * self.fleet.room.cpus * self.makespan_s / 3600
 
-
-def simulate(runs: Iterable[ExpectedRun], fleet: Fleet) -> Simulated:
-    """Runs the plan on the fleet, event by event. A guest wider than a host takes all of its cores, as in a
-    sweep. Every time is exact: there is no start of guests, no dispatch, no transfer."""
+def simulate(runs: Iterable[ExpectedRun], hosts: int, room: Room) -> Simulated:
+    """Runs the plan on hosts that are alike, event by event. A guest wider than a host takes all its cores,
+    as in a sweep. Every time is exact: there is no start of guests, no dispatch, no transfer."""
     packing = Packing()
     expected: dict[str, ExpectedRun] = {}
     impossible: dict[str, None] = {}
     for run in runs:
-        if run.needs.memory_mib > fleet.room.memory_mib:
+        if run.needs.memory_mib > room.memory_mib:
             impossible[run.group] = None
             continue
         expected[run.run] = run
         packing.add(run.group, run.run, run.needs, run.run_s, block=run.block)
-    for number in range(fleet.hosts):
-        packing.add_host(f"host-{number + 1:04d}", fleet.room)
+    for number in range(hosts):
+        packing.add_host(f"host-{number + 1:04d}", room)
     starts: list[Start] = []
     ends: list[tuple[float, str, str]] = []  # a heap of (when, run, host)
     at_s = 0.0
@@ -170,17 +159,17 @@ def simulate(runs: Iterable[ExpectedRun], fleet: Fleet) -> Simulated:
         while ends and ends[0][0] == at_s:
             _, name, host = heapq.heappop(ends)
             packing.ended(host, name)
-    cores = fleet.hosts * fleet.room.cpus
+    cores = hosts * room.cpus
     core_s = sum(
-        (fleet.room.cpus if run.needs.whole else min(run.needs.cpus, fleet.room.cpus)) * run.run_s
+        (room.cpus if run.needs.whole else min(run.needs.cpus, room.cpus)) * run.run_s
         for run in expected.values()
     )
     longest_s = max((run.run_s for run in expected.values()), default=0.0)
     return Simulated(
-        fleet=fleet,
         starts=tuple(starts),
         makespan_s=at_s,
         bound_s=max(longest_s, core_s / cores),
         utilisation=core_s / (cores * at_s) if at_s else 0.0,
+        core_hours=cores * at_s / 3600,
         impossible=tuple(impossible),
     )

@@ -23,7 +23,7 @@ Basis = Literal["this set", "other sets of the workload", "nothing yet"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
+class StoredRun:
     """What a stored run took. `run_s` runs from handing it out to publishing it, without the import of
     the framework, which the first run of each warm worker waits for and which would distort small samples."""
 
@@ -90,14 +90,14 @@ class Forecast:
     difference: float
 
 
-def measured(record: RunRecord, record_bytes: int) -> Measured:
+def stored_run(record: RunRecord, record_bytes: int) -> StoredRun:
     """What is used of a stored run."""
     began, ended = (datetime.fromisoformat(text) for text in (record.started_at, record.finished_at))
     result, took_s = record.result, (ended - began).total_seconds()
     times = result.timings
     if times.warm and took_s - times.wall_s >= times.import_s:
         took_s -= times.import_s
-    return Measured(
+    return StoredRun(
         spec=record.spec,
         run_s=took_s,
         size_bytes=record_bytes + sum(artifact.size_bytes for artifact in result.artifacts.values()),
@@ -112,7 +112,7 @@ def measured(record: RunRecord, record_bytes: int) -> Measured:
 def estimate(study: Study, store: Store, runs: int | None, difference: float, sd: float | None) -> Forecast:
     """For the study on this host, from the runs in its store."""
     stored = [
-        measured(record, (store.folder(record.spec) / RECORD).stat().st_size) for record in store.records()
+        stored_run(record, (store.folder(record.spec) / RECORD).stat().st_size) for record in store.records()
     ]
     numbers = range(1, (runs or study.repetitions) + 1)
     return forecast(
@@ -134,7 +134,7 @@ def views(selection: ModelSelection) -> tuple[str, ...]:
 
 def forecast(
     specs: Sequence[RunSpec],
-    stored: Sequence[Measured],
+    stored: Sequence[StoredRun],
     *,
     views: Sequence[str],
     cores: int,
@@ -176,7 +176,7 @@ def forecast(
 # ---- time and disk -----------------------------------------------------------------------------
 
 
-def _set(set_id: str, specs: list[RunSpec], stored: Sequence[Measured], done: set[str]) -> SetForecast:
+def _set(set_id: str, specs: list[RunSpec], stored: Sequence[StoredRun], done: set[str]) -> SetForecast:
     own = [run for run in stored if run.spec.set_id == set_id]
     like = own or [run for run in stored if run.spec.workload.name == specs[0].workload.name]
     to_do = sum(spec.run_id not in done for spec in specs)
@@ -229,7 +229,7 @@ def _total(values: Sequence[float | None]) -> float | None:
 
 def _family(
     members: list[RunSpec],
-    stored: list[Measured],
+    stored: list[StoredRun],
     view: str,
     metric: str,
     difference: float,
@@ -267,7 +267,7 @@ def _family(
     )
 
 
-def _values(stored: Iterable[Measured], metric: str, view: str) -> list[list[float]]:
+def _values(stored: Iterable[StoredRun], metric: str, view: str) -> list[list[float]]:
     sets: dict[str, list[float]] = {}
     for run in stored:
         if (metric, view) in run.values:
@@ -275,7 +275,7 @@ def _values(stored: Iterable[Measured], metric: str, view: str) -> list[list[flo
     return list(sets.values())
 
 
-def _differences(stored: Iterable[Measured], metric: str, view: str) -> list[list[float]]:
+def _differences(stored: Iterable[StoredRun], metric: str, view: str) -> list[list[float]]:
     """Of every two sets, at each seed that both have: repetitions of one count with their mean."""
     sets: dict[str, dict[Seeds, list[float]]] = {}
     for run in stored:

@@ -37,7 +37,6 @@ class Session:
     guest: Guest
     cores: tuple[int, ...]
     agent: AgentArchive
-    cpu_vendor: str
     _connection: Connection | None = field(default=None, init=False)
     _executor: Executor | None = field(default=None, init=False)
 
@@ -61,7 +60,7 @@ class Session:
         context = GuestContext(
             visible_cpus=observed.guest_cpus,
             oversubscribed=observed.oversubscribed,
-            cpu_vendor=observed.cpu_vendor or self.cpu_vendor,
+            cpu_vendor=observed.cpu_vendor or fingerprint.cpu()["vendor"],
             data_folders=folders,
             engine=self.study.engine,
             emulated_model=str(details.get("cpu_model", "")) if details.get("accelerator") == "tcg" else "",
@@ -111,8 +110,7 @@ def alone(
     lease = leases.lease(guest.spec.name, guest.spec.cpus, threading.Event())
     assert lease is not None  # noqa: S101  (nobody sets the event)
     with lease:
-        vendor = fingerprint.cpu()["vendor"]
-        session = Session(study, store, provider, guest, lease.cores, agent, vendor)
+        session = Session(study, store, provider, guest, lease.cores, agent)
         try:
             yield session
         finally:

@@ -29,7 +29,7 @@ import shutil
 import socket
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -113,14 +113,13 @@ class Store:
             )
         return record
 
-    def records(self) -> Iterator[RunRecord]:
-        """The records of all finished runs, in order of their ids. Damaged ones are left out: `check`
-        and the analysis report them. Raises StoreError for the run of a newer vbstudy."""
-        return _readable(sorted(self.runs.glob(f"*/*/*/*/{RECORD}")))
-
-    def records_of(self, set_id: str, at_most: int) -> list[RunRecord]:
-        """Those of the first runs of an experiment set. Damaged ones are left out."""
-        return list(_readable(sorted((self.runs / set_id).glob(f"*/{RECORD}"))[:at_most]))
+    def records(self, set_id: str = "*/*/*", at_most: int | None = None) -> Iterator[RunRecord]:
+        """The records of finished runs in order of their ids: all, or the first ones of an experiment set.
+        Damaged ones are left out: `check` and the analysis report them. Raises StoreError for the run of a
+        newer vbstudy."""
+        for path in sorted(self.runs.glob(f"{set_id}/*/{RECORD}"))[:at_most]:
+            with contextlib.suppress(DamagedRunError):
+                yield read_record(path.parent)
 
     def stored_traces(self) -> list[Trace]:
         """The stored traces that can be read."""
@@ -174,11 +173,13 @@ class Store:
             with storage_errors(part), contextlib.suppress(NotADirectoryError):
                 shutil.rmtree(part) if part.is_dir() else part.unlink()
 
-    def new_incoming(self) -> Path:
-        """An empty folder to collect one attempt in."""
+    def new_incoming(self, files: Mapping[str, bytes] | None = None) -> Path:
+        """A folder to collect one attempt in; empty, or with files that came as bytes."""
         folder = self.incoming / uuid.uuid4().hex
         with storage_errors(folder):
             folder.mkdir(parents=True)  # point: incoming folder made
+            for name, data in (files or {}).items():
+                (folder / name).write_bytes(data)
         return folder
 
     def leave_token(self) -> str:
@@ -194,12 +195,6 @@ class Store:
         if not self.has_token(name):
             raise ProtocolError(f"{self.incoming}: there is no folder {name!r}")
         return self.incoming / name
-
-    def fill(self, folder: Path, files: Mapping[str, bytes]) -> None:
-        """Writes files that came as bytes into a folder of `incoming/`."""
-        with storage_errors(folder):
-            for name, data in files.items():
-                (folder / name).write_bytes(data)
 
     def publish(self, folder: Path, record: RunRecord) -> bool:
         """Publishes a collected run: checks every byte, writes its record, renames it into place.
@@ -287,12 +282,6 @@ class Store:
             staged.rename(target)  # point: evidence published
             shutil.rmtree(folder, ignore_errors=True)  # point: attempt removed
         return target
-
-
-def _readable(paths: Sequence[Path]) -> Iterator[RunRecord]:
-    for path in paths:
-        with contextlib.suppress(DamagedRunError):
-            yield read_record(path.parent)
 
 
 def _replace_folder(target: Path, new: Path) -> None:

@@ -21,7 +21,7 @@ def edited(store: Store) -> str:
     except UsageError:
         return ""
     folders = (path.relative_to(store.runs).as_posix() for path in sorted(store.runs.glob("*/*/*")))
-    specs = [record.spec for set_id in folders for record in store.records_of(set_id, 1)]
+    specs = [record.spec for set_id in folders for record in store.records(set_id, 1)]
     if study is None or not specs:
         return ""
     repetitions = {spec.repetition for spec in specs}

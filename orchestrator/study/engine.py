@@ -6,14 +6,14 @@ import re
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, AliasChoices, Field, model_validator
+from pydantic import AfterValidator, AliasChoices, Field, ValidationError, model_validator
 
 from guest.records.run import CONTENDED_ABOVE
-from orchestrator.study.providers import MAX_THREADS, Port, Section
+from orchestrator.errors import UsageError
+from orchestrator.study.providers import MAX_THREADS, Count, Port, Section
 
 SCHEDULER = r"(tcp|tls)://(\[[0-9A-Fa-f:]+\]|[^\s:/@\[\]]+):\d{1,5}"
 
-Number = Annotated[int, Field(ge=1, strict=True)]
 Hosts = Annotated[tuple[str, ...], Field(min_length=1)]
 
 
@@ -28,20 +28,20 @@ class LocalClusterTable(Section):
     """Workers on this machine, which share its cores."""
 
     kind: Literal["local"] = "local"
-    workers: Number = 1
+    workers: Count = 1
 
 
 class SshClusterTable(Section):
     """Workers that are started over SSH, one a host; the scheduler on the first host."""
 
     kind: Literal["ssh"]
-    hosts: Hosts
-    cores: Number
-    memory_mib: Number
-    user: str | None = None
+    hosts: Hosts = Field(examples=[["node1", "node2"]])
+    cores: Count = Field(examples=[8])
+    memory_mib: Count = Field(examples=[32000])
+    user: str | None = Field(default=None, examples=["me"])
     port: Port = 22
-    key: Path | None = None
-    known_hosts: Path | None = None
+    key: Path | None = Field(default=None, examples=["id_ed25519"])
+    known_hosts: Path | None = Field(default=None, examples=["known_hosts"])
     python: str = "python3"
 
 
@@ -49,15 +49,15 @@ class JobQueueTable(Section):
     """Workers that are jobs of a batch system, each on a node of its own."""
 
     kind: Literal["slurm"]
-    jobs: Number
-    cores: Number
-    memory_mib: Number
+    jobs: Count = Field(examples=[8])
+    cores: Count = Field(examples=[32])
+    memory_mib: Count = Field(examples=[64000])
     walltime: str = "24:00:00"
-    queue: str | None = None
-    account: str | None = None
-    directives: tuple[str, ...] = ()
-    interface: str | None = None
-    python: str | None = None
+    queue: str | None = Field(default=None, examples=["long"])
+    account: str | None = Field(default=None, examples=["me"])
+    directives: tuple[str, ...] = Field(default=(), examples=[["--exclusive"]])
+    interface: str | None = Field(default=None, examples=["ib0"])
+    python: str | None = Field(default=None, examples=["python3"])
 
 
 ClusterTable = Annotated[LocalClusterTable | SshClusterTable | JobQueueTable, Field(discriminator="kind")]
@@ -84,8 +84,10 @@ class EngineTable(Section):
         default=False, validation_alias=AliasChoices("redo_contended", "redo_disturbed")
     )
     kind: Literal["local", "dask"] = "local"
-    scheduler: Annotated[str, AfterValidator(scheduler_address)] | None = None
-    security: Path | None = None
+    scheduler: Annotated[str, AfterValidator(scheduler_address)] | None = Field(
+        default=None, examples=["tcp://node0:8786"]
+    )
+    security: Path | None = Field(default=None, examples=["security.toml"])
     workers_wait_s: float = Field(default=600, ge=0)
     cluster: ClusterTable | None = None
 
@@ -114,10 +116,14 @@ class EngineTable(Section):
 
 
 def on_scheduler(table: EngineTable, address: str, security: Path | None) -> EngineTable:
-    """The same with that scheduler. Raises ValueError (pydantic's) that says what is wrong with it."""
+    """The same with the scheduler that the command line names. Raises UsageError."""
     kept = table.model_dump(exclude_unset=True, exclude={"cluster"})
-    named = {"security": security} if security else {}
-    return EngineTable.model_validate(kept | {"kind": "dask", "scheduler": address} | named)
+    named = {"security": security.resolve()} if security else {}
+    try:
+        return EngineTable.model_validate(kept | {"kind": "dask", "scheduler": address} | named)
+    except ValidationError as error:
+        reason = str(error.errors()[0]["msg"]).removeprefix("Value error, ")
+        raise UsageError(f"--scheduler {address}: {reason}") from None
 
 
 ENGINE_TABLES: dict[str, type[Section]] = {

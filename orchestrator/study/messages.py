@@ -12,26 +12,10 @@ from pydantic import BaseModel
 from guest.records.printable import printable
 
 
-def explain(error: Any, tables: Mapping[str, type[BaseModel]], text: str, source: str) -> str:
-    """One line for one of pydantic's errors. `tables` are the models by the file's table names."""
-    # Arms of a union are pydantic's own words ("literal['free']"), not keys of the file.
-    location = [
-        part
-        for part in error["loc"]
-        if isinstance(part, int) or re.fullmatch(r"[A-Za-z_][A-Za-z0-9_-]*", part)
-    ]
-    if error["type"] == "extra_forbidden" and location[-1:] != [error["loc"][-1]]:
-        location.append(printable(error["loc"][-1], limit=80))  # a key, whatever it is made of
-    if location and location[-1] == "int":
-        location.pop()
-    path = ".".join(part for part in location[:-1] if isinstance(part, str))
-    # So is the kind of provider, or of cluster, which pydantic puts into the path of what is in its table.
-    for depth in range(1, len(location)):
-        above, here = (_joined(location[:end]) for end in (depth, depth + 1))
-        if here in tables and above not in tables:
-            del location[depth]
-            break
-    value = error["input"]
+def explain(error: Any, tables: Mapping[str, type[BaseModel]], data: Any, text: str, source: str) -> str:
+    """One line for one of pydantic's errors. `tables` are the models by where pydantic finds them; those in a
+    table whose keys are names are found as that table. `data` was parsed from `text`."""
+    location, value = _keys(error, data), error["input"]
     if error["type"] == "union_tag_invalid":
         location, value = [*location, "kind"], error["ctx"]["tag"]
     line = line_of(text, location)
@@ -40,10 +24,10 @@ def explain(error: Any, tables: Mapping[str, type[BaseModel]], text: str, source
     if error["type"] == "missing":
         return f"{where}: {key}: is missing"
     if error["type"] == "extra_forbidden":
-        allowed = sorted(tables.get(path, tables[""]).model_fields)
-        return f"{where}: {key}: unknown key; allowed are {', '.join(allowed)}" + did_you_mean(
-            str(location[-1]), allowed
-        )
+        path = tuple(part for part in error["loc"][:-1] if isinstance(part, str))
+        allowed = sorted((tables.get(".".join(path)) or tables[".".join(path[:-1])]).model_fields)
+        unknown = f"{where}: {key}: unknown key; allowed are {', '.join(allowed)}"
+        return unknown + did_you_mean(str(location[-1]), allowed)
     message = _message(error, value)
     if not key:
         return f"{where}: {message}"
@@ -52,8 +36,17 @@ def explain(error: Any, tables: Mapping[str, type[BaseModel]], text: str, source
     return f"{where}: {key} = {_shown(value)}: {message}"
 
 
-def _joined(location: list[Any]) -> str:
-    return ".".join(part for part in location if isinstance(part, str))
+def _keys(error: Any, data: Any) -> list[Any]:
+    """Where the error is in the file. pydantic puts kinds of tables and arms of unions between the keys."""
+    location = []
+    for part in error["loc"]:
+        known = range(len(data)) if isinstance(data, list) else data if isinstance(data, dict) else ()
+        if part in known:
+            location.append(printable(part, limit=80) if isinstance(part, str) else part)
+            data = data[part]
+    if error["type"] == "missing":
+        location.append(error["loc"][-1])
+    return location
 
 
 def did_you_mean(value: object, allowed: Iterable[str]) -> str:

@@ -22,6 +22,7 @@ from guest.records.run import CPU_MODEL
 
 MAX_THREADS = 1024
 
+Count = Annotated[int, Field(ge=1, strict=True)]
 ThreadCount = Annotated[int, Field(ge=1, le=MAX_THREADS, strict=True)]
 Port = Annotated[int, Field(ge=1, le=65535, strict=True)]
 
@@ -73,20 +74,22 @@ class LocalTable(Section):
     """Process sandboxes on this machine."""
 
     kind: Literal["local"] = "local"
-    python: str | None = None
+    python: str | None = Field(default=None, examples=["/path/to/python"])
     cpuset: Literal["auto", "cgroup", "affinity"] = "auto"
 
 
 class SshHostTable(Section):
     """A machine that is there already. `cpus` is how many of its cores may be used."""
 
-    host: Annotated[str, matching(r"[^\s-]\S*", "a host name or an address is needed")]
-    cpus: ThreadCount
-    user: str | None = None
+    host: Annotated[str, matching(r"[^\s-]\S*", "a host name or an address is needed")] = Field(
+        examples=["node1"]
+    )
+    cpus: ThreadCount = Field(examples=[8])
+    user: str | None = Field(default=None, examples=["me"])
     port: Port = 22
-    key: Path | None = None
-    host_key: HostKey | None = None
-    known_hosts: Path | None = None
+    key: Path | None = Field(default=None, examples=["id_ed25519"])
+    host_key: HostKey | None = Field(default=None, examples=["ssh-ed25519 AAAA..."])
+    known_hosts: Path | None = Field(default=None, examples=["known_hosts"])
     python: str = "python3"
     folder: str = ".vbstudy"
 
@@ -139,9 +142,9 @@ class QemuTable(Section):
     accelerator: Literal["auto", "kvm", "tcg"] = "auto"
     snapshot: bool = True
     boot_timeout_s: float = Field(default=300, gt=0)
-    image: Path | None = None
+    image: Path | None = Field(default=None, examples=["debian-12.qcow2"])
     python: str = "/usr/bin/python3"
-    python_version: PythonVersion | None = None
+    python_version: PythonVersion | None = Field(default=None, examples=["3.11"])
 
     @model_validator(mode="after")
     def _belongs_to_an_image(self) -> Self:
@@ -166,7 +169,7 @@ class VagrantTable(Section):
     hypervisor: Literal["virtualbox", "libvirt"] = "virtualbox"
     box: Box = "debian/bookworm64"
     memory_mib: int = Field(default=2048, ge=512, le=1 << 20, strict=True)
-    python: str | None = None
+    python: str | None = Field(default=None, examples=["/usr/bin/python3"])
     boot_timeout_s: float = Field(default=300, gt=0)
 
 
@@ -190,13 +193,13 @@ class VirtualBoxTable(Section):
     """Machines under VirtualBox, cloned from `base`: a file, or the name or number of a machine."""
 
     kind: Literal["virtualbox"]
-    base: str = Field(min_length=1)
-    base_sha256: Sha256 | None = None
-    url: Url | None = None
+    base: str = Field(min_length=1, examples=["image.vdi"])
+    base_sha256: Sha256 | None = Field(default=None, examples=["..."])
+    url: Url | None = Field(default=None, examples=["https://..."])
     cloud_init: bool = False
     user: str = "root"
-    key: Path | None = None
-    host_key: HostKey | None = None
+    key: Path | None = Field(default=None, examples=["id_ed25519"])
+    host_key: HostKey | None = Field(default=None, examples=["ssh-ed25519 AAAA..."])
     python: str = "python3"
     folder: GuestPath = "/var/tmp/vbstudy"  # noqa: S108  (in the guest, which is the study's alone)
     memory_mib: int = Field(default=2048, ge=64, le=1 << 20, strict=True)
@@ -238,10 +241,10 @@ ProviderTable = Annotated[
 
 PROVIDER_TABLES: dict[str, type[Section]] = {
     "provider.local": LocalTable,
-    "provider.ssh": SshTable,
-    "provider.ssh.hosts": SshHostTable,
     "provider.qemu": QemuTable,
     "provider.vagrant": VagrantTable,
     "provider.virtualbox": VirtualBoxTable,
+    "provider.ssh": SshTable,
+    "provider.ssh.hosts": SshHostTable,
 }
 """By the path of the table, the kind of provider in it."""

@@ -35,6 +35,7 @@ from orchestrator.study.projects import ArtifactsTable, MetricTable, Name, Proje
 from orchestrator.study.providers import (
     MAX_THREADS,
     PROVIDER_TABLES,
+    Count,
     LocalTable,
     ProviderTable,
     QemuTable,
@@ -42,7 +43,6 @@ from orchestrator.study.providers import (
     ThreadCount,
 )
 
-Count = Annotated[int, Field(ge=1, strict=True)]
 Each = TypeVar("Each")
 
 
@@ -117,11 +117,11 @@ class WorkloadTable(Section):
 def _kind(value: Any) -> str:
     """A [[workload]] that names a project is a user project; any other trains a network of ours."""
     own = isinstance(value, ProjectTable) or (isinstance(value, dict) and "project" in value)
-    return "project" if own else "network"
+    return "own" if own else "network"
 
 
 AnyWorkload = Annotated[
-    Annotated[WorkloadTable, Tag("network")] | Annotated[ProjectTable, Tag("project")], Discriminator(_kind)
+    Annotated[WorkloadTable, Tag("network")] | Annotated[ProjectTable, Tag("own")], Discriminator(_kind)
 ]
 
 
@@ -130,23 +130,23 @@ class SeedsTable(Section):
     how many seeds in a row are crossed with the thread counts: the named ones, and those that follow them."""
 
     count: Count = 1
-    initialisation: int | Literal["free"] | None = None
-    data_order: int | Literal["free"] | None = None
-    augmentation: int | Literal["free"] | None = None
-    dropout: int | Literal["free"] | None = None
+    initialisation: int | Literal["free"] | None = Field(default=None, examples=[1])
+    data_order: int | Literal["free"] | None = Field(default=None, examples=["free"])
+    augmentation: int | Literal["free"] | None = Field(default=None, examples=[1])
+    dropout: int | Literal["free"] | None = Field(default=None, examples=[1])
 
 
 class DataTable(Section):
     """Where data sets are looked for first, and downloaded to."""
 
-    folder: Path | None = None
+    folder: Path | None = Field(default=None, examples=["data"])
 
 
 class AnalysisTable(Section):
     """What is declared before the runs: the metric that findings are decided by (default: the first of each
     workload), and the margin within which two of its means count as the same."""
 
-    primary: str = ""
+    primary: str = Field(default="", examples=["accuracy"])
     margin: float = Field(default=MARGIN, gt=0, allow_inf_nan=False)
 
 
@@ -226,10 +226,8 @@ class Study(Section):
 
     @model_validator(mode="after")
     def _measures_the_primary_outcome(self) -> Self:
-        primary, known = (
-            self.analysis.primary,
-            list(dict.fromkeys(m for w in self.workload for m in self._of(w))),
-        )
+        primary = self.analysis.primary
+        known = list(dict.fromkeys(m for w in self.workload for m in self._of(w)))
         if "primary" in self.analysis.model_fields_set and primary not in known:
             raise ValueError(
                 f"analysis.primary = {primary!r}: no workload has this metric; allowed are {', '.join(known)}"
@@ -310,28 +308,17 @@ class Study(Section):
 
 TABLES: dict[str, type[Section]] = {
     "": Study,
-    "workload": WorkloadTable,
+    "workload.network": WorkloadTable,
+    "workload.own": ProjectTable,
+    "workload.own.artifacts": ArtifactsTable,
+    "workload.own.metrics": MetricTable,
     "seeds": SeedsTable,
-    "data": DataTable,
-    "analysis": AnalysisTable,
-    **ENGINE_TABLES,
     **PROVIDER_TABLES,
+    **ENGINE_TABLES,
+    "analysis": AnalysisTable,
+    "data": DataTable,
 }
-
-
-def _without_kind(error: Any) -> tuple[Any, dict[str, type[Section]]]:
-    """An error of a [[workload]] without the kind of table, which pydantic puts into its path; and the
-    tables its keys are looked up in."""
-    location = error["loc"]
-    if location[:1] != ("workload",) or len(location) < 3:
-        return error, TABLES
-    tables = TABLES
-    if location[2] == "project":
-        tables = TABLES | {"workload": ProjectTable, "workload.artifacts": ArtifactsTable}
-        if location[3:4] == ("metrics",):
-            named = f"workload.metrics.{location[4:5] and location[4]}"
-            tables |= {"workload.metrics": MetricTable, named: MetricTable}
-    return {**error, "loc": (*location[:2], *location[3:])}, tables
+"""By the path of the table, with its kind in it; in the order of the study file."""
 
 
 def load(path: Path) -> Study:
@@ -368,7 +355,7 @@ def parse(text: str, source: str = "study.toml") -> Study:
         # A list whose entries are all wrong is "too short" to pydantic besides; the entries say enough.
         inner = {e["loc"][:1] for e in errors if len(e["loc"]) > 1}
         shown = [e for e in errors if e["type"] != "too_short" or e["loc"] not in inner]
-        lines = [explain(*_without_kind(e), text=text, source=source) for e in shown]
+        lines = [explain(e, TABLES, data, text, source) for e in shown]
         raise UsageError("\n".join(dict.fromkeys(lines))) from None
 
 

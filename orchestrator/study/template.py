@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import textwrap
-from collections.abc import Iterable
+import tomllib
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Literal, get_args, get_origin
 
 import tomlkit
+from pydantic.fields import FieldInfo
 
 from guest import workloads
 from guest.datasets import datasets
 from orchestrator.files import write_durably
 from orchestrator.study import schema
+from orchestrator.study.providers import SshHostTable
 
 DEFAULT_DATASETS = ("fashion-mnist", "digits")  # the first one that is found
+COMMENTS_AT = 31  # columns
 
 TEMPLATE = """\
 # A vbstudy study: the same training, again and again, on guests with different CPU counts.
@@ -71,102 +77,7 @@ momentum = 0.9
 # [workload.artifacts]
 # predictions = "out/preds.npy" # also .npz, .csv
 # weights = "out/model.pt"      # also .safetensors, .npz, .weights.h5, .keras; pickles are refused
-
-# [seeds]                       # a factor's own seed, or "free"; else the study's seed
-# count = 1                     # how many of each in a row, in place of `seeds = ...`
-# initialisation = 1
-# data_order = "free"
-# augmentation = 1
-# dropout = 1
-
-# [provider]
-# kind = "local"                # process sandboxes on this machine
-# python = "/path/to/python"    # an interpreter that has the framework; default: vbstudy's own
-# cpuset = "auto"               # "cgroup" (needs the right to), "affinity", or the best that works
-# or
-# kind = "qemu"                 # virtual machines on this machine; with KVM where it works
-# memory_mib = 2048
-# cpu_model = "max"             # see `qemu-system-x86_64 -cpu help`; several in [] are compared
-# accelerator = "auto"          # "kvm" or "tcg"
-# snapshot = true               # guests resume from a snapshot, taken after their first boot
-# boot_timeout_s = 300
-# image = "debian-12.qcow2"     # an image of your own, with cloud-init, in place of the one that is built
-# python_version = "3.11"       # of its Python, which is given the libraries; default: it has its own
-# python = "/usr/bin/python3"   # the interpreter in it
-# or
-# kind = "vagrant"              # virtual machines that Vagrant makes from a box
-# hypervisor = "virtualbox"     # or "libvirt"
-# box = "debian/bookworm64"     # any box with sudo and Python 3.11; vagrant/box builds one
-# memory_mib = 2048
-# python = "/usr/bin/python3"   # one in the box that has the framework; default: installed by us
-# boot_timeout_s = 300
-# or
-# kind = "virtualbox"           # machines under VirtualBox, linked clones of one base
-# base = "image.vdi"            # .vdi .vmdk .vhd .qcow2 .raw .ova, or the name of a machine with a snapshot
-# url = "https://..."           # where the file is fetched from when it is not there; wants base_sha256
-# base_sha256 = "..."           # the file must have it
-# cloud_init = false            # true: a cloud image, which gets user, key and host key from the study
-# host_key = "ssh-ed25519 ..."  # that of the image, without cloud_init
-# user = "root"                 # who logs in
-# key = "id_ed25519"            # with what; default: the study's own key
-# python = "python3"            # in the image, with the framework
-# folder = "/var/tmp/vbstudy"   # where runs work in the guest
-# memory_mib = 2048
-# nested_paging = true
-# execution_engine = "auto"     # or "native", or "interpreter": no driver, no VT-x, very slow
-# snapshot = "live"             # guests resume from one; "saved": taken asleep; "off": boot, shut down
-# boot_timeout_s = 300
-# or
-# kind = "ssh"                  # machines that are there already
-# hosts = [{{ host = "node1", cpus = 8, user = "me", port = 22, host_key = "ssh-ed25519 AAAA..." }}]
-#                               # also key, known_hosts, python, folder
-
-# [engine]
-# retries = 1                   # of a run that failed
-# timeout_s = 86400             # for one run
-# heartbeat_s = 5
-# lost_after_s = 120            # a run silent for this long is lost, and redone; above heartbeat_s
-# side_by_side = true           # guests on disjoint cores at the same time; false: one at a time
-# hyper_threads = true          # count as cores; false: each virtual CPU on a physical core
-# reserve = 0                   # cores held for each guest, if more than it has CPUs
-# contended_above = 0.25        # cores that others kept busy, on average over a run: it is flagged
-# redo_contended = false        # true: such a run is redone, as often as `retries` says
-# kind = "local"                # on this machine's guests; "dask": on the workers of many hosts
-# scheduler = "tcp://node0:8786"  # of dask, with `vbstudy worker` on each host; or a cluster (below)
-# security = "security.toml"    # for tls://: a file with ca, cert and key
-# workers_wait_s = 600          # for the first worker
-
-# [engine.cluster]
-# kind = "local"                # workers on this machine, started and ended with the sweep
-# workers = 1                   # they share its cores
-# or
-# kind = "ssh"                  # a worker on each host; the scheduler on the first
-# hosts = ["node1", "node2"]
-# cores = 8                     # of each, for guests
-# memory_mib = 32000
-# user = "me"
-# port = 22
-# key = "id_ed25519"
-# known_hosts = "known_hosts"
-# python = "python3"            # there, with vbstudy[dask]
-# or
-# kind = "slurm"                # a worker in each job
-# jobs = 8
-# cores = 32
-# memory_mib = 64000
-# walltime = "24:00:00"
-# queue = "long"
-# account = "me"
-# directives = ["--exclusive"]
-# interface = "ib0"             # the network by which nodes reach the scheduler
-# python = "python3"
-
-# [analysis]                    # declared before the runs
-# primary = "accuracy"          # the metric that findings are decided by; default: the first one
-# margin = 0.01                 # means of it that are nearer count as the same
-
-# [data]
-# folder = "data"               # data sets are looked for here first, and downloaded to here
+{tables}
 """
 
 
@@ -184,7 +95,57 @@ def template(name: str, cpus: tuple[int, ...], dataset: str) -> str:
         epochs=4 if small else 3,
         learning_rate=0.02,
         samples=unlimited if small else limited,
+        tables="\n".join(_tables()),
     )
+
+
+def sentences() -> dict[str, dict[str, str]]:
+    """What each key means, by the class of its table."""
+    return tomllib.loads(Path(__file__).with_name("keys.toml").read_text(encoding="utf-8"))
+
+
+def _tables() -> Iterator[str]:
+    """The tables of all but workloads, commented out, with what stands for a key where it is not given: its
+    default, or an example where it has none."""
+    meanings, above = sentences(), ""
+    for path, model in schema.TABLES.items():
+        if path.partition(".")[0] in ("", "workload"):
+            continue
+        name = path.rpartition(".")[0] if "kind" in model.model_fields else path
+        header = "# [[provider.hosts]]" if model is SshHostTable else f"# [{name or path}]"
+        yield from ["# or"] if header == above else ["", header]
+        above = header
+        for key, field in model.model_fields.items():
+            value = _value(key, field)
+            if value:
+                yield from _commented(f"{key} = {value}", _meaning(meanings[model.__name__][key], field))
+
+
+def _value(key: str, field: FieldInfo) -> str:
+    """As TOML; nothing for a table, which follows."""
+    if key == "kind":
+        value = get_args(field.annotation)[0]
+    elif field.examples:
+        value = field.examples[0]
+    else:
+        value = None if field.is_required() else field.default
+    if isinstance(value, float):
+        return f"{value:g}"
+    return "" if value is None else json.dumps(value)
+
+
+def _meaning(sentence: str, field: FieldInfo) -> str:
+    allowed = get_args(field.annotation) if get_origin(field.annotation) is Literal else ()
+    others = ", ".join(f'"{value}"' for value in allowed if value != field.default)
+    return sentence.replace("`", "") + (f" Also {others}." if len(allowed) > 1 else "")
+
+
+def _commented(entry: str, meaning: str) -> Iterator[str]:
+    begin = f"# {entry}".ljust(COMMENTS_AT)
+    first, *more = textwrap.wrap(meaning, max(110 - len(begin), 40) - 3)
+    yield f"{begin} # {first}"
+    for line in more:
+        yield f"{'#':{COMMENTS_AT}} # {line}"
 
 
 def _wrapped(names: Iterable[str]) -> str:
@@ -192,9 +153,9 @@ def _wrapped(names: Iterable[str]) -> str:
     return "\n#             ".join(lines)
 
 
-def default_dataset(folders: tuple[Path, ...] = ()) -> str:
+def default_dataset() -> str:
     """Fashion-MNIST where it is found, else the embedded digits."""
-    return next(name for name in DEFAULT_DATASETS if name == "digits" or datasets.find(name, folders))
+    return next(name for name in DEFAULT_DATASETS if name == "digits" or datasets.find(name, ()))
 
 
 def edit(path: Path, cpus: tuple[int, ...] | None, provider: str | None) -> str:

@@ -4,14 +4,14 @@ models."""
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from rich.console import Console
 
 from orchestrator.cores.leases import host_cores
-from orchestrator.engine import Engine, Observer, Summary, require_dask
+from orchestrator.engine import Engine, Summary, require_dask
 from orchestrator.engine.local import LocalEngine
 from orchestrator.experiments.assessment import Measured, measure
 from orchestrator.inventory import read_inventory
@@ -19,41 +19,18 @@ from orchestrator.providers import make
 from orchestrator.store.store import Store
 from orchestrator.study.plan import plan
 from orchestrator.study.schema import Study
-from orchestrator.sweep import sequential
 from orchestrator.sweep.live import LiveFile
 from orchestrator.sweep.pipeline import run_missing
 from orchestrator.sweep.progress import SweepProgress, composite
-
-
-class Decision(Protocol):
-    """The result of an interim analysis (`analysis.inference.sequential.Decision`)."""
-
-    @property
-    def answers(self) -> Sequence[Any]: ...
-    @property
-    def open_sets(self) -> frozenset[str]: ...
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sequential:
-    """A rule by which runs are added, the runs of each condition at its planned interim analyses, and the
-    function that decides at each."""
-
-    rule: str
-    interim: tuple[int, ...]
-    decide: Callable[[int], Decision]
+from orchestrator.sweep.sequential import Interim, Sequential, sweep_until
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepOutcome:
-    """What was done. `open_sets` are the conditions that need more runs than the cap."""
+    """What was done."""
 
     summary: Summary
-    rule: str = ""
-    interim: tuple[int, ...] = ()
-    interim_done: int = 0
-    answers: tuple[dict[str, Any], ...] = ()
-    open_sets: tuple[str, ...] = ()
+    interim: Interim | None = None
     robustness: Measured | None = None
 
     @property
@@ -67,7 +44,6 @@ def sweep(
     study: Study,
     store: Store,
     console: Console,
-    quiet: bool,
     repetitions: int | None,
     rule: Sequential | None,
     robustness: bool,
@@ -75,14 +51,19 @@ def sweep(
     """Takes the study's lock, and runs what is missing; then measures the stored models where asked to."""
     cores = len(host_cores()) if study.engine.kind == "local" else 0
     live = LiveFile(store.live_file, cores)
-    with store.lock("vbstudy sweep"), SweepProgress(console, quiet=quiet) as progress, live:
+    with store.lock("vbstudy sweep"), SweepProgress(console) as progress, live:
         report = progress.report
         engine, observer = _engine(study, store, report), composite(progress, live)
-        outcome = _run(study, store, engine, observer, report, repetitions, rule)  # point: sweep over
+        interim = None
+        if rule is None:
+            summary = run_missing(plan(study, repetitions), store, engine, observer)
+        else:
+            summary, interim = sweep_until(study, store, engine, observer, rule, report)
+        outcome = SweepOutcome(summary=summary, interim=interim)  # point: sweep over
         if not robustness:
             return outcome
         inventory = read_inventory(store.guests_file)
-        measured = measure(study, store, make(study, store), inventory, progress.report)
+        measured = measure(study, store, make(study, store), inventory, report)
         return dataclasses.replace(outcome, robustness=measured)
 
 
@@ -95,37 +76,6 @@ def _engine(study: Study, store: Store, report: Callable[[str], None]) -> Engine
     return DaskEngine(study, store, report)
 
 
-def _run(
-    study: Study,
-    store: Store,
-    engine: Engine,
-    observer: Observer,
-    report: Callable[[str], None],
-    repetitions: int | None,
-    rule: Sequential | None,
-) -> SweepOutcome:
-    if rule is None:
-        return SweepOutcome(summary=run_missing(plan(study, repetitions), store, engine, observer))
-    sequential.keep_plan(store, rule.interim, rule.rule)
-    outcome = SweepOutcome(summary=Summary(), rule=rule.rule, interim=rule.interim)
-
-    def open_sets(done: int) -> frozenset[str]:
-        nonlocal outcome
-        decision = rule.decide(done)
-        answers = tuple(dataclasses.asdict(answer) for answer in decision.answers)
-        sequential.keep_answers(store, done, answers)
-        still_open = tuple(sorted(decision.open_sets))
-        outcome = dataclasses.replace(outcome, interim_done=done, answers=answers, open_sets=still_open)
-        report(
-            f"interim analysis {done} of {len(rule.interim)}, {rule.interim[done - 1]} runs each: "
-            f"{sum(a.clear for a in decision.answers)} of {len(decision.answers)} questions clear"
-        )
-        return decision.open_sets
-
-    summary = sequential.sweep_until(study, store, engine, observer, rule.interim, open_sets)
-    return dataclasses.replace(outcome, summary=summary)
-
-
 def summaries(outcome: SweepOutcome, store: Store) -> tuple[dict[str, Any], str]:
     """The outcome as JSON, and as text."""
     summary = outcome.summary
@@ -135,22 +85,20 @@ def summaries(outcome: SweepOutcome, store: Store) -> tuple[dict[str, Any], str]
     if summary.quarantined:
         text += f", {len(summary.quarantined)} damaged ones quarantined in {store.quarantined}"
     data = dataclasses.asdict(summary)
-    if outcome.rule:
-        text += f"; {outcome.rule}: interim analysis {outcome.interim_done} of {len(outcome.interim)}, "
-        text += (
-            f"not clear after {outcome.interim[outcome.interim_done - 1]} runs: " if outcome.open_sets else ""
-        )
-        text += ", ".join(outcome.open_sets) or "everything is clear"
-        kept = dataclasses.asdict(outcome)
-        data |= {key: kept[key] for key in ("rule", "interim", "interim_done", "answers", "open_sets")}
+    if outcome.interim is not None:
+        found = outcome.interim
+        text += f"; {found.rule}: interim analysis {found.interim_done} of {len(found.interim)}, "
+        text += f"not clear after {found.interim[found.interim_done - 1]} runs: " if found.open_sets else ""
+        text += ", ".join(found.open_sets) or "everything is clear"
+        data |= dataclasses.asdict(found)
     if outcome.robustness is not None:
-        found = outcome.robustness
-        text += f"; robustness of {found.now} models measured, {found.before} measured before"
-        if found.not_applicable:
-            text += f", not applicable to {found.not_applicable} (their data are words)"
-        if found.failed:
-            text += f", {len(found.failed)} failed ({', '.join(found.failed)})"
-        data["robustness"] = dataclasses.asdict(found)
+        measured = outcome.robustness
+        text += f"; robustness of {measured.now} models measured, {measured.before} measured before"
+        if measured.not_applicable:
+            text += f", not applicable to {measured.not_applicable} (their data are words)"
+        if measured.failed:
+            text += f", {len(measured.failed)} failed ({', '.join(measured.failed)})"
+        data["robustness"] = dataclasses.asdict(measured)
     if summary.failed:
         text += f"; {len(summary.failed)} failed, evidence in {store.failed}"
     if summary.without_guest:

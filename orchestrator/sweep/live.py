@@ -22,7 +22,6 @@ from guest.records.codec import RecordError, from_json, to_json
 from guest.records.plain_json import PlainJsonError, parse
 from guest.records.run import Message, RunResult, RunSpec
 from orchestrator.agent.protocol import read_epoch
-from orchestrator.inventory import Guest
 from orchestrator.store.store import now
 
 LIVE_VERSION = 1
@@ -128,25 +127,24 @@ class LiveFile:
         with self._lock:
             self._waiting = why
 
-    def started(self, guest: Guest, spec: RunSpec, cores: tuple[int, ...]) -> None:
-        name = guest.spec.name
+    def started(self, guest: str, spec: RunSpec, cores: tuple[int, ...]) -> None:
         with self._lock:
             self._waiting = ""
             self._leave(spec)  # where it was, when its host is lost
-            self._since[name] = time.monotonic()
-            self._running[name] = Running(
-                guest=name,
+            self._since[guest] = time.monotonic()
+            self._running[guest] = Running(
+                guest=guest,
                 cores=cores,
                 run_id=spec.run_id,
                 set_id=spec.set_id,
                 epochs=spec.workload.epochs,
             )
 
-    def message(self, guest: Guest, message: Message) -> None:
+    def message(self, guest: str, message: Message) -> None:
         with self._lock:
-            at_work = self._running.get(guest.spec.name)
+            at_work = self._running.get(guest)
             if at_work is not None:
-                self._running[guest.spec.name] = _heard(at_work, message)
+                self._running[guest] = _heard(at_work, message)
 
     def finished(self, spec: RunSpec, result: RunResult) -> None:
         with self._lock:

@@ -20,8 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.errors import UsageError
-from orchestrator.store.store import now
-from orchestrator.sweep.watch import Frame, Watcher
+from orchestrator.sweep.watch import Watched, Watcher
 
 HOST = "127.0.0.1"
 LOOK_S = 1.0
@@ -170,41 +169,26 @@ def serving(port: int) -> Iterator[Server]:
         thread.join()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Moment:
-    """How far the study is when a page is made of it."""
-
-    sets: dict[str, tuple[int, int]]
-    sweeping: bool
-
-    @classmethod
-    def of(cls, frame: Frame) -> Moment:
-        sets = {each.set_id: (each.done, each.planned) for each in frame.sets}
-        return cls(sets=sets, sweeping=frame.alive)
-
-
-Build = Callable[[Moment, str, str, Path], bytes]
-"""(how far, version, time, folder) -> the page; its files are written into the folder"""
-
-
-def keep_building(server: Server, watcher: Watcher, build: Build) -> None:
-    """Makes the page again whenever runs were added or the sweep began or ended, until Ctrl-C."""
-    shown: Moment | None = None
+def keep_building(server: Server, watcher: Watcher, build: Callable[[Watched, str, Path], bytes]) -> None:
+    """Makes the page again whenever runs were added or the sweep began or ended, until Ctrl-C.
+    `build(moment, version, folder)` returns it, and writes its files into the folder."""
+    shown: object = None
     version = 0
     with tempfile.TemporaryDirectory(prefix="vbstudy-report-") as temporary:
         while True:
-            moment = Moment.of(watcher.look())
-            if moment == shown:
+            frame = watcher.look()
+            far = frame.alive, [(each.set_id, each.done, each.planned) for each in frame.sets]
+            if far == shown:
                 time.sleep(LOOK_S)
                 continue
             began = time.monotonic()
             version += 1
             folder = Path(temporary) / "report"
-            page = build(moment, str(version), now(), folder)
+            page = build(frame, str(version), folder)
             files = {path.relative_to(folder).as_posix(): path for path in folder.glob("*/*.*")}
             files |= {path.name: path for path in folder.glob("*.json")}
             kept = {name: path for name, path in files.items() if path.suffix in TYPES}
             server.site = Site(page=page, version=str(version), files=kept)
-            shown = moment
+            shown = far
             took_s = time.monotonic() - began
             time.sleep(max(LEAST_BETWEEN_S, took_s * (1 / SHARE - 1)))

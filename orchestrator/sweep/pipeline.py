@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 
 from guest.records.run import RunSpec
+from orchestrator.cores.leases import host_cores
 from orchestrator.engine import Engine, Observer, Summary
 from orchestrator.errors import UsageError
 from orchestrator.inventory import guest_for
-from orchestrator.store.index import opened
+from orchestrator.store.index import Checked, opened
+from orchestrator.store.integrity import DamagedRunError
 from orchestrator.store.store import Store
-from orchestrator.sweep.resume import resume
 
 
 def run_missing(specs: list[RunSpec], store: Store, engine: Engine, observer: Observer) -> Summary:
@@ -37,6 +41,39 @@ def run_missing(specs: list[RunSpec], store: Store, engine: Engine, observer: Ob
     store.clear_incoming()  # hosts may have left files of runs that are no longer planned
     summary.elapsed_s = time.perf_counter() - began  # point: all guests at rest
     return summary
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resumption:
+    """Planned runs: done, damaged (with the reason), and how many of them were read to know it."""
+
+    done: list[RunSpec]
+    damaged: list[tuple[RunSpec, str]]
+    read: int
+
+
+def resume(store: Store, specs: Sequence[RunSpec], checked: Checked) -> Resumption:
+    """Reads all bytes of the planned runs in the store, but of those that `checked` knows to be whole.
+    Changes nothing but `checked`. Raises as `Store.check` for runs that are not this study's to judge."""
+    repetitions = functools.cache(store.repetitions)  # one listing for each experiment set
+    present = [spec for spec in specs if spec.repetition in repetitions(spec.set_id)]
+    unread = [spec for spec in present if not checked.holds(spec)]
+
+    def damage(spec: RunSpec) -> str:
+        before = checked.state(spec)  # what is written while it is read will show
+        try:
+            store.check(spec)
+        except DamagedRunError as error:
+            return str(error)
+        checked.add(spec, before)
+        return ""
+
+    with ThreadPoolExecutor(max_workers=len(host_cores())) as pool:
+        reasons = list(pool.map(damage, unread))  # hashing lets other threads run
+    damaged = [(spec, reason) for spec, reason in zip(unread, reasons, strict=True) if reason]
+    broken = {spec.run_id for spec, _ in damaged}
+    done = [spec for spec in present if spec.run_id not in broken] if broken else present
+    return Resumption(done=done, damaged=damaged, read=len(unread))
 
 
 def _or(names: Sequence[str]) -> str:

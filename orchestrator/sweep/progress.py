@@ -23,7 +23,6 @@ from rich.progress import (
 from guest.records.run import Message, RunResult, RunSpec
 from orchestrator.agent.protocol import read_epoch
 from orchestrator.engine import Observer
-from orchestrator.inventory import Guest
 from orchestrator.text import plain
 
 LINES_SHOWN = 12  # of a failure's reason, which may end with what a program printed last
@@ -33,13 +32,11 @@ class SweepProgress:
     """An `orchestrator.engine.Observer`. One bar for all with the time left, one a guest with the
     run's current epoch and metrics."""
 
-    def __init__(self, console: Console, *, quiet: bool) -> None:
+    def __init__(self, console: Console) -> None:
         self._console = console
-        self._quiet = quiet
         self._lock = threading.Lock()
         self._sets: Counter[str] = Counter()
         self._done: Counter[str] = Counter()
-        self._epochs: dict[str, int] = {}
         self._guests: dict[str, TaskID] = {}
         self._all: TaskID | None = None
         self._bars = Progress(
@@ -50,7 +47,7 @@ class SweepProgress:
             TimeRemainingColumn(),
             TextColumn("{task.fields[info]}"),
             console=console,
-            disable=quiet or not console.is_terminal,
+            disable=console.quiet or not console.is_terminal,
         )
 
     def __enter__(self) -> SweepProgress:
@@ -75,20 +72,19 @@ class SweepProgress:
     def waiting(self, why: str) -> None:
         self.report(f"[yellow]waiting[/] {plain(why)}")
 
-    def started(self, guest: Guest, spec: RunSpec, cores: tuple[int, ...]) -> None:  # noqa: ARG002
+    def started(self, guest: str, spec: RunSpec, cores: tuple[int, ...]) -> None:  # noqa: ARG002
         with self._lock:
-            self._epochs[guest.spec.name] = spec.workload.epochs
-            if guest.spec.name not in self._guests:
-                self._guests[guest.spec.name] = self._bars.add_task("", total=1, info="")
+            if guest not in self._guests:
+                self._guests[guest] = self._bars.add_task("", total=1, info="")
             self._bars.reset(
-                self._guests[guest.spec.name],
+                self._guests[guest],
                 description=spec.run_id,
                 total=spec.workload.epochs or None,  # how many a project has is not known
                 info="",
             )
 
-    def message(self, guest: Guest, message: Message) -> None:
-        task = self._guests[guest.spec.name]
+    def message(self, guest: str, message: Message) -> None:
+        task = self._guests[guest]
         if message.kind == "epoch":
             epoch = read_epoch(message.body)
             scores = ", ".join(f"{plain(name, 40)} {value:.4f}" for name, value in epoch.scores.items())
@@ -114,8 +110,7 @@ class SweepProgress:
 
     def report(self, text: str) -> None:
         """Prints a line."""
-        if not self._quiet:
-            self._console.print(text, highlight=False, soft_wrap=True)
+        self._console.print(text, highlight=False, soft_wrap=True)
 
 
 class _Composite:
@@ -138,14 +133,14 @@ def composite(*observers: Observer) -> Observer:
 class DownloadProgress:
     """A bar for each download."""
 
-    def __init__(self, console: Console, *, quiet: bool) -> None:
+    def __init__(self, console: Console) -> None:
         self._bars = Progress(
             TextColumn("fetching {task.description}"),
             BarColumn(),
             DownloadColumn(),
             TimeRemainingColumn(),
             console=console,
-            disable=quiet,
+            disable=console.quiet,
         )
         self._tasks: dict[str, TaskID] = {}
 

@@ -3,23 +3,66 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Callable, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from guest.records import bounded, plain_json
 from guest.records.bounded import read_bounded
 from orchestrator.engine import Engine, Observer, Summary
 from orchestrator.errors import StoreError, UsageError
 from orchestrator.files import write_durably
+from orchestrator.forecast.model import views
 from orchestrator.inventory import guest_for
 from orchestrator.store.store import Store
-from orchestrator.study.plan import plan
+from orchestrator.study.plan import conditions, plan
 from orchestrator.study.schema import Study
 from orchestrator.sweep.pipeline import run_missing
 
-OpenSets = Callable[[int], frozenset[str]]
-"""Interim analyses done -> the conditions that need more runs."""
+if TYPE_CHECKING:
+    from analysis.inference.sequential import Decision
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sequential:
+    """A rule by which runs are added, the runs of each condition at its planned interim analyses, and the
+    function that decides at each."""
+
+    rule: str
+    interim: tuple[int, ...]
+    decide: Callable[[int], Decision]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Interim:
+    """How far the interim analyses came. `open_sets` are the conditions that need more runs than the cap."""
+
+    rule: str
+    interim: tuple[int, ...]
+    interim_done: int = 0
+    answers: tuple[dict[str, Any], ...] = ()
+    open_sets: tuple[str, ...] = ()
+
+
+def parse_rule(study: Study, store: Store, runs: int | None, until: str, max_runs: int | None) -> Sequential:
+    """The rule of --until, which begins with `runs` of each condition. Raises UsageError."""
+    from analysis.inference import sequential as rules  # here, because other sweeps need no statistics
+    from analysis.load.study import View
+
+    first = runs or study.repetitions
+    try:
+        rule = rules.parse(until, study.analysis.margin)
+        interim = rules.schedule(first, max_runs or max(30, first))
+    except rules.RuleError as error:
+        raise UsageError(f"--until {error}") from None
+    except ValueError as error:
+        raise UsageError(f"--max-runs: {error}") from None
+    selected = tuple(map(View, views(study.model_selection)))
+    sets = frozenset(spec.set_id for spec in conditions(study))
+    decide = rules.decider(store.directory, rule, interim, selected, sets)
+    return Sequential(rule=str(rule), interim=interim, decide=decide)
 
 
 def keep_plan(store: Store, interim: Sequence[int], rule: str) -> None:
@@ -62,15 +105,16 @@ def sweep_until(
     store: Store,
     engine: Engine,
     observer: Observer,
-    interim: Sequence[int],
-    open_sets: OpenSets,
-) -> Summary:
+    rule: Sequential,
+    report: Callable[[str], None],
+) -> tuple[Summary, Interim]:
     """Adds runs to the open conditions up to each interim analysis, until none is open or the last one is
     done. Only runs are kept: a killed sweep repeats the same analyses, and finds their runs done."""
-    total = Summary()
+    keep_plan(store, rule.interim, rule.rule)
+    total, outcome = Summary(), Interim(rule=rule.rule, interim=rule.interim)
     active: frozenset[str] | None = None
     before = 0
-    for done, n in enumerate(interim, start=1):
+    for done, n in enumerate(rule.interim, start=1):
         added = [
             spec
             for spec in plan(study, n)
@@ -80,10 +124,20 @@ def sweep_until(
         if not added:
             break
         _add(total, run_missing(added, store, engine, observer))
-        active, before = open_sets(done), n
+        decision = rule.decide(done)
+        active, before = decision.open_sets, n
+        answers = tuple(dataclasses.asdict(answer) for answer in decision.answers)
+        keep_answers(store, done, answers)
+        outcome = dataclasses.replace(
+            outcome, interim_done=done, answers=answers, open_sets=tuple(sorted(active))
+        )
+        report(
+            f"interim analysis {done} of {len(rule.interim)}, {n} runs each: "
+            f"{sum(answer.clear for answer in decision.answers)} of {len(answers)} questions clear"
+        )
         if not active:
             break
-    return total
+    return total, outcome
 
 
 def _add(total: Summary, part: Summary) -> None:

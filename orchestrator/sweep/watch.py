@@ -21,7 +21,7 @@ from guest.records.plain_json import PlainJsonError, parse
 from guest.records.printable import printable
 from guest.records.run import RunSpec
 from orchestrator.errors import VbstudyError
-from orchestrator.inventory import Guest, guest_for, read_inventory
+from orchestrator.inventory import guest_for, read_inventory
 from orchestrator.store.store import Store
 from orchestrator.study.plan import conditions
 from orchestrator.study.schema import Study
@@ -51,47 +51,23 @@ class SetNow(SetStatus):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Frame:
-    """One moment. `sweep` is what the last sweep left, `alive` whether it is at work, `silent_s` how long
-    nothing was heard of it. `eta_s` is None where it cannot be estimated."""
-
-    study: str
-    directory: Path
-    sweep: Live | None
-    alive: bool
-    silent_s: float
-    guests: tuple[Guest, ...]
-    sets: tuple[SetNow, ...]
-    failures: tuple[Failure, ...]
-    eta_s: float | None
-
-    @property
-    def running(self) -> tuple[Running, ...]:
-        return self.sweep.running if self.sweep is not None and self.alive else ()
-
-    @property
-    def planned(self) -> int:
-        return sum(each.planned for each in self.sets)
-
-    @property
-    def done(self) -> int:
-        return sum(each.done for each in self.sets)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Watched:
     """One moment for programs: `watch --json`."""
 
     study: str
-    alive: bool
-    silent_s: float | None
-    sweep: Live | None
-    guests: list[str]
+    alive: bool  # whether a sweep is at work
+    silent_s: float | None  # since something was heard of it; None: longer than can be told
+    sweep: Live | None  # what the last one left
+    guests: tuple[str, ...]  # of the inventory
     sets: tuple[SetNow, ...]
     planned: int
     done: int
-    eta_s: float | None
+    eta_s: float | None  # None where it cannot be estimated
     failures: tuple[Failure, ...]
+
+    @property
+    def running(self) -> tuple[Running, ...]:
+        return self.sweep.running if self.sweep is not None and self.alive else ()
 
 
 class Watcher:
@@ -104,23 +80,24 @@ class Watcher:
         self._beat = -1
         self._heard = 0.0
 
-    def look(self) -> Frame:
+    def look(self) -> Watched:
         """Raises nothing that a running sweep could cause."""
         live = read_live(self._store.live_file)
         silent_s = self._silence(live)
         alive = live is not None and live.state == "running" and silent_s < SILENT_S and _exists(live)
         running = live.running if live is not None and alive else ()
         sets = tuple(self._set(spec, live if alive else None, running) for spec in self._specs)
-        return Frame(
+        return Watched(
             study=self._study.name,
-            directory=self._store.directory,
-            sweep=live,
             alive=alive,
-            silent_s=silent_s,
+            silent_s=round(silent_s, 1) if math.isfinite(silent_s) else None,
+            sweep=live,
             guests=self._guests(),
             sets=sets,
-            failures=_failures(self._store.failed),
+            planned=sum(each.planned for each in sets),
+            done=sum(each.done for each in sets),
             eta_s=self._eta_s(live, sets) if live is not None and alive else None,
+            failures=_failures(self._store.failed),
         )
 
     def _silence(self, live: Live | None) -> float:
@@ -145,9 +122,9 @@ class Watcher:
             left_s = max(status.to_do * run_s - sum(min(run.running_s, run_s) for run in mine), 0.0)
         return SetNow(**dataclasses.asdict(status), running=len(mine), left_s=left_s)
 
-    def _guests(self) -> tuple[Guest, ...]:
+    def _guests(self) -> tuple[str, ...]:
         try:
-            return read_inventory(self._store.guests_file).guests
+            return tuple(read_inventory(self._store.guests_file).by_name())
         except VbstudyError:
             return ()  # `status` and `sweep` report what is wrong with it
 
@@ -221,22 +198,9 @@ def _failure(folder: Path) -> Failure | None:
     )
 
 
-def as_json(frame: Frame) -> Any:
-    """`Watched`. What is not finite is null, as JSON knows no other way; epochs of a project are left out."""
-    data = to_json(
-        Watched(
-            study=frame.study,
-            alive=frame.alive,
-            silent_s=round(frame.silent_s, 1),
-            sweep=frame.sweep,
-            guests=[guest.spec.name for guest in frame.guests],
-            sets=frame.sets,
-            planned=frame.planned,
-            done=frame.done,
-            eta_s=frame.eta_s,
-            failures=frame.failures,
-        )
-    )
+def as_json(frame: Watched) -> Any:
+    """What is not finite is null, as JSON knows no other way; epochs of a project are left out."""
+    data = to_json(frame)
     for run in data["sweep"]["running"] if data["sweep"] else ():
         if not run["epochs"]:
             run.pop("epochs")

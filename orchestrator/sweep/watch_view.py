@@ -13,7 +13,7 @@ from rich.text import Text
 
 from guest.records.printable import printable
 from orchestrator.sweep.live import Running
-from orchestrator.sweep.watch import Frame, SetNow
+from orchestrator.sweep.watch import SetNow, Watched
 
 BLOCKS = "▁▂▃▄▅▆▇█"
 LOSSES_SHOWN = 16
@@ -21,7 +21,7 @@ BAR_WIDTH = 16
 OTHER_LINES = 16  # lines of everything else, at least
 
 
-def render(frame: Frame, height: int | None = None) -> RenderableType:
+def render(frame: Watched, height: int | None = None) -> RenderableType:
     """All of it, or what fits into `height` lines: sets that are complete are left out first. Texts of
     guests are shown as they are (`Text`), never read as markup."""
     parts: list[RenderableType] = [_head(frame), _guests(frame)]
@@ -53,7 +53,7 @@ def duration(seconds: float | None) -> str:
     return f"{minutes // 60} h {minutes % 60:02d} min" if minutes >= 90 else f"{minutes} min"
 
 
-def _head(frame: Frame) -> RenderableType:
+def _head(frame: Watched) -> RenderableType:
     line = Text.assemble((printable(frame.study), "bold"), "  ", *_state(frame))
     bar = Table.grid(padding=(0, 1))
     bar.add_row(
@@ -64,7 +64,7 @@ def _head(frame: Frame) -> RenderableType:
     return Group(line, bar)
 
 
-def _state(frame: Frame) -> list[str | tuple[str, str]]:
+def _state(frame: Watched) -> list[str | tuple[str, str]]:
     sweep = frame.sweep
     if sweep is None:
         return ["no sweep has begun; run `vbstudy sweep`"]
@@ -84,7 +84,7 @@ def _state(frame: Frame) -> list[str | tuple[str, str]]:
     return [ended, f"  {where}, {now}"]
 
 
-def _left(frame: Frame) -> str:
+def _left(frame: Watched) -> str:
     if frame.done >= frame.planned:
         return "nothing left to run"
     if not frame.alive:
@@ -94,12 +94,12 @@ def _left(frame: Frame) -> str:
     return f"about {duration(frame.eta_s)} left"
 
 
-def _names(frame: Frame) -> list[str]:
+def _names(frame: Watched) -> list[str]:
     """Guests of the inventory, and those that run without being in it."""
-    return list(dict.fromkeys([g.spec.name for g in frame.guests] + [r.guest for r in frame.running]))
+    return list(dict.fromkeys([*frame.guests, *(run.guest for run in frame.running)]))
 
 
-def _guests(frame: Frame) -> RenderableType:
+def _guests(frame: Watched) -> RenderableType:
     running = {run.guest: run for run in frame.running}
     names = _names(frame)
     table = Table(title="Guests", title_justify="left", box=box.SIMPLE_HEAD, expand=False)
@@ -140,7 +140,7 @@ def _cores(cores: Sequence[int]) -> str:
     return ",".join(str(p[0]) if len(p) == 1 else f"{p[0]}-{p[-1]}" for p in parts)
 
 
-def _sets(frame: Frame, room: int | None) -> RenderableType:
+def _sets(frame: Watched, room: int | None) -> RenderableType:
     shown = list(frame.sets)
     if room is not None and len(shown) > room:
         shown = sorted(shown, key=lambda s: (s.to_do == 0, s.running == 0))[:room]
@@ -167,7 +167,7 @@ def _set(each: SetNow, alive: bool) -> tuple[RenderableType, ...]:
     )
 
 
-def _failures(frame: Frame) -> RenderableType:
+def _failures(frame: Watched) -> RenderableType:
     table = Table(title="The last failed attempts", title_justify="left", box=box.SIMPLE_HEAD)
     for heading in ("at", "run", "why"):
         table.add_column(heading, overflow="fold")

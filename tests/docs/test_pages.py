@@ -7,7 +7,6 @@ import os
 import re
 import shlex
 import subprocess
-import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from orchestrator import errors
 from orchestrator.cli.main import cli
 from orchestrator.study import schema  # noqa: F401  (all tables)
 from orchestrator.study.providers import Section
+from orchestrator.study.template import sentences
 
 REPOSITORY = Path(__file__).parents[2]
 PAGES = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
@@ -128,10 +128,9 @@ def test_the_reference_has_every_exit_code_and_no_other() -> None:
 
 
 def test_every_key_of_the_study_file_has_a_sentence_and_no_other_has_one() -> None:
-    sentences = tomllib.loads((REPOSITORY / "docs/study_keys.toml").read_text(encoding="utf-8"))
     tables = [
         *Section.__subclasses__(),
         *(deep for each in Section.__subclasses__() for deep in each.__subclasses__()),
     ]
     keys = {table.__name__: set(table.model_fields) for table in tables if table.model_fields}
-    assert {name: set(each) for name, each in sentences.items()} == keys
+    assert {name: set(each) for name, each in sentences().items()} == keys

@@ -228,7 +228,7 @@ class Agent:
 def watched(directory):
     """Everybody who is told of a guest's words: the terminal, a log, the live file."""
     screens = [
-        SweepProgress(Console(file=io.StringIO(), force_terminal=terminal, width=100), quiet=False)
+        SweepProgress(Console(file=io.StringIO(), force_terminal=terminal, width=100))
         for terminal in (True, False)
     ]
     return [*screens, LiveFile(directory / ".live", 1)]
@@ -246,11 +246,11 @@ def test_no_guest_ends_a_sweep_in_an_unforeseen_way_or_writes_elsewhere(tmp_path
     observers = watched(directory)
     for each in observers:
         each.planned([RUN], [])
-        each.started(GUEST, RUN, (0,))
+        each.started(GUEST.spec.name, RUN, (0,))
 
     def tell(message):
         for each in observers:
-            each.message(GUEST, message)
+            each.message(GUEST.spec.name, message)
 
     words = [*lines, line(DONE)] if ends else lines
     context = GuestContext(
@@ -296,9 +296,9 @@ def test_an_epoch_s_numbers_are_shown_and_nothing_else_of_it(name, body):
 def test_the_live_file_stays_small_and_readable_whatever_is_said(tmp_path_factory, messages):
     path = tmp_path_factory.mktemp("live") / ".live"
     live = LiveFile(path, 1)
-    live.started(GUEST, RUN, (0,))
+    live.started(GUEST.spec.name, RUN, (0,))
     for message in messages:
-        live.message(GUEST, message)
+        live.message(GUEST.spec.name, message)
     live._write("running")
     assert path.stat().st_size < 20_000
     assert read_live(path) is not None

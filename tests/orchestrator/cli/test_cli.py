@@ -15,12 +15,12 @@ from rich.console import Console
 from guest.records.run import RECORD, SCHEMA_VERSION
 from orchestrator.cli import main as cli
 from orchestrator.cli.study import PROVIDERS
-from orchestrator.cli.sweep import _sequential
 from orchestrator.errors import StoreError
 from orchestrator.guests import doctor, provision
 from orchestrator.providers import PROVIDERS as REAL_PROVIDERS
 from orchestrator.store.store import Store
 from orchestrator.study import schema
+from orchestrator.sweep.sequential import parse_rule
 from tests.orchestrator.sweep.test_pipeline import STUDY
 
 COMMANDS = {
@@ -458,5 +458,5 @@ def test_a_reader_that_has_enough_ends_the_output_quietly(study):
 
 def test_until_tests_are_decided_takes_the_margin_of_the_study(tmp_path):
     study = schema.parse("[analysis]\nmargin = 0.03\n[[workload]]\nmodel = 'mlp'\ndataset = 'digits'\n")
-    found = _sequential(study, Store(tmp_path), 3, "decided(tests)", None)
+    found = parse_rule(study, Store(tmp_path), 3, "decided(tests)", None)
     assert found.rule == "decided(tests, margin=0.03)"

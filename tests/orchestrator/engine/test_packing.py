@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.engine.packing import Packing, Room
-from orchestrator.forecast.fleet import ExpectedRun, Fleet, simulate
+from orchestrator.forecast.fleet import ExpectedRun, simulate
 
 
 def packing(hosts=(2,), runs=()):
@@ -151,7 +151,7 @@ def test_thread_counts_are_spread_over_the_time_of_a_fleet(hosts, cores):
         for cpus, run_s in times.items()
         for variant in range(2)
     ]
-    found = simulate(runs, Fleet(hosts=hosts, room=Room(cpus=cores)))
+    found = simulate(runs, hosts, Room(cpus=cores))
     for cpus in times:
         starts = [start.at_s for start in found.starts if start.run.startswith(f"{cpus}-")]
         assert 0.4 < statistics.fmean(starts) / found.makespan_s < 0.6
@@ -168,7 +168,7 @@ def test_every_run_starts_once_and_no_host_ever_has_more_than_it_has_room_for(sh
         ExpectedRun(run=str(i), group=f"{cpus}-{run_s}", needs=Room(cpus=cpus), run_s=float(run_s))
         for i, (cpus, run_s) in enumerate(shapes)
     ]
-    found = simulate(runs, Fleet(hosts=hosts, room=Room(cpus=cores)))
+    found = simulate(runs, hosts, Room(cpus=cores))
     assert sorted(start.run for start in found.starts) == sorted(run.run for run in runs)
     by_name = {run.run: run for run in runs}
     for moment in found.starts:
@@ -182,7 +182,7 @@ def test_every_run_starts_once_and_no_host_ever_has_more_than_it_has_room_for(sh
     assert 0 < found.utilisation <= 1 + 1e-9
 
 
-def perfectly_packed(generator: random.Random, pieces: int) -> tuple[list[ExpectedRun], Fleet, float]:
+def perfectly_packed(generator: random.Random, pieces: int) -> tuple[list[ExpectedRun], int, Room, float]:
     """Runs cut out of a schedule without a gap, whose length is thus the shortest there is."""
     hosts, cores, length_s = generator.choice((1, 2, 4, 8)), generator.choice((2, 4, 8, 16)), 1000.0
     runs: list[ExpectedRun] = []
@@ -196,21 +196,21 @@ def perfectly_packed(generator: random.Random, pieces: int) -> tuple[list[Expect
                 name = str(len(runs))
                 runs.append(ExpectedRun(run=name, group=name, needs=Room(cpus=cpus), run_s=end - begin))
     generator.shuffle(runs)
-    return runs, Fleet(hosts=hosts, room=Room(cpus=cores)), length_s
+    return runs, hosts, Room(cpus=cores), length_s
 
 
 @pytest.mark.parametrize("seed", range(40))
 def test_with_ten_runs_a_core_a_schedule_is_at_most_a_tenth_longer_than_the_shortest(seed):
     generator = random.Random(seed)
-    runs, fleet, shortest_s = perfectly_packed(generator, generator.randint(10, 30))
-    found = simulate(runs, fleet)
+    runs, hosts, room, shortest_s = perfectly_packed(generator, generator.randint(10, 30))
+    found = simulate(runs, hosts, room)
     assert found.bound_s == pytest.approx(shortest_s)
     assert found.makespan_s <= 1.1 * shortest_s
 
 
 def test_a_group_that_no_host_has_the_memory_for_is_named():
     runs = [ExpectedRun(run="1", group="a", needs=Room(cpus=1, memory_mib=9), run_s=1.0)]
-    found = simulate(runs, Fleet(hosts=1, room=Room(cpus=1, memory_mib=8)))
+    found = simulate(runs, 1, Room(cpus=1, memory_mib=8))
     assert (found.impossible, found.starts, found.makespan_s) == (("a",), (), 0.0)
 
 
@@ -219,7 +219,7 @@ def test_makespan_utilisation_and_core_hours_by_hand():
         ExpectedRun(run="long", group="a", needs=Room(cpus=1), run_s=3600.0),
         ExpectedRun(run="wide", group="b", needs=Room(cpus=2), run_s=1800.0),
     ]
-    found = simulate(runs, Fleet(hosts=1, room=Room(cpus=2)))
+    found = simulate(runs, 1, Room(cpus=2))
     assert [(start.run, start.at_s) for start in found.starts] == [("long", 0.0), ("wide", 3600.0)]
     assert found.makespan_s == 5400.0
     assert found.bound_s == 3600.0

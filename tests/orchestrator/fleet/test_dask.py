@@ -20,7 +20,7 @@ from orchestrator.store.store import Store
 from orchestrator.study.plan import plan
 from orchestrator.study.schema import load
 from orchestrator.sweep.live import read_live
-from orchestrator.sweep.resume import resume
+from orchestrator.sweep.pipeline import resume
 from tests.orchestrator.fleet.fleets import fleet, wait_until, working_in
 from tests.orchestrator.sweep import test_project_sweep
 from tests.orchestrator.sweep.test_pipeline import STUDY, hashes, records, vbstudy

@@ -36,10 +36,10 @@ class Told:
         self.failed_runs.append((reason, again))
 
     def started(self, guest, spec, cores):
-        self.seen.append(("started", guest.spec.name, cores))
+        self.seen.append(("started", guest, cores))
 
     def message(self, guest, message):
-        self.seen.append((message.kind, guest.spec.name))
+        self.seen.append((message.kind, guest))
 
 
 @pytest.fixture

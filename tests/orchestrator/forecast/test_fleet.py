@@ -7,7 +7,7 @@ import pytest
 
 from orchestrator.engine.packing import Room
 from orchestrator.errors import UsageError
-from orchestrator.forecast.fleet import ExpectedRun, Fleet, estimate, simulate
+from orchestrator.forecast.fleet import ExpectedRun, estimate, simulate
 from orchestrator.forecast.text import fleet_text
 from orchestrator.study.schema import parse
 from tests.orchestrator.forecast import test_model
@@ -102,7 +102,7 @@ def test_a_plan_of_100_000_runs_is_simulated_run_by_run():
         )
         for n in range(100_000)
     ]
-    found = simulate(runs, Fleet(hosts=8, room=Room(cpus=32)))
+    found = simulate(runs, 8, Room(cpus=32))
     assert len(found.starts) == 100_000
     assert found.makespan_s <= 1.01 * found.bound_s
 
@@ -126,7 +126,7 @@ def test_the_simulation_of_a_real_sweep_takes_as_long_as_the_sweep(tmp_path):
         )
         for r in sorted(done, key=lambda r: r.started_at)
     ]
-    found = simulate(runs, Fleet(hosts=1, room=Room(cpus=2)))
+    found = simulate(runs, 1, Room(cpus=2))
     assert found.bound_s <= took_s
     # The sweep starts guests besides, and learns which set is the longest only from its first runs.
     assert 0.8 * took_s <= found.makespan_s <= 1.2 * took_s, (found.makespan_s, took_s)

@@ -12,7 +12,7 @@ from statsmodels.stats.power import TTestPower
 from analysis.results.printing import Format, render_tables
 from analysis.stats.power import Test, detectable, runs_for
 from guest.records.run import Metric, ThreadSpec, Variant
-from orchestrator.forecast.model import Measured, forecast, measured
+from orchestrator.forecast.model import StoredRun, forecast, stored_run
 from orchestrator.forecast.text import amount, answer, as_tables, totals
 from tests import factories
 
@@ -27,7 +27,7 @@ def specs(cpus=(1, 2, 4), runs=3, variant=Variant.FIXED_SEED, **changes):
 
 def run(spec, run_s=10.0, size_bytes=1000, value=0.5):
     values = {("accuracy", "last"): value, ("accuracy", "selected"): value}
-    return Measured(spec=spec, run_s=run_s, size_bytes=size_bytes, values=values)
+    return StoredRun(spec=spec, run_s=run_s, size_bytes=size_bytes, values=values)
 
 
 def estimated(planned, stored=(), **changes):
@@ -128,7 +128,7 @@ def test_a_variant_does_not_take_another_ones_sd():
 def test_what_is_used_of_a_stored_run(tmp_path):
     record = factories.record(factories.spec(), factories.result(factories.fill(tmp_path)))
     files = sum(path.stat().st_size for path in tmp_path.iterdir())
-    found = measured(record, 100)
+    found = stored_run(record, 100)
     assert (found.run_s, found.size_bytes) == (3.0, files + 100)
     assert found.values == {("accuracy", "last"): 0.5, ("accuracy", "selected"): 0.5}
 
@@ -138,7 +138,7 @@ def test_the_import_that_the_first_run_of_a_worker_waited_for_is_not_counted(tmp
     record = factories.record(factories.spec(), factories.result(factories.fill(tmp_path)))
     times = dataclasses.replace(record.result.timings, import_s=1.0, wall_s=wall_s, warm=warm)
     waited = dataclasses.replace(record, result=dataclasses.replace(record.result, timings=times))
-    assert measured(waited, 100).run_s == run_s
+    assert stored_run(waited, 100).run_s == run_s
 
 
 def test_cpu_models_are_families_of_their_own():

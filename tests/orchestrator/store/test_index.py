@@ -19,7 +19,7 @@ from guest.records.run import (
 )
 from orchestrator.store.index import opened
 from orchestrator.store.store import Store
-from orchestrator.sweep.resume import resume
+from orchestrator.sweep.pipeline import resume
 from tests import factories
 from tests.orchestrator.store.test_store import DAMAGE, publish
 

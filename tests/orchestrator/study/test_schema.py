@@ -43,6 +43,22 @@ def test_every_commented_default_of_the_template_is_the_real_default():
         assert default is None or str(default).lower().removesuffix(".0") == value.strip('"')
 
 
+def test_every_key_of_every_table_stands_in_the_template():
+    text = template.template("demo", (1, 2), "digits")
+    for table in set(schema.TABLES.values()):
+        for name, field in table.model_fields.items():
+            assert f"{name} = " in text or f"[{name}" in text or f".{name}]" in text, (table, field)
+
+
+@pytest.mark.parametrize("kind", ["local", "qemu", "vagrant", "ssh"])
+def test_every_provider_of_the_template_is_one(kind):
+    lines = template.template("demo", (1, 2), "digits").splitlines()
+    first = next(i for i in range(lines.index("# [provider]"), len(lines)) if f'kind = "{kind}"' in lines[i])
+    last = next(i for i in range(first, len(lines)) if lines[i] in ("# or", "# [engine]"))
+    table = "\n".join(line.removeprefix("# ") for line in lines[first:last] if "host_key" not in line)
+    assert schema.parse(f"{MINIMAL}\n[provider]\n{table}\n").provider.kind == kind
+
+
 @pytest.mark.parametrize("kind", ["local", "ssh", "slurm"])
 def test_every_cluster_of_the_template_is_one(kind):
     lines = template.template("demo", (1, 2), "digits").splitlines()

@@ -1,22 +1,16 @@
 import contextlib
-import dataclasses
 import json
 import math
 
 import pytest
 
 from guest.records.run import Message
-from orchestrator.inventory import Guest, Observation, guest_spec
 from orchestrator.sweep import live as live_module
 from orchestrator.sweep.live import LOSSES_KEPT, LiveFile, read_live
 from tests import factories
 
 SPEC = factories.spec(cpus=1)
-GUEST = Guest(
-    spec=guest_spec(1),
-    observed=Observation(provider_cpus=1, guest_cpus=1, oversubscribed=False, start_s=0.1, details={}),
-    created_at="2026-01-01T00:00:00Z",
-)
+GUEST = "cpus-1"
 
 
 @pytest.fixture
@@ -128,9 +122,8 @@ def test_a_run_whose_start_was_not_told_took_what_its_result_says(path):
 
 
 def test_a_run_that_starts_elsewhere_is_no_longer_where_it_was(path):
-    there = dataclasses.replace(GUEST, spec=dataclasses.replace(GUEST.spec, name="cpus-1.1@node2"))
     with LiveFile(path, 0) as live:
         live.started(GUEST, SPEC, (0,))
-        live.started(there, SPEC, (0,))
+        live.started("cpus-1.1@node2", SPEC, (0,))
         live._write("running")
         assert [run.guest for run in read_live(path).running] == ["cpus-1.1@node2"]

@@ -7,13 +7,14 @@ import sys
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from orchestrator.cli import main as cli
 from orchestrator.errors import UsageError
 from orchestrator.sweep import live_report
-from orchestrator.sweep.live_report import Moment, Server, Site, keep_building, serving
+from orchestrator.sweep.live_report import Server, Site, keep_building, serving
 from tests.analysis.conftest import Fabricator
 
 STUDY = """
@@ -200,13 +201,13 @@ class Frames:
 
 def test_a_page_is_made_for_every_change_and_for_nothing_else(server, monkeypatch):
     monkeypatch.setattr(live_report.time, "sleep", lambda seconds: None)
-    monkeypatch.setattr(Moment, "of", staticmethod(lambda frame: frame))
-    first = Moment(sets={"a": (0, 2)}, sweeping=True)
-    second = Moment(sets={"a": (1, 2)}, sweeping=True)
-    last = Moment(sets={"a": (1, 2)}, sweeping=False)
+    none, one = (SimpleNamespace(set_id="a", done=done, planned=2) for done in (0, 1))
+    first = SimpleNamespace(sets=[none], alive=True)
+    second = SimpleNamespace(sets=[one], alive=True)
+    last = SimpleNamespace(sets=[one], alive=False)
     made = []
 
-    def build(moment: Moment, version: str, at: str, folder: Path) -> bytes:
+    def build(moment: SimpleNamespace, version: str, folder: Path) -> bytes:
         made.append((moment, version))
         (folder / "tables").mkdir(parents=True, exist_ok=True)
         (folder / "tables" / "t.csv").write_text(version)
@@ -282,7 +283,7 @@ def test_before_the_first_run_the_live_page_says_so(tmp_path, monkeypatch):
     seen = []
 
     def once(server, watcher, build):
-        seen.append(build(Moment.of(watcher.look()), "1", "2026-01-01T00:00:00", tmp_path / "r"))
+        seen.append(build(watcher.look(), "1", tmp_path / "r"))
         raise KeyboardInterrupt
 
     monkeypatch.setattr(live_report, "keep_building", once)

@@ -4,19 +4,15 @@ from pathlib import Path
 from rich.console import Console
 
 from guest.records.run import Message
-from orchestrator.inventory import Guest, GuestSpec, Observation
 from orchestrator.sweep.progress import DownloadProgress, SweepProgress, composite
 from tests import factories
 
-GUEST = Guest(
-    spec=GuestSpec(name="cpus-2", cpus=2),
-    observed=Observation(provider_cpus=2, guest_cpus=2, oversubscribed=False, start_s=0.1, details={}),
-    created_at="",
-)
+GUEST = "cpus-2"
 
 
-def console(terminal: bool = False) -> Console:
-    return Console(file=io.StringIO(), force_terminal=terminal, width=200, color_system=None)
+def console(terminal: bool = False, quiet: bool = False) -> Console:
+    file = io.StringIO()
+    return Console(file=file, force_terminal=terminal, width=200, color_system=None, quiet=quiet)
 
 
 def play(progress: SweepProgress) -> None:
@@ -32,7 +28,7 @@ def play(progress: SweepProgress) -> None:
 
 def test_without_a_terminal_there_is_a_line_a_run_and_no_bar():
     target = console()
-    play(SweepProgress(target, quiet=False))
+    play(SweepProgress(target))
     assert target.file.getvalue() == (
         "2 runs planned, 1 in the store, 1 to do\n"
         "failed, again lenet5/fixed-seed/cpus-2/0002: ValueError: no (evidence: failed/x)\n"
@@ -42,27 +38,27 @@ def test_without_a_terminal_there_is_a_line_a_run_and_no_bar():
 
 def test_a_terminal_shows_bars_with_the_current_metric():
     target = console(terminal=True)
-    play(SweepProgress(target, quiet=False))
+    play(SweepProgress(target))
     assert "all runs" in target.file.getvalue()
     assert "lenet5/fixed-seed/cpus-2/0002" in target.file.getvalue()
 
 
 def test_quiet_says_nothing():
-    target = console()
-    play(SweepProgress(target, quiet=True))
+    target = console(quiet=True)
+    play(SweepProgress(target))
     assert target.file.getvalue() == ""
 
 
 def test_fetching_nothing_draws_nothing():
     target = console()
-    with DownloadProgress(target, quiet=False):
+    with DownloadProgress(target):
         pass
     assert target.file.getvalue() == ""
 
 
 def test_a_fetched_file_has_a_bar_with_its_bytes():
     target = console(terminal=True)
-    with DownloadProgress(target, quiet=False) as progress:
+    with DownloadProgress(target) as progress:
         progress("train.gz", 50, 100)
         progress("train.gz", 100, 100)
     assert "fetching train.gz" in target.file.getvalue()
@@ -71,7 +67,7 @@ def test_a_fetched_file_has_a_bar_with_its_bytes():
 
 def test_all_observers_get_the_same_events():
     first, second = console(), console()
-    several = composite(SweepProgress(first, quiet=False), SweepProgress(second, quiet=False))
+    several = composite(SweepProgress(first), SweepProgress(second))
     spec = factories.spec()
     several.planned([spec], [])
     several.quarantined(spec, "[/red]\x1b[2J", Path("q/x"))

@@ -4,13 +4,14 @@ import json
 
 import pytest
 
+from analysis.inference.sequential import Decision
 from orchestrator.cli import main as cli
 from orchestrator.engine import Summary
 from orchestrator.errors import StoreError, UsageError
 from orchestrator.store.store import Store
 from orchestrator.study.schema import parse
 from orchestrator.sweep import sequential
-from orchestrator.sweep.sequential import keep_answers, keep_plan, sweep_until
+from orchestrator.sweep.sequential import Sequential, keep_answers, keep_plan, sweep_until
 from tests.orchestrator.sweep.test_pipeline import STUDY, records, vbstudy
 
 
@@ -35,23 +36,33 @@ class Engine:
         return name in self.names
 
 
-def until(interim, open_after, guests=("cpus-1", "cpus-2")):
-    return sweep_until(parse(STUDY), None, Engine(*guests), None, interim, open_after)
+@pytest.fixture
+def until(tmp_path):
+    def sweep(interim, open_after, guests=("cpus-1", "cpus-2")):
+        rule = Sequential(
+            rule="sd_halfwidth<0.1",
+            interim=interim,
+            decide=lambda done: Decision(answers=(), open_sets=open_after(done)),
+        )
+        summary, _ = sweep_until(parse(STUDY), Store(tmp_path), Engine(*guests), None, rule, str)
+        return summary
+
+    return sweep
 
 
-def test_runs_are_added_to_the_open_sets_only(added):
+def test_runs_are_added_to_the_open_sets_only(added, until):
     still = {1: {"net/fixed-seed/cpus-2"}, 2: {"net/fixed-seed/cpus-2"}, 3: set()}
     summary = until((1, 2, 4, 9), lambda done: frozenset(still[done]))
     assert added == [["cpus-1/0001", "cpus-2/0001"], ["cpus-2/0002"], ["cpus-2/0003", "cpus-2/0004"]]
     assert (summary.planned, summary.done_now) == (5, 5)
 
 
-def test_the_cap_ends_it(added):
+def test_the_cap_ends_it(added, until):
     until((1, 2), lambda done: frozenset({"net/fixed-seed/cpus-1"}))
     assert [len(runs) for runs in added] == [2, 1]
 
 
-def test_an_open_set_without_its_guest_is_asked_for_once(added):
+def test_an_open_set_without_its_guest_is_asked_for_once(added, until):
     until((1, 2, 3), lambda done: frozenset({"net/fixed-seed/cpus-2"}), guests=("cpus-1",))
     assert added == [["cpus-1/0001", "cpus-2/0001"]]
 

@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
+from docs.schemas import SCHEMAS
 from orchestrator.cli import main as cli
-from orchestrator.cli.schemas import SCHEMAS
 from tests.orchestrator.sweep.test_project_sweep import make
 from tests.schemas import GOLDEN, made, validate
 
