@@ -30,7 +30,6 @@ from analysis.figures.style import (
     n_text,
     place_legend,
     range_text,
-    rows_of,
     save,
     thread_ticks,
 )
@@ -65,7 +64,7 @@ def _draw(common: tuple[Analysis, Path], which: tuple[str, int]) -> Picture:
 
 def _has(analysis: Analysis, table: str, workload: str) -> bool:
     """Whether a table has rows of a workload: projects do not record everything."""
-    return table in analysis.tables and len(rows_of(analysis.tables[table], workload)) > 0
+    return table in analysis.tables and len(analysis.tables[table].rows_of(workload)) > 0
 
 
 # ---- the figures --------------------------------------------------------------------------------
@@ -150,7 +149,7 @@ def epochs(analysis: Analysis, workload: str) -> Drawing:
 
 def loss_sd(analysis: Analysis, workload: str) -> Drawing:
     """SD of the training loss at every epoch, within thread counts and across them, log scale."""
-    frame = rows_of(analysis.tables["loss_sd_by_epoch"], workload)
+    frame = analysis.tables["loss_sd_by_epoch"].rows_of(workload)
     variants = list(frame.variant.unique())
     figure, panels = grid_of(variants)
     scopes = [scope for scope in frame.scope.unique() if scope != ACROSS]
@@ -205,10 +204,10 @@ def _names(named: Sequence[Any], scopes: Sequence[Any]) -> str:
 
 def times(analysis: Analysis, workload: str) -> Drawing:
     """Mean wall time by thread count with its interval; sets excluded from comparisons hatched."""
-    study, frame = analysis.study, rows_of(analysis.tables["time"], workload)
+    study, frame = analysis.study, analysis.tables["time"].rows_of(workload)
     variants = list(frame.variant.unique())
     figure, panels = grid_of(variants)
-    runs = study.runs[study.runs.workload == workload]
+    runs = study.runs_of(workload)
     for axes, variant in zip(panels, variants, strict=True):
         rows, sets = frame[frame.variant == variant], by_threads(runs[runs.variant == variant])
         for i, (row, colour) in enumerate(

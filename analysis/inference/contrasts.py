@@ -16,11 +16,11 @@ import pandas as pd
 
 from analysis.load.study import View, by_threads
 from analysis.stats import paired, power, statistics
-from analysis.stats.effects import Effect, Equivalence, cliffs, hedges_g, tost
+from analysis.stats.effects import Equivalence, cliffs, hedges_g, tost
 from analysis.stats.observations import observed
 from analysis.stats.power import Test
 from analysis.stats.ranks import brunner_munzel
-from analysis.stats.statistics import Comparison
+from analysis.stats.statistics import Comparison, Estimate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,17 +56,15 @@ class Contrast:
         """Of the means, a - b; None where one has no observation."""
         return float(self.x.mean() - self.y.mean()) if len(self.x) and len(self.y) else None
 
-    def effect(self) -> Effect:
+    def effect(self) -> Estimate:
         """In standard deviations: of the differences of pairs, or within the sets."""
         return paired.standardised(self.differences) if self.matched else hedges_g(self.x, self.y)
 
-    def delta(self) -> Effect:
+    def delta(self) -> Estimate:
         """Cliff's delta; of pairs that within them, without an interval."""
         if not self.matched:
             return cliffs(self.x, self.y)
-        value = float(np.sign(self.differences).mean())
-        n = len(self.x)
-        return Effect(value=value, low=None, high=None, n_a=n, n_b=n)
+        return Estimate(value=float(np.sign(self.differences).mean()), n=len(self.x))
 
     def same(self, margin: float) -> Equivalence:
         """Are the means nearer than the margin?"""

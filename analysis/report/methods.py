@@ -9,7 +9,7 @@ from importlib import metadata
 import pandas as pd
 
 from analysis.load.design import STUDY_FILE
-from analysis.load.study import StudyData
+from analysis.load.study import StudyData, when
 from analysis.provenance.study_file import public_study_file, study_file_of
 from analysis.results.model import ALPHA
 from analysis.stats.statistics import INTERVALS_NOTE
@@ -64,7 +64,7 @@ def methods_paragraph(study: StudyData, analyses: int = 1) -> str:
 
 def run_order(study: StudyData) -> str:
     """In which order the runs started, by their records."""
-    runs = study.runs.loc[started(study.runs).sort_values(kind="stable").index]
+    runs = study.runs.loc[when(study.runs.started_at).sort_values(kind="stable").index]
     changes = int((runs.set_id != runs.set_id.shift()).sum()) - 1
     sets = runs.set_id.nunique()
     if changes <= sets - 1:
@@ -73,11 +73,6 @@ def run_order(study: StudyData) -> str:
         f"Runs of the conditions were interleaved: of {len(runs) - 1} starts after the first, {changes} were "
         "of another condition than the one before."
     )
-
-
-def started(runs: pd.DataFrame) -> pd.Series:
-    """When each run began."""
-    return pd.to_datetime(runs.started_at, utc=True, format="ISO8601")
 
 
 def primary_outcome(study: StudyData) -> str:
@@ -95,7 +90,7 @@ def declared(study: StudyData) -> str:
     """Whether the declaration is known to precede the first run: records do not keep it, so that the time of
     the study file's last change has to show it."""
     changed = pd.Timestamp((study.directory / STUDY_FILE).stat().st_mtime, unit="s", tz="UTC")
-    if changed < started(study.runs).min():
+    if changed < when(study.runs.started_at).min():
         return "declared in study.toml, which was last changed before the first run"
     return "declared in study.toml; whether before the first run is not recorded"
 

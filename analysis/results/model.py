@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 
 from analysis.load.predictions import Predictions
-from analysis.load.study import StudyData, View
+from analysis.load.study import StudyData, View, select
 
 ALPHA = 0.05
 ACROSS = "across thread counts"
@@ -127,6 +127,10 @@ class Table:
         lacking = [n for n in dict.fromkeys(wanted) if n not in frame.columns]
         frame = frame.reindex(columns=[*frame.columns, *lacking]) if lacking else frame
         return cls(name=name, title=title, note=note, frame=frame, columns=columns)
+
+    def rows_of(self, workload: str, **where: str) -> pd.DataFrame:
+        """Its rows of a workload in which the named columns have these values."""
+        return select(self.frame, workload=workload, **where)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,20 +1,15 @@
 import math
 
-import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from scipy import stats
 
-from analysis.diagnosis.hardening import judge, paired_ratio
+from analysis.diagnosis.hardening import judge
 from analysis.pipeline import analyze
 from analysis.report.report import write_report
+from analysis.stats.paired import ratio
 from guest.records.codec import seal
 from guest.records.harden import Hardening, Profile, Proof
 from guest.records.run import Tier
 from tests import factories
-
-times = st.floats(0.1, 100)
 
 
 def trained(tier, cpus, repetition, **changes):
@@ -113,8 +108,9 @@ def test_the_interval_of_a_tiers_mean_cost_is_that_of_its_repetitions():
     done = [*everything(seeds=plain, exact=make), *third]
     found = results(factories.hardening(done, cpus=(1, 2), repetitions=3))[Tier.EXACT]
     by_repetition = [2**0.25 * 1.1, 2**0.25 * 1.2, 2**0.25 * 1.3]
+    expected = ratio(by_repetition)
     assert (found.mean_cost, found.mean_low, found.mean_high) == pytest.approx(
-        paired_ratio(by_repetition, [1, 1, 1])
+        (expected.value, expected.low, expected.high)
     )
     assert found.mean_low < found.mean_cost < found.mean_high
 
@@ -146,23 +142,6 @@ def test_one_unfit_cpu_count_leaves_the_mean_cost_unknown():
 def test_runs_that_were_not_asked_for_this_time_are_left_out():
     done = [*everything(seeds=plain), trained(Tier.SEEDS, 4, 1, weights="w4")]
     assert results(factories.hardening(done, cpus=(1, 2), repetitions=1))[Tier.SEEDS].n == 2
-
-
-@given(st.lists(st.tuples(times, times), min_size=3, max_size=12))
-def test_the_ratio_of_pairs_is_that_of_a_paired_t_test_on_logarithms(pairs):
-    a, b = (np.array(each) for each in zip(*pairs, strict=True))
-    ratio, low, high = paired_ratio(a, b)
-    assert ratio == pytest.approx(stats.gmean(a / b))
-    assert low <= ratio * (1 + 1e-12)
-    assert high >= ratio * (1 - 1e-12)
-    if np.std(np.log(a / b)) > 1e-9:
-        interval = stats.ttest_rel(np.log(a), np.log(b)).confidence_interval(0.95)
-        assert (math.log(low), math.log(high)) == pytest.approx((interval.low, interval.high), abs=1e-6)
-
-
-@pytest.mark.parametrize("pairs", [1, 2])
-def test_so_few_pairs_have_a_ratio_and_no_interval(pairs):
-    assert paired_ratio([3.0] * pairs, [2.0] * pairs) == (pytest.approx(1.5), None, None)
 
 
 @pytest.fixture
