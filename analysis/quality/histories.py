@@ -51,16 +51,8 @@ def _difference(study: StudyData, runs: pd.DataFrame, view: View, metric: str) -
     row = {"threads": list(counts.index), "n": [int(n) for n in counts]}
     if found is None:
         reason = "one thread count only" if len(counts) < 2 else "no epoch in common"
-        nothing: dict[str, Any] = {
-            "difference": None,
-            "low": None,
-            "high": None,
-            "epochs": "",
-            "first_epoch": None,
-            "values": [],
-            "basis": reason,
-        }
-        return row | nothing | {"final_difference": None}
+        nothing = dict.fromkeys(("difference", "epochs", "first_epoch", "low", "high", "values", "basis"))
+        return row | nothing | {"epochs": "", "values": [], "basis": reason, "final_difference": None}
     first, last = epochs[found.first], epochs[found.last]
     end = values[:, -1]
     low, high = _difference_bounds(study, runs, view, column, epochs, found.first, values[:, found.first])

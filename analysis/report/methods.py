@@ -162,29 +162,28 @@ def version() -> str:
 
 def recipe(study: StudyData) -> Recipe:
     """The commands, with what is published of the study file where there is one."""
-    runs = int(study.runs.repetition.max())
     path = study.directory / STUDY_FILE
     name = shlex.quote(study.directory.resolve().name)
     begin = [f"mkdir {name}", f"cd {name}"]
-    end = [f"vbstudy sweep --runs {runs}", "vbstudy analyze"]
+    saved = [f"# save {STUDY_FILE} here", "vbstudy provision"]
+    text = ""
     if study.edited:
+        text = study_file_of(study)
         note = f"{STUDY_FILE} has changed since: {study.edited}. The one below is made from the records "
         note += f"of these runs (for projects see run.json too). Save it as {STUDY_FILE} in the new folder."
-        commands = [*begin, f"# save {STUDY_FILE} here", "vbstudy provision", *end]
-        return Recipe(commands="\n".join(commands), study_file=study_file_of(study), note=note)
-    if not path.is_file():
+    elif not path.is_file():
         counts = ",".join(str(n) for n in sorted(study.runs.cpus.unique()))
+        saved = [f"vbstudy provision --cpus {counts}"]
         note = "The study file is not in the study's folder: the commands make a default one, which need not "
         note += "be the one that these runs were trained with. The settings of each run are in its run.json."
-        commands = [*begin, f"vbstudy provision --cpus {counts}", *end]
-        return Recipe(commands="\n".join(commands), study_file="", note=note)
-    try:
-        text, left_out = public_study_file(read_bounded(path, bounded.STUDY_FILE).decode())
-    except (OSError, ValueError) as error:
-        note = f"{STUDY_FILE} cannot be read: {error}"
-        return Recipe(commands="\n".join([*begin, *end]), study_file="", note=note)
-    note = f"Save the study file below as {STUDY_FILE} in the new folder first."
-    if left_out:
-        note += f" Left out of it, as its owner's: {', '.join(left_out)}; give your own."
-    commands = [*begin, f"# save {STUDY_FILE} here", "vbstudy provision", *end]
-    return Recipe(commands="\n".join(commands), study_file=text, note=note)
+    else:
+        try:
+            text, left_out = public_study_file(read_bounded(path, bounded.STUDY_FILE).decode())
+        except (OSError, ValueError) as error:
+            saved, note = [], f"{STUDY_FILE} cannot be read: {error}"
+        else:
+            note = f"Save the study file below as {STUDY_FILE} in the new folder first."
+            if left_out:
+                note += f" Left out of it, as its owner's: {', '.join(left_out)}; give your own."
+    sweep = f"vbstudy sweep --runs {int(study.runs.repetition.max())}"
+    return Recipe(commands="\n".join([*begin, *saved, sweep, "vbstudy analyze"]), study_file=text, note=note)

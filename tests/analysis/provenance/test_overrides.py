@@ -250,11 +250,11 @@ def test_numbers_that_are_no_classes_are_compared_by_their_hash_alone(study):
 @pytest.mark.parametrize(
     ("what", "kind"),
     [
-        ("torch.set_num_threads", "threads"),
-        ("tf.compat.v1.ConfigProto", "threads"),
+        ("torch.set_num_threads", "thread"),
+        ("tf.compat.v1.ConfigProto", "thread"),
         ("numpy.random.seed", "seed"),
-        ("DataLoader worker processes", "workers"),
-        ("os.environ['OMP_NUM_THREADS']", "environment"),
+        ("DataLoader worker processes", "worker"),
+        ("os.environ['OMP_NUM_THREADS']", "environ"),
         ("something new", ""),
     ],
 )
