@@ -25,7 +25,7 @@ class Ratio:
     blocks: int = 0
 
 
-def ratio(a: pd.DataFrame, b: pd.DataFrame, confidence: float = 0.95) -> Ratio:
+def ratio(a: pd.DataFrame, b: pd.DataFrame, confidence: float = statistics.CONFIDENCE) -> Ratio:
     """Of the wall times of the runs `a` over those of the runs `b`, of two conditions: Student's t on the
     logarithms of the ratios within blocks where all runs have one, else Welch's t on logarithms."""
     x, y = (_by_block(runs) for runs in (a, b))

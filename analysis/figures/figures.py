@@ -48,8 +48,8 @@ def write_figures(analysis: Analysis, folder: Path) -> list[Picture]:
     wanted = [
         (workload, i)
         for workload in analysis.study.metrics
-        for i, draw in enumerate(FIGURES)
-        if draw not in NEEDS or _has(analysis, NEEDS[draw], workload)
+        for i, (_, table) in enumerate(FIGURES)
+        if table in analysis.tables and len(analysis.tables[table].rows_of(workload))
     ]
     wanted.append(("", 0))
     return in_processes(_draw, wanted, (analysis, folder), worth_it=len(wanted) >= MANY)
@@ -58,13 +58,8 @@ def write_figures(analysis: Analysis, folder: Path) -> list[Picture]:
 def _draw(common: tuple[Analysis, Path], which: tuple[str, int]) -> Picture:
     (analysis, folder), (workload, i) = common, which
     with mpl.rc_context(STYLE):
-        drawing = FIGURES[i](analysis, workload) if workload else timeline(analysis)
+        drawing = FIGURES[i][0](analysis, workload) if workload else timeline(analysis)
         return save(drawing, workload, folder)
-
-
-def _has(analysis: Analysis, table: str, workload: str) -> bool:
-    """Whether a table has rows of a workload: projects do not record everything."""
-    return table in analysis.tables and len(analysis.tables[table].rows_of(workload)) > 0
 
 
 # ---- the figures --------------------------------------------------------------------------------
@@ -239,21 +234,15 @@ def times(analysis: Analysis, workload: str) -> Drawing:
 
 
 FIGURES = (
-    boxes,
-    sorted_runs,
-    epochs,
-    loss_sd,
-    churn_map,
-    churn_runs,
-    class_ranges,
-    reliability,
-    times,
-    front,
+    (boxes, "time"),
+    (sorted_runs, "time"),
+    (epochs, "time"),
+    (loss_sd, "loss_sd_by_epoch"),
+    (churn_map, "churn"),
+    (churn_runs, "churn"),
+    (class_ranges, "by_class"),
+    (reliability, "calibration"),
+    (times, "time"),
+    (front, "time"),
 )
-NEEDS = {
-    loss_sd: "loss_sd_by_epoch",
-    churn_map: "churn",
-    churn_runs: "churn",
-    class_ranges: "by_class",
-    reliability: "calibration",
-}
+"""Each with a table that must have rows of the workload: projects do not record everything."""

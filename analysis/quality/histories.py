@@ -76,7 +76,7 @@ def _difference_bounds(
     epochs: list[int],
     at_index: int,
     values: np.ndarray,
-) -> tuple[float | None, float | None]:
+) -> statistics.Bounds:
     """Simultaneous over all pairs of thread counts and all epochs, of which the largest difference is one."""
     at = study.epochs[study.epochs.epoch == epochs[at_index]].set_index("run_id")[column]
     sets = list(by_threads(runs).values())
@@ -133,8 +133,6 @@ def loss_sd_by_epoch(study: StudyData) -> Table:
         note=f"Scope '{ACROSS}': n thread counts, each with the mean of its runs. "
         + statistics.INTERVALS_NOTE,
         frame=pd.concat(parts, ignore_index=True),
-        columns=(),
-        shown=False,
     )
 
 

@@ -100,15 +100,14 @@ MAIN = (
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
     """A table with everything needed to read it. `frame` holds the raw numbers (NaN: not
-    applicable); `columns` say what is shown, in order. A table that is not `shown` is written to
-    CSV and JSON only."""
+    applicable); `columns` say what is shown, in order. A table without any is written to CSV and JSON
+    only."""
 
     name: str
     title: str
     note: str
     frame: pd.DataFrame
-    columns: tuple[Column, ...]
-    shown: bool = True
+    columns: tuple[Column, ...] = ()
 
     @classmethod
     def of(

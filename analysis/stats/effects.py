@@ -9,12 +9,12 @@ import numpy as np
 from scipy import special, stats
 from statsmodels.stats.weightstats import CompareMeans, DescrStatsW
 
-from analysis.stats.statistics import Estimate, cliffs_delta, finite, is_constant
+from analysis.stats.statistics import CONFIDENCE, UPPER, Estimate, cliffs_delta, finite, is_constant
 
 DELTA_FROM = 5  # runs a set, for an interval of Cliff's delta
 
 
-def cliffs(a: np.ndarray, b: np.ndarray, confidence: float = 0.95) -> Estimate:
+def cliffs(a: np.ndarray, b: np.ndarray) -> Estimate:
     """Cliff's delta, P(a > b) - P(a < b), with the asymmetric interval of Feng and Cliff 2004 (Student's
     t, n_a + n_b - 2 degrees of freedom). At complete separation its variance vanishes, and the inner bound
     is (m - z^2) / (m + z^2) with the smaller size m (same source). No interval below DELTA_FROM values a set,
@@ -26,7 +26,7 @@ def cliffs(a: np.ndarray, b: np.ndarray, confidence: float = 0.95) -> Estimate:
         return Estimate(value=delta, n=n + m)
     if is_constant(x) and is_constant(y):
         return Estimate(value=delta, n=n + m)
-    z = float(stats.t.ppf((1 + confidence) / 2, n + m - 2))
+    z = float(stats.t.ppf(UPPER, n + m - 2))
     if abs(delta) == 1:
         inner = (min(n, m) - z**2) / (min(n, m) + z**2)
         low, high = (inner, 1.0) if delta > 0 else (-1.0, -inner)
@@ -43,7 +43,7 @@ def cliffs(a: np.ndarray, b: np.ndarray, confidence: float = 0.95) -> Estimate:
     return Estimate(value=delta, low=max(-1.0, low), high=min(1.0, high), n=n + m)
 
 
-def hedges_g(a: np.ndarray, b: np.ndarray, confidence: float = 0.95) -> Estimate:
+def hedges_g(a: np.ndarray, b: np.ndarray) -> Estimate:
     """Cohen's d = (m0 - m1) / sqrt((s0^2 + s1^2) / 2) (Pham et al., ASE 2020, section 3.3) less its bias, by
     Hedges' factor gamma(f/2) / (sqrt(f/2) gamma((f-1)/2)) with f = n_a + n_b - 2 (Hedges 1981), with the
     interval of d's true value by the noncentral t distribution: exact for normal values of equal n and
@@ -58,21 +58,21 @@ def hedges_g(a: np.ndarray, b: np.ndarray, confidence: float = 0.95) -> Estimate
     d = float(x.mean() - y.mean()) / math.sqrt((x.var(ddof=1) + y.var(ddof=1)) / 2)
     if not math.isfinite(d):
         return Estimate(value=None, n=n + m, note="variance too small to divide by")
-    low, high = noncentral_bounds(d, math.sqrt(n * m / (n + m)), n + m - 2, n + m, confidence)
+    low, high = noncentral_bounds(d, math.sqrt(n * m / (n + m)), n + m - 2, n + m)
     half_f = (n + m - 2) / 2
     factor = math.exp(math.lgamma(half_f) - math.lgamma(half_f - 0.5)) / math.sqrt(half_f)
     return Estimate(value=factor * d, low=low, high=high, n=n + m)
 
 
-def noncentral_bounds(d: float, to_t: float, freedom: int, n: int, confidence: float) -> tuple[float, float]:
+def noncentral_bounds(d: float, to_t: float, freedom: int, n: int) -> tuple[float, float]:
     """The interval of a standardised difference d of n values in all, of which `to_t` d is noncentral t. The
     formula of that distribution fails far out; there the normal approximation of Hedges and Olkin 1985 stands
     in."""
-    tails = ((1 + confidence) / 2, (1 - confidence) / 2)
+    tails = (UPPER, (1 - CONFIDENCE) / 2)
     low, high = (float(special.nctdtrinc(freedom, tail, d * to_t)) / to_t for tail in tails)
     if math.isfinite(low) and math.isfinite(high) and low <= d <= high:
         return low, high
-    half = float(stats.norm.ppf(tails[0])) * math.sqrt(1 / to_t**2 + d**2 / (2 * n))
+    half = float(stats.norm.ppf(UPPER)) * math.sqrt(1 / to_t**2 + d**2 / (2 * n))
     return d - half, d + half
 
 

@@ -10,7 +10,15 @@ from scipy import stats
 from statsmodels.stats.weightstats import DescrStatsW
 
 from analysis.stats.effects import Equivalence, noncentral_bounds
-from analysis.stats.statistics import RATIOS_FROM, Comparison, Estimate, from_logarithm, is_constant
+from analysis.stats.statistics import (
+    CONFIDENCE,
+    RATIOS_FROM,
+    Bounds,
+    Comparison,
+    Estimate,
+    from_logarithm,
+    is_constant,
+)
 
 ENUMERATED = 16  # pairs up to which all assignments of signs are looked at
 DRAWN = 9_999
@@ -45,7 +53,7 @@ def sign_flips(differences: np.ndarray) -> Comparison:
     return found(min(1.0, float(p)), "exact sign flips of pairs" if exact else f"{DRAWN} sign flips of pairs")
 
 
-def bounds(differences: np.ndarray, confidence: float = 0.95) -> tuple[float | None, float | None]:
+def bounds(differences: np.ndarray, confidence: float = CONFIDENCE) -> Bounds:
     """The interval of the mean difference by Student's t; None below two pairs or without variance."""
     if len(differences) < 2 or is_constant(differences):
         return None, None
@@ -53,7 +61,7 @@ def bounds(differences: np.ndarray, confidence: float = 0.95) -> tuple[float | N
     return float(low), float(high)
 
 
-def ratio(ratios: Sequence[float] | np.ndarray, confidence: float = 0.95) -> Estimate:
+def ratio(ratios: Sequence[float] | np.ndarray, confidence: float = CONFIDENCE) -> Estimate:
     """The geometric mean of the ratios (n,) of positive pairs, with its interval by Student's t on
     logarithms; none below RATIOS_FROM pairs or without variance."""
     logs = np.log(ratios)
@@ -61,7 +69,7 @@ def ratio(ratios: Sequence[float] | np.ndarray, confidence: float = 0.95) -> Est
     return from_logarithm(float(logs.mean()), low, high, len(logs))
 
 
-def standardised(differences: np.ndarray, confidence: float = 0.95) -> Estimate:
+def standardised(differences: np.ndarray) -> Estimate:
     """The mean difference in SDs of the differences (Cohen's d_z), with the interval by the noncentral t
     distribution."""
     n = len(differences)
@@ -69,7 +77,7 @@ def standardised(differences: np.ndarray, confidence: float = 0.95) -> Estimate:
         reason = "fewer than two pairs" if n < 2 else "all differences equal"
         return Estimate(value=None, n=n, note=reason)
     d = float(differences.mean() / differences.std(ddof=1))
-    low, high = noncentral_bounds(d, math.sqrt(n), n - 1, n, confidence)
+    low, high = noncentral_bounds(d, math.sqrt(n), n - 1, n)
     return Estimate(value=d, low=low, high=high, n=n)
 
 

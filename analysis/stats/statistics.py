@@ -13,7 +13,7 @@ from scipy import stats
 from statsmodels.stats.proportion import proportion_confint
 from statsmodels.stats.weightstats import CompareMeans, DescrStatsW
 
-from analysis.results.model import bound_names
+from analysis.results.model import ALPHA, bound_names
 from guest.records.run import Metric
 
 # Below these numbers of values simulated intervals do not cover what they say (docs/statistics.md).
@@ -26,6 +26,9 @@ INTERVALS_NOTE = (
     f"{MEAN_FROM} distinct values for one, an SD {SD_FROM}, a ratio {RATIOS_FROM} runs."
 )
 PROPORTION = (0.0, 1.0)
+Bounds = tuple[float | None, float | None]  # of an interval; None where there is none
+CONFIDENCE = 0.95
+UPPER = (1 + CONFIDENCE) / 2  # the share of a distribution below the end of a two-sided interval
 
 
 def bounds_of(metric: str) -> tuple[float, float] | None:
@@ -57,7 +60,7 @@ def exactly(value: float | None, n: int) -> Estimate:
 
 def mean(
     values: Sequence[float] | np.ndarray,
-    confidence: float = 0.95,
+    confidence: float = CONFIDENCE,
     *,
     within: tuple[float, float] | None = None,
 ) -> Estimate:
@@ -88,7 +91,7 @@ def _inverse(u: float, third: float, n: int) -> float:
     return float(np.cbrt(1 + 3 * third * (u - third / (2 * n))) - 1) / third
 
 
-def sd(values: Sequence[float] | np.ndarray, confidence: float = 0.95) -> Estimate:
+def sd(values: Sequence[float] | np.ndarray, confidence: float = CONFIDENCE) -> Estimate:
     """The sample standard deviation with Bonett's interval (2006), which takes the kurtosis from the values
     and so does not suppose them normal. No interval below SD_FROM values and for values that are all
     equal."""
@@ -132,19 +135,17 @@ def pooled_sd(sets: Iterable[Sequence[float] | np.ndarray]) -> tuple[float | Non
     return (math.sqrt(squares / freedom) if freedom else None), freedom, n
 
 
-def share(count: float, of: float, confidence: float = 0.95, *, method: str = "wilson") -> Estimate:
+def share(count: float, of: float, *, method: str = "wilson") -> Estimate:
     """A share of independent cases with Wilson's interval (1927); counts may be means of counts. No value
     where there are no cases. Method `beta` is Clopper and Pearson's (1934), which covers for few cases
     too."""
     if of == 0:
         return Estimate(value=None, n=0)
-    low, high = proportion_confint(count, of, alpha=1 - confidence, method=method)
+    low, high = proportion_confint(count, of, alpha=1 - CONFIDENCE, method=method)
     return Estimate(value=count / of, low=float(low), high=float(high), n=int(of))
 
 
-def mean_of_pairs(
-    value: float, parts: Sequence[np.ndarray], confidence: float = 0.95, *, most: float = math.inf
-) -> Estimate:
+def mean_of_pairs(value: float, parts: Sequence[np.ndarray], *, most: float = math.inf) -> Estimate:
     """The interval of a mean over pairs of runs, between 0 and `most`. Pairs that share a run are not
     independent: runs are.
 
@@ -160,7 +161,7 @@ def mean_of_pairs(
     if any(len(part) < PAIRS_FROM for part in parts) or total == 0:
         return Estimate(value=value, n=n)
     freedom = total**2 / sum(v**2 / (len(part) - 1) for v, part in zip(variances, parts, strict=True))
-    half = float(stats.t.ppf((1 + confidence) / 2, freedom)) * math.sqrt(total)
+    half = float(stats.t.ppf(UPPER, freedom)) * math.sqrt(total)
     return Estimate(value=value, low=max(0.0, value - half), high=min(most, value + half), n=n)
 
 
@@ -184,10 +185,10 @@ def smallest_p(n_a: int, n_b: int) -> float:
     return min(1.0, 2 / math.comb(n_a + n_b, n_a))
 
 
-def runs_needed(tests: int, alpha: float = 0.05) -> int:
+def runs_needed(tests: int) -> int:
     """The runs a set must have before Holm's correction over `tests` tests can find anything."""
     n = 2
-    while tests * smallest_p(n, n) > alpha:
+    while tests * smallest_p(n, n) > ALPHA:
         n += 1
     return n
 
@@ -209,7 +210,7 @@ def welch(a: Sequence[float] | np.ndarray, b: Sequence[float] | np.ndarray) -> f
     return float(CompareMeans(DescrStatsW(x), DescrStatsW(y)).ttest_ind(usevar="unequal")[1])
 
 
-def welch_bounds(a: np.ndarray, b: np.ndarray, confidence: float = 0.95) -> tuple[float | None, float | None]:
+def welch_bounds(a: np.ndarray, b: np.ndarray, confidence: float = CONFIDENCE) -> Bounds:
     """The interval of mean(a) - mean(b) by Welch's t; None where there is none (as `welch`)."""
     x, y = finite(a), finite(b)
     if min(len(x), len(y)) < 2 or (is_constant(x) and is_constant(y)):
@@ -219,7 +220,7 @@ def welch_bounds(a: np.ndarray, b: np.ndarray, confidence: float = 0.95) -> tupl
     return float(low), float(high)
 
 
-def ratio(a: np.ndarray, b: np.ndarray, confidence: float = 0.95) -> Estimate:
+def ratio(a: np.ndarray, b: np.ndarray, confidence: float = CONFIDENCE) -> Estimate:
     """The ratio of the geometric means of positive values `a` over `b`, and its interval by Welch's t on
     logarithms; None without positive values, and no interval below RATIOS_FROM or without variance."""
     n = min(len(a), len(b))
@@ -237,9 +238,7 @@ def from_logarithm(value: float, low: float | None, high: float | None, n: int) 
     return Estimate(value=math.exp(value), low=math.exp(low), high=math.exp(high), n=n)
 
 
-def ratio_of_sums(
-    above: Sequence[float], below: Sequence[float], confidence: float = 0.95
-) -> tuple[float | None, float | None]:
+def ratio_of_sums(above: Sequence[float], below: Sequence[float]) -> Bounds:
     """The interval of sum(above) / sum(below), a share whose parts are clusters of cases (Cochran 1977,
     section 6.3: the ratio estimator), within [0, 1], by Student's t. None for fewer than two parts."""
     x, y = np.asarray(above, float), np.asarray(below, float)
@@ -248,7 +247,7 @@ def ratio_of_sums(
         return None, None
     value = float(x.sum()) / total
     error = math.sqrt(n / (n - 1) * float(((x - value * y) ** 2).sum())) / total
-    half = float(stats.t.ppf((1 + confidence) / 2, n - 1)) * error
+    half = float(stats.t.ppf(UPPER, n - 1)) * error
     return max(0.0, value - half), min(1.0, value + half)
 
 
