@@ -25,15 +25,14 @@ class Point:
 def compared_variant(study: StudyData, workload: str) -> str:
     """The variant in which thread counts are weighed: free seeds where there are any, for one seed's
     accuracy says little of a thread count."""
-    variants = list(study.runs[study.runs.workload == workload].variant.unique())
+    variants = list(study.runs_of(workload).variant.unique())
     return next((v for v in ("default", "fixed-seed") if v in variants), str(variants[0]))
 
 
 def pareto(study: StudyData, workload: str, view: View) -> tuple[Point, ...]:
     """All thread settings of `compared_variant`; on the front are those that no other beats in both
     means, among the settings with comparable times."""
-    runs = study.runs[study.runs.workload == workload]
-    sets = by_threads(runs[runs.variant == compared_variant(study, workload)])
+    sets = by_threads(study.runs_of(workload, variant=compared_variant(study, workload)))
     column = view.metric(study.metrics[workload][0])
     times = {name: statistics.mean(s.wall_s.to_numpy()) for name, s in sets.items()}
     scores = {name: statistics.mean(s[column].to_numpy()) for name, s in sets.items()}

@@ -113,8 +113,7 @@ def _rows(
     own = [here for threads, here in sets.items() if not reasons[threads]]
     first = next(iter(sets.values()))
     best = min(own, key=lambda here: float(here.wall_s.mean()), default=None)
-    without = (study.runs.workload == workload) & (study.runs.variant == DETERMINISTIC.get(variant))
-    plain = by_threads(study.runs[without])
+    plain = by_threads(study.runs_of(workload, variant=DETERMINISTIC.get(variant, "")))
     for threads, here in sets.items():
         mean, sd = (f(here.wall_s.to_numpy()) for f in (statistics.mean, statistics.sd))
         row = {
@@ -151,7 +150,7 @@ def _compared(
     if below is None or above is below:
         return row | {f"{name}_blocks": 0}
     found = ratio(above, below, 1 - ALPHA)
-    row |= {name: found.value, f"{name}_low": found.low, f"{name}_high": found.high}
+    row |= found.estimate.cells(name)
     if not (excluded(above) or excluded(below)):
         row[f"{name}_pair"] = pair = tuple(sorted((above.set_id.iloc[0], below.set_id.iloc[0])))
         tests[pair] = found.p

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from statsmodels.stats.weightstats import DescrStatsW
 
 from analysis.cost.times import exclusion
 from analysis.load.runs import Problem
 from analysis.results.model import ALPHA, Kind, Table, col, cols, count, counts, interval
-from analysis.stats.statistics import RATIOS_FROM
+from analysis.stats.paired import ratio
+from analysis.stats.statistics import RATIOS_FROM, Estimate
 from guest.machine.tiers import TIERS, lines
 from guest.records import bounded
 from guest.records.bounded import read_bounded
@@ -46,7 +46,7 @@ def _judge(hardening: Hardening, tier: Tier) -> TierResult:
     fit = [cost.cpus for cost in costs if cost.ratio is not None and not cost.excluded]
     # One CPU count would not do for all: on one CPU, one thread costs nothing.
     whole = fit if len(fit) == len(hardening.cpus) else []
-    mean_cost, mean_low, mean_high = _mean_cost(hardening, tier, whole)
+    mean_cost = _mean_cost(hardening, tier, whole)
     proof, why = _proof(hardening, tier, mine)
     return TierResult(
         tier=tier,
@@ -55,9 +55,9 @@ def _judge(hardening: Hardening, tier: Tier) -> TierResult:
         n=len(done),
         models=len({_model(each) for each in done}),
         costs=costs,
-        mean_cost=mean_cost,
-        mean_low=mean_low,
-        mean_high=mean_high,
+        mean_cost=mean_cost.value,
+        mean_low=mean_cost.low,
+        mean_high=mean_cost.high,
     )
 
 
@@ -102,24 +102,22 @@ def _how_they_differ(mine: Sequence[Measurement]) -> str:
     return f"{len(models)} models in {len(mine)} trainings, {where}{since}{mixed}"
 
 
-def _mean_cost(
-    hardening: Hardening, tier: Tier, fit: Sequence[int]
-) -> tuple[float | None, float | None, float | None]:
+def _mean_cost(hardening: Hardening, tier: Tier, fit: Sequence[int]) -> Estimate:
     """Over these CPU counts: the geometric mean of each repetition that has them all, and over these means
     theirs with its interval."""
     if not fit:
-        return None, None, None
-    if tier is Tier.SEEDS:
-        return 1.0, None, None
+        return Estimate(value=None, n=0)
     by_cpus = [_pairs(hardening, tier, cpus) for cpus in fit]
     whole = set.intersection(*(set(pairs) for pairs in by_cpus))
+    if tier is Tier.SEEDS:  # it is the default
+        return Estimate(value=1.0, n=len(whole))
     if not whole:
-        return None, None, None
+        return Estimate(value=None, n=0)
     means = [
         np.exp(np.mean([np.log(pairs[number][0].train_s / pairs[number][1].train_s) for pairs in by_cpus]))
         for number in sorted(whole)
     ]
-    return paired_ratio(means, np.ones(len(means)))
+    return ratio(means, 1 - ALPHA)
 
 
 def _pairs(hardening: Hardening, tier: Tier, cpus: int) -> dict[int, tuple[Measurement, Measurement]]:
@@ -136,11 +134,10 @@ def _cost(hardening: Hardening, tier: Tier, cpus: int) -> Cost:
     pairs = list(_pairs(hardening, tier, cpus).values())
     if not pairs:
         return Cost(cpus=cpus, n=0, ratio=None, low=None, high=None, excluded="not measured")
+    default = Estimate(value=1.0, n=len(pairs))
+    found = default if tier is Tier.SEEDS else ratio([a.train_s / b.train_s for a, b in pairs], 1 - ALPHA)
     excluded = _excluded([each for pair in pairs for each in pair])
-    if tier is Tier.SEEDS:  # it is the default
-        return Cost(cpus=cpus, n=len(pairs), ratio=1.0, low=None, high=None, excluded=excluded)
-    ratio, low, high = paired_ratio([a.train_s for a, _ in pairs], [b.train_s for _, b in pairs])
-    return Cost(cpus=cpus, n=len(pairs), ratio=ratio, low=low, high=high, excluded=excluded)
+    return Cost(cpus=cpus, n=found.n, ratio=found.value, low=found.low, high=found.high, excluded=excluded)
 
 
 def _excluded(measurements: Sequence[Measurement]) -> str:
@@ -150,19 +147,6 @@ def _excluded(measurements: Sequence[Measurement]) -> str:
         oversubscribed=any(each.oversubscribed for each in measurements),
         load_by_others=float(np.mean(loads)) if loads else 0.0,
     )
-
-
-def paired_ratio(
-    a: Sequence[float] | np.ndarray, b: Sequence[float] | np.ndarray
-) -> tuple[float | None, float | None, float | None]:
-    """The geometric mean of a/b of positive pairs (n,), with its interval (1 - ALPHA) by Student's t on
-    logarithms; no interval below RATIOS_FROM pairs."""
-    ratios = np.log(np.asarray(a) / np.asarray(b))
-    mean = math.exp(float(ratios.mean()))
-    if len(ratios) < RATIOS_FROM:
-        return mean, None, None
-    low, high = DescrStatsW(ratios).tconfint_mean(ALPHA)
-    return mean, math.exp(low), math.exp(high)
 
 
 # ---- the table -----------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ import pandas as pd
 from analysis.load.runs import Problem
 from analysis.load.study import StudyData, workload_digest
 from analysis.results.model import WHERE, Kind, Table, col, cols, count, counts
-from analysis.stats.numerics import ulp_distance
+from analysis.stats.numerics import l2, ulp_distance
 from guest.records import bounded
 from guest.records.bounded import read_bounded
 from guest.records.codec import RecordError
@@ -33,9 +33,10 @@ def apart(a: np.ndarray, b: np.ndarray, dtype: str) -> tuple[int, int | None, fl
     if not len(x):
         return differing, 0, 0.0, 0.0
     unit = 1 << 16 if dtype == "bfloat16" else 1
-    l2 = float(np.linalg.norm(np.subtract(x, y, dtype=np.float64)))
+    distance = l2(x, y)
     length = float(np.linalg.norm(x.astype(np.float64)))
-    return differing, int(ulp_distance(x, y).max()) // unit, l2, l2 / length if length else float(l2 > 0)
+    relative = distance / length if length else float(distance > 0)
+    return differing, int(ulp_distance(x, y).max()) // unit, distance, relative
 
 
 def floats(bits: np.ndarray, dtype: str) -> np.ndarray | None:

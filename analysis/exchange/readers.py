@@ -119,7 +119,9 @@ def _check_unique(source: Path, runs: Sequence[ImportedRun]) -> None:
 
 
 def _results(source: Path, name: str) -> Found:
-    rows = _rows(source)
+    rows = _table(source)
+    if not isinstance(rows, pd.DataFrame):
+        raise ImportFormatError(f"{source}: a list of objects is expected, one a run")
     named = [column for column in rows.columns if column in COLUMNS]
     if "threads" not in named:
         raise ImportFormatError(
@@ -127,7 +129,7 @@ def _results(source: Path, name: str) -> Found:
         )
     rows["workload"] = rows.workload.astype(str) if "workload" in named else name
     rows["variant"] = rows.variant.astype(str) if "variant" in named else "imported"
-    values = rows.drop(columns=[c for c in (*COLUMNS,) if c in rows])
+    values = rows.drop(columns=[c for c in COLUMNS if c in rows])
     metrics = [str(c) for c in values.columns if pd.api.types.is_numeric_dtype(values[c])]
     left_out = [f"column {c}: not numbers" for c in values.columns if c not in metrics]
     if "epoch" in named:
@@ -164,13 +166,6 @@ def _run(
             **known,
         },
     )
-
-
-def _rows(source: Path) -> pd.DataFrame:
-    data = _table(source)
-    if isinstance(data, pd.DataFrame):
-        return data
-    raise ImportFormatError(f"{source}: a list of objects is expected, one a run")
 
 
 def _table(source: Path) -> Any:

@@ -22,9 +22,8 @@ from analysis.figures.style import (
     line_styles,
     n_text,
     place_legend,
-    rows_of,
 )
-from analysis.load.study import StudyData, View, by_threads
+from analysis.load.study import StudyData, View, by_threads, when
 from analysis.quality import subgroups
 from analysis.results.cells import number, spread
 from analysis.results.model import Analysis, Kind
@@ -45,7 +44,7 @@ def shown_view(analysis: Analysis) -> View:
 def churn_map(analysis: Analysis, workload: str) -> Drawing:
     """Churn between every two thread counts; on the diagonal within each one."""
     view = shown_view(analysis)
-    frame = rows_of(analysis.tables["churn"], workload)
+    frame = analysis.tables["churn"].rows_of(workload)
     frame = frame[frame["view"] == view]
     variants = list(frame.variant.unique())
     figure, panels = grid_of(variants, height=4.1)
@@ -87,7 +86,7 @@ def churn_runs(analysis: Analysis, workload: str) -> Drawing:
     """Churn between every two runs, ordered by thread count and repetition: blocks are thread counts whose
     runs are alike."""
     view = shown_view(analysis)
-    runs = analysis.study.runs[analysis.study.runs.workload == workload]
+    runs = analysis.study.runs_of(workload)
     variants = list(runs.variant.unique())
     figure, panels = grid_of(variants, height=4.1)
     drawn = {
@@ -138,7 +137,7 @@ def reliability(analysis: Analysis, workload: str) -> Drawing:
     """Accuracy by confidence, a line a thread count; on the diagonal a model is as often right as it is
     sure."""
     view = shown_view(analysis)
-    frame = rows_of(analysis.tables["calibration_bins"], workload)
+    frame = analysis.tables["calibration_bins"].rows_of(workload)
     frame = frame[(frame["view"] == view) & (frame.samples > 0)]
     variants = list(frame.variant.unique())
     figure, panels = grid_of(variants, height=3.6)
@@ -249,7 +248,7 @@ def timeline(analysis: Analysis) -> Drawing:
     """Every run as a bar on its guest's line, by the wall clock. Long pauses are cut out, for a sweep
     may be resumed days later."""
     study = analysis.study
-    begin, end = when(study)
+    begin, end = spans(study)
     sessions = _sessions(begin, end)
     guests = list(dict.fromkeys(study.runs.sort_values(["cpus", "guest"]).guest))
     variants = list(dict.fromkeys(study.runs.variant))
@@ -292,12 +291,9 @@ def timeline(analysis: Analysis) -> Drawing:
     )
 
 
-def when(study: StudyData) -> tuple[pd.Series, pd.Series]:
-    """When each run started and finished, in UTC."""
-    begin, end = (
-        pd.to_datetime(study.runs[column], utc=True, format="ISO8601").dt.tz_localize(None)
-        for column in ("started_at", "finished_at")
-    )
+def spans(study: StudyData) -> tuple[pd.Series, pd.Series]:
+    """When each run started and finished."""
+    begin, end = (when(study.runs[at]).dt.tz_localize(None) for at in ("started_at", "finished_at"))
     return begin, end.where(end >= begin, begin)  # a clock that was set back
 
 

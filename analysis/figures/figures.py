@@ -30,7 +30,6 @@ from analysis.figures.style import (
     n_text,
     place_legend,
     range_text,
-    rows_of,
     save,
     thread_ticks,
 )
@@ -49,8 +48,8 @@ def write_figures(analysis: Analysis, folder: Path) -> list[Picture]:
     wanted = [
         (workload, i)
         for workload in analysis.study.metrics
-        for i, draw in enumerate(FIGURES)
-        if draw not in NEEDS or _has(analysis, NEEDS[draw], workload)
+        for i, (_, table) in enumerate(FIGURES)
+        if table in analysis.tables and len(analysis.tables[table].rows_of(workload))
     ]
     wanted.append(("", 0))
     return in_processes(_draw, wanted, (analysis, folder), worth_it=len(wanted) >= MANY)
@@ -59,13 +58,8 @@ def write_figures(analysis: Analysis, folder: Path) -> list[Picture]:
 def _draw(common: tuple[Analysis, Path], which: tuple[str, int]) -> Picture:
     (analysis, folder), (workload, i) = common, which
     with mpl.rc_context(STYLE):
-        drawing = FIGURES[i](analysis, workload) if workload else timeline(analysis)
+        drawing = FIGURES[i][0](analysis, workload) if workload else timeline(analysis)
         return save(drawing, workload, folder)
-
-
-def _has(analysis: Analysis, table: str, workload: str) -> bool:
-    """Whether a table has rows of a workload: projects do not record everything."""
-    return table in analysis.tables and len(rows_of(analysis.tables[table], workload)) > 0
 
 
 # ---- the figures --------------------------------------------------------------------------------
@@ -150,7 +144,7 @@ def epochs(analysis: Analysis, workload: str) -> Drawing:
 
 def loss_sd(analysis: Analysis, workload: str) -> Drawing:
     """SD of the training loss at every epoch, within thread counts and across them, log scale."""
-    frame = rows_of(analysis.tables["loss_sd_by_epoch"], workload)
+    frame = analysis.tables["loss_sd_by_epoch"].rows_of(workload)
     variants = list(frame.variant.unique())
     figure, panels = grid_of(variants)
     scopes = [scope for scope in frame.scope.unique() if scope != ACROSS]
@@ -205,10 +199,10 @@ def _names(named: Sequence[Any], scopes: Sequence[Any]) -> str:
 
 def times(analysis: Analysis, workload: str) -> Drawing:
     """Mean wall time by thread count with its interval; sets excluded from comparisons hatched."""
-    study, frame = analysis.study, rows_of(analysis.tables["time"], workload)
+    study, frame = analysis.study, analysis.tables["time"].rows_of(workload)
     variants = list(frame.variant.unique())
     figure, panels = grid_of(variants)
-    runs = study.runs[study.runs.workload == workload]
+    runs = study.runs_of(workload)
     for axes, variant in zip(panels, variants, strict=True):
         rows, sets = frame[frame.variant == variant], by_threads(runs[runs.variant == variant])
         for i, (row, colour) in enumerate(
@@ -240,21 +234,15 @@ def times(analysis: Analysis, workload: str) -> Drawing:
 
 
 FIGURES = (
-    boxes,
-    sorted_runs,
-    epochs,
-    loss_sd,
-    churn_map,
-    churn_runs,
-    class_ranges,
-    reliability,
-    times,
-    front,
+    (boxes, "time"),
+    (sorted_runs, "time"),
+    (epochs, "time"),
+    (loss_sd, "loss_sd_by_epoch"),
+    (churn_map, "churn"),
+    (churn_runs, "churn"),
+    (class_ranges, "by_class"),
+    (reliability, "calibration"),
+    (times, "time"),
+    (front, "time"),
 )
-NEEDS = {
-    loss_sd: "loss_sd_by_epoch",
-    churn_map: "churn",
-    churn_runs: "churn",
-    class_ranges: "by_class",
-    reliability: "calibration",
-}
+"""Each with a table that must have rows of the workload: projects do not record everything."""

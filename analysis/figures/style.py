@@ -18,7 +18,6 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from analysis.load.study import StudyData, View, by_threads
-from analysis.results.model import Table
 
 WIDTH = 9.0  # inches
 DPI = 150  # of the PNG files
@@ -111,13 +110,9 @@ def alone(drawing: Drawing) -> Drawing:
 # ---- panels, colours, legends ----------------------------------------------------------------------
 
 
-def rows_of(table: Table, workload: str) -> pd.DataFrame:
-    return table.frame[table.frame.workload == workload]
-
-
 def by_view(study: StudyData, workload: str) -> tuple[Figure, Iterator[tuple[Axes, pd.DataFrame, View]]]:
     """A row of panels a variant, a column a view; the panels of a row share their scale."""
-    runs = study.runs[study.runs.workload == workload]
+    runs = study.runs_of(workload)
     variants, views = list(runs.variant.unique()), study.views(workload)
     figure = Figure(figsize=(WIDTH, ROW * len(variants) + 0.4), layout="constrained")
     grid = figure.subplots(len(variants), len(views), sharey="row", squeeze=False)
@@ -169,9 +164,7 @@ def thread_ticks(axes: Axes, names: list[str]) -> None:
 
 
 def legend(figure: Figure, study: StudyData, workload: str) -> None:
-    names = list(
-        by_threads(study.runs[study.runs.workload == workload].sort_values(["cpus", "intra_op", "inter_op"]))
-    )
+    names = list(by_threads(study.runs_of(workload).sort_values(["cpus", "intra_op", "inter_op"])))
     styles = line_styles(len(names))
     place_legend(
         figure, [Line2D([], [], **s, label=n) for n, s in zip(names, styles, strict=True)], "threads"
@@ -187,7 +180,7 @@ def place_legend(figure: Figure, handles: Sequence[Any], title: str | None) -> N
 
 
 def n_text(study: StudyData, workload: str) -> str:
-    sizes = study.runs[study.runs.workload == workload].groupby("set_id").size()
+    sizes = study.runs_of(workload).groupby("set_id").size()
     return f"n = {range_text(sizes)} run{'' if sizes.max() == 1 else 's'} a set."
 
 

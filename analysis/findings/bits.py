@@ -9,7 +9,7 @@ import pandas as pd
 from scipy import stats
 from statsmodels.stats.proportion import proportion_confint
 
-from analysis.findings.decision import Decision, open_, rows_of, runs_of
+from analysis.findings.decision import Decision, open_
 from analysis.load.study import StudyData, by_threads, shared_seeds
 from analysis.provenance.checks import mixture
 from analysis.quality.histories import by_setting
@@ -39,7 +39,7 @@ def another_model(repeats: int) -> float:
 
 
 def _fixed_seeds(study: StudyData, workload: str) -> Decision:
-    runs = runs_of(study, workload, "fixed-seed")
+    runs = study.runs_of(workload, variant="fixed-seed")
     settings = by_threads(runs)
     if len(settings) < 2:
         return open_(f"needs two thread counts with fixed seeds; there is {len(settings) or 'none'}")
@@ -143,7 +143,7 @@ HELD = {Verdict.SUPPORTED: "yes", Verdict.NOT_SUPPORTED: "no", Verdict.INCONCLUS
 def _parts(
     tables: dict[str, Table], workload: str, growth: tuple[str, float | None, float | None]
 ) -> Decision:
-    row = rows_of(tables["distance"], workload, variant="fixed-seed", scope=ACROSS).iloc[0]
+    row = tables["distance"].rows_of(workload, variant="fixed-seed", scope=ACROSS).iloc[0]
     text, p, ratio = growth
     parts = {
         "starts in the first steps": _starts(row),
@@ -187,7 +187,7 @@ def _last_traces(tables: dict[str, Table], workload: str) -> pd.DataFrame:
     """The last stored trace of each pair of thread settings."""
     if "traces" not in tables:
         return pd.DataFrame()
-    rows = rows_of(tables["traces"], workload, variant="fixed-seed")
+    rows = tables["traces"].rows_of(workload, variant="fixed-seed")
     return rows.drop_duplicates("threads", keep="last") if len(rows) else rows
 
 
@@ -221,7 +221,7 @@ def _grows(text: str, p: float | None, ratio: float | None) -> Part:
 def _growth(study: StudyData, workload: str) -> tuple[str, float | None, float | None]:
     """What is known of the growth, its p value, and the factor by which the relative SD has grown."""
     squares, freedom, settings, apart = np.zeros(2), 0, 0, []
-    for _, runs in runs_of(study, workload, "fixed-seed").groupby("seeds_used", sort=False):
+    for _, runs in study.runs_of(workload, variant="fixed-seed").groupby("seeds_used", sort=False):
         epochs, losses, _ = by_setting(study, runs, "train_loss")
         if len(epochs) < 2:
             return "the loss has fewer than two epochs", None, None

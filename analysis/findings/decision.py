@@ -14,11 +14,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import pandas as pd
 from statsmodels.stats.multitest import multipletests
 
-from analysis.load.study import StudyData
-from analysis.results.model import Table, Verdict
+from analysis.results.model import Verdict
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,15 +54,3 @@ def hochberg(p_values: Mapping[str, float]) -> dict[str, float]:
         return {}
     adjusted = multipletests(list(p_values.values()), method="simes-hochberg")[1]
     return dict(zip(p_values, map(float, adjusted), strict=True))
-
-
-def rows_of(table: Table, workload: str, **where: str) -> pd.DataFrame:
-    """The rows of a workload in which the named columns have these values."""
-    frame = table.frame
-    for column, value in {"workload": workload, **where}.items():
-        frame = frame[frame[column] == value]
-    return frame
-
-
-def runs_of(study: StudyData, workload: str, variant: str) -> pd.DataFrame:
-    return study.runs[(study.runs.workload == workload) & (study.runs.variant == variant)]

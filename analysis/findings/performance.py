@@ -11,7 +11,7 @@ import pandas as pd
 
 from analysis.cost.blocks import ratio
 from analysis.cost.times import leads
-from analysis.findings.decision import Decision, hochberg, open_, rows_of, runs_of
+from analysis.findings.decision import Decision, hochberg, open_
 from analysis.inference.contrasts import contrasts
 from analysis.load.study import StudyData, View
 from analysis.provenance.checks import mixture
@@ -39,7 +39,7 @@ def free_seeds(study: StudyData, tables: dict[str, Table]) -> dict[str, Decision
     tests: dict[str, list[dict[Any, Any]]] = {}
     for workload in study.metrics:
         metric, view = study.primary(workload)
-        runs = runs_of(study, workload, "default")
+        runs = study.runs_of(workload, variant="default")
         counts = [int(n) for n in runs.groupby("threads", sort=False).size()]
         if sum(n >= 2 for n in counts) < 2:
             found[workload] = open_(
@@ -48,7 +48,7 @@ def free_seeds(study: StudyData, tables: dict[str, Table]) -> dict[str, Decision
         elif other := mixture(runs):
             found[workload] = open_(f"the thread counts differ in more than threads: {other}")
         else:
-            mine = rows_of(tables["tests"], workload, variant="default", metric=metric, view=view.value)
+            mine = tables["tests"].rows_of(workload, variant="default", metric=metric, view=view.value)
             tests[workload] = mine.to_dict("records")
     family = [(workload, row) for workload, rows in tests.items() for row in rows]
     for (_, row), p in zip(family, statistics.holm([_known(row["p"]) for _, row in family]), strict=True):
@@ -73,7 +73,7 @@ def _free_seeds(
     study: StudyData, workload: str, rows: list[dict[Any, Any]], family: int, alike: float | None
 ) -> Decision:
     metric, view = study.primary(workload)
-    runs = runs_of(study, workload, "default")
+    runs = study.runs_of(workload, variant="default")
     margin = study.margin(workload, metric)
     values = runs.groupby("threads", sort=False)[view.metric(metric)]
     gap, within = float(values.mean().max() - values.mean().min()), float((values.max() - values.min()).max())
@@ -137,7 +137,7 @@ def model_selection(study: StudyData, _tables: dict[str, Table]) -> dict[str, De
     found: dict[str, Decision] = {}
     tested: dict[str, _Spreads] = {}
     for workload in study.metrics:
-        runs = runs_of(study, workload, "fixed-seed")
+        runs = study.runs_of(workload, variant="fixed-seed")
         if workload in study.projects:
             found[workload] = open_("of a project only the last model is known")
         elif runs.threads.nunique() < 2:
@@ -246,7 +246,7 @@ def more_threads(study: StudyData, tables: dict[str, Table]) -> dict[str, Decisi
     rows = [row for row in found if row["variant"] in ("default", "fixed-seed")]
     tests = []
     for i, row in enumerate(rows):
-        runs = runs_of(study, row["workload"], row["variant"])
+        runs = study.runs_of(row["workload"], variant=row["variant"])
         sets = {name: runs[runs.threads == name] for name in row["eligible"]}
         row["means"] = {name: float(mine.wall_s.mean()) for name, mine in sets.items()}
         row["counts"] = [len(mine) for mine in sets.values()]
@@ -289,7 +289,7 @@ def _against_largest(row: dict[Any, Any]) -> Decision:
     faster = {
         name: f"{name} (p {p_value(q)})"
         for name, q in decided.items()
-        if (row["ratios"][name].value or 1) < 1
+        if (row["ratios"][name].estimate.value or 1) < 1
     }
     if faster:
         why = f"{text}; faster than {largest}: {', '.join(faster.values())}"

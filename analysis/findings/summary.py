@@ -11,7 +11,6 @@ from typing import Any
 import pandas as pd
 
 from analysis.cost.times import leads
-from analysis.findings.decision import rows_of, runs_of
 from analysis.load.study import by_seeds
 from analysis.results.cells import missing, number, spread
 from analysis.results.model import ACROSS, Analysis, Finding, Kind, Verdict
@@ -42,7 +41,7 @@ def headline(analysis: Analysis) -> str:
 def compared(analysis: Analysis, workload: str) -> tuple[str, dict[str, dict[Any, Any]]]:
     """The variant by which a workload's models are compared bit for bit, "" without any; and its rows of the
     table of verdicts by scope, of the models that findings are decided by."""
-    rows = rows_of(analysis.tables["verdicts"], workload)
+    rows = analysis.tables["verdicts"].rows_of(workload)
     variant = next((name for name in FIXED if name in set(rows.variant)), "")
     rows = rows[rows.variant == variant]
     view = analysis.study.primary(workload)[1].value
@@ -146,7 +145,7 @@ def _outcome(analysis: Analysis, levels: tuple[str, ...], workloads: list[str]) 
 
 def _largest_gap(analysis: Analysis, workload: str) -> float:
     """Between runs of one seed, in the primary metric."""
-    runs = runs_of(analysis.study, workload, compared(analysis, workload)[0])
+    runs = analysis.study.runs_of(workload, variant=compared(analysis, workload)[0])
     metric, view = analysis.study.primary(workload)
     return max(
         float(each[view.metric(metric)].max() - each[view.metric(metric)].min()) for each in by_seeds(runs)
@@ -344,7 +343,7 @@ def _fastest(analysis: Analysis) -> str:
     """By workload, of the variant that tells most."""
     rows: list[dict[str, Any]] = []
     for workload in analysis.study.metrics:
-        mine = leads(rows_of(analysis.tables["time"], workload).to_dict("records"))
+        mine = leads(analysis.tables["time"].rows_of(workload).to_dict("records"))
         rows += sorted(mine, key=lambda row: (missing(row["fastest"]), row["decided"] is not True))[:1]
     timed = [row for row in rows if not missing(row["fastest"])]
     if not timed:
@@ -407,7 +406,7 @@ def next_steps(analysis: Analysis) -> Iterator[tuple[str, str]]:
 
 def _diverging(analysis: Analysis, workload: str) -> tuple[int, int]:
     """The smallest CPU count, and the next that gave another model of one seed."""
-    runs = runs_of(analysis.study, workload, compared(analysis, workload)[0])
+    runs = analysis.study.runs_of(workload, variant=compared(analysis, workload)[0])
     runs = runs.sort_values("cpus", kind="stable")
     first = runs.drop_duplicates("seeds_used").set_index("seeds_used").last_weights_sha256
     return int(runs.cpus.min()), int(runs.cpus[runs.last_weights_sha256 != runs.seeds_used.map(first)].min())

@@ -16,11 +16,11 @@ import pandas as pd
 
 from analysis.load.study import View, by_threads
 from analysis.stats import paired, power, statistics
-from analysis.stats.effects import Effect, Equivalence, cliffs, hedges_g, tost
-from analysis.stats.observations import observed
+from analysis.stats.effects import Equivalence, cliffs, hedges_g, tost
+from analysis.stats.observations import observed, values_by_seed
 from analysis.stats.power import Test
 from analysis.stats.ranks import brunner_munzel
-from analysis.stats.statistics import Comparison
+from analysis.stats.statistics import Bounds, Comparison, Estimate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +45,7 @@ class Contrast:
         """Do the two differ? Sign flips of pairs; Brunner and Munzel's test of two sets."""
         return paired.sign_flips(self.differences) if self.matched else brunner_munzel(self.x, self.y)
 
-    def bounds(self, confidence: float = 0.95) -> tuple[float | None, float | None]:
+    def bounds(self, confidence: float = 0.95) -> Bounds:
         """Of the difference of the means, a - b."""
         if self.matched:
             return paired.bounds(self.differences, confidence)
@@ -56,17 +56,15 @@ class Contrast:
         """Of the means, a - b; None where one has no observation."""
         return float(self.x.mean() - self.y.mean()) if len(self.x) and len(self.y) else None
 
-    def effect(self) -> Effect:
+    def effect(self) -> Estimate:
         """In standard deviations: of the differences of pairs, or within the sets."""
         return paired.standardised(self.differences) if self.matched else hedges_g(self.x, self.y)
 
-    def delta(self) -> Effect:
+    def delta(self) -> Estimate:
         """Cliff's delta; of pairs that within them, without an interval."""
         if not self.matched:
             return cliffs(self.x, self.y)
-        value = float(np.sign(self.differences).mean())
-        n = len(self.x)
-        return Effect(value=value, low=None, high=None, n_a=n, n_b=n)
+        return Estimate(value=float(np.sign(self.differences).mean()), n=len(self.x))
 
     def same(self, margin: float) -> Equivalence:
         """Are the means nearer than the margin?"""
@@ -95,36 +93,13 @@ class Contrast:
 
 def contrasts(runs: pd.DataFrame, view: View, metric: str) -> Iterator[Contrast]:
     """Every two thread settings of one workload and variant."""
-    sets = by_threads(runs)
-    for a, b in combinations(sets, 2):
-        yield contrast(sets[a], sets[b], view, metric)
-
-
-def contrast(first: pd.DataFrame, second: pd.DataFrame, view: View, metric: str) -> Contrast:
-    """The runs of one setting beside those of another."""
-    a, b = (str(runs.threads.iloc[0]) for runs in (first, second))
-    shared = set(first.seeds_used) & set(second.seeds_used)
-    alike = (runs[runs.seeds_used.isin(shared)] for runs in (first, second))
-    x, y = (_by_seed(runs, view, metric) for runs in alike)
-    seeds = [seed for seed in x if seed in y]
-    if len(seeds) > 1:
-        return Contrast(
-            a=a,
-            b=b,
-            x=np.array([x[seed] for seed in seeds]),
-            y=np.array([y[seed] for seed in seeds]),
-            n_a=len(first),
-            n_b=len(second),
-            matched=True,
-        )
-    sets = [observed(runs, view, metric).values for runs in (first, second)]
-    return Contrast(a=a, b=b, x=sets[0], y=sets[1], n_a=len(first), n_b=len(second), matched=False)
-
-
-def _by_seed(runs: pd.DataFrame, view: View, metric: str) -> dict[str, float]:
-    """One value for each seed that gave a model which did not fail."""
-    found = {
-        str(seed): observed(mine, view, metric).values
-        for seed, mine in runs.groupby("seeds_used", sort=False)
-    }
-    return {seed: float(values.mean()) for seed, values in found.items() if len(values)}
+    for (a, first), (b, second) in combinations(by_threads(runs).items(), 2):
+        both = pd.concat([first, second])
+        shared = set(first.seeds_used) & set(second.seeds_used)
+        pairs = values_by_seed(both[both.seeds_used.isin(shared)], view, metric).dropna()
+        matched = len(pairs) > 1
+        if matched:
+            x, y = pairs[a].to_numpy(), pairs[b].to_numpy()
+        else:
+            x, y = (observed(each, view, metric).values for each in (first, second))
+        yield Contrast(a=a, b=b, x=x, y=y, n_a=len(first), n_b=len(second), matched=matched)

@@ -8,11 +8,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis.inference.seeds import values_by_seed
 from analysis.load.study import StudyData, shared_seeds
 from analysis.results.model import ALPHA, Kind, Table, col, cols, count
 from analysis.stats.groups import GroupTest, brown_forsythe, friedman, kruskal_wallis
-from analysis.stats.observations import values_by_threads
+from analysis.stats.observations import values_by_seed, values_by_threads
 from analysis.stats.statistics import holm
 
 HEAD = cols("workload", "variant", "view", "metric")

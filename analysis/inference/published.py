@@ -155,18 +155,9 @@ def difference(values: Iterable[float]) -> float:
 # ---- ours ---------------------------------------------------------------------------------------------
 
 
-def _one(table: Table, study: StudyData, workload: str, **where: str) -> pd.DataFrame:
-    """The rows of a workload's first metric."""
-    frame = table.frame[table.frame.workload == workload]
-    if "metric" in frame.columns:
-        where["metric"] = study.metrics[workload][0]
-    for column, value in where.items():
-        frame = frame[frame[column] == value]
-    return frame
-
-
 def _largest(study: StudyData, tables: dict[str, Table], view: View, workload: str) -> Ours:
-    found = _one(tables["max_difference"], study, workload, variant="fixed-seed", view=view.value)
+    metric = study.metrics[workload][0]
+    found = tables["max_difference"].rows_of(workload, variant="fixed-seed", view=view.value, metric=metric)
     if found.empty or pd.isna(found.difference.iloc[0]):
         return Ours(None, 0)
     row = found.iloc[0]
@@ -178,7 +169,8 @@ def _largest(study: StudyData, tables: dict[str, Table], view: View, workload: s
 
 
 def _range(study: StudyData, tables: dict[str, Table], workload: str) -> Ours:
-    found = _one(tables["performance"], study, workload, variant="default", view="selected")
+    metric = study.metrics[workload][0]
+    found = tables["performance"].rows_of(workload, variant="default", view="selected", metric=metric)
     found = found[found.n > 1]
     if found.empty:
         return Ours(None, 0)
@@ -187,7 +179,9 @@ def _range(study: StudyData, tables: dict[str, Table], workload: str) -> Ours:
 
 
 def _least_p(study: StudyData, tables: dict[str, Table], workload: str) -> Ours:
-    found = _one(tables["tests"], study, workload, variant="default", view="selected").dropna(subset="p")
+    metric = study.metrics[workload][0]
+    found = tables["tests"].rows_of(workload, variant="default", view="selected", metric=metric)
+    found = found.dropna(subset="p")
     if found.empty:
         return Ours(None, 0)
     row = found.sort_values("p", kind="stable").iloc[0]
@@ -195,7 +189,7 @@ def _least_p(study: StudyData, tables: dict[str, Table], workload: str) -> Ours:
 
 
 def _means(study: StudyData, workload: str) -> Ours:
-    runs = study.runs[(study.runs.workload == workload) & (study.runs.variant == "fixed-seed")]
+    runs = study.runs_of(workload, variant="fixed-seed")
     metric = study.metrics[workload][0]
     kept = {threads: v for threads, v in values_by_threads(runs, View.LAST, metric).items() if len(v)}
     if len(kept) < 2:
@@ -207,8 +201,7 @@ def _means(study: StudyData, workload: str) -> Ours:
 
 
 def _step(tables: dict[str, Table], workload: str) -> Ours:
-    frame = tables["distance"].frame.dropna(subset="diverges")
-    found = frame[(frame.workload == workload) & (frame.variant == "fixed-seed")]
+    found = tables["distance"].rows_of(workload, variant="fixed-seed").dropna(subset="diverges")
     if found.empty:
         return Ours(None, 0)
     row = found.iloc[0]

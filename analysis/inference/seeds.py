@@ -37,9 +37,9 @@ import numpy as np
 import pandas as pd
 from scipy import special
 
-from analysis.load.study import StudyData, View, shared_seeds
+from analysis.load.study import StudyData, shared_seeds
 from analysis.results.model import VIEWS_NOTE, WHERE, Kind, Table, col, cols, count, interval
-from analysis.stats.observations import observed
+from analysis.stats.observations import values_by_seed
 from analysis.stats.statistics import effective
 
 FEWEST = 3  # seeds, for an interval
@@ -173,12 +173,3 @@ def _rows(study: StudyData) -> Iterator[dict[str, Any]]:
                 | split(whole.to_numpy(), copies=copies).cells()
                 | {"left_out": len(values) - len(whole)}
             )
-
-
-def values_by_seed(runs: pd.DataFrame, view: View, metric: str) -> pd.DataFrame:
-    """A row a seed, a column a thread count; NaN where there is no run, or all of them failed."""
-    cells: dict[str, dict[str, float]] = {}
-    for (threads, seed), cell in runs.groupby(["threads", "seeds_used"], sort=False):
-        found = observed(cell, view, metric).values
-        cells.setdefault(str(threads), {})[str(seed)] = float(found.mean()) if len(found) else np.nan
-    return pd.DataFrame(cells)

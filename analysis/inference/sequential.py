@@ -89,12 +89,12 @@ def parse(text: str, margin: float = MARGIN) -> Rule:
     return rule
 
 
-def schedule(first: int, most: int, looks: int = LOOKS) -> tuple[int, ...]:
-    """The runs a set has at each interim analysis: `first`, then even steps up to `most`. At most `looks` of
+def schedule(first: int, most: int) -> tuple[int, ...]:
+    """The runs a set has at each interim analysis: `first`, then even steps up to `most`. At most LOOKS of
     them, fewer where there is no room for so many."""
     if most < first:
         raise ValueError(f"at most {most} runs are fewer than the first {first}")
-    steps = min(looks, most - first + 1)
+    steps = min(LOOKS, most - first + 1)
     if steps == 1:
         return (most,)
     return tuple(first + round(i * (most - first) / (steps - 1)) for i in range(steps))
@@ -158,19 +158,19 @@ class Decision:
     open_sets: frozenset[str]
 
 
-def decide(
-    rule: Rule, looks: Sequence[int], done: int, samples: Sequence[Sample], alpha: float = ALPHA
-) -> Decision:
+def decide(rule: Rule, looks: Sequence[int], done: int, samples: Sequence[Sample]) -> Decision:
     """Repeats the first `done` of all planned interim analyses. Sets that no open question needs
     take no part in the later ones."""
     active = frozenset(sample.set_id for sample in samples)
-    judge = _tests if rule.what is What.TESTS else _intervals
     state: dict[tuple[str, ...], Answer] = {}
     p_values: dict[tuple[str, ...], tuple[float, float]] = {}
     for n in looks[:done]:
-        state.update(judge(rule, n, len(looks), [s for s in samples if s.set_id in active], alpha, p_values))
+        going_on = [sample for sample in samples if sample.set_id in active]
         if rule.what is What.TESTS:
-            state = _corrected(state, p_values, alpha)
+            state |= _tests(rule, n, len(looks), going_on, p_values)
+            state = _corrected(state, p_values)
+        else:
+            state |= _intervals(rule, n, len(looks), going_on)
         active = frozenset(
             name for answer in state.values() if not answer.clear for name in (answer.a, answer.b) if name
         )
@@ -182,12 +182,10 @@ def decide(
 # ---- intervals -----------------------------------------------------------------------------------
 
 
-def _intervals(
-    rule: Rule, n: int, looks: int, samples: Sequence[Sample], alpha: float, _: object
-) -> dict[tuple[str, ...], Answer]:
+def _intervals(rule: Rule, n: int, looks: int, samples: Sequence[Sample]) -> dict[tuple[str, ...], Answer]:
     answers = {}
     for sample in samples:
-        bounds = interval(rule.what, sample.first(n), 1 - alpha / looks)
+        bounds = interval(rule.what, sample.first(n), 1 - ALPHA / looks)
         half = None if bounds is None else (bounds[1] - bounds[0]) / 2
         copies = sample.copies(n)
         clear = copies or (half is not None and half < rule.limit)
@@ -221,7 +219,6 @@ def _tests(
     n: int,
     looks: int,
     samples: Sequence[Sample],
-    alpha: float,  # noqa: ARG001  (as _intervals)
     p_values: dict[tuple[str, ...], tuple[float, float]],
 ) -> dict[tuple[str, ...], Answer]:
     """The pairs of the active sets, their p values joined with those of the analyses before."""
@@ -245,7 +242,7 @@ def _tests(
 
 
 def _corrected(
-    state: dict[tuple[str, ...], Answer], p_values: dict[tuple[str, ...], tuple[float, float]], alpha: float
+    state: dict[tuple[str, ...], Answer], p_values: dict[tuple[str, ...], tuple[float, float]]
 ) -> dict[tuple[str, ...], Answer]:
     """Holm's correction over each family, for the differences and for the equivalences."""
     result = dict(state)
@@ -256,9 +253,9 @@ def _corrected(
         for key, p, q in zip(keys, differ, same, strict=True):
             if p is None or q is None or state[key].how == COPIES:
                 continue
-            how = DIFFER if p < alpha else EQUIVALENT if q < alpha else NOT_CLEAR
+            how = DIFFER if p < ALPHA else EQUIVALENT if q < ALPHA else NOT_CLEAR
             result[key] = dataclasses.replace(
-                state[key], clear=how != NOT_CLEAR, how=how, value=p if p < alpha else min(p, q)
+                state[key], clear=how != NOT_CLEAR, how=how, value=p if p < ALPHA else min(p, q)
             )
     return result
 

@@ -105,7 +105,7 @@ class StudyData:
         declared = self.design.margin
         if declared is not None and metric == self.primary(workload)[0]:
             return declared
-        values = self.runs.loc[self.runs.workload == workload, View.LAST.metric(metric)].to_numpy(float)
+        values = self.runs_of(workload)[View.LAST.metric(metric)].to_numpy(float)
         values = values[np.isfinite(values)]
         return MARGIN if ((values >= 0) & (values <= 1)).all() else None
 
@@ -117,6 +117,10 @@ class StudyData:
         epochs, steps = (frame[frame.run_id.isin(runs.run_id)] for frame in (self.epochs, self.steps))
         metrics = {name: names for name, names in self.metrics.items() if name in workloads}
         return dataclasses.replace(self, runs=runs, epochs=epochs, steps=steps, metrics=metrics)
+
+    def runs_of(self, workload: str, **where: str) -> pd.DataFrame:
+        """Its runs in which the named columns have these values."""
+        return select(self.runs, workload=workload, **where)
 
     def recorded(self, column: str) -> set[str]:
         """The workloads all of whose runs have this column of `runs`."""
@@ -156,6 +160,18 @@ class StudyData:
         found = (*self.problems, *problems)
         left = dataclasses.replace(self, runs=runs, epochs=epochs, steps=steps, problems=found)
         return left.only(set(runs.workload))  # others have no run left
+
+
+def select(frame: pd.DataFrame, **where: str) -> pd.DataFrame:
+    """The rows in which the named columns have these values."""
+    for column, value in where.items():
+        frame = frame[frame[column] == value]
+    return frame
+
+
+def when(times: pd.Series) -> pd.Series:
+    """The times of records, as UTC."""
+    return pd.to_datetime(times, utc=True, format="ISO8601")
 
 
 def by_threads(runs: pd.DataFrame) -> dict[str, pd.DataFrame]:

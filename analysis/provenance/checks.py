@@ -3,7 +3,7 @@ one comparison, missing runs, losses that are not finite. The runs stay in; the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 import pandas as pd
@@ -18,10 +18,7 @@ ALIKE = {
     "dataset": ("data sets", "keep one: numbers of two data sets are not compared"),
     "workload_digest": ("settings of the workload", "keep one: `vbstudy sweep` redoes what is missing"),
     "cpu_model": ("CPU models", "run all of a comparison on one kind of CPU"),
-    "instruction_set": (
-        "instruction sets",
-        "isa = 'portable' gives equal bits on different CPUs",
-    ),
+    "instruction_set": ("instruction sets", "isa = 'portable' gives equal bits on different CPUs"),
     "caches": ("cache sizes", "TensorFlow computes by them; run all of a comparison on one kind of CPU"),
     "framework_version": ("framework versions", "run all of a comparison with one version"),
     "isa": ("instruction set choices", "keep one"),
@@ -50,12 +47,7 @@ def refuse_mixed(study: StudyData) -> None:
     """Raises MixedHardwareError when the runs of a set, which should be repetitions of one experiment,
     are of different hardware: what differs between them could then be either."""
     for set_id, runs in study.runs.groupby("set_id", sort=False):
-        mixed = [
-            f"{runs[column].nunique()} {text}{_named(runs[column], column)}"
-            for column, text in HARDWARE.items()
-            if runs[column].nunique() > 1
-        ]
-        if mixed:
+        if mixed := _mixtures(runs, HARDWARE):
             raise MixedHardwareError(
                 f"the set {set_id} mixes {'; '.join(mixed)}: its runs do not repeat one experiment; move the "
                 "runs of the other hardware out of runs/, or analyse them together with --allow-mixed"
@@ -73,19 +65,17 @@ def _edited(study: StudyData) -> Iterator[Problem]:
 
 def mixture(runs: pd.DataFrame) -> str:
     """In what these runs are not alike, as text; empty when they can be compared."""
-    found = [
-        f"{runs[column].nunique()} {text}" + _named(runs[column], column)
-        for column, (text, _) in ALIKE.items()
-        if runs[column].nunique() > 1
-    ]
-    return ", ".join(found)
+    return ", ".join(_mixtures(runs, {column: text for column, (text, _) in ALIKE.items()}))
 
 
-def _named(values: pd.Series, column: str) -> str:
-    """The values, where a person can read them."""
-    if column == "workload_digest":
-        return ""
-    return f" ({', '.join(str(value) or 'unknown' for value in values.unique())})"
+def _mixtures(runs: pd.DataFrame, columns: Mapping[str, str]) -> list[str]:
+    return [_several(runs[column], text) for column, text in columns.items() if runs[column].nunique() > 1]
+
+
+def _several(values: pd.Series, text: str) -> str:
+    """`2 CPU models (a, b)`: with the values, where a person can read them."""
+    shown = ", ".join(str(value) or "unknown" for value in values.unique())
+    return f"{values.nunique()} {text}" + ("" if values.name == "workload_digest" else f" ({shown})")
 
 
 def _mixed(study: StudyData) -> Iterator[Problem]:
@@ -99,7 +89,7 @@ def _mixed(study: StudyData) -> Iterator[Problem]:
             if diverging:
                 threads = ", ".join(diverging)
                 within += f", across which the weights of equal seeds diverge (threads {threads})"
-            what = f"{runs[column].nunique()} {text} in one comparison{_named(runs[column], column)}{within}"
+            what = _several(runs[column], f"{text} in one comparison") + within
             yield Problem(path=f"runs/{workload}/{variant}", what=what, todo=todo, skipped=False)
 
 

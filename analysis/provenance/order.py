@@ -12,7 +12,7 @@ import pandas as pd
 from scipy import stats
 
 from analysis.load.runs import Problem
-from analysis.load.study import StudyData, View, by_threads
+from analysis.load.study import StudyData, View, by_threads, when
 from analysis.results.model import ALPHA
 from analysis.stats import statistics
 
@@ -132,5 +132,4 @@ def _text(metric: str, known: Drift, p: float) -> str:
 
 def _when(times: pd.Series) -> np.ndarray:
     """Seconds since 1970."""
-    stamps = pd.to_datetime(times, format="ISO8601", utc=True)
-    return (stamps - pd.Timestamp(0, tz="UTC")).dt.total_seconds().to_numpy()
+    return (when(times) - pd.Timestamp(0, tz="UTC")).dt.total_seconds().to_numpy()

@@ -12,27 +12,23 @@ from analysis.load.runs import Problem
 from analysis.load.study import StudyData
 from analysis.results.model import Table, col, cols, counts
 
+WORKERS = "work outside the thread count of the study"
+THREADS = "sets the thread count itself: read 'thread count' with care"
 EFFECTS = {
-    "threads": "sets the thread count itself: read 'thread count' with care",
     "seed": "sets its own seed: what the study fixes or leaves free is not what it says",
-    "workers": "work outside the thread count of the study",
-    "environment": "sets a thread setting itself, for what it starts or imports later",
+    "worker": WORKERS,
+    "process": WORKERS,
+    "environ": "sets a thread setting itself, for what it starts or imports later",
+    "thread": THREADS,
+    "configproto": THREADS,
     "": "sets what the study sets",
 }
+"""By a part of the name of what is overridden; the first counts."""
 
 
 def effect(what: str) -> str:
     """What an override means for the study, in words."""
-    lowered = what.lower()
-    if "seed" in lowered:
-        return EFFECTS["seed"]
-    if "worker" in lowered or "process" in lowered:
-        return EFFECTS["workers"]
-    if "environ" in lowered:
-        return EFFECTS["environment"]
-    if "thread" in lowered or "configproto" in lowered:
-        return EFFECTS["threads"]
-    return EFFECTS[""]
+    return next(text for part, text in EFFECTS.items() if part in what.lower())
 
 
 def overrides(study: StudyData) -> tuple[Table, ...]:
@@ -43,15 +39,8 @@ def overrides(study: StudyData) -> tuple[Table, ...]:
     for workload, runs in _projects(study):
         seen = Counter((o.what, o.value, o.where) for each in runs.project for o in each.overrides)
         rows += [
-            {
-                "workload": workload,
-                "what": what,
-                "value": value,
-                "where": where,
-                "runs": times,
-                "n": len(runs),
-            }
-            | {"effect": effect(what)}
+            {"workload": workload, "what": what, "value": value, "where": where}
+            | {"runs": times, "n": len(runs), "effect": effect(what)}
             for (what, value, where), times in seen.items()
         ]
     table = Table.of(

@@ -90,8 +90,6 @@ def calibration_tables(study: StudyData, predictions: Predictions) -> tuple[Tabl
         note="All runs of a set together; the accuracy has Wilson's interval for the samples of one run, for "
         "runs share their test samples.",
         frame=pd.concat(diagram, ignore_index=True),
-        columns=(),
-        shown=False,
     )
 
 

@@ -51,16 +51,8 @@ def _difference(study: StudyData, runs: pd.DataFrame, view: View, metric: str) -
     row = {"threads": list(counts.index), "n": [int(n) for n in counts]}
     if found is None:
         reason = "one thread count only" if len(counts) < 2 else "no epoch in common"
-        nothing: dict[str, Any] = {
-            "difference": None,
-            "low": None,
-            "high": None,
-            "epochs": "",
-            "first_epoch": None,
-            "values": [],
-            "basis": reason,
-        }
-        return row | nothing | {"final_difference": None}
+        nothing = dict.fromkeys(("difference", "epochs", "first_epoch", "low", "high", "values", "basis"))
+        return row | nothing | {"epochs": "", "values": [], "basis": reason, "final_difference": None}
     first, last = epochs[found.first], epochs[found.last]
     end = values[:, -1]
     low, high = _difference_bounds(study, runs, view, column, epochs, found.first, values[:, found.first])
@@ -84,7 +76,7 @@ def _difference_bounds(
     epochs: list[int],
     at_index: int,
     values: np.ndarray,
-) -> tuple[float | None, float | None]:
+) -> statistics.Bounds:
     """Simultaneous over all pairs of thread counts and all epochs, of which the largest difference is one."""
     at = study.epochs[study.epochs.epoch == epochs[at_index]].set_index("run_id")[column]
     sets = list(by_threads(runs).values())
@@ -141,8 +133,6 @@ def loss_sd_by_epoch(study: StudyData) -> Table:
         note=f"Scope '{ACROSS}': n thread counts, each with the mean of its runs. "
         + statistics.INTERVALS_NOTE,
         frame=pd.concat(parts, ignore_index=True),
-        columns=(),
-        shown=False,
     )
 
 

@@ -17,7 +17,7 @@ from analysis.stats.statistics import INTERVALS_NOTE, Estimate, bounds_of
 from guest.records.run import Metric
 
 KEYS = ("workload", "variant", "metric", "view")
-NOTHING = Estimate(value=None, low=None, high=None, n=0, constant=False)
+NOTHING = Estimate(value=None, n=0)
 
 
 def performance(

@@ -39,8 +39,6 @@ def by_class(study: StudyData, predictions: Predictions) -> Table:
         note="FPR = FP / (FP + TN) and FNR = FN / (FN + TP), each class against the rest. Scope "
         f"'{ACROSS}': n thread counts, each with the mean of its runs.",
         frame=frame.set_index(KEYS).reset_index(),
-        columns=(),
-        shown=False,
     )
 
 

@@ -9,7 +9,7 @@ from importlib import metadata
 import pandas as pd
 
 from analysis.load.design import STUDY_FILE
-from analysis.load.study import StudyData
+from analysis.load.study import StudyData, when
 from analysis.provenance.study_file import public_study_file, study_file_of
 from analysis.results.model import ALPHA
 from analysis.stats.statistics import INTERVALS_NOTE
@@ -64,7 +64,7 @@ def methods_paragraph(study: StudyData, analyses: int = 1) -> str:
 
 def run_order(study: StudyData) -> str:
     """In which order the runs started, by their records."""
-    runs = study.runs.loc[started(study.runs).sort_values(kind="stable").index]
+    runs = study.runs.loc[when(study.runs.started_at).sort_values(kind="stable").index]
     changes = int((runs.set_id != runs.set_id.shift()).sum()) - 1
     sets = runs.set_id.nunique()
     if changes <= sets - 1:
@@ -73,11 +73,6 @@ def run_order(study: StudyData) -> str:
         f"Runs of the conditions were interleaved: of {len(runs) - 1} starts after the first, {changes} were "
         "of another condition than the one before."
     )
-
-
-def started(runs: pd.DataFrame) -> pd.Series:
-    """When each run began."""
-    return pd.to_datetime(runs.started_at, utc=True, format="ISO8601")
 
 
 def primary_outcome(study: StudyData) -> str:
@@ -95,7 +90,7 @@ def declared(study: StudyData) -> str:
     """Whether the declaration is known to precede the first run: records do not keep it, so that the time of
     the study file's last change has to show it."""
     changed = pd.Timestamp((study.directory / STUDY_FILE).stat().st_mtime, unit="s", tz="UTC")
-    if changed < started(study.runs).min():
+    if changed < when(study.runs.started_at).min():
         return "declared in study.toml, which was last changed before the first run"
     return "declared in study.toml; whether before the first run is not recorded"
 
@@ -167,29 +162,28 @@ def version() -> str:
 
 def recipe(study: StudyData) -> Recipe:
     """The commands, with what is published of the study file where there is one."""
-    runs = int(study.runs.repetition.max())
     path = study.directory / STUDY_FILE
     name = shlex.quote(study.directory.resolve().name)
     begin = [f"mkdir {name}", f"cd {name}"]
-    end = [f"vbstudy sweep --runs {runs}", "vbstudy analyze"]
+    saved = [f"# save {STUDY_FILE} here", "vbstudy provision"]
+    text = ""
     if study.edited:
+        text = study_file_of(study)
         note = f"{STUDY_FILE} has changed since: {study.edited}. The one below is made from the records "
         note += f"of these runs (for projects see run.json too). Save it as {STUDY_FILE} in the new folder."
-        commands = [*begin, f"# save {STUDY_FILE} here", "vbstudy provision", *end]
-        return Recipe(commands="\n".join(commands), study_file=study_file_of(study), note=note)
-    if not path.is_file():
+    elif not path.is_file():
         counts = ",".join(str(n) for n in sorted(study.runs.cpus.unique()))
+        saved = [f"vbstudy provision --cpus {counts}"]
         note = "The study file is not in the study's folder: the commands make a default one, which need not "
         note += "be the one that these runs were trained with. The settings of each run are in its run.json."
-        commands = [*begin, f"vbstudy provision --cpus {counts}", *end]
-        return Recipe(commands="\n".join(commands), study_file="", note=note)
-    try:
-        text, left_out = public_study_file(read_bounded(path, bounded.STUDY_FILE).decode())
-    except (OSError, ValueError) as error:
-        note = f"{STUDY_FILE} cannot be read: {error}"
-        return Recipe(commands="\n".join([*begin, *end]), study_file="", note=note)
-    note = f"Save the study file below as {STUDY_FILE} in the new folder first."
-    if left_out:
-        note += f" Left out of it, as its owner's: {', '.join(left_out)}; give your own."
-    commands = [*begin, f"# save {STUDY_FILE} here", "vbstudy provision", *end]
-    return Recipe(commands="\n".join(commands), study_file=text, note=note)
+    else:
+        try:
+            text, left_out = public_study_file(read_bounded(path, bounded.STUDY_FILE).decode())
+        except (OSError, ValueError) as error:
+            saved, note = [], f"{STUDY_FILE} cannot be read: {error}"
+        else:
+            note = f"Save the study file below as {STUDY_FILE} in the new folder first."
+            if left_out:
+                note += f" Left out of it, as its owner's: {', '.join(left_out)}; give your own."
+    sweep = f"vbstudy sweep --runs {int(study.runs.repetition.max())}"
+    return Recipe(commands="\n".join([*begin, *saved, sweep, "vbstudy analyze"]), study_file=text, note=note)

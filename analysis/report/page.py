@@ -25,7 +25,7 @@ from analysis.report.progress import Unfinished
 from analysis.report.runs import runs_table
 from analysis.report.story import causes, commands, cures, size_text, strips
 from analysis.results.cells import NUMERIC, cell, missing
-from analysis.results.model import Analysis, Column, Finding, Kind, Table, Verdict
+from analysis.results.model import Analysis, Column, Finding, Table, Verdict
 from analysis.results.printing import appendix_tables, main_tables, shown_findings
 
 CLASSES = {verdict: verdict.replace(" ", "-") for verdict in Verdict}  # of the style sheet
@@ -45,7 +45,11 @@ def page(analysis: Analysis, pictures: list[Picture], live: Unfinished | None = 
     sweep is, marks sets that are not complete, and asks its server whether there is a newer one."""
     study = analysis.study
     details = detail_tables(analysis)
-    script, script_sha256 = _script("report.js")
+    shown = shown_findings(analysis)
+    by_workload: dict[str, list[tuple[Finding, str]]] = {}
+    for one in shown:
+        if one.workload:
+            by_workload.setdefault(one.id, []).append((one, CLASSES[one.verdict]))
     return (
         _environment()
         .get_template("report.html.j2")
@@ -61,8 +65,8 @@ def page(analysis: Analysis, pictures: list[Picture], live: Unfinished | None = 
             commands=commands(analysis),
             answers=which_threads(analysis),
             findings=[
-                (one, CLASSES[one.verdict], evidence(analysis, one), _by_workload(analysis, one))
-                for one in shown_findings(analysis)
+                (one, CLASSES[one.verdict], evidence(analysis, one), by_workload.get(one.id, []))
+                for one in shown
                 if not one.workload
             ],
             workloads={w: [_inlined(p) for p in pictures if p.workload == w] for w in (*study.metrics, "")},
@@ -72,11 +76,10 @@ def page(analysis: Analysis, pictures: list[Picture], live: Unfinished | None = 
             checklist=checklist(analysis),
             differing=int(details[0].frame.differs.sum()),
             copies=_copies(analysis),
-            script=script,
-            script_sha256=script_sha256,
             problems=study.problems,
             live=live,
-            **_live_script(),
+            **_script("report.js", "script"),
+            **_script("live.js", "live_script"),
         )
     )
 
@@ -84,7 +87,7 @@ def page(analysis: Analysis, pictures: list[Picture], live: Unfinished | None = 
 def waiting_page(name: str, live: Unfinished, why: str) -> str:
     """The live page of a study of which nothing can be said yet."""
     template = _environment().get_template("waiting.html.j2")
-    return template.render(name=name, live=live, why=why, **_live_script())
+    return template.render(name=name, live=live, why=why, **_script("live.js", "live_script"))
 
 
 def _environment() -> jinja2.Environment:
@@ -108,23 +111,11 @@ def typeset(text: str) -> Markup:
     return Markup("").join([*marked, escape(last)])
 
 
-def _script(name: str) -> tuple[Markup, str]:
-    """A script of ours, and its hash for the page's content policy."""
-    script = (TEMPLATES / name).read_text(encoding="utf-8")
-    return Markup(script), base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()  # noqa: S704
-
-
-def _live_script() -> dict[str, str]:
-    script, sha256 = _script("live.js")
-    return {"live_script": script, "live_script_sha256": sha256}
-
-
-def _by_workload(analysis: Analysis, finding: Finding) -> list[tuple[Finding, str]]:
-    return [
-        (one, CLASSES[one.verdict])
-        for one in shown_findings(analysis)
-        if one.id == finding.id and one.workload
-    ]
+def _script(file: str, name: str) -> dict[str, str]:
+    """A script of ours under this name, and its hash for the page's content policy."""
+    script = (TEMPLATES / file).read_text(encoding="utf-8")
+    sha256 = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    return {name: Markup(script), f"{name}_sha256": sha256}  # noqa: S704
 
 
 def _inlined(picture: Picture) -> dict[str, str]:
@@ -159,8 +150,6 @@ def _cell(column: Column, record: Mapping[Any, Any]) -> dict[str, Any]:
     text, value = cell(column, record), record[column.source]
     numeric = column.kind in NUMERIC and isinstance(value, (int, float)) and not missing(value)
     css = "number" if column.kind in NUMERIC else "long" if len(text) > LONG else ""
-    if column.kind is Kind.LEVEL:
-        return {"text": text, "value": None, "css": css}
     return {"text": text, "value": _number(value) if numeric else None, "css": css}
 
 
@@ -172,16 +161,11 @@ def _number(value: float) -> str:
 def _copies(analysis: Analysis) -> list[dict[str, Any]]:
     """What a reader takes along: texts for a paper, and what repeats the study."""
     study, how = analysis.study, recipe(analysis.study)
-    blocks = [
-        {
-            "title": "Methods",
-            "text": methods_paragraph(study, planned_analyses(analysis)),
-            "prose": True,
-            "note": "",
-        },
-        {"title": "Hardware", "text": hardware_sentence(study), "prose": True, "note": ""},
-        {"title": "Commands that repeat the study", "text": how.commands, "prose": False, "note": how.note},
+    methods = methods_paragraph(study, planned_analyses(analysis))
+    blocks: list[dict[str, Any]] = [
+        {"title": "Methods", "text": methods, "prose": True},
+        {"title": "Hardware", "text": hardware_sentence(study), "prose": True},
+        {"title": "Commands that repeat the study", "text": how.commands, "note": how.note},
+        {"title": "study.toml", "text": how.study_file},
     ]
-    if how.study_file:
-        blocks.append({"title": "study.toml", "text": how.study_file, "prose": False, "note": ""})
-    return blocks
+    return [{"prose": False, "note": ""} | block for block in blocks if block["text"]]

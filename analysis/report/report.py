@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 from analysis.diagnosis.hardening_figures import write_hardening_figures
@@ -23,18 +22,8 @@ class NotAReportError(FileExistsError):
     """The folder to write to holds something that is not a report; it is left as it is."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReportPaths:
-    """Where things were written."""
-
-    page: Path
-    findings: Path
-    tables: tuple[Path, ...]
-    figures: tuple[Path, ...]
-
-
-def write_report(analysis: Analysis, output: Path, live: Unfinished | None = None) -> ReportPaths:
-    """Writes the report into the folder `output`, in place of an earlier report there; its page is a
+def write_report(analysis: Analysis, output: Path, live: Unfinished | None = None) -> Path:
+    """Writes the report into the folder `output`, in place of an earlier report there. Returns its page: a
     live one where `live` says how far the sweep is.
 
     It is complete or not there: everything is written beside it and moved in at the end. Raises
@@ -45,19 +34,13 @@ def write_report(analysis: Analysis, output: Path, live: Unfinished | None = Non
     with _swapped_in(output) as folder:
         (folder / "tables").mkdir()
         (folder / "figures").mkdir()
-        tables = (*analysis.tables.values(), *detail_tables(analysis))
-        for table in tables:
+        for table in (*analysis.tables.values(), *detail_tables(analysis)):
             (folder / "tables" / f"{table.name}.csv").write_text(to_csv(table), encoding="utf-8")
         (folder / FINDINGS).write_text(to_json(as_data(analysis)), encoding="utf-8")
         pictures = write_figures(analysis, folder / "figures")
         pictures += write_hardening_figures(analysis, folder / "figures")
         (folder / PAGE).write_text(page(analysis, pictures, live), encoding="utf-8")
-    return ReportPaths(
-        page=output / PAGE,
-        findings=output / FINDINGS,
-        tables=tuple(output / "tables" / f"{table.name}.csv" for table in tables),
-        figures=tuple(output / "figures" / path.name for p in pictures for path in (p.svg, p.png)),
-    )
+    return output / PAGE
 
 
 def _replaceable(output: Path) -> bool:

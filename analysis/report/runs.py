@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from analysis.figures.charts import when
-from analysis.load.study import StudyData, View
+from analysis.load.study import StudyData, View, when
 from analysis.results.model import WHERE, Kind, Table, col, count
 from analysis.sameness.verdicts import NOT_RECORDED
 
@@ -18,7 +17,6 @@ def runs_table(study: StudyData, view: View) -> Table:
     """One row a run: when, where, how long, the metrics, and whether its weights and its predictions are
     those of most runs of its set. `differs` is true where one of them is not: inspect the run."""
     runs = study.runs
-    begin, _ = when(study)
     frame = pd.DataFrame(
         {
             "workload": runs.workload,
@@ -39,7 +37,7 @@ def runs_table(study: StudyData, view: View) -> Table:
         frame[metric] = runs[view.metric(metric)]
     for column in ("wall_s", "load_by_others", "contended", "guest", "run_id"):
         frame[column] = runs[column]
-    frame["started"] = begin.dt.strftime("%Y-%m-%d %H:%M:%S")
+    frame["started"] = when(runs.started_at).dt.strftime("%Y-%m-%d %H:%M:%S")
     frame["differs"] = frame.weights.eq(DIFFERS) | frame.predictions.eq(DIFFERS)
     models = "last" if view is View.LAST else "selected"
     return Table(

@@ -9,7 +9,6 @@ from typing import Any
 
 import pandas as pd
 
-from analysis.findings.decision import runs_of
 from analysis.findings.summary import by_workload, compared, differs, names_of, next_steps
 from analysis.load.study import View, by_seeds, by_threads
 from analysis.results.cells import cell, missing, number
@@ -82,7 +81,7 @@ def strips(analysis: Analysis, open_sets: Mapping[str, str]) -> list[Strip]:
 def _strip(analysis: Analysis, workload: str, open_sets: Mapping[str, str]) -> Strip:
     variant, _ = compared(analysis, workload)
     metric, view = analysis.study.primary(workload)
-    each = by_seeds(runs_of(analysis.study, workload, variant))
+    each = by_seeds(analysis.study.runs_of(workload, variant=variant))
     runs = max(each, key=lambda same: (same.threads.nunique(), len(same)))  # of one seed: the most complete
     sets = by_threads(runs)
     rows = {

@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 
 from analysis.load.predictions import Predictions
-from analysis.load.study import StudyData, View
+from analysis.load.study import StudyData, View, select
 
 ALPHA = 0.05
 ACROSS = "across thread counts"
@@ -100,15 +100,14 @@ MAIN = (
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
     """A table with everything needed to read it. `frame` holds the raw numbers (NaN: not
-    applicable); `columns` say what is shown, in order. A table that is not `shown` is written to
-    CSV and JSON only."""
+    applicable); `columns` say what is shown, in order. A table without any is written to CSV and JSON
+    only."""
 
     name: str
     title: str
     note: str
     frame: pd.DataFrame
-    columns: tuple[Column, ...]
-    shown: bool = True
+    columns: tuple[Column, ...] = ()
 
     @classmethod
     def of(
@@ -127,6 +126,10 @@ class Table:
         lacking = [n for n in dict.fromkeys(wanted) if n not in frame.columns]
         frame = frame.reindex(columns=[*frame.columns, *lacking]) if lacking else frame
         return cls(name=name, title=title, note=note, frame=frame, columns=columns)
+
+    def rows_of(self, workload: str, **where: str) -> pd.DataFrame:
+        """Its rows of a workload in which the named columns have these values."""
+        return select(self.frame, workload=workload, **where)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -138,7 +138,7 @@ def appendix_tables(analysis: Analysis) -> list[Table]:
 
 
 def _shows(table: Table) -> bool:
-    return table.shown and len(table.frame) > 0
+    return bool(table.columns) and len(table.frame) > 0
 
 
 # ---- for a terminal ------------------------------------------------------------------------------

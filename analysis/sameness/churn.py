@@ -107,7 +107,7 @@ def _churn_row(
     value = sum(float(each.sum()) for each in sums) / 2 / pairs if pairs else None
     samples = runs.shape[1]
     agree = statistics.share(round(metrics.agreement(runs) * samples), samples)
-    found = statistics.Estimate(value=None, low=None, high=None, n=len(runs), constant=False)
+    found = statistics.Estimate(value=None, n=len(runs))
     if value is not None:
         counts = [(len(labels), models[name]) for name, labels in sets.items()]
         found = of_pairs(value, [each / pairs for each in sums], counts, most=1.0)

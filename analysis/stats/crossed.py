@@ -8,12 +8,12 @@ import numpy as np
 from scipy import stats
 from statsmodels.stats.contingency_tables import mcnemar as _mcnemar
 
-from analysis.stats.statistics import MEAN_FROM, Estimate, share
+from analysis.stats.statistics import MEAN_FROM, UPPER, Estimate, share
 
 BY_TABLE = 25  # discordant samples up to which McNemar's p is the exact binomial one
 
 
-def crossed_mean(correct: np.ndarray, confidence: float = 0.95) -> Estimate:
+def crossed_mean(correct: np.ndarray) -> Estimate:
     """The mean of `correct` (R, N) over other runs and other test samples. Its variance is that of the
     bootstrap of runs x samples (Owen 2007, section 3) in closed form, less what that counts twice: s^2 of the
     runs' means / R + s^2 of the samples' means / N - s^2 of the rest / RN; Student's t with the degrees of
@@ -21,9 +21,9 @@ def crossed_mean(correct: np.ndarray, confidence: float = 0.95) -> Estimate:
     runs, samples = correct.shape
     value = float(correct.mean())
     if runs == 1:
-        return share(int(correct.sum()), samples, confidence)
+        return share(int(correct.sum()), samples)
     if runs < MEAN_FROM or samples < 2:
-        return Estimate(value=value, low=None, high=None, n=runs, constant=False)
+        return Estimate(value=value, n=runs)
     by_run, by_sample = correct.mean(axis=1), correct.mean(axis=0)
     # The rest's sum of squares, from the others': no second array of this size is made.
     squares = float(correct.var()) * correct.size
@@ -32,12 +32,10 @@ def crossed_mean(correct: np.ndarray, confidence: float = 0.95) -> Estimate:
     of_runs, of_samples = float(by_run.var(ddof=1)) / runs, float(by_sample.var(ddof=1)) / samples
     variance = max(of_runs + of_samples - rest, of_runs, of_samples)
     if variance == 0:
-        return Estimate(value=value, low=None, high=None, n=runs, constant=True)
+        return Estimate(value=value, n=runs)
     freedom = (of_runs + of_samples) ** 2 / (of_runs**2 / (runs - 1) + of_samples**2 / (samples - 1))
-    half = float(stats.t.ppf((1 + confidence) / 2, freedom)) * math.sqrt(variance)
-    return Estimate(
-        value=value, low=max(0.0, value - half), high=min(1.0, value + half), n=runs, constant=False
-    )
+    half = float(stats.t.ppf(UPPER, freedom)) * math.sqrt(variance)
+    return Estimate(value=value, low=max(0.0, value - half), high=min(1.0, value + half), n=runs)
 
 
 def mcnemar(a: np.ndarray, b: np.ndarray) -> float | None:

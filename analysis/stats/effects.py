@@ -9,29 +9,12 @@ import numpy as np
 from scipy import special, stats
 from statsmodels.stats.weightstats import CompareMeans, DescrStatsW
 
-from analysis.results.model import bound_names
-from analysis.stats.statistics import cliffs_delta, finite, is_constant
+from analysis.stats.statistics import CONFIDENCE, UPPER, Estimate, cliffs_delta, finite, is_constant
 
 DELTA_FROM = 5  # runs a set, for an interval of Cliff's delta
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Effect:
-    """An effect size with its interval. `value` is None when it has none; `note` then says why."""
-
-    value: float | None
-    low: float | None
-    high: float | None
-    n_a: int
-    n_b: int
-    note: str = ""
-
-    def cells(self, name: str) -> dict[str, float | None]:
-        low, high = bound_names(name)
-        return {name: self.value, low: self.low, high: self.high}
-
-
-def cliffs(a: np.ndarray, b: np.ndarray, confidence: float = 0.95) -> Effect:
+def cliffs(a: np.ndarray, b: np.ndarray) -> Estimate:
     """Cliff's delta, P(a > b) - P(a < b), with the asymmetric interval of Feng and Cliff 2004 (Student's
     t, n_a + n_b - 2 degrees of freedom). At complete separation its variance vanishes, and the inner bound
     is (m - z^2) / (m + z^2) with the smaller size m (same source). No interval below DELTA_FROM values a set,
@@ -40,15 +23,14 @@ def cliffs(a: np.ndarray, b: np.ndarray, confidence: float = 0.95) -> Effect:
     n, m = len(x), len(y)
     delta = cliffs_delta(x, y)
     if delta is None or min(n, m) < DELTA_FROM:
-        reason = f"fewer than {DELTA_FROM} runs in a set"
-        return Effect(value=delta, low=None, high=None, n_a=n, n_b=m, note=reason)
+        return Estimate(value=delta, n=n + m)
     if is_constant(x) and is_constant(y):
-        return Effect(value=delta, low=None, high=None, n_a=n, n_b=m, note="no variance in either set")
-    z = float(stats.t.ppf((1 + confidence) / 2, n + m - 2))
+        return Estimate(value=delta, n=n + m)
+    z = float(stats.t.ppf(UPPER, n + m - 2))
     if abs(delta) == 1:
         inner = (min(n, m) - z**2) / (min(n, m) + z**2)
         low, high = (inner, 1.0) if delta > 0 else (-1.0, -inner)
-        return Effect(value=delta, low=low, high=high, n_a=n, n_b=m)
+        return Estimate(value=delta, low=low, high=high, n=n + m)
     signs = np.sign(x[:, None] - y[None, :])
     rows = ((signs.mean(axis=1) - delta) ** 2).sum()
     columns = ((signs.mean(axis=0) - delta) ** 2).sum()
@@ -58,10 +40,10 @@ def cliffs(a: np.ndarray, b: np.ndarray, confidence: float = 0.95) -> Effect:
     root = z * math.sqrt(variance) * math.sqrt((1 - delta**2) ** 2 + z**2 * variance)
     below = 1 - delta**2 + z**2 * variance
     low, high = ((delta - delta**3 + sign * root) / below for sign in (-1, 1))
-    return Effect(value=delta, low=max(-1.0, low), high=min(1.0, high), n_a=n, n_b=m)
+    return Estimate(value=delta, low=max(-1.0, low), high=min(1.0, high), n=n + m)
 
 
-def hedges_g(a: np.ndarray, b: np.ndarray, confidence: float = 0.95) -> Effect:
+def hedges_g(a: np.ndarray, b: np.ndarray) -> Estimate:
     """Cohen's d = (m0 - m1) / sqrt((s0^2 + s1^2) / 2) (Pham et al., ASE 2020, section 3.3) less its bias, by
     Hedges' factor gamma(f/2) / (sqrt(f/2) gamma((f-1)/2)) with f = n_a + n_b - 2 (Hedges 1981), with the
     interval of d's true value by the noncentral t distribution: exact for normal values of equal n and
@@ -69,29 +51,28 @@ def hedges_g(a: np.ndarray, b: np.ndarray, confidence: float = 0.95) -> Effect:
     x, y = finite(a), finite(b)
     n, m = len(x), len(y)
     if min(n, m) < 2:
-        reason = "fewer than two runs in a set"
-        return Effect(value=None, low=None, high=None, n_a=n, n_b=m, note=reason)
+        return Estimate(value=None, n=n + m, note="fewer than two runs in a set")
     if is_constant(x) and is_constant(y):
         note = "no variance in either set, " + ("equal" if x[0] == y[0] else "unequal")
-        return Effect(value=None, low=None, high=None, n_a=n, n_b=m, note=note)
+        return Estimate(value=None, n=n + m, note=note)
     d = float(x.mean() - y.mean()) / math.sqrt((x.var(ddof=1) + y.var(ddof=1)) / 2)
     if not math.isfinite(d):
-        return Effect(value=None, low=None, high=None, n_a=n, n_b=m, note="variance too small to divide by")
-    low, high = noncentral_bounds(d, math.sqrt(n * m / (n + m)), n + m - 2, n + m, confidence)
+        return Estimate(value=None, n=n + m, note="variance too small to divide by")
+    low, high = noncentral_bounds(d, math.sqrt(n * m / (n + m)), n + m - 2, n + m)
     half_f = (n + m - 2) / 2
     factor = math.exp(math.lgamma(half_f) - math.lgamma(half_f - 0.5)) / math.sqrt(half_f)
-    return Effect(value=factor * d, low=low, high=high, n_a=n, n_b=m)
+    return Estimate(value=factor * d, low=low, high=high, n=n + m)
 
 
-def noncentral_bounds(d: float, to_t: float, freedom: int, n: int, confidence: float) -> tuple[float, float]:
+def noncentral_bounds(d: float, to_t: float, freedom: int, n: int) -> tuple[float, float]:
     """The interval of a standardised difference d of n values in all, of which `to_t` d is noncentral t. The
     formula of that distribution fails far out; there the normal approximation of Hedges and Olkin 1985 stands
     in."""
-    tails = ((1 + confidence) / 2, (1 - confidence) / 2)
+    tails = (UPPER, (1 - CONFIDENCE) / 2)
     low, high = (float(special.nctdtrinc(freedom, tail, d * to_t)) / to_t for tail in tails)
     if math.isfinite(low) and math.isfinite(high) and low <= d <= high:
         return low, high
-    half = float(stats.norm.ppf(tails[0])) * math.sqrt(1 / to_t**2 + d**2 / (2 * n))
+    half = float(stats.norm.ppf(UPPER)) * math.sqrt(1 / to_t**2 + d**2 / (2 * n))
     return d - half, d + half
 
 
@@ -101,12 +82,9 @@ class Equivalence:
     the difference (a - b) that corresponds to two one-sided tests at 5 %. `p` is None when there was nothing
     to test; `method` then says why."""
 
-    n_a: int
-    n_b: int
-    difference: float | None
-    low: float | None
-    high: float | None
-    p: float | None
+    low: float | None = None
+    high: float | None = None
+    p: float | None = None
     method: str
 
 
@@ -116,16 +94,11 @@ def tost(a: np.ndarray, b: np.ndarray, margin: float) -> Equivalence:
     if not margin > 0:
         raise ValueError(f"the margin of equivalence must be above 0, not {margin}")
     x, y = finite(a), finite(b)
-    n, m = len(x), len(y)
-    if min(n, m) < 2:
-        reason = "fewer than two runs in a set"
-        return Equivalence(n_a=n, n_b=m, difference=None, low=None, high=None, p=None, method=reason)
+    if min(len(x), len(y)) < 2:
+        return Equivalence(method="fewer than two runs in a set")
     if is_constant(x) and is_constant(y):
-        apart = float(x[0] - y[0])
-        reason = "both sets constant, " + ("equal" if apart == 0 else "unequal")
-        return Equivalence(n_a=n, n_b=m, difference=apart, low=None, high=None, p=None, method=reason)
+        return Equivalence(method="both sets constant, " + ("equal" if x[0] == y[0] else "unequal"))
     compared = CompareMeans(DescrStatsW(x), DescrStatsW(y))
-    p = float(compared.ttost_ind(-margin, margin, usevar="unequal")[0])
-    low, high = (float(v) for v in compared.tconfint_diff(alpha=0.1, usevar="unequal"))
-    apart = float(x.mean() - y.mean())
-    return Equivalence(n_a=n, n_b=m, difference=apart, low=low, high=high, p=p, method="Welch")
+    p, *_ = compared.ttost_ind(-margin, margin, usevar="unequal")
+    low, high = compared.tconfint_diff(alpha=0.1, usevar="unequal")
+    return Equivalence(low=float(low), high=float(high), p=float(p), method="Welch")

@@ -22,8 +22,8 @@ class GroupTest:
     """One test over the sets. `p` is None when there was nothing to test; `method` then says why."""
 
     sizes: tuple[int, ...]
-    statistic: float | None
-    p: float | None
+    statistic: float | None = None
+    p: float | None = None
     method: str
 
 
@@ -34,11 +34,10 @@ def kruskal_wallis(groups: Sequence[np.ndarray]) -> GroupTest:
     kept = [finite(group) for group in groups]
     sizes = tuple(map(len, kept))
     if len(kept) < 2 or min(sizes) < 2:
-        return GroupTest(sizes=sizes, statistic=None, p=None, method=_too_few(sizes, 2))
+        return GroupTest(sizes=sizes, method=_too_few(sizes, 2))
     if all(is_constant(group) for group in kept):
         equal = len({float(group[0]) for group in kept}) == 1
-        reason = "all sets constant, " + ("equal" if equal else "unequal")
-        return GroupTest(sizes=sizes, statistic=None, p=None, method=reason)
+        return GroupTest(sizes=sizes, method="all sets constant, " + ("equal" if equal else "unequal"))
     h, p = (float(value) for value in stats.kruskal(*kept))
     if min(sizes) >= SMALL:
         return GroupTest(sizes=sizes, statistic=h, p=p, method="chi-square")
@@ -53,7 +52,7 @@ def friedman(values: np.ndarray) -> GroupTest:
     seeds, sets = values.shape
     sizes = (seeds,) * sets
     if (values == values[:, :1]).all():
-        return GroupTest(sizes=sizes, statistic=None, p=None, method="the sets are equal for each seed")
+        return GroupTest(sizes=sizes, method="the sets are equal for each seed")
     ranks = stats.rankdata(values, axis=1)
     statistic = float(stats.friedmanchisquare(*values.T).statistic) if sets > 2 else None
     p, method = _permuted(list(ranks.T), _between, "samples")
@@ -69,14 +68,11 @@ def brown_forsythe(groups: Sequence[np.ndarray]) -> GroupTest:
     kept = [finite(group) for group in groups]
     sizes = tuple(map(len, kept))
     if len(kept) < 2 or min(sizes) < 3:
-        return GroupTest(sizes=sizes, statistic=None, p=None, method=_too_few(sizes, 3))
+        return GroupTest(sizes=sizes, method=_too_few(sizes, 3))
     if all(is_constant(group) for group in kept):
-        return GroupTest(
-            sizes=sizes, statistic=None, p=None, method="all sets constant: no dispersion to compare"
-        )
+        return GroupTest(sizes=sizes, method="all sets constant: no dispersion to compare")
     if all(is_constant(np.abs(group - np.median(group))) for group in kept):
-        reason = "the distances from the medians do not vary"
-        return GroupTest(sizes=sizes, statistic=None, p=None, method=reason)
+        return GroupTest(sizes=sizes, method="the distances from the medians do not vary")
     distances = [_distances(group) for group in kept]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", stats.ConstantInputWarning)  # SciPy before 1.17: W is infinite

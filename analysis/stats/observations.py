@@ -37,14 +37,14 @@ class Observations:
         """Several runs, all of one model: what is said of them is exact."""
         return self.runs > 1 and self.distinct == 1
 
-    def mean(self, confidence: float = 0.95, *, within: tuple[float, float] | None = None) -> Estimate:
+    def mean(self, *, within: tuple[float, float] | None = None) -> Estimate:
         """The mean of the metric; of copies exactly their value."""
-        found = statistics.mean(self.values, confidence, within=within)
+        found = statistics.mean(self.values, within=within)
         return statistics.exactly(found.value, self.runs) if self.copies else found
 
-    def sd(self, confidence: float = 0.95) -> Estimate:
+    def sd(self) -> Estimate:
         """The SD of the metric; of copies exactly 0."""
-        found = statistics.sd(self.values, confidence)
+        found = statistics.sd(self.values)
         return statistics.exactly(0.0, self.runs) if self.copies and len(self.values) else found
 
     def failure_rate(self) -> Estimate:
@@ -85,6 +85,16 @@ def succeeded(runs: pd.DataFrame, view: View, metric: str) -> pd.DataFrame:
 def values_by_threads(runs: pd.DataFrame, view: View, metric: str) -> dict[str, np.ndarray]:
     """The observations of each thread setting, in order: what tests between them compare."""
     return {threads: observed(setting, view, metric).values for threads, setting in by_threads(runs).items()}
+
+
+def values_by_seed(runs: pd.DataFrame, view: View, metric: str) -> pd.DataFrame:
+    """A row a seed, a column a thread setting: the mean of what the seed gave there; NaN where there is no
+    run, or all of them failed."""
+    cells: dict[str, dict[str, float]] = {}
+    for (threads, seed), cell in runs.groupby(["threads", "seeds_used"], sort=False):
+        found = observed(cell, view, metric).values
+        cells.setdefault(str(threads), {})[str(seed)] = float(found.mean()) if len(found) else np.nan
+    return pd.DataFrame(cells)
 
 
 def sd_of(values: np.ndarray, models: int) -> Estimate:

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 from scipy import stats
 from statsmodels.stats.weightstats import DescrStatsW
 
-from analysis.stats.effects import Effect, Equivalence, noncentral_bounds
-from analysis.stats.statistics import Comparison, is_constant
+from analysis.stats.effects import Equivalence, noncentral_bounds
+from analysis.stats.statistics import (
+    CONFIDENCE,
+    RATIOS_FROM,
+    Bounds,
+    Comparison,
+    Estimate,
+    from_logarithm,
+    is_constant,
+)
 
 ENUMERATED = 16  # pairs up to which all assignments of signs are looked at
 DRAWN = 9_999
@@ -25,7 +34,7 @@ def sign_flips(differences: np.ndarray) -> Comparison:
     smallest = 2.0 ** (1 - n) if n else None
 
     def found(p: float | None, method: str) -> Comparison:
-        return Comparison(n_a=n, n_b=n, u=None, p=p, smallest_p=smallest, delta=delta, method=method)
+        return Comparison(n_a=n, n_b=n, p=p, smallest_p=smallest, delta=delta, method=method)
 
     if n < 2:
         return found(None, "fewer than two pairs")
@@ -44,7 +53,7 @@ def sign_flips(differences: np.ndarray) -> Comparison:
     return found(min(1.0, float(p)), "exact sign flips of pairs" if exact else f"{DRAWN} sign flips of pairs")
 
 
-def bounds(differences: np.ndarray, confidence: float = 0.95) -> tuple[float | None, float | None]:
+def bounds(differences: np.ndarray, confidence: float = CONFIDENCE) -> Bounds:
     """The interval of the mean difference by Student's t; None below two pairs or without variance."""
     if len(differences) < 2 or is_constant(differences):
         return None, None
@@ -52,27 +61,32 @@ def bounds(differences: np.ndarray, confidence: float = 0.95) -> tuple[float | N
     return float(low), float(high)
 
 
-def standardised(differences: np.ndarray, confidence: float = 0.95) -> Effect:
+def ratio(ratios: Sequence[float] | np.ndarray, confidence: float = CONFIDENCE) -> Estimate:
+    """The geometric mean of the ratios (n,) of positive pairs, with its interval by Student's t on
+    logarithms; none below RATIOS_FROM pairs or without variance."""
+    logs = np.log(ratios)
+    low, high = bounds(logs, confidence) if len(logs) >= RATIOS_FROM else (None, None)
+    return from_logarithm(float(logs.mean()), low, high, len(logs))
+
+
+def standardised(differences: np.ndarray) -> Estimate:
     """The mean difference in SDs of the differences (Cohen's d_z), with the interval by the noncentral t
     distribution."""
     n = len(differences)
     if n < 2 or is_constant(differences):
         reason = "fewer than two pairs" if n < 2 else "all differences equal"
-        return Effect(value=None, low=None, high=None, n_a=n, n_b=n, note=reason)
+        return Estimate(value=None, n=n, note=reason)
     d = float(differences.mean() / differences.std(ddof=1))
-    low, high = noncentral_bounds(d, math.sqrt(n), n - 1, n, confidence)
-    return Effect(value=d, low=low, high=high, n_a=n, n_b=n)
+    low, high = noncentral_bounds(d, math.sqrt(n), n - 1, n)
+    return Estimate(value=d, low=low, high=high, n=n)
 
 
 def tost_pairs(differences: np.ndarray, margin: float) -> Equivalence:
     """Two one-sided paired t tests of |mean difference| >= margin (Schuirmann 1987)."""
     n = len(differences)
     if n < 2 or is_constant(differences):
-        reason = "fewer than two pairs" if n < 2 else "all differences equal"
-        apart = float(differences[0]) if n else None
-        return Equivalence(n_a=n, n_b=n, difference=apart, low=None, high=None, p=None, method=reason)
+        return Equivalence(method="fewer than two pairs" if n < 2 else "all differences equal")
     described = DescrStatsW(differences)
-    p = float(described.ttost_mean(-margin, margin)[0])
-    low, high = (float(v) for v in described.tconfint_mean(alpha=0.1))
-    apart = float(differences.mean())
-    return Equivalence(n_a=n, n_b=n, difference=apart, low=low, high=high, p=p, method="paired t")
+    p, *_ = described.ttost_mean(-margin, margin)
+    low, high = described.tconfint_mean(alpha=0.1)
+    return Equivalence(low=float(low), high=float(high), p=float(p), method="paired t")

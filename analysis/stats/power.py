@@ -1,7 +1,7 @@
 """Power: which difference n runs a set can show, and how many runs a difference needs.
 
 For two sets of n runs each whose metric is about normal with one SD, compared two-sidedly in a family of
-`tests` that Holm corrects. Holm's first and hardest step is at alpha / tests, so that is the level planned
+`tests` that Holm corrects. Holm's first and hardest step is at ALPHA / tests, so that is the level planned
 with: the result is never too hopeful. Up to SIMULATED runs a set the power is that of DRAWN simulated pairs
 of sets, for the formulas know neither the discrete p of few runs nor Welch's degrees of freedom. Beyond,
 Welch's t test has the power of Student's, and Brunner and Munzel's, as Mann-Whitney's U, needs pi / 3 times
@@ -49,19 +49,19 @@ class Test(StrEnum):
 PAIRED = (Test.PAIRED_T, Test.SIGN_FLIPS)
 
 
-def power(n: int, effect: float, tests: int, test: Test = Test.RANKS, alpha: float = ALPHA) -> float:
+def power(n: int, effect: float, tests: int, test: Test = Test.RANKS) -> float:
     """The probability that n runs a set, or n pairs, show a difference of `effect` standard deviations."""
-    if n < 2 or tests * _attainable(n, test) > alpha:
+    if n < 2 or tests * _attainable(n, test) > ALPHA:
         return 0.0
     if test in PAIRED:
-        exact = float(TTestPower().power(effect, n, alpha / tests))
-        return exact if 0 <= exact <= 1 else _by_normal(effect * math.sqrt(n), n - 1, alpha / tests)
+        exact = float(TTestPower().power(effect, n, ALPHA / tests))
+        return exact if 0 <= exact <= 1 else _by_normal(effect * math.sqrt(n), n - 1, ALPHA / tests)
     if n <= SIMULATED:
-        return _simulated(n, effect, test, alpha / tests)
+        return _simulated(n, effect, test, ALPHA / tests)
     size = n * RANK_EFFICIENCY if test is Test.RANKS else float(n)
-    exact = float(TTestIndPower().power(effect, size, alpha / tests, ratio=1, alternative="two-sided"))
+    exact = float(TTestIndPower().power(effect, size, ALPHA / tests, ratio=1, alternative="two-sided"))
     # The library's series for the noncentral t fails far out: NaN, or a little below 0.
-    return exact if 0 <= exact <= 1 else _by_normal(effect * math.sqrt(size / 2), 2 * size - 2, alpha / tests)
+    return exact if 0 <= exact <= 1 else _by_normal(effect * math.sqrt(size / 2), 2 * size - 2, ALPHA / tests)
 
 
 def _attainable(n: int, test: Test) -> float:
@@ -94,40 +94,31 @@ def _by_normal(noncentrality: float, freedom: float, level: float) -> float:
     return float(stats.norm.sf(shifted / math.sqrt(1 + critical**2 / (2 * freedom))))
 
 
-def detectable(
-    n: int, sd: float, tests: int, test: Test = Test.RANKS, alpha: float = ALPHA, wanted: float = POWER
-) -> float | None:
-    """The smallest difference that n runs a set show with the wanted power; None where no difference
-    is large enough for so few runs. Without variance it is 0: any difference is seen at once."""
+def detectable(n: int, sd: float, tests: int, test: Test = Test.RANKS) -> float | None:
+    """The smallest difference that n runs a set show with power POWER; None where no difference is
+    large enough for so few runs. Without variance it is 0: any difference is seen at once."""
     if sd == 0:
         return 0.0
-    units = _units(n, tests, test, alpha, wanted)
+    units = _units(n, tests, test)
     return None if units is None else units * sd
 
 
 @functools.cache
-def _units(n: int, tests: int, test: Test, alpha: float, wanted: float) -> float | None:
+def _units(n: int, tests: int, test: Test) -> float | None:
     """`detectable` in standard deviations."""
     low, high = 0.0, 1.0
-    while power(n, high, tests, test, alpha) < wanted:
+    while power(n, high, tests, test) < POWER:
         low, high = high, 2 * high
         if high > LARGEST_EFFECT:
             return None
     for _ in range(STEPS):
         middle = (low + high) / 2
-        low, high = (low, middle) if power(n, middle, tests, test, alpha) >= wanted else (middle, high)
+        low, high = (low, middle) if power(n, middle, tests, test) >= POWER else (middle, high)
     return high
 
 
-def runs_for(
-    difference: float,
-    sd: float,
-    tests: int,
-    test: Test = Test.RANKS,
-    alpha: float = ALPHA,
-    wanted: float = POWER,
-) -> int | None:
-    """The fewest runs a set that show a difference with the wanted power; None for more than ten
+def runs_for(difference: float, sd: float, tests: int, test: Test = Test.RANKS) -> int | None:
+    """The fewest runs a set that show a difference with power POWER; None for more than ten
     million. Without variance one run a set shows it. Raises ValueError unless `difference` > 0."""
     if not difference > 0:
         raise ValueError("a difference to plan for must be larger than 0")
@@ -136,13 +127,13 @@ def runs_for(
     effect = min(difference / sd, LARGEST_EFFECT)
     if effect < SMALLEST_EFFECT:
         return None
-    fewest = runs_needed(tests, alpha) if test is Test.RANKS else 2
-    if power(fewest, effect, tests, test, alpha) >= wanted:
+    fewest = runs_needed(tests) if test is Test.RANKS else 2
+    if power(fewest, effect, tests, test) >= POWER:
         return fewest
     low, high = fewest, 2 * fewest
-    while power(high, effect, tests, test, alpha) < wanted:
+    while power(high, effect, tests, test) < POWER:
         low, high = high, 2 * high
         if high > MOST_RUNS:
             return None
     reached = range(low + 1, high + 1)  # no further: the exact p of many runs takes long
-    return reached[bisect_left(reached, True, key=lambda n: power(n, effect, tests, test, alpha) >= wanted)]
+    return reached[bisect_left(reached, True, key=lambda n: power(n, effect, tests, test) >= POWER)]

@@ -13,7 +13,7 @@ from scipy import stats
 from statsmodels.stats.proportion import proportion_confint
 from statsmodels.stats.weightstats import CompareMeans, DescrStatsW
 
-from analysis.results.model import bound_names
+from analysis.results.model import ALPHA, bound_names
 from guest.records.run import Metric
 
 # Below these numbers of values simulated intervals do not cover what they say (docs/statistics.md).
@@ -26,6 +26,9 @@ INTERVALS_NOTE = (
     f"{MEAN_FROM} distinct values for one, an SD {SD_FROM}, a ratio {RATIOS_FROM} runs."
 )
 PROPORTION = (0.0, 1.0)
+Bounds = tuple[float | None, float | None]  # of an interval; None where there is none
+CONFIDENCE = 0.95
+UPPER = (1 + CONFIDENCE) / 2  # the share of a distribution below the end of a two-sided interval
 
 
 def bounds_of(metric: str) -> tuple[float, float] | None:
@@ -36,13 +39,13 @@ def bounds_of(metric: str) -> tuple[float, float] | None:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
     """A number from n finite values, with its interval. `low` and `high` are None where n does not
-    allow one; `constant` says that all values are equal."""
+    allow one; where there is no number, `note` may say why."""
 
     value: float | None
-    low: float | None
-    high: float | None
+    low: float | None = None
+    high: float | None = None
     n: int
-    constant: bool
+    note: str = ""
 
     def cells(self, name: str, bounds: str | None = None) -> dict[str, float | None]:
         """The value and its bounds by the column names of `results.model.interval`."""
@@ -52,12 +55,12 @@ class Estimate:
 
 def exactly(value: float | None, n: int) -> Estimate:
     """What has no sampling error: the common value of n copies of one run."""
-    return Estimate(value=value, low=value, high=value, n=n, constant=True)
+    return Estimate(value=value, low=value, high=value, n=n)
 
 
 def mean(
     values: Sequence[float] | np.ndarray,
-    confidence: float = 0.95,
+    confidence: float = CONFIDENCE,
     *,
     within: tuple[float, float] | None = None,
 ) -> Estimate:
@@ -68,17 +71,17 @@ def mean(
     kept = finite(values)
     n, constant = len(kept), is_constant(kept)
     if n == 0:
-        return Estimate(value=None, low=None, high=None, n=0, constant=False)
+        return Estimate(value=None, n=0)
     centre = float(kept[0]) if constant else float(kept.mean())
     s = float(kept.std(ddof=1)) if n > 1 else 0.0
     if n < MEAN_FROM or constant or s == 0:  # of values that differ by less than can be squared
-        return Estimate(value=centre, low=None, high=None, n=n, constant=constant)
+        return Estimate(value=centre, n=n)
     third = float(stats.skew((kept - centre) / s, bias=False)) / 3
     t = float(stats.t.ppf((1 + confidence) / 2, n - 1)) / math.sqrt(n)
     low, high = (centre - s * _inverse(u, third, n) for u in (t, -t))
     if within is not None and within[0] <= kept.min() and kept.max() <= within[1]:
         low, high = max(low, within[0]), min(high, within[1])
-    return Estimate(value=centre, low=low, high=high, n=n, constant=False)
+    return Estimate(value=centre, low=low, high=high, n=n)
 
 
 def _inverse(u: float, third: float, n: int) -> float:
@@ -88,22 +91,22 @@ def _inverse(u: float, third: float, n: int) -> float:
     return float(np.cbrt(1 + 3 * third * (u - third / (2 * n))) - 1) / third
 
 
-def sd(values: Sequence[float] | np.ndarray, confidence: float = 0.95) -> Estimate:
+def sd(values: Sequence[float] | np.ndarray, confidence: float = CONFIDENCE) -> Estimate:
     """The sample standard deviation with Bonett's interval (2006), which takes the kurtosis from the values
     and so does not suppose them normal. No interval below SD_FROM values and for values that are all
     equal."""
     kept = finite(values)
-    n, constant = len(kept), is_constant(kept)
+    n = len(kept)
     if n < 2:
-        return Estimate(value=None, low=None, high=None, n=n, constant=constant)
-    s = 0.0 if constant else float(kept.std(ddof=1))
+        return Estimate(value=None, n=n)
+    s = 0.0 if is_constant(kept) else float(kept.std(ddof=1))
     if n < SD_FROM or s == 0:
-        return Estimate(value=s, low=None, high=None, n=n, constant=constant)
+        return Estimate(value=s, n=n)
     z = float(stats.norm.ppf((1 + confidence) / 2))
     small = n / (n - z)
     half = z * small * math.sqrt(max(0.0, kurtosis(kept) - (n - 3) / n) / (n - 1))
     low, high = (s * math.sqrt(small * math.exp(sign * half)) for sign in (-1, 1))
-    return Estimate(value=s, low=low, high=high, n=n, constant=False)
+    return Estimate(value=s, low=low, high=high, n=n)
 
 
 def kurtosis(values: np.ndarray) -> float:
@@ -132,19 +135,17 @@ def pooled_sd(sets: Iterable[Sequence[float] | np.ndarray]) -> tuple[float | Non
     return (math.sqrt(squares / freedom) if freedom else None), freedom, n
 
 
-def share(count: float, of: float, confidence: float = 0.95, *, method: str = "wilson") -> Estimate:
+def share(count: float, of: float, *, method: str = "wilson") -> Estimate:
     """A share of independent cases with Wilson's interval (1927); counts may be means of counts. No value
     where there are no cases. Method `beta` is Clopper and Pearson's (1934), which covers for few cases
     too."""
     if of == 0:
-        return Estimate(value=None, low=None, high=None, n=0, constant=False)
-    low, high = proportion_confint(count, of, alpha=1 - confidence, method=method)
-    return Estimate(value=count / of, low=float(low), high=float(high), n=int(of), constant=False)
+        return Estimate(value=None, n=0)
+    low, high = proportion_confint(count, of, alpha=1 - CONFIDENCE, method=method)
+    return Estimate(value=count / of, low=float(low), high=float(high), n=int(of))
 
 
-def mean_of_pairs(
-    value: float, parts: Sequence[np.ndarray], confidence: float = 0.95, *, most: float = math.inf
-) -> Estimate:
+def mean_of_pairs(value: float, parts: Sequence[np.ndarray], *, most: float = math.inf) -> Estimate:
     """The interval of a mean over pairs of runs, between 0 and `most`. Pairs that share a run are not
     independent: runs are.
 
@@ -158,11 +159,10 @@ def mean_of_pairs(
         variances = [v * ((n - 1) / (n - 2)) ** 2 for v in variances]
     total = sum(variances)
     if any(len(part) < PAIRS_FROM for part in parts) or total == 0:
-        return Estimate(value=value, low=None, high=None, n=n, constant=False)
+        return Estimate(value=value, n=n)
     freedom = total**2 / sum(v**2 / (len(part) - 1) for v, part in zip(variances, parts, strict=True))
-    half = float(stats.t.ppf((1 + confidence) / 2, freedom)) * math.sqrt(total)
-    low, high = max(0.0, value - half), min(most, value + half)
-    return Estimate(value=value, low=low, high=high, n=n, constant=False)
+    half = float(stats.t.ppf(UPPER, freedom)) * math.sqrt(total)
+    return Estimate(value=value, low=max(0.0, value - half), high=min(most, value + half), n=n)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,9 +172,9 @@ class Comparison:
 
     n_a: int
     n_b: int
-    u: float | None
-    p: float | None
-    smallest_p: float | None
+    u: float | None = None
+    p: float | None = None
+    smallest_p: float | None = None
     delta: float | None
     method: str
 
@@ -185,10 +185,10 @@ def smallest_p(n_a: int, n_b: int) -> float:
     return min(1.0, 2 / math.comb(n_a + n_b, n_a))
 
 
-def runs_needed(tests: int, alpha: float = 0.05) -> int:
+def runs_needed(tests: int) -> int:
     """The runs a set must have before Holm's correction over `tests` tests can find anything."""
     n = 2
-    while tests * smallest_p(n, n) > alpha:
+    while tests * smallest_p(n, n) > ALPHA:
         n += 1
     return n
 
@@ -210,7 +210,7 @@ def welch(a: Sequence[float] | np.ndarray, b: Sequence[float] | np.ndarray) -> f
     return float(CompareMeans(DescrStatsW(x), DescrStatsW(y)).ttest_ind(usevar="unequal")[1])
 
 
-def welch_bounds(a: np.ndarray, b: np.ndarray, confidence: float = 0.95) -> tuple[float | None, float | None]:
+def welch_bounds(a: np.ndarray, b: np.ndarray, confidence: float = CONFIDENCE) -> Bounds:
     """The interval of mean(a) - mean(b) by Welch's t; None where there is none (as `welch`)."""
     x, y = finite(a), finite(b)
     if min(len(x), len(y)) < 2 or (is_constant(x) and is_constant(y)):
@@ -220,22 +220,25 @@ def welch_bounds(a: np.ndarray, b: np.ndarray, confidence: float = 0.95) -> tupl
     return float(low), float(high)
 
 
-def ratio(
-    a: np.ndarray, b: np.ndarray, confidence: float = 0.95
-) -> tuple[float | None, float | None, float | None]:
+def ratio(a: np.ndarray, b: np.ndarray, confidence: float = CONFIDENCE) -> Estimate:
     """The ratio of the geometric means of positive values `a` over `b`, and its interval by Welch's t on
     logarithms; None without positive values, and no interval below RATIOS_FROM or without variance."""
-    if not len(a) or not len(b) or min(a.min(), b.min()) <= 0:
-        return None, None, None
+    n = min(len(a), len(b))
+    if not n or min(a.min(), b.min()) <= 0:
+        return Estimate(value=None, n=n)
     x, y = np.log(a), np.log(b)
-    low, high = welch_bounds(x, y, confidence) if min(len(x), len(y)) >= RATIOS_FROM else (None, None)
-    apart = math.exp(float(x.mean() - y.mean()))
-    return (apart, None, None) if low is None or high is None else (apart, math.exp(low), math.exp(high))
+    bounds = welch_bounds(x, y, confidence) if n >= RATIOS_FROM else (None, None)
+    return from_logarithm(float(x.mean() - y.mean()), *bounds, n)
 
 
-def ratio_of_sums(
-    above: Sequence[float], below: Sequence[float], confidence: float = 0.95
-) -> tuple[float | None, float | None]:
+def from_logarithm(value: float, low: float | None, high: float | None, n: int) -> Estimate:
+    """The ratio whose logarithm, and its bounds, are known."""
+    if low is None or high is None:
+        return Estimate(value=math.exp(value), n=n)
+    return Estimate(value=math.exp(value), low=math.exp(low), high=math.exp(high), n=n)
+
+
+def ratio_of_sums(above: Sequence[float], below: Sequence[float]) -> Bounds:
     """The interval of sum(above) / sum(below), a share whose parts are clusters of cases (Cochran 1977,
     section 6.3: the ratio estimator), within [0, 1], by Student's t. None for fewer than two parts."""
     x, y = np.asarray(above, float), np.asarray(below, float)
@@ -244,7 +247,7 @@ def ratio_of_sums(
         return None, None
     value = float(x.sum()) / total
     error = math.sqrt(n / (n - 1) * float(((x - value * y) ** 2).sum())) / total
-    half = float(stats.t.ppf((1 + confidence) / 2, n - 1)) * error
+    half = float(stats.t.ppf(UPPER, n - 1)) * error
     return max(0.0, value - half), min(1.0, value + half)
 
 

@@ -128,7 +128,7 @@ def _write(options: Options, output: Path | None, against: str, allow_mixed: boo
         analysis = analyze(
             store.directory, views, against=against, allow_mixed=allow_mixed, edited=edited(store)
         )
-        return analysis, write_report(analysis, target).page
+        return analysis, write_report(analysis, target)
 
 
 def _views(options: Options) -> tuple[View, ...]:
@@ -169,7 +169,7 @@ def _serve(options: Options, port: int, allow_mixed: bool) -> None:
         try:
             with analysis_errors(folder):
                 analysis = analyze(store.directory, views, allow_mixed=allow_mixed, edited=edited(store))
-                return write_report(analysis, folder, live).page.read_bytes()
+                return write_report(analysis, folder, live).read_bytes()
         except VbstudyError as error:  # mostly that no run is done yet; the next page may be one
             early = live.sweeping and not live.done
             why = "No run is done yet; results appear here after the first." if early else error.message

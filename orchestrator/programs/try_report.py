@@ -118,17 +118,18 @@ def cost(
     """The time of a run as a ratio to that of its default's (by the labels of their conditions) of the same
     repetition: geometric mean, 95 % interval, number of pairs. The first repetition is left out: it read
     from disk and compiled."""
-    from analysis.diagnosis.hardening import paired_ratio
+    from analysis.stats.paired import ratio
 
     wall_s = {(trial.condition, trial.repetition): trial.wall_s for trial in trials}
     pairs = [
-        (trial.wall_s, wall_s[default_of[trial.condition], trial.repetition])
+        trial.wall_s / wall_s[default_of[trial.condition], trial.repetition]
         for trial in trials
         if trial.condition in default_of and trial.repetition > 1
     ]
     if not pairs:
         return None, None, None, 0
-    return *paired_ratio([a for a, _ in pairs], [b for _, b in pairs]), len(pairs)
+    found = ratio(pairs)
+    return found.value, found.low, found.high, found.n
 
 
 # ---- for a person -------------------------------------------------------------------------------------

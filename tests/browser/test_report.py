@@ -24,7 +24,7 @@ def report(tmp_path_factory):
     study.usual()
     for repetition in (1, 2, 3):
         study.run(1, repetition, variant="control", weights="odd" if repetition == 2 else "w", cpu_model="B")
-    return write_report(analyze(study.directory), study.directory / "report").page
+    return write_report(analyze(study.directory), study.directory / "report")
 
 
 @pytest.fixture

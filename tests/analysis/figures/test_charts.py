@@ -14,8 +14,8 @@ from analysis.figures.charts import (
     reliability,
     shown_view,
     some_of,
+    spans,
     timeline,
-    when,
 )
 from analysis.load.study import View, load_study
 from analysis.pipeline import analyze
@@ -70,7 +70,7 @@ def test_every_run_is_a_bar_on_its_guests_line_and_a_night_is_cut_out(study):
 
 def test_a_clock_that_was_set_back_gives_no_negative_run(study):
     stamp(study.run(1), "2026-03-01T22:00:00Z", "2026-03-01T21:00:00Z")
-    begin, end = when(load_study(study.directory))
+    begin, end = spans(load_study(study.directory))
     assert (end == begin).all()
     assert timeline(analyze(study.directory)).figure.axes
 

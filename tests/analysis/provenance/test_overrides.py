@@ -202,7 +202,7 @@ def test_a_network_and_a_project_in_one_study_each_have_the_tables_they_can(stud
     for name in ("churn", "by_class", "loss_sd_by_epoch", "convergence"):
         assert {row["workload"] for row in rows(analysis, name)} == {"lenet5"}, name
     assert {row["view"] for row in rows(analysis, "performance", workload="lenet5")} == {"last", "selected"}
-    page = write_report(analysis, tmp_path / "report").page.read_text()
+    page = write_report(analysis, tmp_path / "report").read_text()
     assert "the project mine as it is (tree t" in page
 
 
@@ -235,7 +235,7 @@ def test_runs_that_replay_one_recording_are_compared_and_runs_of_two_are_not(stu
     assert found["mine"].verdict.value == "supported"
     assert found["mixed"].verdict.value == "inconclusive"
     assert found["mixed"].why == "the runs used different seeds on different thread counts"
-    page = write_report(analysis, tmp_path / "report").page.read_text()
+    page = write_report(analysis, tmp_path / "report").read_text()
     assert "random numbers recorded once and replayed" in page
 
 
@@ -250,11 +250,11 @@ def test_numbers_that_are_no_classes_are_compared_by_their_hash_alone(study):
 @pytest.mark.parametrize(
     ("what", "kind"),
     [
-        ("torch.set_num_threads", "threads"),
-        ("tf.compat.v1.ConfigProto", "threads"),
+        ("torch.set_num_threads", "thread"),
+        ("tf.compat.v1.ConfigProto", "thread"),
         ("numpy.random.seed", "seed"),
-        ("DataLoader worker processes", "workers"),
-        ("os.environ['OMP_NUM_THREADS']", "environment"),
+        ("DataLoader worker processes", "worker"),
+        ("os.environ['OMP_NUM_THREADS']", "environ"),
         ("something new", ""),
     ],
 )

@@ -110,8 +110,8 @@ def transferred(rng: np.random.Generator, source: Source, n: int) -> bool | None
 
 def ratio_of_times(rng: np.random.Generator, source: Source, n: int) -> bool | None:
     a, b = (np.exp(0.1 * each) for each in source.sets(rng, n, 2))
-    _, low, high = statistics.ratio(a, b)
-    return _holds(low, high, 1.0)
+    found = statistics.ratio(a, b)
+    return _holds(found.low, found.high, 1.0)
 
 
 APART = np.array([-0.5, 0.0, 0.5])  # of thread counts, in SDs of seeds

@@ -1,10 +1,17 @@
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from scipy import stats
 
-from analysis.stats.paired import bounds, sign_flips, standardised, tost_pairs
+from analysis.stats.paired import bounds, ratio, sign_flips, standardised, tost_pairs
+from analysis.stats.statistics import Estimate
+
+times = st.floats(0.1, 100)
 
 
 def test_sign_flips_are_exact():
@@ -33,7 +40,7 @@ def test_equivalence_of_pairs_is_two_one_sided_t_tests():
     differences = np.array([0.001, -0.002, 0.003, 0.0, 0.001])
     found = tost_pairs(differences, 0.01)
     assert found.p == pytest.approx(stats.ttest_1samp(differences, 0.01, alternative="less").pvalue)
-    assert found.low < found.difference < found.high
+    assert found.low < differences.mean() < found.high
 
 
 def test_the_interval_of_the_standardised_difference_covers():
@@ -41,3 +48,20 @@ def test_the_interval_of_the_standardised_difference_covers():
     found = [standardised(rng.normal(0.5, 1, 12)) for _ in range(500)]
     covered = sum(each.low <= 0.5 <= each.high for each in found)
     assert 0.92 <= covered / 500 <= 0.98
+
+
+@given(st.lists(st.tuples(times, times), min_size=3, max_size=12))
+def test_the_ratio_of_pairs_is_that_of_a_paired_t_test_on_logarithms(pairs):
+    a, b = (np.array(each) for each in zip(*pairs, strict=True))
+    found = ratio(a / b)
+    assert found.value == pytest.approx(stats.gmean(a / b))
+    if np.std(np.log(a / b)) > 1e-9:
+        interval = stats.ttest_rel(np.log(a), np.log(b)).confidence_interval(0.95)
+        assert (math.log(found.low), math.log(found.high)) == pytest.approx(
+            (interval.low, interval.high), abs=1e-6
+        )
+
+
+@pytest.mark.parametrize("ratios", [[1.5], [1.5, 1.5], [1.5] * 5])
+def test_few_or_equal_ratios_have_no_interval(ratios):
+    assert ratio(ratios) == Estimate(value=pytest.approx(1.5), n=len(ratios))

@@ -60,11 +60,8 @@ def test_the_interval_of_a_proportion_is_cut_to_what_it_can_be():
 
 
 def test_equal_values_are_no_evidence_of_no_variance():
-    assert statistics.sd([0.1] * 12) == statistics.Estimate(
-        value=0.0, low=None, high=None, n=12, constant=True
-    )
-    mean = statistics.mean([0.1] * 12)
-    assert (mean.value, mean.low, mean.constant) == (0.1, None, True)
+    assert statistics.sd([0.1] * 12) == statistics.Estimate(value=0.0, n=12)
+    assert statistics.mean([0.1] * 12) == statistics.Estimate(value=0.1, n=12)
     exact = statistics.exactly(0.1, 12)
     assert (exact.value, exact.low, exact.high, exact.n) == (0.1, 0.1, 0.1, 12)
 
