@@ -89,7 +89,6 @@ def try_(
     ask = try_runs.Ask(
         argv=command,
         folder=options.store().directory.resolve(),
-        conditions=factor.conditions,
         repetitions=runs or (3 if exact else 2),
         seed=None if replay else seed,
         timeout_s=timeout_s,

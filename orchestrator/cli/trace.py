@@ -117,9 +117,9 @@ def trace(
     report = options.reporter("trace: ")
     with store.lock("vbstudy trace"):
         if chosen[0].workload.project is None:
-            found = tracing.work(study, store, chosen, scope, traces.apart, trace_figures.write, report)
+            found = tracing.work(study, store, chosen, scope, trace_figures.write, report)
         else:
-            found = trace_project.work(study, store, chosen, steps, traces.apart, trace_figures.write, report)
+            found = trace_project.work(study, store, chosen, steps, trace_figures.write, report)
     if options.as_json:
         click.echo(json.dumps(to_json(found), indent=1))
     else:
@@ -143,9 +143,9 @@ def _trace_program(
     vary: str | None,
     timeout_s: float | None,
 ) -> None:
-    from analysis.diagnosis import traces
     from guest.records.codec import to_json
     from orchestrator.experiments import trace_program
+    from orchestrator.experiments.trace_pair import Ask
     from orchestrator.programs import conditions
     from orchestrator.study.schema import parse_counts
 
@@ -153,7 +153,7 @@ def _trace_program(
     if len(factor.conditions) != 2:
         told = f"--vary {vary}" if vary else f"--cpus {cpus}"
         raise UsageError(f"{told}: two are compared, and these are {len(factor.conditions)}")
-    ask = trace_program.Ask(
+    ask = Ask(
         argv=program,
         folder=options.store().directory.resolve(),
         factor=factor,
@@ -163,7 +163,7 @@ def _trace_program(
         timeout_s=timeout_s,
     )
     with interrupted("of a program nothing is kept"):
-        found = trace_program.work(ask, traces.apart, options.reporter("trace: "))
+        found = trace_program.work(ask, options.reporter("trace: "))
     result(options, to_json(found), "\n".join(_program_summary(found)))
 
 
@@ -230,7 +230,7 @@ def probe(
     )
     report = options.reporter("probe: ")
     with contextlib.nullcontext() if output else store.lock("vbstudy probe"):
-        found = probing.work(ask, store, output or store.probe, probes.numbers, probe_figures.write, report)
+        found = probing.work(ask, store, output or store.probe, probe_figures.write, report)
     if options.as_json or form == "json":
         click.echo(seal(found), nl=False)
     else:

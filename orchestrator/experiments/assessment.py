@@ -4,7 +4,7 @@ so that only the models differ. Results lie beside the runs, which are never edi
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -31,9 +31,7 @@ from orchestrator.inventory import Inventory
 from orchestrator.providers import Provider
 from orchestrator.store.store import Store
 from orchestrator.study.schema import Study
-from orchestrator.text import plain
-
-Say = Callable[[str], None]
+from orchestrator.text import Say, plain
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,8 +28,8 @@ from orchestrator.providers import Provider
 from orchestrator.store.store import Store, now
 from orchestrator.study import snapshots
 from orchestrator.study.schema import Study
+from orchestrator.text import Say
 
-Say = Callable[[str], None]
 NOTHING = "writes neither weights nor predictions that its table names, so that no models can be compared"
 ENVIRONMENT = ("cpu", "machine", "libraries", "hypervisor")  # of the fingerprint: what a proof is bound to
 

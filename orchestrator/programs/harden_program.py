@@ -16,7 +16,7 @@ from orchestrator.errors import UnprovedError
 from orchestrator.programs import try_runs
 from orchestrator.programs.conditions import Condition, oversubscribed
 from orchestrator.programs.try_report import cost, evidence, invalid_times
-from orchestrator.programs.try_runs import Ask, Say
+from orchestrator.programs.try_runs import Ask
 from orchestrator.programs.try_verdicts import (
     Answer,
     LevelVerdict,
@@ -24,6 +24,7 @@ from orchestrator.programs.try_verdicts import (
     decide,
     overall,
 )
+from orchestrator.text import Say
 from vbstudy.exact import launch
 
 JAX_ONE_THREAD = {"XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"}
@@ -65,12 +66,12 @@ class Hardened:
 
 
 def run(ask: Ask, counts: Sequence[int], asked: Sequence[Tier], say: Say) -> Hardened:
-    """`ask.conditions` are made here. Raises UsageError, ScriptFailedError, and UnprovedError for a program
+    """Raises UsageError, ScriptFailedError, and UnprovedError for a program
     that shows nothing that could be compared."""
     most = max(counts)
     say("a first run, to see what it computes with; its time does not count")
     warm = Condition(label="default", threads=most)
-    first = try_runs.run(dataclasses.replace(ask, conditions=(warm,), repetitions=1), say)
+    first = try_runs.run(dataclasses.replace(ask, repetitions=1), [warm], say)
     if overall(decide(first.trials)) is Answer.ABSENT:
         raise UnprovedError(
             f"{shlex.join(ask.argv)}: writes no file and prints nothing, so that nothing can be compared"
@@ -84,7 +85,7 @@ def run(ask: Ask, counts: Sequence[int], asked: Sequence[Tier], say: Say) -> Har
         for tier in chosen
         if results[tier] is None
     }
-    seen = try_runs.run(dataclasses.replace(ask, conditions=tuple(conditions.values())), say)
+    seen = try_runs.run(ask, list(conditions.values()), say)
     # By tier: the label of each of its conditions, with that of the default on as many threads.
     labels = {
         tier: {conditions[tier, n].label: conditions[Tier.SEEDS, n].label for n in counts}

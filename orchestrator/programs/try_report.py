@@ -12,7 +12,7 @@ from guest.records.run import Override
 from orchestrator.programs import try_runs
 from orchestrator.programs.conditions import INSTRUCTION_SET, THREADS, Condition, Factor, oversubscribed
 from orchestrator.programs.try_files import Role
-from orchestrator.programs.try_runs import Ask, Say, Seen, framework_of
+from orchestrator.programs.try_runs import Ask, Seen, framework_of
 from orchestrator.programs.try_verdicts import (
     BITWISE,
     METRIC,
@@ -26,6 +26,7 @@ from orchestrator.programs.try_verdicts import (
     decide,
     overall,
 )
+from orchestrator.text import Say
 
 SHOWN = 8  # lines of evidence at a level
 NAMES = {PREDICTIONS: "predictions", METRIC: "metrics", OUTPUT: "output"}
@@ -81,7 +82,7 @@ def run(ask: Ask, factor: Factor, exact: bool, say: Say) -> tuple[Report, Seen]:
         if exact:
             conditions.append(dataclasses.replace(one, label=f"{one.label}, exact", exact=True))
             exactly[conditions[-1].label] = one.label
-    seen = try_runs.run(dataclasses.replace(ask, conditions=tuple(conditions)), say)
+    seen = try_runs.run(ask, conditions, say)
     verdicts = decide([trial for trial in seen.trials if trial.condition in plain])
     notes = list(seen.notes)
     if any("workers" in c.hook for c in conditions) and not any(n["kind"] == "loader" for n in seen.noticed):

@@ -7,7 +7,7 @@ from __future__ import annotations
 import itertools
 import os
 import shlex
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,22 +25,21 @@ from orchestrator.programs.conditions import Condition
 from orchestrator.programs.try_files import FileSeen, Role, read, role_of
 from orchestrator.programs.try_verdicts import WARNING, Trial
 from orchestrator.study.plan import program_spec
+from orchestrator.text import Say
 from vbstudy.exact import launch
 
 DISK_LIMIT_BYTES = 10 << 30
 LINES_SHOWN = 5
 LINES_COMPARED = 100_000
-Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ask:
-    """What is to be run, and how often. `seed` is that of all generators; None: the numbers that the program
-    draws are recorded in the first run, and given to the others."""
+    """What is to be run, and how often under each condition. `seed` is that of all generators; None: the
+    numbers that the program draws are recorded in the first run, and given to the others."""
 
     argv: tuple[str, ...]
     folder: Path
-    conditions: tuple[Condition, ...]
     repetitions: int
     seed: int | None
     timeout_s: float | None = None
@@ -60,7 +59,7 @@ class Seen:
     noticed: tuple[notices.Notice, ...] = field(repr=False)
 
 
-def run(ask: Ask, say: Say) -> Seen:
+def run(ask: Ask, conditions: Sequence[Condition], say: Say) -> Seen:
     """Raises UsageError for a folder that cannot be copied, ScriptFailedError when the program fails: in
     its first run, or otherwise than by its exit status."""
     folders.check_size(ask.folder)
@@ -74,7 +73,7 @@ def run(ask: Ask, say: Say) -> Seen:
         order = [
             (condition, number)
             for number in range(1, ask.repetitions + 1)
-            for condition in (ask.conditions if number % 2 else reversed(ask.conditions))
+            for condition in (conditions if number % 2 else reversed(conditions))
         ]
         for i, (condition, number) in enumerate(order, 1):
             say(f"run {i} of {len(order)}: {condition.label}")
