@@ -14,7 +14,6 @@ import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from importlib import resources
 from pathlib import Path
 from typing import IO
 
@@ -23,6 +22,7 @@ import numpy as np
 from guest.projects import prepare, randomness
 from guest.records import bounded
 from guest.records.trace import OpNote, Outcome, Phase, TensorNote
+from guest.replay import program
 from guest.trace.wire import END, LIMIT, address
 from orchestrator.cores.leases import host_cores
 from orchestrator.errors import ProtocolError, ScriptFailedError, UsageError
@@ -31,7 +31,6 @@ from orchestrator.programs import folders
 from orchestrator.programs.conditions import Condition, Factor
 from orchestrator.programs.try_runs import DISK_LIMIT_BYTES, control_of, environment
 
-HOOK = "sitecustomize.py"
 GROWTH_STEPS = 4
 POLL_S = 0.1
 EAGERLY = {
@@ -153,16 +152,7 @@ class Runs:
         self, condition: Condition, control: randomness.Control, out: Path, work: Path, keep: int | None
     ) -> dict[str, str]:
         hooks = out / "trace-hooks"
-        hooks.mkdir()
-        hook_file = resources.files("guest.trace") / "hooks" / HOOK
-        (hooks / HOOK).write_bytes(hook_file.read_bytes())
-        hook = prepare.hook_settings(
-            out,
-            work,
-            self.library,
-            paths=os.pathsep.join(filter(None, (str(hooks), os.environ.get("PYTHONPATH", "")))),
-            **condition.hook_settings(control.seed),
-        )
+        program.copy_hooks("guest.trace", hooks)
         settings = {
             "library": str(self.library),
             "folder": str(out),
@@ -172,7 +162,7 @@ class Runs:
             "growth": GROWTH_STEPS,
             "hold": list(self.ask.hold),
         }
-        env = environment(condition, self.ask.seed, control.hash_seed, hook) | {
+        env = environment(condition, self.ask.seed, control, out, work, self.library, hooks=str(hooks)) | {
             "VBSTUDY_TRACE": json.dumps(settings),
             "TORCH_COMPILE_DISABLE": "1",  # compiled functions run eagerly: what they fuse is not seen
         }
@@ -331,12 +321,12 @@ class Side:
             return
         assert self._process.stdout is not None  # noqa: S101
         kind_, text = json.loads(self._process.stdout.read() or '["Lost", "was ended from outside"]')
-        program = shlex.join(self._runs.ask.argv)
+        command = shlex.join(self._runs.ask.argv)
         if kind_:
             why = text.replace(f"{self.out / prepare.WORK}/", "")
-            raise ScriptFailedError(f"{program}: with {self._condition.label}: {why}")
+            raise ScriptFailedError(f"{command}: with {self._condition.label}: {why}")
         if not self.frameworks:
-            raise UsageError(f"{program}: {NOTHING}")
+            raise UsageError(f"{command}: {NOTHING}")
         note = f"with {self._condition.label} {CUT}"
         if not self._whole and note not in self._runs.notes:
             self._runs.notes.append(note)

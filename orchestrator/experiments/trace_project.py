@@ -50,14 +50,8 @@ def work(
     with tempfile.TemporaryDirectory(prefix="vbstudy-trace-") as scratch:
         folder = prepare.unpack(files, Path(scratch) / prepare.WORK)
         try:
-            python, _ = environment.interpreter(
-                folder,
-                project.requirements,
-                files.wheels,
-                files.tree_sha256,
-                with_guests=project.framework is not None,
-                folder=Path(scratch) / "environments",
-            )
+            environments = Path(scratch) / "environments"
+            python, _ = environment.interpreter(folder, project, files, environments)
         except environment.RequirementsError as error:
             raise UsageError(f"{workload.name}: {error}") from None
         ask = Ask(

@@ -220,9 +220,14 @@ def _cured(cure: Cure, report: Report) -> str:
 def _price(ratio: float | None, low: float | None, high: float | None, pairs: int) -> str:
     if ratio is None:
         return "a time that was not measured"
-    if low is None or high is None:
-        return f"{ratio:.2f} times the default's ({counted(pairs, 'pair')}: too few for an interval)"
-    return f"{ratio:.2f} [{low:.2f}, {high:.2f}] times the default's ({pairs} pairs, 95 % interval)"
+    how = ": too few for an interval" if low is None else ", 95 % interval"
+    return f"{times_default(ratio, low, high)} ({counted(pairs, 'pair')}{how})"
+
+
+def times_default(ratio: float, low: float | None = None, high: float | None = None) -> str:
+    """`1.20 [1.10, 1.31] times the default's`"""
+    interval = "" if low is None or high is None else f" [{low:.2f}, {high:.2f}]"
+    return f"{ratio:.2f}{interval} times the default's"
 
 
 def _level(verdict: LevelVerdict, runs: int) -> list[str]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import itertools
 import os
 import shlex
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,9 +20,9 @@ from guest.records.run import RECORDING, Framework, Override
 from orchestrator.agent import archive
 from orchestrator.cores.leases import host_cores
 from orchestrator.errors import ScriptFailedError
-from orchestrator.programs import folders, try_numbers
+from orchestrator.programs import folders
 from orchestrator.programs.conditions import Condition
-from orchestrator.programs.try_files import FileSeen, Role, read, role_of
+from orchestrator.programs.try_files import FileSeen, Role, by_name, numbers, read, role_of
 from orchestrator.programs.try_verdicts import WARNING, Trial
 from orchestrator.study.plan import program_spec
 from orchestrator.text import Say
@@ -78,8 +78,8 @@ def run(ask: Ask, conditions: Sequence[Condition], say: Say) -> Seen:
         for i, (condition, number) in enumerate(order, 1):
             say(f"run {i} of {len(order)}: {condition.label}")
             trial, found, remarks = runner.once(condition, number, first=i == 1)
-            numbers = counted(len(trial.metrics), "named number")
-            say(f"  {trial.wall_s:.1f} s, {numbers}, {counted(len(trial.files), 'file')}")
+            seen = f"{counted(len(trial.metrics), 'named number')}, {counted(len(trial.files), 'file')}"
+            say(f"  {trial.wall_s:.1f} s, {seen}")
             trials.append(trial)
             noticed += found
             notes |= dict.fromkeys(remarks)
@@ -118,7 +118,7 @@ class _Runner:
         work = folders.copy(ask.folder, out / prepare.WORK)
         before = folders.stamps(work)
         control = control_of(ask.seed, recording, work, out)
-        env = self._environment(condition, control, out, work)
+        env = environment(condition, ask.seed, control, out, work, self.library, watch=True)
         limits = command.Limits(
             timeout_s=ask.timeout_s,
             disk_bytes=ask.disk_bytes,
@@ -149,14 +149,14 @@ class _Runner:
             raise ScriptFailedError(f"{shlex.join(ask.argv)}: on {where}: {why}") from None
         noticed = notices.read(out / prepare.NOTICED)
         # A program that is not Python has names alone: where it prints is unknown.
-        metrics = _metrics(noticed) or try_numbers.by_name(printed)
+        metrics = _metrics(noticed) or by_name(printed)
         files: dict[str, FileSeen] = {}
         for name, path in folders.written(work, before).items():
-            values = try_numbers.read(path) if try_numbers.holds_numbers(name) else {}
-            if values and role_of(name) is not Role.PREDICTIONS:
+            role = role_of(name)
+            if role is not Role.PREDICTIONS and (values := numbers(path)):
                 metrics |= {f"{name}: {key}": each for key, each in values.items()}
             else:
-                files[name] = read(path, role_of(name))
+                files[name] = read(path, role)
         files |= dict(itertools.chain(_reported(out / prepare.REPORTED), _outside(noticed)))
         stray = [f"child processes left running, and ended: {ended.strays}"] if ended.strays else []
         trial = Trial(
@@ -173,38 +173,43 @@ class _Runner:
         remarks = [] if condition.exact else notices.remarks(noticed, condition.asked)
         return trial, noticed, [*remarks, *random_notes, *stray]
 
-    def _environment(
-        self, condition: Condition, control: randomness.Control, out: Path, work: Path
-    ) -> dict[str, str]:
-        hook = prepare.hook_settings(
-            out,
-            work,
-            self.library,
-            watch=True,
-            paths=os.environ.get("PYTHONPATH", ""),  # what the user's own shell has set still holds
-            **condition.hook_settings(control.seed),
-        )
-        env = environment(condition, self.ask.seed, control.hash_seed, hook)
-        return launch.environment(env) if condition.exact else env
-
 
 def environment(
-    condition: Condition, seed: int | None, hash_seed: str, hook: Mapping[str, str]
+    condition: Condition,
+    seed: int | None,
+    control: randomness.Control,
+    out: Path,
+    work: Path,
+    library: Path,
+    *,
+    watch: bool = False,
+    hooks: str = "",
 ) -> dict[str, str]:
-    """The environment of a program's run: the user's own, with the start-up hook and under the condition."""
+    """The environment of a program's run: the user's own, with the start-up hook and under the condition.
+    Further `hooks` lie in a folder."""
+    hook = prepare.hook_settings(
+        out,
+        work,
+        library,
+        watch=watch,
+        # What the user's own shell has set still holds.
+        paths=os.pathsep.join(filter(None, (hooks, os.environ.get("PYTHONPATH", "")))),
+        **condition.hook_settings(control.seed),
+    )
     asked = condition.asked
     spec = program_spec("program", asked, seed)
-    return (
+    env = (
         dict(os.environ)
         | threads.environment(spec, cpu_vendor=fingerprint.cpu()["vendor"])
         | {
             **hook,
             "OPENBLAS_NUM_THREADS": str(asked.intra_op),
-            "PYTHONHASHSEED": hash_seed,
+            "PYTHONHASHSEED": control.hash_seed,
             "PYTHONUNBUFFERED": "1",
         }
         | dict(condition.env)
     )
+    return launch.environment(env) if condition.exact else env
 
 
 def control_of(seed: int | None, recording: Path | None, work: Path, out: Path) -> randomness.Control:
@@ -241,7 +246,7 @@ def _lines(log: Path) -> Iterator[str]:
 
 def _metrics(noticed: Sequence[notices.Notice]) -> dict[str, tuple[str, ...]]:
     """Values by name and place of printing."""
-    return try_numbers.by_name(
+    return by_name(
         (f"{name} @ {notice['where']}" if notice.get("where") else name, value)
         for notice in noticed
         if notice["kind"] == "numbers"

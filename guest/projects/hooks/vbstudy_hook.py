@@ -10,8 +10,6 @@ from __future__ import annotations
 import atexit
 import builtins
 import functools
-import importlib.abc
-import importlib.util
 import json
 import os
 import random
@@ -20,6 +18,8 @@ import threading
 from collections.abc import Callable
 from types import FrameType, ModuleType
 from typing import Any
+
+from vbstudy_imports import AfterImport
 
 SETTINGS: dict[str, Any] = json.loads(os.environ["VBSTUDY_HOOK"])
 ROOT: str = SETTINGS["root"]
@@ -227,34 +227,11 @@ AFTER: dict[str, Callable[[ModuleType], None]] = {
 }
 
 
-class Finder(importlib.abc.MetaPathFinder):
-    """Finds modules as the other finders do, and runs an action after their import."""
-
-    def __init__(self) -> None:
-        self.looking: set[str] = set()
-
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:  # noqa: ARG002
-        if name not in AFTER or name in self.looking:
-            return None
-        self.looking.add(name)
-        try:
-            spec: Any = importlib.util.find_spec(name)
-        finally:
-            self.looking.discard(name)
-        if spec is None or spec.loader is None:
-            return spec
-        loader, execute = spec.loader, spec.loader.exec_module
-
-        def exec_module(module: ModuleType) -> None:
-            loader.exec_module = execute
-            execute(module)
-            try:
-                AFTER[name](module)
-            except Exception as error:  # noqa: BLE001  (the project must run as it does without us)
-                write("trouble", what=f"after the import of {name}: {type(error).__name__}: {error}")
-
-        loader.exec_module = exec_module
-        return spec
+def after_import(name: str, module: ModuleType) -> None:
+    try:
+        AFTER[name](module)
+    except Exception as error:  # noqa: BLE001  (the project must run as it does without us)
+        write("trouble", what=f"after the import of {name}: {type(error).__name__}: {error}")
 
 
 # ---- the process itself ---------------------------------------------------------------------------
@@ -298,7 +275,7 @@ def start() -> None:
     if SEED is not None:
         random.seed(SEED)
     wrap(random, "seed", seeding("random.seed"))
-    sys.meta_path.insert(0, Finder())
+    sys.meta_path.insert(0, AfterImport(AFTER, after_import))
     sys.addaudithook(audit)
     atexit.register(at_end)
     if SETTINGS.get("pools") is not None:
