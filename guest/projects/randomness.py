@@ -129,9 +129,7 @@ def finish(control: Control, argv: Sequence[str], target: Path) -> tuple[RandomN
     less = program.too_little(control.folder)
     if less:
         raise CommandError("ReplayError", less)
-    idle = streams.never_ran(control.folder)
-    if idle:
-        notes.append(f"recorded processes that did not run this time: {', '.join(idle)}")
+    notes += program.idle(control.folder)
     if target != control.source:
         shutil.copyfile(control.source, target)
     return RandomNumbers(how="replayed", draws=len(control.replayed.draws), level=control.level), notes

@@ -149,6 +149,12 @@ def too_little(folder: Path) -> str:
     )
 
 
+def idle(folder: Path) -> list[str]:
+    """After a replay: a note on the recorded processes that asked for nothing, where there are any."""
+    names = streams.never_ran(folder)
+    return [f"recorded processes that did not run this time: {', '.join(names)}"] if names else []
+
+
 def read_summary(folder: Path) -> Summary:
     """The summaries of the program's processes, after it has ended."""
     said: list[dict[str, Any]] = [json.loads(path.read_text()) for path in (folder / "python").iterdir()]

@@ -183,9 +183,7 @@ def replay(options: Options, file: Path, command: tuple[str, ...]) -> None:
         raise StoreError(str(error)) from None
     except OSError as error:
         raise StoreError(f"{error.filename}: cannot be written: {error.strerror}") from None
-    notes = replaying.remarks(ended, recorded.header.level, "")
-    if idle:
-        notes.append(f"recorded processes that did not run this time: {', '.join(idle)}")
+    notes = replaying.remarks(ended, recorded.header.level, "") + idle
     text = f"replayed {len(recorded.draws)} draws of {file}"
     _print_on_stderr(options, replaying.as_json(recorded, notes), text, notes)
     if ended.status != 0:

@@ -72,7 +72,7 @@ def record(command: Sequence[str], output: Path, level: Level) -> tuple[Recordin
 
 
 def replay(recorded: Recording, command: Sequence[str]) -> tuple[Ended, list[str]]:
-    """Runs the program with the recorded numbers; names also the recorded processes that did not run. Raises
+    """Runs the program with the recorded numbers; notes also which recorded processes did not run. Raises
     ReplayError, which names the call site, when it asks for others, more or fewer; PrerequisiteError when the
     library that the recording needs is not there."""
     header = recorded.header
@@ -88,7 +88,7 @@ def replay(recorded: Recording, command: Sequence[str]) -> tuple[Ended, list[str
         if trouble is not None:
             raise ReplayError(trouble.text, evidence=trouble.stack)
         less = program.too_little(folder)
-        idle = list(streams.never_ran(folder))
+        idle = program.idle(folder)
     if less and ended.status == header.status:
         raise ReplayError(less)
     return ended, idle

@@ -67,7 +67,7 @@ def run(ask: Ask, conditions: Sequence[Condition], say: Say) -> Seen:
     noticed: list[notices.Notice] = []
     notes = dict[str, None]()
     with folders.scratch("vbstudy-try-", ask.argv) as scratch:
-        runner = _Runner(ask, scratch, archive.build().write(scratch))
+        library = archive.build().write(scratch)
         # Repetitions alternate between conditions, forwards and backwards, so that drift of the machine is
         # not taken for an effect.
         order = [
@@ -77,7 +77,7 @@ def run(ask: Ask, conditions: Sequence[Condition], say: Say) -> Seen:
         ]
         for i, (condition, number) in enumerate(order, 1):
             say(f"run {i} of {len(order)}: {condition.label}")
-            trial, found, remarks = runner.once(condition, number, first=i == 1)
+            trial, found, remarks = _once(ask, scratch, library, condition, number, first=i == 1)
             seen = f"{counted(len(trial.metrics), 'named number')}, {counted(len(trial.files), 'file')}"
             say(f"  {trial.wall_s:.1f} s, {seen}")
             trials.append(trial)
@@ -100,78 +100,69 @@ def run(ask: Ask, conditions: Sequence[Condition], say: Say) -> Seen:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Runner:
-    ask: Ask
-    scratch: Path
-    library: Path
+def _once(
+    ask: Ask, scratch: Path, library: Path, condition: Condition, number: int, *, first: bool
+) -> tuple[Trial, list[notices.Notice], list[str]]:
+    """One run; what its processes told; notes for the user."""
+    out = scratch / "run"  # the same path each time: programs write paths into their files
+    folders.remove(out)
+    out.mkdir()
+    recording = scratch / RECORDING
+    work = folders.copy(ask.folder, out / prepare.WORK)
+    before = folders.stamps(work)
+    control = control_of(ask.seed, recording, work, out)
+    env = environment(condition, ask.seed, control, out, work, library, watch=True)
+    limits = command.Limits(
+        timeout_s=ask.timeout_s,
+        disk_bytes=ask.disk_bytes,
+        timeout_key="--timeout",
+        disk_key="--disk-limit",
+        check=control.check,
+    )
+    printed: list[tuple[str, str]] = []
 
-    def once(
-        self, condition: Condition, number: int, *, first: bool
-    ) -> tuple[Trial, list[notices.Notice], list[str]]:
-        """One run; what its processes told; notes for the user."""
-        ask = self.ask
-        out = self.scratch / "run"  # the same path each time: programs write paths into their files
-        folders.remove(out)
-        out.mkdir()
-        recording = self.scratch / RECORDING
-        work = folders.copy(ask.folder, out / prepare.WORK)
-        before = folders.stamps(work)
-        control = control_of(ask.seed, recording, work, out)
-        env = environment(condition, ask.seed, control, out, work, self.library, watch=True)
-        limits = command.Limits(
-            timeout_s=ask.timeout_s,
-            disk_bytes=ask.disk_bytes,
-            timeout_key="--timeout",
-            disk_key="--disk-limit",
-            check=control.check,
-        )
-        printed: list[tuple[str, str]] = []
+    def on_line(line: str, _elapsed_s: float) -> None:
+        if not WARNING.search(line):
+            printed.extend(pairs(line))
 
-        def on_line(line: str, _elapsed_s: float) -> None:
-            if not WARNING.search(line):
-                printed.extend(pairs(line))
-
-        random_notes: list[str] = []
-        try:
-            env |= control.environment(env)
-            with (out / "log.txt").open("wb") as log, _cores(condition.threads), control.errors_first():
-                ended = command.run(
-                    ask.argv, work, env, log, limits, on_line, may_fail=not first and control.folder is None
-                )
-            if ended.status == 0:
-                _, random_notes = randomness.finish(control, ask.argv, recording)
-        except command.CommandError as error:
-            why = str(error).replace(f"{work}/", "")  # paths relative to the program
-            where = (
-                condition.label if condition.env or condition.hook else counted(condition.threads, "thread")
+    random_notes: list[str] = []
+    try:
+        env |= control.environment(env)
+        with (out / "log.txt").open("wb") as log, _cores(condition.threads), control.errors_first():
+            ended = command.run(
+                ask.argv, work, env, log, limits, on_line, may_fail=not first and control.folder is None
             )
-            raise ScriptFailedError(f"{shlex.join(ask.argv)}: on {where}: {why}") from None
-        noticed = notices.read(out / prepare.NOTICED)
-        # A program that is not Python has names alone: where it prints is unknown.
-        metrics = _metrics(noticed) or by_name(printed)
-        files: dict[str, FileSeen] = {}
-        for name, path in folders.written(work, before).items():
-            role = role_of(name)
-            if role is not Role.PREDICTIONS and (values := numbers(path)):
-                metrics |= {f"{name}: {key}": each for key, each in values.items()}
-            else:
-                files[name] = read(path, role)
-        files |= dict(itertools.chain(_reported(out / prepare.REPORTED), _outside(noticed)))
-        stray = [f"child processes left running, and ended: {ended.strays}"] if ended.strays else []
-        trial = Trial(
-            condition=condition.label,
-            threads=condition.threads,
-            repetition=number,
-            wall_s=ended.wall_s,
-            metrics=metrics,
-            files=files,
-            lines=tuple(_lines(out / "log.txt")),
-            status=ended.status,
-        )
-        # Exact mode sets pools of its own.
-        remarks = [] if condition.exact else notices.remarks(noticed, condition.asked)
-        return trial, noticed, [*remarks, *random_notes, *stray]
+        if ended.status == 0:
+            _, random_notes = randomness.finish(control, ask.argv, recording)
+    except command.CommandError as error:
+        why = str(error).replace(f"{work}/", "")  # paths relative to the program
+        where = condition.label if condition.env or condition.hook else counted(condition.threads, "thread")
+        raise ScriptFailedError(f"{shlex.join(ask.argv)}: on {where}: {why}") from None
+    noticed = notices.read(out / prepare.NOTICED)
+    # A program that is not Python has names alone: where it prints is unknown.
+    metrics = _metrics(noticed) or by_name(printed)
+    files: dict[str, FileSeen] = {}
+    for name, path in folders.written(work, before).items():
+        role = role_of(name)
+        if role is not Role.PREDICTIONS and (values := numbers(path)):
+            metrics |= {f"{name}: {key}": each for key, each in values.items()}
+        else:
+            files[name] = read(path, role)
+    files |= dict(itertools.chain(_reported(out / prepare.REPORTED), _outside(noticed)))
+    stray = [f"child processes left running, and ended: {ended.strays}"] if ended.strays else []
+    trial = Trial(
+        condition=condition.label,
+        threads=condition.threads,
+        repetition=number,
+        wall_s=ended.wall_s,
+        metrics=metrics,
+        files=files,
+        lines=tuple(_lines(out / "log.txt")),
+        status=ended.status,
+    )
+    # Exact mode sets pools of its own.
+    remarks = [] if condition.exact else notices.remarks(noticed, condition.asked)
+    return trial, noticed, [*remarks, *random_notes, *stray]
 
 
 def environment(

@@ -40,8 +40,7 @@ NAMED = (
 )  # fmt: skip
 STUDY = {name: os.environ.get(name) for name in VARIABLES}  # as the study set them
 _lock = threading.RLock()
-_seen: dict[tuple[str, str, str], int] = {}
-_busy = threading.local()
+_seen: set[tuple[str, str, str]] = set()
 _open = builtins.open
 
 
@@ -60,9 +59,9 @@ def notice(what: str, value: object, *, needs_project: bool = True) -> None:
         return
     key = (what, str(value), where)
     with _lock:
-        _seen[key] = _seen.get(key, 0) + 1
-        if _seen[key] > 1:
+        if key in _seen:
             return
+        _seen.add(key)
     write("override", what=what, value=str(value), where=where)
 
 
@@ -90,22 +89,11 @@ def wrap(owner: Any, name: str, before: Callable[..., None]) -> None:
 
     @functools.wraps(original)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
-        if not getattr(_busy, "on", False):
-            before(*args, **kwargs)
+        before(*args, **kwargs)
         return original(*args, **kwargs)
 
     wrapper.vbstudy_wrapped = True  # type: ignore[attr-defined]
     setattr(owner, name, wrapper)
-
-
-class ours:  # noqa: N801  (reads as a statement)
-    """Calls inside are the study's own and not reported."""
-
-    def __enter__(self) -> None:
-        _busy.on = True
-
-    def __exit__(self, *_: object) -> None:
-        _busy.on = False
 
 
 def seeding(name: str) -> Callable[..., None]:
@@ -194,14 +182,13 @@ def after_dataloader(module: ModuleType) -> None:
 
 def after_tensorflow(tf: ModuleType) -> None:
     threading_ = tf.config.threading
-    with ours():
-        if SEED is not None:
-            tf.random.set_seed(SEED)
-        if "VBSTUDY_EXACT" not in os.environ:  # which fixes the pools
-            threading_.set_intra_op_parallelism_threads(SETTINGS["intra_op"])
-            threading_.set_inter_op_parallelism_threads(SETTINGS["inter_op"])
-        if SETTINGS["deterministic"]:
-            tf.config.experimental.enable_op_determinism()
+    if SEED is not None:
+        tf.random.set_seed(SEED)
+    if "VBSTUDY_EXACT" not in os.environ:  # which fixes the pools
+        threading_.set_intra_op_parallelism_threads(SETTINGS["intra_op"])
+        threading_.set_inter_op_parallelism_threads(SETTINGS["inter_op"])
+    if SETTINGS["deterministic"]:
+        tf.config.experimental.enable_op_determinism()
     wrap(tf.random, "set_seed", seeding("tf.random.set_seed"))
     for which in ("intra", "inter"):
         name = f"set_{which}_op_parallelism_threads"
@@ -241,7 +228,7 @@ def audit(event: str, args: tuple[Any, ...]) -> None:
     if event == "os.putenv":
         name, value = (os.fsdecode(part) for part in args)
         # Libraries clear the environment and restore it; only another value than the study's overrides it.
-        if name in VARIABLES and STUDY[name] != value and not getattr(_busy, "on", False):
+        if name in VARIABLES and STUDY[name] != value:
             notice(f"os.environ[{name!r}]", value, needs_project=False)
     elif event in ("subprocess.Popen", "os.posix_spawn", "os.fork") and place(sys._getframe(1), direct=True):
         notice("processes started", str(args[0])[-80:] if args else "a copy of itself")
