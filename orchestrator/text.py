@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from rich.markup import escape
 
 from guest.records.printable import printable
+
+Say = Callable[[str], None]  # a line for the user
 
 
 def plain(text: str, limit: int = 500) -> str:

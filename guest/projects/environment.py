@@ -11,6 +11,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from guest.records.run import ProjectFiles, ProjectSpec
+
 FOLDER = Path("environments")  # in the guest's working folder
 COMPLETE = ".complete"
 BUILD_TIMEOUT_S = 3600.0
@@ -21,42 +23,37 @@ class RequirementsError(RuntimeError):
 
 
 def interpreter(
-    project: Path,
-    requirements: str,
-    wheels: str,
-    tree_sha256: str,
-    *,
-    with_guests: bool = False,
-    folder: Path = FOLDER,
+    work: Path, project: ProjectSpec, files: ProjectFiles, folder: Path = FOLDER
 ) -> tuple[Path, list[str]]:
-    """The interpreter for a project, and the packages of its own environment (`name==version`); none where
-    it has the guest's. `wheels` is a folder: then nothing comes from the network. With `with_guests` the
-    environment sees the guest's packages too, behind its own. Environments are kept in `folder`. Raises
-    RequirementsError."""
+    """The interpreter for a project in `work`, and the packages of its own environment (`name==version`);
+    none where it has the guest's. Where there are wheels nothing comes from the network. The environment of
+    one that names a framework sees the guest's packages too, behind its own. Environments are kept in
+    `folder`. Raises RequirementsError."""
+    requirements, wheels, with_guests = project.requirements, files.wheels, project.framework is not None
     if not requirements:
         return Path(sys.executable), []
-    file = project / requirements
-    if not file.resolve().is_relative_to(project.resolve()) or not file.is_file():
+    file = work / requirements
+    if not file.resolve().is_relative_to(work.resolve()) or not file.is_file():
         raise RequirementsError(f"requirements = {requirements!r}: the project has no such file")
     guests = _guests_packages() if with_guests else []
     text = file.read_text(encoding="utf-8", errors="replace")
-    made = folder.absolute() / _key(text, wheels, tree_sha256, guests)
+    made = folder.absolute() / _key(text, wheels, files.tree_sha256, guests)
     python = made / "bin" / "python"
     if not (made / COMPLETE).is_file():
         shutil.rmtree(made, ignore_errors=True)  # a half-built one
         offline = ["--no-index", "--find-links", str(Path(wheels).absolute())] if wheels else []
-        pip = _make(made, project, wheels)
+        pip = _make(made, work, wheels)
         if with_guests:
             # Python adds the paths in such a file behind its own.
             (site,) = made.glob("lib/python*/site-packages")
             (site / "guests.pth").write_text("\n".join(_guests_paths()) + "\n")
         _run(
             [*pip, "install", *offline, "--requirement", requirements],
-            project,
+            work,
             f"pip install -r {requirements}",
             "" if wheels else f"; a guest without internet takes them from a folder: {_how_to_fill()}",
         )
-        frozen = _run([*pip, "freeze", "--local"], project, "pip freeze")
+        frozen = _run([*pip, "freeze", "--local"], work, "pip freeze")
         (made / COMPLETE).write_text(frozen)
     return python, (made / COMPLETE).read_text().split("\n")[:-1]
 

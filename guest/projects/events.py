@@ -8,12 +8,13 @@ float) or a tensor (8) with float_val (5), double_val (6) or tensor_content (4).
 from __future__ import annotations
 
 import struct
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
 PATTERN = "**/events.out.tfevents.*"
 MAX_RECORD_BYTES = 64 << 20
-VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
+VARINT, BYTES, FIXED = 0, 2, {1: 8, 5: 4}  # wire types; bytes of those of a fixed length
 DT_FLOAT, DT_DOUBLE = 1, 2
 
 
@@ -56,64 +57,51 @@ def read(path: Path) -> Iterator[tuple[int, str, float]]:
 
 
 def _event(data: bytes) -> Iterator[tuple[int, str, float]]:
-    fields = list(_fields(data))
-    step = next((value for number, _, value in fields if number == 2 and isinstance(value, int)), 0)
-    for number, _, summary in fields:
-        if number == 5 and isinstance(summary, bytes):
-            for inner, _, value in _fields(summary):
-                if inner == 1 and isinstance(value, bytes):
-                    tag, number_ = _value(value)
-                    if number_ is not None:
-                        yield step, tag, number_
-
-
-def _value(data: bytes) -> tuple[str, float | None]:
-    tag, found = "", None
-    for number, kind, value in _fields(data):
-        if number == 1 and isinstance(value, bytes):
-            tag = value.decode()
-        elif number == 2 and kind == FIXED32 and isinstance(value, bytes):
-            (found,) = struct.unpack("<f", value)
-        elif number == 8 and isinstance(value, bytes):
-            found = _tensor(value)
-    return tag, found
+    integers, fields = _message(data)
+    for summary in fields[5]:
+        for value in _message(summary)[1][1]:
+            of_value = _message(value)[1]
+            found = _tensor(of_value[8][-1]) if of_value[8] else None
+            if of_value[2]:
+                (found,) = struct.unpack("<f", of_value[2][-1])
+            if found is not None:
+                yield integers.get(2, 0), b"".join(of_value[1][-1:]).decode(), found
 
 
 def _tensor(data: bytes) -> float | None:
     """The number of a tensor that holds one; None for others."""
-    kind, raw = DT_FLOAT, b""
-    for number, _, value in _fields(data):
-        if number == 1 and isinstance(value, int):
-            kind = value
-        elif number in (4, 5, 6) and isinstance(value, bytes):
-            raw = value
-    form = {DT_FLOAT: "<f", DT_DOUBLE: "<d"}.get(kind)
+    integers, fields = _message(data)
+    raw = b"".join((fields[4] + fields[5] + fields[6])[-1:])
+    form = {DT_FLOAT: "<f", DT_DOUBLE: "<d"}.get(integers.get(1, DT_FLOAT))
     if form is None or len(raw) != struct.calcsize(form):
         return None
-    (number_,) = struct.unpack(form, raw)
-    return float(number_)
+    (found,) = struct.unpack(form, raw)
+    return float(found)
 
 
-def _fields(data: bytes) -> Iterator[tuple[int, int, int | bytes]]:
-    """(number, wire type, value) of a protocol buffer. Raises IndexError where it is cut off."""
+def _message(data: bytes) -> tuple[dict[int, int], dict[int, list[bytes]]]:
+    """The integers of a protocol buffer, and its other fields, by number. Raises IndexError where it is cut
+    off."""
+    integers: dict[int, int] = {}
+    fields = defaultdict[int, list[bytes]](list)
     at = 0
     while at < len(data):
         key, at = _varint(data, at)
         number, kind = key >> 3, key & 7
         if kind == VARINT:
-            value, at = _varint(data, at)
-            yield number, kind, value
+            integers[number], at = _varint(data, at)
             continue
         if kind == BYTES:
             length, at = _varint(data, at)
-        elif kind in (FIXED64, FIXED32):
-            length = 8 if kind == FIXED64 else 4
+        elif kind in FIXED:
+            length = FIXED[kind]
         else:
             raise IndexError(f"wire type {kind}")
         if at + length > len(data):
             raise IndexError("cut off")
-        yield number, kind, data[at : at + length]
+        fields[number].append(data[at : at + length])
         at += length
+    return integers, fields
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:

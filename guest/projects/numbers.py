@@ -127,8 +127,9 @@ def _length(values: Sequence[Value]) -> int:
 
 
 def _from_file(source: MetricSource, folder: Path) -> list[Value]:
-    path = inside(folder, source.file, f"metric {source.name}")
-    where = f"metric {source.name}: {source.file}"
+    path, where = folder / source.file, f"metric {source.name}: {source.file}"
+    if not path.resolve().is_relative_to(folder.resolve()):  # as by a link
+        raise MetricError(f"{where} leads out of the project's folder")
     if path.is_dir():
         try:
             found = events.scalars(path, source.key)
@@ -145,14 +146,6 @@ def _from_file(source: MetricSource, folder: Path) -> list[Value]:
     except ValueError as error:
         raise MetricError(f"{where}: {error}") from None
     return [Value(value=number(each, source.name, source.file)) for each in raw]
-
-
-def inside(folder: Path, name: str, what: str) -> Path:
-    """A path of the project's folder. Raises MetricError when it leads elsewhere, as by a link."""
-    path = folder / name
-    if not path.resolve().is_relative_to(folder.resolve()):
-        raise MetricError(f"{what}: {name} leads out of the project's folder")
-    return path
 
 
 def _json(text: str, key: str) -> list[Any]:

@@ -8,16 +8,15 @@ import json
 import os
 import shutil
 import tarfile
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
 import vbstudy
 from guest.machine import fingerprint
 from guest.records.run import ProjectFiles
+from guest.replay.program import copy_hooks
 
 WORK, HOOKS, NOTICED, REPORTED = "work", "hooks", "noticed", "reported"
-HOOK_FILES = ("sitecustomize.py", "vbstudy_hook.py", "vbstudy_watch.py", "vbstudy_pools.py")
 
 
 class ProjectError(RuntimeError):
@@ -82,10 +81,7 @@ def hook_settings(
     """Writes the start-up hook; returns the environment that makes its Python processes run it.
     They import `vbstudy` from `library` where it is not installed. `paths` to modules come after the hook."""
     folder = out / HOOKS
-    folder.mkdir(parents=True, exist_ok=True)
-    hooks = resources.files("guest.projects") / "hooks"
-    for name in HOOK_FILES:
-        (folder / name).write_bytes((hooks / name).read_bytes())
+    copy_hooks("guest.projects", folder)
     if settings.get("pools") is not None:
         import threadpoolctl
 

@@ -15,7 +15,7 @@ from typing import Literal
 from guest.projects.command import CommandError
 from guest.records.run import RandomNumbers, RunRequest
 from guest.replay import program, recording, streams
-from guest.replay.library import LibraryUnavailableError, library
+from guest.replay.library import LibraryUnavailableError
 from guest.replay.recording import Level, Recording
 
 FOLDER = "random"  # next to the project: the draws while it runs
@@ -90,12 +90,8 @@ def seeded(seed: int | None) -> Control:
 def recorder(work: Path, out: Path, cache: Path | None) -> Control:
     """A run of the project in `work` that is recorded: with the library, where it can be compiled here, else
     in Python alone."""
-    level: Level = "library"
-    hash_seed, why = "random", ""
-    try:
-        library(cache)
-    except LibraryUnavailableError as error:
-        level, hash_seed, why = "python", str(secrets.randbelow(2**32)), str(error)
+    level, why = program.best_level(cache)
+    hash_seed = "random" if level == "library" else str(secrets.randbelow(2**32))
     return Control(
         seed=None, hash_seed=hash_seed, root=str(work), folder=out / FOLDER, cache=cache, level=level, why=why
     )
@@ -133,9 +129,7 @@ def finish(control: Control, argv: Sequence[str], target: Path) -> tuple[RandomN
     less = program.too_little(control.folder)
     if less:
         raise CommandError("ReplayError", less)
-    idle = streams.never_ran(control.folder)
-    if idle:
-        notes.append(f"recorded processes that did not run this time: {', '.join(idle)}")
+    notes += program.idle(control.folder)
     if target != control.source:
         shutil.copyfile(control.source, target)
     return RandomNumbers(how="replayed", draws=len(control.replayed.draws), level=control.level), notes

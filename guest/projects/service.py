@@ -110,13 +110,7 @@ def run(
         raise ProjectError("the request names no project")
     began = time.perf_counter()
     work = unpack(files, out / WORK)  # point: project unpacked
-    python, packages = environment.interpreter(
-        work,
-        project.requirements,
-        files.wheels,
-        files.tree_sha256,
-        with_guests=project.framework is not None,
-    )
+    python, packages = environment.interpreter(work, project, files)
     prepared_s = time.perf_counter() - began
 
     drawn = spec.seeds if spec.workload.replays else seeds.draw(spec.seeds)
@@ -224,17 +218,22 @@ def _check(control: randomness.Control) -> None:
 # ---- after the command -------------------------------------------------------------------------------
 
 
+def _written(what: str, declared: str, work: Path, out: Path) -> Path | None:
+    """The file that the project declared, else what it reported; None without any."""
+    if declared:
+        return artifacts.locate(work, declared, f"artifacts.{what}")
+    reported = out / REPORTED / f"{what}.npz"
+    return reported if reported.is_file() else None
+
+
 def _weights(project: ProjectSpec, work: Path, out: Path) -> tuple[str, str]:
     """SHA-256 of the arrays, and of the file as it was written; the arrays go to WEIGHTS."""
     import numpy as np
     from safetensors.numpy import save_file
 
-    if project.weights:
-        path = artifacts.locate(work, project.weights, "artifacts.weights")
-    else:
-        path = out / REPORTED / "weights.npz"
-        if not path.is_file():
-            return "", ""
+    path = _written("weights", project.weights, work, out)
+    if path is None:
+        return "", ""
     arrays = artifacts.load_weights(path)
     save_file({name: np.ascontiguousarray(array) for name, array in arrays.items()}, out / WEIGHTS)
     return hash_arrays(arrays), artifact(path).sha256
@@ -244,12 +243,9 @@ def _predictions(project: ProjectSpec, work: Path, out: Path) -> dict[str, str]:
     """SHA-256 of `logits` and `predictions`, what there is of them; the arrays go to PREDICTIONS."""
     import numpy as np
 
-    if project.predictions:
-        path = artifacts.locate(work, project.predictions, "artifacts.predictions")
-    else:
-        path = out / REPORTED / "predictions.npz"
-        if not path.is_file():
-            return {}
+    path = _written("predictions", project.predictions, work, out)
+    if path is None:
+        return {}
     found = artifacts.load_predictions(path)
     if found.y_true is None:
         np.savez(out / PREDICTIONS, last=found.values)

@@ -37,9 +37,7 @@ static ssize_t (*real_readv)(int, const struct iovec *, int);
 static size_t (*real_fread)(void *, size_t, size_t, FILE *);
 static size_t (*real_fread_unlocked)(void *, size_t, size_t, FILE *);
 static int (*real_fgetc)(FILE *);
-static int (*real_getc)(FILE *);
 static FILE *(*real_fopen)(const char *, const char *);
-static FILE *(*real_fopen64)(const char *, const char *);
 static FILE *(*real_fdopen)(int, const char *);
 static int (*real_pthread_create)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
 
@@ -52,14 +50,19 @@ static void find_real(void) {
     real_fread = dlsym(RTLD_NEXT, "fread");
     real_fread_unlocked = dlsym(RTLD_NEXT, "fread_unlocked");
     real_fgetc = dlsym(RTLD_NEXT, "fgetc");
-    real_getc = dlsym(RTLD_NEXT, "getc");
     real_fopen = dlsym(RTLD_NEXT, "fopen");
-    real_fopen64 = dlsym(RTLD_NEXT, "fopen64");
     real_fdopen = dlsym(RTLD_NEXT, "fdopen");
     real_pthread_create = dlsym(RTLD_NEXT, "pthread_create");
 }
 
 #define CALLER __builtin_return_address(0)
+#define SAME_AS(function) __attribute__((alias(#function)))
+
+/* Recorded or replayed bytes; else the kernel's. */
+static void give(char kind, const void *caller, void *buffer, size_t size) {
+    find_real();
+    if (!draw(kind, caller, buffer, size)) fill_by_kernel(buffer, size);
+}
 
 /* ---- what programs call ---------------------------------------------------------------------- */
 
@@ -70,32 +73,26 @@ ssize_t getrandom(void *buffer, size_t size, unsigned flags) {
 }
 
 int getentropy(void *buffer, size_t size) {
-    find_real();
     if (size > 256) {
         errno = EIO;
         return -1;
     }
-    if (!draw('e', CALLER, buffer, size)) fill_by_kernel(buffer, size);
+    give('e', CALLER, buffer, size);
     return 0;
 }
 
 uint32_t arc4random(void) {
     uint32_t value;
-    find_real();
-    if (!draw('a', CALLER, &value, sizeof value)) fill_by_kernel((unsigned char *)&value, sizeof value);
+    give('a', CALLER, &value, sizeof value);
     return value;
 }
 
-void arc4random_buf(void *buffer, size_t size) {
-    find_real();
-    if (!draw('a', CALLER, buffer, size)) fill_by_kernel(buffer, size);
-}
+void arc4random_buf(void *buffer, size_t size) { give('a', CALLER, buffer, size); }
 
 uint32_t arc4random_uniform(uint32_t bound) { /* values that would favour small remainders are drawn again */
     uint32_t value, least = bound < 2 ? 0 : -bound % bound;
-    find_real();
     do {
-        if (!draw('a', CALLER, &value, sizeof value)) fill_by_kernel((unsigned char *)&value, sizeof value);
+        give('a', CALLER, &value, sizeof value);
     } while (value < least);
     return bound < 2 ? 0 : value % bound;
 }
@@ -115,18 +112,11 @@ long syscall(long number, ...) {
 unsigned _ZNSt13random_device9_M_getvalEv(void *device) {
     unsigned value;
     (void)device;
-    find_real();
-    if (!draw('v', CALLER, &value, sizeof value)) fill_by_kernel((unsigned char *)&value, sizeof value);
+    give('v', CALLER, &value, sizeof value);
     return value;
 }
 
-unsigned _ZNSt13random_device16_M_getval_pretr1Ev(void *device) {
-    unsigned value;
-    (void)device;
-    find_real();
-    if (!draw('v', CALLER, &value, sizeof value)) fill_by_kernel((unsigned char *)&value, sizeof value);
-    return value;
-}
+unsigned _ZNSt13random_device16_M_getval_pretr1Ev(void *device) SAME_AS(_ZNSt13random_device9_M_getvalEv);
 
 /* ---- the devices ----------------------------------------------------------------------------- */
 
@@ -160,11 +150,7 @@ ssize_t pread(int descriptor, void *buffer, size_t size, off_t offset) {
     return real_pread(descriptor, buffer, size, offset);
 }
 
-ssize_t pread64(int descriptor, void *buffer, size_t size, off_t offset) {
-    find_real();
-    if (is_device(descriptor) && draw('d', CALLER, buffer, size)) return (ssize_t)size;
-    return real_pread(descriptor, buffer, size, offset);
-}
+ssize_t pread64(int descriptor, void *buffer, size_t size, off_t offset) SAME_AS(pread);
 
 ssize_t readv(int descriptor, const struct iovec *parts, int count) {
     find_real();
@@ -191,10 +177,7 @@ FILE *fopen(const char *path, const char *how) {
     return opened(real_fopen(path, how));
 }
 
-FILE *fopen64(const char *path, const char *how) {
-    find_real();
-    return opened(real_fopen64(path, how));
-}
+FILE *fopen64(const char *path, const char *how) SAME_AS(fopen);
 
 FILE *fdopen(int descriptor, const char *how) {
     find_real();
@@ -223,11 +206,7 @@ int fgetc(FILE *file) {
     return is_device_stream(file) && draw('d', CALLER, &value, 1) ? value : real_fgetc(file);
 }
 
-int getc(FILE *file) {
-    unsigned char value;
-    find_real();
-    return is_device_stream(file) && draw('d', CALLER, &value, 1) ? value : real_getc(file);
-}
+int getc(FILE *file) SAME_AS(fgetc);
 
 /* ---- threads --------------------------------------------------------------------------------- */
 

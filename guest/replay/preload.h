@@ -200,8 +200,7 @@ static void fail(const char *format, ...) {
         close(descriptor);
         char whole[PATH_BYTES + 16];
         snprintf(whole, sizeof whole, "%s/error", folder);
-        if (link(path, whole) != 0 && errno != EEXIST)
-            text[length - 1] = '\n'; /* the disk is full: the exit status tells */
+        (void)link(path, whole); /* another process was first, or the disk is full: the exit status tells */
         unlink(path);
     }
     _exit(REPLAY_FAILED);
@@ -268,7 +267,8 @@ static struct stream *find_stream(const char *site) {
     return new;
 }
 
-static void fill_by_kernel(unsigned char *buffer, size_t size) {
+static void fill_by_kernel(void *into, size_t size) {
+    unsigned char *buffer = into;
     while (size > 0) {
         long got = real_syscall(SYS_getrandom, buffer, size, 0);
         if (got < 0 && errno == EINTR) continue;

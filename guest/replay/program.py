@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from guest.replay import streams
-from guest.replay.library import library
+from guest.replay.library import LibraryUnavailableError, library
 from guest.replay.recording import FORMAT, VERSION, Draw, Header, Level
 
 PYTHON_ONLY = (
@@ -48,6 +48,15 @@ class Trouble:
     stack: str
 
 
+def best_level(cache: Path | None) -> tuple[Level, str]:
+    """ "library" where it can be made here; else "python", and why."""
+    try:
+        library(cache)
+    except LibraryUnavailableError as error:
+        return "python", str(error)
+    return "library", ""
+
+
 def prepare(
     folder: Path,
     mode: Literal["record", "replay"],
@@ -61,22 +70,28 @@ def prepare(
     level "python" unless `env` sets it. Raises LibraryUnavailableError at level "library", RecordingError for
     draws that are none."""
     streams.prepare(folder, draws)
-    hooks = folder / "hooks"
-    hooks.mkdir()
-    for item in (resources.files("guest.replay") / "hooks").iterdir():
-        if item.name.endswith(".py"):
-            (hooks / item.name).write_bytes(item.read_bytes())
+    copy_hooks("guest.replay", folder / "hooks")
     added = {
         "VBSTUDY_REPLAY_MODE": mode,
         "VBSTUDY_REPLAY_FOLDER": str(folder),
         "VBSTUDY_REPLAY_LEVEL": level,
-        "PYTHONPATH": os.pathsep.join(filter(None, (str(hooks), env.get("PYTHONPATH")))),
+        "PYTHONPATH": os.pathsep.join(filter(None, (str(folder / "hooks"), env.get("PYTHONPATH")))),
     }
     if level == "library":
         added["LD_PRELOAD"] = " ".join(filter(None, (str(library(cache)), env.get("LD_PRELOAD"))))
     elif "PYTHONHASHSEED" not in env:
         added["PYTHONHASHSEED"] = hash_seed
     return added
+
+
+def copy_hooks(package: str, folder: Path) -> None:
+    """What Python processes run at their start when `folder` is on their path; the package may lie in a zip
+    archive."""
+    folder.mkdir(parents=True, exist_ok=True)
+    shared = resources.files("guest.replay") / "hooks" / "vbstudy_imports.py"
+    for item in (*(resources.files(package) / "hooks").iterdir(), shared):
+        if item.name.endswith(".py"):
+            (folder / item.name).write_bytes(item.read_bytes())
 
 
 def header(level: Level, command: Sequence[str], status: int, hash_seed: str, summary: Summary) -> Header:
@@ -132,6 +147,12 @@ def too_little(folder: Path) -> str:
         f"the program asked for less than was recorded: {left} {'draw is' if left == 1 else 'draws are'} "
         f"left; the first in {name}: {draws[0].kind} of {len(draws[0].data)} bytes at {draws[0].site}"
     )
+
+
+def idle(folder: Path) -> list[str]:
+    """After a replay: a note on the recorded processes that asked for nothing, where there are any."""
+    names = streams.never_ran(folder)
+    return [f"recorded processes that did not run this time: {', '.join(names)}"] if names else []
 
 
 def read_summary(folder: Path) -> Summary:

@@ -27,7 +27,6 @@ from guest.records.codec import NewerSchemaError, RecordError, from_json, to_jso
 
 FORMAT: Literal["vbstudy-recording"] = "vbstudy-recording"
 VERSION = 1
-MODE = 0o600  # keys and tokens may have been drawn
 
 Level = Literal["library", "python"]
 
@@ -80,7 +79,8 @@ class NewerRecordingError(NewerSchemaError):
 
 
 def write(path: Path, recording: Recording) -> None:
-    """Writes the whole file or none of it, readable by its owner alone. Raises OSError."""
+    """Writes the whole file or none of it, readable by its owner alone (as `mkstemp` makes it): keys and
+    tokens may have been drawn. Raises OSError."""
     lines = [_line(to_json(recording.header))]
     lines += [
         _line(
@@ -100,7 +100,6 @@ def write(path: Path, recording: Recording) -> None:
         with os.fdopen(descriptor, "wb") as file:
             file.write(body + tail)
             file.flush()
-            os.fchmod(file.fileno(), MODE)
             os.fsync(file.fileno())
         Path(part).rename(path)
     except BaseException:

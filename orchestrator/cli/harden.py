@@ -126,7 +126,6 @@ def _harden_program(
     ask = try_runs.Ask(
         argv=command,
         folder=options.store().directory.resolve(),
-        conditions=(),
         repetitions=runs,
         seed=1 if seed is None else seed,
         timeout_s=timeout_s,

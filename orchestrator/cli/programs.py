@@ -90,7 +90,6 @@ def try_(
     ask = try_runs.Ask(
         argv=command,
         folder=options.store().directory.resolve(),
-        conditions=factor.conditions,
         repetitions=runs or (3 if exact else 2),
         seed=None if replay else seed,
         timeout_s=timeout_s,
@@ -210,9 +209,7 @@ def replay(options: Options, file: Path, command: tuple[str, ...]) -> None:
         raise StoreError(str(error)) from None
     except OSError as error:
         raise StoreError(f"{error.filename}: cannot be written: {error.strerror}") from None
-    notes = replaying.remarks(ended, recorded.header.level, "")
-    if idle:
-        notes.append(f"recorded processes that did not run this time: {', '.join(idle)}")
+    notes = replaying.remarks(ended, recorded.header.level, "") + idle
     text = f"replayed {len(recorded.draws)} draws of {file}"
     _end(options, replaying.as_json(recorded, notes), text, notes, ended.status)
 

@@ -124,9 +124,9 @@ def trace(
     report = options.reporter("trace: ")
     with store.lock("vbstudy trace"):
         if chosen[0].workload.project is None:
-            found = tracing.work(study, store, chosen, scope, traces.apart, trace_figures.write, report)
+            found = tracing.work(study, store, chosen, scope, trace_figures.write, report)
         else:
-            found = trace_project.work(study, store, chosen, steps, traces.apart, trace_figures.write, report)
+            found = trace_project.work(study, store, chosen, steps, trace_figures.write, report)
     if options.as_json:
         print_json(to_json(found))
     else:
@@ -150,16 +150,16 @@ def _trace_program(
     vary: str | None,
     timeout_s: float | None,
 ) -> None:
-    from analysis.diagnosis import traces
     from guest.records.codec import to_json
     from orchestrator.experiments import trace_program
+    from orchestrator.experiments.trace_pair import Ask
     from orchestrator.programs import conditions
 
     factor = conditions.vary(vary or "threads", cpus)
     if len(factor.conditions) != 2:
         told = f"--vary {vary}" if vary else f"--cpus {','.join(map(str, cpus or ()))}"
         raise UsageError(f"{told}: two are compared, and these are {len(factor.conditions)}")
-    ask = trace_program.Ask(
+    ask = Ask(
         argv=program,
         folder=options.store().directory.resolve(),
         factor=factor,
@@ -169,7 +169,7 @@ def _trace_program(
         timeout_s=timeout_s,
     )
     with interrupted("of a program nothing is kept"):
-        found = trace_program.work(ask, traces.apart, options.reporter("trace: "))
+        found = trace_program.work(ask, options.reporter("trace: "))
     result(options, to_json(found), "\n".join(_program_summary(found)))
 
 
@@ -234,7 +234,7 @@ def probe(
     )
     report = options.reporter("probe: ")
     with contextlib.nullcontext() if output else store.lock("vbstudy probe"):
-        found = probing.work(ask, store, output or store.probe, probes.numbers, probe_figures.write, report)
+        found = probing.work(ask, store, output or store.probe, probe_figures.write, report)
     if options.as_json or form == "json":
         click.echo(seal(found), nl=False)
     else:

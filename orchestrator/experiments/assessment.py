@@ -4,7 +4,7 @@ so that only the models differ. Results lie beside the runs, which are never edi
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,15 +12,7 @@ from guest.datasets import datasets
 from guest.machine import threads
 from guest.records.codec import RecordError, from_json, to_json
 from guest.records.robustness import NOISE_SEED, STRENGTHS, ModelFile, Robustness, RobustnessRequest
-from guest.records.run import (
-    WEIGHTS,
-    Framework,
-    Message,
-    RunRecord,
-    Seeds,
-    ThreadSpec,
-    Variant,
-)
+from guest.records.run import WEIGHTS, Framework, Message, RunRecord, ThreadSpec
 from guest.training.perturbation import not_applicable
 from orchestrator.agent import archive
 from orchestrator.agent.client import AgentClient
@@ -30,10 +22,9 @@ from orchestrator.guests.session import alone
 from orchestrator.inventory import Inventory
 from orchestrator.providers import Provider
 from orchestrator.store.store import Store
+from orchestrator.study.plan import program_spec
 from orchestrator.study.schema import Study
-from orchestrator.text import plain
-
-Say = Callable[[str], None]
+from orchestrator.text import Say, plain
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,12 +170,8 @@ def _file(record: RunRecord) -> ModelFile:
 
 def _start(executor: Executor, agent: str, task: Assessment) -> AgentClient:
     """The agent, in the environment that is the same for the models of all variants and threads."""
-    spec = dataclasses.replace(
-        task.record.spec,
-        threads=ThreadSpec(cpus=1, intra_op=1, inter_op=1),
-        variant=Variant.FIXED_SEED,
-        seeds=Seeds(initialisation=0, data_order=0, augmentation=0, dropout=0),
-    )
+    spec = program_spec("assess", ThreadSpec(cpus=1, intra_op=1, inter_op=1), 0, task.framework)
+    spec = dataclasses.replace(spec, isa=task.record.spec.isa)
     env = threads.environment(spec, cpu_vendor=executor.context.cpu_vendor)
     client = AgentClient(executor.connection, agent, ["assess", "--framework", task.framework], env)
     client.greeting()

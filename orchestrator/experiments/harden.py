@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,12 +24,13 @@ from orchestrator.errors import GuestError, UsageError, says_full
 from orchestrator.guests import temporary
 from orchestrator.guests.session import alone
 from orchestrator.inventory import Guest, guest_spec
+from orchestrator.programs.try_report import times_default
 from orchestrator.providers import Provider
 from orchestrator.store.store import Store, now
 from orchestrator.study import snapshots
 from orchestrator.study.schema import Study
+from orchestrator.text import Say
 
-Say = Callable[[str], None]
 NOTHING = "writes neither weights nor predictions that its table names, so that no models can be compared"
 ENVIRONMENT = ("cpu", "machine", "libraries", "hypervisor")  # of the fingerprint: what a proof is bound to
 
@@ -262,23 +263,17 @@ def told(hardening: Hardening) -> list[str]:
     result = next(each for each in hardening.results if each.tier is hardening.cheapest)
     info, seed = tiers.TIERS[result.tier], hardening.seeds.initialisation or 0
     costs = [each.mean_cost for each in hardening.results if each.proof is Proof.PROVED]
-    if None in costs:
-        guess = (
-            ""
-            if result.estimate is None
-            else f", about {result.estimate:.2f} times the default's training time"
-        )
-        what = (
-            f"cheapest tier that is proved, as far as its times tell{guess} (some are excluded from "
-            "comparisons, so that this is an estimate; to measure again on a quiet machine, move "
-            f"harden/{name}.json away),"
-        )
+    what = "cheapest tier that is proved,"
+    if result.mean_cost is not None and None not in costs:
+        what += f" at {times_default(result.mean_cost, result.mean_low, result.mean_high)} training time,"
     else:
-        interval = ""
-        if result.mean_low is not None and result.mean_high is not None:
-            interval = f" [{result.mean_low:.2f}, {result.mean_high:.2f}]"
-        cost = f"{result.mean_cost:.2f}{interval}"
-        what = f"cheapest tier that is proved, at {cost} times the default's training time,"
+        guess = (
+            f", about {times_default(result.estimate)} training time" if result.estimate is not None else ""
+        )
+        what += (
+            f" as far as its times tell{guess} (some are excluded from comparisons, so that this is an "
+            f"estimate; to measure again on a quiet machine, move harden/{name}.json away),"
+        )
     paste = tiers.lines(result.tier, framework_of(hardening.workload), seed, most)
     counts = ", ".join(map(str, hardening.cpus))
     seen = f"seen on {counts} CPUs in {result.n} trainings, and said of nothing else"

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from safetensors import safe_open
 
+from analysis.diagnosis.probes import numbers
 from guest.machine import fingerprint, threads
 from guest.probe import registry
 from guest.records.codec import RecordError, from_json, to_json
@@ -35,14 +35,12 @@ from orchestrator.study.messages import did_you_mean
 from orchestrator.study.plan import program_spec
 from orchestrator.study.providers import LocalTable
 from orchestrator.study.schema import Study
+from orchestrator.text import Say
 from orchestrator.transport.connection import LocalConnection
 
 SILENT_S = 300.0
-Say = Callable[[str], None]
 Distance = tuple[float | None, float | None, float | None, int | None]
 """Vs, Vermv, Vc, largest distance in ULPs."""
-Numbers = Callable[[np.ndarray, np.ndarray, str], Distance]
-"""(bits, bits, dtype) -> their distance: the analysis's."""
 Apart = dict[tuple[str, str, int], Distance]
 """By case, part and thread count: how far the outputs lie from the reference's."""
 
@@ -92,7 +90,6 @@ def work(
     ask: Ask,
     store: Store,
     target: Path,
-    numbers: Numbers,
     write: Callable[[ProbeReport, Path], None],
     say: Say,
 ) -> ProbeReport:
@@ -116,7 +113,7 @@ def work(
         refused = {key: r.refused for each in results for key, r in each.items() if r.refused}
         differing = tuple(c for c in wanted if c.key not in refused and _differs(c, results))
         say(f"{len(differing)} of {len(wanted)} cases differ; what they gave is compared")
-        apart = _apart(workers, ask.threads, differing, numbers, Path(folder)) if differing else {}
+        apart = _apart(workers, ask.threads, differing, Path(folder)) if differing else {}
     report = ProbeReport(
         framework=ask.framework,
         created_at=now(),
@@ -190,7 +187,6 @@ def _apart(
     workers: Sequence[ProbeWorker],
     counts: Sequence[int],
     differing: tuple[Case, ...],
-    numbers: Numbers,
     folder: Path,
 ) -> Apart:
     found: Apart = {}

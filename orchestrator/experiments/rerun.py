@@ -6,7 +6,7 @@ from __future__ import annotations
 import dataclasses
 import random
 import shutil
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,8 +21,7 @@ from orchestrator.providers import make
 from orchestrator.store.integrity import DamagedRunError, read_record
 from orchestrator.store.store import Store
 from orchestrator.study.schema import Study
-
-Say = Callable[[str], None]
+from orchestrator.text import Say
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

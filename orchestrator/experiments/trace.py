@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 from safetensors import safe_open
 
+from analysis.diagnosis.traces import apart
 from guest.probe import registry
 from guest.records.codec import from_json
 from guest.records.run import RunSpec
@@ -35,24 +36,20 @@ from guest.records.trace import (
     Side,
     StepNote,
     Task,
-    TensorNote,
     Trace,
     TraceAnswer,
 )
 from guest.trace.hash import hash_arrays
-from orchestrator.experiments.trace_compare import compare, first_difference
+from orchestrator.experiments.trace_compare import compare, first_difference, origin_of
 from orchestrator.experiments.trace_guests import TraceGuest, sides
 from orchestrator.store.store import Store, now
 from orchestrator.study.schema import Study
+from orchestrator.text import Say
 
 FIRST_WINDOW = 8
 GROWTH_STEPS = 12
 GROWTH_BYTES = 1 << 30  # of weights that are fetched from each side
 ORIGINS = 40  # operations whose outputs are fetched; the first one is what started it
-
-Say = Callable[[str], None]
-Apart = Callable[[np.ndarray, np.ndarray, str], tuple[int, int | None, float, float]]
-"""(bits, bits, dtype) -> differing elements, largest distance in ULPs, L2, relative L2: the analysis's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +68,6 @@ def work(
     store: Store,
     specs: Sequence[RunSpec],
     scope: TraceScope,
-    apart: Apart,
     write: Callable[[Trace, Path], None],
     say: Say,
 ) -> Trace:
@@ -79,7 +75,7 @@ def work(
     store.clear_incoming()
     trace_id = store.new_trace_id(specs[0].workload.name, [spec.threads.label for spec in specs])
     with store.new_trace(trace_id) as folder, sides(study, store, specs, say) as both:
-        found = Tracer(trace_id, both, scope, folder, apart, say).trace()
+        found = Tracer(trace_id, both, scope, folder, say).trace()
         write(found, folder)
     return found
 
@@ -92,7 +88,6 @@ class Tracer:
     sides: Sequence[TraceGuest]
     scope: TraceScope
     folder: Path
-    apart: Apart
     say: Say
     _notes: list[str] = field(default_factory=list, init=False)
     _answers: list[TraceAnswer] = field(default_factory=list, init=False)
@@ -121,16 +116,17 @@ class Tracer:
         if self._unrepeatable:
             return found
         for side, before, after in zip(self.sides, steps, again, strict=True):
-            if (expected := next(note for note in before if note.step == step)) != after and self._as_written:
-                self._notes.append(
-                    f"{side.guest} does not repeat itself: {_differing(expected, after)} of step {step}"
-                )
+            expected = next(note for note in before if note.step == step)
+            other = first_difference([expected], [after])
+            if other is None:
+                continue
+            if self._as_written:
+                self._notes.append(f"{side.guest} does not repeat itself: {other[1]} of step {step}")
                 return found
-            if expected != after:
-                self._notes.append(
-                    f"{side.guest}: run one operation at a time, step {step} gives other "
-                    f"{_differing(expected, after)} than as one graph, which fuses operations"
-                )
+            self._notes.append(
+                f"{side.guest}: run one operation at a time, step {step} gives other {other[1]} than as "
+                "one graph, which fuses operations"
+            )
         compared = compare(*logs)
         if compared.at is not None:
             self._notes.append(
@@ -185,28 +181,11 @@ class Tracer:
         with self._fetched(Task.TENSORS, (step,), wanted) as (a, b):
             for position in wanted:
                 note = logs[0][position]
-                names = [f"{position}/{i}" for i in range(len(note.outputs))]
-                yield self._origin(note, [a.get_tensor(n) for n in names], [b.get_tensor(n) for n in names])
-
-    def _origin(self, note: OpNote, a: list[np.ndarray], b: list[np.ndarray]) -> Origin:
-        compared = [
-            (*self.apart(x, y, out.dtype)[:2], x.size) for x, y, out in zip(a, b, note.outputs, strict=True)
-        ]
-        differing, ulp, elements = max(compared, key=lambda each: each[0])
-        return Origin(
-            index=note.index,
-            phase=note.phase,
-            op=note.op,
-            module=note.module,
-            source=note.source,
-            text=note.text,
-            inputs=tuple(map(shown, note.inputs)),
-            outputs=tuple(map(shown, note.outputs)),
-            differing=differing,
-            elements=elements,
-            max_ulp=ulp,
-            setting=self._setting(note.op) or "",
-        )
+                outputs = (
+                    (a.get_tensor(f"{position}/{i}"), b.get_tensor(f"{position}/{i}"), output.dtype)
+                    for i, output in enumerate(note.outputs)
+                )
+                yield origin_of(note, outputs, self._setting(note.op) or "")
 
     def _growth(self, step: int, notes: Sequence[tuple[StepNote, ...]]) -> Iterator[Growth]:
         size = max(answer.weights_bytes for answer in self._answers)
@@ -229,7 +208,7 @@ class Tracer:
                 if x.dtype.kind != "f":
                     continue
                 bits = np.dtype(f"u{x.itemsize}")
-                differing, ulp, l2, relative = self.apart(x.view(bits), y.view(bits), x.dtype.name)
+                differing, ulp, l2, relative = apart(x.view(bits), y.view(bits), x.dtype.name)
                 yield Growth(
                     step=int(key.partition("/")[0]),
                     layer=_layer(key),
@@ -307,18 +286,9 @@ def growth_steps(first: int, last: int, count: int) -> tuple[int, ...]:
     return tuple(sorted({round(s) for s in first - 1 + np.geomspace(1, last - first + 1, count)}))
 
 
-def shown(tensor: TensorNote) -> str:
-    """`conv1.weight float32[6, 1, 5, 5]`, with ` channels_last` behind it where it lies so."""
-    return f"{tensor.name} {tensor.dtype}{list(tensor.shape)} {tensor.layout}".strip()
-
-
 def _layer(key: str) -> str:
     """Of `<step>/<place>/<name>`, the name."""
     return key.split("/", 2)[2]
-
-
-def _differing(a: StepNote, b: StepNote) -> str:
-    return first_difference([a], [b])[1]  # type: ignore[index]
 
 
 def _first_pair(logs: Sequence[Sequence[OpNote]], at: int) -> str:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from guest.records.trace import STATES, OpNote, Outcome, StepNote, TensorNote
+import numpy as np
+
+from analysis.diagnosis.traces import apart
+from guest.records.trace import STATES, OpNote, Origin, Outcome, StepNote, TensorNote
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,3 +60,29 @@ def kind(note: OpNote) -> tuple[object, ...]:
 def hashes(tensors: Sequence[TensorNote]) -> list[str]:
     """What decides whether they are equal."""
     return [tensor.hash for tensor in tensors]
+
+
+def origin_of(note: OpNote, outputs: Iterable[tuple[np.ndarray, np.ndarray, str]], setting: str) -> Origin:
+    """An operation that diverges by itself, with the numbers of the output that differs most; `outputs` are
+    bits, bits and type of each."""
+    compared = [(*apart(a, b, dtype)[:2], a.size) for a, b, dtype in outputs]
+    differing, ulp, elements = max(compared, key=lambda each: each[0], default=(0, None, 0))
+    return Origin(
+        index=note.index,
+        phase=note.phase,
+        op=note.op,
+        module=note.module,
+        source=note.source,
+        text=note.text,
+        inputs=tuple(map(shown, note.inputs)),
+        outputs=tuple(map(shown, note.outputs)),
+        differing=differing,
+        elements=elements,
+        max_ulp=ulp,
+        setting=setting,
+    )
+
+
+def shown(tensor: TensorNote) -> str:
+    """`conv1.weight float32[6, 1, 5, 5]`, with ` channels_last` behind it where it lies so."""
+    return f"{tensor.name} {tensor.dtype}{list(tensor.shape)} {tensor.layout}".strip()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -25,8 +25,8 @@ from orchestrator.providers import Provider, machine_of
 from orchestrator.store.integrity import DamagedRunError, check_artifact
 from orchestrator.store.store import Store
 from orchestrator.study.schema import Study
+from orchestrator.text import Say
 
-Say = Callable[[str], None]
 FILES = {Task.OPERATIONS: {OPERATIONS}, Task.TENSORS: {TENSORS}, Task.WEIGHTS: {TENSORS}}
 
 

@@ -13,12 +13,13 @@ from guest.records.run import ProjectFiles, RunSpec
 from guest.records.trace import Side, Trace
 from orchestrator.errors import UsageError
 from orchestrator.experiments import trace_program
-from orchestrator.experiments.trace import Apart, Say
+from orchestrator.experiments.trace_pair import Ask
 from orchestrator.experiments.trace_program import ProgramTrace
 from orchestrator.programs import conditions
 from orchestrator.store.store import Store, now
 from orchestrator.study import snapshots
 from orchestrator.study.schema import Study
+from orchestrator.text import Say
 
 HERE = "this machine"
 
@@ -28,7 +29,6 @@ def work(
     store: Store,
     specs: Sequence[RunSpec],
     steps: int,
-    apart: Apart,
     write: Callable[[Trace, Path], None],
     say: Say,
 ) -> Trace:
@@ -50,17 +50,11 @@ def work(
     with tempfile.TemporaryDirectory(prefix="vbstudy-trace-") as scratch:
         folder = prepare.unpack(files, Path(scratch) / prepare.WORK)
         try:
-            python, _ = environment.interpreter(
-                folder,
-                project.requirements,
-                files.wheels,
-                files.tree_sha256,
-                with_guests=project.framework is not None,
-                folder=Path(scratch) / "environments",
-            )
+            environments = Path(scratch) / "environments"
+            python, _ = environment.interpreter(folder, project, files, environments)
         except environment.RequirementsError as error:
             raise UsageError(f"{workload.name}: {error}") from None
-        ask = trace_program.Ask(
+        ask = Ask(
             argv=tuple(prepare.resolve(project.command, python)),
             folder=folder,
             factor=conditions.vary("threads", [spec.threads.cpus for spec in specs]),
@@ -69,7 +63,7 @@ def work(
             hold=(),
             timeout_s=project.timeout_s,
         )
-        found = trace_program.work(ask, apart, say)
+        found = trace_program.work(ask, say)
     trace_id = store.new_trace_id(workload.name, [spec.threads.label for spec in specs])
     with store.new_trace(trace_id) as folder:
         trace = _trace(trace_id, study, store, specs, found, snapshot.tree_sha256)

@@ -100,17 +100,14 @@ def _plain(path: Path) -> bool:
 
 def stamps(work: Path) -> Stamps:
     """All plain files of a copy."""
-    return {name: (seen.st_size, seen.st_mtime_ns) for name, seen in _files(work)}
-
-
-def _files(work: Path) -> Iterator[tuple[str, os.stat_result]]:
+    found: Stamps = {}
     for parent, folders, files in os.walk(work):
         folders[:] = [name for name in folders if name not in SKIPPED]
-        for name in files:
-            path = Path(parent) / name
+        for path in (Path(parent) / name for name in files):
             seen = path.lstat()
             if stat.S_ISREG(seen.st_mode) and path.suffix != ".pyc":
-                yield path.relative_to(work).as_posix(), seen
+                found[path.relative_to(work).as_posix()] = seen.st_size, seen.st_mtime_ns
+    return found
 
 
 def written(work: Path, before: Stamps) -> dict[str, Path]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from guest.machine import fingerprint, tiers
@@ -15,8 +15,8 @@ from guest.records.run import Framework, Tier
 from orchestrator.errors import UnprovedError
 from orchestrator.programs import try_runs
 from orchestrator.programs.conditions import Condition, oversubscribed
-from orchestrator.programs.try_report import cost, evidence, invalid_times
-from orchestrator.programs.try_runs import Ask, Say
+from orchestrator.programs.try_report import cost, evidence, invalid_times, times_default
+from orchestrator.programs.try_runs import Ask
 from orchestrator.programs.try_verdicts import (
     Answer,
     LevelVerdict,
@@ -24,6 +24,7 @@ from orchestrator.programs.try_verdicts import (
     decide,
     overall,
 )
+from orchestrator.text import Say
 from vbstudy.exact import launch
 
 JAX_ONE_THREAD = {"XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"}
@@ -65,35 +66,34 @@ class Hardened:
 
 
 def run(ask: Ask, counts: Sequence[int], asked: Sequence[Tier], say: Say) -> Hardened:
-    """`ask.conditions` are made here. Raises UsageError, ScriptFailedError, and UnprovedError for a program
+    """Raises UsageError, ScriptFailedError, and UnprovedError for a program
     that shows nothing that could be compared."""
     most = max(counts)
     say("a first run, to see what it computes with; its time does not count")
     warm = Condition(label="default", threads=most)
-    first = try_runs.run(dataclasses.replace(ask, conditions=(warm,), repetitions=1), say)
+    first = try_runs.run(dataclasses.replace(ask, repetitions=1), [warm], say)
     if overall(decide(first.trials)) is Answer.ABSENT:
         raise UnprovedError(
             f"{shlex.join(ask.argv)}: writes no file and prints nothing, so that nothing can be compared"
         )
     framework = try_runs.framework_of(first.software)
     chosen = [tier for tier in tiers.TIERS if tier in {Tier.SEEDS, *asked}]
-    results = {tier: _not_applicable(tier, framework) for tier in chosen}
+    refused = {tier: _not_applicable(tier, framework) for tier in chosen}
     conditions = {
-        (tier, n): _condition(tier, framework, n, most)
-        for n in counts
-        for tier in chosen
-        if results[tier] is None
+        tier: [_condition(tier, framework, n, most) for n in counts] for tier in chosen if not refused[tier]
     }
-    seen = try_runs.run(dataclasses.replace(ask, conditions=tuple(conditions.values())), say)
-    # By tier: the label of each of its conditions, with that of the default on as many threads.
-    labels = {
-        tier: {conditions[tier, n].label: conditions[Tier.SEEDS, n].label for n in counts}
+    in_turns = [each for of_one_count in zip(*conditions.values(), strict=True) for each in of_one_count]
+    seen = try_runs.run(ask, in_turns, say)
+    default = conditions[Tier.SEEDS]
+    proofs = tuple(
+        TierProof(tier=tier, proof=Proof.NOT_APPLICABLE, why=refused[tier], runs=0)
+        if refused[tier]
+        else _proof(tier, seen.trials, conditions[tier], default)
         for tier in chosen
-        if results[tier] is None
-    }
-    proofs = tuple(results[tier] or _proof(tier, seen.trials, labels[tier]) for tier in chosen)
+    )
     cheapest, rivals = choose(proofs)
-    verdicts = decide([trial for trial in seen.trials if trial.condition in labels[Tier.SEEDS]])
+    by_default = {condition.label for condition in default}
+    verdicts = decide([trial for trial in seen.trials if trial.condition in by_default])
     return Hardened(
         command=ask.argv,
         framework=framework,
@@ -110,12 +110,10 @@ def run(ask: Ask, counts: Sequence[int], asked: Sequence[Tier], say: Say) -> Har
     )
 
 
-def _not_applicable(tier: Tier, framework: Framework | None) -> TierProof | None:
-    if framework is None:
-        why = "" if tier in WITHOUT_FRAMEWORK else "for PyTorch and TensorFlow, and the program uses neither"
-    else:
-        why = tiers.not_applicable(tier, framework, fingerprint.cpu()["vendor"])
-    return TierProof(tier=tier, proof=Proof.NOT_APPLICABLE, why=why, runs=0) if why else None
+def _not_applicable(tier: Tier, framework: Framework | None) -> str:
+    if framework is not None:
+        return tiers.not_applicable(tier, framework, fingerprint.cpu()["vendor"])
+    return "" if tier in WITHOUT_FRAMEWORK else "for PyTorch and TensorFlow, and the program uses neither"
 
 
 def _condition(tier: Tier, framework: Framework | None, count: int, most: int) -> Condition:
@@ -135,7 +133,10 @@ def _condition(tier: Tier, framework: Framework | None, count: int, most: int) -
     )
 
 
-def _proof(tier: Tier, trials: Sequence[Trial], labels: Mapping[str, str]) -> TierProof:
+def _proof(
+    tier: Tier, trials: Sequence[Trial], conditions: Sequence[Condition], default: Sequence[Condition]
+) -> TierProof:
+    labels = {one.label: other.label for one, other in zip(conditions, default, strict=True)}
     mine = [trial for trial in trials if trial.condition in labels]
     status = next((trial.status for trial in mine if trial.status), 0)
     if status:
@@ -249,5 +250,4 @@ def _price(each: TierProof) -> str:
         return "the default"
     if each.ratio is None:
         return "time not measured: more --runs"
-    interval = "" if each.low is None else f" [{each.low:.2f}, {each.high:.2f}]"
-    return f"{each.ratio:.2f}{interval} times the default's time ({counted(each.pairs, 'pair')})"
+    return f"{times_default(each.ratio, each.low, each.high)} time ({counted(each.pairs, 'pair')})"

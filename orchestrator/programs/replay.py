@@ -17,7 +17,7 @@ from typing import Any
 
 from guest.projects.command import adopt_orphans
 from guest.replay import program, recording, streams
-from guest.replay.library import LibraryUnavailableError, library
+from guest.replay.library import LibraryUnavailableError
 from guest.replay.recording import Level, Recording
 from orchestrator.errors import PrerequisiteError, ProtocolError, StoreError, UsageError
 
@@ -43,13 +43,10 @@ def choose_level(asked: str) -> tuple[Level, str]:
     was asked for and cannot be had."""
     if asked == "python":
         return "python", ""
-    try:
-        library()
-    except LibraryUnavailableError as error:
-        if asked == "library":
-            raise PrerequisiteError(f"--level library: {error}") from None
-        return "python", str(error)
-    return "library", ""
+    level, why = program.best_level(None)
+    if why and asked == "library":
+        raise PrerequisiteError(f"--level library: {why}")
+    return level, why
 
 
 def record(command: Sequence[str], output: Path, level: Level) -> tuple[Recording, Ended]:
@@ -59,7 +56,6 @@ def record(command: Sequence[str], output: Path, level: Level) -> tuple[Recordin
     with _folder() as folder:
         added = program.prepare(folder, "record", level, hash_seed, os.environ)
         ended = _run(command, folder, added)
-        _check_kept(folder)
         trouble = program.trouble(folder)
         if trouble is not None:
             raise StoreError(trouble.text)
@@ -76,7 +72,7 @@ def record(command: Sequence[str], output: Path, level: Level) -> tuple[Recordin
 
 
 def replay(recorded: Recording, command: Sequence[str]) -> tuple[Ended, list[str]]:
-    """Runs the program with the recorded numbers; names also the recorded processes that did not run. Raises
+    """Runs the program with the recorded numbers; notes also which recorded processes did not run. Raises
     ReplayError, which names the call site, when it asks for others, more or fewer; PrerequisiteError when the
     library that the recording needs is not there."""
     header = recorded.header
@@ -88,22 +84,14 @@ def replay(recorded: Recording, command: Sequence[str]) -> tuple[Ended, list[str
         except LibraryUnavailableError as error:
             raise PrerequisiteError(f"the recording was made with the library, and here {error}") from None
         ended = _run(command, folder, added)
-        _check_kept(folder)
         trouble = program.trouble(folder)
         if trouble is not None:
             raise ReplayError(trouble.text, evidence=trouble.stack)
         less = program.too_little(folder)
-        idle = list(streams.never_ran(folder))
+        idle = program.idle(folder)
     if less and ended.status == header.status:
         raise ReplayError(less)
     return ended, idle
-
-
-def _check_kept(folder: Path) -> None:
-    if not program.kept(folder):
-        raise StoreError(
-            f"{program.NOT_KEPT}; make room in {folder.parent}, or name another folder with TMPDIR"
-        )
 
 
 @contextmanager
@@ -138,6 +126,10 @@ def _run(command: Sequence[str], folder: Path, added: Mapping[str, str]) -> Ende
         _end(process)
         raise
     _wait_for_helpers()
+    if not program.kept(folder):
+        raise StoreError(
+            f"{program.NOT_KEPT}; make room in {folder.parent}, or name another folder with TMPDIR"
+        )
     return Ended(status=status if status >= 0 else 128 - status, summary=program.read_summary(folder))
 
 

@@ -1,16 +1,21 @@
 """The files that a program wrote, as `vbstudy try` compares them: read safely where that is possible, else as
-raw bytes, with a caveat on what such bytes may hold besides a model."""
+raw bytes, with a caveat on what such bytes may hold besides a model; and the named numbers in them."""
 
 from __future__ import annotations
 
+import csv
 import hashlib
+import itertools
+import json
 import re
 import zipfile
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
+from typing import Any
 
-from guest.projects import artifacts
+from guest.projects import artifacts, events
 from guest.training.training import hash_arrays
 
 ARRAYS = (*artifacts.TORCH, ".safetensors", ".h5", ".hdf5", ".keras", ".npz", ".npy")
@@ -21,6 +26,11 @@ STORED = re.compile(r"model|weight|param|checkpoint|ckpt|state|embedding", re.IG
 # What trainers store beside a model: arguments, options, state of generators; pickles that are no weights.
 BESIDE = re.compile(r"training_args|optimizer|scheduler|rng_state|trainer_state", re.IGNORECASE)
 LARGE_BYTES = 4 << 30
+NUMBERS_BYTES = 64 << 20
+NUMBERS = 200_000  # of a file
+DEPTH = 30
+SEPARATED = {".csv": ",", ".tsv": "\t"}
+Named = Iterator[tuple[str, str]]
 
 
 class Role(StrEnum):
@@ -106,3 +116,71 @@ def _members(path: Path) -> str | None:
     except (zipfile.BadZipFile, NotImplementedError, RuntimeError):
         return None
     return total.hexdigest()
+
+
+# ---- numbers ------------------------------------------------------------------------------------------
+
+
+class _Written(str):
+    """A number as it is written: no digit is lost, and none added."""
+
+    __slots__ = ()
+
+
+def numbers(path: Path) -> dict[str, tuple[str, ...]]:
+    """The named numbers of JSON, CSV and TensorBoard's events: the values of each name, in the order of the
+    file. Nothing for a file that is too large or not of the format of its name."""
+    if path.stat().st_size > NUMBERS_BYTES:
+        return {}
+    try:
+        named = list(itertools.islice(_named(path), NUMBERS + 1))
+    except (OSError, ValueError, csv.Error, RecursionError):
+        return {}
+    return by_name(named) if len(named) <= NUMBERS else {}
+
+
+def by_name(named: Iterable[tuple[str, str]]) -> dict[str, tuple[str, ...]]:
+    """The values of each name, in their order."""
+    found: dict[str, list[str]] = {}
+    for name, value in named:
+        found.setdefault(name, []).append(value)
+    return {name: tuple(values) for name, values in found.items()}
+
+
+def _named(path: Path) -> Named:
+    suffix = path.suffix.lower()
+    if ".tfevents." in path.name:
+        return ((tag, repr(value)) for _, tag, value in events.read(path))
+    if suffix in SEPARATED:
+        return _columns(path, SEPARATED[suffix])
+    if suffix not in (".json", ".jsonl"):
+        return iter(())
+    text = path.read_text(encoding="utf-8")
+    rows = [text] if suffix == ".json" else filter(str.strip, text.splitlines())
+    return (pair for row in rows for pair in _leaves(json.loads(row, parse_float=_Written), ""))
+
+
+def _leaves(value: Any, name: str, depth: int = 0) -> Named:
+    """Numbers as they are written, by their keys; those of a list are one after the other."""
+    if depth > DEPTH:
+        raise ValueError("nested too deep")
+    if isinstance(value, dict):
+        for key, each in value.items():
+            yield from _leaves(each, f"{name}.{key}" if name else str(key), depth + 1)
+    elif isinstance(value, list):
+        for each in value:
+            yield from _leaves(each, name, depth + 1)
+    elif isinstance(value, int | float | _Written) and not isinstance(value, bool):
+        yield name or "value", str(value)
+
+
+def _columns(path: Path, separator: str) -> Named:
+    with path.open(encoding="utf-8", newline="") as file:
+        rows = csv.reader(file, delimiter=separator)
+        head = next(rows, [])
+        named = not any(map(artifacts.is_number, head))
+        columns = [text.strip() for text in head] if named else [f"column {i + 1}" for i in range(len(head))]
+        for row in rows if named else (head, *rows):
+            for name, value in zip(columns, row, strict=False):
+                if artifacts.is_number(value):
+                    yield name, value.strip()

@@ -12,7 +12,7 @@ from guest.records.run import Override
 from orchestrator.programs import try_runs
 from orchestrator.programs.conditions import INSTRUCTION_SET, THREADS, Condition, Factor, oversubscribed
 from orchestrator.programs.try_files import Role
-from orchestrator.programs.try_runs import Ask, Say, Seen, framework_of
+from orchestrator.programs.try_runs import Ask, Seen, framework_of
 from orchestrator.programs.try_verdicts import (
     BITWISE,
     METRIC,
@@ -26,6 +26,7 @@ from orchestrator.programs.try_verdicts import (
     decide,
     overall,
 )
+from orchestrator.text import Say
 
 SHOWN = 8  # lines of evidence at a level
 NAMES = {PREDICTIONS: "predictions", METRIC: "metrics", OUTPUT: "output"}
@@ -81,7 +82,7 @@ def run(ask: Ask, factor: Factor, exact: bool, say: Say) -> tuple[Report, Seen]:
         if exact:
             conditions.append(dataclasses.replace(one, label=f"{one.label}, exact", exact=True))
             exactly[conditions[-1].label] = one.label
-    seen = try_runs.run(dataclasses.replace(ask, conditions=tuple(conditions)), say)
+    seen = try_runs.run(ask, conditions, say)
     verdicts = decide([trial for trial in seen.trials if trial.condition in plain])
     notes = list(seen.notes)
     if any("workers" in c.hook for c in conditions) and not any(n["kind"] == "loader" for n in seen.noticed):
@@ -220,9 +221,14 @@ def _cured(cure: Cure, report: Report) -> str:
 def _price(ratio: float | None, low: float | None, high: float | None, pairs: int) -> str:
     if ratio is None:
         return "a time that was not measured"
-    if low is None or high is None:
-        return f"{ratio:.2f} times the default's ({counted(pairs, 'pair')}: too few for an interval)"
-    return f"{ratio:.2f} [{low:.2f}, {high:.2f}] times the default's ({pairs} pairs, 95 % interval)"
+    how = ": too few for an interval" if low is None else ", 95 % interval"
+    return f"{times_default(ratio, low, high)} ({counted(pairs, 'pair')}{how})"
+
+
+def times_default(ratio: float, low: float | None = None, high: float | None = None) -> str:
+    """`1.20 [1.10, 1.31] times the default's`"""
+    interval = "" if low is None or high is None else f" [{low:.2f}, {high:.2f}]"
+    return f"{ratio:.2f}{interval} times the default's"
 
 
 def _level(verdict: LevelVerdict, runs: int) -> list[str]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import itertools
 import os
 import shlex
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -20,27 +20,26 @@ from guest.records.run import RECORDING, Framework, Override
 from orchestrator.agent import archive
 from orchestrator.cores.leases import host_cores
 from orchestrator.errors import ScriptFailedError
-from orchestrator.programs import folders, try_numbers
+from orchestrator.programs import folders
 from orchestrator.programs.conditions import Condition
-from orchestrator.programs.try_files import FileSeen, Role, read, role_of
+from orchestrator.programs.try_files import FileSeen, Role, by_name, numbers, read, role_of
 from orchestrator.programs.try_verdicts import WARNING, Trial
 from orchestrator.study.plan import program_spec
+from orchestrator.text import Say
 from vbstudy.exact import launch
 
 DISK_LIMIT_BYTES = 10 << 30
 LINES_SHOWN = 5
 LINES_COMPARED = 100_000
-Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ask:
-    """What is to be run, and how often. `seed` is that of all generators; None: the numbers that the program
-    draws are recorded in the first run, and given to the others."""
+    """What is to be run, and how often under each condition. `seed` is that of all generators; None: the
+    numbers that the program draws are recorded in the first run, and given to the others."""
 
     argv: tuple[str, ...]
     folder: Path
-    conditions: tuple[Condition, ...]
     repetitions: int
     seed: int | None
     timeout_s: float | None = None
@@ -60,7 +59,7 @@ class Seen:
     noticed: tuple[notices.Notice, ...] = field(repr=False)
 
 
-def run(ask: Ask, say: Say) -> Seen:
+def run(ask: Ask, conditions: Sequence[Condition], say: Say) -> Seen:
     """Raises UsageError for a folder that cannot be copied, ScriptFailedError when the program fails: in
     its first run, or otherwise than by its exit status."""
     folders.check_size(ask.folder)
@@ -68,19 +67,19 @@ def run(ask: Ask, say: Say) -> Seen:
     noticed: list[notices.Notice] = []
     notes = dict[str, None]()
     with folders.scratch("vbstudy-try-", ask.argv) as scratch:
-        runner = _Runner(ask, scratch, archive.build().write(scratch))
+        library = archive.build().write(scratch)
         # Repetitions alternate between conditions, forwards and backwards, so that drift of the machine is
         # not taken for an effect.
         order = [
             (condition, number)
             for number in range(1, ask.repetitions + 1)
-            for condition in (ask.conditions if number % 2 else reversed(ask.conditions))
+            for condition in (conditions if number % 2 else reversed(conditions))
         ]
         for i, (condition, number) in enumerate(order, 1):
             say(f"run {i} of {len(order)}: {condition.label}")
-            trial, found, remarks = runner.once(condition, number, first=i == 1)
-            numbers = counted(len(trial.metrics), "named number")
-            say(f"  {trial.wall_s:.1f} s, {numbers}, {counted(len(trial.files), 'file')}")
+            trial, found, remarks = _once(ask, scratch, library, condition, number, first=i == 1)
+            seen = f"{counted(len(trial.metrics), 'named number')}, {counted(len(trial.files), 'file')}"
+            say(f"  {trial.wall_s:.1f} s, {seen}")
             trials.append(trial)
             noticed += found
             notes |= dict.fromkeys(remarks)
@@ -101,111 +100,107 @@ def run(ask: Ask, say: Say) -> Seen:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Runner:
-    ask: Ask
-    scratch: Path
-    library: Path
+def _once(
+    ask: Ask, scratch: Path, library: Path, condition: Condition, number: int, *, first: bool
+) -> tuple[Trial, list[notices.Notice], list[str]]:
+    """One run; what its processes told; notes for the user."""
+    out = scratch / "run"  # the same path each time: programs write paths into their files
+    folders.remove(out)
+    out.mkdir()
+    recording = scratch / RECORDING
+    work = folders.copy(ask.folder, out / prepare.WORK)
+    before = folders.stamps(work)
+    control = control_of(ask.seed, recording, work, out)
+    env = environment(condition, ask.seed, control, out, work, library, watch=True)
+    limits = command.Limits(
+        timeout_s=ask.timeout_s,
+        disk_bytes=ask.disk_bytes,
+        timeout_key="--timeout",
+        disk_key="--disk-limit",
+        check=control.check,
+    )
+    printed: list[tuple[str, str]] = []
 
-    def once(
-        self, condition: Condition, number: int, *, first: bool
-    ) -> tuple[Trial, list[notices.Notice], list[str]]:
-        """One run; what its processes told; notes for the user."""
-        ask = self.ask
-        out = self.scratch / "run"  # the same path each time: programs write paths into their files
-        folders.remove(out)
-        out.mkdir()
-        recording = self.scratch / RECORDING
-        work = folders.copy(ask.folder, out / prepare.WORK)
-        before = folders.stamps(work)
-        control = control_of(ask.seed, recording, work, out)
-        env = self._environment(condition, control, out, work)
-        limits = command.Limits(
-            timeout_s=ask.timeout_s,
-            disk_bytes=ask.disk_bytes,
-            timeout_key="--timeout",
-            disk_key="--disk-limit",
-            check=control.check,
-        )
-        printed: list[tuple[str, str]] = []
+    def on_line(line: str, _elapsed_s: float) -> None:
+        if not WARNING.search(line):
+            printed.extend(pairs(line))
 
-        def on_line(line: str, _elapsed_s: float) -> None:
-            if not WARNING.search(line):
-                printed.extend(pairs(line))
-
-        random_notes: list[str] = []
-        try:
-            env |= control.environment(env)
-            with (out / "log.txt").open("wb") as log, _cores(condition.threads), control.errors_first():
-                ended = command.run(
-                    ask.argv, work, env, log, limits, on_line, may_fail=not first and control.folder is None
-                )
-            if ended.status == 0:
-                _, random_notes = randomness.finish(control, ask.argv, recording)
-        except command.CommandError as error:
-            why = str(error).replace(f"{work}/", "")  # paths relative to the program
-            where = (
-                condition.label if condition.env or condition.hook else counted(condition.threads, "thread")
+    random_notes: list[str] = []
+    try:
+        env |= control.environment(env)
+        with (out / "log.txt").open("wb") as log, _cores(condition.threads), control.errors_first():
+            ended = command.run(
+                ask.argv, work, env, log, limits, on_line, may_fail=not first and control.folder is None
             )
-            raise ScriptFailedError(f"{shlex.join(ask.argv)}: on {where}: {why}") from None
-        noticed = notices.read(out / prepare.NOTICED)
-        # A program that is not Python has names alone: where it prints is unknown.
-        metrics = _metrics(noticed) or try_numbers.by_name(printed)
-        files: dict[str, FileSeen] = {}
-        for name, path in folders.written(work, before).items():
-            values = try_numbers.read(path) if try_numbers.holds_numbers(name) else {}
-            if values and role_of(name) is not Role.PREDICTIONS:
-                metrics |= {f"{name}: {key}": each for key, each in values.items()}
-            else:
-                files[name] = read(path, role_of(name))
-        files |= dict(itertools.chain(_reported(out / prepare.REPORTED), _outside(noticed)))
-        stray = [f"child processes left running, and ended: {ended.strays}"] if ended.strays else []
-        trial = Trial(
-            condition=condition.label,
-            threads=condition.threads,
-            repetition=number,
-            wall_s=ended.wall_s,
-            metrics=metrics,
-            files=files,
-            lines=tuple(_lines(out / "log.txt")),
-            status=ended.status,
-        )
-        # Exact mode sets pools of its own.
-        remarks = [] if condition.exact else notices.remarks(noticed, condition.asked)
-        return trial, noticed, [*remarks, *random_notes, *stray]
-
-    def _environment(
-        self, condition: Condition, control: randomness.Control, out: Path, work: Path
-    ) -> dict[str, str]:
-        hook = prepare.hook_settings(
-            out,
-            work,
-            self.library,
-            watch=True,
-            paths=os.environ.get("PYTHONPATH", ""),  # what the user's own shell has set still holds
-            **condition.hook_settings(control.seed),
-        )
-        env = environment(condition, self.ask.seed, control.hash_seed, hook)
-        return launch.environment(env) if condition.exact else env
+        if ended.status == 0:
+            _, random_notes = randomness.finish(control, ask.argv, recording)
+    except command.CommandError as error:
+        why = str(error).replace(f"{work}/", "")  # paths relative to the program
+        where = condition.label if condition.env or condition.hook else counted(condition.threads, "thread")
+        raise ScriptFailedError(f"{shlex.join(ask.argv)}: on {where}: {why}") from None
+    noticed = notices.read(out / prepare.NOTICED)
+    # A program that is not Python has names alone: where it prints is unknown.
+    metrics = _metrics(noticed) or by_name(printed)
+    files: dict[str, FileSeen] = {}
+    for name, path in folders.written(work, before).items():
+        role = role_of(name)
+        if role is not Role.PREDICTIONS and (values := numbers(path)):
+            metrics |= {f"{name}: {key}": each for key, each in values.items()}
+        else:
+            files[name] = read(path, role)
+    files |= dict(itertools.chain(_reported(out / prepare.REPORTED), _outside(noticed)))
+    stray = [f"child processes left running, and ended: {ended.strays}"] if ended.strays else []
+    trial = Trial(
+        condition=condition.label,
+        threads=condition.threads,
+        repetition=number,
+        wall_s=ended.wall_s,
+        metrics=metrics,
+        files=files,
+        lines=tuple(_lines(out / "log.txt")),
+        status=ended.status,
+    )
+    # Exact mode sets pools of its own.
+    remarks = [] if condition.exact else notices.remarks(noticed, condition.asked)
+    return trial, noticed, [*remarks, *random_notes, *stray]
 
 
 def environment(
-    condition: Condition, seed: int | None, hash_seed: str, hook: Mapping[str, str]
+    condition: Condition,
+    seed: int | None,
+    control: randomness.Control,
+    out: Path,
+    work: Path,
+    library: Path,
+    *,
+    watch: bool = False,
+    hooks: str = "",
 ) -> dict[str, str]:
-    """The environment of a program's run: the user's own, with the start-up hook and under the condition."""
+    """The environment of a program's run: the user's own, with the start-up hook and under the condition.
+    Further `hooks` lie in a folder."""
+    hook = prepare.hook_settings(
+        out,
+        work,
+        library,
+        watch=watch,
+        # What the user's own shell has set still holds.
+        paths=os.pathsep.join(filter(None, (hooks, os.environ.get("PYTHONPATH", "")))),
+        **condition.hook_settings(control.seed),
+    )
     asked = condition.asked
     spec = program_spec("program", asked, seed)
-    return (
+    env = (
         dict(os.environ)
         | threads.environment(spec, cpu_vendor=fingerprint.cpu()["vendor"])
         | {
             **hook,
             "OPENBLAS_NUM_THREADS": str(asked.intra_op),
-            "PYTHONHASHSEED": hash_seed,
+            "PYTHONHASHSEED": control.hash_seed,
             "PYTHONUNBUFFERED": "1",
         }
         | dict(condition.env)
     )
+    return launch.environment(env) if condition.exact else env
 
 
 def control_of(seed: int | None, recording: Path | None, work: Path, out: Path) -> randomness.Control:
@@ -242,7 +237,7 @@ def _lines(log: Path) -> Iterator[str]:
 
 def _metrics(noticed: Sequence[notices.Notice]) -> dict[str, tuple[str, ...]]:
     """Values by name and place of printing."""
-    return try_numbers.by_name(
+    return by_name(
         (f"{name} @ {notice['where']}" if notice.get("where") else name, value)
         for notice in noticed
         if notice["kind"] == "numbers"

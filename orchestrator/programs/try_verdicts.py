@@ -96,11 +96,11 @@ class LevelVerdict:
 def decide(trials: Sequence[Trial]) -> tuple[LevelVerdict, ...]:
     """bitwise, predictions, metric, output. At a level the factor matters when something repeats under each
     condition and differs between them, and is inconclusive when something does not repeat."""
-    every = sorted({name for t in trials for name in t.files}, key=_weights_first(trials))
-    files = [_file(trials, name, lambda f: f.digest) for name in every if not _predicted(trials, name)]
-    predictions = [
-        _file(trials, name, lambda f: f.classes or f.digest) for name in every if _predicted(trials, name)
-    ]
+    roles = {name: file.role for trial in trials for name, file in trial.files.items()}
+    every = sorted(roles, key=lambda name: (roles[name] is not Role.WEIGHTS, name))
+    predicted = [name for name in every if roles[name] is Role.PREDICTIONS]
+    files = [_file(trials, name, lambda file: file.digest) for name in every if name not in predicted]
+    predictions = [_file(trials, name, lambda file: file.classes or file.digest) for name in predicted]
     numbers, constants = _numbers(trials)
     if len({trial.status for trial in trials}) > 1:
         shown = " | ".join(str(status) for status in dict.fromkeys(t.status for t in trials))
@@ -146,7 +146,9 @@ def _compared(
     certain: bool = True,
     result: bool = True,
 ) -> Compared:
-    groups = _groups(trials, seen)
+    groups: dict[str, set[str | None]] = {}
+    for trial, one in zip(trials, seen, strict=True):
+        groups.setdefault(trial.condition, set()).add(one)
     unrepeated = tuple(label for label, group in groups.items() if len(group) > 1)
     distinct = set().union(*groups.values())
     answer = Answer.SAME if len(distinct) == 1 else Answer.MATTERS
@@ -163,23 +165,7 @@ def _compared(
     )
 
 
-def _groups(trials: Sequence[Trial], seen: Sequence[str | None]) -> dict[str, set[str | None]]:
-    groups: dict[str, set[str | None]] = {}
-    for trial, one in zip(trials, seen, strict=True):
-        groups.setdefault(trial.condition, set()).add(one)
-    return groups
-
-
 # ---- files ------------------------------------------------------------------------------------------
-
-
-def _predicted(trials: Sequence[Trial], name: str) -> bool:
-    return any(t.files[name].role is Role.PREDICTIONS for t in trials if name in t.files)
-
-
-def _weights_first(trials: Sequence[Trial]) -> Callable[[str], tuple[bool, str]]:
-    weights = {name for t in trials for name, file in t.files.items() if file.role is Role.WEIGHTS}
-    return lambda name: (name not in weights, name)
 
 
 def _file(trials: Sequence[Trial], name: str, key: Callable[[FileSeen], str]) -> Compared:

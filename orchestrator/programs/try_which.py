@@ -12,8 +12,9 @@ from guest.records.run import Framework
 from orchestrator.programs import try_runs
 from orchestrator.programs.conditions import Condition
 from orchestrator.programs.try_report import evidence
-from orchestrator.programs.try_runs import Ask, Say
+from orchestrator.programs.try_runs import Ask
 from orchestrator.programs.try_verdicts import Answer, Compared, decide, overall
+from orchestrator.text import Say
 
 ALL_ONE = "one thread in each pool"
 
@@ -41,10 +42,10 @@ class Which:
 
 
 def run(ask: Ask, count: int, say: Say) -> Which:
-    """`ask.conditions` are made here. Raises UsageError and ScriptFailedError."""
+    """Raises UsageError and ScriptFailedError."""
     say("a first run, to see which thread pools there are")
     first = _condition("all pools", "", count, others=count)
-    seen = try_runs.run(dataclasses.replace(ask, conditions=(first,), repetitions=1), say)
+    seen = try_runs.run(dataclasses.replace(ask, repetitions=1), [first], say)
     names = dict.fromkeys(str(notice["name"]) for notice in seen.noticed if notice["kind"] == "pool")
     if Framework.TENSORFLOW in seen.software:
         names |= {Framework.TENSORFLOW.value: None}
@@ -54,7 +55,7 @@ def run(ask: Ask, count: int, say: Say) -> Which:
     pools: list[Pool] = []
     if names:
         conditions = [_condition(ALL_ONE, "", count), *(_condition(name, name, count) for name in names)]
-        seen = try_runs.run(dataclasses.replace(ask, conditions=tuple(conditions)), say)
+        seen = try_runs.run(ask, conditions, say)
         of_all_one = [trial for trial in seen.trials if trial.condition == ALL_ONE]
         for name in names:
             verdicts = decide([*of_all_one, *(t for t in seen.trials if t.condition == name)])

@@ -10,8 +10,6 @@ from __future__ import annotations
 import atexit
 import builtins
 import functools
-import importlib.abc
-import importlib.util
 import json
 import os
 import random
@@ -20,6 +18,8 @@ import threading
 from collections.abc import Callable
 from types import FrameType, ModuleType
 from typing import Any
+
+from vbstudy_imports import AfterImport
 
 SETTINGS: dict[str, Any] = json.loads(os.environ["VBSTUDY_HOOK"])
 ROOT: str = SETTINGS["root"]
@@ -40,8 +40,7 @@ NAMED = (
 )  # fmt: skip
 STUDY = {name: os.environ.get(name) for name in VARIABLES}  # as the study set them
 _lock = threading.RLock()
-_seen: dict[tuple[str, str, str], int] = {}
-_busy = threading.local()
+_seen: set[tuple[str, str, str]] = set()
 _open = builtins.open
 
 
@@ -60,9 +59,9 @@ def notice(what: str, value: object, *, needs_project: bool = True) -> None:
         return
     key = (what, str(value), where)
     with _lock:
-        _seen[key] = _seen.get(key, 0) + 1
-        if _seen[key] > 1:
+        if key in _seen:
             return
+        _seen.add(key)
     write("override", what=what, value=str(value), where=where)
 
 
@@ -90,22 +89,11 @@ def wrap(owner: Any, name: str, before: Callable[..., None]) -> None:
 
     @functools.wraps(original)
     def wrapper(*args: Any, **kwargs: Any) -> Any:
-        if not getattr(_busy, "on", False):
-            before(*args, **kwargs)
+        before(*args, **kwargs)
         return original(*args, **kwargs)
 
     wrapper.vbstudy_wrapped = True  # type: ignore[attr-defined]
     setattr(owner, name, wrapper)
-
-
-class ours:  # noqa: N801  (reads as a statement)
-    """Calls inside are the study's own and not reported."""
-
-    def __enter__(self) -> None:
-        _busy.on = True
-
-    def __exit__(self, *_: object) -> None:
-        _busy.on = False
 
 
 def seeding(name: str) -> Callable[..., None]:
@@ -194,14 +182,13 @@ def after_dataloader(module: ModuleType) -> None:
 
 def after_tensorflow(tf: ModuleType) -> None:
     threading_ = tf.config.threading
-    with ours():
-        if SEED is not None:
-            tf.random.set_seed(SEED)
-        if "VBSTUDY_EXACT" not in os.environ:  # which fixes the pools
-            threading_.set_intra_op_parallelism_threads(SETTINGS["intra_op"])
-            threading_.set_inter_op_parallelism_threads(SETTINGS["inter_op"])
-        if SETTINGS["deterministic"]:
-            tf.config.experimental.enable_op_determinism()
+    if SEED is not None:
+        tf.random.set_seed(SEED)
+    if "VBSTUDY_EXACT" not in os.environ:  # which fixes the pools
+        threading_.set_intra_op_parallelism_threads(SETTINGS["intra_op"])
+        threading_.set_inter_op_parallelism_threads(SETTINGS["inter_op"])
+    if SETTINGS["deterministic"]:
+        tf.config.experimental.enable_op_determinism()
     wrap(tf.random, "set_seed", seeding("tf.random.set_seed"))
     for which in ("intra", "inter"):
         name = f"set_{which}_op_parallelism_threads"
@@ -227,34 +214,11 @@ AFTER: dict[str, Callable[[ModuleType], None]] = {
 }
 
 
-class Finder(importlib.abc.MetaPathFinder):
-    """Finds modules as the other finders do, and runs an action after their import."""
-
-    def __init__(self) -> None:
-        self.looking: set[str] = set()
-
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:  # noqa: ARG002
-        if name not in AFTER or name in self.looking:
-            return None
-        self.looking.add(name)
-        try:
-            spec: Any = importlib.util.find_spec(name)
-        finally:
-            self.looking.discard(name)
-        if spec is None or spec.loader is None:
-            return spec
-        loader, execute = spec.loader, spec.loader.exec_module
-
-        def exec_module(module: ModuleType) -> None:
-            loader.exec_module = execute
-            execute(module)
-            try:
-                AFTER[name](module)
-            except Exception as error:  # noqa: BLE001  (the project must run as it does without us)
-                write("trouble", what=f"after the import of {name}: {type(error).__name__}: {error}")
-
-        loader.exec_module = exec_module
-        return spec
+def after_import(name: str, module: ModuleType) -> None:
+    try:
+        AFTER[name](module)
+    except Exception as error:  # noqa: BLE001  (the project must run as it does without us)
+        write("trouble", what=f"after the import of {name}: {type(error).__name__}: {error}")
 
 
 # ---- the process itself ---------------------------------------------------------------------------
@@ -264,7 +228,7 @@ def audit(event: str, args: tuple[Any, ...]) -> None:
     if event == "os.putenv":
         name, value = (os.fsdecode(part) for part in args)
         # Libraries clear the environment and restore it; only another value than the study's overrides it.
-        if name in VARIABLES and STUDY[name] != value and not getattr(_busy, "on", False):
+        if name in VARIABLES and STUDY[name] != value:
             notice(f"os.environ[{name!r}]", value, needs_project=False)
     elif event in ("subprocess.Popen", "os.posix_spawn", "os.fork") and place(sys._getframe(1), direct=True):
         notice("processes started", str(args[0])[-80:] if args else "a copy of itself")
@@ -298,7 +262,7 @@ def start() -> None:
     if SEED is not None:
         random.seed(SEED)
     wrap(random, "seed", seeding("random.seed"))
-    sys.meta_path.insert(0, Finder())
+    sys.meta_path.insert(0, AfterImport(AFTER, after_import))
     sys.addaudithook(audit)
     atexit.register(at_end)
     if SETTINGS.get("pools") is not None:

@@ -1,5 +1,5 @@
 """The hooks in Python of `vbstudy record` and `vbstudy replay`. They run in the user's own interpreter,
-before the program and without vbstudy, so this file is complete in itself.
+before the program and without vbstudy.
 
 Beside the preloaded library (level "library") they keep the seeds that a program sets: what a program makes
 of a clock or its process number is another seed in every run, and a replay sets the recorded one. Without
@@ -12,7 +12,6 @@ import atexit
 import builtins
 import contextlib
 import functools
-import importlib.machinery
 import io
 import json
 import os
@@ -22,13 +21,16 @@ import struct
 import sys
 import threading
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
+
+from vbstudy_imports import AfterImport
 
 EVENT = struct.Struct("<BHI")  # kind, length of the site, size of the data: see guest/replay/streams.py
 BYTES, SEED = "p", "s"
 NAMES = {BYTES: "random bytes", SEED: "a seed"}
 REPLAY_FAILED = 5  # as in preload.c
+HERE = os.path.dirname(__file__)  # noqa: PTH120
 DEVICES = ("/dev/urandom", "/dev/random")
 MODULES = ("numpy", "torch", "tensorflow", "keras", "jax")
 COMPILED = "torch.compile was used: the random numbers are replayed, but what is compiled may differ"
@@ -163,7 +165,7 @@ def start() -> None:
         "torch": functools.partial(_torch, streams, limits, with_bytes),
         "tensorflow": functools.partial(_tensorflow, streams, with_bytes),
     }
-    sys.meta_path.insert(0, AfterImport(patches))
+    sys.meta_path.insert(0, AfterImport(patches, lambda name, module: patches[name](module)))
     atexit.register(_at_exit, streams, limits)
 
 
@@ -312,30 +314,7 @@ class Device(io.RawIOBase):
         return len(buffer)
 
 
-# ---- modules that are imported later -------------------------------------------------------------
-
-
-class AfterImport:
-    """A finder that calls a function with a module once it is imported."""
-
-    def __init__(self, patches: Mapping[str, Callable[[Any], None]]) -> None:
-        self._patches = dict(patches)
-
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        patch = self._patches.pop(name, None)
-        if patch is None:
-            return None
-        spec = importlib.machinery.PathFinder.find_spec(name, path, target)
-        if spec is None or spec.loader is None:
-            return spec
-        execute = spec.loader.exec_module
-
-        def exec_module(module: Any) -> None:
-            execute(module)
-            patch(module)
-
-        spec.loader.exec_module = exec_module  # type: ignore[method-assign]
-        return spec
+# ---- the end ----------------------------------------------------------------------------------
 
 
 def _at_exit(streams: Streams, limits: set[str]) -> None:
@@ -351,11 +330,11 @@ def _at_exit(streams: Streams, limits: set[str]) -> None:
 
 
 def _frames() -> list[tuple[str, int, str]]:
-    """Files, lines and functions on the stack, the latest call first, without this file."""
+    """Files, lines and functions on the stack, the latest call first, without those of the hooks."""
     frame = sys._getframe(1)
     found = []
     while frame is not None:
-        if frame.f_code.co_filename != __file__:
+        if not frame.f_code.co_filename.startswith(HERE):
             found.append((frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name))
         frame = frame.f_back  # type: ignore[assignment]
     return found

@@ -3,16 +3,13 @@ operations of PyTorch, TensorFlow and JAX sent to the tracer once these are impo
 sitecustomize behind it."""
 
 import importlib
-import importlib.machinery
-import importlib.util
 import json
 import os
 import sys
-from pathlib import Path
 
+import vbstudy_imports
 from vbstudy_hook import AFTER, write
 
-_HERE = str(Path(__file__).resolve().parent)
 _SETTINGS = json.loads(os.environ["VBSTUDY_TRACE"])
 _set_up = {name: AFTER[name] for name in ("torch", "tensorflow")}
 _wires: list[object] = []  # the one of this process
@@ -52,7 +49,4 @@ def _after_jax(_):  # type: ignore[no-untyped-def]
 
 
 AFTER |= {"torch": _after_torch, "tensorflow": _after_tensorflow, "jax": _after_jax}
-_places = [str(Path(p or ".").resolve()) for p in sys.path]
-_spec = importlib.machinery.PathFinder.find_spec("sitecustomize", sys.path[_places.index(_HERE) + 1 :])
-if _spec is not None and _spec.loader is not None:
-    _spec.loader.exec_module(importlib.util.module_from_spec(_spec))
+vbstudy_imports.run_next(__file__)

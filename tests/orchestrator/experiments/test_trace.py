@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from analysis.diagnosis.traces import apart
 from guest.records.codec import to_json
 from guest.records.trace import OPERATIONS, TENSORS, Outcome, StepNote, Task, TraceAnswer
 from guest.trace.hash import hash_arrays
@@ -65,9 +64,7 @@ class MadeSide:
 @pytest.fixture
 def traced(tmp_path):
     def run(a, b, steps=100, **scope):
-        return Tracer(
-            "t", [a, b], TraceScope(steps=steps, **scope), tmp_path, apart, lambda text: None
-        ).trace()
+        return Tracer("t", [a, b], TraceScope(steps=steps, **scope), tmp_path, lambda text: None).trace()
 
     return run
 

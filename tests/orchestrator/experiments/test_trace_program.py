@@ -79,6 +79,15 @@ def test_what_follows_an_environment_variable_is_shown_on_both_sides(traced, tmp
     assert (found["outcome"], found["sides"]) == ("sequence", ["ROWS=3", "ROWS=4"])
 
 
+def test_a_program_that_ends_earlier_on_one_side_repeats_itself(traced, tmp_path):
+    (tmp_path / "train.py").write_text(
+        "import os, torch\nfor _ in range(int(os.environ['N'])):\n    torch.ones(2).add(torch.ones(2))\n"
+    )
+    found = traced("train", "--vary", "env:N=1,2", cpus="1", folder=tmp_path)
+    assert (found["outcome"], found["unrepeatable"]) == ("sequence", "")
+    assert found["at"][0] == "the program has ended"
+
+
 @pytest.mark.needs("trainers")
 @pytest.mark.parametrize(
     ("name", "module", "weights"), [("keras_cnn", "sequential/conv2d", True), ("tensorflow_loop", "", False)]

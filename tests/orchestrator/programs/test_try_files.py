@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.programs import folders, try_numbers
-from orchestrator.programs.try_files import Role, read, role_of
+from orchestrator.programs import folders
+from orchestrator.programs.try_files import Role, numbers, read, role_of
 from tests.guest.projects import test_events
 
 
@@ -74,22 +74,20 @@ def test_a_damaged_archive_is_compared_by_its_bytes(tmp_path):
 )  # fmt: skip
 def test_numbers_are_read_from_files_as_they_are_written(tmp_path, name, text, found):
     (tmp_path / name).write_text(text)
-    assert try_numbers.holds_numbers(name)
-    assert try_numbers.read(tmp_path / name) == found
+    assert numbers(tmp_path / name) == found
 
 
 def test_numbers_are_read_from_tensorboard(tmp_path):
     path = tmp_path / "events.out.tfevents.1.host"
     path.write_bytes(bytes.fromhex(test_events.TENSORFLOW))
-    assert try_numbers.holds_numbers(path.name)
-    assert try_numbers.read(path) == {"acc": ("0.25", "0.5", "0.75")}
+    assert numbers(path) == {"acc": ("0.25", "0.5", "0.75")}
 
 
 @given(st.dictionaries(st.text(st.characters(exclude_characters=".")), st.floats()))
 def test_every_number_of_an_object_is_found(tmp_path_factory, values):
     path = tmp_path_factory.mktemp("numbers") / "x.json"
     path.write_text(json.dumps(values))
-    found = try_numbers.read(path)
+    found = numbers(path)
     assert {name: float(one) for name, (one,) in found.items()} == pytest.approx(
         {name or "value": value for name, value in values.items()}, nan_ok=True, abs=math.ulp(0)
     )
