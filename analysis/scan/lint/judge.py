@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from analysis.scan.lint.facts import FileFacts, Spot, finding
 from analysis.scan.lint.lint import is_commented, is_ignored, mapped
-from analysis.scan.lint.program import TEST_FILE, Program, Step, programs
+from analysis.scan.lint.program import Program, Step, is_test, programs
 from analysis.scan.lint.registry import registry, version
 from analysis.scan.lint.rules import RULES
 from analysis.scan.lint.vocabulary import (
@@ -36,7 +36,7 @@ OF_LAYERS = re.compile(r"^(?:torch\.nn|torchvision\.models|keras\.layers)\.")
 FRAMEWORKS = {"torch", "tensorflow", "jax"}
 AFTER_TRAINING = re.compile(
     r"(?:^|/)(?:eval\w*|metrics?|visuali[sz]\w*|inference|infer|predict\w*|demo\w*|export\w*|"
-    r"\w*plot\w*|debug\w*)"
+    r"\w*plot\w*|debug\w*|setup|web\w*|app|server?|api|gui|dashboard|analy[sz]\w*|summar\w*|clean\w*|rename\w*)"
     r"(?:/|\w*\.(?:py|ipynb)$)",
     re.IGNORECASE,
 )
@@ -76,7 +76,7 @@ def lint_project(files: Sequence[FileFacts], pinned: Pins, rules: frozenset[str]
         for each in file.findings
         if not (each.rule in ORDERS and of_data and file.path not in of_data)
         and not (each.rule in ORDERS and AFTER_TRAINING.search(file.path))
-        and not (each.rule.startswith(NOT_IN_TESTS) and TEST_FILE.search(file.path))
+        and not (each.rule.startswith(NOT_IN_TESTS) and is_test(file))
         and not (each.rule == "VB203" and "tensorflow" in file.modes)  # which overrides it
     ]
     for program in every:
@@ -137,7 +137,7 @@ def _files_of_data(files: Sequence[FileFacts], every: Sequence[Program]) -> set[
         if file.flags & FRAMEWORKS or (file.flags & DATA_LIBRARIES and "writes" in file.flags)
     }
     for program in every:
-        if program.first("train") is not None:
+        if program.training is not None:
             found |= {file.path for file in program.files}
     return found
 
@@ -152,7 +152,7 @@ def _of_program(program: Program) -> Iterator[LintFinding]:
     mode = program.first("mode", ["torch"])
     if mode is not None and "cuda" in program.flags() and "cublas" not in program.flags():
         yield _at("VB505", mode, "matrix products on CUDA then raise RuntimeError unless it is set")
-    training = program.first("train")
+    training = program.training
     if training is None:
         return
     yield from _late_seeds(program)
@@ -169,9 +169,9 @@ def _of_program(program: Program) -> Iterator[LintFinding]:
 
 def _never_seeded(program: Program) -> Iterator[LintFinding]:
     seeded = program.seeded()
-    if "*" in seeded:
-        return
     for generator, name in GENERATORS.items():
+        if "*" in seeded and generator != "gym":
+            continue
         drawn = program.first("draw", [generator])
         if drawn is not None and generator not in seeded:
             yield _at(
@@ -260,7 +260,7 @@ def _unstated_threads(program: Program, training: Step, flags: set[str]) -> Iter
     uses = [(file, use) for file in program.near for use in file.threaded]
     counts = Counter(use.name.rpartition(".")[2] for _, use in uses)
     named = ", ".join(f"{name} ({count})" for name, count in counts.most_common())
-    if framework:
+    if framework and training.event.name != "estimator":
         why = "the thread count is the machine's, and the same seeds give another model on another one"
         yield _at("VB401", training, f"{why}: {named}" if named else why)
     if not uses:
@@ -335,7 +335,7 @@ def _operations(
     ]
     found: set[str] = set()
     for program in every:
-        if program.first("train") is None:
+        if program.training is None:
             continue
         inside = {id(file) for file in program.files}
         own = [use for use in left if id(use.file) in inside]

@@ -13,7 +13,7 @@ from typing import Any
 from analysis.scan.lint.facts import MAIN, Event, FileFacts, finding, spot
 from analysis.scan.lint.names import Names
 from analysis.scan.lint.vocabulary import LOADS
-from analysis.scan.lint.walk import calls, evaluation, expressions, settings
+from analysis.scan.lint.walk import calls, draws, evaluation, expressions, operations, settings
 from analysis.scan.lint.walk.order import DataOrder
 from analysis.scan.results import Level
 
@@ -157,6 +157,9 @@ class Collector:
                 self.facts.scopes.setdefault(f"{node.name}.__init__", []).append(
                     Event("call", f"{name}.__init__", spot(base))
                 )
+            elif name:
+                draws.inherited(self, f"{node.name}.__init__", base, name)
+                operations.inherited(self, base, name)
         outer = self.class_name, self.order.pending
         self.class_name, self.order.pending = node.name, {}
         self.names.push()
@@ -189,12 +192,15 @@ class Collector:
                         self.names.bind(element.id, None)
                     elif isinstance(element, ast.Attribute):
                         settings.stored(self, element, value)
-        if isinstance(first, ast.Subscript | ast.Attribute):
-            settings.stored(self, first, node.value)
-            self.visit(first.value)
+        for target in targets:
+            if isinstance(target, ast.Subscript | ast.Attribute):
+                settings.stored(self, target, node.value)
+                self.visit(target.value)
 
     def _aug_assign(self, node: ast.AugAssign) -> None:
         self.order.added(node)
+        if any(isinstance(each, ast.Attribute) and each.attr == "grad" for each in ast.walk(node.value)):
+            self.facts.flags.add("steps")  # `weights -= rate * weights.grad`
         self.visit(node.value)
 
     def _for(self, node: ast.For | ast.AsyncFor) -> None:
@@ -294,6 +300,7 @@ HANDLERS: dict[type[ast.AST], Callable[[Collector, Any], None]] = {
     ast.Call: expressions.call,
     ast.Attribute: expressions.attribute,
     ast.Name: expressions.name,
+    ast.Subscript: expressions.subscript,
     ast.Compare: expressions.compare,
     ast.BinOp: expressions.binary,
     ast.UnaryOp: expressions.unary,

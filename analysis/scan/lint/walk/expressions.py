@@ -6,7 +6,8 @@ import ast
 from typing import Protocol
 
 from analysis.scan.lint.walk import calls, settings
-from analysis.scan.lint.walk.order import APPENDING, DataOrder
+from analysis.scan.lint.walk.kept import APPENDING
+from analysis.scan.lint.walk.order import DataOrder
 from analysis.scan.lint.walk.walk import Walk
 
 Comprehension = ast.ListComp | ast.GeneratorExp | ast.DictComp | ast.SetComp
@@ -45,6 +46,13 @@ def attribute(to: OrderedWalk, node: ast.Attribute) -> None:
     while isinstance(value, ast.Attribute):
         value = value.value
     to.visit(value)
+
+
+def subscript(to: OrderedWalk, node: ast.Subscript) -> None:
+    first = isinstance(node.slice, ast.Constant) and node.slice.value == 0
+    with to.order.free(first and isinstance(node.value, ast.Name | ast.Call)):
+        to.visit(node.value)  # `glob("*.zip")[0]`: the one that is there
+    to.visit(node.slice)
 
 
 def expression(to: OrderedWalk, node: ast.Expr) -> None:

@@ -41,6 +41,12 @@ def used(to: Walk, node: ast.Call, name: str) -> None:
         method(to, node, name.rpartition(".")[2])
 
 
+def inherited(to: Walk, base: ast.expr, name: str) -> None:
+    """A class derived from a layer is one, whatever its arguments."""
+    if name in registry().by_name or name in registry().threads_by_name:
+        used(to, ast.copy_location(ast.Call(func=base, args=[], keywords=[]), base), name)
+
+
 def method(to: Walk, node: ast.Call, attribute: str) -> None:
     """A method of something unknown: only those that nothing but tensors has, in files that import torch."""
     known = registry()
