@@ -61,7 +61,14 @@ class Index:
             if full == name or full.endswith("." + name)
         ]
         if len(found) > 1:
-            found.sort(key=lambda each: (-_shared(each[1].module, importer.module), len(each[0])))
+            found.sort(
+                key=lambda each: (
+                    each[1] is importer,  # `train.py` that imports from the package `train`
+                    -_shared(each[1].module, importer.module),
+                    len(each[0]),
+                    not each[1].module.endswith("__init__"),  # of both, Python takes the package
+                )
+            )
         return found[0][1] if found else None
 
     def packages(self, name: str, file: FileFacts) -> list[FileFacts]:
@@ -254,9 +261,13 @@ class Program:
     def training(self) -> Step | None:
         """The first step that trains. A gradient with which nothing is changed, of a picture or for a
         comparison, does not."""
-        updates = self.flags() & {"steps", "optimizes"}
-        names = {s.event.name for s in self.steps if s.event.kind == "train"}
-        return self.first("train", names if updates else names - GRADIENTS)
+        found = [
+            step
+            for step in self.steps
+            if step.event.kind == "train"
+            and (step.event.name not in GRADIENTS or step.file.flags & {"steps", "optimizes"})
+        ]
+        return next((step for step in found if step.file is self.file), found[0] if found else None)
 
     def flags(self) -> set[str]:
         return set().union(*(file.flags for file in self.files))

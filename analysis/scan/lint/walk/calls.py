@@ -7,6 +7,7 @@ import ast
 import re
 import sys
 
+from analysis.scan.lint.facts import Event, spot
 from analysis.scan.lint.vocabulary import (
     ALL,
     SEEDS,
@@ -48,6 +49,8 @@ OWN_MODEL_NAME = re.compile(
     r"\.\w*(?:model|net|clf|classifier|regressor|learner|estimator|svm|forest)s?\.\w+$"
 )
 """`self.model.fit`, of something that is not followed further."""
+MAKERS = ("hydra.", "mmengine.", "mmcv.", "fastai.")
+"""What comes from them is made by a configuration file, or is a trainer itself."""
 TRAINER = re.compile(r"(?:^|[._])(?:\w*_)?(?:trainer|learner|solver)\w{0,2}$", re.IGNORECASE)
 """Names of what trains, of something that is not followed further: `trainer.train()`."""
 ENVIRONMENT = re.compile(r"(?:^|[._])env\w{0,9}(?:$|[.\[])|action_space", re.IGNORECASE)
@@ -94,6 +97,16 @@ def given(to: Walk, node: ast.Name | ast.Attribute) -> None:
         to.event("value", name, node)
 
 
+def inherited(to: Walk, class_name: str, base: ast.expr, name: str) -> None:
+    """A class derived from one of a library: it may be a layer, or train."""
+    draws.inherited(to, f"{class_name}.__init__", base, name)
+    operations.inherited(to, base, name)
+    if TRAINERS.match(f"{name}()") or name == "keras.Model":
+        method = "fit" if name == "keras.Model" else "train"
+        event = Event("train", f"{name}.{method}()", spot(base))
+        to.facts.scopes.setdefault(f"{class_name}.{method}", []).append(event)
+
+
 def is_command(to: Walk, decorator: ast.expr) -> bool:
     """Whether what it decorates runs from a command line."""
     return bool(COMMAND.search(to.names.resolve(decorator) or ""))
@@ -101,7 +114,10 @@ def is_command(to: Walk, decorator: ast.expr) -> bool:
 
 def _by_name(to: Walk, node: ast.Call, name: str) -> None:
     top = name.partition(".")[0]
-    if name.endswith("().train") and TRAINERS.match(name):
+    if name == "tensorflow.estimator.train_and_evaluate" or (
+        name.endswith("().train")
+        and (TRAINERS.match(name) or name == "tensorflow.estimator.Estimator().train")
+    ):
         to.event("train", "Trainer.train()", node)
         to.facts.flags.add("trainer")
     if name in SEEDS:
@@ -152,7 +168,7 @@ def _by_attribute(to: Walk, node: ast.Call, attribute: str, name: str | None) ->
         settings.ordered(to, node, attribute)
     if attribute == "run" and is_open(node, "max_epochs") is False:
         facts.flags.add("loop")  # of ignite
-    if attribute == "step":
+    if attribute == "step" or (attribute == "update" and TRAINER.search(_dotted(node.func))):
         facts.flags.add("steps")
     if attribute == "reset" and is_open(node, "seed") is False:
         draws.seeded(to, node, ("gym",))
@@ -183,11 +199,15 @@ def _by_attribute(to: Walk, node: ast.Call, attribute: str, name: str | None) ->
         to.event("train", "apply_gradients()", node)
     elif attribute == "minimize" and name and name.startswith("@"):
         facts.flags.add("optimizes")
-    elif attribute == "minimize" and (name or "tensorflow").startswith(("tensorflow", "keras")) and node.args:
+    elif (
+        attribute == "minimize"
+        and (name or "tensorflow").startswith(("tensorflow", "keras"))
+        and (node.args or is_given(node, "loss"))
+    ):
         facts.flags.add("optimizes")
         if name is not None or facts.flags & {"session"}:
             to.event("train", "minimize()", node)
-    elif attribute in ("train", "fit", "learn") and name is None and TRAINER.search(_dotted(node.func)):
+    elif attribute in ("train", "fit", "learn") and (name or "hydra.").startswith(MAKERS) and TRAINER.search(_dotted(node.func)):
         to.event("train", f"trainer.{attribute}()", node)
         facts.flags.add("trainer")
     elif attribute == "learn" and (name or "").startswith("stable_baselines3"):

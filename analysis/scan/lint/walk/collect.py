@@ -13,7 +13,7 @@ from typing import Any
 from analysis.scan.lint.facts import MAIN, Event, FileFacts, finding, spot
 from analysis.scan.lint.names import Names
 from analysis.scan.lint.vocabulary import LOADS
-from analysis.scan.lint.walk import calls, draws, evaluation, expressions, operations, settings
+from analysis.scan.lint.walk import calls, evaluation, expressions, settings
 from analysis.scan.lint.walk.order import DataOrder
 from analysis.scan.results import Level
 
@@ -158,8 +158,7 @@ class Collector:
                     Event("call", f"{name}.__init__", spot(base))
                 )
             elif name:
-                draws.inherited(self, f"{node.name}.__init__", base, name)
-                operations.inherited(self, base, name)
+                calls.inherited(self, node.name, base, name)
         outer = self.class_name, self.order.pending
         self.class_name, self.order.pending = node.name, {}
         self.names.push()

@@ -49,9 +49,8 @@ def attribute(to: OrderedWalk, node: ast.Attribute) -> None:
 
 
 def subscript(to: OrderedWalk, node: ast.Subscript) -> None:
-    first = isinstance(node.slice, ast.Constant) and node.slice.value == 0
-    with to.order.free(first and isinstance(node.value, ast.Name | ast.Call)):
-        to.visit(node.value)  # `glob("*.zip")[0]`: the one that is there
+    with to.order.free(to.order.is_one(node)):
+        to.visit(node.value)
     to.visit(node.slice)
 
 

@@ -130,6 +130,14 @@ class DataOrder:
         """Whether the order of what a comprehension goes over is already the matter of its result."""
         return id(node) in self._carried
 
+    def is_one(self, node: ast.Subscript) -> bool:
+        """`glob("*.zip")[0]`: the file that is there."""
+        if not isinstance(node.slice, ast.Constant) or node.slice.value != 0:
+            return False
+        waiting = self.pending.get(named(node.value))
+        found = waiting[0] if waiting else self._unordered(node.value)
+        return found is not None and found[0] == LISTING and "glob" in found[2]
+
     def single(self, value: ast.expr) -> None:
         """`(only,) = folder.iterdir()`: one thing has no order."""
         if found := self._unordered(value):

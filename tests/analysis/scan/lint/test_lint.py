@@ -284,7 +284,7 @@ def test_an_order_is_a_warning_where_there_are_data_and_else_a_note():
 
 def test_an_order_that_is_only_handed_on_is_a_note():
     text = "import os\nimport numpy\n{}\n"
-    for handed_on in ("files = [f for f in os.listdir('.')]", "x = list({a, b})"):
+    for handed_on in ("files = [f for f in os.listdir('.')]", "x = list({a.name, b.name})"):
         (found,) = findings(text.format(handed_on), rules=frozenset(["VB301", "VB302"]))
         assert found.level is Level.NOTE
 
