@@ -54,6 +54,7 @@ class Differing(NamedTuple):
     """A use of an operation that can differ between runs."""
 
     rule: str
+    framework: str
     level: Level
     name: str
     on: str
@@ -304,12 +305,12 @@ def _of_file(file: FileFacts, modes: set[str], flags: set[str], pinned: Pins) ->
         likely = operation.always or ("cuda" in flags and not operation.rare)
         level = Level.WARNING if likely else Level.NOTE
         if behaviour == "switch" and not on and not warned:
-            yield Differing("VB501", level, last, operation.on, f"{mode} prevents it", file, spot)
+            yield Differing("VB501", operation.framework, level, last, operation.on, f"{mode} prevents it", file, spot)
         elif behaviour == "raises" and on:
             level = Level.ERROR if likely else Level.NOTE
-            yield Differing("VB502", level, last, operation.on, f"with {mode} it raises an error", file, spot)
+            yield Differing("VB502", operation.framework, level, last, operation.on, f"with {mode} it raises an error", file, spot)
         elif behaviour == "raises":
-            yield Differing("VB502", level, last, operation.on, "no mode prevents it", file, spot)
+            yield Differing("VB502", operation.framework, level, last, operation.on, "no mode prevents it", file, spot)
 
 
 def _pin(pinned: Pins, framework: str, path: str) -> str:
@@ -336,16 +337,34 @@ def _operations(
         and (id(use.file) in own_files or not NOT_TRAINED.search(use.file.path))
     ]
     found: set[str] = set()
+    trained: set[str] = set()  # frameworks
     for program in every:
         if program.training is None:
             continue
+        trained |= program.training.file.flags & FRAMEWORKS
         inside = {id(file) for file in program.files}
-        own = [use for use in left if id(use.file) in inside]
+        own = [use for use in left if id(use.file) in inside and _is_trained_by(use, program)]
         left = [use for use in left if id(use.file) not in inside]
         own.sort(key=lambda use: use.file is not program.file)  # its own file before those it imports
         found |= {use.rule for use in own}
         yield from _together(own)
-    yield from _together([use for use in left if use.rule not in found])
+    yield from _together(
+        [
+            use
+            for use in left
+            if use.rule not in found
+            and (not trained or use.framework in trained)
+            and not is_test(use.file)
+            and not NOT_TRAINED.search(use.file.path)
+        ]
+    )
+
+
+def _is_trained_by(use: Differing, program: Program) -> bool:
+    """An export to TensorFlow beside a training in PyTorch trains nothing."""
+    return not (
+        use.framework == "tensorflow" and program.training and program.training.event.name == "backward()"
+    )
 
 
 def _together(uses: Sequence[Differing]) -> Iterator[LintFinding]:

@@ -37,6 +37,7 @@ class Collector:
             tuple[str, ast.Call, str]
         ] = []  # generators by their names, until they are seeded
         self.reseeded: set[str] = set()
+        self.only_values: set[int] = set()
         self._reported: set[tuple[str, int, int]] = set()
 
     def module(self, tree: ast.Module) -> None:

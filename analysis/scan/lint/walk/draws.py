@@ -144,10 +144,13 @@ def seed(to: Walk, node: ast.Call, name: str) -> None:
     else:
         changing(to, node, value, name)
         source = to.names.resolve(value) or ""
+        if f"redrawn {_place(value)}" in to.facts.flags:  # only where none was given
+            seeded(to, node, SEEDS[name], IF_GIVEN)
+            return
         if source.endswith("()") and (generator := generator_of(source[:-2])):
             seeded(to, node, SEEDS[name], f"{DRAWN} {generator}")
             return
-    if to.with_seed or (value is not None and f"redrawn {_place(value)}" in to.facts.flags):
+    if to.with_seed:
         seeded(to, node, SEEDS[name], IF_GIVEN)
     else:
         seeded(to, node, SEEDS[name], OWN_MODEL if name.endswith("LightningCLI") else "")

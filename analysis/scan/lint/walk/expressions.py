@@ -43,6 +43,8 @@ def arguments(to: OrderedWalk, node: ast.Call) -> None:
 def attribute(to: OrderedWalk, node: ast.Attribute) -> None:
     calls.given(to, node)
     value = node.value
+    if node.attr == "values":
+        to.only_values.add(id(value))
     while isinstance(value, ast.Attribute):
         value = value.value
     to.visit(value)

@@ -17,8 +17,10 @@ APPENDING = frozenset(("append", "extend", "insert"))
 TRAINING = frozenset(("backward", "train_on_batch", "apply_gradients", "partial_fit"))
 WRITING_ROWS = frozenset(("write", "writelines", "writerow", "writerows"))
 TABLES = frozenset(("concat", "concatenate", "vstack", "hstack", "append", "cat", "stack"))
-LOGS = re.compile(r"log|std(?:out|err)|print|bar|report", re.IGNORECASE)
+LOGS = re.compile(r"log|std(?:out|err)|print|\bbar|report|error|fail|missing|skipped|invalid|warn|removed", re.IGNORECASE)
 """What is written for people."""
+ADDING = re.compile(r"^_*(?:add|append|insert|extend|register)_\w+$|^_*update_\w*data\w*$")
+"""Methods of a project that add to something, by their names."""
 
 
 def kept_in_order(body: list[ast.stmt]) -> Iterator[str]:
@@ -32,8 +34,10 @@ def kept_in_order(body: list[ast.stmt]) -> Iterator[str]:
                 yield ""
             elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
                 to = named(node.func.value)
-                if node.func.attr in APPENDING and to not in inside:
+                if node.func.attr in APPENDING and to not in inside and not LOGS.search(to):
                     yield to
+                elif ADDING.search(node.func.attr) and node.args and to.startswith("self"):
+                    yield ""
                 elif node.func.attr in TRAINING:
                     yield ""
                 elif node.func.attr in WRITING_ROWS and to and to not in inside and not LOGS.search(to):

@@ -37,7 +37,15 @@ NUMBERS = re.compile(
     r"(?:^|_)(?:ids?|idxs?|index|indexes|indices|positions|ranks|epochs|steps|dims|axes|axis|sizes|labels?)(?:_|$)"
 )
 """Names of whole numbers, whose order in a set does not change from process to process."""
+NO_DATA = re.compile(
+    r"check_?points?|ckpt|weights|\.pth?\b|\.h5\b|events\.|\.(?:log|cpp|cu|c|sh|zip|tar)\b|\blogs?\b|runs\b|tmp|temp_|cache|experiment|"
+    r"delete|remove|clean|latest|newest|download|unzip|extract_all|rename|copy",
+    re.IGNORECASE,
+)
+"""Names that have to do with files that are no data, or with what leaves their order behind."""
 KEEPING = WORDS["keeping"]
+FINDING = re.compile(r"^_*(?:find|get_(?:ckpt|latest|checkpoint)|check|remove|delete|latest|select|exists|is|has|contains|validate|verify|assert|print|log)_?\w*$")
+"""Functions that choose, test or tell."""
 READY = frozenset(("concurrent.futures.as_completed", "asyncio.as_completed"))
 METHODS = PATH_METHODS | {"glob", "imap_unordered"}
 OF_INTEREST = LISTINGS | KEEPING | READY
@@ -235,6 +243,8 @@ class DataOrder:
                     inner = argument.generators[0].iter if isinstance(argument, Comprehensions) else argument
                     self.pending.pop(named(inner), None)
             return True
+        if FINDING.search(last(function)):
+            return True
         if name == "builtins.next" and node.args:
             self.single(node.args[0])  # `next(folder.glob("*.onnx"))`: the one that is there
         if self._free or id(node) in self._absorbed:
@@ -319,16 +329,20 @@ class DataOrder:
             return left or right
         return None
 
+    def _is_no_data(self, node: ast.Call) -> bool:
+        """Whether what is listed are checkpoints, logs and the like, as far as the names tell."""
+        return bool(NO_DATA.search(f"{ast.unparse(node)} {self._walk.target} {self._walk.scope}"))
+
     def _unordered_call(self, node: ast.Call, name: str | None) -> tuple[str, Any, str] | None:
         if name in LISTINGS:
-            return LISTING, node, f"{name}()"
+            return None if self._is_no_data(node) else (LISTING, node, f"{name}()")
         function = node.func
         if isinstance(function, ast.Attribute):
             base = self._walk.names.resolve(function.value)
             if (function.attr in PATH_METHODS and (base is None or base.startswith("pathlib"))) or (
                 function.attr == "glob" and base in PATHS
             ):
-                return LISTING, node, f"Path.{function.attr}()"
+                return None if self._is_no_data(node) else (LISTING, node, f"Path.{function.attr}()")
             if function.attr == "imap_unordered":
                 return UNORDERED, node, "imap_unordered()"
         if name in READY:

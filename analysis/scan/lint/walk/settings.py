@@ -14,7 +14,7 @@ from analysis.scan.lint.walk.walk import Walk
 NO_GRADIENT = frozenset(
     ("torch.no_grad", "torch.no_grad()", "torch.inference_mode", "torch.inference_mode()")
 )
-SEED_NAME = re.compile(r"seed|rng|random_?state|generator", re.IGNORECASE)
+SEED_NAME = re.compile(r"seed|rng|random_?(?:state|generator)?$|generator", re.IGNORECASE)
 SESSIONS = frozenset(("tensorflow.Session", "tensorflow.InteractiveSession"))
 
 
