@@ -329,7 +329,8 @@ def programs(files: Sequence[FileFacts]) -> list[Program]:
 
 
 def is_test(file: FileFacts) -> bool:
-    """Whether a file has unit tests: by its name, unless it runs from a command line and uses no library of tests."""
+    """Whether a file has unit tests: by its name, unless it runs from a command line without a library of
+    tests."""
     if not TEST_FILE.search(file.path):
         return False
     has_tests = any(name.rpartition(".")[2].startswith("test_") for name in file.scopes)

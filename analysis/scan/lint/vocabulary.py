@@ -137,7 +137,8 @@ RANDOM_VARIATES = re.compile(r"^scipy\.stats\.\w+\.rvs$|^skimage\.util\.random_n
 DISTRIBUTION = re.compile(r"^torch\.distributions\.[\w.]+\(\)\.r?sample$")
 PIPELINE = re.compile(r"^tensorflow\.data\.[\w.()]+\.shuffle$")
 DEFERRED = re.compile(
-    RANDOM_TRANSFORM.pattern + r"|^albumentations\.|^gym(?:nasium)?\.|^DataLoader|^torch\.nn\.(?:\w*Dropout\w*|RReLU)$"
+    RANDOM_TRANSFORM.pattern
+    + r"|^albumentations\.|^gym(?:nasium)?\.|^DataLoader|^torch\.nn\.(?:\w*Dropout\w*|RReLU)$"
     r"|^keras\.layers\.(?:\w*Dropout\w*|Random\w+|Gaussian\w+)$"
     r"|^(?:sklearn|imblearn|gym|gymnasium|scipy)\.[\w.]*\.[A-Z]\w+$|\.shuffle$|for a seed"
 )

@@ -36,7 +36,9 @@ ESTIMATOR = re.compile(
 """What is fitted, or chosen by fitting, of libraries without gradients."""
 LOADERS = WORDS["loaders"]
 GRADIENTS = frozenset(("jax.grad", "jax.value_and_grad", "flax.nnx.grad", "flax.nnx.value_and_grad"))
-TRAINERS = re.compile(r"^(?:transformers|trl|detectron2\.engine|sentence_transformers)\.(?:\w+\.)*\w*Trainer\(\)|^ultralytics\.YOLO\(\)")
+TRAINERS = re.compile(
+    r"^(?:transformers|trl|detectron2\.engine|sentence_transformers)\.(?:\w+\.)*\w*Trainer\(\)|^ultralytics\.YOLO\(\)"
+)
 ELSEWHERE = WORDS["elsewhere"].union(sys.stdlib_module_names)
 """Packages that are no part of a project; those that seed are in SEEDS."""
 FITS = WORDS["fits"]
@@ -176,7 +178,11 @@ def _by_attribute(to: Walk, node: ast.Call, attribute: str, name: str | None) ->
         to.reseeded.add(_dotted(node.func))
         if ENVIRONMENT.search(_dotted(node.func)):
             draws.seeded(to, node, ("gym",))
-    elif attribute in draws.IN_PLACE and "torch" in facts.flags and not (name or "").startswith("torch.nn.init"):
+    elif (
+        attribute in draws.IN_PLACE
+        and "torch" in facts.flags
+        and not (name or "").startswith("torch.nn.init")
+    ):
         to.event("draw", "torch", node, f"Tensor.{attribute}")
     elif attribute == "shuffle" and name is None and "tensorflow" in facts.flags and draws.is_buffer(node):
         to.event("draw", "tensorflow", node, "Dataset.shuffle")
@@ -207,7 +213,11 @@ def _by_attribute(to: Walk, node: ast.Call, attribute: str, name: str | None) ->
         facts.flags.add("optimizes")
         if name is not None or facts.flags & {"session"}:
             to.event("train", "minimize()", node)
-    elif attribute in ("train", "fit", "learn") and (name or "hydra.").startswith(MAKERS) and TRAINER.search(_dotted(node.func)):
+    elif (
+        attribute in ("train", "fit", "learn")
+        and (name or "hydra.").startswith(MAKERS)
+        and TRAINER.search(_dotted(node.func))
+    ):
         to.event("train", f"trainer.{attribute}()", node)
         facts.flags.add("trainer")
     elif attribute == "learn" and (name or "").startswith("stable_baselines3"):

@@ -154,11 +154,13 @@ class Collector:
         for base in node.bases:
             self.visit(base)
             name = self.names.resolve(base)
-            if name and (name.startswith("@") or name.partition(".")[0] not in calls.ELSEWHERE):
+            if name is None:
+                continue
+            if name.startswith("@") or name.partition(".")[0] not in calls.ELSEWHERE:
                 self.facts.scopes.setdefault(f"{node.name}.__init__", []).append(
                     Event("call", f"{name}.__init__", spot(base))
                 )
-            elif name:
+            if not name.startswith("@"):
                 calls.inherited(self, node.name, base, name)
         outer = self.class_name, self.order.pending
         self.class_name, self.order.pending = node.name, {}
@@ -179,6 +181,7 @@ class Collector:
         else:
             self.order.assigned(self.target, node.value)
         self.visit(node.value)
+        self.order.begins(self.target)
         self.target = outer
         for target in targets:
             if isinstance(target, ast.Name):

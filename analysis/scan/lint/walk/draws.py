@@ -190,5 +190,3 @@ def _shuffles(node: ast.Call, name: str) -> bool:
     if last in ("KFold", "StratifiedKFold", "GroupKFold"):
         return constant(argument(node, "shuffle", 1)) is True
     return constant(argument(node, "shuffle", 99)) is not False
-
-

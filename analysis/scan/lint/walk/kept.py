@@ -17,15 +17,17 @@ APPENDING = frozenset(("append", "extend", "insert"))
 TRAINING = frozenset(("backward", "train_on_batch", "apply_gradients", "partial_fit"))
 WRITING_ROWS = frozenset(("write", "writelines", "writerow", "writerows"))
 TABLES = frozenset(("concat", "concatenate", "vstack", "hstack", "append", "cat", "stack"))
-LOGS = re.compile(r"log|std(?:out|err)|print|\bbar|report|error|fail|missing|skipped|invalid|warn|removed", re.IGNORECASE)
+LOGS = re.compile(
+    r"log|std(?:out|err)|print|\bbar|report|error|fail|missing|skipped|invalid|warn|removed", re.IGNORECASE
+)
 """What is written for people."""
 ADDING = re.compile(r"^_*(?:add|append|insert|extend|register)_\w+$|^_*update_\w*data\w*$")
 """Methods of a project that add to something, by their names."""
 
 
 def kept_in_order(body: list[ast.stmt]) -> Iterator[str]:
-    """The names of lists and tables that the loop adds to; "" for another way of keeping the order. What is made
-    anew in each turn is no matter."""
+    """The names of lists and tables that the loop adds to; "" for another way of keeping the order.
+    What is made anew in each turn is no matter."""
     inside = _bound(body)
     counted = {named(n.target) for s in body for n in ast.walk(s) if isinstance(n, ast.AugAssign)}
     for statement in body:
@@ -33,14 +35,15 @@ def kept_in_order(body: list[ast.stmt]) -> Iterator[str]:
             if isinstance(node, ast.Yield | ast.YieldFrom):
                 yield ""
             elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-                to = named(node.func.value)
-                if node.func.attr in APPENDING and to not in inside and not LOGS.search(to):
+                method, to = node.func.attr, named(node.func.value)
+                is_lasting = to not in inside and not LOGS.search(to)
+                if method in APPENDING and is_lasting:
                     yield to
-                elif ADDING.search(node.func.attr) and node.args and to.startswith("self"):
-                    yield ""
-                elif node.func.attr in TRAINING:
-                    yield ""
-                elif node.func.attr in WRITING_ROWS and to and to not in inside and not LOGS.search(to):
+                elif (
+                    method in TRAINING
+                    or (method in WRITING_ROWS and to and is_lasting)
+                    or (ADDING.search(method) and node.args and to.startswith("self"))
+                ):
                     yield ""
             elif isinstance(node, ast.AugAssign) and isinstance(node.value, ast.List | ast.ListComp):
                 if named(node.target) not in inside:

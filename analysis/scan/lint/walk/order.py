@@ -44,7 +44,9 @@ NO_DATA = re.compile(
 )
 """Names that have to do with files that are no data, or with what leaves their order behind."""
 KEEPING = WORDS["keeping"]
-FINDING = re.compile(r"^_*(?:find|get_(?:ckpt|latest|checkpoint)|check|remove|delete|latest|select|exists|is|has|contains|validate|verify|assert|print|log)_?\w*$")
+FINDING = re.compile(
+    r"^_*(?:find|get_(?:ckpt|latest|checkpoint)|check|remove|delete|latest|select|exists|is|has|contains|validate|verify|assert|print|log)_?\w*$"
+)
 """Functions that choose, test or tell."""
 READY = frozenset(("concurrent.futures.as_completed", "asyncio.as_completed"))
 METHODS = PATH_METHODS | {"glob", "imap_unordered"}
@@ -102,9 +104,10 @@ class DataOrder:
     # ---- the walk tells -----------------------------------------------------------------------------------
 
     def assigned(self, target: str, value: ast.expr) -> None:
-        if isinstance(value, ast.Call | ast.SetComp | ast.Set) and target:
-            if isinstance(value, ast.SetComp | ast.Set) or last(value.func) in ("set", "frozenset"):
-                self._texts[target] = ast.unparse(value)
+        if isinstance(value, ast.SetComp | ast.Set) or (
+            isinstance(value, ast.Call) and last(value.func) in ("set", "frozenset")
+        ):
+            self._texts[target] = ast.unparse(value)
         found = self._unordered(value)
         if found is None or found[0] == SET:
             if target in self.pending and found is None:
@@ -124,6 +127,11 @@ class DataOrder:
             self.pending[target] = [Pending(rule, node, text)]
         elif not self._free:
             self._report(rule, node, text)
+
+    def begins(self, target: str) -> None:
+        """What stood in the value of an assignment was the name's value before."""
+        if "." not in target:
+            self._loads.pop(target, None)
 
     def rebound(self, targets: ast.Tuple | ast.List, value: ast.expr) -> None:
         """`names, paths = zip(*sorted(zip(names, paths)))`."""

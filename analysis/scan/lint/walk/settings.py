@@ -30,7 +30,8 @@ def mode(to: Walk, node: ast.Call, name: str) -> bool:
                 environment_setting(to, node, key)
     elif name == "torch.use_deterministic_algorithms":
         if constant(argument(node, "mode", 0)) is not False:
-            to.facts.modes.add("warn" if constant(argument(node, "warn_only", 9)) is True else "torch")
+            only_warns = constant(argument(node, "warn_only", 9)) is not False and is_given(node, "warn_only")
+            to.facts.modes.add("warn" if only_warns else "torch")
             to.event("mode", "torch", node)
     elif name == "torch.set_deterministic_debug_mode":
         mode = constant(argument(node, "debug_mode", 0))

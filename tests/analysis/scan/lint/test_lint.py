@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis.scan.lint.judge import differing, lint_project
+from analysis.scan.lint.differ import differing
+from analysis.scan.lint.judge import lint_project
 from analysis.scan.lint.lint import lint_file
 from analysis.scan.lint.program import programs
 from analysis.scan.lint.rules import RULES, chosen, examples, explained
