@@ -246,7 +246,7 @@ def _by_attribute(to: Walk, node: ast.Call, attribute: str, name: str | None) ->
 
 
 def _says_seed(node: ast.Call) -> bool:
-    return any("seed" in text for a in node.args if isinstance(text := constant(a), str))
+    return any("seed" in text.lower() for a in node.args if isinstance(text := constant(a), str))
 
 
 def _is_model(to: Walk, node: ast.Call) -> bool:
