@@ -5,15 +5,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from pathlib import PurePosixPath
-from typing import NamedTuple
 
+from analysis.scan.lint.differ import AFTER_TRAINING, FRAMEWORKS, Pins, differing, found_operations, too_old
 from analysis.scan.lint.facts import FileFacts, Spot, finding
 from analysis.scan.lint.lint import is_commented, is_ignored, mapped
-from analysis.scan.lint.program import TEST_FILE, Program, Step, programs
-from analysis.scan.lint.registry import registry, version
+from analysis.scan.lint.program import Program, Step, is_test, programs
+from analysis.scan.lint.registry import registry
 from analysis.scan.lint.rules import RULES
 from analysis.scan.lint.vocabulary import (
     DEFERRED,
@@ -27,43 +26,10 @@ from analysis.scan.lint.vocabulary import (
 from analysis.scan.results import Level, LintFinding, Note
 
 NOT_IN_TESTS = ("VB2", "VB3", "VB404", "VB6")
-Pins = Mapping[tuple[str, str], str]
-"""The exact versions of frameworks, by the folder whose file pins them and the framework's name."""
 ORDERS = frozenset(("VB301", "VB302", "VB304"))
 DATA_LIBRARIES = WORDS["data_libraries"]
 OF_LAYERS = re.compile(r"^(?:torch\.nn|torchvision\.models|keras\.layers)\.")
 """Draws of weights, which no longer count where weights are loaded."""
-FRAMEWORKS = {"torch", "tensorflow", "jax"}
-AFTER_TRAINING = re.compile(
-    r"(?:^|/)(?:eval\w*|metrics?|visuali[sz]\w*|inference|infer|predict\w*|demo\w*|export\w*|"
-    r"\w*plot\w*|debug\w*)"
-    r"(?:/|\w*\.(?:py|ipynb)$)",
-    re.IGNORECASE,
-)
-NOT_TRAINED = re.compile(
-    AFTER_TRAINING.pattern
-    + r"|(?:^|/)(?:data|datasets?|data_?load\w*|transforms?|augment\w*|pre_?process\w*)"
-    r"(?:/|\w*\.(?:py|ipynb)$)",
-    re.IGNORECASE,
-)
-"""Files of what happens before, after and beside training."""
-_SEVERITY = (Level.ERROR, Level.WARNING, Level.NOTE)
-
-
-class Differing(NamedTuple):
-    """A use of an operation that can differ between runs."""
-
-    rule: str
-    level: Level
-    name: str
-    on: str
-    then: str
-    file: FileFacts
-    spot: Spot
-
-    def alone(self) -> LintFinding:
-        why = f"{self.name} differs {self.on}; {self.then}"
-        return finding(self.rule, self.file.path, self.spot, why, self.level)
 
 
 def lint_project(files: Sequence[FileFacts], pinned: Pins, rules: frozenset[str]) -> tuple[LintFinding, ...]:
@@ -76,14 +42,16 @@ def lint_project(files: Sequence[FileFacts], pinned: Pins, rules: frozenset[str]
         for each in file.findings
         if not (each.rule in ORDERS and of_data and file.path not in of_data)
         and not (each.rule in ORDERS and AFTER_TRAINING.search(file.path))
-        and not (each.rule.startswith(NOT_IN_TESTS) and TEST_FILE.search(file.path))
+        and not (each.rule.startswith(NOT_IN_TESTS) and is_test(file))
         and not (each.rule == "VB203" and "tensorflow" in file.modes)  # which overrides it
     ]
     for program in every:
         found += _of_program(program)
     uses = list(differing(files, every, pinned))
     _note_leftover(files, [*found, *(use.alone() for use in uses)])
-    found += _operations(uses, every, rules)
+    for file, note in too_old(files, pinned):
+        file.notes.append(note)
+    found += found_operations(uses, every, rules)
     told = {each.place.path for each in found if each.rule == "VB401" and each.rule in rules}
     found = [each for each in found if each.rule != "VB404" or each.place.path not in told]
     found = _first_of_file("VB401", found)
@@ -137,7 +105,7 @@ def _files_of_data(files: Sequence[FileFacts], every: Sequence[Program]) -> set[
         if file.flags & FRAMEWORKS or (file.flags & DATA_LIBRARIES and "writes" in file.flags)
     }
     for program in every:
-        if program.first("train") is not None:
+        if program.training is not None:
             found |= {file.path for file in program.files}
     return found
 
@@ -151,8 +119,12 @@ def _of_program(program: Program) -> Iterator[LintFinding]:
     yield from _late_threads(program)
     mode = program.first("mode", ["torch"])
     if mode is not None and "cuda" in program.flags() and "cublas" not in program.flags():
-        yield _at("VB505", mode, "matrix products on CUDA then raise RuntimeError unless it is set")
-    training = program.first("train")
+        yield _at(
+            "VB505",
+            mode,
+            "unless it is set, matrix products on CUDA raise RuntimeError, or differ if the mode only warns",
+        )
+    training = program.training
     if training is None:
         return
     yield from _late_seeds(program)
@@ -169,9 +141,11 @@ def _of_program(program: Program) -> Iterator[LintFinding]:
 
 def _never_seeded(program: Program) -> Iterator[LintFinding]:
     seeded = program.seeded()
-    if "*" in seeded:
-        return
     for generator, name in GENERATORS.items():
+        if "*" in seeded and generator != "gym":
+            continue
+        if generator == "tensorflow" and program.training and program.training.event.name == "backward()":
+            continue  # of another framework, for an export
         drawn = program.first("draw", [generator])
         if drawn is not None and generator not in seeded:
             yield _at(
@@ -260,7 +234,7 @@ def _unstated_threads(program: Program, training: Step, flags: set[str]) -> Iter
     uses = [(file, use) for file in program.near for use in file.threaded]
     counts = Counter(use.name.rpartition(".")[2] for _, use in uses)
     named = ", ".join(f"{name} ({count})" for name, count in counts.most_common())
-    if framework:
+    if framework and training.event.name != "estimator":
         why = "the thread count is the machine's, and the same seeds give another model on another one"
         yield _at("VB401", training, f"{why}: {named}" if named else why)
     if not uses:
@@ -268,96 +242,3 @@ def _unstated_threads(program: Program, training: Step, flags: set[str]) -> Iter
     what = dict.fromkeys(known.threads[use.entry].what for _, use in uses)
     file, use = next(((f, u) for f, u in uses if f is program.file), uses[0])
     yield finding("VB503", file.path, use.spot, f"{named}: {'; '.join(what)}")
-
-
-def differing(files: Sequence[FileFacts], every: Sequence[Program], pinned: Pins) -> Iterator[Differing]:
-    """The uses of operations that can differ, judged by the programs that include their file; without one, by
-    the file alone."""
-    modes: dict[str, set[str]] = {file.path: set(file.modes) for file in files}
-    flags: dict[str, set[str]] = {file.path: set(file.flags) for file in files}
-    for program in every:
-        own_modes, own_flags = program.modes(), program.flags()
-        for file in program.files:
-            modes[file.path] |= own_modes
-            flags[file.path] |= own_flags
-    for file in files:
-        if file.operations:
-            yield from _of_file(file, modes[file.path], flags[file.path], pinned)
-
-
-def _of_file(file: FileFacts, modes: set[str], flags: set[str], pinned: Pins) -> Iterator[Differing]:
-    known = registry()
-    for entry, name, spot in file.operations:
-        operation = known.operations[entry]
-        if operation.cudnn and "cudnn" in modes:
-            continue
-        pin = version(_pin(pinned, operation.framework, file.path))
-        behaviour = operation.behaviour(pin)
-        mode = known.modes[operation.framework]
-        if operation.cudnn and pin is not None and pin < (1, 8):  # the first with that mode under its name
-            mode = "torch.backends.cudnn.deterministic = True"
-        last = name.rpartition(".")[2]
-        on = operation.framework in modes
-        warned = operation.framework == "torch" and "warn" in modes
-        likely = operation.always or ("cuda" in flags and not operation.rare)
-        level = Level.WARNING if likely else Level.NOTE
-        if behaviour == "switch" and not on and not warned:
-            yield Differing("VB501", level, last, operation.on, f"{mode} prevents it", file, spot)
-        elif behaviour == "raises" and on:
-            level = Level.ERROR if likely else Level.NOTE
-            yield Differing("VB502", level, last, operation.on, f"with {mode} it raises an error", file, spot)
-        elif behaviour == "raises":
-            yield Differing("VB502", level, last, operation.on, "no mode prevents it", file, spot)
-
-
-def _pin(pinned: Pins, framework: str, path: str) -> str:
-    """That of the nearest folder around a file; else that on which all of the project agree."""
-    for parent in PurePosixPath(path).parents:
-        if found := pinned.get(("" if str(parent) == "." else str(parent), framework)):
-            return found
-    every = {found for (_, name), found in pinned.items() if name == framework}
-    return every.pop() if len(every) == 1 else ""
-
-
-def _operations(
-    uses: Sequence[Differing], every: Sequence[Program], rules: frozenset[str]
-) -> Iterator[LintFinding]:
-    """One finding a program and rule: a model of a hundred convolutions is one thing to do. Files that
-    several programs share count for the first. What no training program includes is reported only for a
-    project without another finding of the rule: a library."""
-    own_files = {id(program.file) for program in every}
-    left = [
-        use
-        for use in uses
-        if use.rule in rules
-        and not is_ignored(use.file, use.alone())
-        and (id(use.file) in own_files or not NOT_TRAINED.search(use.file.path))
-    ]
-    found: set[str] = set()
-    for program in every:
-        if program.first("train") is None:
-            continue
-        inside = {id(file) for file in program.files}
-        own = [use for use in left if id(use.file) in inside]
-        left = [use for use in left if id(use.file) not in inside]
-        own.sort(key=lambda use: use.file is not program.file)  # its own file before those it imports
-        found |= {use.rule for use in own}
-        yield from _together(own)
-    yield from _together([use for use in left if use.rule not in found])
-
-
-def _together(uses: Sequence[Differing]) -> Iterator[LintFinding]:
-    groups: dict[tuple[str, str], list[Differing]] = {}
-    for use in uses:
-        groups.setdefault((use.rule, use.then), []).append(use)
-    for some in groups.values():
-        first = min(some, key=lambda use: _SEVERITY.index(use.level))
-        counts = Counter(use.name for use in some)
-        if len(some) == 1:
-            yield first.alone()
-            continue
-        named = ", ".join(f"{name} ({count})" for name, count in counts.most_common())
-        on = " or ".join(dict.fromkeys(use.on for use in some))
-        yield finding(
-            first.rule, first.file.path, first.spot, f"{named} differ {on}; {first.then}", first.level
-        )

@@ -19,10 +19,11 @@ from analysis.scan.lint.facts import MAIN, Event, FileFacts
 from analysis.scan.lint.vocabulary import DRAWN, IF_GIVEN, WORDS
 
 TEST_FILE = re.compile(r"(?:^|/)(?:test_[\w-]+|[\w-]+_test|tests?|conftest)\.py$|(?:^|/)tests/")
-"""Tests train, but are no training programs."""
+"""Tests train, but are no training programs; `test.py` often is one, and evaluates."""
 LIBRARIES = (sys.stdlib_module_names | WORDS["elsewhere"]) - {"this"}
 """An installed library is meant, whatever files a project has."""
 HOPS = 4  # how often a name is imported from what has imported it
+GRADIENTS = frozenset(("backward()", "a gradient tape"))
 CALLED_BY_FRAMEWORKS = WORDS["called_by_frameworks"]
 
 
@@ -60,7 +61,14 @@ class Index:
             if full == name or full.endswith("." + name)
         ]
         if len(found) > 1:
-            found.sort(key=lambda each: (-_shared(each[1].module, importer.module), len(each[0])))
+            found.sort(
+                key=lambda each: (
+                    each[1] is importer,  # `train.py` that imports from the package `train`
+                    -_shared(each[1].module, importer.module),
+                    len(each[0]),
+                    not each[1].module.endswith("__init__"),  # of both, Python takes the package
+                )
+            )
         return found[0][1] if found else None
 
     def packages(self, name: str, file: FileFacts) -> list[FileFacts]:
@@ -249,11 +257,43 @@ class Program:
         own = [step for step in found if step.file is self.file]
         return next(iter(own or found), None)
 
+    @cached_property
+    def training(self) -> Step | None:
+        """The first step that trains. A gradient with which nothing is changed, of a picture or for a
+        comparison, does not."""
+        found = [
+            step
+            for step in self.steps
+            if step.event.kind == "train"
+            and (step.event.name not in GRADIENTS or step.file.flags & {"steps", "optimizes"})
+        ]
+        return next((step for step in found if step.file is self.file), found[0] if found else None)
+
     def flags(self) -> set[str]:
         return set().union(*(file.flags for file in self.files))
 
     def modes(self) -> set[str]:
         return set().union(*(file.modes for file in self.files))
+
+    @cached_property
+    def _mentioned(self) -> set[str]:
+        """The last names of all that is called, given or fetched anywhere in the program's files."""
+        return {
+            event.name.replace("()", "").lstrip("@").rpartition(".")[2]
+            for file in self.files
+            for event in _events(file, main=file is self.file)
+            if event.kind in ("call", "value", "method", "import")
+        }
+
+    def _alive(self, file: FileFacts) -> Iterator[Event]:
+        """The events of a file without those of functions that no file of the program mentions."""
+        for name, events in file.scopes.items():
+            if name == MAIN and file is not self.file:
+                continue
+            last = name.replace(".<lambda>", "").rpartition(".")[2]
+            is_seen = not name or name == MAIN or "." in name or last in self._mentioned or last == "main"
+            if is_seen or file.is_notebook:
+                yield from events
 
     def seeded(self) -> set[str]:
         """The generators that are seeded anywhere in the program's files; "*" for all, where a function of
@@ -263,7 +303,7 @@ class Program:
         drawn = []
         by_choice = "seed_by_choice" in self.flags()
         for file in self.files:
-            for event in _events(file, main=file is self.file):
+            for event in self._alive(file):
                 if event.kind == "seed" and event.text.startswith(DRAWN):
                     drawn.append((event.name, event.text.removeprefix(DRAWN).strip()))
                 elif event.kind == "seed" and not (by_choice and event.text == IF_GIVEN):
@@ -288,8 +328,17 @@ def programs(files: Sequence[FileFacts]) -> list[Program]:
     return [Program(file, index) for file in files if _runs(file, index, file.path in imported)]
 
 
+def is_test(file: FileFacts) -> bool:
+    """Whether a file has unit tests: by its name, unless it runs from a command line without a library of
+    tests."""
+    if not TEST_FILE.search(file.path):
+        return False
+    has_tests = any(name.rpartition(".")[2].startswith("test_") for name in file.scopes)
+    return has_tests or not file.is_main or bool(file.flags & {"pytest", "unittest", "absl.testing"})
+
+
 def _runs(file: FileFacts, index: Index, is_imported: bool) -> bool:
-    if TEST_FILE.search(file.path):
+    if is_test(file):
         return False
     top = file.scopes.get("", ())
     if file.is_main or any(

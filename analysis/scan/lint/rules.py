@@ -33,7 +33,7 @@ RULES: dict[str, Rule] = {
                   "seed before the first use"),
     "VB104": Rule(WARNING, "the seed is another one in each run",
                   "use a fixed seed, or record the one that was drawn"),
-    "VB105": Rule(WARNING, "PYTHONHASHSEED is set inside the program, where it has no effect",
+    "VB105": Rule(NOTE, "PYTHONHASHSEED is set inside the program, where it has no effect",
                   "set it in the environment before Python starts"),
     # ---- data loading
     "VB201": Rule(NOTE, "workers of a DataLoader have no seed of their own",

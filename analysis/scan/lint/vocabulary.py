@@ -10,12 +10,19 @@ from functools import cache
 from pathlib import Path
 
 ALL = ("python", "numpy", "torch", "tensorflow")
-GENERATORS = {"python": "random", "numpy": "numpy.random", "torch": "torch", "tensorflow": "tensorflow"}
+GENERATORS = {
+    "python": "random",
+    "numpy": "numpy.random",
+    "torch": "torch",
+    "tensorflow": "tensorflow",
+    "gym": "the environment",
+}
 SEED_CALLS = {
     "python": "random.seed(seed)",
     "numpy": "numpy.random.seed(seed)",
     "torch": "torch.manual_seed(seed)",
     "tensorflow": "keras.utils.set_random_seed(seed)",
+    "gym": "env.reset(seed=seed)",
 }
 
 _ALIASES = (
@@ -61,10 +68,13 @@ DRAWS: dict[str, str] = {
 }
 """Calls that draw from a global generator: its name by theirs."""
 SKLEARN_DRAWS = re.compile(
-    r"^sklearn\.\w+(?:\.\w+)*\.(?:train_test_split|shuffle|resample|KFold|StratifiedKFold|ShuffleSplit|"
-    r"StratifiedShuffleSplit|GroupShuffleSplit|RepeatedKFold|RepeatedStratifiedKFold|IsolationForest|LinearSVC|NMF|TruncatedSVD|FastICA|RandomForest\w+|ExtraTrees\w+|GradientBoosting\w+|Bagging\w+|AdaBoost\w+|"
+    r"^(?:sklearn|imblearn)\.\w+(?:\.\w+)*\.(?:train_test_split|shuffle|resample|KFold|StratifiedKFold|ShuffleSplit|"
+    r"StratifiedShuffleSplit|GroupShuffleSplit|RepeatedKFold|RepeatedStratifiedKFold|IsolationForest|LinearSVC|NMF|TruncatedSVD|FastICA|"
+    r"PCA|SVC|SVR|NuSVC|LogisticRegression|mutual_info_\w+|SpectralClustering|StratifiedGroupKFold|HistGradientBoosting\w+|"
+    r"BayesianGaussianMixture|LatentDirichletAllocation|SparsePCA|RANSACRegressor|SelfTrainingClassifier|BernoulliRBM|RandomForest\w+|ExtraTrees\w+|GradientBoosting\w+|Bagging\w+|AdaBoost\w+|"
     r"DecisionTree\w+|MLP\w+|SGD\w+|Perceptron|KMeans|MiniBatchKMeans|GaussianMixture|TSNE|RandomizedSearchCV|"
-    r"make_classification|make_regression|make_blobs|make_moons|make_circles)$"
+    r"make_classification|make_regression|make_blobs|make_moons|make_circles|"
+    r"\w*SMOTE\w*|ADASYN|RandomOverSampler|RandomUnderSampler)$"
 )
 
 SEEDS: dict[str, tuple[str, ...]] = {name: tuple(seeded) for name, seeded in _DATA["seeds"].items()}
@@ -106,12 +116,31 @@ MODEL = re.compile(r"^torchvision\.models\.(?:\w+\.)?(?!get_)[a-z]+\w*\d\w*$")
 RANDOM_TRANSFORM = re.compile(
     r"^torchvision\.transforms\.(?:v2\.)?(?:Random|ColorJitter|AutoAugment|TrivialAugment|AugMix|ElasticTransform)"
 )
+LAYERS = re.compile(
+    r"^torch_geometric\.nn\.(?:[\w.]+\.)?\w+Conv$|^dgl\.nn\.(?:pytorch\.)?(?:\w+\.)*\w+Conv$|^timm\.create_model$"
+    r"|^segmentation_models_pytorch\.(?:Unet\w*|UnetPlusPlus|FPN|PSPNet|DeepLabV3\w*|Linknet|MAnet|PAN|create_model)$"
+    r"|^efficientnet_pytorch\.EfficientNet\.from_name$|^monai\.networks\.nets\.(?:\w+\.)?[A-Z]\w+$"
+    r"|^torch_geometric\.transforms\.Random(?:Node|Link)Split$"
+    r"|^transformers\.\w+\.(?:_from_config|from_config)$"
+    r"|^transformers\.\w+For(?:Sequence|Token|Image)Classification\.from_pretrained$"
+    r"|^stable_baselines3\.(?:\w+\.)*(?:PPO|A2C|DQN|SAC|TD3|DDPG)$"
+)
+"""What makes new weights, of libraries of PyTorch."""
+STABLE_BASELINES = re.compile(r"^stable_baselines3\.")
+AUGMENTING = re.compile(
+    r"^albumentations\.(?:[\w.]+\.)?(?:Random\w+|(?:Horizontal|Vertical)?Flip|Transpose|D4|\w*Rotate\w*|\w*Jitter|"
+    r"HueSaturationValue|\w*Shift\w*|\w*Noise|\w*Blur|\w*Dropout|Cutout|\w+Distortion|ElasticTransform|Affine|Perspective|"
+    r"OneOf|SomeOf|CLAHE|ImageCompression|Downscale|Mixup)$"
+)
+ENVIRONMENTS = re.compile(r"^(?:gym|gymnasium)\.(?:make|make_vec|vector\.make)$")
+RANDOM_VARIATES = re.compile(r"^scipy\.stats\.\w+\.rvs$|^skimage\.util\.random_noise$")
 DISTRIBUTION = re.compile(r"^torch\.distributions\.[\w.]+\(\)\.r?sample$")
 PIPELINE = re.compile(r"^tensorflow\.data\.[\w.()]+\.shuffle$")
 DEFERRED = re.compile(
-    RANDOM_TRANSFORM.pattern + r"|^DataLoader|^torch\.nn\.(?:\w*Dropout\w*|RReLU)$"
+    RANDOM_TRANSFORM.pattern
+    + r"|^albumentations\.|^gym(?:nasium)?\.|^DataLoader|^torch\.nn\.(?:\w*Dropout\w*|RReLU)$"
     r"|^keras\.layers\.(?:\w*Dropout\w*|Random\w+|Gaussian\w+)$"
-    r"|^sklearn\.[\w.]*\.[A-Z]\w+$|\.shuffle$|for a seed"
+    r"|^(?:sklearn|imblearn|gym|gymnasium|scipy)\.[\w.]*\.[A-Z]\w+$|\.shuffle$|for a seed"
 )
 """What draws when it is used, not when it is made."""
 
@@ -119,8 +148,14 @@ DEFERRED = re.compile(
 @cache
 def generator_of(name: str) -> str | None:
     """The generator that a call of this name draws from."""
-    if RANDOM_TRANSFORM.match(name) or MODEL.match(name) or DISTRIBUTION.match(name):
+    if RANDOM_TRANSFORM.match(name) or MODEL.match(name) or DISTRIBUTION.match(name) or LAYERS.match(name):
         return "torch"
+    if AUGMENTING.match(name):
+        return "python"
+    if ENVIRONMENTS.match(name):
+        return "gym"
+    if RANDOM_VARIATES.match(name):
+        return "numpy"
     if PIPELINE.match(name):
         return "tensorflow"
     return DRAWS.get(name)

@@ -37,6 +37,7 @@ class Collector:
             tuple[str, ast.Call, str]
         ] = []  # generators by their names, until they are seeded
         self.reseeded: set[str] = set()
+        self.only_values: set[int] = set()
         self._reported: set[tuple[str, int, int]] = set()
 
     def module(self, tree: ast.Module) -> None:
@@ -153,10 +154,14 @@ class Collector:
         for base in node.bases:
             self.visit(base)
             name = self.names.resolve(base)
-            if name and (name.startswith("@") or name.partition(".")[0] not in calls.ELSEWHERE):
+            if name is None:
+                continue
+            if name.startswith("@") or name.partition(".")[0] not in calls.ELSEWHERE:
                 self.facts.scopes.setdefault(f"{node.name}.__init__", []).append(
                     Event("call", f"{name}.__init__", spot(base))
                 )
+            if not name.startswith("@"):
+                calls.inherited(self, node.name, base, name)
         outer = self.class_name, self.order.pending
         self.class_name, self.order.pending = node.name, {}
         self.names.push()
@@ -176,6 +181,7 @@ class Collector:
         else:
             self.order.assigned(self.target, node.value)
         self.visit(node.value)
+        self.order.begins(self.target)
         self.target = outer
         for target in targets:
             if isinstance(target, ast.Name):
@@ -189,12 +195,15 @@ class Collector:
                         self.names.bind(element.id, None)
                     elif isinstance(element, ast.Attribute):
                         settings.stored(self, element, value)
-        if isinstance(first, ast.Subscript | ast.Attribute):
-            settings.stored(self, first, node.value)
-            self.visit(first.value)
+        for target in targets:
+            if isinstance(target, ast.Subscript | ast.Attribute):
+                settings.stored(self, target, node.value)
+                self.visit(target.value)
 
     def _aug_assign(self, node: ast.AugAssign) -> None:
         self.order.added(node)
+        if any(isinstance(each, ast.Attribute) and each.attr == "grad" for each in ast.walk(node.value)):
+            self.facts.flags.add("steps")  # `weights -= rate * weights.grad`
         self.visit(node.value)
 
     def _for(self, node: ast.For | ast.AsyncFor) -> None:
@@ -294,6 +303,7 @@ HANDLERS: dict[type[ast.AST], Callable[[Collector, Any], None]] = {
     ast.Call: expressions.call,
     ast.Attribute: expressions.attribute,
     ast.Name: expressions.name,
+    ast.Subscript: expressions.subscript,
     ast.Compare: expressions.compare,
     ast.BinOp: expressions.binary,
     ast.UnaryOp: expressions.unary,

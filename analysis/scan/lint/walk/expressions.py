@@ -6,7 +6,8 @@ import ast
 from typing import Protocol
 
 from analysis.scan.lint.walk import calls, settings
-from analysis.scan.lint.walk.order import APPENDING, DataOrder
+from analysis.scan.lint.walk.kept import APPENDING
+from analysis.scan.lint.walk.order import DataOrder
 from analysis.scan.lint.walk.walk import Walk
 
 Comprehension = ast.ListComp | ast.GeneratorExp | ast.DictComp | ast.SetComp
@@ -42,9 +43,17 @@ def arguments(to: OrderedWalk, node: ast.Call) -> None:
 def attribute(to: OrderedWalk, node: ast.Attribute) -> None:
     calls.given(to, node)
     value = node.value
+    if node.attr == "values":
+        to.only_values.add(id(value))
     while isinstance(value, ast.Attribute):
         value = value.value
     to.visit(value)
+
+
+def subscript(to: OrderedWalk, node: ast.Subscript) -> None:
+    with to.order.free(to.order.is_one(node)):
+        to.visit(node.value)
+    to.visit(node.slice)
 
 
 def expression(to: OrderedWalk, node: ast.Expr) -> None:

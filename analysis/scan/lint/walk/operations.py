@@ -12,7 +12,9 @@ from analysis.scan.lint.walk.arguments import argument, constant
 from analysis.scan.lint.walk.walk import Walk
 
 WITHOUT_GRADIENT = re.compile(
-    r"(?:^|[._])(?:reorder|generate|predict|infer|post_?process|beam|nms|decode)(?:_|$|\.)"
+    r"(?:^|[._])(?:reorder|generate|predict|infer|post_?process|beam|nms|decode|visuali[sz]e|plot|explain|evaluate|eval)(?:_|$|\.)"
+    r"|top_?[kp]|nucleus|sample_(?:from|sequence|token|next)|grad_?cam|saliency|metric|accuracy",
+    re.IGNORECASE,
 )
 """Functions that run after training."""
 SHAPING = WORDS["shaping"]
@@ -41,6 +43,12 @@ def used(to: Walk, node: ast.Call, name: str) -> None:
         method(to, node, name.rpartition(".")[2])
 
 
+def inherited(to: Walk, base: ast.expr, name: str) -> None:
+    """A class derived from a layer is one, whatever its arguments."""
+    if name in registry().by_name or name in registry().threads_by_name:
+        used(to, ast.copy_location(ast.Call(func=base, args=[], keywords=[]), base), name)
+
+
 def method(to: Walk, node: ast.Call, attribute: str) -> None:
     """A method of something unknown: only those that nothing but tensors has, in files that import torch."""
     known = registry()
@@ -57,9 +65,13 @@ def method(to: Walk, node: ast.Call, attribute: str) -> None:
 
 def _differs(to: Walk, node: ast.Call, operation: Operation, shift: int = 0) -> bool:
     """Whether the arguments are those with which the operation can differ."""
-    if operation.in_gradient and (to.without_gradient or WITHOUT_GRADIENT.search(to.scope)):
+    if operation.in_gradient and to.without_gradient:
+        return False
+    if not operation.always and WITHOUT_GRADIENT.search(to.scope):
         return False
     if not operation.visible or (operation.of and not re.search(operation.of, _tensor_name(node, shift))):
+        return False
+    if id(node) in to.only_values and operation.names[0] in ("torch.median", "torch.kthvalue"):
         return False
     if operation.floats and _is_whole(node, shift):
         return False

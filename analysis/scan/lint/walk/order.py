@@ -13,6 +13,19 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, NamedTuple
 
 from analysis.scan.lint.vocabulary import WORDS
+from analysis.scan.lint.walk.kept import (
+    APPENDING,
+    BARS,
+    FREE,
+    SORTING,
+    iterated,
+    kept_in_order,
+    last,
+    mentions,
+    named,
+    sorted_of,
+    sorts,
+)
 from analysis.scan.lint.walk.walk import Walk
 from analysis.scan.results import Level
 
@@ -20,23 +33,35 @@ from analysis.scan.results import Level
 LISTINGS = WORDS["listings"]
 PATHS = frozenset(("pathlib.Path()", "pathlib.PosixPath()"))
 PATH_METHODS = frozenset(("iterdir", "rglob"))
-SORTING = WORDS["sorting"]
-FREE = SORTING | WORDS["counting"]
 NUMBERS = re.compile(
     r"(?:^|_)(?:ids?|idxs?|index|indexes|indices|positions|ranks|epochs|steps|dims|axes|axis|sizes|labels?)(?:_|$)"
 )
 """Names of whole numbers, whose order in a set does not change from process to process."""
+NO_DATA = re.compile(
+    r"check_?points?|ckpt|weights|\.pth?\b|\.h5\b|events\.|\.(?:log|cpp|cu|c|sh|zip|tar)\b|\blogs?\b|runs\b|tmp|temp_|cache|experiment|"
+    r"delete|remove|clean|latest|newest|download|unzip|extract_all|rename|copy",
+    re.IGNORECASE,
+)
+"""Names that have to do with files that are no data, or with what leaves their order behind."""
 KEEPING = WORDS["keeping"]
+FINDING = re.compile(
+    r"^_*(?:find|get_(?:ckpt|latest|checkpoint)|check|remove|delete|latest|select|exists|is|has|contains|validate|verify|assert|print|log)_?\w*$"
+)
+"""Functions that choose, test or tell."""
 READY = frozenset(("concurrent.futures.as_completed", "asyncio.as_completed"))
 METHODS = PATH_METHODS | {"glob", "imap_unordered"}
 OF_INTEREST = LISTINGS | KEEPING | READY
 FREE_METHODS = WORDS["free_methods"]
 """Methods that keep no order, or only that of a text."""
-BARS = frozenset(("tqdm", "track", "progress_bar", "progressbar", "iter"))
-"""Functions that give what they are given, one by one."""
-APPENDING = frozenset(("append", "extend", "insert"))
-TRAINING = frozenset(("backward", "train_on_batch", "apply_gradients", "partial_fit"))
+TEXTS = re.compile(
+    r"word|token|char|texts?\b|name|vocab|tags?\b|path|file|\bdirs?\b|stem|lower|split|strip|\bstr\b|title|categor|species|"
+    r"speaker|symbol|lang|relation|entit|subject|sentence|letter|string|smiles|unique_pairs|\[['\"](?!\w*(?:id|idx|index|year)\b)"
+    r"|^['\"]",
+    re.IGNORECASE,
+)
+"""What has to do with texts, whose order in a set changes from process to process."""
 
+Comprehensions = ast.ListComp | ast.GeneratorExp | ast.SetComp
 _KEPT = nullcontext()
 SET, LISTING, FROM_SET, UNORDERED = "set", "VB301", "VB302", "VB304"
 
@@ -57,6 +82,7 @@ class DataOrder:
         self._walk = walk
         self.pending: dict[str, list[Pending]] = {}
         self._loads: dict[str, bool] = {}  # names that are used: whether in a way that keeps their order
+        self._texts: dict[str, str] = {}  # what sets are made of, by their names
         self._ones: set[str] = set()  # names whose length was compared with one
         self._carried: set[int] = set()
         self._free = 0
@@ -78,12 +104,16 @@ class DataOrder:
     # ---- the walk tells -----------------------------------------------------------------------------------
 
     def assigned(self, target: str, value: ast.expr) -> None:
+        if isinstance(value, ast.SetComp | ast.Set) or (
+            isinstance(value, ast.Call) and last(value.func) in ("set", "frozenset")
+        ):
+            self._texts[target] = ast.unparse(value)
         found = self._unordered(value)
         if found is None or found[0] == SET:
             if target in self.pending and found is None:
-                if _sorted_name(self._walk, value) == target:
+                if sorted_of(self._walk, value) == target:
                     del self.pending[target]
-                elif not _mentions(value, target):
+                elif not mentions(value, target):
                     self._settle(target)
             return
         rule, node, text = found
@@ -98,6 +128,11 @@ class DataOrder:
         elif not self._free:
             self._report(rule, node, text)
 
+    def begins(self, target: str) -> None:
+        """What stood in the value of an assignment was the name's value before."""
+        if "." not in target:
+            self._loads.pop(target, None)
+
     def rebound(self, targets: ast.Tuple | ast.List, value: ast.expr) -> None:
         """`names, paths = zip(*sorted(zip(names, paths)))`."""
         if any(
@@ -105,11 +140,19 @@ class DataOrder:
             for node in ast.walk(value)
         ):
             for element in targets.elts:
-                self.pending.pop(_name(element), None)
+                self.pending.pop(named(element), None)
 
     def is_carried(self, node: ast.expr) -> bool:
         """Whether the order of what a comprehension goes over is already the matter of its result."""
         return id(node) in self._carried
+
+    def is_one(self, node: ast.Subscript) -> bool:
+        """`glob("*.zip")[0]`: the file that is there."""
+        if not isinstance(node.slice, ast.Constant) or node.slice.value != 0:
+            return False
+        waiting = self.pending.get(named(node.value))
+        found = waiting[0] if waiting else self._unordered(node.value)
+        return found is not None and found[0] == LISTING and "glob" in found[2]
 
     def single(self, value: ast.expr) -> None:
         """`(only,) = folder.iterdir()`: one thing has no order."""
@@ -118,7 +161,7 @@ class DataOrder:
 
     def added(self, node: ast.AugAssign) -> None:
         """`files += os.listdir(...)`."""
-        name = _name(node.target)
+        name = named(node.target)
         found = self._unordered(node.value)
         if name and found and found[0] != SET:
             self._absorbed.add(id(found[1]))
@@ -128,20 +171,20 @@ class DataOrder:
         """Says whether what is looped over is in no order that is kept."""
         found = self._unordered(node.iter)
         if found is None:
-            waiting = self.pending.get(_name(_iterated(node.iter)), [])
+            waiting = self.pending.get(named(iterated(node.iter)), [])
             for item in list(waiting):
                 self._looped(node, item)
             return bool(waiting)
         rule, origin, text = found
         self._absorbed.add(id(origin))
-        if text == "os.walk()" and _sorts(node.body):
+        if text == "os.walk()" and sorts(node.body):
             return False
         self._looped(node, Pending(FROM_SET if rule == SET else rule, origin, text))
         return False
 
     def _looped(self, node: ast.For | ast.AsyncFor, item: Pending) -> None:
         item = item._replace(looped=True)
-        for name in _kept_in_order(node.body):
+        for name in kept_in_order(node.body):
             if name:
                 if item not in self.pending.setdefault(name, []):
                     self.pending[name].append(item)
@@ -152,7 +195,7 @@ class DataOrder:
         """`len(names) == 1`: one thing has no order."""
         match node:
             case ast.Compare(left=ast.Call(args=[only]), comparators=[ast.Constant(value=1)]):
-                self._ones.add(_name(only))
+                self._ones.add(named(only))
 
     def comprehended(self, node: ast.ListComp | ast.GeneratorExp | ast.DictComp | ast.SetComp) -> None:
         found = self._unordered(node.generators[0].iter)
@@ -164,7 +207,7 @@ class DataOrder:
             isinstance(node, ast.DictComp) and kind != FROM_SET and not counted
         ):
             self._absorbed.add(id(origin))
-        elif kind == SET and NUMBERS.search(_name(node.generators[0].target)):
+        elif kind == SET and NUMBERS.search(named(node.generators[0].target)):
             return
         elif kind == SET and not self._free and id(node) not in self._absorbed:
             self._report(FROM_SET, node, text)
@@ -172,7 +215,7 @@ class DataOrder:
     @contextmanager
     def returned(self, value: ast.expr) -> Iterator[None]:
         """A context for what a function returns: its callers decide."""
-        name = _name(value)
+        name = named(value)
         if name in self.pending and not self._loads.get(name, False):
             for item in self.pending.pop(name):
                 self._hand_on(*self._described(*item))
@@ -196,12 +239,19 @@ class DataOrder:
         if name is not None and name.startswith("@"):
             asked = name[1:].replace("()", "")
             self._asked[asked] = self._asked.get(asked, False) or not self._free
+        if isinstance(function, ast.Attribute) and function.attr == "add" and node.args:
+            to = named(function.value)
+            if to in self._texts:
+                self._texts[to] += f" {ast.unparse(node.args[0])}"
         if isinstance(function, ast.Attribute) and function.attr == "sort":
-            self.pending.pop(_name(function.value), None)
+            self.pending.pop(named(function.value), None)
         if name in FREE or (isinstance(function, ast.Attribute) and function.attr in FREE_METHODS):
             if name in SORTING:
                 for argument in node.args:
-                    self.pending.pop(_name(argument), None)
+                    inner = argument.generators[0].iter if isinstance(argument, Comprehensions) else argument
+                    self.pending.pop(named(inner), None)
+            return True
+        if FINDING.search(last(function)):
             return True
         if name == "builtins.next" and node.args:
             self.single(node.args[0])  # `next(folder.glob("*.onnx"))`: the one that is there
@@ -210,7 +260,7 @@ class DataOrder:
         if (
             isinstance(function, ast.Attribute)
             and function.attr in APPENDING
-            and (to := _name(function.value))
+            and (to := named(function.value))
         ):
             for argument in node.args:
                 self._appended(to, argument)
@@ -261,17 +311,19 @@ class DataOrder:
                 name in ("builtins.set()", "builtins.frozenset()")
                 and node.id not in self._ones
                 and not NUMBERS.search(node.id)
+                and TEXTS.search(f"{node.id} {self._texts.get(node.id, '')}")
             ):
                 return SET, node, node.id
         elif isinstance(node, ast.Set):
-            if not all(isinstance(e, ast.Constant) and isinstance(e.value, int) for e in node.elts):
+            if any(TEXTS.search(ast.unparse(e)) for e in node.elts):
                 return SET, node, "a set"
         elif isinstance(node, ast.SetComp):
-            return SET, node, "a set"
+            if TEXTS.search(ast.unparse(node)):
+                return SET, node, "a set"
         elif isinstance(node, ast.ListComp | ast.GeneratorExp):
             inner = self._unordered(node.generators[0].iter)
             if inner is None:
-                waiting = self.pending.get(_name(node.generators[0].iter))
+                waiting = self.pending.get(named(node.generators[0].iter))
                 return waiting[0][:3] if waiting and isinstance(node, ast.ListComp) else None
             if inner[0] == SET:
                 return FROM_SET, node, inner[2]
@@ -285,27 +337,31 @@ class DataOrder:
             return left or right
         return None
 
+    def _is_no_data(self, node: ast.Call) -> bool:
+        """Whether what is listed are checkpoints, logs and the like, as far as the names tell."""
+        return bool(NO_DATA.search(f"{ast.unparse(node)} {self._walk.target} {self._walk.scope}"))
+
     def _unordered_call(self, node: ast.Call, name: str | None) -> tuple[str, Any, str] | None:
         if name in LISTINGS:
-            return LISTING, node, f"{name}()"
+            return None if self._is_no_data(node) else (LISTING, node, f"{name}()")
         function = node.func
         if isinstance(function, ast.Attribute):
             base = self._walk.names.resolve(function.value)
             if (function.attr in PATH_METHODS and (base is None or base.startswith("pathlib"))) or (
                 function.attr == "glob" and base in PATHS
             ):
-                return LISTING, node, f"Path.{function.attr}()"
+                return None if self._is_no_data(node) else (LISTING, node, f"Path.{function.attr}()")
             if function.attr == "imap_unordered":
                 return UNORDERED, node, "imap_unordered()"
         if name in READY:
             return UNORDERED, node, "as_completed()"
-        if node.args and _last(function).lower() in BARS:
+        if node.args and last(function).lower() in BARS:
             return self._unordered(node.args[0])
         if name in ("builtins.set", "builtins.frozenset"):
             first = node.args[0] if node.args else None
-            if first is None or NUMBERS.search(_last(first)):
+            if first is None or NUMBERS.search(last(first)):
                 return None
-            if isinstance(first, ast.Call) and self._walk.names.resolve(first.func) == "builtins.range":
+            if not TEXTS.search(ast.unparse(first)):
                 return None
             return SET, node, "a set"
         if name in KEEPING and node.args:
@@ -331,69 +387,6 @@ class DataOrder:
             FROM_SET: f"the order of {text} changes with PYTHONHASHSEED, and it is kept",
             UNORDERED: f"{text} gives results as they become ready, and that order is kept",
         }[rule]
-        plain = isinstance(node, ast.Call) and _last(node.func) in ("list", "tuple")
+        plain = isinstance(node, ast.Call) and last(node.func) in ("list", "tuple")
         handed_on = (rule == LISTING and not looped) or (rule == FROM_SET and plain)
         return rule, node, why, Level.NOTE if handed_on else None
-
-
-def _kept_in_order(body: list[ast.stmt]) -> Iterator[str]:
-    """The names of lists that the loop appends to; "" for another way of keeping the order."""
-    for statement in body:
-        for node in ast.walk(statement):
-            if isinstance(node, ast.Yield | ast.YieldFrom):
-                yield ""
-            elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-                if node.func.attr in APPENDING:
-                    yield _name(node.func.value)
-                elif node.func.attr in TRAINING:
-                    yield ""
-            elif isinstance(node, ast.AugAssign) and isinstance(node.value, ast.List | ast.ListComp):
-                yield _name(node.target)
-            elif (
-                isinstance(node, ast.Assign)
-                and isinstance(node.targets[0], ast.Subscript)
-                and _counts(node.value)
-            ):
-                yield ""  # the next number for the next name
-
-
-def _sorts(body: list[ast.stmt]) -> bool:
-    return any(
-        isinstance(node, ast.Call) and _last(node.func) in ("sort", "sorted", "natsorted")
-        for statement in body
-        for node in ast.walk(statement)
-    )
-
-
-def _iterated(node: ast.expr) -> ast.expr:
-    """`names` of `enumerate(tqdm(names))`."""
-    while isinstance(node, ast.Call) and node.args and _last(node.func).lower() in BARS | {"enumerate"}:
-        node = node.args[0]
-    return node
-
-
-def _last(function: ast.expr) -> str:
-    return getattr(function, "attr", "") or getattr(function, "id", "")
-
-
-def _counts(value: ast.expr) -> bool:
-    return any(isinstance(node, ast.Name) and node.id == "len" for node in ast.walk(value))
-
-
-def _name(node: ast.expr) -> str:
-    if isinstance(node, ast.Name):
-        return node.id
-    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self":
-        return f"self.{node.attr}"
-    return ""
-
-
-def _sorted_name(walk: Walk, value: ast.expr) -> str:
-    """`x` of `sorted(x)`."""
-    if isinstance(value, ast.Call) and value.args and walk.names.resolve(value.func) in FREE:
-        return _name(value.args[0])
-    return ""
-
-
-def _mentions(value: ast.expr, name: str) -> bool:
-    return any(_name(node) == name for node in ast.walk(value) if isinstance(node, ast.expr))

@@ -14,7 +14,7 @@ from analysis.scan.lint.walk.walk import Walk
 NO_GRADIENT = frozenset(
     ("torch.no_grad", "torch.no_grad()", "torch.inference_mode", "torch.inference_mode()")
 )
-SEED_NAME = re.compile(r"seed|rng|random_?state|generator", re.IGNORECASE)
+SEED_NAME = re.compile(r"seed|rng|random_?(?:state|generator)?$|generator", re.IGNORECASE)
 SESSIONS = frozenset(("tensorflow.Session", "tensorflow.InteractiveSession"))
 
 
@@ -30,7 +30,8 @@ def mode(to: Walk, node: ast.Call, name: str) -> bool:
                 environment_setting(to, node, key)
     elif name == "torch.use_deterministic_algorithms":
         if constant(argument(node, "mode", 0)) is not False:
-            to.facts.modes.add("warn" if constant(argument(node, "warn_only", 9)) is True else "torch")
+            only_warns = constant(argument(node, "warn_only", 9)) is not False and is_given(node, "warn_only")
+            to.facts.modes.add("warn" if only_warns else "torch")
             to.event("mode", "torch", node)
     elif name == "torch.set_deterministic_debug_mode":
         mode = constant(argument(node, "debug_mode", 0))
@@ -69,7 +70,9 @@ def stored(to: Walk, target: ast.Subscript | ast.Attribute, value: ast.expr | No
         to.report(
             "VB504", target, "with benchmark = True the fastest algorithm wins, which differs between runs"
         )
-    elif name == "torch.backends.cudnn.deterministic" and said is True:
+    elif name == "torch.backends.cudnn.deterministic" and said is not False:
+        to.facts.modes.add("cudnn")  # by a variable too: it is somebody's choice
+    elif name == "torch.backends.cudnn.enabled" and said is False:
         to.facts.modes.add("cudnn")
     elif target.attr in ("intra_op_parallelism_threads", "inter_op_parallelism_threads"):
         to.facts.flags.add("threads")

@@ -25,6 +25,7 @@ class Walk(Protocol):
     events: list[Event]
     unseeded: list[tuple[str, ast.Call, str]]  # generators by their names, until they are seeded
     reseeded: set[str]
+    only_values: set[int]  # calls of whose result only `.values` is used
 
     def visit(self, node: ast.AST) -> None:
         """Walks over one node."""

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis.scan.lint.judge import differing, lint_project
+from analysis.scan.lint.differ import differing
+from analysis.scan.lint.judge import lint_project
 from analysis.scan.lint.lint import lint_file
 from analysis.scan.lint.program import programs
 from analysis.scan.lint.rules import RULES, chosen, examples, explained
@@ -63,7 +64,7 @@ def notebook(*cells: str) -> bytes:
 
 def test_places_in_notebooks_are_cells_and_their_lines():
     first = "import torch\nfrom torch import nn\n"
-    second = "%matplotlib inline\n!pip install x\nnet = nn.Linear(1, 2)\nnet(x).sum().backward()"
+    second = "%matplotlib inline\n!pip install x\nnet = nn.Linear(1, 2)\nnet(x).sum().backward(); o.step()"
     data = notebook(first, second)
     found = findings(data, "a.ipynb", chosen(("VB101",), ()))
     assert [(f.place.cell, f.place.line, f.place.column) for f in found] == [(3, 3, 7)]
@@ -237,7 +238,7 @@ def test_what_an_operation_does_depends_on_the_version():
 
 def test_operations_are_one_finding_a_program_and_rule():
     text = "import torch\nfrom torch import nn\nx.cuda()\na = [nn.Conv2d(1, 2, 3), nn.Conv2d(1, 2, 3)]\n"
-    text += "b = y.gather(1, x)\nx.backward()\n"
+    text += "b = y.gather(1, x)\nx.backward()\no.step()\n"
     (found,) = findings(text, rules=chosen(("VB501",), ()))
     assert found.why == (
         "Conv2d (2), gather (1) differ on CUDA tensors or in the gradient on CUDA; "
@@ -284,7 +285,7 @@ def test_an_order_is_a_warning_where_there_are_data_and_else_a_note():
 
 def test_an_order_that_is_only_handed_on_is_a_note():
     text = "import os\nimport numpy\n{}\n"
-    for handed_on in ("files = [f for f in os.listdir('.')]", "x = list({a, b})"):
+    for handed_on in ("files = [f for f in os.listdir('.')]", "x = list({a.name, b.name})"):
         (found,) = findings(text.format(handed_on), rules=frozenset(["VB301", "VB302"]))
         assert found.level is Level.NOTE
 

@@ -165,3 +165,23 @@ def test_arbitrary_prose_gives_quotes_from_lines_that_exist(text):
         assert 1 <= line <= count
     for _, _, _, line in documents.software(text):
         assert 1 <= line <= count
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "The survey asks four core questions.",
+        "There are three core ideas and 2 core modules.",
+        "It uses the `tensorflow-gpu` package, so CUDA and cuDNN are needed.",
+        "The package tensorflow-gpu is required.",
+    ],
+)
+def test_what_only_sounds_like_hardware_is_none(text: str):
+    assert list(documents.hardware(text)) == []
+
+
+@pytest.mark.parametrize(
+    "text", ["It ran on 16 cores.", "A quad-core processor is enough.", "A GPU is required."]
+)
+def test_hardware_is_still_found(text: str):
+    assert [stated.quote for stated in documents.hardware(text)] == [text]

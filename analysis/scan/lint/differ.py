@@ -1,0 +1,201 @@
+"""The rules about operations that can differ between runs: VB501 and VB502."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import PurePosixPath
+from typing import NamedTuple
+
+from analysis.scan.lint.facts import FileFacts, Spot, finding
+from analysis.scan.lint.lint import is_ignored
+from analysis.scan.lint.program import Program, is_test
+from analysis.scan.lint.registry import registry, version
+from analysis.scan.results import Level, LintFinding, Note
+
+Pins = Mapping[tuple[str, str], str]
+"""The exact versions of frameworks, by the folder whose file pins them and the framework's name."""
+FRAMEWORKS = {"torch", "tensorflow", "jax"}
+AFTER_TRAINING = re.compile(
+    r"(?:^|/)(?:eval\w*|metrics?|visuali[sz]\w*|inference|infer|predict\w*|demo\w*|export\w*|\w*plot\w*|debug\w*|"
+    r"explain\w*|interpret\w*|profil\w*|benchmark\w*)(?:/|\w*\.(?:py|ipynb)$)"
+    r"|(?:^|/)(?:webui|frontend)/"
+    r"|(?:^|/)(?:setup|web\w*|\w*app|serve\w*|\w*api|gui|dashboard|analy[sz]\w*|summar\w*|rename\w*|\w*cam)\.(?:py|ipynb)$",
+    re.IGNORECASE,
+)
+NOT_TRAINED = re.compile(
+    AFTER_TRAINING.pattern
+    + r"|(?:^|/)(?:data|datasets?|data_?load\w*|transforms?|augment\w*|pre_?process\w*)"
+    r"(?:/|\w*\.(?:py|ipynb)$)",
+    re.IGNORECASE,
+)
+"""Files of what happens before, after and beside training."""
+_SEVERITY = (Level.ERROR, Level.WARNING, Level.NOTE)
+
+
+class Differing(NamedTuple):
+    """A use of an operation that can differ between runs."""
+
+    rule: str
+    framework: str
+    level: Level
+    name: str
+    on: str
+    then: str
+    file: FileFacts
+    spot: Spot
+
+    def alone(self) -> LintFinding:
+        why = f"{self.name} differs {self.on}; {self.then}"
+        return finding(self.rule, self.file.path, self.spot, why, self.level)
+
+
+def differing(files: Sequence[FileFacts], every: Sequence[Program], pinned: Pins) -> Iterator[Differing]:
+    """The uses of operations that can differ, judged by the programs that include their file; without one, by
+    the file alone."""
+    modes: dict[str, set[str]] = {file.path: set(file.modes) for file in files}
+    always: dict[str, set[str]] = {}  # the modes that are on in every training program that includes a file
+    flags: dict[str, set[str]] = {file.path: set(file.flags) for file in files}
+    for program in every:
+        own_modes, own_flags = program.modes(), program.flags()
+        for file in program.files:
+            modes[file.path] |= own_modes
+            flags[file.path] |= own_flags
+            if program.training is not None:
+                always[file.path] = always.get(file.path, own_modes) & own_modes
+    for file in files:
+        if file.operations:
+            on = always.get(file.path, modes[file.path])
+            yield from _of_file(file, modes[file.path], on, flags[file.path], pinned)
+
+
+def _of_file(
+    file: FileFacts, modes: set[str], always: set[str], flags: set[str], pinned: Pins
+) -> Iterator[Differing]:
+    known = registry()
+    for entry, name, spot in file.operations:
+        operation = known.operations[entry]
+        if operation.cudnn and "cudnn" in modes:
+            continue
+        pin = version(_pin(pinned, operation.framework, file.path))
+        behaviour = operation.behaviour(pin)
+        mode = known.modes[operation.framework]
+        if operation.cudnn and pin is not None and pin < (1, 8):  # the first with that mode under its name
+            mode = "torch.backends.cudnn.deterministic = True"
+        last = name.rpartition(".")[2]
+        on = operation.framework in modes
+        warned = operation.framework == "torch" and "warn" in modes
+        likely = operation.always or ("cuda" in flags and not operation.rare)
+        level = Level.WARNING if likely else Level.NOTE
+        if behaviour == "switch" and not on and not warned:
+            yield Differing(
+                "VB501", operation.framework, level, last, operation.on, f"{mode} prevents it", file, spot
+            )
+        elif behaviour == "raises" and operation.framework in always:
+            level = Level.ERROR if likely else Level.NOTE
+            yield Differing(
+                "VB502",
+                operation.framework,
+                level,
+                last,
+                operation.on,
+                f"with {mode} it raises an error",
+                file,
+                spot,
+            )
+        elif behaviour == "raises":
+            yield Differing(
+                "VB502", operation.framework, level, last, operation.on, "no mode prevents it", file, spot
+            )
+
+
+def too_old(files: Sequence[FileFacts], pinned: Pins) -> Iterator[tuple[FileFacts, Note]]:
+    """Files whose pinned framework is older than what the rules know, which are then silent about it."""
+    first = {"torch": (1, 6), "tensorflow": (2, 8)}
+    for framework, known in first.items():
+        for file in files:
+            if not any(registry().operations[use.entry].framework == framework for use in file.operations):
+                continue
+            text = _pin(pinned, framework, file.path)
+            pin = version(text)
+            if pin is not None and pin < known:
+                oldest = ".".join(map(str, known))
+                said = (
+                    f"{framework}=={text} is pinned; which of its operations differ is known from {oldest} on, "
+                    "so VB501 and VB502 are silent where they depend on the version"
+                )
+                yield file, Note(path=file.path, text=said)
+                break
+
+
+def _pin(pinned: Pins, framework: str, path: str) -> str:
+    """That of the nearest folder around a file; else that on which all of the project agree."""
+    for parent in PurePosixPath(path).parents:
+        if found := pinned.get(("" if str(parent) == "." else str(parent), framework)):
+            return found
+    every = {found for (_, name), found in pinned.items() if name == framework}
+    return every.pop() if len(every) == 1 else ""
+
+
+def found_operations(
+    uses: Sequence[Differing], every: Sequence[Program], rules: frozenset[str]
+) -> Iterator[LintFinding]:
+    """One finding a program and rule: a model of a hundred convolutions is one thing to do. Files that
+    several programs share count for the first. What no training program includes is reported only for a
+    project without another finding of the rule: a library."""
+    own_files = {id(program.file) for program in every}
+    left = [
+        use
+        for use in uses
+        if use.rule in rules
+        and not is_ignored(use.file, use.alone())
+        and (id(use.file) in own_files or not NOT_TRAINED.search(use.file.path))
+    ]
+    found: set[str] = set()
+    trained: set[str] = set()  # frameworks
+    for program in every:
+        if program.training is None:
+            continue
+        trained |= program.training.file.flags & FRAMEWORKS
+        inside = {id(file) for file in program.files}
+        own = [use for use in left if id(use.file) in inside and _is_trained_by(use, program)]
+        left = [use for use in left if id(use.file) not in inside]
+        own.sort(key=lambda use: use.file is not program.file)  # its own file before those it imports
+        found |= {use.rule for use in own}
+        yield from _together(own)
+    yield from _together(
+        [
+            use
+            for use in left
+            if use.rule not in found
+            and (not trained or use.framework in trained)
+            and not is_test(use.file)
+            and (not trained or use.file.classes)  # of networks that a configuration names
+            and not NOT_TRAINED.search(use.file.path)
+        ]
+    )
+
+
+def _is_trained_by(use: Differing, program: Program) -> bool:
+    """An export to TensorFlow beside a training in PyTorch trains nothing."""
+    return not (
+        use.framework == "tensorflow" and program.training and program.training.event.name == "backward()"
+    )
+
+
+def _together(uses: Sequence[Differing]) -> Iterator[LintFinding]:
+    groups: dict[tuple[str, str], list[Differing]] = {}
+    for use in uses:
+        groups.setdefault((use.rule, use.then), []).append(use)
+    for some in groups.values():
+        first = min(some, key=lambda use: _SEVERITY.index(use.level))
+        counts = Counter(use.name for use in some)
+        if len(some) == 1:
+            yield first.alone()
+            continue
+        named = ", ".join(f"{name} ({count})" for name, count in counts.most_common())
+        on = " or ".join(dict.fromkeys(use.on for use in some))
+        yield finding(
+            first.rule, first.file.path, first.spot, f"{named} differ {on}; {first.then}", first.level
+        )

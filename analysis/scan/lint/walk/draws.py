@@ -1,0 +1,192 @@
+"""What draws from a generator, and what seeds one: rules VB101 to VB104."""
+
+from __future__ import annotations
+
+import ast
+import re
+
+from analysis.scan.lint.facts import Event, spot
+from analysis.scan.lint.vocabulary import (
+    ALL,
+    CHANGING,
+    DRAWN,
+    IF_GIVEN,
+    MODEL,
+    OWN_MODEL,
+    SEEDS,
+    SKLEARN_DRAWS,
+    STABLE_BASELINES,
+    generator_of,
+)
+from analysis.scan.lint.walk.arguments import argument, constant, is_given, is_open
+from analysis.scan.lint.walk.walk import Walk
+
+OWN_GENERATORS = {  # rule VB102: name of the argument that seeds
+    "random.Random": "x",
+    "numpy.random.RandomState": "seed",
+    "numpy.random.default_rng": "seed",
+    "numpy.random.SeedSequence": "entropy",
+    "numpy.random.PCG64": "seed",
+    "numpy.random.MT19937": "seed",
+}
+SEARCHES = {  # of hyperparameters: name of the argument that seeds
+    "optuna.create_study": "sampler",
+    "optuna.samplers.TPESampler": "seed",
+    "optuna.samplers.RandomSampler": "seed",
+    "optuna.samplers.CmaEsSampler": "seed",
+    "hyperopt.fmin": "rstate",
+}
+LAYER = re.compile(r"^(?:torch\.nn|keras\.layers|torch_geometric\.nn|tensorflow\.layers)\.")
+OF_FILES = re.compile(r"^keras\.(?:[\w.]+\.)?(?:image|text|audio)_dataset_from_directory$")
+"""Where no seed is given, they take one from NumPy."""
+NO_DATA = re.compile(r"port$|uuid|token$|nonce|(?:^|_)id$|suffix|colou?r|delay|jitter|backoff", re.IGNORECASE)
+"""Names of what is drawn for other ends than data and models."""
+IN_PLACE = frozenset(
+    ("normal_", "uniform_", "random_", "bernoulli_", "exponential_", "cauchy_", "log_normal_")
+)
+"""Methods of tensors that draw."""
+
+
+def drawn(to: Walk, node: ast.Call, name: str) -> None:
+    """The generator that a call draws from; one of its own has to have a seed."""
+    generator = _drawn_from(node, name)
+    if to.without_seed and "seed" in to.target.lower():
+        to.facts.flags.add(f"redrawn {to.target}")
+        generator = None  # a seed for who gave none
+    if generator is not None and not NO_DATA.search(to.target):
+        for_seed = "seed" in to.target.lower()
+        to.event("draw", generator, node, f"{name} (for a seed)" if for_seed else name)
+    if name in OWN_GENERATORS:
+        _own_generator(to, node, name)
+    elif name in SEARCHES and not is_given(node, SEARCHES[name]):
+        to.report(
+            "VB102", node, f"{name}() without {SEARCHES[name]} draws what it tries from a new generator"
+        )
+    elif name == "tensorflow.random.Generator.from_non_deterministic_state":
+        to.report("VB102", node, "the generator begins in another state in each run")
+    elif name == "random.SystemRandom":
+        to.report("VB102", node, "random.SystemRandom cannot be seeded")
+    elif STABLE_BASELINES.match(name) and is_open(node, "seed") is False:
+        seeded(to, node, (*ALL, "gym"))
+
+
+def _drawn_from(node: ast.Call, name: str) -> str | None:
+    if name == "tensorflow.get_variable":
+        return None if is_given(node, "initializer") else "tensorflow"
+    if SKLEARN_DRAWS.match(name):
+        return None if is_given(node, "random_state") or not _shuffles(node, name) else "numpy"
+    if OF_FILES.search(name):
+        return None if is_given(node, "seed") or constant(argument(node, "shuffle", 99)) is False else "numpy"
+    generator = generator_of(name)
+    if generator == "tensorflow" and is_open(node, "seed") is False:
+        return None
+    if generator == "torch" and _is_loaded(node, name):
+        return None
+    if generator == "torch" and STABLE_BASELINES.match(name) and is_given(node, "seed"):
+        return None
+    return generator
+
+
+def inherited(to: Walk, scope: str, base: ast.expr, name: str) -> None:
+    """A class derived from a layer: making one draws its weights."""
+    generator = generator_of(name)
+    if generator is not None and LAYER.match(name):
+        to.facts.scopes.setdefault(scope, []).append(Event("draw", generator, spot(base), name))
+
+
+def _is_loaded(node: ast.Call, name: str) -> bool:
+    """Whether the weights of a model of torchvision or timm come from a file."""
+    if name == "timm.create_model":
+        classes = argument(node, "num_classes", 99)  # its last layer is new
+        is_new = classes is not None and constant(classes) != 0
+        return constant(argument(node, "pretrained", 1)) is True and not is_new
+    weights = next((k.value for k in node.keywords if k.arg in ("pretrained", "weights")), None)
+    return bool(MODEL.match(name)) and constant(weights or argument(node, "pretrained", 0)) not in (
+        (...,) if weights is None else (None, False)
+    )
+
+
+def is_buffer(node: ast.Call) -> bool:
+    """Whether what is given is the size of a buffer, not a list to shuffle."""
+    if is_open(node, "seed") is False:
+        return False
+    size = argument(node, "buffer_size", 0)
+    named = size.id if isinstance(size, ast.Name) else size.attr if isinstance(size, ast.Attribute) else ""
+    return (
+        isinstance(constant(size), int)
+        or bool(re.search("buffer|size|len|num", named, re.I))
+        or isinstance(size, ast.Call)
+    )
+
+
+def _own_generator(to: Walk, node: ast.Call, name: str) -> None:
+    if to.without_seed:
+        return  # the caller may give one
+    seed = argument(node, OWN_GENERATORS[name], 0)
+    if constant(seed) is None or (seed is None and is_open(node, OWN_GENERATORS[name]) is True):
+        to.unseeded.append((to.target, node, f"{name}() takes its seed from the operating system"))
+    elif seed is not None:
+        changing(to, node, seed, name)
+
+
+def seed(to: Walk, node: ast.Call, name: str) -> None:
+    value = (
+        node.args[0]
+        if node.args
+        else next((k.value for k in node.keywords if k.arg in ("seed", "a", "x")), None)
+    )
+    if name == "torch.seed":
+        to.report("VB104", node, "torch.seed() draws a seed from the operating system")
+    elif value is None or (isinstance(value, ast.Constant) and value.value is None):
+        if name in ("random.seed", "numpy.random.seed"):
+            to.report("VB104", node, f"{name}() without a seed takes one from the operating system")
+            return
+    else:
+        changing(to, node, value, name)
+        source = to.names.resolve(value) or ""
+        if f"redrawn {_place(value)}" in to.facts.flags:  # only where none was given
+            seeded(to, node, SEEDS[name], IF_GIVEN)
+            return
+        if source.endswith("()") and (generator := generator_of(source[:-2])):
+            seeded(to, node, SEEDS[name], f"{DRAWN} {generator}")
+            return
+    if to.with_seed:
+        seeded(to, node, SEEDS[name], IF_GIVEN)
+    else:
+        seeded(to, node, SEEDS[name], OWN_MODEL if name.endswith("LightningCLI") else "")
+
+
+def changing(to: Walk, node: ast.Call, value: ast.expr, name: str) -> None:
+    for inner in ast.walk(value):
+        if isinstance(inner, ast.Call):
+            what = to.names.resolve(inner.func)
+        elif isinstance(inner, ast.Name):
+            what = (to.names.resolve(inner) or "").removesuffix("()")
+        else:
+            continue
+        if what in CHANGING:
+            to.report("VB104", node, f"{name} gets its seed from {what}()")
+
+
+def seeded(to: Walk, node: ast.AST, generators: tuple[str, ...], text: str = "") -> None:
+    for generator in generators:
+        to.event("seed", generator, node, text)
+
+
+def _place(value: ast.expr) -> str:
+    """`options.seed` of itself."""
+    return ast.unparse(value) if isinstance(value, ast.Name | ast.Attribute) else ""
+
+
+def _shuffles(node: ast.Call, name: str) -> bool:
+    """Whether an object of scikit-learn that takes a random_state uses it."""
+    last = name.rpartition(".")[2]
+    if last == "PCA":
+        return constant(argument(node, "svd_solver", 99)) in ("randomized", "arpack")
+    if last in ("SVC", "SVR", "NuSVC"):
+        return constant(argument(node, "probability", 99)) is True
+    if last == "LogisticRegression":
+        return constant(argument(node, "solver", 99)) in ("sag", "saga", "liblinear")
+    if last in ("KFold", "StratifiedKFold", "GroupKFold"):
+        return constant(argument(node, "shuffle", 1)) is True
+    return constant(argument(node, "shuffle", 99)) is not False

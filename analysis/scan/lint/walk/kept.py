@@ -1,0 +1,118 @@
+"""What a loop does with the order of what it goes over."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from analysis.scan.lint.vocabulary import WORDS
+from analysis.scan.lint.walk.walk import Walk
+
+SORTING = WORDS["sorting"]
+FREE = SORTING | WORDS["counting"]
+BARS = frozenset(("tqdm", "track", "progress_bar", "progressbar", "iter"))
+"""Functions that give what they are given, one by one."""
+APPENDING = frozenset(("append", "extend", "insert"))
+TRAINING = frozenset(("backward", "train_on_batch", "apply_gradients", "partial_fit"))
+WRITING_ROWS = frozenset(("write", "writelines", "writerow", "writerows"))
+TABLES = frozenset(("concat", "concatenate", "vstack", "hstack", "append", "cat", "stack"))
+LOGS = re.compile(
+    r"log|std(?:out|err)|print|\bbar|report|error|fail|missing|skipped|invalid|warn|removed", re.IGNORECASE
+)
+"""What is written for people."""
+ADDING = re.compile(r"^_*(?:add|append|insert|extend|register)_\w+$|^_*update_\w*data\w*$")
+"""Methods of a project that add to something, by their names."""
+
+
+def kept_in_order(body: list[ast.stmt]) -> Iterator[str]:
+    """The names of lists and tables that the loop adds to; "" for another way of keeping the order.
+    What is made anew in each turn is no matter."""
+    inside = _bound(body)
+    counted = {named(n.target) for s in body for n in ast.walk(s) if isinstance(n, ast.AugAssign)}
+    for statement in body:
+        for node in ast.walk(statement):
+            if isinstance(node, ast.Yield | ast.YieldFrom):
+                yield ""
+            elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+                method, to = node.func.attr, named(node.func.value)
+                is_lasting = to not in inside and not LOGS.search(to)
+                if method in APPENDING and is_lasting:
+                    yield to
+                elif (
+                    method in TRAINING
+                    or (method in WRITING_ROWS and to and is_lasting)
+                    or (ADDING.search(method) and node.args and to.startswith("self"))
+                ):
+                    yield ""
+            elif isinstance(node, ast.AugAssign) and isinstance(node.value, ast.List | ast.ListComp):
+                if named(node.target) not in inside:
+                    yield named(node.target)
+            elif isinstance(node, ast.Assign):
+                target = node.targets[0]
+                if isinstance(target, ast.Subscript):
+                    if _counts(node.value) or (isinstance(node.value, ast.Name) and node.value.id in counted):
+                        yield ""  # the next number for the next name
+                elif _is_table(node.value) and mentions(node.value, named(target)):
+                    yield named(target)
+
+
+def _bound(body: list[ast.stmt]) -> set[str]:
+    """The names that are given a new value in each turn, from something other than themselves."""
+    found = set()
+    for statement in body:
+        for node in ast.walk(statement):
+            if isinstance(node, ast.Assign) and not any(
+                mentions(node.value, named(target)) for target in node.targets
+            ):
+                found |= {named(target) for target in node.targets}
+            elif isinstance(node, ast.With):
+                found |= {named(item.optional_vars) for item in node.items if item.optional_vars}
+    return found - {""}
+
+
+def _is_table(value: ast.expr) -> bool:
+    """`pd.concat([table, rows])`, `np.vstack((table, row))`."""
+    return isinstance(value, ast.Call) and last(value.func) in TABLES
+
+
+def sorts(body: list[ast.stmt]) -> bool:
+    return any(
+        isinstance(node, ast.Call) and last(node.func) in ("sort", "sorted", "natsorted")
+        for statement in body
+        for node in ast.walk(statement)
+    )
+
+
+def iterated(node: ast.expr) -> ast.expr:
+    """`names` of `enumerate(tqdm(names))`."""
+    while isinstance(node, ast.Call) and node.args and last(node.func).lower() in BARS | {"enumerate"}:
+        node = node.args[0]
+    return node
+
+
+def last(function: ast.expr) -> str:
+    return getattr(function, "attr", "") or getattr(function, "id", "")
+
+
+def _counts(value: ast.expr) -> bool:
+    return any(isinstance(node, ast.Name) and node.id == "len" for node in ast.walk(value))
+
+
+def named(node: ast.expr) -> str:
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self":
+        return f"self.{node.attr}"
+    return ""
+
+
+def sorted_of(walk: Walk, value: ast.expr) -> str:
+    """`x` of `sorted(x)`."""
+    if isinstance(value, ast.Call) and value.args and walk.names.resolve(value.func) in FREE:
+        return named(value.args[0])
+    return ""
+
+
+def mentions(value: ast.expr, name: str) -> bool:
+    return any(named(node) == name for node in ast.walk(value) if isinstance(node, ast.expr))
