@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.needs("studies")
+
 PROGRAMS = Path(__file__).parents[2] / "programs"
 needs_compiler = pytest.mark.skipif(
     not (shutil.which("cc") and shutil.which("c++")), reason="the library is compiled with cc and c++"

@@ -14,6 +14,8 @@ from guest.records.run import RECORDING, WEIGHTS
 from guest.replay import recording
 from tests.orchestrator.sweep.test_project_sweep import make, records, vbstudy, waited
 
+pytestmark = pytest.mark.needs("studies")
+
 STUDY = """\
 cpus = [1, 2]
 repetitions = 2
