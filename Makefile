@@ -30,11 +30,12 @@ demo: install ## the whole study on this machine: provision, sweep, analyze
 	$(BIN)/vbstudy -C $(DEMO) sweep --runs $(RUNS)
 	$(BIN)/vbstudy -C $(DEMO) analyze
 
-test: install ## all tests that need nothing but this machine
+test: install ## the unit tests; they need nothing but this machine
 	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile
 
-coverage: install ## the same, and how many lines of each room they ran
+coverage: install ## these and the small studies, and how many lines of each room they ran
 	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile --cov --cov-report=
+	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile --cov --cov-report= --cov-append --needs studies
 	$(BIN)/python -m tests.covered
 
 lint: install ## ruff, mypy (strict), import-linter

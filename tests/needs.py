@@ -22,6 +22,7 @@ NEEDS = {
     "qemu": "QEMU and an image of a virtual machine",
     "replay": "minutes, for unseeded trainings, eight times each",
     "sshd": "an sshd on this machine",
+    "studies": "minutes, for small studies from beginning to end, and what starts frameworks often",
     "tools": "pyarrow, MLflow and TeX",
     "trainers": "lightning and transformers, and minutes, for the examples",
     "vagrant": "Vagrant and libvirt",

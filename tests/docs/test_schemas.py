@@ -12,6 +12,8 @@ from orchestrator.cli import main as cli
 from tests.orchestrator.sweep.test_project_sweep import make
 from tests.schemas import GOLDEN, made, validate
 
+pytestmark = pytest.mark.needs("studies")
+
 # Checked with the runs of a study, or where something is traced, hardened or probed.
 ELSEWHERE = {"run.json", "findings.json", "report --live", "trace", "trace -- PROGRAM", "harden", "probe"}
 

@@ -26,7 +26,7 @@ from tests.faults.arming import Mishap, Place, encode
 KILLED = -9  # the status of a process that was
 REPOSITORY = Path(__file__).parents[2]
 PATIENCE_S = 120
-GONE_WITHIN_S = 20
+GONE_WITHIN_S = 120
 SETTINGS = """
 name = "faults"
 cpus = [1]

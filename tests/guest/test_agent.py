@@ -18,6 +18,8 @@ from guest.training.training import hash_arrays
 from orchestrator.agent import archive
 from tests import factories
 
+pytestmark = pytest.mark.needs("studies")
+
 CORES = len(os.sched_getaffinity(0))
 
 

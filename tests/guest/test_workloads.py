@@ -19,6 +19,8 @@ from guest.records.run import Framework, Optimizer, Seeds, WorkloadSpec
 from guest.training import metrics
 from guest.workloads import MODELS, Backend, WorkloadError
 
+pytestmark = pytest.mark.needs("studies")
+
 SMALL = [name for name in MODELS if name not in ("resnet38", "resnet56", "wrn-28-10")]
 DATASET_OF = {"image": "digits", "text": "headlines", "story": "stories"}
 WITH_DROPOUT = ["mlp", "lstm", "transformer"]

@@ -31,4 +31,4 @@ def listening(answer: Callable[[socket.socket, threading.Event], None]) -> Itera
         finally:
             ends.set()
             for each in (thread, *answering):
-                each.join(60)
+                each.join(600)

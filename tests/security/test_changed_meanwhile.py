@@ -16,6 +16,8 @@ import analysis.load.study
 from orchestrator.cli import main as cli
 from tests.analysis.conftest import Fabricator
 
+pytestmark = pytest.mark.needs("studies")
+
 RUN = "runs/lenet5/fixed-seed/cpus-1/0001"
 EVERY = 5  # look; each happening begins at another
 LOOKS = [(os, name) for name in ("stat", "lstat", "open", "scandir", "listdir")]

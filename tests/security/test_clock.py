@@ -36,6 +36,7 @@ def rewritten(path: Path, **changes) -> None:
     path.write_text(json.dumps(record | {"record_sha256": digest(record)}))
 
 
+@pytest.mark.needs("studies")
 @pytest.mark.parametrize("kind", TIMES)
 def test_every_command_reads_the_runs_of_a_clock_that_was_set(study, capsys, kind):
     started, finished = TIMES[kind]

@@ -32,7 +32,7 @@ def peer(says: bytes):
 
     def talk(connection, ends):
         connection.sendall(says)
-        ends.wait(60)
+        ends.wait(1200)
 
     with listening(talk) as port:
         yield f"tcp://127.0.0.1:{port}"
@@ -49,7 +49,7 @@ def test_who_is_silent_is_not_waited_for_without_end(monkeypatch):
     began = time.monotonic()
     with peer(b"") as address, pytest.raises(GuestError, match="does not answer: is it running"):
         clusters._connect(address, None, 0.0, print)
-    assert time.monotonic() - began < 50
+    assert time.monotonic() - began < 600
 
 
 @pytest.mark.needs("dask")
@@ -90,7 +90,7 @@ def test_who_has_no_certificate_gets_nothing_from_a_scheduler_with_tls_and_distu
         for says in (b"", b"x" * 100_000, struct.pack("<Q", 2**62), b"\x16\x03\x01\xff\xff"):
             with socket.create_connection(("127.0.0.1", there.port)) as connection:
                 connection.sendall(says)
-        connection = http.client.HTTPConnection("127.0.0.1", there.port, timeout=60)
+        connection = http.client.HTTPConnection("127.0.0.1", there.port, timeout=600)
         with contextlib.suppress(OSError, http.client.HTTPException):
             connection.request("GET", "/")
             assert connection.getresponse().read() == b""

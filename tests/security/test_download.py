@@ -42,7 +42,7 @@ def serving(says: bytes):
     """The address of what says this to everybody, and then hangs up."""
 
     def talk(connection, ends):
-        connection.settimeout(10)
+        connection.settimeout(600)
         connection.recv(65536)
         connection.sendall(says)
 
@@ -61,7 +61,7 @@ def test_a_download_that_is_cut_anywhere_is_refused_and_leaves_nothing(tmp_path,
     began = time.monotonic()
     with serving(CUTS[kind]) as url, pytest.raises(DatasetError, match="could not be downloaded"):
         datafiles.fetch(source(url), tmp_path)
-    assert time.monotonic() - began < 60
+    assert time.monotonic() - began < 300
     assert list(tmp_path.iterdir()) == []
 
 

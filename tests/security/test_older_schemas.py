@@ -9,6 +9,8 @@ from guest.records.run import RECORD, SCHEMA_VERSION
 from orchestrator.cli import main as cli
 from tests.analysis.conftest import Fabricator
 
+pytestmark = pytest.mark.needs("studies")
+
 ADDED = {  # by schema: what its records have and older ones have not
     2: [("spec", "cpu_model")],
     3: [("isolation", "shares"), ("isolation", "contended"), ("result", "conditions")],

@@ -25,6 +25,7 @@ def kex(payload):
     return (len(payload) + padding + 1).to_bytes(4, "big") + bytes([padding]) + payload + bytes(padding)
 
 
+HELD_S, LIMIT_S = 1200, 600  # a server may say nothing for longer than its client may take
 HELLO = b"SSH-2.0-x\r\n"
 WORDS = {
     "nothing": [b""],
@@ -60,7 +61,7 @@ def test_no_server_holds_up_who_connects_or_fills_its_memory(target, kind, monke
             with peer:
                 for piece in WORDS[kind]:
                     peer.sendall(piece)
-                ends.wait(60)
+                ends.wait(HELD_S)
 
     with socket.create_server(("127.0.0.1", 0)) as server:
         thread = threading.Thread(target=serve, args=(server,))
@@ -79,12 +80,12 @@ def test_no_server_holds_up_who_connects_or_fills_its_memory(target, kind, monke
         try:
             with pytest.raises((UnreachableError, GuestError)):
                 connect(where)
-            assert time.monotonic() - began < 60
+            assert time.monotonic() - began < LIMIT_S
             assert tracemalloc.get_traced_memory()[1] < 64 << 20
         finally:
             tracemalloc.stop()
             ends.set()
-        thread.join(60)
+        thread.join(LIMIT_S)
     assert not thread.is_alive()
 
 
@@ -99,7 +100,7 @@ class Server(paramiko.ServerInterface):
 
     def check_channel_request(self, kind, chanid):
         if "channel" in self._acts:
-            self._ends.wait(60)
+            self._ends.wait(HELD_S)
         return paramiko.OPEN_SUCCEEDED
 
     def check_channel_exec_request(self, channel, command):
@@ -111,7 +112,7 @@ class Server(paramiko.ServerInterface):
     def _act(self, channel, name):
         act = self._acts.get(name, well)
         if act is None:
-            self._ends.wait(60)
+            self._ends.wait(HELD_S)
         else:
             threading.Thread(target=self._done, args=(act, channel), daemon=True).start()
         return True
@@ -128,7 +129,7 @@ def well(channel, ends):
 
 
 def silent(channel, ends):
-    ends.wait(60)
+    ends.wait(HELD_S)
 
 
 def gone(channel, ends):
@@ -139,7 +140,7 @@ def sending(data, times=100_000):
     def send(channel, ends):
         for _ in range(times):
             channel.sendall(data)
-        ends.wait(60)
+        ends.wait(HELD_S)
 
     return send
 
@@ -280,13 +281,13 @@ def test_no_server_holds_up_who_gives_it_commands_or_fills_its_memory(target, ki
             with pytest.raises(GuestError) as caught:
                 does(connection, target)
             assert "\n" not in str(caught.value)
-            assert time.monotonic() - began < 60
+            assert time.monotonic() - began < LIMIT_S
             assert tracemalloc.get_traced_memory()[1] < 200 << 20
         finally:
             tracemalloc.stop()
             ends.set()
             connection.close()
-            thread.join(60)
+            thread.join(LIMIT_S)
             for each in made:
                 each.close()
     assert not thread.is_alive()

@@ -73,6 +73,7 @@ READ = [
 ]
 
 
+@pytest.mark.needs("studies")
 @pytest.mark.parametrize("place", READ, ids=lambda place: "-".join(map(repr, place))[:60])
 def test_what_passes_can_be_analysed_drawn_and_shown(study, tmp_path, place):
     say(study, *place[:-1], value=place[-1])

@@ -14,6 +14,8 @@ from tests.analysis.simulated.__main__ import BEGIN, END, PAGE
 from tests.analysis.simulated.cases import CASES, Case, Promise
 from tests.analysis.simulated.simulation import simulate
 
+pytestmark = pytest.mark.needs("studies")
+
 STUDIES = 80
 ERRORS = 3.0  # of so small a sample
 DECISION = 4  # cost from which a case decides whole studies

@@ -369,6 +369,7 @@ def test_doctor_without_a_framework_says_what_runs_and_how_to_get_one(monkeypatc
     assert "Optional torch pip install 'vbstudy[torch]'" in text
 
 
+@pytest.mark.needs("studies")
 def test_the_three_commands_make_a_report_and_destroy_keeps_it(vbstudy, study):
     assert vbstudy("provision", "--cpus", "1,2")[0] == 0
     status, out, _ = vbstudy("sweep", "--runs", "1")

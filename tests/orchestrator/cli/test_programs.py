@@ -212,6 +212,7 @@ print(subprocess.run([sys.executable, "-c", child], capture_output=True, text=Tr
 """
 
 
+@pytest.mark.needs("studies")
 def test_a_program_imports_exact_mode_and_report_without_an_install(tmp_path, capsys, without_vbstudy):
     pytest.importorskip("torch")
     (tmp_path / "train.py").write_text(REPORTING)
@@ -284,6 +285,7 @@ print("loss:", float(sum(made)))
 """
 
 
+@pytest.mark.needs("studies")
 def test_the_number_of_workers_is_varied_whatever_the_program_asks_for(tmp_path, capsys):
     pytest.importorskip("torch")
     report = attempt(tmp_path, capsys, LOADER, "--vary", "workers", "--cpus", "1")
@@ -395,6 +397,7 @@ def test_a_program_that_repeats_on_all_thread_counts_needs_no_cure(tmp_path, cap
     assert capsys.readouterr().out.startswith("Nothing needs to be done")
 
 
+@pytest.mark.needs("studies")
 def test_a_program_that_was_tried_becomes_a_study(tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     program, study = tmp_path / "My Program", tmp_path / "study"

@@ -117,6 +117,7 @@ def test_no_python_at_all_is_said(tmp_path, capsys):
     assert "has no Python" in capsys.readouterr().err
 
 
+@pytest.mark.needs("studies")
 def test_a_kept_scan_decides_f6(folder, tmp_path, capsys):
     from tests.analysis.conftest import Fabricator
 

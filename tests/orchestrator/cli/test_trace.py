@@ -50,6 +50,7 @@ def vbstudy(tmp_path, capsys):
     return run
 
 
+@pytest.mark.needs("studies")
 def test_a_trace_finds_the_operation_and_keeps_what_it_found(vbstudy, tmp_path):
     status, out, err = vbstudy("trace", "--cpus", "1,4", "--steps", "2")
     assert status == 0, err
@@ -66,6 +67,7 @@ def test_a_trace_finds_the_operation_and_keeps_what_it_found(vbstudy, tmp_path):
     assert not (tmp_path / "guests").exists()
 
 
+@pytest.mark.needs("studies")
 def test_two_stored_runs_are_traced_as_they_were_run(vbstudy, tmp_path):
     for command in (["provision"], ["-q", "sweep"]):
         assert vbstudy(*command)[0] == 0
@@ -125,6 +127,7 @@ def test_a_trace_that_fails_publishes_nothing(tmp_path):
     assert store.new_trace_id("w", ["cpus-1", "cpus-4"]) == "w-cpus-1-cpus-4-0001"
 
 
+@pytest.mark.needs("studies")
 def test_a_probe_compares_threads_and_runs(vbstudy, tmp_path):
     # PyTorch's own code, equal on every CPU: with channels last each thread sums some of the rows, otherwise
     # each sums whole channels. What oneDNN and the BLAS library do depends on the CPU.

@@ -11,6 +11,8 @@ from guest.machine import fingerprint
 from orchestrator.cli import main as cli
 from tests.schemas import validate
 
+pytestmark = pytest.mark.needs("studies")
+
 PUBLIC = Path(__file__).parents[2] / "programs" / "public"
 DIFFERING = ("mlp", "cnn", "transformer", "autocast", "checkpointing", "custom_function")
 

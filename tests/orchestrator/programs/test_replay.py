@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.needs("studies")
+
 PROGRAMS = Path(__file__).parents[2] / "programs"
 needs_compiler = pytest.mark.skipif(
     not (shutil.which("cc") and shutil.which("c++")), reason="the library is compiled with cc and c++"
@@ -297,7 +299,7 @@ def test_compiled_code_is_a_limit_with_a_note(tmp_path):
 
 
 def test_a_recording_that_is_stopped_leaves_no_file(tmp_path):
-    path = program(tmp_path, "import os, time\nos.urandom(4)\nprint('ready', flush=True)\ntime.sleep(60)\n")
+    path = program(tmp_path, "import os, time\nos.urandom(4)\nprint('ready', flush=True)\ntime.sleep(600)\n")
     command = [
         sys.executable,
         "-m",
@@ -312,7 +314,7 @@ def test_a_recording_that_is_stopped_leaves_no_file(tmp_path):
     ) as process:
         assert process.stdout.readline() == "ready\n"
         process.send_signal(signal.SIGTERM)
-        _, told = process.communicate(timeout=60)
+        _, told = process.communicate(timeout=300)
     assert (process.returncode, told) == (130, "vbstudy: stopped\n")
     assert [file.name for file in tmp_path.iterdir()] == ["program.py"]
 

@@ -14,6 +14,8 @@ import pytest
 from guest.records.run import PREDICTIONS, RECORD, decode_record
 from orchestrator.cli import main as cli
 
+pytestmark = pytest.mark.needs("studies")
+
 STUDY = """
 name = "small"
 cpus = [1, 2]

@@ -14,6 +14,8 @@ from guest.records.run import RECORDING, WEIGHTS
 from guest.replay import recording
 from tests.orchestrator.sweep.test_project_sweep import make, records, vbstudy, waited
 
+pytestmark = pytest.mark.needs("studies")
+
 STUDY = """\
 cpus = [1, 2]
 repetitions = 2
@@ -171,16 +173,26 @@ def test_where_the_first_run_fails_the_next_one_records(tmp_path):
     assert len(set(drawn(directory).values())) == 1
 
 
-SLOW = SCRIPT.replace(
-    'print("acc: 0.5")', 'print("pid", os.getpid(), flush=True)\ntime.sleep(DELAY)\nprint("acc: 0.5")'
-)
+HELD = """\
+print("pid", os.getpid(), flush=True)
+while not os.path.exists(OPEN):
+    try:
+        os.rmdir(PASS)
+        break
+    except OSError:
+        time.sleep(0.05)
+print("acc: 0.5")"""
 
 
 @pytest.mark.parametrize("finished", [0, 1], ids=["while it records", "while others replay"])
 def test_a_sweep_that_was_killed_goes_on_with_the_same_numbers(tmp_path, finished):
-    script = SLOW.replace("DELAY", 'float(os.path.getsize("delay"))')
+    """A run ends when it finds the one pass there is; the others wait."""
+    opened, one = tmp_path / "open", tmp_path / "pass"
+    if finished:
+        one.mkdir()
+    held = HELD.replace("OPEN", repr(str(opened))).replace("PASS", repr(str(one)))
+    script = SCRIPT.replace('print("acc: 0.5")', held)
     directory = make(tmp_path / "study", script, metrics=METRICS, study=ONE_VARIANT)
-    (directory / "mine" / "delay").write_bytes(b"x" * 5)  # seconds
     assert vbstudy(directory, "-q", "provision") == 0
     command = [sys.executable, "-m", "vbstudy", "-q", "-C", str(directory), "sweep"]
     sweeping = subprocess.Popen(command, cwd=Path(__file__).parents[3])
@@ -188,6 +200,7 @@ def test_a_sweep_that_was_killed_goes_on_with_the_same_numbers(tmp_path, finishe
     waited(lambda: len(records(directory)) == finished and logs())
     sweeping.kill()
     sweeping.wait()
+    opened.touch()
     before = drawn(directory)
     assert len(before) == finished
     assert vbstudy(directory, "-q", "sweep") == 0

@@ -14,6 +14,8 @@ from orchestrator.cli import main as cli
 from tests import environments
 from vbstudy.exact import compiled
 
+pytestmark = pytest.mark.needs("studies")
+
 SCRIPT = """\
 import json, os, random, sys
 import numpy as np

@@ -370,6 +370,7 @@ def test_what_is_compiled_in_other_ways_has_the_bits_of_exact_mode(compiling: An
     assert len(found) == 1
 
 
+@pytest.mark.needs("studies")
 def test_a_compiler_that_is_imported_later_compiles_nothing_either() -> None:
     program = """
 import sys, torch
@@ -446,6 +447,7 @@ print(hashlib.sha256(weights).hexdigest())
 """
 
 
+@pytest.mark.needs("studies")
 def test_a_machine_without_a_compiler_trains_the_same_bits_by_the_library_of_another(tmp_path: Path) -> None:
     archive = agent_archive.build().write(tmp_path)
     cache = tmp_path / ".cache" / "vbstudy" / "exact"
