@@ -54,7 +54,7 @@ def run_order(study: Study, spec: RunSpec) -> RunOrder | None:
 
 
 def block(study: Study, repetition: int) -> list[RunSpec]:
-    """Repetition `repetition` of every condition, in the order of the study file."""
+    """Repetition `repetition` of every condition that has so many, in the order of the study file."""
     workloads = [_workload(table, study.metrics) for table in study.workload]
     seeds = {variant: study.factor_seeds(variant, repetition) for variant in study.variants}
     return [
@@ -70,6 +70,7 @@ def block(study: Study, repetition: int) -> list[RunSpec]:
         )
         for workload in workloads
         for variant in study.variants
+        if repetition <= study.planned(variant, repetition)
         for cpu_model in study.cpu_models
         for threads in _threads(study)
     ]

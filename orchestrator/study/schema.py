@@ -156,6 +156,7 @@ class Study(Section):
     name: Name = "study"
     seed: int = Field(default=1, ge=0, lt=2**31, strict=True)
     repetitions: Count = 3
+    repetitions_at_most: dict[Variant, Count] = Field(default_factory=dict)
     cpus: Distinct[ThreadCount] = (1, 2, 4, 8)
     threads: Distinct[ThreadCount] | None = None
     inter_op_threads: Distinct[ThreadCount] | None = None
@@ -292,6 +293,11 @@ class Study(Section):
     def guest_memory_mib(self) -> int:
         """What a guest is given of its host's memory; 0 where that is not limited."""
         return getattr(self.provider, "memory_mib", 0)
+
+    def planned(self, variant: Variant, repetitions: int | None = None) -> int:
+        """Runs of each condition of that variant, of so many that are asked for."""
+        wanted = repetitions or self.repetitions
+        return min(wanted, self.repetitions_at_most.get(variant, wanted))
 
     def factor_seeds(self, variant: Variant, repetition: int = 1) -> Seeds:
         """The seeds of a run: None where the variant, or the [seeds] table, leaves a factor free. Repetitions

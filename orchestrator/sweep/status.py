@@ -43,12 +43,13 @@ class Status:
 
 
 def examine(study: Study, store: Store, repetitions: int | None = None) -> Status:
-    planned = repetitions or study.repetitions
     firsts = conditions(study)
     now, unknown = _now(study, store)
     return Status(
         guests=read_inventory(store.guests_file).guests if store.guests_file.exists() else (),
-        sets=tuple(set_status(store, spec.set_id, planned) for spec in firsts),
+        sets=tuple(
+            set_status(store, spec.set_id, study.planned(spec.variant, repetitions)) for spec in firsts
+        ),
         warnings=tuple(_warnings(firsts, store)),
         now=now,
         now_unknown=unknown,

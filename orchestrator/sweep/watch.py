@@ -135,7 +135,7 @@ class Watcher:
 
     def _set(self, spec: RunSpec, live: Live | None, running: Sequence[Running]) -> SetNow:
         planned = live.planned.get(spec.set_id) if live is not None else None
-        status = set_status(self._store, spec.set_id, planned or self._study.repetitions)
+        status = set_status(self._store, spec.set_id, planned or self._study.planned(spec.variant))
         mine = [run for run in running if run.set_id == spec.set_id]
         run_s = _run_s(live.took, spec) if live is not None else None
         left_s = None

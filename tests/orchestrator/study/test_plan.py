@@ -71,6 +71,17 @@ def test_repetitions_of_the_command_line_take_precedence():
     assert len(plan(schema.parse("cpus = [1]\n" + WORKLOAD), 7)) == 2 * 7
 
 
+def test_a_variant_has_its_own_most_repetitions_and_the_others_keep_their_order():
+    text = "cpus = [1, 2]\nrepetitions = 5\nvariants = ['fixed-seed', 'exact']\n" + WORKLOAD
+    study = schema.parse("repetitions_at_most = { exact = 2 }\n" + text)
+    runs = plan(study)
+    assert [sum(run.variant is v for run in runs) for v in (Variant.FIXED_SEED, Variant.EXACT)] == [10, 4]
+    assert [run for run in plan(schema.parse(text)) if run in runs] == runs
+    assert len(plan(study, 1)) == 4  # --runs 1: of each condition
+    assert len(plan(study, 9)) == 2 * (9 + 2)
+    assert [study.planned(Variant.EXACT, n) for n in (None, 1, 9)] == [2, 1, 2]
+
+
 def test_a_workload_without_metrics_gets_those_of_the_study():
     runs = plan(schema.parse("metrics = ['f1_macro']\n" + WORKLOAD))
     assert runs[0].workload.metrics == (Metric.F1_MACRO,)
