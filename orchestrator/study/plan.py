@@ -45,6 +45,12 @@ def conditions(study: Study) -> list[RunSpec]:
     return block(study, 1)
 
 
+def planned(study: Study, variant: Variant, repetitions: int | None = None) -> int:
+    """Runs of each condition of that variant, of so many that are asked for."""
+    wanted = repetitions or study.repetitions
+    return min(wanted, study.repetitions_at_most.get(variant, wanted))
+
+
 def run_order(study: Study, spec: RunSpec) -> RunOrder | None:
     """When the study plans this run. None for a run that it does not plan."""
     order = [each.set_id for each in _in_drawn_order(study.seed, block(study, spec.repetition))]
@@ -55,7 +61,7 @@ def run_order(study: Study, spec: RunSpec) -> RunOrder | None:
 
 def block(study: Study, repetition: int) -> list[RunSpec]:
     """Repetition `repetition` of every condition that has so many, in the order of the study file."""
-    workloads = [_workload(table, study.metrics) for table in study.workload]
+    workloads = [(_workload(table, study.metrics), _variants(study, table)) for table in study.workload]
     seeds = {variant: study.factor_seeds(variant, repetition) for variant in study.variants}
     return [
         RunSpec(
@@ -68,9 +74,9 @@ def block(study: Study, repetition: int) -> list[RunSpec]:
             isa=study.isa,
             cpu_model=cpu_model,
         )
-        for workload in workloads
-        for variant in study.variants
-        if repetition <= study.planned(variant, repetition)
+        for workload, variants in workloads
+        for variant in variants
+        if repetition <= planned(study, variant, repetition)
         for cpu_model in study.cpu_models
         for threads in _threads(study)
     ]
@@ -137,10 +143,16 @@ def _threads(study: Study) -> Iterator[ThreadSpec]:
                     yield spec
 
 
+def _variants(study: Study, table: WorkloadTable | ProjectTable) -> tuple[Variant, ...]:
+    """Those of a workload, in the study's order."""
+    own = table.variants if isinstance(table, WorkloadTable) else None
+    return tuple(variant for variant in study.variants if own is None or variant in own)
+
+
 def _workload(table: WorkloadTable | ProjectTable, study_metrics: tuple[Metric, ...]) -> WorkloadSpec:
     if isinstance(table, ProjectTable):
         return _project(table)
-    values = {name: getattr(table, name) for name in WorkloadTable.model_fields}
+    values = {name: getattr(table, name) for name in WorkloadTable.model_fields if name != "variants"}
     return WorkloadSpec(**values | {"metrics": table.metrics or study_metrics})
 
 

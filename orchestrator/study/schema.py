@@ -92,6 +92,7 @@ class WorkloadTable(Section):
     train_samples: Count | None = None
     test_samples: Count | None = None
     metrics: Distinct[Metric] | None = None
+    variants: Distinct[Variant] | None = None
 
     @field_validator("train_samples", "test_samples")
     @classmethod
@@ -226,6 +227,13 @@ class Study(Section):
         return self
 
     @model_validator(mode="after")
+    def _variants_are_there(self) -> Self:
+        for table in self.networks:
+            if more := ", ".join(sorted(set(table.variants or ()) - set(self.variants))):
+                raise ValueError(f"workload {table.name!r} has variants that the study does not name: {more}")
+        return self
+
+    @model_validator(mode="after")
     def _measures_the_primary_outcome(self) -> Self:
         primary, known = (
             self.analysis.primary,
@@ -293,11 +301,6 @@ class Study(Section):
     def guest_memory_mib(self) -> int:
         """What a guest is given of its host's memory; 0 where that is not limited."""
         return getattr(self.provider, "memory_mib", 0)
-
-    def planned(self, variant: Variant, repetitions: int | None = None) -> int:
-        """Runs of each condition of that variant, of so many that are asked for."""
-        wanted = repetitions or self.repetitions
-        return min(wanted, self.repetitions_at_most.get(variant, wanted))
 
     def factor_seeds(self, variant: Variant, repetition: int = 1) -> Seeds:
         """The seeds of a run: None where the variant, or the [seeds] table, leaves a factor free. Repetitions

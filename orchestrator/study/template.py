@@ -51,6 +51,7 @@ optimizer = "sgd"               # or "adam"
 momentum = 0.9
 # weight_decay = 0.0
 # augment = false               # random crops and flips (images)
+# variants = ["fixed-seed"]     # some of the study's; default: all
 {samples}
 # models      {models}
 # datasets    {datasets}

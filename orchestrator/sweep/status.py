@@ -15,7 +15,7 @@ from orchestrator.inventory import Guest, Now, guest_spec, read_inventory
 from orchestrator.providers import Watching, make
 from orchestrator.store.integrity import DamagedRunError, read_record
 from orchestrator.store.store import Store
-from orchestrator.study.plan import condition, conditions
+from orchestrator.study.plan import condition, conditions, planned
 from orchestrator.study.schema import Study
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def examine(study: Study, store: Store, repetitions: int | None = None) -> Statu
     return Status(
         guests=read_inventory(store.guests_file).guests if store.guests_file.exists() else (),
         sets=tuple(
-            set_status(store, spec.set_id, study.planned(spec.variant, repetitions)) for spec in firsts
+            set_status(store, spec.set_id, planned(study, spec.variant, repetitions)) for spec in firsts
         ),
         warnings=tuple(_warnings(firsts, store)),
         now=now,

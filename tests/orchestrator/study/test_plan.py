@@ -1,13 +1,15 @@
 import dataclasses
 from itertools import groupby
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from guest.records.run import Metric, RunOrder, ThreadSpec, Variant
+from orchestrator.errors import UsageError
 from orchestrator.inventory import guest_for
 from orchestrator.study import schema
-from orchestrator.study.plan import conditions, plan, run_order
+from orchestrator.study.plan import conditions, plan, planned, run_order
 
 WORKLOAD = '[[workload]]\nmodel = "lenet5"\ndataset = "digits"\n'
 WORKLOAD_TOO = WORKLOAD.replace("lenet5", "lenet1")
@@ -79,7 +81,17 @@ def test_a_variant_has_its_own_most_repetitions_and_the_others_keep_their_order(
     assert [run for run in plan(schema.parse(text)) if run in runs] == runs
     assert len(plan(study, 1)) == 4  # --runs 1: of each condition
     assert len(plan(study, 9)) == 2 * (9 + 2)
-    assert [study.planned(Variant.EXACT, n) for n in (None, 1, 9)] == [2, 1, 2]
+    assert [planned(study, Variant.EXACT, n) for n in (None, 1, 9)] == [2, 1, 2]
+
+
+def test_a_workload_may_have_some_of_the_variants_and_no_others():
+    text = "cpus = [1]\nrepetitions = 2\nvariants = ['fixed-seed', 'exact']\n" + WORKLOAD_TOO + WORKLOAD
+    runs = plan(schema.parse(text + "variants = ['exact']\n"))
+    assert runs == [
+        r for r in plan(schema.parse(text)) if r.workload.model == "lenet1" or r.variant is Variant.EXACT
+    ]
+    with pytest.raises(UsageError, match="variants that the study does not name: control"):
+        schema.parse(text + "variants = ['control']\n")
 
 
 def test_a_workload_without_metrics_gets_those_of_the_study():
