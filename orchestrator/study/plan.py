@@ -83,13 +83,18 @@ def block(study: Study, repetition: int) -> list[RunSpec]:
 
 
 def _in_drawn_order(seed: int, block: list[RunSpec]) -> list[RunSpec]:
-    """Each guest and each condition draws a number, which depends on its name, the block and the seed alone:
-    the conditions of a study that gets more of them keep their order."""
+    """Each guest, each environment in it and each condition draws a number, which depends on its name, the
+    block and the seed alone: the conditions of a study that gets more of them keep their order. Runs that can
+    share a warm worker follow one another, for a worker takes longer to start than a short run does."""
 
     def drawn(spec: RunSpec, name: str) -> bytes:
         return hashlib.sha256(f"{seed}/{spec.repetition}/{name}".encode()).digest()
 
-    return sorted(block, key=lambda spec: (drawn(spec, guest_for(spec)), drawn(spec, spec.set_id)))
+    def environment(spec: RunSpec) -> str:
+        return f"{spec.workload.framework}/{spec.variant}/{spec.threads.label}"
+
+    names = (guest_for, environment, lambda spec: spec.set_id)
+    return sorted(block, key=lambda spec: tuple(drawn(spec, name(spec)) for name in names))
 
 
 def program_spec(

@@ -37,6 +37,23 @@ def test_a_guest_has_its_runs_of_a_block_one_after_the_other():
     assert len(turns) == 9 * 3
 
 
+def test_runs_that_share_a_warm_worker_follow_one_another_in_a_drawn_order():
+    torch, keras = (f'{WORKLOAD_TOO}framework = "{name}"\n' for name in ("torch", "tensorflow"))
+    study = schema.parse(
+        "cpus = [1, 2]\nrepetitions = 6\nvariants = ['exact', 'default']\n" + WORKLOAD + torch + keras
+    )
+    runs = plan(study)
+    workers = [
+        worker
+        for worker, _ in groupby(
+            runs, lambda r: (r.repetition, guest_for(r), r.workload.framework, r.variant)
+        )
+    ]
+    assert len(workers) == 6 * 2 * 4
+    firsts = {worker[2:] for worker in workers[::4]}
+    assert len(firsts) > 1  # drawn, not the same one in each turn
+
+
 def test_more_repetitions_conditions_or_another_seed_change_the_order_as_little_as_they_can():
     text = "cpus = [1, 4]\nrepetitions = 30\n"
     runs = plan(schema.parse(text + WORKLOAD))
