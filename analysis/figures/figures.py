@@ -13,9 +13,10 @@ import numpy as np
 import pandas as pd
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
-from matplotlib.ticker import MaxNLocator
+from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter
 
 from analysis.figures.charts import churn_map, churn_runs, class_ranges, front, reliability, timeline
+from analysis.figures.overview import FEWEST, overview
 from analysis.figures.style import (
     POINTS,
     STYLE,
@@ -43,22 +44,26 @@ MANY = 16  # figures, from which on processes save more than they cost
 
 
 def write_figures(analysis: Analysis, folder: Path) -> list[Picture]:
-    """Draws every figure into `folder`, as SVG and PNG; workload by workload, in order of reading. The
-    timeline, of all workloads together, comes last. Many are drawn by several processes."""
+    """Draws every figure into `folder`, as SVG and PNG; workload by workload, in order of reading. Those
+    of all workloads together come last. Many are drawn by several processes."""
     wanted = [
         (workload, i)
         for workload in analysis.study.metrics
         for i, (_, table) in enumerate(FIGURES)
         if table in analysis.tables and len(analysis.tables[table].rows_of(workload))
     ]
-    wanted.append(("", 0))
+    wanted += [
+        ("", i)
+        for i, draw in enumerate(WHOLE)
+        if draw is not overview or len(analysis.study.metrics) >= FEWEST
+    ]
     return in_processes(_draw, wanted, (analysis, folder), worth_it=len(wanted) >= MANY)
 
 
 def _draw(common: tuple[Analysis, Path], which: tuple[str, int]) -> Picture:
     (analysis, folder), (workload, i) = common, which
     with mpl.rc_context(STYLE):
-        drawing = FIGURES[i][0](analysis, workload) if workload else timeline(analysis)
+        drawing = FIGURES[i][0](analysis, workload) if workload else WHOLE[i](analysis)
         return save(drawing, workload, folder)
 
 
@@ -163,6 +168,9 @@ def loss_sd(analysis: Analysis, workload: str) -> Drawing:
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         if (curves.sd > 0).any():
             axes.set_yscale("log")
+            # matplotlib's own labels are TeX, which the style leaves as it stands
+            axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.0e}"))
+            axes.yaxis.set_minor_formatter(NullFormatter())
         else:
             axes.set_yticks([])
             axes.text(0.5, 0.5, "nothing to draw", transform=axes.transAxes, ha="center", color="0.45")
@@ -246,3 +254,4 @@ FIGURES = (
     (front, "time"),
 )
 """Each with a table that must have rows of the workload: projects do not record everything."""
+WHOLE = (overview, timeline)

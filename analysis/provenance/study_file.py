@@ -18,11 +18,11 @@ from guest.records.run import RunSpec
 TABLES: dict[str, frozenset[str]] = {
     table: frozenset(keys.split())
     for table, keys in {
-        "": "name seed seeds repetitions cpus threads inter_op_threads variants isa model_selection metrics "
-        "analysis provider engine workload",
+        "": "name seed seeds repetitions repetitions_at_most cpus threads inter_op_threads variants isa "
+        "model_selection metrics analysis provider engine workload",
         "workload": "name framework model dataset epochs batch_size learning_rate optimizer momentum "
-        "weight_decay augment train_samples test_samples metrics project command requirements artifacts "
-        "timeout_s disk_limit_mib random",
+        "weight_decay augment train_samples test_samples metrics variants project command requirements "
+        "artifacts timeout_s disk_limit_mib random",
         "provider": "kind cpuset memory_mib cpu_model accelerator snapshot boot_timeout_s python_version "
         "hypervisor box base base_sha256 cloud_init nested_paging execution_engine use_ssh_config "
         "connect_timeout_s patience_s",

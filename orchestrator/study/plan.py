@@ -45,6 +45,12 @@ def conditions(study: Study) -> list[RunSpec]:
     return block(study, 1)
 
 
+def planned(study: Study, variant: Variant, repetitions: int | None = None) -> int:
+    """Runs of each condition of that variant, of so many that are asked for."""
+    wanted = repetitions or study.repetitions
+    return min(wanted, study.repetitions_at_most.get(variant, wanted))
+
+
 def run_order(study: Study, spec: RunSpec) -> RunOrder | None:
     """When the study plans this run. None for a run that it does not plan."""
     order = [each.set_id for each in _in_drawn_order(study.seed, block(study, spec.repetition))]
@@ -54,8 +60,8 @@ def run_order(study: Study, spec: RunSpec) -> RunOrder | None:
 
 
 def block(study: Study, repetition: int) -> list[RunSpec]:
-    """Repetition `repetition` of every condition, in the order of the study file."""
-    workloads = [_workload(table, study.metrics) for table in study.workload]
+    """Repetition `repetition` of every condition that has so many, in the order of the study file."""
+    workloads = [(_workload(table, study.metrics), _variants(study, table)) for table in study.workload]
     seeds = {variant: study.factor_seeds(variant, repetition) for variant in study.variants}
     return [
         RunSpec(
@@ -68,21 +74,27 @@ def block(study: Study, repetition: int) -> list[RunSpec]:
             isa=study.isa,
             cpu_model=cpu_model,
         )
-        for workload in workloads
-        for variant in study.variants
+        for workload, variants in workloads
+        for variant in variants
+        if repetition <= planned(study, variant, repetition)
         for cpu_model in study.cpu_models
         for threads in _threads(study)
     ]
 
 
 def _in_drawn_order(seed: int, block: list[RunSpec]) -> list[RunSpec]:
-    """Each guest and each condition draws a number, which depends on its name, the block and the seed alone:
-    the conditions of a study that gets more of them keep their order."""
+    """Each guest, each environment in it and each condition draws a number, which depends on its name, the
+    block and the seed alone: the conditions of a study that gets more of them keep their order. Runs that can
+    share a warm worker follow one another, for a worker takes longer to start than a short run does."""
 
     def drawn(spec: RunSpec, name: str) -> bytes:
         return hashlib.sha256(f"{seed}/{spec.repetition}/{name}".encode()).digest()
 
-    return sorted(block, key=lambda spec: (drawn(spec, guest_for(spec)), drawn(spec, spec.set_id)))
+    def environment(spec: RunSpec) -> str:
+        return f"{spec.workload.framework}/{spec.variant}/{spec.threads.label}"
+
+    names = (guest_for, environment, lambda spec: spec.set_id)
+    return sorted(block, key=lambda spec: tuple(drawn(spec, name(spec)) for name in names))
 
 
 def program_spec(
@@ -136,10 +148,16 @@ def _threads(study: Study) -> Iterator[ThreadSpec]:
                     yield spec
 
 
+def _variants(study: Study, table: WorkloadTable | ProjectTable) -> tuple[Variant, ...]:
+    """Those of a workload, in the study's order."""
+    own = table.variants if isinstance(table, WorkloadTable) else None
+    return tuple(variant for variant in study.variants if own is None or variant in own)
+
+
 def _workload(table: WorkloadTable | ProjectTable, study_metrics: tuple[Metric, ...]) -> WorkloadSpec:
     if isinstance(table, ProjectTable):
         return _project(table)
-    values = {name: getattr(table, name) for name in WorkloadTable.model_fields}
+    values = {name: getattr(table, name) for name in WorkloadTable.model_fields if name != "variants"}
     return WorkloadSpec(**values | {"metrics": table.metrics or study_metrics})
 
 

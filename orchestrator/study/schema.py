@@ -92,6 +92,7 @@ class WorkloadTable(Section):
     train_samples: Count | None = None
     test_samples: Count | None = None
     metrics: Distinct[Metric] | None = None
+    variants: Distinct[Variant] | None = None
 
     @field_validator("train_samples", "test_samples")
     @classmethod
@@ -156,6 +157,7 @@ class Study(Section):
     name: Name = "study"
     seed: int = Field(default=1, ge=0, lt=2**31, strict=True)
     repetitions: Count = 3
+    repetitions_at_most: dict[Variant, Count] = Field(default_factory=dict)
     cpus: Distinct[ThreadCount] = (1, 2, 4, 8)
     threads: Distinct[ThreadCount] | None = None
     inter_op_threads: Distinct[ThreadCount] | None = None
@@ -222,6 +224,13 @@ class Study(Section):
         twice = next((n for n in names if names.count(n) > 1), None)
         if twice:
             raise ValueError(f"two workloads are named {twice!r}; give one of them another name")
+        return self
+
+    @model_validator(mode="after")
+    def _variants_are_there(self) -> Self:
+        for table in self.networks:
+            if more := ", ".join(sorted(set(table.variants or ()) - set(self.variants))):
+                raise ValueError(f"workload {table.name!r} has variants that the study does not name: {more}")
         return self
 
     @model_validator(mode="after")

@@ -30,6 +30,7 @@ seed = 1                        # of every factor, where seeds are fixed
 # seeds = 1                     # 10: seeds 1 to 10 in turn, the same on every thread count (at least 5)
 # repetitions = 3               # runs of each condition; with several seeds as many as seeds;
                                 # `vbstudy sweep --runs N` overrides it
+# repetitions_at_most = {{}}      # {{ exact = 3 }}: the most runs of a variant, also of --runs N
 cpus = {cpus}
                                 # one guest for each; `vbstudy provision --cpus` edits this line
 # threads = [1, 2, 4]           # framework threads crossed with the guests; default: as many as cpus
@@ -56,6 +57,7 @@ optimizer = "sgd"               # or "adam"
 momentum = 0.9
 # weight_decay = 0.0
 # augment = false               # random crops and flips (images)
+# variants = ["fixed-seed"]     # some of the study's; default: all
 {samples}
 # models      {models}
 # datasets    {datasets}

@@ -15,7 +15,7 @@ from orchestrator.inventory import Guest, Now, guest_spec, read_inventory
 from orchestrator.providers import Watching, make
 from orchestrator.store.integrity import DamagedRunError, read_record
 from orchestrator.store.store import Store
-from orchestrator.study.plan import condition, conditions
+from orchestrator.study.plan import condition, conditions, planned
 from orchestrator.study.schema import Study
 
 if TYPE_CHECKING:
@@ -43,12 +43,13 @@ class Status:
 
 
 def examine(study: Study, store: Store, repetitions: int | None = None) -> Status:
-    planned = repetitions or study.repetitions
     firsts = conditions(study)
     now, unknown = _now(study, store)
     return Status(
         guests=read_inventory(store.guests_file).guests if store.guests_file.exists() else (),
-        sets=tuple(set_status(store, spec.set_id, planned) for spec in firsts),
+        sets=tuple(
+            set_status(store, spec.set_id, planned(study, spec.variant, repetitions)) for spec in firsts
+        ),
         warnings=tuple(_warnings(firsts, store)),
         now=now,
         now_unknown=unknown,

@@ -23,7 +23,7 @@ from guest.records.run import RunSpec
 from orchestrator.errors import VbstudyError
 from orchestrator.inventory import guest_for, read_inventory
 from orchestrator.store.store import Store
-from orchestrator.study.plan import conditions
+from orchestrator.study.plan import conditions, planned
 from orchestrator.study.schema import Study
 from orchestrator.sweep.live import ElapsedTotal, Live, Running, read_live
 from orchestrator.sweep.status import SetStatus, set_status
@@ -111,8 +111,8 @@ class Watcher:
         return at - self._heard
 
     def _set(self, spec: RunSpec, live: Live | None, running: Sequence[Running]) -> SetNow:
-        planned = live.planned.get(spec.set_id) if live is not None else None
-        status = set_status(self._store, spec.set_id, planned or self._study.repetitions)
+        wanted = live.planned.get(spec.set_id) if live is not None else None
+        status = set_status(self._store, spec.set_id, wanted or planned(self._study, spec.variant))
         mine = [run for run in running if run.set_id == spec.set_id]
         run_s = _run_s(live.took, spec) if live is not None else None
         left_s = None

@@ -1,13 +1,15 @@
 import dataclasses
 from itertools import groupby
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from guest.records.run import Metric, RunOrder, ThreadSpec, Variant
+from orchestrator.errors import UsageError
 from orchestrator.inventory import guest_for
 from orchestrator.study import schema
-from orchestrator.study.plan import conditions, plan, run_order
+from orchestrator.study.plan import conditions, plan, planned, run_order
 
 WORKLOAD = '[[workload]]\nmodel = "lenet5"\ndataset = "digits"\n'
 WORKLOAD_TOO = WORKLOAD.replace("lenet5", "lenet1")
@@ -33,6 +35,23 @@ def test_a_guest_has_its_runs_of_a_block_one_after_the_other():
     runs = plan(schema.parse("cpus = [1, 2, 4]\nrepetitions = 9\n" + WORKLOAD + WORKLOAD_TOO))
     turns = [guest for _, guest in [key for key, _ in groupby(runs, lambda r: (r.repetition, guest_for(r)))]]
     assert len(turns) == 9 * 3
+
+
+def test_runs_that_share_a_warm_worker_follow_one_another_in_a_drawn_order():
+    torch, keras = (f'{WORKLOAD_TOO}framework = "{name}"\n' for name in ("torch", "tensorflow"))
+    study = schema.parse(
+        "cpus = [1, 2]\nrepetitions = 6\nvariants = ['exact', 'default']\n" + WORKLOAD + torch + keras
+    )
+    runs = plan(study)
+    workers = [
+        worker
+        for worker, _ in groupby(
+            runs, lambda r: (r.repetition, guest_for(r), r.workload.framework, r.variant)
+        )
+    ]
+    assert len(workers) == 6 * 2 * 4
+    firsts = {worker[2:] for worker in workers[::4]}
+    assert len(firsts) > 1  # drawn, not the same one in each turn
 
 
 def test_more_repetitions_conditions_or_another_seed_change_the_order_as_little_as_they_can():
@@ -69,6 +88,27 @@ def test_inter_op_threads_are_crossed_separately():
 
 def test_repetitions_of_the_command_line_take_precedence():
     assert len(plan(schema.parse("cpus = [1]\n" + WORKLOAD), 7)) == 2 * 7
+
+
+def test_a_variant_has_its_own_most_repetitions_and_the_others_keep_their_order():
+    text = "cpus = [1, 2]\nrepetitions = 5\nvariants = ['fixed-seed', 'exact']\n" + WORKLOAD
+    study = schema.parse("repetitions_at_most = { exact = 2 }\n" + text)
+    runs = plan(study)
+    assert [sum(run.variant is v for run in runs) for v in (Variant.FIXED_SEED, Variant.EXACT)] == [10, 4]
+    assert [run for run in plan(schema.parse(text)) if run in runs] == runs
+    assert len(plan(study, 1)) == 4  # --runs 1: of each condition
+    assert len(plan(study, 9)) == 2 * (9 + 2)
+    assert [planned(study, Variant.EXACT, n) for n in (None, 1, 9)] == [2, 1, 2]
+
+
+def test_a_workload_may_have_some_of_the_variants_and_no_others():
+    text = "cpus = [1]\nrepetitions = 2\nvariants = ['fixed-seed', 'exact']\n" + WORKLOAD_TOO + WORKLOAD
+    runs = plan(schema.parse(text + "variants = ['exact']\n"))
+    assert runs == [
+        r for r in plan(schema.parse(text)) if r.workload.model == "lenet1" or r.variant is Variant.EXACT
+    ]
+    with pytest.raises(UsageError, match="variants that the study does not name: control"):
+        schema.parse(text + "variants = ['control']\n")
 
 
 def test_a_workload_without_metrics_gets_those_of_the_study():

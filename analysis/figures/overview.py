@@ -1,0 +1,116 @@
+"""All workloads in one figure: how many models one seed gives, and how many predictions change."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.colors import Normalize
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import PercentFormatter
+
+from analysis.figures.style import MARKERS, WIDTH, Drawing, colours, place_legend
+from analysis.findings.summary import FIXED
+from analysis.results.model import ACROSS, Analysis
+from analysis.sameness.verdicts import LEVELS
+
+LINE = 0.27  # inches a workload
+FEWEST = 2  # workloads, from which on they are shown side by side
+
+
+def overview(analysis: Analysis) -> Drawing:
+    """A line a workload: distinct results of one seed on all thread counts, by variant and level; and churn
+    between thread counts."""
+    workloads = list(analysis.study.metrics)
+    figure = Figure(figsize=(WIDTH, 1.7 + LINE * len(workloads)), layout="constrained")
+    columns = _columns(analysis)
+    share = max(len(columns), 1) * 0.85
+    left, right = figure.subplots(1, 2, sharey=True, width_ratios=(share, 5))
+    _matrix(analysis, left, workloads, columns)
+    _churn(analysis, figure, right, workloads)
+    left.set_yticks(range(len(workloads)), workloads)
+    left.set_ylim(len(workloads) - 0.5, -0.5)
+    threads = analysis.study.runs.threads.nunique()
+    return Drawing(
+        name="overview",
+        title="All workloads: models of one seed, and predictions that change",
+        see="whether a line has numbers above 1: then one seed gives several results on different thread "
+        "counts. On the right, whether predictions change with them, and by how much less than with the seed.",
+        caption=f"Left: distinct results a seed, on up to {threads} thread counts, mean over the seeds; 1 is one "
+        "result everywhere. Right: share of test samples that two runs put in different classes, on two thread "
+        "counts, mean over pairs with its 95 % interval where there is one; in 'default' the seeds differ too. "
+        "The tables verdicts and churn have the numbers.",
+        figure=figure,
+    )
+
+
+def _shown(analysis: Analysis, table: str, workload: str) -> pd.DataFrame:
+    """The rows across thread counts, of the models that findings are decided by, or of those that are known."""
+    frame = analysis.tables[table].frame
+    rows = frame[(frame.workload == workload) & (frame.scope == ACROSS)]
+    view = analysis.study.primary(workload)[1].value
+    return rows[rows["view"] == view] if (rows["view"] == view).any() else rows.drop_duplicates("variant")
+
+
+def _columns(analysis: Analysis) -> list[tuple[str, str]]:
+    """(variant, level): all levels of the first variant with fixed seeds, the weights of the others."""
+    there = [name for name in FIXED if name in set(analysis.study.runs.variant)]
+    return [
+        (variant, level)
+        for i, variant in enumerate(there)
+        for level in LEVELS
+        if i == 0 or level == LEVELS[0]
+    ]
+
+
+def _matrix(analysis: Analysis, axes: Axes, workloads: list[str], columns: list[tuple[str, str]]) -> None:
+    values = np.full((len(workloads), max(len(columns), 1)), np.nan)
+    for y, workload in enumerate(workloads):
+        rows = _shown(analysis, "verdicts", workload).set_index("variant")
+        for x, (variant, level) in enumerate(columns):
+            if variant in rows.index:
+                row: Any = rows.loc[variant]
+                counted = row[f"{level}_distinct"] / max(row.seeds, 1)
+                values[y, x] = counted if counted else np.nan  # 0: not recorded
+    most = analysis.study.runs.threads.nunique()
+    axes.imshow(values, cmap="Blues", norm=Normalize(1, max(2, 1.4 * most)), aspect="auto")
+    for (y, x), value in np.ndenumerate(values):
+        text = "–" if np.isnan(value) else f"{value:.3g}"
+        axes.text(x, y, text, ha="center", va="center", color="0.1" if text not in ("1", "–") else "0.55")
+    axes.set_xticks(range(len(columns)), [f"{variant}\n{level}" for variant, level in columns], fontsize=8)
+    axes.grid(visible=False)
+    axes.set_title("distinct results of one seed")
+
+
+def _churn(analysis: Analysis, figure: Figure, axes: Axes, workloads: list[str]) -> None:
+    axes.set_title("churn between thread counts")
+    axes.set_xlabel("test samples that change their class")
+    axes.xaxis.set_major_formatter(PercentFormatter(1.0, decimals=None))
+    known = analysis.tables.get("churn")
+    variants = [
+        v for v in ("fixed-seed", "exact", "default") if known is not None and v in set(known.frame.variant)
+    ]
+    handles = []
+    for i, (variant, colour) in enumerate(zip(variants, colours(max(len(variants), 1)), strict=False)):
+        shift = (i - (len(variants) - 1) / 2) * 0.22
+        style: dict[str, Any] = {
+            "color": colour,
+            "marker": MARKERS[i],
+            "ms": 5,
+            "ls": "",
+            "mec": "white",
+            "mew": 0.5,
+        }
+        handles.append(Line2D([], [], **style, label=variant))
+        for y, workload in enumerate(workloads):
+            rows = _shown(analysis, "churn", workload)
+            for row in rows[rows.variant == variant].to_dict("records"):
+                if np.isfinite(row["low"]):
+                    axes.plot([row["low"], row["high"]], [y + shift] * 2, color=colour, lw=1.2)
+                axes.plot(row["churn"], y + shift, **style, clip_on=False)
+    axes.set_xlim(left=0)
+    if handles:
+        place_legend(figure, handles, None)
