@@ -111,17 +111,17 @@ def run(arguments: list[str] | None = None) -> int:
     except ModuleNotFoundError:
         raise  # `vbstudy.__main__` names the package
     except Exception as error:  # noqa: BLE001  (whatever nobody expected)
-        if isinstance(error, OSError) and error.errno in STORAGE_ERRNOS:
-            stored = storage_error(error.filename or "the study", error, "read or written")
-            return _print_error(stored, options.verbose)
-        if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
-            return _print_error(UsageError(f"{error.filename!s:.80}...: {error.strerror}"), options.verbose)
-        return _print_error(_defect(error), options.verbose)
+        return _print_error(_unforeseen(error), options.verbose)
     return EXIT_DONE
 
 
-def _defect(error: Exception) -> DefectError:
-    """The error for what vbstudy did not foresee, with its traceback in a file."""
+def _unforeseen(error: Exception) -> VbstudyError:
+    """The error for what no command expected: of the storage, of a name, or a defect, with its traceback in a
+    file."""
+    if isinstance(error, OSError) and error.errno in STORAGE_ERRNOS:
+        return storage_error(error.filename or "the study", error, "read or written")
+    if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
+        return UsageError(f"{error.filename!s:.80}...: {error.strerror}")
     text = f"vbstudy {__version__}, Python {sys.version}\n{shlex.join(sys.argv)}\n"
     text += "".join(traceback.format_exception(error))
     try:

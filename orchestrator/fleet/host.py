@@ -70,8 +70,8 @@ class Host:
     """`provider` is the kind of guests that are made here; "" leaves that to the study. Raises UsageError
     when another worker has the folder."""
 
-    def __init__(self, folder: Path, provider: str = "", cores: tuple[int, ...] = ()) -> None:
-        self.cores = cores or host_cores()
+    def __init__(self, folder: Path, provider: str = "") -> None:
+        self.cores = host_cores()
         self.provider = provider
         self.tell: Tell = lambda key, event: None  # noqa: ARG005
         self._folder = folder
