@@ -12,14 +12,11 @@ from typing import Any
 import numpy as np
 
 from analysis.cost.times import exclusion
-from analysis.load.runs import Problem
+from analysis.load.runs import Problem, read_stored
 from analysis.results.model import ALPHA, Kind, Table, col, cols, count, counts, interval
 from analysis.stats.paired import ratio
 from analysis.stats.statistics import RATIOS_FROM, Estimate
 from guest.machine.tiers import TIERS, lines
-from guest.records import bounded
-from guest.records.bounded import read_bounded
-from guest.records.codec import NewerSchemaError, RecordError
 from guest.records.harden import Cost, Hardening, Measurement, Proof, TierResult, decode
 from guest.records.run import Tier
 
@@ -154,14 +151,8 @@ def _excluded(measurements: Sequence[Measurement]) -> str:
 
 def read_hardenings(directory: Path) -> tuple[tuple[Hardening, ...], tuple[Problem, ...]]:
     """All that were measured, judged; and a reservation for each file that cannot be read."""
-    found, problems = [], []
-    for path in sorted((directory / FOLDER).glob("*.json")):
-        try:
-            found.append(judge(decode(read_bounded(path, bounded.RECORD))))
-        except (OSError, RecordError, NewerSchemaError, UnicodeDecodeError) as error:
-            todo = "move it away and run `vbstudy harden`"
-            problems.append(Problem(path=f"{FOLDER}/{path.name}", what=str(error), todo=todo, skipped=False))
-    return tuple(found), tuple(problems)
+    paths, todo = sorted((directory / FOLDER).glob("*.json")), "move it away and run `vbstudy harden`"
+    return read_stored(directory, paths, lambda content, _: judge(decode(content)), todo)
 
 
 def hardening_tables(hardenings: Sequence[Hardening]) -> dict[str, Table]:

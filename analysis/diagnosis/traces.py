@@ -3,17 +3,16 @@ numbers are computed here too."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 
-from analysis.load.runs import Problem
+from analysis.load.runs import Problem, read_stored
 from analysis.load.study import StudyData, workload_digest
 from analysis.results.model import WHERE, Kind, Table, col, cols, count, counts
 from analysis.stats.numerics import l2, ulp_distance
-from guest.records import bounded
-from guest.records.bounded import read_bounded
 from guest.records.codec import RecordError
 from guest.records.trace import STATES, TRACE, Origin, Outcome, Trace, decode
 
@@ -192,21 +191,17 @@ def read_traces(study: StudyData) -> tuple[tuple[Trace, ...], tuple[Problem, ...
     """The traces of the study's workloads, oldest first, and a reservation for each that is of none of them
     or cannot be read."""
     digests = dict(zip(study.runs.workload_name, study.runs.workload_digest, strict=True))
-    found, problems = [], []
-    for path in sorted((study.directory / "trace").glob(f"*/{TRACE}")):
-        try:
-            found.append(_checked(decode(read_bounded(path, bounded.RECORD)), digests))
-        except (OSError, RecordError, UnicodeDecodeError) as error:
-            place = str(path.relative_to(study.directory))
-            todo = "it is left out; trace again, or remove its folder"
-            problems.append(Problem(path=place, what=str(error), todo=todo, skipped=False))
-    return tuple(sorted(found, key=lambda trace: trace.created_at)), tuple(problems)
 
+    def checked(content: bytes, _: Path) -> Trace:
+        trace = decode(content)
+        if digests.get(trace.workload.name) != workload_digest(trace.workload, trace.tree_sha256):
+            raise RecordError("is of a workload that has no runs here, or had other settings")
+        return trace
 
-def _checked(trace: Trace, digests: Mapping[str, str]) -> Trace:
-    if digests.get(trace.workload.name) != workload_digest(trace.workload, trace.tree_sha256):
-        raise RecordError("is of a workload that has no runs here, or had other settings")
-    return trace
+    paths = sorted((study.directory / "trace").glob(f"*/{TRACE}"))
+    todo = "it is left out; trace again, or remove its folder"
+    found, problems = read_stored(study.directory, paths, checked, todo)
+    return tuple(sorted(found, key=lambda trace: trace.created_at)), problems
 
 
 def trace_tables(study: StudyData, traces: Sequence[Trace]) -> tuple[Table, ...]:

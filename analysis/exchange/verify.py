@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from analysis.exchange.imported import FOLDER, read_imports
+from analysis.exchange.imported import FOLDER, read_imports, sha256_of
 from analysis.load.predictions import check_predictions
 from analysis.load.runs import FOREIGN, REDO, Problem, check_run, run_folders
 from analysis.load.study import READERS
@@ -68,8 +67,7 @@ def _check(directory: Path, folder: Path) -> Problem | None:
         if file.is_symlink() or not file.is_file():
             return Problem(path=path, what=f"{name} is not a plain file", todo=REDO)
         try:
-            with file.open("rb") as opened:
-                sha256 = hashlib.file_digest(opened, "sha256").hexdigest()
+            sha256 = sha256_of(file)
         except OSError as error:
             return Problem(path=path, what=f"{name}: {error.strerror}", todo=REDO)
         if sha256 != artifact.sha256:

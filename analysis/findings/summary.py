@@ -17,11 +17,8 @@ from analysis.results.model import ACROSS, Analysis, Finding, Kind, Verdict
 from analysis.sameness.verdicts import DIFFER, IDENTICAL, LEVELS
 from guest.records.printable import counted, series
 
-FIXED = (
-    "fixed-seed",
-    "control",
-    "exact",
-)  # the variants by which models are compared bit for bit, the better first
+FIXED = ("fixed-seed", "control", "exact")
+"""The variants by which models are compared bit for bit, the better first."""
 REASONS = {
     "oversubscribed": "more threads than cores",
     "contended": "other programs used the cores",

@@ -8,7 +8,7 @@ import tomllib
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pandas as pd
 
@@ -16,24 +16,15 @@ from analysis.load.study import StudyData, View
 from analysis.results.cells import number
 from analysis.results.model import ALPHA, Kind, Table, col, count
 from analysis.stats.observations import values_by_threads
-from analysis.stats.statistics import welch_bounds
+from analysis.stats.statistics import Estimate, welch_bounds
 
 DATA = Path(__file__).parent / "data"
 NOT_MEASURED = "not measured here"
+NOTHING = Estimate(value=None, n=0)
 
 
 class UnknownPublishedError(ValueError):
     """There are no published numbers of this name; the text says which there are."""
-
-
-class Ours(NamedTuple):
-    """Our number, its interval where it has one, and the runs behind it."""
-
-    value: float | None
-    n: int
-    low: float | None = None
-    high: float | None = None
-    remark: str = ""
 
 
 def names() -> list[str]:
@@ -56,7 +47,7 @@ def against(name: str, study: StudyData, tables: dict[str, Table]) -> Table:
     rows = []
     for statement, kind, by_project, ours in _statements(published, study, tables):
         for workload in study.metrics if ours else [""]:
-            found = ours(workload) if ours else Ours(None, 0)
+            found = ours(workload) if ours else NOTHING
             mine = {workload: by_project[workload]} if workload in by_project else by_project
             rows.append(
                 {
@@ -71,7 +62,7 @@ def against(name: str, study: StudyData, tables: dict[str, Table]) -> Table:
                     "high": found.high,
                     "interval": _interval(kind, found),
                     "n": found.n,
-                    "remark": found.remark,
+                    "remark": found.note,
                 }
             )
     return Table.of(
@@ -84,7 +75,7 @@ def against(name: str, study: StudyData, tables: dict[str, Table]) -> Table:
         count("n"),
         col("remark"),
         name="against",
-        title=f"Ours beside the published ({name})",
+        title=f"Estimate beside the published ({name})",
         note="Published differences are computed from the published values. n is the number of our runs "
         "behind a number. Intervals are of 95 %: Welch's t for differences of means (over all pairs of "
         "thread counts, and epochs where the largest is one of several: Bonferroni); for steps, the first "
@@ -94,13 +85,13 @@ def against(name: str, study: StudyData, tables: dict[str, Table]) -> Table:
     )
 
 
-def _interval(kind: Kind, found: Ours) -> str:
+def _interval(kind: Kind, found: Estimate) -> str:
     if found.low is None or found.high is None:
         return ""
     return f"[{number(kind, found.low)}, {number(kind, found.high)}]"
 
 
-Statement = tuple[str, Kind, dict[str, float], Callable[[str], Ours] | None]
+Statement = tuple[str, Kind, dict[str, float], Callable[[str], Estimate] | None]
 
 
 def _statements(published: dict[str, Any], study: StudyData, tables: dict[str, Table]) -> Iterable[Statement]:
@@ -155,57 +146,59 @@ def difference(values: Iterable[float]) -> float:
 # ---- ours ---------------------------------------------------------------------------------------------
 
 
-def _largest(study: StudyData, tables: dict[str, Table], view: View, workload: str) -> Ours:
+def _largest(study: StudyData, tables: dict[str, Table], view: View, workload: str) -> Estimate:
     metric = study.metrics[workload][0]
     found = tables["max_difference"].rows_of(workload, variant="fixed-seed", view=view.value, metric=metric)
     if found.empty or pd.isna(found.difference.iloc[0]):
-        return Ours(None, 0)
+        return NOTHING
     row = found.iloc[0]
     n, value = sum(row.n), float(row.difference)
     if row.basis == "all repetitions agree":
-        return Ours(value, n, remark=f"epoch {row.epochs}; all repetitions agree")
+        return Estimate(value=value, n=n, note=f"epoch {row.epochs}; all repetitions agree")
     low, high = (None if pd.isna(bound) else float(bound) for bound in (row.low, row.high))
-    return Ours(value, n, low, high, f"epoch {row.epochs}; means of the repetitions")
+    note = f"epoch {row.epochs}; means of the repetitions"
+    return Estimate(value=value, n=n, low=low, high=high, note=note)
 
 
-def _range(study: StudyData, tables: dict[str, Table], workload: str) -> Ours:
+def _range(study: StudyData, tables: dict[str, Table], workload: str) -> Estimate:
     metric = study.metrics[workload][0]
     found = tables["performance"].rows_of(workload, variant="default", view="selected", metric=metric)
     found = found[found.n > 1]
     if found.empty:
-        return Ours(None, 0)
+        return NOTHING
     row = found.sort_values("range", ascending=False, kind="stable").iloc[0]
-    return Ours(float(row.range), int(row.n), remark=f"at {row.threads} threads")
+    return Estimate(value=float(row.range), n=int(row.n), note=f"at {row.threads} threads")
 
 
-def _least_p(study: StudyData, tables: dict[str, Table], workload: str) -> Ours:
+def _least_p(study: StudyData, tables: dict[str, Table], workload: str) -> Estimate:
     metric = study.metrics[workload][0]
     found = tables["tests"].rows_of(workload, variant="default", view="selected", metric=metric)
     found = found.dropna(subset="p")
     if found.empty:
-        return Ours(None, 0)
+        return NOTHING
     row = found.sort_values("p", kind="stable").iloc[0]
-    return Ours(float(row.p), int(row.n_a + row.n_b), remark=f"threads {row.a} and {row.b}")
+    return Estimate(value=float(row.p), n=int(row.n_a + row.n_b), note=f"threads {row.a} and {row.b}")
 
 
-def _means(study: StudyData, workload: str) -> Ours:
+def _means(study: StudyData, workload: str) -> Estimate:
     runs = study.runs_of(workload, variant="fixed-seed")
     metric = study.metrics[workload][0]
     kept = {threads: v for threads, v in values_by_threads(runs, View.LAST, metric).items() if len(v)}
     if len(kept) < 2:
-        return Ours(None, 0)
+        return NOTHING
     most, least = (f(kept, key=lambda name: float(kept[name].mean())) for f in (max, min))
     low, high = welch_bounds(kept[most], kept[least], 1 - ALPHA / math.comb(len(kept), 2))
-    value = float(kept[most].mean() - kept[least].mean())
-    return Ours(value, sum(map(len, kept.values())), low, high, f"threads {most} and {least}")
+    value, n = float(kept[most].mean() - kept[least].mean()), sum(map(len, kept.values()))
+    return Estimate(value=value, n=n, low=low, high=high, note=f"threads {most} and {least}")
 
 
-def _step(tables: dict[str, Table], workload: str) -> Ours:
+def _step(tables: dict[str, Table], workload: str) -> Estimate:
     found = tables["distance"].rows_of(workload, variant="fixed-seed").dropna(subset="diverges")
     if found.empty:
-        return Ours(None, 0)
+        return NOTHING
     row = found.iloc[0]
     if pd.isna(row.different_at):
-        return Ours(None, int(row.n), remark=str(row.diverges))
+        return Estimate(value=None, n=int(row.n), note=str(row.diverges))
     after = 0 if pd.isna(row.equal_up_to) else int(row.equal_up_to)
-    return Ours(float(row.different_at), int(row.n), after + 1.0, float(row.different_at), str(row.diverges))
+    step = float(row.different_at)
+    return Estimate(value=step, n=int(row.n), low=after + 1.0, high=step, note=str(row.diverges))

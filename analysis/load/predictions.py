@@ -73,11 +73,9 @@ def read_predictions(study: StudyData) -> tuple[StudyData, Predictions]:
     pairs = list(zip(known.run_id, known.predictions_file_sha256, own, strict=True))
     with ThreadPoolExecutor(READERS) as pool:
         outcomes = list(pool.map(lambda pair: _read_labels(study.directory, *pair), pairs))
-    labels: dict[View, dict[str, np.ndarray]] = {View.LAST: {}, View.SELECTED: {}}
-    confidence: dict[View, dict[str, np.ndarray]] = {View.LAST: {}, View.SELECTED: {}}
-    truth: dict[str, np.ndarray] = {}
-    classes: dict[str, int] = {}
-    samples: dict[str, int] = {}
+    labels: dict[View, dict[str, np.ndarray]] = {view: {} for view in View}
+    confidence: dict[View, dict[str, np.ndarray]] = {view: {} for view in View}
+    first: dict[str, _Labels] = {}  # of each workload
     problems = []
     kept: dict[str, list[_Labels]] = {}
     where = zip(pairs, known.workload, known.set_id, outcomes, strict=True)
@@ -86,16 +84,7 @@ def read_predictions(study: StudyData) -> tuple[StudyData, Predictions]:
             continue  # a project's numbers that are no classes: their hash is compared, and no more
         if isinstance(outcome, Problem):
             problems.append(outcome)
-        elif samples.setdefault(workload, len(outcome.last)) != len(outcome.last):
-            what = f"predicts {len(outcome.last)} samples, the first run of {workload} {samples[workload]}"
-            problems.append(Problem(path=f"runs/{run}", what=what, todo=FOREIGN))
-        elif outcome.truth is not None and not np.array_equal(
-            truth.setdefault(workload, outcome.truth), outcome.truth
-        ):
-            what = f"predicts other test samples than the first run of {workload}"
-            problems.append(Problem(path=f"runs/{run}", what=what, todo=FOREIGN))
-        elif classes.setdefault(workload, outcome.classes) != outcome.classes:
-            what = f"predicts {outcome.classes} classes, the first run of {workload} {classes[workload]}"
+        elif what := _unlike(outcome, first.setdefault(workload, outcome), workload):
             problems.append(Problem(path=f"runs/{run}", what=what, todo=FOREIGN))
         else:
             kept.setdefault(set_id, []).append(outcome)
@@ -108,7 +97,7 @@ def read_predictions(study: StudyData) -> tuple[StudyData, Predictions]:
     return left, Predictions(
         labels=labels,
         confidence=confidence,
-        truth={name: classes_ for name, classes_ in truth.items() if name in whole},
+        truth={w: one.truth for w, one in first.items() if one.truth is not None and w in whole},
         workloads=whole,
     )
 
@@ -121,6 +110,17 @@ class _Labels:
     last: np.ndarray
     selected: np.ndarray
     confidence: tuple[np.ndarray, np.ndarray]  # of the last and of the selected model
+
+
+def _unlike(mine: _Labels, first: _Labels, workload: str) -> str:
+    """Why predictions cannot be compared with those of the workload's first run; empty where they can."""
+    if len(mine.last) != len(first.last):
+        return f"predicts {len(mine.last)} samples, the first run of {workload} {len(first.last)}"
+    if mine.truth is not None and first.truth is not None and not np.array_equal(mine.truth, first.truth):
+        return f"predicts other test samples than the first run of {workload}"
+    if mine.classes != first.classes:
+        return f"predicts {mine.classes} classes, the first run of {workload} {first.classes}"
+    return ""
 
 
 def _reservations(set_id: str, runs: list[_Labels]) -> Iterator[Problem]:

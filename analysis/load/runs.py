@@ -5,10 +5,11 @@ from __future__ import annotations
 import hashlib
 import math
 import threading
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from guest.records import bounded
 from guest.records.bounded import Limit, read_bounded
@@ -29,6 +30,7 @@ FOREIGN = "move the folder out of runs/; `vbstudy sweep` redoes what is missing"
 
 _large = threading.Lock()
 
+Stored = TypeVar("Stored")
 History = list[list[Any]]  # one list an epoch, in the order of history_columns
 
 
@@ -43,6 +45,20 @@ class Problem:
 
     def __str__(self) -> str:
         return f"{self.path}: {self.what} ({self.todo})"
+
+
+def read_stored(
+    directory: Path, paths: Iterable[Path], decode: Callable[[bytes, Path], Stored], todo: str
+) -> tuple[tuple[Stored, ...], tuple[Problem, ...]]:
+    """Files that lie beside the runs, by `decode`; and a reservation for each that cannot be read."""
+    found, problems = [], []
+    for path in paths:
+        try:
+            found.append(decode(read_bounded(path, bounded.RECORD), path))
+        except (OSError, RecordError, UnicodeDecodeError) as error:
+            where = path.relative_to(directory).as_posix()
+            problems.append(Problem(path=where, what=str(error), todo=todo, skipped=False))
+    return tuple(found), tuple(problems)
 
 
 def run_folders(directory: Path) -> list[Path]:

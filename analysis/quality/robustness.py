@@ -4,19 +4,18 @@ and how the stored models bear noise and attack, from what `vbstudy sweep --robu
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from analysis.load.predictions import Predictions
-from analysis.load.runs import Problem
+from analysis.load.runs import Problem, read_stored
 from analysis.load.study import StudyData, View, by_threads
 from analysis.results.model import ACROSS, WHERE, Kind, Table, col, cols, count, counts, interval
 from analysis.stats import statistics
 from analysis.stats.observations import Observations, distinct
-from guest.records import bounded
-from guest.records.bounded import read_bounded
 from guest.records.codec import RecordError
 from guest.records.robustness import Point, Robustness, decode
 
@@ -26,24 +25,19 @@ ALL_CLASSES = "all"
 
 def read_robustness(study: StudyData) -> tuple[tuple[Robustness, ...], tuple[Problem, ...]]:
     """The results that belong to the study's models, and a reservation for each that does not."""
-    found, problems = [], []
-    weights = dict(zip(study.runs.run_id, study.runs.last_weights_sha256, strict=True))
-    for run, sha256 in weights.items():
-        path = f"robustness/{run}.json"
-        if not (study.directory / path).is_file():
-            continue
-        try:
-            found.append(_checked(decode(read_bounded(study.directory / path, bounded.RECORD)), run, sha256))
-        except (OSError, RecordError, UnicodeDecodeError) as error:
-            todo = "run `vbstudy sweep --robustness`: it measures the model again"
-            problems.append(Problem(path=path, what=str(error), todo=todo, skipped=False))
-    return tuple(found), tuple(problems)
+    weights = {
+        study.directory / f"robustness/{run}.json": (run, sha256)
+        for run, sha256 in zip(study.runs.run_id, study.runs.last_weights_sha256, strict=True)
+    }
 
+    def checked(content: bytes, path: Path) -> Robustness:
+        result = decode(content)
+        if (result.run_id, result.weights) != weights[path]:
+            raise RecordError("was measured on another model than the run's")
+        return result
 
-def _checked(result: Robustness, run: str, sha256: str) -> Robustness:
-    if (result.run_id, result.weights) != (run, sha256):
-        raise RecordError("was measured on another model than the run's")
-    return result
+    todo = "run `vbstudy sweep --robustness`: it measures the model again"
+    return read_stored(study.directory, filter(Path.is_file, weights), checked, todo)
 
 
 def robustness_tables(

@@ -203,21 +203,25 @@ def cliffs_delta(a: np.ndarray, b: np.ndarray) -> float | None:
 
 def welch(a: Sequence[float] | np.ndarray, b: Sequence[float] | np.ndarray) -> float | None:
     """Two-sided p of Welch's t test; None when a set has fewer than two values or both are constant."""
-    x, y = finite(a), finite(b)
-    if len(x) < 2 or len(y) < 2 or (is_constant(x) and is_constant(y)):
-        return None
-    # statsmodels', which takes values that hardly differ; scipy's warns of them.
-    return float(CompareMeans(DescrStatsW(x), DescrStatsW(y)).ttest_ind(usevar="unequal")[1])
+    means = _means(a, b)
+    return None if means is None else float(means.ttest_ind(usevar="unequal")[1])
 
 
 def welch_bounds(a: np.ndarray, b: np.ndarray, confidence: float = CONFIDENCE) -> Bounds:
     """The interval of mean(a) - mean(b) by Welch's t; None where there is none (as `welch`)."""
-    x, y = finite(a), finite(b)
-    if min(len(x), len(y)) < 2 or (is_constant(x) and is_constant(y)):
+    means = _means(a, b)
+    if means is None:
         return None, None
-    means = CompareMeans(DescrStatsW(x), DescrStatsW(y))
     low, high = means.tconfint_diff(alpha=1 - confidence, usevar="unequal")
     return float(low), float(high)
+
+
+def _means(a: Sequence[float] | np.ndarray, b: Sequence[float] | np.ndarray) -> CompareMeans | None:
+    # statsmodels', which takes values that hardly differ; scipy's warns of them.
+    x, y = finite(a), finite(b)
+    if min(len(x), len(y)) < 2 or (is_constant(x) and is_constant(y)):
+        return None
+    return CompareMeans(DescrStatsW(x), DescrStatsW(y))
 
 
 def ratio(a: np.ndarray, b: np.ndarray, confidence: float = CONFIDENCE) -> Estimate:
