@@ -82,7 +82,8 @@ def work(
 
 @dataclass(slots=True)
 class Tracer:
-    """Two sides at work, one after the other: neither disturbs the other, both may have all cores."""
+    """Two sides at work, one after the other: neither disturbs the other, both may have all cores.
+    `_irreproducible` are guests that give other weights than are stored."""
 
     trace_id: str
     sides: Sequence[TraceGuest]
@@ -93,9 +94,7 @@ class Tracer:
     _answers: list[TraceAnswer] = field(default_factory=list, init=False)
     _as_written: bool = field(default=True, init=False)
     _unrepeatable: bool = field(default=False, init=False)
-    _irreproducible: set[str] = field(
-        default_factory=set, init=False
-    )  # guests with other weights than stored
+    _irreproducible: set[str] = field(default_factory=set, init=False)
 
     def trace(self) -> Trace:
         return dataclasses.replace(self._traced(), notes=tuple(self._notes))
