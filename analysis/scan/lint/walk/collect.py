@@ -13,7 +13,7 @@ from typing import Any
 from analysis.scan.lint.facts import MAIN, Event, FileFacts, finding, spot
 from analysis.scan.lint.names import Names
 from analysis.scan.lint.vocabulary import LOADS
-from analysis.scan.lint.walk import calls, evaluation, expressions, settings
+from analysis.scan.lint.walk import calls, draws, evaluation, expressions, settings
 from analysis.scan.lint.walk.order import DataOrder
 from analysis.scan.results import Level
 
@@ -180,6 +180,8 @@ class Collector:
             self.order.single(node.value)
         else:
             self.order.assigned(self.target, node.value)
+        if isinstance(first, ast.Attribute) and "seed" in first.attr.lower() and not self.without_seed:
+            draws.changing(self, first, node.value, self.target)  # names are followed to where they seed
         self.visit(node.value)
         self.order.begins(self.target)
         self.target = outer
