@@ -237,7 +237,7 @@ def _by_attribute(to: Walk, node: ast.Call, attribute: str, name: str | None) ->
             or ESTIMATOR.match(name or "")
         ):
             is_estimator = ESTIMATOR.match(name or "") or (
-                "sklearn" in facts.flags and OF_SKLEARN.search(_dotted(node.func))
+                "estimators" in facts.flags and OF_SKLEARN.search(_dotted(node.func))
             )
             to.event("train", "estimator" if is_estimator else f"{attribute}()", node)
             to.event("work", "tensorflow", node, f"{attribute}()")

@@ -110,6 +110,8 @@ class Collector:
         if top in LOADS:
             self.event("import", LOADS[top], node)
         self.facts.flags.add(LOADS.get(top, top))
+        if top == "sklearn":
+            self.facts.flags.add("estimators")
 
     def _function(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
         for each in (*node.decorator_list, *node.args.defaults, *node.args.kw_defaults):
