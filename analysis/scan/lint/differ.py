@@ -18,7 +18,7 @@ Pins = Mapping[tuple[str, str], str]
 """The exact versions of frameworks, by the folder whose file pins them and the framework's name."""
 FRAMEWORKS = {"torch", "tensorflow", "jax"}
 AFTER_TRAINING = re.compile(
-    r"(?:^|/)(?:eval\w*|metrics?|visuali[sz]\w*|inference|infer|predict\w*|demo\w*|export\w*|\w*plot\w*|debug\w*|"
+    r"(?:^|/)(?:eval\w*|metrics?|\w+_(?:inference|infer|predict|eval|metrics?|score)|\w*submi\w*|visuali[sz]\w*|inference|infer|predict\w*|demo\w*|export\w*|\w*plot\w*|debug\w*|"
     r"explain\w*|interpret\w*|profil\w*|benchmark\w*)(?:/|\w*\.(?:py|ipynb)$)"
     r"|(?:^|/)(?:webui|frontend)/"
     r"|(?:^|/)(?:setup|web\w*|\w*app|serve\w*|\w*api|gui|dashboard|analy[sz]\w*|summar\w*|rename\w*|\w*cam)\.(?:py|ipynb)$",
@@ -122,8 +122,8 @@ def too_old(files: Sequence[FileFacts], pinned: Pins) -> Iterator[tuple[FileFact
             if pin is not None and pin < known:
                 oldest = ".".join(map(str, known))
                 said = (
-                    f"{framework}=={text} is pinned; which of its operations differ is known from {oldest} on, "
-                    "so VB501 and VB502 are silent where they depend on the version"
+                    f"{framework}=={text} is pinned; which operations differ is known from {oldest} on, "
+                    "so VB501 and VB502 are silent where that depends on the version"
                 )
                 yield file, Note(path=file.path, text=said)
                 break

@@ -55,6 +55,10 @@ MAKERS = ("hydra.", "mmengine.", "mmcv.", "fastai.")
 """What comes from them is made by a configuration file, or is a trainer itself."""
 TRAINER = re.compile(r"(?:^|[._])(?:\w*_)?(?:trainer|learner|solver)\w{0,2}$", re.IGNORECASE)
 """Names of what trains, of something that is not followed further: `trainer.train()`."""
+OF_SKLEARN = re.compile(
+    r"(?:estimator|clf|classifier|regressor|svm|forest|knn|kmeans|pca|gmm|probe)s?$", re.IGNORECASE
+)
+UPDATING = re.compile(r"(?:^|[._])(?:\w*optim\w*|opt|(?:\w*_)?trainer)$", re.IGNORECASE)
 ENVIRONMENT = re.compile(r"(?:^|[._])env\w{0,9}(?:$|[.\[])|action_space", re.IGNORECASE)
 PARALLEL_WORK = re.compile(
     r"^torch\.(?:rand\w*|zeros|ones|matmul|mm|bmm|einsum|normal|jit\.\w+|nn\.functional\.\w+)$"
@@ -170,7 +174,7 @@ def _by_attribute(to: Walk, node: ast.Call, attribute: str, name: str | None) ->
         settings.ordered(to, node, attribute)
     if attribute == "run" and is_open(node, "max_epochs") is False:
         facts.flags.add("loop")  # of ignite
-    if attribute == "step" or (attribute == "update" and TRAINER.search(_dotted(node.func))):
+    if attribute == "step" or (attribute == "update" and UPDATING.search(_dotted(node.func))):
         facts.flags.add("steps")
     if attribute == "reset" and is_open(node, "seed") is False:
         draws.seeded(to, node, ("gym",))
@@ -205,6 +209,8 @@ def _by_attribute(to: Walk, node: ast.Call, attribute: str, name: str | None) ->
         to.event("train", "apply_gradients()", node)
     elif attribute == "minimize" and name and name.startswith("@"):
         facts.flags.add("optimizes")
+        if "tensorflow" in facts.flags and UPDATING.search(_dotted(node.func)):
+            to.event("train", "minimize()", node)
     elif (
         attribute == "minimize"
         and (name or "tensorflow").startswith(("tensorflow", "keras"))
@@ -230,7 +236,10 @@ def _by_attribute(to: Walk, node: ast.Call, attribute: str, name: str | None) ->
             or (name or "").startswith(("keras", "tensorflow", "lightning"))
             or ESTIMATOR.match(name or "")
         ):
-            to.event("train", "estimator" if ESTIMATOR.match(name or "") else f"{attribute}()", node)
+            is_estimator = ESTIMATOR.match(name or "") or (
+                "estimators" in facts.flags and OF_SKLEARN.search(_dotted(node.func))
+            )
+            to.event("train", "estimator" if is_estimator else f"{attribute}()", node)
             to.event("work", "tensorflow", node, f"{attribute}()")
     elif attribute in ("load_state_dict", "load_weights"):
         to.event("loaded", "", node)

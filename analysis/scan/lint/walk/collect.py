@@ -13,7 +13,7 @@ from typing import Any
 from analysis.scan.lint.facts import MAIN, Event, FileFacts, finding, spot
 from analysis.scan.lint.names import Names
 from analysis.scan.lint.vocabulary import LOADS
-from analysis.scan.lint.walk import calls, evaluation, expressions, settings
+from analysis.scan.lint.walk import calls, draws, evaluation, expressions, settings
 from analysis.scan.lint.walk.order import DataOrder
 from analysis.scan.results import Level
 
@@ -110,6 +110,8 @@ class Collector:
         if top in LOADS:
             self.event("import", LOADS[top], node)
         self.facts.flags.add(LOADS.get(top, top))
+        if top == "sklearn":
+            self.facts.flags.add("estimators")
 
     def _function(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
         for each in (*node.decorator_list, *node.args.defaults, *node.args.kw_defaults):
@@ -180,6 +182,8 @@ class Collector:
             self.order.single(node.value)
         else:
             self.order.assigned(self.target, node.value)
+        if isinstance(first, ast.Attribute) and "seed" in first.attr.lower() and not self.without_seed:
+            draws.changing(self, first, node.value, self.target)  # names are followed to where they seed
         self.visit(node.value)
         self.order.begins(self.target)
         self.target = outer

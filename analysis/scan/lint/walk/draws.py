@@ -156,7 +156,7 @@ def seed(to: Walk, node: ast.Call, name: str) -> None:
         seeded(to, node, SEEDS[name], OWN_MODEL if name.endswith("LightningCLI") else "")
 
 
-def changing(to: Walk, node: ast.Call, value: ast.expr, name: str) -> None:
+def changing(to: Walk, node: ast.expr, value: ast.expr, name: str) -> None:
     for inner in ast.walk(value):
         if isinstance(inner, ast.Call):
             what = to.names.resolve(inner.func)

@@ -17,6 +17,10 @@ WITHOUT_GRADIENT = re.compile(
     re.IGNORECASE,
 )
 """Functions that run after training."""
+OF_DATA = re.compile(
+    r"^(?:imgs?|images?|frames?|targets?|labels?|gts?|gt_\w+|teacher\w*|clips?|videos?)$", re.IGNORECASE
+)
+"""Names of what no gradient flows to: data, and what a teacher gives."""
 SHAPING = WORDS["shaping"]
 WHOLE_TYPE = re.compile(r"^u?int|^long$|^bool$|^short$")
 WHOLE_METHODS = WORDS["whole_methods"]
@@ -66,6 +70,8 @@ def method(to: Walk, node: ast.Call, attribute: str) -> None:
 def _differs(to: Walk, node: ast.Call, operation: Operation, shift: int = 0) -> bool:
     """Whether the arguments are those with which the operation can differ."""
     if operation.in_gradient and to.without_gradient:
+        return False
+    if operation.in_gradient and OF_DATA.search(_tensor_name(node, shift)):
         return False
     if not operation.always and WITHOUT_GRADIENT.search(to.scope):
         return False

@@ -38,11 +38,13 @@ NUMBERS = re.compile(
 )
 """Names of whole numbers, whose order in a set does not change from process to process."""
 NO_DATA = re.compile(
-    r"check_?points?|ckpt|weights|\.pth?\b|\.h5\b|events\.|\.(?:log|cpp|cu|c|sh|zip|tar)\b|\blogs?\b|runs\b|tmp|temp_|cache|experiment|"
+    r"check_?points?|ckpt|weights?\b|weight_|\.pth?\b|\.h5\b|events\.|\.(?:log|cpp|cu|c|sh|zip|tar)\b|\blogs?\b|runs\b|tmp|temp_|cache|experiment|"
     r"delete|remove|clean|latest|newest|download|unzip|extract_all|rename|copy",
     re.IGNORECASE,
 )
 """Names that have to do with files that are no data, or with what leaves their order behind."""
+WRAPPER = re.compile(r"(?:^|\.)_*(?:ls|list_?dir|list_\w*repo\w*|walk|scandir|i?glob|rglob|iterdir)$")
+"""Functions that give what another one lists, for who knows what."""
 KEEPING = WORDS["keeping"]
 FINDING = re.compile(
     r"^_*(?:find|get_(?:ckpt|latest|checkpoint)|check|remove|delete|latest|select|exists|is|has|contains|validate|verify|assert|print|log)_?\w*$"
@@ -229,7 +231,7 @@ class DataOrder:
     def module_ends(self) -> None:
         """What functions return is reported, unless every call in the module is one that keeps no order."""
         for scope, items in self._returned.items():
-            if self._asked.get(scope, True):
+            if self._asked.get(scope, not WRAPPER.search(scope)):
                 for rule, node, why, level in items:
                     self._walk.report(rule, node, why, level)
 
