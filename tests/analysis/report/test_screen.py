@@ -36,6 +36,7 @@ def large(tmp_path_factory):
     return analyze(directory)
 
 
+@pytest.mark.needs("studies")
 @pytest.mark.parametrize("colours", [False, True])
 @pytest.mark.parametrize("width", [80, 120])
 def test_the_largest_study_fits_one_screen(large, width, colours):
@@ -50,6 +51,7 @@ def test_the_largest_study_fits_one_screen(large, width, colours):
     assert "48 models" in text
 
 
+@pytest.mark.needs("studies")
 def test_colours_change_no_word(large):
     assert ESCAPES.sub("", shown(large, colours=True)) == shown(large)
 
