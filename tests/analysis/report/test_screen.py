@@ -156,6 +156,7 @@ def test_the_runs_that_could_decide_are_a_command(study):
     assert f"vbstudy -C /s sweep --runs {needed} " in text
 
 
+@pytest.mark.needs("studies")
 def test_a_terminal_that_lacks_a_sign_shows_another(study):
     study.run(1, weights="a")
     study.run(2, weights="b")
