@@ -6,7 +6,7 @@ import pytest
 from tests.faults.points import POINTS, Point
 from tests.faults.scenes import KILLED, PROJECT, TORCH, Scene, require_whole
 
-ALWAYS = (  # those that run with all tests; the rest takes minutes
+ALWAYS = (  # those that run on each change; the rest takes minutes
     "orchestrator weights.safetensors half received",
     "orchestrator before the rename",
     "orchestrator after the rename",
@@ -17,7 +17,7 @@ IN_TORCH = ("orchestrator after the rename", "agent training step 3", "guest kil
 
 
 def param(point: Point):
-    marks = () if point.crash.name in ALWAYS else pytest.mark.needs("faults")
+    marks = pytest.mark.needs("studies" if point.crash.name in ALWAYS else "faults")
     return pytest.param(point, id=point.crash.name, marks=marks)
 
 

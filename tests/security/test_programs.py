@@ -10,6 +10,8 @@ import pytest
 
 from orchestrator.cli import main as cli
 
+pytestmark = pytest.mark.needs("studies")
+
 HIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 NUMPY = "import os, sys, shutil, numpy as np\nnp.save('preds.npy', np.arange(8) % 3)\nprint('accuracy=0.5')\n"
 TORCH = "import os, sys, shutil, torch\nx = torch.ones(64, 64)\ny = x @ x\n"

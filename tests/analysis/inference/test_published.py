@@ -36,6 +36,7 @@ def test_the_published_differences_follow_from_the_published_values():
     assert all(e["max_diff"] == pytest.approx(difference(e["accuracy"]), abs=1.1e-9) for e in entries)
 
 
+@pytest.mark.needs("studies")
 def test_ours_stand_beside_theirs(study):
     study.usual()
     (without,) = rows(study, "without model selection")[:1].itertuples()

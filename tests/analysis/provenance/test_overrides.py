@@ -192,6 +192,7 @@ def test_levels_that_were_not_recorded_are_not_given(study):
     assert any("not told by the project: weights: none declared" in str(p) for p in analysis.study.problems)
 
 
+@pytest.mark.needs("studies")
 def test_a_network_and_a_project_in_one_study_each_have_the_tables_they_can(study, tmp_path):
     own(study, predictions=False, weights=False)
     for count in (1, 2):
@@ -225,6 +226,7 @@ def test_two_trees_of_one_project_are_not_compared_silently(study):
     assert any("2 settings of the workload in one comparison" in text for text in told)
 
 
+@pytest.mark.needs("studies")
 def test_runs_that_replay_one_recording_are_compared_and_runs_of_two_are_not(study, tmp_path):
     own(study, cpus=(1,), recording="a")
     own(study, cpus=(2,), recording="a")

@@ -52,6 +52,7 @@ def undrawn(monkeypatch):
     monkeypatch.setattr(report, "write_figures", lambda _analysis, _folder: [])
 
 
+@pytest.mark.needs("studies")
 def test_everything_is_written_and_the_page_stands_alone(study, tmp_path):
     study.usual()
     analysis = analyze(study.directory)

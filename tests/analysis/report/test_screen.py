@@ -36,6 +36,7 @@ def large(tmp_path_factory):
     return analyze(directory)
 
 
+@pytest.mark.needs("studies")
 @pytest.mark.parametrize("colours", [False, True])
 @pytest.mark.parametrize("width", [80, 120])
 def test_the_largest_study_fits_one_screen(large, width, colours):
@@ -50,6 +51,7 @@ def test_the_largest_study_fits_one_screen(large, width, colours):
     assert "48 models" in text
 
 
+@pytest.mark.needs("studies")
 def test_colours_change_no_word(large):
     assert ESCAPES.sub("", shown(large, colours=True)) == shown(large)
 
@@ -154,6 +156,7 @@ def test_the_runs_that_could_decide_are_a_command(study):
     assert f"vbstudy -C /s sweep --runs {needed} " in text
 
 
+@pytest.mark.needs("studies")
 def test_a_terminal_that_lacks_a_sign_shows_another(study):
     study.run(1, weights="a")
     study.run(2, weights="b")

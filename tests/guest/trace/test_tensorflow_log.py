@@ -1,6 +1,7 @@
 """What is seen of Keras at work."""
 
 import numpy as np
+import pytest
 
 from guest import workloads
 from guest.datasets.datasets import info
@@ -8,6 +9,8 @@ from guest.machine import seeds
 from guest.records.run import Framework
 from guest.records.trace import Phase
 from tests import factories
+
+pytestmark = pytest.mark.needs("studies")
 
 
 def test_every_operation_of_a_step_has_its_phase_and_layer():

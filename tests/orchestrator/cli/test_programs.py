@@ -343,6 +343,7 @@ print("loss:", 1 / counts["scipy.libs"])
 """
 
 
+@pytest.mark.needs("studies")
 def test_the_pool_that_matters_is_named(tmp_path, capsys):
     (tmp_path / "train.py").write_text(POOLS)
     program = ["try", "--which", "--cpus", "1,2", "--", sys.executable, "train.py"]

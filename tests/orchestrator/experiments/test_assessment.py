@@ -70,6 +70,7 @@ def results(directory):
     return {str(p.relative_to(directory / "robustness"))[:-5]: decode(p.read_bytes()) for p in paths}
 
 
+@pytest.mark.needs("studies")
 @pytest.mark.parametrize("framework", ["torch", "tensorflow"])
 def test_a_finished_study_is_measured_once_and_again_where_something_is_missing(tmp_path, capsys, framework):
     text = STUDY.replace('dataset = "digits"', f'dataset = "digits"\nframework = "{framework}"')
@@ -109,6 +110,7 @@ def test_a_finished_study_is_measured_once_and_again_where_something_is_missing(
     assert len(tables["transfer"].frame) == len(STRENGTHS) - 1
 
 
+@pytest.mark.needs("studies")
 def test_words_are_told_to_be_not_applicable_and_other_weights_fail(tmp_path, capsys):
     words = STUDY[STUDY.index("[[workload]]") :].replace('"net"', '"words"').replace("lenet1", "lstm")
     (tmp_path / "study.toml").write_text(STUDY + words.replace("digits", "headlines"))

@@ -25,6 +25,8 @@ from tests import factories
 from tests.orchestrator.sweep.test_pipeline import STUDY, vbstudy
 from tests.schemas import validate
 
+pytestmark = pytest.mark.needs("studies")
+
 GOLDEN = Path(__file__).parents[2] / "golden"
 
 
@@ -45,7 +47,6 @@ def hardened(tmp_path_factory):
     return directory
 
 
-@pytest.mark.needs("studies")
 def test_one_thread_is_proved_and_the_default_is_not(hardened):
     found = stored(hardened)
     assert {result.tier: result.proof for result in found.results} == {
@@ -82,7 +83,6 @@ def test_the_lines_to_paste_are_those_of_the_tier_and_what_was_not_seen_is_said(
     assert "not profiled" in text
 
 
-@pytest.mark.needs("studies")
 def test_a_killed_hardening_keeps_what_was_measured_and_goes_on(tmp_path):
     directory = study(tmp_path)
     command = [sys.executable, "-m", "vbstudy", "-q", "-C", str(directory), "harden"]

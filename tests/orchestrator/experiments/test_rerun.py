@@ -33,6 +33,7 @@ def swept(tmp_path_factory):
     return directory
 
 
+@pytest.mark.needs("studies")
 def test_runs_with_fixed_and_with_drawn_seeds_come_out_bit_for_bit_from_an_archive(swept, tmp_path, capsys):
     archive = tmp_path / "s.zip"
     assert vbstudy(swept, "export", str(archive)) == 0
@@ -52,6 +53,7 @@ def listing(directory):
     return sorted(path for path in found if path.parts[0] not in ("guests", "incoming"))
 
 
+@pytest.mark.needs("studies")
 def test_what_does_not_come_out_the_same_ends_with_1_and_is_told(swept, tmp_path, capsys):
     directory = tmp_path / "s"
     shutil.copytree(swept, directory)
@@ -80,6 +82,7 @@ def write(directory, record):
     (directory / "runs" / record.spec.run_id / RECORD).write_text(seal(record))
 
 
+@pytest.mark.needs("studies")
 def test_damage_is_told_with_6_before_anything_is_done_again(swept, tmp_path, capsys):
     directory = tmp_path / "s"
     shutil.copytree(swept, directory)
@@ -88,6 +91,7 @@ def test_damage_is_told_with_6_before_anything_is_done_again(swept, tmp_path, ca
     assert json.loads(capsys.readouterr().out)["rerun"] == []
 
 
+@pytest.mark.needs("studies")
 def test_without_guests_of_its_kind_nothing_can_be_done_again(swept, tmp_path, capsys):
     directory = tmp_path / "s"
     shutil.copytree(swept, directory)
@@ -150,6 +154,7 @@ def test_only_runs_with_known_seeds_and_guests_that_are_there_are_drawn(tmp_path
     assert first == {1, 3, 5, 7}
 
 
+@pytest.mark.needs("studies")
 def test_exact_runs_come_out_bit_for_bit_with_the_instructions_of_another_machine(
     tmp_path, capsys, monkeypatch
 ):

@@ -94,6 +94,7 @@ def test_a_plan_that_was_stored_under_its_former_name_is_continued(tmp_path):
     assert kept["interim_done"] == 2
 
 
+@pytest.mark.needs("studies")
 def test_a_sweep_stops_where_the_answer_is_clear_and_goes_on_where_it_was_killed(tmp_path, capsys):
     (tmp_path / "study.toml").write_text(STUDY.replace('"fixed-seed"', '"fixed-seed", "default"'))
     assert vbstudy(tmp_path, "-q", "provision", "--cpus", "1") == 0
