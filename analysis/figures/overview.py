@@ -17,6 +17,7 @@ from analysis.findings.summary import FIXED
 from analysis.results.model import ACROSS, Analysis
 from analysis.sameness.verdicts import LEVELS
 
+OVERVIEW = "overview"  # its files
 LINE = 0.27  # inches a workload
 FEWEST = 2  # workloads, from which on they are shown side by side
 
@@ -35,20 +36,21 @@ def overview(analysis: Analysis) -> Drawing:
     left.set_ylim(len(workloads) - 0.5, -0.5)
     threads = analysis.study.runs.threads.nunique()
     return Drawing(
-        name="overview",
+        name=OVERVIEW,
         title="All workloads: models of one seed, and predictions that change",
-        see="whether a line has numbers above 1: then one seed gives several results on different thread "
-        "counts. On the right, whether predictions change with them, and by how much less than with the seed.",
-        caption=f"Left: distinct results a seed, on up to {threads} thread counts, mean over the seeds; 1 is one "
-        "result everywhere. Right: share of test samples that two runs put in different classes, on two thread "
-        "counts, mean over pairs with its 95 % interval where there is one; in 'default' the seeds differ too. "
-        "The tables verdicts and churn have the numbers.",
+        see="whether a line has numbers above 1: then one seed gives several results on different "
+        "thread counts. On the right, whether predictions change with them, and how much less than with "
+        "the seed.",
+        caption=f"Left: distinct results a seed, on up to {threads} thread counts, mean over the seeds; "
+        "1 is one result everywhere. Right: share of test samples that two runs on two thread counts put "
+        "in different classes, mean over pairs with its 95 % interval where there is one; in 'default' the "
+        "seeds differ too. The tables verdicts and churn have the numbers.",
         figure=figure,
     )
 
 
 def _shown(analysis: Analysis, table: str, workload: str) -> pd.DataFrame:
-    """The rows across thread counts, of the models that findings are decided by, or of those that are known."""
+    """The rows across thread counts, of the models that findings are decided by where known."""
     frame = analysis.tables[table].frame
     rows = frame[(frame.workload == workload) & (frame.scope == ACROSS)]
     view = analysis.study.primary(workload)[1].value

@@ -15,6 +15,7 @@ import jinja2
 from markupsafe import Markup, escape
 
 from analysis.figures.charts import shown_view
+from analysis.figures.overview import OVERVIEW
 from analysis.figures.style import Picture
 from analysis.findings.implications import hardware_sentence, provider_text
 from analysis.findings.summary import differs, evidence, headline, which_threads
@@ -58,6 +59,7 @@ def page(analysis: Analysis, pictures: list[Picture], live: Unfinished | None = 
             headline=headline(analysis).partition(". "),
             size=f"{size_text(analysis)}; {provider_text(study)}",
             alarms=analysis.alarms,
+            overview=[_inlined(p) for p in pictures if p.svg.stem == OVERVIEW],
             strips=strips(analysis, live.open_sets if live else {}),
             diverges=any(differs(analysis, workload) for workload in study.metrics),
             causes=causes(analysis),
@@ -69,7 +71,10 @@ def page(analysis: Analysis, pictures: list[Picture], live: Unfinished | None = 
                 for one in shown
                 if not one.workload
             ],
-            workloads={w: [_inlined(p) for p in pictures if p.workload == w] for w in (*study.metrics, "")},
+            workloads={
+                w: [_inlined(p) for p in pictures if p.workload == w and p.svg.stem != OVERVIEW]
+                for w in (*study.metrics, "")
+            },
             tables=[_table(table) for table in main_tables(analysis)],
             appendix=[_table(table) for table in (*appendix_tables(analysis), *details[1:])],
             runs=_table(details[0]),

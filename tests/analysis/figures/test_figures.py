@@ -2,9 +2,11 @@ from __future__ import annotations
 
 import warnings
 
+import matplotlib as mpl
 import pytest
 
-from analysis.figures.figures import _silent, write_figures
+from analysis.figures.figures import _silent, loss_sd, write_figures
+from analysis.figures.style import STYLE
 from analysis.pipeline import analyze
 
 
@@ -60,3 +62,18 @@ def test_what_a_log_scale_cannot_show_is_said(study):
     study.usual()
     frame = analyze(study.directory).tables["loss_sd_by_epoch"].frame
     assert _silent(frame[frame.variant == "fixed-seed"]) == ["0 at every epoch: each thread count"]
+
+
+def test_labels_of_a_log_scale_are_numbers(study):
+    for cpus in (1, 2):
+        for repetition in (1, 2):
+            study.run(
+                cpus, repetition, losses=(1.0, 0.5 + 0.01 * cpus * repetition), weights=f"{cpus} {repetition}"
+            )
+    with mpl.rc_context(STYLE):
+        figure = loss_sd(analyze(study.directory), "lenet5").figure
+        figure.draw_without_rendering()
+        axes = figure.axes[0]
+        labels = [tick.get_text() for tick in axes.get_yticklabels()]
+    assert labels
+    assert all(float(label) > 0 for label in labels)

@@ -1,0 +1,41 @@
+"""The figure of all workloads: its numbers are those of the tables."""
+
+from __future__ import annotations
+
+from analysis.figures.overview import overview
+from analysis.pipeline import analyze
+from analysis.report.report import write_report
+
+
+def _texts(axes):
+    return [text.get_text() for text in axes.texts]
+
+
+def test_each_workload_has_a_line_with_its_results_a_seed(study):
+    for workload in ("even", "odd"):
+        for cpus in (1, 2, 4):
+            for repetition in (1, 2):
+                here = f"{workload} on {cpus}" if workload == "odd" else workload
+                study.run(cpus, repetition, workload=workload, weights=here)
+                study.run(cpus, repetition, workload=workload, variant="exact", weights=workload)
+    left, right = overview(analyze(study.directory)).figure.axes
+    assert [tick.get_text() for tick in left.get_yticklabels()] == ["even", "odd"]
+    assert [tick.get_text() for tick in left.get_xticklabels()] == [
+        "fixed-seed\nweights",
+        "fixed-seed\npredictions",
+        "fixed-seed\nmetric",
+        "exact\nweights",
+    ]
+    assert _texts(left) == ["1", "1", "1", "1", "3", "1", "1", "1"]
+    assert sum(len(line.get_xdata()) == 1 for line in right.lines) == 4  # two workloads, two variants
+    assert right.get_xlim()[0] == 0
+
+
+def test_one_workload_has_no_overview_and_several_have_one_at_the_top_of_the_page(study, tmp_path):
+    study.usual()
+    write_report(analyze(study.directory), tmp_path / "one")
+    assert not list(tmp_path.glob("one/figures/overview*"))
+    study.usual(workload="mlp")
+    page = write_report(analyze(study.directory), tmp_path / "two").page.read_text()
+    assert 0 < page.index("figures/overview.svg") < page.index('id="findings"')
+    assert page.count("figures/overview.svg") == 1
