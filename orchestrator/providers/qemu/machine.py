@@ -16,11 +16,13 @@ from orchestrator.errors import GuestError
 from orchestrator.inventory import host_name
 from orchestrator.providers import processes
 from orchestrator.providers.machines import free_port, tail
+from orchestrator.providers.qemu import console
 from orchestrator.providers.qemu.image import Image
 from orchestrator.providers.qemu.qmp import connect
 
 QEMU = "qemu-system-x86_64"
 STOP_TIMEOUT_S = 10.0
+LAST_WORDS_S = 10.0  # until its logs have what it printed last
 IMAGE_TIMEOUT_S = 120.0
 PORT_ATTEMPTS = 5
 SNAPSHOT = "warm"
@@ -98,8 +100,8 @@ class QemuMachine:
                 with connect(self._control, self.name, alive=alive) as qmp:
                     qmp.execute("query-status")
             except GuestError:
-                text = tail(self._log)
                 self.kill()
+                text = tail(self._log)
                 if "host forwarding rule" in text and attempt < PORT_ATTEMPTS:
                     continue  # another program took the port in between
                 why = processes.last_line(text) or "nothing"
@@ -111,20 +113,27 @@ class QemuMachine:
 
     def _spawn(self, command: list[str], cores: Sequence[int]) -> Callable[[], bool]:
         """Returns a function: whether the process still runs."""
-        kept = os.sched_getaffinity(0)
+        kept, descriptors = os.sched_getaffinity(0), list[int]()
         os.sched_setaffinity(0, cores)  # inherited by all its threads, from the first instruction
         try:
-            with self._log.open("wb") as log:
-                process = subprocess.Popen(
-                    command,
-                    cwd=self.folder,
-                    stdin=subprocess.DEVNULL,
-                    stdout=log,
-                    stderr=log,
-                    start_new_session=True,
-                )
+            keeper, descriptors = console.start(
+                self.folder, f"console={self.name}", (self.console.name, self._log.name)
+            )
+            _children.append(keeper)
+            printed, log = descriptors
+            process = subprocess.Popen(
+                [*command, "-serial", f"file:/dev/fd/{printed}"],
+                cwd=self.folder,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                pass_fds=[printed],
+                start_new_session=True,
+            )
         finally:
             os.sched_setaffinity(0, kept)
+            for descriptor in descriptors:
+                os.close(descriptor)
         _children.append(process)
         return lambda: process.poll() is None
 
@@ -149,7 +158,6 @@ class QemuMachine:
             "-netdev", f"user,id=net,restrict=on,hostfwd=tcp:127.0.0.1:{port}-10.0.2.15:22",
             "-device", "virtio-net-pci,netdev=net,romfile=",
             "-device", "virtio-rng-pci",
-            "-serial", f"file:{self.console.name}",
             "-qmp", f"unix:{self._control.name},server=on,wait=off",
             *(["-loadvm", SNAPSHOT] if resume else []),
         ]  # fmt: skip
@@ -171,6 +179,13 @@ class QemuMachine:
     def processes(self) -> list[int]:
         return processes.matching(lambda words: f"guest={self.name}" in words, self.folder)
 
+    def is_over(self) -> bool:
+        """Whether it has ended, and its last words are in its logs."""
+        return not self.processes() and not self._keepers()
+
+    def _keepers(self) -> list[int]:
+        return processes.matching(lambda words: f"console={self.name}" in words)
+
     def stop(self) -> None:
         """Asks QEMU to end, which leaves its disks whole; ends it by force when it does not."""
         if self.processes():
@@ -181,6 +196,7 @@ class QemuMachine:
     def kill(self, patience_s: float = 0.0) -> None:
         """Ends it by force, unless it ends by itself before."""
         processes.end(self.processes, self.name, patience_s)
+        processes.end(self._keepers, self.name, LAST_WORDS_S)
         for process in list(_children):
             if process.poll() is not None:
                 _children.remove(process)

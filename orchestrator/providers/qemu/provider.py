@@ -150,7 +150,7 @@ class QemuProvider:
                 guest,
                 port,
                 machine.console,
-                lambda: "" if machine.processes() else "its machine ended",
+                lambda: "its machine ended" if machine.is_over() else "",
                 began=began,
                 timeout_s=self._settings.boot_timeout_s,
             )
