@@ -18,6 +18,7 @@ import sys
 import numpy as np
 import torch
 from torch.optim.lr_scheduler import LinearLR
+from vbstudy.exact.limits import LIMITS
 
 from guest import workloads
 from guest.datasets import datasets
@@ -25,7 +26,6 @@ from guest.records.run import Framework, Optimizer, Seeds, WorkloadSpec
 from guest.training.training import hash_arrays
 from guest.workloads import MODELS, Backend
 from vbstudy import exact
-from vbstudy.exact.limits import LIMITS
 
 DATA = {"image": "digits", "text": "headlines"}
 BATCH = 64
