@@ -25,7 +25,6 @@ from guest.records.run import Framework, Optimizer, Seeds, WorkloadSpec
 from guest.training.training import hash_arrays
 from guest.workloads import MODELS, Backend
 from vbstudy import exact
-from vbstudy.exact.limits import LIMITS
 
 DATA = {"image": "digits", "text": "headlines"}
 BATCH = 64
@@ -42,10 +41,6 @@ def make_small(model: str) -> None:
     text = MODELS[model].kind == "text"
     fewer, EVERY[model] = (4, 4) if model == "resnet20" else (2, 3 if text else 1)
     BATCHES[model] = BATCHES.get(model, BATCH) // fewer
-    times = fewer * EVERY[model] ** (1 if text else 2)
-    for name in LIMITS:
-        if name.endswith("_work"):
-            LIMITS[name] //= times
 
 
 def build(
