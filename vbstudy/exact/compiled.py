@@ -24,41 +24,15 @@ import torch
 
 from vbstudy import caches
 from vbstudy.exact.errors import ExactError
-from vbstudy.exact.limits import LIMITS
 
+FOLDER = resources.files("vbstudy.exact")
 SOURCES = ("kernels.cpp", "plans.h", "machine.h", "functions_glue.h", "arithmetic/table.h")
-ARITHMETIC = tuple(
-    f"arithmetic/{name}"
-    for name in (
-        *("kernels.cpp", "attention.h", "convolutions.h", "functions.h", "norms.h", "optimizers.h"),
-        *("products.h", "random.h", "recurrent.h", "softmax.h", "sums.h", "table.h", "threads.h", "vec.h"),
-    )
-)
-FLAGS = (
-    "-std=c++20",
-    "-O2",
-    "-fPIC",
-    "-fvisibility=hidden",
-    f"-D_GLIBCXX_USE_CXX11_ABI={int(torch._C._GLIBCXX_USE_CXX11_ABI)}",
-)
-ARITHMETIC_FLAGS = (
-    "-std=c++20",
-    "-O2",
-    "-fPIC",
-    "-fvisibility=hidden",
-    "-ffp-contract=off",
-    "-Wno-psabi",
-    "-shared",
-)
+ARITHMETIC = tuple(sorted(f"arithmetic/{file.name}" for file in FOLDER.joinpath("arithmetic").iterdir()))
+COMMON_FLAGS = ("-std=c++20", "-O2", "-fPIC", "-fvisibility=hidden")
+FLAGS = (*COMMON_FLAGS, f"-D_GLIBCXX_USE_CXX11_ABI={int(torch._C._GLIBCXX_USE_CXX11_ABI)}")
+ARITHMETIC_FLAGS = (*COMMON_FLAGS, "-ffp-contract=off", "-Wno-psabi", "-shared")
 INSTRUCTIONS = {
-    "avx512": (
-        "-mavx512f",
-        "-mavx512bw",
-        "-mavx512dq",
-        "-mavx512vl",
-        "-mfma",
-        "-mprefer-vector-width=512",
-    ),
+    "avx512": ("-mavx512f", "-mavx512bw", "-mavx512dq", "-mavx512vl", "-mfma", "-mprefer-vector-width=512"),
     "avx2": ("-mavx2", "-mfma"),
     "neon": (),
 }
@@ -78,11 +52,10 @@ class Compiled:
 
     def begin(self, ways: Mapping[str, str], own: Mapping[str, str]) -> None:
         """`ways` at level threads, and those of level machine, by operation."""
-        numbers = (ctypes.c_int64 * len(LIMITS))(*LIMITS.values())
         if own:
             self.kernels = self.instructions()
             self.arithmetic_file = str(arithmetic(self.kernels))
-        self._call("exact_begin", numbers, self.arithmetic_file.encode() if own else None)
+        self._call("exact_begin", self.arithmetic_file.encode() if own else None)
         try:
             for operation in {**ways, **own}:
                 name, _, overload = operation.partition(".")
@@ -179,8 +152,7 @@ def _cached(stem: str, sources: tuple[str, ...], facts: tuple[str, ...]) -> Path
 
 
 def _texts(sources: tuple[str, ...]) -> dict[str, bytes]:
-    folder = resources.files("vbstudy.exact")
-    return {name: folder.joinpath(name).read_bytes() for name in sources}
+    return {name: FOLDER.joinpath(name).read_bytes() for name in sources}
 
 
 @contextlib.contextmanager
@@ -213,13 +185,10 @@ def _compile(target: Path) -> None:
     headers = torch_folder / "include"
     include = [f"-I{headers}", f"-I{headers / 'torch' / 'csrc' / 'api' / 'include'}"]
     with _folder_of(SOURCES, target) as folder:
-        source, objects, library = (
-            str(folder / f"{stem}") for stem in ("kernels.cpp", "kernels.o", "exact.so")
-        )
-        _run([*compiler, *FLAGS, *include, "-c", source, "-o", objects])
-        link = ["-shared", objects, f"-L{torch_folder / 'lib'}", "-ltorch_cpu", "-lc10"]
-        _run([*compiler, *link, "-o", library])
-        Path(library).replace(target)
+        built = folder / "exact.so"
+        link = ["-shared", f"-L{torch_folder / 'lib'}", "-ltorch_cpu", "-lc10"]
+        _run([*compiler, *FLAGS, *include, str(folder / "kernels.cpp"), *link, "-o", str(built)])
+        built.replace(target)
 
 
 def _run(command: list[str]) -> None:

@@ -201,13 +201,13 @@ private:
 
 // Losses of probabilities; the mean or sum is taken as that of any tensor.
 bool binary_cross_entropy(Call& call) {
-    if (!call.ours(0) || !call.ours(1) || !call.ours_or_none(2)) return false;
+    if (!call.ours({0, 1}) || !call.ours_or_none({2})) return false;
     const auto x = call.tensor(0);
     if (x.sizes() != call.tensor(1).sizes()) return false;
     const auto [lowest, highest] = at::aminmax(x);
     if (!(*in(lowest) >= 0 && *in(highest) <= 1)) return false;  // an error, in torch's words
     auto loss = ElementwiseFunction::computed(kernels, "binary_cross_entropy", {x, call.tensor(1)});
-    if (!call[2].isNone() && call[2].toTensor().defined()) loss = at::mul(loss, call[2].toTensor());
+    if (!call.is_none(2)) loss = at::mul(loss, call[2].toTensor());
     const auto reduction = call[3].toInt();
     call.results = {reduction == at::Reduction::Mean  ? at::mean(loss)
                     : reduction == at::Reduction::Sum ? at::sum(loss)
@@ -285,7 +285,7 @@ bool fused_adagrad(Call& call) {
 // fewer than 16 elements and for those that are not contiguous.
 bool normal(Call& call) {
     constexpr int64_t BLOCK = 16;
-    if (!call.ours(0)) return false;
+    if (!call.ours({0})) return false;
     const auto self = call.tensor(0);
     const double mean = call[1].toDouble(), deviation = call[2].toDouble();
     if (!(deviation >= 0)) return false;

@@ -349,9 +349,8 @@ const char* exact_instructions() {
 }
 
 // `arithmetic`: the path of its library, or nothing for level threads.
-const char* exact_begin(const int64_t* numbers, const char* arithmetic) {
+const char* exact_begin(const char* arithmetic) {
     return guarded([&] {
-        limits = {numbers[0], numbers[1], numbers[2], numbers[3], numbers[4]};
         machine::kernels = nullptr;
         for (auto& [name, tally] : tallies) tally.own = tally.otherwise = 0;
         if (arithmetic) {

@@ -8,7 +8,7 @@
 
 #include <ATen/Parallel.h>
 #include <ATen/TensorUtils.h>
-#include <ATen/WrapDimUtils.h>
+#include <ATen/WrapDimUtilsMulti.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/zeros_like.h>
@@ -19,7 +19,9 @@
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/library.h>
 
+#include <algorithm>
 #include <atomic>
+#include <bitset>
 #include <exception>
 #include <map>
 #include <string>
@@ -88,17 +90,21 @@ public:
     const c10::IValue& operator[](size_t i) const { return torch::jit::peek(stack_, i, size_); }
 
     // float32, on the CPU, dense, with elements
-    bool ours(size_t i) const { return (*this)[i].isTensor() && is_ours((*this)[i].toTensor()); }
-    bool ours_or_none(size_t i) const {
+    bool ours(std::initializer_list<size_t> arguments) const {
+        return std::all_of(arguments.begin(), arguments.end(),
+            [&](size_t i) { return (*this)[i].isTensor() && is_ours((*this)[i].toTensor()); });
+    }
+    bool ours_or_none(std::initializer_list<size_t> arguments) const {
+        return std::all_of(
+            arguments.begin(), arguments.end(), [&](size_t i) { return is_none(i) || ours({i}); });
+    }
+    bool is_none(size_t i) const {
         const auto& v = (*this)[i];
-        return v.isNone() || (v.isTensor() && (!v.toTensor().defined() || is_ours(v.toTensor())));
+        return v.isNone() || (v.isTensor() && !v.toTensor().defined());
     }
     Tensor tensor(size_t i) const { return (*this)[i].toTensor(); }
     Tensor dense(size_t i) const { return tensor(i).contiguous(); }
-    Tensor dense_or_none(size_t i) const {
-        const auto& v = (*this)[i];
-        return v.isNone() || !v.toTensor().defined() ? Tensor() : v.toTensor().contiguous();
-    }
+    Tensor dense_or_none(size_t i) const { return is_none(i) ? Tensor() : dense(i); }
     float number(size_t i) const { return (*this)[i].toScalar().toFloat(); }
 
     std::vector<c10::IValue> results;
@@ -119,6 +125,9 @@ const float* in(const Tensor& t) { return t.defined() ? t.const_data_ptr<float>(
 float* out(const Tensor& t) { return t.defined() ? t.mutable_data_ptr<float>() : nullptr; }
 Tensor made(IntArrayRef sizes, const Tensor& like) {
     return at::empty(sizes, like.options().memory_format(at::MemoryFormat::Contiguous));
+}
+Tensor made_if(bool wanted, IntArrayRef sizes, const Tensor& like) {
+    return wanted ? made(sizes, like) : Tensor();
 }
 
 // Products
@@ -161,7 +170,7 @@ bool addmm(Call& call) { return product(call, 1, 2, false, true); }
 bool baddbmm(Call& call) { return product(call, 1, 2, true, true); }
 
 bool matrix_vector(Call& call, size_t at, bool added) {
-    if (!call.ours(at) || !call.ours(at + 1) || (added && !call.ours(0))) return false;
+    if (!call.ours({at, at + 1}) || (added && !call.ours({0}))) return false;
     const auto a = call.tensor(at), x = call.tensor(at + 1);
     if (a.dim() != 2 || x.dim() != 1 || a.size(1) != x.size(0)) return false;
     Addition addition{};
@@ -184,7 +193,7 @@ bool mv(Call& call) { return matrix_vector(call, 0, false); }
 bool addmv(Call& call) { return matrix_vector(call, 1, true); }
 
 bool dot(Call& call) {
-    if (!call.ours(0) || !call.ours(1)) return false;
+    if (!call.ours({0, 1})) return false;
     const auto x = call.dense(0), y = call.dense(1);
     if (x.dim() != 1 || y.dim() != 1 || x.size(0) != y.size(0)) return false;
     const auto sum = made({}, x);
@@ -230,6 +239,15 @@ Tensor with_channels_last(const Tensor& w) {
     return y;
 }
 
+// A value for each dimension, also where one is given for all; -1, which fits none, where their number is
+// wrong.
+std::vector<int64_t> of_dims(const c10::IValue& given, size_t dims) {
+    auto values = given.toIntVector();
+    if (values.size() == 1) values.resize(dims, values[0]);
+    if (values.size() != dims) values.assign(dims, -1);
+    return values;
+}
+
 // As for a convolution from x to y, both (sample, channel, places...).
 bool shape_of(IntArrayRef x, IntArrayRef y, IntArrayRef w, const std::vector<int64_t>& stride,
     const std::vector<int64_t>& padding, const std::vector<int64_t>& dilation, int64_t groups,
@@ -238,17 +256,14 @@ bool shape_of(IntArrayRef x, IntArrayRef y, IntArrayRef w, const std::vector<int
     if (groups < 1 || y[1] % groups || x[1] % groups || w[0] != y[1] || w[1] != x[1] / groups) return false;
     s = {x[0], groups, x[1] / groups, y[1] / groups, {1, 1, 1}, {1, 1, 1}, {1, 1, 1}, {1, 1, 1}, {0, 0, 0},
         {1, 1, 1}, false};
-    const auto of = [&](const std::vector<int64_t>& values, long d) {
-        return values.size() == 1 ? values[0] : values[d];
-    };
     for (long d = 0; d < dims; ++d) {
         const long at = 3 - dims + d;
         s.in[at] = x[d + 2];
         s.out[at] = y[d + 2];
         s.kernel[at] = w[d + 2];
-        s.stride[at] = of(stride, d);
-        s.padding[at] = of(padding, d);
-        s.dilation[at] = of(dilation, d);
+        s.stride[at] = stride[d];
+        s.padding[at] = padding[d];
+        s.dilation[at] = dilation[d];
         if (s.stride[at] < 1 || s.padding[at] < 0 || s.dilation[at] < 1 || s.kernel[at] < 1 ||
             s.out[at] < 1 ||
             (s.out[at] - 1) * s.stride[at] + (s.kernel[at] - 1) * s.dilation[at] + 1 >
@@ -258,34 +273,20 @@ bool shape_of(IntArrayRef x, IntArrayRef y, IntArrayRef w, const std::vector<int
     return true;
 }
 
-bool fits(const std::vector<int64_t>& values, long dims) {
-    return values.size() == 1 || long(values.size()) == dims;
-}
-
 bool convolution(Call& call) {
-    if (!call.ours(0) || !call.ours(1) || !call.ours_or_none(2)) return false;
+    if (!call.ours({0, 1}) || !call.ours_or_none({2})) return false;
     const auto x = call.tensor(0), w = call.tensor(1);
-    const auto stride = call[3].toIntVector(), padding = call[4].toIntVector(),
-               dilation = call[5].toIntVector();
-    const bool transposed = call[6].toBool();
-    const auto extra = call[7].toIntVector();
     const int64_t groups = call[8].toInt(), dims = x.dim() - 2;
-    if (dims < 1 || dims > 3 || w.dim() != x.dim() || groups < 1 || !fits(stride, dims) ||
-        !fits(padding, dims) || !fits(dilation, dims) || !fits(extra, dims))
-        return false;
-    const auto of = [](const std::vector<int64_t>& values, long d) {
-        return values.size() == 1 ? values[0] : values[d];
-    };
+    if (dims < 1 || dims > 3 || w.dim() != x.dim()) return false;
+    const auto stride = of_dims(call[3], dims), padding = of_dims(call[4], dims),
+               dilation = of_dims(call[5], dims), extra = of_dims(call[7], dims);
+    const bool transposed = call[6].toBool();
     std::vector<int64_t> sizes{x.size(0), transposed ? w.size(1) * groups : w.size(0)};
     for (long d = 0; d < dims; ++d) {
-        const long reach = of(dilation, d) * (w.size(d + 2) - 1) + 1;
-        if (of(stride, d) < 1 || of(dilation, d) < 1) return false;
-        if (transposed)
-            sizes.push_back((x.size(d + 2) - 1) * of(stride, d) - 2 * of(padding, d) + reach + of(extra, d));
-        else {
-            if (x.size(d + 2) + 2 * of(padding, d) < reach) return false;
-            sizes.push_back((x.size(d + 2) + 2 * of(padding, d) - reach) / of(stride, d) + 1);
-        }
+        if (stride[d] < 1 || extra[d] < 0) return false;
+        const long reach = dilation[d] * (w.size(d + 2) - 1) + 1;
+        sizes.push_back(transposed ? (x.size(d + 2) - 1) * stride[d] - 2 * padding[d] + reach + extra[d]
+                                   : (x.size(d + 2) + 2 * padding[d] - reach) / stride[d] + 1);
         if (sizes.back() < 1) return false;
     }
     const auto bias = call.dense_or_none(2);
@@ -311,19 +312,20 @@ bool convolution(Call& call) {
     return true;
 }
 
-Tensor sum_over(const Tensor& t, std::vector<bool> gone, bool keep);
+using Dims = std::bitset<at::dim_bitset_size>;
+
+Tensor sum_over(const Tensor& t, Dims gone, bool keep);
 
 bool convolution_backward(Call& call) {
-    if (!call.ours(0) || !call.ours(1) || !call.ours(2)) return false;
+    if (!call.ours({0, 1, 2})) return false;
     const auto dy = call.tensor(0), x = call.tensor(1), w = call.tensor(2);
-    const auto stride = call[4].toIntVector(), padding = call[5].toIntVector(),
-               dilation = call[6].toIntVector();
     const bool transposed = call[7].toBool();
     const int64_t groups = call[9].toInt(), dims = x.dim() - 2;
     const auto wanted = call[10].toBoolList();
-    if (dims < 1 || dims > 3 || w.dim() != x.dim() || dy.dim() != x.dim() || dy.size(0) != x.size(0) ||
-        !fits(stride, dims) || !fits(padding, dims) || !fits(dilation, dims))
+    if (dims < 1 || dims > 3 || w.dim() != x.dim() || dy.dim() != x.dim() || dy.size(0) != x.size(0))
         return false;
+    const auto stride = of_dims(call[4], dims), padding = of_dims(call[5], dims),
+               dilation = of_dims(call[6], dims);
     Convolution s;
     if (transposed ? !shape_of(dy.sizes(), x.sizes(), w.sizes(), stride, padding, dilation, groups, s)
                    : !shape_of(x.sizes(), dy.sizes(), w.sizes(), stride, padding, dilation, groups, s))
@@ -345,11 +347,7 @@ bool convolution_backward(Call& call) {
         else
             kernels->convolution_weight(s, in(xc), in(g), out(dw));
     }
-    if (wanted[2]) {
-        std::vector<bool> gone(g.dim(), true);
-        gone[1] = false;
-        db = sum_over(g, gone, false);
-    }
+    if (wanted[2]) db = sum_over(g, Dims().set().reset(1), false);
     call.results = {dx, s.last && dw.defined() ? with_channels_last(dw) : dw, db};
     return true;
 }
@@ -358,7 +356,7 @@ bool convolution_backward(Call& call) {
 
 // Innermost dimensions that are summed are rows; outer ones are columns, one run of dimensions after the
 // other.
-Tensor sum_over(const Tensor& t, std::vector<bool> gone, bool keep) {
+Tensor sum_over(const Tensor& t, Dims gone, bool keep) {
     std::vector<int64_t> sizes = t.sizes().vec();
     Tensor x = t.contiguous();
     const long dims = x.dim();
@@ -392,27 +390,16 @@ Tensor sum_over(const Tensor& t, std::vector<bool> gone, bool keep) {
 }
 
 // Which dimensions are named; all where none is.
-bool dims_of(const c10::IValue& named, long dims, std::vector<bool>& gone) {
-    gone.assign(dims, true);
-    if (named.isNone()) return true;
-    const auto list = named.toIntVector();
-    if (list.empty()) return true;
-    gone.assign(dims, false);
-    for (const auto d : list) {
-        if (d < -dims || d >= dims || gone[d < 0 ? d + dims : d]) return false;
-        gone[d < 0 ? d + dims : d] = true;
-    }
-    return true;
+Dims dims_of(const c10::IValue& named, long dims) {
+    if (named.isNone() || named.toIntList().empty()) return Dims().set();
+    return at::dim_list_to_bitset(named.toIntVector(), dims);
 }
 
 bool keeps_type(const c10::IValue& type) { return type.isNone() || type.toScalarType() == at::kFloat; }
 
 bool sum_named(Call& call, const c10::IValue& named, bool keep, const c10::IValue& type, bool mean) {
-    std::vector<bool> gone;
-    if (!call.ours(0) || !keeps_type(type)) return false;
-    const auto x = call.tensor(0);
-    if (x.dim() == 0 || !dims_of(named, x.dim(), gone)) return false;
-    auto y = sum_over(x, gone, keep);
+    if (!call.ours({0}) || !keeps_type(type) || call.tensor(0).dim() == 0) return false;
+    const auto x = call.tensor(0), y = sum_over(x, dims_of(named, x.dim()), keep);
     if (mean) {
         const float count = float(x.numel() / y.numel());
         for (long i = 0; i < y.numel(); ++i) out(y)[i] = out(y)[i] / count;
@@ -428,11 +415,11 @@ bool mean_dims(Call& call) { return sum_named(call, call[1], call[2].toBool(), c
 
 // Dimensions that go are moved to the end: rows.
 bool vector_norm(Call& call) {
-    std::vector<bool> gone;
-    if (!call.ours(0) || !keeps_type(call[4])) return false;
+    if (!call.ours({0}) || !keeps_type(call[4])) return false;
     const double order = call[1].toScalar().toDouble();
     const auto x = call.tensor(0);
-    if ((order != 1 && order != 2) || x.dim() == 0 || !dims_of(call[2], x.dim(), gone)) return false;
+    if ((order != 1 && order != 2) || x.dim() == 0) return false;
+    const auto gone = dims_of(call[2], x.dim());
     std::vector<int64_t> kept, sizes;
     for (long d = 0; d < x.dim(); ++d) {
         if (!gone[d]) kept.push_back(d);
@@ -454,9 +441,15 @@ bool plain(const Tensor& t, long size) {
     return !t.defined() || (t.dim() == 1 && t.size(0) == size && t.is_contiguous());
 }
 
+Tensor inverse_of(const Tensor& variance, double eps) {
+    const auto f = made(variance.sizes(), variance);
+    for (long c = 0; c < f.numel(); ++c) out(f)[c] = 1.f / __builtin_sqrtf(in(variance)[c] + float(eps));
+    return f;
+}
+
 bool batch_norm_of(Call& call, size_t mean_at, bool stats, bool training, double momentum, double eps) {
-    if (!call.ours(0) || !call.ours_or_none(1) || !call.ours_or_none(2)) return false;
-    if (stats && (!call.ours_or_none(mean_at) || !call.ours_or_none(mean_at + 1))) return false;
+    if (!call.ours({0}) || !call.ours_or_none({1, 2})) return false;
+    if (stats && !call.ours_or_none({mean_at, mean_at + 1})) return false;
     const auto x = call.tensor(0);
     if (x.dim() < 2) return false;
     const long channels = x.size(1);
@@ -476,10 +469,7 @@ bool batch_norm_of(Call& call, size_t mean_at, bool stats, bool training, double
         kernels->batch_norm(
             s, in(xc), out(y), out(mean), out(inverse), out(running_mean), out(running_variance), momentum);
     } else {
-        const auto f = made({channels}, x);
-        for (long c = 0; c < channels; ++c)
-            out(f)[c] = 1.f / __builtin_sqrtf(in(running_variance)[c] + float(eps));
-        kernels->batch_norm_apply(s, in(xc), in(running_mean), in(f), out(y));
+        kernels->batch_norm_apply(s, in(xc), in(running_mean), in(inverse_of(running_variance, eps)), out(y));
     }
     call.results = {y, mean, inverse};
     return true;
@@ -496,10 +486,9 @@ bool batch_norm_inference(Call& call) {
 }
 
 bool batch_norm_backward(Call& call) {
-    if (!call.ours(0) || !call.ours(1) || !call.ours_or_none(2)) return false;
     const bool training = call[7].toBool();
     const size_t at = training ? 5 : 3;
-    if (!call.ours(at) || !call.ours(at + 1)) return false;
+    if (!call.ours({0, 1, at, at + 1}) || !call.ours_or_none({2})) return false;
     const auto x = call.tensor(1), g = call.tensor(0);
     const long channels = x.dim() < 2 ? 0 : x.size(1);
     const auto w = call.dense_or_none(2), mean = call.dense(at);
@@ -507,43 +496,32 @@ bool batch_norm_backward(Call& call) {
     if (!channels || g.sizes() != x.sizes() || !plain(w, channels) || !plain(mean, channels) ||
         !plain(inverse, channels))
         return false;
-    if (!training) {
-        const auto f = made({channels}, x);
-        for (long c = 0; c < channels; ++c)
-            out(f)[c] = 1.f / __builtin_sqrtf(in(inverse)[c] + float(call[8].toDouble()));
-        inverse = f;
-    }
+    if (!training) inverse = inverse_of(inverse, call[8].toDouble());
     const auto wanted = call[9].toBoolList();
     const BatchNorm s{
         x.size(0), channels, x.numel() / x.size(0) / channels, in(w), nullptr, 0, channels_last(x)};
     const auto xc = dense_in(x, s.last), gc = dense_in(g, s.last);
     const Tensor dx = wanted[0] ? made_in(x.sizes(), x, s.last) : Tensor(),
-                 dw = wanted[1] ? made({channels}, x) : Tensor(),
-                 db = wanted[2] ? made({channels}, x) : Tensor();
+                 dw = made_if(wanted[1], {channels}, x), db = made_if(wanted[2], {channels}, x);
     kernels->batch_norm_backward(
         s, in(gc), in(xc), in(mean), in(inverse), training, out(dx), out(dw), out(db));
     call.results = {dx, dw, db};
     return true;
 }
 
-bool row_shape(const Tensor& x, const std::vector<int64_t>& shape, long& n) {
-    n = 1;
-    if (long(shape.size()) > x.dim() || shape.empty()) return false;
-    for (size_t i = 0; i < shape.size(); ++i) {
-        if (x.size(x.dim() - shape.size() + i) != shape[i]) return false;
-        n *= shape[i];
-    }
-    return true;
+// How many elements a row of the last dimensions has, where these are they; else none.
+long row_of(const Tensor& x, IntArrayRef shape) {
+    const long first = x.dim() - long(shape.size());
+    return shape.empty() || first < 0 || x.sizes().slice(first) != shape ? 0 : c10::multiply_integers(shape);
 }
 
 bool layer_norm(Call& call) {
-    if (!call.ours(0) || !call.ours_or_none(2) || !call.ours_or_none(3)) return false;
+    if (!call.ours({0}) || !call.ours_or_none({2, 3})) return false;
     const auto x = call.dense(0);
     const auto w = call.dense_or_none(2), b = call.dense_or_none(3);
     const auto shape = call[1].toIntVector();
-    long n;
-    if (!row_shape(x, shape, n) || (w.defined() && w.numel() != n) || (b.defined() && b.numel() != n))
-        return false;
+    const long n = row_of(x, shape);
+    if (!n || (w.defined() && w.numel() != n) || (b.defined() && b.numel() != n)) return false;
     auto sizes = x.sizes().vec();
     for (size_t i = 0; i < shape.size(); ++i) sizes[sizes.size() - 1 - i] = 1;
     const auto y = made(x.sizes(), x), mean = made(sizes, x), inverse = made(sizes, x);
@@ -554,17 +532,15 @@ bool layer_norm(Call& call) {
 }
 
 bool layer_norm_backward(Call& call) {
-    for (const size_t i : {0, 1, 3, 4})
-        if (!call.ours(i)) return false;
-    if (!call.ours_or_none(5)) return false;
+    if (!call.ours({0, 1, 3, 4}) || !call.ours_or_none({5})) return false;
     const auto g = call.dense(0), x = call.dense(1), mean = call.dense(3), inverse = call.dense(4);
     const auto w = call.dense_or_none(5);
-    long n;
     const auto shape = call[2].toIntVector();
-    if (!row_shape(x, shape, n) || g.sizes() != x.sizes() || (w.defined() && w.numel() != n)) return false;
+    const long n = row_of(x, shape);
+    if (!n || g.sizes() != x.sizes() || (w.defined() && w.numel() != n)) return false;
     const auto wanted = call[7].toBoolList();
-    const Tensor dx = wanted[0] ? made(x.sizes(), x) : Tensor(), dw = wanted[1] ? made(shape, x) : Tensor(),
-                 db = wanted[2] ? made(shape, x) : Tensor();
+    const auto dx = made_if(wanted[0], x.sizes(), x), dw = made_if(wanted[1], shape, x),
+               db = made_if(wanted[2], shape, x);
     kernels->layer_norm_backward(
         x.numel() / n, n, in(g), in(x), in(w), in(mean), in(inverse), out(dx), out(dw), out(db));
     call.results = {dx, dw, db};
@@ -572,7 +548,7 @@ bool layer_norm_backward(Call& call) {
 }
 
 bool group_norm(Call& call) {
-    if (!call.ours(0) || !call.ours_or_none(1) || !call.ours_or_none(2)) return false;
+    if (!call.ours({0}) || !call.ours_or_none({1, 2})) return false;
     const auto x = call.tensor(0);
     const long n = call[3].toInt(), c = call[4].toInt(), places = call[5].toInt(), groups = call[6].toInt();
     const auto w = call.dense_or_none(1), b = call.dense_or_none(2);
@@ -586,9 +562,7 @@ bool group_norm(Call& call) {
 }
 
 bool group_norm_backward(Call& call) {
-    for (const size_t i : {0, 1, 2, 3})
-        if (!call.ours(i)) return false;
-    if (!call.ours_or_none(4)) return false;
+    if (!call.ours({0, 1, 2, 3}) || !call.ours_or_none({4})) return false;
     const auto g = call.dense(0), mean = call.dense(2), inverse = call.dense(3);
     const auto x = call.tensor(1);
     const long n = call[5].toInt(), c = call[6].toInt(), places = call[7].toInt(), groups = call[8].toInt();
@@ -597,8 +571,8 @@ bool group_norm_backward(Call& call) {
         return false;
     const auto xc = x.contiguous();
     const auto wanted = call[9].toBoolList();
-    const Tensor dx = wanted[0] ? made(x.sizes(), x) : Tensor(), dw = wanted[1] ? made({c}, x) : Tensor(),
-                 db = wanted[2] ? made({c}, x) : Tensor();
+    const auto dx = made_if(wanted[0], x.sizes(), x), dw = made_if(wanted[1], {c}, x),
+               db = made_if(wanted[2], {c}, x);
     kernels->group_norm_backward({n, c, places, in(w), nullptr, 0, false}, groups, in(g), in(xc), in(mean),
         in(inverse), out(dx), out(dw), out(db));
     call.results = {wanted[0] ? dense_in(dx, channels_last(x)) : dx, dw, db};
@@ -609,8 +583,7 @@ bool group_norm_backward(Call& call) {
 
 template <class Kernel>
 bool rows_along(Call& call, size_t inputs, int64_t dim, const Kernel& kernel) {
-    for (size_t i = 0; i < inputs; ++i)
-        if (!call.ours(i)) return false;
+    if (!call.ours({0, inputs - 1})) return false;
     const auto x = call.tensor(0);
     if (x.dim() == 0 || dim < -x.dim() || dim >= x.dim()) return false;
     dim = at::maybe_wrap_dim(dim, x.dim());
@@ -732,8 +705,7 @@ private:
 // Python's modes see a layer as one operation at most, and nothing within it.
 bool lstm(Call& call) {
     c10::impl::ExcludeDispatchKeyGuard unseen(c10::python_ks);
-    for (size_t i = 0; i < 7; ++i)
-        if (!call.ours(i)) return false;
+    if (!call.ours({0, 1, 2, 3, 4, 5, 6})) return false;
     if (call[9].toInt() != 2 || !call[8].toIntVector().empty()) return false;
     const bool reverse = call[7].toBool();
     const auto x = call.tensor(0);
@@ -768,10 +740,10 @@ bool attention_of(const Call& call, size_t at, size_t mask_at, bool causal, Atte
                                                    : float(call[mask_at + 1].toDouble());
     s = {q.size(0), q.size(1), q.size(2), k.size(2), q.size(3), v.size(3), causal, scale, heads(q), heads(k),
         heads(v), {}};
-    if (!call[mask_at].isNone() && call.tensor(mask_at).defined()) {
+    if (!call.is_none(mask_at)) {
         mask = call.tensor(mask_at);
         const int64_t sizes[] = {s.samples, s.heads, s.queries, s.keys};
-        if (!Call::is_ours(mask) || mask.dim() > 4 || !at::is_expandable_to(mask.sizes(), sizes))
+        if (!call.ours({mask_at}) || mask.dim() > 4 || !at::is_expandable_to(mask.sizes(), sizes))
             return false;
         mask = mask.expand(sizes);
         s.mask = heads(mask);
@@ -789,7 +761,7 @@ Tensor of_heads(long samples, long heads, long places, long width, const Tensor&
 bool attention(Call& call) {
     Attention s;
     Tensor mask;
-    if (!call.ours(0) || !call.ours(1) || !call.ours(2) || call[3].toDouble() != 0 ||
+    if (!call.ours({0, 1, 2}) || call[3].toDouble() != 0 ||
         !attention_of(call, 0, 5, call[4].toBool(), s, mask))
         return false;
     const auto y = of_heads(s.samples, s.heads, s.queries, s.value_width, call.tensor(0)),
@@ -802,8 +774,7 @@ bool attention(Call& call) {
 bool attention_backward(Call& call) {
     Attention s;
     Tensor mask;
-    for (size_t i = 0; i < 6; ++i)
-        if (!call.ours(i)) return false;
+    if (!call.ours({0, 1, 2, 3, 4, 5})) return false;
     if (call[6].toDouble() != 0 || !attention_of(call, 1, 8, call[7].toBool(), s, mask)) return false;
     const auto dy = call.tensor(0), y = call.tensor(4), kept = call.dense(5);
     const auto gradient = [&](size_t i) {  // lies as what it is of

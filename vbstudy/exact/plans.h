@@ -19,9 +19,17 @@ using Arguments = c10::ArrayRef<IValue>;
 
 constexpr int64_t SUM = -1;  // an output whose pieces are added, instead of laid side by side
 
-struct Limits {
-    int64_t most_pieces = 1, gemm_work = 1, convolution_work = 1, element_work = 1, block = 1;
-} limits;
+// How finely operations are cut. A change here changes the bits of models that are trained at level threads.
+//
+// The number of pieces is a power of two, so that it suits two, four and eight threads, and grows more slowly
+// than the work: each piece has costs of its own, such as the weights that are laid out again for it. Two
+// pieces take four times the work that is named here (eight times in products), four pieces four (eight)
+// times as much again.
+constexpr int64_t MOST_PIECES = 16;              // no more than 64: `kernels.cpp` has a bit for each
+constexpr int64_t GEMM_WORK = 500'000;           // floating-point operations, and 64 for each output element
+constexpr int64_t CONVOLUTION_WORK = 7'500'000;  // the same
+constexpr int64_t ELEMENT_WORK = 32768;          // elements; torch itself stays on one thread below
+constexpr int64_t BLOCK = 16;  // rows, columns and elements are cut at multiples of it: a vector of float32
 
 struct Cut {
     int64_t argument, dim;
@@ -46,7 +54,7 @@ using Planner = std::optional<Plan> (*)(Arguments);
 // A power of two, at most `most`: 2 from 2^root times the limit on, 4 from 4^root times, and so on.
 int64_t pieces_of(double work, int64_t limit, int root, int64_t most) {
     int64_t pieces = 1;
-    while (2 * pieces <= std::min(most, limits.most_pieces)) {
+    while (2 * pieces <= std::min(most, MOST_PIECES)) {
         double needed = static_cast<double>(limit);
         for (int i = 0; i < root; ++i) needed *= static_cast<double>(2 * pieces);
         if (work < needed) break;
@@ -60,9 +68,8 @@ bool is_tensor(const IValue& value) { return value.isTensor() && value.toTensor(
 // Some of torch's kernels are spread over its threads however little there is to do. To wake those takes as
 // long as one needs for so many elements.
 bool small(Arguments a) {
-    return std::all_of(a.begin(), a.end(), [](const IValue& value) {
-        return !is_tensor(value) || value.toTensor().numel() < limits.element_work / 4;
-    });
+    return std::all_of(a.begin(), a.end(),
+        [](const IValue& value) { return !is_tensor(value) || value.toTensor().numel() < ELEMENT_WORK / 4; });
 }
 
 // How operations are cut: nothing, where one thread is to compute the whole.
@@ -84,7 +91,7 @@ std::optional<Plan> contiguous_backward(Arguments a) {  // grad_out, input, ...
 }
 
 int64_t pieces_of_convolution(double flops, double elements, int64_t most) {
-    return pieces_of(flops + 64 * elements, limits.convolution_work, 2, most);
+    return pieces_of(flops + 64 * elements, CONVOLUTION_WORK, 2, most);
 }
 
 std::optional<Plan> convolution(
@@ -101,8 +108,8 @@ std::optional<Plan> convolution(
                   outputs = transposed ? weight.size(1) * a[8].toInt() : weight.size(0);
     const double flops = 2.0 * weight.numel() * places * batch, elements = places * batch * outputs;
     if (batch == 1 && !transposed && a[8].toInt() == 1) {  // by output channels
-        Plan plan{pieces_of_convolution(flops, elements, weight.size(0) / limits.block), weight.size(0),
-            limits.block, {{1, 0}}, {1}};
+        Plan plan{pieces_of_convolution(flops, elements, weight.size(0) / BLOCK), weight.size(0), BLOCK,
+            {{1, 0}}, {1}};
         if (is_tensor(a[2])) plan.cuts.push_back({2, 0});
         return plan;
     }
@@ -139,14 +146,14 @@ std::optional<Plan> gemm(Arguments arguments) {
     if (at && !at::is_expandable_to(bias.sizes(), sizes)) return {};
     const int64_t m = a.size(-2), n = b.size(-1), k = a.size(-1);
     const double work = (2.0 * k + 64) * c10::multiply_integers(sizes);  // elements have costs of their own
-    const auto pieces = [&](int64_t most) { return pieces_of(work, limits.gemm_work, 3, most); };
+    const auto pieces = [&](int64_t most) { return pieces_of(work, GEMM_WORK, 3, most); };
     // Partial sums of half precision would be rounded.
     const bool precise = a.scalar_type() == at::kFloat || a.scalar_type() == at::kDouble;
-    const int64_t parts = pieces(k / limits.block);
+    const int64_t parts = pieces(k / BLOCK);
     if (parts > 1 && dims == 2 && !at && precise && b.stride(1) == 1 && parts * m * n <= k * (m + n))
-        return Plan{parts, k, limits.block, {{0, 1}, {1, 0}}, {SUM}};
-    const int64_t dim = dims == 3 && a.size(0) >= m / limits.block ? 0 : n > 4 * m ? dims - 1 : dims - 2;
-    const int64_t size = sizes[dim], align = dims == 3 && dim == 0 ? 1 : limits.block;
+        return Plan{parts, k, BLOCK, {{0, 1}, {1, 0}}, {SUM}};
+    const int64_t dim = dims == 3 && a.size(0) >= m / BLOCK ? 0 : n > 4 * m ? dims - 1 : dims - 2;
+    const int64_t size = sizes[dim], align = dims == 3 && dim == 0 ? 1 : BLOCK;
     Plan plan{pieces(size / align), size, align, {}, {dim}};
     if (dim < dims - 1) plan.cuts.push_back({at, dim});
     if (dim != dims - 2) plan.cuts.push_back({at + 1, dim});
@@ -159,7 +166,7 @@ constexpr int64_t SUMMED = 4;      // elements that are only added take a fracti
 constexpr int64_t NORMALISED = 4;  // those of a layer norm's weight and bias take a multiple of it
 
 std::optional<Plan> by_elements(int64_t elements, Plan plan) {
-    plan.pieces = pieces_of(static_cast<double>(elements), limits.element_work, 2, plan.size);
+    plan.pieces = pieces_of(static_cast<double>(elements), ELEMENT_WORK, 2, plan.size);
     return plan;
 }
 
@@ -237,10 +244,10 @@ std::optional<Plan> sum_dims(Arguments a) {  // self, dim, keepdim, ...
         auto& best = summed[i] ? gone : kept;
         if (best < 0 || t.size(i) > t.size(best)) best = i;
     }
-    if (kept >= 0 && t.size(kept) >= limits.block) {
+    if (kept >= 0 && t.size(kept) >= BLOCK) {
         int64_t at = kept;
         if (!a[2].toBool()) at -= std::count(summed.begin(), summed.begin() + kept, true);
-        return by_elements(t.numel() / SUMMED, {0, t.size(kept), limits.block, {{0, kept}}, {at}});
+        return by_elements(t.numel() / SUMMED, {0, t.size(kept), BLOCK, {{0, kept}}, {at}});
     }
     if (gone < 0) return {};
     return by_elements(t.numel() / SUMMED, {0, t.size(gone), 1, {{0, gone}}, {SUM}});
@@ -270,7 +277,7 @@ std::optional<Plan> attention_backward(Arguments a) { return attention_of(a, 1, 
 // rest.
 std::optional<Plan> elementwise(Arguments a, bool in_place) {
     const Tensor* model = nullptr;
-    Plan plan{0, 0, limits.block, {}, {}, -1, true};
+    Plan plan{0, 0, BLOCK, {}, {}, -1, true};
     for (size_t i = 0; i < a.size(); ++i) {
         if (!is_tensor(a[i])) continue;
         const auto& t = a[i].toTensor();

@@ -141,3 +141,13 @@ def test_a_layer_passes_strict_mode(layer: torch.nn.LSTM) -> None:
         found.append([p.grad for p in layer.parameters() if p.grad is not None])
     assert len(found[0]) == 4
     assert one_answer(found)
+
+
+def test_a_layer_in_inference_is_that_of_training_and_passes_strict_mode(layer: torch.nn.LSTM) -> None:
+    with exact.mode():
+        trained = layer(X)[0].detach()
+        before = exact.coverage().computed
+    with exact.mode(strict=True), torch.inference_mode():
+        assert torch.equal(layer(X)[0], trained)
+        assert exact.coverage().below == {}
+    assert before > 0

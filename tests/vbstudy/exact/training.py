@@ -42,10 +42,6 @@ def make_small(model: str) -> None:
     text = MODELS[model].kind == "text"
     fewer, EVERY[model] = (4, 4) if model == "resnet20" else (2, 3 if text else 1)
     BATCHES[model] = BATCHES.get(model, BATCH) // fewer
-    times = fewer * EVERY[model] ** (1 if text else 2)
-    for name in LIMITS:
-        if name.endswith("_work"):
-            LIMITS[name] //= times
 
 
 def build(
