@@ -69,13 +69,12 @@ class Drawing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Picture:
-    """A drawing on disk."""
+    """A drawing on disk, beside its PNG."""
 
     workload: str
     title: str
     caption: str
     svg: Path
-    png: Path
 
 
 def save(drawing: Drawing, workload: str, folder: Path) -> Picture:
@@ -87,7 +86,7 @@ def save(drawing: Drawing, workload: str, folder: Path) -> Picture:
     drawing.figure.set_layout_engine("none")  # the layout is found; once is enough
     vector: Any = FigureCanvasSVG(drawing.figure)
     vector.print_svg(svg, metadata={"Date": None})
-    return Picture(workload=workload, title=drawing.title, caption=drawing.words, svg=svg, png=png)
+    return Picture(workload=workload, title=drawing.title, caption=drawing.words, svg=svg)
 
 
 def alone(drawing: Drawing) -> Drawing:

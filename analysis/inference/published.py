@@ -75,7 +75,7 @@ def against(name: str, study: StudyData, tables: dict[str, Table]) -> Table:
         count("n"),
         col("remark"),
         name="against",
-        title=f"Estimate beside the published ({name})",
+        title=f"Ours beside the published ({name})",
         note="Published differences are computed from the published values. n is the number of our runs "
         "behind a number. Intervals are of 95 %: Welch's t for differences of means (over all pairs of "
         "thread counts, and epochs where the largest is one of several: Bonferroni); for steps, the first "
