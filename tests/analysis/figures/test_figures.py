@@ -15,6 +15,7 @@ def drawn(study, folder):
     return write_figures(analyze(study.directory), folder)
 
 
+@pytest.mark.needs("studies")
 def test_ten_figures_a_workload_and_a_timeline_in_both_forms_and_the_same_bytes_again(study, tmp_path):
     study.usual(runs=2)
     once, again = (drawn(study, tmp_path / name) for name in ("a", "b"))
@@ -39,6 +40,7 @@ def test_ten_figures_a_workload_and_a_timeline_in_both_forms_and_the_same_bytes_
         assert a.caption.startswith("To see: ")
 
 
+@pytest.mark.needs("studies")
 @pytest.mark.parametrize(
     "runs",
     [

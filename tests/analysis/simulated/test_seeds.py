@@ -5,6 +5,8 @@ import pytest
 
 from analysis.inference.seeds import split
 
+pytestmark = pytest.mark.needs("studies")
+
 RUNS = 300  # an interval that covers 95 % covers 91.2 to 98.8 % of so many, but for three standard errors
 
 

@@ -81,6 +81,7 @@ def test_thread_settings_in_the_environment_and_processes_are_noticed(tmp_path):
     }
 
 
+@pytest.mark.needs("studies")
 def test_what_the_script_sets_in_pytorch_is_noticed(tmp_path):
     pytest.importorskip("torch")
     code = (
@@ -102,6 +103,7 @@ def test_what_the_script_sets_in_pytorch_is_noticed(tmp_path):
     assert notices.in_force(noticed)["torch"]["inter_op"] == 2
 
 
+@pytest.mark.needs("studies")
 def test_what_the_script_sets_in_tensorflow_is_noticed(tmp_path):
     pytest.importorskip("tensorflow")
     code = (
