@@ -1,29 +1,32 @@
-"""Gathers what the study lands from the folders that were swept into results/: no weights, but every hash.
+"""Analyses the main study and gathers what lands in results/: no weights, but every hash of every part.
 
-    python studies/threads-2026/collect.py FOLDER     # with main/, eight/, isa/ and, where they ran, others
-
-The tables are those of `vbstudy analyze`, which must have run in each folder."""
+python studies/threads-2026/collect.py FOLDER     # where repeat.sh worked; needs vbstudy[parquet]"""
 
 from __future__ import annotations
 
 import csv
 import json
 import shutil
-import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from analysis.exchange.parquet import write_parquet
+from analysis.pipeline import analyze
+from analysis.report.report import write_report
+
 HERE = Path(__file__).parent
 RESULTS = HERE / "results"
-PARTS = ("main", "eight", "isa", "qemu")
+PICTURE = HERE.parents[1] / "docs/pictures/threads-2026.svg"
+FOLDERS = {"main": "threads-2026", "eight": "eight", "isa": "isa"}
 
 
 def runs(folder: Path) -> Iterator[dict[str, Any]]:
     """A line a run, of every part of the study."""
-    for part in PARTS:
-        for file in sorted((folder / part / "runs").glob("*/*/*/*/run.json")):
+    for part, name in FOLDERS.items():
+        for file in sorted((folder / name / "runs").glob("*/*/*/*/run.json")):
             record = json.loads(file.read_text(encoding="utf-8"))
             spec, result = record["spec"], record["result"]
             network, _, framework = spec["workload"]["name"].rpartition("-")
@@ -55,32 +58,32 @@ def runs(folder: Path) -> Iterator[dict[str, Any]]:
 
 
 def collect(folder: Path) -> None:
+    analysis = analyze(folder / FOLDERS["main"], against="issre21")
+    for name in ("tables", "parquet", "traces", "harden", "figures"):
+        shutil.rmtree(RESULTS / name, ignore_errors=True)
     RESULTS.mkdir(exist_ok=True)
     rows = list(runs(folder))
     with (RESULTS / "runs.csv").open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
         writer.writeheader()
         writer.writerows(rows)
-    report = folder / "main/report"
-    for name in ("tables", "traces", "harden", "figures"):
-        shutil.rmtree(RESULTS / name, ignore_errors=True)
-    shutil.copytree(report / "tables", RESULTS / "tables")
-    shutil.copy(report / "findings.json", RESULTS)
-    shutil.copy(report / "index.html", RESULTS / "report.html")
-    (RESULTS / "figures").mkdir()
-    for file in report.glob("figures/overview.*"):
-        shutil.copy(file, RESULTS / "figures")
-    for file in sorted((folder / "main/trace").glob("*/trace.json")):
+    with tempfile.TemporaryDirectory() as temporary:
+        report = Path(temporary) / "report"
+        write_report(analysis, report)
+        shutil.copytree(report / "tables", RESULTS / "tables")
+        shutil.copy(report / "findings.json", RESULTS)
+        shutil.copy(report / "index.html", RESULTS / "report.html")
+        (RESULTS / "figures").mkdir()
+        for file_ in report.glob("figures/overview.*"):
+            shutil.copy(file_, RESULTS / "figures")
+    shutil.copy(RESULTS / "figures/overview.svg", PICTURE)
+    for file_ in sorted((folder / FOLDERS["main"] / "trace").glob("*/trace.json")):
         (RESULTS / "traces").mkdir(exist_ok=True)
-        shutil.copy(file, RESULTS / "traces" / f"{file.parent.name}.json")
-    for file in sorted((folder / "main/harden").glob("*.json")):
+        shutil.copy(file_, RESULTS / "traces" / f"{file_.parent.name}.json")
+    for file_ in sorted((folder / FOLDERS["main"] / "harden").glob("*.json")):
         (RESULTS / "harden").mkdir(exist_ok=True)
-        shutil.copy(file, RESULTS / "harden")
-    table = [sys.executable, "-m", "vbstudy", "analyze", "-C", str(folder / "main"), "--against", "issre21"]
-    text = subprocess.run(
-        [*table, "--table", "against", "--format", "csv"], check=True, capture_output=True
-    ).stdout
-    (RESULTS / "tables/against.csv").write_bytes(text)
+        shutil.copy(file_, RESULTS / "harden")
+    write_parquet(analysis, RESULTS / "parquet")
 
 
 if __name__ == "__main__":
