@@ -4,10 +4,11 @@ VENV ?= .venv
 DEMO ?= demo
 CPUS ?= 1,2,4,8
 RUNS ?= 3
+STUDY ?= studies/threads-2026/run
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test coverage lint format bench lock clean
+.PHONY: help install demo study test coverage lint format bench lock clean
 
 help: ## what can be made
 	@sed -n 's/^\([a-z]*\):.*## /make \1\t/p' $(MAKEFILE_LIST)
@@ -29,6 +30,9 @@ demo: install ## the whole study on this machine: provision, sweep, analyze
 	$(BIN)/vbstudy -C $(DEMO) provision --cpus $(CPUS)
 	$(BIN)/vbstudy -C $(DEMO) sweep --runs $(RUNS)
 	$(BIN)/vbstudy -C $(DEMO) analyze
+
+study: install ## the study of docs/threads-2026.md again, in STUDY=folder; hours, and it resumes
+	studies/threads-2026/repeat.sh $(BIN)/vbstudy $(STUDY)
 
 test: install ## the unit tests; they need nothing but this machine
 	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile

@@ -110,9 +110,10 @@ def _churn(analysis: Analysis, figure: Figure, axes: Axes, workloads: list[str])
         for y, workload in enumerate(workloads):
             rows = _shown(analysis, "churn", workload)
             for row in rows[rows.variant == variant].to_dict("records"):
-                if np.isfinite(row["low"]):
+                if pd.notna(row["low"]):
                     axes.plot([row["low"], row["high"]], [y + shift] * 2, color=colour, lw=1.2)
-                axes.plot(row["churn"], y + shift, **style, clip_on=False)
+                if pd.notna(row["churn"]):
+                    axes.plot(row["churn"], y + shift, **style, clip_on=False)
     axes.set_xlim(left=0)
     if handles:
         place_legend(figure, handles, None)

@@ -1,0 +1,90 @@
+"""Analyses the main study and gathers what lands in results/: no weights, but every hash of every part.
+
+python studies/threads-2026/collect.py FOLDER     # where repeat.sh worked; needs vbstudy[parquet]"""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from analysis.exchange.parquet import write_parquet
+from analysis.pipeline import analyze
+from analysis.report.report import write_report
+
+HERE = Path(__file__).parent
+RESULTS = HERE / "results"
+PICTURE = HERE.parents[1] / "docs/pictures/threads-2026.svg"
+FOLDERS = {"main": "threads-2026", "eight": "eight", "isa": "isa"}
+
+
+def runs(folder: Path) -> Iterator[dict[str, Any]]:
+    """A line a run, of every part of the study."""
+    for part, name in FOLDERS.items():
+        for file in sorted((folder / name / "runs").glob("*/*/*/*/run.json")):
+            record = json.loads(file.read_text(encoding="utf-8"))
+            spec, result = record["spec"], record["result"]
+            network, _, framework = spec["workload"]["name"].rpartition("-")
+            hashes = result["hashes"]
+            yield {
+                "part": part,
+                "workload": spec["workload"]["name"],
+                "network": network,
+                "framework": {"torch": "PyTorch", "keras": "Keras"}[framework],
+                "variant": spec["variant"],
+                "isa": spec["isa"],
+                "threads": spec["threads"]["intra_op"],
+                "repetition": spec["repetition"],
+                "seed": result["seeds_used"]["initialisation"],
+                "accuracy": result["last"]["accuracy"],
+                "selected_accuracy": result["selected"]["accuracy"],
+                "weights_sha256": hashes["weights"],
+                "predictions_sha256": hashes["predictions"],
+                "selected_weights_sha256": hashes["selected_weights"],
+                "step_hashes": ";".join(f"{k}:{v}" for k, v in result["step_hashes"].items()),
+                "wall_s": result["timings"]["wall_s"],
+                "train_s": result["timings"]["train_s"],
+                "cpu_s": result["timings"]["cpu_s"],
+                "load_by_others": result["load_by_others"],
+                "started_at": record["started_at"],
+                "guest": f"{record['guest']['provider']} {record['guest'].get('accelerator', '')}".strip(),
+                "agent_sha256": record["agent_sha256"],
+            }
+
+
+def collect(folder: Path) -> None:
+    analysis = analyze(folder / FOLDERS["main"], against="issre21")
+    for name in ("tables", "parquet", "traces", "harden", "figures"):
+        shutil.rmtree(RESULTS / name, ignore_errors=True)
+    RESULTS.mkdir(exist_ok=True)
+    rows = list(runs(folder))
+    with (RESULTS / "runs.csv").open("w", newline="", encoding="utf-8") as file:
+        writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+    with tempfile.TemporaryDirectory() as temporary:
+        report = Path(temporary) / "report"
+        write_report(analysis, report)
+        shutil.copytree(report / "tables", RESULTS / "tables")
+        shutil.copy(report / "findings.json", RESULTS)
+        shutil.copy(report / "index.html", RESULTS / "report.html")
+        (RESULTS / "figures").mkdir()
+        for file_ in report.glob("figures/overview.*"):
+            shutil.copy(file_, RESULTS / "figures")
+    shutil.copy(RESULTS / "figures/overview.svg", PICTURE)
+    for file_ in sorted((folder / FOLDERS["main"] / "trace").glob("*/trace.json")):
+        (RESULTS / "traces").mkdir(exist_ok=True)
+        shutil.copy(file_, RESULTS / "traces" / f"{file_.parent.name}.json")
+    for file_ in sorted((folder / FOLDERS["main"] / "harden").glob("*.json")):
+        (RESULTS / "harden").mkdir(exist_ok=True)
+        shutil.copy(file_, RESULTS / "harden")
+    write_parquet(analysis, RESULTS / "parquet")
+
+
+if __name__ == "__main__":
+    collect(Path(sys.argv[1]))

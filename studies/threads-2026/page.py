@@ -1,0 +1,419 @@
+"""Writes docs/threads-2026.md from the committed results. Every number on that page comes from here.
+
+python studies/threads-2026/page.py"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+HERE = Path(__file__).parent
+RESULTS = HERE / "results"
+PAGE = HERE.parents[1] / "docs/threads-2026.md"
+TEXT = HERE / "page.md"
+
+NAMES = {
+    "mlp": "MLP",
+    "lenet1": "LeNet-1",
+    "lenet5": "LeNet-5",
+    "cnn-bn": "CNN with BatchNorm",
+    "resnet20": "ResNet-20",
+    "lstm": "LSTM",
+    "transformer": "transformer",
+    "memn2n": "memory network",
+}
+FRAMEWORKS = ("PyTorch", "Keras")
+ACROSS = "across thread counts"
+VERDICTS = ("supported", "not supported", "inconclusive")
+
+
+class Results:
+    """The committed tables, read once."""
+
+    def __init__(self, folder: Path = RESULTS) -> None:
+        self.folder = folder
+        self.runs = pd.read_csv(folder / "runs.csv")
+        self.findings = json.loads((folder / "findings.json").read_text(encoding="utf-8"))["findings"]
+
+    def table(self, name: str) -> pd.DataFrame:
+        path = self.folder / "tables" / f"{name}.csv"
+        return pd.read_csv(path) if path.exists() else pd.DataFrame()
+
+    def of(self, part: str, variant: str, framework: str = "", network: str = "") -> pd.DataFrame:
+        runs = self.runs
+        chosen = (runs.part == part) & (runs.variant == variant)
+        if framework:
+            chosen &= runs.framework == framework
+        if network:
+            chosen &= runs.network == network
+        return runs[chosen]
+
+    def workload(self, framework: str, network: str) -> str:
+        return f"{network}-{'torch' if framework == 'PyTorch' else 'keras'}"
+
+    def across(self, name: str, framework: str, network: str, variant: str = "fixed-seed") -> dict[str, Any]:
+        """The row of a table across thread counts, of last models."""
+        frame = self.table(name)
+        rows = frame[
+            (frame.workload == self.workload(framework, network))
+            & (frame.variant == variant)
+            & (frame["view"] == "last")
+            & (frame.scope == ACROSS)
+        ]
+        return rows.to_dict("records")[0] if len(rows) else {}
+
+
+# ---- numbers as text ---------------------------------------------------------------------------------
+
+
+def percent(value: float, digits: int = 1) -> str:
+    return "–" if pd.isna(value) else "0" if value == 0 else f"{100 * value:.{digits}f} %"
+
+
+def interval(row: dict[str, Any], key: str, low: str = "low", high: str = "high") -> str:
+    if not row or pd.isna(row[key]):
+        return "–"
+    if pd.isna(row[low]):
+        return percent(row[key])
+    return f"{percent(row[key])} ({100 * row[low]:.1f} to {100 * row[high]:.1f})"
+
+
+def table(heads: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    lines = [heads, ["---"] * len(heads), *rows]
+    return "\n".join("| " + " | ".join(str(cell) for cell in line) + " |" for line in lines)
+
+
+def series(words: Sequence[str]) -> str:
+    return " and ".join(filter(None, (", ".join(words[:-1]), words[-1]))) if words else "none"
+
+
+# ---- what the runs say ---------------------------------------------------------------------------------
+
+
+def models(runs: pd.DataFrame) -> list[int]:
+    """Distinct weights of each seed, of seeds that ran on several thread counts."""
+    return [s.weights_sha256.nunique() for _, s in runs.groupby("seed") if s.threads.nunique() > 1]
+
+
+def models_text(runs: pd.DataFrame) -> str:
+    counts = sorted(set(models(runs)))
+    if not counts:
+        return "–"
+    return str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+
+
+def eighth(results: Results, variant: str, framework: str, network: str) -> str:
+    """Whether 8 threads gave a model that fewer threads gave too, at the same seed."""
+    there = results.of("eight", variant, framework, network)
+    fewer = results.of("main", variant, framework, network)
+    if there.empty or fewer.empty:
+        return "–"
+    same = fewer[fewer.seed.isin(there.seed)]
+    on = sorted(same[same.weights_sha256.isin(there.weights_sha256)].threads.unique())
+    if len(on) == same.threads.nunique():
+        return "same"
+    return f"that of {series([str(n) for n in on])}" if on else "another"
+
+
+def accuracy_range(runs: pd.DataFrame, column: str = "accuracy") -> float:
+    """The largest max-min across thread counts at one seed."""
+    return max((s[column].max() - s[column].min() for _, s in runs.groupby("seed")), default=float("nan"))
+
+
+def repeats(runs: pd.DataFrame) -> tuple[int, int]:
+    """(cells of seed and thread count that ran twice or more, those of them with one model)."""
+    cells = runs.groupby(["workload", "seed", "threads"]).weights_sha256.agg(["size", "nunique"])
+    twice = cells[cells["size"] > 1]
+    return len(twice), int((twice["nunique"] == 1).sum())
+
+
+def differing(results: Results, framework: str, variant: str = "fixed-seed") -> list[str]:
+    """Networks of which some seed gave several models on 1, 2 and 4 threads."""
+    return [n for n in NAMES if max(models(results.of("main", variant, framework, n)), default=0) > 1]
+
+
+def cured(results: Results, variant: str, framework: str) -> tuple[int, int]:
+    """(networks with one model for each seed on all thread counts, 8 included; networks that ran)."""
+    runs = results.runs[
+        results.runs.part.isin(("main", "eight"))
+        & (results.runs.variant == variant)
+        & (results.runs.framework == framework)
+    ]
+    each = [max(models(of), default=0) for _, of in runs.groupby("network")]
+    return sum(n == 1 for n in each), len(each)
+
+
+def isa(results: Results, variant: str) -> tuple[int, int, int]:
+    """(pairs of runs with AVX-512 and AVX2 alone, those that are equal, networks with a difference)."""
+    keys = ["network", "threads", "seed"]
+    narrow = results.of("isa", variant).drop_duplicates(keys)
+    wide = results.of("main", variant, "PyTorch").drop_duplicates(keys)
+    both = narrow.merge(wide, on=keys, suffixes=("_narrow", "_wide"))
+    equal = both.weights_sha256_narrow == both.weights_sha256_wide
+    return len(both), int(equal.sum()), both[~equal].network.nunique()
+
+
+def price(results: Results) -> pd.Series:
+    """CPU seconds of a run in exact mode over those of `fixed-seed`, one thread, PyTorch: by network the
+    geometric mean over pairs of equal seed and block."""
+    keys = ["network", "repetition"]
+    exact, fixed = (
+        runs[runs.threads == 1].set_index(keys).cpu_s
+        for runs in (results.of("main", variant, "PyTorch") for variant in ("exact", "fixed-seed"))
+    )
+    return np.exp(np.log((exact / fixed).dropna()).groupby("network").mean())
+
+
+def price_text(results: Results) -> str:
+    ratios = price(results)
+    mean, low, high = float(np.exp(np.log(ratios).mean())), ratios.idxmin(), ratios.idxmax()
+    pairs = len(results.of("main", "exact", "PyTorch").query("threads == 1"))
+    return (
+        "Its price could not be measured as registered, for the machine was busy. As an indication, and not "
+        "registered: a whole run on one thread took in exact mode, in PyTorch, "
+        f"{mean:.2f} times the CPU seconds of `fixed-seed`, in the geometric mean over {len(ratios)} "
+        f"networks, from {ratios[low]:.2f} ({NAMES[str(low)]}) to {ratios[high]:.2f} ({NAMES[str(high)]}), "
+        f"in {pairs} pairs. "
+        "[Times on an idle machine](why-and-cure.md#exact-mode-the-same-bits-on-any-number-of-threads)."
+    )
+
+
+def machines_text(results: Results) -> str:
+    parts = []
+    (pairs, equal, networks), (exact_pairs, exact_equal, _) = (
+        isa(results, "fixed-seed"),
+        isa(results, "exact"),
+    )
+    if pairs:
+        parts.append(
+            "**AVX-512 and AVX2.** The same seeds and thread counts (1 and 2), PyTorch capped at AVX2: of "
+            f"{pairs} pairs of runs in `fixed-seed`, {equal} have equal weights ({networks} of 8 networks "
+            f"differ); in exact mode {exact_equal} of {exact_pairs}."
+        )
+    else:
+        parts.append("The comparison of AVX-512 with AVX2 did not fit into the time.")
+    parts.append(
+        "The registered study in virtual machines was not run: there is no KVM here, and emulation, some "
+        "fifty times slower, did not fit into the time."
+    )
+    return "\n\n".join(parts)
+
+
+# ---- tables of the page ----------------------------------------------------------------------------------
+
+
+def results_table(results: Results) -> str:
+    rows = []
+    for framework in FRAMEWORKS:
+        for network, name in NAMES.items():
+            runs = results.of("main", "fixed-seed", framework, network)
+            if runs.empty:
+                continue
+            distance = results.across("distance", framework, network)
+            rows.append(
+                [
+                    name,
+                    framework,
+                    f"{len(runs)}, {runs.seed.nunique()}",
+                    models_text(runs),
+                    eighth(results, "fixed-seed", framework, network),
+                    percent(distance.get("differing", float("nan"))),
+                    interval(results.across("churn", framework, network), "churn"),
+                    f"{100 * runs.accuracy.mean():.1f} %",
+                    f"{100 * accuracy_range(runs):.1f}",
+                    cure_text(results, "exact", framework, network),
+                    cure_text(results, "control", framework, network),
+                ]
+            )
+    heads = (
+        "network",
+        "framework",
+        "n runs, seeds",
+        "models of one seed on 1, 2, 4 threads",
+        "model of 8 threads",
+        "weights that differ",
+        "churn, 95 % interval",
+        "accuracy, mean",
+        "range at one seed, points",
+        "models in exact mode",
+        "models with switches",
+    )
+    return table(heads, rows)
+
+
+def cure_text(results: Results, variant: str, framework: str, network: str) -> str:
+    runs = results.runs[results.runs.part.isin(("main", "eight"))]
+    mine = runs[(runs.variant == variant) & (runs.framework == framework) & (runs.network == network)]
+    return f"{models_text(mine)} (n = {len(mine)})" if len(mine) else "–"
+
+
+def finding(results: Results, name: str, framework: str = "") -> dict[str, int]:
+    """How many workloads have each verdict."""
+    ending = {"": "", "PyTorch": "-torch", "Keras": "-keras"}[framework]
+    mine = [
+        f for f in results.findings if f["id"] == name and f["workload"] and f["workload"].endswith(ending)
+    ]
+    return {verdict: sum(f["verdict"] == verdict for f in mine) for verdict in VERDICTS}
+
+
+def finding_text(results: Results, name: str) -> str:
+    whole = next(f for f in results.findings if f["id"] == name and not f["workload"])
+    counts = ", ".join(f"{n} {verdict}" for verdict, n in finding(results, name).items() if n)
+    return f"**{whole['verdict']}**; by workload: {counts}"
+
+
+def traces_table(results: Results) -> str:
+    frame = results.table("traces")
+    if frame.empty:
+        return "No network was traced."
+    rows = []
+    for framework in FRAMEWORKS:
+        for network, name in NAMES.items():
+            for row in frame[frame.workload == results.workload(framework, network)].to_dict("records")[-1:]:
+                if isinstance(row["op"], str):
+                    what = f"`{row['op']}`, {row['phase']}"
+                    size = f"{int(row['differing']):,} of {int(row['elements']):,}"
+                    rows.append([name, framework, what, int(row["step"]), size, row["setting"]])
+                else:
+                    rows.append([name, framework, row["found"], "–", "–", "–"])
+    heads = ("network", "framework", "first operation that differs", "step", "elements", "governed by")
+    return table(heads, rows)
+
+
+def hardening_table(results: Results) -> str:
+    frame = results.table("hardening")
+    if frame.empty:
+        return "No network was hardened."
+    rows = [
+        [
+            row["workload"],
+            row["tier"],
+            row["proof"],
+            row["n"],
+            row["cheapest"] if isinstance(row["cheapest"], str) else "",
+        ]
+        for row in frame.to_dict("records")
+    ]
+    return table(("workload", "tier", "proof", "n", ""), rows)
+
+
+def runs_table(results: Results) -> str:
+    """n of every cell."""
+    rows = []
+    for part, what in (("main", "1, 2, 4"), ("eight", "8"), ("isa", "1, 2; AVX2")):
+        for variant in ("fixed-seed", "default", "exact", "control"):
+            cells = []
+            for framework in FRAMEWORKS:
+                runs = results.of(part, variant, framework)
+                sizes = runs.groupby(["workload", "threads"]).size()
+                n = (
+                    f"{sizes.min()} to {sizes.max()}"
+                    if len(sizes) and sizes.min() < sizes.max()
+                    else f"{sizes.max()}"
+                )
+                cells.append(f"{runs.network.nunique()} × {n} ({len(runs)})" if len(runs) else "–")
+            if set(cells) != {"–"}:
+                rows.append([what, f"`{variant}`", *cells])
+    return table(("threads", "variant", *FRAMEWORKS), rows)
+
+
+def spreads_table(results: Results) -> str:
+    """Between seeds, between thread counts at one seed, and what exact mode leaves."""
+    rows = []
+    for framework in FRAMEWORKS:
+        for network, name in NAMES.items():
+            fixed, exact, free = (
+                results.of("main", variant, framework, network)
+                for variant in ("fixed-seed", "exact", "default")
+            )
+            if fixed.empty:
+                continue
+            one = fixed[fixed.threads == 1].accuracy
+            churn = results.across("churn", framework, network, "default")
+            rows.append(
+                [
+                    name,
+                    framework,
+                    f"{100 * (one.max() - one.min()):.1f}",
+                    f"{100 * accuracy_range(fixed):.1f}",
+                    f"{100 * accuracy_range(exact):.1f}" if len(exact) else "–",
+                    interval(results.across("churn", framework, network), "churn"),
+                    interval(results.across("churn", framework, network, "exact"), "churn"),
+                    interval(churn, "churn") if len(free) else "–",
+                ]
+            )
+    heads = (
+        "network",
+        "framework",
+        "accuracy range of seeds, points",
+        "of thread counts at one seed",
+        "the same, exact mode",
+        "churn of thread counts",
+        "the same, exact mode",
+        "churn of free seeds",
+    )
+    return table(heads, rows)
+
+
+# ---- the page --------------------------------------------------------------------------------------------
+
+
+def page(results: Results) -> str:
+    """The whole page. Sentences that a number decides are chosen by it."""
+    fixed = results.of("main", "fixed-seed")
+    torch, keras = (differing(results, framework) for framework in FRAMEWORKS)
+    cells, equal = repeats(fixed)
+    ranges = {
+        (framework, network): accuracy_range(results.of("main", "fixed-seed", framework, network))
+        for framework in FRAMEWORKS
+        for network in NAMES
+    }
+    (worst_framework, worst), widest = max(ranges.items(), key=lambda item: item[1])
+    hidden = sum(
+        value == 0 and network in (torch if framework == "PyTorch" else keras)
+        for (framework, network), value in ranges.items()
+    )
+    exact_torch, exact_torch_of = cured(results, "exact", "PyTorch")
+    exact_keras, exact_keras_of = cured(results, "exact", "Keras")
+    control, control_of = cured(results, "control", "PyTorch")
+    blocks = (
+        int(fixed.groupby(["workload", "threads"]).size().min()),
+        int(fixed.groupby(["workload", "threads"]).size().max()),
+    )
+    values = {
+        "runs": f"{len(results.runs):,}",
+        "main_runs": f"{(results.runs.part == 'main').sum():,}",
+        "torch": len(torch),
+        "torch_names": series([NAMES[n] for n in torch]),
+        "keras": len(keras),
+        "keras_names": series([NAMES[n] for n in keras]),
+        "cells": cells,
+        "equal": equal,
+        "widest": f"{100 * widest:.1f}",
+        "worst": f"{NAMES[worst]} in {worst_framework}",
+        "hidden": hidden,
+        "differ": len(torch) + len(keras),
+        "exact_torch": f"{exact_torch} of {exact_torch_of}",
+        "exact_keras": f"{exact_keras} of {exact_keras_of}",
+        "control": f"{control} of {control_of}",
+        "n": str(blocks[0]) if blocks[0] == blocks[1] else f"{blocks[0]} to {blocks[1]}",
+        "seeds": fixed.seed.nunique(),
+        "results_table": results_table(results),
+        "runs_table": runs_table(results),
+        "spreads_table": spreads_table(results),
+        "traces_table": traces_table(results),
+        "price": price_text(results),
+        "machines": machines_text(results),
+        "from": results.runs.started_at.min()[:10],
+        **{f"f{n}": finding_text(results, f"F{n}") for n in range(1, 6)},
+    }
+    return TEXT.read_text(encoding="utf-8").format_map(values)
+
+
+if __name__ == "__main__":
+    PAGE.write_text(page(Results()), encoding="utf-8")

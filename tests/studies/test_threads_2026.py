@@ -1,0 +1,121 @@
+"""docs/threads-2026.md says what the committed results of its study say, and they are whole."""
+
+from __future__ import annotations
+
+import csv
+import importlib.util
+import json
+import re
+from collections import defaultdict
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from orchestrator.study import schema
+from orchestrator.study.plan import plan
+
+REPOSITORY = Path(__file__).parents[2]
+STUDY = REPOSITORY / "studies/threads-2026"
+RESULTS = STUDY / "results"
+PAGE = REPOSITORY / "docs/threads-2026.md"
+MOST_BYTES = 20_000_000
+
+
+def module(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"threads_2026_{name}", STUDY / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    loaded = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(loaded)
+    return loaded
+
+
+@pytest.fixture(scope="module")
+def runs() -> list[dict[str, str]]:
+    with (RESULTS / "runs.csv").open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def models(runs, variant, parts=("main",)):
+    """{workload: {seed: the weights of all its runs}}"""
+    found = defaultdict(lambda: defaultdict(set))
+    for run in runs:
+        if run["variant"] == variant and run["part"] in parts:
+            found[run["workload"]][run["seed"]].add(run["weights_sha256"])
+    return found
+
+
+def test_the_page_is_what_the_committed_tables_give():
+    page = module("page")
+    assert PAGE.read_text(encoding="utf-8") == page.page(page.Results(RESULTS))
+
+
+def test_the_first_paragraph_counts_the_runs_and_networks_of_the_table_of_runs(runs):
+    text = " ".join(PAGE.read_text(encoding="utf-8").split())
+    assert f"CPU threads: {len(runs):,} runs, on one AMD EPYC" in text
+    differ = {w for w, seeds in models(runs, "fixed-seed").items() if any(len(m) > 1 for m in seeds.values())}
+    torch = sum(w.endswith("-torch") for w in differ)
+    assert f"for {torch} of 8 networks in PyTorch" in text
+    assert f"for {len(differ) - torch} of 8 in Keras" in text
+    exact = models(runs, "exact", ("main", "eight"))
+    one = {w for w, seeds in exact.items() if all(len(m) == 1 for m in seeds.values())}
+    torch, keras = (sum(w.endswith(end) for w in one) for end in ("-torch", "-keras"))
+    assert f"for {torch} of 8 networks in PyTorch and {keras} of 8 in Keras." in text
+
+
+def test_the_widest_range_of_accuracy_at_one_seed_is_that_of_the_runs(runs):
+    ranges = defaultdict(list)
+    for run in runs:
+        if run["variant"] == "fixed-seed" and run["part"] == "main":
+            ranges[run["workload"], run["seed"]].append(float(run["accuracy"]))
+    widest = max(max(values) - min(values) for values in ranges.values())
+    assert f": {100 * widest:.1f} points between thread counts at one seed" in PAGE.read_text(
+        encoding="utf-8"
+    )
+
+
+def test_each_finding_on_the_page_has_its_verdict_and_is_of_all_workloads():
+    found = json.loads((RESULTS / "findings.json").read_text(encoding="utf-8"))["findings"]
+    lines = [line for line in PAGE.read_text(encoding="utf-8").splitlines() if re.match(r"\| F\d:", line)]
+    assert len(lines) == 5
+    for line in lines:
+        name = line[2:4]
+        assert f"**{next(f['verdict'] for f in found if f['id'] == name and not f['workload'])}**" in line
+        counts = re.search(r"by workload: ([^|]*) \|", line)
+        assert counts is not None
+        assert sum(int(n) for n in re.findall(r"\d+", counts[1])) == 16
+
+
+def test_every_run_is_one_that_the_study_files_plan_and_has_its_hashes(runs):
+    for part, file in (("main", "study.toml"), ("eight", "eight/study.toml"), ("isa", "isa/study.toml")):
+        study = schema.parse((STUDY / file).read_text(encoding="utf-8"))
+        planned = {
+            (s.workload.name, s.variant, s.threads.cpus, s.repetition): s.seeds.initialisation
+            for s in plan(study)
+        }
+        for run in (run for run in runs if run["part"] == part):
+            key = (run["workload"], run["variant"], int(run["threads"]), int(run["repetition"]))
+            assert planned[key] in (None, int(run["seed"])), key  # None: drawn, and recorded
+            assert re.fullmatch("[0-9a-f]{64}", run["weights_sha256"])
+            assert re.fullmatch("[0-9a-f]{64}", run["predictions_sha256"])
+    assert len({run["agent_sha256"] for run in runs}) == 1  # one program trained all of them
+
+
+def test_what_lands_is_small_and_has_no_weights():
+    files = [path for path in RESULTS.rglob("*") if path.is_file()]
+    assert sum(path.stat().st_size for path in files) < MOST_BYTES
+    assert not [path for path in files if path.suffix in (".safetensors", ".npz")]
+    assert {path.stem for path in files if path.suffix == ".csv"} >= {
+        "runs",
+        "verdicts",
+        "churn",
+        "tests",
+        "against",
+    }
+    assert {path.stem for path in files if path.suffix == ".parquet"} >= {
+        "runs",
+        "epochs",
+        "verdicts",
+        "churn",
+    }
