@@ -71,9 +71,8 @@ def _cpuset(store: Store) -> Check:
 
 
 def _dask() -> Check:
-    try:
-        version = importlib.metadata.version("distributed")
-    except importlib.metadata.PackageNotFoundError:
+    version = _version("distributed")
+    if not version:
         return Check(what="many hosts", found="", missing="pip install 'vbstudy[dask]'")
     return Check(what="many hosts", found=f"dask.distributed {version}")
 
@@ -134,11 +133,7 @@ def _virtualbox() -> list[Check]:
 
 
 def _frameworks() -> list[Check]:
-    distributions = {Framework.TORCH: ("torch",), Framework.TENSORFLOW: ("tensorflow", "tensorflow-cpu")}
-    found = {
-        framework.value: next((v for v in map(_version, names) if v), "")
-        for framework, names in distributions.items()
-    }
+    found = {"torch": _version("torch"), "tensorflow": _version("tensorflow") or _version("tensorflow-cpu")}
     return [
         Check(what=name, found=version, missing="" if version else f"pip install 'vbstudy[{name}]'")
         for name, version in found.items()
