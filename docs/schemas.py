@@ -24,12 +24,12 @@ from orchestrator.experiments.assessment import Measured
 from orchestrator.experiments.trace_program import ProgramTrace
 from orchestrator.forecast.fleet import FleetForecast
 from orchestrator.forecast.model import Forecast
-from orchestrator.guests.doctor import Check
 from orchestrator.inventory import Inventory
 from orchestrator.programs.harden_program import Hardened
 from orchestrator.programs.try_report import Report
 from orchestrator.programs.try_saved import Against
 from orchestrator.programs.try_which import Which
+from orchestrator.providers.virtualbox.checklist import Check
 from orchestrator.sweep.status import Status
 from orchestrator.sweep.watch import Watched
 

@@ -20,7 +20,6 @@ from typing import IO, Any, cast
 from guest.datasets.catalogue import DatasetError, SourceFile
 from vbstudy import caches
 
-TIMEOUT_S = 30.0
 CHUNK_BYTES = 1 << 18
 
 Progress = Callable[[str, int, int], None]
@@ -188,21 +187,22 @@ def fetch(source: SourceFile, folder: Path, progress: Progress | None = None) ->
 
 
 def _stream(url: str, source: SourceFile, part: Path, progress: Progress | None) -> None:
-    import urllib.request
+    from guest.datasets import download
 
     if not url.startswith(("http://", "https://")):
         raise DatasetError("only http and https are fetched")
-    request = urllib.request.Request(url, headers={"User-Agent": "vbstudy"})  # noqa: S310 (checked above)
     digest, done = hashlib.sha256(), 0
-    with urllib.request.urlopen(request, timeout=TIMEOUT_S) as reply, part.open("wb") as file:  # noqa: S310
-        while chunk := reply.read(CHUNK_BYTES):
-            done += len(chunk)
-            if done > source.size_bytes:
-                raise DatasetError(f"more than the published {source.size_bytes} bytes arrive")
-            digest.update(chunk)
-            file.write(chunk)
-            if progress is not None:
-                progress(source.name, done, source.size_bytes)
+    with part.open("wb") as file:
+        with download.opened(url) as (reply, moved):
+            while chunk := reply.read1(CHUNK_BYTES):
+                moved(len(chunk))
+                done += len(chunk)
+                if done > source.size_bytes:
+                    raise DatasetError(f"more than the published {source.size_bytes} bytes arrive")
+                digest.update(chunk)
+                file.write(chunk)
+                if progress is not None:
+                    progress(source.name, done, source.size_bytes)
         file.flush()
         os.fsync(file.fileno())
     if done != source.size_bytes:

@@ -53,10 +53,14 @@ class AgentClient:
     def send(self, request: Mapping[str, Any]) -> None:
         self._stream.send(json.dumps(request))
 
-    def answer(self, silent_s: float, run_id: str) -> Message:
-        """The `done` or `error` that ends a request. Raises GuestError after `silent_s` without a message."""
+    def answer(self, silent_s: float, timeout_s: float, run_id: str) -> Message:
+        """The `done` or `error` that ends a request. Raises GuestError after `silent_s` without a message,
+        and after `timeout_s` in all."""
+        deadline = time.monotonic() + timeout_s
         while True:
-            message = self.next(time.monotonic() + silent_s, run_id)
+            message = self.next(min(deadline, time.monotonic() + silent_s), run_id)
+            if time.monotonic() >= deadline:
+                raise self._failed(f"the agent did not answer within {timeout_s:g} s, which limits any task")
             if message is None:
                 raise self._failed(f"the agent sent nothing for {silent_s:g} s")
             if message.kind in ("done", "error"):

@@ -90,9 +90,9 @@ class Executor:
     """One guest's side of the host. Not thread-safe, but for `Connection.close`."""
 
     def __init__(self, connection: Connection, agent: AgentArchive, context: GuestContext) -> None:
-        self._connection = self.connection = connection
+        self.connection = connection
         self._agent = agent
-        self._context = self.context = context
+        self.context = context
         self._workers: dict[_Key, _Worker] = {}  # the one used last comes last
         self._exact_library = False  # whether the guest has been given it
 
@@ -110,10 +110,10 @@ class Executor:
             numbers = self._bring(recording)
             request = RunRequest(
                 spec=spec,
-                visible_cpus=self._context.visible_cpus,
-                data_folders=self._context.data_folders,
-                heartbeat_s=self._context.engine.heartbeat_s,
-                project=self._context.projects.get(spec.workload.name),
+                visible_cpus=self.context.visible_cpus,
+                data_folders=self.context.data_folders,
+                heartbeat_s=self.context.engine.heartbeat_s,
+                project=self.context.projects.get(spec.workload.name),
                 recording=numbers,
             )
             worker.client.send({"request": to_json(request), "out": out})  # point: request sent
@@ -142,7 +142,7 @@ class Executor:
         """Brings what the guest needs for this run alone."""
         if spec.cure is Tier.EXACT and spec.workload.framework is not Framework.TENSORFLOW:
             if not self._exact_library:
-                data.bring_exact_library(self._connection)
+                data.bring_exact_library(self.connection)
             self._exact_library = True
 
     def stop_workers(self) -> None:
@@ -153,7 +153,7 @@ class Executor:
     def _warm_worker(self, spec: RunSpec) -> _Worker:
         """The worker whose environment is this run's: libraries read theirs when they load, so
         another environment needs another process. Those used longest ago give way to a new one."""
-        env = threads.environment(spec, cpu_vendor=self._context.cpu_vendor)
+        env = threads.environment(spec, cpu_vendor=self.context.cpu_vendor)
         key = (spec.workload.framework, tuple(sorted(env.items())))
         worker = self._workers.pop(key, None)
         if worker is not None and worker.served_s > REPLACED_AFTER * worker.start_s:
@@ -162,12 +162,12 @@ class Executor:
         if worker is not None:
             self._workers[key] = worker
             return worker
-        while len(self._workers) >= self._context.warm_workers:
+        while len(self._workers) >= self.context.warm_workers:
             self._workers.pop(next(iter(self._workers))).client.kill()
         framework = spec.workload.framework
         serve = ["projects"] if framework is None else ["serve", "--framework", framework]
         began = time.monotonic()
-        client = AgentClient(self._connection, self._agent.name, serve, env)
+        client = AgentClient(self.connection, self._agent.name, serve, env)
         self._workers[key] = worker = _Worker(client=client, start_s=0.0)
         client.greeting()
         worker.start_s = time.monotonic() - began
@@ -175,7 +175,7 @@ class Executor:
 
     def _follow(self, worker: AgentClient, spec: RunSpec, on_message: OnMessage) -> RunResult:
         """Reads messages until the run's last one."""
-        engine = self._context.engine
+        engine = self.context.engine
         deadline = time.monotonic() + engine.timeout_s
         while True:
             message = worker.next(min(deadline, time.monotonic() + engine.lost_after_s), spec.run_id)
@@ -188,7 +188,7 @@ class Executor:
             if message.kind == "error":  # point: message read
                 body = message.body
                 kind, text = str(body.get("kind")), str(body.get("message"))
-                if self._context.emulated_model and kind == "Died" and text in CRASHES:
+                if self.context.emulated_model and kind == "Died" and text in CRASHES:
                     text += f" ({EMULATED})"
                 raise RunFailedError(kind, text, str(body.get("traceback", "")))
             if message.kind == "done":
@@ -205,7 +205,7 @@ class Executor:
             if not 0 <= artifact.size_bytes <= MAX_BYTES.get(name, bounded.ARTIFACT).bytes:
                 raise ProtocolError(f"the manifest says {name} has {artifact.size_bytes} bytes")
             # point: file collected
-            self._connection.get(str(PurePosixPath(out) / name), into / name, artifact.size_bytes)
+            self.connection.get(str(PurePosixPath(out) / name), into / name, artifact.size_bytes)
 
     def _bring(self, recording: Path | None) -> RecordingFile | None:
         """Makes a recording readable in the guest."""
@@ -214,21 +214,21 @@ class Executor:
         with recording.open("rb") as file:
             sha256 = hashlib.file_digest(file, "sha256").hexdigest()
         path = str(recording.absolute())
-        if not self._connection.shares_files:
+        if not self.connection.shares_files:
             path = f"recordings/{sha256[:16]}.rec"
-            self._connection.put(recording, path)
+            self.connection.put(recording, path)
         return RecordingFile(path=path, sha256=sha256)
 
     def _clear(self) -> None:
         """Also of what a run did that nobody asked for."""
         try:
-            self._connection.remove(OUT)  # point: guest files removed
+            self.connection.remove(OUT)  # point: guest files removed
         except GuestError:
             self.stop_workers()  # the guest is gone: what was raised says so, or the next run will
 
     def _collect_log(self, out: str, into: Path) -> None:
         try:
-            self._connection.get(str(PurePosixPath(out) / LOG), into / LOG, 16 << 20)
+            self.connection.get(str(PurePosixPath(out) / LOG), into / LOG, 16 << 20)
         except GuestError:
             return  # a run that died early may have none
 

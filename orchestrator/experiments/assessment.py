@@ -150,9 +150,9 @@ def _work_through(
             targets=tuple(map(_file, task.targets)),
             data_folders=executor.context.data_folders,
         )
-        heartbeat_s = executor.context.engine.heartbeat_s
-        worker.send({"request": to_json(request), "heartbeat_s": heartbeat_s})
-        answer = worker.answer(executor.context.engine.lost_after_s, spec.run_id)
+        engine = executor.context.engine
+        worker.send({"request": to_json(request), "heartbeat_s": engine.heartbeat_s})
+        answer = worker.answer(engine.lost_after_s, engine.timeout_s, spec.run_id)
         if answer.kind == "error":
             done.failed.append(spec.run_id)
             say(f"robustness of {spec.run_id} failed: {plain(str(answer.body.get('message')))}")

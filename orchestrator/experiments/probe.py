@@ -38,7 +38,7 @@ from orchestrator.study.schema import Study
 from orchestrator.text import Say
 from orchestrator.transport.connection import LocalConnection
 
-SILENT_S = 300.0
+SILENT_S, LONGEST_S = 300.0, 24 * 3600.0
 Distance = tuple[float | None, float | None, float | None, int | None]
 """Vs, Vermv, Vc, largest distance in ULPs."""
 Apart = dict[tuple[str, str, int], Distance]
@@ -158,7 +158,7 @@ class ProbeWorker:
     ) -> tuple[list[CaseResult], dict[str, Any]]:
         request = ProbeRequest(framework=self._ask.framework, cases=wanted, runs=runs, keep=keep)
         self._client.send({"request": to_json(request), "out": self.folder})
-        answer = self._client.answer(SILENT_S, "")
+        answer = self._client.answer(SILENT_S, LONGEST_S, "")
         if answer.kind != "done":
             text = f"{answer.body.get('kind')}: {answer.body.get('message')}"
             raise GuestError(

@@ -61,7 +61,8 @@ class TraceGuest:
         worker = self._worker = self._worker or self._start()
         try:
             worker.send({"request": to_json(request), "out": out})
-            answer = self._checked(worker.answer(context.engine.lost_after_s, self.spec.run_id), task)
+            limits = context.engine.lost_after_s, context.engine.timeout_s
+            answer = self._checked(worker.answer(*limits, self.spec.run_id), task)
             for name, artifact in answer.artifacts.items():
                 connection.get(f"{out}/{name}", into / name, artifact.size_bytes)
                 try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import platform
 import shutil
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -21,18 +21,11 @@ from orchestrator.cores.leases import host_cores
 from orchestrator.cores.locks import CoreLocks
 from orchestrator.errors import GuestError, PrerequisiteError, VbstudyError
 from orchestrator.inventory import host_name
+from orchestrator.providers.virtualbox import checklist
+from orchestrator.providers.virtualbox.checklist import Check
 from orchestrator.store.store import Store
 
 NAMES = 22  # characters of the column of names
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Check:
-    """One line: what was looked at, what was found, and what to do where something is missing."""
-
-    what: str
-    found: str
-    missing: str = ""
 
 
 def examine(store: Store) -> list[Check]:
@@ -78,9 +71,8 @@ def _cpuset(store: Store) -> Check:
 
 
 def _dask() -> Check:
-    try:
-        version = importlib.metadata.version("distributed")
-    except importlib.metadata.PackageNotFoundError:
+    version = _version("distributed")
+    if not version:
         return Check(what="many hosts", found="", missing="pip install 'vbstudy[dask]'")
     return Check(what="many hosts", found=f"dask.distributed {version}")
 
@@ -119,7 +111,7 @@ def _vagrant() -> Check:
 
 def _virtualbox() -> list[Check]:
     """Item by item where VirtualBox is installed, else how to install it."""
-    from orchestrator.providers.virtualbox import api, checklist
+    from orchestrator.providers.virtualbox import api
 
     host, what = checklist.read(), "provider virtualbox"
     if shutil.which("VBoxManage") is None:
@@ -137,15 +129,11 @@ def _virtualbox() -> list[Check]:
         found="" if problems else f"VirtualBox {version}",
         missing=f"VirtualBox {version} is installed; see {', '.join(problems)}" if problems else "",
     )
-    return [ready, *(Check(what=item.what, found=item.found, missing=item.missing) for item in items)]
+    return [ready, *items]
 
 
 def _frameworks() -> list[Check]:
-    distributions = {Framework.TORCH: ("torch",), Framework.TENSORFLOW: ("tensorflow", "tensorflow-cpu")}
-    found = {
-        framework.value: next((v for v in map(_version, names) if v), "")
-        for framework, names in distributions.items()
-    }
+    found = {"torch": _version("torch"), "tensorflow": _version("tensorflow") or _version("tensorflow-cpu")}
     return [
         Check(what=name, found=version, missing="" if version else f"pip install 'vbstudy[{name}]'")
         for name, version in found.items()

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import base64
 import binascii
-import hashlib
 import os
 import threading
 from dataclasses import dataclass
@@ -117,8 +116,3 @@ def parse_public(text: str) -> str:
     if not data[4:].startswith(kind.encode()) or not kind:
         raise UsageError(f"{text[:60]!r} is not a public key; it looks like 'ssh-ed25519 AAAA...'")
     return f"{kind} {blob}"
-
-
-def fingerprint(public: bytes) -> str:
-    """`SHA256:...` as ssh-keygen shows it."""
-    return "SHA256:" + base64.b64encode(hashlib.sha256(public).digest()).decode().rstrip("=")

@@ -11,21 +11,22 @@ import struct
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 import paramiko
 from paramiko.sftp import CMD_ATTRS
 
+from guest.records.pace import Moved, paced
 from orchestrator.errors import GuestError
 from orchestrator.transport.connection import Completed, Stream, collecting
 from orchestrator.transport.ssh_connect import SshTarget, UnreachableError, connect, reason
 from orchestrator.transport.ssh_stream import SshStream
 
 COMMAND_TIMEOUT_S = 30.0
-TRANSFER_TIMEOUT_S = 30.0  # without a byte moving
-CHUNK_BYTES = 1 << 18
+TRANSFER_TIMEOUT_S = 30.0  # without an answer
+CHUNK_BYTES = 1 << 15  # of which paramiko makes one request
 PIDS = ".pids"
 # What paramiko raises for answers that are not of SFTP.
 NO_SFTP = (
@@ -148,13 +149,13 @@ class SshConnection:
         with (
             self._failures(f"{remote}: the upload failed"),
             local.open("rb") as source,
-            self._files().open(part, "wb") as file,
-            _limited(file.sftp.get_channel(), TRANSFER_TIMEOUT_S) as moved,
+            self._transfer() as (files, moved),
+            files.open(part, "wb") as file,
         ):
             file.set_pipelined(True)  # point: ssh file opened
             while chunk := source.read(CHUNK_BYTES):
                 file.write(chunk)
-                moved()
+                moved(len(chunk))
         arrived = self._sha256(part)
         if arrived != expected:
             raise GuestError(f"{self.target}: {remote}: SHA-256 {arrived} arrived, {expected} was sent")
@@ -164,8 +165,7 @@ class SshConnection:
         """Fetches one plain file, never more than `max_bytes` of it. The store compares it with the
         SHA-256 of the manifest before it believes it."""
         path = str(self._path(remote))
-        with self._failures(f"{remote}: the download failed"):
-            files = self._files()
+        with self._failures(f"{remote}: the download failed"), self._transfer() as (files, moved):
             try:
                 found = files.lstat(path)
             except FileNotFoundError:
@@ -179,6 +179,7 @@ class SshConnection:
                 got = 0
                 while chunk := source.read(min(CHUNK_BYTES, max_bytes + 1 - got)):
                     got += len(chunk)
+                    moved(len(chunk))
                     if got > max_bytes:  # it grew while it was read
                         raise GuestError(
                             f"{remote}: is larger than the {max_bytes} bytes that were announced"
@@ -300,10 +301,18 @@ class SshConnection:
             self._transport()
             if self._sftp is None or self._sftp.get_channel().closed:
                 channel = self._session(TRANSFER_TIMEOUT_S)
-                with _limited(channel, TRANSFER_TIMEOUT_S):
+                with paced(channel.get_transport().close, TRANSFER_TIMEOUT_S):
                     channel.invoke_subsystem("sftp")
-                self._sftp = _Files(channel)
+                    self._sftp = _Files(channel)
             return self._sftp
+
+    @contextlib.contextmanager
+    def _transfer(self) -> Iterator[tuple[_Files, Moved]]:
+        """Of one file; ends the connection when it takes too long."""
+        files = self._files()
+        with paced(files.get_channel().get_transport().close, TRANSFER_TIMEOUT_S) as moved:
+            files.moved = moved
+            yield files, moved
 
     def drop(self) -> None:
         """Lets go of the transport; the next use makes a new one."""
@@ -323,8 +332,12 @@ class SshConnection:
 
 
 class _Files(paramiko.SFTPClient):  # type: ignore[misc]
+    moved: Moved | None = None  # called for each answer of a transfer, as `guest.records.pace` asks for
+
     def _read_packet(self) -> tuple[int, bytes]:
         kind, data = super()._read_packet()
+        if self.moved is not None:
+            self.moved(0)
         # No sshd sends further attributes; paramiko would read as many as the answer says there are.
         if kind == CMD_ATTRS and data[4:5] >= b"\x80":
             raise paramiko.SFTPError("attributes that SFTP 3 has not")
@@ -332,37 +345,5 @@ class _Files(paramiko.SFTPClient):  # type: ignore[misc]
 
 
 def _execute(channel: Any, script: str) -> None:
-    with _limited(channel, COMMAND_TIMEOUT_S):
+    with paced(channel.get_transport().close, COMMAND_TIMEOUT_S):  # paramiko has no limit for an answer
         channel.exec_command(f"exec /bin/sh -c {shlex.quote(script)}")
-
-
-@contextlib.contextmanager
-def _limited(channel: Any, timeout_s: float) -> Iterator[Callable[[], None]]:
-    """Ends the connection, and raises TimeoutError, when the block takes longer, counted from when it last
-    called what it is given. paramiko has no limit for an answer to a request, and for what is not taken."""
-    last_s, done, late = time.monotonic(), threading.Event(), False
-
-    def moved() -> None:
-        nonlocal last_s
-        last_s = time.monotonic()
-
-    def watch() -> None:
-        nonlocal late
-        while (left_s := last_s + timeout_s - time.monotonic()) > 0:
-            if done.wait(left_s):
-                return
-        late = True
-        channel.get_transport().close()
-
-    watcher = threading.Thread(target=watch, daemon=True)
-    watcher.start()
-    try:
-        yield moved
-    except (paramiko.SSHException, EOFError, OSError):
-        if not late:
-            raise
-    finally:
-        done.set()
-        watcher.join()
-    if late:
-        raise TimeoutError(f"nothing came or went within {timeout_s:.0f} s")

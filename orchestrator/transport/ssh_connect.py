@@ -13,7 +13,6 @@ import fabric
 import paramiko
 
 from orchestrator.errors import GuestError
-from orchestrator.transport.keys import fingerprint
 
 # What goes wrong is raised; paramiko's own account of it would go to the user's terminal.
 logging.getLogger("paramiko").addHandler(logging.NullHandler())
@@ -79,8 +78,8 @@ def connect(target: SshTarget) -> Any:
         connection.open()
     except paramiko.BadHostKeyException as error:
         raise GuestError(
-            f"{target}: shows the host key {fingerprint(error.key.asbytes())}, "
-            f"{fingerprint(error.expected_key.asbytes())} is pinned in {target.known_hosts}; "
+            f"{target}: shows the host key {error.key.fingerprint}, "
+            f"{error.expected_key.fingerprint} is pinned in {target.known_hosts}; "
             "this may be another machine: nothing was sent to it"
         ) from None
     except paramiko.AuthenticationException as error:
@@ -103,7 +102,7 @@ class _RefuseUnknown(paramiko.MissingHostKeyPolicy):  # type: ignore[misc]
 
     def missing_host_key(self, client: Any, hostname: str, key: Any) -> None:  # noqa: ARG002
         raise GuestError(
-            f"{hostname}: its host key is not known; it shows {key.get_name()} {fingerprint(key.asbytes())}. "
+            f"{hostname}: its host key is not known; it shows {key.get_name()} {key.fingerprint}. "
             f"When that is right, write it down as host_key = '{key.get_name()} {key.get_base64()}'"
         )
 

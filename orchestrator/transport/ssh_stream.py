@@ -11,8 +11,11 @@ from typing import Any
 import paramiko
 
 from guest.machine.signals import how_ended
+from guest.records.pace import paced
 from orchestrator.errors import GuestError
 from orchestrator.transport.connection import LAST_WORDS_S, PIPE_BYTES, Completed, ReadStream, read_all
+
+SEND_TIMEOUT_S = 60.0
 
 
 class SshStream(ReadStream):
@@ -33,8 +36,12 @@ class SshStream(ReadStream):
         return not (self._channel.closed or self._channel.exit_status_ready())
 
     def send(self, line: str) -> None:
+        transport = self._channel.get_transport()
         try:
-            self._channel.sendall(line.encode() + b"\n")
+            with paced(transport.close, SEND_TIMEOUT_S):  # a server may leave its window shut
+                self._channel.sendall(line.encode() + b"\n")
+        except TimeoutError as error:
+            raise GuestError(f"{self._target}: takes no request: {error}") from None
         except (OSError, EOFError, paramiko.SSHException):
             raise GuestError("the agent has ended", evidence=self.stderr()) from None
 

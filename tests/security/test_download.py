@@ -8,8 +8,9 @@ import time
 
 import pytest
 
-from guest.datasets import datafiles
+from guest.datasets import datafiles, download
 from guest.datasets.catalogue import DATASETS, DatasetError
+from guest.records import pace
 from tests.security.peers import listening
 
 DATA = bytes(range(256)) * 400
@@ -62,6 +63,35 @@ def test_a_download_that_is_cut_anywhere_is_refused_and_leaves_nothing(tmp_path,
     with serving(CUTS[kind]) as url, pytest.raises(DatasetError, match="could not be downloaded"):
         datafiles.fetch(source(url), tmp_path)
     assert time.monotonic() - began < 300
+    assert list(tmp_path.iterdir()) == []
+
+
+DRIPS = {
+    "the head": HEAD + DATA,
+    "the data": DATA,
+    "the length of a chunk": b"0" * 1000,
+    "a handshake": b"\x16\x03\x03\x03\xe8" + bytes(1000),
+}
+
+
+@pytest.mark.parametrize("kind", DRIPS)
+def test_a_download_that_comes_in_drips_is_given_up_and_leaves_nothing(tmp_path, kind, monkeypatch):
+    monkeypatch.setattr(pace, "GRACE_S", 1.0)
+    monkeypatch.setattr(download, "SILENT_S", 2.0)
+
+    def talk(connection, ends):
+        if kind != "a handshake":
+            connection.recv(65536)
+            connection.sendall({"the data": HEAD, "the length of a chunk": CHUNKED}.get(kind, b""))
+        for number in range(len(DRIPS[kind])):
+            connection.sendall(DRIPS[kind][number : number + 1])
+            if ends.wait(0.1):
+                return
+
+    began, scheme = time.monotonic(), "https" if kind == "a handshake" else "http"
+    with listening(talk) as port, pytest.raises(DatasetError, match="came or went within .* run this again"):
+        datafiles.fetch(source(f"{scheme}://127.0.0.1:{port}/"), tmp_path)
+    assert time.monotonic() - began < 60
     assert list(tmp_path.iterdir()) == []
 
 

@@ -12,8 +12,9 @@ import tracemalloc
 import paramiko
 import pytest
 
+from guest.records import pace
 from orchestrator.errors import GuestError
-from orchestrator.transport import ssh
+from orchestrator.transport import ssh, ssh_stream
 from orchestrator.transport.keys import StudyKeys, key_pair
 from orchestrator.transport.ssh import SshConnection
 from orchestrator.transport.ssh_connect import SshTarget, UnreachableError, connect
@@ -25,6 +26,11 @@ def kex(payload):
     return (len(payload) + padding + 1).to_bytes(4, "big") + bytes([padding]) + payload + bytes(padding)
 
 
+class Drips(bytes):
+    """A byte now and then, so that no limit of silence is ever reached."""
+
+
+DRIP_S = 0.1
 HELD_S, LIMIT_S = 1200, 600  # a server may say nothing for longer than its client may take
 HELLO = b"SSH-2.0-x\r\n"
 WORDS = {
@@ -40,8 +46,18 @@ WORDS = {
     "a kex of noise": [HELLO + kex(b"\x14" + b"\xff" * 300)],
     "a kex without algorithms": [HELLO + kex(b"\x14" + bytes(16) + bytes(4) * 10 + bytes(5))],
     "a kex without end": [HELLO + kex(b"\x14" + bytes(16) + b"\x00\xff\xff\xff" + b"a," * 1000)],
+    "a banner in drips": Drips(b"banner" * 1000),
+    "banners in drips": Drips(b"b\r\n" * 1000),
+    "a kex in drips": Drips(HELLO + kex(b"\x14" + bytes(250) * 4)),
     "disconnect, with a text": [HELLO + kex(b"\x01\0\0\0\x02\0\0\0\x04\x1b[2J\0\0\0\0")],
 }
+
+
+def drip(peer, data, ends):
+    for number in range(len(data)):
+        peer.sendall(data[number : number + 1])
+        if ends.wait(DRIP_S):
+            return
 
 
 @pytest.fixture
@@ -59,8 +75,11 @@ def test_no_server_holds_up_who_connects_or_fills_its_memory(target, kind, monke
         with contextlib.suppress(OSError):
             peer, _ = server.accept()
             with peer:
-                for piece in WORDS[kind]:
-                    peer.sendall(piece)
+                if isinstance(WORDS[kind], Drips):
+                    drip(peer, WORDS[kind], ends)
+                else:
+                    for piece in WORDS[kind]:
+                        peer.sendall(piece)
                 ends.wait(HELD_S)
 
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -164,6 +183,14 @@ def of_status(code):
     return end
 
 
+def dripping(channel, ends):
+    drip(channel, bytes(1000), ends)
+
+
+def dripping_lines(channel, ends):
+    drip(channel, b"\n" * 1000, ends)
+
+
 def ignoring(channel, ends):
     while not ends.wait(0.001):
         channel.get_transport().send_ignore(30_000)
@@ -182,7 +209,12 @@ def sftp_of(*answers):
                 request += channel.recv(left - len(request))
             answer = answers[min(number, len(answers) - 1)]
             content = answer[:1] + (request[1:5] if number else b"") + answer[1:]
-            channel.sendall(struct.pack(">I", len(content)) + content)
+            if isinstance(answer, Drips):
+                drip(channel, struct.pack(">I", len(content)) + content, ends)
+            elif ends.wait(DRIP_S if answer is ONE_BYTE else 0):
+                return
+            else:
+                channel.sendall(struct.pack(">I", len(content)) + content)
 
     return serve
 
@@ -190,6 +222,9 @@ def sftp_of(*answers):
 VERSION = b"\x02\x00\x00\x00\x03"
 SIZE = b"\x69" + struct.pack(">IQI", 5, 1000, 0o100644)  # of a plain file
 HANDLE = b"\x66\x00\x00\x00\x01h"
+ONE_BYTE = b"\x67\x00\x00\x00\x01x"
+DATA = b"\x67" + struct.pack(">I", 1000) + bytes(1000)
+STATUS = b"\x65" + struct.pack(">II", 0, 1000) + bytes(1000)
 
 
 def shell(connection, folder):
@@ -207,6 +242,11 @@ def put(connection, folder):
 
 def get(connection, folder):
     connection.get("x", folder / "x", 1000)
+
+
+def talk(connection, folder):
+    """More than the server's window has room for."""
+    connection.open(["cat"], {}).send("x" * (8 << 20))
 
 
 ACTS = {
@@ -235,17 +275,33 @@ ACTS = {
     ),
     "fewer bytes than it says": ({"sftp": sftp_of(VERSION, SIZE, HANDLE, b"\x67\xff\xff\xff\xffx")}, get),
     "the connection goes in a transfer": ({"sftp": gone}, get),
+    "output in drips": ({"exec": dripping}, run),
+    "lines in drips": ({"exec": dripping_lines}, run),
+    "a version in drips": ({"sftp": sftp_of(Drips(b"\x02" + bytes(1000)))}, get),
+    "a state in drips": ({"sftp": sftp_of(VERSION, Drips(SIZE + bytes(1000)))}, get),
+    "a file in drips": ({"sftp": sftp_of(VERSION, SIZE, HANDLE, Drips(DATA))}, get),
+    "a file of one byte an answer": ({"sftp": sftp_of(VERSION, SIZE, HANDLE, ONE_BYTE)}, get),
+    "requests are not taken": ({"exec": silent}, talk),
+    "an upload is answered in drips": ({"sftp": sftp_of(VERSION, HANDLE, Drips(STATUS))}, put),
     "an upload is not answered": ({"sftp": silent}, put),
     "an upload is answered with noise": ({"sftp": sending(b"\xff" * 1000)}, put),
     "an upload is not read": ({"sftp": sftp_of(VERSION, HANDLE)}, put),
 }
 
 
+LIMITS = (
+    (ssh, "COMMAND_TIMEOUT_S"),
+    (ssh, "TRANSFER_TIMEOUT_S"),
+    (ssh_stream, "SEND_TIMEOUT_S"),
+    (pace, "GRACE_S"),
+)
+
+
 @pytest.mark.parametrize("kind", ACTS)
 def test_no_server_holds_up_who_gives_it_commands_or_fills_its_memory(target, kind, monkeypatch):
     monkeypatch.setattr(threading, "excepthook", lambda _: None)
-    for name in ("COMMAND_TIMEOUT_S", "TRANSFER_TIMEOUT_S"):
-        monkeypatch.setattr(ssh, name, 1.0)
+    for module, name in LIMITS:
+        monkeypatch.setattr(module, name, 1.0)
     acts, does = ACTS[kind]
     ends, made = threading.Event(), []
     host, keys = key_pair(target / "host"), StudyKeys(target / "keys", target / "known_hosts")

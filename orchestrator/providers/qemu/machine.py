@@ -66,9 +66,6 @@ class QemuMachine:
         command += ["-F", image.root_format, "-b", str(image.root), str(self.overlay)]
         processes.output(command, f"{self.overlay}: cannot be made", IMAGE_TIMEOUT_S)
 
-    def has_snapshot(self, hardware: QemuHardware) -> bool:
-        return self.workers_in_snapshot(hardware) is not None
-
     def workers_in_snapshot(self, hardware: QemuHardware) -> tuple[str, ...] | None:
         """The workers that wait in the snapshot; None where there is no snapshot that fits."""
         try:

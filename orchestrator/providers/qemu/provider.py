@@ -117,7 +117,7 @@ class QemuProvider:
         details = {
             "accelerator": accelerator,
             "accelerator_reason": why,
-            "snapshot": machine.has_snapshot(self._hardware(guest)),
+            "snapshot": machine.workers_in_snapshot(self._hardware(guest)) is not None,
             "address": "127.0.0.1 (any port)",
         }
         start_s, cores = self._boot_s.get(guest.name, 0.0), host_cores()

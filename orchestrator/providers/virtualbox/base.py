@@ -10,13 +10,14 @@ import os
 import shutil
 import threading
 import urllib.error
-import urllib.request
 from collections.abc import Callable
 from dataclasses import dataclass
 from http.client import HTTPException, HTTPResponse
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from guest.datasets import download
+from guest.records.pace import Moved
 from orchestrator.errors import GuestError, PrerequisiteError
 from orchestrator.inventory import host_name
 from orchestrator.providers import processes
@@ -33,7 +34,6 @@ OS_TYPE = "Linux26_64"
 RAW_IMAGES = (".raw", ".img")
 # Before PATH: /usr/bin/VBoxManage is a wrapper in Debian that prints warnings of its own.
 MANAGE = ("/usr/lib/virtualbox/VBoxManage", "/opt/VirtualBox/VBoxManage")
-FETCH_TIMEOUT_S = 60.0
 FETCH_LIMIT_BYTES = 64 << 30
 CHUNK_BYTES = 1 << 20
 
@@ -252,12 +252,9 @@ def fetch(url: str, target: Path, notify: Notify) -> None:
     part = target.with_name(target.name + ".part")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        request = urllib.request.Request(url)  # noqa: S310  (the study file takes http and https only)
-        with (
-            urllib.request.urlopen(request, timeout=FETCH_TIMEOUT_S) as answer,  # noqa: S310
-            part.open("wb") as file,
-        ):
-            _copy(answer, file)
+        with part.open("wb") as file:
+            with download.opened(url) as (answer, moved):  # the study file takes http and https only
+                _copy(answer, file, moved)
             file.flush()
             os.fsync(file.fileno())
         part.rename(target)
@@ -272,11 +269,12 @@ def fetch(url: str, target: Path, notify: Notify) -> None:
         ) from None
 
 
-def _copy(answer: HTTPResponse, file: BinaryIO) -> None:
+def _copy(answer: HTTPResponse, file: BinaryIO, moved: Moved) -> None:
     announced = answer.headers.get("Content-Length")
     if announced is None and not answer.chunked:
         raise ValueError("the server does not say how many bytes it sends")
-    while data := answer.read(CHUNK_BYTES):
+    while data := answer.read1(CHUNK_BYTES):
+        moved(len(data))
         file.write(data)
         if file.tell() > FETCH_LIMIT_BYTES:
             raise ValueError(f"it has more than {FETCH_LIMIT_BYTES >> 30} GiB")

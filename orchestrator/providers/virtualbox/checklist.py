@@ -35,11 +35,11 @@ SIGN = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Item:
-    """What was looked at; what was found, or how to mend it."""
+class Check:
+    """One line: what was looked at, what was found, and what to do where something is missing."""
 
     what: str
-    found: str = ""
+    found: str
     missing: str = ""
 
 
@@ -78,14 +78,14 @@ def install(host: Linux) -> str:
     return INSTALL[host.system]
 
 
-def items(host: Linux) -> list[Item]:
+def items(host: Linux) -> list[Check]:
     """In the order in which they are to be mended."""
     return [
-        Item(what="virtualbox driver", found="vboxdrv" if host.has_driver else "", missing=driver(host)),
+        Check(what="virtualbox driver", found="vboxdrv" if host.has_driver else "", missing=driver(host)),
         _processor(host),
         _kvm(host),
         _nested_paging(host),
-        Item(what="virtualbox network", found="NAT; no host-only network is needed"),
+        Check(what="virtualbox network", found="NAT; no host-only network is needed"),
     ]
 
 
@@ -104,20 +104,21 @@ def driver(host: Linux) -> str:
     return LOAD_DRIVER
 
 
-def _processor(host: Linux) -> Item:
+def _processor(host: Linux) -> Check:
     names = {"vmx": "VT-x", "svm": "AMD-V"}
     found = next((name for flag, name in names.items() if flag in host.flags), "")
-    return Item(what="virtualbox CPU", found=found, missing="" if found else NO_VIRTUALISATION)
+    return Check(what="virtualbox CPU", found=found, missing="" if found else NO_VIRTUALISATION)
 
 
-def _kvm(host: Linux) -> Item:
+def _kvm(host: Linux) -> Check:
     what = "virtualbox and KVM"
     if not host.kvm:
-        return Item(what=what, found="KVM is not loaded")
+        return Check(what=what, found="KVM is not loaded")
     if not host.enables_early:
-        return Item(what=what, found="KVM takes VT-x or AMD-V only while a machine of its own runs")
-    return Item(
+        return Check(what=what, found="KVM takes VT-x or AMD-V only while a machine of its own runs")
+    return Check(
         what=what,
+        found="",
         missing=(
             f"KVM holds VT-x or AMD-V while it is loaded (since Linux 6.12): sudo modprobe -r {host.kvm}; "
             "for good: echo 'options kvm enable_virt_at_load=0' | sudo tee /etc/modprobe.d/kvm.conf"
@@ -125,10 +126,10 @@ def _kvm(host: Linux) -> Item:
     )
 
 
-def _nested_paging(host: Linux) -> Item:
+def _nested_paging(host: Linux) -> Check:
     found = next((name for name in ("ept", "npt") if name in host.flags), "")
     cure = "this processor has none: set provider.nested_paging = false in study.toml; guests are slower"
-    return Item(what="nested paging", found=found.upper(), missing="" if found else cure)
+    return Check(what="nested paging", found=found.upper(), missing="" if found else cure)
 
 
 def _system(release: str) -> str:

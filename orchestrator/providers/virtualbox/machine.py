@@ -106,7 +106,7 @@ class VirtualBoxMachine:
         return self.state() not in OFF | ASLEEP | {""}
 
     def observe(self) -> Now:
-        return self._on_machine(lambda vbox, machine: settings.seen(vbox, machine))
+        return self._on_machine(settings.seen)
 
     def process(self) -> int:
         """The VBoxHeadless that runs it; 0 when none does."""
@@ -361,23 +361,14 @@ class VirtualBoxMachine:
         return met
 
 
-def is_inside(path: str, folder: Path) -> bool:
-    return Path(path).resolve().is_relative_to(folder.resolve())
-
-
 def is_ours(machine: Any, mark: str, folder: Path) -> bool:
     """By the study's mark, or by lying in the study's own folder, where nobody else makes machines: an
     import is listed by VirtualBox before it can be marked."""
-    if is_inside(str(machine.settings_file_path), folder):
+    if Path(str(machine.settings_file_path)).resolve().is_relative_to(folder.resolve()):
         return True
-    return bool(
-        machine.accessible and machine.get_extra_data(STUDY) == mark and _in_no_other(machine, folder)
-    )
-
-
-def _in_no_other(machine: Any, folder: Path) -> bool:
-    """A clone that its user made of a machine of ours has the mark too, and a name of its own."""
-    return str(machine.name) == host_name(folder)
+    if not machine.accessible or machine.get_extra_data(STUDY) != mark:
+        return False
+    return str(machine.name) == host_name(folder)  # a clone that its user made of it has the mark too
 
 
 def named_in(vbox: Vbox, mark: str, folder: Path) -> list[str]:
