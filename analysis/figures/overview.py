@@ -13,9 +13,9 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import PercentFormatter
 
 from analysis.figures.style import MARKERS, WIDTH, Drawing, colours, place_legend
-from analysis.findings.summary import FIXED
 from analysis.results.model import ACROSS, Analysis
 from analysis.sameness.verdicts import LEVELS
+from guest.records.run import Variant
 
 OVERVIEW = "overview"  # its files
 LINE = 0.27  # inches a workload
@@ -59,7 +59,7 @@ def _shown(analysis: Analysis, table: str, workload: str) -> pd.DataFrame:
 
 def _columns(analysis: Analysis) -> list[tuple[str, str]]:
     """(variant, level): all levels of the first variant with fixed seeds, the weights of the others."""
-    there = [name for name in FIXED if name in set(analysis.study.runs.variant)]
+    there = [each for each in Variant if each.seeds_fixed and each in set(analysis.study.runs.variant)]
     return [
         (variant, level)
         for i, variant in enumerate(there)

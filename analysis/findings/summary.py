@@ -16,9 +16,8 @@ from analysis.results.cells import missing, number, spread
 from analysis.results.model import ACROSS, Analysis, Finding, Kind, Verdict
 from analysis.sameness.verdicts import DIFFER, IDENTICAL, LEVELS
 from guest.records.printable import counted, series
+from guest.records.run import Variant
 
-FIXED = ("fixed-seed", "control", "exact")
-"""The variants by which models are compared bit for bit, the better first."""
 REASONS = {
     "oversubscribed": "more threads than cores",
     "contended": "other programs used the cores",
@@ -39,7 +38,7 @@ def compared(analysis: Analysis, workload: str) -> tuple[str, dict[str, dict[Any
     """The variant by which a workload's models are compared bit for bit, "" without any; and its rows of the
     table of verdicts by scope, of the models that findings are decided by."""
     rows = analysis.tables["verdicts"].rows_of(workload)
-    variant = next((name for name in FIXED if name in set(rows.variant)), "")
+    variant = next((each.value for each in Variant if each.seeds_fixed and each in set(rows.variant)), "")
     rows = rows[rows.variant == variant]
     view = analysis.study.primary(workload)[1].value
     rows = rows[rows["view"] == view] if view in set(rows["view"]) else rows.drop_duplicates("scope")
