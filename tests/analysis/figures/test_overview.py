@@ -36,6 +36,6 @@ def test_one_workload_has_no_overview_and_several_have_one_at_the_top_of_the_pag
     write_report(analyze(study.directory), tmp_path / "one")
     assert not list(tmp_path.glob("one/figures/overview*"))
     study.usual(workload="mlp")
-    page = write_report(analyze(study.directory), tmp_path / "two").page.read_text()
+    page = write_report(analyze(study.directory), tmp_path / "two").read_text()
     assert 0 < page.index("figures/overview.svg") < page.index('id="findings"')
     assert page.count("figures/overview.svg") == 1
