@@ -18,7 +18,6 @@ import sys
 import numpy as np
 import torch
 from torch.optim.lr_scheduler import LinearLR
-from vbstudy.exact.limits import LIMITS
 
 from guest import workloads
 from guest.datasets import datasets
