@@ -53,6 +53,11 @@ class Results:
             chosen &= runs.network == network
         return runs[chosen]
 
+    def all_threads(self, variant: str, framework: str, network: str) -> pd.DataFrame:
+        """The runs on 1, 2 and 4 threads and those on 8."""
+        parts = [self.of(part, variant, framework, network) for part in ("main", "eight")]
+        return pd.concat(parts)
+
     def workload(self, framework: str, network: str) -> str:
         return f"{network}-{'torch' if framework == 'PyTorch' else 'keras'}"
 
@@ -133,19 +138,14 @@ def repeats(runs: pd.DataFrame) -> tuple[int, int]:
 
 
 def differing(results: Results, framework: str, variant: str = "fixed-seed") -> list[str]:
-    """Networks of which some seed gave several models on 1, 2 and 4 threads."""
-    return [n for n in NAMES if max(models(results.of("main", variant, framework, n)), default=0) > 1]
+    """Networks of which some seed gave several models on 1, 2, 4 and 8 threads."""
+    return [n for n in NAMES if max(models(results.all_threads(variant, framework, n)), default=0) > 1]
 
 
 def cured(results: Results, variant: str, framework: str) -> tuple[int, int]:
     """(networks with one model for each seed on all thread counts, 8 included; networks that ran)."""
-    runs = results.runs[
-        results.runs.part.isin(("main", "eight"))
-        & (results.runs.variant == variant)
-        & (results.runs.framework == framework)
-    ]
-    each = [max(models(of), default=0) for _, of in runs.groupby("network")]
-    return sum(n == 1 for n in each), len(each)
+    each = [max(models(results.all_threads(variant, framework, network)), default=0) for network in NAMES]
+    return sum(n == 1 for n in each), sum(n > 0 for n in each)
 
 
 def isa(results: Results, variant: str) -> tuple[int, int, int]:
@@ -247,9 +247,8 @@ def results_table(results: Results) -> str:
 
 
 def cure_text(results: Results, variant: str, framework: str, network: str) -> str:
-    runs = results.runs[results.runs.part.isin(("main", "eight"))]
-    mine = runs[(runs.variant == variant) & (runs.framework == framework) & (runs.network == network)]
-    return f"{models_text(mine)} (n = {len(mine)})" if len(mine) else "–"
+    runs = results.all_threads(variant, framework, network)
+    return f"{models_text(runs)} (n = {len(runs)})" if len(runs) else "–"
 
 
 def finding(results: Results, name: str, framework: str = "") -> dict[str, int]:
@@ -274,32 +273,33 @@ def traces_table(results: Results) -> str:
     rows = []
     for framework in FRAMEWORKS:
         for network, name in NAMES.items():
-            for row in frame[frame.workload == results.workload(framework, network)].to_dict("records")[-1:]:
+            mine = frame[frame.workload == results.workload(framework, network)]
+            found = mine[mine.op.notna()]
+            for row in (found if len(found) else mine).to_dict("records")[-1:]:
+                threads = row["threads"].replace(" | ", ", ").replace("cpus-", "")
                 if isinstance(row["op"], str):
                     what = f"`{row['op']}`, {row['phase']}"
                     size = f"{int(row['differing']):,} of {int(row['elements']):,}"
-                    rows.append([name, framework, what, int(row["step"]), size, row["setting"]])
+                    rows.append(
+                        [name, framework, threads, what, int(row["step"]), size, governed(row["setting"])]
+                    )
                 else:
-                    rows.append([name, framework, row["found"], "–", "–", "–"])
-    heads = ("network", "framework", "first operation that differs", "step", "elements", "governed by")
+                    rows.append([name, framework, threads, row["found"], "–", "–", "–"])
+    heads = (
+        "network",
+        "framework",
+        "threads",
+        "first operation that differs",
+        "step",
+        "elements",
+        "governed by",
+    )
     return table(heads, rows)
 
 
-def hardening_table(results: Results) -> str:
-    frame = results.table("hardening")
-    if frame.empty:
-        return "No network was hardened."
-    rows = [
-        [
-            row["workload"],
-            row["tier"],
-            row["proof"],
-            row["n"],
-            row["cheapest"] if isinstance(row["cheapest"], str) else "",
-        ]
-        for row in frame.to_dict("records")
-    ]
-    return table(("workload", "tier", "proof", "n", ""), rows)
+def governed(setting: Any) -> str:
+    """The setting without its switches."""
+    return setting.partition(" (")[0].partition("; ")[0] if isinstance(setting, str) else "not known"
 
 
 def runs_table(results: Results) -> str:
@@ -374,10 +374,9 @@ def page(results: Results) -> str:
         for network in NAMES
     }
     (worst_framework, worst), widest = max(ranges.items(), key=lambda item: item[1])
-    hidden = sum(
-        value == 0 and network in (torch if framework == "PyTorch" else keras)
-        for (framework, network), value in ranges.items()
-    )
+    wide = [each for each in ranges if max(models(results.of("main", "fixed-seed", *each)), default=0) > 1]
+    hidden = sum(ranges[each] == 0 for each in wide)
+    eight = [eighth(results, "fixed-seed", framework, network) for framework, network in ranges]
     exact_torch, exact_torch_of = cured(results, "exact", "PyTorch")
     exact_keras, exact_keras_of = cured(results, "exact", "Keras")
     control, control_of = cured(results, "control", "PyTorch")
@@ -391,13 +390,18 @@ def page(results: Results) -> str:
         "torch": len(torch),
         "torch_names": series([NAMES[n] for n in torch]),
         "keras": len(keras),
+        "keras_alike": series([NAMES[n] for n in NAMES if n not in keras]),
+        "alike": series([f"{NAMES[n]} in {f}" for f, n in ranges if (f, n) not in wide]),
+        "eighth_same": eight.count("same"),
+        "eighth_some": sum(each.startswith("that of") for each in eight),
+        "eighth_another": eight.count("another"),
         "keras_names": series([NAMES[n] for n in keras]),
         "cells": cells,
         "equal": equal,
         "widest": f"{100 * widest:.1f}",
         "worst": f"{NAMES[worst]} in {worst_framework}",
         "hidden": hidden,
-        "differ": len(torch) + len(keras),
+        "differ": len(wide),
         "exact_torch": f"{exact_torch} of {exact_torch_of}",
         "exact_keras": f"{exact_keras} of {exact_keras_of}",
         "control": f"{control} of {control_of}",

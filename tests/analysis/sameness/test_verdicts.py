@@ -109,6 +109,16 @@ def test_a_control_that_differs_is_said_loudly(study):
     )
 
 
+def test_what_is_not_equal_in_many_workloads_is_one_alarm_of_each_variant(study):
+    for workload in ("lenet1", "lenet5"):
+        for cpus, variant in ((1, "control"), (2, "control"), (1, "exact"), (2, "exact")):
+            study.run(cpus, workload=workload, variant=variant, weights=f"on {cpus}")
+    control, exact = alarms(verdicts(load_study(study.directory)))
+    assert control.startswith("CONTROL IS NOT BITWISE EQUAL: lenet1, across thread counts: 2 distinct models")
+    assert "; lenet5, across thread counts: 2 distinct models (last and selected) in 2 runs. " in control
+    assert exact.startswith("EXACT IS NOT BITWISE EQUAL: lenet1")
+
+
 def test_a_control_that_repeats_is_silent(study):
     study.run(1, variant="control")
     study.run(2, variant="control")
