@@ -160,6 +160,7 @@ def found_operations(
         trained |= program.training.file.flags & FRAMEWORKS
         inside = {id(file) for file in program.files}
         own = [use for use in left if id(use.file) in inside and _is_trained_by(use, program)]
+        own = [use for use in own if (use.file.path, use.file.scope_at(use.spot.line)) in program.scopes]
         left = [use for use in left if id(use.file) not in inside]
         own.sort(key=lambda use: use.file is not program.file)  # its own file before those it imports
         found |= {use.rule for use in own}

@@ -10,6 +10,7 @@ import sys
 from analysis.scan.lint.facts import Event, spot
 from analysis.scan.lint.vocabulary import (
     ALL,
+    OF_UNKNOWN,
     SEEDS,
     WORDS,
     seeds_by_name,
@@ -98,9 +99,13 @@ def called(to: Walk, node: ast.Call, name: str | None) -> None:
 
 def given(to: Walk, node: ast.Name | ast.Attribute) -> None:
     """A name that is no call: where it is one of a function, something may call that."""
+    if isinstance(node, ast.Name) and node.id == "self":
+        return  # which is no use of its class
     name = to.names.resolve(node)
     if name and "()" not in name and (name.startswith("@") or name.partition(".")[0] not in ELSEWHERE):
         to.event("value", name, node)
+    elif name is None and to.names.stars and isinstance(node, ast.Name) and node.id[0].isupper():
+        to.event("value", f"*.{node.id}", node)  # a class of a file of which all was imported
 
 
 def inherited(to: Walk, class_name: str, base: ast.expr, name: str) -> None:
@@ -111,6 +116,12 @@ def inherited(to: Walk, class_name: str, base: ast.expr, name: str) -> None:
         method = "fit" if name == "keras.Model" else "train"
         event = Event("train", f"{name}.{method}()", spot(base))
         to.facts.scopes.setdefault(f"{class_name}.{method}", []).append(event)
+
+
+def kept(to: Walk, target: ast.Attribute, value: ast.expr) -> None:
+    """`self.model = RandomForestClassifier()`."""
+    if isinstance(value, ast.Call) and ESTIMATOR.match(to.names.resolve(value.func) or ""):
+        to.facts.estimators.add(to.names.resolve(target) or "")
 
 
 def is_command(to: Walk, decorator: ast.expr) -> bool:
@@ -236,10 +247,13 @@ def _by_attribute(to: Walk, node: ast.Call, attribute: str, name: str | None) ->
             or (name or "").startswith(("keras", "tensorflow", "lightning"))
             or ESTIMATOR.match(name or "")
         ):
-            is_estimator = ESTIMATOR.match(name or "") or (
-                "estimators" in facts.flags and OF_SKLEARN.search(_dotted(node.func))
+            is_estimator = (
+                ESTIMATOR.match(name or "")
+                or (name or "").removesuffix(f".{attribute}") in facts.estimators
+                or ("estimators" in facts.flags and OF_SKLEARN.search(_dotted(node.func)))
             )
-            to.event("train", "estimator" if is_estimator else f"{attribute}()", node)
+            what = "estimator" if is_estimator else f"{attribute}()"
+            to.event("train", what, node, OF_UNKNOWN if name is None else "")
             to.event("work", "tensorflow", node, f"{attribute}()")
     elif attribute in ("load_state_dict", "load_weights"):
         to.event("loaded", "", node)

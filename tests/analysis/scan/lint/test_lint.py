@@ -255,6 +255,28 @@ def test_of_a_project_that_trains_only_what_training_includes_is_told():
     assert [f.place.path for f in lint_project([net, other], {}, rules)] == ["net.py"], "a library"
 
 
+def test_an_operation_of_a_model_that_no_training_builds_is_not_told():
+    text = "import torch\n"
+    for name in ("Used", "Unused"):
+        text += f"class {name}(torch.nn.Module):\n"
+        text += "    def __init__(self):\n        self.c = torch.nn.Conv2d(1, 2, 3)\n"
+    nets = lint_file("nets.py", text.encode())
+    start = b"import torch\nfrom nets import Used, Unused\n"
+    rules = chosen(("VB501",), ())
+    for built in ("Used", "Unused"):
+        train = lint_file("main.py", start + f"{built}()(x).sum().backward()\no.step()\n".encode())
+        (found,) = lint_project([train, nets], {}, rules)
+        assert found.place.line == {"Used": 4, "Unused": 7}[built]
+
+
+def test_orders_that_no_training_reaches_are_told_where_orders_are_selected():
+    train = lint_file("main.py", b"import torch\nx.backward()\no.step()\n")
+    read = lint_file("read.py", b"import os, torch\ndef read():\n    return list(os.listdir('d'))\n")
+    assert lint_project([train, read], {}, frozenset(("VB301",))) == ()
+    (found,) = lint_project([train, read], {}, chosen(("VB301",), ()))
+    assert (found.rule, found.place.line) == ("VB301", 3)
+
+
 def test_of_an_old_torch_convolutions_are_told_with_what_it_has():
     facts = [lint_file("main.py", b"import torch\nc = torch.nn.Conv2d(1, 2, 3)\n")]
     (found,) = lint_project(facts, {("", "torch"): "1.4.0"}, chosen(("VB501",), ()))
