@@ -16,6 +16,7 @@ from analysis.scan.results import Level, LintFinding, Note
 
 Pins = Mapping[tuple[str, str], str]
 """The exact versions of frameworks, by the folder whose file pins them and the framework's name."""
+LOSS = re.compile(r"Loss$|_loss$")
 FRAMEWORKS = {"torch", "tensorflow", "jax"}
 AFTER_TRAINING = re.compile(
     r"(?:^|/)(?:eval\w*|metrics?|\w+_(?:inference|infer|predict|eval|metrics?|score)|\w*submi\w*|visuali[sz]\w*|inference|infer|predict\w*|demo\w*|export\w*|\w*plot\w*|debug\w*|"
@@ -77,6 +78,8 @@ def _of_file(
     for entry, name, spot in file.operations:
         operation = known.operations[entry]
         if operation.cudnn and "cudnn" in modes:
+            continue
+        if "loss on the CPU" in flags and LOSS.search(name):
             continue
         pin = version(_pin(pinned, operation.framework, file.path))
         behaviour = operation.behaviour(pin)

@@ -80,6 +80,7 @@ class FileFacts:
     held: dict[tuple[int, int], set[str]] = field(default_factory=dict)  # attributes with what is in no order
     made: dict[Spot, str] = field(default_factory=dict)  # what the module draws when it is loaded: the names
     estimators: set[str] = field(default_factory=set)  # `@C.model` of `self.model = RandomForestClassifier()`
+    on_cpu: set[str] = field(default_factory=set)  # names of tensors that were moved there
     read_attributes: set[str] = field(default_factory=set)  # used in a way that keeps an order
     sorted_attributes: set[str] = field(default_factory=set)  # `x` of `sorted(data.x)`
     cells: tuple[tuple[int, int], ...] = ()  # (first line, number) of each cell of a notebook

@@ -7,10 +7,10 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from analysis.scan.lint.differ import Pins, differing, found_operations, too_old
+from analysis.scan.lint.differ import AFTER_TRAINING, Pins, differing, found_operations, too_old
 from analysis.scan.lint.facts import FileFacts, Spot, finding
 from analysis.scan.lint.lint import is_commented, is_ignored, mapped
-from analysis.scan.lint.orders import ORDERS, orders
+from analysis.scan.lint.orders import ORDERS, makes_data, orders
 from analysis.scan.lint.program import Program, Step, is_of_plots, is_test, programs
 from analysis.scan.lint.registry import registry
 from analysis.scan.lint.rules import EVERYWHERE, RULES
@@ -108,6 +108,8 @@ def _of_program(program: Program) -> Iterator[LintFinding]:
         )
     training = program.training
     if training is None:
+        if makes_data(program) and not AFTER_TRAINING.search(program.file.path):
+            yield from _never_seeded(program)
         return
     yield from _late_seeds(program)
     yield from _never_seeded(program)
@@ -128,7 +130,7 @@ def _never_seeded(program: Program) -> Iterator[LintFinding]:
             continue
         if generator == "tensorflow" and program.training and program.training.event.name == "backward()":
             continue  # of another framework, for an export
-        drawn = program.first("draw", [generator])
+        drawn = program.first("draw", [generator]) if program.training else _drawn_by(program, generator)
         if drawn is not None and generator not in seeded:
             yield _at(
                 "VB101",
@@ -136,6 +138,20 @@ def _never_seeded(program: Program) -> Iterator[LintFinding]:
                 f"{drawn.event.text} draws from the generator of {name}, which this program never seeds; "
                 f"{SEED_CALLS[generator]} does",
             )
+
+
+def _drawn_by(program: Program, generator: str) -> Step | None:
+    """What a program that prepares data draws itself; a model is one to use."""
+    return next(
+        (
+            step
+            for step in program.reached
+            if step.event[:2] == ("draw", generator)
+            and step.file is program.file
+            and not OF_LAYERS.match(step.event.text)
+        ),
+        None,
+    )
 
 
 def _late_seeds(program: Program) -> Iterator[LintFinding]:

@@ -23,7 +23,7 @@ def orders(
     """The orders that are reached from a program that trains or prepares data, and not sorted where they are
     used. Without such a program, and with `everywhere`, those of files that have to do with data, else all
     as notes."""
-    using = [] if everywhere else [program for program in every if _makes_data(program)]
+    using = [] if everywhere else [program for program in every if makes_data(program)]
     of_data = {file.path for file in files if _is_of_data(file)}
     reached = set().union(*(program.scopes for program in using))
     read = set().union(*(file.read_attributes for file in files))
@@ -50,7 +50,7 @@ def _held(file: FileFacts, found: LintFinding) -> set[str]:
     return file.held.get((found.place.line, found.place.column), set())
 
 
-def _makes_data(program: Program) -> bool:
+def makes_data(program: Program) -> bool:
     """A tool that prints has an order that matters to nobody."""
     return program.training is not None or ("writes" in program.file.flags and _is_of_data(program.file))
 

@@ -61,6 +61,7 @@ OF_SKLEARN = re.compile(
 )
 UPDATING = re.compile(r"(?:^|[._])(?:\w*optim\w*|opt|(?:\w*_)?trainer)$", re.IGNORECASE)
 ENVIRONMENT = re.compile(r"(?:^|[._])env\w{0,9}(?:$|[.\[])|action_space", re.IGNORECASE)
+LOSS = re.compile(r"criterion|loss|ctc", re.IGNORECASE)
 PARALLEL_WORK = re.compile(
     r"^torch\.(?:rand\w*|zeros|ones|matmul|mm|bmm|einsum|normal|jit\.\w+|nn\.functional\.\w+)$"
     r"|^tensorflow\.(?:constant|Variable|matmul|random\.\w+|zeros|ones|convert_to_tensor|data\.Dataset\.\w+|"
@@ -94,7 +95,24 @@ def called(to: Walk, node: ast.Call, name: str | None) -> None:
     for value in node.args:
         if isinstance(value, ast.Name) and (given := to.names.resolve(value) or "").startswith("@"):
             to.event("call", given, value)  # `app.run(main)`, `Engine(train_step)`: it is given to be called
+    if node.args and _is_on_cpu(to, node.args[0]) and LOSS.search(_last(function)):
+        to.facts.flags.add("loss on the CPU")
     evaluation.called(to, node, name, attribute)
+
+
+def _last(function: ast.expr) -> str:
+    return getattr(function, "attr", "") or getattr(function, "id", "")
+
+
+def _is_on_cpu(to: Walk, value: ast.expr) -> bool:
+    """`predictions.cpu()`, or a name that was given such a value last."""
+    if isinstance(value, ast.Name):
+        return value.id in to.facts.on_cpu
+    return isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr == "cpu"
+
+
+def moved(to: Walk, target: ast.Name, value: ast.expr) -> None:
+    (to.facts.on_cpu.add if _is_on_cpu(to, value) else to.facts.on_cpu.discard)(target.id)
 
 
 def given(to: Walk, node: ast.Name | ast.Attribute) -> None:

@@ -191,6 +191,7 @@ class Collector:
         self.target = outer
         for target in targets:
             if isinstance(target, ast.Name):
+                calls.moved(self, target, node.value)
                 is_set = isinstance(node.value, ast.Set | ast.SetComp)
                 self.names.bind(target.id, "builtins.set()" if is_set else self.names.resolve(node.value))
             elif isinstance(target, ast.Tuple | ast.List):
