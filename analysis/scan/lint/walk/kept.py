@@ -104,7 +104,11 @@ def is_numbering(node: ast.expr) -> TypeGuard[ast.DictComp]:
 
 
 def makes_text(value: ast.expr) -> bool:
-    """`name + str(number)`, `f"{name}_{number}"`."""
+    """`name + str(number)`, `f"{name}_{number}"`, `name.split("_")[0]`, and lists of such."""
+    if isinstance(value, ast.ListComp):
+        return makes_text(value.elt)
+    if isinstance(value, ast.Subscript):
+        return isinstance(value.value, ast.Call) and last(value.value.func) in ("split", "rsplit")
     if isinstance(value, ast.BinOp):
         return isinstance(value.op, ast.Add) and (makes_text(value.left) or makes_text(value.right))
     return isinstance(value, ast.JoinedStr) or (isinstance(value, ast.Call) and last(value.func) == "str")

@@ -87,7 +87,7 @@ class DataOrder:
         self.pending: dict[str, list[Pending]] = {}
         self._loads: dict[str, bool] = {}  # names that are used: whether in a way that keeps their order
         self._texts: dict[str, str] = {}  # what sets are made of, by their names
-        self._made_texts: dict[str, str] = {}  # names of what is put together from texts
+        self._made_texts: set[str] = set()  # names of what is put together from texts
         self._ones: set[str] = set()  # names whose length was compared with one
         self._carried: set[int] = set()
         self._free = 0
@@ -111,9 +111,8 @@ class DataOrder:
         if isinstance(value, ast.SetComp | ast.Set) or (
             isinstance(value, ast.Call) and last(value.func) in ("set", "frozenset")
         ):
-            self._texts[target] = ast.unparse(value)
-        if isinstance(value, ast.BinOp | ast.JoinedStr | ast.Call):
-            self._made_texts[target] = "str" if makes_text(value) else ""
+            self._texts[target] = self._told(value)
+        (self._made_texts.add if makes_text(value) else self._made_texts.discard)(target)
         found = self._unordered(value)
         if found is None or found[0] == SET:
             if target in self.pending and found is None:
@@ -236,16 +235,12 @@ class DataOrder:
         if isinstance(function, ast.Attribute) and function.attr == "add" and node.args:
             to = named(function.value)
             if to in self._texts:
-                added = node.args[0]
-                self._texts[to] += f" {ast.unparse(added)} {self._made_texts.get(named(added), '')}"
+                self._texts[to] += f" {self._told(node.args[0])}"
         if isinstance(function, ast.Attribute) and function.attr == "sort":
             self.pending.pop(named(function.value), None)
         is_sorting = name in SORTING or bool(SORTER.search(last(function)))
-        if (
-            is_sorting
-            or name in FREE
-            or (isinstance(function, ast.Attribute) and function.attr in FREE_METHODS)
-        ):
+        is_free = isinstance(function, ast.Attribute) and function.attr in FREE_METHODS
+        if is_sorting or is_free or name in FREE:
             if is_sorting:
                 self._walk.facts.sorted_attributes |= attributes_of(node)
                 for argument in node.args:
@@ -343,6 +338,11 @@ class DataOrder:
             return left or right
         return None
 
+    def _told(self, node: ast.expr) -> str:
+        """The text of an expression, and a word where what it names was put together from texts."""
+        names = {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
+        return f"{ast.unparse(node)} {'str' if names & self._made_texts else ''}"
+
     def _is_no_data(self, node: ast.Call) -> bool:
         """Whether what is listed are checkpoints, logs and the like, as far as the names tell."""
         return bool(NO_DATA.search(f"{ast.unparse(node)} {self._walk.target} {self._walk.scope}"))
@@ -367,7 +367,7 @@ class DataOrder:
             first = node.args[0] if node.args else None
             if first is None or NUMBERS.search(last(first)):
                 return None
-            if not TEXTS.search(ast.unparse(first)):
+            if not TEXTS.search(self._told(first)):
                 return None
             return SET, node, "a set"
         if name in KEEPING and node.args:
