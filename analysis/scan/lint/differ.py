@@ -16,6 +16,7 @@ from analysis.scan.results import Level, LintFinding, Note
 
 Pins = Mapping[tuple[str, str], str]
 """The exact versions of frameworks, by the folder whose file pins them and the framework's name."""
+LOSS = re.compile(r"Loss$|_loss$")
 FRAMEWORKS = {"torch", "tensorflow", "jax"}
 AFTER_TRAINING = re.compile(
     r"(?:^|/)(?:eval\w*|metrics?|\w+_(?:inference|infer|predict|eval|metrics?|score)|\w*submi\w*|visuali[sz]\w*|inference|infer|predict\w*|demo\w*|export\w*|\w*plot\w*|debug\w*|"
@@ -77,6 +78,8 @@ def _of_file(
     for entry, name, spot in file.operations:
         operation = known.operations[entry]
         if operation.cudnn and "cudnn" in modes:
+            continue
+        if "loss on the CPU" in flags and LOSS.search(name):
             continue
         pin = version(_pin(pinned, operation.framework, file.path))
         behaviour = operation.behaviour(pin)
@@ -141,8 +144,8 @@ def _pin(pinned: Pins, framework: str, path: str) -> str:
 def found_operations(
     uses: Sequence[Differing], every: Sequence[Program], rules: frozenset[str]
 ) -> Iterator[LintFinding]:
-    """One finding a program and rule: a model of a hundred convolutions is one thing to do. Files that
-    several programs share count for the first. What no training program includes is reported only for a
+    """One finding a program and rule: a model of a hundred convolutions is one thing to do. A file counts for
+    the first program that builds something in it. What no training program includes is reported only for a
     project without another finding of the rule: a library."""
     own_files = {id(program.file) for program in every}
     left = [
@@ -154,13 +157,18 @@ def found_operations(
     ]
     found: set[str] = set()
     trained: set[str] = set()  # frameworks
+    included: set[int] = set()  # files of training programs
     for program in every:
         if program.training is None:
             continue
         trained |= program.training.file.flags & FRAMEWORKS
         inside = {id(file) for file in program.files}
         own = [use for use in left if id(use.file) in inside and _is_trained_by(use, program)]
-        left = [use for use in left if id(use.file) not in inside]
+        own = [use for use in own if use.file is program.file or not AFTER_TRAINING.search(use.file.path)]
+        own = [use for use in own if (use.file.path, use.file.scope_at(use.spot.line)) in program.scopes]
+        included |= inside
+        told = {id(use.file) for use in own}
+        left = [use for use in left if id(use.file) not in told]
         own.sort(key=lambda use: use.file is not program.file)  # its own file before those it imports
         found |= {use.rule for use in own}
         yield from _together(own)
@@ -169,8 +177,10 @@ def found_operations(
             use
             for use in left
             if use.rule not in found
+            and id(use.file) not in included
             and (not trained or use.framework in trained)
             and not is_test(use.file)
+            and not use.file.is_notebook
             and (not trained or use.file.classes)  # of networks that a configuration names
             and not NOT_TRAINED.search(use.file.path)
         ]

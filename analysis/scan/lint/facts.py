@@ -76,8 +76,19 @@ class FileFacts:
     sessions: list[Spot] = field(default_factory=list)  # of TensorFlow 1, without thread counts
     ignored: dict[int, tuple[str, ...]] = field(default_factory=dict)  # by comments
     silent: tuple[str, ...] = ()  # the beginnings of rules that the project ignores in this file
+    spans: list[tuple[int, int, str]] = field(default_factory=list)  # lines of scopes, inner ones first
+    held: dict[tuple[int, int], set[str]] = field(default_factory=dict)  # attributes with what is in no order
+    made: dict[Spot, str] = field(default_factory=dict)  # what the module draws when it is loaded: the names
+    estimators: set[str] = field(default_factory=set)  # `@C.model` of `self.model = RandomForestClassifier()`
+    on_cpu: set[str] = field(default_factory=set)  # names of tensors that were moved there
+    read_attributes: set[str] = field(default_factory=set)  # used in a way that keeps an order
+    sorted_attributes: set[str] = field(default_factory=set)  # `x` of `sorted(data.x)`
     cells: tuple[tuple[int, int], ...] = ()  # (first line, number) of each cell of a notebook
     notes: list[Note] = field(default_factory=list)
+
+    def scope_at(self, line: int) -> str:
+        """The scope that a line is in."""
+        return next((scope for first, last, scope in self.spans if first <= line <= last), "")
 
 
 def spot(node: Any) -> Spot:

@@ -6,14 +6,14 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
-from analysis.scan.lint.differ import AFTER_TRAINING, FRAMEWORKS, Pins, differing, found_operations, too_old
+from analysis.scan.lint.differ import AFTER_TRAINING, Pins, differing, found_operations, too_old
 from analysis.scan.lint.facts import FileFacts, Spot, finding
 from analysis.scan.lint.lint import is_commented, is_ignored, mapped
-from analysis.scan.lint.program import Program, Step, is_test, programs
+from analysis.scan.lint.orders import ORDERS, makes_data, orders
+from analysis.scan.lint.program import Program, Step, is_of_plots, is_test, programs
 from analysis.scan.lint.registry import registry
-from analysis.scan.lint.rules import RULES
+from analysis.scan.lint.rules import EVERYWHERE, RULES
 from analysis.scan.lint.vocabulary import (
     DEFERRED,
     GENERATORS,
@@ -21,13 +21,10 @@ from analysis.scan.lint.vocabulary import (
     SEED_CALLS,
     SETTINGS,
     THREAD_SETTINGS,
-    WORDS,
 )
 from analysis.scan.results import Level, LintFinding, Note
 
-NOT_IN_TESTS = ("VB2", "VB3", "VB404", "VB6")
-ORDERS = frozenset(("VB301", "VB302", "VB304"))
-DATA_LIBRARIES = WORDS["data_libraries"]
+NOT_IN_TESTS = ("VB2", "VB303", "VB404", "VB6")
 OF_LAYERS = re.compile(r"^(?:torch\.nn|torchvision\.models|keras\.layers)\.")
 """Draws of weights, which no longer count where weights are loaded."""
 
@@ -35,16 +32,15 @@ OF_LAYERS = re.compile(r"^(?:torch\.nn|torchvision\.models|keras\.layers)\.")
 def lint_project(files: Sequence[FileFacts], pinned: Pins, rules: frozenset[str]) -> tuple[LintFinding, ...]:
     """All findings of a project, by place. Comments that silence nothing become notes of their files."""
     every = programs(files)
-    of_data = _files_of_data(files, every)
     found = [
-        each if file.path in of_data or each.rule not in ORDERS else replace(each, level=Level.NOTE)
+        each
         for file in files
         for each in file.findings
-        if not (each.rule in ORDERS and of_data and file.path not in of_data)
-        and not (each.rule in ORDERS and AFTER_TRAINING.search(file.path))
+        if each.rule not in ORDERS
         and not (each.rule.startswith(NOT_IN_TESTS) and is_test(file))
         and not (each.rule == "VB203" and "tensorflow" in file.modes)  # which overrides it
     ]
+    found += orders(files, every, everywhere=EVERYWHERE in rules)
     for program in every:
         found += _of_program(program)
     uses = list(differing(files, every, pinned))
@@ -96,20 +92,6 @@ def _first_of_file(rule: str, found: Sequence[LintFinding]) -> list[LintFinding]
     return kept
 
 
-def _files_of_data(files: Sequence[FileFacts], every: Sequence[Program]) -> set[str]:
-    """The files in which an order is likely one of data: of a training program, with a framework, or with a
-    library of data where something is written. A tool that prints has an order that matters to nobody."""
-    found = {
-        file.path
-        for file in files
-        if file.flags & FRAMEWORKS or (file.flags & DATA_LIBRARIES and "writes" in file.flags)
-    }
-    for program in every:
-        if program.training is not None:
-            found |= {file.path for file in program.files}
-    return found
-
-
 def _at(rule: str, step: Step, why: str, level: Level | None = None) -> LintFinding:
     return finding(rule, step.file.path, step.event.spot, why, level)
 
@@ -126,6 +108,8 @@ def _of_program(program: Program) -> Iterator[LintFinding]:
         )
     training = program.training
     if training is None:
+        if makes_data(program) and not AFTER_TRAINING.search(program.file.path):
+            yield from _never_seeded(program)
         return
     yield from _late_seeds(program)
     yield from _never_seeded(program)
@@ -146,7 +130,7 @@ def _never_seeded(program: Program) -> Iterator[LintFinding]:
             continue
         if generator == "tensorflow" and program.training and program.training.event.name == "backward()":
             continue  # of another framework, for an export
-        drawn = program.first("draw", [generator])
+        drawn = program.first("draw", [generator]) if program.training else _drawn_by(program, generator)
         if drawn is not None and generator not in seeded:
             yield _at(
                 "VB101",
@@ -154,6 +138,20 @@ def _never_seeded(program: Program) -> Iterator[LintFinding]:
                 f"{drawn.event.text} draws from the generator of {name}, which this program never seeds; "
                 f"{SEED_CALLS[generator]} does",
             )
+
+
+def _drawn_by(program: Program, generator: str) -> Step | None:
+    """What a program that prepares data draws itself; a model is one to use."""
+    return next(
+        (
+            step
+            for step in program.reached
+            if step.event[:2] == ("draw", generator)
+            and step.file is program.file
+            and not OF_LAYERS.match(step.event.text)
+        ),
+        None,
+    )
 
 
 def _late_seeds(program: Program) -> Iterator[LintFinding]:
@@ -165,8 +163,9 @@ def _late_seeds(program: Program) -> Iterator[LintFinding]:
         if kind == "loaded":
             drawn = {n: first for n, first in drawn.items() if not OF_LAYERS.match(first.event.text)}
         elif kind == "draw" and name not in seeded and not DEFERRED.search(text):
-            drawn.setdefault(name, step)
-        elif kind == "seed" and name not in seeded:
+            if not program.is_unused(step):
+                drawn.setdefault(name, step)
+        elif kind == "seed" and name not in seeded and not is_of_plots(step.file, step.event):
             seeded.add(name)
             if name in drawn and text != OWN_MODEL and (step.file.path, spot.line) not in late:
                 late.add((step.file.path, spot.line))

@@ -9,7 +9,7 @@ from analysis.scan.lint.vocabulary import DRAWS, SEEDS, WORDS, canonical
 
 BUILTINS = WORDS["builtins"]
 """The builtins that a rule knows."""
-CUSTOMARY = {name: name for name in ("os", "random", "torch", "glob", "keras")} | {
+CUSTOMARY = {name: name for name in ("os", "random", "torch", "glob", "keras", "optuna")} | {
     "np": "numpy", "tf": "tensorflow", "nn": "torch.nn", "F": "torch.nn.functional",
 }  # fmt: skip
 """What names usually stand for."""

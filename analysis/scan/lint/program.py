@@ -10,20 +10,20 @@ text: once, in order. What is called by the name of a method, or handed on, has 
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from analysis.scan.lint.facts import MAIN, Event, FileFacts
-from analysis.scan.lint.vocabulary import DRAWN, IF_GIVEN, WORDS
+from analysis.scan.lint.index import Index
+from analysis.scan.lint.vocabulary import DRAWN, IF_GIVEN, OF_UNKNOWN, WORDS
 
 TEST_FILE = re.compile(r"(?:^|/)(?:test_[\w-]+|[\w-]+_test|tests?|conftest)\.py$|(?:^|/)tests/")
 """Tests train, but are no training programs; `test.py` often is one, and evaluates."""
-LIBRARIES = (sys.stdlib_module_names | WORDS["elsewhere"]) - {"this"}
-"""An installed library is meant, whatever files a project has."""
-HOPS = 4  # how often a name is imported from what has imported it
 GRADIENTS = frozenset(("backward()", "a gradient tape"))
+OF_PLOTS = re.compile(
+    r"(?:^|[._ ])(?:t_?sne|umap|\w*plot\w*|visuali[sz]\w*|figures?)(?:$|[._ ])", re.IGNORECASE
+)
 CALLED_BY_FRAMEWORKS = WORDS["called_by_frameworks"]
 
 
@@ -33,106 +33,6 @@ class Step:
 
     file: FileFacts
     event: Event
-
-
-class Index:
-    """The modules of a project by their names."""
-
-    def __init__(self, files: Sequence[FileFacts]) -> None:
-        self._by_last: dict[str, list[tuple[str, FileFacts]]] = {}
-        self._packages: dict[str, FileFacts] = {}
-        self._known: dict[tuple[str, str, int], tuple[FileFacts, str] | None] = {}
-        for file in files:
-            if file.is_notebook:
-                continue  # is not imported
-            name = file.module.removesuffix(".__init__")
-            if name != file.module:
-                self._packages[name] = file
-            self._by_last.setdefault(name.rpartition(".")[2], []).append((name, file))
-
-    def module(self, name: str, importer: FileFacts) -> FileFacts | None:
-        """The file that an import of `name` reads: its path ends with the name. Of several, the one in the
-        folder nearest to the importer."""
-        if not name or name.partition(".")[0] in LIBRARIES:
-            return None
-        found = [
-            (full, file)
-            for full, file in self._by_last.get(name.rpartition(".")[2], ())
-            if full == name or full.endswith("." + name)
-        ]
-        if len(found) > 1:
-            found.sort(
-                key=lambda each: (
-                    each[1] is importer,  # `train.py` that imports from the package `train`
-                    -_shared(each[1].module, importer.module),
-                    len(each[0]),
-                    not each[1].module.endswith("__init__"),  # of both, Python takes the package
-                )
-            )
-        return found[0][1] if found else None
-
-    def packages(self, name: str, file: FileFacts) -> list[FileFacts]:
-        """The packages around a module, the outermost first: an import of a.b.c runs a, then a.b, then it."""
-        parts = file.module.removesuffix(".__init__").split(".")
-        first = len(parts) - name.count(".")
-        around = [".".join(parts[:count]) for count in range(first, len(parts))]
-        return [self._packages[each] for each in around if each in self._packages]
-
-    def function(self, name: str, caller: FileFacts) -> tuple[FileFacts, str] | None:
-        """The file and scope that a call of `name` runs."""
-        name = name.replace("()", "")
-        if name.startswith("@"):
-            return _scope(caller, name[1:])
-        if name.startswith("*."):
-            return self._exported(caller, name[2:], HOPS)
-        return self._elsewhere(name, caller, HOPS)
-
-    def _elsewhere(self, name: str, caller: FileFacts, hops: int) -> tuple[FileFacts, str] | None:
-        parts = name.split(".")
-        for cut in range(len(parts) - 1, 0, -1):
-            file = self.module(".".join(parts[:cut]), caller)
-            if file is not None:
-                rest = ".".join(parts[cut:])
-                return _scope(file, rest) or (self._exported(file, rest, hops - 1) if hops else None)
-        return None
-
-    def _exported(self, file: FileFacts, name: str, hops: int) -> tuple[FileFacts, str] | None:
-        """What a file has imported itself: `from .train import fit` in an `__init__`, or all of a module."""
-        known = self._known.get((file.path, name, hops), ...)
-        if known is ...:
-            known = self._known[file.path, name, hops] = self._look_up(file, name, hops)
-        return known
-
-    def _look_up(self, file: FileFacts, name: str, hops: int) -> tuple[FileFacts, str] | None:
-        first, dot, rest = name.partition(".")
-        if first in file.imported and hops:
-            return self._elsewhere(file.imported[first] + dot + rest, file, hops)
-        for star in file.stars:
-            found = self.module(star, file)
-            if found is not None and found is not file:
-                target = _scope(found, name) or (self._exported(found, name, hops - 1) if hops else None)
-                if target is not None:
-                    return target
-        return None
-
-
-def _scope(file: FileFacts, name: str) -> tuple[FileFacts, str] | None:
-    """The function of a name in a file; of a class, its `__init__`, whether it has one or not."""
-    for candidate in (name, f"{name}.__init__"):
-        if candidate in file.scopes:
-            return file, candidate
-    if name in file.classes:
-        return file, f"{name}.__init__"
-    return None
-
-
-def _shared(a: str, b: str) -> int:
-    count = 0
-    for x, y in zip(a.split("."), b.split("."), strict=False):
-        if x != y:
-            break
-        count += 1
-    return count
 
 
 class Program:
@@ -208,12 +108,18 @@ class Program:
         for file in self.files:
             for scope in file.scopes:
                 owner, _, last = scope.rpartition(".")
-                if owner in file.classes:
+                if owner in file.classes and owner in self._mentioned and last != "__init__":
                     methods.setdefault(last, []).append((file, scope))
         for step in steps:  # grows
             for target in self._possible(step, methods):
                 steps += self._scope(*target, self._seen)
         return steps
+
+    @cached_property
+    def scopes(self) -> set[tuple[str, str]]:
+        """What is reached, as files and names of scopes."""
+        _ = self.reached
+        return self._seen
 
     def _possible(
         self, step: Step, methods: dict[str, list[tuple[FileFacts, str]]]
@@ -243,12 +149,25 @@ class Program:
 
     @cached_property
     def steps(self) -> list[Step]:
-        """What is reached, then what stands in the program's own file without being reached by name."""
+        """What is reached, then what stands in the program's own file, is not reached by calls that can be
+        followed, and yet has a name that is used somewhere."""
         reached = {id(step.event) for step in self.reached}
-        rest = sorted(
-            e for e in _events(self.file) if id(e) not in reached and e.kind in ("draw", "train", "work")
-        )
+        rest = [
+            event
+            for name, events in self.file.scopes.items()
+            if self._is_used(name)
+            for event in events
+            if id(event) not in reached and event.kind in ("draw", "train", "work")
+        ]
         return [*self.reached, *(Step(self.file, event) for event in sorted(rest, key=lambda e: e.spot))]
+
+    def _is_used(self, scope: str) -> bool:
+        """Whether a function of the program's own file, or a method and its class, are mentioned at all."""
+        owner, _, last = scope.replace(".<lambda>", "").rpartition(".")
+        is_usual = last in ("", MAIN, "main", *CALLED_BY_FRAMEWORKS) or last.startswith("__")
+        return (is_usual or last in self._mentioned) and (
+            owner not in self.file.classes or owner in self._mentioned
+        )
 
     def first(self, kind: str, names: Iterable[str] | None = None) -> Step | None:
         """The first step of a kind, in the program's own file if there is one."""
@@ -265,9 +184,19 @@ class Program:
             step
             for step in self.steps
             if step.event.kind == "train"
+            and not (step.event.text == OF_UNKNOWN and self._has_own("fit"))
             and (step.event.name not in GRADIENTS or step.file.flags & {"steps", "optimizes"})
         ]
         return next((step for step in found if step.file is self.file), found[0] if found else None)
+
+    def _has_own(self, method: str) -> bool:
+        """Whether a class of the project has a method of that name: what happens in it tells."""
+        return any(
+            f"{name}.{method}" in file.scopes
+            for file in self.files
+            for name in file.classes
+            if name in self._mentioned
+        )
 
     def flags(self) -> set[str]:
         return set().union(*(file.flags for file in self.files))
@@ -284,6 +213,12 @@ class Program:
             for event in _events(file, main=file is self.file)
             if event.kind in ("call", "value", "method", "import")
         }
+
+    def is_unused(self, step: Step) -> bool:
+        """Whether a draw makes an object of an imported file that no other file of the program names, such as
+        the layers of one model among many."""
+        name = step.file.made.get(step.event.spot, "")
+        return step.file is not self.file and bool(name) and name not in self._mentioned
 
     def _alive(self, file: FileFacts) -> Iterator[Event]:
         """The events of a file without those of functions that no file of the program mentions."""
@@ -304,6 +239,8 @@ class Program:
         by_choice = "seed_by_choice" in self.flags()
         for file in self.files:
             for event in self._alive(file):
+                if is_of_plots(file, event):
+                    continue
                 if event.kind == "seed" and event.text.startswith(DRAWN):
                     drawn.append((event.name, event.text.removeprefix(DRAWN).strip()))
                 elif event.kind == "seed" and not (by_choice and event.text == IF_GIVEN):
@@ -328,6 +265,11 @@ def programs(files: Sequence[FileFacts]) -> list[Program]:
     return [Program(file, index) for file in files if _runs(file, index, file.path in imported)]
 
 
+def is_of_plots(file: FileFacts, event: Event) -> bool:
+    """Whether something stands where figures are made, by the names of its file and function."""
+    return bool(OF_PLOTS.search(f"{file.module} {file.scope_at(event.spot.line)}"))
+
+
 def is_test(file: FileFacts) -> bool:
     """Whether a file has unit tests: by its name, unless it runs from a command line without a library of
     tests."""
@@ -349,6 +291,8 @@ def _runs(file: FileFacts, index: Index, is_imported: bool) -> bool:
     if is_imported or file.module.endswith("__init__"):
         return False
     if "main" in file.scopes:  # of a console script
+        return True
+    if "writes" in file.flags and file.scopes.keys() == {""}:  # a script without functions
         return True
     return any(event.kind == "call" and index.function(event.name, file) is not None for event in top)
 

@@ -89,6 +89,8 @@ BY_CHOICE = frozenset(("VB201", "VB202", "VB503", "VB601", "VB602", "VB604"))
 """Only where they are selected. VB201 and VB202 are about what the order of drawing decides: with a seed runs
 repeat, and without one there is VB101. VB503 is VB401 in detail. The others: how a model is judged."""
 USUAL = frozenset(RULES) - BY_CHOICE
+EVERYWHERE = "everywhere"
+"""Among chosen rules: orders were selected, and are reported wherever they are kept, whoever uses them."""
 
 
 class Example(NamedTuple):
@@ -118,12 +120,13 @@ def explained(rule: str) -> str:
 
 
 def chosen(select: tuple[str, ...], ignore: tuple[str, ...]) -> frozenset[str]:
-    """The rules that begin with one of `select` (USUAL, when empty) and with none of `ignore`.
-    Raises ValueError for a code that no rule begins with."""
+    """The rules that begin with one of `select` (USUAL, when empty) and with none of `ignore`; EVERYWHERE
+    where one of orders was selected. Raises ValueError for a code that no rule begins with."""
     for code in (*select, *ignore):
         if not any(rule.startswith(code) for rule in RULES):
             raise ValueError(f"there is no rule {code}; there are {', '.join(RULES)}")
-    return frozenset(
+    everywhere = frozenset((EVERYWHERE,) if any(code.startswith("VB3") for code in select) else ())
+    return everywhere | frozenset(
         rule
         for rule in RULES
         if (rule.startswith(select) if select else rule in USUAL) and not (ignore and rule.startswith(ignore))

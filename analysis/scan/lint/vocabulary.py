@@ -78,6 +78,8 @@ SKLEARN_DRAWS = re.compile(
 )
 
 SEEDS: dict[str, tuple[str, ...]] = {name: tuple(seeded) for name, seeded in _DATA["seeds"].items()}
+OF_UNKNOWN = "of something unknown"
+"""The text of a training whose model is not known."""
 OWN_MODEL = "own model"
 """Said of what seeds and then makes the model itself, such as LightningCLI: there is nothing before it."""
 IF_GIVEN, DRAWN = "if given", "drawn from"

@@ -10,6 +10,7 @@ import sys
 from analysis.scan.lint.facts import Event, spot
 from analysis.scan.lint.vocabulary import (
     ALL,
+    OF_UNKNOWN,
     SEEDS,
     WORDS,
     seeds_by_name,
@@ -60,6 +61,7 @@ OF_SKLEARN = re.compile(
 )
 UPDATING = re.compile(r"(?:^|[._])(?:\w*optim\w*|opt|(?:\w*_)?trainer)$", re.IGNORECASE)
 ENVIRONMENT = re.compile(r"(?:^|[._])env\w{0,9}(?:$|[.\[])|action_space", re.IGNORECASE)
+LOSS = re.compile(r"criterion|loss|ctc", re.IGNORECASE)
 PARALLEL_WORK = re.compile(
     r"^torch\.(?:rand\w*|zeros|ones|matmul|mm|bmm|einsum|normal|jit\.\w+|nn\.functional\.\w+)$"
     r"|^tensorflow\.(?:constant|Variable|matmul|random\.\w+|zeros|ones|convert_to_tensor|data\.Dataset\.\w+|"
@@ -93,14 +95,35 @@ def called(to: Walk, node: ast.Call, name: str | None) -> None:
     for value in node.args:
         if isinstance(value, ast.Name) and (given := to.names.resolve(value) or "").startswith("@"):
             to.event("call", given, value)  # `app.run(main)`, `Engine(train_step)`: it is given to be called
+    if node.args and _is_on_cpu(to, node.args[0]) and LOSS.search(_last(function)):
+        to.facts.flags.add("loss on the CPU")
     evaluation.called(to, node, name, attribute)
+
+
+def _last(function: ast.expr) -> str:
+    return getattr(function, "attr", "") or getattr(function, "id", "")
+
+
+def _is_on_cpu(to: Walk, value: ast.expr) -> bool:
+    """`predictions.cpu()`, or a name that was given such a value last."""
+    if isinstance(value, ast.Name):
+        return value.id in to.facts.on_cpu
+    return isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr == "cpu"
+
+
+def moved(to: Walk, target: ast.Name, value: ast.expr) -> None:
+    (to.facts.on_cpu.add if _is_on_cpu(to, value) else to.facts.on_cpu.discard)(target.id)
 
 
 def given(to: Walk, node: ast.Name | ast.Attribute) -> None:
     """A name that is no call: where it is one of a function, something may call that."""
+    if isinstance(node, ast.Name) and node.id == "self":
+        return  # which is no use of its class
     name = to.names.resolve(node)
     if name and "()" not in name and (name.startswith("@") or name.partition(".")[0] not in ELSEWHERE):
         to.event("value", name, node)
+    elif name is None and to.names.stars and isinstance(node, ast.Name) and node.id[0].isupper():
+        to.event("value", f"*.{node.id}", node)  # a class of a file of which all was imported
 
 
 def inherited(to: Walk, class_name: str, base: ast.expr, name: str) -> None:
@@ -111,6 +134,12 @@ def inherited(to: Walk, class_name: str, base: ast.expr, name: str) -> None:
         method = "fit" if name == "keras.Model" else "train"
         event = Event("train", f"{name}.{method}()", spot(base))
         to.facts.scopes.setdefault(f"{class_name}.{method}", []).append(event)
+
+
+def kept(to: Walk, target: ast.Attribute, value: ast.expr) -> None:
+    """`self.model = RandomForestClassifier()`."""
+    if isinstance(value, ast.Call) and ESTIMATOR.match(to.names.resolve(value.func) or ""):
+        to.facts.estimators.add(to.names.resolve(target) or "")
 
 
 def is_command(to: Walk, decorator: ast.expr) -> bool:
@@ -236,10 +265,13 @@ def _by_attribute(to: Walk, node: ast.Call, attribute: str, name: str | None) ->
             or (name or "").startswith(("keras", "tensorflow", "lightning"))
             or ESTIMATOR.match(name or "")
         ):
-            is_estimator = ESTIMATOR.match(name or "") or (
-                "estimators" in facts.flags and OF_SKLEARN.search(_dotted(node.func))
+            is_estimator = (
+                ESTIMATOR.match(name or "")
+                or (name or "").removesuffix(f".{attribute}") in facts.estimators
+                or ("estimators" in facts.flags and OF_SKLEARN.search(_dotted(node.func)))
             )
-            to.event("train", "estimator" if is_estimator else f"{attribute}()", node)
+            what = "estimator" if is_estimator else f"{attribute}()"
+            to.event("train", what, node, OF_UNKNOWN if name is None else "")
             to.event("work", "tensorflow", node, f"{attribute}()")
     elif attribute in ("load_state_dict", "load_weights"):
         to.event("loaded", "", node)

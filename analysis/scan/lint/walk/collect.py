@@ -46,7 +46,7 @@ class Collector:
                 self.names.bind(node.name, f"@{node.name}")
         self.statements(tree.body)
         self.order.leave(set())
-        self.order.module_ends()
+        self.order.results.module_ends()
         for target, call, why in self.unseeded:
             if not target or target not in self.reseeded:
                 self.report("VB102", call, why)
@@ -127,8 +127,8 @@ class Collector:
         outer = self.scope, self.events, self.loops, self.order.pending
         no_gradient = sum(settings.stops_gradients(self, each) for each in node.decorator_list)
         self.without_gradient += no_gradient
-        if self.scope and not self.class_name:
-            self.names.bind(node.name, f"@{self.scope}.{node.name}")
+        if not self.class_name:  # of the module too, where it stands in a branch
+            self.names.bind(node.name, f"@{self.scope}.{node.name}" if self.scope else f"@{node.name}")
         self.scope = ".".join(part for part in (self.class_name or self.scope, node.name) if part)
         self.events = self.facts.scopes.setdefault(self.scope, [])
         self.loops, self.order.pending = 0, {}
@@ -146,6 +146,7 @@ class Collector:
         self.order.leave({"self."} if inside else set())
         kept = self.order.pending
         self.names.pop()
+        self.facts.spans.append((node.lineno, node.end_lineno or node.lineno, self.scope))
         self.scope, self.events, self.loops, self.order.pending = outer
         self.without_gradient -= no_gradient
         if inside:
@@ -182,6 +183,7 @@ class Collector:
             self.order.single(node.value)
         else:
             self.order.assigned(self.target, node.value)
+        self.order.results.assigned(targets, node.value)
         if isinstance(first, ast.Attribute) and "seed" in first.attr.lower() and not self.without_seed:
             draws.changing(self, first, node.value, self.target)  # names are followed to where they seed
         self.visit(node.value)
@@ -189,6 +191,7 @@ class Collector:
         self.target = outer
         for target in targets:
             if isinstance(target, ast.Name):
+                calls.moved(self, target, node.value)
                 is_set = isinstance(node.value, ast.Set | ast.SetComp)
                 self.names.bind(target.id, "builtins.set()" if is_set else self.names.resolve(node.value))
             elif isinstance(target, ast.Tuple | ast.List):
@@ -202,6 +205,8 @@ class Collector:
         for target in targets:
             if isinstance(target, ast.Subscript | ast.Attribute):
                 settings.stored(self, target, node.value)
+                if isinstance(target, ast.Attribute):
+                    calls.kept(self, target, node.value)
                 self.visit(target.value)
 
     def _aug_assign(self, node: ast.AugAssign) -> None:
@@ -247,6 +252,7 @@ class Collector:
         outer, self.events = self.events, self.facts.scopes.setdefault(MAIN, [])
         self.statements(node.body)
         self.events = outer
+        self.facts.spans.append((node.body[0].lineno, node.body[-1].end_lineno or node.lineno, MAIN))
         self.statements(node.orelse)
 
     def _branch(self, body: Sequence[ast.AST], without_seed: bool | None) -> None:

@@ -56,6 +56,8 @@ def drawn(to: Walk, node: ast.Call, name: str) -> None:
     if generator is not None and not NO_DATA.search(to.target):
         for_seed = "seed" in to.target.lower()
         to.event("draw", generator, node, f"{name} (for a seed)" if for_seed else name)
+        if not to.scope and to.target:
+            to.facts.made[spot(node)] = to.target
     if name in OWN_GENERATORS:
         _own_generator(to, node, name)
     elif name in SEARCHES and not is_given(node, SEARCHES[name]):

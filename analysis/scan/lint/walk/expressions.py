@@ -45,7 +45,9 @@ def attribute(to: OrderedWalk, node: ast.Attribute) -> None:
     value = node.value
     if node.attr == "values":
         to.only_values.add(id(value))
+    to.order.read(node.attr)
     while isinstance(value, ast.Attribute):
+        to.order.read(value.attr)
         value = value.value
     to.visit(value)
 
@@ -127,6 +129,7 @@ def function(to: OrderedWalk, node: ast.Lambda) -> None:
     to.names.push()
     for argument in node.args.args:
         to.names.bind(argument.arg, None)
+    to.event("value", f"@{to.scope}.<lambda>", node)
     outer, to.events = to.events, to.facts.scopes.setdefault(f"{to.scope}.<lambda>", [])
     to.visit(node.body)
     to.events = outer

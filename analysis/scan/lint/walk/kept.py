@@ -5,11 +5,14 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from typing import TypeGuard
 
 from analysis.scan.lint.vocabulary import WORDS
 from analysis.scan.lint.walk.walk import Walk
 
 SORTING = WORDS["sorting"]
+SORTER = re.compile(r"^(?!.*(?:arg|un)_?sort).*sort", re.IGNORECASE)
+"""A project's own: `natural_sorted`, `sort_by_number`."""
 FREE = SORTING | WORDS["counting"]
 BARS = frozenset(("tqdm", "track", "progress_bar", "progressbar", "iter"))
 """Functions that give what they are given, one by one."""
@@ -91,6 +94,26 @@ def iterated(node: ast.expr) -> ast.expr:
     return node
 
 
+def is_numbering(node: ast.expr) -> TypeGuard[ast.DictComp]:
+    """`{name: number for number, name in enumerate(names)}`."""
+    return (
+        isinstance(node, ast.DictComp)
+        and isinstance(node.generators[0].iter, ast.Call)
+        and last(node.generators[0].iter.func) == "enumerate"
+    )
+
+
+def makes_text(value: ast.expr) -> bool:
+    """`name + str(number)`, `f"{name}_{number}"`, `name.split("_")[0]`, and lists of such."""
+    if isinstance(value, ast.ListComp):
+        return makes_text(value.elt)
+    if isinstance(value, ast.Subscript):
+        return isinstance(value.value, ast.Call) and last(value.value.func) in ("split", "rsplit")
+    if isinstance(value, ast.BinOp):
+        return isinstance(value.op, ast.Add) and (makes_text(value.left) or makes_text(value.right))
+    return isinstance(value, ast.JoinedStr) or (isinstance(value, ast.Call) and last(value.func) == "str")
+
+
 def last(function: ast.expr) -> str:
     return getattr(function, "attr", "") or getattr(function, "id", "")
 
@@ -109,7 +132,9 @@ def named(node: ast.expr) -> str:
 
 def sorted_of(walk: Walk, value: ast.expr) -> str:
     """`x` of `sorted(x)`."""
-    if isinstance(value, ast.Call) and value.args and walk.names.resolve(value.func) in FREE:
+    if not isinstance(value, ast.Call) or not value.args:
+        return ""
+    if walk.names.resolve(value.func) in FREE or SORTER.search(last(value.func)):
         return named(value.args[0])
     return ""
 

@@ -17,15 +17,19 @@ from analysis.scan.lint.walk.kept import (
     APPENDING,
     BARS,
     FREE,
+    SORTER,
     SORTING,
+    is_numbering,
     iterated,
     kept_in_order,
     last,
+    makes_text,
     mentions,
     named,
     sorted_of,
     sorts,
 )
+from analysis.scan.lint.walk.results import Results, attributes_of
 from analysis.scan.lint.walk.walk import Walk
 from analysis.scan.results import Level
 
@@ -43,8 +47,6 @@ NO_DATA = re.compile(
     re.IGNORECASE,
 )
 """Names that have to do with files that are no data, or with what leaves their order behind."""
-WRAPPER = re.compile(r"(?:^|\.)_*(?:ls|list_?dir|list_\w*repo\w*|walk|scandir|i?glob|rglob|iterdir)$")
-"""Functions that give what another one lists, for who knows what."""
 KEEPING = WORDS["keeping"]
 FINDING = re.compile(
     r"^_*(?:find|get_(?:ckpt|latest|checkpoint)|check|remove|delete|latest|select|exists|is|has|contains|validate|verify|assert|print|log)_?\w*$"
@@ -85,13 +87,13 @@ class DataOrder:
         self.pending: dict[str, list[Pending]] = {}
         self._loads: dict[str, bool] = {}  # names that are used: whether in a way that keeps their order
         self._texts: dict[str, str] = {}  # what sets are made of, by their names
+        self._made_texts: set[str] = set()  # names of what is put together from texts
         self._ones: set[str] = set()  # names whose length was compared with one
         self._carried: set[int] = set()
         self._free = 0
         self._absorbed: set[int] = set()
         self._returning = False
-        self._returned: dict[str, list[tuple[str, Any, str, Level | None]]] = {}  # by function
-        self._asked: dict[str, bool] = {}  # functions of the module: whether a call keeps their order
+        self.results = Results(walk)
 
     def free(self, when: bool = True) -> AbstractContextManager[None]:
         """A context in which the order does not matter, where `when` holds."""
@@ -109,7 +111,8 @@ class DataOrder:
         if isinstance(value, ast.SetComp | ast.Set) or (
             isinstance(value, ast.Call) and last(value.func) in ("set", "frozenset")
         ):
-            self._texts[target] = ast.unparse(value)
+            self._texts[target] = self._told(value)
+        (self._made_texts.add if makes_text(value) else self._made_texts.discard)(target)
         found = self._unordered(value)
         if found is None or found[0] == SET:
             if target in self.pending and found is None:
@@ -120,7 +123,7 @@ class DataOrder:
             return
         rule, node, text = found
         self._absorbed.add(id(node))
-        if isinstance(value, ast.ListComp):
+        if isinstance(value, ast.ListComp | ast.DictComp):
             self._carried.add(id(value.generators[0].iter))
         if target == "__all__":
             return
@@ -220,35 +223,26 @@ class DataOrder:
         name = named(value)
         if name in self.pending and not self._loads.get(name, False):
             for item in self.pending.pop(name):
-                self._hand_on(*self._described(*item))
+                self.results.hand_on(*self._described(*item))
         self._returning = True
         yield
         self._returning = False
 
-    def _hand_on(self, rule: str, node: Any, why: str, level: Level | None) -> None:
-        self._returned.setdefault(self._walk.scope, []).append((rule, node, why, level))
-
-    def module_ends(self) -> None:
-        """What functions return is reported, unless every call in the module is one that keeps no order."""
-        for scope, items in self._returned.items():
-            if self._asked.get(scope, not WRAPPER.search(scope)):
-                for rule, node, why, level in items:
-                    self._walk.report(rule, node, why, level)
-
     def called(self, node: ast.Call, name: str | None) -> bool:
         """Says whether the order of the arguments is free; reports a listing whose order is kept."""
         function = node.func
-        if name is not None and name.startswith("@"):
-            asked = name[1:].replace("()", "")
-            self._asked[asked] = self._asked.get(asked, False) or not self._free
+        self.results.called(name, keeps=not self._free)
         if isinstance(function, ast.Attribute) and function.attr == "add" and node.args:
             to = named(function.value)
             if to in self._texts:
-                self._texts[to] += f" {ast.unparse(node.args[0])}"
+                self._texts[to] += f" {self._told(node.args[0])}"
         if isinstance(function, ast.Attribute) and function.attr == "sort":
             self.pending.pop(named(function.value), None)
-        if name in FREE or (isinstance(function, ast.Attribute) and function.attr in FREE_METHODS):
-            if name in SORTING:
+        is_sorting = name in SORTING or bool(SORTER.search(last(function)))
+        is_free = isinstance(function, ast.Attribute) and function.attr in FREE_METHODS
+        if is_sorting or is_free or name in FREE:
+            if is_sorting:
+                self._walk.facts.sorted_attributes |= attributes_of(node)
                 for argument in node.args:
                     inner = argument.generators[0].iter if isinstance(argument, Comprehensions) else argument
                     self.pending.pop(named(inner), None)
@@ -280,6 +274,10 @@ class DataOrder:
             self._absorbed.add(id(found[1]))
             self.pending.setdefault(to, []).append(Pending(*found))
 
+    def read(self, attribute: str) -> None:
+        if not self._free:
+            self._walk.facts.read_attributes.add(attribute)
+
     def loaded(self, name: str) -> None:
         if name in self.pending:
             self._loads[name] = self._loads.get(name, False) or not self._free
@@ -301,6 +299,7 @@ class DataOrder:
         unseen = "." in name or not self._walk.scope  # another function may use it
         if self._loads.get(name, unseen):
             for item in items:
+                self.results.hold(item.node, name)
                 self._report(*item)
 
     def _unordered(self, node: ast.expr) -> tuple[str, Any, str] | None:
@@ -322,11 +321,11 @@ class DataOrder:
         elif isinstance(node, ast.SetComp):
             if TEXTS.search(ast.unparse(node)):
                 return SET, node, "a set"
-        elif isinstance(node, ast.ListComp | ast.GeneratorExp):
+        elif isinstance(node, ast.ListComp | ast.GeneratorExp) or is_numbering(node):
             inner = self._unordered(node.generators[0].iter)
             if inner is None:
-                waiting = self.pending.get(named(node.generators[0].iter))
-                return waiting[0][:3] if waiting and isinstance(node, ast.ListComp) else None
+                waiting = self.pending.get(named(iterated(node.generators[0].iter)))
+                return waiting[0][:3] if waiting and not isinstance(node, ast.GeneratorExp) else None
             if inner[0] == SET:
                 return FROM_SET, node, inner[2]
             return inner
@@ -338,6 +337,11 @@ class DataOrder:
                 self._absorbed.add(id(right[1]))
             return left or right
         return None
+
+    def _told(self, node: ast.expr) -> str:
+        """The text of an expression, and a word where what it names was put together from texts."""
+        names = {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
+        return f"{ast.unparse(node)} {'str' if names & self._made_texts else ''}"
 
     def _is_no_data(self, node: ast.Call) -> bool:
         """Whether what is listed are checkpoints, logs and the like, as far as the names tell."""
@@ -363,7 +367,7 @@ class DataOrder:
             first = node.args[0] if node.args else None
             if first is None or NUMBERS.search(last(first)):
                 return None
-            if not TEXTS.search(ast.unparse(first)):
+            if not TEXTS.search(self._told(first)):
                 return None
             return SET, node, "a set"
         if name in KEEPING and node.args:
@@ -376,7 +380,7 @@ class DataOrder:
     def _report(self, rule: str, node: Any, text: str, looped: bool = False) -> None:
         described = self._described(rule, node, text, looped)
         if self._returning:
-            self._hand_on(*described)
+            self.results.hand_on(*described)
         else:
             self._walk.report(*described)
 

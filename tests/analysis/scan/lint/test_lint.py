@@ -255,6 +255,49 @@ def test_of_a_project_that_trains_only_what_training_includes_is_told():
     assert [f.place.path for f in lint_project([net, other], {}, rules)] == ["net.py"], "a library"
 
 
+def test_an_operation_of_a_model_that_no_training_builds_is_not_told():
+    text = "import torch\n"
+    for name in ("Used", "Unused"):
+        text += f"class {name}(torch.nn.Module):\n"
+        text += "    def __init__(self):\n        self.c = torch.nn.Conv2d(1, 2, 3)\n"
+    nets = lint_file("nets.py", text.encode())
+    start = b"import torch\nfrom nets import Used, Unused\n"
+    rules = chosen(("VB501",), ())
+    for built in ("Used", "Unused"):
+        train = lint_file("main.py", start + f"{built}()(x).sum().backward()\no.step()\n".encode())
+        (found,) = lint_project([train, nets], {}, rules)
+        assert found.place.line == {"Used": 4, "Unused": 7}[built]
+
+
+def test_a_file_counts_for_the_first_program_that_builds_something_in_it():
+    text = "import torch\nclass Net(torch.nn.Module):\n    def __init__(self):\n"
+    net = lint_file("net.py", (text + "        self.c = torch.nn.Conv2d(1, 2, 3)\n").encode())
+    start = "import torch\nfrom net import Net\n"
+    a = lint_file("a.py", (start + "x.sum().backward()\no.step()\n").encode())
+    b, c = (
+        lint_file(path, (start + "Net()(x).sum().backward()\no.step()\n").encode())
+        for path in ("b.py", "c.py")
+    )
+    rules = chosen(("VB501",), ())
+    assert lint_project([a, net], {}, rules) == ()
+    assert [f.place.path for f in lint_project([a, b, c, net], {}, rules)] == ["net.py"]
+
+
+def test_a_notebook_that_trains_nothing_is_no_library():
+    cell = {"cell_type": "code", "source": "import torch\nc = torch.nn.Conv2d(1, 2, 3)\n"}
+    data = json.dumps({"cells": [cell], "nbformat": 4}).encode()
+    assert findings(data, "a.ipynb", chosen(("VB501",), ())) == ()
+    assert len(findings(cell["source"], "a.py", chosen(("VB501",), ()))) == 1
+
+
+def test_orders_that_no_training_reaches_are_told_where_orders_are_selected():
+    train = lint_file("main.py", b"import torch\nx.backward()\no.step()\n")
+    read = lint_file("read.py", b"import os, torch\ndef read():\n    return list(os.listdir('d'))\n")
+    assert lint_project([train, read], {}, frozenset(("VB301",))) == ()
+    (found,) = lint_project([train, read], {}, chosen(("VB301",), ()))
+    assert (found.rule, found.place.line) == ("VB301", 3)
+
+
 def test_of_an_old_torch_convolutions_are_told_with_what_it_has():
     facts = [lint_file("main.py", b"import torch\nc = torch.nn.Conv2d(1, 2, 3)\n")]
     (found,) = lint_project(facts, {("", "torch"): "1.4.0"}, chosen(("VB501",), ()))

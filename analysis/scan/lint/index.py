@@ -1,0 +1,113 @@
+"""The files and functions of a project, found by the names under which they are imported and called."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from analysis.scan.lint.facts import FileFacts
+from analysis.scan.lint.vocabulary import WORDS
+
+LIBRARIES = (sys.stdlib_module_names | WORDS["elsewhere"]) - {"this"}
+"""An installed library is meant, whatever files a project has."""
+HOPS = 4  # how often a name is imported from what has imported it
+
+
+class Index:
+    """The modules of a project by their names."""
+
+    def __init__(self, files: Sequence[FileFacts]) -> None:
+        self._by_last: dict[str, list[tuple[str, FileFacts]]] = {}
+        self._packages: dict[str, FileFacts] = {}
+        self._known: dict[tuple[str, str, int], tuple[FileFacts, str] | None] = {}
+        for file in files:
+            if file.is_notebook:
+                continue  # is not imported
+            name = file.module.removesuffix(".__init__")
+            if name != file.module:
+                self._packages[name] = file
+            self._by_last.setdefault(name.rpartition(".")[2], []).append((name, file))
+
+    def module(self, name: str, importer: FileFacts) -> FileFacts | None:
+        """The file that an import of `name` reads: its path ends with the name. Of several, the one in the
+        folder nearest to the importer."""
+        if not name or name.partition(".")[0] in LIBRARIES:
+            return None
+        found = [
+            (full, file)
+            for full, file in self._by_last.get(name.rpartition(".")[2], ())
+            if full == name or full.endswith("." + name)
+        ]
+        if len(found) > 1:
+            found.sort(
+                key=lambda each: (
+                    each[1] is importer,  # `train.py` that imports from the package `train`
+                    -_shared(each[1].module, importer.module),
+                    len(each[0]),
+                    not each[1].module.endswith("__init__"),  # of both, Python takes the package
+                )
+            )
+        return found[0][1] if found else None
+
+    def packages(self, name: str, file: FileFacts) -> list[FileFacts]:
+        """The packages around a module, the outermost first: an import of a.b.c runs a, then a.b, then it."""
+        parts = file.module.removesuffix(".__init__").split(".")
+        first = len(parts) - name.count(".")
+        around = [".".join(parts[:count]) for count in range(first, len(parts))]
+        return [self._packages[each] for each in around if each in self._packages]
+
+    def function(self, name: str, caller: FileFacts) -> tuple[FileFacts, str] | None:
+        """The file and scope that a call of `name` runs."""
+        name = name.replace("()", "")
+        if name.startswith("@"):
+            return _scope(caller, name[1:])
+        if name.startswith("*."):
+            return self._exported(caller, name[2:], HOPS)
+        return self._elsewhere(name, caller, HOPS)
+
+    def _elsewhere(self, name: str, caller: FileFacts, hops: int) -> tuple[FileFacts, str] | None:
+        parts = name.split(".")
+        for cut in range(len(parts) - 1, 0, -1):
+            file = self.module(".".join(parts[:cut]), caller)
+            if file is not None:
+                rest = ".".join(parts[cut:])
+                return _scope(file, rest) or (self._exported(file, rest, hops - 1) if hops else None)
+        return None
+
+    def _exported(self, file: FileFacts, name: str, hops: int) -> tuple[FileFacts, str] | None:
+        """What a file has imported itself: `from .train import fit` in an `__init__`, or all of a module."""
+        known = self._known.get((file.path, name, hops), ...)
+        if known is ...:
+            known = self._known[file.path, name, hops] = self._look_up(file, name, hops)
+        return known
+
+    def _look_up(self, file: FileFacts, name: str, hops: int) -> tuple[FileFacts, str] | None:
+        first, dot, rest = name.partition(".")
+        if first in file.imported and hops:
+            return self._elsewhere(file.imported[first] + dot + rest, file, hops)
+        for star in file.stars:
+            found = self.module(star, file)
+            if found is not None and found is not file:
+                target = _scope(found, name) or (self._exported(found, name, hops - 1) if hops else None)
+                if target is not None:
+                    return target
+        return None
+
+
+def _scope(file: FileFacts, name: str) -> tuple[FileFacts, str] | None:
+    """The function of a name in a file; of a class, its `__init__`, whether it has one or not."""
+    for candidate in (name, f"{name}.__init__"):
+        if candidate in file.scopes:
+            return file, candidate
+    if name in file.classes:
+        return file, f"{name}.__init__"
+    return None
+
+
+def _shared(a: str, b: str) -> int:
+    count = 0
+    for x, y in zip(a.split("."), b.split("."), strict=False):
+        if x != y:
+            break
+        count += 1
+    return count

@@ -1,0 +1,60 @@
+"""The rules about the order of data: which of the orders that files keep reaches a training."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from analysis.scan.lint.differ import AFTER_TRAINING, FRAMEWORKS
+from analysis.scan.lint.facts import FileFacts
+from analysis.scan.lint.program import Program, is_test
+from analysis.scan.lint.vocabulary import WORDS
+from analysis.scan.results import Level, LintFinding
+
+ORDERS = frozenset(("VB301", "VB302", "VB304"))
+OF_LISTS = frozenset(("VB301", "VB304"))
+"""Orders that sorting mends; numbers that were given in the order of a set stay."""
+DATA_LIBRARIES = WORDS["data_libraries"]
+
+
+def orders(
+    files: Sequence[FileFacts], every: Sequence[Program], *, everywhere: bool
+) -> Iterator[LintFinding]:
+    """The orders that are reached from a program that trains or prepares data, and not sorted where they are
+    used. Without such a program, and with `everywhere`, those of files that have to do with data, else all
+    as notes."""
+    using = [] if everywhere else [program for program in every if makes_data(program)]
+    of_data = {file.path for file in files if _is_of_data(file)}
+    reached = set().union(*(program.scopes for program in using))
+    read = set().union(*(file.read_attributes for file in files))
+    sorted_later = set().union(*(file.sorted_attributes for file in files))
+    for file in files:
+        if is_test(file) or (AFTER_TRAINING.search(file.path) and not everywhere):
+            continue
+        for each in file.findings:
+            held = _held(file, each)
+            if each.rule not in ORDERS or (held and held.isdisjoint(read)):
+                continue
+            if each.rule in OF_LISTS and held & sorted_later:
+                continue
+            if using:
+                if (file.path, file.scope_at(each.place.line)) in reached:
+                    yield each
+            elif file.path in of_data:
+                yield each
+            elif everywhere or not of_data:
+                yield replace(each, level=Level.NOTE)
+
+
+def _held(file: FileFacts, found: LintFinding) -> set[str]:
+    return file.held.get((found.place.line, found.place.column), set())
+
+
+def makes_data(program: Program) -> bool:
+    """A tool that prints has an order that matters to nobody."""
+    return program.training is not None or ("writes" in program.file.flags and _is_of_data(program.file))
+
+
+def _is_of_data(file: FileFacts) -> bool:
+    """Whether a file likely has to do with data: by its framework, or a library of data where it writes."""
+    return bool(file.flags & FRAMEWORKS or (file.flags & DATA_LIBRARIES and "writes" in file.flags))
