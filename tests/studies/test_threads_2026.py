@@ -76,6 +76,36 @@ def test_the_widest_range_of_accuracy_at_one_seed_is_that_of_the_runs(runs):
     )
 
 
+def test_readme_has_the_figures_of_the_runs(runs):
+    several, ranges, repeats = [], [], []
+    for framework in ("torch", "keras"):
+        mine = [run for run in runs if run["workload"].endswith(f"-{framework}")]
+        several.append(
+            [
+                sum(any(len(m) > 1 for m in seeds.values()) for seeds in found.values())
+                for found in (models(mine, variant, ("main", "eight")) for variant in ("fixed-seed", "exact"))
+            ]
+        )
+        accuracy, weights = defaultdict(list), defaultdict(list)
+        for run in mine:
+            if run["variant"] == "fixed-seed" and run["part"] == "main":
+                accuracy[run["workload"], run["seed"]].append(float(run["accuracy"]))
+                weights[run["workload"], run["seed"], run["threads"]].append(run["weights_sha256"])
+        ranges.append(f"{100 * max(max(values) - min(values) for values in accuracy.values()):.1f} points")
+        pairs = [two for two in weights.values() if len(two) > 1]
+        repeats.append(f"{sum(len(set(two)) == 1 for two in pairs)} of {len(pairs)}")
+    text = (REPOSITORY / "README.md").read_text(encoding="utf-8")
+    assert f"{len(runs):,} runs" in text
+    (torch_fixed, torch_exact), (keras_fixed, keras_exact) = several
+    for cells in (
+        f"{torch_fixed} of 8 | {keras_fixed} of 8",
+        f"{torch_exact} of 8 | {keras_exact} of 8",
+        " | ".join(ranges),
+        " | ".join(repeats),
+    ):
+        assert f" | {cells} |\n" in text, cells
+
+
 def test_the_picture_of_the_page_is_that_of_the_results():
     picture = REPOSITORY / "docs/pictures/threads-2026.svg"
     assert picture.read_bytes() == (RESULTS / "figures/overview.svg").read_bytes()
