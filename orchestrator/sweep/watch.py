@@ -56,7 +56,7 @@ class Watched:
 
     study: str
     alive: bool  # whether a sweep is at work
-    silent_s: float | None  # since something was heard of it; None: longer than can be told
+    silent_s: float | None  # since something was heard of it; None: longer than is known
     sweep: Live | None  # what the last one left
     guests: tuple[str, ...]  # of the inventory
     sets: tuple[SetNow, ...]

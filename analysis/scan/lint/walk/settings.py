@@ -71,7 +71,7 @@ def stored(to: Walk, target: ast.Subscript | ast.Attribute, value: ast.expr | No
             "VB504", target, "with benchmark = True the fastest algorithm wins, which differs between runs"
         )
     elif name == "torch.backends.cudnn.deterministic" and said is not False:
-        to.facts.modes.add("cudnn")  # by a variable too: it is somebody's choice
+        to.facts.modes.add("cudnn")  # by a variable too: it is the user's choice
     elif name == "torch.backends.cudnn.enabled" and said is False:
         to.facts.modes.add("cudnn")
     elif target.attr in ("intra_op_parallelism_threads", "inter_op_parallelism_threads"):
