@@ -6,6 +6,7 @@ Each worker writes the hash of its weights into a file of its rank; it computes 
 
 from __future__ import annotations
 
+import gc
 import sys
 from pathlib import Path
 
@@ -37,6 +38,9 @@ def main(folder: Path, threads: list[int]) -> None:
         backend.optimizer.step()  # type: ignore[attr-defined]
     (folder / str(rank)).write_text(hash_arrays(backend.weights()), "utf-8")
     torch.distributed.barrier()  # one that ends first would cut off what the others still have to say
+    # The threads of gloo end with the last user of the group. One that frees a tensor while Python shuts down aborts.
+    del model
+    gc.collect()
     torch.distributed.destroy_process_group()
 
 
