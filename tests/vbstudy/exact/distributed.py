@@ -38,7 +38,7 @@ def main(folder: Path, threads: list[int]) -> None:
         backend.optimizer.step()  # type: ignore[attr-defined]
     (folder / str(rank)).write_text(hash_arrays(backend.weights()), "utf-8")
     torch.distributed.barrier()  # one that ends first would cut off what the others still have to say
-    # The threads of gloo end with the last user of the group. One that frees a tensor while Python shuts down aborts.
+    # Threads of gloo end with the last user of the group; one that frees a tensor while Python ends aborts.
     del model
     gc.collect()
     torch.distributed.destroy_process_group()
