@@ -32,7 +32,7 @@ demo: install ## the whole study on this machine: provision, sweep, analyze
 	$(BIN)/vbstudy -C $(DEMO) analyze
 
 study: install ## the study of docs/threads-2026.md again, in STUDY=folder; hours, and it resumes
-	studies/threads-2026/repeat.sh $(BIN)/vbstudy $(STUDY)
+	studies/threads-2026/repeat.sh $(BIN) $(STUDY)
 
 test: install ## the unit tests; they need nothing but this machine
 	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile
