@@ -20,13 +20,13 @@ from analysis.report.report import write_report
 HERE = Path(__file__).parent
 RESULTS = HERE / "results"
 PICTURE = HERE.parents[1] / "docs/pictures/threads-2026.svg"
-FOLDERS = {"main": "threads-2026", "eight": "eight", "isa": "isa"}
+PARTS = ("main", "isa", "qemu", "host")
 
 
 def runs(folder: Path) -> Iterator[dict[str, Any]]:
     """A line a run, of every part of the study."""
-    for part, name in FOLDERS.items():
-        for file in sorted((folder / name / "runs").glob("*/*/*/*/run.json")):
+    for part in PARTS:
+        for file in sorted((folder / part / "runs").glob("*/*/*/*/run.json")):
             record = json.loads(file.read_text(encoding="utf-8"))
             spec, result = record["spec"], record["result"]
             network, _, framework = spec["workload"]["name"].rpartition("-")
@@ -58,7 +58,7 @@ def runs(folder: Path) -> Iterator[dict[str, Any]]:
 
 
 def collect(folder: Path) -> None:
-    analysis = analyze(folder / FOLDERS["main"], against="issre21")
+    analysis = analyze(folder / "main", against="issre21")
     for name in ("tables", "parquet", "traces", "harden", "figures"):
         shutil.rmtree(RESULTS / name, ignore_errors=True)
     RESULTS.mkdir(exist_ok=True)
@@ -77,10 +77,10 @@ def collect(folder: Path) -> None:
         for file_ in report.glob("figures/overview.*"):
             shutil.copy(file_, RESULTS / "figures")
     shutil.copy(RESULTS / "figures/overview.svg", PICTURE)
-    for file_ in sorted((folder / FOLDERS["main"] / "trace").glob("*/trace.json")):
+    for file_ in sorted((folder / "main" / "trace").glob("*/trace.json")):
         (RESULTS / "traces").mkdir(exist_ok=True)
         shutil.copy(file_, RESULTS / "traces" / f"{file_.parent.name}.json")
-    for file_ in sorted((folder / FOLDERS["main"] / "harden").glob("*.json")):
+    for file_ in sorted((folder / "main" / "harden").glob("*.json")):
         (RESULTS / "harden").mkdir(exist_ok=True)
         shutil.copy(file_, RESULTS / "harden")
     write_parquet(analysis, RESULTS / "parquet")

@@ -9,11 +9,11 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 HERE = Path(__file__).parent
 RESULTS = HERE / "results"
+FIRST = HERE / "first/runs.csv"
 PAGE = HERE.parents[1] / "docs/threads-2026.md"
 TEXT = HERE / "page.md"
 
@@ -29,6 +29,12 @@ NAMES = {
 }
 FRAMEWORKS = ("PyTorch", "Keras")
 ACROSS = "across thread counts"
+PARTS = {
+    "main": "1, 2, 4, 8",
+    "isa": "1, 2; AVX2",
+    "qemu": "1, 2; virtual machines",
+    "host": "1, 2; AVX2, for the machines",
+}
 VERDICTS = ("supported", "not supported", "inconclusive")
 
 
@@ -38,6 +44,7 @@ class Results:
     def __init__(self, folder: Path = RESULTS) -> None:
         self.folder = folder
         self.runs = pd.read_csv(folder / "runs.csv")
+        self.first = pd.read_csv(FIRST)
         self.findings = json.loads((folder / "findings.json").read_text(encoding="utf-8"))["findings"]
 
     def table(self, name: str) -> pd.DataFrame:
@@ -52,11 +59,6 @@ class Results:
         if network:
             chosen &= runs.network == network
         return runs[chosen]
-
-    def all_threads(self, variant: str, framework: str, network: str) -> pd.DataFrame:
-        """The runs on 1, 2 and 4 threads and those on 8."""
-        parts = [self.of(part, variant, framework, network) for part in ("main", "eight")]
-        return pd.concat(parts)
 
     def workload(self, framework: str, network: str) -> str:
         return f"{network}-{'torch' if framework == 'PyTorch' else 'keras'}"
@@ -112,19 +114,6 @@ def models_text(runs: pd.DataFrame) -> str:
     return str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
 
 
-def eighth(results: Results, variant: str, framework: str, network: str) -> str:
-    """Whether 8 threads gave a model that fewer threads gave too, at the same seed."""
-    there = results.of("eight", variant, framework, network)
-    fewer = results.of("main", variant, framework, network)
-    if there.empty or fewer.empty:
-        return "–"
-    same = fewer[fewer.seed.isin(there.seed)]
-    on = sorted(same[same.weights_sha256.isin(there.weights_sha256)].threads.unique())
-    if len(on) == same.threads.nunique():
-        return "same"
-    return f"that of {series([str(n) for n in on])}" if on else "another"
-
-
 def accuracy_range(runs: pd.DataFrame, column: str = "accuracy") -> float:
     """The largest max-min across thread counts at one seed."""
     return max((s[column].max() - s[column].min() for _, s in runs.groupby("seed")), default=float("nan"))
@@ -138,70 +127,69 @@ def repeats(runs: pd.DataFrame) -> tuple[int, int]:
 
 
 def differing(results: Results, framework: str, variant: str = "fixed-seed") -> list[str]:
-    """Networks of which some seed gave several models on 1, 2, 4 and 8 threads."""
-    return [n for n in NAMES if max(models(results.all_threads(variant, framework, n)), default=0) > 1]
+    """Networks of which some seed gave several models."""
+    return [n for n in NAMES if max(models(results.of("main", variant, framework, n)), default=0) > 1]
 
 
 def cured(results: Results, variant: str, framework: str) -> tuple[int, int]:
-    """(networks with one model for each seed on all thread counts, 8 included; networks that ran)."""
-    each = [max(models(results.all_threads(variant, framework, network)), default=0) for network in NAMES]
+    """(networks with one model for each seed on all thread counts; networks that ran)."""
+    each = [max(models(results.of("main", variant, framework, network)), default=0) for network in NAMES]
     return sum(n == 1 for n in each), sum(n > 0 for n in each)
 
 
-def isa(results: Results, variant: str) -> tuple[int, int, int]:
-    """(pairs of runs with AVX-512 and AVX2 alone, those that are equal, networks with a difference)."""
-    keys = ["network", "threads", "seed"]
-    narrow = results.of("isa", variant).drop_duplicates(keys)
-    wide = results.of("main", variant, "PyTorch").drop_duplicates(keys)
-    both = narrow.merge(wide, on=keys, suffixes=("_narrow", "_wide"))
-    equal = both.weights_sha256_narrow == both.weights_sha256_wide
-    return len(both), int(equal.sum()), both[~equal].network.nunique()
+KEYS = ["workload", "variant", "threads", "seed"]
 
 
-def price(results: Results) -> pd.Series:
-    """CPU seconds of a run in exact mode over those of `fixed-seed`, one thread, PyTorch: by network the
-    geometric mean over pairs of equal seed and block."""
-    keys = ["network", "repetition"]
-    exact, fixed = (
-        runs[runs.threads == 1].set_index(keys).cpu_s
-        for runs in (results.of("main", variant, "PyTorch") for variant in ("exact", "fixed-seed"))
+def equal_models(these: pd.DataFrame, those: pd.DataFrame) -> pd.DataFrame:
+    """The runs with a workload, variant, thread count and seed that both have, one of each, and whether
+    their weights are `equal`."""
+    both = these.drop_duplicates(KEYS).merge(those.drop_duplicates(KEYS), on=KEYS, suffixes=("", "_other"))
+    return both.assign(equal=both.weights_sha256 == both.weights_sha256_other)
+
+
+def shares(pairs: pd.DataFrame) -> str:
+    return f"{int(pairs.equal.sum()):,} of {len(pairs):,}"
+
+
+def first_text(results: Results) -> str:
+    """Q0: the models of the first run, by variant."""
+    pairs = {
+        variant: equal_models(results.of("main", variant), results.first[results.first.part != "isa"])
+        for variant in ("fixed-seed", "exact", "control")
+    }
+    return series([f"{shares(each)} in `{variant}`" for variant, each in pairs.items()])
+
+
+def isa_text(results: Results) -> str:
+    fixed, exact = (
+        equal_models(results.of("isa", variant), results.of("main", variant))
+        for variant in ("fixed-seed", "exact")
     )
-    return np.exp(np.log((exact / fixed).dropna()).groupby("network").mean())
-
-
-def price_text(results: Results) -> str:
-    ratios = price(results)
-    mean, low, high = float(np.exp(np.log(ratios).mean())), ratios.idxmin(), ratios.idxmax()
-    pairs = len(results.of("main", "exact", "PyTorch").query("threads == 1"))
+    if fixed.empty:
+        return "The comparison of AVX-512 with AVX2 did not fit into the time."
     return (
-        "Its price could not be measured as registered, for the machine was busy. As an indication, and not "
-        "registered: a whole run on one thread took in exact mode, in PyTorch, "
-        f"{mean:.2f} times the CPU seconds of `fixed-seed`, in the geometric mean over {len(ratios)} "
-        f"networks, from {ratios[low]:.2f} ({NAMES[str(low)]}) to {ratios[high]:.2f} ({NAMES[str(high)]}), "
-        f"in {pairs} pairs. "
-        "[Times on an idle machine](why-and-cure.md#exact-mode-the-same-bits-on-any-number-of-threads)."
+        "**AVX-512 and AVX2.** The same seeds and thread counts (1 and 2), PyTorch capped at AVX2: of "
+        f"{len(fixed)} pairs of runs in `fixed-seed`, {int(fixed.equal.sum())} have equal weights "
+        f"({fixed[~fixed.equal].workload.nunique()} of {fixed.workload.nunique()} networks differ); "
+        f"in exact mode {shares(exact)}."
     )
 
 
 def machines_text(results: Results) -> str:
-    parts = []
-    (pairs, equal, networks), (exact_pairs, exact_equal, _) = (
-        isa(results, "fixed-seed"),
-        isa(results, "exact"),
+    fixed, exact = (
+        equal_models(results.of("qemu", variant), results.of("host", variant))
+        for variant in ("fixed-seed", "exact")
     )
-    if pairs:
-        parts.append(
-            "**AVX-512 and AVX2.** The same seeds and thread counts (1 and 2), PyTorch capped at AVX2: of "
-            f"{pairs} pairs of runs in `fixed-seed`, {equal} have equal weights ({networks} of 8 networks "
-            f"differ); in exact mode {exact_equal} of {exact_pairs}."
-        )
-    else:
-        parts.append("The comparison of AVX-512 with AVX2 did not fit into the time.")
-    parts.append(
-        "The registered study in virtual machines was not run: there is no KVM here, and emulation, some "
-        "fifty times slower, did not fit into the time."
+    if fixed.empty:
+        return "The registered study in virtual machines did not fit into the time."
+    inside = {variant: models_text(results.of("qemu", variant)) for variant in ("fixed-seed", "exact")}
+    return (
+        "**Virtual machines.** LeNet-1 and MLP in PyTorch, in machines that QEMU emulates with 1 and 2 "
+        "virtual CPUs, and the same study on the host, capped at AVX2. Models of one seed in the machines: "
+        f"{inside['fixed-seed']} in `fixed-seed`, {inside['exact']} in exact mode. Pairs of runs on equal "
+        f"numbers of CPUs in which machine and host gave equal weights: {shares(fixed)} in `fixed-seed`, "
+        f"{shares(exact)} in exact mode."
     )
-    return "\n\n".join(parts)
 
 
 # ---- tables of the page ----------------------------------------------------------------------------------
@@ -219,13 +207,12 @@ def results_table(results: Results) -> str:
                 [
                     name,
                     framework,
-                    f"{len(runs)}, {runs.seed.nunique()}",
                     models_text(runs),
-                    eighth(results, "fixed-seed", framework, network),
                     percent(distance.get("differing", float("nan"))),
                     interval(results.across("churn", framework, network), "churn"),
                     f"{100 * runs.accuracy.mean():.1f} %",
                     f"{100 * accuracy_range(runs):.1f}",
+                    tested(results, framework, network),
                     cure_text(results, "exact", framework, network),
                     cure_text(results, "control", framework, network),
                 ]
@@ -233,21 +220,33 @@ def results_table(results: Results) -> str:
     heads = (
         "network",
         "framework",
-        "n runs, seeds",
-        "models of one seed on 1, 2, 4 threads",
-        "model of 8 threads",
+        "models of one seed on 4 thread counts",
         "weights that differ",
         "churn, 95 % interval",
         "accuracy, mean",
         "range at one seed, points",
+        "pairs of thread counts, accuracy",
         "models in exact mode",
         "models with switches",
     )
     return table(heads, rows)
 
 
+def tested(results: Results, framework: str, network: str) -> str:
+    """Q2 with fixed seeds: how many of the pairs of thread counts have which result."""
+    frame = results.table("tests")
+    mine = frame[
+        (frame.workload == results.workload(framework, network))
+        & (frame.variant == "fixed-seed")
+        & (frame["view"] == "last")
+        & (frame.metric == "accuracy")
+    ]
+    texts = {"not tested: all pairs equal": "equal at every seed"}
+    return ", ".join(f"{n} {texts.get(what, what)}" for what, n in mine.verdict.value_counts().items())
+
+
 def cure_text(results: Results, variant: str, framework: str, network: str) -> str:
-    runs = results.all_threads(variant, framework, network)
+    runs = results.of("main", variant, framework, network)
     return f"{models_text(runs)} (n = {len(runs)})" if len(runs) else "–"
 
 
@@ -305,7 +304,7 @@ def governed(setting: Any) -> str:
 def runs_table(results: Results) -> str:
     """n of every cell."""
     rows = []
-    for part, what in (("main", "1, 2, 4"), ("eight", "8"), ("isa", "1, 2; AVX2")):
+    for part, what in PARTS.items():
         for variant in ("fixed-seed", "default", "exact", "control"):
             cells = []
             for framework in FRAMEWORKS:
@@ -360,6 +359,41 @@ def spreads_table(results: Results) -> str:
     return table(heads, rows)
 
 
+def hardening_table(results: Results) -> str:
+    """Q8: the cheapest proved tier of every workload, and exact mode, with their prices."""
+    frame = results.table("hardening")
+    if frame.empty:
+        return "No workload was hardened: the time was over."
+    rows = []
+    for framework in FRAMEWORKS:
+        for network, name in NAMES.items():
+            mine = frame[frame.workload == results.workload(framework, network)]
+            proved = mine[mine.proof == "proved"]
+            for row in mine[mine.cheapest.notna()].to_dict("records"):
+                exact = mine[mine.tier.str.contains("exact")].to_dict("records")[0]
+                rows.append(
+                    [
+                        name,
+                        framework,
+                        row["tier"],
+                        ratio_text(row),
+                        ratio_text(exact),
+                        series(list(proved.tier)),
+                    ]
+                )
+    heads = ("network", "framework", "cheapest proved tier", "its cost", "cost of exact mode", "proved tiers")
+    return table(heads, rows)
+
+
+def ratio_text(row: dict[str, Any]) -> str:
+    if row["proof"] != "proved":
+        return str(row["proof"])
+    if pd.isna(row["mean_cost"]):
+        return "not compared"
+    bounds = "" if pd.isna(row["mean_low"]) else f" ({row['mean_low']:.2f} to {row['mean_high']:.2f})"
+    return f"{row['mean_cost']:.2f}{bounds}"
+
+
 # ---- the page --------------------------------------------------------------------------------------------
 
 
@@ -376,10 +410,11 @@ def page(results: Results) -> str:
     (worst_framework, worst), widest = max(ranges.items(), key=lambda item: item[1])
     wide = [each for each in ranges if max(models(results.of("main", "fixed-seed", *each)), default=0) > 1]
     hidden = sum(ranges[each] == 0 for each in wide)
-    eight = [eighth(results, "fixed-seed", framework, network) for framework, network in ranges]
     exact_torch, exact_torch_of = cured(results, "exact", "PyTorch")
     exact_keras, exact_keras_of = cured(results, "exact", "Keras")
-    control, control_of = cured(results, "control", "PyTorch")
+    (control_torch, control_torch_of), (control_keras, control_keras_of) = (
+        cured(results, "control", framework) for framework in FRAMEWORKS
+    )
     blocks = (
         int(fixed.groupby(["workload", "threads"]).size().min()),
         int(fixed.groupby(["workload", "threads"]).size().max()),
@@ -392,9 +427,6 @@ def page(results: Results) -> str:
         "keras": len(keras),
         "keras_alike": series([NAMES[n] for n in NAMES if n not in keras]),
         "alike": series([f"{NAMES[n]} in {f}" for f, n in ranges if (f, n) not in wide]),
-        "eighth_same": eight.count("same"),
-        "eighth_some": sum(each.startswith("that of") for each in eight),
-        "eighth_another": eight.count("another"),
         "keras_names": series([NAMES[n] for n in keras]),
         "cells": cells,
         "equal": equal,
@@ -404,14 +436,17 @@ def page(results: Results) -> str:
         "differ": len(wide),
         "exact_torch": f"{exact_torch} of {exact_torch_of}",
         "exact_keras": f"{exact_keras} of {exact_keras_of}",
-        "control": f"{control} of {control_of}",
+        "control_torch": f"{control_torch} of {control_torch_of}",
+        "control_keras": f"{control_keras} of {control_keras_of}",
         "n": str(blocks[0]) if blocks[0] == blocks[1] else f"{blocks[0]} to {blocks[1]}",
         "seeds": fixed.seed.nunique(),
         "results_table": results_table(results),
         "runs_table": runs_table(results),
         "spreads_table": spreads_table(results),
         "traces_table": traces_table(results),
-        "price": price_text(results),
+        "hardening_table": hardening_table(results),
+        "first": first_text(results),
+        "isa": isa_text(results),
         "machines": machines_text(results),
         "from": results.runs.started_at.min()[:10],
         **{f"f{n}": finding_text(results, f"F{n}") for n in range(1, 6)},

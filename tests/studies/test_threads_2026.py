@@ -31,17 +31,21 @@ def module(name: str) -> ModuleType:
     return loaded
 
 
-@pytest.fixture(scope="module")
-def runs() -> list[dict[str, str]]:
-    with (RESULTS / "runs.csv").open(encoding="utf-8", newline="") as file:
+def read(path: Path) -> list[dict[str, str]]:
+    with path.open(encoding="utf-8", newline="") as file:
         return list(csv.DictReader(file))
 
 
-def models(runs, variant, parts=("main",)):
+@pytest.fixture(scope="module")
+def runs() -> list[dict[str, str]]:
+    return read(RESULTS / "runs.csv")
+
+
+def models(runs, variant, part="main"):
     """{workload: {seed: the weights of all its runs}}"""
     found = defaultdict(lambda: defaultdict(set))
     for run in runs:
-        if run["variant"] == variant and run["part"] in parts:
+        if run["variant"] == variant and run["part"] == part:
             found[run["workload"]][run["seed"]].add(run["weights_sha256"])
     return found
 
@@ -53,13 +57,14 @@ def test_the_page_is_what_the_committed_tables_give():
 
 def test_the_first_paragraph_counts_the_runs_and_networks_of_the_table_of_runs(runs):
     text = " ".join(PAGE.read_text(encoding="utf-8").split())
-    assert f"CPU threads: {len(runs):,} runs, on one AMD EPYC" in text
-    fixed = models(runs, "fixed-seed", ("main", "eight"))
+    main = sum(run["part"] == "main" for run in runs)
+    assert f"CPU threads: {main:,} runs, on one AMD EPYC" in text
+    fixed = models(runs, "fixed-seed")
     differ = {w for w, seeds in fixed.items() if any(len(m) > 1 for m in seeds.values())}
     torch = sum(w.endswith("-torch") for w in differ)
     assert f"for {torch} of 8 networks in PyTorch" in text
     assert f"for {len(differ) - torch} of 8 in Keras" in text
-    exact = models(runs, "exact", ("main", "eight"))
+    exact = models(runs, "exact")
     one = {w for w, seeds in exact.items() if all(len(m) == 1 for m in seeds.values())}
     torch, keras = (sum(w.endswith(end) for w in one) for end in ("-torch", "-keras"))
     assert f"for {torch} of 8 networks in PyTorch and {keras} of 8 in Keras." in text
@@ -83,7 +88,7 @@ def test_readme_has_the_figures_of_the_runs(runs):
         several.append(
             [
                 sum(any(len(m) > 1 for m in seeds.values()) for seeds in found.values())
-                for found in (models(mine, variant, ("main", "eight")) for variant in ("fixed-seed", "exact"))
+                for found in (models(mine, variant) for variant in ("fixed-seed", "exact"))
             ]
         )
         accuracy, weights = defaultdict(list), defaultdict(list)
@@ -95,7 +100,7 @@ def test_readme_has_the_figures_of_the_runs(runs):
         pairs = [two for two in weights.values() if len(two) > 1]
         repeats.append(f"{sum(len(set(two)) == 1 for two in pairs)} of {len(pairs)}")
     text = (REPOSITORY / "README.md").read_text(encoding="utf-8")
-    assert f"{len(runs):,} runs" in text
+    assert f"{sum(run['part'] == 'main' for run in runs):,} runs" in text
     (torch_fixed, torch_exact), (keras_fixed, keras_exact) = several
     for cells in (
         f"{torch_fixed} of 8 | {keras_fixed} of 8",
@@ -123,19 +128,56 @@ def test_each_finding_on_the_page_has_its_verdict_and_is_of_all_workloads():
         assert sum(int(n) for n in re.findall(r"\d+", counts[1])) == 16
 
 
-def test_every_run_is_one_that_the_study_files_plan_and_has_its_hashes(runs):
-    for part, file in (("main", "study.toml"), ("eight", "eight/study.toml"), ("isa", "isa/study.toml")):
-        study = schema.parse((STUDY / "first" / file).read_text(encoding="utf-8"))
+@pytest.mark.parametrize(
+    ("folder", "table", "parts"),
+    [
+        (
+            STUDY,
+            RESULTS / "runs.csv",
+            {"main": "", "isa": "isa", "qemu": "qemu", "host": "qemu"},
+        ),
+        (
+            STUDY / "first",
+            STUDY / "first/runs.csv",
+            {"main": "", "eight": "eight", "isa": "isa"},
+        ),
+    ],
+    ids=["second", "first"],
+)
+def test_every_run_is_one_that_the_study_files_plan_and_has_its_hashes(folder, table, parts):
+    runs = read(table)
+    assert {run["part"] for run in runs} <= set(parts)
+    for part, name in parts.items():
+        study = schema.parse((folder / name / "study.toml").read_text(encoding="utf-8"))
         planned = {
             (s.workload.name, s.variant, s.threads.cpus, s.repetition): s.seeds.initialisation
             for s in plan(study)
         }
-        for run in (run for run in runs if run["part"] == part):
-            key = (run["workload"], run["variant"], int(run["threads"]), int(run["repetition"]))
+        mine = [run for run in runs if run["part"] == part]
+        keys = [(r["workload"], r["variant"], int(r["threads"]), int(r["repetition"])) for r in mine]
+        assert len(set(keys)) == len(keys)
+        for run, key in zip(mine, keys, strict=True):
             assert planned[key] in (None, int(run["seed"])), key  # None: drawn, and recorded
             assert re.fullmatch("[0-9a-f]{64}", run["weights_sha256"])
             assert re.fullmatch("[0-9a-f]{64}", run["predictions_sha256"])
     assert len({run["agent_sha256"] for run in runs}) == 1  # one program trained all of them
+
+
+def test_the_page_counts_the_models_that_are_those_of_the_first_run(runs):
+    def by_key(rows):
+        return {
+            (r["workload"], r["variant"], r["threads"], r["seed"]): r["weights_sha256"]
+            for r in rows
+            if r["part"] in ("main", "eight")
+        }
+
+    first, second = by_key(read(STUDY / "first/runs.csv")), by_key(runs)
+    text = " ".join(PAGE.read_text(encoding="utf-8").split())
+    for variant in ("fixed-seed", "exact", "control"):
+        both = [key for key in first if key in second and key[1] == variant]
+        equal = sum(first[key] == second[key] for key in both)
+        assert f"{equal} of {len(both)} in `{variant}`" in text
+        assert both
 
 
 def test_what_lands_is_small_and_has_no_weights():
