@@ -220,14 +220,19 @@ class Program:
         name = step.file.made.get(step.event.spot, "")
         return step.file is not self.file and bool(name) and name not in self._mentioned
 
+    def _may_run(self, file: FileFacts, scope: str) -> bool:
+        """Whether a function, or the class of a method, is mentioned anywhere in the program's files."""
+        first, _, rest = scope.replace(".<lambda>", "").partition(".")
+        if first in file.classes:
+            return first in self._mentioned
+        return bool(rest) or first in ("", MAIN, "main") or first in self._mentioned
+
     def _alive(self, file: FileFacts) -> Iterator[Event]:
-        """The events of a file without those of functions that no file of the program mentions."""
+        """The events of a file without those of functions and classes that the program never mentions."""
         for name, events in file.scopes.items():
             if name == MAIN and file is not self.file:
                 continue
-            last = name.replace(".<lambda>", "").rpartition(".")[2]
-            is_seen = not name or name == MAIN or "." in name or last in self._mentioned or last == "main"
-            if is_seen or file.is_notebook:
+            if file.is_notebook or self._may_run(file, name):
                 yield from events
 
     def seeded(self) -> set[str]:

@@ -13,7 +13,7 @@ from typing import Any
 from analysis.scan.lint.facts import MAIN, Event, FileFacts, finding, spot
 from analysis.scan.lint.names import Names
 from analysis.scan.lint.vocabulary import LOADS
-from analysis.scan.lint.walk import calls, draws, evaluation, expressions, settings
+from analysis.scan.lint.walk import calls, draws, evaluation, expressions, settings, training
 from analysis.scan.lint.walk.order import DataOrder
 from analysis.scan.results import Level
 
@@ -159,7 +159,7 @@ class Collector:
             name = self.names.resolve(base)
             if name is None:
                 continue
-            if name.startswith("@") or name.partition(".")[0] not in calls.ELSEWHERE:
+            if name.startswith("@") or name.partition(".")[0] not in training.ELSEWHERE:
                 self.facts.scopes.setdefault(f"{node.name}.__init__", []).append(
                     Event("call", f"{name}.__init__", spot(base))
                 )
@@ -206,7 +206,7 @@ class Collector:
             if isinstance(target, ast.Subscript | ast.Attribute):
                 settings.stored(self, target, node.value)
                 if isinstance(target, ast.Attribute):
-                    calls.kept(self, target, node.value)
+                    training.kept(self, target, node.value)
                 self.visit(target.value)
 
     def _aug_assign(self, node: ast.AugAssign) -> None:
