@@ -70,7 +70,7 @@ DRAWS: dict[str, str] = {
 SKLEARN_DRAWS = re.compile(
     r"^(?:sklearn|imblearn)\.\w+(?:\.\w+)*\.(?:train_test_split|shuffle|resample|KFold|StratifiedKFold|ShuffleSplit|"
     r"StratifiedShuffleSplit|GroupShuffleSplit|RepeatedKFold|RepeatedStratifiedKFold|IsolationForest|LinearSVC|NMF|TruncatedSVD|FastICA|"
-    r"PCA|SVC|SVR|NuSVC|LogisticRegression|mutual_info_\w+|SpectralClustering|StratifiedGroupKFold|HistGradientBoosting\w+|"
+    r"PCA|SVC|SVR|NuSVC|LogisticRegression|mutual_info_\w+|SpectralClustering|StratifiedGroupKFold|GroupKFold|HistGradientBoosting\w+|"
     r"BayesianGaussianMixture|LatentDirichletAllocation|SparsePCA|RANSACRegressor|SelfTrainingClassifier|BernoulliRBM|RandomForest\w+|ExtraTrees\w+|GradientBoosting\w+|Bagging\w+|AdaBoost\w+|"
     r"DecisionTree\w+|MLP\w+|SGD\w+|Perceptron|KMeans|MiniBatchKMeans|GaussianMixture|TSNE|RandomizedSearchCV|"
     r"make_classification|make_regression|make_blobs|make_moons|make_circles|"

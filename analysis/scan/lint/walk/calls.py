@@ -21,6 +21,11 @@ TORCH_THREADS = frozenset(("torch.set_num_threads", "torch.set_num_interop_threa
 TF_THREADS = re.compile(r"^tensorflow\.config\.threading\.set_(?:intra|inter)_op_parallelism_threads$")
 SPLITS = WORDS["splits"]
 WRITING = WORDS["writing"]
+WRITER = re.compile(
+    r"^(?:write|save|dump|store)_(?!model|check|ckpt|weight|fig|plot|conf|log|param|state|result|metric)"
+)
+SHOWING = WORDS["showing"]
+LOADING = frozenset(("load_state_dict", "load_weights", "load_model", "load_from_checkpoint"))
 USUAL_METHODS = WORDS["usual_methods"]
 """Methods that are rarely those of a project's classes."""
 RUNS_MAIN = frozenset(("tensorflow.app.run", "absl.app.run", "fire.Fire"))
@@ -60,10 +65,18 @@ def called(to: Walk, node: ast.Call, name: str | None) -> None:
         draws.seeded(to, node, ALL)
     if attribute:
         _by_attribute(to, node, attribute, name)
+    last = _last(function)
+    if last in LOADING:
+        to.event("loaded", "", node)
+    elif last in SHOWING:
+        to.facts.shown.append(node.lineno)
+    elif (attribute and last in WRITING) or WRITER.match(last):
+        to.facts.flags.add("writes")
+        to.facts.written.append(node.lineno)
     for value in node.args:
         if isinstance(value, ast.Name) and (given := to.names.resolve(value) or "").startswith("@"):
             to.event("call", given, value)  # `app.run(main)`, `Engine(train_step)`: it is given to be called
-    if node.args and _is_on_cpu(to, node.args[0]) and LOSS.search(_last(function)):
+    if node.args and _is_on_cpu(to, node.args[0]) and LOSS.search(last):
         to.facts.flags.add("loss on the CPU")
     evaluation.called(to, node, name, attribute)
 
@@ -151,8 +164,6 @@ def _by_name(to: Walk, node: ast.Call, name: str) -> None:
 
 def _by_attribute(to: Walk, node: ast.Call, attribute: str, name: str | None) -> None:
     facts = to.facts
-    if attribute in WRITING:
-        facts.flags.add("writes")
     if attribute in ("map", "interleave", "parallel_interleave", "apply"):
         settings.ordered(to, node, attribute)
     if attribute == "run" and is_open(node, "max_epochs") is False:
@@ -184,7 +195,7 @@ def _by_attribute(to: Walk, node: ast.Call, attribute: str, name: str | None) ->
             facts.flags.add("seed_by_choice")
     elif training.by_attribute(to, node, attribute, name):
         pass
-    elif attribute in ("load_state_dict", "load_weights"):
+    elif attribute == "restore" and "session" in facts.flags:
         to.event("loaded", "", node)
     elif attribute == "cuda" or (attribute in ("to", "device") and _says_cuda(node)):
         facts.flags.add("cuda")

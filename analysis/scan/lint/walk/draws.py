@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from analysis.scan.lint.facts import Event, spot
 from analysis.scan.lint.vocabulary import (
@@ -39,8 +41,13 @@ SEARCHES = {  # of hyperparameters: name of the argument that seeds
 LAYER = re.compile(r"^(?:torch\.nn|keras\.layers|torch_geometric\.nn|tensorflow\.layers)\.")
 OF_FILES = re.compile(r"^keras\.(?:[\w.]+\.)?(?:image|text|audio)_dataset_from_directory$")
 """Where no seed is given, they take one from NumPy."""
-NO_DATA = re.compile(r"port$|uuid|token$|nonce|(?:^|_)id$|suffix|colou?r|delay|jitter|backoff", re.IGNORECASE)
+NO_DATA = re.compile(
+    r"port$|uuid|token$|nonce|(?:^|_)id$|suffix|colou?r|delay|backoff|rand(?:om)?_?key|(?:^|_)(?:run|exp|log)_?name$|"
+    r"(?:^|_)(?:dummy|salt|sleep|wait|pause|timeout)",
+    re.IGNORECASE,
+)
 """Names of what is drawn for other ends than data and models."""
+NO_DATA_CALLS = frozenset(("time.sleep", "asyncio.sleep", "builtins.print"))
 IN_PLACE = frozenset(
     ("normal_", "uniform_", "random_", "bernoulli_", "exponential_", "cauchy_", "log_normal_")
 )
@@ -54,6 +61,7 @@ def drawn(to: Walk, node: ast.Call, name: str) -> None:
         to.facts.flags.add(f"redrawn {to.target}")
         generator = None  # a seed for who gave none
     if generator is not None and not NO_DATA.search(to.target):
+        to.facts.targets[spot(node)] = to.target
         for_seed = "seed" in to.target.lower()
         to.event("draw", generator, node, f"{name} (for a seed)" if for_seed else name)
         if not to.scope and to.target:
@@ -70,6 +78,16 @@ def drawn(to: Walk, node: ast.Call, name: str) -> None:
         to.report("VB102", node, "random.SystemRandom cannot be seeded")
     elif STABLE_BASELINES.match(name) and is_open(node, "seed") is False:
         seeded(to, node, (*ALL, "gym"))
+
+
+@contextmanager
+def of_no_data(to: Walk, name: str | None) -> Iterator[None]:
+    """While the arguments of a call are looked at of which no data come: a pause, something to read."""
+    outer = to.target
+    if name in NO_DATA_CALLS:
+        to.target = "pause"
+    yield
+    to.target = outer
 
 
 def _drawn_from(node: ast.Call, name: str) -> str | None:
@@ -189,6 +207,6 @@ def _shuffles(node: ast.Call, name: str) -> bool:
         return constant(argument(node, "probability", 99)) is True
     if last == "LogisticRegression":
         return constant(argument(node, "solver", 99)) in ("sag", "saga", "liblinear")
-    if last in ("KFold", "StratifiedKFold", "GroupKFold"):
+    if last in ("KFold", "StratifiedKFold", "GroupKFold", "StratifiedGroupKFold"):
         return constant(argument(node, "shuffle", 1)) is True
     return constant(argument(node, "shuffle", 99)) is not False
