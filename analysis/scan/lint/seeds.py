@@ -10,15 +10,10 @@ from analysis.scan.lint.facts import FileFacts
 from analysis.scan.lint.orders import makes_data
 from analysis.scan.lint.pictures import is_of_pictures
 from analysis.scan.lint.program import Program, Step, at, is_of_plots
-from analysis.scan.lint.vocabulary import DEFERRED, GENERATORS, OWN_MODEL, SEED_CALLS
+from analysis.scan.lint.vocabulary import DEFERRED, GENERATORS, OWN_MODEL, SEED_CALLS, makes_weights
 from analysis.scan.results import LintFinding
 
 OF_GENERATORS = frozenset(("VB102",))
-OF_LAYERS = re.compile(
-    r"^(?:torch\.nn|torchvision\.models|timm|keras\.(?:layers|initializers)|torch_geometric\.nn|dgl\.nn|transformers|"
-    r"tensorflow\.(?:layers|nn|initializers|contrib|get_variable|\w+_initializer))\b"
-)
-"""Draws of weights, which no longer count where weights are loaded."""
 OF_USE = re.compile(
     r"(?:^|/)(?:(?:run_)?test\w*|\w+_test|cluster\w*|detect\w*|recogni[sz]\w*|classify\w*|compare\w*|show\w*|"
     r"view\w*|display\w*|play\w*|enjoy\w*|render\w*|translate|caption|sample|inpaint|generate)\.(?:py|ipynb)$",
@@ -75,7 +70,7 @@ def _first_drawn(program: Program, generator: str) -> Step | None:
         step
         for step in (program.steps if is_training else program.reached)
         if step.event[:2] == ("draw", generator)
-        and (is_training or not OF_LAYERS.match(step.event.text))
+        and (is_training or not makes_weights(step.event.text))
         and not is_of_pictures(program, step)
     )
     first = next(found, None)
@@ -92,7 +87,7 @@ def late_seeds(program: Program) -> Iterator[LintFinding]:
     for step in program.flow:
         kind, name, spot, text = step.event
         if kind == "loaded":
-            drawn = {n: first for n, first in drawn.items() if not OF_LAYERS.match(first.event.text)}
+            drawn = {n: first for n, first in drawn.items() if not makes_weights(first.event.text)}
         elif kind == "draw" and name not in seeded and not DEFERRED.search(text):
             if not program.is_unused(step) and not is_of_pictures(program, step):
                 drawn.setdefault(name, step)

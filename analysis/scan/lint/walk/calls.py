@@ -8,8 +8,8 @@ import re
 
 from analysis.scan.lint.vocabulary import (
     ALL,
-    SEEDS,
     WORDS,
+    seeded_by,
     seeds_by_name,
 )
 from analysis.scan.lint.walk import draws, evaluation, operations, settings, training
@@ -126,7 +126,7 @@ def is_command(to: Walk, decorator: ast.expr) -> bool:
 def _by_name(to: Walk, node: ast.Call, name: str) -> None:
     top = name.partition(".")[0]
     training.by_name(to, node, name)
-    if name in SEEDS:
+    if seeded_by(name):
         draws.seed(to, node, name)
         return
     draws.drawn(to, node, name)
