@@ -33,6 +33,7 @@ class Event(NamedTuple):
     work      a framework computes                      the framework
     loaded    weights are loaded
     train     a model is trained                        how
+    parallel  a function is mapped over elements        the same as of a call; its lines, of a lambda
     main      what the main guard guards, see MAIN
     """
 

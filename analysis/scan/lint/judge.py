@@ -13,7 +13,14 @@ from analysis.scan.lint.orders import ORDERS, orders
 from analysis.scan.lint.program import Program, Step, at, is_test, programs
 from analysis.scan.lint.registry import registry
 from analysis.scan.lint.rules import EVERYWHERE, RULES
-from analysis.scan.lint.seeds import OF_GENERATORS, is_run, late_seeds, never_seeded, prepares
+from analysis.scan.lint.seeds import (
+    OF_GENERATORS,
+    drawn_in_parallel,
+    is_run,
+    late_seeds,
+    never_seeded,
+    prepares,
+)
 from analysis.scan.lint.vocabulary import SETTINGS, THREAD_SETTINGS
 from analysis.scan.results import Level, LintFinding, Note
 
@@ -102,6 +109,7 @@ def _of_program(program: Program) -> Iterator[LintFinding]:
         return
     yield from late_seeds(program)
     yield from never_seeded(program)
+    yield from drawn_in_parallel(program)
     flags = program.flags()
     yield from _unstated_threads(program, training, flags)
     if flags & {"loop", "keras_fit"} and not flags & {"selects"}:

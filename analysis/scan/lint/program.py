@@ -75,14 +75,25 @@ class Program:
             stack += [self._scope(*target, seen) for target in reversed(self._targets(step))]
         return steps
 
-    def under(self, file: FileFacts, scope: str) -> list[Step]:
-        """What a function does, and what it calls."""
+    def under(self, file: FileFacts, scope: str, lines: range | None = None) -> list[Step]:
+        """What a function does, and what it calls; of a scope that several lambdas have, what stands in the
+        lines of one."""
         seen: set[tuple[str, str]] = set()
-        steps = list(self._scope(file, scope, seen))
+        steps = [
+            step for step in self._scope(file, scope, seen) if lines is None or step.event.spot.line in lines
+        ]
         for step in steps:  # grows
-            for target in self._targets(step) if step.event.kind == "call" else ():
-                steps += self._scope(*target, seen)
+            if step.event.kind in ("call", "value"):
+                target = self._index.function(step.event.name, step.file)
+                steps += [] if target is None else self._scope(*target, seen)
         return steps
+
+    def called_by(self, step: Step) -> list[Step]:
+        """What the function that an event names does."""
+        target = self._index.function(step.event.name, step.file)
+        first, _, last = step.event.text.partition("-")
+        lines = range(int(first), int(last) + 1) if first else None
+        return [] if target is None else self.under(*target, lines)
 
     def _scope(self, file: FileFacts, name: str, seen: set[tuple[str, str]]) -> Iterator[Step]:
         if (file.path, name) in seen:
@@ -166,7 +177,7 @@ class Program:
             for name, events in self.file.scopes.items()
             if self.is_used(name)
             for event in events
-            if id(event) not in reached and event.kind in ("draw", "train", "work")
+            if id(event) not in reached and event.kind in ("draw", "train", "work", "parallel")
         ]
         return [*self.reached, *(Step(self.file, event) for event in sorted(rest, key=lambda e: e.spot))]
 

@@ -13,7 +13,7 @@ from analysis.scan.lint.program import Program, Step, at, is_of_plots
 from analysis.scan.lint.vocabulary import DEFERRED, GENERATORS, OWN_MODEL, SEED_CALLS, makes_weights
 from analysis.scan.results import LintFinding
 
-OF_GENERATORS = frozenset(("VB102",))
+OF_GENERATORS = frozenset(("VB102", "VB104", "VB203"))
 OF_USE = re.compile(
     r"(?:^|/)(?:(?:run_)?test\w*|\w+_test|cluster\w*|detect\w*|recogni[sz]\w*|classify\w*|compare\w*|show\w*|"
     r"view\w*|display\w*|play\w*|enjoy\w*|render\w*|translate|caption|sample|inpaint|generate)\.(?:py|ipynb)$",
@@ -102,3 +102,29 @@ def late_seeds(program: Program) -> Iterator[LintFinding]:
                     step,
                     f"{first.event.text} at {where}{first.event.spot.line} has drawn from it already",
                 )
+
+
+def drawn_in_parallel(program: Program) -> Iterator[LintFinding]:
+    """Rule VB203: which element gets which draw, the threads of a tf.data pipeline decide. Once a program."""
+    if "tensorflow" in program.modes():  # then such a map is not run in parallel
+        return
+    for step in program.steps:
+        if step.event.kind == "parallel" and (drawn := _drawn_by_mapped(program, step)) is not None:
+            why = (
+                f"{drawn.event.text} draws while elements are mapped in parallel: threads decide who is first"
+            )
+            yield at("VB203", step, why)
+            return
+
+
+def _drawn_by_mapped(program: Program, step: Step) -> Step | None:
+    return next(
+        (
+            each
+            for each in program.called_by(step)
+            if each.event.kind == "draw"
+            and each.event.name in ("python", "numpy", "tensorflow")
+            and not makes_weights(each.event.text)
+        ),
+        None,
+    )

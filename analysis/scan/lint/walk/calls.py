@@ -147,6 +147,8 @@ def _by_name(to: Walk, node: ast.Call, name: str) -> None:
             )
     elif settings.mode(to, node, name):
         pass
+    elif name.startswith("tensorflow.train."):
+        settings.queued(to, node, name)
     elif name in RUNS_MAIN and not node.args:
         given_main = argument(node, "main", -1)
         to.event("call", (given_main and to.names.resolve(given_main)) or "@main", node)
@@ -164,8 +166,9 @@ def _by_name(to: Walk, node: ast.Call, name: str) -> None:
 
 def _by_attribute(to: Walk, node: ast.Call, attribute: str, name: str | None) -> None:
     facts = to.facts
-    if attribute in ("map", "interleave", "parallel_interleave", "apply"):
+    if attribute in ("map", "interleave", "parallel_interleave", "apply", "map_and_batch"):
         settings.ordered(to, node, attribute)
+        settings.mapped(to, node)
     if attribute == "run" and is_open(node, "max_epochs") is False:
         facts.flags.add("loop")  # of ignite
     if attribute == "step" or (attribute == "update" and training.UPDATING.search(dotted(node.func))):

@@ -187,6 +187,8 @@ class Collector:
         if isinstance(first, ast.Attribute) and "seed" in first.attr.lower() and not self.without_seed:
             draws.changing(self, first, node.value, self.target)  # names are followed to where they seed
         self.visit(node.value)
+        if isinstance(node.value, ast.BinOp):
+            training.descended(self, first, node)
         self.order.begins(self.target)
         self.target = outer
         for target in targets:
@@ -211,6 +213,7 @@ class Collector:
 
     def _aug_assign(self, node: ast.AugAssign) -> None:
         self.order.added(node)
+        training.descended(self, node.target, node)
         if any(isinstance(each, ast.Attribute) and each.attr == "grad" for each in ast.walk(node.value)):
             self.facts.flags.add("steps")  # `weights -= rate * weights.grad`
         self.visit(node.value)

@@ -139,6 +139,34 @@ def inherited(to: Walk, class_name: str, base: ast.expr, name: str) -> None:
         to.facts.scopes.setdefault(f"{class_name}.{method}", []).append(event)
 
 
+RATE = re.compile(r"(?:^|_)(?:lr|eta|alpha|learning_?rate|learn_rate|step_size|rate)$", re.IGNORECASE)
+
+
+def descended(to: Walk, target: ast.expr, node: ast.Assign | ast.AugAssign | ast.AnnAssign) -> None:
+    """`weights -= rate * gradient`, `w = w - rate * gradient`, `table[state] += rate * error`."""
+    value = node.value
+    if isinstance(node, ast.AugAssign):
+        sign: ast.operator = node.op
+    elif isinstance(value, ast.BinOp) and ast.dump(value.left) == ast.dump(target).replace(
+        "Store()", "Load()"
+    ):
+        sign, value = value.op, value.right
+    else:
+        return
+    is_step = isinstance(sign, ast.Sub) or (isinstance(sign, ast.Add) and isinstance(target, ast.Subscript))
+    if is_step and value is not None and _is_scaled(value):
+        to.event("train", "descent", node)
+
+
+def _is_scaled(value: ast.expr) -> bool:
+    """Whether a product has the rate of learning as a factor."""
+    if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Mult | ast.Div):
+        return _is_scaled(value.left) or _is_scaled(value.right)
+    if isinstance(value, ast.Name | ast.Attribute):
+        return bool(RATE.search(value.id if isinstance(value, ast.Name) else value.attr))
+    return False
+
+
 def kept(to: Walk, target: ast.Attribute, value: ast.expr) -> None:
     """`self.model = RandomForestClassifier()`."""
     if isinstance(value, ast.Call) and ESTIMATOR.match(to.names.resolve(value.func) or ""):
