@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -32,6 +33,7 @@ class Event(NamedTuple):
     work      a framework computes                      the framework
     loaded    weights are loaded
     train     a model is trained                        how
+    parallel  a function is mapped over elements        the same as of a call; its lines, of a lambda
     main      what the main guard guards, see MAIN
     """
 
@@ -79,12 +81,23 @@ class FileFacts:
     spans: list[tuple[int, int, str]] = field(default_factory=list)  # lines of scopes, inner ones first
     held: dict[tuple[int, int], set[str]] = field(default_factory=dict)  # attributes with what is in no order
     made: dict[Spot, str] = field(default_factory=dict)  # what the module draws when it is loaded: the names
+    shown: list[int] = field(default_factory=list)  # lines that make pictures
+    written: list[int] = field(default_factory=list)  # lines that write what is no picture
+    giving: set[str] = field(default_factory=set)  # scopes that return something
+    loads: list[set[str]] = field(default_factory=list)  # of each cell of a notebook: the names that it reads
+    targets: dict[Spot, str] = field(default_factory=dict)  # the names that draws are assigned to
     estimators: set[str] = field(default_factory=set)  # `@C.model` of `self.model = RandomForestClassifier()`
     on_cpu: set[str] = field(default_factory=set)  # names of tensors that were moved there
     read_attributes: set[str] = field(default_factory=set)  # used in a way that keeps an order
     sorted_attributes: set[str] = field(default_factory=set)  # `x` of `sorted(data.x)`
     cells: tuple[tuple[int, int], ...] = ()  # (first line, number) of each cell of a notebook
     notes: list[Note] = field(default_factory=list)
+
+    def cell_at(self, line: int) -> tuple[int, int, int]:
+        """The index of the cell of a notebook that a line is in, its first line and the next cell's."""
+        starts = [first for first, _ in self.cells]
+        index = bisect_right(starts, line) - 1
+        return index, starts[index], starts[index + 1] if index + 1 < len(starts) else self.lines + 1
 
     def scope_at(self, line: int) -> str:
         """The scope that a line is in."""

@@ -3,35 +3,34 @@ selection."""
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from analysis.scan.lint.differ import AFTER_TRAINING, Pins, differing, found_operations, too_old
+from analysis.scan.lint.differ import Pins, differing, found_operations, too_old
 from analysis.scan.lint.facts import FileFacts, Spot, finding
 from analysis.scan.lint.lint import is_commented, is_ignored, mapped
-from analysis.scan.lint.orders import ORDERS, makes_data, orders
-from analysis.scan.lint.program import Program, Step, is_of_plots, is_test, programs
+from analysis.scan.lint.orders import ORDERS, orders
+from analysis.scan.lint.program import Program, Step, at, is_test, programs
 from analysis.scan.lint.registry import registry
 from analysis.scan.lint.rules import EVERYWHERE, RULES
-from analysis.scan.lint.vocabulary import (
-    DEFERRED,
-    GENERATORS,
-    OWN_MODEL,
-    SEED_CALLS,
-    SETTINGS,
-    THREAD_SETTINGS,
+from analysis.scan.lint.seeds import (
+    OF_GENERATORS,
+    drawn_in_parallel,
+    is_run,
+    late_seeds,
+    never_seeded,
+    prepares,
 )
+from analysis.scan.lint.vocabulary import SETTINGS, THREAD_SETTINGS
 from analysis.scan.results import Level, LintFinding, Note
 
 NOT_IN_TESTS = ("VB2", "VB303", "VB404", "VB6")
-OF_LAYERS = re.compile(r"^(?:torch\.nn|torchvision\.models|keras\.layers)\.")
-"""Draws of weights, which no longer count where weights are loaded."""
 
 
 def lint_project(files: Sequence[FileFacts], pinned: Pins, rules: frozenset[str]) -> tuple[LintFinding, ...]:
     """All findings of a project, by place. Comments that silence nothing become notes of their files."""
     every = programs(files)
+    users = [program for program in every if program.training is not None or prepares(program)]
     found = [
         each
         for file in files
@@ -39,6 +38,7 @@ def lint_project(files: Sequence[FileFacts], pinned: Pins, rules: frozenset[str]
         if each.rule not in ORDERS
         and not (each.rule.startswith(NOT_IN_TESTS) and is_test(file))
         and not (each.rule == "VB203" and "tensorflow" in file.modes)  # which overrides it
+        and not (each.rule in OF_GENERATORS and not is_run(file, each, users))
     ]
     found += orders(files, every, everywhere=EVERYWHERE in rules)
     for program in every:
@@ -92,90 +92,32 @@ def _first_of_file(rule: str, found: Sequence[LintFinding]) -> list[LintFinding]
     return kept
 
 
-def _at(rule: str, step: Step, why: str, level: Level | None = None) -> LintFinding:
-    return finding(rule, step.file.path, step.event.spot, why, level)
-
-
 def _of_program(program: Program) -> Iterator[LintFinding]:
     yield from _late_settings(program)
     yield from _late_threads(program)
     mode = program.first("mode", ["torch"])
     if mode is not None and "cuda" in program.flags() and "cublas" not in program.flags():
-        yield _at(
+        yield at(
             "VB505",
             mode,
             "unless it is set, matrix products on CUDA raise RuntimeError, or differ if the mode only warns",
         )
     training = program.training
     if training is None:
-        if makes_data(program) and not AFTER_TRAINING.search(program.file.path):
-            yield from _never_seeded(program)
+        if prepares(program):
+            yield from never_seeded(program)
         return
-    yield from _late_seeds(program)
-    yield from _never_seeded(program)
+    yield from late_seeds(program)
+    yield from never_seeded(program)
+    yield from drawn_in_parallel(program)
     flags = program.flags()
     yield from _unstated_threads(program, training, flags)
     if flags & {"loop", "keras_fit"} and not flags & {"selects"}:
-        yield _at(
+        yield at(
             "VB601",
             training,
             "no best model is kept: at the end the last one is used, whatever epoch it happens to be",
         )
-
-
-def _never_seeded(program: Program) -> Iterator[LintFinding]:
-    seeded = program.seeded()
-    for generator, name in GENERATORS.items():
-        if "*" in seeded and generator != "gym":
-            continue
-        if generator == "tensorflow" and program.training and program.training.event.name == "backward()":
-            continue  # of another framework, for an export
-        drawn = program.first("draw", [generator]) if program.training else _drawn_by(program, generator)
-        if drawn is not None and generator not in seeded:
-            yield _at(
-                "VB101",
-                drawn,
-                f"{drawn.event.text} draws from the generator of {name}, which this program never seeds; "
-                f"{SEED_CALLS[generator]} does",
-            )
-
-
-def _drawn_by(program: Program, generator: str) -> Step | None:
-    """What a program that prepares data draws itself; a model is one to use."""
-    return next(
-        (
-            step
-            for step in program.reached
-            if step.event[:2] == ("draw", generator)
-            and step.file is program.file
-            and not OF_LAYERS.match(step.event.text)
-        ),
-        None,
-    )
-
-
-def _late_seeds(program: Program) -> Iterator[LintFinding]:
-    drawn: dict[str, Step] = {}
-    seeded: set[str] = set()
-    late: set[tuple[str, int]] = set()
-    for step in program.flow:
-        kind, name, spot, text = step.event
-        if kind == "loaded":
-            drawn = {n: first for n, first in drawn.items() if not OF_LAYERS.match(first.event.text)}
-        elif kind == "draw" and name not in seeded and not DEFERRED.search(text):
-            if not program.is_unused(step):
-                drawn.setdefault(name, step)
-        elif kind == "seed" and name not in seeded and not is_of_plots(step.file, step.event):
-            seeded.add(name)
-            if name in drawn and text != OWN_MODEL and (step.file.path, spot.line) not in late:
-                late.add((step.file.path, spot.line))
-                first = drawn[name]
-                where = f"{first.file.path}:" if first.file is not step.file else "line "
-                yield _at(
-                    "VB103",
-                    step,
-                    f"{first.event.text} at {where}{first.event.spot.line} has drawn from it already",
-                )
 
 
 def _late_settings(program: Program) -> Iterator[LintFinding]:
@@ -190,7 +132,7 @@ def _late_settings(program: Program) -> Iterator[LintFinding]:
             if reader in imported and reader is not None:
                 first = imported[reader]
                 where = f"{first.file.path}:" if first.file is not step.file else "line "
-                yield _at(
+                yield at(
                     "VB402",
                     step,
                     f"{reader} read {name} when it was imported, at {where}{first.event.spot.line}",
@@ -209,12 +151,12 @@ def _late_threads(program: Program) -> Iterator[LintFinding]:
                 first = work[framework]
                 before = f"{first.event.text} in line {first.event.spot.line} came first"
                 if framework == "tensorflow":
-                    yield _at(
+                    yield at(
                         "VB403", step, f"{before}: TensorFlow raises RuntimeError, its threads exist already"
                     )
                 else:
                     text = f"{before}, with the default thread count"
-                    yield _at("VB403", step, text, Level.WARNING)
+                    yield at("VB403", step, text, Level.WARNING)
 
 
 def _unstated_threads(program: Program, training: Step, flags: set[str]) -> Iterator[LintFinding]:
@@ -235,7 +177,7 @@ def _unstated_threads(program: Program, training: Step, flags: set[str]) -> Iter
     named = ", ".join(f"{name} ({count})" for name, count in counts.most_common())
     if framework and training.event.name != "estimator":
         why = "the thread count is the machine's, and the same seeds give another model on another one"
-        yield _at("VB401", training, f"{why}: {named}" if named else why)
+        yield at("VB401", training, f"{why}: {named}" if named else why)
     if not uses:
         return
     what = dict.fromkeys(known.threads[use.entry].what for _, use in uses)

@@ -59,6 +59,8 @@ def lint_cells(facts: FileFacts, cells: list[Cell]) -> None:
                 body += tree.body
                 facts.selecting |= selecting_lines(cell.text, facts.lines)
                 _ignored(facts, cell)
+            if facts.is_notebook:
+                facts.loads.append(_names_read(tree))
             facts.lines += cell.text.count("\n") + (not cell.text.endswith("\n") and bool(cell.text))
         if facts.is_notebook:
             facts.cells = tuple(starts)
@@ -74,6 +76,11 @@ def lint_cells(facts: FileFacts, cells: list[Cell]) -> None:
             finding("VB404", facts.path, spot, "TensorFlow then takes all threads of the machine")
             for spot in facts.sessions
         ]
+
+
+def _names_read(tree: ast.Module | None) -> set[str]:
+    found = ast.walk(tree) if tree is not None else ()
+    return {each.id for each in found if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Load)}
 
 
 def _trains(facts: FileFacts) -> bool:

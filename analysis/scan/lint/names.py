@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from analysis.scan.lint.registry import registry
-from analysis.scan.lint.vocabulary import DRAWS, SEEDS, WORDS, canonical
+from analysis.scan.lint.vocabulary import WORDS, canonical, generator_of, seeded_by
 
 BUILTINS = WORDS["builtins"]
 """The builtins that a rule knows."""
@@ -97,8 +97,8 @@ class Names:
 
 def _is_known(name: str) -> bool:
     return (
-        name in DRAWS
-        or name in SEEDS
+        generator_of(name) is not None
+        or seeded_by(name) != ()
         or name in registry().by_name
         or name in ("torch.utils.data.DataLoader", "keras.Sequential", "keras.models.Sequential")
     )

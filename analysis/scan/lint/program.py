@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
-from analysis.scan.lint.facts import MAIN, Event, FileFacts
+from analysis.scan.lint.facts import MAIN, Event, FileFacts, finding
 from analysis.scan.lint.index import Index
 from analysis.scan.lint.vocabulary import DRAWN, IF_GIVEN, OF_UNKNOWN, WORDS
+from analysis.scan.results import Level, LintFinding
 
 TEST_FILE = re.compile(r"(?:^|/)(?:test_[\w-]+|[\w-]+_test|tests?|conftest)\.py$|(?:^|/)tests/")
 """Tests train, but are no training programs; `test.py` often is one, and evaluates."""
@@ -27,8 +28,7 @@ OF_PLOTS = re.compile(
 CALLED_BY_FRAMEWORKS = WORDS["called_by_frameworks"]
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(NamedTuple):
     """An event of the flow, and the file it stands in."""
 
     file: FileFacts
@@ -74,6 +74,26 @@ class Program:
             steps.append(step)
             stack += [self._scope(*target, seen) for target in reversed(self._targets(step))]
         return steps
+
+    def under(self, file: FileFacts, scope: str, lines: range | None = None) -> list[Step]:
+        """What a function does, and what it calls; of a scope that several lambdas have, what stands in the
+        lines of one."""
+        seen: set[tuple[str, str]] = set()
+        steps = [
+            step for step in self._scope(file, scope, seen) if lines is None or step.event.spot.line in lines
+        ]
+        for step in steps:  # grows
+            if step.event.kind in ("call", "value"):
+                target = self._index.function(step.event.name, step.file)
+                steps += [] if target is None else self._scope(*target, seen)
+        return steps
+
+    def called_by(self, step: Step) -> list[Step]:
+        """What the function that an event names does."""
+        target = self._index.function(step.event.name, step.file)
+        first, _, last = step.event.text.partition("-")
+        lines = range(int(first), int(last) + 1) if first else None
+        return [] if target is None else self.under(*target, lines)
 
     def _scope(self, file: FileFacts, name: str, seen: set[tuple[str, str]]) -> Iterator[Step]:
         if (file.path, name) in seen:
@@ -155,13 +175,13 @@ class Program:
         rest = [
             event
             for name, events in self.file.scopes.items()
-            if self._is_used(name)
+            if self.is_used(name)
             for event in events
-            if id(event) not in reached and event.kind in ("draw", "train", "work")
+            if id(event) not in reached and event.kind in ("draw", "train", "work", "parallel")
         ]
         return [*self.reached, *(Step(self.file, event) for event in sorted(rest, key=lambda e: e.spot))]
 
-    def _is_used(self, scope: str) -> bool:
+    def is_used(self, scope: str) -> bool:
         """Whether a function of the program's own file, or a method and its class, are mentioned at all."""
         owner, _, last = scope.replace(".<lambda>", "").rpartition(".")
         is_usual = last in ("", MAIN, "main", *CALLED_BY_FRAMEWORKS) or last.startswith("__")
@@ -220,14 +240,19 @@ class Program:
         name = step.file.made.get(step.event.spot, "")
         return step.file is not self.file and bool(name) and name not in self._mentioned
 
+    def may_run(self, file: FileFacts, scope: str) -> bool:
+        """Whether a function, or the class of a method, is mentioned anywhere in the program's files."""
+        first, _, rest = scope.replace(".<lambda>", "").partition(".")
+        if first in file.classes:
+            return first in self._mentioned
+        return bool(rest) or first in ("", MAIN, "main") or first in self._mentioned
+
     def _alive(self, file: FileFacts) -> Iterator[Event]:
-        """The events of a file without those of functions that no file of the program mentions."""
+        """The events of a file without those of functions and classes that the program never mentions."""
         for name, events in file.scopes.items():
             if name == MAIN and file is not self.file:
                 continue
-            last = name.replace(".<lambda>", "").rpartition(".")[2]
-            is_seen = not name or name == MAIN or "." in name or last in self._mentioned or last == "main"
-            if is_seen or file.is_notebook:
+            if file.is_notebook or self.may_run(file, name):
                 yield from events
 
     def seeded(self) -> set[str]:
@@ -239,7 +264,7 @@ class Program:
         by_choice = "seed_by_choice" in self.flags()
         for file in self.files:
             for event in self._alive(file):
-                if is_of_plots(file, event):
+                if is_of_plots(file, event) and not file.is_notebook:  # whose cells all run
                     continue
                 if event.kind == "seed" and event.text.startswith(DRAWN):
                     drawn.append((event.name, event.text.removeprefix(DRAWN).strip()))
@@ -252,6 +277,11 @@ class Program:
                 ):
                     found.add("*")
         return found | {name for name, source in drawn if source in found}
+
+
+def at(rule: str, step: Step, why: str, level: Level | None = None) -> LintFinding:
+    """A finding of a rule at a step."""
+    return finding(rule, step.file.path, step.event.spot, why, level)
 
 
 def programs(files: Sequence[FileFacts]) -> list[Program]:

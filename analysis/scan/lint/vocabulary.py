@@ -37,12 +37,14 @@ _ALIASES = (
     ("pytorch_lightning", "lightning"),
     ("lightning.pytorch", "lightning"),
     ("lightning_fabric", "lightning"),
+    ("pennylane.numpy", "numpy"),
+    ("autograd.numpy", "numpy"),
     ("lightning.fabric", "lightning"),
 )
 _INNER = (
     (re.compile(r"^torch\.nn\.modules\.\w+\.(?=[A-Z])"), "torch.nn."),
     (re.compile(r"^torch\.utils\.data\.(?:dataloader|sampler|dataset|distributed)\."), "torch.utils.data."),
-    (re.compile(r"^keras\.layers\.\w+\.(?=[A-Z])"), "keras.layers."),
+    (re.compile(r"^keras\.(?:src\.)?layers\.(?:\w+\.)+(?=[A-Z])"), "keras.layers."),
 )
 
 
@@ -70,14 +72,29 @@ DRAWS: dict[str, str] = {
 SKLEARN_DRAWS = re.compile(
     r"^(?:sklearn|imblearn)\.\w+(?:\.\w+)*\.(?:train_test_split|shuffle|resample|KFold|StratifiedKFold|ShuffleSplit|"
     r"StratifiedShuffleSplit|GroupShuffleSplit|RepeatedKFold|RepeatedStratifiedKFold|IsolationForest|LinearSVC|NMF|TruncatedSVD|FastICA|"
-    r"PCA|SVC|SVR|NuSVC|LogisticRegression|mutual_info_\w+|SpectralClustering|StratifiedGroupKFold|HistGradientBoosting\w+|"
+    r"PCA|SVC|SVR|NuSVC|LogisticRegression|mutual_info_\w+|SpectralClustering|StratifiedGroupKFold|GroupKFold|HistGradientBoosting\w+|"
     r"BayesianGaussianMixture|LatentDirichletAllocation|SparsePCA|RANSACRegressor|SelfTrainingClassifier|BernoulliRBM|RandomForest\w+|ExtraTrees\w+|GradientBoosting\w+|Bagging\w+|AdaBoost\w+|"
-    r"DecisionTree\w+|MLP\w+|SGD\w+|Perceptron|KMeans|MiniBatchKMeans|GaussianMixture|TSNE|RandomizedSearchCV|"
-    r"make_classification|make_regression|make_blobs|make_moons|make_circles|"
+    r"DecisionTree\w+|MLP\w+|SGD\w+|Perceptron|KMeans|MiniBatchKMeans|GaussianMixture|RandomizedSearchCV|"
+    r"make_(?!scorer|pipeline|column|union|imb)\w+|Nystroem|RBFSampler|"
+    r"BisectingKMeans|MiniBatchNMF|DictionaryLearning|MiniBatchDictionaryLearning|FactorAnalysis|"
+    r"HalvingGridSearchCV|HalvingRandomSearchCV|RandomTreesEmbedding|"
+    r"PassiveAggressive\w+|GaussianRandomProjection|SparseRandomProjection|"
     r"\w*SMOTE\w*|ADASYN|RandomOverSampler|RandomUnderSampler)$"
 )
 
 SEEDS: dict[str, tuple[str, ...]] = {name: tuple(seeded) for name, seeded in _DATA["seeds"].items()}
+SEEDING_TRAINERS = re.compile(
+    r"^(?:transformers|trl|sentence_transformers|setfit)\.(?:\w+\.)*(?!TF)\w*Trainer$"
+)
+"""They seed with 42 when they are made, if nothing else is asked for."""
+
+
+@cache
+def seeded_by(name: str) -> tuple[str, ...]:
+    """The generators that a call of this name seeds."""
+    return ("python", "numpy", "torch") if SEEDING_TRAINERS.match(name) else SEEDS.get(name, ())
+
+
 OF_UNKNOWN = "of something unknown"
 """The text of a training whose model is not known."""
 OWN_MODEL = "own model"
@@ -113,7 +130,7 @@ WORDS: dict[str, frozenset[str]] = {k: frozenset(words.split()) for k, words in 
 LOADS: dict[str, str] = _DATA["loads"]
 """Packages that import another one of interest."""
 
-MODEL = re.compile(r"^torchvision\.models\.(?:\w+\.)?(?!get_)[a-z]+\w*\d\w*$")
+MODEL = re.compile(r"^torchvision\.models\.(?:\w+\.)?(?:(?!get_)[a-z]+\w*\d\w*|alexnet|googlenet|get_model)$")
 """Makers of models, whose weights are drawn: `torchvision.models.resnet18`."""
 RANDOM_TRANSFORM = re.compile(
     r"^torchvision\.transforms\.(?:v2\.)?(?:Random|ColorJitter|AutoAugment|TrivialAugment|AugMix|ElasticTransform)"
@@ -123,24 +140,56 @@ LAYERS = re.compile(
     r"|^segmentation_models_pytorch\.(?:Unet\w*|UnetPlusPlus|FPN|PSPNet|DeepLabV3\w*|Linknet|MAnet|PAN|create_model)$"
     r"|^efficientnet_pytorch\.EfficientNet\.from_name$|^monai\.networks\.nets\.(?:\w+\.)?[A-Z]\w+$"
     r"|^torch_geometric\.transforms\.Random(?:Node|Link)Split$"
-    r"|^transformers\.\w+\.(?:_from_config|from_config)$"
-    r"|^transformers\.\w+For(?:Sequence|Token|Image)Classification\.from_pretrained$"
-    r"|^stable_baselines3\.(?:\w+\.)*(?:PPO|A2C|DQN|SAC|TD3|DDPG)$"
+    r"|^transformers\.(?!TF|Flax)\w+\.(?:_from_config|from_config)$"
+    r"|^transformers\.(?!TF|Flax)\w+For(?:(?:Sequence|Token|Image|Audio|Video)Classification|MultipleChoice|"
+    r"QuestionAnswering|SemanticSegmentation|AudioFrameClassification|NextSentencePrediction)\.from_pretrained$"
+    r"|^transformers\.(?:models\.[\w.]+\.)?(?!TF|Flax|Auto)[A-Z]\w*(?:Model|For[A-Z]\w+)$"
+    r"|^(?:stable_baselines3|sb3_contrib)\.(?:\w+\.)*(?:PPO|A2C|DQN|SAC|TD3|DDPG|HER|TQC|QRDQN|TRPO|ARS|RecurrentPPO|"
+    r"MaskablePPO|CrossQ)$"
+    r"|^fastai\.(?:[\w.]+\.)?(?:(?:vision|cnn|unet|tabular|collab|language_model|text_classifier)_learner|create_cnn)$"
+    r"|^tianshou\.utils\.net\.\w+\.\w*(?:Net|MLP|Actor\w*|Critic\w*|Recurrent)$|^x_transformers\.[A-Z]\w+$"
+    r"|^(?:vit_pytorch|escnn\.nn|e3nn\.nn|kan|pytorch_tcn|diffusers)\.(?:\w+\.)*(?:ViT|\w+Conv\w*|KAN|TCN|UNet\w*Model)$"
+    r"|^(?:torch_geometric\.nn|dgl\.nn)\.(?:\w+\.)*(?:GCN|GAT|GraphSAGE|GIN|PNA|EdgeCNN|Node2Vec|MLP|Linear|SchNet|"
+    r"DimeNet\w*|\w*Attention\w*|GAE|VGAE|DeepGraphInfomax|MetaPath2Vec|SAGPooling|TopKPooling|ASAPooling)$"
+    r"|^torch_geometric\.(?:utils\.(?:negative_sampling|dropout_\w+|train_test_split_edges|structured_negative_sampling|"
+    r"batched_negative_sampling|random_walk\w*|(?:erdos_renyi|barabasi_albert|stochastic_blockmodel)_graph)|"
+    r"transforms\.(?:Random\w+|FixedPoints|SamplePoints|AddTrainValTestMask|AddRandomWalkPE))$"
+    r"|^kornia\.augmentation\.(?:\w+\.)*(?:Random\w+|ColorJ\w+|CenterCrop3D)$|^torchio\.(?:transforms\.)?(?:Random\w+|OneOf)$"
+    r"|^monai\.networks\.(?:blocks|layers)\.(?:\w+\.)?[A-Z]\w+$|^torchvision\.ops\.(?:MLP|DropBlock2d|StochasticDepth)$"
 )
 """What makes new weights, of libraries of PyTorch."""
-STABLE_BASELINES = re.compile(r"^stable_baselines3\.")
+STABLE_BASELINES = re.compile(r"^(?:stable_baselines3?|sb3_contrib)\.")
+KERAS_MODELS = re.compile(
+    r"^keras\.(?:[\w.]+\.)?applications\.(?:\w+\.)?[A-Z]\w+$|^segmentation_models\.(?:Unet|FPN|Linknet|PSPNet)$"
+    r"|^transformers\.TF\w+For(?:Sequence|Token|Image)Classification\.from_pretrained$"
+    r"|^(?:tf_agents\.(?:networks|agents)|spektral\.layers)\.(?:\w+\.)*(?:\w+Network|\w+Agent|\w+Conv)$"
+    r"|^tensorflow_probability\.(?:python\.)?(?:layers\.\w+|distributions\.\w+\(\)\.sample)$"
+    r"|^stable_baselines\.(?:\w+\.)*(?:PPO[12]|A2C|DQN|SAC|TD3|DDPG|ACER|ACKTR|TRPO|GAIL)$"
+)
 AUGMENTING = re.compile(
     r"^albumentations\.(?:[\w.]+\.)?(?:Random\w+|(?:Horizontal|Vertical)?Flip|Transpose|D4|\w*Rotate\w*|\w*Jitter|"
     r"HueSaturationValue|\w*Shift\w*|\w*Noise|\w*Blur|\w*Dropout|Cutout|\w+Distortion|ElasticTransform|Affine|Perspective|"
     r"OneOf|SomeOf|CLAHE|ImageCompression|Downscale|Mixup)$"
+    r"|^(?:Augmentor\.Pipeline|nlpaug\.augmenter\.[\w.]+\.[A-Z]\w+|textaugment\.[A-Z]\w+|volumentations\.[A-Z]\w+)$"
 )
 ENVIRONMENTS = re.compile(r"^(?:gym|gymnasium)\.(?:make|make_vec|vector\.make)$")
-RANDOM_VARIATES = re.compile(r"^scipy\.stats\.\w+\.rvs$|^skimage\.util\.random_noise$")
+RANDOM_VARIATES = re.compile(
+    r"^scipy\.stats\.\w+(?:\(\))?\.rvs$|^skimage\.util\.(?:\w+\.)?random_noise$|^scipy\.sparse\.(?:random|rand)$"
+    r"|^scipy\.optimize\.(?:differential_evolution|dual_annealing|basinhopping)$|^scipy\.cluster\.vq\.kmeans2?$"
+    r"|^monai\.transforms\.(?:\w+\.)*Rand[A-Z]\w+$|^audiomentations\.[A-Z]\w+$|^umap\.(?:\w+\.)*UMAP$"
+    r"|^node2vec\.Node2Vec$|^minisom\.MiniSom$"
+)
+OF_GRAPHS = re.compile(
+    r"^networkx\.(?:\w+\.)*(?:\w*random\w*graph\w*|\w*gnp\w*|gnm\w*|erdos_renyi_graph|barabasi_albert_graph|"
+    r"\w*watts_strogatz_graph|stochastic_block_model|powerlaw_cluster_graph|random_\w+|louvain_communities)$"
+)
+SEEDS_OF_VARIATES = ("random_state", "seed", "rng")
 DISTRIBUTION = re.compile(r"^torch\.distributions\.[\w.]+\(\)\.r?sample$")
 PIPELINE = re.compile(r"^tensorflow\.data\.[\w.()]+\.shuffle$")
 DEFERRED = re.compile(
-    RANDOM_TRANSFORM.pattern
-    + r"|^albumentations\.|^gym(?:nasium)?\.|^DataLoader|^torch\.nn\.(?:\w*Dropout\w*|RReLU)$"
+    RANDOM_TRANSFORM.pattern + r"|^(?:kornia\.augmentation|torchio|audiomentations|volumentations|nlpaug|"
+    r"torch_geometric\.(?:transforms|utils)|monai\.transforms|umap|node2vec)\."
+    r"|^albumentations\.|^gym(?:nasium)?\.|^DataLoader|^torch\.nn\.(?:\w*Dropout\w*|RReLU)$"
     r"|^keras\.layers\.(?:\w*Dropout\w*|Random\w+|Gaussian\w+)$"
     r"|^(?:sklearn|imblearn|gym|gymnasium|scipy)\.[\w.]*\.[A-Z]\w+$|\.shuffle$|for a seed"
 )
@@ -158,6 +207,24 @@ def generator_of(name: str) -> str | None:
         return "gym"
     if RANDOM_VARIATES.match(name):
         return "numpy"
+    if OF_GRAPHS.match(name):
+        return "python"
+    if KERAS_MODELS.match(name):
+        return "tensorflow"
     if PIPELINE.match(name):
         return "tensorflow"
     return DRAWS.get(name)
+
+
+WEIGHTS = re.compile(
+    r"^(?:torch\.nn|keras\.(?:layers|initializers)|tf_slim|sonnet|tflearn|"
+    r"tensorflow\.(?:layers|nn|initializers|contrib|get_variable|\w+_initializer))\b"
+)
+
+
+@cache
+def makes_weights(name: str) -> bool:
+    """Whether what a call of this name draws are the weights of a model, or what happens inside one."""
+    if name.startswith(("torch_geometric.utils.", "torch_geometric.transforms.", "kornia.", "torchio.")):
+        return False
+    return any(each.match(name) for each in (WEIGHTS, MODEL, LAYERS, KERAS_MODELS))

@@ -32,3 +32,8 @@ def constant(node: ast.expr | None) -> Any:
 def is_given(node: ast.Call, name: str) -> bool:
     """Whether an argument is given, or may be (`**options`)."""
     return is_open(node, name) is not True
+
+
+def dotted(function: ast.expr) -> str:
+    """`self.rng` of `self.rng.seed`."""
+    return ast.unparse(function.value) if isinstance(function, ast.Attribute) else ""

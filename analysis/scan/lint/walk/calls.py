@@ -5,18 +5,15 @@ from __future__ import annotations
 
 import ast
 import re
-import sys
 
-from analysis.scan.lint.facts import Event, spot
 from analysis.scan.lint.vocabulary import (
     ALL,
-    OF_UNKNOWN,
-    SEEDS,
     WORDS,
+    seeded_by,
     seeds_by_name,
 )
-from analysis.scan.lint.walk import draws, evaluation, operations, settings
-from analysis.scan.lint.walk.arguments import argument, constant, is_given, is_open
+from analysis.scan.lint.walk import draws, evaluation, operations, settings, training
+from analysis.scan.lint.walk.arguments import argument, constant, dotted, is_given, is_open
 from analysis.scan.lint.walk.walk import Walk
 
 COUNTS_OF_THE_MACHINE = WORDS["counts_of_the_machine"]
@@ -24,42 +21,18 @@ TORCH_THREADS = frozenset(("torch.set_num_threads", "torch.set_num_interop_threa
 TF_THREADS = re.compile(r"^tensorflow\.config\.threading\.set_(?:intra|inter)_op_parallelism_threads$")
 SPLITS = WORDS["splits"]
 WRITING = WORDS["writing"]
+WRITER = re.compile(
+    r"^(?:write|save|dump|store)_(?!model|check|ckpt|weight|fig|plot|conf|log|param|state|result|metric)"
+)
+SHOWING = WORDS["showing"]
+LOADING = frozenset(("load_state_dict", "load_weights", "load_model", "load_from_checkpoint"))
 USUAL_METHODS = WORDS["usual_methods"]
 """Methods that are rarely those of a project's classes."""
 RUNS_MAIN = frozenset(("tensorflow.app.run", "absl.app.run", "fire.Fire"))
 COMMAND = re.compile(
     r"^(?:click|typer|hydra|sacred|fire|cyclopts|@\w+|[\w.]+\.\w+)\b.*?\b(?:command|automain)(?:\(\))?$|^hydra\.main"
 )
-ESTIMATOR = re.compile(
-    r"^sklearn\.(?:ensemble|linear_model|tree|svm|neural_network|neighbors|naive_bayes|model_selection|pipeline|"
-    r"gaussian_process|discriminant_analysis|multioutput|multiclass|cluster)\.|^(?:xgboost|lightgbm|catboost)\."
-)
-"""What is fitted, or chosen by fitting, of libraries without gradients."""
 LOADERS = WORDS["loaders"]
-GRADIENTS = frozenset(("jax.grad", "jax.value_and_grad", "flax.nnx.grad", "flax.nnx.value_and_grad"))
-TRAINERS = re.compile(
-    r"^(?:transformers|trl|detectron2\.engine|sentence_transformers)\.(?:\w+\.)*\w*Trainer\(\)|^ultralytics\.YOLO\(\)"
-)
-ELSEWHERE = WORDS["elsewhere"].union(sys.stdlib_module_names)
-"""Packages that are no part of a project; those that seed are in SEEDS."""
-FITS = WORDS["fits"]
-NOT_MODELS = re.compile(
-    r"^sklearn\.(?:preprocessing|feature_extraction|decomposition|impute|compose|feature_selection)\."
-    r"|Tokenizer\(\)$|Scaler\(\)$|Encoder\(\)$|Vectorizer\(\)$|^torch\.(?:optim|fx)|^scipy\.|ImageDataGenerator\(\)$"
-)
-MODEL_NAME = re.compile(r"train|model|net|learn|cli|runner|estimator|classifier|clf|regressor|\(", re.I)
-OWN_MODEL_NAME = re.compile(
-    r"\.\w*(?:model|net|clf|classifier|regressor|learner|estimator|svm|forest)s?\.\w+$"
-)
-"""`self.model.fit`, of something that is not followed further."""
-MAKERS = ("hydra.", "mmengine.", "mmcv.", "fastai.")
-"""What comes from them is made by a configuration file, or is a trainer itself."""
-TRAINER = re.compile(r"(?:^|[._])(?:\w*_)?(?:trainer|learner|solver)\w{0,2}$", re.IGNORECASE)
-"""Names of what trains, of something that is not followed further: `trainer.train()`."""
-OF_SKLEARN = re.compile(
-    r"(?:estimator|clf|classifier|regressor|svm|forest|knn|kmeans|pca|gmm|probe)s?$", re.IGNORECASE
-)
-UPDATING = re.compile(r"(?:^|[._])(?:\w*optim\w*|opt|(?:\w*_)?trainer)$", re.IGNORECASE)
 ENVIRONMENT = re.compile(r"(?:^|[._])env\w{0,9}(?:$|[.\[])|action_space", re.IGNORECASE)
 LOSS = re.compile(r"criterion|loss|ctc", re.IGNORECASE)
 PARALLEL_WORK = re.compile(
@@ -76,7 +49,7 @@ def called(to: Walk, node: ast.Call, name: str | None) -> None:
     if name is not None:
         if name.startswith("@"):
             to.event("call", name, node)
-        elif name.partition(".")[0] not in ELSEWHERE:
+        elif name.partition(".")[0] not in training.ELSEWHERE:
             to.event("call", name, node, "helper" if seeds_by_name(name.rpartition(".")[2]) else "")
         _by_name(to, node, name)
         operations.used(to, node, name)
@@ -92,10 +65,18 @@ def called(to: Walk, node: ast.Call, name: str | None) -> None:
         draws.seeded(to, node, ALL)
     if attribute:
         _by_attribute(to, node, attribute, name)
+    last = _last(function)
+    if last in LOADING:
+        to.event("loaded", "", node)
+    elif last in SHOWING:
+        to.facts.shown.append(node.lineno)
+    elif (attribute and last in WRITING) or WRITER.match(last):
+        to.facts.flags.add("writes")
+        to.facts.written.append(node.lineno)
     for value in node.args:
         if isinstance(value, ast.Name) and (given := to.names.resolve(value) or "").startswith("@"):
             to.event("call", given, value)  # `app.run(main)`, `Engine(train_step)`: it is given to be called
-    if node.args and _is_on_cpu(to, node.args[0]) and LOSS.search(_last(function)):
+    if node.args and _is_on_cpu(to, node.args[0]) and LOSS.search(last):
         to.facts.flags.add("loss on the CPU")
     evaluation.called(to, node, name, attribute)
 
@@ -120,7 +101,11 @@ def given(to: Walk, node: ast.Name | ast.Attribute) -> None:
     if isinstance(node, ast.Name) and node.id == "self":
         return  # which is no use of its class
     name = to.names.resolve(node)
-    if name and "()" not in name and (name.startswith("@") or name.partition(".")[0] not in ELSEWHERE):
+    if (
+        name
+        and "()" not in name
+        and (name.startswith("@") or name.partition(".")[0] not in training.ELSEWHERE)
+    ):
         to.event("value", name, node)
     elif name is None and to.names.stars and isinstance(node, ast.Name) and node.id[0].isupper():
         to.event("value", f"*.{node.id}", node)  # a class of a file of which all was imported
@@ -130,16 +115,7 @@ def inherited(to: Walk, class_name: str, base: ast.expr, name: str) -> None:
     """A class derived from one of a library: it may be a layer, or train."""
     draws.inherited(to, f"{class_name}.__init__", base, name)
     operations.inherited(to, base, name)
-    if TRAINERS.match(f"{name}()") or name == "keras.Model":
-        method = "fit" if name == "keras.Model" else "train"
-        event = Event("train", f"{name}.{method}()", spot(base))
-        to.facts.scopes.setdefault(f"{class_name}.{method}", []).append(event)
-
-
-def kept(to: Walk, target: ast.Attribute, value: ast.expr) -> None:
-    """`self.model = RandomForestClassifier()`."""
-    if isinstance(value, ast.Call) and ESTIMATOR.match(to.names.resolve(value.func) or ""):
-        to.facts.estimators.add(to.names.resolve(target) or "")
+    training.inherited(to, class_name, base, name)
 
 
 def is_command(to: Walk, decorator: ast.expr) -> bool:
@@ -149,13 +125,8 @@ def is_command(to: Walk, decorator: ast.expr) -> bool:
 
 def _by_name(to: Walk, node: ast.Call, name: str) -> None:
     top = name.partition(".")[0]
-    if name == "tensorflow.estimator.train_and_evaluate" or (
-        name.endswith("().train")
-        and (TRAINERS.match(name) or name == "tensorflow.estimator.Estimator().train")
-    ):
-        to.event("train", "Trainer.train()", node)
-        to.facts.flags.add("trainer")
-    if name in SEEDS:
+    training.by_name(to, node, name)
+    if seeded_by(name):
         draws.seed(to, node, name)
         return
     draws.drawn(to, node, name)
@@ -176,13 +147,11 @@ def _by_name(to: Walk, node: ast.Call, name: str) -> None:
             )
     elif settings.mode(to, node, name):
         pass
+    elif name.startswith("tensorflow.train."):
+        settings.queued(to, node, name)
     elif name in RUNS_MAIN and not node.args:
         given_main = argument(node, "main", -1)
         to.event("call", (given_main and to.names.resolve(given_main)) or "@main", node)
-    elif name == "tensorflow.GradientTape":
-        to.event("train", "a gradient tape", node)
-    elif name in GRADIENTS:
-        to.event("train", name, node)
     elif name in ("jax.random.PRNGKey", "jax.random.key") and node.args:
         draws.changing(to, node, node.args[0], name)
     elif name == "lightning.Trainer":
@@ -197,19 +166,18 @@ def _by_name(to: Walk, node: ast.Call, name: str) -> None:
 
 def _by_attribute(to: Walk, node: ast.Call, attribute: str, name: str | None) -> None:
     facts = to.facts
-    if attribute in WRITING:
-        facts.flags.add("writes")
-    if attribute in ("map", "interleave", "parallel_interleave", "apply"):
+    if attribute in ("map", "interleave", "parallel_interleave", "apply", "map_and_batch"):
         settings.ordered(to, node, attribute)
+        settings.mapped(to, node)
     if attribute == "run" and is_open(node, "max_epochs") is False:
         facts.flags.add("loop")  # of ignite
-    if attribute == "step" or (attribute == "update" and UPDATING.search(_dotted(node.func))):
+    if attribute == "step" or (attribute == "update" and training.UPDATING.search(dotted(node.func))):
         facts.flags.add("steps")
     if attribute == "reset" and is_open(node, "seed") is False:
         draws.seeded(to, node, ("gym",))
     if attribute == "seed" and node.args:
-        to.reseeded.add(_dotted(node.func))
-        if ENVIRONMENT.search(_dotted(node.func)):
+        to.reseeded.add(dotted(node.func))
+        if ENVIRONMENT.search(dotted(node.func)):
             draws.seeded(to, node, ("gym",))
     elif (
         attribute in draws.IN_PLACE
@@ -228,52 +196,9 @@ def _by_attribute(to: Walk, node: ast.Call, attribute: str, name: str | None) ->
     elif attribute == "add_argument" and _says_seed(node):
         if is_open(node, "default") is True and not is_given(node, "required"):
             facts.flags.add("seed_by_choice")
-    elif attribute == "backward":
-        to.event("train", "backward()", node)
-        to.event("work", "torch", node, "backward()")
-        if to.loops:
-            facts.flags.add("loop")
-    elif attribute == "apply_gradients":
-        facts.flags.add("optimizes")
-        to.event("train", "apply_gradients()", node)
-    elif attribute == "minimize" and name and name.startswith("@"):
-        facts.flags.add("optimizes")
-        if "tensorflow" in facts.flags and UPDATING.search(_dotted(node.func)):
-            to.event("train", "minimize()", node)
-    elif (
-        attribute == "minimize"
-        and (name or "tensorflow").startswith(("tensorflow", "keras"))
-        and (node.args or is_given(node, "loss"))
-    ):
-        facts.flags.add("optimizes")
-        if name is not None or facts.flags & {"session"}:
-            to.event("train", "minimize()", node)
-    elif (
-        attribute in ("train", "fit", "learn")
-        and (name or "hydra.").startswith(MAKERS)
-        and TRAINER.search(_dotted(node.func))
-    ):
-        to.event("train", f"trainer.{attribute}()", node)
-        facts.flags.add("trainer")
-    elif attribute == "learn" and (name or "").startswith("stable_baselines3"):
-        to.event("train", "learn()", node)
-        facts.flags.add("torch")
-    elif attribute in FITS and not NOT_MODELS.search((name or "").removesuffix(f".{attribute}")):
-        if (
-            (name is None and _is_model(to, node))
-            or (name and name.startswith("@") and OWN_MODEL_NAME.search(name))
-            or (name or "").startswith(("keras", "tensorflow", "lightning"))
-            or ESTIMATOR.match(name or "")
-        ):
-            is_estimator = (
-                ESTIMATOR.match(name or "")
-                or (name or "").removesuffix(f".{attribute}") in facts.estimators
-                or ("estimators" in facts.flags and OF_SKLEARN.search(_dotted(node.func)))
-            )
-            what = "estimator" if is_estimator else f"{attribute}()"
-            to.event("train", what, node, OF_UNKNOWN if name is None else "")
-            to.event("work", "tensorflow", node, f"{attribute}()")
-    elif attribute in ("load_state_dict", "load_weights"):
+    elif training.by_attribute(to, node, attribute, name):
+        pass
+    elif attribute == "restore" and "session" in facts.flags:
         to.event("loaded", "", node)
     elif attribute == "cuda" or (attribute in ("to", "device") and _says_cuda(node)):
         facts.flags.add("cuda")
@@ -288,16 +213,6 @@ def _by_attribute(to: Walk, node: ast.Call, attribute: str, name: str | None) ->
 
 def _says_seed(node: ast.Call) -> bool:
     return any("seed" in text.lower() for a in node.args if isinstance(text := constant(a), str))
-
-
-def _is_model(to: Walk, node: ast.Call) -> bool:
-    """Whether what is fitted, of unknown origin, is what is trained. Beside PyTorch, a `baseline.fit(...)` or
-    `scaler.fit(...)` is a part of something else."""
-    if _dotted(node.func).startswith("super("):
-        return False  # which is looked at itself
-    if "torch" not in to.facts.flags or to.facts.flags & {"tensorflow", "sklearn", "fastai", "skorch"}:
-        return True
-    return bool(MODEL_NAME.search(_dotted(node.func)))
 
 
 def _loader(to: Walk, node: ast.Call, name: str) -> None:
@@ -335,11 +250,6 @@ def _of_machine(to: Walk, node: ast.AST) -> str:
         ):
             return inner.id
     return ""
-
-
-def _dotted(function: ast.expr) -> str:
-    """`self.rng` of `self.rng.seed`."""
-    return ast.unparse(function.value) if isinstance(function, ast.Attribute) else ""
 
 
 def _says_cuda(node: ast.Call) -> bool:

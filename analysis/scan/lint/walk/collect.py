@@ -13,7 +13,7 @@ from typing import Any
 from analysis.scan.lint.facts import MAIN, Event, FileFacts, finding, spot
 from analysis.scan.lint.names import Names
 from analysis.scan.lint.vocabulary import LOADS
-from analysis.scan.lint.walk import calls, draws, evaluation, expressions, settings
+from analysis.scan.lint.walk import calls, draws, evaluation, expressions, settings, training
 from analysis.scan.lint.walk.order import DataOrder
 from analysis.scan.results import Level
 
@@ -159,7 +159,7 @@ class Collector:
             name = self.names.resolve(base)
             if name is None:
                 continue
-            if name.startswith("@") or name.partition(".")[0] not in calls.ELSEWHERE:
+            if name.startswith("@") or name.partition(".")[0] not in training.ELSEWHERE:
                 self.facts.scopes.setdefault(f"{node.name}.__init__", []).append(
                     Event("call", f"{name}.__init__", spot(base))
                 )
@@ -187,6 +187,8 @@ class Collector:
         if isinstance(first, ast.Attribute) and "seed" in first.attr.lower() and not self.without_seed:
             draws.changing(self, first, node.value, self.target)  # names are followed to where they seed
         self.visit(node.value)
+        if isinstance(node.value, ast.BinOp):
+            training.descended(self, first, node)
         self.order.begins(self.target)
         self.target = outer
         for target in targets:
@@ -206,11 +208,12 @@ class Collector:
             if isinstance(target, ast.Subscript | ast.Attribute):
                 settings.stored(self, target, node.value)
                 if isinstance(target, ast.Attribute):
-                    calls.kept(self, target, node.value)
+                    training.kept(self, target, node.value)
                 self.visit(target.value)
 
     def _aug_assign(self, node: ast.AugAssign) -> None:
         self.order.added(node)
+        training.descended(self, node.target, node)
         if any(isinstance(each, ast.Attribute) and each.attr == "grad" for each in ast.walk(node.value)):
             self.facts.flags.add("steps")  # `weights -= rate * weights.grad`
         self.visit(node.value)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from analysis.scan.lint.facts import Event, spot
 from analysis.scan.lint.vocabulary import (
@@ -12,11 +14,15 @@ from analysis.scan.lint.vocabulary import (
     DRAWN,
     IF_GIVEN,
     MODEL,
+    OF_GRAPHS,
     OWN_MODEL,
-    SEEDS,
+    RANDOM_VARIATES,
+    SEEDING_TRAINERS,
+    SEEDS_OF_VARIATES,
     SKLEARN_DRAWS,
     STABLE_BASELINES,
     generator_of,
+    seeded_by,
 )
 from analysis.scan.lint.walk.arguments import argument, constant, is_given, is_open
 from analysis.scan.lint.walk.walk import Walk
@@ -37,10 +43,19 @@ SEARCHES = {  # of hyperparameters: name of the argument that seeds
     "hyperopt.fmin": "rstate",
 }
 LAYER = re.compile(r"^(?:torch\.nn|keras\.layers|torch_geometric\.nn|tensorflow\.layers)\.")
+FINE_TUNED = re.compile(
+    r"fine-?_?tuned|sst-?2|squad|mnli|conll|sentiment|emotion|toxic|finbert|-ner\b", re.IGNORECASE
+)
+"""Names of checkpoints that have a head already."""
 OF_FILES = re.compile(r"^keras\.(?:[\w.]+\.)?(?:image|text|audio)_dataset_from_directory$")
 """Where no seed is given, they take one from NumPy."""
-NO_DATA = re.compile(r"port$|uuid|token$|nonce|(?:^|_)id$|suffix|colou?r|delay|jitter|backoff", re.IGNORECASE)
+NO_DATA = re.compile(
+    r"port$|uuid|token$|nonce|(?:^|_)id$|suffix|colou?r|delay|backoff|rand(?:om)?_?key|(?:^|_)(?:run|exp|log)_?name$|"
+    r"(?:^|_)(?:dummy|salt|sleep|wait|pause|timeout)",
+    re.IGNORECASE,
+)
 """Names of what is drawn for other ends than data and models."""
+NO_DATA_CALLS = frozenset(("time.sleep", "asyncio.sleep", "builtins.print"))
 IN_PLACE = frozenset(
     ("normal_", "uniform_", "random_", "bernoulli_", "exponential_", "cauchy_", "log_normal_")
 )
@@ -54,6 +69,7 @@ def drawn(to: Walk, node: ast.Call, name: str) -> None:
         to.facts.flags.add(f"redrawn {to.target}")
         generator = None  # a seed for who gave none
     if generator is not None and not NO_DATA.search(to.target):
+        to.facts.targets[spot(node)] = to.target
         for_seed = "seed" in to.target.lower()
         to.event("draw", generator, node, f"{name} (for a seed)" if for_seed else name)
         if not to.scope and to.target:
@@ -72,6 +88,16 @@ def drawn(to: Walk, node: ast.Call, name: str) -> None:
         seeded(to, node, (*ALL, "gym"))
 
 
+@contextmanager
+def of_no_data(to: Walk, name: str | None) -> Iterator[None]:
+    """While the arguments of a call are looked at of which no data come: a pause, something to read."""
+    outer = to.target
+    if name in NO_DATA_CALLS:
+        to.target = "pause"
+    yield
+    to.target = outer
+
+
 def _drawn_from(node: ast.Call, name: str) -> str | None:
     if name == "tensorflow.get_variable":
         return None if is_given(node, "initializer") else "tensorflow"
@@ -82,9 +108,13 @@ def _drawn_from(node: ast.Call, name: str) -> str | None:
     generator = generator_of(name)
     if generator == "tensorflow" and is_open(node, "seed") is False:
         return None
-    if generator == "torch" and _is_loaded(node, name):
+    if (RANDOM_VARIATES.match(name) or OF_GRAPHS.match(name)) and any(
+        is_given(node, each) for each in SEEDS_OF_VARIATES
+    ):
         return None
-    if generator == "torch" and STABLE_BASELINES.match(name) and is_given(node, "seed"):
+    if _is_loaded(node, name):
+        return None
+    if STABLE_BASELINES.match(name) and is_given(node, "seed"):
         return None
     return generator
 
@@ -94,6 +124,9 @@ def inherited(to: Walk, scope: str, base: ast.expr, name: str) -> None:
     generator = generator_of(name)
     if generator is not None and LAYER.match(name):
         to.facts.scopes.setdefault(scope, []).append(Event("draw", generator, spot(base), name))
+    if SEEDING_TRAINERS.match(name):
+        events = to.facts.scopes.setdefault(scope, [])
+        events += [Event("seed", each, spot(base)) for each in seeded_by(name)]
 
 
 def _is_loaded(node: ast.Call, name: str) -> bool:
@@ -102,6 +135,10 @@ def _is_loaded(node: ast.Call, name: str) -> bool:
         classes = argument(node, "num_classes", 99)  # its last layer is new
         is_new = classes is not None and constant(classes) != 0
         return constant(argument(node, "pretrained", 1)) is True and not is_new
+    if name.startswith("keras.") and "applications." in name:
+        return constant(argument(node, "weights", 1)) is not None
+    if name.startswith("transformers.") and name.endswith(".from_pretrained"):
+        return bool(FINE_TUNED.search(str(constant(argument(node, "pretrained_model_name_or_path", 0)))))
     weights = next((k.value for k in node.keywords if k.arg in ("pretrained", "weights")), None)
     return bool(MODEL.match(name)) and constant(weights or argument(node, "pretrained", 0)) not in (
         (...,) if weights is None else (None, False)
@@ -137,6 +174,9 @@ def seed(to: Walk, node: ast.Call, name: str) -> None:
         if node.args
         else next((k.value for k in node.keywords if k.arg in ("seed", "a", "x")), None)
     )
+    if SEEDING_TRAINERS.match(name):
+        seeded(to, node, seeded_by(name))
+        return
     if name == "torch.seed":
         to.report("VB104", node, "torch.seed() draws a seed from the operating system")
     elif value is None or (isinstance(value, ast.Constant) and value.value is None):
@@ -147,15 +187,15 @@ def seed(to: Walk, node: ast.Call, name: str) -> None:
         changing(to, node, value, name)
         source = to.names.resolve(value) or ""
         if f"redrawn {_place(value)}" in to.facts.flags:  # only where none was given
-            seeded(to, node, SEEDS[name], IF_GIVEN)
+            seeded(to, node, seeded_by(name), IF_GIVEN)
             return
         if source.endswith("()") and (generator := generator_of(source[:-2])):
-            seeded(to, node, SEEDS[name], f"{DRAWN} {generator}")
+            seeded(to, node, seeded_by(name), f"{DRAWN} {generator}")
             return
     if to.with_seed:
-        seeded(to, node, SEEDS[name], IF_GIVEN)
+        seeded(to, node, seeded_by(name), IF_GIVEN)
     else:
-        seeded(to, node, SEEDS[name], OWN_MODEL if name.endswith("LightningCLI") else "")
+        seeded(to, node, seeded_by(name), OWN_MODEL if name.endswith("LightningCLI") else "")
 
 
 def changing(to: Walk, node: ast.expr, value: ast.expr, name: str) -> None:
@@ -189,6 +229,6 @@ def _shuffles(node: ast.Call, name: str) -> bool:
         return constant(argument(node, "probability", 99)) is True
     if last == "LogisticRegression":
         return constant(argument(node, "solver", 99)) in ("sag", "saga", "liblinear")
-    if last in ("KFold", "StratifiedKFold", "GroupKFold"):
+    if last in ("KFold", "StratifiedKFold", "GroupKFold", "StratifiedGroupKFold"):
         return constant(argument(node, "shuffle", 1)) is True
     return constant(argument(node, "shuffle", 99)) is not False

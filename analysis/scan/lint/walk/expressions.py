@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 from typing import Protocol
 
-from analysis.scan.lint.walk import calls, settings
+from analysis.scan.lint.walk import calls, draws, settings
+from analysis.scan.lint.walk.arguments import constant as constant_of
 from analysis.scan.lint.walk.kept import APPENDING
 from analysis.scan.lint.walk.order import DataOrder
 from analysis.scan.lint.walk.walk import Walk
@@ -28,7 +29,7 @@ def call(to: OrderedWalk, node: ast.Call) -> None:
             to.visit(function.value)
     elif function.__class__ is not ast.Name:
         to.visit(function)
-    with to.order.free(free):
+    with to.order.free(free), draws.of_no_data(to, name):
         arguments(to, node)
     calls.called(to, node, name)
 
@@ -65,6 +66,8 @@ def expression(to: OrderedWalk, node: ast.Expr) -> None:
 
 def returned(to: OrderedWalk, node: ast.Return) -> None:
     if node.value is not None:
+        if constant_of(node.value) is not None:
+            to.facts.giving.add(to.scope)
         with to.order.returned(node.value):
             to.visit(node.value)
 

@@ -91,6 +91,31 @@ def ordered(to: Walk, node: ast.Call, attribute: str) -> None:
             to.report("VB203", node, f"{attribute}({name}={said}) lets elements overtake each other")
 
 
+QUEUES = re.compile(r"^tensorflow\.train\.(?:maybe_)?(?:shuffle_)?batch(?P<of_several>_join)?$")
+
+
+def queued(to: Walk, node: ast.Call, name: str) -> None:
+    """A queue of TensorFlow 1 that several threads fill: `tf.train.batch(..., num_threads=4)`."""
+    found = QUEUES.match(name)
+    threads = argument(node, "num_threads", 99)
+    if found and (found["of_several"] or (threads is not None and constant(threads) != 1)):
+        to.report("VB203", node, f"{name.rpartition('.')[2]} takes elements as its threads have them ready")
+
+
+def mapped(to: Walk, node: ast.Call) -> None:
+    """`data.map(augment, num_parallel_calls=4)`: what is called for several elements at once."""
+    count = argument(node, "num_parallel_calls", 1)
+    if not node.args or count is None or constant(count) in (None, 1) or "tensorflow" not in to.facts.flags:
+        return
+    function = node.args[0]
+    if isinstance(function, ast.Call) and function.args:  # partial(augment, ...)
+        function = function.args[0]
+    if isinstance(function, ast.Lambda):
+        to.event("parallel", f"@{to.scope}.<lambda>", node, f"{function.lineno}-{function.end_lineno}")
+    elif name := to.names.resolve(function):
+        to.event("parallel", name, node)
+
+
 def stops_gradients(to: Walk, node: ast.expr) -> bool:
     """Whether a context or decorator is one under which no gradient is computed."""
     return to.names.resolve(node) in NO_GRADIENT

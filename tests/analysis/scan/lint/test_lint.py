@@ -379,3 +379,33 @@ def test_a_comment_that_silences_says_nothing(comment: str):
     program = f"import os\nx = list(os.listdir('.'))  {comment}\n"
     assert findings(program) == ()
     assert notes(program.encode()) == []
+
+
+# ---- pictures in notebooks
+
+
+@pytest.mark.parametrize(
+    ("last", "rules"),
+    [
+        ("plt.imshow(data[index])", []),  # no other cell reads what was drawn
+        ("pick = index", ["VB101"]),
+        ("plt.imshow(data[index])\nnp.save('some.npy', index)", ["VB101"]),
+    ],
+)
+def test_what_a_cell_draws_for_a_picture_is_no_finding(last, rules):
+    cells = (
+        "import random, torch\nimport numpy as np\nimport matplotlib.pyplot as plt\ntorch.manual_seed(1)",
+        f"index = random.randint(0, 9)\n{last}",
+        "net = torch.nn.Linear(1, 2)\nnet(x).sum().backward()\noptimizer.step()",
+    )
+    assert [f.rule for f in findings(notebook(*cells), "a.ipynb", frozenset(("VB101",)))] == rules
+
+
+def test_what_a_cell_draws_and_shows_and_another_reads_is_a_finding():
+    cells = (
+        "import random\nimport torch\nimport matplotlib.pyplot as plt\ntorch.manual_seed(1)",
+        "index = random.randint(0, 9)\nplt.imshow(data[index])",
+        "net = torch.nn.Linear(1, 2)\nnet(data[index]).sum().backward()\noptimizer.step()",
+    )
+    (found,) = findings(notebook(*cells), "a.ipynb", frozenset(("VB101",)))
+    assert (found.place.cell, found.place.line) == (3, 1)

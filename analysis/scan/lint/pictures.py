@@ -1,0 +1,50 @@
+"""Draws of which only a picture comes: samples that are shown, points of a plot."""
+
+from __future__ import annotations
+
+import re
+
+from analysis.scan.lint.facts import MAIN, Event, FileFacts
+from analysis.scan.lint.program import Program, Step
+
+OF_ONE = re.compile(
+    r"^(?:random|numpy\.random|torch)\.(?:rand\w*|choices?|sample|permutation|uniform|normal|random_sample)$"
+)
+"""Draws whose result has a name, or is used at once: what is shuffled in place may be used anywhere."""
+
+
+def is_of_pictures(program: Program, step: Step) -> bool:
+    """Whether what a step draws is only shown: by a function that makes a picture, gives nothing back, writes
+    nothing else and trains nothing; or by such a cell of a notebook, whose names no other one reads."""
+    file, event = step
+    scope = file.scope_at(event.spot.line)
+    if scope and scope != MAIN:
+        return _shows(file, scope) and not _trains(program, file, scope)
+    return file.is_notebook and not scope and _is_shown_by_cell(file, event)
+
+
+def _shows(file: FileFacts, scope: str) -> bool:
+    first, last = next((first, last) for first, last, name in file.spans if name == scope)
+    inside = range(first, last + 1)
+    return (
+        any(line in inside for line in file.shown)
+        and not any(line in inside for line in file.written)
+        and scope not in file.giving
+    )
+
+
+def _trains(program: Program, file: FileFacts, scope: str) -> bool:
+    return any(step.event.kind == "train" for step in program.under(file, scope))
+
+
+def _is_shown_by_cell(file: FileFacts, event: Event) -> bool:
+    cell, first, after = file.cell_at(event.spot.line)
+    inside = range(first, after)
+    target = file.targets.get(event.spot, "")
+    return (
+        bool(OF_ONE.match(event.text))
+        and any(line in inside for line in file.shown)
+        and not any(line in inside for line in file.written)
+        and not any(e.kind == "train" and e.spot.line in inside for e in file.scopes[""])
+        and not any(target in read for index, read in enumerate(file.loads) if index != cell)
+    )

@@ -1,0 +1,130 @@
+"""The rules about generators that need a whole program: what is never seeded, or too late."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from analysis.scan.lint.differ import AFTER_TRAINING
+from analysis.scan.lint.facts import FileFacts
+from analysis.scan.lint.orders import makes_data
+from analysis.scan.lint.pictures import is_of_pictures
+from analysis.scan.lint.program import Program, Step, at, is_of_plots
+from analysis.scan.lint.vocabulary import DEFERRED, GENERATORS, OWN_MODEL, SEED_CALLS, makes_weights
+from analysis.scan.results import LintFinding
+
+OF_GENERATORS = frozenset(("VB102", "VB104", "VB203"))
+OF_USE = re.compile(
+    r"(?:^|/)(?:(?:run_)?test\w*|\w+_test|cluster\w*|detect\w*|recogni[sz]\w*|classify\w*|compare\w*|show\w*|"
+    r"view\w*|display\w*|play\w*|enjoy\w*|render\w*|translate|caption|sample|inpaint|generate)\.(?:py|ipynb)$",
+    re.IGNORECASE,
+)
+"""Files that use a model, by their names, beside those of AFTER_TRAINING."""
+
+
+def prepares(program: Program) -> bool:
+    """Whether a program that trains nothing may prepare data. One that loads weights uses a model."""
+    path = program.file.path
+    return (
+        program.training is None
+        and makes_data(program)
+        and not AFTER_TRAINING.search(path)
+        and not OF_USE.search(path)
+        and not any(step.event.kind == "loaded" for step in program.reached)
+    )
+
+
+def is_run(file: FileFacts, found: LintFinding, users: Sequence[Program]) -> bool:
+    """Whether one of the programs may run what a finding is about; without programs, all may be."""
+    scope = file.scope_at(found.place.line)
+    return not users or any(
+        any(each is file for each in program.files)
+        and (program.may_run(file, scope) if file is not program.file else program.is_used(scope))
+        for program in users
+    )
+
+
+def never_seeded(program: Program) -> Iterator[LintFinding]:
+    """Rule VB101."""
+    seeded = program.seeded()
+    for generator, name in GENERATORS.items():
+        if generator in seeded or ("*" in seeded and generator != "gym"):
+            continue
+        if generator == "tensorflow" and program.training and program.training.event.name == "backward()":
+            continue  # of another framework, for an export
+        drawn = _first_drawn(program, generator)
+        if drawn is not None:
+            yield at(
+                "VB101",
+                drawn,
+                f"{drawn.event.text} draws from the generator of {name}, which this program never seeds; "
+                f"{SEED_CALLS[generator]} does",
+            )
+
+
+def _first_drawn(program: Program, generator: str) -> Step | None:
+    """The first draw that matters, in the program's own file if there is one. Of a program that only prepares
+    data, what is reached for certain; a model in it is one to use."""
+    is_training = program.training is not None
+    found = (
+        step
+        for step in (program.steps if is_training else program.reached)
+        if step.event[:2] == ("draw", generator)
+        and (is_training or not makes_weights(step.event.text))
+        and not is_of_pictures(program, step)
+    )
+    first = next(found, None)
+    if first is None or first.file is program.file:
+        return first
+    return next((step for step in found if step.file is program.file), first)
+
+
+def late_seeds(program: Program) -> Iterator[LintFinding]:
+    """Rule VB103."""
+    drawn: dict[str, Step] = {}
+    seeded: set[str] = set()
+    late: set[tuple[str, int]] = set()
+    for step in program.flow:
+        kind, name, spot, text = step.event
+        if kind == "loaded":
+            drawn = {n: first for n, first in drawn.items() if not makes_weights(first.event.text)}
+        elif kind == "draw" and name not in seeded and not DEFERRED.search(text):
+            if not program.is_unused(step) and not is_of_pictures(program, step):
+                drawn.setdefault(name, step)
+        elif kind == "seed" and name not in seeded and not is_of_plots(step.file, step.event):
+            seeded.add(name)
+            if name in drawn and text != OWN_MODEL and (step.file.path, spot.line) not in late:
+                late.add((step.file.path, spot.line))
+                first = drawn[name]
+                where = f"{first.file.path}:" if first.file is not step.file else "line "
+                yield at(
+                    "VB103",
+                    step,
+                    f"{first.event.text} at {where}{first.event.spot.line} has drawn from it already",
+                )
+
+
+def drawn_in_parallel(program: Program) -> Iterator[LintFinding]:
+    """Rule VB203: which element gets which draw, the threads of a tf.data pipeline decide. Once a program."""
+    if "tensorflow" in program.modes():  # then such a map is not run in parallel
+        return
+    for step in program.steps:
+        if step.event.kind == "parallel" and (drawn := _drawn_by_mapped(program, step)) is not None:
+            why = (
+                f"{drawn.event.text} draws while elements are mapped in parallel: threads decide who is first"
+            )
+            yield at("VB203", step, why)
+            return
+
+
+def _drawn_by_mapped(program: Program, step: Step) -> Step | None:
+    return next(
+        (
+            each
+            for each in program.called_by(step)
+            if each.event.kind == "draw"
+            and each.event.name in ("python", "numpy", "tensorflow")
+            and not makes_weights(each.event.text)
+        ),
+        None,
+    )

@@ -1,0 +1,213 @@
+"""What a call trains, and how."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+
+from analysis.scan.lint.facts import Event, spot
+from analysis.scan.lint.vocabulary import OF_UNKNOWN, WORDS
+from analysis.scan.lint.walk.arguments import dotted, is_given
+from analysis.scan.lint.walk.walk import Walk
+
+ESTIMATOR = re.compile(
+    r"^(?:sklearn|imblearn|cuml|sktime|skmultilearn)\.(?:ensemble|linear_model|tree|svm|neural_network|neighbors|naive_bayes|model_selection|pipeline|"
+    r"gaussian_process|discriminant_analysis|multioutput|multiclass|cluster|mixture|"
+    r"semi_supervised|calibration|isotonic|kernel_ridge|cross_decomposition|adapt|classification|regression)\."
+    r"|^(?:xgboost|lightgbm|catboost|ngboost|implicit|surprise|hmmlearn)\."
+)
+"""What is fitted, or chosen by fitting, of libraries without gradients."""
+GRADIENTS = frozenset(("jax.grad", "jax.value_and_grad", "flax.nnx.grad", "flax.nnx.value_and_grad"))
+TRAINERS = re.compile(
+    r"^(?:transformers|trl|detectron2\.engine|sentence_transformers|setfit|adapters|flair|super_gradients|unsloth)\."
+    r"(?:\w+\.)*\w*Trainer\(\)|^ultralytics\.(?:\w+\.)*(?:YOLO\w*|RTDETR|SAM|FastSAM|NAS)\(\)"
+    r"|^mmengine\.(?:\w+\.)*Runner(?:\.from_cfg)?\(\)|^fastNLP\.(?:\w+\.)*Trainer\(\)"
+    r"|^ray\.(?:rllib|train)\.[\w.]+\(\)(?:\.\w+\(\))*|^tensorflow\.estimator\.\w+\(\)|^rfdetr\.\w+\(\)"
+)
+ELSEWHERE = WORDS["elsewhere"].union(sys.stdlib_module_names)
+"""Packages that are no part of a project; those that seed are in SEEDS."""
+FITS = WORDS["fits"]
+NOT_MODELS = re.compile(
+    r"^sklearn\.(?:preprocessing|feature_extraction|decomposition|impute|compose|feature_selection)\."
+    r"|Tokenizer\(\)$|Scaler\(\)$|Encoder\(\)$|Vectorizer\(\)$|^torch\.(?:optim|fx)|^scipy\.|ImageDataGenerator\(\)$"
+)
+TRAINS = re.compile(
+    r"^(?:xgboost|lightgbm|catboost)\.(?:train|cv)$|^sklearn\.model_selection\.cross_val\w+$"
+    r"|^gensim\.models\.(?:\w+\.)*(?:Word2Vec|Doc2Vec|FastText|LdaModel|LdaMulticore|HdpModel)$"
+    r"|^fasttext\.train_(?:un)?supervised$|^scipy\.optimize\.(?:minimize|basinhopping|dual_annealing|"
+    r"differential_evolution|shgo|fmin\w*)$|^tianshou\.trainer\.(?:\w+_trainer|\w+Trainer\(\)\.run)$"
+    r"|^mm\w+\.apis\.(?:\w+\.)*train_\w+$|^pennylane\.\w*Optimizer\(\)\.step(?:_and_cost)?$"
+    r"|^qiskit\w*\.(?:\w+\.)*optimizers\.(?:\w+\.)*\w+\(\)\.minimize$"
+    r"|^(?:tf_slim|tensorflow\.contrib\.slim)\.(?:learning\.)?(?:train|create_train_op)$"
+    r"|^tensorflow\.contrib\.(?:training\.(?:train|create_train_op)|layers\.optimize_loss)$"
+    r"|^(?:lightning|jsonargparse)\.(?:\w+\.)*LightningCLI$|^simpletransformers\.[\w.]+\(\)\.train_model$"
+    r"|^tf_agents\.agents\.[\w.]+\(\)\.train$|^pykeen\.pipeline\.pipeline$|^recbole\.[\w.]*run_recbole$"
+)
+"""Functions of libraries that train."""
+OF_ESTIMATORS = re.compile(
+    r"^(?:xgboost|lightgbm|catboost|sklearn|gensim|fasttext|scipy|qiskit\w*|pennylane)\."
+)
+LIBRARIES_OF_MODELS = re.compile(
+    r"^(?:keras|tensorflow|lightning|tflearn|skorch|fastai|autokeras|rl|flair|setfit|tsai|keras_\w+|deepctr\w*|spektral|"
+    r"stellargraph|segmentation_models|sentence_transformers|simpletransformers|pytorch_tabnet|autogluon|darts|"
+    r"neuralforecast|gluonts|pyod|qiskit_machine_learning|tf_agents|tensorflow_recommenders|ludwig)\."
+)
+MODEL_NAME = re.compile(r"train|model|net|learn|cli|runner|estimator|classifier|clf|regressor|\(", re.I)
+OWN_MODEL_NAME = re.compile(
+    r"\.\w*(?:model|net|clf|classifier|regressor|learner|estimator|svm|forest)s?\.\w+$"
+)
+"""`self.model.fit`, of something that is not followed further."""
+MAKERS = ("hydra.", "mmengine.", "mmcv.", "fastai.")
+"""What comes from them is made by a configuration file, or is a trainer itself."""
+TRAINER = re.compile(r"(?:^|[._])(?:\w*_)?(?:trainer|learner|solver)\w{0,2}$", re.IGNORECASE)
+"""Names of what trains, of something that is not followed further: `trainer.train()`."""
+OF_SKLEARN = re.compile(
+    r"(?:estimator|clf|classifier|regressor|svm|forest|knn|kmeans|pca|gmm|probe)s?$", re.IGNORECASE
+)
+UPDATING = re.compile(r"(?:^|[._])(?:\w*optim\w*|opt|(?:\w*_)?trainer)$", re.IGNORECASE)
+
+
+def by_name(to: Walk, node: ast.Call, name: str) -> None:
+    """A call of a library whose name says that it trains."""
+    if name == "tensorflow.estimator.train_and_evaluate" or (
+        name.endswith("().train") and TRAINERS.match(name)
+    ):
+        to.event("train", "Trainer.train()", node)
+        to.facts.flags.add("trainer")
+    elif TRAINS.match(name):
+        to.event("train", "estimator" if OF_ESTIMATORS.match(name) else f"{name.rpartition('.')[2]}()", node)
+        to.facts.flags.add("trainer")
+    if name == "tensorflow.GradientTape":
+        to.event("train", "a gradient tape", node)
+    elif name in GRADIENTS:
+        to.event("train", name, node)
+
+
+def by_attribute(to: Walk, node: ast.Call, attribute: str, name: str | None) -> bool:
+    """A call of a method that may train, `loss.backward()`, `model.fit(...)`; True if it was one."""
+    facts = to.facts
+    if attribute == "backward":
+        to.event("train", "backward()", node)
+        to.event("work", "torch", node, "backward()")
+        if to.loops:
+            facts.flags.add("loop")
+    elif attribute == "apply_gradients":
+        facts.flags.add("optimizes")
+        to.event("train", "apply_gradients()", node)
+    elif attribute == "minimize" and is_own(name or "@") and "x0" in {k.arg for k in node.keywords}:
+        to.event("train", "estimator", node)  # from a start, without gradients
+    elif attribute == "minimize" and name and name.startswith("@"):
+        facts.flags.add("optimizes")
+        if "tensorflow" in facts.flags and UPDATING.search(dotted(node.func)):
+            to.event("train", "minimize()", node)
+    elif (
+        attribute == "minimize"
+        and (name or "tensorflow").startswith(("tensorflow", "keras"))
+        and (node.args or is_given(node, "loss"))
+    ):
+        facts.flags.add("optimizes")
+        if name is not None or facts.flags & {"session"}:
+            to.event("train", "minimize()", node)
+    elif (
+        attribute in ("train", "fit", "learn")
+        and (name or "hydra.").startswith(MAKERS)
+        and TRAINER.search(dotted(node.func))
+    ):
+        to.event("train", f"trainer.{attribute}()", node)
+        facts.flags.add("trainer")
+    elif attribute == "learn" and (name or "").startswith(("stable_baselines", "sb3_contrib")):
+        to.event("train", "learn()", node)
+        facts.flags.add("torch")
+    elif attribute in FITS and not NOT_MODELS.search((name or "").removesuffix(f".{attribute}")):
+        _fits(to, node, attribute, name)
+    else:
+        return False
+    return True
+
+
+def is_own(name: str) -> bool:
+    """Whether a name may be one of the project: of this file, or of a module that is no known library."""
+    return name.startswith("@") or name.partition(".")[0] not in ELSEWHERE
+
+
+def inherited(to: Walk, class_name: str, base: ast.expr, name: str) -> None:
+    """A class derived from one that trains."""
+    if TRAINERS.match(f"{name}()") or name == "keras.Model":
+        method = "fit" if name == "keras.Model" else "train"
+        event = Event("train", f"{name}.{method}()", spot(base))
+        to.facts.scopes.setdefault(f"{class_name}.{method}", []).append(event)
+
+
+RATE = re.compile(r"(?:^|_)(?:lr|eta|alpha|learning_?rate|learn_rate|step_size|rate)$", re.IGNORECASE)
+
+
+def descended(to: Walk, target: ast.expr, node: ast.Assign | ast.AugAssign | ast.AnnAssign) -> None:
+    """`weights -= rate * gradient`, `w = w - rate * gradient`, `table[state] += rate * error`."""
+    value = node.value
+    if isinstance(node, ast.AugAssign):
+        sign: ast.operator = node.op
+    elif isinstance(value, ast.BinOp) and ast.dump(value.left) == ast.dump(target).replace(
+        "Store()", "Load()"
+    ):
+        sign, value = value.op, value.right
+    else:
+        return
+    is_step = isinstance(sign, ast.Sub) or (isinstance(sign, ast.Add) and isinstance(target, ast.Subscript))
+    if is_step and value is not None and _is_scaled(value):
+        to.event("train", "descent", node)
+
+
+def _is_scaled(value: ast.expr) -> bool:
+    """Whether a product has the rate of learning as a factor."""
+    if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Mult | ast.Div):
+        return _is_scaled(value.left) or _is_scaled(value.right)
+    if isinstance(value, ast.Name | ast.Attribute):
+        return bool(RATE.search(value.id if isinstance(value, ast.Name) else value.attr))
+    return False
+
+
+def kept(to: Walk, target: ast.Attribute, value: ast.expr) -> None:
+    """`self.model = RandomForestClassifier()`."""
+    if isinstance(value, ast.Call) and ESTIMATOR.match(to.names.resolve(value.func) or ""):
+        to.facts.estimators.add(to.names.resolve(target) or "")
+
+
+def _fits(to: Walk, node: ast.Call, attribute: str, name: str | None) -> None:
+    """`model.fit(...)`: of a library's model, or of what a function of the project made."""
+    facts = to.facts
+    is_unknown = name is None or _is_made(to, name.removesuffix(f".{attribute}"))
+    if not (
+        (is_unknown and _is_model(to, node))
+        or (name and is_own(name) and OWN_MODEL_NAME.search(name))
+        or LIBRARIES_OF_MODELS.match(name or "")
+        or ESTIMATOR.match(name or "")
+    ):
+        return
+    is_estimator = (
+        ESTIMATOR.match(name or "")
+        or (name or "").removesuffix(f".{attribute}") in facts.estimators
+        or ("estimators" in facts.flags and OF_SKLEARN.search(dotted(node.func)))
+    )
+    to.event(
+        "train", "estimator" if is_estimator else f"{attribute}()", node, OF_UNKNOWN if is_unknown else ""
+    )
+    to.event("work", "tensorflow", node, f"{attribute}()")
+
+
+def _is_made(to: Walk, name: str) -> bool:
+    """Whether something is the result of a function of the project: of what kind it is, is not known. What a
+    class makes has that class's methods."""
+    made = name.removesuffix("()")
+    last = made.rpartition(".")[2].removeprefix("@")
+    return made != name and is_own(name) and last not in to.facts.classes and not last[:1].isupper()
+
+
+def _is_model(to: Walk, node: ast.Call) -> bool:
+    """Whether what is fitted, of unknown origin, is what is trained. Beside PyTorch, a `baseline.fit(...)` or
+    `scaler.fit(...)` is a part of something else."""
+    if dotted(node.func).startswith("super("):
+        return False  # which is looked at itself
+    if "torch" not in to.facts.flags or to.facts.flags & {"tensorflow", "sklearn", "fastai", "skorch"}:
+        return True
+    return bool(MODEL_NAME.search(dotted(node.func)))
