@@ -22,6 +22,7 @@ from analysis.scan.lint.vocabulary import (
     SETTINGS,
     THREAD_SETTINGS,
 )
+from analysis.scan.lint.walk.settings import MEASURES
 from analysis.scan.results import Level, LintFinding, Note
 
 NOT_IN_TESTS = ("VB2", "VB303", "VB404", "VB6")
@@ -99,13 +100,14 @@ def _at(rule: str, step: Step, why: str, level: Level | None = None) -> LintFind
 def _of_program(program: Program) -> Iterator[LintFinding]:
     yield from _late_settings(program)
     yield from _late_threads(program)
-    mode = program.first("mode", ["torch"])
+    mode = program.first("mode", ["torch", "warn"])
     if mode is not None and "cuda" in program.flags() and "cublas" not in program.flags():
         yield _at(
             "VB505",
             mode,
             "unless it is set, matrix products on CUDA raise RuntimeError, or differ if the mode only warns",
         )
+    yield from _measuring(program)
     training = program.training
     if training is None:
         if makes_data(program) and not AFTER_TRAINING.search(program.file.path):
@@ -121,6 +123,14 @@ def _of_program(program: Program) -> Iterator[LintFinding]:
             training,
             "no best model is kept: at the end the last one is used, whatever epoch it happens to be",
         )
+
+
+def _measuring(program: Program) -> Iterator[LintFinding]:
+    """`cudnn.benchmark = options.benchmark`, where that is True unless the user says otherwise."""
+    for file in program.files:
+        for where, name, value in file.measuring:
+            if set().union(*(each.defaults.get(name, set()) for each in program.files)) == {value}:
+                yield finding("VB504", file.path, where, f"{MEASURES}: {name} is {value} by default")
 
 
 def _never_seeded(program: Program) -> Iterator[LintFinding]:

@@ -15,7 +15,7 @@ from analysis.scan.lint.vocabulary import (
     WORDS,
     seeds_by_name,
 )
-from analysis.scan.lint.walk import draws, evaluation, operations, settings
+from analysis.scan.lint.walk import defaults, devices, draws, evaluation, operations, settings
 from analysis.scan.lint.walk.arguments import argument, constant, is_given, is_open
 from analysis.scan.lint.walk.walk import Walk
 
@@ -97,6 +97,7 @@ def called(to: Walk, node: ast.Call, name: str | None) -> None:
             to.event("call", given, value)  # `app.run(main)`, `Engine(train_step)`: it is given to be called
     if node.args and _is_on_cpu(to, node.args[0]) and LOSS.search(_last(function)):
         to.facts.flags.add("loss on the CPU")
+    devices.called(to, node, name, attribute)
     evaluation.called(to, node, name, attribute)
 
 
@@ -130,6 +131,7 @@ def inherited(to: Walk, class_name: str, base: ast.expr, name: str) -> None:
     """A class derived from one of a library: it may be a layer, or train."""
     draws.inherited(to, f"{class_name}.__init__", base, name)
     operations.inherited(to, base, name)
+    devices.of_library(to, name)
     if TRAINERS.match(f"{name}()") or name == "keras.Model":
         method = "fit" if name == "keras.Model" else "train"
         event = Event("train", f"{name}.{method}()", spot(base))
@@ -186,9 +188,7 @@ def _by_name(to: Walk, node: ast.Call, name: str) -> None:
     elif name in ("jax.random.PRNGKey", "jax.random.key") and node.args:
         draws.changing(to, node, node.args[0], name)
     elif name == "lightning.Trainer":
-        deterministic = constant(argument(node, "deterministic", 99))
-        if deterministic:
-            to.facts.modes.add("warn" if deterministic == "warn" else "torch")
+        settings.of_trainer(to, node)
         if constant(argument(node, "benchmark", 99)) is True:
             to.report("VB504", node, "Trainer(benchmark=True) lets cuDNN choose by measuring")
     if PARALLEL_WORK.match(name):
@@ -197,6 +197,8 @@ def _by_name(to: Walk, node: ast.Call, name: str) -> None:
 
 def _by_attribute(to: Walk, node: ast.Call, attribute: str, name: str | None) -> None:
     facts = to.facts
+    if attribute == "add_argument":
+        defaults.of_command_line(to, node)
     if attribute in WRITING:
         facts.flags.add("writes")
     if attribute in ("map", "interleave", "parallel_interleave", "apply"):

@@ -53,6 +53,8 @@ def attribute(to: OrderedWalk, node: ast.Attribute) -> None:
 
 
 def subscript(to: OrderedWalk, node: ast.Subscript) -> None:
+    if isinstance(node.slice, ast.Constant) and node.slice.value == 0:
+        to.only_values.add(id(node.value))  # `torch.median(x, dim=0)[0]`
     with to.order.free(to.order.is_one(node)):
         to.visit(node.value)
     to.visit(node.slice)
