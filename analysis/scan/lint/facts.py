@@ -85,6 +85,7 @@ class FileFacts:
     on_cpu: set[str] = field(default_factory=set)  # names of tensors that were moved there
     read_attributes: set[str] = field(default_factory=set)  # used in a way that keeps an order
     defaults: dict[str, set[bool | int | str]] = field(default_factory=dict)  # of names, see walk/defaults
+    counted: set[str] = field(default_factory=set)  # names of counts of the machine
     measuring: list[tuple[Spot, str, bool]] = field(
         default_factory=list
     )  # cudnn.benchmark = name (or not name)

@@ -42,15 +42,18 @@ def lint_project(files: Sequence[FileFacts], pinned: Pins, rules: frozenset[str]
         and not (each.rule == "VB203" and "tensorflow" in file.modes)  # which overrides it
     ]
     found += orders(files, every, everywhere=EVERYWHERE in rules)
+    stated: set[str] = set()  # files of programs whose thread count VB401 is about
     for program in every:
-        found += _of_program(program)
+        own = list(_of_program(program))
+        if rules & {each.rule for each in own} & {"VB401"}:
+            stated |= {file.path for file in program.files}
+        found += own
     uses = list(differing(files, every, pinned))
     _note_leftover(files, [*found, *(use.alone() for use in uses)])
     for file, note in too_old(files, pinned):
         file.notes.append(note)
     found += found_operations(uses, every, rules)
-    told = {each.place.path for each in found if each.rule == "VB401" and each.rule in rules}
-    found = [each for each in found if each.rule != "VB404" or each.place.path not in told]
+    found = [each for each in found if each.rule != "VB404" or each.place.path not in stated]
     found = _first_of_file("VB401", found)
     by_path = {file.path: file for file in files}
     kept: dict[tuple[str, str, int, int], LintFinding] = {}

@@ -15,11 +15,10 @@ from analysis.scan.lint.vocabulary import (
     WORDS,
     seeds_by_name,
 )
-from analysis.scan.lint.walk import defaults, devices, draws, evaluation, operations, settings
+from analysis.scan.lint.walk import counts, defaults, devices, draws, evaluation, operations, settings
 from analysis.scan.lint.walk.arguments import argument, constant, is_given, is_open
 from analysis.scan.lint.walk.walk import Walk
 
-COUNTS_OF_THE_MACHINE = WORDS["counts_of_the_machine"]
 TORCH_THREADS = frozenset(("torch.set_num_threads", "torch.set_num_interop_threads"))
 TF_THREADS = re.compile(r"^tensorflow\.config\.threading\.set_(?:intra|inter)_op_parallelism_threads$")
 SPLITS = WORDS["splits"]
@@ -162,7 +161,7 @@ def _by_name(to: Walk, node: ast.Call, name: str) -> None:
         return
     draws.drawn(to, node, name)
     if name in LOADERS:
-        _loader(to, node, name)
+        counts.loader(to, node, name)
     elif name in SPLITS:
         if not is_given(node, "generator"):
             to.event("draw", "torch", node, name)
@@ -172,10 +171,7 @@ def _by_name(to: Walk, node: ast.Call, name: str) -> None:
     elif name in TORCH_THREADS or TF_THREADS.match(name):
         to.facts.flags.add("threads")
         to.event("threads" if not to.loops else "-", name, node)
-        if _of_machine(to, node):
-            to.report(
-                "VB405", node, "the thread count is that of the machine, and the trained model depends on it"
-            )
+        counts.threads(to, node)
     elif settings.mode(to, node, name):
         pass
     elif name in RUNS_MAIN and not node.args:
@@ -198,7 +194,8 @@ def _by_name(to: Walk, node: ast.Call, name: str) -> None:
 def _by_attribute(to: Walk, node: ast.Call, attribute: str, name: str | None) -> None:
     facts = to.facts
     if attribute == "add_argument":
-        defaults.of_command_line(to, node)
+        for option in defaults.of_command_line(to, node):
+            counts.remembered(to, option, argument(node, "default", -1))
     if attribute in WRITING:
         facts.flags.add("writes")
     if attribute in ("map", "interleave", "parallel_interleave", "apply"):
@@ -300,43 +297,6 @@ def _is_model(to: Walk, node: ast.Call) -> bool:
     if "torch" not in to.facts.flags or to.facts.flags & {"tensorflow", "sklearn", "fastai", "skorch"}:
         return True
     return bool(MODEL_NAME.search(_dotted(node.func)))
-
-
-def _loader(to: Walk, node: ast.Call, name: str) -> None:
-    shuffle = argument(node, "shuffle", 2 if name == evaluation.LOADER else -1)
-    if shuffle is not None and constant(shuffle) not in (False, None, 0) and not is_given(node, "generator"):
-        to.event("draw", "torch", node, "DataLoader(shuffle=True)")
-    workers = argument(node, "num_workers", 5)
-    if workers is None or constant(workers) == 0:
-        return
-    if (
-        evaluation.is_for_training(to, node)
-        and not is_given(node, "generator")
-        and not is_given(node, "worker_init_fn")
-    ):
-        why = (
-            "the workers' seeds come from the global generator, so they depend on all that was drawn before; "
-            "before PyTorch 1.9, NumPy's generator was the same in each worker"
-        )
-        to.report("VB201", node, why)
-    if _of_machine(to, workers) and evaluation.is_for_training(to, node):
-        to.report(
-            "VB405", node, "which worker's generator augments a sample depends on the number of workers"
-        )
-
-
-def _of_machine(to: Walk, node: ast.AST) -> str:
-    for inner in ast.walk(node):
-        if isinstance(inner, ast.Call):
-            name = to.names.resolve(inner.func)
-            if name in COUNTS_OF_THE_MACHINE:
-                return name
-        elif (
-            isinstance(inner, ast.Name)
-            and (to.names.resolve(inner) or "").removesuffix("()") in COUNTS_OF_THE_MACHINE
-        ):
-            return inner.id
-    return ""
 
 
 def _dotted(function: ast.expr) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 from analysis.scan.lint.facts import MAIN, Event, FileFacts, finding, spot
 from analysis.scan.lint.names import Names
 from analysis.scan.lint.vocabulary import LOADS
-from analysis.scan.lint.walk import calls, defaults, devices, draws, evaluation, expressions, settings
+from analysis.scan.lint.walk import calls, counts, defaults, devices, draws, evaluation, expressions, settings
 from analysis.scan.lint.walk.order import DataOrder
 from analysis.scan.results import Level
 
@@ -187,6 +187,7 @@ class Collector:
         self.order.results.assigned(targets, node.value)
         devices.assigned(self, self.target, node.value)
         defaults.assigned(self, self.target, node.value)
+        counts.remembered(self, self.target, node.value)
         if isinstance(first, ast.Attribute) and "seed" in first.attr.lower() and not self.without_seed:
             draws.changing(self, first, node.value, self.target)  # names are followed to where they seed
         self.visit(node.value)

@@ -22,15 +22,17 @@ def assigned(to: Walk, target: str, value: ast.expr) -> None:
     _add(to, target.rpartition(".")[2], constant(value))
 
 
-def of_command_line(to: Walk, node: ast.Call) -> None:
-    """`parser.add_argument("--cudnn-benchmark", action="store_false")`."""
-    options = [str(each.value).lstrip("-") for each in node.args if isinstance(each, ast.Constant)]
-    default = constant(argument(node, "default", -1))
-    if default is ...:
-        default = ACTIONS.get(str(constant(argument(node, "action", -1))), ...)
+def of_command_line(to: Walk, node: ast.Call) -> list[str]:
+    """`parser.add_argument("--cudnn-benchmark", action="store_false")`; returns the names."""
+    value = constant(argument(node, "default", -1))
+    if value is ...:
+        value = ACTIONS.get(str(constant(argument(node, "action", -1))), ...)
     destination = constant(argument(node, "dest", -1))
-    for option in [destination] if isinstance(destination, str) else options:
-        _add(to, option.replace("-", "_"), default)
+    options = [destination] if isinstance(destination, str) else [str(constant(each)) for each in node.args]
+    names = [option.lstrip("-").replace("-", "_") for option in options]
+    for name in names:
+        _add(to, name, value)
+    return names
 
 
 def default(to: Walk, value: ast.expr | None) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from typing import Protocol
 
-from analysis.scan.lint.walk import calls, settings
+from analysis.scan.lint.walk import calls, counts, settings
 from analysis.scan.lint.walk.kept import APPENDING
 from analysis.scan.lint.walk.order import DataOrder
 from analysis.scan.lint.walk.walk import Walk
@@ -92,6 +92,7 @@ def compare(to: OrderedWalk, node: ast.Compare) -> None:
 
 def binary(to: OrderedWalk, node: ast.BinOp) -> None:
     settings.hashed(to, node)
+    counts.multiplied(to, node)
     left: ast.expr = node
     rights = []
     while isinstance(left, ast.BinOp):  # a + b + c + ...: deep to the left
