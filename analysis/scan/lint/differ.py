@@ -8,10 +8,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
-from analysis.scan.lint.facts import FileFacts, Spot, finding
+from analysis.scan.lint.facts import MAIN, FileFacts, Spot, finding
 from analysis.scan.lint.lint import is_ignored
 from analysis.scan.lint.program import Program, is_test
-from analysis.scan.lint.registry import registry, version
+from analysis.scan.lint.registry import Operation, registry, version
+from analysis.scan.lint.walk.devices import MOVED, ON_CPU
 from analysis.scan.results import Level, LintFinding, Note
 
 Pins = Mapping[tuple[str, str], str]
@@ -46,6 +47,9 @@ class Differing(NamedTuple):
     then: str
     file: FileFacts
     spot: Spot
+    always: bool  # on CPUs too
+    prevented: frozenset[str]  # by which modes
+    operation: Operation
 
     def alone(self) -> LintFinding:
         why = f"{self.name} differs {self.on}; {self.then}"
@@ -53,64 +57,105 @@ class Differing(NamedTuple):
 
 
 def differing(files: Sequence[FileFacts], every: Sequence[Program], pinned: Pins) -> Iterator[Differing]:
-    """The uses of operations that can differ, judged by the programs that include their file; without one, by
-    the file alone."""
+    """The uses of operations that can differ, judged by the programs that train what their file has, else by
+    all that include it, else by the file. A mode counts where all of them have it."""
     modes: dict[str, set[str]] = {file.path: set(file.modes) for file in files}
-    always: dict[str, set[str]] = {}  # the modes that are on in every training program that includes a file
+    always: dict[str, set[str]] = {}
     flags: dict[str, set[str]] = {file.path: set(file.flags) for file in files}
+    trained: set[tuple[str, str]] = set()  # files and frameworks of programs that may train them on a GPU
     for program in every:
-        own_modes, own_flags = program.modes(), program.flags()
+        own_modes, own_flags = _modes(program), program.flags()
+        on_gpu = [name for name in registry().modes if _may_use_gpu(program, name)]
         for file in program.files:
             modes[file.path] |= own_modes
             flags[file.path] |= own_flags
-            if program.training is not None:
+            if _trains_network(program):
+                trained |= {(file.path, name) for name in on_gpu}
                 always[file.path] = always.get(file.path, own_modes) & own_modes
     for file in files:
         if file.operations:
             on = always.get(file.path, modes[file.path])
-            yield from _of_file(file, modes[file.path], on, flags[file.path], pinned)
+            for use in _of_file(file, on, flags[file.path], pinned):
+                if use.always or file.path not in always or (file.path, use.framework) in trained:
+                    yield use
 
 
-def _of_file(
-    file: FileFacts, modes: set[str], always: set[str], flags: set[str], pinned: Pins
-) -> Iterator[Differing]:
+def _of_file(file: FileFacts, modes: set[str], flags: set[str], pinned: Pins) -> Iterator[Differing]:
     known = registry()
     for entry, name, spot in file.operations:
         operation = known.operations[entry]
-        if operation.cudnn and "cudnn" in modes:
-            continue
         if "loss on the CPU" in flags and LOSS.search(name):
             continue
         pin = version(_pin(pinned, operation.framework, file.path))
         behaviour = operation.behaviour(pin)
-        mode = known.modes[operation.framework]
-        if operation.cudnn and pin is not None and pin < (1, 8):  # the first with that mode under its name
-            mode = "torch.backends.cudnn.deterministic = True"
-        last = name.rpartition(".")[2]
-        on = operation.framework in modes
-        warned = operation.framework == "torch" and "warn" in modes
+        mode = _mode(operation, pin)
+        prevented = frozenset(
+            (
+                operation.framework,
+                *(["warn"] if operation.framework == "torch" else []),
+                *operation.cudnn * ["cudnn"],
+            )
+        )
         likely = operation.always or ("cuda" in flags and not operation.rare)
         level = Level.WARNING if likely else Level.NOTE
-        if behaviour == "switch" and not on and not warned:
-            yield Differing(
-                "VB501", operation.framework, level, last, operation.on, f"{mode} prevents it", file, spot
-            )
-        elif behaviour == "raises" and operation.framework in always:
+        rule, then = "VB502", "no mode prevents it"
+        if behaviour == "switch" and not modes & prevented:
+            rule, then = "VB501", f"{mode} prevents it"
+        elif behaviour != "raises":
+            continue
+        elif operation.framework in modes:
             level = Level.ERROR if likely else Level.NOTE
-            yield Differing(
-                "VB502",
-                operation.framework,
-                level,
-                last,
-                operation.on,
-                f"with {mode} it raises an error",
-                file,
-                spot,
-            )
-        elif behaviour == "raises":
-            yield Differing(
-                "VB502", operation.framework, level, last, operation.on, "no mode prevents it", file, spot
-            )
+            then = f"with {mode} it raises an error"
+        yield Differing(
+            rule=rule,
+            framework=operation.framework,
+            level=level,
+            name=name.rpartition(".")[2],
+            on=operation.on,
+            then=then,
+            file=file,
+            spot=spot,
+            always=operation.always,
+            operation=operation,
+            prevented=prevented if rule == "VB501" else frozenset(),
+        )
+
+
+def _mode(operation: Operation, pin: tuple[int, ...] | None) -> str:
+    """What prevents it, in that version."""
+    if operation.cudnn and pin is not None and pin < (1, 8):  # the first with that mode under its name
+        return "torch.backends.cudnn.deterministic = True"
+    if operation.framework == "tensorflow" and pin is not None and pin < (2, 8):
+        return "the variable TF_DETERMINISTIC_OPS=1 (of TensorFlow 2.1 and later)"
+    return registry().modes[operation.framework]
+
+
+def _modes(program: Program) -> set[str]:
+    """The modes that are on, without those of functions that the program does not reach."""
+    return {
+        event.name
+        for file in program.files
+        for scope, events in file.scopes.items()
+        if scope in ("", MAIN) or "." in scope or (file.path, scope) in program.scopes
+        for event in events
+        if event.kind == "mode"
+    }
+
+
+def _trains_network(program: Program) -> bool:
+    """Whether it trains by gradients, and not an estimator of what a loaded network gives."""
+    return program.training is not None and any(
+        step.event.kind == "train" and step.event.name != "estimator" for step in program.steps
+    )
+
+
+def _may_use_gpu(program: Program, framework: str) -> bool:
+    """PyTorch computes on the CPU unless something is moved, TensorFlow on a GPU that it sees."""
+    flags = program.flags()
+    if "no GPU" in flags:
+        return False
+    moved = MOVED in flags or any(step.event.kind == "moved" for step in program.reached)
+    return framework != "torch" or (moved and ("cuda" in flags or ON_CPU not in flags))
 
 
 def too_old(files: Sequence[FileFacts], pinned: Pins) -> Iterator[tuple[FileFacts, Note]]:
@@ -159,7 +204,7 @@ def found_operations(
     trained: set[str] = set()  # frameworks
     included: set[int] = set()  # files of training programs
     for program in every:
-        if program.training is None:
+        if program.training is None or not _trains_network(program):
             continue
         trained |= program.training.file.flags & FRAMEWORKS
         inside = {id(file) for file in program.files}
@@ -181,6 +226,8 @@ def found_operations(
             and (not trained or use.framework in trained)
             and not is_test(use.file)
             and not use.file.is_notebook
+            and not (trained and use.operation.model)
+            and (not trained or id(use.file) not in own_files)
             and (not trained or use.file.classes)  # of networks that a configuration names
             and not NOT_TRAINED.search(use.file.path)
         ]
@@ -188,10 +235,11 @@ def found_operations(
 
 
 def _is_trained_by(use: Differing, program: Program) -> bool:
-    """An export to TensorFlow beside a training in PyTorch trains nothing."""
-    return not (
-        use.framework == "tensorflow" and program.training and program.training.event.name == "backward()"
-    )
+    """An export to TensorFlow beside a training in PyTorch trains nothing; what is never moved to a GPU, and
+    what the program's mode prevents, does not differ."""
+    if use.framework == "tensorflow" and program.training and program.training.event.name == "backward()":
+        return False
+    return (use.always or _may_use_gpu(program, use.framework)) and not _modes(program) & use.prevented
 
 
 def _together(uses: Sequence[Differing]) -> Iterator[LintFinding]:
@@ -199,6 +247,8 @@ def _together(uses: Sequence[Differing]) -> Iterator[LintFinding]:
     for use in uses:
         groups.setdefault((use.rule, use.then), []).append(use)
     for some in groups.values():
+        if all(use.operation.beside for use in some):
+            continue
         first = min(some, key=lambda use: _SEVERITY.index(use.level))
         counts = Counter(use.name for use in some)
         if len(some) == 1:

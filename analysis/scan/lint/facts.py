@@ -29,9 +29,11 @@ class Event(NamedTuple):
     method    a method of something unknown is called   its last name
     import    a module is imported                      its qualified name
     setting   a variable of the environment is set      the variable
+    mode      a deterministic mode is turned on         its framework; "warn" when torch only warns
     threads   a function sets thread counts             its qualified name
     work      a framework computes                      the framework
     loaded    weights are loaded
+    moved     a tensor or model is moved to a device
     train     a model is trained                        how
     parallel  a function is mapped over elements        the same as of a call; its lines, of a lambda
     main      what the main guard guards, see MAIN
@@ -89,6 +91,11 @@ class FileFacts:
     estimators: set[str] = field(default_factory=set)  # `@C.model` of `self.model = RandomForestClassifier()`
     on_cpu: set[str] = field(default_factory=set)  # names of tensors that were moved there
     read_attributes: set[str] = field(default_factory=set)  # used in a way that keeps an order
+    defaults: dict[str, set[bool | int | str]] = field(default_factory=dict)  # of names, see walk/defaults
+    counted: set[str] = field(default_factory=set)  # names of counts of the machine
+    measuring: list[tuple[Spot, str, bool]] = field(
+        default_factory=list
+    )  # cudnn.benchmark = name (or not name)
     sorted_attributes: set[str] = field(default_factory=set)  # `x` of `sorted(data.x)`
     cells: tuple[tuple[int, int], ...] = ()  # (first line, number) of each cell of a notebook
     notes: list[Note] = field(default_factory=list)

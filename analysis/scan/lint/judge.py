@@ -22,6 +22,7 @@ from analysis.scan.lint.seeds import (
     prepares,
 )
 from analysis.scan.lint.vocabulary import SETTINGS, THREAD_SETTINGS
+from analysis.scan.lint.walk.settings import MEASURES
 from analysis.scan.results import Level, LintFinding, Note
 
 NOT_IN_TESTS = ("VB2", "VB303", "VB404", "VB6")
@@ -41,15 +42,18 @@ def lint_project(files: Sequence[FileFacts], pinned: Pins, rules: frozenset[str]
         and not (each.rule in OF_GENERATORS and not is_run(file, each, users))
     ]
     found += orders(files, every, everywhere=EVERYWHERE in rules)
+    stated: set[str] = set()  # files of programs whose thread count VB401 is about
     for program in every:
-        found += _of_program(program)
+        own = list(_of_program(program))
+        if rules & {each.rule for each in own} & {"VB401"}:
+            stated |= {file.path for file in program.files}
+        found += own
     uses = list(differing(files, every, pinned))
     _note_leftover(files, [*found, *(use.alone() for use in uses)])
     for file, note in too_old(files, pinned):
         file.notes.append(note)
     found += found_operations(uses, every, rules)
-    told = {each.place.path for each in found if each.rule == "VB401" and each.rule in rules}
-    found = [each for each in found if each.rule != "VB404" or each.place.path not in told]
+    found = [each for each in found if each.rule != "VB404" or each.place.path not in stated]
     found = _first_of_file("VB401", found)
     by_path = {file.path: file for file in files}
     kept: dict[tuple[str, str, int, int], LintFinding] = {}
@@ -95,13 +99,14 @@ def _first_of_file(rule: str, found: Sequence[LintFinding]) -> list[LintFinding]
 def _of_program(program: Program) -> Iterator[LintFinding]:
     yield from _late_settings(program)
     yield from _late_threads(program)
-    mode = program.first("mode", ["torch"])
+    mode = program.first("mode", ["torch", "warn"])
     if mode is not None and "cuda" in program.flags() and "cublas" not in program.flags():
         yield at(
             "VB505",
             mode,
             "unless it is set, matrix products on CUDA raise RuntimeError, or differ if the mode only warns",
         )
+    yield from _measuring(program)
     training = program.training
     if training is None:
         if prepares(program):
@@ -118,6 +123,14 @@ def _of_program(program: Program) -> Iterator[LintFinding]:
             training,
             "no best model is kept: at the end the last one is used, whatever epoch it happens to be",
         )
+
+
+def _measuring(program: Program) -> Iterator[LintFinding]:
+    """`cudnn.benchmark = options.benchmark`, where that is True unless the user says otherwise."""
+    for file in program.files:
+        for where, name, value in file.measuring:
+            if set().union(*(each.defaults.get(name, set()) for each in program.files)) == {value}:
+                yield finding("VB504", file.path, where, f"{MEASURES}: {name} is {value} by default")
 
 
 def _late_settings(program: Program) -> Iterator[LintFinding]:

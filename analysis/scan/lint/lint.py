@@ -84,8 +84,12 @@ def _names_read(tree: ast.Module | None) -> set[str]:
 
 
 def _trains(facts: FileFacts) -> bool:
+    """Clusters of what a loaded network gives are no training."""
+    clusters = any(name.startswith("sklearn.cluster") for name in facts.imported.values())
     return "optimizes" in facts.flags or any(
-        event.kind == "train" for events in facts.scopes.values() for event in events
+        event.kind == "train" and not (clusters and event.name == "estimator")
+        for events in facts.scopes.values()
+        for event in events
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from dataclasses import dataclass
 from functools import cache
@@ -20,7 +21,10 @@ class Operation:
     `floats`: not with whole numbers. `of`: only of tensors with a name in which this expression is found.
     `dim`: a method of this name is one of tensors where a dimension comes first. `visible`: False where the
     text of a program does not tell the case in which it differs. `cudnn`: torch.backends.cudnn.deterministic
-    prevents it too, in every version."""
+    prevents it too, in every version. `patterns`: expressions for names, where a library has many. `where`:
+    only in functions, classes and files with a name in which this expression is found. `default`: the value
+    that the first of `only` has where it is not given. `model`: a whole model of a library. `beside`: no
+    finding of its own, only named with others."""
 
     framework: str
     names: tuple[str, ...]
@@ -38,6 +42,11 @@ class Operation:
     dim: bool = False
     visible: bool = True
     cudnn: bool = False
+    patterns: tuple[str, ...] = ()
+    where: str = ""
+    default: str = ""
+    model: bool = False
+    beside: bool = False
 
     @property
     def in_gradient(self) -> bool:
@@ -69,6 +78,19 @@ class Registry:
     by_name: dict[str, tuple[int, ...]]
     by_method: dict[str, tuple[int, ...]]
     threads_by_name: dict[str, int]
+    patterns: tuple[tuple[re.Pattern[str], int], ...]
+
+
+@cache
+def operations_of(name: str) -> tuple[int, ...]:
+    """The entries for a qualified name, by its own or by a pattern."""
+    known = registry()
+    if "." not in name:
+        return ()
+    return (
+        *known.by_name.get(name, ()),
+        *(index for pattern, index in known.patterns if pattern.fullmatch(name)),
+    )
 
 
 @cache
@@ -77,10 +99,14 @@ def registry() -> Registry:
     operations = []
     by_name: dict[str, tuple[int, ...]] = {}
     by_method: dict[str, tuple[int, ...]] = {}
+    compiled: list[tuple[re.Pattern[str], int]] = []
     for index, entry in enumerate(data["operation"]):
         only, unless = _arguments(entry, "only"), _arguments(entry, "unless")
-        names, methods = tuple(entry.pop("names")), tuple(entry.pop("methods", ()))
-        operations.append(Operation(names=names, methods=methods, only=only, unless=unless, **entry))
+        names, methods, patterns = (tuple(entry.pop(key, ())) for key in ("names", "methods", "patterns"))
+        compiled += [(re.compile(pattern), index) for pattern in patterns]
+        operations.append(
+            Operation(names=names, methods=methods, patterns=patterns, only=only, unless=unless, **entry)
+        )
         for name in names:
             by_name[name] = (*by_name.get(name, ()), index)
         for name in methods:
@@ -97,6 +123,7 @@ def registry() -> Registry:
         by_name=by_name,
         by_method=by_method,
         threads_by_name=threads_by_name,
+        patterns=tuple(compiled),
     )
 
 

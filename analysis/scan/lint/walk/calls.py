@@ -12,11 +12,19 @@ from analysis.scan.lint.vocabulary import (
     seeded_by,
     seeds_by_name,
 )
-from analysis.scan.lint.walk import draws, evaluation, operations, settings, training
+from analysis.scan.lint.walk import (
+    counts,
+    defaults,
+    devices,
+    draws,
+    evaluation,
+    operations,
+    settings,
+    training,
+)
 from analysis.scan.lint.walk.arguments import argument, constant, dotted, is_given, is_open
 from analysis.scan.lint.walk.walk import Walk
 
-COUNTS_OF_THE_MACHINE = WORDS["counts_of_the_machine"]
 TORCH_THREADS = frozenset(("torch.set_num_threads", "torch.set_num_interop_threads"))
 TF_THREADS = re.compile(r"^tensorflow\.config\.threading\.set_(?:intra|inter)_op_parallelism_threads$")
 SPLITS = WORDS["splits"]
@@ -78,6 +86,7 @@ def called(to: Walk, node: ast.Call, name: str | None) -> None:
             to.event("call", given, value)  # `app.run(main)`, `Engine(train_step)`: it is given to be called
     if node.args and _is_on_cpu(to, node.args[0]) and LOSS.search(last):
         to.facts.flags.add("loss on the CPU")
+    devices.called(to, node, name, attribute)
     evaluation.called(to, node, name, attribute)
 
 
@@ -116,6 +125,7 @@ def inherited(to: Walk, class_name: str, base: ast.expr, name: str) -> None:
     draws.inherited(to, f"{class_name}.__init__", base, name)
     operations.inherited(to, base, name)
     training.inherited(to, class_name, base, name)
+    devices.of_library(to, name)
 
 
 def is_command(to: Walk, decorator: ast.expr) -> bool:
@@ -131,7 +141,7 @@ def _by_name(to: Walk, node: ast.Call, name: str) -> None:
         return
     draws.drawn(to, node, name)
     if name in LOADERS:
-        _loader(to, node, name)
+        counts.loader(to, node, name)
     elif name in SPLITS:
         if not is_given(node, "generator"):
             to.event("draw", "torch", node, name)
@@ -141,10 +151,7 @@ def _by_name(to: Walk, node: ast.Call, name: str) -> None:
     elif name in TORCH_THREADS or TF_THREADS.match(name):
         to.facts.flags.add("threads")
         to.event("threads" if not to.loops else "-", name, node)
-        if _of_machine(to, node):
-            to.report(
-                "VB405", node, "the thread count is that of the machine, and the trained model depends on it"
-            )
+        counts.threads(to, node)
     elif settings.mode(to, node, name):
         pass
     elif name.startswith("tensorflow.train."):
@@ -155,9 +162,7 @@ def _by_name(to: Walk, node: ast.Call, name: str) -> None:
     elif name in ("jax.random.PRNGKey", "jax.random.key") and node.args:
         draws.changing(to, node, node.args[0], name)
     elif name == "lightning.Trainer":
-        deterministic = constant(argument(node, "deterministic", 99))
-        if deterministic:
-            to.facts.modes.add("warn" if deterministic == "warn" else "torch")
+        settings.of_trainer(to, node)
         if constant(argument(node, "benchmark", 99)) is True:
             to.report("VB504", node, "Trainer(benchmark=True) lets cuDNN choose by measuring")
     if PARALLEL_WORK.match(name):
@@ -166,6 +171,9 @@ def _by_name(to: Walk, node: ast.Call, name: str) -> None:
 
 def _by_attribute(to: Walk, node: ast.Call, attribute: str, name: str | None) -> None:
     facts = to.facts
+    if attribute == "add_argument":
+        for option in defaults.of_command_line(to, node):
+            counts.remembered(to, option, argument(node, "default", -1))
     if attribute in ("map", "interleave", "parallel_interleave", "apply", "map_and_batch"):
         settings.ordered(to, node, attribute)
         settings.mapped(to, node)
@@ -213,43 +221,6 @@ def _by_attribute(to: Walk, node: ast.Call, attribute: str, name: str | None) ->
 
 def _says_seed(node: ast.Call) -> bool:
     return any("seed" in text.lower() for a in node.args if isinstance(text := constant(a), str))
-
-
-def _loader(to: Walk, node: ast.Call, name: str) -> None:
-    shuffle = argument(node, "shuffle", 2 if name == evaluation.LOADER else -1)
-    if shuffle is not None and constant(shuffle) not in (False, None, 0) and not is_given(node, "generator"):
-        to.event("draw", "torch", node, "DataLoader(shuffle=True)")
-    workers = argument(node, "num_workers", 5)
-    if workers is None or constant(workers) == 0:
-        return
-    if (
-        evaluation.is_for_training(to, node)
-        and not is_given(node, "generator")
-        and not is_given(node, "worker_init_fn")
-    ):
-        why = (
-            "the workers' seeds come from the global generator, so they depend on all that was drawn before; "
-            "before PyTorch 1.9, NumPy's generator was the same in each worker"
-        )
-        to.report("VB201", node, why)
-    if _of_machine(to, workers) and evaluation.is_for_training(to, node):
-        to.report(
-            "VB405", node, "which worker's generator augments a sample depends on the number of workers"
-        )
-
-
-def _of_machine(to: Walk, node: ast.AST) -> str:
-    for inner in ast.walk(node):
-        if isinstance(inner, ast.Call):
-            name = to.names.resolve(inner.func)
-            if name in COUNTS_OF_THE_MACHINE:
-                return name
-        elif (
-            isinstance(inner, ast.Name)
-            and (to.names.resolve(inner) or "").removesuffix("()") in COUNTS_OF_THE_MACHINE
-        ):
-            return inner.id
-    return ""
 
 
 def _says_cuda(node: ast.Call) -> bool:

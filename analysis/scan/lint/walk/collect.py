@@ -13,7 +13,17 @@ from typing import Any
 from analysis.scan.lint.facts import MAIN, Event, FileFacts, finding, spot
 from analysis.scan.lint.names import Names
 from analysis.scan.lint.vocabulary import LOADS
-from analysis.scan.lint.walk import calls, draws, evaluation, expressions, settings, training
+from analysis.scan.lint.walk import (
+    calls,
+    counts,
+    defaults,
+    devices,
+    draws,
+    evaluation,
+    expressions,
+    settings,
+    training,
+)
 from analysis.scan.lint.walk.order import DataOrder
 from analysis.scan.results import Level
 
@@ -134,6 +144,7 @@ class Collector:
         self.loops, self.order.pending = 0, {}
         self.names.push()
         arguments = node.args
+        defaults.of_function(self, arguments)
         every = (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)
         for argument in (*every, arguments.vararg, arguments.kwarg):
             if argument is not None:
@@ -184,6 +195,9 @@ class Collector:
         else:
             self.order.assigned(self.target, node.value)
         self.order.results.assigned(targets, node.value)
+        devices.assigned(self, self.target, node.value)
+        defaults.assigned(self, self.target, node.value)
+        counts.remembered(self, self.target, node.value)
         if isinstance(first, ast.Attribute) and "seed" in first.attr.lower() and not self.without_seed:
             draws.changing(self, first, node.value, self.target)  # names are followed to where they seed
         self.visit(node.value)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from typing import Protocol
 
-from analysis.scan.lint.walk import calls, draws, settings
+from analysis.scan.lint.walk import calls, counts, draws, settings
 from analysis.scan.lint.walk.arguments import constant as constant_of
 from analysis.scan.lint.walk.kept import APPENDING
 from analysis.scan.lint.walk.order import DataOrder
@@ -54,6 +54,8 @@ def attribute(to: OrderedWalk, node: ast.Attribute) -> None:
 
 
 def subscript(to: OrderedWalk, node: ast.Subscript) -> None:
+    if isinstance(node.slice, ast.Constant) and node.slice.value == 0:
+        to.only_values.add(id(node.value))  # `torch.median(x, dim=0)[0]`
     with to.order.free(to.order.is_one(node)):
         to.visit(node.value)
     to.visit(node.slice)
@@ -93,6 +95,7 @@ def compare(to: OrderedWalk, node: ast.Compare) -> None:
 
 def binary(to: OrderedWalk, node: ast.BinOp) -> None:
     settings.hashed(to, node)
+    counts.multiplied(to, node)
     left: ast.expr = node
     rights = []
     while isinstance(left, ast.BinOp):  # a + b + c + ...: deep to the left

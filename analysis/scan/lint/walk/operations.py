@@ -6,9 +6,10 @@ import ast
 import re
 
 from analysis.scan.lint.facts import Use, spot
-from analysis.scan.lint.registry import Arguments, Operation, registry
+from analysis.scan.lint.registry import Arguments, Operation, operations_of, registry
 from analysis.scan.lint.vocabulary import WORDS
 from analysis.scan.lint.walk.arguments import argument, constant
+from analysis.scan.lint.walk.defaults import default
 from analysis.scan.lint.walk.walk import Walk
 
 WITHOUT_GRADIENT = re.compile(
@@ -34,13 +35,13 @@ WHOLE_NAME = re.compile(
 
 def used(to: Walk, node: ast.Call, name: str) -> None:
     known = registry()
-    for index in known.by_name.get(name, ()):
+    for index in operations_of(name):
         if _differs(to, node, known.operations[index]):
             to.facts.operations.append(Use(index, name, spot(node)))
     if name in known.threads_by_name:
         index = known.threads_by_name[name]
         threaded = known.threads[index]
-        if not _spared(node, threaded.unless, threaded.position):
+        if not _spared(to, node, threaded.unless, threaded.position):
             to.facts.threaded.append(Use(index, name, spot(node)))
     of_self = name.startswith("@") and name.count(".") > 1  # a method of something that `self` has
     if name.startswith("torch.Tensor.") or (name.startswith("torch.") and "()." in name) or of_self:
@@ -49,7 +50,7 @@ def used(to: Walk, node: ast.Call, name: str) -> None:
 
 def inherited(to: Walk, base: ast.expr, name: str) -> None:
     """A class derived from a layer is one, whatever its arguments."""
-    if name in registry().by_name or name in registry().threads_by_name:
+    if operations_of(name) or name in registry().threads_by_name:
         used(to, ast.copy_location(ast.Call(func=base, args=[], keywords=[]), base), name)
 
 
@@ -77,14 +78,22 @@ def _differs(to: Walk, node: ast.Call, operation: Operation, shift: int = 0) -> 
         return False
     if not operation.visible or (operation.of and not re.search(operation.of, _tensor_name(node, shift))):
         return False
-    if id(node) in to.only_values and operation.names[0] in ("torch.median", "torch.kthvalue"):
+    if operation.where and not re.search(operation.where, f"{to.facts.path} {to.scope}", re.IGNORECASE):
+        return False
+    if (
+        id(node) in to.only_values
+        and operation.names
+        and operation.names[0] in ("torch.median", "torch.kthvalue")
+    ):
         return False
     if operation.floats and _is_whole(node, shift):
         return False
-    if _spared(node, operation.unless, operation.position - shift):
+    if _spared(to, node, operation.unless, operation.position - shift):
         return False
     for name, values in operation.only:
         given = argument(node, name, operation.position - shift)
+        if given is None and operation.default in values:
+            continue
         if given is None or (name == "src" and _is_number(given)):
             return False
         if values and isinstance(given, ast.Constant) and given.value not in values:
@@ -102,10 +111,10 @@ def _is_number(node: ast.expr | None) -> bool:
     return isinstance(node, ast.Constant) and isinstance(node.value, int | float)
 
 
-def _spared(node: ast.Call, unless: Arguments, position: int) -> bool:
+def _spared(to: Walk, node: ast.Call, unless: Arguments, position: int) -> bool:
     for name, values in unless:
         given = argument(node, name, position)
-        if given is not None and (not values or ast.unparse(given) in values):
+        if given is not None and (not values or {ast.unparse(given), str(default(to, given))} & {*values}):
             return True
     return False
 

@@ -8,13 +8,16 @@ from typing import Any
 
 from analysis.scan.lint.facts import spot
 from analysis.scan.lint.vocabulary import SETTINGS
+from analysis.scan.lint.walk import devices
 from analysis.scan.lint.walk.arguments import argument, constant, is_given
+from analysis.scan.lint.walk.defaults import name_of
 from analysis.scan.lint.walk.walk import Walk
 
 NO_GRADIENT = frozenset(
     ("torch.no_grad", "torch.no_grad()", "torch.inference_mode", "torch.inference_mode()")
 )
 SEED_NAME = re.compile(r"seed|rng|random_?(?:state|generator)?$|generator", re.IGNORECASE)
+MEASURES = "with benchmark = True the fastest algorithm wins, which differs between runs"
 SESSIONS = frozenset(("tensorflow.Session", "tensorflow.InteractiveSession"))
 
 
@@ -31,20 +34,31 @@ def mode(to: Walk, node: ast.Call, name: str) -> bool:
     elif name == "torch.use_deterministic_algorithms":
         if constant(argument(node, "mode", 0)) is not False:
             only_warns = constant(argument(node, "warn_only", 9)) is not False and is_given(node, "warn_only")
-            to.facts.modes.add("warn" if only_warns else "torch")
-            to.event("mode", "torch", node)
+            _mode_on(to, node, "warn" if only_warns else "torch")
     elif name == "torch.set_deterministic_debug_mode":
         mode = constant(argument(node, "debug_mode", 0))
         if mode not in (0, "default"):
-            to.facts.modes.add("warn" if mode in (1, "warn") else "torch")
-            to.event("mode", "torch", node)
+            _mode_on(to, node, "warn" if mode in (1, "warn") else "torch")
     elif name == "tensorflow.config.experimental.enable_op_determinism":
-        to.facts.modes.add("tensorflow")
+        _mode_on(to, node, "tensorflow")
     elif name in SESSIONS or name == "tensorflow.ConfigProto":
         _session(to, node, name)
     else:
         return False
     return True
+
+
+def _mode_on(to: Walk, node: Any, mode: str) -> None:
+    to.facts.modes.add(mode)
+    to.event("mode", mode, node)
+
+
+def of_trainer(to: Walk, node: ast.Call) -> None:
+    """`Trainer(deterministic=True)` of Lightning; by a variable too: it is the user's choice."""
+    given = argument(node, "deterministic", -1)
+    if given is not None and constant(given) not in (False, None):
+        to.facts.flags.add("cublas")  # Lightning sets the variable itself
+        _mode_on(to, node, "warn" if constant(given) == "warn" else "torch")
 
 
 def _session(to: Walk, node: ast.Call, name: str) -> None:
@@ -62,18 +76,17 @@ def stored(to: Walk, target: ast.Subscript | ast.Attribute, value: ast.expr | No
     """`os.environ["X"] = ...`, `torch.backends.cudnn.benchmark = True`, `options.deterministic = False`."""
     if isinstance(target, ast.Subscript):
         if to.names.resolve(target.value) == "os.environ":
+            devices.visible(to, target.slice, value)
             environment_setting(to, target, target.slice)
         return
     name = to.names.resolve(target) or ""
     said = constant(value)
-    if name == "torch.backends.cudnn.benchmark" and said is True:
-        to.report(
-            "VB504", target, "with benchmark = True the fastest algorithm wins, which differs between runs"
-        )
+    if name == "torch.backends.cudnn.benchmark":
+        _measuring(to, target, value)
     elif name == "torch.backends.cudnn.deterministic" and said is not False:
-        to.facts.modes.add("cudnn")  # by a variable too: it is the user's choice
+        _mode_on(to, target, "cudnn")  # by a variable too: it is the user's choice
     elif name == "torch.backends.cudnn.enabled" and said is False:
-        to.facts.modes.add("cudnn")
+        _mode_on(to, target, "cudnn")
     elif target.attr in ("intra_op_parallelism_threads", "inter_op_parallelism_threads"):
         to.facts.flags.add("threads")
     elif (
@@ -82,6 +95,16 @@ def stored(to: Walk, target: ast.Subscript | ast.Attribute, value: ast.expr | No
         and _is_data_option(to, name)
     ):
         to.report("VB203", target, f"{target.attr} = False lets elements overtake each other")
+
+
+def _measuring(to: Walk, target: ast.Attribute, value: ast.expr | None) -> None:
+    """By a name too, such as an option that is on unless the user turns it off."""
+    is_not = isinstance(value, ast.UnaryOp) and isinstance(value.op, ast.Not)
+    inner = value.operand if isinstance(value, ast.UnaryOp) and is_not else value
+    if constant(value) is True:
+        to.report("VB504", target, MEASURES)
+    elif name := name_of(inner):
+        to.facts.measuring.append((spot(target), name, not is_not))
 
 
 def ordered(to: Walk, node: ast.Call, attribute: str) -> None:
@@ -156,7 +179,7 @@ def environment_setting(to: Walk, node: Any, key: ast.expr | None) -> None:
     elif name == "CUBLAS_WORKSPACE_CONFIG":
         to.facts.flags.add("cublas")
     elif name == "TF_DETERMINISTIC_OPS":
-        to.facts.modes.add("tensorflow")
+        _mode_on(to, node, "tensorflow")
     if name in SETTINGS:
         to.event("setting", name, node)
 

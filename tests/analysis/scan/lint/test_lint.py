@@ -246,6 +246,22 @@ def test_operations_are_one_finding_a_program_and_rule():
     )
 
 
+def test_recurrent_layers_are_only_named_beside_other_operations():
+    text = "import torch\na = torch.nn.LSTM(1, 2).cuda()\n{}\nx.backward()\no.step()\n"
+    rules = chosen(("VB501",), ())
+    assert findings(text.format(""), rules=rules) == ()
+    (found,) = findings(text.format("b = torch.nn.Conv2d(1, 2, 3)"), rules=rules)
+    assert found.why.startswith("LSTM (1), Conv2d (1) differ")
+
+
+def test_what_prevents_it_in_tensorflow_1_is_a_variable():
+    text = b"import tensorflow as tf\na = tf.layers.conv2d(x, 1, 2)\n"
+    (found,) = lint_project(
+        [lint_file("main.py", text)], {("", "tensorflow"): "1.15"}, chosen(("VB501",), ())
+    )
+    assert "TF_DETERMINISTIC_OPS=1" in found.why
+
+
 def test_of_a_project_that_trains_only_what_training_includes_is_told():
     train = lint_file("main.py", b"import torch\nimport net\nx.backward()\n")
     net = lint_file("net.py", b"import torch\nc = torch.nn.Conv2d(1, 2, 3)\n")
@@ -264,7 +280,7 @@ def test_an_operation_of_a_model_that_no_training_builds_is_not_told():
     start = b"import torch\nfrom nets import Used, Unused\n"
     rules = chosen(("VB501",), ())
     for built in ("Used", "Unused"):
-        train = lint_file("main.py", start + f"{built}()(x).sum().backward()\no.step()\n".encode())
+        train = lint_file("main.py", start + f"{built}().cuda()(x).sum().backward()\no.step()\n".encode())
         (found,) = lint_project([train, nets], {}, rules)
         assert found.place.line == {"Used": 4, "Unused": 7}[built]
 
@@ -275,7 +291,7 @@ def test_a_file_counts_for_the_first_program_that_builds_something_in_it():
     start = "import torch\nfrom net import Net\n"
     a = lint_file("a.py", (start + "x.sum().backward()\no.step()\n").encode())
     b, c = (
-        lint_file(path, (start + "Net()(x).sum().backward()\no.step()\n").encode())
+        lint_file(path, (start + "Net().cuda()(x).sum().backward()\no.step()\n").encode())
         for path in ("b.py", "c.py")
     )
     rules = chosen(("VB501",), ())

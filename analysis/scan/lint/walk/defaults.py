@@ -1,0 +1,54 @@
+"""What names stand for unless a user says otherwise: defaults of functions and options, and constants."""
+
+from __future__ import annotations
+
+import ast
+from typing import Any
+
+from analysis.scan.lint.walk.arguments import argument, constant
+from analysis.scan.lint.walk.walk import Walk
+
+ACTIONS = {"store_true": False, "store_false": True}
+
+
+def of_function(to: Walk, arguments: ast.arguments) -> None:
+    positional = [*arguments.posonlyargs, *arguments.args]
+    given = zip(reversed(positional), reversed(arguments.defaults), strict=False)
+    for each, value in (*given, *zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)):
+        _add(to, each.arg, constant(value))
+
+
+def assigned(to: Walk, target: str, value: ast.expr) -> None:
+    _add(to, target.rpartition(".")[2], constant(value))
+
+
+def of_command_line(to: Walk, node: ast.Call) -> list[str]:
+    """`parser.add_argument("--cudnn-benchmark", action="store_false")`; returns the names."""
+    value = constant(argument(node, "default", -1))
+    if value is ...:
+        value = ACTIONS.get(str(constant(argument(node, "action", -1))), ...)
+    destination = constant(argument(node, "dest", -1))
+    options = [destination] if isinstance(destination, str) else [str(constant(each)) for each in node.args]
+    names = [option.lstrip("-").replace("-", "_") for option in options]
+    for name in names:
+        _add(to, name, value)
+    return names
+
+
+def default(to: Walk, value: ast.expr | None) -> Any:
+    """The one value that a name has in the file, as far as that was read; Ellipsis where unknown."""
+    name = name_of(value)
+    known = to.facts.defaults.get(name, ()) if name else ()
+    return next(iter(known)) if len(known) == 1 else constant(value)
+
+
+def name_of(value: ast.expr | None) -> str:
+    match value:
+        case ast.Name(id=name) | ast.Attribute(attr=name):
+            return name
+    return ""
+
+
+def _add(to: Walk, name: str, value: Any) -> None:
+    if name and isinstance(value, bool | int | str) and len(str(value)) < 30:
+        to.facts.defaults.setdefault(name, set()).add(value)

@@ -1,0 +1,74 @@
+"""Where a program computes: whether it moves anything to a GPU, or is bound to the CPU."""
+
+from __future__ import annotations
+
+import ast
+import re
+
+from analysis.scan.lint.vocabulary import WORDS
+from analysis.scan.lint.walk.arguments import argument, constant
+from analysis.scan.lint.walk.walk import Walk
+
+MOVED, ON_CPU = "moved", "on the CPU"
+"""Flags of a file: a library moves models to a GPU, a device is the CPU."""
+MOVING_LIBRARIES = WORDS["moving_libraries"]
+"""They move models and data themselves."""
+MOVING = re.compile(
+    r"^_*(?:cuda|gpu|to_?(?:cuda|gpu)\w*|\w*_to_(?:cuda|gpu)\w*|\w*to_?device\w*|set_default_tensor_type)$",
+    re.I,
+)
+TYPE = re.compile(r"^torch\.(?:u?int\d*|float\d*|b?float16|half|double|long|short|bool|complex\w*)$")
+DEVICE_ARGUMENTS = frozenset(
+    ("device", "devices", "device_ids", "device_map", "gpus", "gpu", "accelerator", "use_cuda")
+)
+ON_NO_GPU = ("", "-1")
+
+
+def called(to: Walk, node: ast.Call, name: str | None, attribute: str) -> None:
+    last = attribute or (node.func.id if isinstance(node.func, ast.Name) else "")
+    if name == "torch.device" and constant(argument(node, "type", 0)) == "cpu":
+        to.facts.flags.add(ON_CPU)
+    elif (
+        (last == "to" and any(_is_device(to, each) for each in _values(node)))
+        or MOVING.search(last)
+        or (name or "").startswith(
+            ("torch.cuda.set_", "torch.set_default_device", "torch.nn.parallel.", "torch.nn.DataParallel")
+        )
+        or any(k.arg in DEVICE_ARGUMENTS and _is_device(to, k.value) for k in node.keywords)
+    ):
+        to.event("moved", "", node)
+    elif name:
+        of_library(to, name)
+
+
+def of_library(to: Walk, name: str) -> None:
+    """Something of a library is made, or derived from."""
+    if name.partition(".")[0] in MOVING_LIBRARIES or name.startswith(
+        ("transformers.Trainer", "transformers.Seq2Seq")
+    ):
+        to.facts.flags.add(MOVED)
+
+
+def assigned(to: Walk, name: str, value: ast.expr) -> None:
+    """`device = "cpu"`."""
+    if constant(value) == "cpu" and "device" in name.lower():
+        to.facts.flags.add(ON_CPU)
+
+
+def visible(to: Walk, key: ast.expr | None, value: ast.expr | None) -> None:
+    """`os.environ["CUDA_VISIBLE_DEVICES"] = "-1"`."""
+    if constant(key) == "CUDA_VISIBLE_DEVICES" and constant(value) in ON_NO_GPU:
+        to.facts.flags.add("no GPU")
+
+
+def _values(node: ast.Call) -> list[ast.expr]:
+    return [*node.args, *(k.value for k in node.keywords if k.arg == "device")]
+
+
+def _is_device(to: Walk, value: ast.expr) -> bool:
+    """Whether a value may be a GPU: not a type, and not the CPU."""
+    said = constant(value)
+    if said is not ...:
+        return said is True or type(said) is int or str(said).startswith(("cuda", "gpu", "auto"))
+    name = to.names.resolve(value) or ""
+    return not TYPE.search(name) and not (isinstance(value, ast.Attribute) and value.attr == "dtype")
