@@ -272,7 +272,7 @@ def _by_attribute(to: Walk, node: ast.Call, attribute: str, name: str | None) ->
             what = "estimator" if is_estimator else f"{attribute}()"
             to.event("train", what, node, OF_UNKNOWN if name is None else "")
             to.event("work", "tensorflow", node, f"{attribute}()")
-    elif attribute in ("load_state_dict", "load_weights"):
+    elif attribute in ("load_state_dict", "load_weights", "load_model", "load_from_checkpoint", "restore"):
         to.event("loaded", "", node)
     elif attribute == "cuda" or (attribute in ("to", "device") and _says_cuda(node)):
         facts.flags.add("cuda")
