@@ -33,6 +33,7 @@ OF_LAYERS = re.compile(r"^(?:torch\.nn|torchvision\.models|keras\.layers)\.")
 def lint_project(files: Sequence[FileFacts], pinned: Pins, rules: frozenset[str]) -> tuple[LintFinding, ...]:
     """All findings of a project, by place. Comments that silence nothing become notes of their files."""
     every = programs(files)
+    trained = {file.path for program in every if program.training is not None for file in program.files}
     found = [
         each
         for file in files
@@ -40,6 +41,7 @@ def lint_project(files: Sequence[FileFacts], pinned: Pins, rules: frozenset[str]
         if each.rule not in ORDERS
         and not (each.rule.startswith(NOT_IN_TESTS) and is_test(file))
         and not (each.rule == "VB203" and "tensorflow" in file.modes)  # which overrides it
+        and not (each.rule == "VB203" and trained and file.path not in trained)
     ]
     found += orders(files, every, everywhere=EVERYWHERE in rules)
     stated: set[str] = set()  # files of programs whose thread count VB401 is about

@@ -40,8 +40,8 @@ RULES: dict[str, Rule] = {
                   "pass generator= with a seed, and worker_init_fn= where the data set uses NumPy or random"),
     "VB202": Rule(NOTE, "a random split or sampler draws from the global generator",
                   "pass a generator that is made and seeded once: one made in each epoch repeats its order"),
-    "VB203": Rule(WARNING, "the order of a tf.data pipeline is left open",
-                  "remove deterministic=False"),
+    "VB203": Rule(WARNING, "the order of an input pipeline is left open",
+                  "remove deterministic=False (in_order=False), or let one thread fill the queue"),
     # ---- order
     "VB301": Rule(WARNING, "files come in the order of the file system",
                   "wrap it in sorted()"),

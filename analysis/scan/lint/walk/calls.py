@@ -160,6 +160,7 @@ def _by_name(to: Walk, node: ast.Call, name: str) -> None:
         draws.seed(to, node, name)
         return
     draws.drawn(to, node, name)
+    settings.queued(to, node, name)
     if name in LOADERS:
         counts.loader(to, node, name)
     elif name in SPLITS:

@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 from analysis.scan.lint.facts import spot
-from analysis.scan.lint.vocabulary import SETTINGS
+from analysis.scan.lint.vocabulary import SETTINGS, WORDS
 from analysis.scan.lint.walk import devices
 from analysis.scan.lint.walk.arguments import argument, constant, is_given
 from analysis.scan.lint.walk.defaults import name_of
@@ -17,6 +17,15 @@ NO_GRADIENT = frozenset(
     ("torch.no_grad", "torch.no_grad()", "torch.inference_mode", "torch.inference_mode()")
 )
 SEED_NAME = re.compile(r"seed|rng|random_?(?:state|generator)?$|generator", re.IGNORECASE)
+QUEUES = {
+    "tensorflow.train.batch": 2,
+    "tensorflow.train.maybe_batch": 3,
+    "tensorflow.train.shuffle_batch": 4,
+    "tensorflow.train.maybe_shuffle_batch": 5,
+}
+"""Queues of TensorFlow 1, and where their number of threads stands."""
+JOINED = frozenset(f"tensorflow.train.{name}_join" for name in ("batch", "shuffle_batch", "maybe_batch"))
+LOADERS = WORDS["loaders"]
 MEASURES = "with benchmark = True the fastest algorithm wins, which differs between runs"
 SESSIONS = frozenset(("tensorflow.Session", "tensorflow.InteractiveSession"))
 
@@ -112,6 +121,21 @@ def ordered(to: Walk, node: ast.Call, attribute: str) -> None:
     for name, said in (("deterministic", False), ("sloppy", True)):
         if constant(argument(node, name, -1)) is said and "tensorflow" in to.facts.flags:
             to.report("VB203", node, f"{attribute}({name}={said}) lets elements overtake each other")
+
+
+def queued(to: Walk, node: ast.Call, name: str) -> None:
+    """`tf.train.batch_join(readers, 32)`, `DataLoader(data, num_workers=4, in_order=False)`."""
+    threads = constant(argument(node, "num_threads", QUEUES.get(name, -1)))
+    if name in JOINED or (name in QUEUES and threads not in (1, ...)) or _is_counted(name, node):
+        to.report("VB203", node, f"the threads of {name.rpartition('.')[2]} fill one queue, in any order")
+    elif name in LOADERS and constant(argument(node, "in_order", -1)) is False:
+        to.report("VB203", node, "with in_order=False batches come as the workers finish them")
+
+
+def _is_counted(name: str, node: ast.Call) -> bool:
+    """Whether a number of threads is given by a name."""
+    given = argument(node, "num_threads", QUEUES.get(name, -1))
+    return name in QUEUES and isinstance(given, ast.Name | ast.Attribute)
 
 
 def stops_gradients(to: Walk, node: ast.expr) -> bool:
