@@ -7,7 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from analysis.scan.lint.differ import AFTER_TRAINING, Pins, differing, found_operations, too_old
+from analysis.scan.lint.differ import AFTER_TRAINING, Pins, defaults_of, differing, found_operations, too_old
 from analysis.scan.lint.facts import FileFacts, Spot, finding
 from analysis.scan.lint.lint import is_commented, is_ignored, mapped
 from analysis.scan.lint.orders import ORDERS, makes_data, orders
@@ -134,7 +134,7 @@ def _measuring(program: Program) -> Iterator[LintFinding]:
     """`cudnn.benchmark = options.benchmark`, where that is True unless the user says otherwise."""
     for file in program.files:
         for where, name, value in file.measuring:
-            if set().union(*(each.defaults.get(name, set()) for each in program.files)) == {value}:
+            if defaults_of(program, name) == {value}:
                 yield finding("VB504", file.path, where, f"{MEASURES}: {name} is {value} by default")
 
 

@@ -97,6 +97,7 @@ def called(to: Walk, node: ast.Call, name: str | None) -> None:
     if node.args and _is_on_cpu(to, node.args[0]) and LOSS.search(_last(function)):
         to.facts.flags.add("loss on the CPU")
     devices.called(to, node, name, attribute)
+    defaults.of_call(to, node)
     evaluation.called(to, node, name, attribute)
 
 

@@ -57,17 +57,18 @@ def mode(to: Walk, node: ast.Call, name: str) -> bool:
     return True
 
 
-def _mode_on(to: Walk, node: Any, mode: str) -> None:
+def _mode_on(to: Walk, node: Any, mode: str, value: ast.expr | None = None) -> None:
+    """By an option too: it is the user's choice, unless that is off by default."""
     to.facts.modes.add(mode)
-    to.event("mode", mode, node)
+    to.event("mode", mode, node, value.attr if isinstance(value, ast.Attribute) else "")
 
 
 def of_trainer(to: Walk, node: ast.Call) -> None:
-    """`Trainer(deterministic=True)` of Lightning; by a variable too: it is the user's choice."""
+    """`Trainer(deterministic=True)` of Lightning."""
     given = argument(node, "deterministic", -1)
     if given is not None and constant(given) not in (False, None):
         to.facts.flags.add("cublas")  # Lightning sets the variable itself
-        _mode_on(to, node, "warn" if constant(given) == "warn" else "torch")
+        _mode_on(to, node, "warn" if constant(given) == "warn" else "torch", given)
 
 
 def _session(to: Walk, node: ast.Call, name: str) -> None:
@@ -93,7 +94,7 @@ def stored(to: Walk, target: ast.Subscript | ast.Attribute, value: ast.expr | No
     if name == "torch.backends.cudnn.benchmark":
         _measuring(to, target, value)
     elif name == "torch.backends.cudnn.deterministic" and said is not False:
-        _mode_on(to, target, "cudnn")  # by a variable too: it is the user's choice
+        _mode_on(to, target, "cudnn", value)
     elif name == "torch.backends.cudnn.enabled" and said is False:
         _mode_on(to, target, "cudnn")
     elif target.attr in ("intra_op_parallelism_threads", "inter_op_parallelism_threads"):
