@@ -160,7 +160,11 @@ def _may_use_gpu(program: Program, framework: str) -> bool:
     flags = program.flags()
     if "no GPU" in flags:
         return False
-    moved = MOVED in flags or any(step.event.kind == "moved" for step in program.reached)
+    training = program.training
+    near = [program.file, *([training.file] if training else [])]
+    moves = [event for file in near for events in file.scopes.values() for event in events]
+    moves += [step.event for step in program.reached]
+    moved = MOVED in flags or any(event.kind == "moved" for event in moves)
     return framework != "torch" or (moved and ("cuda" in flags or ON_CPU not in flags))
 
 
