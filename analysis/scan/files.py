@@ -66,7 +66,7 @@ def walk(root: Path, exclude: Sequence[str] = ()) -> Tree:
                     tree.notes.append(
                         Note(path=path, text=f"lies more than {DEEPEST} folders deep; not looked at")
                     )
-                elif not SKIPPED.fullmatch(entry.name) and not (root / path / "pyvenv.cfg").exists():
+                elif not SKIPPED.fullmatch(entry.name) and not _is_environment(root / path):
                     below.append((f"{path}/", depth + 1))
             elif entry.name.endswith((".py", ".ipynb")):
                 tree.python.append(path)
@@ -74,6 +74,11 @@ def walk(root: Path, exclude: Sequence[str] = ()) -> Tree:
                 tree.others.append(path)
         stack += reversed(below)
     return tree
+
+
+def _is_environment(folder: Path) -> bool:
+    """A virtual environment, unless a project has its sources in the same folder."""
+    return (folder / "pyvenv.cfg").exists() and not any(folder.glob("*.py"))
 
 
 def _entries(tree: Tree, folder: str) -> list[os.DirEntry[str]]:

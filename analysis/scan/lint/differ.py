@@ -131,15 +131,21 @@ def _mode(operation: Operation, pin: tuple[int, ...] | None) -> str:
 
 
 def _modes(program: Program) -> set[str]:
-    """The modes that are on, without those of functions that the program does not reach."""
+    """The modes that are on, without those of functions that the program does not reach, and of options that
+    are off by default."""
     return {
         event.name
         for file in program.files
         for scope, events in file.scopes.items()
         if scope in ("", MAIN) or "." in scope or (file.path, scope) in program.scopes
         for event in events
-        if event.kind == "mode"
+        if event.kind == "mode" and defaults_of(program, event.text) != {False}
     }
+
+
+def defaults_of(program: Program, name: str) -> set[bool | int | str]:
+    """The values that a name has in a program's files unless a user gives another one."""
+    return set().union(*(file.defaults.get(name, set()) for file in program.files))
 
 
 def _trains_network(program: Program) -> bool:
@@ -154,7 +160,11 @@ def _may_use_gpu(program: Program, framework: str) -> bool:
     flags = program.flags()
     if "no GPU" in flags:
         return False
-    moved = MOVED in flags or any(step.event.kind == "moved" for step in program.reached)
+    training = program.training
+    near = [program.file, *([training.file] if training else [])]
+    moves = [event for file in near for events in file.scopes.values() for event in events]
+    moves += [step.event for step in program.reached]
+    moved = MOVED in flags or any(event.kind == "moved" for event in moves)
     return framework != "torch" or (moved and ("cuda" in flags or ON_CPU not in flags))
 
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from analysis.scan.lint.differ import Pins, differing, found_operations, too_old
+from analysis.scan.lint.differ import Pins, defaults_of, differing, found_operations, too_old
 from analysis.scan.lint.facts import FileFacts, Spot, finding
 from analysis.scan.lint.lint import is_commented, is_ignored, mapped
 from analysis.scan.lint.orders import ORDERS, orders
@@ -32,6 +32,7 @@ def lint_project(files: Sequence[FileFacts], pinned: Pins, rules: frozenset[str]
     """All findings of a project, by place. Comments that silence nothing become notes of their files."""
     every = programs(files)
     users = [program for program in every if program.training is not None or prepares(program)]
+    trained = {file.path for program in every if program.training is not None for file in program.files}
     found = [
         each
         for file in files
@@ -40,6 +41,7 @@ def lint_project(files: Sequence[FileFacts], pinned: Pins, rules: frozenset[str]
         and not (each.rule.startswith(NOT_IN_TESTS) and is_test(file))
         and not (each.rule == "VB203" and "tensorflow" in file.modes)  # which overrides it
         and not (each.rule in OF_GENERATORS and not is_run(file, each, users))
+        and not (each.rule == "VB203" and trained and file.path not in trained)
     ]
     found += orders(files, every, everywhere=EVERYWHERE in rules)
     stated: set[str] = set()  # files of programs whose thread count VB401 is about
@@ -129,7 +131,7 @@ def _measuring(program: Program) -> Iterator[LintFinding]:
     """`cudnn.benchmark = options.benchmark`, where that is True unless the user says otherwise."""
     for file in program.files:
         for where, name, value in file.measuring:
-            if set().union(*(each.defaults.get(name, set()) for each in program.files)) == {value}:
+            if defaults_of(program, name) == {value}:
                 yield finding("VB504", file.path, where, f"{MEASURES}: {name} is {value} by default")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
@@ -14,6 +15,10 @@ from analysis.scan.results import Level, LintFinding
 ORDERS = frozenset(("VB301", "VB302", "VB304"))
 OF_LISTS = frozenset(("VB301", "VB304"))
 """Orders that sorting mends; numbers that were given in the order of a set stay."""
+PREPARING = re.compile(
+    r"prep|extract|encod|embed|feature|convert|creat|generat|build|make|split|dataset", re.I
+)
+"""Files of programs that make data with a model."""
 DATA_LIBRARIES = WORDS["data_libraries"]
 
 
@@ -23,7 +28,8 @@ def orders(
     """The orders that are reached from a program that trains or prepares data, and not sorted where they are
     used. Without such a program, and with `everywhere`, those of files that have to do with data, else all
     as notes."""
-    using = [] if everywhere else [program for program in every if makes_data(program)]
+    making = [] if everywhere else [program for program in every if makes_data(program)]
+    using = [program for program in making if not _only_uses(program)]
     of_data = {file.path for file in files if _is_of_data(file)}
     reached = set().union(*(program.scopes for program in using))
     read = set().union(*(file.read_attributes for file in files))
@@ -37,7 +43,7 @@ def orders(
                 continue
             if each.rule in OF_LISTS and held & sorted_later:
                 continue
-            if using:
+            if making:
                 if (file.path, file.scope_at(each.place.line)) in reached:
                     yield each
             elif file.path in of_data:
@@ -53,6 +59,17 @@ def _held(file: FileFacts, found: LintFinding) -> set[str]:
 def makes_data(program: Program) -> bool:
     """A tool that prints has an order that matters to nobody."""
     return program.training is not None or ("writes" in program.file.flags and _is_of_data(program.file))
+
+
+def _only_uses(program: Program) -> bool:
+    """Whether a program has a model that was trained before, and trains none: it evaluates or shows."""
+    training = program.training
+    clusters = any(name.startswith("sklearn.cluster") for name in program.file.imported.values())
+    return (
+        (training is None or (training.event.name == "estimator" and clusters))
+        and not PREPARING.search(program.file.path)
+        and any(step.event.kind == "loaded" for step in program.reached)
+    )
 
 
 def _is_of_data(file: FileFacts) -> bool:

@@ -15,12 +15,18 @@ def test_files_come_in_the_order_of_their_names_and_working_folders_are_left_out
         ".git/x.py",
         "__pycache__/y.py",
         "env/pyvenv.cfg",
-        "env/z.py",
+        "env/lib/z.py",
+        "src/pyvenv.cfg",
+        "src/e.py",
     ):
-        (tmp_path / path).parent.mkdir(exist_ok=True)
+        (tmp_path / path).parent.mkdir(exist_ok=True, parents=True)
         (tmp_path / path).touch()
     tree = walk(tmp_path)
-    assert (tree.python, tree.others, tree.notes) == (["b.py", "a/c.ipynb"], ["a/d.txt"], [])
+    assert (tree.python, tree.others, tree.notes) == (
+        ["b.py", "a/c.ipynb", "src/e.py"],
+        ["a/d.txt", "src/pyvenv.cfg"],
+        [],
+    )
 
 
 def test_links_in_circles_are_noted_and_not_followed(tmp_path):

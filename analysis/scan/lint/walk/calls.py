@@ -87,6 +87,7 @@ def called(to: Walk, node: ast.Call, name: str | None) -> None:
     if node.args and _is_on_cpu(to, node.args[0]) and LOSS.search(last):
         to.facts.flags.add("loss on the CPU")
     devices.called(to, node, name, attribute)
+    defaults.of_call(to, node)
     evaluation.called(to, node, name, attribute)
 
 
@@ -140,6 +141,7 @@ def _by_name(to: Walk, node: ast.Call, name: str) -> None:
         draws.seed(to, node, name)
         return
     draws.drawn(to, node, name)
+    settings.queued(to, node, name)
     if name in LOADERS:
         counts.loader(to, node, name)
     elif name in SPLITS:
@@ -154,8 +156,6 @@ def _by_name(to: Walk, node: ast.Call, name: str) -> None:
         counts.threads(to, node)
     elif settings.mode(to, node, name):
         pass
-    elif name.startswith("tensorflow.train."):
-        settings.queued(to, node, name)
     elif name in RUNS_MAIN and not node.args:
         given_main = argument(node, "main", -1)
         to.event("call", (given_main and to.names.resolve(given_main)) or "@main", node)

@@ -196,7 +196,7 @@ class Collector:
             self.order.assigned(self.target, node.value)
         self.order.results.assigned(targets, node.value)
         devices.assigned(self, self.target, node.value)
-        defaults.assigned(self, self.target, node.value)
+        defaults.assigned(self, targets, node.value)
         counts.remembered(self, self.target, node.value)
         if isinstance(first, ast.Attribute) and "seed" in first.attr.lower() and not self.without_seed:
             draws.changing(self, first, node.value, self.target)  # names are followed to where they seed

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Sequence
 from typing import Any
 
 from analysis.scan.lint.walk.arguments import argument, constant
@@ -18,8 +19,17 @@ def of_function(to: Walk, arguments: ast.arguments) -> None:
         _add(to, each.arg, constant(value))
 
 
-def assigned(to: Walk, target: str, value: ast.expr) -> None:
-    _add(to, target.rpartition(".")[2], constant(value))
+def assigned(to: Walk, targets: Sequence[ast.expr], value: ast.expr) -> None:
+    """`size = 1`, `_C.CUDNN.BENCHMARK = True`."""
+    for target in targets:
+        _add(to, name_of(target), constant(value))
+
+
+def of_call(to: Walk, node: ast.Call) -> None:
+    """`begin(measure=False)`: what is given is no default, but a value that the name has."""
+    for keyword in node.keywords:
+        if isinstance(said := constant(keyword.value), bool):
+            _add(to, keyword.arg or "", said)
 
 
 def of_command_line(to: Walk, node: ast.Call) -> list[str]:

@@ -81,8 +81,7 @@ def asserted(to: OrderedWalk, node: ast.Assert) -> None:
 
 def name(to: OrderedWalk, node: ast.Name) -> None:
     calls.given(to, node)
-    if to.order.pending:
-        to.order.loaded(node.id)
+    to.order.loaded(node.id)
 
 
 def compare(to: OrderedWalk, node: ast.Compare) -> None:

@@ -19,6 +19,7 @@ BARS = frozenset(("tqdm", "track", "progress_bar", "progressbar", "iter"))
 APPENDING = frozenset(("append", "extend", "insert"))
 TRAINING = frozenset(("backward", "train_on_batch", "apply_gradients", "partial_fit"))
 WRITING_ROWS = frozenset(("write", "writelines", "writerow", "writerows"))
+SAVING = WORDS["saving"]
 TABLES = frozenset(("concat", "concatenate", "vstack", "hstack", "append", "cat", "stack"))
 LOGS = re.compile(
     r"log|std(?:out|err)|print|\bbar|report|error|fail|missing|skipped|invalid|warn|removed", re.IGNORECASE
@@ -58,6 +59,63 @@ def kept_in_order(body: list[ast.stmt]) -> Iterator[str]:
                         yield ""  # the next number for the next name
                 elif _is_table(node.value) and mentions(node.value, named(target)):
                     yield named(target)
+
+
+def numbered(node: ast.For | ast.AsyncFor) -> bool:
+    """Whether the loop counts, and what it keeps depends on the count: it stands in an index or in the name
+    of a file that is written, or ends the loop where files are."""
+    counters = _counters(node)
+    if not counters:
+        return False
+    writes = False
+    limits = False
+    for statement in node.body:
+        for inner in ast.walk(statement):
+            if isinstance(inner, ast.Assign) and any(
+                isinstance(target, ast.Subscript) and _names(target.slice) & counters
+                for target in inner.targets
+            ):
+                return True
+            if isinstance(inner, ast.Call) and last(inner.func) in SAVING:
+                writes = True
+                given = [*inner.args, *(keyword.value for keyword in inner.keywords)]
+                if any(_names(value) & counters for value in given):
+                    return True
+            elif isinstance(inner, ast.If) and any(isinstance(each, ast.Break) for each in inner.body):
+                limits = limits or bool(_names(inner.test) & counters)
+    return writes and limits
+
+
+def _counters(node: ast.For | ast.AsyncFor) -> set[str]:
+    """The names of what counts the turns, and of what is made of them."""
+    found = {
+        named(inner.target)
+        for statement in node.body
+        for inner in ast.walk(statement)
+        if isinstance(inner, ast.AugAssign) and isinstance(inner.value, ast.Constant)
+    } - _bound(node.body)
+    is_enumerated = isinstance(node.iter, ast.Call) and last(node.iter.func) == "enumerate"
+    if is_enumerated and isinstance(node.target, ast.Tuple):
+        found.add(named(node.target.elts[0]))
+    found.discard("")
+    if not found:
+        return found
+    for statement in node.body:
+        for inner in ast.walk(statement):
+            if isinstance(inner, ast.Assign) and _names(inner.value) & found and _makes_name(inner.value):
+                found |= {named(target) for target in inner.targets} - {""}
+    return found
+
+
+def _makes_name(value: ast.expr) -> bool:
+    """Of a file: by its pieces."""
+    return makes_text(value) or (
+        isinstance(value, ast.Call) and last(value.func) in ("join", "format", "Path")
+    )
+
+
+def _names(value: ast.AST) -> set[str]:
+    return {inner.id for inner in ast.walk(value) if isinstance(inner, ast.Name)}
 
 
 def _bound(body: list[ast.stmt]) -> set[str]:

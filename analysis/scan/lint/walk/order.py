@@ -7,12 +7,10 @@ nothing in order. A listing that was assigned is waited for: it may be sorted fu
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any, NamedTuple
+from typing import Any
 
-from analysis.scan.lint.vocabulary import WORDS
 from analysis.scan.lint.walk.kept import (
     APPENDING,
     BARS,
@@ -26,57 +24,40 @@ from analysis.scan.lint.walk.kept import (
     makes_text,
     mentions,
     named,
+    numbered,
     sorted_of,
     sorts,
 )
 from analysis.scan.lint.walk.results import Results, attributes_of
+from analysis.scan.lint.walk.sources import (
+    FINDING,
+    FREE_METHODS,
+    FROM_SET,
+    KEEPING,
+    LISTING,
+    LISTINGS,
+    METHODS,
+    NUMBERS,
+    OF_INTEREST,
+    PATH_METHODS,
+    PATHS,
+    READY,
+    SET,
+    TEXTS,
+    UNORDERED,
+    Pending,
+    described,
+    is_filtered,
+    is_no_data,
+    is_numbering_of_texts,
+    is_pattern,
+)
 from analysis.scan.lint.walk.walk import Walk
-from analysis.scan.results import Level
 
-# Names that tell whether an order is defined, kept, or of no matter.
-LISTINGS = WORDS["listings"]
-PATHS = frozenset(("pathlib.Path()", "pathlib.PosixPath()"))
-PATH_METHODS = frozenset(("iterdir", "rglob"))
-NUMBERS = re.compile(
-    r"(?:^|_)(?:ids?|idxs?|index|indexes|indices|positions|ranks|epochs|steps|dims|axes|axis|sizes|labels?)(?:_|$)"
-)
-"""Names of whole numbers, whose order in a set does not change from process to process."""
-NO_DATA = re.compile(
-    r"check_?points?|ckpt|weights?\b|weight_|\.pth?\b|\.h5\b|events\.|\.(?:log|cpp|cu|c|sh|zip|tar)\b|\blogs?\b|runs\b|tmp|temp_|cache|experiment|"
-    r"delete|remove|clean|latest|newest|download|unzip|extract_all|rename|copy",
-    re.IGNORECASE,
-)
-"""Names that have to do with files that are no data, or with what leaves their order behind."""
-KEEPING = WORDS["keeping"]
-FINDING = re.compile(
-    r"^_*(?:find|get_(?:ckpt|latest|checkpoint)|check|remove|delete|latest|select|exists|is|has|contains|validate|verify|assert|print|log)_?\w*$"
-)
-"""Functions that choose, test or tell."""
-READY = frozenset(("concurrent.futures.as_completed", "asyncio.as_completed"))
-METHODS = PATH_METHODS | {"glob", "imap_unordered"}
-OF_INTEREST = LISTINGS | KEEPING | READY
-FREE_METHODS = WORDS["free_methods"]
-"""Methods that keep no order, or only that of a text."""
-TEXTS = re.compile(
-    r"word|token|char|texts?\b|name|vocab|tags?\b|path|file|\bdirs?\b|stem|lower|split|strip|\bstr\b|title|categor|species|"
-    r"speaker|symbol|lang|relation|entit|subject|sentence|letter|string|smiles|unique_pairs|\[['\"](?!\w*(?:id|idx|index|year)\b)"
-    r"|^['\"]",
-    re.IGNORECASE,
-)
-"""What has to do with texts, whose order in a set changes from process to process."""
-
+SETS = frozenset(("builtins.set", "builtins.frozenset", "collections.Counter", "numpy.unique"))
+"""They have no order either, and leave what they are made of as it is."""
 Comprehensions = ast.ListComp | ast.GeneratorExp | ast.SetComp
 _KEPT = nullcontext()
-SET, LISTING, FROM_SET, UNORDERED = "set", "VB301", "VB302", "VB304"
-
-
-class Pending(NamedTuple):
-    """Something in no order that has a name, and may still be sorted."""
-
-    rule: str
-    node: Any
-    text: str
-    looped: bool = False  # a loop over it kept its order
 
 
 class DataOrder:
@@ -90,6 +71,9 @@ class DataOrder:
         self._made_texts: set[str] = set()  # names of what is put together from texts
         self._ones: set[str] = set()  # names whose length was compared with one
         self._carried: set[int] = set()
+        self._used: set[str] = set()  # names that functions use
+        self._derived: set[str] = set()  # names of what was made of something with a name
+        self._chosen: set[str] = set()  # names of lists of what fits something
         self._free = 0
         self._absorbed: set[int] = set()
         self._returning = False
@@ -115,15 +99,21 @@ class DataOrder:
         (self._made_texts.add if makes_text(value) else self._made_texts.discard)(target)
         found = self._unordered(value)
         if found is None or found[0] == SET:
-            if target in self.pending and found is None:
-                if sorted_of(self._walk, value) == target:
+            if target in self.pending and sorted_of(self._walk, value) == target:
+                del self.pending[target]
+            elif target in self.pending and found is None:
+                if isinstance(value, ast.Subscript) and named(value.value) == target and self.is_one(value):
                     del self.pending[target]
                 elif not mentions(value, target):
                     self._settle(target)
             return
         rule, node, text = found
         self._absorbed.add(id(node))
+        (self._chosen.add if is_filtered(value) else self._chosen.discard)(target)
         if isinstance(value, ast.ListComp | ast.DictComp):
+            (self._derived.discard if self._unordered(value.generators[0].iter) else self._derived.add)(
+                target
+            )
             self._carried.add(id(value.generators[0].iter))
         if target == "__all__":
             return
@@ -152,12 +142,15 @@ class DataOrder:
         return id(node) in self._carried
 
     def is_one(self, node: ast.Subscript) -> bool:
-        """`glob("*.zip")[0]`: the file that is there."""
+        """`glob("*.zip")[0]`, `[f for f in files if f.startswith(name)][0]`: the file that is there."""
         if not isinstance(node.slice, ast.Constant) or node.slice.value != 0:
             return False
         waiting = self.pending.get(named(node.value))
         found = waiting[0] if waiting else self._unordered(node.value)
-        return found is not None and found[0] == LISTING and "glob" in found[2]
+        if found is None or found[0] != LISTING:
+            return False
+        is_chosen = isinstance(found[1], ast.Call) and "glob" in found[2]
+        return is_chosen or named(node.value) in self._chosen or is_filtered(node.value)
 
     def single(self, value: ast.expr) -> None:
         """`(only,) = folder.iterdir()`: one thing has no order."""
@@ -189,6 +182,9 @@ class DataOrder:
 
     def _looped(self, node: ast.For | ast.AsyncFor, item: Pending) -> None:
         item = item._replace(looped=True)
+        if numbered(node):
+            self._report(*item)
+            return
         for name in kept_in_order(node.body):
             if name:
                 if item not in self.pending.setdefault(name, []):
@@ -223,7 +219,7 @@ class DataOrder:
         name = named(value)
         if name in self.pending and not self._loads.get(name, False):
             for item in self.pending.pop(name):
-                self.results.hand_on(*self._described(*item))
+                self.results.hand_on(*described(*item))
         self._returning = True
         yield
         self._returning = False
@@ -243,7 +239,7 @@ class DataOrder:
         if is_sorting or is_free or name in FREE:
             if is_sorting:
                 self._walk.facts.sorted_attributes |= attributes_of(node)
-                for argument in node.args:
+                for argument in node.args if name not in SETS else ():
                     inner = argument.generators[0].iter if isinstance(argument, Comprehensions) else argument
                     self.pending.pop(named(inner), None)
             return True
@@ -279,6 +275,8 @@ class DataOrder:
             self._walk.facts.read_attributes.add(attribute)
 
     def loaded(self, name: str) -> None:
+        if self._walk.scope:
+            self._used.add(name)
         if name in self.pending:
             self._loads[name] = self._loads.get(name, False) or not self._free
 
@@ -296,11 +294,16 @@ class DataOrder:
         items = self.pending.pop(name)
         if name in self._ones:
             return
-        unseen = "." in name or not self._walk.scope  # another function may use it
+        unseen = "." in name or (not self._walk.scope and self._may_be_used(name))
         if self._loads.get(name, unseen):
             for item in items:
                 self.results.hold(item.node, name)
                 self._report(*item)
+
+    def _may_be_used(self, name: str) -> bool:
+        """Whether a function, or another file, may use a name of the module."""
+        runs_alone = self._walk.facts.is_main or self._walk.facts.scopes.keys() == {""}
+        return name in self._used or not runs_alone or name not in self._derived
 
     def _unordered(self, node: ast.expr) -> tuple[str, Any, str] | None:
         """(what, where from, its text) of an expression whose order is not defined."""
@@ -343,20 +346,18 @@ class DataOrder:
         names = {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
         return f"{ast.unparse(node)} {'str' if names & self._made_texts else ''}"
 
-    def _is_no_data(self, node: ast.Call) -> bool:
-        """Whether what is listed are checkpoints, logs and the like, as far as the names tell."""
-        return bool(NO_DATA.search(f"{ast.unparse(node)} {self._walk.target} {self._walk.scope}"))
-
     def _unordered_call(self, node: ast.Call, name: str | None) -> tuple[str, Any, str] | None:
         if name in LISTINGS:
-            return None if self._is_no_data(node) else (LISTING, node, f"{name}()")
+            return None if is_no_data(self._walk, node) else (LISTING, node, f"{name}()")
         function = node.func
         if isinstance(function, ast.Attribute):
             base = self._walk.names.resolve(function.value)
-            if (function.attr in PATH_METHODS and (base is None or base.startswith("pathlib"))) or (
-                function.attr == "glob" and base in PATHS
+            is_path = base is None or base.startswith(("pathlib", "@"))
+            if is_path and (
+                function.attr in PATH_METHODS
+                or (function.attr == "glob" and (base in PATHS or is_pattern(node)))
             ):
-                return None if self._is_no_data(node) else (LISTING, node, f"Path.{function.attr}()")
+                return None if is_no_data(self._walk, node) else (LISTING, node, f"Path.{function.attr}()")
             if function.attr == "imap_unordered":
                 return UNORDERED, node, "imap_unordered()"
         if name in READY:
@@ -365,9 +366,11 @@ class DataOrder:
             return self._unordered(node.args[0])
         if name in ("builtins.set", "builtins.frozenset"):
             first = node.args[0] if node.args else None
-            if first is None or NUMBERS.search(last(first)):
+            if first is None:
                 return None
-            if not TEXTS.search(self._told(first)):
+            if is_numbering_of_texts(self._walk.target):
+                return SET, node, "a set"
+            if NUMBERS.search(last(first)) or not TEXTS.search(self._told(first)):
                 return None
             return SET, node, "a set"
         if name in KEEPING and node.args:
@@ -378,21 +381,8 @@ class DataOrder:
         return None
 
     def _report(self, rule: str, node: Any, text: str, looped: bool = False) -> None:
-        described = self._described(rule, node, text, looped)
+        found = described(rule, node, text, looped)
         if self._returning:
-            self.results.hand_on(*described)
+            self.results.hand_on(*found)
         else:
-            self._walk.report(*described)
-
-    def _described(
-        self, rule: str, node: Any, text: str, looped: bool = False
-    ) -> tuple[str, Any, str, Level | None]:
-        """A note where the order is only handed on: what is done with it elsewhere decides."""
-        why = {
-            LISTING: f"{text} gives names in no defined order, and the order is kept",
-            FROM_SET: f"the order of {text} changes with PYTHONHASHSEED, and it is kept",
-            UNORDERED: f"{text} gives results as they become ready, and that order is kept",
-        }[rule]
-        plain = isinstance(node, ast.Call) and last(node.func) in ("list", "tuple")
-        handed_on = (rule == LISTING and not looped) or (rule == FROM_SET and plain)
-        return rule, node, why, Level.NOTE if handed_on else None
+            self._walk.report(*found)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from analysis.scan.lint.facts import spot
@@ -67,10 +67,21 @@ class Results:
 
 
 def attributes_of(node: ast.Call) -> set[str]:
-    """`train` of `sorted(data.train)`, also inside other calls; what a class sorts of its own is known."""
-    return {
-        inner.attr
-        for argument in node.args
-        for inner in ast.walk(argument)
-        if isinstance(inner, ast.Attribute) and isinstance(inner.value, ast.Name) and inner.value.id != "self"
-    }
+    """`train` of `sorted(data.train)`, `sorted(list(data.train) + more)`; what a class sorts of its own is
+    known, and other elements than its are not it: `sorted(row.name for row in data.train)`."""
+    return {name for argument in node.args[:1] for name in _whole(argument)}
+
+
+def _whole(value: ast.expr) -> Iterator[str]:
+    match value:
+        case ast.Attribute(value=ast.Name(id=owner), attr=name) if owner != "self":
+            yield name
+        case ast.Call(func=ast.Name(id="list" | "tuple" | "set"), args=[inner]):
+            yield from _whole(inner)
+        case ast.BinOp(left=left, right=right):
+            yield from _whole(left)
+            yield from _whole(right)
+        case ast.ListComp(elt=ast.Name(id=one)) | ast.GeneratorExp(elt=ast.Name(id=one)):
+            generator = value.generators[0]
+            if isinstance(generator.target, ast.Name) and generator.target.id == one:
+                yield from _whole(generator.iter)

@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 from analysis.scan.lint.facts import spot
-from analysis.scan.lint.vocabulary import SETTINGS
+from analysis.scan.lint.vocabulary import SETTINGS, WORDS
 from analysis.scan.lint.walk import devices
 from analysis.scan.lint.walk.arguments import argument, constant, is_given
 from analysis.scan.lint.walk.defaults import name_of
@@ -17,6 +17,15 @@ NO_GRADIENT = frozenset(
     ("torch.no_grad", "torch.no_grad()", "torch.inference_mode", "torch.inference_mode()")
 )
 SEED_NAME = re.compile(r"seed|rng|random_?(?:state|generator)?$|generator", re.IGNORECASE)
+QUEUES = {
+    "tensorflow.train.batch": 2,
+    "tensorflow.train.maybe_batch": 3,
+    "tensorflow.train.shuffle_batch": 4,
+    "tensorflow.train.maybe_shuffle_batch": 5,
+}
+"""Queues of TensorFlow 1, and where their number of threads stands."""
+JOINED = frozenset(f"tensorflow.train.{name}_join" for name in ("batch", "shuffle_batch", "maybe_batch"))
+LOADERS = WORDS["loaders"]
 MEASURES = "with benchmark = True the fastest algorithm wins, which differs between runs"
 SESSIONS = frozenset(("tensorflow.Session", "tensorflow.InteractiveSession"))
 
@@ -48,17 +57,18 @@ def mode(to: Walk, node: ast.Call, name: str) -> bool:
     return True
 
 
-def _mode_on(to: Walk, node: Any, mode: str) -> None:
+def _mode_on(to: Walk, node: Any, mode: str, value: ast.expr | None = None) -> None:
+    """By an option too: it is the user's choice, unless that is off by default."""
     to.facts.modes.add(mode)
-    to.event("mode", mode, node)
+    to.event("mode", mode, node, value.attr if isinstance(value, ast.Attribute) else "")
 
 
 def of_trainer(to: Walk, node: ast.Call) -> None:
-    """`Trainer(deterministic=True)` of Lightning; by a variable too: it is the user's choice."""
+    """`Trainer(deterministic=True)` of Lightning."""
     given = argument(node, "deterministic", -1)
     if given is not None and constant(given) not in (False, None):
         to.facts.flags.add("cublas")  # Lightning sets the variable itself
-        _mode_on(to, node, "warn" if constant(given) == "warn" else "torch")
+        _mode_on(to, node, "warn" if constant(given) == "warn" else "torch", given)
 
 
 def _session(to: Walk, node: ast.Call, name: str) -> None:
@@ -84,7 +94,7 @@ def stored(to: Walk, target: ast.Subscript | ast.Attribute, value: ast.expr | No
     if name == "torch.backends.cudnn.benchmark":
         _measuring(to, target, value)
     elif name == "torch.backends.cudnn.deterministic" and said is not False:
-        _mode_on(to, target, "cudnn")  # by a variable too: it is the user's choice
+        _mode_on(to, target, "cudnn", value)
     elif name == "torch.backends.cudnn.enabled" and said is False:
         _mode_on(to, target, "cudnn")
     elif target.attr in ("intra_op_parallelism_threads", "inter_op_parallelism_threads"):
@@ -114,15 +124,19 @@ def ordered(to: Walk, node: ast.Call, attribute: str) -> None:
             to.report("VB203", node, f"{attribute}({name}={said}) lets elements overtake each other")
 
 
-QUEUES = re.compile(r"^tensorflow\.train\.(?:maybe_)?(?:shuffle_)?batch(?P<of_several>_join)?$")
-
-
 def queued(to: Walk, node: ast.Call, name: str) -> None:
-    """A queue of TensorFlow 1 that several threads fill: `tf.train.batch(..., num_threads=4)`."""
-    found = QUEUES.match(name)
-    threads = argument(node, "num_threads", 99)
-    if found and (found["of_several"] or (threads is not None and constant(threads) != 1)):
-        to.report("VB203", node, f"{name.rpartition('.')[2]} takes elements as its threads have them ready")
+    """`tf.train.batch_join(readers, 32)`, `DataLoader(data, num_workers=4, in_order=False)`."""
+    threads = constant(argument(node, "num_threads", QUEUES.get(name, -1)))
+    if name in JOINED or (name in QUEUES and threads not in (1, ...)) or _is_counted(name, node):
+        to.report("VB203", node, f"the threads of {name.rpartition('.')[2]} fill one queue, in any order")
+    elif name in LOADERS and constant(argument(node, "in_order", -1)) is False:
+        to.report("VB203", node, "with in_order=False batches come as the workers finish them")
+
+
+def _is_counted(name: str, node: ast.Call) -> bool:
+    """Whether a number of threads is given by a name."""
+    given = argument(node, "num_threads", QUEUES.get(name, -1))
+    return name in QUEUES and isinstance(given, ast.Name | ast.Attribute)
 
 
 def mapped(to: Walk, node: ast.Call) -> None:

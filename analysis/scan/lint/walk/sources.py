@@ -1,0 +1,103 @@
+"""What has no defined order, by its names: listings of files, sets, results as they become ready."""
+
+from __future__ import annotations
+
+import ast
+import re
+from typing import Any, NamedTuple
+
+from analysis.scan.lint.vocabulary import WORDS
+from analysis.scan.lint.walk.kept import last
+from analysis.scan.lint.walk.walk import Walk
+from analysis.scan.results import Level
+
+SET, LISTING, FROM_SET, UNORDERED = "set", "VB301", "VB302", "VB304"
+# Names that tell whether an order is defined, kept, or of no matter.
+LISTINGS = WORDS["listings"]
+PATHS = frozenset(("pathlib.Path()", "pathlib.PosixPath()"))
+PATH_METHODS = frozenset(("iterdir", "rglob"))
+NUMBERS = re.compile(
+    r"(?:^|_)(?:ids?|idxs?|index|indexes|indices|positions|ranks|epochs|steps|dims|axes|axis|sizes|labels?)(?:_|$)"
+)
+"""Names of whole numbers, whose order in a set does not change from process to process."""
+NO_DATA = re.compile(
+    r"check_?points?|ckpt|weights?\b|weight_|\.pth?\b|\.h5\b|events\.|\.(?:log|cpp|cu|c|sh|zip|tar)\b|\blogs?\b|runs\b|tmp|temp_|cache|experiment|"
+    r"delete|remove|clean|latest|newest|download|unzip|extract_all|rename|copy|"
+    r"(?:^|[ ._])_*(?:plot|show|visuali[sz]e|vis|display|preview|inspect|demo)(?:_\w*)?$",
+    re.IGNORECASE,
+)
+"""Names that have to do with files that are no data, or with what leaves their order behind."""
+NUMBERED = re.compile(r"(?:2|_to_)(?:id|idx|ix|int|index)(?:es|s)?$|vocab(?:ulary)?$|^stoi$", re.IGNORECASE)
+HELD_OUT = re.compile(
+    r"(?<![a-z])(?:test|tests|testing|val|valid|validation|query|gallery|eval|evaluation|infer|inference|predict\w*)(?![a-z])",
+    re.IGNORECASE,
+)
+"""Names of data that are evaluated one by one: no metric depends on their order."""
+KEEPING = WORDS["keeping"]
+FINDING = re.compile(
+    r"^_*(?:find|get_(?:ckpt|latest|checkpoint)|check|remove|delete|latest|select|exists|is|has|contains|validate|verify|assert|print|log)_?\w*$"
+)
+"""Functions that choose, test or tell."""
+READY = frozenset(("concurrent.futures.as_completed", "asyncio.as_completed"))
+METHODS = PATH_METHODS | {"glob", "imap_unordered"}
+OF_INTEREST = LISTINGS | KEEPING | READY
+FREE_METHODS = WORDS["free_methods"]
+"""Methods that keep no order, or only that of a text."""
+TEXTS = re.compile(
+    r"word|token|char|texts?\b|name|vocab|tags?\b|path|file|\bdirs?\b|stem|lower|split|strip|\bstr\b|title|categor|species|"
+    r"columns?\b|(?:^|_)cols\b|genes?\b|metrics?\b|speaker|symbol|lang|relation|entit|subject|sentence|letter|string|smiles|unique_pairs|\[['\"](?!\w*(?:id|idx|index|year)\b)"
+    r"|^['\"]",
+    re.IGNORECASE,
+)
+"""What has to do with texts, whose order in a set changes from process to process."""
+
+
+class Pending(NamedTuple):
+    """Something in no order that has a name, and may still be sorted."""
+
+    rule: str
+    node: Any
+    text: str
+    looped: bool = False  # a loop over it kept its order
+
+
+def is_no_data(walk: Walk, node: ast.Call) -> bool:
+    """Whether what is listed are checkpoints, logs and the like, or data of which only metrics are computed,
+    as far as the names tell."""
+    listed = f"{ast.unparse(node)} {walk.target}"
+    is_held_out = HELD_OUT.search(listed) and not re.search("train", listed, re.IGNORECASE)
+    return bool(is_held_out or NO_DATA.search(f"{listed} {walk.scope}"))
+
+
+def is_pattern(node: ast.Call) -> bool:
+    """`folder.glob("*.png")`: with a pattern of names."""
+    return bool(node.args) and "*" in ast.unparse(node.args[0])
+
+
+def is_filtered(value: ast.expr) -> bool:
+    """`[f for f in files if f.startswith(prefix)]`, by something other than its kind of file."""
+    if not isinstance(value, ast.ListComp):
+        return False
+    tests = [
+        part
+        for test in value.generators[0].ifs
+        for part in (test.values if isinstance(test, ast.BoolOp) else [test])
+    ]
+    return any("endswith" not in ast.unparse(test) for test in tests)
+
+
+def is_numbering_of_texts(target: str) -> bool:
+    """`tag2id = {tag: i for i, tag in enumerate(set(tags))}`: numbers need no numbers."""
+    return bool(NUMBERED.search(target))
+
+
+def described(rule: str, node: Any, text: str, looped: bool = False) -> tuple[str, Any, str, Level | None]:
+    """A note where the order is only handed on: what is done with it elsewhere decides."""
+    why = {
+        LISTING: f"{text} gives names in no defined order, and the order is kept",
+        FROM_SET: f"the order of {text} changes with PYTHONHASHSEED, and it is kept",
+        UNORDERED: f"{text} gives results as they become ready, and that order is kept",
+    }[rule]
+    plain = isinstance(node, ast.Call) and last(node.func) in ("list", "tuple")
+    handed_on = (rule == LISTING and not looped) or (rule == FROM_SET and plain)
+    return rule, node, why, Level.NOTE if handed_on else None
