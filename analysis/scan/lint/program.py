@@ -212,10 +212,11 @@ class Program:
     def _has_own(self, method: str) -> bool:
         """Whether a class of the project has a method of that name: what happens in it tells."""
         return any(
-            f"{name}.{method}" in file.scopes
+            scope == f"{name}.{method}"
             for file in self.files
             for name in file.classes
             if name in self._mentioned
+            for _, _, scope in file.spans
         )
 
     def flags(self) -> set[str]:
