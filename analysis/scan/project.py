@@ -42,6 +42,7 @@ NOT_PROSE = re.compile(
     r"\.(?:py|ipynb|png|jpe?g|gif|svg|pdf|html?)$|requirements[\w.-]*\.(?:txt|in)$|CHANGE|LICEN[CS]E",
     re.IGNORECASE,
 )
+COMMANDS = ("pyproject.toml", "setup.cfg", "setup.py")
 FRAMEWORKS = {
     "torch": "torch",
     "tensorflow": "tensorflow",
@@ -99,6 +100,23 @@ def lint_some(root: Path, paths: Iterable[str]) -> list[FileFacts]:
     return found
 
 
+ENTRY = re.compile(r"""=\s*["']?([A-Za-z_][\w.]*):([A-Za-z_]\w*)["']?\s*[,\]\n"']""")
+"""`train = "package.module:function"`, in any of the files that declare commands."""
+
+
+def _declare_commands(tree: Tree, facts: Iterable[FileFacts]) -> None:
+    """Tells files which of their functions are started as commands."""
+    by_name = {file.module.removesuffix(".__init__"): file for file in facts}
+    for path in (p for p in (*tree.others, *tree.python) if p.endswith(COMMANDS)):
+        data = read(tree.root, path)
+        if isinstance(data, Note):
+            continue
+        for module, function in ENTRY.findall(decode(data)[0]):
+            for name, file in by_name.items():
+                if name == module or name.endswith("." + module):
+                    file.commands.add(function)
+
+
 def put_together(name: str, tree: Tree, facts: list[FileFacts], rules: frozenset[str]) -> Project:
     """A project from the facts of all its files. `rules` empty: it is not linted."""
     software, hardware, unread = stated(tree)
@@ -111,6 +129,8 @@ def put_together(name: str, tree: Tree, facts: list[FileFacts], rules: frozenset
         file.silent = tuple(
             code for pattern, codes in tree.ignores.items() if fits(file.path, pattern) for code in codes
         )
+    if rules:
+        _declare_commands(tree, facts)
     findings = lint_project(facts, pinned, rules) if rules else ()
     notes = [*tree.notes, *unread, *(note for file in facts for note in file.notes)]
     if not tree.python:

@@ -70,6 +70,7 @@ class FileFacts:
     selecting: set[int] = field(default_factory=set)  # lines with a word by which a model may be selected
     scopes: dict[str, list[Event]] = field(default_factory=dict)
     classes: set[str] = field(default_factory=set)
+    commands: set[str] = field(default_factory=set)  # functions that the project declares as commands
     imported: dict[str, str] = field(default_factory=dict)  # what names of the module stand for elsewhere
     stars: list[str] = field(default_factory=list)  # modules of which all is imported
     operations: list[Use] = field(default_factory=list)

@@ -1,11 +1,11 @@
 """What happens when a program of the project runs: its scopes, put in the order in which they are reached.
 
 A program is a file that does something when it is run: it has a main guard or a command, is a notebook,
-trains or sets thread settings at its top level, calls its own functions there, or is imported by none and
-calls those of others or has a `main` (of a console script). Its flow follows imports and calls into the
-project's other files, each scope once, for the first time is what counts. Branches and loops are taken as
-text: once, in order. What is called by the name of a method, or handed on, has no place in that order: see
-`reached`."""
+trains or sets thread settings at its top level, calls its own functions there, has functions that the project
+declares as commands, or is imported by none and writes something, calls those of others or has a `main`.
+Its flow follows imports and calls into the project's other files, each scope once, for the first time is what
+counts. Branches and loops are taken as text: once, in order. What is called by the name of a method, or
+handed on, has no place in that order: see `reached`."""
 
 from __future__ import annotations
 
@@ -64,8 +64,8 @@ class Program:
         steps: list[Step] = []
         seen = self._seen
         stack: list[Iterator[Step]] = [self._scope(self.file, "", seen)]
-        if not self.file.is_main and "main" in self.file.scopes:  # of a console script
-            stack.insert(0, self._scope(self.file, "main", seen))
+        commands = self.file.commands or (set() if self.file.is_main else {"main"})  # of a console script
+        stack[:0] = [self._scope(self.file, name, seen) for name in sorted(commands)]
         while stack:
             step = next(stack[-1], None)
             if step is None:
@@ -212,10 +212,11 @@ class Program:
     def _has_own(self, method: str) -> bool:
         """Whether a class of the project has a method of that name: what happens in it tells."""
         return any(
-            f"{name}.{method}" in file.scopes
+            scope == f"{name}.{method}"
             for file in self.files
             for name in file.classes
             if name in self._mentioned
+            for _, _, scope in file.spans
         )
 
     def flags(self) -> set[str]:
@@ -313,16 +314,21 @@ def _runs(file: FileFacts, index: Index, is_imported: bool) -> bool:
     if is_test(file):
         return False
     top = file.scopes.get("", ())
-    if file.is_main or any(
-        event.kind in ("train", "setting", "threads") or (event.kind == "call" and event.name.startswith("@"))
-        for event in top
+    if (
+        file.is_main
+        or not file.scopes.keys().isdisjoint(file.commands)
+        or any(
+            event.kind in ("train", "setting", "threads")
+            or (event.kind == "call" and event.name.startswith("@"))
+            for event in top
+        )
     ):
         return True
     if is_imported or file.module.endswith("__init__"):
         return False
     if "main" in file.scopes:  # of a console script
         return True
-    if "writes" in file.flags and file.scopes.keys() == {""}:  # a script without functions
+    if any(file.scope_at(line) == "" for line in file.written):  # a script
         return True
     return any(event.kind == "call" and index.function(event.name, file) is not None for event in top)
 

@@ -41,8 +41,8 @@ RULES: dict[str, Rule] = {
     "VB202": Rule(NOTE, "a random split or sampler draws from the global generator",
                   "pass a generator that is made and seeded once: one made in each epoch repeats its order"),
     "VB203": Rule(WARNING, "threads or workers decide the order of elements or draws in an input pipeline",
-                  "remove deterministic=False (in_order=False); draw by tf.random.stateless_*, or map one by one; "
-                  "fill a queue by one thread"),
+                  "remove deterministic=False (in_order=False); draw by tf.random.stateless_*, or map one by "
+                  "one; fill a queue by one thread"),
     # ---- order
     "VB301": Rule(WARNING, "files come in the order of the file system",
                   "wrap it in sorted()"),

@@ -143,7 +143,7 @@ LAYERS = re.compile(
     r"|^transformers\.(?!TF|Flax)\w+\.(?:_from_config|from_config)$"
     r"|^transformers\.(?!TF|Flax)\w+For(?:(?:Sequence|Token|Image|Audio|Video)Classification|MultipleChoice|"
     r"QuestionAnswering|SemanticSegmentation|AudioFrameClassification|NextSentencePrediction)\.from_pretrained$"
-    r"|^transformers\.(?:models\.[\w.]+\.)?(?!TF|Flax|Auto)[A-Z]\w*(?:Model|For[A-Z]\w+)$"
+    r"|^transformers\.(?:models\.[\w.]+\.)?(?!TF|Flax|Auto|Data)[A-Z]\w*(?:Model|For[A-Z]\w+)$"
     r"|^(?:stable_baselines3|sb3_contrib)\.(?:\w+\.)*(?:PPO|A2C|DQN|SAC|TD3|DDPG|HER|TQC|QRDQN|TRPO|ARS|RecurrentPPO|"
     r"MaskablePPO|CrossQ)$"
     r"|^fastai\.(?:[\w.]+\.)?(?:(?:vision|cnn|unet|tabular|collab|language_model|text_classifier)_learner|create_cnn)$"

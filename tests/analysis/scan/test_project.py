@@ -102,3 +102,20 @@ def test_the_pinned_version_decides_what_an_operation_does(tmp_path, pin, rule):
     code = "import torch\npool = torch.nn.MaxPool3d(2)\n"
     found = project(tmp_path, requirements__txt=f"torch=={pin}\n", main__py=code)
     assert [f.rule for f in found.findings] == [rule]
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"pyproject__toml": '[project.scripts]\nfit-it = "parts.cli:fit"\n'},
+        {"setup__cfg": "[options.entry_points]\nconsole_scripts =\n    fit-it = parts.cli:fit\n"},
+        {"setup__py": "setup(entry_points={'console_scripts': ['fit-it = parts.cli:fit']})\n"},
+    ],
+)
+def test_functions_that_are_declared_as_commands_are_programs(tmp_path, files):
+    text = "import torch\n\ndef fit():\n    torch.rand(3).sum().backward()\n    optimizer.step()\n"
+    for folder, manifests, rules in (("with", files, {"VB101", "VB401"}), ("without", {}, set())):
+        (tmp_path / folder / "parts").mkdir(parents=True)
+        (tmp_path / folder / "parts" / "cli.py").write_text(text)
+        found = project(tmp_path / folder, **manifests)
+        assert {f.rule for f in found.findings} == rules

@@ -32,6 +32,7 @@ WRITING = WORDS["writing"]
 WRITER = re.compile(
     r"^(?:write|save|dump|store)_(?!model|check|ckpt|weight|fig|plot|conf|log|param|state|result|metric)"
 )
+OPTIONS = frozenset(("add_argument", "add_option", "option"))
 SHOWING = WORDS["showing"]
 LOADING = frozenset(("load_state_dict", "load_weights", "load_model", "load_from_checkpoint"))
 USUAL_METHODS = WORDS["usual_methods"]
@@ -201,8 +202,10 @@ def _by_attribute(to: Walk, node: ast.Call, attribute: str, name: str | None) ->
     ) and is_open(node, "seed") is True:
         if constant(argument(node, "shuffle", 99)) is not False:
             to.event("draw", "numpy", node, attribute)
-    elif attribute == "add_argument" and _says_seed(node):
-        if is_open(node, "default") is True and not is_given(node, "required"):
+    elif attribute in OPTIONS and _says_seed(node):
+        default = argument(node, "default", -1)
+        is_minus = isinstance(default, ast.UnaryOp) and settings.is_minus(default)
+        if is_minus or (is_open(node, "default") is True and not is_given(node, "required")):
             facts.flags.add("seed_by_choice")
     elif training.by_attribute(to, node, attribute, name):
         pass

@@ -188,6 +188,8 @@ class Collector:
         if node.value is None:
             return
         targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+        if self.class_name and isinstance(node, ast.AnnAssign):
+            settings.field(self, node)
         outer, self.target = self.target, " ".join(map(target_name, targets))
         first = targets[0]
         if isinstance(first, ast.Tuple | ast.List) and len(first.elts) == 1:

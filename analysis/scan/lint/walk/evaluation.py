@@ -26,6 +26,10 @@ OF_HELD_OUT = re.compile(
     r"\b(?:is_)?train(?:ing)?=False|=['\"](?:test|val|valid|validation|dev|eval)['\"]", re.I
 )
 """`MNIST(root, train=False)`, `load(split="test")`."""
+GIVEN_FOR_VALIDATION = frozenset(
+    ("eval_dataset", "val_dataloaders", "valid_dataloaders", "val_dataset", "valid_dataset", "val_loader",
+     "valid_loader", "val_dataloader", "validation_loader")
+)  # fmt: skip
 DATASET_FROM_FILES = re.compile(r"image_dataset_from_directory$|text_dataset_from_directory$")
 
 
@@ -54,6 +58,12 @@ def called(to: Walk, node: ast.Call, name: str | None, attribute: str) -> None:
     for keyword in node.keywords:
         if keyword.arg in ("load_best_model_at_end", "restore_best_weights", "save_best_only"):
             to.facts.flags.add("selects")
+        elif keyword.arg in GIVEN_FOR_VALIDATION and isinstance(
+            keyword.value, ast.Name | ast.Attribute | ast.Subscript
+        ):
+            text = ast.unparse(keyword.value)
+            if _is_training(text) and not _is_held_out(text):
+                to.report("VB603", node, f"{keyword.arg}={text} is what the model is trained on")
     if name == LOADER:
         _loader(to, node)
     elif attribute in SHUFFLED_BY_DEFAULT or kind == "files":
@@ -112,6 +122,8 @@ def _fit(to: Walk, node: ast.Call, name: str | None) -> None:
     if name is not None and name.startswith("sklearn"):
         return
     to.facts.flags.add("keras_fit" if argument(node, "epochs", 99) is not None else "-")
+    if len(node.args) > 1 and _is_twice(node.args[0], node.args[1]):
+        to.report("VB603", node, f"{ast.unparse(node.args[0])} is given for training and for validation")
     validation = argument(node, "validation_data", 99)
     if validation is not None:
         text = ast.unparse(validation)
@@ -121,6 +133,12 @@ def _fit(to: Walk, node: ast.Call, name: str | None) -> None:
     if split is not None and constant(split) not in (0, 0.0):
         why = "validation_split takes the last samples, before any shuffling: the order of the data decides"
         to.report("VB604", node, why)
+
+
+def _is_twice(first: ast.expr, second: ast.expr) -> bool:
+    """Whether one loader is given twice; an autoencoder is fitted to its own inputs, which are none."""
+    text = ast.unparse(first)
+    return isinstance(first, ast.Name | ast.Attribute) and "loader" in text and ast.unparse(second) == text
 
 
 def compared(to: Walk, test: ast.expr) -> None:

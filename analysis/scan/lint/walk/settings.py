@@ -158,6 +158,20 @@ def stops_gradients(to: Walk, node: ast.expr) -> bool:
     return to.names.resolve(node) in NO_GRADIENT
 
 
+def field(to: Walk, node: ast.AnnAssign) -> None:
+    """`seed: int | None = None` of a configuration: there is one only where it is given."""
+    is_seed = isinstance(node.target, ast.Name) and re.search(r"(?:^|_)seed$", node.target.id)
+    if is_seed and constant(node.value) is None:
+        to.facts.flags.add("seed_by_choice")
+
+
+def is_minus(value: ast.expr | None) -> bool:
+    """Whether a value is 0 or -1, which says that no seed was given."""
+    if isinstance(value, ast.UnaryOp) and isinstance(value.op, ast.USub):
+        return bool(constant(value.operand) == 1)
+    return constant(value) is not False and bool(constant(value) == 0)
+
+
 def without_seed(test: ast.expr) -> bool | None:
     """True where a condition holds when no seed (or generator) was given, False where it holds when one was,
     None where it is about something else."""
@@ -166,6 +180,12 @@ def without_seed(test: ast.expr) -> bool | None:
             said = True
         case ast.Compare(left=name, ops=[ast.IsNot()], comparators=[ast.Constant(value=None)]):
             said = False
+        case ast.Compare(left=name, ops=[ast.GtE() | ast.Gt() | ast.NotEq()], comparators=[low]) if is_minus(
+            low
+        ):
+            said = False
+        case ast.Compare(left=name, ops=[ast.Lt() | ast.Eq()], comparators=[limit]) if is_minus(limit):
+            said = True
         case ast.UnaryOp(op=ast.Not(), operand=name):
             said = True
         case ast.Name() | ast.Attribute() as name:

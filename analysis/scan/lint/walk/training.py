@@ -54,6 +54,11 @@ LIBRARIES_OF_MODELS = re.compile(
     r"neuralforecast|gluonts|pyod|qiskit_machine_learning|tf_agents|tensorflow_recommenders|ludwig)\."
 )
 MODEL_NAME = re.compile(r"train|model|net|learn|cli|runner|estimator|classifier|clf|regressor|\(", re.I)
+NOT_MODEL_NAME = re.compile(
+    r"(?:scaler|vectori[sz]er|tokeni[sz]er|imputer|binari[sz]er|normali[sz]er|label_?encoder|one_?hot\w*|(?:^|[._])(?:ohe|le|"
+    r"lb|mlb|enc|pca|umap|tsne|tfidf\w*)|selector|reducer|data_?gen\w*|preprocessor)$",
+    re.IGNORECASE,
+)
 OWN_MODEL_NAME = re.compile(
     r"\.\w*(?:model|net|clf|classifier|regressor|learner|estimator|svm|forest)s?\.\w+$"
 )
@@ -206,8 +211,9 @@ def _is_made(to: Walk, name: str) -> bool:
 def _is_model(to: Walk, node: ast.Call) -> bool:
     """Whether what is fitted, of unknown origin, is what is trained. Beside PyTorch, a `baseline.fit(...)` or
     `scaler.fit(...)` is a part of something else."""
-    if dotted(node.func).startswith("super("):
-        return False  # which is looked at itself
+    what = dotted(node.func)
+    if what.startswith("super(") or NOT_MODEL_NAME.search(what):
+        return False  # the first is looked at itself
     if "torch" not in to.facts.flags or to.facts.flags & {"tensorflow", "sklearn", "fastai", "skorch"}:
         return True
-    return bool(MODEL_NAME.search(dotted(node.func)))
+    return bool(MODEL_NAME.search(what))
