@@ -34,6 +34,9 @@ OWN_GENERATORS = {  # rule VB102: name of the argument that seeds
     "numpy.random.SeedSequence": "entropy",
     "numpy.random.PCG64": "seed",
     "numpy.random.MT19937": "seed",
+    "numpy.random.Philox": "seed",
+    "numpy.random.SFC64": "seed",
+    "numpy.random.PCG64DXSM": "seed",
 }
 SEARCHES = {  # of hyperparameters: name of the argument that seeds
     "optuna.create_study": "sampler",
@@ -41,6 +44,11 @@ SEARCHES = {  # of hyperparameters: name of the argument that seeds
     "optuna.samplers.RandomSampler": "seed",
     "optuna.samplers.CmaEsSampler": "seed",
     "hyperopt.fmin": "rstate",
+    **{
+        f"optuna.samplers.{name}Sampler": "seed"
+        for name in ("Grid", "QMC", "NSGAII", "NSGAIII", "GP", "BruteForce")
+    },
+    "bayes_opt.BayesianOptimization": "random_state",
 }
 LAYER = re.compile(r"^(?:torch\.nn|keras\.layers|torch_geometric\.nn|tensorflow\.layers)\.")
 FINE_TUNED = re.compile(
