@@ -48,14 +48,7 @@ SEARCHES = {  # of hyperparameters: name of the argument that seeds
         f"optuna.samplers.{name}Sampler": "seed"
         for name in ("Grid", "QMC", "NSGAII", "NSGAIII", "GP", "BruteForce")
     },
-    **{
-        f"{package}.{name}": "seed"
-        for package in ("keras_tuner", "kerastuner", "keras_tuner.tuners", "kerastuner.tuners")
-        for name in ("RandomSearch", "Hyperband", "BayesianOptimization")
-    },
     "bayes_opt.BayesianOptimization": "random_state",
-    "skopt.BayesSearchCV": "random_state",
-    **{f"skopt.{name}_minimize": "random_state" for name in ("gp", "forest", "gbrt", "dummy")},
 }
 LAYER = re.compile(r"^(?:torch\.nn|keras\.layers|torch_geometric\.nn|tensorflow\.layers)\.")
 FINE_TUNED = re.compile(
