@@ -106,8 +106,8 @@ _F_STRING = re.compile(r"(?<![\w\"'])(?:[fF][rR]?|[rR][fF])(?:\"(?!\"\")|'(?!'')
 
 
 def plain_f_strings(text: str) -> str:
-    """`f"{x["a"]}"`, which Python has since 3.12, as `f"{x['a']}"`, so that older ones read it. Every
-    character keeps its place."""
+    """`f"{x["a"]}"`, which Python has since 3.12, as `f"{x['a']}"`, and without backslashes in braces, so
+    that older ones read it. Every character keeps its place."""
     found = list(text)
     at = 0
     while match := _F_STRING.search(text, at):
@@ -119,6 +119,8 @@ def plain_f_strings(text: str) -> str:
                 depth = max(0, depth + (1 if text[at] == "{" else -1))
             elif text[at] == quote:
                 found[at] = "'" if quote == '"' else '"'
+            elif text[at] == "\\" and depth:
+                found[at] = "_"
             at += 1
         at += 1
     return "".join(found)

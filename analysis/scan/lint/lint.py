@@ -106,7 +106,7 @@ def _parse(facts: FileFacts, cell: Cell) -> ast.Module | None:
                 return ast.parse(plain_f_strings(cell.text))
     except SyntaxError as error:
         text = f"{where}line {error.lineno}: {error.msg}; not linted"
-        if _PYTHON_2.search(cell.text):
+        if _PYTHON_2.search(cell.text.split("\n")[(error.lineno or 1) - 1]):
             text = (
                 f"{where}line {error.lineno}: is Python 2, which ended in 2020; not linted (2to3 converts it)"
             )

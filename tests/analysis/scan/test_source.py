@@ -56,6 +56,7 @@ def test_prose_of_any_bytes_becomes_text(data):
         ('f"{x["a"]} b"', "f\"{x['a']} b\""),
         ("f'{x['a']:>{w['b']}}'", 'f\'{x["a"]:>{w["b"]}}\''),
         ('f"{{" + g("{")', 'f"{{" + g("{")'),
+        (r'f"{a(b + "\n")}\n"', r'''f"{a(b + '_n')}\n"'''),
         ('rf"{\', \'.join(x["a"])}"', "rf\"{', '.join(x['a'])}\""),
     ],
 )

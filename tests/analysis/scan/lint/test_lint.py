@@ -105,6 +105,11 @@ def test_broken_syntax_is_told_with_its_line():
     assert notes(b"x = 1\ndef f(:\n") == ["line 2: invalid syntax; not linted"]
 
 
+def test_a_conflict_of_git_is_no_python_2():
+    (note,) = notes(b"x = 1\n<<<<<<< HEAD\nx = 2  # <> 3\n=======\n>>>>>>> other\n")
+    assert note == "line 2: invalid syntax; not linted"
+
+
 def test_deep_nesting_is_no_crash():
     (note,) = notes(b"import torch\nx = " + b"(" * 5000 + b")" * 5000)
     assert "not linted" in note
