@@ -12,6 +12,7 @@ from statsmodels.stats.weightstats import CompareMeans, DescrStatsW
 from analysis.stats.statistics import CONFIDENCE, UPPER, Estimate, cliffs_delta, finite, is_constant
 
 DELTA_FROM = 5  # runs a set, for an interval of Cliff's delta
+FAR = 1e4  # of t, beyond which the noncentral t distribution takes minutes or does not end
 
 
 def cliffs(a: np.ndarray, b: np.ndarray) -> Estimate:
@@ -68,10 +69,11 @@ def noncentral_bounds(d: float, to_t: float, freedom: int, n: int) -> tuple[floa
     """The interval of a standardised difference d of n values in all, of which `to_t` d is noncentral t. The
     formula of that distribution fails far out; there the normal approximation of Hedges and Olkin 1985 stands
     in."""
-    tails = (UPPER, (1 - CONFIDENCE) / 2)
-    low, high = (float(special.nctdtrinc(freedom, tail, d * to_t)) / to_t for tail in tails)
-    if math.isfinite(low) and math.isfinite(high) and low <= d <= high:
-        return low, high
+    if abs(d * to_t) < FAR:
+        tails = (UPPER, (1 - CONFIDENCE) / 2)
+        low, high = (float(special.nctdtrinc(freedom, tail, d * to_t)) / to_t for tail in tails)
+        if math.isfinite(low) and math.isfinite(high) and low <= d <= high:
+            return low, high
     half = float(stats.norm.ppf(UPPER)) * math.sqrt(1 / to_t**2 + d**2 / (2 * n))
     return d - half, d + half
 

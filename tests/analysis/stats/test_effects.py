@@ -29,6 +29,13 @@ def test_hedges_g_by_hand():
     assert tails == pytest.approx([0.975, 0.025], abs=1e-6)
 
 
+def test_a_difference_of_a_billion_sds_has_an_interval_at_once():
+    a = np.array([1.0, 1.0 + 1e-9])
+    found = hedges_g(a, a - 1)
+    assert found.value is not None
+    assert found.low < found.high
+
+
 def test_the_interval_of_d_covers_as_often_as_it_says():
     rng = np.random.default_rng(2)
     hits = [covers(hedges_g(rng.normal(1, 1, 6), rng.normal(0, 1, 6)), 1.0) for _ in range(800)]
