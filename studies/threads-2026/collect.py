@@ -9,6 +9,7 @@ import json
 import shutil
 import sys
 import tempfile
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -72,7 +73,8 @@ def collect(folder: Path) -> None:
         write_report(analysis, report)
         shutil.copytree(report / "tables", RESULTS / "tables")
         shutil.copy(report / "findings.json", RESULTS)
-        shutil.copy(report / "index.html", RESULTS / "report.html")
+        with zipfile.ZipFile(RESULTS / "report.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.write(report / "index.html", "report.html")
         (RESULTS / "figures").mkdir()
         for file_ in report.glob("figures/overview.*"):
             shutil.copy(file_, RESULTS / "figures")
