@@ -13,6 +13,7 @@ from analysis.scan.lint.lint import is_ignored
 from analysis.scan.lint.program import Program, is_test
 from analysis.scan.lint.registry import Operation, registry, version
 from analysis.scan.lint.walk.devices import MOVED, ON_CPU
+from analysis.scan.lint.walk.evaluation import ONE_ROW, ROWS
 from analysis.scan.results import Level, LintFinding, Note
 
 Pins = Mapping[tuple[str, str], str]
@@ -85,6 +86,8 @@ def _of_file(file: FileFacts, modes: set[str], flags: set[str], pinned: Pins) ->
     for entry, name, spot in file.operations:
         operation = known.operations[entry]
         if "loss on the CPU" in flags and LOSS.search(name):
+            continue
+        if operation.rows and ONE_ROW in file.flags and ROWS not in file.flags:
             continue
         pin = version(_pin(pinned, operation.framework, file.path))
         behaviour = operation.behaviour(pin)

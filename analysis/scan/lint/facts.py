@@ -35,6 +35,7 @@ class Event(NamedTuple):
     loaded    weights are loaded
     moved     a tensor or model is moved to a device
     train     a model is trained                        how
+    pool      an estimator learns in threads             its qualified name
     parallel  a function is mapped over elements        the same as of a call; its lines, of a lambda
     main      what the main guard guards, see MAIN
     """

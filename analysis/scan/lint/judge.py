@@ -22,6 +22,7 @@ from analysis.scan.lint.seeds import (
     prepares,
 )
 from analysis.scan.lint.vocabulary import SETTINGS, THREAD_SETTINGS
+from analysis.scan.lint.walk.pools import OPEN, STATES_COUNT
 from analysis.scan.lint.walk.settings import MEASURES
 from analysis.scan.results import Level, LintFinding, Note
 
@@ -181,20 +182,35 @@ def _unstated_threads(program: Program, training: Step, flags: set[str]) -> Iter
         for events in f.scopes.values()
         for e in events
     )
-    framework = training.file.flags & {"torch", "tensorflow"} or any(
-        s.event.kind == "draw" and s.event.name in ("torch", "tensorflow") for s in program.steps
-    )
     if stated:
         return
     known = registry()
     uses = [(file, use) for file in program.near for use in file.threaded]
     counts = Counter(use.name.rpartition(".")[2] for _, use in uses)
     named = ", ".join(f"{name} ({count})" for name, count in counts.most_common())
-    if framework and training.event.name != "estimator":
+    network = next((step for step in program.trainings if step.event.name != "estimator"), None)
+    framework = (network or training).file.flags & {"torch", "tensorflow"} or any(
+        s.event.kind == "draw" and s.event.name in ("torch", "tensorflow") for s in program.steps
+    )
+    pool = _pool(program, flags)
+    if framework and network is not None:
         why = "the thread count is the machine's, and the same seeds give another model on another one"
-        yield at("VB401", training, f"{why}: {named}" if named else why)
+        yield at("VB401", network, f"{why}: {named}" if named else why)
+    elif pool is not None:
+        why = f"as many threads as the machine has decide in what order {pool.event.name} adds"
+        yield at("VB401", pool, f"{why}, and so what it learns")
     if not uses:
         return
     what = dict.fromkeys(known.threads[use.entry].what for _, use in uses)
     file, use = next(((f, u) for f, u in uses if f is program.file), uses[0])
     yield finding("VB503", file.path, use.spot, f"{named}: {'; '.join(what)}")
+
+
+def _pool(program: Program, flags: set[str]) -> Step | None:
+    """The first estimator whose threads are not counted, in the program's own file if there is one."""
+    found = [
+        step
+        for step in program.steps
+        if step.event.kind == "pool" and (step.event.text != OPEN or STATES_COUNT not in flags)
+    ]
+    return next((step for step in found if step.file is program.file), found[0] if found else None)

@@ -18,6 +18,7 @@ from analysis.scan.source import Cell, UnreadableError, decode_python, notebook_
 
 _COMMENT = re.compile(r"#\s*vbstudy:\s*([^#]*?)\s*(?:#|$)")
 _IGNORE = re.compile(r"ignore(?:\s*\[([^\]]*)\])?(?:\s+-.*)?")
+_LINE_END = re.compile(r"\r\n?|\n")
 _PYTHON_2 = re.compile(
     r"^\s*print\s+(?![=(\[,.)])\S|^\s*except\s+[\w.()]+(?:\s*,\s*\w+)+\s*:|^\s*raise\s+\w+\s*,|^\s*exec\s+[\"'\w]"
     r"|\b0[0-7]+[lL]?\b(?<!\b0)|<>|\bur[\"']",
@@ -106,7 +107,8 @@ def _parse(facts: FileFacts, cell: Cell) -> ast.Module | None:
                 return ast.parse(plain_f_strings(cell.text))
     except SyntaxError as error:
         text = f"{where}line {error.lineno}: {error.msg}; not linted"
-        if _PYTHON_2.search(cell.text.split("\n")[(error.lineno or 1) - 1]):
+        lines = _LINE_END.split(cell.text)
+        if _PYTHON_2.search(lines[min(error.lineno or 1, len(lines)) - 1]):
             text = (
                 f"{where}line {error.lineno}: is Python 2, which ended in 2020; not linted (2to3 converts it)"
             )

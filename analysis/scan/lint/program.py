@@ -16,11 +16,13 @@ from typing import NamedTuple
 
 from analysis.scan.lint.facts import MAIN, Event, FileFacts, finding
 from analysis.scan.lint.index import Index
-from analysis.scan.lint.vocabulary import DRAWN, IF_GIVEN, OF_UNKNOWN, WORDS
+from analysis.scan.lint.vocabulary import DRAWN, IF_GIVEN, OF_UNKNOWN, WITHOUT_GPU, WORDS
 from analysis.scan.results import Level, LintFinding
 
 TEST_FILE = re.compile(r"(?:^|/)(?:test_[\w-]+|[\w-]+_test|tests?|conftest)\.py$|(?:^|/)tests/")
 """Tests train, but are no training programs; `test.py` often is one, and evaluates."""
+SMOKE_TEST = re.compile(r"(?:^|[/_])smoke(?:_?test)?(?:_\w+)?\.(?:py|ipynb)$", re.IGNORECASE)
+TESTING = frozenset(("pytest", "unittest", "absl.testing"))
 GRADIENTS = frozenset(("backward()", "a gradient tape"))
 OF_PLOTS = re.compile(
     r"(?:^|[._ ])(?:t_?sne|umap|\w*plot\w*|visuali[sz]\w*|figures?)(?:$|[._ ])", re.IGNORECASE
@@ -177,7 +179,7 @@ class Program:
             for name, events in self.file.scopes.items()
             if self.is_used(name)
             for event in events
-            if id(event) not in reached and event.kind in ("draw", "train", "work", "parallel")
+            if id(event) not in reached and event.kind in ("draw", "train", "work", "parallel", "pool")
         ]
         return [*self.reached, *(Step(self.file, event) for event in sorted(rest, key=lambda e: e.spot))]
 
@@ -196,10 +198,15 @@ class Program:
         own = [step for step in found if step.file is self.file]
         return next(iter(own or found), None)
 
-    @cached_property
+    @property
     def training(self) -> Step | None:
-        """The first step that trains. A gradient with which nothing is changed, of a picture or for a
-        comparison, does not."""
+        """The first step that trains."""
+        return next(iter(self.trainings), None)
+
+    @cached_property
+    def trainings(self) -> list[Step]:
+        """The steps that train, those of the program's own file first. A gradient with which nothing is
+        changed, of a picture or for a comparison, does not."""
         found = [
             step
             for step in self.steps
@@ -207,7 +214,7 @@ class Program:
             and not (step.event.text == OF_UNKNOWN and self._has_own("fit"))
             and (step.event.name not in GRADIENTS or step.file.flags & {"steps", "optimizes"})
         ]
-        return next((step for step in found if step.file is self.file), found[0] if found else None)
+        return sorted(found, key=lambda step: step.file is not self.file)
 
     def _has_own(self, method: str) -> bool:
         """Whether a class of the project has a method of that name: what happens in it tells."""
@@ -258,18 +265,16 @@ class Program:
 
     def seeded(self) -> set[str]:
         """The generators that are seeded anywhere in the program's files; "*" for all, where a function of
-        elsewhere seeds by its name. A seed that is itself drawn counts where its source is seeded; one that a
-        user may leave out does not."""
+        elsewhere seeds by its name. A seed that is itself drawn is one: what it is drawn from is another
+        generator; one that a user may leave out, or of machines without a GPU, does not count."""
         found = set()
-        drawn = []
         by_choice = "seed_by_choice" in self.flags()
         for file in self.files:
             for event in self._alive(file):
                 if is_of_plots(file, event) and not file.is_notebook:  # whose cells all run
                     continue
-                if event.kind == "seed" and event.text.startswith(DRAWN):
-                    drawn.append((event.name, event.text.removeprefix(DRAWN).strip()))
-                elif event.kind == "seed" and not (by_choice and event.text == IF_GIVEN):
+                is_spared = event.text == WITHOUT_GPU or (by_choice and event.text == IF_GIVEN)
+                if event.kind == "seed" and not is_spared and event.text != f"{DRAWN} {event.name}":
                     found.add(event.name)
                 elif (
                     event.kind == "call"
@@ -277,7 +282,7 @@ class Program:
                     and not self._index.function(event.name, file)
                 ):
                     found.add("*")
-        return found | {name for name, source in drawn if source in found}
+        return found
 
 
 def at(rule: str, step: Step, why: str, level: Level | None = None) -> LintFinding:
@@ -303,11 +308,15 @@ def is_of_plots(file: FileFacts, event: Event) -> bool:
 
 def is_test(file: FileFacts) -> bool:
     """Whether a file has unit tests: by its name, unless it runs from a command line without a library of
-    tests."""
+    tests, or trains as a script. A smoke test that writes nothing keeps no result."""
+    if SMOKE_TEST.search(file.path) and not file.written:
+        return True
     if not TEST_FILE.search(file.path):
         return False
+    if "tests/" not in file.path and any(event.kind == "train" for event in file.scopes.get("", ())):
+        return bool(file.flags & TESTING)
     has_tests = any(name.rpartition(".")[2].startswith("test_") for name in file.scopes)
-    return has_tests or not file.is_main or bool(file.flags & {"pytest", "unittest", "absl.testing"})
+    return has_tests or not file.is_main or bool(file.flags & TESTING)
 
 
 def _runs(file: FileFacts, index: Index, is_imported: bool) -> bool:

@@ -24,7 +24,8 @@ class Operation:
     prevents it too, in every version. `patterns`: expressions for names, where a library has many. `where`:
     only in functions, classes and files with a name in which this expression is found. `default`: the value
     that the first of `only` has where it is not given. `model`: a whole model of a library. `beside`: no
-    finding of its own, only named with others."""
+    finding of its own, only named with others. `rows`: only where more than one row is trained on at a
+    time."""
 
     framework: str
     names: tuple[str, ...]
@@ -47,6 +48,7 @@ class Operation:
     default: str = ""
     model: bool = False
     beside: bool = False
+    rows: bool = False
 
     @property
     def in_gradient(self) -> bool:

@@ -99,8 +99,8 @@ OF_UNKNOWN = "of something unknown"
 """The text of a training whose model is not known."""
 OWN_MODEL = "own model"
 """Said of what seeds and then makes the model itself, such as LightningCLI: there is nothing before it."""
-IF_GIVEN, DRAWN = "if given", "drawn from"
-"""Said of seeds: set only where one was given; itself drawn from a generator."""
+IF_GIVEN, DRAWN, WITHOUT_GPU = "if given", "drawn from", "without a GPU"
+"""Said of seeds: set only where one was given; itself drawn from a generator; set only without a GPU."""
 SEED_HELPER = re.compile(
     r"^_?(?:set|fix|init|setup|initiali[sz]e|same|control|apply)_?\w*seeds?(?:_\w+)?$"
     r"|seed_?(?:everything|all|everywhere|torch|rng)|determinis\w*seed|^(?:set|make|enable)_(?:all_)?(?:determinis|reprod)",

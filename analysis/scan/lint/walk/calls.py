@@ -19,6 +19,7 @@ from analysis.scan.lint.walk import (
     draws,
     evaluation,
     operations,
+    pools,
     settings,
     training,
 )
@@ -138,6 +139,7 @@ def is_command(to: Walk, decorator: ast.expr) -> bool:
 def _by_name(to: Walk, node: ast.Call, name: str) -> None:
     top = name.partition(".")[0]
     training.by_name(to, node, name)
+    pools.called(to, node, name)
     if seeded_by(name):
         draws.seed(to, node, name)
         return

@@ -21,6 +21,8 @@ from analysis.scan.lint.walk import (
     draws,
     evaluation,
     expressions,
+    keywords,
+    pools,
     settings,
     training,
 )
@@ -41,6 +43,7 @@ class Collector:
         self.without_gradient = 0  # how many torch.no_grad() are around
         self.with_seed = 0  # how many branches are around that run where a seed was given
         self.without_seed = 0  # how many branches are around that run where no seed was given
+        self.without_gpu = 0  # how many branches are around that run where there is no GPU
         self.order = DataOrder(self)
         self.events = facts.scopes.setdefault("", [])
         self.unseeded: list[
@@ -48,6 +51,7 @@ class Collector:
         ] = []  # generators by their names, until they are seeded
         self.reseeded: set[str] = set()
         self.only_values: set[int] = set()
+        self.dictionaries: dict[str, dict[str, ast.expr]] = {}
         self._reported: set[tuple[str, int, int]] = set()
 
     def module(self, tree: ast.Module) -> None:
@@ -149,6 +153,7 @@ class Collector:
         for argument in (*every, arguments.vararg, arguments.kwarg):
             if argument is not None:
                 self.names.bind(argument.arg, None)
+                self.dictionaries.pop(argument.arg, None)
         if self.class_name and every and every[0].arg == "self":
             self.names.bind("self", f"@{self.class_name}")
         inside, self.class_name = self.class_name, ""
@@ -200,6 +205,7 @@ class Collector:
         devices.assigned(self, self.target, node.value)
         defaults.assigned(self, targets, node.value)
         counts.remembered(self, self.target, node.value)
+        keywords.assigned(self, targets, node.value)
         if isinstance(first, ast.Attribute) and "seed" in first.attr.lower() and not self.without_seed:
             draws.changing(self, first, node.value, self.target)  # names are followed to where they seed
         self.visit(node.value)
@@ -222,6 +228,7 @@ class Collector:
                         settings.stored(self, element, value)
         for target in targets:
             if isinstance(target, ast.Subscript | ast.Attribute):
+                pools.stored(self, getattr(target, "slice", None), node.value)
                 settings.stored(self, target, node.value)
                 if isinstance(target, ast.Attribute):
                     training.kept(self, target, node.value)
@@ -261,7 +268,10 @@ class Collector:
             if len(node.orelse) == 1 and isinstance(node.orelse[0], ast.If):
                 node = node.orelse[0]
             else:
+                for_gpu = devices.is_there(node.test)
+                self.without_gpu += for_gpu
                 self._branch(node.orelse, None if unseeded is None else not unseeded)
+                self.without_gpu -= for_gpu
                 return
 
     def _main(self, node: ast.If) -> None:
@@ -333,6 +343,7 @@ HANDLERS: dict[type[ast.AST], Callable[[Collector, Any], None]] = {
     ast.Attribute: expressions.attribute,
     ast.Name: expressions.name,
     ast.Subscript: expressions.subscript,
+    ast.Dict: expressions.dictionary,
     ast.Compare: expressions.compare,
     ast.BinOp: expressions.binary,
     ast.UnaryOp: expressions.unary,

@@ -61,6 +61,16 @@ def visible(to: Walk, key: ast.expr | None, value: ast.expr | None) -> None:
         to.facts.flags.add("no GPU")
 
 
+def is_there(test: ast.expr) -> bool:
+    """`torch.cuda.is_available()`, `use_cuda`: whether a condition asks for a GPU."""
+    match test:
+        case ast.Call(func=ast.Attribute(value=ast.Attribute(attr="cuda"), attr="is_available")):
+            return True
+        case ast.Name(id=name) | ast.Attribute(attr=name):
+            return bool(re.search(r"(?:^|_)(?:cuda|gpu)(?:$|_)", name, re.IGNORECASE))
+    return False
+
+
 def _values(node: ast.Call) -> list[ast.expr]:
     return [*node.args, *(k.value for k in node.keywords if k.arg == "device")]
 

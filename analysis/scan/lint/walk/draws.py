@@ -21,6 +21,7 @@ from analysis.scan.lint.vocabulary import (
     SEEDS_OF_VARIATES,
     SKLEARN_DRAWS,
     STABLE_BASELINES,
+    WITHOUT_GPU,
     generator_of,
     seeded_by,
 )
@@ -220,7 +221,8 @@ def changing(to: Walk, node: ast.expr, value: ast.expr, name: str) -> None:
 
 def seeded(to: Walk, node: ast.AST, generators: tuple[str, ...], text: str = "") -> None:
     for generator in generators:
-        to.event("seed", generator, node, text)
+        is_spared = generator == "torch" and to.without_gpu > 0
+        to.event("seed", generator, node, WITHOUT_GPU if is_spared else text)
 
 
 def _place(value: ast.expr) -> str:

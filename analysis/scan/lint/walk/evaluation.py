@@ -7,6 +7,7 @@ import re
 from functools import cache
 
 from analysis.scan.lint.walk.arguments import argument, constant, is_open
+from analysis.scan.lint.walk.defaults import default
 from analysis.scan.lint.walk.walk import Walk
 
 HELD_OUT = re.compile(
@@ -30,6 +31,8 @@ GIVEN_FOR_VALIDATION = frozenset(
     ("eval_dataset", "val_dataloaders", "valid_dataloaders", "val_dataset", "valid_dataset", "val_loader",
      "valid_loader", "val_dataloader", "validation_loader")
 )  # fmt: skip
+ONE_ROW, ROWS = "fits one row at a time", "fits several rows at a time"
+"""Flags of a file."""
 DATASET_FROM_FILES = re.compile(r"image_dataset_from_directory$|text_dataset_from_directory$")
 
 
@@ -122,6 +125,8 @@ def _fit(to: Walk, node: ast.Call, name: str | None) -> None:
     if name is not None and name.startswith("sklearn"):
         return
     to.facts.flags.add("keras_fit" if argument(node, "epochs", 99) is not None else "-")
+    size = default(to, argument(node, "batch_size", 2 if len(node.args) > 2 else -1))
+    to.facts.flags.add(ONE_ROW if size == 1 else ROWS)
     if len(node.args) > 1 and _is_twice(node.args[0], node.args[1]):
         to.report("VB603", node, f"{ast.unparse(node.args[0])} is given for training and for validation")
     validation = argument(node, "validation_data", 99)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from typing import Protocol
 
-from analysis.scan.lint.walk import calls, counts, draws, settings
+from analysis.scan.lint.walk import calls, counts, draws, keywords, pools, settings
 from analysis.scan.lint.walk.arguments import constant as constant_of
 from analysis.scan.lint.walk.kept import APPENDING
 from analysis.scan.lint.walk.order import DataOrder
@@ -31,7 +31,7 @@ def call(to: OrderedWalk, node: ast.Call) -> None:
         to.visit(function)
     with to.order.free(free), draws.of_no_data(to, name):
         arguments(to, node)
-    calls.called(to, node, name)
+    calls.called(to, keywords.written_out(to, node), name)
 
 
 def arguments(to: OrderedWalk, node: ast.Call) -> None:
@@ -59,6 +59,14 @@ def subscript(to: OrderedWalk, node: ast.Subscript) -> None:
     with to.order.free(to.order.is_one(node)):
         to.visit(node.value)
     to.visit(node.slice)
+
+
+def dictionary(to: OrderedWalk, node: ast.Dict) -> None:
+    for key, value in zip(node.keys, node.values, strict=True):
+        pools.stored(to, key, value)
+        if key is not None:
+            to.visit(key)
+        to.visit(value)
 
 
 def expression(to: OrderedWalk, node: ast.Expr) -> None:

@@ -88,6 +88,8 @@ def _differs(to: Walk, node: ast.Call, operation: Operation, shift: int = 0) -> 
         return False
     if operation.floats and _is_whole(node, shift):
         return False
+    if not operation.always and any(map(_is_of_ones, node.args)):
+        return False
     if _spared(to, node, operation.unless, operation.position - shift):
         return False
     for name, values in operation.only:
@@ -133,6 +135,15 @@ def _is_whole(node: ast.Call, shift: int) -> bool:
         case ast.Call(func=ast.Attribute(attr=name)):
             return name in WHOLE_METHODS
     return bool(WHOLE_NAME.search(_tensor_name(node, shift)))
+
+
+def _is_of_ones(value: ast.expr) -> bool:
+    """`degree.scatter_add_(0, index, torch.ones_like(index))`: a count is exact in any order."""
+    return (
+        isinstance(value, ast.Call)
+        and isinstance(value.func, ast.Attribute)
+        and value.func.attr in ("ones", "ones_like", "zeros", "zeros_like", "new_ones", "new_zeros")
+    )
 
 
 def _tensor(node: ast.Call, shift: int) -> ast.expr | None:

@@ -22,9 +22,11 @@ class Walk(Protocol):
     without_gradient: int  # how many torch.no_grad() are around
     with_seed: int  # how many branches are around that run where a seed was given
     without_seed: int  # how many branches are around that run where no seed was given
+    without_gpu: int  # how many branches are around that run where there is no GPU
     events: list[Event]
     unseeded: list[tuple[str, ast.Call, str]]  # generators by their names, until they are seeded
     reseeded: set[str]
+    dictionaries: dict[str, dict[str, ast.expr]]  # by their names, those whose items are known
     only_values: set[int]  # calls of whose result only `.values` is used
 
     def visit(self, node: ast.AST) -> None:

@@ -105,6 +105,10 @@ def test_broken_syntax_is_told_with_its_line():
     assert notes(b"x = 1\ndef f(:\n") == ["line 2: invalid syntax; not linted"]
 
 
+def test_an_error_after_a_bare_carriage_return_has_its_line():
+    assert notes(b"\r\x01")[0].startswith("line 2: ")
+
+
 def test_a_conflict_of_git_is_no_python_2():
     (note,) = notes(b"x = 1\n<<<<<<< HEAD\nx = 2  # <> 3\n=======\n>>>>>>> other\n")
     assert note == "line 2: invalid syntax; not linted"

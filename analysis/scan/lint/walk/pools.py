@@ -1,0 +1,62 @@
+"""Estimators that add in an order which their threads decide: what they learn depends on the thread count."""
+
+from __future__ import annotations
+
+import ast
+import re
+
+from analysis.scan.lint.walk.arguments import constant
+from analysis.scan.lint.walk.keywords import written_out
+from analysis.scan.lint.walk.walk import Walk
+
+THREADED = re.compile(
+    r"^(?:xgboost|lightgbm)\.(?:sklearn\.|dask\.)?(?:(?:Dask)?(?:XGB|LGBM)\w*(?:Classifier|Regressor|Ranker|Model)|train|cv)$"
+    r"|^sklearn\.(?:cluster\.(?:\w+\.)?(?:MiniBatchKMeans|KMeans|BisectingKMeans|k_means)"
+    r"|ensemble\.(?:\w+\.)?HistGradientBoosting\w+)$"
+)
+"""CatBoost and the forests of scikit-learn give the same on any number of threads."""
+COUNTS = frozenset(
+    ("n_jobs", "nthread", "nthreads", "num_thread", "num_threads", "n_threads", "thread_count")
+)
+STATES_COUNT = "states a thread count"
+"""A flag of a file, which may be for what gets its options from elsewhere."""
+OPEN = "options of elsewhere"
+LIMITS = re.compile(
+    r"^threadpoolctl\.(?:threadpool_limits|ThreadpoolController\(\)\.(?:limit|wrap))$|^numba\.set_num_threads$"
+)
+
+
+def called(to: Walk, node: ast.Call, name: str) -> None:
+    if LIMITS.match(name):
+        to.facts.flags.add("threads")
+    if not THREADED.match(name):
+        return
+    options = node.keywords
+    if name.endswith((".train", ".cv")) and node.args:  # their first argument is a dictionary
+        given = ast.Call(func=node.func, args=[], keywords=[ast.keyword(arg=None, value=node.args[0])])
+        options = [*options, *written_out(to, given).keywords]
+    if not any(_settles(option) for option in options):
+        to.event("pool", name, node, OPEN if any(option.arg is None for option in options) else "")
+
+
+def stored(to: Walk, key: ast.expr | None, value: ast.expr | None) -> None:
+    """`{"n_jobs": 4}`, `options["nthread"] = 4`."""
+    if constant(key) in COUNTS and not _is_all(value):
+        to.facts.flags.add(STATES_COUNT)
+
+
+def _settles(option: ast.keyword) -> bool:
+    """Whether an argument states the count, makes it of no matter, or computes elsewhere."""
+    if option.arg in COUNTS:
+        return not _is_all(option.value)
+    said = constant(option.value)
+    if option.arg in ("device", "device_type", "tree_method"):
+        return str(said).startswith(("cuda", "gpu"))
+    return option.arg == "deterministic" and said is True
+
+
+def _is_all(value: ast.expr | None) -> bool:
+    """-1, 0 or None: as many as the machine has."""
+    if isinstance(value, ast.UnaryOp):
+        return True
+    return isinstance(value, ast.Constant) and value.value in (None, 0)
