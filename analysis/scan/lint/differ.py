@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 from analysis.scan.lint.facts import MAIN, FileFacts, Spot, finding
 from analysis.scan.lint.lint import is_ignored
-from analysis.scan.lint.program import Program, is_test
+from analysis.scan.lint.program import Program, Step, is_test
 from analysis.scan.lint.registry import Operation, registry, version
-from analysis.scan.lint.walk.devices import MOVED, ON_CPU
+from analysis.scan.lint.walk.devices import ASKS, MOVED, NEEDS_GPU, ON_CPU
 from analysis.scan.lint.walk.evaluation import ONE_ROW, ROWS
 from analysis.scan.results import Level, LintFinding, Note
 
@@ -21,7 +21,7 @@ Pins = Mapping[tuple[str, str], str]
 LOSS = re.compile(r"Loss$|_loss$")
 FRAMEWORKS = {"torch", "tensorflow", "jax"}
 AFTER_TRAINING = re.compile(
-    r"(?:^|/)(?:eval\w*|metrics?|\w+_(?:inference|infer|predict|eval|metrics?|score)|\w*submi\w*|visuali[sz]\w*|inference|infer|predict\w*|demo\w*|export\w*|\w*plot\w*|debug\w*|"
+    r"(?:^|/)(?:eval\w*|metrics?|\w+_(?:inference|infer|predict(?!ion)|eval|metrics?|score)|\w*submi\w*|visuali[sz]\w*|inference|infer|predict\w*|demo\w*|export\w*|\w*plot\w*|debug\w*|"
     r"explain\w*|interpret\w*|profil\w*|benchmark\w*)(?:/|\w*\.(?:py|ipynb)$)"
     r"|(?:^|/)(?:webui|frontend)/"
     r"|(?:^|/)(?:setup|web\w*|\w*app|serve\w*|\w*api|gui|dashboard|analy[sz]\w*|summar\w*|rename\w*|\w*cam)\.(?:py|ipynb)$",
@@ -171,6 +171,12 @@ def _may_use_gpu(program: Program, framework: str) -> bool:
     return framework != "torch" or (moved and ("cuda" in flags or ON_CPU not in flags))
 
 
+def needs_gpu(program: Program, training: Step) -> bool:
+    """Whether a program stops without a GPU: the files that train use one, and none asks for it."""
+    flags = program.file.flags | training.file.flags
+    return NEEDS_GPU in flags and ASKS not in flags
+
+
 def too_old(files: Sequence[FileFacts], pinned: Pins) -> Iterator[tuple[FileFacts, Note]]:
     """Files whose pinned framework is older than what the rules know, which are then silent about it."""
     first = {"torch": (1, 6), "tensorflow": (2, 8)}
@@ -262,7 +268,7 @@ def _together(uses: Sequence[Differing]) -> Iterator[LintFinding]:
     for some in groups.values():
         if all(use.operation.beside for use in some):
             continue
-        first = min(some, key=lambda use: _SEVERITY.index(use.level))
+        first = min(some, key=lambda use: (use.operation.beside, _SEVERITY.index(use.level)))
         counts = Counter(use.name for use in some)
         if len(some) == 1:
             yield first.alone()

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from analysis.scan.lint.differ import Pins, defaults_of, differing, found_operations, too_old
+from analysis.scan.lint.differ import Pins, defaults_of, differing, found_operations, needs_gpu, too_old
 from analysis.scan.lint.facts import FileFacts, Spot, finding
 from analysis.scan.lint.lint import is_commented, is_ignored, mapped
 from analysis.scan.lint.orders import ORDERS, orders
@@ -18,6 +18,8 @@ from analysis.scan.lint.seeds import (
     drawn_in_parallel,
     is_run,
     late_seeds,
+    measured_with,
+    measures,
     never_seeded,
     prepares,
 )
@@ -114,6 +116,8 @@ def _of_program(program: Program) -> Iterator[LintFinding]:
     if training is None:
         if prepares(program):
             yield from never_seeded(program)
+        elif measures(program):
+            yield from measured_with(program)
         return
     yield from late_seeds(program)
     yield from never_seeded(program)
@@ -193,7 +197,7 @@ def _unstated_threads(program: Program, training: Step, flags: set[str]) -> Iter
         s.event.kind == "draw" and s.event.name in ("torch", "tensorflow") for s in program.steps
     )
     pool = _pool(program, flags)
-    if framework and network is not None:
+    if framework and network is not None and not needs_gpu(program, network):
         why = "the thread count is the machine's, and the same seeds give another model on another one"
         yield at("VB401", network, f"{why}: {named}" if named else why)
     elif pool is not None:

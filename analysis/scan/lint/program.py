@@ -335,7 +335,7 @@ def _runs(file: FileFacts, index: Index, is_imported: bool) -> bool:
         return True
     if is_imported or file.module.endswith("__init__"):
         return False
-    if "main" in file.scopes:  # of a console script
+    if "main" in file.scopes or "serves" in file.flags:  # of a console script, or a service
         return True
     if any(file.scope_at(line) == "" for line in file.written):  # a script
         return True

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from analysis.scan.lint.differ import AFTER_TRAINING
 from analysis.scan.lint.facts import FileFacts
-from analysis.scan.lint.orders import makes_data
+from analysis.scan.lint.orders import PREPARING, makes_data
 from analysis.scan.lint.pictures import is_of_pictures
 from analysis.scan.lint.program import Program, Step, at, is_of_plots
-from analysis.scan.lint.vocabulary import DEFERRED, GENERATORS, OWN_MODEL, SEED_CALLS, makes_weights
+from analysis.scan.lint.vocabulary import DEFERRED, GENERATORS, OWN_MODEL, SEED_CALLS, WORDS, makes_weights
 from analysis.scan.results import LintFinding
 
 OF_GENERATORS = frozenset(("VB102", "VB104", "VB203"))
+METRICS = re.compile(
+    r"^(?:sklearn\.metrics|torchmetrics|evaluate|sacrebleu|rouge_score|pytorch_fid|lpips)(?:\.|$)"
+)
+AUGMENTING = re.compile(r"augment|transform|tensorflow\.(?:image\.|random_crop)", re.IGNORECASE)
+"""Files and functions that change training data, which no metric is of."""
+SERVICES = WORDS["services"]
 OF_USE = re.compile(
     r"(?:^|/)(?:(?:run_)?test\w*|\w+_test|cluster\w*|detect\w*|recogni[sz]\w*|classify\w*|compare\w*|show\w*|"
     r"view\w*|display\w*|play\w*|enjoy\w*|render\w*|translate|caption|sample|inpaint|generate)\.(?:py|ipynb)$",
@@ -23,14 +29,41 @@ OF_USE = re.compile(
 
 
 def prepares(program: Program) -> bool:
-    """Whether a program that trains nothing may prepare data. One that loads weights uses a model."""
+    """Whether a program that trains nothing may prepare data. One that loads weights uses a model, and what
+    a service makes up is an answer."""
     path = program.file.path
     return (
         program.training is None
         and makes_data(program)
+        and not program.file.flags & SERVICES
         and not AFTER_TRAINING.search(path)
         and not OF_USE.search(path)
         and not any(step.event.kind == "loaded" for step in program.reached)
+    )
+
+
+def measures(program: Program) -> bool:
+    """Whether a program that trains nothing reports metrics of a model that it loads, or makes data by it."""
+    return (
+        program.training is None
+        and any(step.event.kind == "loaded" for step in program.reached)
+        and (
+            any(METRICS.match(name) for name in program.file.imported.values())
+            or (bool(PREPARING.search(program.file.path)) and makes_data(program))
+        )
+    )
+
+
+def measured_with(program: Program) -> Iterator[LintFinding]:
+    """Rule VB101 of a program that measures: noise, masks and choices, which no made-up input is."""
+    return _never_seeded(
+        program,
+        lambda step: (
+            not DEFERRED.search(step.event.text)
+            and not step.event.text.startswith("DataLoader")
+            and not AUGMENTING.search(f"{step.file.path} {step.event.text}")
+            and step.event.spot not in step.file.fixed
+        ),
     )
 
 
@@ -46,13 +79,17 @@ def is_run(file: FileFacts, found: LintFinding, users: Sequence[Program]) -> boo
 
 def never_seeded(program: Program) -> Iterator[LintFinding]:
     """Rule VB101."""
+    return _never_seeded(program, lambda _: True)
+
+
+def _never_seeded(program: Program, matters: Callable[[Step], bool]) -> Iterator[LintFinding]:
     seeded = program.seeded()
     for generator, name in GENERATORS.items():
         if generator in seeded or ("*" in seeded and generator != "gym"):
             continue
         if generator == "tensorflow" and program.training and program.training.event.name == "backward()":
             continue  # of another framework, for an export
-        drawn = _first_drawn(program, generator)
+        drawn = _first_drawn(program, generator, matters)
         if drawn is not None:
             yield at(
                 "VB101",
@@ -62,7 +99,7 @@ def never_seeded(program: Program) -> Iterator[LintFinding]:
             )
 
 
-def _first_drawn(program: Program, generator: str) -> Step | None:
+def _first_drawn(program: Program, generator: str, matters: Callable[[Step], bool]) -> Step | None:
     """The first draw that matters, in the program's own file if there is one. Of a program that only prepares
     data, what is reached for certain; a model in it is one to use."""
     is_training = program.training is not None
@@ -71,6 +108,7 @@ def _first_drawn(program: Program, generator: str) -> Step | None:
         for step in (program.steps if is_training else program.reached)
         if step.event[:2] == ("draw", generator)
         and (is_training or not makes_weights(step.event.text))
+        and matters(step)
         and not is_of_pictures(program, step)
     )
     first = next(found, None)

@@ -43,6 +43,7 @@ COMMAND = re.compile(
     r"^(?:click|typer|hydra|sacred|fire|cyclopts|@\w+|[\w.]+\.\w+)\b.*?\b(?:command|automain)(?:\(\))?$|^hydra\.main"
 )
 LOADERS = WORDS["loaders"]
+REGISTERING = WORDS["registering"]
 ENVIRONMENT = re.compile(r"(?:^|[._])env\w{0,9}(?:$|[.\[])|action_space", re.IGNORECASE)
 LOSS = re.compile(r"criterion|loss|ctc", re.IGNORECASE)
 PARALLEL_WORK = re.compile(
@@ -110,6 +111,7 @@ def moved(to: Walk, target: ast.Name, value: ast.expr) -> None:
 
 def given(to: Walk, node: ast.Name | ast.Attribute) -> None:
     """A name that is no call: where it is one of a function, something may call that."""
+    devices.named(to, node)
     if isinstance(node, ast.Name) and node.id == "self":
         return  # which is no use of its class
     name = to.names.resolve(node)
@@ -134,6 +136,13 @@ def inherited(to: Walk, class_name: str, base: ast.expr, name: str) -> None:
 def is_command(to: Walk, decorator: ast.expr) -> bool:
     """Whether what it decorates runs from a command line."""
     return bool(COMMAND.search(to.names.resolve(decorator) or ""))
+
+
+def is_registered(decorator: ast.expr) -> bool:
+    """`@app.post("/train")`, `@celery.task`: a service calls what it decorates."""
+    if isinstance(decorator, ast.Call):
+        decorator = decorator.func
+    return isinstance(decorator, ast.Attribute) and decorator.attr in REGISTERING
 
 
 def _by_name(to: Walk, node: ast.Call, name: str) -> None:

@@ -133,6 +133,9 @@ class Collector:
                 self.visit(each)
         if node.decorator_list and self.scope and not self.class_name:
             self.event("value", f"@{self.scope}.{node.name}", node)  # it may be called by what it is given to
+        if not self.scope and any(map(calls.is_registered, node.decorator_list)):
+            self.event("value", f"@{node.name}", node)
+            self.facts.flags.add("serves")
         if not self.scope and any(calls.is_command(self, each) for each in node.decorator_list):
             self.event("main", "", node)
             self.facts.is_main = True
@@ -292,6 +295,7 @@ class Collector:
         self.with_seed -= without_seed is False
 
     def _if_expression(self, node: ast.IfExp) -> None:
+        devices.chosen(self, node)
         with self.order.free():
             self.visit(node.test)
         unseeded = settings.without_seed(node.test)

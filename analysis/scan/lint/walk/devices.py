@@ -9,8 +9,9 @@ from analysis.scan.lint.vocabulary import WORDS
 from analysis.scan.lint.walk.arguments import argument, constant
 from analysis.scan.lint.walk.walk import Walk
 
-MOVED, ON_CPU = "moved", "on the CPU"
-"""Flags of a file: a library moves models to a GPU, a device is the CPU."""
+MOVED, ON_CPU, NEEDS_GPU, ASKS = "moved", "on the CPU", "needs a GPU", "asks for a GPU"
+"""Flags of a file: a library moves models to a GPU, a device is the CPU, a GPU is used unasked, one is asked
+for or is the user's choice."""
 MOVING_LIBRARIES = WORDS["moving_libraries"]
 """They move models and data themselves."""
 MOVING = re.compile(
@@ -21,10 +22,21 @@ TYPE = re.compile(r"^torch\.(?:u?int\d*|float\d*|b?float16|half|double|long|shor
 DEVICE_ARGUMENTS = frozenset(
     ("device", "devices", "device_ids", "device_map", "gpus", "gpu", "accelerator", "use_cuda")
 )
+CHOICE = re.compile(r"(?:^|_)(?:cuda|gpus?|cpu)(?:$|_)", re.IGNORECASE)
+OF_OPTIONS = re.compile(
+    r"^(?:self|cls|p|hp|ctx|env|g|common|const\w*|globals?|utils?|device\w*)$|arg|opt|cfg|conf|param|flag|setting|"
+    r"train|runner|agent|engine|fabric|accelerator|state|spec|exp",
+    re.IGNORECASE,
+)
+"""Names of what has a device of its own choice."""
 ON_NO_GPU = ("", "-1")
 
 
 def called(to: Walk, node: ast.Call, name: str | None, attribute: str) -> None:
+    if attribute in ("is_available", "list_physical_devices", "device_count") or _is_option(node, attribute):
+        to.facts.flags.add(ASKS)
+    elif _needs(node, name, attribute):
+        to.facts.flags.add(NEEDS_GPU)
     last = attribute or (node.func.id if isinstance(node.func, ast.Name) else "")
     if name == "torch.device" and constant(argument(node, "type", 0)) == "cpu":
         to.facts.flags.add(ON_CPU)
@@ -61,14 +73,51 @@ def visible(to: Walk, key: ast.expr | None, value: ast.expr | None) -> None:
         to.facts.flags.add("no GPU")
 
 
+def _base(value: ast.Attribute) -> str:
+    return value.value.id if isinstance(value.value, ast.Name) else ""
+
+
+def _is_option(node: ast.Call, attribute: str) -> bool:
+    """`parser.add_argument("--no-cuda")`."""
+    return attribute in ("add_argument", "add_option", "option") and any(
+        re.search("cuda|gpu|cpu|device", str(constant(each)), re.IGNORECASE) for each in node.args
+    )
+
+
+def _needs(node: ast.Call, name: str | None, attribute: str) -> bool:
+    """`model.cuda()`, `model.to("cuda")`, `torch.device("cuda")`, `Trainer(gpus=1)`."""
+    if attribute == "cuda" and not node.keywords:
+        return True
+    if attribute == "to" or name == "torch.device":
+        return any(str(constant(each)).startswith("cuda") for each in node.args)
+    if name != "lightning.Trainer":
+        return False
+    gpus = constant(argument(node, "gpus", -1))
+    return (type(gpus) is int and gpus > 0) or constant(argument(node, "accelerator", -1)) in ("gpu", "cuda")
+
+
 def is_there(test: ast.expr) -> bool:
     """`torch.cuda.is_available()`, `use_cuda`: whether a condition asks for a GPU."""
     match test:
         case ast.Call(func=ast.Attribute(value=ast.Attribute(attr="cuda"), attr="is_available")):
             return True
         case ast.Name(id=name) | ast.Attribute(attr=name):
-            return bool(re.search(r"(?:^|_)(?:cuda|gpu)(?:$|_)", name, re.IGNORECASE))
+            return bool(CHOICE.search(name))
     return False
+
+
+def named(to: Walk, node: ast.Name | ast.Attribute) -> None:
+    """`args.use_cuda`, `gpu`: a choice, unless it is `torch.cuda`."""
+    if CHOICE.search(node.id if isinstance(node, ast.Name) else node.attr) and not (
+        isinstance(node, ast.Attribute) and _base(node) == "torch"
+    ):
+        to.facts.flags.add(ASKS)
+
+
+def chosen(to: Walk, node: ast.IfExp) -> None:
+    """`"cuda" if there else "cpu"`."""
+    if "cpu" in (constant(node.body), constant(node.orelse)):
+        to.facts.flags.add(ASKS)
 
 
 def _values(node: ast.Call) -> list[ast.expr]:
@@ -80,5 +129,7 @@ def _is_device(to: Walk, value: ast.expr) -> bool:
     said = constant(value)
     if said is not ...:
         return said is True or type(said) is int or str(said).startswith(("cuda", "gpu", "auto"))
+    if isinstance(value, ast.Attribute) and value.attr == "device" and not OF_OPTIONS.search(_base(value)):
+        return False  # `x.device`: where another tensor is
     name = to.names.resolve(value) or ""
     return not TYPE.search(name) and not (isinstance(value, ast.Attribute) and value.attr == "dtype")

@@ -65,6 +65,9 @@ NO_DATA = re.compile(
 )
 """Names of what is drawn for other ends than data and models."""
 NO_DATA_CALLS = frozenset(("time.sleep", "asyncio.sleep", "builtins.print"))
+TENSORS = re.compile(
+    r"^(?:torch|numpy\.random|tensorflow(?:\.random)?)\.(?:rand|normal|uniform|standard_normal)"
+)
 IN_PLACE = frozenset(
     ("normal_", "uniform_", "random_", "bernoulli_", "exponential_", "cauchy_", "log_normal_")
 )
@@ -79,6 +82,8 @@ def drawn(to: Walk, node: ast.Call, name: str) -> None:
         generator = None  # a seed for who gave none
     if generator is not None and not NO_DATA.search(to.target):
         to.facts.targets[spot(node)] = to.target
+        if TENSORS.match(name) and all(isinstance(each, ast.Constant) for each in node.args):
+            to.facts.fixed.add(spot(node))
         for_seed = "seed" in to.target.lower()
         to.event("draw", generator, node, f"{name} (for a seed)" if for_seed else name)
         if not to.scope and to.target:

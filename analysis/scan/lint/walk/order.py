@@ -43,13 +43,13 @@ from analysis.scan.lint.walk.sources import (
     PATHS,
     READY,
     SET,
-    TEXTS,
     UNORDERED,
     Pending,
     described,
     is_filtered,
     is_no_data,
     is_numbering_of_texts,
+    is_of_texts,
     is_pattern,
 )
 from analysis.scan.lint.walk.walk import Walk
@@ -195,7 +195,9 @@ class DataOrder:
     def compared(self, node: ast.Compare) -> None:
         """`len(names) == 1`: one thing has no order."""
         match node:
-            case ast.Compare(left=ast.Call(args=[only]), comparators=[ast.Constant(value=1)]):
+            case ast.Compare(left=ast.Call(args=[only]), ops=[kind], comparators=[ast.Constant(value=1)]) if (
+                not isinstance(kind, ast.Gt)  # then it is about many
+            ):
                 self._ones.add(named(only))
 
     def comprehended(self, node: ast.ListComp | ast.GeneratorExp | ast.DictComp | ast.SetComp) -> None:
@@ -315,14 +317,14 @@ class DataOrder:
                 name in ("builtins.set()", "builtins.frozenset()")
                 and node.id not in self._ones
                 and not NUMBERS.search(node.id)
-                and TEXTS.search(f"{node.id} {self._texts.get(node.id, '')}")
+                and is_of_texts(f"{node.id} {self._texts.get(node.id, '')}")
             ):
                 return SET, node, node.id
         elif isinstance(node, ast.Set):
-            if any(TEXTS.search(ast.unparse(e)) for e in node.elts):
+            if any(is_of_texts(ast.unparse(e)) for e in node.elts):
                 return SET, node, "a set"
         elif isinstance(node, ast.SetComp):
-            if TEXTS.search(ast.unparse(node)):
+            if is_of_texts(ast.unparse(node)):
                 return SET, node, "a set"
         elif isinstance(node, ast.ListComp | ast.GeneratorExp) or is_numbering(node):
             inner = self._unordered(node.generators[0].iter)
@@ -370,7 +372,7 @@ class DataOrder:
                 return None
             if is_numbering_of_texts(self._walk.target):
                 return SET, node, "a set"
-            if NUMBERS.search(last(first)) or not TEXTS.search(self._told(first)):
+            if NUMBERS.search(last(first)) or not is_of_texts(self._told(first)):
                 return None
             return SET, node, "a set"
         if name in KEEPING and node.args:

@@ -44,12 +44,22 @@ OF_INTEREST = LISTINGS | KEEPING | READY
 FREE_METHODS = WORDS["free_methods"]
 """Methods that keep no order, or only that of a text."""
 TEXTS = re.compile(
-    r"word|token|char|texts?\b|name|vocab|tags?\b|path|file|\bdirs?\b|stem|lower|split|strip|\bstr\b|title|categor|species|"
+    r"word|token|char|texts?\b|name|author|vocab|tags?\b|path|file|\bdirs?\b|stem|lower|split|strip|\bstr\b|title|categor|species|"
     r"columns?\b|(?:^|_)cols\b|genes?\b|metrics?\b|speaker|symbol|lang|relation|entit|subject|sentence|letter|string|smiles|unique_pairs|\[['\"](?!\w*(?:id|idx|index|year)\b)"
     r"|^['\"]",
     re.IGNORECASE,
 )
 """What has to do with texts, whose order in a set changes from process to process."""
+
+
+_NUMBERED_BY = re.compile(
+    r"\b(?:id|idx|ix|index|int)(?:2|_to_|_2_)[a-z]\w*\b(?:\.keys\(\))?(?![.\[])", re.IGNORECASE
+)
+
+
+def is_of_texts(text: str) -> bool:
+    """Whether an expression has to do with texts; the keys of `id2word` are numbers."""
+    return bool(TEXTS.search(_NUMBERED_BY.sub("", text)))
 
 
 class Pending(NamedTuple):

@@ -8,7 +8,7 @@ import sys
 
 from analysis.scan.lint.facts import Event, spot
 from analysis.scan.lint.vocabulary import OF_UNKNOWN, WORDS
-from analysis.scan.lint.walk.arguments import dotted, is_given
+from analysis.scan.lint.walk.arguments import argument, constant, dotted, is_given
 from analysis.scan.lint.walk.walk import Walk
 
 ESTIMATOR = re.compile(
@@ -45,6 +45,10 @@ TRAINS = re.compile(
     r"|^tf_agents\.agents\.[\w.]+\(\)\.train$|^pykeen\.pipeline\.pipeline$|^recbole\.[\w.]*run_recbole$"
 )
 """Functions of libraries that train."""
+LOADED_FIT = re.compile(
+    r"^keras\.(?:models|saving)\.(?:\w+\.)?(?:load_model|model_from_\w+|clone_model)\(\)\.fit$"
+)
+"""Its layers are not known, but it is fitted in an order that is drawn."""
 OF_ESTIMATORS = re.compile(
     r"^(?:xgboost|lightgbm|catboost|sklearn|gensim|fasttext|scipy|qiskit\w*|pennylane)\."
 )
@@ -83,6 +87,8 @@ def by_name(to: Walk, node: ast.Call, name: str) -> None:
     elif TRAINS.match(name):
         to.event("train", "estimator" if OF_ESTIMATORS.match(name) else f"{name.rpartition('.')[2]}()", node)
         to.facts.flags.add("trainer")
+    if LOADED_FIT.match(name) and constant(argument(node, "shuffle", 99)) is not False:
+        to.event("draw", "tensorflow", node, "fit(shuffle=True) of a model that was loaded")
     if name == "tensorflow.GradientTape":
         to.event("train", "a gradient tape", node)
     elif name in GRADIENTS:
