@@ -27,6 +27,7 @@ AFTER_TRAINING = re.compile(
     r"|(?:^|/)(?:setup|web\w*|\w*app|serve\w*|\w*api|gui|dashboard|analy[sz]\w*|summar\w*|rename\w*|\w*cam)\.(?:py|ipynb)$",
     re.IGNORECASE,
 )
+MODELS_OF_TENSORS = frozenset(("keras.Model", "keras.models.Model"))
 NOT_TRAINED = re.compile(
     AFTER_TRAINING.pattern
     + r"|(?:^|/)(?:data|datasets?|data_?load\w*|transforms?|augment\w*|pre_?process\w*)"
@@ -87,6 +88,8 @@ def _of_file(file: FileFacts, modes: set[str], flags: set[str], pinned: Pins) ->
         operation = known.operations[entry]
         if "loss on the CPU" in flags and LOSS.search(name):
             continue
+        if name.startswith("keras.layers.") and _is_thrown_away(file, spot):
+            continue
         if operation.rows and ONE_ROW in file.flags and ROWS not in file.flags:
             continue
         pin = version(_pin(pinned, operation.framework, file.path))
@@ -122,6 +125,13 @@ def _of_file(file: FileFacts, modes: set[str], flags: set[str], pinned: Pins) ->
             operation=operation,
             prevented=prevented if rule == "VB501" else frozenset(),
         )
+
+
+def _is_thrown_away(file: FileFacts, spot: Spot) -> bool:
+    """`end = Dense(1)(x)` where nothing reads the name, and a model is made of tensors: it is in none."""
+    target = file.targets.get(spot, "")
+    of_tensors = not MODELS_OF_TENSORS.isdisjoint(file.imported.values())
+    return of_tensors and target.isidentifier() and target not in file.named
 
 
 def _mode(operation: Operation, pin: tuple[int, ...] | None) -> str:

@@ -85,6 +85,7 @@ class FileFacts:
     spans: list[tuple[int, int, str]] = field(default_factory=list)  # lines of scopes, inner ones first
     held: dict[tuple[int, int], set[str]] = field(default_factory=dict)  # attributes with what is in no order
     made: dict[Spot, str] = field(default_factory=dict)  # what the module draws when it is loaded: the names
+    named: set[str] = field(default_factory=set)  # names that are read somewhere
     fixed: set[Spot] = field(default_factory=set)  # draws whose size is written out, such as a made-up input
     shown: list[int] = field(default_factory=list)  # lines that make pictures
     written: list[int] = field(default_factory=list)  # lines that write what is no picture

@@ -40,9 +40,9 @@ RULES: dict[str, Rule] = {
                   "pass generator= with a seed, and worker_init_fn= where the data set uses NumPy or random"),
     "VB202": Rule(NOTE, "a random split or sampler draws from the global generator",
                   "pass a generator that is made and seeded once: one made in each epoch repeats its order"),
-    "VB203": Rule(WARNING, "threads or workers decide the order of elements or draws in an input pipeline",
+    "VB203": Rule(WARNING, "threads or workers decide the order of elements, draws or updates",
                   "remove deterministic=False (in_order=False); draw by tf.random.stateless_*, or map one by "
-                  "one; fill a queue by one thread"),
+                  "one; fill a queue by one thread; train word vectors by one worker"),
     # ---- order
     "VB301": Rule(WARNING, "files come in the order of the file system",
                   "wrap it in sorted()"),

@@ -10,7 +10,15 @@ from analysis.scan.lint.facts import FileFacts
 from analysis.scan.lint.orders import PREPARING, makes_data
 from analysis.scan.lint.pictures import is_of_pictures
 from analysis.scan.lint.program import Program, Step, at, is_of_plots
-from analysis.scan.lint.vocabulary import DEFERRED, GENERATORS, OWN_MODEL, SEED_CALLS, WORDS, makes_weights
+from analysis.scan.lint.vocabulary import (
+    ASKS_WHETHER_TRAINED,
+    DEFERRED,
+    GENERATORS,
+    OWN_MODEL,
+    SEED_CALLS,
+    WORDS,
+    makes_weights,
+)
 from analysis.scan.results import LintFinding
 
 OF_GENERATORS = frozenset(("VB102", "VB104", "VB203"))
@@ -19,6 +27,9 @@ METRICS = re.compile(
 )
 AUGMENTING = re.compile(r"augment|transform|tensorflow\.(?:image\.|random_crop)", re.IGNORECASE)
 """Files and functions that change training data, which no metric is of."""
+EVALUATES = re.compile(
+    r"(?:^|[/_])(?:eval\w*|validat(?:e|ion)\w*|metrics?|scor\w+)\.(?:py|ipynb)$", re.IGNORECASE
+)
 SERVICES = WORDS["services"]
 OF_USE = re.compile(
     r"(?:^|/)(?:(?:run_)?test\w*|\w+_test|cluster\w*|detect\w*|recogni[sz]\w*|classify\w*|compare\w*|show\w*|"
@@ -49,6 +60,7 @@ def measures(program: Program) -> bool:
         and any(step.event.kind == "loaded" for step in program.reached)
         and (
             any(METRICS.match(name) for name in program.file.imported.values())
+            or bool(EVALUATES.search(program.file.path))
             or (bool(PREPARING.search(program.file.path)) and makes_data(program))
         )
     )
@@ -61,10 +73,17 @@ def measured_with(program: Program) -> Iterator[LintFinding]:
         lambda step: (
             not DEFERRED.search(step.event.text)
             and not step.event.text.startswith("DataLoader")
+            and (step.file is program.file or _is_of_model(step))
             and not AUGMENTING.search(f"{step.file.path} {step.event.text}")
             and step.event.spot not in step.file.fixed
         ),
     )
+
+
+def _is_of_model(step: Step) -> bool:
+    """Whether a model draws in each use; one that asks whether it is trained draws only then."""
+    scope = step.file.scope_at(step.event.spot.line)
+    return scope.endswith((".forward", ".call")) and ASKS_WHETHER_TRAINED not in step.file.flags
 
 
 def is_run(file: FileFacts, found: LintFinding, users: Sequence[Program]) -> bool:

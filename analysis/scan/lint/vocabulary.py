@@ -95,6 +95,8 @@ def seeded_by(name: str) -> tuple[str, ...]:
     return ("python", "numpy", "torch") if SEEDING_TRAINERS.match(name) else SEEDS.get(name, ())
 
 
+ASKS_WHETHER_TRAINED = "asks whether it is trained"
+"""A flag of a file with `self.training`."""
 OF_UNKNOWN = "of something unknown"
 """The text of a training whose model is not known."""
 OWN_MODEL = "own model"

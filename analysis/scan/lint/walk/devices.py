@@ -22,7 +22,7 @@ TYPE = re.compile(r"^torch\.(?:u?int\d*|float\d*|b?float16|half|double|long|shor
 DEVICE_ARGUMENTS = frozenset(
     ("device", "devices", "device_ids", "device_map", "gpus", "gpu", "accelerator", "use_cuda")
 )
-CHOICE = re.compile(r"(?:^|_)(?:cuda|gpus?|cpu)(?:$|_)", re.IGNORECASE)
+CHOICE = re.compile(r"^(?!n_|num_).*(?<![a-z])(?:cuda|gpus?|cpu)(?:$|_)", re.IGNORECASE)
 OF_OPTIONS = re.compile(
     r"^(?:self|cls|p|hp|ctx|env|g|common|const\w*|globals?|utils?|device\w*)$|arg|opt|cfg|conf|param|flag|setting|"
     r"train|runner|agent|engine|fabric|accelerator|state|spec|exp",

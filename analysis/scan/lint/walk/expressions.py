@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from typing import Protocol
 
+from analysis.scan.lint.vocabulary import ASKS_WHETHER_TRAINED
 from analysis.scan.lint.walk import calls, counts, draws, keywords, pools, settings
 from analysis.scan.lint.walk.arguments import constant as constant_of
 from analysis.scan.lint.walk.kept import APPENDING
@@ -44,6 +45,8 @@ def arguments(to: OrderedWalk, node: ast.Call) -> None:
 def attribute(to: OrderedWalk, node: ast.Attribute) -> None:
     calls.given(to, node)
     value = node.value
+    if node.attr == "training":
+        to.facts.flags.add(ASKS_WHETHER_TRAINED)
     if node.attr == "values":
         to.only_values.add(id(value))
     to.order.read(node.attr)
@@ -88,6 +91,7 @@ def asserted(to: OrderedWalk, node: ast.Assert) -> None:
 
 
 def name(to: OrderedWalk, node: ast.Name) -> None:
+    to.facts.named.add(node.id)
     calls.given(to, node)
     to.order.loaded(node.id)
 

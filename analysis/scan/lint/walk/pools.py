@@ -15,6 +15,9 @@ THREADED = re.compile(
     r"|ensemble\.(?:\w+\.)?HistGradientBoosting\w+)$"
 )
 """CatBoost and the forests of scikit-learn give the same on any number of threads."""
+WORD_VECTORS = re.compile(
+    r"^gensim\.models\.(?:\w+\.)*(?:Word2Vec|Doc2Vec|FastText)$|^(?:node2vec|karateclub)\.(?:\w+\.)*(?:Node2Vec|DeepWalk)$"
+)
 COUNTS = frozenset(
     ("n_jobs", "nthread", "nthreads", "num_thread", "num_threads", "n_threads", "thread_count")
 )
@@ -27,6 +30,8 @@ LIMITS = re.compile(
 
 
 def called(to: Walk, node: ast.Call, name: str) -> None:
+    if WORD_VECTORS.match(name):
+        _raced(to, node, name)
     if LIMITS.match(name):
         to.facts.flags.add("threads")
     if not THREADED.match(name):
@@ -37,6 +42,15 @@ def called(to: Walk, node: ast.Call, name: str) -> None:
         options = [*options, *written_out(to, given).keywords]
     if not any(_settles(option) for option in options):
         to.event("pool", name, node, OPEN if any(option.arg is None for option in options) else "")
+
+
+def _raced(to: Walk, node: ast.Call, name: str) -> None:
+    """Word vectors: several workers change them at once. gensim has three unless it is told otherwise."""
+    workers = next((option.value for option in node.keywords if option.arg == "workers"), None)
+    is_alone = constant(workers) == 1 or (workers is None and not name.startswith("gensim."))
+    if not is_alone and all(option.arg for option in node.keywords):
+        last = name.rpartition(".")[2]
+        to.report("VB203", node, f"the workers of {last} change its vectors at once, in any order")
 
 
 def stored(to: Walk, key: ast.expr | None, value: ast.expr | None) -> None:
