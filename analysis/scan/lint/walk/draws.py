@@ -82,7 +82,7 @@ def drawn(to: Walk, node: ast.Call, name: str) -> None:
         generator = None  # a seed for who gave none
     if generator is not None and not NO_DATA.search(to.target):
         to.facts.targets[spot(node)] = to.target
-        if TENSORS.match(name) and all(isinstance(each, ast.Constant) for each in node.args):
+        if TENSORS.match(name) and _is_written_out(node):
             to.facts.fixed.add(spot(node))
         for_seed = "seed" in to.target.lower()
         to.event("draw", generator, node, f"{name} (for a seed)" if for_seed else name)
@@ -131,6 +131,13 @@ def _drawn_from(node: ast.Call, name: str) -> str | None:
     if STABLE_BASELINES.match(name) and is_given(node, "seed"):
         return None
     return generator
+
+
+def _is_written_out(node: ast.Call) -> bool:
+    """`torch.rand(1, 3, 8, 8)`: with numbers alone."""
+    given = [*node.args, *(keyword.value for keyword in node.keywords)]
+    parts = [part for value in given for part in ast.walk(value)]
+    return bool(parts) and not any(isinstance(part, ast.Name | ast.Attribute | ast.Call) for part in parts)
 
 
 def inherited(to: Walk, scope: str, base: ast.expr, name: str) -> None:
