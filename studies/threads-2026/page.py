@@ -193,13 +193,21 @@ def machines_text(results: Results) -> str:
     )
     if fixed.empty:
         return "The registered study in virtual machines did not fit into the time."
-    inside = {variant: models_text(results.of("qemu", variant)) for variant in ("fixed-seed", "exact")}
+    inside = {
+        variant: series(
+            [
+                f"{models_text(results.of('qemu', variant, network=n))} of {NAMES[n]}"
+                for n in ("lenet1", "mlp")
+            ]
+        )
+        for variant in ("fixed-seed", "exact")
+    }
     return (
         "**Virtual machines.** LeNet-1 and MLP in PyTorch, in machines that QEMU emulates with 1 and 2 "
-        "virtual CPUs, and the same study on the host, both with `portable`. Models of one seed inside: "
-        f"{inside['fixed-seed']} in `fixed-seed`, {inside['exact']} in exact mode. Pairs of runs on equal "
-        f"numbers of CPUs in which machine and host gave equal weights: {shares(fixed)} in `fixed-seed`, "
-        f"{shares(exact)} in exact mode."
+        "virtual CPUs, and the same study on the host, both with `portable`. Models of one seed in the "
+        f"machines: {inside['fixed-seed']} in `fixed-seed`, {inside['exact']} in exact mode. Pairs of network "
+        "and number of CPUs in which machine and host gave equal weights: "
+        f"{shares(fixed)} in `fixed-seed`, {shares(exact)} in exact mode."
     )
 
 

@@ -196,6 +196,14 @@ def test_the_page_counts_the_models_that_are_those_of_the_first_run(runs, framew
             text = text.partition(f"in `{variant}`")[2]
 
 
+def test_the_page_counts_the_models_of_virtual_machines(runs):
+    text = PAGE.read_text(encoding="utf-8")
+    for variant, name in (("fixed-seed", "`fixed-seed`"), ("exact", "exact mode")):
+        inside = models(runs, variant, "qemu")
+        (lenet1,), (mlp,) = inside["lenet1-torch"].values(), inside["mlp-torch"].values()
+        assert f"{len(lenet1)} of LeNet-1 and {len(mlp)} of MLP in {name}" in text
+
+
 def test_what_lands_is_small_and_has_no_weights():
     files = [path for path in RESULTS.rglob("*") if path.is_file()]
     assert sum(path.stat().st_size for path in files) < MOST_BYTES
