@@ -205,8 +205,8 @@ def machines_text(results: Results) -> str:
     return (
         "**Virtual machines.** LeNet-1 and MLP in PyTorch, in machines that QEMU emulates with 1 and 2 "
         "virtual CPUs, and the same study on the host, both with `portable`. Models of one seed in the "
-        f"machines: {inside['fixed-seed']} in `fixed-seed`, {inside['exact']} in exact mode. Pairs of network "
-        "and number of CPUs in which machine and host gave equal weights: "
+        f"machines: {inside['fixed-seed']} in `fixed-seed`, {inside['exact']} in exact mode. Pairs of "
+        "network and number of CPUs in which machine and host gave equal weights: "
         f"{shares(fixed)} in `fixed-seed`, {shares(exact)} in exact mode."
     )
 
