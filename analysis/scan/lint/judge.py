@@ -10,7 +10,7 @@ from analysis.scan.lint.differ import Pins, defaults_of, differing, found_operat
 from analysis.scan.lint.facts import FileFacts, Spot, finding
 from analysis.scan.lint.lint import is_commented, is_ignored, mapped
 from analysis.scan.lint.orders import ORDERS, orders
-from analysis.scan.lint.program import Program, Step, at, is_test, programs
+from analysis.scan.lint.program import Program, Step, at, is_test, place, programs
 from analysis.scan.lint.registry import registry
 from analysis.scan.lint.rules import EVERYWHERE, RULES
 from analysis.scan.lint.seeds import (
@@ -151,11 +151,10 @@ def _late_settings(program: Program) -> Iterator[LintFinding]:
             reader = next((library for library in SETTINGS[name] if library in everything), None)
             if reader in imported and reader is not None:
                 first = imported[reader]
-                where = f"{first.file.path}:" if first.file is not step.file else "line "
                 yield at(
                     "VB402",
                     step,
-                    f"{reader} read {name} when it was imported, at {where}{first.event.spot.line}",
+                    f"{reader} read {name} when it was imported, at {place(first, step)}",
                 )
 
 
@@ -212,9 +211,8 @@ def _unstated_threads(program: Program, training: Step, flags: set[str]) -> Iter
 
 def _pool(program: Program, flags: set[str]) -> Step | None:
     """The first estimator whose threads are not counted, in the program's own file if there is one."""
-    found = [
+    return program.own_first(
         step
         for step in program.steps
         if step.event.kind == "pool" and (step.event.text != OPEN or STATES_COUNT not in flags)
-    ]
-    return next((step for step in found if step.file is program.file), found[0] if found else None)
+    )

@@ -194,9 +194,18 @@ class Program:
     def first(self, kind: str, names: Iterable[str] | None = None) -> Step | None:
         """The first step of a kind, in the program's own file if there is one."""
         wanted = None if names is None else set(names)
-        found = [s for s in self.steps if s.event.kind == kind and (wanted is None or s.event.name in wanted)]
-        own = [step for step in found if step.file is self.file]
-        return next(iter(own or found), None)
+        return self.own_first(
+            s for s in self.steps if s.event.kind == kind and (wanted is None or s.event.name in wanted)
+        )
+
+    def own_first(self, found: Iterable[Step]) -> Step | None:
+        """The first of these steps in the program's own file; the first of all if none is there."""
+        first = None
+        for step in found:
+            if step.file is self.file:
+                return step
+            first = first or step
+        return first
 
     @property
     def training(self) -> Step | None:
@@ -283,6 +292,11 @@ class Program:
                 ):
                     found.add("*")
         return found
+
+
+def place(of: Step, seen_from: Step) -> str:
+    """`line 3`, or `model.py:3` from another file."""
+    return f"{f'{of.file.path}:' if of.file is not seen_from.file else 'line '}{of.event.spot.line}"
 
 
 def at(rule: str, step: Step, why: str, level: Level | None = None) -> LintFinding:

@@ -9,7 +9,7 @@ from analysis.scan.lint.differ import AFTER_TRAINING
 from analysis.scan.lint.facts import FileFacts
 from analysis.scan.lint.orders import PREPARING, makes_data
 from analysis.scan.lint.pictures import is_of_pictures
-from analysis.scan.lint.program import Program, Step, at, is_of_plots
+from analysis.scan.lint.program import Program, Step, at, is_of_plots, place
 from analysis.scan.lint.vocabulary import (
     ASKS_WHETHER_TRAINED,
     DEFERRED,
@@ -122,7 +122,7 @@ def _first_drawn(program: Program, generator: str, matters: Callable[[Step], boo
     """The first draw that matters, in the program's own file if there is one. Of a program that only prepares
     data, what is reached for certain; a model in it is one to use."""
     is_training = program.training is not None
-    found = (
+    return program.own_first(
         step
         for step in (program.steps if is_training else program.reached)
         if step.event[:2] == ("draw", generator)
@@ -130,10 +130,6 @@ def _first_drawn(program: Program, generator: str, matters: Callable[[Step], boo
         and matters(step)
         and not is_of_pictures(program, step)
     )
-    first = next(found, None)
-    if first is None or first.file is program.file:
-        return first
-    return next((step for step in found if step.file is program.file), first)
 
 
 def late_seeds(program: Program) -> Iterator[LintFinding]:
@@ -153,11 +149,10 @@ def late_seeds(program: Program) -> Iterator[LintFinding]:
             if name in drawn and text != OWN_MODEL and (step.file.path, spot.line) not in late:
                 late.add((step.file.path, spot.line))
                 first = drawn[name]
-                where = f"{first.file.path}:" if first.file is not step.file else "line "
                 yield at(
                     "VB103",
                     step,
-                    f"{first.event.text} at {where}{first.event.spot.line} has drawn from it already",
+                    f"{first.event.text} at {place(first, step)} has drawn from it already",
                 )
 
 

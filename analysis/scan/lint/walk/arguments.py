@@ -1,4 +1,4 @@
-"""The arguments of a call, by name or place."""
+"""The arguments of a call, by name or place; the name of what is called."""
 
 from __future__ import annotations
 
@@ -37,3 +37,8 @@ def is_given(node: ast.Call, name: str) -> bool:
 def dotted(function: ast.expr) -> str:
     """`self.rng` of `self.rng.seed`."""
     return ast.unparse(function.value) if isinstance(function, ast.Attribute) else ""
+
+
+def last(function: ast.expr) -> str:
+    """`append` of `self.rows.append`, `open` of `open`."""
+    return getattr(function, "attr", "") or getattr(function, "id", "")

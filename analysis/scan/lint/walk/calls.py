@@ -23,7 +23,7 @@ from analysis.scan.lint.walk import (
     settings,
     training,
 )
-from analysis.scan.lint.walk.arguments import argument, constant, dotted, is_given, is_open
+from analysis.scan.lint.walk.arguments import argument, constant, dotted, is_given, is_open, last
 from analysis.scan.lint.walk.walk import Walk
 
 TORCH_THREADS = frozenset(("torch.set_num_threads", "torch.set_num_interop_threads"))
@@ -76,26 +76,22 @@ def called(to: Walk, node: ast.Call, name: str | None) -> None:
         draws.seeded(to, node, ALL)
     if attribute:
         _by_attribute(to, node, attribute, name)
-    last = _last(function)
-    if last in LOADING:
+    method = last(function)
+    if method in LOADING:
         to.event("loaded", "", node)
-    elif last in SHOWING:
+    elif method in SHOWING:
         to.facts.shown.append(node.lineno)
-    elif (attribute and last in WRITING) or WRITER.match(last):
+    elif (attribute and method in WRITING) or WRITER.match(method):
         to.facts.flags.add("writes")
         to.facts.written.append(node.lineno)
     for value in node.args:
         if isinstance(value, ast.Name) and (given := to.names.resolve(value) or "").startswith("@"):
             to.event("call", given, value)  # `app.run(main)`, `Engine(train_step)`: it is given to be called
-    if node.args and _is_on_cpu(to, node.args[0]) and LOSS.search(last):
+    if node.args and _is_on_cpu(to, node.args[0]) and LOSS.search(method):
         to.facts.flags.add("loss on the CPU")
     devices.called(to, node, name, attribute)
     defaults.of_call(to, node)
     evaluation.called(to, node, name, attribute)
-
-
-def _last(function: ast.expr) -> str:
-    return getattr(function, "attr", "") or getattr(function, "id", "")
 
 
 def _is_on_cpu(to: Walk, value: ast.expr) -> bool:

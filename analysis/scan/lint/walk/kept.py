@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import TypeGuard
 
 from analysis.scan.lint.vocabulary import WORDS
+from analysis.scan.lint.walk.arguments import last
 from analysis.scan.lint.walk.walk import Walk
 
 SORTING = WORDS["sorting"]
@@ -170,10 +171,6 @@ def makes_text(value: ast.expr) -> bool:
     if isinstance(value, ast.BinOp):
         return isinstance(value.op, ast.Add) and (makes_text(value.left) or makes_text(value.right))
     return isinstance(value, ast.JoinedStr) or (isinstance(value, ast.Call) and last(value.func) == "str")
-
-
-def last(function: ast.expr) -> str:
-    return getattr(function, "attr", "") or getattr(function, "id", "")
 
 
 def _counts(value: ast.expr) -> bool:

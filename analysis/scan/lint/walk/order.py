@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
+from analysis.scan.lint.walk.arguments import last
 from analysis.scan.lint.walk.kept import (
     APPENDING,
     BARS,
@@ -20,7 +21,6 @@ from analysis.scan.lint.walk.kept import (
     is_numbering,
     iterated,
     kept_in_order,
-    last,
     makes_text,
     mentions,
     named,

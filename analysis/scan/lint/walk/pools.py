@@ -45,7 +45,7 @@ def called(to: Walk, node: ast.Call, name: str) -> None:
 
 
 def _raced(to: Walk, node: ast.Call, name: str) -> None:
-    """Word vectors: several workers change them at once. gensim has three unless it is told otherwise."""
+    """Word vectors: several workers change them at once. gensim has three by default."""
     workers = next((option.value for option in node.keywords if option.arg == "workers"), None)
     is_alone = constant(workers) == 1 or (workers is None and not name.startswith("gensim."))
     if not is_alone and all(option.arg for option in node.keywords):

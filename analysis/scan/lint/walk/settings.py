@@ -126,17 +126,12 @@ def ordered(to: Walk, node: ast.Call, attribute: str) -> None:
 
 def queued(to: Walk, node: ast.Call, name: str) -> None:
     """`tf.train.batch_join(readers, 32)`, `DataLoader(data, num_workers=4, in_order=False)`."""
-    threads = constant(argument(node, "num_threads", QUEUES.get(name, -1)))
-    if name in JOINED or (name in QUEUES and threads not in (1, ...)) or _is_counted(name, node):
+    threads = argument(node, "num_threads", QUEUES.get(name, -1))
+    several = constant(threads) not in (1, ...) or isinstance(threads, ast.Name | ast.Attribute)
+    if name in JOINED or (name in QUEUES and several):
         to.report("VB203", node, f"the threads of {name.rpartition('.')[2]} fill one queue, in any order")
     elif name in LOADERS and constant(argument(node, "in_order", -1)) is False:
         to.report("VB203", node, "with in_order=False batches come as the workers finish them")
-
-
-def _is_counted(name: str, node: ast.Call) -> bool:
-    """Whether a number of threads is given by a name."""
-    given = argument(node, "num_threads", QUEUES.get(name, -1))
-    return name in QUEUES and isinstance(given, ast.Name | ast.Attribute)
 
 
 def mapped(to: Walk, node: ast.Call) -> None:

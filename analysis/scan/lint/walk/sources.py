@@ -7,7 +7,7 @@ import re
 from typing import Any, NamedTuple
 
 from analysis.scan.lint.vocabulary import WORDS
-from analysis.scan.lint.walk.kept import last
+from analysis.scan.lint.walk.arguments import last
 from analysis.scan.lint.walk.walk import Walk
 from analysis.scan.results import Level
 
