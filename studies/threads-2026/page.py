@@ -28,6 +28,7 @@ NAMES = {
     "memn2n": "memory network",
 }
 FRAMEWORKS = ("PyTorch", "Keras")
+EACH = [(framework, network, name) for framework in FRAMEWORKS for network, name in NAMES.items()]
 ACROSS = "across thread counts"
 PARTS = {
     "main": "1, 2, 4, 8",
@@ -216,26 +217,25 @@ def machines_text(results: Results) -> str:
 
 def results_table(results: Results) -> str:
     rows = []
-    for framework in FRAMEWORKS:
-        for network, name in NAMES.items():
-            runs = results.of("main", "fixed-seed", framework, network)
-            if runs.empty:
-                continue
-            distance = results.across("distance", framework, network)
-            rows.append(
-                [
-                    name,
-                    framework,
-                    models_text(runs),
-                    percent(distance.get("differing", float("nan"))),
-                    interval(results.across("churn", framework, network), "churn"),
-                    f"{100 * runs.accuracy.mean():.1f} %",
-                    f"{100 * accuracy_range(runs):.1f}",
-                    tested(results, framework, network),
-                    cure_text(results, "exact", framework, network),
-                    cure_text(results, "control", framework, network),
-                ]
-            )
+    for framework, network, name in EACH:
+        runs = results.of("main", "fixed-seed", framework, network)
+        if runs.empty:
+            continue
+        distance = results.across("distance", framework, network)
+        rows.append(
+            [
+                name,
+                framework,
+                models_text(runs),
+                percent(distance.get("differing", float("nan"))),
+                interval(results.across("churn", framework, network), "churn"),
+                f"{100 * runs.accuracy.mean():.1f} %",
+                f"{100 * accuracy_range(runs):.1f}",
+                tested(results, framework, network),
+                cure_text(results, "exact", framework, network),
+                cure_text(results, "control", framework, network),
+            ]
+        )
     heads = (
         "network",
         "framework",
@@ -269,12 +269,9 @@ def cure_text(results: Results, variant: str, framework: str, network: str) -> s
     return f"{models_text(runs)} (n = {len(runs)})" if len(runs) else "–"
 
 
-def finding(results: Results, name: str, framework: str = "") -> dict[str, int]:
+def finding(results: Results, name: str) -> dict[str, int]:
     """How many workloads have each verdict."""
-    ending = {"": "", "PyTorch": "-torch", "Keras": "-keras"}[framework]
-    mine = [
-        f for f in results.findings if f["id"] == name and f["workload"] and f["workload"].endswith(ending)
-    ]
+    mine = [f for f in results.findings if f["id"] == name and f["workload"]]
     return {verdict: sum(f["verdict"] == verdict for f in mine) for verdict in VERDICTS}
 
 
@@ -289,20 +286,19 @@ def traces_table(results: Results) -> str:
     if frame.empty:
         return "No network was traced."
     rows = []
-    for framework in FRAMEWORKS:
-        for network, name in NAMES.items():
-            mine = frame[frame.workload == results.workload(framework, network)]
-            found = mine[mine.op.notna()]
-            for row in (found if len(found) else mine).to_dict("records")[-1:]:
-                threads = row["threads"].replace(" | ", ", ").replace("cpus-", "")
-                if isinstance(row["op"], str):
-                    what = f"`{row['op']}`, {row['phase']}"
-                    size = f"{int(row['differing']):,} of {int(row['elements']):,}"
-                    rows.append(
-                        [name, framework, threads, what, int(row["step"]), size, governed(row["setting"])]
-                    )
-                else:
-                    rows.append([name, framework, threads, row["found"], "–", "–", "–"])
+    for framework, network, name in EACH:
+        mine = frame[frame.workload == results.workload(framework, network)]
+        found = mine[mine.op.notna()]
+        for row in (found if len(found) else mine).to_dict("records")[-1:]:
+            threads = row["threads"].replace(" | ", ", ").replace("cpus-", "")
+            if isinstance(row["op"], str):
+                what = f"`{row['op']}`, {row['phase']}"
+                size = f"{int(row['differing']):,} of {int(row['elements']):,}"
+                rows.append(
+                    [name, framework, threads, what, int(row["step"]), size, governed(row["setting"])]
+                )
+            else:
+                rows.append([name, framework, threads, row["found"], "–", "–", "–"])
     heads = (
         "network",
         "framework",
@@ -343,28 +339,26 @@ def runs_table(results: Results) -> str:
 def spreads_table(results: Results) -> str:
     """Between seeds, between thread counts at one seed, and what exact mode leaves."""
     rows = []
-    for framework in FRAMEWORKS:
-        for network, name in NAMES.items():
-            fixed, exact, free = (
-                results.of("main", variant, framework, network)
-                for variant in ("fixed-seed", "exact", "default")
-            )
-            if fixed.empty:
-                continue
-            one = fixed[fixed.threads == 1].accuracy
-            churn = results.across("churn", framework, network, "default")
-            rows.append(
-                [
-                    name,
-                    framework,
-                    f"{100 * (one.max() - one.min()):.1f}",
-                    f"{100 * accuracy_range(fixed):.1f}",
-                    f"{100 * accuracy_range(exact):.1f}" if len(exact) else "–",
-                    interval(results.across("churn", framework, network), "churn"),
-                    interval(results.across("churn", framework, network, "exact"), "churn"),
-                    interval(churn, "churn") if len(free) else "–",
-                ]
-            )
+    for framework, network, name in EACH:
+        fixed, exact, free = (
+            results.of("main", variant, framework, network) for variant in ("fixed-seed", "exact", "default")
+        )
+        if fixed.empty:
+            continue
+        one = fixed[fixed.threads == 1].accuracy
+        churn = results.across("churn", framework, network, "default")
+        rows.append(
+            [
+                name,
+                framework,
+                f"{100 * (one.max() - one.min()):.1f}",
+                f"{100 * accuracy_range(fixed):.1f}",
+                f"{100 * accuracy_range(exact):.1f}" if len(exact) else "–",
+                interval(results.across("churn", framework, network), "churn"),
+                interval(results.across("churn", framework, network, "exact"), "churn"),
+                interval(churn, "churn") if len(free) else "–",
+            ]
+        )
     heads = (
         "network",
         "framework",
@@ -384,12 +378,11 @@ def hardening_table(results: Results) -> str:
     if frame.empty:
         return "No workload was hardened: the time was over."
     rows = []
-    for framework in FRAMEWORKS:
-        for network, name in NAMES.items():
-            mine = frame[frame.workload == results.workload(framework, network)]
-            by_tier = {str(row["tier"])[0]: row for row in mine.to_dict("records")}
-            if by_tier:
-                rows.append([name, framework, *(proof_text(by_tier[tier]) for tier in TIERS)])
+    for framework, network, name in EACH:
+        mine = frame[frame.workload == results.workload(framework, network)]
+        by_tier = {str(row["tier"])[0]: row for row in mine.to_dict("records")}
+        if by_tier:
+            rows.append([name, framework, *(proof_text(by_tier[tier]) for tier in TIERS)])
     return table(("network", "framework", *TIERS.values()), rows)
 
 
@@ -410,8 +403,7 @@ def page(results: Results) -> str:
     cells, equal = repeats(fixed)
     ranges = {
         (framework, network): accuracy_range(results.of("main", "fixed-seed", framework, network))
-        for framework in FRAMEWORKS
-        for network in NAMES
+        for framework, network, _ in EACH
     }
     (worst_framework, worst), widest = max(ranges.items(), key=lambda item: item[1])
     wide = [each for each in ranges if max(models(results.of("main", "fixed-seed", *each)), default=0) > 1]
