@@ -2,6 +2,9 @@
 
 Tests that need something run only where it is offered: `pytest --needs sshd` runs those that need an sshd,
 and no others. The nearest mark counts: that of a test replaces that of its module.
+
+`@pytest.mark.needs("qemu", long=True)` runs with `--needs qemu --long`, which CI does at night: such a test
+takes a minute or more, and what it proves seldom changes or is proved in parts by others.
 """
 
 import pytest
@@ -40,6 +43,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         metavar="NAME[,NAME]",
         help="run the tests that need one of these, instead of those that need nothing: " + ", ".join(NEEDS),
     )
+    parser.addoption("--long", action="store_true", help="with --needs: also the tests that take long")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -48,10 +52,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    offered = _offered(config) or {None}
+    offered, long_too = _offered(config) or {None}, config.getoption("--long")
     selected, deselected = [], []
     for item in items:
-        (selected if _need(item) in offered else deselected).append(item)
+        need, long = _need(item)
+        (selected if need in offered and (long_too or not long) else deselected).append(item)
     config.hook.pytest_deselected(items=deselected)
     items[:] = selected
 
@@ -60,13 +65,17 @@ def _offered(config: pytest.Config) -> set[str]:
     return set(config.getoption("--needs").split(",")) - {""}
 
 
-def _need(item: pytest.Item) -> str | None:
+def _need(item: pytest.Item) -> tuple[str | None, bool]:
+    """What it needs, and whether it is long."""
     mark = item.get_closest_marker("needs")
     if mark is None:
-        return None
-    (name,) = mark.args
-    _check(item.nodeid, name)
-    return name
+        return None, False
+    return _parsed(item.nodeid, *mark.args, **mark.kwargs)
+
+
+def _parsed(where: str, name: str, *, long: bool = False) -> tuple[str, bool]:
+    _check(where, name)
+    return name, long
 
 
 def _check(where: str, name: str) -> None:

@@ -27,7 +27,7 @@ def test_each_need_is_offered_by_a_stage_and_needed_by_a_test():
     offered = re.findall(r"--needs ([\w,]+)", (REPOSITORY / ".ci" / "stages").read_text())
     tests = "".join(path.read_text() for path in (REPOSITORY / "tests").rglob("*.py"))
     assert {name for each in offered for name in each.split(",")} == set(NEEDS)
-    assert set(NEEDS) <= set(re.findall(r'needs\("(\w+)"\)', tests))
+    assert set(NEEDS) <= set(re.findall(r'needs\("(\w+)"[,)]', tests))
 
 
 @pytest.mark.parametrize(
@@ -36,6 +36,21 @@ def test_each_need_is_offered_by_a_stage_and_needed_by_a_test():
 def test_those_tests_run_whose_needs_are_offered(arguments, expected):
     collected = collect(CONTRACT, *arguments).stdout
     assert set(re.findall(r"\[(\w+)", collected)) == expected
+
+
+def test_long_tests_run_only_where_they_are_asked_for(tmp_path):
+    case = tmp_path / "test_case.py"
+    case.write_text(
+        'import pytest\n\npytestmark = pytest.mark.needs("qemu")\n\n\ndef test_short():\n    pass\n\n\n'
+        '@pytest.mark.needs("qemu", long=True)\ndef test_long():\n    pass\n'
+    )
+    for options, expected in [
+        (["--needs", "qemu"], ["test_short"]),
+        (["--needs", "qemu", "--long"], ["test_short", "test_long"]),
+        (["--long"], []),
+    ]:
+        collected = collect("-p", "tests.needs", *options, str(case)).stdout
+        assert re.findall(r"<Function (\w+)>", collected) == expected
 
 
 def test_a_name_that_is_not_listed_is_refused():

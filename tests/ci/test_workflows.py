@@ -14,7 +14,7 @@ REPOSITORY = Path(__file__).parents[2]
 WORKFLOWS = sorted((REPOSITORY / ".github" / "workflows").glob("*.yml"))
 
 
-def test_each_stage_runs_in_one_workflow():
+def test_each_stage_runs_in_a_workflow():
     listed = subprocess.run(
         ["bash", "-c", 'source .ci/stages; echo "${LISTS[*]} ${BY_NAME[*]}"'],
         cwd=REPOSITORY,
@@ -27,7 +27,7 @@ def test_each_stage_runs_in_one_workflow():
         for path in WORKFLOWS
         for stage in yaml.safe_load(path.read_text())["jobs"]["stage"]["strategy"]["matrix"]["stage"]
     ]
-    assert sorted(hosted) == sorted(listed.stdout.split())
+    assert set(hosted) == set(listed.stdout.split())
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)

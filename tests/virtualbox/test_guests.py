@@ -102,6 +102,7 @@ def test_a_guest_that_shows_another_host_key_is_refused(booted):
         provider.stop(ONE)
 
 
+@pytest.mark.needs("virtualbox", long=True)
 def test_a_guest_may_sleep_for_its_snapshot_and_provision_tells_what_its_image_lacks(tmp_path, capsys):
     text = f"cpus = [1]\n{kit.table(snapshot='saved')}{kit.WORKLOAD}"
     (tmp_path / "study.toml").write_text(text)
@@ -115,6 +116,7 @@ def test_a_guest_may_sleep_for_its_snapshot_and_provision_tells_what_its_image_l
         connection.close()
 
 
+@pytest.mark.needs("virtualbox", long=True)
 def test_without_a_snapshot_a_guest_boots_and_shuts_down_by_its_power_button(tmp_path, monkeypatch):
     monkeypatch.setattr(virtualbox, "SHUTDOWN_S", 600.0)  # an interpreter takes its time
     with kit.study_in(tmp_path, snapshot="off") as provider:

@@ -120,6 +120,17 @@ def test_destroying_leaves_nothing_behind(home):
     assert [pid for pid in os.listdir("/proc") if pid.isdigit() and _belongs(pid, folder)] == []
 
 
+# Several CPUs boot for a quarter of an hour in VirtualBox's interpreter.
+@pytest.mark.parametrize(
+    "home",
+    [
+        *PROVIDERS[:-1],
+        pytest.param(
+            (virtualbox, "affinity"), id="virtualbox", marks=pytest.mark.needs("virtualbox", long=True)
+        ),
+    ],
+    indirect=True,
+)
 def test_a_guest_with_more_cpus_than_the_host_is_oversubscribed_and_stopping_ends_all_in_it(provider):
     provider.create(MANY)
     connection = provider.start(MANY, host_cores())
