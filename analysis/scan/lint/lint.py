@@ -10,6 +10,7 @@ import warnings
 from pathlib import PurePosixPath
 
 from analysis.scan.lint.facts import FileFacts, finding
+from analysis.scan.lint.python2 import as_python_3
 from analysis.scan.lint.rules import RULES
 from analysis.scan.lint.walk.collect import Collector
 from analysis.scan.lint.walk.evaluation import selecting_lines
@@ -108,16 +109,29 @@ def _parse(facts: FileFacts, cell: Cell) -> ast.Module | None:
     except SyntaxError as error:
         text = f"{where}line {error.lineno}: {error.msg}; not linted"
         lines = _LINE_END.split(cell.text)
-        if _PYTHON_2.search(lines[min(error.lineno or 1, len(lines)) - 1]):
-            text = (
-                f"{where}line {error.lineno}: is Python 2, which ended in 2020; not linted (2to3 converts it)"
-            )
+        of_python_2 = _PYTHON_2.search(lines[min(error.lineno or 1, len(lines)) - 1])
+        tree = _parse_python_2(cell.text)
+        if of_python_2 or tree is not None:
+            said = "not linted (2to3 converts it)" if tree is None else "linted as Python 3"
+            text = f"{where}line {error.lineno}: is Python 2, which ended in 2020; {said}"
+        if tree is not None:
+            facts.notes.append(Note(path=facts.path, text=text))
+            return tree
     except ValueError as error:
         text = f"{where}{error}; not linted"
     except (RecursionError, MemoryError):
         text = f"{where}is nested too deeply; not linted"
     facts.notes.append(Note(path=facts.path, text=text))
     return None
+
+
+def _parse_python_2(text: str) -> ast.Module | None:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return ast.parse(as_python_3(text))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
 
 
 def _ignored(facts: FileFacts, cell: Cell) -> None:

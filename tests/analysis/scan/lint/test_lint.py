@@ -94,10 +94,11 @@ def test_what_is_no_notebook_is_said_to_be_none(data):
 # ---- bad input
 
 
-def test_python_2_is_named():
+def test_python_2_is_named_and_linted_where_it_can_be_read():
     assert notes(b"import torch\nprint 'hello'\n") == [
-        "line 2: is Python 2, which ended in 2020; not linted (2to3 converts it)"
+        "line 2: is Python 2, which ended in 2020; linted as Python 3"
     ]
+    assert notes(b"def f(a, (b, c)):\n    print 'hello'\nraise f, 'x'\nprint 3\n")[0].endswith("; not linted")
     assert "Python 2" in notes(b"try:\n    pass\nexcept IOError, e:\n    pass\n")[0]
 
 

@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+import ast
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from analysis.scan.lint.judge import lint_project
+from analysis.scan.lint.lint import lint_file
+from analysis.scan.lint.python2 import as_python_3
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "print 'a', b,\n",
+        "print\n",
+        "for x in y: print x; print\n",
+        "print >>log, 'loss', x\n",
+        'print"%d" % n\n',
+        "print [2 ** i for i in x]\n",
+        "print not x\n",
+        "try:\n    pass\nexcept (IOError, OSError), e:\n    raise ValueError, 'no'\n",
+        "try:\n    pass\nexcept IOError, e:\n    raise\n",
+        "exec 'x = 1'\nexec code in names\n",
+        "if `x` <> '3': y = 0755 + 10L + 0xFFL\n",
+        "x = ur'a' + u'b'\n",
+        "f = lambda (a, b): a + b\n",
+        "x = x.cuda(async=True)\n",
+        "if x:\n        y = 1\n\tz = 2\n",
+        "print 'a %s' % \\\n    x\n",
+    ],
+)
+def test_statements_of_python_2_can_be_read(text: str):
+    rewritten = as_python_3(text)
+    ast.parse(rewritten)
+    assert rewritten.count("\n") == text.count("\n")
+
+
+@pytest.mark.parametrize("text", ["rate = 5e-04\n", "print(x)\n", "x = 1 if y else 0\n", "name = '007'\n"])
+def test_what_both_have_stays_as_it_is(text: str):
+    assert as_python_3(text) == text
+
+
+def test_a_file_of_both_runs_on_neither_and_is_not_read():
+    text = "print 'a'\nx = f'{y}'\n"
+    assert as_python_3(text) == text
+
+
+def test_draws_of_python_2_are_found():
+    text = "import random\nimport pickle\n\nrows = range(9)\nprint 'split', rows\n"
+    text += "train = random.sample(rows, 6)\npickle.dump(train, open('train.pkl', 'w'))\n"
+    facts = lint_file("split.py", text.encode())
+    found = lint_project([facts], {}, frozenset(("VB101",)))
+    assert [(each.rule, each.place.line) for each in found] == [("VB101", 6)]
+
+
+@given(st.text(alphabet="print exec raise,:;()[]`'\"<>0789Lu\n\tx=", max_size=60))
+def test_any_text_is_rewritten_without_an_error(text: str):
+    assert as_python_3(text).count("\n") == text.count("\n")
