@@ -67,5 +67,5 @@ def without(scan: Scan, baseline: Scan) -> Scan:
 
 
 def _identity(found: LintFinding) -> tuple[str, str, int, str]:
-    why = _NUMBER_OF_LINE.sub("", found.why)
+    why = _NUMBER_OF_LINE.sub("", found.why.partition("; programs: ")[0])
     return found.rule, found.place.path, found.place.cell, why

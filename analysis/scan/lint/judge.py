@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from analysis.scan.lint.differ import Pins, defaults_of, differing, found_operations, needs_gpu, too_old
 from analysis.scan.lint.facts import FileFacts, Spot, finding
@@ -28,6 +29,9 @@ from analysis.scan.lint.walk.pools import OPEN, STATES_COUNT
 from analysis.scan.lint.walk.settings import MEASURES
 from analysis.scan.results import Level, LintFinding, Note
 
+SHARED = frozenset(("VB101", "VB401"))
+"""Rules of which one finding may be about several programs."""
+NAMED = 12  # how many of them it names
 NOT_IN_TESTS = ("VB2", "VB303", "VB404", "VB6")
 
 
@@ -48,8 +52,12 @@ def lint_project(files: Sequence[FileFacts], pinned: Pins, rules: frozenset[str]
     ]
     found += orders(files, every, everywhere=EVERYWHERE in rules)
     stated: set[str] = set()  # files of programs whose thread count VB401 is about
+    shared: dict[tuple[str, str, int], list[str]] = {}
     for program in every:
         own = list(_of_program(program))
+        for each in own:
+            if each.rule in SHARED:
+                shared.setdefault(_shared(each), []).append(program.file.path)
         if rules & {each.rule for each in own} & {"VB401"}:
             stated |= {file.path for file in program.files}
         found += own
@@ -59,7 +67,7 @@ def lint_project(files: Sequence[FileFacts], pinned: Pins, rules: frozenset[str]
         file.notes.append(note)
     found += found_operations(uses, every, rules)
     found = [each for each in found if each.rule != "VB404" or each.place.path not in stated]
-    found = _first_of_file("VB401", found)
+    found = [_naming(each, shared.get(_shared(each), [])) for each in _first_of_file("VB401", found)]
     by_path = {file.path: file for file in files}
     kept: dict[tuple[str, str, int, int], LintFinding] = {}
     for each in found:
@@ -87,6 +95,21 @@ def _note_leftover(files: Sequence[FileFacts], found: Sequence[LintFinding]) -> 
                 place = mapped(file, finding("VB101", file.path, Spot(line, 1, line), "")).place
                 where = f"cell {place.cell}, line {place.line}" if place.cell else f"line {place.line}"
                 file.notes.append(Note(path=file.path, text=f"{where}: # vbstudy: ignore silences nothing"))
+
+
+def _shared(found: LintFinding) -> tuple[str, str, int]:
+    """What findings of several programs have in common: a place, of thread counts the file."""
+    return found.rule, found.place.path, 0 if found.rule == "VB401" else found.place.line
+
+
+def _naming(found: LintFinding, users: Sequence[str]) -> LintFinding:
+    """The finding with the programs that it is about, unless that is the file it stands in alone."""
+    named = [path for path in dict.fromkeys(users) if path != found.place.path]
+    if not named:
+        return found
+    own = ["this file"] * (found.place.path in users)
+    others = [f"{len(named) - NAMED} others"] * (len(named) > NAMED)
+    return replace(found, why=f"{found.why}; programs: {', '.join([*own, *named[:NAMED], *others])}")
 
 
 def _first_of_file(rule: str, found: Sequence[LintFinding]) -> list[LintFinding]:

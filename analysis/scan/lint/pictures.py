@@ -11,6 +11,8 @@ OF_ONE = re.compile(
     r"^(?:random|numpy\.random|torch)\.(?:rand\w*|choices?|sample|permutation|uniform|normal|random_sample)$"
 )
 """Draws whose result has a name, or is used at once: what is shuffled in place may be used anywhere."""
+PICKING = re.compile(r"\.(?:choices?|sample|randint|randrange|permutation)$")
+AFTER = range(1, 4)  # lines
 
 
 def is_of_pictures(program: Program, step: Step) -> bool:
@@ -18,6 +20,9 @@ def is_of_pictures(program: Program, step: Step) -> bool:
     nothing else and trains nothing; or by such a cell of a notebook, whose names no other one reads."""
     file, event = step
     scope = file.scope_at(event.spot.line)
+    is_shown_next = any(line - event.spot.last_line in AFTER for line in file.shown)
+    if is_shown_next and PICKING.search(event.text) and scope not in file.giving and not file.is_notebook:
+        return True
     if scope and scope != MAIN:
         return _shows(file, scope) and not _trains(program, file, scope)
     return file.is_notebook and not scope and _is_shown_by_cell(file, event)

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from analysis.scan.lint.facts import MAIN, Event, FileFacts, finding
 from analysis.scan.lint.index import Index
-from analysis.scan.lint.vocabulary import DRAWN, IF_GIVEN, OF_UNKNOWN, WITHOUT_GPU, WORDS
+from analysis.scan.lint.vocabulary import DRAWN, IF_GIVEN, OF_UNKNOWN, SEEDED_BY, WITHOUT_GPU, WORDS
 from analysis.scan.results import Level, LintFinding
 
 TEST_FILE = re.compile(r"(?:^|/)(?:test_[\w-]+|[\w-]+_test|tests?|conftest)\.py$|(?:^|/)tests/")
@@ -291,7 +291,7 @@ class Program:
                     and not self._index.function(event.name, file)
                 ):
                     found.add("*")
-        return found
+        return found | {each for each, source in SEEDED_BY.items() if source in found}
 
 
 def place(of: Step, seen_from: Step) -> str:
@@ -352,6 +352,8 @@ def _runs(file: FileFacts, index: Index, is_imported: bool) -> bool:
     if "main" in file.scopes or "serves" in file.flags:  # of a console script, or a service
         return True
     if any(file.scope_at(line) == "" for line in file.written):  # a script
+        return True
+    if "reports" in file.flags and any(event.kind == "loaded" for event in top):
         return True
     return any(event.kind == "call" and index.function(event.name, file) is not None for event in top)
 

@@ -60,6 +60,7 @@ def measures(program: Program) -> bool:
         and any(step.event.kind == "loaded" for step in program.reached)
         and (
             any(METRICS.match(name) for name in program.file.imported.values())
+            or "reports" in program.file.flags
             or bool(EVALUATES.search(program.file.path))
             or (bool(PREPARING.search(program.file.path)) and makes_data(program))
         )

@@ -16,6 +16,11 @@ GENERATORS = {
     "torch": "torch",
     "tensorflow": "tensorflow",
     "gym": "the environment",
+    "imgaug": "imgaug",
+    "paddle": "paddle",
+    "mxnet": "mxnet",
+    "cupy": "cupy.random",
+    "dynet": "dynet",
 }
 SEED_CALLS = {
     "python": "random.seed(seed)",
@@ -23,7 +28,14 @@ SEED_CALLS = {
     "torch": "torch.manual_seed(seed)",
     "tensorflow": "keras.utils.set_random_seed(seed)",
     "gym": "env.reset(seed=seed)",
+    "imgaug": "imgaug.seed(seed)",
+    "paddle": "paddle.seed(seed)",
+    "mxnet": "mxnet.random.seed(seed)",
+    "cupy": "cupy.random.seed(seed)",
+    "dynet": "dynet_config.set(random_seed=seed)",
 }
+SEEDED_BY = {"imgaug": "numpy"}
+"""Generators that take their seed from another one unless they are seeded themselves."""
 
 _ALIASES = (
     ("tensorflow.compat.v1.keras", "keras"),
@@ -69,18 +81,21 @@ DRAWS: dict[str, str] = {
     for name in names.split()
 }
 """Calls that draw from a global generator: its name by theirs."""
+ESTIMATORS: dict[tuple[str, str], str] = {
+    (package, name): generator
+    for generator, packages in _DATA["estimators"].items()
+    for package, names in packages.items()
+    for name in names.split()
+}
+"""What draws unless it is given a seed, by its package and last name: the generator, or OWN_SOURCE."""
+OWN_SOURCE = "own"
 SKLEARN_DRAWS = re.compile(
-    r"^(?:sklearn|imblearn)\.\w+(?:\.\w+)*\.(?:train_test_split|shuffle|resample|KFold|StratifiedKFold|ShuffleSplit|"
-    r"StratifiedShuffleSplit|GroupShuffleSplit|RepeatedKFold|RepeatedStratifiedKFold|IsolationForest|LinearSVC|NMF|TruncatedSVD|FastICA|"
-    r"PCA|SVC|SVR|NuSVC|LogisticRegression|mutual_info_\w+|SpectralClustering|StratifiedGroupKFold|GroupKFold|HistGradientBoosting\w+|"
-    r"BayesianGaussianMixture|LatentDirichletAllocation|SparsePCA|RANSACRegressor|SelfTrainingClassifier|BernoulliRBM|RandomForest\w+|ExtraTrees\w+|GradientBoosting\w+|Bagging\w+|AdaBoost\w+|"
-    r"DecisionTree\w+|MLP\w+|SGD\w+|Perceptron|KMeans|MiniBatchKMeans|GaussianMixture|RandomizedSearchCV|"
-    r"make_(?!scorer|pipeline|column|union|imb)\w+|Nystroem|RBFSampler|"
-    r"BisectingKMeans|MiniBatchNMF|DictionaryLearning|MiniBatchDictionaryLearning|FactorAnalysis|"
-    r"HalvingGridSearchCV|HalvingRandomSearchCV|RandomTreesEmbedding|"
-    r"PassiveAggressive\w+|GaussianRandomProjection|SparseRandomProjection|"
-    r"\w*SMOTE\w*|ADASYN|RandomOverSampler|RandomUnderSampler)$"
+    r"^(?:sklearn|imblearn)\.\w+(?:\.\w+)*\.(?:KFold|StratifiedKFold|PCA|SVC|SVR|NuSVC|LogisticRegression|mutual_info_\w+|"
+    r"StratifiedGroupKFold|GroupKFold|HistGradientBoosting\w+|RandomForest\w+|ExtraTrees?\w+|GradientBoosting\w+|"
+    r"Bagging\w+|AdaBoost\w+|DecisionTree\w+|MLP\w+|SGD\w+|PassiveAggressive\w+|RidgeClassifier|Ridge|Lasso|ElasticNet|"
+    r"ClassifierChain|IterativeImputer|make_(?!scorer|pipeline|column|union|imb)\w+)$"
 )
+"""Those of which families of names, or only some with certain arguments, do."""
 
 SEEDS: dict[str, tuple[str, ...]] = {name: tuple(seeded) for name, seeded in _DATA["seeds"].items()}
 SEEDING_TRAINERS = re.compile(
@@ -135,7 +150,8 @@ LOADS: dict[str, str] = _DATA["loads"]
 MODEL = re.compile(r"^torchvision\.models\.(?:\w+\.)?(?:(?!get_)[a-z]+\w*\d\w*|alexnet|googlenet|get_model)$")
 """Makers of models, whose weights are drawn: `torchvision.models.resnet18`."""
 RANDOM_TRANSFORM = re.compile(
-    r"^torchvision\.transforms\.(?:v2\.)?(?:Random|ColorJitter|AutoAugment|TrivialAugment|AugMix|ElasticTransform)"
+    r"^torchvision\.transforms\.(?:v2\.)?(?:Rand|ColorJitter|AutoAugment|TrivialAugment|AugMix|ElasticTransform|"
+    r"MixUp|CutMix|GaussianBlur|GaussianNoise|ScaleJitter)|^torchaudio\.transforms\.(?:Frequency|Time)Masking"
 )
 LAYERS = re.compile(
     r"^torch_geometric\.nn\.(?:[\w.]+\.)?\w+Conv$|^dgl\.nn\.(?:pytorch\.)?(?:\w+\.)*\w+Conv$|^timm\.create_model$"
@@ -155,6 +171,7 @@ LAYERS = re.compile(
     r"DimeNet\w*|\w*Attention\w*|GAE|VGAE|DeepGraphInfomax|MetaPath2Vec|SAGPooling|TopKPooling|ASAPooling)$"
     r"|^torch_geometric\.(?:utils\.(?:negative_sampling|dropout_\w+|train_test_split_edges|structured_negative_sampling|"
     r"batched_negative_sampling|random_walk\w*|(?:erdos_renyi|barabasi_albert|stochastic_blockmodel)_graph)|"
+    r"loader\.(?:(?:Link)?NeighborLoader|HGTLoader|GraphSAINT\w+|RandomNodeLoader|ShaDowKHopSampler|ImbalancedSampler)|"
     r"transforms\.(?:Random\w+|FixedPoints|SamplePoints|AddTrainValTestMask|AddRandomWalkPE))$"
     r"|^kornia\.augmentation\.(?:\w+\.)*(?:Random\w+|ColorJ\w+|CenterCrop3D)$|^torchio\.(?:transforms\.)?(?:Random\w+|OneOf)$"
     r"|^monai\.networks\.(?:blocks|layers)\.(?:\w+\.)?[A-Z]\w+$|^torchvision\.ops\.(?:MLP|DropBlock2d|StochasticDepth)$"
@@ -179,21 +196,34 @@ RANDOM_VARIATES = re.compile(
     r"^scipy\.stats\.\w+(?:\(\))?\.rvs$|^skimage\.util\.(?:\w+\.)?random_noise$|^scipy\.sparse\.(?:random|rand)$"
     r"|^scipy\.optimize\.(?:differential_evolution|dual_annealing|basinhopping)$|^scipy\.cluster\.vq\.kmeans2?$"
     r"|^monai\.transforms\.(?:\w+\.)*Rand[A-Z]\w+$|^audiomentations\.[A-Z]\w+$|^umap\.(?:\w+\.)*UMAP$"
-    r"|^node2vec\.Node2Vec$|^minisom\.MiniSom$"
+    r"|^node2vec\.Node2Vec$"
 )
 OF_GRAPHS = re.compile(
     r"^networkx\.(?:\w+\.)*(?:\w*random\w*graph\w*|\w*gnp\w*|gnm\w*|erdos_renyi_graph|barabasi_albert_graph|"
-    r"\w*watts_strogatz_graph|stochastic_block_model|powerlaw_cluster_graph|random_\w+|louvain_communities)$"
+    r"\w*watts_strogatz_graph|stochastic_block_model|powerlaw_cluster_graph|random_\w+|louvain_communities|"
+    r"asyn_lpa_communities|asyn_fluidc|kernighan_lin_bisection)$"
 )
-SEEDS_OF_VARIATES = ("random_state", "seed", "rng")
+SEEDS_OF_VARIATES = (
+    "random_state",
+    "seed",
+    "rng",
+    "random_seed",
+    "session_id",
+    "np_random_state",
+    "random_state_seed",
+)
 DISTRIBUTION = re.compile(r"^torch\.distributions\.[\w.]+\(\)\.r?sample$")
-PIPELINE = re.compile(r"^tensorflow\.data\.[\w.()]+\.shuffle$")
+PIPELINE = re.compile(
+    r"^tensorflow\.data\.[\w.()]+\.(?:shuffle|shuffle_and_repeat|(?:sample|choose)_from_datasets)$"
+)
+OF_IMGAUG = re.compile(r"^imgaug\.augmenters\.(?:\w+\.)*(?!Sequential|Resize|Noop|Identity|meta$)[A-Z]\w+$")
 DEFERRED = re.compile(
     RANDOM_TRANSFORM.pattern + r"|^(?:kornia\.augmentation|torchio|audiomentations|volumentations|nlpaug|"
-    r"torch_geometric\.(?:transforms|utils)|monai\.transforms|umap|node2vec)\."
+    r"torch_geometric\.(?:transforms|utils|loader)|monai\.transforms|umap|node2vec)\."
     r"|^albumentations\.|^gym(?:nasium)?\.|^DataLoader|^torch\.nn\.(?:\w*Dropout\w*|RReLU)$"
     r"|^keras\.layers\.(?:\w*Dropout\w*|Random\w+|Gaussian\w+)$"
-    r"|^(?:sklearn|imblearn|gym|gymnasium|scipy)\.[\w.]*\.[A-Z]\w+$|\.shuffle$|for a seed"
+    r"|^(?:sklearn|imblearn|gym|gymnasium|scipy|imgaug|torchaudio)\.[\w.]*\.[A-Z]\w+$|\.shuffle$|for a seed"
+    rf"|^(?:{'|'.join(sorted({package for package, _ in ESTIMATORS}))})\.(?:\w+\.)*[A-Z]\w+$"
 )
 """What draws when it is used, not when it is made."""
 
@@ -207,6 +237,8 @@ def generator_of(name: str) -> str | None:
         return "python"
     if ENVIRONMENTS.match(name):
         return "gym"
+    if OF_IMGAUG.match(name):
+        return "imgaug"
     if RANDOM_VARIATES.match(name):
         return "numpy"
     if OF_GRAPHS.match(name):
@@ -218,15 +250,35 @@ def generator_of(name: str) -> str | None:
     return DRAWS.get(name)
 
 
+def estimator_of(name: str) -> str | None:
+    """The generator of what draws unless it is given a seed."""
+    return ESTIMATORS.get((name.partition(".")[0], name.rpartition(".")[2]))
+
+
 WEIGHTS = re.compile(
     r"^(?:torch\.nn|keras\.(?:layers|initializers)|tf_slim|sonnet|tflearn|"
     r"tensorflow\.(?:layers|nn|initializers|contrib|get_variable|\w+_initializer))\b"
 )
 
 
+NO_WEIGHTS = (
+    *(f"torch_geometric.{name}." for name in ("utils", "transforms", "loader")),
+    "kornia.",
+    "torchio.",
+)
+
+
 @cache
 def makes_weights(name: str) -> bool:
     """Whether what a call of this name draws are the weights of a model, or what happens inside one."""
-    if name.startswith(("torch_geometric.utils.", "torch_geometric.transforms.", "kornia.", "torchio.")):
+    if name.startswith(
+        (
+            "torch_geometric.utils.",
+            "torch_geometric.transforms.",
+            "torch_geometric.loader.",
+            "kornia.",
+            "torchio.",
+        )
+    ):
         return False
     return any(each.match(name) for each in (WEIGHTS, MODEL, LAYERS, KERAS_MODELS))

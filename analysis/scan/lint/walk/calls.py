@@ -36,6 +36,18 @@ WRITER = re.compile(
 OPTIONS = frozenset(("add_argument", "add_option", "option"))
 SHOWING = WORDS["showing"]
 LOADING = frozenset(("load_state_dict", "load_weights", "load_model", "load_from_checkpoint"))
+LOADED_WHOLE = frozenset(("torch.load", "joblib.load", "pickle.load", "dill.load"))
+MODEL_TARGET = re.compile(
+    r"(?:^|[._])(?:\w*model|net|network|clf|classifier|regressor|estimator)$", re.IGNORECASE
+)
+REPORTING = frozenset(("print", "info"))
+METRIC = re.compile(
+    r"accura|\bacc\b|\bf1\b|\bf-?score|\bauc\b|\bauroc\b|recall|\bm?ap\b|\bmrr\b|hits?@|\bndcg|\brmse\b|\bmae\b|\bmse\b|"
+    r"\bmape\b|\br2\b|\bfid\b|\bpsnr\b|\bssim\b|\bbleu|\brouge|perplexity|\bm?iou\b|\bdice\b|\beer\b|\bwer\b|\bcer\b|"
+    r"(?:val|test)\w*[ _]loss",
+    re.IGNORECASE,
+)
+"""Words of what a program reports of a model."""
 USUAL_METHODS = WORDS["usual_methods"]
 """Methods that are rarely those of a project's classes."""
 RUNS_MAIN = frozenset(("tensorflow.app.run", "absl.app.run", "fire.Fire"))
@@ -77,8 +89,10 @@ def called(to: Walk, node: ast.Call, name: str | None) -> None:
     if attribute:
         _by_attribute(to, node, attribute, name)
     method = last(function)
-    if method in LOADING:
+    if method in LOADING or (name in LOADED_WHOLE and MODEL_TARGET.search(to.target)):
         to.event("loaded", "", node)
+    elif method in REPORTING and any(map(_names_metric, node.args)):
+        to.facts.flags.add("reports")
     elif method in SHOWING:
         to.facts.shown.append(node.lineno)
     elif (attribute and method in WRITING) or WRITER.match(method):
@@ -92,6 +106,14 @@ def called(to: Walk, node: ast.Call, name: str | None) -> None:
     devices.called(to, node, name, attribute)
     defaults.of_call(to, node)
     evaluation.called(to, node, name, attribute)
+
+
+def _names_metric(value: ast.expr) -> bool:
+    """`"Accuracy: %f"`, `f"RMSE {error}"`."""
+    return any(
+        isinstance(part, ast.Constant) and isinstance(part.value, str) and METRIC.search(part.value)
+        for part in ast.walk(value)
+    )
 
 
 def _is_on_cpu(to: Walk, value: ast.expr) -> bool:
@@ -203,6 +225,8 @@ def _by_attribute(to: Walk, node: ast.Call, attribute: str, name: str | None) ->
         to.event("draw", "torch", node, f"Tensor.{attribute}")
     elif attribute == "shuffle" and name is None and "tensorflow" in facts.flags and draws.is_buffer(node):
         to.event("draw", "tensorflow", node, "Dataset.shuffle")
+    elif (text := draws.of_data_set(to, node, attribute, name)) and is_open(node, "seed") is True:
+        to.event("draw", "numpy", node, text)
     elif (
         attribute in ("flow_from_directory", "flow_from_dataframe")
         or (attribute == "flow" and (name or "").endswith("ImageDataGenerator().flow"))

@@ -12,7 +12,7 @@ from typing import Any
 
 from analysis.scan.lint.facts import MAIN, Event, FileFacts, finding, spot
 from analysis.scan.lint.names import Names
-from analysis.scan.lint.vocabulary import LOADS
+from analysis.scan.lint.vocabulary import ASKS_WHETHER_TRAINED, LOADS
 from analysis.scan.lint.walk import (
     calls,
     counts,
@@ -264,8 +264,11 @@ class Collector:
             return
         while True:  # a chain of elif is a loop here: it may be long
             evaluation.compared(self, node.test)
+            asked = ASKS_WHETHER_TRAINED in self.facts.flags
             with self.order.free():
                 self.visit(node.test)
+            if not asked and isinstance(node.test, ast.BoolOp) and isinstance(node.test.op, ast.Or):
+                self.facts.flags.discard(ASKS_WHETHER_TRAINED)  # `if self.training or share > 0`
             unseeded = settings.without_seed(node.test)
             self._branch(node.body, unseeded)
             if len(node.orelse) == 1 and isinstance(node.orelse[0], ast.If):

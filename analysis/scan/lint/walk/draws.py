@@ -16,12 +16,14 @@ from analysis.scan.lint.vocabulary import (
     MODEL,
     OF_GRAPHS,
     OWN_MODEL,
+    OWN_SOURCE,
     RANDOM_VARIATES,
     SEEDING_TRAINERS,
     SEEDS_OF_VARIATES,
     SKLEARN_DRAWS,
     STABLE_BASELINES,
     WITHOUT_GPU,
+    estimator_of,
     generator_of,
     seeded_by,
 )
@@ -68,6 +70,15 @@ NO_DATA_CALLS = frozenset(("time.sleep", "asyncio.sleep", "builtins.print"))
 TENSORS = re.compile(
     r"^(?:torch|numpy\.random|tensorflow(?:\.random)?)\.(?:rand|normal|uniform|standard_normal)"
 )
+ONLY_WITH: dict[str, dict[str, tuple[object, ...]]] = {
+    "Ridge": {"solver": ("sag", "saga")},
+    "RidgeClassifier": {"solver": ("sag", "saga")},
+    "Lasso": {"selection": ("random",)},
+    "ElasticNet": {"selection": ("random",)},
+    "ClassifierChain": {"order": ("random",)},
+    "IterativeImputer": {"sample_posterior": (True,), "imputation_order": ("random",)},
+}
+"""Estimators that draw only with one of these arguments."""
 IN_PLACE = frozenset(
     ("normal_", "uniform_", "random_", "bernoulli_", "exponential_", "cauchy_", "log_normal_")
 )
@@ -80,12 +91,17 @@ def drawn(to: Walk, node: ast.Call, name: str) -> None:
     if to.without_seed and "seed" in to.target.lower():
         to.facts.flags.add(f"redrawn {to.target}")
         generator = None  # a seed for who gave none
-    if generator is not None and not NO_DATA.search(to.target):
+    if generator == OWN_SOURCE:
+        last = name.rpartition(".")[2]
+        to.report("VB102", node, f"{last}() without a seed draws from a new generator of its own")
+    elif generator is not None and not NO_DATA.search(to.target):
         to.facts.targets[spot(node)] = to.target
         if TENSORS.match(name) and _is_written_out(node):
             to.facts.fixed.add(spot(node))
         for_seed = "seed" in to.target.lower()
         to.event("draw", generator, node, f"{name} (for a seed)" if for_seed else name)
+        if name == "node2vec.Node2Vec":  # its walks draw from both
+            to.event("draw", "python", node, name)
         if not to.scope and to.target:
             to.facts.made[spot(node)] = to.target
     if name in OWN_GENERATORS:
@@ -115,16 +131,15 @@ def of_no_data(to: Walk, name: str | None) -> Iterator[None]:
 def _drawn_from(node: ast.Call, name: str) -> str | None:
     if name == "tensorflow.get_variable":
         return None if is_given(node, "initializer") else "tensorflow"
-    if SKLEARN_DRAWS.match(name):
-        return None if is_given(node, "random_state") or not _shuffles(node, name) else "numpy"
+    is_seeded = any(is_given(node, each) for each in SEEDS_OF_VARIATES)
+    if estimator := estimator_of(name) or ("numpy" if SKLEARN_DRAWS.match(name) else None):
+        return None if is_seeded or not _shuffles(node, name) else estimator
     if OF_FILES.search(name):
         return None if is_given(node, "seed") or constant(argument(node, "shuffle", 99)) is False else "numpy"
     generator = generator_of(name)
     if generator == "tensorflow" and is_open(node, "seed") is False:
         return None
-    if (RANDOM_VARIATES.match(name) or OF_GRAPHS.match(name)) and any(
-        is_given(node, each) for each in SEEDS_OF_VARIATES
-    ):
+    if is_seeded and (RANDOM_VARIATES.match(name) or OF_GRAPHS.match(name)):
         return None
     if _is_loaded(node, name):
         return None
@@ -164,6 +179,18 @@ def _is_loaded(node: ast.Call, name: str) -> bool:
     return bool(MODEL.match(name)) and constant(weights or argument(node, "pretrained", 0)) not in (
         (...,) if weights is None else (None, False)
     )
+
+
+def of_data_set(to: Walk, node: ast.Call, attribute: str, name: str | None) -> str:
+    """`data.train_test_split(test_size=0.2)`, `data.shuffle()` of Hugging Face: they take a seed from NumPy's
+    generator. What draws, or "" for what does not."""
+    if name is not None and not name.startswith("datasets."):
+        return ""
+    if is_given(node, "generator") or is_given(node, "random_state"):
+        return ""
+    splits = attribute == "train_test_split" and constant(argument(node, "shuffle", 2)) is not False
+    shuffles = attribute == "shuffle" and not node.args and "datasets" in to.facts.flags
+    return f"Dataset.{attribute}" if splits or shuffles else ""
 
 
 def is_buffer(node: ast.Call) -> bool:
@@ -245,6 +272,8 @@ def _place(value: ast.expr) -> str:
 def _shuffles(node: ast.Call, name: str) -> bool:
     """Whether an object of scikit-learn that takes a random_state uses it."""
     last = name.rpartition(".")[2]
+    if last in ONLY_WITH:
+        return any(constant(argument(node, key, 99)) in values for key, values in ONLY_WITH[last].items())
     if last == "PCA":
         return constant(argument(node, "svd_solver", 99)) in ("randomized", "arpack")
     if last in ("SVC", "SVR", "NuSVC"):

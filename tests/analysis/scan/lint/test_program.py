@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+from analysis.scan.lint.judge import lint_project
 from analysis.scan.lint.lint import lint_file
 from analysis.scan.lint.program import Index, Program, programs
+
+BOTH = frozenset(("VB101", "VB401"))
 
 
 def facts(**files: str):
@@ -61,3 +64,17 @@ def test_files_that_import_all_of_each_other_take_no_time():
     calls = "".join(f"f{n}()\n" for n in range(60))
     found = facts(main=stars + calls, **{f"m{n}": stars for n in range(60)})
     assert Index(found).function("*.nothing", found[0]) is None
+
+
+def test_a_finding_names_the_programs_that_share_what_it_is_about():
+    model = "import torch\n\ndef fit(loss):\n    torch.nn.Linear(3, 3)\n    loss.backward()\n"
+    model += "    optimizer.step()\n"
+    main = "from model import fit\n\nif __name__ == '__main__':\n    fit(1)\n"
+    of = {each.rule: each.why for each in lint_project(facts(model=model, one=main, two=main), {}, BOTH)}
+    assert of["VB101"].endswith("; programs: one.py, two.py")
+    assert of["VB401"].endswith("; programs: one.py, two.py")
+
+
+def test_a_finding_in_the_file_of_its_only_program_names_none():
+    main = "import torch\n\ntorch.nn.Linear(3, 3)\nloss.backward()\noptimizer.step()\n"
+    assert not any("programs:" in each.why for each in lint_project(facts(main=main), {}, BOTH))
