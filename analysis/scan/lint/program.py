@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from analysis.scan.lint.facts import MAIN, Event, FileFacts, finding
 from analysis.scan.lint.index import Index
-from analysis.scan.lint.vocabulary import DRAWN, IF_GIVEN, OF_UNKNOWN, SEEDED_BY, WITHOUT_GPU, WORDS
+from analysis.scan.lint.vocabulary import DRAWN, HELPER, IF_GIVEN, OF_UNKNOWN, SEEDED_BY, WITHOUT_GPU, WORDS
 from analysis.scan.results import Level, LintFinding
 
 TEST_FILE = re.compile(r"(?:^|/)(?:test_[\w-]+|[\w-]+_test|tests?|conftest)\.py$|(?:^|/)tests/")
@@ -278,8 +278,11 @@ class Program:
         generator; one that a user may leave out, or of machines without a GPU, does not count."""
         found = set()
         by_choice = "seed_by_choice" in self.flags()
+        redrawn = self._redrawn()
         for file in self.files:
             for event in self._alive(file):
+                if redrawn and redrawn.get((file.path, file.scope_at(event.spot.line))) == {event.name}:
+                    continue
                 if is_of_plots(file, event) and not file.is_notebook:  # whose cells all run
                     continue
                 is_spared = event.text == WITHOUT_GPU or (by_choice and event.text == IF_GIVEN)
@@ -287,11 +290,24 @@ class Program:
                     found.add(event.name)
                 elif (
                     event.kind == "call"
-                    and event.text == "helper"
+                    and event.text.startswith(HELPER)
                     and not self._index.function(event.name, file)
                 ):
                     found.add("*")
         return found | {each for each, source in SEEDED_BY.items() if source in found}
+
+    def _redrawn(self) -> dict[tuple[str, str], set[str]]:
+        """Functions that seed, by file and name, with the generators that their seeds are drawn from; "" for
+        one that is not drawn."""
+        found: dict[tuple[str, str], set[str]] = {}
+        for file in self.files:
+            for event in self._alive(file):
+                if event.kind == "call" and event.text.startswith(HELPER):
+                    target = self._index.function(event.name, file)
+                    if target is not None:
+                        source = event.text.removeprefix(HELPER)
+                        found.setdefault((target[0].path, target[1]), set()).add(source)
+        return found
 
 
 def place(of: Step, seen_from: Step) -> str:

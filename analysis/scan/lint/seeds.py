@@ -13,6 +13,7 @@ from analysis.scan.lint.program import Program, Step, at, is_of_plots, place
 from analysis.scan.lint.vocabulary import (
     ASKS_WHETHER_TRAINED,
     DEFERRED,
+    FOR_A_SEED,
     GENERATORS,
     OWN_MODEL,
     SEED_CALLS,
@@ -134,7 +135,8 @@ def _first_drawn(program: Program, generator: str, matters: Callable[[Step], boo
 
 
 def late_seeds(program: Program) -> Iterator[LintFinding]:
-    """Rule VB103."""
+    """Rule VB103, and VB104 where a seed is drawn from what is seeded by it, or later, alone."""
+    known = program.seeded()
     drawn: dict[str, Step] = {}
     seeded: set[str] = set()
     late: set[tuple[str, int]] = set()
@@ -142,6 +144,11 @@ def late_seeds(program: Program) -> Iterator[LintFinding]:
         kind, name, spot, text = step.event
         if kind == "loaded":
             drawn = {n: first for n, first in drawn.items() if not makes_weights(first.event.text)}
+        elif kind == "draw" and text.endswith(FOR_A_SEED) and name in known and name not in seeded:
+            known.discard(name)  # once
+            yield at(
+                "VB104", step, f"the seed is drawn by {text.split()[0]}, and nothing has seeded that before"
+            )
         elif kind == "draw" and name not in seeded and not DEFERRED.search(text):
             if not program.is_unused(step) and not is_of_pictures(program, step):
                 drawn.setdefault(name, step)

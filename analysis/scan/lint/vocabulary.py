@@ -118,6 +118,10 @@ OWN_MODEL = "own model"
 """Said of what seeds and then makes the model itself, such as LightningCLI: there is nothing before it."""
 IF_GIVEN, DRAWN, WITHOUT_GPU = "if given", "drawn from", "without a GPU"
 """Said of seeds: set only where one was given; itself drawn from a generator; set only without a GPU."""
+FOR_A_SEED = "(for a seed)"
+"""Said of draws whose result is a seed."""
+HELPER = "helper"
+"""Said of calls of functions that seed by their names; after it the generator that the seed is drawn from."""
 SEED_HELPER = re.compile(
     r"^_?(?:set|fix|init|setup|initiali[sz]e|same|control|apply)_?\w*seeds?(?:_\w+)?$"
     r"|seed_?(?:everything|all|everywhere|torch|rng)|determinis\w*seed|^(?:set|make|enable)_(?:all_)?(?:determinis|reprod)",

@@ -8,6 +8,7 @@ import re
 
 from analysis.scan.lint.vocabulary import (
     ALL,
+    HELPER,
     WORDS,
     seeded_by,
     seeds_by_name,
@@ -70,10 +71,9 @@ def called(to: Walk, node: ast.Call, name: str | None) -> None:
     function = node.func
     attribute = function.attr if isinstance(function, ast.Attribute) else ""
     if name is not None:
-        if name.startswith("@"):
-            to.event("call", name, node)
-        elif name.partition(".")[0] not in training.ELSEWHERE:
-            to.event("call", name, node, "helper" if seeds_by_name(name.rpartition(".")[2]) else "")
+        if training.is_own(name):
+            helper = seeds_by_name(name.rpartition(".")[2].lstrip("@"))
+            to.event("call", name, node, f"{HELPER}{draws.source_of_seed(to, node)}" if helper else "")
         _by_name(to, node, name)
         operations.used(to, node, name)
     elif attribute:

@@ -12,6 +12,7 @@ from analysis.scan.lint.vocabulary import (
     ALL,
     CHANGING,
     DRAWN,
+    FOR_A_SEED,
     IF_GIVEN,
     MODEL,
     OF_GRAPHS,
@@ -99,7 +100,7 @@ def drawn(to: Walk, node: ast.Call, name: str) -> None:
         if TENSORS.match(name) and _is_written_out(node):
             to.facts.fixed.add(spot(node))
         for_seed = "seed" in to.target.lower()
-        to.event("draw", generator, node, f"{name} (for a seed)" if for_seed else name)
+        to.event("draw", generator, node, f"{name} {FOR_A_SEED}" if for_seed else name)
         if name == "node2vec.Node2Vec":  # its walks draw from both
             to.event("draw", "python", node, name)
         if not to.scope and to.target:
@@ -244,6 +245,12 @@ def seed(to: Walk, node: ast.Call, name: str) -> None:
         seeded(to, node, seeded_by(name), IF_GIVEN)
     else:
         seeded(to, node, seeded_by(name), OWN_MODEL if name.endswith("LightningCLI") else "")
+
+
+def source_of_seed(to: Walk, node: ast.Call) -> str:
+    """The generator that the seed of `set_seed(random.randint(0, 99))` is drawn from."""
+    names = [to.names.resolve(value) or "" for value in (*node.args, *(k.value for k in node.keywords))]
+    return next((found for each in names if each.endswith("()") and (found := generator_of(each[:-2]))), "")
 
 
 def changing(to: Walk, node: ast.expr, value: ast.expr, name: str) -> None:
