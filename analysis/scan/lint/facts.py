@@ -73,6 +73,8 @@ class FileFacts:
     classes: set[str] = field(default_factory=set)
     commands: set[str] = field(default_factory=set)  # functions that the project declares as commands
     imported: dict[str, str] = field(default_factory=dict)  # what names of the module stand for elsewhere
+    bound: set[str] = field(default_factory=set)  # names that the module has; "*" where more than are written
+    needed: set[tuple[str, str]] = field(default_factory=set)  # (module, name) of imports in no branch
     stars: list[str] = field(default_factory=list)  # modules of which all is imported
     operations: list[Use] = field(default_factory=list)
     threaded: list[Use] = field(default_factory=list)

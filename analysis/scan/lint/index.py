@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from analysis.scan.lint.facts import FileFacts
 from analysis.scan.lint.vocabulary import WORDS
+from analysis.scan.lint.walk.bindings import UNKNOWN
 
 LIBRARIES = (sys.stdlib_module_names | WORDS["elsewhere"]) - {"this"}
 """An installed library is meant, whatever files a project has."""
@@ -48,6 +49,26 @@ class Index:
                 )
             )
         return found[0][1] if found else None
+
+    def lacks(self, module: str, name: str, importer: FileFacts) -> bool:
+        """Whether `from module import name` fails: the module is one of the project for certain, beside the
+        program or by its whole name, and none of that name in the project has it."""
+        found = [
+            (full, file)
+            for full, file in self._by_last.get(module.rpartition(".")[2], ())
+            if full == module or full.endswith("." + module)
+        ]
+        beside = ".".join(part for part in (importer.module.rpartition(".")[0], module) if part)
+        return any(full == beside or (full == module and "." in module) for full, _ in found) and not any(
+            not file.bound or not file.bound.isdisjoint((name, UNKNOWN)) or self._has_below(f"{full}.{name}")
+            for full, file in found
+        )
+
+    def _has_below(self, name: str) -> bool:
+        """Whether there is a module or a folder of that name."""
+        return any(
+            full == name or full.startswith(f"{name}.") for each in self._by_last.values() for full, _ in each
+        )
 
     def packages(self, name: str, file: FileFacts) -> list[FileFacts]:
         """The packages around a module, the outermost first: an import of a.b.c runs a, then a.b, then it."""

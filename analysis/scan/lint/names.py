@@ -43,12 +43,17 @@ class Names:
                 self.bind(top, top)
         return [alias.name for alias in node.names]
 
-    def bind_from(self, node: ast.ImportFrom) -> list[str]:
-        """Binds what is imported; returns the modules that this may load."""
+    def base(self, node: ast.ImportFrom) -> str:
+        """The module that something is imported from, of a relative import too."""
         base = node.module or ""
         if node.level:
             parents = self._package[: len(self._package) - node.level + 1]
             base = ".".join([*parents, base] if base else parents)
+        return base
+
+    def bind_from(self, node: ast.ImportFrom) -> list[str]:
+        """Binds what is imported; returns the modules that this may load."""
+        base = self.base(node)
         loaded = [base]
         for alias in node.names:
             if alias.name == "*":

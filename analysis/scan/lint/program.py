@@ -61,6 +61,23 @@ class Program:
         return list(seen.values())
 
     @cached_property
+    def can_load(self) -> bool:
+        """False where it stops at an import: a module of the project has no such name."""
+        seen = {self.file.path}
+        queue = [self.file]
+        while queue:
+            file = queue.pop()
+            for module, name in file.needed:
+                if self._index.lacks(module, name, self.file):
+                    return False
+                for each in (module, f"{module}.{name}"):
+                    found = self._index.module(each, file)
+                    if found is not None and found.path not in seen:
+                        seen.add(found.path)
+                        queue.append(found)
+        return True
+
+    @cached_property
     def flow(self) -> list[Step]:
         """Everything that is reached, in order."""
         steps: list[Step] = []
@@ -328,7 +345,8 @@ def programs(files: Sequence[FileFacts]) -> list[Program]:
         for event in _events(file)
         if event.kind == "import" and (found := index.module(event.name, file)) is not None
     }
-    return [Program(file, index) for file in files if _runs(file, index, file.path in imported)]
+    every = [Program(file, index) for file in files if _runs(file, index, file.path in imported)]
+    return [program for program in every if program.can_load]
 
 
 def is_of_plots(file: FileFacts, event: Event) -> bool:

@@ -14,6 +14,7 @@ from analysis.scan.lint.facts import MAIN, Event, FileFacts, finding, spot
 from analysis.scan.lint.names import Names
 from analysis.scan.lint.vocabulary import ASKS_WHETHER_TRAINED, LOADS
 from analysis.scan.lint.walk import (
+    bindings,
     calls,
     counts,
     defaults,
@@ -58,6 +59,8 @@ class Collector:
         for node in tree.body:  # defined anywhere in the module, called anywhere
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
                 self.names.bind(node.name, f"@{node.name}")
+        self.facts.bound = bindings.bound(tree.body)
+        self.facts.needed = bindings.needed(self.names, tree.body)
         self.statements(tree.body)
         self.order.leave(set())
         self.order.results.module_ends()

@@ -1,10 +1,14 @@
 from __future__ import annotations
 
+import pytest
+
 from analysis.scan.lint.judge import lint_project
 from analysis.scan.lint.lint import lint_file
 from analysis.scan.lint.program import Index, Program, programs
 
 BOTH = frozenset(("VB101", "VB401"))
+
+RUNS = "\n\nif __name__ == '__main__':\n    fit(1)\n"
 
 
 def facts(**files: str):
@@ -78,3 +82,48 @@ def test_a_finding_names_the_programs_that_share_what_it_is_about():
 def test_a_finding_in_the_file_of_its_only_program_names_none():
     main = "import torch\n\ntorch.nn.Linear(3, 3)\nloss.backward()\noptimizer.step()\n"
     assert not any("programs:" in each.why for each in lint_project(facts(main=main), {}, BOTH))
+
+
+@pytest.mark.parametrize(
+    ("has", "runs"),
+    [
+        ("def fit(x):\n    pass\n", True),
+        ("if 1:\n    fit = print\n", True),
+        ("try:\n    from there import fit\nexcept ImportError:\n    fit = None\n", True),
+        ("from there import *\n", True),
+        ("def __getattr__(name):\n    return print\n", True),
+        ("def other(x):\n    return fit\n", False),
+        ("def fit(:\n", True),  # cannot be read, so nobody knows
+    ],
+)
+def test_a_program_that_stops_at_an_import_is_none(has: str, runs: bool):
+    assert [p.file.path for p in programs(facts(model=has, main=f"from model import fit{RUNS}"))] == (
+        ["main.py"] if runs else []
+    )
+
+
+def test_an_import_of_an_import_that_fails_stops_too():
+    files = facts(
+        pkg__middle="from .model import fit\n",
+        pkg__model="def other():\n    pass\n",
+        main=f"from pkg.middle import fit{RUNS}",
+    )
+    assert programs(files) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"try:\n    from model import fit\nexcept ImportError:\n    fit = print{RUNS}",
+        f"from model.parts import fit{RUNS}",  # a folder without an __init__
+        f"from model import parts as fit{RUNS}",
+    ],
+)
+def test_imports_that_may_succeed_stop_nothing(text: str):
+    files = facts(model="def other():\n    pass\n", model__parts="def fit(x):\n    pass\n", main=text)
+    assert [program.file.path for program in programs(files)] == ["main.py"]
+
+
+def test_a_library_of_the_name_of_a_file_elsewhere_may_have_what_is_imported():
+    files = facts(src__datasets="rows = 1\n", main=f"from datasets import load_dataset as fit{RUNS}")
+    assert [program.file.path for program in programs(files)] == ["main.py"]
