@@ -16,7 +16,8 @@ THREADED = re.compile(
 )
 """CatBoost and the forests of scikit-learn give the same on any number of threads."""
 WORD_VECTORS = re.compile(
-    r"^gensim\.models\.(?:\w+\.)*(?:Word2Vec|Doc2Vec|FastText)$|^(?:node2vec|karateclub)\.(?:\w+\.)*(?:Node2Vec|DeepWalk)$"
+    r"^gensim\.models\.(?:\w+\.)*(?:Word2Vec|Doc2Vec|FastText|LdaMulticore)$|^fasttext\.train_\w+$"
+    r"|^(?:node2vec|karateclub)\.(?:\w+\.)*(?:Node2Vec|DeepWalk)$"
 )
 COUNTS = frozenset(
     ("n_jobs", "nthread", "nthreads", "num_thread", "num_threads", "n_threads", "thread_count")
@@ -45,12 +46,12 @@ def called(to: Walk, node: ast.Call, name: str) -> None:
 
 
 def _raced(to: Walk, node: ast.Call, name: str) -> None:
-    """Word vectors: several workers change them at once. gensim has three by default."""
-    workers = next((option.value for option in node.keywords if option.arg == "workers"), None)
-    is_alone = constant(workers) == 1 or (workers is None and not name.startswith("gensim."))
+    """Word vectors: several workers change them at once. gensim has three by default, fastText twelve."""
+    workers = next((option.value for option in node.keywords if option.arg in ("workers", "thread")), None)
+    is_alone = constant(workers) == 1 or (workers is None and not name.startswith(("gensim.", "fasttext.")))
     if not is_alone and all(option.arg for option in node.keywords):
         last = name.rpartition(".")[2]
-        to.report("VB203", node, f"the workers of {last} change its vectors at once, in any order")
+        to.report("VB203", node, f"the workers of {last} change what it learns at once, in any order")
 
 
 def stored(to: Walk, key: ast.expr | None, value: ast.expr | None) -> None:
