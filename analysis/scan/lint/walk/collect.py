@@ -222,7 +222,7 @@ class Collector:
         for target in targets:
             if isinstance(target, ast.Name):
                 calls.moved(self, target, node.value)
-                is_set = isinstance(node.value, ast.Set | ast.SetComp)
+                is_set = self.order.sets.is_set(node.value)
                 self.names.bind(target.id, "builtins.set()" if is_set else self.names.resolve(node.value))
             elif isinstance(target, ast.Tuple | ast.List):
                 self.order.rebound(target, node.value)
@@ -251,6 +251,7 @@ class Collector:
         with self.order.free(self.order.loop(node)):
             self.visit(node.iter)
         self.bind_unknown(node.target)
+        self.order.sets.looped(node)
         self.loops += 1
         self.statements(node.body)
         self.loops -= 1

@@ -22,6 +22,8 @@ TYPE = re.compile(r"^torch\.(?:u?int\d*|float\d*|b?float16|half|double|long|shor
 DEVICE_ARGUMENTS = frozenset(
     ("device", "devices", "device_ids", "device_map", "gpus", "gpu", "accelerator", "use_cuda")
 )
+ENDED_BY_2 = WORDS["ended_by_lightning_2"]
+"""Arguments of Lightning's Trainer that version 2.0 does not have."""
 CHOICE = re.compile(r"^(?!n_|num_).*(?<![a-z])(?:cuda|gpus?|cpu)(?:$|_)", re.IGNORECASE)
 OF_OPTIONS = re.compile(
     r"^(?:self|cls|p|hp|ctx|env|g|common|const\w*|globals?|utils?|device\w*)$|arg|opt|cfg|conf|param|flag|setting|"
@@ -38,7 +40,9 @@ def called(to: Walk, node: ast.Call, name: str | None, attribute: str) -> None:
     elif _needs(node, name, attribute):
         to.facts.flags.add(NEEDS_GPU)
     last = attribute or (node.func.id if isinstance(node.func, ast.Name) else "")
-    if name == "torch.device" and constant(argument(node, "type", 0)) == "cpu":
+    if (name == "torch.device" and constant(argument(node, "type", 0)) == "cpu") or (
+        name == "lightning.Trainer" and _trains_on_cpu(node)
+    ):
         to.facts.flags.add(ON_CPU)
     elif (
         (last == "to" and any(_is_device(to, each) for each in _values(node)))
@@ -94,6 +98,15 @@ def _needs(node: ast.Call, name: str | None, attribute: str) -> bool:
         return False
     gpus = constant(argument(node, "gpus", -1))
     return (type(gpus) is int and gpus > 0) or constant(argument(node, "accelerator", -1)) in ("gpu", "cuda")
+
+
+def _trains_on_cpu(node: ast.Call) -> bool:
+    """`Trainer(accelerator="cpu")`; `Trainer(track_grad_norm=2)` of a version before 2.0, which used a GPU
+    only where that was said."""
+    given = {keyword.arg for keyword in node.keywords}
+    if constant(argument(node, "accelerator", -1)) == "cpu":
+        return True
+    return bool(given & ENDED_BY_2) and not given & {*DEVICE_ARGUMENTS, "strategy", "auto_select_gpus", None}
 
 
 def is_there(test: ast.expr) -> bool:

@@ -23,9 +23,13 @@ WRITING_ROWS = frozenset(("write", "writelines", "writerow", "writerows"))
 SAVING = WORDS["saving"]
 TABLES = frozenset(("concat", "concatenate", "vstack", "hstack", "append", "cat", "stack"))
 LOGS = re.compile(
-    r"log|std(?:out|err)|print|\bbar|report|error|fail|missing|skipped|invalid|warn|removed", re.IGNORECASE
+    r"log|std(?:out|err)|print|\bbar|report|error|fail|missing|skipped|invalid|warn|(?:re)?moved|deleted|to_?(?:remove|delete)"
+    r"|(?:^|_)bad(?:_|$)|corrupt|broken|unreadable",
+    re.IGNORECASE,
 )
-"""What is written for people."""
+"""What is written for people, or names what is left out."""
+MODULES = frozenset(("np", "numpy", "pd", "tf", "torch", "cv2"))
+"""`np.insert(row, 0, 1)` adds to nothing."""
 ADDING = re.compile(r"^_*(?:add|append|insert|extend|register)_\w+$|^_*update_\w*data\w*$")
 """Methods of a project that add to something, by their names."""
 
@@ -41,7 +45,7 @@ def kept_in_order(body: list[ast.stmt]) -> Iterator[str]:
                 yield ""
             elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
                 method, to = node.func.attr, named(node.func.value)
-                is_lasting = to not in inside and not LOGS.search(to)
+                is_lasting = to not in inside and to not in MODULES and not LOGS.search(to)
                 if method in APPENDING and is_lasting:
                     yield to
                 elif (
@@ -73,7 +77,8 @@ def numbered(node: ast.For | ast.AsyncFor) -> bool:
     for statement in node.body:
         for inner in ast.walk(statement):
             if isinstance(inner, ast.Assign) and any(
-                isinstance(target, ast.Subscript) and _names(target.slice) & counters
+                isinstance(target, ast.Subscript)
+                and (_names(target.slice) & counters or _is_any(inner.value, counters))
                 for target in inner.targets
             ):
                 return True
@@ -106,6 +111,11 @@ def _counters(node: ast.For | ast.AsyncFor) -> set[str]:
             if isinstance(inner, ast.Assign) and _names(inner.value) & found and _makes_name(inner.value):
                 found |= {named(target) for target in inner.targets} - {""}
     return found
+
+
+def _is_any(value: ast.expr, names: set[str]) -> bool:
+    """`number_of[name] = i`."""
+    return isinstance(value, ast.Name) and value.id in names
 
 
 def _makes_name(value: ast.expr) -> bool:

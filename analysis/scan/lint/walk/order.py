@@ -21,7 +21,6 @@ from analysis.scan.lint.walk.kept import (
     is_numbering,
     iterated,
     kept_in_order,
-    makes_text,
     mentions,
     named,
     numbered,
@@ -29,6 +28,7 @@ from analysis.scan.lint.walk.kept import (
     sorts,
 )
 from analysis.scan.lint.walk.results import Results, attributes_of
+from analysis.scan.lint.walk.sets import Sets
 from analysis.scan.lint.walk.sources import (
     FINDING,
     FREE_METHODS,
@@ -48,9 +48,8 @@ from analysis.scan.lint.walk.sources import (
     described,
     is_filtered,
     is_no_data,
-    is_numbering_of_texts,
-    is_of_texts,
     is_pattern,
+    walked,
 )
 from analysis.scan.lint.walk.walk import Walk
 
@@ -67,9 +66,6 @@ class DataOrder:
         self._walk = walk
         self.pending: dict[str, list[Pending]] = {}
         self._loads: dict[str, bool] = {}  # names that are used: whether in a way that keeps their order
-        self._texts: dict[str, str] = {}  # what sets are made of, by their names
-        self._made_texts: set[str] = set()  # names of what is put together from texts
-        self._ones: set[str] = set()  # names whose length was compared with one
         self._carried: set[int] = set()
         self._used: set[str] = set()  # names that functions use
         self._derived: set[str] = set()  # names of what was made of something with a name
@@ -78,6 +74,7 @@ class DataOrder:
         self._absorbed: set[int] = set()
         self._returning = False
         self.results = Results(walk)
+        self.sets = Sets(walk)
 
     def free(self, when: bool = True) -> AbstractContextManager[None]:
         """A context in which the order does not matter, where `when` holds."""
@@ -92,11 +89,7 @@ class DataOrder:
     # ---- the walk tells -----------------------------------------------------------------------------------
 
     def assigned(self, target: str, value: ast.expr) -> None:
-        if isinstance(value, ast.SetComp | ast.Set) or (
-            isinstance(value, ast.Call) and last(value.func) in ("set", "frozenset")
-        ):
-            self._texts[target] = self._told(value)
-        (self._made_texts.add if makes_text(value) else self._made_texts.discard)(target)
+        self.sets.assigned(target, value)
         found = self._unordered(value)
         if found is None or found[0] == SET:
             if target in self.pending and sorted_of(self._walk, value) == target:
@@ -198,7 +191,7 @@ class DataOrder:
             case ast.Compare(left=ast.Call(args=[only]), ops=[kind], comparators=[ast.Constant(value=1)]) if (
                 not isinstance(kind, ast.Gt)  # then it is about many
             ):
-                self._ones.add(named(only))
+                self.sets.ones.add(named(only))
 
     def comprehended(self, node: ast.ListComp | ast.GeneratorExp | ast.DictComp | ast.SetComp) -> None:
         found = self._unordered(node.generators[0].iter)
@@ -230,10 +223,7 @@ class DataOrder:
         """Says whether the order of the arguments is free; reports a listing whose order is kept."""
         function = node.func
         self.results.called(name, keeps=not self._free)
-        if isinstance(function, ast.Attribute) and function.attr == "add" and node.args:
-            to = named(function.value)
-            if to in self._texts:
-                self._texts[to] += f" {self._told(node.args[0])}"
+        self.sets.called(node)
         if isinstance(function, ast.Attribute) and function.attr == "sort":
             self.pending.pop(named(function.value), None)
         is_sorting = name in SORTING or bool(SORTER.search(last(function)))
@@ -247,7 +237,7 @@ class DataOrder:
             return True
         if FINDING.search(last(function)):
             return True
-        if name == "builtins.next" and node.args:
+        if name == "builtins.next" and node.args and not walked(self._walk, node):
             self.single(node.args[0])  # `next(folder.glob("*.onnx"))`: the one that is there
         if self._free or id(node) in self._absorbed:
             return False
@@ -287,14 +277,14 @@ class DataOrder:
         for name in list(self.pending):
             if not any(name.startswith(prefix) for prefix in keep):
                 self._settle(name)
-        self._ones.clear()
+        self.sets.ones.clear()
 
     # ---- what is in no order -----------------------------------------------------------------
 
     def _settle(self, name: str) -> None:
         """Reports what has a name, unless it was used, but never in a way that keeps the order."""
         items = self.pending.pop(name)
-        if name in self._ones:
+        if name in self.sets.ones:
             return
         unseen = "." in name or (not self._walk.scope and self._may_be_used(name))
         if self._loads.get(name, unseen):
@@ -309,24 +299,13 @@ class DataOrder:
 
     def _unordered(self, node: ast.expr) -> tuple[str, Any, str] | None:
         """(what, where from, its text) of an expression whose order is not defined."""
+        if text := self.sets.of_texts(node):
+            return SET, node, text
         if isinstance(node, ast.Call):
             return self._unordered_call(node, self._walk.names.resolve(node.func))
-        if isinstance(node, ast.Name):
-            name = self._walk.names.resolve(node)
-            if (
-                name in ("builtins.set()", "builtins.frozenset()")
-                and node.id not in self._ones
-                and not NUMBERS.search(node.id)
-                and is_of_texts(f"{node.id} {self._texts.get(node.id, '')}")
-            ):
-                return SET, node, node.id
-        elif isinstance(node, ast.Set):
-            if any(is_of_texts(ast.unparse(e)) for e in node.elts):
-                return SET, node, "a set"
-        elif isinstance(node, ast.SetComp):
-            if is_of_texts(ast.unparse(node)):
-                return SET, node, "a set"
-        elif isinstance(node, ast.ListComp | ast.GeneratorExp) or is_numbering(node):
+        if isinstance(node, ast.Subscript) and (found := walked(self._walk, node.value)):
+            return LISTING, found, "os.walk()"
+        if isinstance(node, ast.ListComp | ast.GeneratorExp) or is_numbering(node):
             inner = self._unordered(node.generators[0].iter)
             if inner is None:
                 waiting = self.pending.get(named(iterated(node.generators[0].iter)))
@@ -334,7 +313,7 @@ class DataOrder:
             if inner[0] == SET:
                 return FROM_SET, node, inner[2]
             return inner
-        elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.BitOr | ast.Sub | ast.BitAnd):
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.BitOr | ast.Sub | ast.BitAnd):
             left, right = self._unordered(node.left), self._unordered(node.right)
             if left is None and isinstance(node.op, ast.Sub):
                 return None
@@ -342,11 +321,6 @@ class DataOrder:
                 self._absorbed.add(id(right[1]))
             return left or right
         return None
-
-    def _told(self, node: ast.expr) -> str:
-        """The text of an expression, and a word where what it names was put together from texts."""
-        names = {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
-        return f"{ast.unparse(node)} {'str' if names & self._made_texts else ''}"
 
     def _unordered_call(self, node: ast.Call, name: str | None) -> tuple[str, Any, str] | None:
         if name in LISTINGS:
@@ -362,19 +336,12 @@ class DataOrder:
                 return None if is_no_data(self._walk, node) else (LISTING, node, f"Path.{function.attr}()")
             if function.attr == "imap_unordered":
                 return UNORDERED, node, "imap_unordered()"
+        if found := walked(self._walk, node):
+            return LISTING, found, "os.walk()"
         if name in READY:
             return UNORDERED, node, "as_completed()"
         if node.args and last(function).lower() in BARS:
             return self._unordered(node.args[0])
-        if name in ("builtins.set", "builtins.frozenset"):
-            first = node.args[0] if node.args else None
-            if first is None:
-                return None
-            if is_numbering_of_texts(self._walk.target):
-                return SET, node, "a set"
-            if NUMBERS.search(last(first)) or not is_of_texts(self._told(first)):
-                return None
-            return SET, node, "a set"
         if name in KEEPING and node.args:
             inner = next((found for found in map(self._unordered, node.args) if found), None)
             if inner and inner[0] == SET:

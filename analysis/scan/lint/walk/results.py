@@ -51,7 +51,7 @@ class Results:
 
     def hold(self, node: Any, name: str) -> None:
         """What is not sorted where it was made is in `name`, `self.x` or a variable."""
-        if "." in name:
+        if "." in name and not name.startswith("[]"):  # an item, which no attribute's name tells
             where = spot(node)
             held = self._walk.facts.held.setdefault((where.line, where.column), set())
             held.add(name.rpartition(".")[2])

@@ -14,10 +14,11 @@ from analysis.scan.results import Level
 SET, LISTING, FROM_SET, UNORDERED = "set", "VB301", "VB302", "VB304"
 # Names that tell whether an order is defined, kept, or of no matter.
 LISTINGS = WORDS["listings"]
+WALKS = frozenset(("os.walk", "tensorflow.io.gfile.walk", "tensorflow.gfile.Walk"))
 PATHS = frozenset(("pathlib.Path()", "pathlib.PosixPath()"))
 PATH_METHODS = frozenset(("iterdir", "rglob"))
 NUMBERS = re.compile(
-    r"(?:^|_)(?:ids?|idxs?|index|indexes|indices|positions|ranks|epochs|steps|dims|axes|axis|sizes|labels?)(?:_|$)"
+    r"(?:^|_)(?:ids?|idxs?|index|indexes|indices|positions|ranks|epochs|steps|dims|axes|axis|sizes|labels?|nodes)(?:_|$)"
 )
 """Names of whole numbers, whose order in a set does not change from process to process."""
 NO_DATA = re.compile(
@@ -57,9 +58,12 @@ _NUMBERED_BY = re.compile(
 )
 
 
+_MADE_NUMBERS = re.compile(r"\b(?:int|float|len|ord)\([^()]*\)|\bmap\((?:int|float|len|ord), [^()]*\)")
+
+
 def is_of_texts(text: str) -> bool:
-    """Whether an expression has to do with texts; the keys of `id2word` are numbers."""
-    return bool(TEXTS.search(_NUMBERED_BY.sub("", text)))
+    """Whether an expression has to do with texts; the keys of `id2word`, and `int(word)`, are numbers."""
+    return bool(TEXTS.search(_MADE_NUMBERS.sub("", _NUMBERED_BY.sub("", text))))
 
 
 class Pending(NamedTuple):
@@ -77,6 +81,15 @@ def is_no_data(walk: Walk, node: ast.Call) -> bool:
     listed = f"{ast.unparse(node)} {walk.target}"
     is_held_out = HELD_OUT.search(listed) and not re.search("train", listed, re.IGNORECASE)
     return bool(is_held_out or NO_DATA.search(f"{listed} {walk.scope}"))
+
+
+def walked(walk: Walk, node: ast.expr) -> ast.Call | None:
+    """`os.walk(folder)` of `next(os.walk(folder))`: a folder, and what is in it in no order."""
+    match node:
+        case ast.Call(args=[ast.Call(func=inner) as listing]) if walk.names.resolve(inner) in WALKS:
+            is_next = walk.names.resolve(node.func) == "builtins.next"
+            return listing if is_next and not is_no_data(walk, listing) else None
+    return None
 
 
 def is_pattern(node: ast.Call) -> bool:

@@ -1,0 +1,130 @@
+"""Which names and expressions stand for sets of texts, whose order changes from process to process."""
+
+from __future__ import annotations
+
+import ast
+
+from analysis.scan.lint.walk.arguments import last
+from analysis.scan.lint.walk.kept import makes_text, named
+from analysis.scan.lint.walk.sources import NUMBERS, is_numbering_of_texts, is_of_texts
+from analysis.scan.lint.walk.walk import Walk
+
+MADE = frozenset(("builtins.set()", "builtins.frozenset()"))
+COMBINING = frozenset(("union", "intersection", "difference", "symmetric_difference"))
+
+
+class Sets:
+    """What the sets of a module are made of, as far as their texts show."""
+
+    def __init__(self, walk: Walk) -> None:
+        self._walk = walk
+        self._told: dict[str, str] = {}  # by their names
+        self._values: dict[str, str] = {}  # of the sets that dictionaries have, by the names of those
+        self._made_texts: set[str] = set()  # names of what is put together from texts
+        self.ones: set[str] = set()  # names whose length was compared with one
+
+    def assigned(self, target: str, value: ast.expr) -> None:
+        """To one name: `x`, `self.x`."""
+        if self.is_set(value):
+            self._told[target] = self._text(value)
+        elif not (isinstance(value, ast.Name) and value.id == target):
+            self._told.pop(target, None)
+        match value:
+            case ast.Call(func=function, args=[ast.Name(id="set" | "frozenset"), *_]) if (
+                last(function) == "defaultdict"
+            ):
+                self._values[target] = ""
+        (self._made_texts.add if makes_text(value) else self._made_texts.discard)(target)
+
+    def looped(self, node: ast.For | ast.AsyncFor) -> None:
+        """`for word in line.split()`, `for key, names in names_by_key.items()`."""
+        if not isinstance(node.iter, ast.Call):
+            return
+        method = last(node.iter.func)
+        if method in ("split", "rsplit", "splitlines"):
+            self._made_texts.add(named(node.target))
+        owner = named(node.iter.func.value) if isinstance(node.iter.func, ast.Attribute) else ""
+        value = node.target
+        if method == "items" and isinstance(value, ast.Tuple) and len(value.elts) == 2:
+            value = value.elts[1]
+        elif method != "values":
+            return
+        if owner in self._values and isinstance(value, ast.Name):
+            self._told[value.id] = self._values[owner]
+            self._walk.names.bind(value.id, "builtins.set()")
+
+    def called(self, node: ast.Call) -> None:
+        """`words.add(word)`, `words.update(line.split())`, `names[key].add(name)`."""
+        function = node.func
+        if not isinstance(function, ast.Attribute) or function.attr not in ("add", "update") or not node.args:
+            return
+        to = named(function.value)
+        if to in self._told:
+            self._told[to] += f" {self._text(node.args[0])}"
+        elif owner := self._owner(function.value):
+            self._values[owner] = f"{self._values.get(owner, '')} {self._text(node.args[0])}"
+
+    def is_set(self, value: ast.expr) -> bool:
+        match value:
+            case ast.Set() | ast.SetComp():
+                return True
+            case ast.Call(func=ast.Attribute(value=base, attr=attr)) if attr in COMBINING:
+                return self.is_set(base)
+            case ast.Call(func=function):
+                return self._walk.names.resolve(function) in ("builtins.set", "builtins.frozenset")
+            case ast.BinOp(left=left, op=ast.BitOr() | ast.BitAnd() | ast.Sub() | ast.BitXor()):
+                return self.is_set(left)
+            case ast.Name():
+                return self._walk.names.resolve(value) in MADE
+            case ast.Attribute():
+                return named(value) in self._told
+            case ast.Subscript(value=base):
+                return self._has_sets(base)
+        return False
+
+    def of_texts(self, value: ast.expr) -> str:
+        """How a set of texts is named in a message; "" for what is none, as far as its text shows."""
+        if not self.is_set(value):
+            return ""
+        match value:
+            case ast.Name() | ast.Attribute():
+                name = named(value)
+                if name in self.ones or NUMBERS.search(name.removeprefix("self.")):
+                    return ""
+                return name if is_of_texts(f"{name} {self._told.get(name, '')}") else ""
+            case ast.Subscript(value=base):
+                return f"a set of {named(base)}" if is_of_texts(self._values.get(named(base), "")) else ""
+            case ast.Set(elts=elements):
+                return "a set" if any(is_of_texts(ast.unparse(each)) for each in elements) else ""
+            case ast.Call(func=ast.Name(), args=[]):
+                return ""
+            case ast.Call(func=ast.Name(), args=[first, *_]):
+                if is_numbering_of_texts(self._walk.target):
+                    return "a set"
+                if NUMBERS.search(last(first)):
+                    return ""
+            case ast.Call(func=ast.Attribute(value=base)) | ast.BinOp(left=base) if isinstance(
+                base, ast.Name
+            ) and NUMBERS.search(base.id):
+                return ""
+        return "a set" if is_of_texts(self._text(value)) else ""
+
+    def _has_sets(self, base: ast.expr) -> bool:
+        name = named(base)
+        of_module = not isinstance(base, ast.Name) or (
+            self._walk.names.resolve(base) == "collections.defaultdict()"
+        )
+        return name in self._values and of_module
+
+    def _owner(self, value: ast.expr) -> str:
+        """`names` of `names[key]`, and of `names.setdefault(key, set())`."""
+        match value:
+            case ast.Subscript(value=base) if self._has_sets(base):
+                return named(base)
+        return ""
+
+    def _text(self, node: ast.expr) -> str:
+        """The text of an expression, what its names are made of, and a word where that is text."""
+        names = {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
+        made = " ".join(self._told.get(name, "") for name in sorted(names))
+        return f"{ast.unparse(node)} {made} {'str' if names & self._made_texts else ''}"
