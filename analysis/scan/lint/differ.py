@@ -6,6 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
+from types import MappingProxyType
 from typing import NamedTuple
 
 from analysis.scan.lint.facts import MAIN, FileFacts, Spot, finding
@@ -35,6 +36,8 @@ NOT_TRAINED = re.compile(
     re.IGNORECASE,
 )
 """Files of what happens before, after and beside training."""
+SHOWN = 5
+"""How many other programs a message names."""
 _SEVERITY = (Level.ERROR, Level.WARNING, Level.NOTE)
 
 
@@ -232,20 +235,21 @@ def found_operations(
     found: set[str] = set()
     trained: set[str] = set()  # frameworks
     included: set[int] = set()  # files of training programs
+    users: dict[str, list[Differing]] = {}  # what each program trains, by its file
     for program in every:
         if program.training is None or not _trains_network(program):
             continue
         trained |= program.training.file.flags & FRAMEWORKS
-        inside = {id(file) for file in program.files}
-        own = [use for use in left if id(use.file) in inside and _is_trained_by(use, program)]
-        own = [use for use in own if use.file is program.file or not AFTER_TRAINING.search(use.file.path)]
-        own = [use for use in own if (use.file.path, use.file.scope_at(use.spot.line)) in program.scopes]
-        included |= inside
+        included |= {id(file) for file in program.files}
+        users[program.file.path] = _trained_by(program, left)
+    for path, every_use in users.items():
+        remaining = {id(use) for use in left}
+        own = [use for use in every_use if id(use) in remaining]
         told = {id(use.file) for use in own}
         left = [use for use in left if id(use.file) not in told]
-        own.sort(key=lambda use: use.file is not program.file)  # its own file before those it imports
+        own.sort(key=lambda use: use.file.path != path)  # its own file before those it imports
         found |= {use.rule for use in own}
-        yield from _together(own)
+        yield from _together(own, {other: uses for other, uses in users.items() if other != path})
     yield from _together(
         [
             use
@@ -263,6 +267,19 @@ def found_operations(
     )
 
 
+def _trained_by(program: Program, uses: Sequence[Differing]) -> list[Differing]:
+    """Those of the program's files that it reaches."""
+    inside = {id(file) for file in program.files}
+    return [
+        use
+        for use in uses
+        if id(use.file) in inside
+        and _is_trained_by(use, program)
+        and (use.file is program.file or not AFTER_TRAINING.search(use.file.path))
+        and (use.file.path, use.file.scope_at(use.spot.line)) in program.scopes
+    ]
+
+
 def _is_trained_by(use: Differing, program: Program) -> bool:
     """An export to TensorFlow beside a training in PyTorch trains nothing; what is never moved to a GPU, and
     what the program's mode prevents, does not differ."""
@@ -271,7 +288,10 @@ def _is_trained_by(use: Differing, program: Program) -> bool:
     return (use.always or _may_use_gpu(program, use.framework)) and not _modes(program) & use.prevented
 
 
-def _together(uses: Sequence[Differing]) -> Iterator[LintFinding]:
+def _together(
+    uses: Sequence[Differing], users: Mapping[str, Sequence[Differing]] = MappingProxyType({})
+) -> Iterator[LintFinding]:
+    """`users` are the other programs, and what they train."""
     groups: dict[tuple[str, str], list[Differing]] = {}
     for use in uses:
         groups.setdefault((use.rule, use.then), []).append(use)
@@ -280,11 +300,12 @@ def _together(uses: Sequence[Differing]) -> Iterator[LintFinding]:
             continue
         first = min(some, key=lambda use: (use.operation.beside, _SEVERITY.index(use.level)))
         counts = Counter(use.name for use in some)
-        if len(some) == 1:
-            yield first.alone()
-            continue
         named = ", ".join(f"{name} ({count})" for name, count in counts.most_common())
         on = " or ".join(dict.fromkeys(use.on for use in some))
-        yield finding(
-            first.rule, first.file.path, first.spot, f"{named} differ {on}; {first.then}", first.level
-        )
+        why = f"{named} differ {on}; {first.then}" if len(some) > 1 else first.alone().why
+        members = {id(use) for use in some}
+        others = [path for path, theirs in users.items() if any(id(use) in members for use in theirs)]
+        if others:
+            listed = ", ".join(others[:SHOWN]) + (f" and {len(others) - SHOWN} more" * (len(others) > SHOWN))
+            why += f" (trained by {listed} too)"
+        yield finding(first.rule, first.file.path, first.spot, why, first.level)

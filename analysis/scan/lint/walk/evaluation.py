@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import re
 from functools import cache
 
@@ -78,6 +79,10 @@ def called(to: Walk, node: ast.Call, name: str | None, attribute: str) -> None:
             to.report("VB602", node, f"{last} shuffles the held-out data")
     elif attribute in ("fit", "fit_generator"):
         _fit(to, node, name)
+    elif attribute in ("evaluate", "score") and node.args and _is_held_out(to.target):
+        text = ast.unparse(node.args[0])
+        if _is_training(text) and not _is_held_out(text) and not _is_training(to.target):
+            to.report("VB603", node, f"{to.target} is of {text}")
 
 
 def _loader(to: Walk, node: ast.Call) -> None:
@@ -127,17 +132,32 @@ def _fit(to: Walk, node: ast.Call, name: str | None) -> None:
     to.facts.flags.add("keras_fit" if argument(node, "epochs", 99) is not None else "-")
     size = default(to, argument(node, "batch_size", 2 if len(node.args) > 2 else -1))
     to.facts.flags.add(ONE_ROW if size == 1 else ROWS)
-    if len(node.args) > 1 and _is_twice(node.args[0], node.args[1]):
-        to.report("VB603", node, f"{ast.unparse(node.args[0])} is given for training and for validation")
+    twice = next((pair for pair in itertools.pairwise(node.args[:3]) if _is_twice(*pair)), None)
+    if twice is not None:
+        to.report("VB603", node, f"{ast.unparse(twice[0])} is given for training and for validation")
     validation = argument(node, "validation_data", 99)
-    if validation is not None:
-        text = ast.unparse(validation)
-        if _is_training(text) and not _is_held_out(text):
-            to.report("VB603", node, f"validation_data={text} is what the model is trained on")
+    fitted = argument(node, "x", 0)
+    if validation is not None and fitted is not None and _is_validated_on(validation, fitted):
+        why = f"validation_data={ast.unparse(validation)} is what the model is trained on"
+        to.report("VB603", node, why)
     split = argument(node, "validation_split", 99)
     if split is not None and constant(split) not in (0, 0.0):
         why = "validation_split takes the last samples, before any shuffling: the order of the data decides"
         to.report("VB604", node, why)
+
+
+def _is_validated_on(validation: ast.expr, fitted: ast.expr) -> bool:
+    """Whether what validates is what is fitted, or by its name training data. Of those a slice may be held
+    out, unless all of them are fitted."""
+    first = (
+        validation.elts[0] if isinstance(validation, ast.Tuple | ast.List) and validation.elts else validation
+    )
+    text, trained = ast.unparse(first), ast.unparse(fitted)
+    if isinstance(first, ast.Name | ast.Attribute | ast.Subscript) and text == trained:
+        return True
+    if not _is_training(ast.unparse(validation)) or _is_held_out(ast.unparse(validation)):
+        return False
+    return not isinstance(first, ast.Subscript) or ast.unparse(first.value) == trained
 
 
 def _is_twice(first: ast.expr, second: ast.expr) -> bool:

@@ -435,3 +435,20 @@ def test_what_a_cell_draws_and_shows_and_another_reads_is_a_finding():
     )
     (found,) = findings(notebook(*cells), "a.ipynb", frozenset(("VB101",)))
     assert (found.place.cell, found.place.line) == (3, 1)
+
+
+def test_operations_that_several_programs_train_are_one_finding_that_names_them():
+    net = (
+        "import torch\nclass Net(torch.nn.Module):\n"
+        "    def __init__(self):\n        self.layer = torch.nn.Conv2d(1, 2, 3)\n"
+    )
+    training = (
+        "import torch\nfrom net import Net\nmodel = Net().cuda()\n"
+        "optimizer = torch.optim.SGD(model.parameters(), 0.1)\n"
+        "model(rows).sum().backward()\noptimizer.step()\n"
+    )
+    texts = {"net.py": net, "first.py": training, "second.py": training}
+    facts = [lint_file(path, text.encode()) for path, text in texts.items()]
+    (found,) = lint_project(facts, {}, frozenset({"VB501"}))
+    assert found.place.path == "net.py"
+    assert found.why.endswith("(trained by second.py too)")
