@@ -80,6 +80,8 @@ def called(to: Walk, node: ast.Call, name: str | None) -> None:
         operations.method(to, node, attribute)
         if attribute not in USUAL_METHODS:
             to.event("method", attribute, node)
+    elif isinstance(function, ast.Name) and function.id == "getattr":
+        operations.by_name(to, node)
     elif isinstance(function, ast.Name) and seeds_by_name(function.id):
         draws.seeded(to, node, ALL)  # of unknown origin: as its name says
     elif isinstance(function, ast.Name) and to.names.stars:
