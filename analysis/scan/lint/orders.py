@@ -19,6 +19,8 @@ PREPARING = re.compile(
     r"prep|extract|encod|embed|feature|convert|creat|generat|build|make|split|dataset", re.I
 )
 """Files of programs that make data with a model."""
+PLANES = re.compile(r"(?:sklearn\.manifold|umap|openTSNE|MulticoreTSNE|tsnecuda)(?:\.|$)")
+"""What embeds in a plane."""
 DATA_LIBRARIES = WORDS["data_libraries"]
 
 
@@ -29,7 +31,7 @@ def orders(
     used. Without such a program, and with `everywhere`, those of files that have to do with data, else all
     as notes."""
     making = [] if everywhere else [program for program in every if makes_data(program)]
-    using = [program for program in making if not _only_uses(program)]
+    using = [program for program in making if not _only_uses(program) and not _only_shows(program)]
     of_data = {file.path for file in files if _is_of_data(file)}
     reached = set().union(*(program.scopes for program in using))
     read = set().union(*(file.read_attributes for file in files))
@@ -69,6 +71,15 @@ def _only_uses(program: Program) -> bool:
         (training is None or (training.event.name == "estimator" and clusters))
         and not PREPARING.search(program.file.path)
         and any(step.event.kind == "loaded" for step in program.reached)
+    )
+
+
+def _only_shows(program: Program) -> bool:
+    """Whether a program embeds data in a plane, for a picture, and trains nothing."""
+    return (
+        program.training is None
+        and any(PLANES.match(name) for name in program.file.imported.values())
+        and not PREPARING.search(program.file.path)
     )
 
 

@@ -452,3 +452,18 @@ def test_operations_that_several_programs_train_are_one_finding_that_names_them(
     (found,) = lint_project(facts, {}, frozenset({"VB501"}))
     assert found.place.path == "net.py"
     assert found.why.endswith("(trained by second.py too)")
+
+
+@pytest.mark.parametrize(
+    ("embedding", "rules"),
+    [("sklearn.manifold import TSNE", []), ("sklearn.decomposition import PCA", ["VB301"])],
+)
+def test_an_order_of_which_only_a_picture_is_made_does_not_matter(embedding: str, rules: list[str]):
+    name = embedding.rpartition(" ")[2]
+    text = (
+        f"import glob\nimport json\nimport numpy as np\nfrom {embedding}\n"
+        "rows = [np.load(path) for path in glob.glob('rows/*.npy')]\n"
+        f"points = {name}(2).fit_transform(np.stack(rows))\n"
+        "json.dump(points.tolist(), open('points.json', 'w'))\n"
+    )
+    assert [found.rule for found in findings(text, rules=frozenset({"VB301"}))] == rules
