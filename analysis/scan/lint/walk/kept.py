@@ -62,7 +62,7 @@ def kept_in_order(body: list[ast.stmt]) -> Iterator[str]:
                 if isinstance(target, ast.Subscript):
                     if _counts(node.value) or (isinstance(node.value, ast.Name) and node.value.id in counted):
                         yield ""  # the next number for the next name
-                elif _is_table(node.value) and mentions(node.value, named(target)):
+                elif _is_table(node.value) and mentions(node.value, named(target)) and not _is_log(target):
                     yield named(target)
 
 
@@ -141,6 +141,10 @@ def _bound(body: list[ast.stmt]) -> set[str]:
             elif isinstance(node, ast.With):
                 found |= {named(item.optional_vars) for item in node.items if item.optional_vars}
     return found - {""}
+
+
+def _is_log(target: ast.expr) -> bool:
+    return bool(LOGS.search(named(target)))
 
 
 def _is_table(value: ast.expr) -> bool:
