@@ -26,7 +26,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from analysis.scan.files import walk
-from analysis.scan.lint.judge import lint_project
+from analysis.scan.lint.programs.judge import lint_project
 from analysis.scan.lint.rules import RULES
 from analysis.scan.project import lint_some
 from benchmarks.table import Row

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from analysis.scan.files import Tree, fits, read
 from analysis.scan.lint.facts import FileFacts
-from analysis.scan.lint.judge import lint_project
 from analysis.scan.lint.lint import lint_file
+from analysis.scan.lint.programs.judge import lint_project
 from analysis.scan.requirements import documents, listed, manifests
 from analysis.scan.requirements.listed import Stated
 from analysis.scan.results import HardwareStatement, Note, Place, Project, Requirement

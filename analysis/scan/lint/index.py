@@ -6,8 +6,8 @@ import sys
 from collections.abc import Sequence
 
 from analysis.scan.lint.facts import FileFacts
+from analysis.scan.lint.syntax.bindings import UNKNOWN
 from analysis.scan.lint.vocabulary import WORDS
-from analysis.scan.lint.walk.bindings import UNKNOWN
 
 LIBRARIES = (sys.stdlib_module_names | WORDS["elsewhere"]) - {"this"}
 """An installed library is meant, whatever files a project has."""

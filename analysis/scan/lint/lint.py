@@ -9,11 +9,11 @@ import re
 import warnings
 from pathlib import PurePosixPath
 
+from analysis.scan.lint.collect import Collector
 from analysis.scan.lint.facts import FileFacts, finding
 from analysis.scan.lint.python2 import as_python_3
 from analysis.scan.lint.rules import RULES
-from analysis.scan.lint.walk.collect import Collector
-from analysis.scan.lint.walk.evaluation import selecting_lines
+from analysis.scan.lint.uses.evaluation import selecting_lines
 from analysis.scan.results import LintFinding, Note, Place
 from analysis.scan.source import Cell, UnreadableError, decode_python, notebook_cells, plain_f_strings
 

@@ -9,10 +9,10 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from analysis.scan.lint.differ import differing
-from analysis.scan.lint.judge import lint_project
 from analysis.scan.lint.lint import is_ignored, lint_file
-from analysis.scan.lint.program import programs
+from analysis.scan.lint.programs.differ import differing
+from analysis.scan.lint.programs.judge import lint_project
+from analysis.scan.lint.programs.program import programs
 from analysis.scan.lint.rules import RULES, chosen
 
 FOLDER = Path(__file__).parent / "corpus"

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis.scan.lint.differ import differing
-from analysis.scan.lint.judge import lint_project
 from analysis.scan.lint.lint import lint_file
-from analysis.scan.lint.program import programs
+from analysis.scan.lint.programs.differ import differing
+from analysis.scan.lint.programs.judge import lint_project
+from analysis.scan.lint.programs.program import programs
 from analysis.scan.lint.rules import RULES, chosen, examples, explained
 from analysis.scan.results import Level
 from analysis.scan.run import scan

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis.scan.lint.judge import lint_project
 from analysis.scan.lint.lint import lint_file
+from analysis.scan.lint.programs.judge import lint_project
 from analysis.scan.lint.python2 import as_python_3
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 
-from analysis.scan.lint.differ import AFTER_TRAINING
 from analysis.scan.lint.facts import FileFacts
-from analysis.scan.lint.orders import PREPARING, makes_data
-from analysis.scan.lint.pictures import is_of_pictures
-from analysis.scan.lint.program import Program, Step, at, is_of_plots, place
+from analysis.scan.lint.programs.differ import AFTER_TRAINING
+from analysis.scan.lint.programs.orders import PREPARING, makes_data
+from analysis.scan.lint.programs.pictures import is_of_pictures
+from analysis.scan.lint.programs.program import Program, Step, at, is_of_plots, place
 from analysis.scan.lint.vocabulary import (
     ASKS_WHETHER_TRAINED,
     DEFERRED,

@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 import re
 
-from analysis.scan.lint.walk.arguments import constant
-from analysis.scan.lint.walk.keywords import written_out
-from analysis.scan.lint.walk.walk import Walk
+from analysis.scan.lint.syntax.arguments import constant
+from analysis.scan.lint.syntax.keywords import written_out
+from analysis.scan.lint.syntax.walk import Walk
 
 THREADED = re.compile(
     r"^(?:xgboost|lightgbm)\.(?:sklearn\.|dask\.)?(?:(?:Dask)?(?:XGB|LGBM)\w*(?:Classifier|Regressor|Ranker|Model)|train|cv)$"

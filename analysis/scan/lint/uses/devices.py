@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 import re
 
+from analysis.scan.lint.syntax.arguments import argument, constant
+from analysis.scan.lint.syntax.walk import Walk
 from analysis.scan.lint.vocabulary import WORDS
-from analysis.scan.lint.walk.arguments import argument, constant
-from analysis.scan.lint.walk.walk import Walk
 
 MOVED, ON_CPU, NEEDS_GPU, ASKS = "moved", "on the CPU", "needs a GPU", "asks for a GPU"
 """Flags of a file: a library moves models to a GPU, a device is the CPU, a GPU is used unasked, one is asked

@@ -7,10 +7,10 @@ import re
 
 from analysis.scan.lint.facts import Use, spot
 from analysis.scan.lint.registry import Arguments, Operation, operations_of, registry
+from analysis.scan.lint.syntax.arguments import argument, constant
+from analysis.scan.lint.syntax.defaults import default, name_of
+from analysis.scan.lint.syntax.walk import Walk
 from analysis.scan.lint.vocabulary import WORDS
-from analysis.scan.lint.walk.arguments import argument, constant
-from analysis.scan.lint.walk.defaults import default, name_of
-from analysis.scan.lint.walk.walk import Walk
 
 WITHOUT_GRADIENT = re.compile(
     r"(?:^|[._])(?:reorder|generate|predict|infer|post_?process|beam|nms|decode|visuali[sz]e|plot|explain|evaluate|eval)(?:_|$|\.)"

@@ -7,9 +7,9 @@ import re
 from collections.abc import Iterator
 from typing import TypeGuard
 
+from analysis.scan.lint.syntax.arguments import last
+from analysis.scan.lint.syntax.walk import Walk
 from analysis.scan.lint.vocabulary import WORDS
-from analysis.scan.lint.walk.arguments import last
-from analysis.scan.lint.walk.walk import Walk
 
 SORTING = WORDS["sorting"]
 SORTER = re.compile(r"^(?!.*(?:arg|un)_?sort).*sort", re.IGNORECASE)

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from analysis.scan.lint.judge import lint_project
 from analysis.scan.lint.lint import lint_file
-from analysis.scan.lint.program import Index, Program, programs
+from analysis.scan.lint.programs.judge import lint_project
+from analysis.scan.lint.programs.program import Index, Program, programs
 
 BOTH = frozenset(("VB101", "VB401"))
 

@@ -6,6 +6,10 @@ from __future__ import annotations
 import ast
 import re
 
+from analysis.scan.lint.syntax import defaults
+from analysis.scan.lint.syntax.arguments import argument, constant, dotted, is_given, is_open, last
+from analysis.scan.lint.syntax.walk import Walk
+from analysis.scan.lint.uses import counts, devices, draws, evaluation, operations, pools, settings, training
 from analysis.scan.lint.vocabulary import (
     ALL,
     HELPER,
@@ -13,19 +17,6 @@ from analysis.scan.lint.vocabulary import (
     seeded_by,
     seeds_by_name,
 )
-from analysis.scan.lint.walk import (
-    counts,
-    defaults,
-    devices,
-    draws,
-    evaluation,
-    operations,
-    pools,
-    settings,
-    training,
-)
-from analysis.scan.lint.walk.arguments import argument, constant, dotted, is_given, is_open, last
-from analysis.scan.lint.walk.walk import Walk
 
 TORCH_THREADS = frozenset(("torch.set_num_threads", "torch.set_num_interop_threads"))
 TF_THREADS = re.compile(r"^tensorflow\.config\.threading\.set_(?:intra|inter)_op_parallelism_threads$")

@@ -7,9 +7,9 @@ import itertools
 import re
 from functools import cache
 
-from analysis.scan.lint.walk.arguments import argument, constant, is_open
-from analysis.scan.lint.walk.defaults import default
-from analysis.scan.lint.walk.walk import Walk
+from analysis.scan.lint.syntax.arguments import argument, constant, is_open
+from analysis.scan.lint.syntax.defaults import default
+from analysis.scan.lint.syntax.walk import Walk
 
 HELD_OUT = re.compile(
     r"(?:^|_|\b)(?:test|val|valid|validation|eval|dev|holdout)(?:_|\d|\b|set|loader|data|ds|dataset|gen)",

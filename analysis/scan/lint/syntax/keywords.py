@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Sequence
 
-from analysis.scan.lint.walk.walk import Walk
+from analysis.scan.lint.syntax.walk import Walk
 
 
 def assigned(to: Walk, targets: Sequence[ast.expr], value: ast.expr) -> None:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import ast
 import re
 
+from analysis.scan.lint.syntax.arguments import argument, constant, is_given
+from analysis.scan.lint.syntax.defaults import name_of
+from analysis.scan.lint.syntax.walk import Walk
+from analysis.scan.lint.uses import evaluation
 from analysis.scan.lint.vocabulary import WORDS
-from analysis.scan.lint.walk import evaluation
-from analysis.scan.lint.walk.arguments import argument, constant, is_given
-from analysis.scan.lint.walk.defaults import name_of
-from analysis.scan.lint.walk.walk import Walk
 
 COUNTS_OF_THE_MACHINE = WORDS["counts_of_the_machine"]
 COUNTS_OF_GPUS = WORDS["counts_of_gpus"]

@@ -5,12 +5,13 @@ from __future__ import annotations
 import ast
 from typing import Protocol
 
+from analysis.scan.lint.order.kept import APPENDING
+from analysis.scan.lint.order.order import DataOrder
+from analysis.scan.lint.syntax import keywords
+from analysis.scan.lint.syntax.arguments import constant as constant_of
+from analysis.scan.lint.syntax.walk import Walk
+from analysis.scan.lint.uses import calls, counts, draws, pools, settings
 from analysis.scan.lint.vocabulary import ASKS_WHETHER_TRAINED
-from analysis.scan.lint.walk import calls, counts, draws, keywords, pools, settings
-from analysis.scan.lint.walk.arguments import constant as constant_of
-from analysis.scan.lint.walk.kept import APPENDING
-from analysis.scan.lint.walk.order import DataOrder
-from analysis.scan.lint.walk.walk import Walk
 
 Comprehension = ast.ListComp | ast.GeneratorExp | ast.DictComp | ast.SetComp
 

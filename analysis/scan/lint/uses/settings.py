@@ -7,11 +7,11 @@ import re
 from typing import Any
 
 from analysis.scan.lint.facts import spot
+from analysis.scan.lint.syntax.arguments import argument, constant, is_given
+from analysis.scan.lint.syntax.defaults import name_of
+from analysis.scan.lint.syntax.walk import Walk
+from analysis.scan.lint.uses import devices
 from analysis.scan.lint.vocabulary import SETTINGS, WORDS
-from analysis.scan.lint.walk import devices
-from analysis.scan.lint.walk.arguments import argument, constant, is_given
-from analysis.scan.lint.walk.defaults import name_of
-from analysis.scan.lint.walk.walk import Walk
 
 NO_GRADIENT = frozenset(
     ("torch.no_grad", "torch.no_grad()", "torch.inference_mode", "torch.inference_mode()")

@@ -11,8 +11,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
-from analysis.scan.lint.walk.arguments import last
-from analysis.scan.lint.walk.kept import (
+from analysis.scan.lint.order.kept import (
     APPENDING,
     BARS,
     FREE,
@@ -27,9 +26,9 @@ from analysis.scan.lint.walk.kept import (
     sorted_of,
     sorts,
 )
-from analysis.scan.lint.walk.results import Results, attributes_of
-from analysis.scan.lint.walk.sets import Sets
-from analysis.scan.lint.walk.sources import (
+from analysis.scan.lint.order.results import Results, attributes_of
+from analysis.scan.lint.order.sets import Sets
+from analysis.scan.lint.order.sources import (
     FINDING,
     FREE_METHODS,
     FROM_SET,
@@ -51,7 +50,8 @@ from analysis.scan.lint.walk.sources import (
     is_pattern,
     walked,
 )
-from analysis.scan.lint.walk.walk import Walk
+from analysis.scan.lint.syntax.arguments import last
+from analysis.scan.lint.syntax.walk import Walk
 
 SETS = frozenset(("builtins.set", "builtins.frozenset", "collections.Counter", "numpy.unique"))
 """They have no order either, and leave what they are made of as it is."""

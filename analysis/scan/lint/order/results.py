@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from analysis.scan.lint.facts import spot
-from analysis.scan.lint.walk.walk import Walk
+from analysis.scan.lint.syntax.walk import Walk
 from analysis.scan.results import Level
 
 WRAPPER = re.compile(r"(?:^|\.)_*(?:ls|list_?dir|list_\w*repo\w*|walk|scandir|i?glob|rglob|iterdir)$")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import ast
 
-from analysis.scan.lint.walk.arguments import last
-from analysis.scan.lint.walk.kept import makes_text, named
-from analysis.scan.lint.walk.sources import NUMBERS, is_numbering_of_texts, is_of_texts
-from analysis.scan.lint.walk.walk import Walk
+from analysis.scan.lint.order.kept import makes_text, named
+from analysis.scan.lint.order.sources import NUMBERS, is_numbering_of_texts, is_of_texts
+from analysis.scan.lint.syntax.arguments import last
+from analysis.scan.lint.syntax.walk import Walk
 
 MADE = frozenset(("builtins.set()", "builtins.frozenset()"))
 COMBINING = frozenset(("union", "intersection", "difference", "symmetric_difference"))

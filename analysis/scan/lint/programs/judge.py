@@ -7,14 +7,19 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from analysis.scan.lint.differ import Pins, defaults_of, differing, found_operations, needs_gpu, too_old
 from analysis.scan.lint.facts import FileFacts, Spot, finding
 from analysis.scan.lint.lint import is_commented, is_ignored, mapped
-from analysis.scan.lint.orders import ORDERS, orders
-from analysis.scan.lint.program import Program, Step, at, is_test, place, programs
-from analysis.scan.lint.registry import registry
-from analysis.scan.lint.rules import EVERYWHERE, RULES
-from analysis.scan.lint.seeds import (
+from analysis.scan.lint.programs.differ import (
+    Pins,
+    defaults_of,
+    differing,
+    found_operations,
+    needs_gpu,
+    too_old,
+)
+from analysis.scan.lint.programs.orders import ORDERS, orders
+from analysis.scan.lint.programs.program import Program, Step, at, is_test, place, programs
+from analysis.scan.lint.programs.seeds import (
     OF_GENERATORS,
     drawn_in_parallel,
     is_run,
@@ -24,9 +29,11 @@ from analysis.scan.lint.seeds import (
     never_seeded,
     prepares,
 )
+from analysis.scan.lint.registry import registry
+from analysis.scan.lint.rules import EVERYWHERE, RULES
+from analysis.scan.lint.uses.pools import OPEN, STATES_COUNT
+from analysis.scan.lint.uses.settings import MEASURES
 from analysis.scan.lint.vocabulary import SETTINGS, THREAD_SETTINGS
-from analysis.scan.lint.walk.pools import OPEN, STATES_COUNT
-from analysis.scan.lint.walk.settings import MEASURES
 from analysis.scan.results import Level, LintFinding, Note
 
 SHARED = frozenset(("VB101", "VB401"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from analysis.scan.lint.facts import MAIN, Event, FileFacts
-from analysis.scan.lint.program import Program, Step
+from analysis.scan.lint.programs.program import Program, Step
 
 OF_ONE = re.compile(
     r"^(?:random|numpy\.random|torch)\.(?:rand\w*|choices?|sample|permutation|uniform|normal|random_sample)$"

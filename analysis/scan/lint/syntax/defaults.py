@@ -6,8 +6,8 @@ import ast
 from collections.abc import Sequence
 from typing import Any
 
-from analysis.scan.lint.walk.arguments import argument, constant
-from analysis.scan.lint.walk.walk import Walk
+from analysis.scan.lint.syntax.arguments import argument, constant
+from analysis.scan.lint.syntax.walk import Walk
 
 ACTIONS = {"store_true": False, "store_false": True}
 

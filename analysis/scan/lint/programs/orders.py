@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from analysis.scan.lint.differ import AFTER_TRAINING, FRAMEWORKS
 from analysis.scan.lint.facts import FileFacts
-from analysis.scan.lint.program import Program, is_test
+from analysis.scan.lint.programs.differ import AFTER_TRAINING, FRAMEWORKS
+from analysis.scan.lint.programs.program import Program, is_test
 from analysis.scan.lint.vocabulary import WORDS
 from analysis.scan.results import Level, LintFinding
 

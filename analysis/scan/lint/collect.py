@@ -10,24 +10,13 @@ import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from analysis.scan.lint import expressions
 from analysis.scan.lint.facts import MAIN, Event, FileFacts, finding, spot
 from analysis.scan.lint.names import Names
+from analysis.scan.lint.order.order import DataOrder
+from analysis.scan.lint.syntax import bindings, defaults, keywords
+from analysis.scan.lint.uses import calls, counts, devices, draws, evaluation, pools, settings, training
 from analysis.scan.lint.vocabulary import ASKS_WHETHER_TRAINED, LOADS
-from analysis.scan.lint.walk import (
-    bindings,
-    calls,
-    counts,
-    defaults,
-    devices,
-    draws,
-    evaluation,
-    expressions,
-    keywords,
-    pools,
-    settings,
-    training,
-)
-from analysis.scan.lint.walk.order import DataOrder
 from analysis.scan.results import Level
 
 

@@ -7,9 +7,9 @@ import re
 import sys
 
 from analysis.scan.lint.facts import Event, spot
+from analysis.scan.lint.syntax.arguments import argument, constant, dotted, is_given
+from analysis.scan.lint.syntax.walk import Walk
 from analysis.scan.lint.vocabulary import OF_UNKNOWN, WORDS
-from analysis.scan.lint.walk.arguments import argument, constant, dotted, is_given
-from analysis.scan.lint.walk.walk import Walk
 
 ESTIMATOR = re.compile(
     r"^(?:sklearn|imblearn|cuml|sktime|skmultilearn)\.(?:ensemble|linear_model|tree|svm|neural_network|neighbors|naive_bayes|model_selection|pipeline|"

@@ -6,9 +6,9 @@ import ast
 import re
 from typing import Any, NamedTuple
 
+from analysis.scan.lint.syntax.arguments import last
+from analysis.scan.lint.syntax.walk import Walk
 from analysis.scan.lint.vocabulary import WORDS
-from analysis.scan.lint.walk.arguments import last
-from analysis.scan.lint.walk.walk import Walk
 from analysis.scan.results import Level
 
 SET, LISTING, FROM_SET, UNORDERED = "set", "VB301", "VB302", "VB304"

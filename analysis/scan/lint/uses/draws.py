@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from analysis.scan.lint.facts import Event, spot
+from analysis.scan.lint.syntax.arguments import argument, constant, is_given, is_open
+from analysis.scan.lint.syntax.walk import Walk
 from analysis.scan.lint.vocabulary import (
     ALL,
     CHANGING,
@@ -28,8 +30,6 @@ from analysis.scan.lint.vocabulary import (
     generator_of,
     seeded_by,
 )
-from analysis.scan.lint.walk.arguments import argument, constant, is_given, is_open
-from analysis.scan.lint.walk.walk import Walk
 
 OWN_GENERATORS = {  # rule VB102: name of the argument that seeds
     "random.Random": "x",

@@ -1,1 +1,0 @@
-"""The walk over a syntax tree and what it collects."""
