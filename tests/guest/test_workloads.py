@@ -46,6 +46,10 @@ def _frameworks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
+def _at_night(model: str):
+    return pytest.param(model, marks=pytest.mark.needs("studies", long=True))
+
+
 def data_for(model: str) -> datasets.Data:
     return datasets.load(DATASET_OF[MODELS[model].kind], train_samples=64, test_samples=100)
 
@@ -116,7 +120,7 @@ def test_free_seeds_must_be_drawn_first() -> None:
 # One architecture, two frameworks
 
 
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("model", [*SMALL, *(_at_night(name) for name in MODELS if name not in SMALL)])
 def test_both_frameworks_start_from_the_same_function(model: str) -> None:
     """The same weights by number, and the same logits: the architectures are one."""
     first, second = (build(framework, model) for framework in Framework)
@@ -199,7 +203,7 @@ def test_equal_seeds_give_equal_bits(framework: Framework, model: str) -> None:
 
 
 @pytest.mark.parametrize("framework", Framework)
-@pytest.mark.parametrize("model", WITH_DROPOUT)
+@pytest.mark.parametrize("model", [*WITH_DROPOUT[:-1], _at_night(WITH_DROPOUT[-1])])
 def test_initialisation_and_dropout_have_seeds_of_their_own(framework: Framework, model: str) -> None:
     other_dropout = Seeds(initialisation=1, data_order=2, augmentation=3, dropout=5)
     other_start = Seeds(initialisation=2, data_order=2, augmentation=3, dropout=4)

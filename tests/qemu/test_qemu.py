@@ -410,6 +410,7 @@ def test_a_machine_that_is_killed_during_a_run_is_started_again_and_the_run_repe
         pytest.param(30, None, 1, id="for good", marks=pytest.mark.needs("machines")),
     ],
 )
+@pytest.mark.needs("qemu", long=True)
 def test_a_cut_network_is_waited_for_or_the_run_repeated(disturbed, lost_after_s, cut_s, failures):
     engine = ("[engine]", f"[engine]\nlost_after_s = {lost_after_s}")
     write(disturbed, changes=[*LONG, ONCE, engine])
@@ -431,6 +432,7 @@ def test_a_cut_network_is_waited_for_or_the_run_repeated(disturbed, lost_after_s
     assert len(list((disturbed / "failed").rglob("error.json"))) == failures
 
 
+@pytest.mark.needs("qemu", long=True)
 def test_a_clock_that_jumps_during_a_run_harms_nothing(disturbed):
     write(disturbed, changes=[*LONG, ONCE])
     sweep = start(disturbed, "-q", "sweep")
@@ -554,6 +556,7 @@ def test_what_a_killed_orchestrator_leaves_running_is_destroyed(cold, command):
     assert not (cold / "guests").exists()
 
 
+@pytest.mark.needs("qemu", long=True)
 def test_a_worker_makes_machines_for_a_sweep_through_dask_and_the_host_sees_who_disturbs_them(tmp_path):
     directory = write(tmp_path / "study", changes=[*LONG, ONCE])
     core = min(host_cores())

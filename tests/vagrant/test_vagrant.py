@@ -330,6 +330,7 @@ def test_what_a_killed_vbstudy_leaves_is_destroyed(tmp_path):
         assert disks(directory)
 
 
+@pytest.mark.needs("vagrant", long=True)
 def test_what_a_killed_vagrant_leaves_is_destroyed(tmp_path):
     with destroyed(write(tmp_path / "study")) as directory:
         process = start(directory, "-q", "provision")
@@ -341,6 +342,7 @@ def test_what_a_killed_vagrant_leaves_is_destroyed(tmp_path):
         assert disks(directory)
 
 
+@pytest.mark.needs("vagrant", long=True)
 def test_a_study_goes_on_after_vbstudy_was_killed_halfway(tmp_path, capsys):
     with destroyed(write(tmp_path / "study")) as directory:
         process = start(directory, "-q", "provision")

@@ -73,6 +73,7 @@ def test_instruction_sets_are_compared_on_one_thread_count(traced):
     assert found["origin"]["differing"] > 0
 
 
+@pytest.mark.needs("studies", long=True)
 def test_what_follows_an_environment_variable_is_shown_on_both_sides(traced, tmp_path):
     (tmp_path / "train.py").write_text(
         "import os, torch\ntorch.ones(int(os.environ['ROWS']), 2).add(torch.ones(2))\n"
@@ -81,6 +82,7 @@ def test_what_follows_an_environment_variable_is_shown_on_both_sides(traced, tmp
     assert (found["outcome"], found["sides"]) == ("sequence", ["ROWS=3", "ROWS=4"])
 
 
+@pytest.mark.needs("studies", long=True)
 def test_a_program_that_ends_earlier_on_one_side_repeats_itself(traced, tmp_path):
     (tmp_path / "train.py").write_text(
         "import os, torch\nfor _ in range(int(os.environ['N'])):\n    torch.ones(2).add(torch.ones(2))\n"
@@ -116,6 +118,7 @@ def test_a_program_that_no_seed_reaches_is_traced_with_the_numbers_of_its_first_
     assert "cross_entropy(model(x), y)" in found["origin"]["text"]
 
 
+@pytest.mark.needs("studies", long=True)
 def test_a_program_of_tensorflow_can_set_its_threads_itself(traced, tmp_path):
     (tmp_path / "train.py").write_text(
         "import tensorflow as tf\ntf.config.threading.set_intra_op_parallelism_threads(3)\n"
@@ -162,6 +165,7 @@ def test_a_program_that_does_not_repeat_itself_is_named_first(traced):
     assert (found["outcome"], found["unrepeatable"]) == ("unrepeatable", "1 thread")
 
 
+@pytest.mark.needs("studies", long=True)
 def test_equal_runs_are_compared_to_the_limit_of_steps(traced):
     found = traced("invariant", "--steps", "2")
     assert (found["outcome"], found["steps"], found["step"]) == ("equal", 2, None)

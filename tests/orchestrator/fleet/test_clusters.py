@@ -111,7 +111,7 @@ def test_jobs_of_a_real_slurm_sweep_a_study_and_are_gone_afterwards(tmp_path):
     assert not list(Path.cwd().glob("slurm-*.out")), "directives reach sbatch"
 
 
-@pytest.mark.needs("dask")
+@pytest.mark.needs("dask", long=True)
 def test_a_job_that_ends_before_the_sweep_does_is_submitted_again(tmp_path):
     text = ONE_CPU.replace("epochs = 2", "epochs = 200") + batch(tmp_path, jobs=1)
     directory = made(tmp_path / "study", text)

@@ -162,7 +162,7 @@ def test_a_killed_worker_costs_its_runs_and_no_others(tmp_path, undisturbed):
     ]
 
 
-@pytest.mark.needs("dask")
+@pytest.mark.needs("dask", long=True)
 def test_a_scheduler_that_is_restarted_is_found_again_and_finished_runs_are_not_computed_again(
     tmp_path, undisturbed
 ):

@@ -108,7 +108,7 @@ def test_a_plan_of_100_000_runs_is_simulated_run_by_run():
     assert found.makespan_s <= 1.01 * found.bound_s
 
 
-@pytest.mark.needs("dask")
+@pytest.mark.needs("dask", long=True)
 def test_the_simulation_of_a_real_sweep_takes_as_long_as_the_sweep(tmp_path):
     text = STUDY.replace("repetitions = 2", "repetitions = 4").replace("epochs = 2", "epochs = 40")
     text += '\n[engine]\nkind = "dask"\n'

@@ -293,6 +293,7 @@ def test_an_unseeded_training_is_replayed_to_the_same_weights(tmp_path):
 
 
 @needs_compiler
+@pytest.mark.needs("studies", long=True)
 def test_compiled_code_is_a_limit_with_a_note(tmp_path):
     path = program(tmp_path, "import torch\ntorch.compile(torch.nn.Linear(2, 2))\n")
     assert "torch.compile was used" in recorded(tmp_path, "library", sys.executable, path).stderr

@@ -72,8 +72,13 @@ def test_without_exact_mode_it_does_not() -> None:
     assert weights("lenet5", Optimizer.SGD, 3, 1) != weights("lenet5", Optimizer.SGD, 3, 3)
 
 
-@pytest.mark.needs("proof")
-@pytest.mark.parametrize("optimizer", list(Optimizer))
+@pytest.mark.parametrize(
+    "optimizer",
+    [
+        pytest.param(each, marks=pytest.mark.needs("proof", long=each is not Optimizer.SGD))
+        for each in Optimizer
+    ],
+)
 @pytest.mark.parametrize("model", NETWORKS)
 def test_two_hundred_steps_give_the_committed_weights_on_one_two_and_four_threads(
     model: str, optimizer: Optimizer
