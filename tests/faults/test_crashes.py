@@ -17,8 +17,12 @@ IN_TORCH = ("orchestrator after the rename", "agent training step 3", "guest kil
 
 
 def param(point: Point):
-    marks = pytest.mark.needs("studies" if point.crash.name in ALWAYS else "faults")
-    return pytest.param(point, id=point.crash.name, marks=marks)
+    """Kills of a project's run, and of one that failed or was damaged, take the same steps: they are long."""
+    if point.crash.name in ALWAYS:
+        mark = pytest.mark.needs("studies")
+    else:
+        mark = pytest.mark.needs("faults", long=point.scene != "sweep")
+    return pytest.param(point, id=point.crash.name, marks=mark)
 
 
 def of(scene: str):
@@ -41,7 +45,7 @@ def test_a_kill_costs_no_run_and_no_bit(scene, whole, point):
     require_whole(scene, whole.bits())
 
 
-@pytest.mark.needs("faults")
+@pytest.mark.needs("faults", long=True)
 @pytest.mark.parametrize("name", IN_TORCH)
 def test_a_kill_costs_no_bit_of_a_network_in_torch(tmp_path, swept, name):
     (point,) = [point for point in POINTS if point.crash.name == name]

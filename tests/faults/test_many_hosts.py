@@ -64,6 +64,7 @@ def test_a_killed_worker_costs_no_run_and_no_bit(scene, whole, hosts, point):
     assert not list(scene.folder.glob("host/*/slot-*"))
 
 
+@pytest.mark.needs("faults", long=True)
 @pytest.mark.parametrize("point", of("orchestrator"))
 def test_a_killed_sweep_takes_up_what_its_hosts_have(scene, whole, hosts, point):
     with worker(hosts, scene):
