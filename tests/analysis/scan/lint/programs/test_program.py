@@ -102,6 +102,26 @@ def test_a_program_that_stops_at_an_import_is_none(has: str, runs: bool):
     )
 
 
+@pytest.mark.parametrize(
+    ("model", "call", "found"),
+    [
+        ("def fit():\n    pass\n", "train()", 1),
+        ("def other():\n    pass\n", "train()", 0),  # it stops at the import
+        ("def fit():\n    pass\n", "pass  # train()", 0),
+    ],
+)
+def test_a_session_counts_where_a_program_opens_it(model: str, call: str, found: int):
+    step = "session.run(tf.train.AdamOptimizer().minimize(fit()))"
+    session = f"def train():\n    with tf.Session() as session:\n        {step}\n"
+    begin = "import tensorflow.compat.v1 as tf\nfrom model import fit\n"
+    files = facts(
+        model=model,
+        main=f"{begin}{session}\nif __name__ == '__main__':\n    {call}\n",
+        other=f"def fit(n):\n    pass{RUNS}",
+    )
+    assert len(lint_project(files, {}, frozenset(("VB404",)))) == found
+
+
 def test_an_import_of_an_import_that_fails_stops_too():
     files = facts(
         pkg__middle="from .model import fit\n",
