@@ -406,11 +406,10 @@ def test_a_machine_that_is_killed_during_a_run_is_started_again_and_the_run_repe
 @pytest.mark.parametrize(
     ("lost_after_s", "cut_s", "failures"),
     [
-        pytest.param(600, 30, 0, id="for 30 s"),
+        pytest.param(600, 30, 0, id="for 30 s", marks=pytest.mark.needs("qemu", long=True)),
         pytest.param(30, None, 1, id="for good", marks=pytest.mark.needs("machines")),
     ],
 )
-@pytest.mark.needs("qemu", long=True)
 def test_a_cut_network_is_waited_for_or_the_run_repeated(disturbed, lost_after_s, cut_s, failures):
     engine = ("[engine]", f"[engine]\nlost_after_s = {lost_after_s}")
     write(disturbed, changes=[*LONG, ONCE, engine])

@@ -263,26 +263,17 @@ WEIGHTS = re.compile(
     r"^(?:torch\.nn|keras\.(?:layers|initializers)|tf_slim|sonnet|tflearn|"
     r"tensorflow\.(?:layers|nn|initializers|contrib|get_variable|\w+_initializer))\b"
 )
-
-
 NO_WEIGHTS = (
     *(f"torch_geometric.{name}." for name in ("utils", "transforms", "loader")),
     "kornia.",
     "torchio.",
 )
+"""Beginnings of names whose draws are of data."""
 
 
 @cache
 def makes_weights(name: str) -> bool:
     """Whether what a call of this name draws are the weights of a model, or what happens inside one."""
-    if name.startswith(
-        (
-            "torch_geometric.utils.",
-            "torch_geometric.transforms.",
-            "torch_geometric.loader.",
-            "kornia.",
-            "torchio.",
-        )
-    ):
+    if name.startswith(NO_WEIGHTS):
         return False
     return any(each.match(name) for each in (WEIGHTS, MODEL, LAYERS, KERAS_MODELS))
