@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 from analysis.scan.lint.facts import MAIN, FileFacts, Spot, finding
 from analysis.scan.lint.lint import is_ignored
-from analysis.scan.lint.programs.program import Program, Step, is_test
+from analysis.scan.lint.programs.kinds import is_test
+from analysis.scan.lint.programs.program import Program, Step
 from analysis.scan.lint.registry import Operation, registry, version
 from analysis.scan.lint.uses.devices import ASKS, MOVED, NEEDS_GPU, ON_CPU
 from analysis.scan.lint.uses.evaluation import ONE_ROW, ROWS

@@ -17,8 +17,9 @@ from analysis.scan.lint.programs.differ import (
     needs_gpu,
     too_old,
 )
+from analysis.scan.lint.programs.kinds import is_test
 from analysis.scan.lint.programs.orders import ORDERS, orders
-from analysis.scan.lint.programs.program import Program, Step, at, is_test, place, programs
+from analysis.scan.lint.programs.program import Program, Step, at, place, programs
 from analysis.scan.lint.programs.seeds import (
     OF_GENERATORS,
     drawn_in_parallel,

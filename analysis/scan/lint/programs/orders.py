@@ -8,7 +8,8 @@ from dataclasses import replace
 
 from analysis.scan.lint.facts import FileFacts
 from analysis.scan.lint.programs.differ import AFTER_TRAINING, FRAMEWORKS
-from analysis.scan.lint.programs.program import Program, is_test
+from analysis.scan.lint.programs.kinds import is_test
+from analysis.scan.lint.programs.program import Program
 from analysis.scan.lint.vocabulary import WORDS
 from analysis.scan.results import Level, LintFinding
 

@@ -9,24 +9,17 @@ handed on, has no place in that order: see `reached`."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
 from analysis.scan.lint.facts import MAIN, Event, FileFacts, finding
 from analysis.scan.lint.index import Index
-from analysis.scan.lint.vocabulary import DRAWN, HELPER, IF_GIVEN, OF_UNKNOWN, SEEDED_BY, WITHOUT_GPU, WORDS
+from analysis.scan.lint.programs.kinds import events_of, runs
+from analysis.scan.lint.vocabulary import OF_UNKNOWN, WORDS
 from analysis.scan.results import Level, LintFinding
 
-TEST_FILE = re.compile(r"(?:^|/)(?:test_[\w-]+|[\w-]+_test|tests?|conftest)\.py$|(?:^|/)tests/")
-"""Tests train, but are no training programs; `test.py` often is one, and evaluates."""
-SMOKE_TEST = re.compile(r"(?:^|[/_])smoke(?:_?test)?(?:_\w+)?\.(?:py|ipynb)$", re.IGNORECASE)
-TESTING = frozenset(("pytest", "unittest", "absl.testing"))
 GRADIENTS = frozenset(("backward()", "a gradient tape"))
-OF_PLOTS = re.compile(
-    r"(?:^|[._ ])(?:t_?sne|umap|\w*plot\w*|visuali[sz]\w*|figures?)(?:$|[._ ])", re.IGNORECASE
-)
 CALLED_BY_FRAMEWORKS = WORDS["called_by_frameworks"]
 
 
@@ -42,7 +35,7 @@ class Program:
 
     def __init__(self, file: FileFacts, index: Index) -> None:
         self.file = file
-        self._index = index
+        self.index = index
         self._seen: set[tuple[str, str]] = set()  # scopes: file, name
 
     @cached_property
@@ -52,9 +45,9 @@ class Program:
         queue = [self.file]
         while queue:
             file = queue.pop()
-            for event in _events(file, main=file is self.file):
+            for event in events_of(file, main=file is self.file):
                 if event.kind == "import":
-                    found = self._index.module(event.name, file)
+                    found = self.index.module(event.name, file)
                     if found is not None and found.path not in seen:
                         seen[found.path] = found
                         queue.append(found)
@@ -68,10 +61,10 @@ class Program:
         while queue:
             file = queue.pop()
             for module, name in file.needed:
-                if self._index.lacks(module, name, self.file):
+                if self.index.lacks(module, name, self.file):
                     return False
                 for each in (module, f"{module}.{name}"):
-                    found = self._index.module(each, file)
+                    found = self.index.module(each, file)
                     if found is not None and found.path not in seen:
                         seen.add(found.path)
                         queue.append(found)
@@ -103,13 +96,13 @@ class Program:
         ]
         for step in steps:  # grows
             if step.event.kind in ("call", "value"):
-                target = self._index.function(step.event.name, step.file)
+                target = self.index.function(step.event.name, step.file)
                 steps += [] if target is None else self._scope(*target, seen)
         return steps
 
     def called_by(self, step: Step) -> list[Step]:
         """What the function that an event names does."""
-        target = self._index.function(step.event.name, step.file)
+        target = self.index.function(step.event.name, step.file)
         first, _, last = step.event.text.partition("-")
         lines = range(int(first), int(last) + 1) if first else None
         return [] if target is None else self.under(*target, lines)
@@ -127,14 +120,14 @@ class Program:
         if event.kind == "main":
             return [(step.file, MAIN)] if step.file is self.file else []
         if event.kind == "call":
-            target = self._index.function(event.name, step.file)
+            target = self.index.function(event.name, step.file)
             return [] if target is None else [target]
         if event.kind == "import":
-            file = self._index.module(event.name, step.file)
+            file = self.index.module(event.name, step.file)
             return (
                 []
                 if file is None
-                else [(each, "") for each in (*self._index.packages(event.name, file), file)]
+                else [(each, "") for each in (*self.index.packages(event.name, file), file)]
             )
         return []
 
@@ -168,7 +161,7 @@ class Program:
             return methods.pop(event.name, [])  # once reached, they are all reached
         if event.kind not in ("call", "value"):
             return self._targets(step)
-        target = self._index.function(event.name, step.file)
+        target = self.index.function(event.name, step.file)
         if target is None:
             return methods.pop(event.name.rpartition(".")[2], []) if event.kind == "call" else []
         file, scope = target
@@ -181,8 +174,8 @@ class Program:
     def near(self) -> list[FileFacts]:
         """The program's own file, and those that it imports itself."""
         found = {self.file.path: self.file}
-        for event in _events(self.file):
-            if event.kind == "import" and (file := self._index.module(event.name, self.file)) is not None:
+        for event in events_of(self.file):
+            if event.kind == "import" and (file := self.index.module(event.name, self.file)) is not None:
                 found.setdefault(file.path, file)
         return list(found.values())
 
@@ -264,7 +257,7 @@ class Program:
         return {
             event.name.replace("()", "").lstrip("@").rpartition(".")[2]
             for file in self.files
-            for event in _events(file, main=file is self.file)
+            for event in events_of(file, main=file is self.file)
             if event.kind in ("call", "value", "method", "import")
         }
 
@@ -281,50 +274,13 @@ class Program:
             return first in self._mentioned
         return bool(rest) or first in ("", MAIN, "main") or first in self._mentioned
 
-    def _alive(self, file: FileFacts) -> Iterator[Event]:
+    def alive(self, file: FileFacts) -> Iterator[Event]:
         """The events of a file without those of functions and classes that the program never mentions."""
         for name, events in file.scopes.items():
             if name == MAIN and file is not self.file:
                 continue
             if file.is_notebook or self.may_run(file, name):
                 yield from events
-
-    def seeded(self) -> set[str]:
-        """The generators that are seeded anywhere in the program's files; "*" for all, where a function of
-        elsewhere seeds by its name. A seed that is itself drawn is one: what it is drawn from is another
-        generator; one that a user may leave out, or of machines without a GPU, does not count."""
-        found = set()
-        by_choice = "seed_by_choice" in self.flags()
-        redrawn = self._redrawn()
-        for file in self.files:
-            for event in self._alive(file):
-                if redrawn and redrawn.get((file.path, file.scope_at(event.spot.line))) == {event.name}:
-                    continue
-                if is_of_plots(file, event) and not file.is_notebook:  # whose cells all run
-                    continue
-                is_spared = event.text == WITHOUT_GPU or (by_choice and event.text == IF_GIVEN)
-                if event.kind == "seed" and not is_spared and event.text != f"{DRAWN} {event.name}":
-                    found.add(event.name)
-                elif (
-                    event.kind == "call"
-                    and event.text.startswith(HELPER)
-                    and not self._index.function(event.name, file)
-                ):
-                    found.add("*")
-        return found | {each for each, source in SEEDED_BY.items() if source in found}
-
-    def _redrawn(self) -> dict[tuple[str, str], set[str]]:
-        """Functions that seed, by file and name, with the generators that their seeds are drawn from; "" for
-        one that is not drawn."""
-        found: dict[tuple[str, str], set[str]] = {}
-        for file in self.files:
-            for event in self._alive(file):
-                if event.kind == "call" and event.text.startswith(HELPER):
-                    target = self._index.function(event.name, file)
-                    if target is not None:
-                        source = event.text.removeprefix(HELPER)
-                        found.setdefault((target[0].path, target[1]), set()).add(source)
-        return found
 
 
 def place(of: Step, seen_from: Step) -> str:
@@ -342,57 +298,8 @@ def programs(files: Sequence[FileFacts]) -> list[Program]:
     imported = {
         found.path
         for file in files
-        for event in _events(file)
+        for event in events_of(file)
         if event.kind == "import" and (found := index.module(event.name, file)) is not None
     }
-    every = [Program(file, index) for file in files if _runs(file, index, file.path in imported)]
+    every = [Program(file, index) for file in files if runs(file, index, file.path in imported)]
     return [program for program in every if program.can_load]
-
-
-def is_of_plots(file: FileFacts, event: Event) -> bool:
-    """Whether something stands where figures are made, by the names of its file and function."""
-    return bool(OF_PLOTS.search(f"{file.module} {file.scope_at(event.spot.line)}"))
-
-
-def is_test(file: FileFacts) -> bool:
-    """Whether a file has unit tests: by its name, unless it runs from a command line without a library of
-    tests, or trains as a script. A smoke test that writes nothing keeps no result."""
-    if SMOKE_TEST.search(file.path) and not file.written:
-        return True
-    if not TEST_FILE.search(file.path):
-        return False
-    if "tests/" not in file.path and any(event.kind == "train" for event in file.scopes.get("", ())):
-        return bool(file.flags & TESTING)
-    has_tests = any(name.rpartition(".")[2].startswith("test_") for name in file.scopes)
-    return has_tests or not file.is_main or bool(file.flags & TESTING)
-
-
-def _runs(file: FileFacts, index: Index, is_imported: bool) -> bool:
-    if is_test(file):
-        return False
-    top = file.scopes.get("", ())
-    if (
-        file.is_main
-        or not file.scopes.keys().isdisjoint(file.commands)
-        or any(
-            event.kind in ("train", "setting", "threads")
-            or (event.kind == "call" and event.name.startswith("@"))
-            for event in top
-        )
-    ):
-        return True
-    if is_imported or file.module.endswith("__init__"):
-        return False
-    if "main" in file.scopes or "serves" in file.flags:  # of a console script, or a service
-        return True
-    if any(file.scope_at(line) == "" for line in file.written):  # a script
-        return True
-    if "reports" in file.flags and any(event.kind == "loaded" for event in top):
-        return True
-    return any(event.kind == "call" and index.function(event.name, file) is not None for event in top)
-
-
-def _events(file: FileFacts, *, main: bool = True) -> Iterator[Event]:
-    for name, events in file.scopes.items():
-        if main or name != MAIN:
-            yield from events

@@ -7,9 +7,11 @@ from collections.abc import Callable, Iterator, Sequence
 
 from analysis.scan.lint.facts import FileFacts
 from analysis.scan.lint.programs.differ import AFTER_TRAINING
+from analysis.scan.lint.programs.kinds import is_of_plots
 from analysis.scan.lint.programs.orders import PREPARING, makes_data
 from analysis.scan.lint.programs.pictures import is_of_pictures
-from analysis.scan.lint.programs.program import Program, Step, at, is_of_plots, place
+from analysis.scan.lint.programs.program import Program, Step, at, place
+from analysis.scan.lint.programs.seeded import ever_seeded
 from analysis.scan.lint.vocabulary import (
     ASKS_WHETHER_TRAINED,
     DEFERRED,
@@ -104,7 +106,7 @@ def never_seeded(program: Program) -> Iterator[LintFinding]:
 
 
 def _never_seeded(program: Program, matters: Callable[[Step], bool]) -> Iterator[LintFinding]:
-    seeded = program.seeded()
+    seeded = ever_seeded(program)
     for generator, name in GENERATORS.items():
         if generator in seeded or ("*" in seeded and generator != "gym"):
             continue
@@ -136,7 +138,7 @@ def _first_drawn(program: Program, generator: str, matters: Callable[[Step], boo
 
 def late_seeds(program: Program) -> Iterator[LintFinding]:
     """Rule VB103, and VB104 where a seed is drawn from what is seeded by it, or later, alone."""
-    known = program.seeded()
+    known = ever_seeded(program)
     drawn: dict[str, Step] = {}
     seeded: set[str] = set()
     late: set[tuple[str, int]] = set()

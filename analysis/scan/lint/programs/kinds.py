@@ -1,0 +1,67 @@
+"""What kind of file one is: a program, a file of tests, one of figures."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from analysis.scan.lint.facts import MAIN, Event, FileFacts
+from analysis.scan.lint.index import Index
+
+TEST_FILE = re.compile(r"(?:^|/)(?:test_[\w-]+|[\w-]+_test|tests?|conftest)\.py$|(?:^|/)tests/")
+"""Tests train, but are no training programs; `test.py` often is one, and evaluates."""
+SMOKE_TEST = re.compile(r"(?:^|[/_])smoke(?:_?test)?(?:_\w+)?\.(?:py|ipynb)$", re.IGNORECASE)
+TESTING = frozenset(("pytest", "unittest", "absl.testing"))
+OF_PLOTS = re.compile(
+    r"(?:^|[._ ])(?:t_?sne|umap|\w*plot\w*|visuali[sz]\w*|figures?)(?:$|[._ ])", re.IGNORECASE
+)
+
+
+def is_of_plots(file: FileFacts, event: Event) -> bool:
+    """Whether something stands where figures are made, by the names of its file and function."""
+    return bool(OF_PLOTS.search(f"{file.module} {file.scope_at(event.spot.line)}"))
+
+
+def is_test(file: FileFacts) -> bool:
+    """Whether a file has unit tests: by its name, unless it runs from a command line without a library of
+    tests, or trains as a script. A smoke test that writes nothing keeps no result."""
+    if SMOKE_TEST.search(file.path) and not file.written:
+        return True
+    if not TEST_FILE.search(file.path):
+        return False
+    if "tests/" not in file.path and any(event.kind == "train" for event in file.scopes.get("", ())):
+        return bool(file.flags & TESTING)
+    has_tests = any(name.rpartition(".")[2].startswith("test_") for name in file.scopes)
+    return has_tests or not file.is_main or bool(file.flags & TESTING)
+
+
+def runs(file: FileFacts, index: Index, is_imported: bool) -> bool:
+    """Whether a file is a program."""
+    if is_test(file):
+        return False
+    top = file.scopes.get("", ())
+    if (
+        file.is_main
+        or not file.scopes.keys().isdisjoint(file.commands)
+        or any(
+            event.kind in ("train", "setting", "threads")
+            or (event.kind == "call" and event.name.startswith("@"))
+            for event in top
+        )
+    ):
+        return True
+    if is_imported or file.module.endswith("__init__"):
+        return False
+    if "main" in file.scopes or "serves" in file.flags:  # of a console script, or a service
+        return True
+    if any(file.scope_at(line) == "" for line in file.written):  # a script
+        return True
+    if "reports" in file.flags and any(event.kind == "loaded" for event in top):
+        return True
+    return any(event.kind == "call" and index.function(event.name, file) is not None for event in top)
+
+
+def events_of(file: FileFacts, *, main: bool = True) -> Iterator[Event]:
+    for name, events in file.scopes.items():
+        if main or name != MAIN:
+            yield from events
