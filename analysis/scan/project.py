@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from analysis.scan.files import Tree, fits, read
@@ -49,6 +49,8 @@ FRAMEWORKS = {
     "tensorflow-cpu": "tensorflow",
     "tensorflow-gpu": "tensorflow",
 }
+NEWEST = re.compile(r"(?<![<>!~=])(===?|=|<=?|~=(?=\d+\.\d+\.))\s*(\d+)\.(\d+)")
+"""The newest version that a specifier allows, if it says one."""
 
 
 def stated(tree: Tree) -> tuple[list[Requirement], list[HardwareStatement], list[Note]]:
@@ -117,10 +119,32 @@ def _declare_commands(tree: Tree, facts: Iterable[FileFacts]) -> None:
                     file.commands.add(function)
 
 
+def _newest(specifier: str) -> str:
+    """`2.9` of `>=2.4,<2.10`, of `==2.9.1` and of `~=2.9.0`; "" where it is open."""
+    stated = NEWEST.search(specifier)
+    if stated is None:
+        return ""
+    sign, major, minor = stated[1], int(stated[2]), int(stated[3])
+    if sign != "<":
+        return f"{major}.{minor}"
+    return f"{major}.{minor - 1}" if minor else f"{major - 1}.99"
+
+
+def _newest_keras(software: Sequence[Requirement]) -> dict[tuple[str, str], str]:
+    """The newest version of Keras that statements allow, of a folder and the name `keras`: what comes with a
+    TensorFlow has its version. Those of Keras itself come last, those of a README first."""
+    found = {}
+    for r in sorted(software, key=lambda r: (r.name == "keras", r.source != "README")):
+        newest = _newest(r.specifier)
+        if newest and (r.name == "keras" or FRAMEWORKS.get(r.name) == "tensorflow"):
+            found[r.place.path.rpartition("/")[0], "keras"] = newest
+    return found
+
+
 def put_together(name: str, tree: Tree, facts: list[FileFacts], rules: frozenset[str]) -> Project:
     """A project from the facts of all its files. `rules` empty: it is not linted."""
     software, hardware, unread = stated(tree)
-    pinned = {
+    pinned = _newest_keras(software) | {
         (r.place.path.rpartition("/")[0], FRAMEWORKS[r.name]): r.specifier.lstrip("=")
         for r in software
         if r.pinned and r.name in FRAMEWORKS and r.source != "README"  # which tells of other versions too

@@ -105,6 +105,26 @@ def test_the_pinned_version_decides_what_an_operation_does(tmp_path, pin, rule):
 
 
 @pytest.mark.parametrize(
+    ("files", "found"),
+    [
+        ({"requirements__txt": "tensorflow<2.10\nnumpy\n"}, 0),
+        ({"requirements__txt": "tensorflow>=2.4,<=2.9\n"}, 0),
+        ({"requirements__txt": "tensorflow~=2.8.0\n"}, 0),
+        ({"requirements__txt": "tensorflow~=2.8\n"}, 1),
+        ({"requirements__txt": "tensorflow<=2.10\n"}, 1),
+        ({"README__md": "It needs TensorFlow 2.5.\n"}, 0),
+        ({"README__md": "It needs TensorFlow 2.5.\n", "requirements__txt": "tensorflow==2.15.0\n"}, 1),
+    ],
+)
+def test_what_decides_the_weights_of_keras_follows_from_the_newest_version_that_is_allowed(
+    tmp_path, files, found
+):
+    code = "import tensorflow as tf\ntf.random.set_seed(1)\nm = tf.keras.Model(tf.keras.layers.Dense(1))\n"
+    rules = [each.rule for each in project(tmp_path, main__py=f"{code}m.fit(x)\n", **files).findings]
+    assert rules.count("VB101") == found
+
+
+@pytest.mark.parametrize(
     "files",
     [
         {"pyproject__toml": '[project.scripts]\nfit-it = "parts.cli:fit"\n'},

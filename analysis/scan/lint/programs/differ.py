@@ -96,7 +96,7 @@ def _of_file(file: FileFacts, modes: set[str], flags: set[str], pinned: Pins) ->
             continue
         if operation.rows and ONE_ROW in file.flags and ROWS not in file.flags:
             continue
-        pin = version(_pin(pinned, operation.framework, file.path))
+        pin = version(pin_of(pinned, operation.framework, file.path))
         behaviour = operation.behaviour(pin)
         mode = _mode(operation, pin)
         prevented = frozenset(
@@ -198,7 +198,7 @@ def too_old(files: Sequence[FileFacts], pinned: Pins) -> Iterator[tuple[FileFact
         for file in files:
             if not any(registry().operations[use.entry].framework == framework for use in file.operations):
                 continue
-            text = _pin(pinned, framework, file.path)
+            text = pin_of(pinned, framework, file.path)
             pin = version(text)
             if pin is not None and pin < known:
                 oldest = ".".join(map(str, known))
@@ -210,7 +210,7 @@ def too_old(files: Sequence[FileFacts], pinned: Pins) -> Iterator[tuple[FileFact
                 break
 
 
-def _pin(pinned: Pins, framework: str, path: str) -> str:
+def pin_of(pinned: Pins, framework: str, path: str) -> str:
     """That of the nearest folder around a file; else that on which all of the project agree."""
     for parent in PurePosixPath(path).parents:
         if found := pinned.get(("" if str(parent) == "." else str(parent), framework)):

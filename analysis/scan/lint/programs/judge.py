@@ -63,7 +63,7 @@ def lint_project(files: Sequence[FileFacts], pinned: Pins, rules: frozenset[str]
     stated: set[str] = set()  # files of programs whose thread count VB401 is about
     shared: dict[tuple[str, str, int], list[str]] = {}
     for program in every:
-        own = list(_of_program(program))
+        own = list(_of_program(program, pinned))
         for each in own:
             if each.rule in SHARED:
                 shared.setdefault(_shared(each), []).append(program.file.path)
@@ -78,13 +78,13 @@ def lint_project(files: Sequence[FileFacts], pinned: Pins, rules: frozenset[str]
     found = [each for each in found if each.rule != "VB404" or each.place.path not in stated]
     found = [_naming(each, shared.get(_shared(each), [])) for each in _first_of_file("VB401", found)]
     by_path = {file.path: file for file in files}
-    kept: dict[tuple[str, str, int, int], LintFinding] = {}
+    kept: dict[tuple[str, str, int, int, str], LintFinding] = {}
     for each in found:
         file = by_path[each.place.path]
         if each.rule in rules and not is_ignored(file, each):
-            kept.setdefault(
-                (each.rule, each.place.path, each.place.line, each.place.column), mapped(file, each)
-            )
+            generator = each.why if each.rule == "VB101" else ""  # one call may draw from two
+            place = each.place
+            kept.setdefault((each.rule, place.path, place.line, place.column, generator), mapped(file, each))
     return tuple(
         sorted(
             kept.values(), key=lambda f: (f.place.path, f.place.cell, f.place.line, f.place.column, f.rule)
@@ -133,7 +133,7 @@ def _first_of_file(rule: str, found: Sequence[LintFinding]) -> list[LintFinding]
     return kept
 
 
-def _of_program(program: Program) -> Iterator[LintFinding]:
+def _of_program(program: Program, pinned: Pins) -> Iterator[LintFinding]:
     yield from _late_settings(program)
     yield from _late_threads(program)
     mode = program.first("mode", ["torch", "warn"])
@@ -147,12 +147,12 @@ def _of_program(program: Program) -> Iterator[LintFinding]:
     training = program.training
     if training is None:
         if prepares(program):
-            yield from never_seeded(program)
+            yield from never_seeded(program, pinned)
         elif measures(program):
             yield from measured_with(program)
         return
     yield from late_seeds(program)
-    yield from never_seeded(program)
+    yield from never_seeded(program, pinned)
     yield from drawn_in_parallel(program)
     flags = program.flags()
     yield from _unstated_threads(program, training, flags)

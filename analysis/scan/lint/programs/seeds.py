@@ -6,7 +6,8 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 
 from analysis.scan.lint.facts import FileFacts
-from analysis.scan.lint.programs.differ import AFTER_TRAINING
+from analysis.scan.lint.programs.differ import AFTER_TRAINING, Pins
+from analysis.scan.lint.programs.keras import source_of_seeds, weights
 from analysis.scan.lint.programs.kinds import is_of_plots
 from analysis.scan.lint.programs.orders import PREPARING, makes_data
 from analysis.scan.lint.programs.pictures import is_of_pictures
@@ -72,7 +73,7 @@ def measures(program: Program) -> bool:
 
 def measured_with(program: Program) -> Iterator[LintFinding]:
     """Rule VB101 of a program that measures: noise, masks and choices, which no made-up input is."""
-    return _never_seeded(
+    found = _never_seeded(
         program,
         lambda step: (
             not DEFERRED.search(step.event.text)
@@ -82,6 +83,7 @@ def measured_with(program: Program) -> Iterator[LintFinding]:
             and step.event.spot not in step.file.fixed
         ),
     )
+    return (each for each, _ in found)
 
 
 def _is_of_model(step: Step) -> bool:
@@ -100,12 +102,30 @@ def is_run(file: FileFacts, found: LintFinding, users: Sequence[Program]) -> boo
     )
 
 
-def never_seeded(program: Program) -> Iterator[LintFinding]:
+def never_seeded(program: Program, pinned: Pins) -> Iterator[LintFinding]:
     """Rule VB101."""
-    return _never_seeded(program, lambda _: True)
+    told = False
+    source = source_of_seeds(program, pinned)
+    for found, generator in _never_seeded(program, lambda _: True):
+        told = told or generator == source
+        yield found
+    seeded = ever_seeded(program)
+    wanting = {source, "*"}.isdisjoint(seeded)
+    if wanting and not told and (source == "numpy" or "tensorflow" in seeded):
+        yield from _unseeded_weights(program, source)
 
 
-def _never_seeded(program: Program, matters: Callable[[Step], bool]) -> Iterator[LintFinding]:
+def _unseeded_weights(program: Program, source: str) -> Iterator[LintFinding]:
+    """Rule VB101, of weights of Keras whose seeds come from elsewhere than what is seeded."""
+    made = program.own_first(weights(program))
+    if made is not None and program.training is not None:
+        why = f"{made.event.text} takes the seeds of its weights from the generator of {GENERATORS[source]}"
+        cure = SEED_CALLS["tensorflow" if source == "python" else source]
+        yield at("VB101", made, f"{why}, which this program never seeds; {cure} does")
+
+
+def _never_seeded(program: Program, matters: Callable[[Step], bool]) -> Iterator[tuple[LintFinding, str]]:
+    """The findings, and of which generator they are."""
     seeded = ever_seeded(program)
     for generator, name in GENERATORS.items():
         if generator in seeded or ("*" in seeded and generator != "gym"):
@@ -114,12 +134,8 @@ def _never_seeded(program: Program, matters: Callable[[Step], bool]) -> Iterator
             continue  # of another framework, for an export
         drawn = _first_drawn(program, generator, matters)
         if drawn is not None:
-            yield at(
-                "VB101",
-                drawn,
-                f"{drawn.event.text} draws from the generator of {name}, which this program never seeds; "
-                f"{SEED_CALLS[generator]} does",
-            )
+            why = f"{drawn.event.text} draws from the generator of {name}, which this program never seeds"
+            yield at("VB101", drawn, f"{why}; {SEED_CALLS[generator]} does"), generator
 
 
 def _first_drawn(program: Program, generator: str, matters: Callable[[Step], bool]) -> Step | None:

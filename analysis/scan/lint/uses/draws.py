@@ -25,6 +25,7 @@ from analysis.scan.lint.vocabulary import (
     SEEDS_OF_VARIATES,
     SKLEARN_DRAWS,
     STABLE_BASELINES,
+    TENSORFLOW_1,
     WITHOUT_GPU,
     estimator_of,
     generator_of,
@@ -226,6 +227,8 @@ def seed(to: Walk, node: ast.Call, name: str) -> None:
     if SEEDING_TRAINERS.match(name):
         seeded(to, node, seeded_by(name))
         return
+    if name == "tensorflow.set_random_seed":
+        to.facts.flags.add(TENSORFLOW_1)
     if name == "torch.seed":
         to.report("VB104", node, "torch.seed() draws a seed from the operating system")
     elif value is None or (isinstance(value, ast.Constant) and value.value is None):

@@ -467,3 +467,12 @@ def test_an_order_of_which_only_a_picture_is_made_does_not_matter(embedding: str
         "json.dump(points.tolist(), open('points.json', 'w'))\n"
     )
     assert [found.rule for found in findings(text, rules=frozenset({"VB301"}))] == rules
+
+
+@pytest.mark.parametrize(("stated", "found"), [("2.9", 0), ("2.10", 1), ("2.15", 1), ("3.0", 1), ("1.15", 0)])
+def test_which_generator_decides_the_weights_of_keras_depends_on_the_version(stated, found):
+    text = "import tensorflow as tf\ntf.random.set_seed(1)\nm = tf.keras.Model(tf.keras.layers.Dense(1))\n"
+    facts = [lint_file("main.py", f"{text}m.fit(x)\n".encode())]
+    assert len(lint_project(facts, {("", "keras"): stated}, frozenset(("VB101",)))) == found
+    facts = [lint_file("main.py", f"import random\nrandom.seed(1)\n{text}m.fit(x)\n".encode())]
+    assert lint_project(facts, {("", "keras"): stated}, frozenset(("VB101",))) == ()
