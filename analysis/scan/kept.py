@@ -9,7 +9,7 @@ from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
-from analysis.scan.results import LintFinding, Scan
+from analysis.scan.results import PROGRAMS, LintFinding, Scan
 from analysis.scan.run import SCHEMA_VERSION
 from guest.records import bounded, plain_json
 from guest.records.bounded import read_bounded
@@ -67,5 +67,5 @@ def without(scan: Scan, baseline: Scan) -> Scan:
 
 
 def _identity(found: LintFinding) -> tuple[str, str, int, str]:
-    why = _NUMBER_OF_LINE.sub("", found.why.partition("; programs: ")[0])
+    why = _NUMBER_OF_LINE.sub("", found.why.partition(PROGRAMS)[0])
     return found.rule, found.place.path, found.place.cell, why

@@ -36,6 +36,10 @@ class Place:
         return f"{self.path}:{inside}{self.line}:{self.column}"
 
 
+PROGRAMS = "; programs: "
+"""What begins the list of programs that a finding is about, at its end."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LintFinding:
     """One place where a rule applies: why it matters there, and what to do."""

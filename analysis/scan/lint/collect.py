@@ -48,6 +48,8 @@ class Collector:
         for node in tree.body:  # defined anywhere in the module, called anywhere
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
                 self.names.bind(node.name, f"@{node.name}")
+            if isinstance(node, ast.ClassDef):
+                self.facts.classes.add(node.name)
         self.facts.bound = bindings.bound(tree.body)
         self.facts.needed = bindings.needed(self.names, tree.body)
         self.statements(tree.body)

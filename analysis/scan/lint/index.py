@@ -120,6 +120,7 @@ def _scope(file: FileFacts, name: str) -> tuple[FileFacts, str] | None:
     for candidate in (name, f"{name}.__init__"):
         if candidate in file.scopes:
             return file, candidate
+    name = name.removesuffix(".__init__")
     if name in file.classes:
         return file, f"{name}.__init__"
     return None

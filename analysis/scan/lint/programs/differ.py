@@ -12,7 +12,7 @@ from typing import NamedTuple
 from analysis.scan.lint.facts import MAIN, FileFacts, Spot, finding
 from analysis.scan.lint.lint import is_ignored
 from analysis.scan.lint.programs.kinds import is_test
-from analysis.scan.lint.programs.program import Program, Step
+from analysis.scan.lint.programs.program import Program, Step, naming
 from analysis.scan.lint.registry import Operation, registry, version
 from analysis.scan.lint.uses.devices import ASKS, MOVED, NEEDS_GPU, ON_CPU
 from analysis.scan.lint.uses.evaluation import ONE_ROW, ROWS
@@ -37,8 +37,6 @@ NOT_TRAINED = re.compile(
     re.IGNORECASE,
 )
 """Files of what happens before, after and beside training."""
-SHOWN = 5
-"""How many other programs a message names."""
 _SEVERITY = (Level.ERROR, Level.WARNING, Level.NOTE)
 
 
@@ -250,7 +248,7 @@ def found_operations(
         left = [use for use in left if id(use.file) not in told]
         own.sort(key=lambda use: use.file.path != path)  # its own file before those it imports
         found |= {use.rule for use in own}
-        yield from _together(own, {other: uses for other, uses in users.items() if other != path})
+        yield from _together(own, {path: every_use} | users)
     yield from _together(
         [
             use
@@ -292,7 +290,7 @@ def _is_trained_by(use: Differing, program: Program) -> bool:
 def _together(
     uses: Sequence[Differing], users: Mapping[str, Sequence[Differing]] = MappingProxyType({})
 ) -> Iterator[LintFinding]:
-    """`users` are the other programs, and what they train."""
+    """`users` are the programs, the first before the others, and what they train."""
     groups: dict[tuple[str, str], list[Differing]] = {}
     for use in uses:
         groups.setdefault((use.rule, use.then), []).append(use)
@@ -305,8 +303,5 @@ def _together(
         on = " or ".join(dict.fromkeys(use.on for use in some))
         why = f"{named} differ {on}; {first.then}" if len(some) > 1 else first.alone().why
         members = {id(use) for use in some}
-        others = [path for path, theirs in users.items() if any(id(use) in members for use in theirs)]
-        if others:
-            listed = ", ".join(others[:SHOWN]) + (f" and {len(others) - SHOWN} more" * (len(others) > SHOWN))
-            why += f" (trained by {listed} too)"
-        yield finding(first.rule, first.file.path, first.spot, why, first.level)
+        trained_by = [path for path, theirs in users.items() if any(id(use) in members for use in theirs)]
+        yield naming(finding(first.rule, first.file.path, first.spot, why, first.level), trained_by)

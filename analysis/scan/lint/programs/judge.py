@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 from analysis.scan.lint.facts import FileFacts, Spot, finding
 from analysis.scan.lint.lint import is_commented, is_ignored, mapped
@@ -19,7 +18,7 @@ from analysis.scan.lint.programs.differ import (
 )
 from analysis.scan.lint.programs.kinds import is_test
 from analysis.scan.lint.programs.orders import ORDERS, orders
-from analysis.scan.lint.programs.program import Program, Step, at, place, programs
+from analysis.scan.lint.programs.program import Program, Step, at, naming, place, programs
 from analysis.scan.lint.programs.seeds import (
     OF_GENERATORS,
     drawn_in_parallel,
@@ -39,7 +38,6 @@ from analysis.scan.results import Level, LintFinding, Note
 
 SHARED = frozenset(("VB101", "VB401"))
 """Rules of which one finding may be about several programs."""
-NAMED = 12  # how many of them it names
 NOT_IN_TESTS = ("VB2", "VB303", "VB404", "VB6")
 
 
@@ -76,7 +74,7 @@ def lint_project(files: Sequence[FileFacts], pinned: Pins, rules: frozenset[str]
         file.notes.append(note)
     found += found_operations(uses, every, rules)
     found = [each for each in found if each.rule != "VB404" or each.place.path not in stated]
-    found = [_naming(each, shared.get(_shared(each), [])) for each in _first_of_file("VB401", found)]
+    found = [naming(each, shared.get(_shared(each), [])) for each in _first_of_file("VB401", found)]
     by_path = {file.path: file for file in files}
     kept: dict[tuple[str, str, int, int, str], LintFinding] = {}
     for each in found:
@@ -109,16 +107,6 @@ def _note_leftover(files: Sequence[FileFacts], found: Sequence[LintFinding]) -> 
 def _shared(found: LintFinding) -> tuple[str, str, int]:
     """What findings of several programs have in common: a place, of thread counts the file."""
     return found.rule, found.place.path, 0 if found.rule == "VB401" else found.place.line
-
-
-def _naming(found: LintFinding, users: Sequence[str]) -> LintFinding:
-    """The finding with the programs that it is about, unless that is the file it stands in alone."""
-    named = [path for path in dict.fromkeys(users) if path != found.place.path]
-    if not named:
-        return found
-    own = ["this file"] * (found.place.path in users)
-    others = [f"{len(named) - NAMED} others"] * (len(named) > NAMED)
-    return replace(found, why=f"{found.why}; programs: {', '.join([*own, *named[:NAMED], *others])}")
 
 
 def _first_of_file(rule: str, found: Sequence[LintFinding]) -> list[LintFinding]:

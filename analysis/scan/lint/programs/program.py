@@ -10,6 +10,7 @@ handed on, has no place in that order: see `reached`."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -17,9 +18,11 @@ from analysis.scan.lint.facts import MAIN, Event, FileFacts, finding
 from analysis.scan.lint.index import Index
 from analysis.scan.lint.programs.kinds import events_of, runs
 from analysis.scan.lint.vocabulary import OF_UNKNOWN, WORDS
-from analysis.scan.results import Level, LintFinding
+from analysis.scan.results import PROGRAMS, Level, LintFinding
 
 GRADIENTS = frozenset(("backward()", "a gradient tape"))
+NAMED = 12
+"""How many of its programs a finding names."""
 CALLED_BY_FRAMEWORKS = WORDS["called_by_frameworks"]
 
 
@@ -167,8 +170,32 @@ class Program:
         file, scope = target
         owner, _, last = scope.rpartition(".")
         if last != "__init__":
-            return [target]
+            derived = self._derived.get((file.path, owner), set())
+            return [target, *(each for each in methods.get(last, ()) if _owner(each) in derived)]
         return [target, *((file, f"{owner}.{name}") for name in CALLED_BY_FRAMEWORKS)]
+
+    @cached_property
+    def _derived(self) -> dict[tuple[str, str], set[tuple[str, str]]]:
+        """The classes that are derived from each, directly or not: `self.step()` may run theirs."""
+        found: dict[tuple[str, str], set[tuple[str, str]]] = {}
+        for file in self.files:
+            for name in file.classes:
+                queue = [(file, name)]
+                while queue:
+                    for base in self._bases(*queue.pop()):
+                        users = found.setdefault((base[0].path, base[1]), set())
+                        if (file.path, name) not in users:
+                            users.add((file.path, name))
+                            queue.append(base)
+        return found
+
+    def _bases(self, file: FileFacts, name: str) -> Iterator[tuple[FileFacts, str]]:
+        """The classes of the project that a class is derived from."""
+        for event in file.scopes.get(f"{name}.__init__", ()):
+            if event.kind == "call" and event.name.endswith(".__init__"):
+                target = self.index.function(event.name, file)
+                if target is not None:
+                    yield target[0], target[1].rpartition(".")[0]
 
     @cached_property
     def near(self) -> list[FileFacts]:
@@ -230,10 +257,18 @@ class Program:
             step
             for step in self.steps
             if step.event.kind == "train"
-            and not (step.event.text == OF_UNKNOWN and self._has_own("fit"))
+            and not (step.event.text.startswith(OF_UNKNOWN) and self._is_no_model(step))
             and (step.event.name not in GRADIENTS or step.file.flags & {"steps", "optimizes"})
         ]
         return sorted(found, key=lambda step: step.file is not self.file)
+
+    def _is_no_model(self, step: Step) -> bool:
+        """Whether what is fitted, of unknown origin, is something of the project: what happens in it tells.
+        By a name with a capital, it is a model only where a function of the project made it."""
+        if maker := step.event.text.removeprefix(OF_UNKNOWN):
+            made_by = self.index.function(maker, step.file)
+            return made_by is None or made_by[1].endswith("__init__")
+        return self._has_own("fit")
 
     def _has_own(self, method: str) -> bool:
         """Whether a class of the project has a method of that name: what happens in it tells."""
@@ -283,6 +318,11 @@ class Program:
                 yield from events
 
 
+def _owner(method: tuple[FileFacts, str]) -> tuple[str, str]:
+    """The class of a method, with the path of its file."""
+    return method[0].path, method[1].rpartition(".")[0]
+
+
 def place(of: Step, seen_from: Step) -> str:
     """`line 3`, or `model.py:3` from another file."""
     return f"{f'{of.file.path}:' if of.file is not seen_from.file else 'line '}{of.event.spot.line}"
@@ -291,6 +331,16 @@ def place(of: Step, seen_from: Step) -> str:
 def at(rule: str, step: Step, why: str, level: Level | None = None) -> LintFinding:
     """A finding of a rule at a step."""
     return finding(rule, step.file.path, step.event.spot, why, level)
+
+
+def naming(found: LintFinding, users: Sequence[str]) -> LintFinding:
+    """The finding with the programs that it is about, unless that is the file it stands in alone."""
+    named = [path for path in dict.fromkeys(users) if path != found.place.path]
+    if not named:
+        return found
+    own = ["this file"] * (found.place.path in users)
+    others = [f"{len(named) - NAMED} others"] * (len(named) > NAMED)
+    return replace(found, why=f"{found.why}{PROGRAMS}{', '.join([*own, *named[:NAMED], *others])}")
 
 
 def programs(files: Sequence[FileFacts]) -> list[Program]:

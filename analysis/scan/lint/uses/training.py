@@ -189,22 +189,23 @@ def kept(to: Walk, target: ast.Attribute, value: ast.expr) -> None:
 def _fits(to: Walk, node: ast.Call, attribute: str, name: str | None) -> None:
     """`model.fit(...)`: of a library's model, or of what a function of the project made."""
     facts = to.facts
-    is_unknown = name is None or _is_made(to, name.removesuffix(f".{attribute}"))
+    maker = (name or "").removesuffix(f".{attribute}")
+    is_known = LIBRARIES_OF_MODELS.match(name or "") or ESTIMATOR.match(name or "")
+    is_class = _is_capital(maker)
+    is_unknown = name is None or (_is_made(to, maker) and not (is_class and is_known))
     if not (
-        (is_unknown and _is_model(to, node))
+        is_known
+        or (is_unknown and _is_model(to, node))
         or (name and is_own(name) and OWN_MODEL_NAME.search(name))
-        or LIBRARIES_OF_MODELS.match(name or "")
-        or ESTIMATOR.match(name or "")
     ):
         return
     is_estimator = (
         ESTIMATOR.match(name or "")
-        or (name or "").removesuffix(f".{attribute}") in facts.estimators
+        or maker in facts.estimators
         or ("estimators" in facts.flags and OF_SKLEARN.search(dotted(node.func)))
     )
-    to.event(
-        "train", "estimator" if is_estimator else f"{attribute}()", node, OF_UNKNOWN if is_unknown else ""
-    )
+    text = (OF_UNKNOWN + maker.removesuffix("()") * is_class) * is_unknown
+    to.event("train", "estimator" if is_estimator else f"{attribute}()", node, text)
     to.event("work", "tensorflow", node, f"{attribute}()")
 
 
@@ -212,8 +213,12 @@ def _is_made(to: Walk, name: str) -> bool:
     """Whether something is the result of a function of the project: of what kind it is, is not known. What a
     class makes has that class's methods."""
     made = name.removesuffix("()")
-    last = made.rpartition(".")[2].removeprefix("@")
-    return made != name and is_own(name) and last not in to.facts.classes and not last[:1].isupper()
+    return made != name and is_own(name) and made.rpartition(".")[2].removeprefix("@") not in to.facts.classes
+
+
+def _is_capital(name: str) -> bool:
+    """Whether something of another file is one of a class, by its name: it may be of a function too."""
+    return not name.startswith("@") and name.rpartition(".")[2][:1].isupper()
 
 
 def _is_model(to: Walk, node: ast.Call) -> bool:

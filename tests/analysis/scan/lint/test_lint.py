@@ -451,7 +451,7 @@ def test_operations_that_several_programs_train_are_one_finding_that_names_them(
     facts = [lint_file(path, text.encode()) for path, text in texts.items()]
     (found,) = lint_project(facts, {}, frozenset({"VB501"}))
     assert found.place.path == "net.py"
-    assert found.why.endswith("(trained by second.py too)")
+    assert found.why.endswith("; programs: first.py, second.py")
 
 
 @pytest.mark.parametrize(

@@ -52,6 +52,37 @@ def test_methods_of_own_classes_are_reached():
     assert any(s.event.kind == "draw" for s in program.flow)
 
 
+def test_a_method_that_its_class_calls_is_reached_where_a_derived_class_has_another():
+    base = "class Base:\n    def run(self):\n        self.advance()\n\n    def advance(self):\n        pass\n"
+    derived = "class {}({}):\n    def advance(self):\n        {}()\n"
+    main = "from models import Base\n\n{}\n{}\nmake(Fitted).run()\n"
+    main = main.format(derived.format("Fitted", "Base", "used"), derived.format("Other", "", "unused"))
+    files = facts(models=base, main=main + "\ndef used():\n    pass\n\ndef unused():\n    pass\nOther\n")
+    (program,) = programs(files)
+    _ = program.reached
+    scopes = {scope for _, scope in program.scopes}
+    assert {"Base.advance", "Fitted.advance", "used"} <= scopes
+    assert "unused" not in scopes
+
+
+@pytest.mark.parametrize(
+    ("made_by", "trains"),
+    [
+        ("def Net():\n    return build()\n", True),
+        ("class Net:\n    def fit(self, rows):\n        pass\n", False),
+    ],
+)
+@pytest.mark.parametrize("imports", ["", "from net import Net\n"])
+def test_a_function_with_a_capital_makes_a_model_and_a_class_is_looked_at(made_by, trains, imports):
+    files = {"net": made_by} if imports else {}
+    (program,) = programs(facts(**files, main=f"{imports or made_by}model = Net()\nmodel.fit(rows)\n"))
+    assert bool(program.trainings) == trains
+
+
+def test_what_a_class_of_elsewhere_fits_is_no_model():
+    assert not any(p.trainings for p in programs(facts(main="from there import Net\nNet().fit(rows)\n")))
+
+
 def test_libraries_and_tests_are_no_programs():
     assert programs(facts(lib="import torch\n\ndef f():\n    torch.rand(1).backward()\n")) == []
     assert programs(facts(tests__test_x="import torch\ntorch.rand(1).backward()\n")) == []
