@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from typing import Protocol
 
-from analysis.scan.lint.order.kept import APPENDING
+from analysis.scan.lint.order.kept import APPENDING, SHOWING, is_unused
 from analysis.scan.lint.order.order import DataOrder
 from analysis.scan.lint.syntax import keywords
 from analysis.scan.lint.syntax.arguments import constant as constant_of
@@ -27,7 +27,7 @@ def call(to: OrderedWalk, node: ast.Call) -> None:
     free = to.order.called(node, name)
     function = node.func
     if function.__class__ is ast.Attribute:
-        if function.attr not in APPENDING or function.value.__class__ is not ast.Name:
+        if function.attr not in APPENDING | SHOWING or function.value.__class__ is not ast.Name:
             to.visit(function.value)
     elif function.__class__ is not ast.Name:
         to.visit(function)
@@ -75,7 +75,8 @@ def dictionary(to: OrderedWalk, node: ast.Dict) -> None:
 
 def expression(to: OrderedWalk, node: ast.Expr) -> None:
     if node.value.__class__ is not ast.Constant:  # such as a docstring
-        to.visit(node.value)
+        with to.order.free(is_unused(node.value)):
+            to.visit(node.value)
 
 
 def returned(to: OrderedWalk, node: ast.Return) -> None:

@@ -18,6 +18,15 @@ FREE = SORTING | WORDS["counting"]
 BARS = frozenset(("tqdm", "track", "progress_bar", "progressbar", "iter"))
 """Functions that give what they are given, one by one."""
 APPENDING = frozenset(("append", "extend", "insert"))
+OF_FILES = re.compile(r"path|name|file|dest|^(?:dst|out)(?:_|$)", re.IGNORECASE)
+"""Names of names of files."""
+SUBMITTING = frozenset(("submit", "apply_async"))
+MAPPING = frozenset(("map", "imap", "starmap", "imap_unordered", "map_async", "starmap_async"))
+"""Methods of pools, which give a function each of what is their second argument."""
+SHOWING = frozenset(
+    ("set_description", "set_description_str", "set_postfix", "set_postfix_str", "update", "close")
+)
+"""Methods of a progress bar, which is what it goes over too."""
 TRAINING = frozenset(("backward", "train_on_batch", "apply_gradients", "partial_fit"))
 WRITING_ROWS = frozenset(("write", "writelines", "writerow", "writerows"))
 SAVING = WORDS["saving"]
@@ -76,6 +85,8 @@ def numbered(node: ast.For | ast.AsyncFor) -> bool:
     limits = False
     for statement in node.body:
         for inner in ast.walk(statement):
+            if isinstance(inner, ast.Call) and last(inner.func) in SUBMITTING and _has_any(inner, counters):
+                return True
             if isinstance(inner, ast.Assign) and any(
                 isinstance(target, ast.Subscript)
                 and (_names(target.slice) & counters or _is_any(inner.value, counters))
@@ -108,9 +119,34 @@ def _counters(node: ast.For | ast.AsyncFor) -> set[str]:
         return found
     for statement in node.body:
         for inner in ast.walk(statement):
-            if isinstance(inner, ast.Assign) and _names(inner.value) & found and _makes_name(inner.value):
-                found |= {named(target) for target in inner.targets} - {""}
+            if isinstance(inner, ast.Assign) and _names(inner.value) & found:
+                targets = {named(target) for target in inner.targets} - {""}
+                if _makes_name(inner.value) or any(OF_FILES.search(target) for target in targets):
+                    found |= targets
     return found
+
+
+def joined(node: ast.For | ast.AsyncFor) -> set[str]:
+    """The names of lists to which the loop adds its count: `jobs.append((path, number))`."""
+    counters = _counters(node)
+    return {
+        named(inner.func.value)
+        for statement in (node.body if counters else ())
+        for inner in ast.walk(statement)
+        if isinstance(inner, ast.Call)
+        and isinstance(inner.func, ast.Attribute)
+        and inner.func.attr in APPENDING
+        and _has_any(inner, counters)
+    }
+
+
+def _has_any(node: ast.Call, counters: set[str]) -> bool:
+    parts = [
+        part
+        for value in node.args
+        for part in (value.elts if isinstance(value, ast.Tuple | ast.List) else (value,))
+    ]
+    return any(_is_any(part, counters) for part in parts)
 
 
 def _is_any(value: ast.expr, names: set[str]) -> bool:
@@ -161,10 +197,27 @@ def sorts(body: list[ast.stmt]) -> bool:
 
 
 def iterated(node: ast.expr) -> ast.expr:
-    """`names` of `enumerate(tqdm(names))`."""
-    while isinstance(node, ast.Call) and node.args and last(node.func).lower() in BARS | {"enumerate"}:
-        node = node.args[0]
+    """`names` of `enumerate(tqdm(names))`, `pool.imap(convert, names)`."""
+    while isinstance(node, ast.Call) and node.args:
+        if last(node.func).lower() in BARS | {"enumerate"}:
+            node = node.args[0]
+        elif is_mapping(node):
+            node = node.args[1]
+        else:
+            break
     return node
+
+
+def is_mapping(node: ast.Call) -> bool:
+    """`pool.map(convert, names)`."""
+    return isinstance(node.func, ast.Attribute) and node.func.attr in MAPPING and len(node.args) > 1
+
+
+def is_unused(node: ast.expr) -> bool:
+    """Whether a pool does something with each, and nobody uses the results: `list(pool.map(f, names))`."""
+    while isinstance(node, ast.Call) and node.args and last(node.func).lower() in BARS | {"list", "tuple"}:
+        node = node.args[0]
+    return isinstance(node, ast.Call) and is_mapping(node)
 
 
 def is_numbering(node: ast.expr) -> TypeGuard[ast.DictComp]:

@@ -19,6 +19,7 @@ from analysis.scan.lint.order.kept import (
     SORTING,
     is_numbering,
     iterated,
+    joined,
     kept_in_order,
     mentions,
     named,
@@ -39,7 +40,6 @@ from analysis.scan.lint.order.sources import (
     NUMBERS,
     OF_INTEREST,
     PATH_METHODS,
-    PATHS,
     READY,
     SET,
     UNORDERED,
@@ -47,7 +47,6 @@ from analysis.scan.lint.order.sources import (
     described,
     is_filtered,
     is_no_data,
-    is_pattern,
     walked,
 )
 from analysis.scan.lint.syntax.arguments import last
@@ -68,6 +67,7 @@ class DataOrder:
         self._loads: dict[str, bool] = {}  # names that are used: whether in a way that keeps their order
         self._carried: set[int] = set()
         self._used: set[str] = set()  # names that functions use
+        self._joined: set[tuple[str, int]] = set()  # lists of numbered items, whose order is from a node
         self._derived: set[str] = set()  # names of what was made of something with a name
         self._chosen: set[str] = set()  # names of lists of what fits something
         self._free = 0
@@ -171,13 +171,14 @@ class DataOrder:
         if text == "os.walk()" and sorts(node.body):
             return False
         self._looped(node, Pending(FROM_SET if rule == SET else rule, origin, text))
-        return False
+        return rule == UNORDERED  # in whatever order it was begun
 
     def _looped(self, node: ast.For | ast.AsyncFor, item: Pending) -> None:
         item = item._replace(looped=True)
         if numbered(node):
             self._report(*item)
             return
+        self._joined |= {(name, id(item.node)) for name in joined(node)}
         for name in kept_in_order(node.body):
             if name:
                 if item not in self.pending.setdefault(name, []):
@@ -287,8 +288,9 @@ class DataOrder:
         if name in self.sets.ones:
             return
         unseen = "." in name or (not self._walk.scope and self._may_be_used(name))
-        if self._loads.get(name, unseen):
-            for item in items:
+        is_kept = self._loads.get(name, unseen)
+        for item in items:
+            if is_kept or (name, id(item.node)) in self._joined:
                 self.results.hold(item.node, name)
                 self._report(*item)
 
@@ -329,10 +331,7 @@ class DataOrder:
         if isinstance(function, ast.Attribute):
             base = self._walk.names.resolve(function.value)
             is_path = base is None or base.startswith(("pathlib", "@"))
-            if is_path and (
-                function.attr in PATH_METHODS
-                or (function.attr == "glob" and (base in PATHS or is_pattern(node)))
-            ):
+            if is_path and (function.attr in PATH_METHODS or (function.attr == "glob" and node.args)):
                 return None if is_no_data(self._walk, node) else (LISTING, node, f"Path.{function.attr}()")
             if function.attr == "imap_unordered":
                 return UNORDERED, node, "imap_unordered()"

@@ -15,14 +15,13 @@ SET, LISTING, FROM_SET, UNORDERED = "set", "VB301", "VB302", "VB304"
 # Names that tell whether an order is defined, kept, or of no matter.
 LISTINGS = WORDS["listings"]
 WALKS = frozenset(("os.walk", "tensorflow.io.gfile.walk", "tensorflow.gfile.Walk"))
-PATHS = frozenset(("pathlib.Path()", "pathlib.PosixPath()"))
 PATH_METHODS = frozenset(("iterdir", "rglob"))
 NUMBERS = re.compile(
     r"(?:^|_)(?:ids?|idxs?|index|indexes|indices|positions|ranks|epochs|steps|dims|axes|axis|sizes|labels?|nodes)(?:_|$)"
 )
 """Names of whole numbers, whose order in a set does not change from process to process."""
 NO_DATA = re.compile(
-    r"check_?points?|ckpt|weights?\b|weight_|\.pth?\b|\.h5\b|events\.|\.(?:log|cpp|cu|c|sh|zip|tar)\b|\blogs?\b|runs\b|tmp|temp_|cache|experiment|"
+    r"check_?points?|ckpt|weights?\b|weight_|\.pth?\b|\.h5\b|events\.|\.(?:log|cpp|cu|c|sh|zip|tar)\b|\blogs?\b|runs\b|cache|experiment|"
     r"delete|remove|clean|latest|newest|download|unzip|extract_all|rename|copy|"
     r"(?:^|[ ._])_*(?:plot|show|visuali[sz]e|vis|display|preview|inspect|demo)(?:_\w*)?$",
     re.IGNORECASE,
@@ -36,9 +35,10 @@ HELD_OUT = re.compile(
 """Names of data that are evaluated one by one: no metric depends on their order."""
 KEEPING = WORDS["keeping"]
 FINDING = re.compile(
-    r"^_*(?:find|get_(?:ckpt|latest|checkpoint)|check|remove|delete|latest|select|exists|is|has|contains|validate|verify|assert|print|log)_?\w*$"
+    r"^_*(?:find|get_(?:ckpt|latest|checkpoint)|check|remove|delete|latest|select|exists|is|has|contains|validate|verify|assert|print|log|plot|show|display|"
+    r"visuali[sz]e|preview)_?\w*$"
 )
-"""Functions that choose, test or tell."""
+"""Functions that choose, test, tell or show."""
 READY = frozenset(("concurrent.futures.as_completed", "asyncio.as_completed"))
 METHODS = PATH_METHODS | {"glob", "imap_unordered"}
 OF_INTEREST = LISTINGS | KEEPING | READY
@@ -90,11 +90,6 @@ def walked(walk: Walk, node: ast.expr) -> ast.Call | None:
             is_next = walk.names.resolve(node.func) == "builtins.next"
             return listing if is_next and not is_no_data(walk, listing) else None
     return None
-
-
-def is_pattern(node: ast.Call) -> bool:
-    """`folder.glob("*.png")`: with a pattern of names."""
-    return bool(node.args) and "*" in ast.unparse(node.args[0])
 
 
 def is_filtered(value: ast.expr) -> bool:

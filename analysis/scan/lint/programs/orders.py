@@ -76,9 +76,10 @@ def _only_uses(program: Program) -> bool:
 
 
 def _only_shows(program: Program) -> bool:
-    """Whether a program embeds data in a plane, for a picture, and trains nothing."""
+    """Whether a program embeds data in a plane, for a picture, and neither trains nor reports metrics."""
     return (
         program.training is None
+        and "reports" not in program.file.flags
         and any(PLANES.match(name) for name in program.file.imported.values())
         and not PREPARING.search(program.file.path)
     )
