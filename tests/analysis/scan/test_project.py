@@ -139,3 +139,13 @@ def test_functions_that_are_declared_as_commands_are_programs(tmp_path, files):
         (tmp_path / folder / "parts" / "cli.py").write_text(text)
         found = project(tmp_path / folder, **manifests)
         assert {f.rule for f in found.findings} == rules
+
+
+def test_a_group_of_commands_is_a_program(tmp_path):
+    found = project(
+        tmp_path,
+        pyproject__toml='[project.scripts]\nfit = "cli:app"\n',
+        cli__py="import typer\nfrom train import train\napp = typer.Typer()\napp.command()(train)\n",
+        train__py="import torch\n\ndef train():\n    torch.nn.Linear(1, 1)(x).backward()\n    opt.step()\n",
+    )
+    assert "VB101" in {each.rule for each in found.findings}

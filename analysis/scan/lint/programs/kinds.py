@@ -42,7 +42,7 @@ def runs(file: FileFacts, index: Index, is_imported: bool) -> bool:
     top = file.scopes.get("", ())
     if (
         file.is_main
-        or not file.scopes.keys().isdisjoint(file.commands)
+        or not file.commands.isdisjoint(file.scopes.keys() | file.bound)  # a function, or a group of commands
         or any(
             event.kind in ("train", "setting", "threads")
             or (event.kind == "call" and event.name.startswith("@"))

@@ -193,7 +193,7 @@ class Program:
         """The classes of the project that a class is derived from."""
         for event in file.scopes.get(f"{name}.__init__", ()):
             if event.kind == "call" and event.name.endswith(".__init__"):
-                target = self.index.function(event.name, file)
+                target = self.index.function(event.name.removesuffix(".__init__"), file)
                 if target is not None:
                     yield target[0], target[1].rpartition(".")[0]
 
@@ -289,12 +289,16 @@ class Program:
     @cached_property
     def _mentioned(self) -> set[str]:
         """The last names of all that is called, given or fetched anywhere in the program's files."""
-        return {
-            event.name.replace("()", "").lstrip("@").rpartition(".")[2]
-            for file in self.files
-            for event in events_of(file, main=file is self.file)
-            if event.kind in ("call", "value", "method", "import")
-        }
+        return self._called | {_last(event) for event in self._events if event.kind == "import"}
+
+    @cached_property
+    def _called(self) -> set[str]:
+        """The same without what is only fetched."""
+        return {_last(event) for event in self._events if event.kind in ("call", "value", "method")}
+
+    @property
+    def _events(self) -> Iterator[Event]:
+        return (event for file in self.files for event in events_of(file, main=file is self.file))
 
     def is_unused(self, step: Step) -> bool:
         """Whether a draw makes an object of an imported file that no other file of the program names, such as
@@ -302,25 +306,31 @@ class Program:
         name = step.file.made.get(step.event.spot, "")
         return step.file is not self.file and bool(name) and name not in self._mentioned
 
-    def may_run(self, file: FileFacts, scope: str) -> bool:
-        """Whether a function, or the class of a method, is mentioned anywhere in the program's files."""
+    def may_run(self, file: FileFacts, scope: str, *, fetched: bool = True) -> bool:
+        """Whether a function, or the class of a method, is mentioned anywhere in the program's files; what is
+        only fetched by an import counts unless `fetched` is False."""
         first, _, rest = scope.replace(".<lambda>", "").partition(".")
+        mentioned = self._mentioned if fetched else self._called
         if first in file.classes:
-            return first in self._mentioned
-        return bool(rest) or first in ("", MAIN, "main") or first in self._mentioned
+            return first in mentioned
+        return bool(rest) or first in ("", MAIN, "main") or first in mentioned
 
     def alive(self, file: FileFacts) -> Iterator[Event]:
-        """The events of a file without those of functions and classes that the program never mentions."""
+        """The events of a file without those of functions and classes that the program never uses."""
         for name, events in file.scopes.items():
             if name == MAIN and file is not self.file:
                 continue
-            if file.is_notebook or self.may_run(file, name):
+            if file.is_notebook or self.may_run(file, name, fetched=False):
                 yield from events
 
 
 def _owner(method: tuple[FileFacts, str]) -> tuple[str, str]:
     """The class of a method, with the path of its file."""
     return method[0].path, method[1].rpartition(".")[0]
+
+
+def _last(event: Event) -> str:
+    return event.name.replace("()", "").lstrip("@").rpartition(".")[2]
 
 
 def place(of: Step, seen_from: Step) -> str:

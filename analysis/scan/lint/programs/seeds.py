@@ -18,6 +18,7 @@ from analysis.scan.lint.vocabulary import (
     DEFERRED,
     FOR_A_SEED,
     GENERATORS,
+    OWN_ENVIRONMENTS,
     OWN_MODEL,
     SEED_CALLS,
     WORDS,
@@ -132,6 +133,8 @@ def _never_seeded(program: Program, matters: Callable[[Step], bool]) -> Iterator
             continue
         if generator == "tensorflow" and program.training and program.training.event.name == "backward()":
             continue  # of another framework, for an export
+        if generator == "gym" and OWN_ENVIRONMENTS in program.flags():
+            continue
         drawn = _first_drawn(program, generator, matters)
         if drawn is not None:
             why = f"{drawn.event.text} draws from the generator of {name}, which this program never seeds"

@@ -216,7 +216,12 @@ def _by_attribute(to: Walk, node: ast.Call, attribute: str, name: str | None) ->
         and not (name or "").startswith("torch.nn.init")
     ):
         to.event("draw", "torch", node, f"Tensor.{attribute}")
-    elif attribute == "shuffle" and name is None and "tensorflow" in facts.flags and draws.is_buffer(node):
+    elif (
+        attribute == "shuffle"
+        and (name is None or name.startswith("@"))
+        and "tensorflow" in facts.flags
+        and draws.is_buffer(node)
+    ):
         to.event("draw", "tensorflow", node, "Dataset.shuffle")
     elif (text := draws.of_data_set(to, node, attribute, name)) and is_open(node, "seed") is True:
         to.event("draw", "numpy", node, text)
@@ -237,12 +242,7 @@ def _by_attribute(to: Walk, node: ast.Call, attribute: str, name: str | None) ->
         to.event("loaded", "", node)
     elif attribute == "cuda" or (attribute in ("to", "device") and _says_cuda(node)):
         facts.flags.add("cuda")
-    elif (
-        attribute == "sample"
-        and (name is None or name.startswith("pandas."))
-        and (is_given(node, "frac") or (is_given(node, "n") and "pandas" in facts.flags))
-        and not is_given(node, "random_state")
-    ):
+    elif attribute == "sample" and draws.is_of_table(to, node, name):
         to.event("draw", "numpy", node, "DataFrame.sample")
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from analysis.scan.lint.facts import Event, spot
-from analysis.scan.lint.syntax.arguments import argument, constant, is_given, is_open
+from analysis.scan.lint.syntax.arguments import argument, constant, dotted, is_given, is_open
 from analysis.scan.lint.syntax.walk import Walk
 from analysis.scan.lint.vocabulary import (
     ALL,
@@ -18,6 +18,7 @@ from analysis.scan.lint.vocabulary import (
     IF_GIVEN,
     MODEL,
     OF_GRAPHS,
+    OWN_ENVIRONMENTS,
     OWN_MODEL,
     OWN_SOURCE,
     RANDOM_VARIATES,
@@ -55,11 +56,14 @@ SEARCHES = {  # of hyperparameters: name of the argument that seeds
     },
     "bayes_opt.BayesianOptimization": "random_state",
 }
+REGISTERS = re.compile(r"^(?:gym|gymnasium)\.(?:envs\.registration\.)?register$")
 LAYER = re.compile(r"^(?:torch\.nn|keras\.layers|torch_geometric\.nn|tensorflow\.layers)\.")
 FINE_TUNED = re.compile(
     r"fine-?_?tuned|sst-?2|squad|mnli|conll|sentiment|emotion|toxic|finbert|-ner\b", re.IGNORECASE
 )
 """Names of checkpoints that have a head already."""
+TABLE = re.compile(r"(?:^|[._])df\d*(?:$|[\[._])|(?:^|_)data_?frame|\.groupby\(", re.IGNORECASE)
+"""Tables of pandas, by their names: `df_train[df_train.label == 1]`."""
 OF_FILES = re.compile(r"^keras\.(?:[\w.]+\.)?(?:image|text|audio)_dataset_from_directory$")
 """Where no seed is given, they take one from NumPy."""
 NO_DATA = re.compile(
@@ -114,6 +118,8 @@ def drawn(to: Walk, node: ast.Call, name: str) -> None:
         )
     elif name == "tensorflow.random.Generator.from_non_deterministic_state":
         to.report("VB102", node, "the generator begins in another state in each run")
+    elif REGISTERS.match(name):
+        to.facts.flags.add(OWN_ENVIRONMENTS)
     elif name == "random.SystemRandom":
         to.report("VB102", node, "random.SystemRandom cannot be seeded")
     elif STABLE_BASELINES.match(name) and is_open(node, "seed") is False:
@@ -193,6 +199,21 @@ def of_data_set(to: Walk, node: ast.Call, attribute: str, name: str | None) -> s
     splits = attribute == "train_test_split" and constant(argument(node, "shuffle", 2)) is not False
     shuffles = attribute == "shuffle" and not node.args and "datasets" in to.facts.flags
     return f"Dataset.{attribute}" if splits or shuffles else ""
+
+
+def is_of_table(to: Walk, node: ast.Call, name: str | None) -> bool:
+    """Whether `rows.sample(...)` draws rows of pandas from NumPy's generator: by where the rows come from, by
+    arguments that only a table has, or by its name."""
+    if is_given(node, "random_state") or len(node.args) > 1:
+        return False
+    if name is not None and not name.startswith("@"):
+        return name.startswith("pandas.")
+    if is_given(node, "frac"):
+        return True
+    if "pandas" not in {stands.partition(".")[0] for stands in to.facts.imported.values()}:
+        return False
+    is_one = any(is_given(node, each) for each in ("n", "replace", "weights", "axis", "ignore_index"))
+    return is_one or bool(TABLE.search(dotted(node.func)))
 
 
 def is_buffer(node: ast.Call) -> bool:
