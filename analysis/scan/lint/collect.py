@@ -33,6 +33,8 @@ class Collector:
         self.without_gradient = 0  # how many torch.no_grad() are around
         self.with_seed = 0  # how many branches are around that run where a seed was given
         self.without_seed = 0  # how many branches are around that run where no seed was given
+        self.pinned = 0  # how many tf.device("/cpu:0") are around
+        self.branches = 0  # how many branches are around, in a function
         self.without_gpu = 0  # how many branches are around that run where there is no GPU
         self.order = DataOrder(self)
         self.events = facts.scopes.setdefault("", [])
@@ -84,6 +86,8 @@ class Collector:
 
     def event(self, kind: str, name: str, node: Any, text: str = "") -> None:
         self.events.append(Event(kind, name, spot(node), text))
+        if kind == "train" and self.pinned:
+            self.facts.pinned.add(spot(node))
 
     def report(self, rule: str, node: Any, why: str, level: Level | None = None) -> None:
         where = spot(node)
@@ -135,14 +139,14 @@ class Collector:
             self.facts.is_main = True
             command = Event("call", f"@{node.name}", spot(node))
             self.facts.scopes.setdefault(MAIN, []).append(command)
-        outer = self.scope, self.events, self.loops, self.order.pending
+        outer = self.scope, self.events, self.loops, self.order.pending, self.branches
         no_gradient = sum(settings.stops_gradients(self, each) for each in node.decorator_list)
         self.without_gradient += no_gradient
         if not self.class_name:  # of the module too, where it stands in a branch
             self.names.bind(node.name, f"@{self.scope}.{node.name}" if self.scope else f"@{node.name}")
         self.scope = ".".join(part for part in (self.class_name or self.scope, node.name) if part)
         self.events = self.facts.scopes.setdefault(self.scope, [])
-        self.loops, self.order.pending = 0, {}
+        self.loops, self.order.pending, self.branches = 0, {}, 0
         self.names.push()
         arguments = node.args
         defaults.of_function(self, arguments)
@@ -160,7 +164,7 @@ class Collector:
         kept = self.order.pending
         self.names.pop()
         self.facts.spans.append((node.lineno, node.end_lineno or node.lineno, self.scope))
-        self.scope, self.events, self.loops, self.order.pending = outer
+        self.scope, self.events, self.loops, self.order.pending, self.branches = outer
         self.without_gradient -= no_gradient
         if inside:
             self.order.pending |= kept
@@ -288,7 +292,9 @@ class Collector:
     def _branch(self, body: Sequence[ast.AST], without_seed: bool | None) -> None:
         self.without_seed += without_seed is True
         self.with_seed += without_seed is False
+        self.branches += 1
         self.statements(body)
+        self.branches -= 1
         self.without_seed -= without_seed is True
         self.with_seed -= without_seed is False
 
@@ -316,8 +322,11 @@ class Collector:
             if isinstance(item.optional_vars, ast.Name):
                 self.names.bind(item.optional_vars.id, self.names.resolve(item.context_expr))
         no_gradient = sum(settings.stops_gradients(self, item.context_expr) for item in node.items)
+        pinned = sum(devices.pins(self, item.context_expr) for item in node.items)
         self.without_gradient += no_gradient
+        self.pinned += pinned
         self.statements(node.body)
+        self.pinned -= pinned
         self.without_gradient -= no_gradient
 
 

@@ -34,6 +34,7 @@ class Event(NamedTuple):
     work      a framework computes                      the framework
     loaded    weights are loaded
     moved     a tensor or model is moved to a device
+    gpu       it is moved to a GPU for certain
     train     a model is trained                        how
     pool      an estimator learns in threads             its qualified name
     parallel  a function is mapped over elements        the same as of a call; its lines, of a lambda
@@ -95,6 +96,7 @@ class FileFacts:
     loads: list[set[str]] = field(default_factory=list)  # of each cell of a notebook: the names that it reads
     targets: dict[Spot, str] = field(default_factory=dict)  # the names that draws are assigned to
     estimators: set[str] = field(default_factory=set)  # `@C.model` of `self.model = RandomForestClassifier()`
+    pinned: set[Spot] = field(default_factory=set)  # what trains on the CPU for certain
     on_cpu: set[str] = field(default_factory=set)  # names of tensors that were moved there
     read_attributes: set[str] = field(default_factory=set)  # used in a way that keeps an order
     defaults: dict[str, set[bool | int | str]] = field(default_factory=dict)  # of names, see walk/defaults

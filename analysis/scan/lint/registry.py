@@ -24,8 +24,8 @@ class Operation:
     prevents it too, in every version. `patterns`: expressions for names, where a library has many. `where`:
     only in functions, classes and files with a name in which this expression is found. `default`: the value
     that the first of `only` has where it is not given. `model`: a whole model of a library. `beside`: no
-    finding of its own, only named with others. `rows`: only where more than one row is trained on at a
-    time."""
+    finding of its own, only named with others. `alone`: only where nothing else of the framework differs.
+    `rows`: only where more than one row is trained on at a time."""
 
     framework: str
     names: tuple[str, ...]
@@ -48,6 +48,7 @@ class Operation:
     default: str = ""
     model: bool = False
     beside: bool = False
+    alone: bool = False
     rows: bool = False
 
     @property

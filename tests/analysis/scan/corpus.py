@@ -46,7 +46,7 @@ class Snippet:
         return frozenset(found) | {
             (use.rule, use.file.path, use.spot.line)  # every one, of which lint_project makes one finding
             for use in differing(facts, programs(facts), {})
-            if use.rule in self.rules and not is_ignored(use.file, use.alone())
+            if use.rule in self.rules and not (use.operation.alone or is_ignored(use.file, use.alone()))
         }
 
 

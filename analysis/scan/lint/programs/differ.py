@@ -175,6 +175,8 @@ def _may_use_gpu(program: Program, framework: str) -> bool:
     flags = program.flags()
     if "no GPU" in flags:
         return False
+    if program.trainings and all(step.event.spot in step.file.pinned for step in program.trainings):
+        return False
     training = program.training
     near = [program.file, *([training.file] if training else [])]
     moves = [event for file in near for events in file.scopes.values() for event in events]
@@ -184,7 +186,11 @@ def _may_use_gpu(program: Program, framework: str) -> bool:
 
 
 def needs_gpu(program: Program, training: Step) -> bool:
-    """Whether a program stops without a GPU: the files that train use one, and none asks for it."""
+    """Whether a program stops without a GPU: what trains uses one whatever there is, or the files that train
+    use one, and none asks for it."""
+    here = training.file.scope_at(training.event.spot.line)
+    if any(event.kind == "gpu" for event in training.file.scopes.get(here, ())):
+        return True
     flags = program.file.flags | training.file.flags
     return NEEDS_GPU in flags and ASKS not in flags
 
@@ -240,7 +246,7 @@ def found_operations(
             continue
         trained |= program.training.file.flags & FRAMEWORKS
         included |= {id(file) for file in program.files}
-        users[program.file.path] = _trained_by(program, left)
+        users[program.file.path] = _known(_trained_by(program, left))
     for path, every_use in users.items():
         remaining = {id(use) for use in left}
         own = [use for use in every_use if id(use) in remaining]
@@ -259,11 +265,18 @@ def found_operations(
             and not is_test(use.file)
             and not use.file.is_notebook
             and not (trained and use.operation.model)
+            and not use.operation.alone
             and (not trained or id(use.file) not in own_files)
             and (not trained or use.file.classes)  # of networks that a configuration names
             and not NOT_TRAINED.search(use.file.path)
         ]
     )
+
+
+def _known(uses: Sequence[Differing]) -> list[Differing]:
+    """Without models of which nothing is known but that they are loaded, where something is known."""
+    known = {use.framework for use in uses if not use.operation.alone}
+    return [use for use in uses if not (use.operation.alone and use.framework in known)]
 
 
 def _trained_by(program: Program, uses: Sequence[Differing]) -> list[Differing]:

@@ -22,6 +22,8 @@ class Walk(Protocol):
     without_gradient: int  # how many torch.no_grad() are around
     with_seed: int  # how many branches are around that run where a seed was given
     without_seed: int  # how many branches are around that run where no seed was given
+    pinned: int  # how many tf.device("/cpu:0") are around
+    branches: int  # how many branches are around
     without_gpu: int  # how many branches are around that run where there is no GPU
     events: list[Event]
     unseeded: list[tuple[str, ast.Call, str]]  # generators by their names, until they are seeded

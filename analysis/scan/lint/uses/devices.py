@@ -34,11 +34,25 @@ OF_OPTIONS = re.compile(
 ON_NO_GPU = ("", "-1")
 
 
+TO_CPU = re.compile(r"^/?(?:device:|job:\w+/.*device:)?cpu(?::\d+)?$", re.IGNORECASE)
+
+
+def pins(to: Walk, context: ast.expr) -> bool:
+    """`with tf.device("/cpu:0"):`."""
+    return (
+        isinstance(context, ast.Call)
+        and to.names.resolve(context.func) == "tensorflow.device"
+        and bool(TO_CPU.search(str(constant(argument(context, "device_name", 0)))))
+    )
+
+
 def called(to: Walk, node: ast.Call, name: str | None, attribute: str) -> None:
     if attribute in ("is_available", "list_physical_devices", "device_count") or _is_option(node, attribute):
         to.facts.flags.add(ASKS)
     elif _needs(node, name, attribute):
         to.facts.flags.add(NEEDS_GPU)
+        if not to.branches:
+            to.event("gpu", "", node)
     last = attribute or (node.func.id if isinstance(node.func, ast.Name) else "")
     if (name == "torch.device" and constant(argument(node, "type", 0)) == "cpu") or (
         name == "lightning.Trainer" and _trains_on_cpu(node)

@@ -14,12 +14,13 @@ from analysis.scan.lint.vocabulary import WORDS
 
 WITHOUT_GRADIENT = re.compile(
     r"(?:^|[._])(?:reorder|generate|predict|infer|post_?process|beam|nms|decode|visuali[sz]e|plot|explain|evaluate|eval)(?:_|$|\.)"
-    r"|top_?[kp]|nucleus|sample_(?:from|sequence|token|next)|grad_?cam|saliency|metric|accuracy",
+    r"|top_?[kp]|(?:^|_)gt(?:_|$)|nucleus|sample_(?:from|sequence|token|next)|grad_?cam|saliency|metric|accuracy",
     re.IGNORECASE,
 )
 """Functions that run after training."""
 OF_DATA = re.compile(
-    r"^(?:imgs?|images?|frames?|targets?|labels?|gts?|gt_\w+|teacher\w*|clips?|videos?)$", re.IGNORECASE
+    r"^(?:imgs?|images?|frames?|targets?|labels?|gts?|gt_\w+|edges?|one_?hots?|teacher\w*|clips?|videos?)$",
+    re.IGNORECASE,
 )
 """Names of what no gradient flows to: data, and what a teacher gives."""
 MODULES_OF_LAYERS = frozenset(("torch.nn", "torch.nn.functional", "keras.layers"))
@@ -90,6 +91,8 @@ def method(to: Walk, node: ast.Call, attribute: str) -> None:
 def _differs(to: Walk, node: ast.Call, operation: Operation, shift: int = 0) -> bool:
     """Whether the arguments are those with which the operation can differ."""
     if operation.in_gradient and to.without_gradient:
+        return False
+    if to.pinned and not operation.always:
         return False
     if operation.in_gradient and OF_DATA.search(_tensor_name(node, shift)):
         return False

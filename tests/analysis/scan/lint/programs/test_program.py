@@ -178,3 +178,55 @@ def test_imports_that_may_succeed_stop_nothing(text: str):
 def test_a_library_of_the_name_of_a_file_elsewhere_may_have_what_is_imported():
     files = facts(src__datasets="rows = 1\n", main=f"from datasets import load_dataset as fit{RUNS}")
     assert [program.file.path for program in programs(files)] == ["main.py"]
+
+
+KERAS = "import tensorflow as tf\n{}\nnet = tf.keras.Sequential([tf.keras.layers.Dense(2)])\n{}\n"
+
+
+@pytest.mark.parametrize(
+    ("device", "found"), [("/cpu:0", []), ("/device:CPU:0", []), ("/gpu:0", ["VB501"]), (None, ["VB501"])]
+)
+@pytest.mark.parametrize("pinned", ["net.fit(rows)", "step(tf.nn.conv2d(rows, kernel, 1, 'SAME'))"])
+def test_what_is_pinned_to_the_cpu_does_not_differ_on_a_gpu(
+    pinned: str, device: str | None, found: list[str]
+):
+    text = f"with tf.device({device!r}):\n    {pinned}" if device else pinned
+    if "fit" not in pinned:  # the operation alone
+        text = f"{text}\ntf.keras.Model().fit(rows)"
+        main = f"import tensorflow as tf\n{text}\n"
+    else:
+        main = KERAS.format("", text)
+    rules = [each.rule for each in lint_project(facts(main=main), {}, frozenset(("VB501",)))]
+    assert rules == found
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        ("net.to('cuda')", 0),
+        ("net.cuda()", 0),
+        ("net.to('cuda' if torch.cuda.is_available() else 'cpu')", 1),
+        ("if torch.cuda.is_available():\n        net.cuda()", 1),
+    ],
+)
+def test_a_program_whose_training_takes_a_gpu_unasked_does_not_train_on_a_cpu(line: str, found: int):
+    main = (
+        "import torch\ndevice = 'cuda' if torch.cuda.is_available() else 'cpu'\n"
+        f"def train(net):\n    {line}\n    net(rows.to(device)).sum().backward()\n    optimizer.step()\n"
+        "train(torch.nn.Linear(1, 2))\n"
+    )
+    assert len(lint_project(facts(main=main), {}, frozenset(("VB401",)))) == found
+
+
+def test_a_model_that_is_loaded_and_fitted_is_an_operation_where_no_other_is_known():
+    load = "from tensorflow.keras.models import load_model\n\ndef fit(n):\n"
+    load += "    model = load_model('a.keras')\n    model.fit(rows)\n"
+    build = "from tensorflow.keras import layers\nlayer = layers.Dense(2)\n"
+    rules = frozenset(("VB501",))
+    (alone,) = lint_project(facts(load=load, main="from load import fit\nfit(1)\n"), {}, rules)
+    assert (alone.place.path, alone.why.partition(" ")[0]) == ("load.py", "load_model")
+    (beside,) = lint_project(facts(load=load, main=f"from load import fit\n{build}fit(1)\n"), {}, rules)
+    assert "load_model" not in beside.why
+    assert not lint_project(
+        facts(main="from tensorflow.keras.models import load_model\nload_model(1)\n"), {}, rules
+    )
