@@ -15,7 +15,17 @@ from analysis.scan.lint.facts import MAIN, Event, FileFacts, finding, spot
 from analysis.scan.lint.names import Names
 from analysis.scan.lint.order.order import DataOrder
 from analysis.scan.lint.syntax import bindings, defaults, keywords
-from analysis.scan.lint.uses import calls, counts, devices, draws, evaluation, pools, settings, training
+from analysis.scan.lint.uses import (
+    calls,
+    counts,
+    devices,
+    draws,
+    evaluation,
+    leaks,
+    pools,
+    settings,
+    training,
+)
 from analysis.scan.lint.vocabulary import ASKS_WHETHER_TRAINED, LOADS
 from analysis.scan.results import Level
 
@@ -57,6 +67,7 @@ class Collector:
         self.statements(tree.body)
         self.order.leave(set())
         self.order.results.module_ends()
+        leaks.of_module(self, tree)
         for target, call, why in self.unseeded:
             if not target or target not in self.reseeded:
                 self.report("VB102", call, why)

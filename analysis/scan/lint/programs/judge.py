@@ -45,7 +45,8 @@ def lint_project(files: Sequence[FileFacts], pinned: Pins, rules: frozenset[str]
     """All findings of a project, by place. Comments that silence nothing become notes of their files."""
     every = programs(files)
     users = [program for program in every if program.training is not None or prepares(program)]
-    trained = {file.path for program in every if program.training is not None for file in program.files}
+    learning = [program for program in every if program.training is not None]
+    trained = {file.path for program in learning for file in program.files}
     found = [
         each
         for file in files
@@ -55,6 +56,7 @@ def lint_project(files: Sequence[FileFacts], pinned: Pins, rules: frozenset[str]
         and not (each.rule == "VB203" and "tensorflow" in file.modes)  # which overrides it
         and not (each.rule in OF_GENERATORS and not is_run(file, each, users))
         and not (each.rule == "VB404" and not is_run(file, each, every))
+        and not (each.rule == "VB603" and not is_run(file, each, learning))
         and not (each.rule == "VB203" and trained and file.path not in trained)
     ]
     found += orders(files, every, everywhere=EVERYWHERE in rules)

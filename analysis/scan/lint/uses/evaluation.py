@@ -66,12 +66,12 @@ def called(to: Walk, node: ast.Call, name: str | None, attribute: str) -> None:
             keyword.value, ast.Name | ast.Attribute | ast.Subscript
         ):
             text = ast.unparse(keyword.value)
-            if _is_training(text) and not _is_held_out(text):
+            if is_training(text) and not is_held_out(text):
                 to.report("VB603", node, f"{keyword.arg}={text} is what the model is trained on")
     if name == LOADER:
         _loader(to, node)
     elif attribute in SHUFFLED_BY_DEFAULT or kind == "files":
-        held = _is_held_out(to.target) or constant(argument(node, "subset", 99)) == "validation"
+        held = is_held_out(to.target) or constant(argument(node, "subset", 99)) == "validation"
         if held and is_open(node, "shuffle") is True:
             why = f"{last} shuffles by default, so predictions do not stand in the order of the files"
             to.report("VB602", node, why)
@@ -79,25 +79,20 @@ def called(to: Walk, node: ast.Call, name: str | None, attribute: str) -> None:
             to.report("VB602", node, f"{last} shuffles the held-out data")
     elif attribute in ("fit", "fit_generator"):
         _fit(to, node, name)
-    elif attribute in ("evaluate", "score") and node.args and _is_held_out(to.target):
+    elif attribute in ("evaluate", "score") and node.args and is_held_out(to.target):
         text = ast.unparse(node.args[0])
-        if _is_training(text) and not _is_held_out(text) and not _is_training(to.target):
+        if is_training(text) and not is_held_out(text) and not is_training(to.target):
             to.report("VB603", node, f"{to.target} is of {text}")
 
 
 def _loader(to: Walk, node: ast.Call) -> None:
     data = argument(node, "dataset", 0)
     text = ast.unparse(data) if data is not None else ""
-    held = _is_held_out(to.target) or _is_held_out(text)
-    if held and constant(argument(node, "shuffle", 2)) is True and not _is_training(to.target):
+    held = is_held_out(to.target) or is_held_out(text)
+    if held and constant(argument(node, "shuffle", 2)) is True and not is_training(to.target):
         why = "the samples come in another order each time: predictions cannot be compared one by one"
         to.report("VB602", node, why)
-    if (
-        _is_held_out(to.target)
-        and not _is_training(to.target)
-        and _is_training(text)
-        and not _is_held_out(text)
-    ):
+    if is_held_out(to.target) and not is_training(to.target) and is_training(text) and not is_held_out(text):
         to.report("VB603", node, f"{to.target} reads {text}")
 
 
@@ -119,7 +114,7 @@ def is_for_training(to: Walk, node: ast.Call) -> bool:
     if data is not None and (to.names.resolve(data) or "").startswith("torch.utils.data.TensorDataset"):
         return False
     named = (to.target, text, to.scope)
-    if any(map(_is_held_out, named)) and not any(map(_is_training, named)):
+    if any(map(is_held_out, named)) and not any(map(is_training, named)):
         return False
     if shuffle is not None:
         return constant(shuffle) not in (False, None)
@@ -155,7 +150,7 @@ def _is_validated_on(validation: ast.expr, fitted: ast.expr) -> bool:
     text, trained = ast.unparse(first), ast.unparse(fitted)
     if isinstance(first, ast.Name | ast.Attribute | ast.Subscript) and text == trained:
         return True
-    if not _is_training(ast.unparse(validation)) or _is_held_out(ast.unparse(validation)):
+    if not is_training(ast.unparse(validation)) or is_held_out(ast.unparse(validation)):
         return False
     return not isinstance(first, ast.Subscript) or ast.unparse(first.value) == trained
 
@@ -181,9 +176,9 @@ def compared(to: Walk, test: ast.expr) -> None:
             to.facts.flags.add("selects")
 
 
-def _is_held_out(text: str) -> bool:
+def is_held_out(text: str) -> bool:
     return bool(HELD_OUT.search(text) or OF_HELD_OUT.search(text))
 
 
-def _is_training(text: str) -> bool:
+def is_training(text: str) -> bool:
     return bool(TRAINING.search(OF_HELD_OUT.sub("", text)))
