@@ -388,6 +388,7 @@ def once_a_run_is_under_way(directory: Path, act):
     future.result()
 
 
+@pytest.mark.needs("qemu", long=True)
 def test_a_machine_that_is_killed_during_a_run_is_started_again_and_the_run_repeated(disturbed, capsys):
     machine = QemuMachine(disturbed / "guests" / "cpus-1")
 

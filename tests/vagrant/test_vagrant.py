@@ -273,6 +273,7 @@ def test_provisioning_what_is_there_already_does_nothing(made):
     assert shell(connection, script).splitlines()[-1] == "requirements.txt"
 
 
+@pytest.mark.needs("vagrant", long=True)
 def test_an_environment_is_installed_from_wheels_without_a_network(made, tmp_path):
     """A package of one file stands for a framework."""
     _, _, connection = made
