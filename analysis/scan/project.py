@@ -48,6 +48,7 @@ FRAMEWORKS = {
     "tensorflow": "tensorflow",
     "tensorflow-cpu": "tensorflow",
     "tensorflow-gpu": "tensorflow",
+    "albumentations": "albumentations",
 }
 NEWEST = re.compile(r"(?<![<>!~=])(===?|=|<=?|~=(?=\d+\.\d+\.))\s*(\d+)\.(\d+)")
 """The newest version that a specifier allows, if it says one."""

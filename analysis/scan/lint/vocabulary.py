@@ -21,6 +21,11 @@ GENERATORS = {
     "mxnet": "mxnet",
     "cupy": "cupy.random",
     "dynet": "dynet",
+    "mindspore": "mindspore",
+    "graph_tool": "graph_tool",
+    "faker": "faker",
+    "polars": "polars",
+    "albumentations": "albumentations",
 }
 SEED_CALLS = {
     "python": "random.seed(seed)",
@@ -33,7 +38,14 @@ SEED_CALLS = {
     "mxnet": "mxnet.random.seed(seed)",
     "cupy": "cupy.random.seed(seed)",
     "dynet": "dynet_config.set(random_seed=seed)",
+    "mindspore": "mindspore.set_seed(seed)",
+    "graph_tool": "graph_tool.seed_rng(seed)",
+    "faker": "faker.Faker.seed(seed)",
+    "polars": "polars.set_random_seed(seed)",
+    "albumentations": "Compose(..., seed=seed)",
 }
+NOT_BY_HELPERS = frozenset(("gym", "albumentations"))
+"""Generators that a function of elsewhere cannot seed."""
 SEEDED_BY = {"imgaug": "numpy"}
 """Generators that take their seed from another one unless they are seeded themselves."""
 
@@ -139,10 +151,7 @@ def seeds_by_name(function: str) -> bool:
     return bool(SEED_HELPER.search(function))
 
 
-CHANGING = frozenset(
-    ("time.time", "time.time_ns", "time.perf_counter", "os.getpid", "os.urandom", "datetime.datetime.now",
-     "datetime.datetime.now()", "secrets.randbits", "uuid.uuid4")
-)  # fmt: skip
+CHANGING: frozenset[str] = frozenset(_DATA["words"]["changing"].split())
 """Calls whose value is another one in each run."""
 
 SETTINGS: dict[str, tuple[str, ...]] = {name: tuple(readers) for name, readers in _DATA["settings"].items()}
@@ -159,7 +168,8 @@ MODEL = re.compile(r"^torchvision\.models\.(?:\w+\.)?(?:(?!get_)[a-z]+\w*\d\w*|a
 """Makers of models, whose weights are drawn: `torchvision.models.resnet18`."""
 RANDOM_TRANSFORM = re.compile(
     r"^torchvision\.transforms\.(?:v2\.)?(?:Rand|ColorJitter|AutoAugment|TrivialAugment|AugMix|ElasticTransform|"
-    r"MixUp|CutMix|GaussianBlur|GaussianNoise|ScaleJitter)|^torchaudio\.transforms\.(?:Frequency|Time)Masking"
+    r"MixUp|CutMix|GaussianBlur|GaussianNoise|ScaleJitter)|^torchaudio\.transforms\.(?:FrequencyMasking|TimeMasking|SpecAugment)"
+    r"|^torchaudio\.functional\.mask_along_axis|^torch_audiomentations\.(?!Compose$|Identity$)[A-Z]"
 )
 LAYERS = re.compile(
     r"^torch_geometric\.nn\.(?:[\w.]+\.)?\w+Conv$|^dgl\.nn\.(?:pytorch\.)?(?:\w+\.)*\w+Conv$|^timm\.create_model$"
@@ -182,6 +192,11 @@ LAYERS = re.compile(
     r"loader\.(?:(?:Link)?NeighborLoader|HGTLoader|GraphSAINT\w+|RandomNodeLoader|ShaDowKHopSampler|ImbalancedSampler)|"
     r"transforms\.(?:Random\w+|FixedPoints|SamplePoints|AddTrainValTestMask|AddRandomWalkPE))$"
     r"|^kornia\.augmentation\.(?:\w+\.)*(?:Random\w+|ColorJ\w+|CenterCrop3D)$|^torchio\.(?:transforms\.)?(?:Random\w+|OneOf)$"
+    r"|^torchaudio\.(?:prototype\.)?models\.(?:\w+\.)*[a-zA-Z]\w+$|^peft\.(?:\w+\.)*(?:get_peft_model|inject_adapter_in_model)$"
+    r"|^transformers\.(?:\w+\.)*DataCollatorFor(?:LanguageModeling|WholeWordMask|PermutationLanguageModeling)$"
+    r"|^(?:ctgan|sdv\.\w+)\.(?:\w+\.)*(?:CTGAN|TVAE|CTGANSynthesizer|TVAESynthesizer|CopulaGANSynthesizer)$"
+    r"|^torch_cluster\.random_walk$|^torch\.nn\.utils\.(?:parametrizations\.)?spectral_norm$"
+    r"|^torchsampler\.(?:\w+\.)*ImbalancedDatasetSampler$|^fastai\.(?:[\w.]+\.)?(?:RandomSplitter|TrainTestSplitter)$"
     r"|^monai\.networks\.(?:blocks|layers)\.(?:\w+\.)?[A-Z]\w+$|^torchvision\.ops\.(?:MLP|DropBlock2d|StochasticDepth)$"
 )
 """What makes new weights, of libraries of PyTorch."""
@@ -191,20 +206,28 @@ KERAS_MODELS = re.compile(
     r"|^transformers\.TF\w+For(?:Sequence|Token|Image)Classification\.from_pretrained$"
     r"|^(?:tf_agents\.(?:networks|agents)|spektral\.layers)\.(?:\w+\.)*(?:\w+Network|\w+Agent|\w+Conv)$"
     r"|^tensorflow_probability\.(?:python\.)?(?:layers\.\w+|distributions\.\w+\(\)\.sample)$"
+    r"|^keras_cv\.(?:\w+\.)*(?:Random\w+|RandAugment|AugMix|CutMix|MixUp|GridMask|Mosaic|AutoContrast|FourierMix)$"
     r"|^stable_baselines\.(?:\w+\.)*(?:PPO[12]|A2C|DQN|SAC|TD3|DDPG|ACER|ACKTR|TRPO|GAIL)$"
 )
 AUGMENTING = re.compile(
-    r"^albumentations\.(?:[\w.]+\.)?(?:Random\w+|(?:Horizontal|Vertical)?Flip|Transpose|D4|\w*Rotate\w*|\w*Jitter|"
-    r"HueSaturationValue|\w*Shift\w*|\w*Noise|\w*Blur|\w*Dropout|Cutout|\w+Distortion|ElasticTransform|Affine|Perspective|"
-    r"OneOf|SomeOf|CLAHE|ImageCompression|Downscale|Mixup)$"
-    r"|^(?:Augmentor\.Pipeline|nlpaug\.augmenter\.[\w.]+\.[A-Z]\w+|textaugment\.[A-Z]\w+|volumentations\.[A-Z]\w+)$"
+    r"^(?:Augmentor\.Pipeline|nlpaug\.augmenter\.[\w.]+\.[A-Z]\w+|textaugment\.[A-Z]\w+|volumentations\.[A-Z]\w+)$"
+    r"|^audiomentations\.(?:\w+\.)*(?!Compose$|Normalize$|Resample$|Lambda$)[A-Z]\w+$"
+    r"|^torchtext\.(?:legacy\.)?data\.(?:BucketIterator|Iterator)(?:\.splits)?$"
+    r"|^igraph\.Graph\.(?:Erdos_Renyi|Barabasi|Watts_Strogatz|SBM|Forest_Fire|GRG|K_Regular|Static_\w+|"
+    r"Degree_Sequence)$"
 )
+ALBUMENTATIONS = re.compile(
+    r"^albumentations\.(?:\w+\.)*(?!Compose$|ReplayCompose$|Sequential$|Resize$|Normalize$|ToTensor|ToFloat$|FromFloat$|"
+    r"\w*MaxSize$|Pad$|PadIfNeeded$|CenterCrop$|Crop$|Lambda$|NoOp$|\w*Params$|\w*Transform$|\w*Processor$)[A-Z]\w+$"
+)
+"""Nearly all draw whether they are applied at all."""
 ENVIRONMENTS = re.compile(r"^(?:gym|gymnasium)\.(?:make|make_vec|vector\.make)$")
 RANDOM_VARIATES = re.compile(
     r"^scipy\.stats\.\w+(?:\(\))?\.rvs$|^skimage\.util\.(?:\w+\.)?random_noise$|^scipy\.sparse\.(?:random|rand)$"
     r"|^scipy\.optimize\.(?:differential_evolution|dual_annealing|basinhopping)$|^scipy\.cluster\.vq\.kmeans2?$"
-    r"|^monai\.transforms\.(?:\w+\.)*Rand[A-Z]\w+$|^audiomentations\.[A-Z]\w+$|^umap\.(?:\w+\.)*UMAP$"
-    r"|^node2vec\.Node2Vec$"
+    r"|^monai\.transforms\.(?:\w+\.)*Rand[A-Z]\w+$|^umap\.(?:\w+\.)*UMAP$"
+    r"|^node2vec\.Node2Vec$|^batchgenerators\.transforms\.(?:\w+\.)*\w*Transform$|^tsaug\.[A-Z]\w+$"
+    r"|^pytorch_metric_learning\.samplers\.\w+$|^scipy\.stats\.(?:bootstrap|permutation_test|monte_carlo_test)$"
 )
 OF_GRAPHS = re.compile(
     r"^networkx\.(?:\w+\.)*(?:\w*random\w*graph\w*|\w*gnp\w*|gnm\w*|erdos_renyi_graph|barabasi_albert_graph|"
@@ -227,7 +250,8 @@ PIPELINE = re.compile(
 OF_IMGAUG = re.compile(r"^imgaug\.augmenters\.(?:\w+\.)*(?!Sequential|Resize|Noop|Identity|meta$)[A-Z]\w+$")
 DEFERRED = re.compile(
     RANDOM_TRANSFORM.pattern + r"|^(?:kornia\.augmentation|torchio|audiomentations|volumentations|nlpaug|"
-    r"torch_geometric\.(?:transforms|utils|loader)|monai\.transforms|umap|node2vec)\."
+    r"torch_geometric\.(?:transforms|utils|loader)|monai\.transforms|umap|node2vec|"
+    r"torch_audiomentations|batchgenerators|tsaug|keras_cv|pytorch_metric_learning|faker|torchtext)\."
     r"|^albumentations\.|^gym(?:nasium)?\.|^DataLoader|^torch\.nn\.(?:\w*Dropout\w*|RReLU)$"
     r"|^keras\.layers\.(?:\w*Dropout\w*|Random\w+|Gaussian\w+)$"
     r"|^(?:sklearn|imblearn|gym|gymnasium|scipy|imgaug|torchaudio)\.[\w.]*\.[A-Z]\w+$|\.shuffle$|for a seed"
@@ -243,6 +267,8 @@ def generator_of(name: str) -> str | None:
         return "torch"
     if AUGMENTING.match(name):
         return "python"
+    if ALBUMENTATIONS.match(name):
+        return "albumentations"
     if ENVIRONMENTS.match(name):
         return "gym"
     if OF_IMGAUG.match(name):

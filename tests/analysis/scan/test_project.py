@@ -149,3 +149,13 @@ def test_a_group_of_commands_is_a_program(tmp_path):
         train__py="import torch\n\ndef train():\n    torch.nn.Linear(1, 1)(x).backward()\n    opt.step()\n",
     )
     assert "VB101" in {each.rule for each in found.findings}
+
+
+@pytest.mark.parametrize(("pin", "found"), [("1.3.1", 0), ("1.4.18", 0), ("1.4.21", 1), ("2.0.8", 1)])
+def test_old_versions_of_albumentations_draw_from_python(tmp_path, pin, found):
+    code = "import albumentations as A\nimport random\nimport torch\ntorch.manual_seed(1)\nrandom.seed(1)\n"
+    code += "c = A.Compose([A.HorizontalFlip()])\nloss.backward()\noptimizer.step()\n"
+    files = {"requirements__txt": f"albumentations=={pin}\n", "main__py": code}
+    assert [f.rule for f in project(tmp_path, **files).findings].count("VB101") == found
+    files["main__py"] = code.replace("random.seed(1)\n", "")
+    assert [f.rule for f in project(tmp_path, **files).findings].count("VB101") == 1

@@ -139,7 +139,7 @@ def _of_program(program: Program, pinned: Pins) -> Iterator[LintFinding]:
         if prepares(program):
             yield from never_seeded(program, pinned)
         elif measures(program):
-            yield from measured_with(program)
+            yield from measured_with(program, pinned)
         return
     yield from late_seeds(program)
     yield from never_seeded(program, pinned)

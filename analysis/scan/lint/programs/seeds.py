@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 
 from analysis.scan.lint.facts import FileFacts
-from analysis.scan.lint.programs.differ import AFTER_TRAINING, Pins
+from analysis.scan.lint.programs.differ import AFTER_TRAINING, Pins, pin_of
 from analysis.scan.lint.programs.keras import source_of_seeds, weights
 from analysis.scan.lint.programs.kinds import is_of_plots
 from analysis.scan.lint.programs.orders import PREPARING, makes_data
@@ -18,6 +18,7 @@ from analysis.scan.lint.vocabulary import (
     DEFERRED,
     FOR_A_SEED,
     GENERATORS,
+    NOT_BY_HELPERS,
     OWN_ENVIRONMENTS,
     OWN_MODEL,
     SEED_CALLS,
@@ -27,6 +28,8 @@ from analysis.scan.lint.vocabulary import (
 from analysis.scan.results import LintFinding
 
 OF_GENERATORS = frozenset(("VB102", "VB104", "VB203"))
+OWN_OF_ALBUMENTATIONS = [1, 4, 19]
+"""The first version with a generator of its own."""
 METRICS = re.compile(
     r"^(?:sklearn\.metrics|torchmetrics|evaluate|sacrebleu|rouge_score|pytorch_fid|lpips)(?:\.|$)"
 )
@@ -72,7 +75,7 @@ def measures(program: Program) -> bool:
     )
 
 
-def measured_with(program: Program) -> Iterator[LintFinding]:
+def measured_with(program: Program, pinned: Pins) -> Iterator[LintFinding]:
     """Rule VB101 of a program that measures: noise, masks and choices, which no made-up input is."""
     found = _never_seeded(
         program,
@@ -83,6 +86,7 @@ def measured_with(program: Program) -> Iterator[LintFinding]:
             and not AUGMENTING.search(f"{step.file.path} {step.event.text}")
             and step.event.spot not in step.file.fixed
         ),
+        pinned,
     )
     return (each for each, _ in found)
 
@@ -107,7 +111,7 @@ def never_seeded(program: Program, pinned: Pins) -> Iterator[LintFinding]:
     """Rule VB101."""
     told = False
     source = source_of_seeds(program, pinned)
-    for found, generator in _never_seeded(program, lambda _: True):
+    for found, generator in _never_seeded(program, lambda _: True, pinned):
         told = told or generator == source
         yield found
     seeded = ever_seeded(program)
@@ -125,30 +129,43 @@ def _unseeded_weights(program: Program, source: str) -> Iterator[LintFinding]:
         yield at("VB101", made, f"{why}, which this program never seeds; {cure} does")
 
 
-def _never_seeded(program: Program, matters: Callable[[Step], bool]) -> Iterator[tuple[LintFinding, str]]:
+def _never_seeded(
+    program: Program, matters: Callable[[Step], bool], pinned: Pins
+) -> Iterator[tuple[LintFinding, str]]:
     """The findings, and of which generator they are."""
     seeded = ever_seeded(program)
+    replaced = _replaced(program, pinned)
     for generator, name in GENERATORS.items():
-        if generator in seeded or ("*" in seeded and generator != "gym"):
+        if generator in seeded or ("*" in seeded and generator not in NOT_BY_HELPERS):
+            continue
+        if generator in replaced:
             continue
         if generator == "tensorflow" and program.training and program.training.event.name == "backward()":
             continue  # of another framework, for an export
         if generator == "gym" and OWN_ENVIRONMENTS in program.flags():
             continue
-        drawn = _first_drawn(program, generator, matters)
+        own = {generator, *(each for each, instead in replaced.items() if instead == generator)}
+        drawn = _first_drawn(program, own, matters)
         if drawn is not None:
             why = f"{drawn.event.text} draws from the generator of {name}, which this program never seeds"
             yield at("VB101", drawn, f"{why}; {SEED_CALLS[generator]} does"), generator
 
 
-def _first_drawn(program: Program, generator: str, matters: Callable[[Step], bool]) -> Step | None:
+def _replaced(program: Program, pinned: Pins) -> dict[str, str]:
+    """Generators that older versions of libraries do not have, by those that these draw from."""
+    stated = [int(n) for n in re.findall(r"\d+", pin_of(pinned, "albumentations", program.file.path))]
+    return {"albumentations": "python"} if stated and stated < OWN_OF_ALBUMENTATIONS else {}
+
+
+def _first_drawn(program: Program, generators: set[str], matters: Callable[[Step], bool]) -> Step | None:
     """The first draw that matters, in the program's own file if there is one. Of a program that only prepares
     data, what is reached for certain; a model in it is one to use."""
     is_training = program.training is not None
     return program.own_first(
         step
         for step in (program.steps if is_training else program.reached)
-        if step.event[:2] == ("draw", generator)
+        if step.event.kind == "draw"
+        and step.event.name in generators
         and (is_training or not makes_weights(step.event.text))
         and matters(step)
         and not is_of_pictures(program, step)

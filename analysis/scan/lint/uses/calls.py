@@ -123,6 +123,7 @@ def moved(to: Walk, target: ast.Name, value: ast.expr) -> None:
 def given(to: Walk, node: ast.Name | ast.Attribute) -> None:
     """A name that is no call: where it is one of a function, something may call that."""
     devices.named(to, node)
+    draws.given(to, node)
     if isinstance(node, ast.Name) and node.id == "self":
         return  # which is no use of its class
     name = to.names.resolve(node)
@@ -194,6 +195,7 @@ def _by_name(to: Walk, node: ast.Call, name: str) -> None:
 
 def _by_attribute(to: Walk, node: ast.Call, attribute: str, name: str | None) -> None:
     facts = to.facts
+    draws.of_spark(to, node, attribute)
     if attribute == "add_argument":
         for option in defaults.of_command_line(to, node):
             counts.remembered(to, option, argument(node, "default", -1))

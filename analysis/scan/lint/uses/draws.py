@@ -49,6 +49,8 @@ SEARCHES = {  # of hyperparameters: name of the argument that seeds
     "optuna.samplers.TPESampler": "seed",
     "optuna.samplers.RandomSampler": "seed",
     "optuna.samplers.CmaEsSampler": "seed",
+    "optuna.study.create_study": "sampler",
+    "optuna.integration.OptunaSearchCV": "random_state",
     "hyperopt.fmin": "rstate",
     **{
         f"optuna.samplers.{name}Sampler": "seed"
@@ -56,6 +58,7 @@ SEARCHES = {  # of hyperparameters: name of the argument that seeds
     },
     "bayes_opt.BayesianOptimization": "random_state",
 }
+COMPOSED = re.compile(r"^albumentations\.(?:\w+\.)*(?:Replay)?Compose$")
 REGISTERS = re.compile(r"^(?:gym|gymnasium)\.(?:envs\.registration\.)?register$")
 LAYER = re.compile(r"^(?:torch\.nn|keras\.layers|torch_geometric\.nn|tensorflow\.layers)\.")
 FINE_TUNED = re.compile(
@@ -64,8 +67,16 @@ FINE_TUNED = re.compile(
 """Names of checkpoints that have a head already."""
 TABLE = re.compile(r"(?:^|[._])df\d*(?:$|[\[._])|(?:^|_)data_?frame|\.groupby\(", re.IGNORECASE)
 """Tables of pandas, by their names: `df_train[df_train.label == 1]`."""
+MUTUAL_INFORMATION = re.compile(r"^sklearn\.feature_selection\.mutual_info_\w+$")
 OF_FILES = re.compile(r"^keras\.(?:[\w.]+\.)?(?:image|text|audio)_dataset_from_directory$")
 """Where no seed is given, they take one from NumPy."""
+ONLY_SHUFFLED = {
+    "keras.utils.split_dataset": ("shuffle", "python"),
+    "keras.utils.timeseries_dataset_from_array": ("shuffle", "numpy"),
+    "keras.preprocessing.timeseries_dataset_from_array": ("shuffle", "numpy"),
+    "tensorflow_datasets.load": ("shuffle_files", "tensorflow"),
+}
+"""What draws where an argument says so, and from which generator."""
 NO_DATA = re.compile(
     r"port$|uuid|token$|nonce|(?:^|_)id$|suffix|colou?r|delay|backoff|rand(?:om)?_?key|(?:^|_)(?:run|exp|log)_?name$|"
     r"(?:^|_)(?:dummy|salt|sleep|wait|pause|timeout)",
@@ -118,6 +129,10 @@ def drawn(to: Walk, node: ast.Call, name: str) -> None:
         )
     elif name == "tensorflow.random.Generator.from_non_deterministic_state":
         to.report("VB102", node, "the generator begins in another state in each run")
+    elif COMPOSED.match(name) and is_given(node, "seed"):
+        seeded(to, node, ("albumentations",))
+    elif name == "torch.Generator().seed":
+        to.report("VB104", node, "Generator.seed() takes a seed from the operating system")
     elif REGISTERS.match(name):
         to.facts.flags.add(OWN_ENVIRONMENTS)
     elif name == "random.SystemRandom":
@@ -142,6 +157,10 @@ def _drawn_from(node: ast.Call, name: str) -> str | None:
     is_seeded = any(is_given(node, each) for each in SEEDS_OF_VARIATES)
     if estimator := estimator_of(name) or ("numpy" if SKLEARN_DRAWS.match(name) else None):
         return None if is_seeded or not _shuffles(node, name) else estimator
+    if name in ONLY_SHUFFLED:
+        option, source = ONLY_SHUFFLED[name]
+        shuffles = constant(argument(node, option, 99)) is True
+        return source if shuffles and not is_given(node, "seed") else None
     if OF_FILES.search(name):
         return None if is_given(node, "seed") or constant(argument(node, "shuffle", 99)) is False else "numpy"
     generator = generator_of(name)
@@ -187,6 +206,19 @@ def _is_loaded(node: ast.Call, name: str) -> bool:
     return bool(MODEL.match(name)) and constant(weights or argument(node, "pretrained", 0)) not in (
         (...,) if weights is None else (None, False)
     )
+
+
+def given(to: Walk, node: ast.Name | ast.Attribute) -> None:
+    """`SelectKBest(mutual_info_classif)`: a function that draws is given to be called."""
+    name = to.names.resolve(node) or ""
+    if MUTUAL_INFORMATION.match(name):
+        to.event("draw", "numpy", node, name)
+
+
+def of_spark(to: Walk, node: ast.Call, attribute: str) -> None:
+    """`rows.randomSplit([0.8, 0.2])`: Spark draws a seed in each run."""
+    if attribute == "randomSplit" and len(node.args) < 2 and not is_given(node, "seed"):
+        to.report("VB102", node, "randomSplit() without a seed draws a new one in each run")
 
 
 def of_data_set(to: Walk, node: ast.Call, attribute: str, name: str | None) -> str:
