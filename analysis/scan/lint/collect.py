@@ -142,6 +142,8 @@ class Collector:
                 self.visit(each)
         if node.decorator_list and self.scope and not self.class_name:
             self.event("value", f"@{self.scope}.{node.name}", node)  # it may be called by what it is given to
+        if not self.scope and any(map(calls.registers, node.decorator_list)):
+            self.event("value", f"@{node.name}", node)
         if not self.scope and any(map(calls.is_registered, node.decorator_list)):
             self.event("value", f"@{node.name}", node)
             self.facts.flags.add("serves")
@@ -182,6 +184,8 @@ class Collector:
 
     def _class(self, node: ast.ClassDef) -> None:
         self.facts.classes.add(node.name)
+        if not self.scope and any(map(calls.registers, node.decorator_list)):
+            self.event("value", f"@{node.name}", node)
         for base in node.bases:
             self.visit(base)
             name = self.names.resolve(base)

@@ -22,10 +22,11 @@ class Operation:
     `dim`: a method of this name is one of tensors where a dimension comes first. `visible`: False where the
     text of a program does not tell the case in which it differs. `cudnn`: torch.backends.cudnn.deterministic
     prevents it too, in every version. `patterns`: expressions for names, where a library has many. `where`:
-    only in functions, classes and files with a name in which this expression is found. `default`: the value
-    that the first of `only` has where it is not given. `model`: a whole model of a library. `beside`: no
-    finding of its own, only named with others. `alone`: only where nothing else of the framework differs.
-    `rows`: only where more than one row is trained on at a time."""
+    only in functions, classes and files with a name in which this expression is found, or where `imports` is
+    found in a name that the file imports. `default`: the value that the first of `only` has where it is not
+    given. `model`: a whole model of a library. `beside`: no finding of its own, only named with others.
+    `alone`: only where nothing else of the framework differs. `rows`: only where more than one row is trained
+    on at a time."""
 
     framework: str
     names: tuple[str, ...]
@@ -45,6 +46,7 @@ class Operation:
     cudnn: bool = False
     patterns: tuple[str, ...] = ()
     where: str = ""
+    imports: str = ""
     default: str = ""
     model: bool = False
     beside: bool = False

@@ -31,7 +31,7 @@ from analysis.scan.lint.programs.seeds import (
 )
 from analysis.scan.lint.registry import registry
 from analysis.scan.lint.rules import EVERYWHERE, RULES
-from analysis.scan.lint.uses.pools import OPEN, STATES_COUNT
+from analysis.scan.lint.uses.pools import FORESTS, OPEN, STATES_COUNT
 from analysis.scan.lint.uses.settings import MEASURES
 from analysis.scan.lint.vocabulary import SETTINGS, THREAD_SETTINGS
 from analysis.scan.results import Level, LintFinding, Note
@@ -223,7 +223,8 @@ def _unstated_threads(program: Program, training: Step, flags: set[str]) -> Iter
         yield at("VB401", network, f"{why}: {named}" if named else why)
     elif pool is not None:
         why = f"as many threads as the machine has decide in what order {pool.event.name} adds"
-        yield at("VB401", pool, f"{why}, and so what it learns")
+        so = "predicts, in the last digits" if FORESTS.match(pool.event.name) else "learns"
+        yield at("VB401", pool, f"{why}, and so what it {so}")
     if not uses:
         return
     what = dict.fromkeys(known.threads[use.entry].what for _, use in uses)

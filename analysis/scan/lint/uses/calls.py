@@ -47,6 +47,7 @@ COMMAND = re.compile(
     r"^(?:click|typer|hydra|sacred|fire|cyclopts|@\w+|[\w.]+\.\w+)\b.*?\b(?:command|automain)(?:\(\))?$|^hydra\.main"
 )
 LOADERS = WORDS["loaders"]
+REGISTERS = re.compile(r"^_*register(?!\w*serializable)|_register$", re.IGNORECASE)
 REGISTERING = WORDS["registering"]
 ENVIRONMENT = re.compile(r"(?:^|[._])env\w{0,9}(?:$|[.\[])|action_space", re.IGNORECASE)
 LOSS = re.compile(r"criterion|loss|ctc", re.IGNORECASE)
@@ -157,6 +158,13 @@ def is_registered(decorator: ast.expr) -> bool:
     return isinstance(decorator, ast.Attribute) and decorator.attr in REGISTERING
 
 
+def registers(decorator: ast.expr) -> bool:
+    """`@MODELS.register_module()`, `@register_model("unet")`: something makes it by a name."""
+    if isinstance(decorator, ast.Call):
+        decorator = decorator.func
+    return bool(REGISTERS.search(last(decorator)))
+
+
 def _by_name(to: Walk, node: ast.Call, name: str) -> None:
     top = name.partition(".")[0]
     training.by_name(to, node, name)
@@ -199,6 +207,8 @@ def _by_attribute(to: Walk, node: ast.Call, attribute: str, name: str | None) ->
     if attribute == "add_argument":
         for option in defaults.of_command_line(to, node):
             counts.remembered(to, option, argument(node, "default", -1))
+    if attribute == "compile":
+        operations.compiled(to, node)
     if attribute in ("map", "interleave", "parallel_interleave", "apply", "map_and_batch"):
         settings.ordered(to, node, attribute)
         settings.mapped(to, node)

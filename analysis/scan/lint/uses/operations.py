@@ -74,6 +74,13 @@ def inherited(to: Walk, base: ast.expr, name: str) -> None:
         used(to, ast.copy_location(ast.Call(func=base, args=[], keywords=[]), base), name)
 
 
+def compiled(to: Walk, node: ast.Call) -> None:
+    """`model.compile("adam", loss="categorical_crossentropy")`."""
+    loss = constant(argument(node, "loss", 1))
+    if isinstance(loss, str) and "tensorflow" in to.facts.flags:
+        used(to, node, f"keras.losses.{loss}")
+
+
 def method(to: Walk, node: ast.Call, attribute: str) -> None:
     """A method of something unknown: only those that nothing but tensors has, in files that import torch."""
     known = registry()
@@ -100,7 +107,7 @@ def _differs(to: Walk, node: ast.Call, operation: Operation, shift: int = 0) -> 
         return False
     if not operation.visible or (operation.of and not re.search(operation.of, _tensor_name(node, shift))):
         return False
-    if operation.where and not re.search(operation.where, f"{to.facts.path} {to.scope}", re.IGNORECASE):
+    if operation.where and not _is_where(to, operation):
         return False
     if (
         id(node) in to.only_values
@@ -127,6 +134,14 @@ def _differs(to: Walk, node: ast.Call, operation: Operation, shift: int = 0) -> 
         if values and not isinstance(given, ast.Constant | ast.Attribute):
             return False  # unknown: silence rather than noise
     return True
+
+
+def _is_where(to: Walk, operation: Operation) -> bool:
+    """Whether the names around tell the case in which it differs."""
+    if re.search(operation.where, f"{to.facts.path} {to.scope}", re.IGNORECASE):
+        return True
+    names = to.facts.imported.values() if operation.imports else ()
+    return any(re.search(operation.imports, name) for name in names)
 
 
 def _is_number(node: ast.expr | None) -> bool:

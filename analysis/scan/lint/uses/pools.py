@@ -14,7 +14,9 @@ THREADED = re.compile(
     r"|^sklearn\.(?:cluster\.(?:\w+\.)?(?:MiniBatchKMeans|KMeans|BisectingKMeans|k_means)"
     r"|ensemble\.(?:\w+\.)?HistGradientBoosting\w+)$"
 )
-"""CatBoost and the forests of scikit-learn give the same on any number of threads."""
+"""CatBoost and the forests of scikit-learn learn the same on any number of threads."""
+FORESTS = re.compile(r"^sklearn\.ensemble\.(?:\w+\.)?(?:RandomForest|ExtraTrees)Regressor$")
+"""Whose threads add what the trees say, each when it has it."""
 WORD_VECTORS = re.compile(
     r"^gensim\.models\.(?:\w+\.)*(?:Word2Vec|Doc2Vec|FastText|LdaMulticore)$|^fasttext\.train_\w+$"
     r"|^(?:node2vec|karateclub)\.(?:\w+\.)*(?:Node2Vec|DeepWalk)$"
@@ -35,6 +37,10 @@ def called(to: Walk, node: ast.Call, name: str) -> None:
         _raced(to, node, name)
     if LIMITS.match(name):
         to.facts.flags.add("threads")
+    if FORESTS.match(name):
+        jobs = next((option.value for option in node.keywords if option.arg == "n_jobs"), None)
+        if isinstance(jobs, ast.UnaryOp):  # -1
+            to.event("pool", name, node)
     if not THREADED.match(name):
         return
     options = node.keywords

@@ -219,8 +219,8 @@ def test_a_program_whose_training_takes_a_gpu_unasked_does_not_train_on_a_cpu(li
 
 
 def test_a_model_that_is_loaded_and_fitted_is_an_operation_where_no_other_is_known():
-    load = "from tensorflow.keras.models import load_model\n\ndef fit(n):\n"
-    load += "    model = load_model('a.keras')\n    model.fit(rows)\n"
+    load = "from tensorflow.keras.models import load_model\n\ndef get():\n    return load_model('a.keras')\n"
+    load += "\ndef fit(n):\n    model = get()\n    model.fit(rows)\n"
     build = "from tensorflow.keras import layers\nlayer = layers.Dense(2)\n"
     rules = frozenset(("VB501",))
     (alone,) = lint_project(facts(load=load, main="from load import fit\nfit(1)\n"), {}, rules)
@@ -230,3 +230,49 @@ def test_a_model_that_is_loaded_and_fitted_is_an_operation_where_no_other_is_kno
     assert not lint_project(
         facts(main="from tensorflow.keras.models import load_model\nload_model(1)\n"), {}, rules
     )
+
+
+@pytest.mark.parametrize(
+    "decorator", ["@MODELS.register_module()", "@register_model('net')", "@registry.register"]
+)
+def test_a_class_that_registers_itself_is_one_of_the_program_that_imports_it(decorator: str):
+    model = f"import torch\nfrom there import *\n\n{decorator}\nclass Net(torch.nn.Module):\n"
+    model += "    def __init__(self):\n        self.layer = torch.nn.Conv2d(1, 2, 3)\n"
+    main = "import torch\nimport model\nnet = build('Net').cuda()\n"
+    main += "net(rows).sum().backward()\noptimizer.step()\n"
+    rules = frozenset(("VB501",))
+    assert len(lint_project(facts(model=model, main=main), {}, rules)) == 1
+    assert not lint_project(facts(model=model.replace(f"{decorator}\n", ""), main=main), {}, rules)
+
+
+def test_a_loss_of_keras_is_named_beside_other_operations():
+    main = "from tensorflow import keras\nnet = keras.Sequential([keras.layers.{}])\n"
+    main += "net.compile('adam', loss='categorical_crossentropy')\nnet.fit(rows)\n"
+    rules = frozenset(("VB501",))
+    (found,) = lint_project(facts(main=main.format("Dense(2)")), {}, rules)
+    assert "categorical_crossentropy (1)" in found.why
+    assert not lint_project(facts(main=main.format("Flatten()")), {}, rules)
+
+
+@pytest.mark.parametrize(
+    ("imports", "found"), [("from nets import UNet", 1), ("from nets import Classifier", 0)]
+)
+def test_a_loss_beside_a_network_of_pictures_is_one_of_pictures(imports: str, found: int):
+    main = f"import torch\n{imports}\nnet = make().cuda()\nloss = torch.nn.CrossEntropyLoss()\n"
+    main += "loss(net(rows), labels).backward()\noptimizer.step()\n"
+    assert len(lint_project(facts(main=main), {}, frozenset(("VB502",)))) == found
+
+
+@pytest.mark.parametrize(
+    ("forest", "found"),
+    [
+        ("RandomForestRegressor(n_jobs=-1)", 1),
+        ("RandomForestRegressor()", 0),
+        ("RandomForestRegressor(n_jobs=2)", 0),
+        ("RandomForestClassifier(n_jobs=-1)", 0),
+    ],
+)
+def test_a_forest_whose_threads_add_what_it_predicts_has_a_thread_count(forest: str, found: int):
+    name = forest.partition("(")[0]
+    main = f"from sklearn.ensemble import {name}\nmodel = {forest}\nmodel.fit(rows, values)\n"
+    assert len(lint_project(facts(main=main), {}, frozenset(("VB401",)))) == found
