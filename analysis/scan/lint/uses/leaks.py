@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from analysis.scan.lint.syntax.arguments import argument, last
 from analysis.scan.lint.syntax.walk import Walk
 from analysis.scan.lint.uses.evaluation import is_held_out, is_training
+from analysis.scan.lint.uses.parts import Parts
 
 EVALUATING = re.compile(
     r"^_*(?:run_|do_)?(?:eval|evaluate|evaluation|validate|validation|valid|val|test)"
@@ -31,6 +32,16 @@ RESETTING = re.compile(
 )
 REFITTING = re.compile(r"Keras(?:Classifier|Regressor)|Wrapper|Neural\w*(?:Classifier|Regressor)$")
 """Models that begin anew with each `fit`."""
+APART = re.compile(
+    r"^(?:train_test_split|cross_val\w*|cross_validate|\w*(?:KFold|ShuffleSplit)|LeaveOne\w+)$"
+)
+"""What holds data out."""
+METRIC = re.compile(
+    r"^(?:accuracy|balanced_accuracy|f1|precision|recall|roc_auc|average_precision)_score$|^classification_report$"
+)
+CLASSIFIER = re.compile(
+    r"^(?:clf|classifier|knn|svm|svc|logreg|\w+_(?:clf|classifier|knn|svm))$", re.IGNORECASE
+)
 LEARNING = frozenset(("torch", "tensorflow", "keras", "lightning", "jax", "estimators"))
 """Flags of files with models."""
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -40,6 +51,7 @@ def of_module(to: Walk, tree: ast.Module) -> None:
     """All of a module, after the walk."""
     if to.facts.flags.isdisjoint(LEARNING):
         return
+    Parts(to).scope(tree.body)
     nodes = list(ast.walk(tree))
     functions = {node.name: node for node in nodes if isinstance(node, Function)}
     operations = _operations(nodes)
@@ -60,10 +72,39 @@ def of_module(to: Walk, tree: ast.Module) -> None:
             _folds(to, node, made)
         elif isinstance(node, Function) and EVALUATING.match(node.name):
             _evaluates(to, node, functions, operations)
+    if not any(isinstance(node, ast.Name | ast.Attribute) and APART.search(last(node)) for node in nodes):
+        for node in (tree, *functions.values()):
+            _scored(to, node)
     steps = sum(isinstance(node, ast.Call) and _is_step(node, operations) for node in nodes)
     if steps > len(on_held_out):  # else what is called held out is all that is trained on
         for step, data in on_held_out:
             to.report("VB603", step, f"a training step on {data}")
+
+
+def _scored(to: Walk, scope: ast.Module | Function) -> None:
+    """`model.fit(x, y)`, and then `model.score(x, y)` or `accuracy_score(y, model.predict(x))`."""
+    fitted: set[tuple[str, str, str]] = set()
+    predicted: dict[str, str] = {}  # the labels that were fitted to, by the names of predictions
+    targets = {
+        node.value: ast.unparse(node.targets[0])
+        for node in ast.walk(scope)
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)
+    }
+    calls = [node for node in ast.walk(scope) if isinstance(node, ast.Call) and node.args]
+    for call in sorted(calls, key=lambda node: (node.lineno, node.col_offset)):
+        owner = ast.unparse(call.func.value) if isinstance(call.func, ast.Attribute) else ""
+        first, second = [*map(ast.unparse, call.args[:2]), ""][:2]
+        method = last(call.func)
+        if method == "fit" and owner and second:
+            fitted.add((owner, first, second))
+        elif method.startswith("predict") and call in targets:
+            predicted[targets[call]] = next((y for model, x, y in fitted if (model, x) == (owner, first)), "")
+        elif is_training(f"{first} {second}"):
+            continue  # by its name, how well the model fits
+        elif (method == "score" and CLASSIFIER.search(owner) and (owner, first, second) in fitted) or (
+            METRIC.match(method) and predicted.get(second) == first
+        ):
+            to.report("VB603", call, "the model was fitted to the same data")
 
 
 def _iterated(node: ast.expr) -> str:
