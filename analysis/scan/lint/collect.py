@@ -132,7 +132,7 @@ class Collector:
         top = name.partition(".")[0]
         if top in LOADS:
             self.event("import", LOADS[top], node)
-        self.facts.flags.add(LOADS.get(top, top))
+        self.facts.flags |= {top, LOADS.get(top, top)}
         if top == "sklearn":
             self.facts.flags.add("estimators")
 

@@ -38,6 +38,8 @@ from analysis.scan.results import Level, LintFinding, Note
 
 SHARED = frozenset(("VB101", "VB401"))
 """Rules of which one finding may be about several programs."""
+OF_RESULTS = OF_GENERATORS | {"VB105"}
+"""What matters in programs that train or prepare data, of the rules of one file."""
 NOT_IN_TESTS = ("VB2", "VB303", "VB404", "VB6")
 
 
@@ -54,7 +56,7 @@ def lint_project(files: Sequence[FileFacts], pinned: Pins, rules: frozenset[str]
         if each.rule not in ORDERS
         and not (each.rule.startswith(NOT_IN_TESTS) and is_test(file))
         and not (each.rule == "VB203" and "tensorflow" in file.modes)  # which overrides it
-        and not (each.rule in OF_GENERATORS and not is_run(file, each, users))
+        and not (each.rule in OF_RESULTS and not is_run(file, each, users))
         and not (each.rule == "VB404" and not is_run(file, each, every))
         and not (each.rule == "VB603" and not is_run(file, each, learning))
         and not (each.rule == "VB203" and trained and file.path not in trained)
@@ -64,6 +66,8 @@ def lint_project(files: Sequence[FileFacts], pinned: Pins, rules: frozenset[str]
     shared: dict[tuple[str, str, int], list[str]] = {}
     for program in every:
         own = list(_of_program(program, pinned))
+        if program in users or not users or measures(program):
+            own += _of_settings(program)
         for each in own:
             if each.rule in SHARED:
                 shared.setdefault(_shared(each), []).append(program.file.path)
@@ -124,16 +128,6 @@ def _first_of_file(rule: str, found: Sequence[LintFinding]) -> list[LintFinding]
 
 
 def _of_program(program: Program, pinned: Pins) -> Iterator[LintFinding]:
-    yield from _late_settings(program)
-    yield from _late_threads(program)
-    mode = program.first("mode", ["torch", "warn"])
-    if mode is not None and "cuda" in program.flags() and "cublas" not in program.flags():
-        yield at(
-            "VB505",
-            mode,
-            "unless it is set, matrix products on CUDA raise RuntimeError, or differ if the mode only warns",
-        )
-    yield from _measuring(program)
     training = program.training
     if training is None:
         if prepares(program):
@@ -152,6 +146,20 @@ def _of_program(program: Program, pinned: Pins) -> Iterator[LintFinding]:
             training,
             "no best model is kept: at the end the last one is used, whatever epoch it happens to be",
         )
+
+
+def _of_settings(program: Program) -> Iterator[LintFinding]:
+    """What a program with a result sets."""
+    yield from _late_settings(program)
+    yield from _late_threads(program)
+    mode = program.first("mode", ["torch", "warn"])
+    if mode is not None and "cuda" in program.flags() and "cublas" not in program.flags():
+        yield at(
+            "VB505",
+            mode,
+            "unless it is set, matrix products on CUDA raise RuntimeError, or differ if the mode only warns",
+        )
+    yield from _measuring(program)
 
 
 def _measuring(program: Program) -> Iterator[LintFinding]:

@@ -276,3 +276,21 @@ def test_a_forest_whose_threads_add_what_it_predicts_has_a_thread_count(forest: 
     name = forest.partition("(")[0]
     main = f"from sklearn.ensemble import {name}\nmodel = {forest}\nmodel.fit(rows, values)\n"
     assert len(lint_project(facts(main=main), {}, frozenset(("VB401",)))) == found
+
+
+def test_settings_matter_in_programs_with_a_result_where_there_are_some():
+    late = (
+        "import torch\nimport os\nos.environ['OMP_NUM_THREADS'] = '1'\nos.environ['PYTHONHASHSEED'] = '1'\n"
+    )
+    train = "torch.nn.Linear(1, 2)(rows).sum().backward()\noptimizer.step()\n"
+    rules = frozenset(("VB105", "VB402"))
+    show = f"{late}print(torch.get_num_threads())\nif __name__ == '__main__':\n    pass\n"
+    assert [each.rule for each in lint_project(facts(show=show), {}, rules)] == ["VB402", "VB105"]
+    assert not lint_project(facts(show=show, train=f"import torch\n{train}"), {}, rules)
+    found = lint_project(facts(show=show, train=late + train), {}, rules)
+    assert [(each.rule, each.place.path) for each in found] == [("VB402", "train.py"), ("VB105", "train.py")]
+
+
+def test_what_imports_torch_for_a_program_makes_it_one_of_torch():
+    main = "from pytorch_tabnet.tab_model import TabNetClassifier\nTabNetClassifier().fit(rows, labels)\n"
+    assert [each.rule for each in lint_project(facts(main=main), {}, frozenset(("VB401",)))] == ["VB401"]
