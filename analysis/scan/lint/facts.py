@@ -33,6 +33,7 @@ class Event(NamedTuple):
     threads   a function sets thread counts             its qualified name
     work      a framework computes                      the framework
     loaded    weights are loaded
+    evaluates a model is put into its mode of evaluation
     moved     a tensor or model is moved to a device
     gpu       it is moved to a GPU for certain
     train     a model is trained                        how

@@ -81,8 +81,15 @@ def lint_cells(facts: FileFacts, cells: list[Cell]) -> None:
 
 
 def _names_read(tree: ast.Module | None) -> set[str]:
-    found = ast.walk(tree) if tree is not None else ()
-    return {each.id for each in found if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Load)}
+    """The names that a cell reads, without those that it has given a value itself before."""
+    found: set[str] = set()
+    own: set[str] = set()
+    for statement in tree.body if tree is not None else ():
+        names = [each for each in ast.walk(statement) if isinstance(each, ast.Name)]
+        found |= {each.id for each in names if isinstance(each.ctx, ast.Load)} - own
+        if isinstance(statement, ast.Assign):
+            own |= {target.id for target in statement.targets if isinstance(target, ast.Name)}
+    return found
 
 
 def _trains(facts: FileFacts) -> bool:

@@ -9,6 +9,7 @@ from analysis.scan.lint.programs.program import Program, Step
 
 OF_ONE = re.compile(
     r"^(?:random|numpy\.random|torch)\.(?:rand\w*|choices?|sample|permutation|uniform|normal|random_sample)$"
+    r"|^flow$"
 )
 """Draws whose result has a name, or is used at once: what is shuffled in place may be used anywhere."""
 PICKING = re.compile(r"\.(?:choices?|sample|randint|randrange|permutation)$")

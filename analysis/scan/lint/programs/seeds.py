@@ -28,6 +28,11 @@ from analysis.scan.lint.vocabulary import (
 from analysis.scan.results import LintFinding
 
 OF_GENERATORS = frozenset(("VB102", "VB104", "VB203"))
+DROPOUT = re.compile(r"^torch\.nn\.(?:\w*Dropout\w*|RReLU)$")
+PERHAPS = re.compile(r"[Dd]ropout\w*$|RReLU$|initializer$")
+"""What draws nothing with a rate of 0, and what may be a default that nobody takes: named after others."""
+KEEPS_MODES = WORDS["keeping_modes"]
+"""Libraries that put a model into its mode of evaluation themselves."""
 OWN_OF_ALBUMENTATIONS = [1, 4, 19]
 """The first version with a generator of its own."""
 METRICS = re.compile(
@@ -66,12 +71,15 @@ def measures(program: Program) -> bool:
     return (
         program.training is None
         and any(step.event.kind == "loaded" for step in program.reached)
-        and (
-            any(METRICS.match(name) for name in program.file.imported.values())
-            or "reports" in program.file.flags
-            or bool(EVALUATES.search(program.file.path))
-            or (bool(PREPARING.search(program.file.path)) and makes_data(program))
-        )
+        and (_reports(program) or (bool(PREPARING.search(program.file.path)) and makes_data(program)))
+    )
+
+
+def _reports(program: Program) -> bool:
+    return (
+        any(METRICS.match(name) for name in program.file.imported.values())
+        or "reports" in program.file.flags
+        or bool(EVALUATES.search(program.file.path))
     )
 
 
@@ -79,16 +87,35 @@ def measured_with(program: Program, pinned: Pins) -> Iterator[LintFinding]:
     """Rule VB101 of a program that measures: noise, masks and choices, which no made-up input is."""
     found = _never_seeded(
         program,
-        lambda step: (
-            not DEFERRED.search(step.event.text)
-            and not step.event.text.startswith("DataLoader")
-            and (step.file is program.file or _is_of_model(step))
-            and not AUGMENTING.search(f"{step.file.path} {step.event.text}")
-            and step.event.spot not in step.file.fixed
-        ),
+        lambda step: _drops(program, step) or _is_of_evaluation(program, step),
         pinned,
     )
     return (each for each, _ in found)
+
+
+def _is_of_evaluation(program: Program, step: Step) -> bool:
+    text = step.event.text
+    return (
+        not DEFERRED.search(text)
+        and not makes_weights(text)
+        and not text.startswith("DataLoader")
+        and (step.file is program.file or _is_of_model(step))
+        and not AUGMENTING.search(f"{step.file.path} {text}")
+        and step.event.spot not in step.file.fixed
+    )
+
+
+def _drops(program: Program, step: Step) -> bool:
+    """Whether layers of dropout draw in a program that measures: nothing puts the model into its mode of
+    evaluation."""
+    return (
+        bool(DROPOUT.match(step.event.text))
+        and _reports(program)
+        and not any(each.event.kind == "evaluates" for each in program.reached)
+        and not any(
+            name.partition(".")[0] in KEEPS_MODES for file in program.files for name in file.imported.values()
+        )
+    )
 
 
 def _is_of_model(step: Step) -> bool:
@@ -111,7 +138,9 @@ def never_seeded(program: Program, pinned: Pins) -> Iterator[LintFinding]:
     """Rule VB101."""
     told = False
     source = source_of_seeds(program, pinned)
-    for found, generator in _never_seeded(program, lambda _: True, pinned):
+    is_training = program.training is not None
+    every = _never_seeded(program, lambda step: is_training or not makes_weights(step.event.text), pinned)
+    for found, generator in every:
         told = told or generator == source
         yield found
     seeded = ever_seeded(program)
@@ -161,15 +190,20 @@ def _first_drawn(program: Program, generators: set[str], matters: Callable[[Step
     """The first draw that matters, in the program's own file if there is one. Of a program that only prepares
     data, what is reached for certain; a model in it is one to use."""
     is_training = program.training is not None
-    return program.own_first(
+    found = [
         step
         for step in (program.steps if is_training else program.reached)
         if step.event.kind == "draw"
         and step.event.name in generators
-        and (is_training or not makes_weights(step.event.text))
         and matters(step)
         and not is_of_pictures(program, step)
-    )
+    ]
+    first = program.own_first(found)
+    if first is not None and PERHAPS.search(first.event.text):
+        certain = [step for step in found if not PERHAPS.search(step.event.text)]
+        beside = [step for step in certain if step.file is first.file]
+        return next(iter(beside), program.own_first(certain) or first)
+    return first
 
 
 def late_seeds(program: Program) -> Iterator[LintFinding]:

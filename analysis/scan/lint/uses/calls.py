@@ -27,6 +27,8 @@ WRITER = re.compile(
 )
 OPTIONS = frozenset(("add_argument", "add_option", "option"))
 SHOWING = WORDS["showing"]
+SHOWS = re.compile(r"^(?:display|listen|play|show|plot|view|visuali[sz]e)(?:_|$)|^Audio$")
+"""Functions that show something, by their names."""
 LOADING = frozenset(("load_state_dict", "load_weights", "load_model", "load_from_checkpoint"))
 LOADED_WHOLE = frozenset(("torch.load", "joblib.load", "pickle.load", "dill.load"))
 MODEL_TARGET = re.compile(
@@ -87,7 +89,7 @@ def called(to: Walk, node: ast.Call, name: str | None) -> None:
         to.event("loaded", "", node)
     elif method in REPORTING and any(map(_names_metric, node.args)):
         to.facts.flags.add("reports")
-    elif method in SHOWING:
+    elif method in SHOWING or (to.facts.is_notebook and not to.scope and SHOWS.search(method)):
         to.facts.shown.append(node.lineno)
     elif (attribute and method in WRITING) or WRITER.match(method):
         to.facts.flags.add("writes")
@@ -204,6 +206,10 @@ def _by_name(to: Walk, node: ast.Call, name: str) -> None:
 def _by_attribute(to: Walk, node: ast.Call, attribute: str, name: str | None) -> None:
     facts = to.facts
     draws.of_spark(to, node, attribute)
+    if (attribute == "eval" and not node.args) or (
+        attribute == "train" and constant(argument(node, "mode", 0)) is False
+    ):
+        to.event("evaluates", "", node)
     if attribute == "add_argument":
         for option in defaults.of_command_line(to, node):
             counts.remembered(to, option, argument(node, "default", -1))

@@ -476,3 +476,11 @@ def test_which_generator_decides_the_weights_of_keras_depends_on_the_version(sta
     assert len(lint_project(facts, {("", "keras"): stated}, frozenset(("VB101",)))) == found
     facts = [lint_file("main.py", f"import random\nrandom.seed(1)\n{text}m.fit(x)\n".encode())]
     assert lint_project(facts, {("", "keras"): stated}, frozenset(("VB101",))) == ()
+
+
+def test_a_cell_that_plays_what_it_draws_matters_to_nobody():
+    fit = "import numpy as np\nimport torch\ntorch.manual_seed(1)\nloss.backward()\noptimizer.step()\n"
+    one = "some = np.random.choice(sounds, 5)\nfor each in some:\n    listen(each)\n"
+    rules = frozenset(("VB101",))
+    assert findings(notebook(fit, one, one.replace("sounds", "more")), "a.ipynb", rules) == ()
+    assert findings(notebook(fit, one, "keep(some)\n"), "a.ipynb", rules)
