@@ -195,6 +195,8 @@ class DataOrder:
                 self.sets.ones.add(named(only))
 
     def comprehended(self, node: ast.ListComp | ast.GeneratorExp | ast.DictComp | ast.SetComp) -> None:
+        if labels := self.sets.numbered(node):
+            self._report(FROM_SET, labels, "a set of labels")
         found = self._unordered(node.generators[0].iter)
         if found is None:
             return

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import ast
+import re
 
-from analysis.scan.lint.order.kept import makes_text, named
+from analysis.scan.lint.order.kept import is_numbering, makes_text, named
 from analysis.scan.lint.order.sources import NUMBERS, is_numbering_of_texts, is_of_texts
 from analysis.scan.lint.syntax.arguments import last
 from analysis.scan.lint.syntax.walk import Walk
 
 MADE = frozenset(("builtins.set()", "builtins.frozenset()"))
+JSON = frozenset(("json.load", "json.loads", "ujson.load", "ujson.loads", "simplejson.load"))
+LABELS = re.compile(r"label|tags?(?:_|$)", re.IGNORECASE)
 COMBINING = frozenset(("union", "intersection", "difference", "symmetric_difference"))
 
 
@@ -21,6 +24,8 @@ class Sets:
         self._told: dict[str, str] = {}  # by their names
         self._values: dict[str, str] = {}  # of the sets that dictionaries have, by the names of those
         self._made_texts: set[str] = set()  # names of what is put together from texts
+        self._of_json: set[str] = set()  # names of what was read from JSON, whose keys are texts
+        self._labels: dict[str, ast.expr] = {}  # sets of labels, texts or numbers, by names of their lists
         self.ones: set[str] = set()  # names whose length was compared with one
 
     def assigned(self, target: str, value: ast.expr) -> None:
@@ -35,6 +40,24 @@ class Sets:
             ):
                 self._values[target] = ""
         (self._made_texts.add if makes_text(value) else self._made_texts.discard)(target)
+        of_json = isinstance(value, ast.Call) and self._walk.names.resolve(value.func) in JSON
+        (self._of_json.add if of_json else self._of_json.discard)(target)
+        match value:
+            case (
+                ast.Call(func=ast.Name(id="set"), args=[labels])
+                | ast.Call(func=ast.Name(id="list"), args=[ast.Call(func=ast.Name(id="set"), args=[labels])])
+            ) if LABELS.search(last(labels)):
+                self._labels[target] = value
+            case _:
+                self._labels.pop(target, None)
+
+    def numbered(self, node: ast.expr) -> ast.expr | None:
+        """The set of labels that `{label: i for i, label in enumerate(labels)}` gives numbers, which numbers
+        would not need."""
+        if not is_numbering(node) or not is_numbering_of_texts(self._walk.target):
+            return None
+        enumerated = node.generators[0].iter
+        return self._labels.get(named(enumerated.args[0])) if isinstance(enumerated, ast.Call) else None
 
     def looped(self, node: ast.For | ast.AsyncFor) -> None:
         """`for word in line.split()`, `for key, names in names_by_key.items()`."""
@@ -45,6 +68,9 @@ class Sets:
             self._made_texts.add(named(node.target))
         owner = named(node.iter.func.value) if isinstance(node.iter.func, ast.Attribute) else ""
         value = node.target
+        if owner in self._of_json and method in ("items", "keys"):
+            key = value.elts[0] if isinstance(value, ast.Tuple) else value
+            self._made_texts.add(named(key))
         if method == "items" and isinstance(value, ast.Tuple) and len(value.elts) == 2:
             value = value.elts[1]
         elif method != "values":

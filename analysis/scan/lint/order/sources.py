@@ -27,7 +27,7 @@ NO_DATA = re.compile(
     re.IGNORECASE,
 )
 """Names that have to do with files that are no data, or with what leaves their order behind."""
-NUMBERED = re.compile(r"(?:2|_to_)(?:id|idx|ix|int|index)(?:es|s)?$|vocab(?:ulary)?$|^stoi$", re.IGNORECASE)
+NUMBERED = re.compile(r"(?:2|_to_)(?:id|idx|ix|int|index|i)(?:es|s)?$|vocab(?:ulary)?$|^stoi$", re.IGNORECASE)
 HELD_OUT = re.compile(
     r"(?<![a-z])(?:test|tests|testing|val|valid|validation|query|gallery|eval|evaluation|infer|inference|predict\w*)(?![a-z])",
     re.IGNORECASE,
