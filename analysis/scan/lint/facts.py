@@ -97,6 +97,7 @@ class FileFacts:
     loads: list[set[str]] = field(default_factory=list)  # of each cell of a notebook: the names that it reads
     targets: dict[Spot, str] = field(default_factory=dict)  # the names that draws are assigned to
     estimators: set[str] = field(default_factory=set)  # `@C.model` of `self.model = RandomForestClassifier()`
+    frozen: set[str] = field(default_factory=set)  # names of models of which nothing is trained
     pinned: set[Spot] = field(default_factory=set)  # what trains on the CPU for certain
     on_cpu: set[str] = field(default_factory=set)  # names of tensors that were moved there
     read_attributes: set[str] = field(default_factory=set)  # used in a way that keeps an order

@@ -14,6 +14,7 @@ from analysis.scan.lint.facts import FileFacts, finding
 from analysis.scan.lint.python2 import as_python_3
 from analysis.scan.lint.rules import RULES
 from analysis.scan.lint.uses.evaluation import selecting_lines
+from analysis.scan.lint.uses.frozen import WORD, frozen
 from analysis.scan.results import LintFinding, Note, Place
 from analysis.scan.source import Cell, UnreadableError, decode_python, notebook_cells, plain_f_strings
 
@@ -66,6 +67,8 @@ def lint_cells(facts: FileFacts, cells: list[Cell]) -> None:
             facts.lines += cell.text.count("\n") + (not cell.text.endswith("\n") and bool(cell.text))
         if facts.is_notebook:
             facts.cells = tuple(starts)
+        if any(WORD.search(cell.text) for cell in cells):
+            facts.frozen = frozen(body)
         try:
             Collector(facts).module(ast.Module(body=body, type_ignores=[]))
         except RecursionError:

@@ -92,6 +92,8 @@ def _of_file(file: FileFacts, modes: set[str], flags: set[str], pinned: Pins) ->
             continue
         if name.startswith("keras.layers.") and _is_thrown_away(file, spot):
             continue
+        if operation.model and file.targets.get(spot, "") in file.frozen:
+            continue
         if operation.rows and ONE_ROW in file.flags and ROWS not in file.flags:
             continue
         pin = version(pin_of(pinned, operation.framework, file.path))

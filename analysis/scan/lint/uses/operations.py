@@ -41,6 +41,8 @@ def used(to: Walk, node: ast.Call, name: str) -> None:
     for index in operations_of(name):
         if _differs(to, node, known.operations[index]):
             to.facts.operations.append(Use(index, name, spot(node)))
+            if known.operations[index].model:
+                to.facts.targets[spot(node)] = to.target
     if name in known.threads_by_name:
         index = known.threads_by_name[name]
         threaded = known.threads[index]

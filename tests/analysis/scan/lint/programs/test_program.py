@@ -294,3 +294,23 @@ def test_settings_matter_in_programs_with_a_result_where_there_are_some():
 def test_what_imports_torch_for_a_program_makes_it_one_of_torch():
     main = "from pytorch_tabnet.tab_model import TabNetClassifier\nTabNetClassifier().fit(rows, labels)\n"
     assert [each.rule for each in lint_project(facts(main=main), {}, frozenset(("VB401",)))] == ["VB401"]
+
+
+@pytest.mark.parametrize(
+    ("after", "line"),
+    [
+        ("base.trainable = False\n", 3),
+        ("for layer in base.layers:\n    layer.trainable = False\n", 3),
+        ("for layer in base.layers[:9]:\n    layer.trainable = False\n", 2),  # a part of them
+        ("if options.keep:\n    base.trainable = False\n", 2),
+        ("base.trainable = False\nbase.trainable = True\n", 2),
+        ("", 2),
+    ],
+)
+def test_a_model_of_which_nothing_is_trained_does_not_differ(after: str, line: int):
+    main = (
+        "from tensorflow import keras\nbase = keras.applications.ResNet50()\nhead = keras.layers.Dense(2)\n"
+    )
+    main += f"{after}keras.Sequential([base, head]).fit(rows)\n"
+    (found,) = lint_project(facts(main=main), {}, frozenset(("VB501",)))
+    assert found.place.line == line
