@@ -43,6 +43,7 @@ AUGMENTING = re.compile(r"augment|transform|tensorflow\.(?:image\.|random_crop)"
 EVALUATES = re.compile(
     r"(?:^|[/_])(?:eval\w*|validat(?:e|ion)\w*|metrics?|scor\w+)\.(?:py|ipynb)$", re.IGNORECASE
 )
+OF_EVALUATION = re.compile(r"(?:^|[/_])eval\w*\.(?:py|ipynb)$", re.IGNORECASE)
 SERVICES = WORDS["services"]
 OF_USE = re.compile(
     r"(?:^|/)(?:(?:run_)?test\w*|\w+_test|cluster\w*|detect\w*|recogni[sz]\w*|classify\w*|compare\w*|show\w*|"
@@ -67,11 +68,14 @@ def prepares(program: Program) -> bool:
 
 
 def measures(program: Program) -> bool:
-    """Whether a program that trains nothing reports metrics of a model that it loads, or makes data by it."""
-    return (
-        program.training is None
-        and any(step.event.kind == "loaded" for step in program.reached)
-        and (_reports(program) or (bool(PREPARING.search(program.file.path)) and makes_data(program)))
+    """Whether a program that trains nothing reports metrics of a model that it loads, or makes data by it; an
+    evaluation, by its name, also of what is no model."""
+    if program.training is not None:
+        return False
+    if OF_EVALUATION.search(program.file.path):
+        return True
+    return any(step.event.kind == "loaded" for step in program.reached) and (
+        _reports(program) or (bool(PREPARING.search(program.file.path)) and makes_data(program))
     )
 
 

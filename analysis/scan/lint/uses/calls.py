@@ -236,7 +236,7 @@ def _by_attribute(to: Walk, node: ast.Call, attribute: str, name: str | None) ->
         to.event("draw", "torch", node, f"Tensor.{attribute}")
     elif (
         attribute == "shuffle"
-        and (name is None or name.startswith("@"))
+        and (name is None or training.is_own(name))
         and "tensorflow" in facts.flags
         and draws.is_buffer(node)
     ):

@@ -65,6 +65,7 @@ FINE_TUNED = re.compile(
     r"fine-?_?tuned|sst-?2|squad|mnli|conll|sentiment|emotion|toxic|finbert|-ner\b", re.IGNORECASE
 )
 """Names of checkpoints that have a head already."""
+OF_TABLES = ("n", "replace", "weights", "axis", "ignore_index")
 TABLE = re.compile(r"(?:^|[._])df\d*(?:$|[\[._])|(?:^|_)data_?frame|\.groupby\(", re.IGNORECASE)
 """Tables of pandas, by their names: `df_train[df_train.label == 1]`."""
 MUTUAL_INFORMATION = re.compile(r"^sklearn\.feature_selection\.mutual_info_\w+$")
@@ -242,16 +243,20 @@ def is_of_table(to: Walk, node: ast.Call, name: str | None) -> bool:
         return name.startswith("pandas.")
     if is_given(node, "frac"):
         return True
-    if "pandas" not in {stands.partition(".")[0] for stands in to.facts.imported.values()}:
-        return False
-    is_one = any(is_given(node, each) for each in ("n", "replace", "weights", "axis", "ignore_index"))
-    return is_one or bool(TABLE.search(dotted(node.func)))
+    if TABLE.search(dotted(node.func)):
+        return True
+    has_pandas = any(stands.partition(".")[0] == "pandas" for stands in to.facts.imported.values())
+    return has_pandas and any(
+        is_given(node, each) for each in ("n", "replace", "weights", "axis", "ignore_index")
+    )
 
 
 def is_buffer(node: ast.Call) -> bool:
     """Whether what is given is the size of a buffer, not a list to shuffle."""
     if is_open(node, "seed") is False:
         return False
+    if any(keyword.arg == "buffer_size" for keyword in node.keywords):
+        return True
     size = argument(node, "buffer_size", 0)
     named = size.id if isinstance(size, ast.Name) else size.attr if isinstance(size, ast.Attribute) else ""
     return (
