@@ -164,6 +164,8 @@ class Program:
             return methods.pop(event.name, [])  # once reached, they are all reached
         if event.kind not in ("call", "value"):
             return self._targets(step)
+        if event.name.endswith(".*"):
+            return [each for name in self._names_of(step) for each in self._possible(name, methods)]
         target = self.index.function(event.name, step.file)
         if target is None:
             return methods.pop(event.name.rpartition(".")[2], []) if event.kind == "call" else []
@@ -173,6 +175,14 @@ class Program:
             derived = self._derived.get((file.path, owner), set())
             return [target, *(each for each in methods.get(last, ()) if _owner(each) in derived)]
         return [target, *((file, f"{owner}.{name}") for name in CALLED_BY_FRAMEWORKS)]
+
+    def _names_of(self, step: Step) -> Iterator[Step]:
+        """All that a module has, as if each were given: a value decides which of them is called."""
+        module = step.event.name.removesuffix(".*")
+        file = self.index.module(module, step.file)
+        names = {scope for scope in file.scopes if "." not in scope} | file.classes if file else set()
+        for name in sorted(names | set(file.imported if file else ()) - {"", MAIN}):
+            yield Step(step.file, step.event._replace(name=f"{module}.{name}"))
 
     @cached_property
     def _derived(self) -> dict[tuple[str, str], set[tuple[str, str]]]:

@@ -9,7 +9,17 @@ import re
 from analysis.scan.lint.syntax import defaults
 from analysis.scan.lint.syntax.arguments import argument, constant, dotted, is_given, is_open, last
 from analysis.scan.lint.syntax.walk import Walk
-from analysis.scan.lint.uses import counts, devices, draws, evaluation, operations, pools, settings, training
+from analysis.scan.lint.uses import (
+    chosen,
+    counts,
+    devices,
+    draws,
+    evaluation,
+    operations,
+    pools,
+    settings,
+    training,
+)
 from analysis.scan.lint.vocabulary import (
     ALL,
     HELPER,
@@ -74,8 +84,8 @@ def called(to: Walk, node: ast.Call, name: str | None) -> None:
         operations.method(to, node, attribute)
         if attribute not in USUAL_METHODS:
             to.event("method", attribute, node)
-    elif isinstance(function, ast.Name) and function.id == "getattr":
-        operations.by_name(to, node)
+    elif isinstance(function, ast.Subscript) or last(function) == "getattr":
+        chosen.called(to, node)
     elif isinstance(function, ast.Name) and seeds_by_name(function.id):
         draws.seeded(to, node, ALL)  # of unknown origin: as its name says
     elif isinstance(function, ast.Name) and to.names.stars:

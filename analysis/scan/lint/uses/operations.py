@@ -8,7 +8,7 @@ import re
 from analysis.scan.lint.facts import Use, spot
 from analysis.scan.lint.registry import Arguments, Operation, operations_of, registry
 from analysis.scan.lint.syntax.arguments import argument, constant
-from analysis.scan.lint.syntax.defaults import default, name_of
+from analysis.scan.lint.syntax.defaults import default
 from analysis.scan.lint.syntax.walk import Walk
 from analysis.scan.lint.vocabulary import WORDS
 
@@ -23,8 +23,6 @@ OF_DATA = re.compile(
     re.IGNORECASE,
 )
 """Names of what no gradient flows to: data, and what a teacher gives."""
-MODULES_OF_LAYERS = frozenset(("torch.nn", "torch.nn.functional", "keras.layers"))
-RECURRENT = re.compile(r"rnn|recurrent|(?:^|_)(?:seq\w*|cell)_(?:type|name|layer|kind)$", re.IGNORECASE)
 SHAPING = WORDS["shaping"]
 WHOLE_TYPE = re.compile(r"^u?int|^long$|^bool$|^short$")
 WHOLE_METHODS = WORDS["whole_methods"]
@@ -51,23 +49,6 @@ def used(to: Walk, node: ast.Call, name: str) -> None:
     of_self = name.startswith("@") and name.count(".") > 1  # a method of something that `self` has
     if name.startswith("torch.Tensor.") or (name.startswith("torch.") and "()." in name) or of_self:
         method(to, node, name.rpartition(".")[2])
-
-
-def by_name(to: Walk, node: ast.Call) -> None:
-    """`getattr(nn, kind)`: a layer whose name is a value: the default, else a recurrent one by its name."""
-    match node:
-        case ast.Call(func=ast.Name(id="getattr"), args=[module, kind, *_]):
-            library = to.names.resolve(module)
-            if library not in MODULES_OF_LAYERS:
-                return
-            said = default(to, kind)
-            if not isinstance(said, str):
-                said = "RNN" if RECURRENT.search(name_of(kind)) else ""
-            used(
-                to,
-                ast.copy_location(ast.Call(func=node.func, args=[], keywords=[]), node),
-                f"{library}.{said}",
-            )
 
 
 def inherited(to: Walk, base: ast.expr, name: str) -> None:

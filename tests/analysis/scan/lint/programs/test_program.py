@@ -314,3 +314,40 @@ def test_a_model_of_which_nothing_is_trained_does_not_differ(after: str, line: i
     main += f"{after}keras.Sequential([base, head]).fit(rows)\n"
     (found,) = lint_project(facts(main=main), {}, frozenset(("VB501",)))
     assert found.place.line == line
+
+
+@pytest.mark.parametrize(
+    ("made", "found"),
+    [
+        ("getattr(nets, options.net)()", True),
+        ("nets.__dict__[options.net]()", True),
+        ("vars(nets)[options.net]()", True),
+        ("getattr(nets, 'Net')()", True),
+        ("getattr(nets, 'Other')()", False),
+        ("getattr(options, 'net')()", False),
+    ],
+)
+def test_a_class_that_is_looked_up_by_a_value_is_reached(made: str, found: bool):
+    model = "import torch\n\nclass Net(torch.nn.Module):\n"
+    model += "    def __init__(self):\n        self.layer = torch.nn.Conv2d(1, 2, 3)\n"
+    main = f"import torch\nimport nets\nnet = {made}.cuda()\nnet(rows).sum().backward()\noptimizer.step()\n"
+    files = facts(nets__parts=model, main=main)
+    files.append(lint_file("nets/__init__.py", b"from .parts import Net\n"))
+    (program,) = programs(files)
+    assert (("nets/parts.py", "Net.__init__") in program.scopes) == found
+
+
+def test_a_class_of_the_own_file_is_looked_up_too():
+    main = "import torch\n\nclass Net(torch.nn.Module):\n    def __init__(self):\n"
+    main += "        self.layer = torch.nn.Conv2d(1, 2, 3)\n\ndef fit(name):\n"
+    main += "    net = globals()[name]().cuda()\n"
+    main += f"    net(rows).sum().backward()\n    optimizer.step()\n{RUNS}"
+    assert len(lint_project(facts(main=main), {}, frozenset(("VB501",)))) == 1
+
+
+@pytest.mark.parametrize("made", ["models.__dict__[name]()", "getattr(models, name)(num_classes=3)"])
+def test_a_model_of_a_library_that_a_value_names_draws_and_differs(made: str):
+    main = f"import torch\nfrom torchvision import models\nnet = {made}.cuda()\n"
+    main += "net(rows).sum().backward()\noptimizer.step()\n"
+    found = lint_project(facts(main=main), {}, frozenset(("VB101", "VB501")))
+    assert sorted(each.rule for each in found) == ["VB101", "VB501"]

@@ -1,0 +1,48 @@
+"""What is looked up by a value: `getattr(nn, kind)`, `models.__dict__[name]`, `globals()[name]`."""
+
+from __future__ import annotations
+
+import ast
+import re
+
+from analysis.scan.lint.syntax.arguments import constant
+from analysis.scan.lint.syntax.defaults import default, name_of
+from analysis.scan.lint.syntax.walk import Walk
+from analysis.scan.lint.uses import draws, operations, training
+
+LAYERS = frozenset(("torch.nn", "torch.nn.functional", "keras.layers"))
+MODELS = {
+    "torchvision.models": "torchvision.models.get_model",
+    "timm.models": "timm.create_model",
+    "keras.applications": "keras.applications.Model",
+}
+"""Libraries of models, and what stands for any of them."""
+RECURRENT = re.compile(r"rnn|recurrent|(?:^|_)(?:seq\w*|cell)_(?:type|name|layer|kind)$", re.IGNORECASE)
+
+
+def called(to: Walk, node: ast.Call) -> None:
+    module: ast.expr | None = None
+    match node:
+        case ast.Call(func=ast.Name(id="getattr"), args=[module, kind, *_]):
+            pass
+        case ast.Call(func=ast.Subscript(value=ast.Attribute(value=module, attr="__dict__"), slice=kind)):
+            pass
+        case ast.Call(func=ast.Subscript(value=ast.Call(func=ast.Name(id=name), args=given), slice=kind)):
+            if name not in ("vars", "globals"):
+                return
+            module = given[0] if given else None
+        case _:
+            return
+    library = to.facts.module if module is None else to.names.resolve(module) or ""
+    bare = ast.copy_location(ast.Call(func=node.func, args=[], keywords=[]), node)
+    if library in LAYERS:
+        said = default(to, kind)
+        if not isinstance(said, str):  # a recurrent one by its name
+            said = "RNN" if RECURRENT.search(name_of(kind)) else ""
+        operations.used(to, bare, f"{library}.{said}")
+    elif library in MODELS:
+        draws.drawn(to, bare, MODELS[library])
+        operations.used(to, bare, MODELS[library])
+    elif library and "()" not in library and not library.startswith("@") and training.is_own(library):
+        said = constant(kind)
+        to.event("value", f"{library}.{said if isinstance(said, str) else '*'}", node)
