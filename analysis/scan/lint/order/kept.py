@@ -20,6 +20,7 @@ BARS = frozenset(("tqdm", "track", "progress_bar", "progressbar", "iter"))
 APPENDING = frozenset(("append", "extend", "insert"))
 OF_FILES = re.compile(r"path|name|file|dest|^(?:dst|out)(?:_|$)", re.IGNORECASE)
 """Names of names of files."""
+ITEMS = frozenset(("items", "keys", "values"))
 SUBMITTING = frozenset(("submit", "apply_async"))
 MAPPING = frozenset(("map", "imap", "starmap", "imap_unordered", "map_async", "starmap_async"))
 """Methods of pools, which give a function each of what is their second argument."""
@@ -138,6 +139,24 @@ def joined(node: ast.For | ast.AsyncFor) -> set[str]:
         and inner.func.attr in APPENDING
         and _has_any(inner, counters)
     }
+
+
+def filled(body: list[ast.stmt]) -> set[str]:
+    """The names of dictionaries that a loop fills, whose items then are in the order of its turns:
+    `images[name] = read(name)`."""
+    return (
+        {
+            named(target.value)
+            for statement in body
+            for inner in ast.walk(statement)
+            if isinstance(inner, ast.Assign)
+            for target in inner.targets
+            if isinstance(target, ast.Subscript)
+            and not isinstance(target.slice, ast.Constant | ast.Slice | ast.Tuple)
+        }
+        - _bound(body)
+        - {""}
+    )
 
 
 def _has_any(node: ast.Call, counters: set[str]) -> bool:

@@ -15,8 +15,10 @@ from analysis.scan.lint.order.kept import (
     APPENDING,
     BARS,
     FREE,
+    ITEMS,
     SORTER,
     SORTING,
+    filled,
     is_numbering,
     iterated,
     joined,
@@ -68,6 +70,7 @@ class DataOrder:
         self._carried: set[int] = set()
         self._used: set[str] = set()  # names that functions use
         self._joined: set[tuple[str, int]] = set()  # lists of numbered items, whose order is from a node
+        self._tables: dict[tuple[str, str], list[Pending]] = {}  # dictionaries that loops filled, by scope
         self._derived: set[str] = set()  # names of what was made of something with a name
         self._chosen: set[str] = set()  # names of lists of what fits something
         self._free = 0
@@ -162,7 +165,7 @@ class DataOrder:
         """Says whether what is looped over is in no order that is kept."""
         found = self._unordered(node.iter)
         if found is None:
-            waiting = self.pending.get(named(iterated(node.iter)), [])
+            waiting = self.pending.get(named(iterated(node.iter)), []) or self._items_of(iterated(node.iter))
             for item in list(waiting):
                 self._looped(node, item)
             return bool(waiting)
@@ -178,6 +181,8 @@ class DataOrder:
         if numbered(node):
             self._report(*item)
             return
+        for name in filled(node.body):
+            self._tables.setdefault((self._walk.scope, name), []).append(item)
         self._joined |= {(name, id(item.node)) for name in joined(node)}
         for name in kept_in_order(node.body):
             if name:
@@ -185,6 +190,13 @@ class DataOrder:
                     self.pending[name].append(item)
             else:
                 self._report(*item)
+
+    def _items_of(self, value: ast.expr) -> list[Pending]:
+        """What `table.values()` is in the order of."""
+        match value:
+            case ast.Call(func=ast.Attribute(value=table, attr=method), args=[]) if method in ITEMS:
+                return self._tables.get((self._walk.scope, named(table)), [])
+        return []
 
     def compared(self, node: ast.Compare) -> None:
         """`len(names) == 1`: one thing has no order."""
@@ -244,6 +256,8 @@ class DataOrder:
             self.single(node.args[0])  # `next(folder.glob("*.onnx"))`: the one that is there
         if self._free or id(node) in self._absorbed:
             return False
+        for item in self._items_of(node):
+            self._report(*item)
         if (
             isinstance(function, ast.Attribute)
             and function.attr in APPENDING
