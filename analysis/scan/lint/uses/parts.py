@@ -60,7 +60,8 @@ class Parts:
     def _statement(self, statement: ast.stmt) -> None:
         target, value = "", getattr(statement, "value", None)
         if isinstance(statement, ast.Assign):
-            target = ast.unparse(statement.targets[0])
+            first = statement.targets[0]
+            target = first.id if isinstance(first, ast.Name) else ast.unparse(first)
         if not isinstance(value, ast.expr):
             return
         if "tensorflow" in self._to.facts.flags:
