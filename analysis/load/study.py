@@ -213,18 +213,25 @@ def load_study(directory: Path) -> StudyData:
     found, metrics = _comparable(found, problems)
     design, odd = read_design(directory)
     records = [record for record, _ in found]
-    runs = pd.DataFrame([_run_row(record) for record in records])
+    runs = _in_few_blocks(pd.DataFrame([_run_row(record) for record in records]))
     return StudyData(
         directory=directory,
         runs=runs,
-        epochs=_epochs(found),
-        steps=_steps(records),
+        epochs=_in_few_blocks(_epochs(found)),
+        steps=_in_few_blocks(_steps(records)),
         metrics=metrics,
         problems=(*problems, *odd),
         design=design,
         environments=dict(zip(runs.environment, map(_environment, records), strict=True)),
         projects=frozenset(workload_text(r.spec) for r in records if r.spec.workload.project),
     )
+
+
+def _in_few_blocks(frame: pd.DataFrame) -> pd.DataFrame:
+    """The same with texts as objects: pandas 3 keeps each column of its own text type by itself, and to
+    choose rows, which is done thousands of times, then takes as many steps as there are columns."""
+    texts = [name for name, kind in frame.dtypes.items() if isinstance(kind, pd.StringDtype)]
+    return frame.astype(dict.fromkeys(texts, object)).copy()  # a copy joins the columns of one type
 
 
 def _order(record: RunRecord) -> tuple[Any, ...]:
