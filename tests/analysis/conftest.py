@@ -272,6 +272,22 @@ def _history(
     return file.getvalue()
 
 
+@pytest.fixture(scope="session")
+def usual_study(tmp_path_factory: pytest.TempPathFactory) -> Fabricator:
+    """The usual study, for tests that only read it: it takes long to fabricate and to analyse."""
+    made = Fabricator(tmp_path_factory.mktemp("usual"))
+    made.usual()
+    return made
+
+
+@pytest.fixture(scope="session")
+def usual(usual_study: Fabricator) -> Any:
+    """The analysis of the usual study, likewise only to be read."""
+    from analysis.pipeline import analyze  # with pandas, for those that need it
+
+    return analyze(usual_study.directory)
+
+
 @pytest.fixture
 def study(tmp_path: Path) -> Fabricator:
     """An empty study to fabricate runs in."""

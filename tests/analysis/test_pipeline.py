@@ -77,9 +77,8 @@ def test_problems_of_every_stage_are_collected(study):
     assert [problem.skipped for problem in problems] == [True, True]
 
 
-def test_tables_show_the_views_that_were_asked_for_and_findings_use_both(study):
-    study.usual()
-    both, selected = analyze(study.directory), analyze(study.directory, (View.SELECTED,))
+def test_tables_show_the_views_that_were_asked_for_and_findings_use_both(usual_study, usual):
+    both, selected = usual, analyze(usual_study.directory, (View.SELECTED,))
     assert set(both.tables["performance"].frame["view"]) == {"last", "selected"}
     assert set(selected.tables["performance"].frame["view"]) == {"selected"}
     assert selected.findings == both.findings

@@ -96,7 +96,8 @@ def test_without_imports_there_are_no_such_tables(study):
 
 
 def test_imports_have_tables_in_the_analysis_and_no_part_in_its_findings(study):
-    study.usual()
+    for cpus in (1, 2):
+        study.run(cpus, weights=f"{cpus}")
     before = analyze(study.directory)
     write_import(study.directory, imported(run(1, 1, 0.9), run(2, 1, 0.1)))
     after = analyze(study.directory)

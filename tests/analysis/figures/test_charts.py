@@ -23,10 +23,8 @@ from guest.records.codec import seal
 from guest.records.run import RECORD, decode_record
 
 
-def test_the_heat_map_shows_the_churn_of_the_table(study):
-    study.usual()
-    analysis = analyze(study.directory)
-    axes = churn_map(analysis, "lenet5").figure.axes[1]
+def test_the_heat_map_shows_the_churn_of_the_table(usual):
+    axes = churn_map(usual, "lenet5").figure.axes[1]
     assert axes.get_title() == "fixed-seed"
     values = np.asarray(axes.images[0].get_array())
     assert values.tolist() == [[0, 0, 0.25], [0, 0, 0.25], [0.25, 0.25, 0]]
@@ -113,9 +111,8 @@ def test_thinning_keeps_one_run_of_each_set_and_all_of_few():
     assert some_of(500, 1000, 10).tolist()[::4] == [0, 499]
 
 
-def test_the_reliability_diagram_shows_the_bins(study):
-    study.usual()
-    axes = reliability(analyze(study.directory), "lenet5").figure.axes[1]
+def test_the_reliability_diagram_shows_the_bins(usual):
+    axes = reliability(usual, "lenet5").figure.axes[1]
     sure = np.e / (np.e + 2)
     points = [line.get_xydata().tolist()[0] for line in axes.lines[1:]]
     assert np.allclose(points, [[sure, 1], [sure, 1], [sure, 0.75]])

@@ -60,9 +60,8 @@ def test_odd_studies_are_drawn_without_a_warning(study, tmp_path, runs):
         assert len(drawn(study, tmp_path / "figures")) == 11
 
 
-def test_what_a_log_scale_cannot_show_is_said(study):
-    study.usual()
-    frame = analyze(study.directory).tables["loss_sd_by_epoch"].frame
+def test_what_a_log_scale_cannot_show_is_said(usual):
+    frame = usual.tables["loss_sd_by_epoch"].frame
     assert _silent(frame[frame.variant == "fixed-seed"]) == ["0 at every epoch: each thread count"]
 
 

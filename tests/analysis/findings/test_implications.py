@@ -6,13 +6,12 @@ from analysis.pipeline import analyze
 from guest.records.run import Framework
 
 
-def drawn(study):
-    return {i.id: i.evidence for i in analyze(study.directory).implications}
+def drawn(analysis):
+    return {i.id: i.evidence for i in analysis.implications}
 
 
-def test_each_has_the_studys_numbers(study):
-    study.usual()
-    assert drawn(study) == {
+def test_each_has_the_studys_numbers(usual):
+    assert drawn(usual) == {
         "I1": ("lenet5: one seed, 3 distinct models and 2 prediction vectors on 3 thread counts (n=9)",),
         "I2": (
             "lenet5: thread counts lie 0.070 apart without model selection, 0.010 with (n=3 distinct models)",
@@ -39,7 +38,7 @@ def test_each_has_the_studys_numbers(study):
 
 def test_a_study_that_measured_little_says_so(study):
     study.run(1, variant="algo")
-    evidence = drawn(study)
+    evidence = drawn(analyze(study.directory))
     assert evidence["I1"] == ("lenet5: this study does not measure it",)
     assert evidence["I3"] == ("lenet5, algo: inconclusive: one thread count only",)
 

@@ -18,7 +18,7 @@ ANSWER = {
 
 @pytest.mark.parametrize(("planned", "done"), [("interim", "interim_done"), ("looks", "looks_done")])
 def test_interim_analyses_are_read_under_their_present_and_former_names(study, planned, done):
-    study.usual()
+    study.run(1)
     kept = {"plan": {"until": "sd_halfwidth<0.002", planned: [3, 6]}, done: 2, "answers": [ANSWER]}
     (study.directory / "sequential.json").write_text(json.dumps(kept))
     table = analyze(study.directory).tables["interim"]

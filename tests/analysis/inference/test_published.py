@@ -18,8 +18,17 @@ PRINTED = {
 }
 
 
-def rows(study, part):
-    frame = analyze(study.directory, against="issre21").tables["against"].frame
+def published(study):
+    return analyze(study.directory, against="issre21")
+
+
+@pytest.fixture(scope="module")
+def beside(usual_study):
+    return published(usual_study)
+
+
+def rows(analysis, part):
+    frame = analysis.tables["against"].frame
     return frame[frame.statement.str.contains(part, regex=False)].reset_index(drop=True)
 
 
@@ -37,25 +46,24 @@ def test_the_published_differences_follow_from_the_published_values():
 
 
 @pytest.mark.needs("studies")
-def test_ours_stand_beside_theirs(study):
-    study.usual()
-    (without,) = rows(study, "without model selection")[:1].itertuples()
+def test_ours_stand_beside_theirs(beside):
+    (without,) = rows(beside, "without model selection")[:1].itertuples()
     assert without.ours == pytest.approx(0.07)
     assert without.published == pytest.approx([0.084248353, 0.085570514], abs=1e-8)
     assert without.published_text == "0.084 (DialogStateTracking), 0.086 (honk)"
     assert (without.n, without.interval) == (9, "")
     assert without.remark == "epoch 2; all repetitions agree"
-    (step,) = rows(study, "first training step").itertuples()
+    (step,) = rows(beside, "first training step").itertuples()
     assert (step.ours, step.low, step.high, step.n) == (2, 2, 2, 9)
     assert step.published == [9, 4, 2]
-    (p,) = rows(study, "smallest p").itertuples()
-    tests = analyze(study.directory).tables["tests"].frame
+    (p,) = rows(beside, "smallest p").itertuples()
+    tests = beside.tables["tests"].frame
     mine = tests[(tests.variant == "default") & (tests["view"] == "selected")]
     assert p.ours == mine.p.min()
     assert p.published == [0.237, 0.174]
-    (span,) = rows(study, "between runs of one thread count").itertuples()
+    (span,) = rows(beside, "between runs of one thread count").itertuples()
     assert (span.ours, span.n) == (pytest.approx(0.02), 3)
-    (means,) = rows(study, "difference of the mean at the end").itertuples()
+    (means,) = rows(beside, "difference of the mean at the end").itertuples()
     assert means.ours == pytest.approx(0.07)
     assert means.published == pytest.approx([0.0014])
 
@@ -66,14 +74,16 @@ def test_means_of_unlike_repetitions_have_welchs_interval(study):
         for repetition, value in enumerate(values, start=1):
             study.run(cpus, repetition, accuracies=(0.5, value), weights=f"{cpus}{repetition}")
     expected = stats.ttest_ind(sets[2], sets[1], equal_var=False).confidence_interval(0.95)
+    analysis = published(study)
     largest, end = (
-        rows(study, part).iloc[0] for part in ("without model selection", "difference of the mean at the end")
+        rows(analysis, part).iloc[0]
+        for part in ("without model selection", "difference of the mean at the end")
     )
     for row in (largest, end):
         assert row.ours == pytest.approx(np.mean(sets[2]) - np.mean(sets[1]))
         assert row.n == 6
     assert (end.low, end.high) == (pytest.approx(expected.low), pytest.approx(expected.high))
-    table = analyze(study.directory).tables["max_difference"].frame.query("view == 'last'").iloc[0]
+    table = analysis.tables["max_difference"].frame.query("view == 'last'").iloc[0]
     assert (largest.low, largest.high) == (table.low, table.high), "one number, one interval"
     assert largest.low < end.low, "the epoch is one of two"
 
@@ -81,14 +91,14 @@ def test_means_of_unlike_repetitions_have_welchs_interval(study):
 def test_a_workload_of_the_same_name_is_compared_with_that_project_alone(study):
     study.run(1, workload="honk")
     study.run(2, workload="honk", weights="v")
-    row = rows(study, "without model selection").iloc[0]
+    row = rows(published(study), "without model selection").iloc[0]
     assert row.projects == ["honk"]
     assert row.published == pytest.approx([0.085570514])
 
 
 def test_what_was_not_measured_is_said(study):
     study.run(1)
-    frame = analyze(study.directory, against="issre21").tables["against"].frame
+    frame = published(study).tables["against"].frame
     assert (frame.ours_text == "not measured here").all()
     assert frame.ours.isna().all()
     shares = frame[frame.statement.str.startswith("share of examined projects")]
@@ -98,15 +108,14 @@ def test_what_was_not_measured_is_said(study):
 def test_equal_weights_have_no_first_step_and_say_up_to_where(study):
     study.run(1)
     study.run(2)
-    row = rows(study, "first training step").iloc[0]
+    row = rows(published(study), "first training step").iloc[0]
     assert pd.isna(row.ours)
     assert row.remark == "equal up to step 2, the last recorded"
 
 
 @pytest.mark.parametrize("form", Format)
-def test_it_is_printed_in_every_format(study, form):
-    study.usual()
-    text = render_tables([analyze(study.directory, against="issre21").tables["against"]], form)
+def test_it_is_printed_in_every_format(beside, form):
+    text = render_tables([beside.tables["against"]], form)
     assert "across thread counts at one epoch" in " ".join(text.split()) or form is Format.TABLE
     assert "issre21" in text or form in (Format.JSON, Format.CSV)
 

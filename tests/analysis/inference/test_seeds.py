@@ -105,6 +105,5 @@ def test_seeds_that_all_give_one_value_have_no_ratio(study):
     assert row.remark == "the seeds give equal values"
 
 
-def test_one_seed_and_free_seeds_have_no_rows(study):
-    study.usual()
-    assert table(study).empty
+def test_one_seed_and_free_seeds_have_no_rows(usual_study):
+    assert table(usual_study).empty

@@ -11,9 +11,8 @@ def found(study):
     return reservations(load_study(study.directory))
 
 
-def test_a_whole_study_has_no_reservations(study):
-    study.usual()
-    assert found(study) == ()
+def test_a_whole_study_has_no_reservations(usual_study):
+    assert found(usual_study) == ()
 
 
 def test_cpu_models_mixed_across_and_within_sets(study):

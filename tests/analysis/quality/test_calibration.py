@@ -61,9 +61,8 @@ def test_every_sample_is_in_the_bin_of_its_confidence_and_ece_is_at_most_1(sure,
     assert -1 <= ece(sure, right) <= 1
 
 
-def test_the_tables_have_every_set_and_the_bins_add_up(study):
-    study.usual()
-    loaded, predictions = read_predictions(load_study(study.directory))
+def test_the_tables_have_every_set_and_the_bins_add_up(usual_study):
+    loaded, predictions = read_predictions(load_study(usual_study.directory))
     table, diagram = calibration_tables(loaded, predictions)
     fixed = table.frame[(table.frame.variant == "fixed-seed") & (table.frame["view"] == "last")]
     assert list(fixed.scope) == ["1", "2", "4", ACROSS]

@@ -21,9 +21,8 @@ def test_crossed_designs_have_the_sd_ratio_beside_the_means(study):
     assert "SD threads / seeds" in [column.header for column in table.columns]
 
 
-def test_without_several_seeds_there_is_no_such_column(study):
-    study.usual()
-    loaded = load_study(study.directory)
+def test_without_several_seeds_there_is_no_such_column(usual_study):
+    loaded = load_study(usual_study.directory)
     table = performance(loaded, None, seeds(loaded).frame.to_dict("records"))
     assert "SD threads / seeds" not in [column.header for column in table.columns]
     assert "failure_rate" in table.frame, "in the CSV"

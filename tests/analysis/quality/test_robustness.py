@@ -44,9 +44,8 @@ def test_flips_are_counted_by_class_with_the_confidence_of_flipped_samples():
     assert (one["true_class"], one["flips"], one["sure_flipped"]) == ("1", 1, pytest.approx(0.6))
 
 
-def test_a_study_tells_flips_within_and_across_with_the_softmax_of_its_logits(study):
-    study.usual()
-    frame = analyze(study.directory).tables["flips"].frame
+def test_a_study_tells_flips_within_and_across_with_the_softmax_of_its_logits(usual):
+    frame = usual.tables["flips"].frame
     fixed = frame[(frame.variant == "fixed-seed") & (frame.view == "last") & (frame.true_class == "all")]
     assert dict(zip(fixed.scope, fixed.flips, strict=True)) == {"1": 0, "2": 0, "4": 0, ACROSS: 1}
     assert list(fixed.n) == [3, 3, 3, 9]
@@ -54,9 +53,8 @@ def test_a_study_tells_flips_within_and_across_with_the_softmax_of_its_logits(st
     assert fixed.sure_flipped.iloc[-1] == pytest.approx(np.e / (np.e + 2), abs=1e-6)
 
 
-def test_without_results_there_are_no_tables_of_them(study):
-    study.usual()
-    assert not {"robustness", "transfer"} & set(analyze(study.directory).tables)
+def test_without_results_there_are_no_tables_of_them(usual):
+    assert not {"robustness", "transfer"} & set(usual.tables)
 
 
 def test_accuracy_under_perturbation_is_compared_across_thread_counts(study):

@@ -5,14 +5,12 @@ import os
 import tomllib
 
 from analysis.load.study import load_study
-from analysis.pipeline import analyze
 from analysis.report.checklist import checklist
 from analysis.report.methods import methods_paragraph, recipe, run_order
 
 
-def test_the_methods_give_the_numbers_of_the_study(study):
-    study.usual()
-    text = methods_paragraph(load_study(study.directory))
+def test_the_methods_give_the_numbers_of_the_study(usual_study):
+    text = methods_paragraph(load_study(usual_study.directory))
     assert "lenet5 on digits in torch 2.13.0 (lenet5: 2 epochs; accuracy)" in text
     assert "Thread settings were 1, 2 and 4" in text
     assert "Each of the 6 conditions (workload, variant, thread setting) has n = 3 runs, 18 in all" in text
@@ -96,9 +94,8 @@ def test_the_methods_name_the_seeds_of_a_crossed_design(study):
     assert "3 fixed seeds were used on the thread counts, and only runs of one seed were compared." in text
 
 
-def test_the_order_of_runs_is_that_of_their_records(study):
-    study.usual()
-    loaded = load_study(study.directory)
+def test_the_order_of_runs_is_that_of_their_records(usual_study):
+    loaded = load_study(usual_study.directory)
     runs = loaded.runs.copy()
     seconds = [f"2026-01-01T00:{i:02}:00Z" for i in range(len(runs))]
     runs["started_at"] = seconds
@@ -110,9 +107,8 @@ def test_the_order_of_runs_is_that_of_their_records(study):
     )
 
 
-def test_the_checklist_answers_with_the_facts_of_the_study(study):
-    study.usual()
-    answers = dict(checklist(analyze(study.directory)))
+def test_the_checklist_answers_with_the_facts_of_the_study(usual):
+    answers = dict(checklist(usual))
     assert answers["Runs"] == "18 runs of 6 conditions, 3 to 3 each."
     assert answers["Seeds"].startswith("One fixed seed was used on every thread count;")
     assert answers["Decisions"].startswith("supported: F2; inconclusive: F1, F3")

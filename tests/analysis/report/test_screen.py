@@ -56,9 +56,8 @@ def test_colours_change_no_word(large):
     assert ESCAPES.sub("", shown(large, colours=True)) == shown(large)
 
 
-def test_a_usual_study_is_answered_line_by_line(study):
-    study.usual()
-    lines = [line.rstrip() for line in shown(analyze(study.directory)).splitlines()]
+def test_a_usual_study_is_answered_line_by_line(usual):
+    lines = [line.rstrip() for line in shown(usual).splitlines()]
     assert len(lines) <= 40
     assert " ".join(lines[:3]) == (
         "One seed, 3 thread counts: 3 different models that predict differently; accuracy differs by up to "
@@ -146,11 +145,9 @@ def test_workloads_that_disagree_are_mixed_and_named(study):
     assert "not for a, only at one count" in text
 
 
-def test_the_runs_that_could_decide_are_a_command(study):
-    study.usual()
-    analysis = analyze(study.directory)
-    needed = next(f for f in analysis.findings if f.id == "F1").numbers["runs_needed"]
-    text = shown(analysis)
+def test_the_runs_that_could_decide_are_a_command(usual):
+    needed = next(f for f in usual.findings if f.id == "F1").numbers["runs_needed"]
+    text = shown(usual)
     assert needed > 3
     assert f"{needed} runs of each condition could decide it" in text
     assert f"vbstudy -C /s sweep --runs {needed} " in text

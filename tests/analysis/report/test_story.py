@@ -23,12 +23,10 @@ def prose(text):
     return re.sub(r"<[^>]*>", " ", text)
 
 
-def test_the_page_tells_one_story_from_the_headline_down(study):
-    study.usual()
-    analysis = analyze(study.directory)
-    text = page(analysis, [])
+def test_the_page_tells_one_story_from_the_headline_down(usual):
+    text = page(usual, [])
     title = re.search(r'<h1 id="result">(.*?)</h1>', text)
-    assert re.sub("<.*?>", "", title[1]) == headline(analysis)
+    assert re.sub("<.*?>", "", title[1]) == headline(usual)
     parts = ("result", "cause", "cure", "threads", "findings", "figures", "tables", "table-runs", "copy")
     places = [text.index(f'id="{name}"') for name in parts]
     assert places == sorted(places)
@@ -78,12 +76,10 @@ def test_of_several_seeds_the_picture_shows_one(study):
     assert "one of the study's 2 seeds" in strip.caption
 
 
-def test_without_cause_and_cure_the_page_has_the_commands_that_add_them(study):
-    study.usual()
-    analysis = analyze(study.directory)
-    assert (causes(analysis), cures(analysis)) == ([], [])
-    text = page(analysis, [])
-    assert commands(analysis)["trace"] == ["vbstudy trace --cpus 1,2"]
+def test_without_cause_and_cure_the_page_has_the_commands_that_add_them(usual):
+    assert (causes(usual), cures(usual)) == ([], [])
+    text = page(usual, [])
+    assert commands(usual)["trace"] == ["vbstudy trace --cpus 1,2"]
     for name, wanted in (("do-trace-1", "vbstudy trace --cpus 1,2"), ("do-harden-1", "vbstudy harden")):
         assert f'<pre id="{name}">{wanted}</pre><button type="button" data-copy="{name}"' in text
 

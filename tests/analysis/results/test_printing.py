@@ -50,12 +50,6 @@ comparable times; 4: oversubscribed |
 """
 
 
-@pytest.fixture
-def usual(study):
-    study.usual()
-    return analyze(study.directory)
-
-
 def test_markdown_begins_with_the_findings(usual):
     text = render(usual, Format.MARKDOWN)
     assert text.replace("\\<", "<").startswith(FINDINGS)

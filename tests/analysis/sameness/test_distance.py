@@ -46,9 +46,8 @@ def test_free_seeds_have_no_first_difference(study):
     assert "diverges_loss" not in across(study)
 
 
-def test_what_is_known_of_a_thread_count_stands_in_one_row(study):
-    study.usual()
-    loaded = load_study(study.directory)
+def test_what_is_known_of_a_thread_count_stands_in_one_row(usual_study):
+    loaded = load_study(usual_study.directory)
     frame = distance(loaded, loss_rows(loss_sd_by_epoch(loaded))).frame
     assert not frame.duplicated(["workload", "variant", "view", "scope"]).any()
     assert len(frame) == 2 * 2 * 4  # variants, views, three thread counts and across them

@@ -12,9 +12,8 @@ from analysis.stats import numerics
 from guest.records.run import PREDICTIONS
 
 
-def test_copies_of_the_reference_are_0_and_repeated_others_are_not(study):
-    study.usual()
-    frame = pd.DataFrame(logit_rows(load_study(study.directory)))
+def test_copies_of_the_reference_are_0_and_repeated_others_are_not(usual_study):
+    frame = pd.DataFrame(logit_rows(load_study(usual_study.directory)))
     last = frame[frame["view"] == "last"].set_index("scope")
     assert set(frame.variant) == {"fixed-seed"}  # of free seeds, logits differ by the seed
     assert last.vermv["1"] == last.vc["1"] == last.ulp_most["1"] == 0

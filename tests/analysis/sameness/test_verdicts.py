@@ -22,9 +22,8 @@ def last(study, **where):
     return frame.set_index("scope")
 
 
-def test_identical_within_and_different_across(study):
-    study.usual()
-    frame = last(study, variant="fixed-seed")
+def test_identical_within_and_different_across(usual_study):
+    frame = last(usual_study, variant="fixed-seed")
     for scope in ("1", "2", "4"):
         assert [frame[level][scope] for level in LEVELS] == [IDENTICAL] * 3
     assert [frame[level][ACROSS] for level in LEVELS] == [DIFFER] * 3
@@ -94,9 +93,8 @@ def test_cpu_models_are_compared_at_each_thread_count_and_threads_on_each_model(
     assert list(frame.difference) == [0.0, 0.0]
 
 
-def test_a_study_of_one_cpu_model_has_no_table_of_them(study):
-    study.usual()
-    assert cpu_models(load_study(study.directory)).frame.empty
+def test_a_study_of_one_cpu_model_has_no_table_of_them(usual_study):
+    assert cpu_models(load_study(usual_study.directory)).frame.empty
 
 
 def test_a_control_that_differs_is_said_loudly(study):
