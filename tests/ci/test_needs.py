@@ -1,5 +1,6 @@
 """What tests need is named in one place, and each of it is offered by a stage."""
 
+import os
 import re
 import subprocess
 import sys
@@ -14,8 +15,10 @@ CONTRACT = "tests/orchestrator/providers/test_contract.py"
 
 
 def collect(*arguments: str) -> subprocess.CompletedProcess[str]:
+    # Without the plugins of others, which take longer to start than the collection.
     return subprocess.run(
         [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--collect-only", *arguments],
+        env=os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
         cwd=REPOSITORY,
         capture_output=True,
         text=True,

@@ -1,5 +1,6 @@
 """Stages run their tests with a plugin by which what is skipped, and what does not end, is a failure."""
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -35,8 +36,10 @@ def test_it():
 def run(folder: Path, text: str) -> subprocess.CompletedProcess[str]:
     case = folder / "test_case.py"
     case.write_text(text)
+    # Without the plugins of others, which take longer to start than the test.
     return subprocess.run(
         [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "tests.strict", str(case)],
+        env=os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
         cwd=REPOSITORY,
         capture_output=True,
         text=True,
