@@ -4,6 +4,7 @@ import pytest
 
 from analysis.diagnosis.hardening import judge
 from analysis.pipeline import analyze
+from analysis.report import report
 from analysis.report.report import write_report
 from analysis.stats.paired import ratio
 from guest.records.codec import seal
@@ -158,7 +159,8 @@ def hardened(study):
     return study
 
 
-def test_the_report_has_tables_and_a_figure_of_the_tiers(hardened, tmp_path):
+def test_the_report_has_tables_and_a_figure_of_the_tiers(hardened, tmp_path, monkeypatch):
+    monkeypatch.setattr(report, "write_figures", lambda _analysis, _folder: [])  # the others, which take long
     analysis = analyze(hardened.directory)
     proofs, costs = analysis.tables["hardening"].frame, analysis.tables["tier_costs"].frame
     assert proofs.proof.tolist() == ["differs", "proved"]
