@@ -188,11 +188,13 @@ def _may_use_gpu(program: Program, framework: str) -> bool:
 
 
 def needs_gpu(program: Program, training: Step) -> bool:
-    """Whether a program stops without a GPU: what trains uses one whatever there is, or the files that train
-    use one, and none asks for it."""
+    """Whether a program stops without a GPU: what trains, or calls that, uses one whatever there is, or the
+    files that train use one, and none asks for it."""
     here = training.file.scope_at(training.event.spot.line)
-    if any(event.kind == "gpu" for event in training.file.scopes.get(here, ())):
-        return True
+    for scope, events in training.file.scopes.items():
+        is_near = scope == here or any(event[:2] == ("call", f"@{here}") for event in events)
+        if is_near and any(event.kind == "gpu" for event in events):
+            return True
     flags = program.file.flags | training.file.flags
     return NEEDS_GPU in flags and ASKS not in flags
 

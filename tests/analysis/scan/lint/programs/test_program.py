@@ -218,6 +218,15 @@ def test_a_program_whose_training_takes_a_gpu_unasked_does_not_train_on_a_cpu(li
     assert len(lint_project(facts(main=main), {}, frozenset(("VB401",)))) == found
 
 
+def test_a_function_that_takes_a_gpu_and_calls_the_training_counts_too():
+    main = "import torch\ndevice = 'cuda' if torch.cuda.is_available() else 'cpu'\n"
+    main += "def step(net):\n    net(rows.to(device)).sum().backward()\n    optimizer.step()\n"
+    main += "def train(net):\n    net = net.train(){}\n    step(net)\ntrain(torch.nn.Linear(1, 2))\n"
+    rules = frozenset(("VB401",))
+    assert not lint_project(facts(main=main.format(".to('cuda')")), {}, rules)
+    assert len(lint_project(facts(main=main.format(".to(device)")), {}, rules)) == 1
+
+
 def test_a_model_that_is_loaded_and_fitted_is_an_operation_where_no_other_is_known():
     load = "from tensorflow.keras.models import load_model\n\ndef get():\n    return load_model('a.keras')\n"
     load += "\ndef fit(n):\n    model = get()\n    model.fit(rows)\n"
