@@ -180,8 +180,13 @@ class Program:
         """All that a module has, as if each were given: a value decides which of them is called."""
         module = step.event.name.removesuffix(".*")
         file = self.index.module(module, step.file)
-        names = {scope for scope in file.scopes if "." not in scope} | file.classes if file else set()
-        for name in sorted(names | set(file.imported if file else ()) - {"", MAIN}):
+        if file is None:
+            return
+        names = {scope for scope in file.scopes if "." not in scope} | file.classes | set(file.imported)
+        for star in file.stars:
+            every = self.index.module(star, file)
+            names |= every.classes if every is not None else set()
+        for name in sorted(names - {"", MAIN}):
             yield Step(step.file, step.event._replace(name=f"{module}.{name}"))
 
     @cached_property

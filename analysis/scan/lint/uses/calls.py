@@ -84,7 +84,7 @@ def called(to: Walk, node: ast.Call, name: str | None) -> None:
         operations.method(to, node, attribute)
         if attribute not in USUAL_METHODS:
             to.event("method", attribute, node)
-    elif isinstance(function, ast.Subscript) or last(function) == "getattr":
+    elif isinstance(function, ast.Subscript | ast.Call) or last(function) == "getattr":
         chosen.called(to, node)
     elif isinstance(function, ast.Name) and seeds_by_name(function.id):
         draws.seeded(to, node, ALL)  # of unknown origin: as its name says
@@ -109,6 +109,7 @@ def called(to: Walk, node: ast.Call, name: str | None) -> None:
             to.event("call", given, value)  # `app.run(main)`, `Engine(train_step)`: it is given to be called
     if node.args and _is_on_cpu(to, node.args[0]) and LOSS.search(method):
         to.facts.flags.add("loss on the CPU")
+    chosen.handed_on(to, node)
     devices.called(to, node, name, attribute)
     defaults.of_call(to, node)
     evaluation.called(to, node, name, attribute)

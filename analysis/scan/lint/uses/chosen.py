@@ -1,4 +1,4 @@
-"""What is looked up by a value: `getattr(nn, kind)`, `models.__dict__[name]`, `globals()[name]`."""
+"""What a value looks up: `getattr(nn, kind)`, `models.__dict__[name]`, `globals()[name]`, `eval(name)()`."""
 
 from __future__ import annotations
 
@@ -17,12 +17,16 @@ MODELS = {
     "keras.applications": "keras.applications.Model",
 }
 """Libraries of models, and what stands for any of them."""
+ASKS = frozenset(("getattr", "hasattr", "setattr", "vars", "dir", "print", "type", "isinstance"))
+"""Builtins of modules that look nothing else up."""
 RECURRENT = re.compile(r"rnn|recurrent|(?:^|_)(?:seq\w*|cell)_(?:type|name|layer|kind)$", re.IGNORECASE)
 
 
 def called(to: Walk, node: ast.Call) -> None:
     module: ast.expr | None = None
     match node:
+        case ast.Call(func=ast.Call(func=ast.Name(id="eval"), args=[kind, *_])):
+            pass  # `eval(options.model)()`
         case ast.Call(func=ast.Name(id="getattr"), args=[module, kind, *_]):
             pass
         case ast.Call(func=ast.Subscript(value=ast.Attribute(value=module, attr="__dict__"), slice=kind)):
@@ -46,3 +50,14 @@ def called(to: Walk, node: ast.Call) -> None:
     elif library and "()" not in library and not library.startswith("@") and training.is_own(library):
         said = constant(kind)
         to.event("value", f"{library}.{said if isinstance(said, str) else '*'}", node)
+
+
+def handed_on(to: Walk, node: ast.Call) -> None:
+    """`config.make("model", nets)`: what is given a module looks something up in it. Of what is no module of
+    the project, nothing is known by that name."""
+    if isinstance(node.func, ast.Name) and node.func.id in ASKS:
+        return
+    for value in (*node.args, *(keyword.value for keyword in node.keywords)):
+        name = to.names.resolve(value) if isinstance(value, ast.Name) else None
+        if name and "()" not in name and not name.startswith("@") and training.is_own(name):
+            to.event("value", f"{name}.*", value)

@@ -334,6 +334,9 @@ def test_a_model_of_which_nothing_is_trained_does_not_differ(after: str, line: i
         ("getattr(nets, 'Net')()", True),
         ("getattr(nets, 'Other')()", False),
         ("getattr(options, 'net')()", False),
+        ("eval(options.net)()", False),
+        ("config.make('net', nets)", True),
+        ("config.make('net', options)", False),
     ],
 )
 def test_a_class_that_is_looked_up_by_a_value_is_reached(made: str, found: bool):
@@ -360,3 +363,13 @@ def test_a_model_of_a_library_that_a_value_names_draws_and_differs(made: str):
     main += "net(rows).sum().backward()\noptimizer.step()\n"
     found = lint_project(facts(main=main), {}, frozenset(("VB101", "VB501")))
     assert sorted(each.rule for each in found) == ["VB101", "VB501"]
+
+
+def test_a_class_of_all_that_was_imported_is_looked_up_by_its_text():
+    model = "import torch\n\nclass Net(torch.nn.Module):\n"
+    model += "    def __init__(self):\n        self.layer = torch.nn.Conv2d(1, 2, 3)\n"
+    main = (
+        "import torch\nfrom nets import *\nnet = eval(name)()\nnet(rows).sum().backward()\noptimizer.step()\n"
+    )
+    found = lint_project(facts(nets=model, main=main), {}, frozenset(("VB101",)))
+    assert [each.place.path for each in found] == ["nets.py"]
