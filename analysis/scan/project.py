@@ -50,6 +50,9 @@ FRAMEWORKS = {
     "tensorflow-gpu": "tensorflow",
     "albumentations": "albumentations",
 }
+COMPILED = frozenset(("c", "cc", "cpp", "cu", "pyx", "pxd", "pyc", "pyd", "pyi", "so", "proto", "ui"))
+PART = re.compile(r"[A-Za-z_]\w*(?=/?\s*$|/|\.py\b)", re.MULTILINE)
+"""A part of a path at the end of a line or before a slash."""
 NEWEST = re.compile(r"(?<![<>!~=])(===?|=|<=?|~=(?=\d+\.\d+\.))\s*(\d+)\.(\d+)")
 """The newest version that a specifier allows, if it says one."""
 
@@ -142,6 +145,21 @@ def _newest_keras(software: Sequence[Requirement]) -> dict[tuple[str, str], str]
     return found
 
 
+def _elsewhere(tree: Tree, software: Sequence[Requirement]) -> frozenset[str]:
+    """The names of what a project says that it has from outside or makes itself: packages, submodules,
+    ignored files, sources in other languages."""
+    found = {r.name.replace("-", "_") for r in software}
+    for path in tree.others:
+        stem, _, suffix = path.rpartition("/")[2].partition(".")
+        if suffix in COMPILED:
+            found.add(stem)
+        if path.endswith((".gitmodules", ".gitignore")):
+            data = read(tree.root, path)
+            if not isinstance(data, Note):
+                found |= set(PART.findall(decode(data)[0]))
+    return frozenset(found)
+
+
 def put_together(name: str, tree: Tree, facts: list[FileFacts], rules: frozenset[str]) -> Project:
     """A project from the facts of all its files. `rules` empty: it is not linted."""
     software, hardware, unread = stated(tree)
@@ -156,7 +174,7 @@ def put_together(name: str, tree: Tree, facts: list[FileFacts], rules: frozenset
         )
     if rules:
         _declare_commands(tree, facts)
-    findings = lint_project(facts, pinned, rules) if rules else ()
+    findings = lint_project(facts, pinned, rules, _elsewhere(tree, software)) if rules else ()
     notes = [*tree.notes, *unread, *(note for file in facts for note in file.notes)]
     if not tree.python:
         notes.append(Note(path=".", text="has no Python and no notebooks; nothing to lint"))

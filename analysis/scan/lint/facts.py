@@ -52,6 +52,12 @@ MAIN = "<main>"
 """The scope of what stands under `if __name__ == "__main__"`."""
 
 
+FETCHES = "fetches"
+"""The flag of a file that gets modules or names from outside."""
+MOVES = "moves"
+"""The flag of a notebook that goes to another folder."""
+
+
 class Use(NamedTuple):
     """A use of an operation of the registry; `entry` is its index there."""
 
@@ -76,7 +82,7 @@ class FileFacts:
     commands: set[str] = field(default_factory=set)  # functions that the project declares as commands
     imported: dict[str, str] = field(default_factory=dict)  # what names of the module stand for elsewhere
     bound: set[str] = field(default_factory=set)  # names that the module has; "*" where more than are written
-    needed: set[tuple[str, str]] = field(default_factory=set)  # (module, name) of imports in no branch
+    needed: set[tuple[str, str, int]] = field(default_factory=set)  # (module, name, line) of sure imports
     stars: list[str] = field(default_factory=list)  # modules of which all is imported
     operations: list[Use] = field(default_factory=list)
     threaded: list[Use] = field(default_factory=list)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from functools import cached_property
 
 from analysis.scan.lint.facts import FileFacts
 from analysis.scan.lint.syntax.bindings import UNKNOWN
@@ -64,8 +65,28 @@ class Index:
             for full, file in found
         )
 
+    def is_local(self, name: str, importer: FileFacts) -> bool:
+        """Whether a module or a folder of that name lies beside a file, or beside a folder around it."""
+        around = importer.module.split(".")[:-1]
+        return any(".".join([*around[:count], name]) in self.whole_names for count in range(len(around) + 1))
+
+    @cached_property
+    def whole_names(self) -> frozenset[str]:
+        """The modules and the folders around them, by their whole names."""
+        every = (full.split(".") for each in self._by_last.values() for full, _ in each)
+        return frozenset(".".join(parts[:count]) for parts in every for count in range(1, len(parts) + 1))
+
+    def has(self, name: str) -> bool:
+        """Whether a module or a folder anywhere has that name at the end of its whole name."""
+        return name in self._ends
+
+    @cached_property
+    def _ends(self) -> frozenset[str]:
+        every = (name.split(".") for name in self.whole_names)
+        return frozenset(".".join(parts[first:]) for parts in every for first in range(len(parts)))
+
     def _has_below(self, name: str) -> bool:
-        """Whether there is a module or a folder of that name."""
+        """Whether there is a module or a folder of that whole name."""
         return any(
             full == name or full.startswith(f"{name}.") for each in self._by_last.values() for full, _ in each
         )

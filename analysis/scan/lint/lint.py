@@ -10,7 +10,7 @@ import warnings
 from pathlib import PurePosixPath
 
 from analysis.scan.lint.collect import Collector
-from analysis.scan.lint.facts import FileFacts, finding
+from analysis.scan.lint.facts import FETCHES, MOVES, FileFacts, finding
 from analysis.scan.lint.python2 import as_python_3
 from analysis.scan.lint.rules import RULES
 from analysis.scan.lint.uses.evaluation import selecting_lines
@@ -20,6 +20,14 @@ from analysis.scan.source import Cell, UnreadableError, decode_python, notebook_
 
 _COMMENT = re.compile(r"#\s*vbstudy:\s*([^#]*?)\s*(?:#|$)")
 _IGNORE = re.compile(r"ignore(?:\s*\[([^\]]*)\])?(?:\s+-.*)?")
+_FETCHES = re.compile(
+    rb"%%(?:writefile|file|bash|sh|script|run)\b|[!%]\s*(?:run|load|store|pylab|cp|mv|ln|git|wget|curl|gdown|gsutil|unzip"
+    rb"|tar|kaggle)\b|/kaggle/"
+)
+"""What a notebook does to have files that are not in the project, or names that it does not write out."""
+_MOVES = re.compile(rb"[!%]\s*cd\b|drive\.mount|os\.chdir")
+_PATHS = re.compile(rb"""sys\.path\.(?:append|insert|extend)\([^\n]*?["'](?:~|/\w|[A-Za-z]:|(?:\.\./)+\w)""")
+"""Modules from outside."""
 _LINE_END = re.compile(r"\r\n?|\n")
 _PYTHON_2 = re.compile(
     r"^\s*print\s+(?![=(\[,.)])\S|^\s*except\s+[\w.()]+(?:\s*,\s*\w+)+\s*:|^\s*raise\s+\w+\s*,|^\s*exec\s+[\"'\w]"
@@ -31,9 +39,15 @@ _PYTHON_2 = re.compile(
 def lint_file(path: str, data: bytes) -> FileFacts:
     """The facts of a Python file or notebook, from its bytes. Never raises for what is in them."""
     facts = FileFacts(path=path, module=module_name(path))
+    if _PATHS.search(data):
+        facts.flags.add(FETCHES)
     try:
         if path.endswith(".ipynb"):
             facts.is_notebook = facts.is_main = True
+            if _FETCHES.search(data):
+                facts.flags.add(FETCHES)
+            if _MOVES.search(data):
+                facts.flags.add(MOVES)
             cells = notebook_cells(data)
         else:
             text, remark = decode_python(data)

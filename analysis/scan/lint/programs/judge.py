@@ -43,9 +43,12 @@ OF_RESULTS = OF_GENERATORS | {"VB105"}
 NOT_IN_TESTS = ("VB2", "VB303", "VB404", "VB6")
 
 
-def lint_project(files: Sequence[FileFacts], pinned: Pins, rules: frozenset[str]) -> tuple[LintFinding, ...]:
-    """All findings of a project, by place. Comments that silence nothing become notes of their files."""
-    every = programs(files)
+def lint_project(
+    files: Sequence[FileFacts], pinned: Pins, rules: frozenset[str], elsewhere: frozenset[str] = frozenset()
+) -> tuple[LintFinding, ...]:
+    """All findings of a project, by place; `elsewhere` are names that it says it has from outside. Comments
+    that silence nothing become notes of their files."""
+    every = programs(files, elsewhere)
     users = [program for program in every if program.training is not None or prepares(program)]
     learning = [program for program in every if program.training is not None]
     trained = {file.path for program in learning for file in program.files}

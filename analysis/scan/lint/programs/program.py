@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from analysis.scan.lint.facts import MAIN, Event, FileFacts, finding
 from analysis.scan.lint.index import Index
+from analysis.scan.lint.programs.broken import stops_at_import
 from analysis.scan.lint.programs.kinds import events_of, runs
 from analysis.scan.lint.vocabulary import OF_UNKNOWN, WORDS
 from analysis.scan.results import PROGRAMS, Level, LintFinding
@@ -55,23 +56,6 @@ class Program:
                         seen[found.path] = found
                         queue.append(found)
         return list(seen.values())
-
-    @cached_property
-    def can_load(self) -> bool:
-        """False where it stops at an import: a module of the project has no such name."""
-        seen = {self.file.path}
-        queue = [self.file]
-        while queue:
-            file = queue.pop()
-            for module, name in file.needed:
-                if self.index.lacks(module, name, self.file):
-                    return False
-                for each in (module, f"{module}.{name}"):
-                    found = self.index.module(each, file)
-                    if found is not None and found.path not in seen:
-                        seen.add(found.path)
-                        queue.append(found)
-        return True
 
     @cached_property
     def flow(self) -> list[Step]:
@@ -368,7 +352,8 @@ def naming(found: LintFinding, users: Sequence[str]) -> LintFinding:
     return replace(found, why=f"{found.why}{PROGRAMS}{', '.join([*own, *named[:NAMED], *others])}")
 
 
-def programs(files: Sequence[FileFacts]) -> list[Program]:
+def programs(files: Sequence[FileFacts], elsewhere: frozenset[str] = frozenset()) -> list[Program]:
+    """The programs that can run; `elsewhere` are names that a project says it has from outside."""
     index = Index(files)
     imported = {
         found.path
@@ -377,4 +362,4 @@ def programs(files: Sequence[FileFacts]) -> list[Program]:
         if event.kind == "import" and (found := index.module(event.name, file)) is not None
     }
     every = [Program(file, index) for file in files if runs(file, index, file.path in imported)]
-    return [program for program in every if program.can_load]
+    return [program for program in every if not stops_at_import(program.file, index, elsewhere)]

@@ -32,15 +32,17 @@ def bound(body: Sequence[ast.stmt]) -> set[str]:
     return found
 
 
-def needed(names: Names, body: Sequence[ast.stmt]) -> set[tuple[str, str]]:
-    """The modules and names without which a module cannot be loaded: those of no branch and no `try`."""
-    return {
-        (names.base(node), alias.name)
-        for node in body
-        if isinstance(node, ast.ImportFrom)
-        for alias in node.names
-        if alias.name != "*"
-    }
+def needed(names: Names, body: Sequence[ast.stmt]) -> set[tuple[str, str, int]]:
+    """The modules and names without which a module cannot be loaded, by line: those of no branch and no
+    `try`. Of a whole module the name is empty."""
+    found = set()
+    for node in body:
+        if isinstance(node, ast.Import):
+            found |= {(alias.name, "", node.lineno) for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            base = names.base(node)
+            found |= {(base, alias.name.replace("*", ""), node.lineno) for alias in node.names}
+    return found
 
 
 def _statements(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:

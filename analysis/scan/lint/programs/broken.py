@@ -1,0 +1,82 @@
+"""Programs that cannot run as they are: they stop before they have a result."""
+
+from __future__ import annotations
+
+import re
+
+from analysis.scan.lint.facts import FETCHES, MOVES, Event, FileFacts
+from analysis.scan.lint.index import LIBRARIES, Index
+from analysis.scan.lint.vocabulary import WORDS
+
+LIKE_LIBRARIES = WORDS["like_folders"]
+"""Libraries with names that folders of projects have too."""
+OF_PROJECTS = re.compile(
+    r"(?:my_?|our_?)(?:model|net|network|data|dataset|dataloader|util|lib|module|loss|config|function|transform|layer"
+    r"|tool|class|helper)s?"
+    r"|(?:util|config|model|helper|dataloader|option|hparam|setting|constant|trainer|preprocess|preprocessing"
+    r"|network|layer|argument|cfg|src|criterion|architecture|solver|loss|losses)s?"
+    r"|(?:data|dataset|model|train|training|eval|test|image|text|audio|video|feature|plot|log|file|nn|net)_?"
+    r"(?:util|tool|helper|loader|generator|config|process|processing|preprocess|preprocessing|prep|dir)s?"
+    r"|\w+_(?:dir|utils?|configs?|helpers?|dataset|dataloader|data_?loader|model|models|trainer)"
+    r"|pytorchtools|load_data|get_data|read_data|early_?stopping",
+    re.IGNORECASE,
+)
+"""Names of modules that belong to a project, by all that is usual."""
+LIKE_PROJECTS = WORDS["like_projects"]
+"""Libraries that have such names nevertheless."""
+OFTEN_IGNORED = frozenset(("data", "dataset", "datasets", "lib", "env", "build", "logs"))
+"""Folders that are left out of repositories by a pattern that is meant for other ones."""
+TRAINING = re.compile(r"train|fit|main|run|learn", re.IGNORECASE)
+MADE = re.compile(r"_pb2|version", re.IGNORECASE)
+"""Modules that are made when a project is built."""
+
+
+def stops_at_import(file: FileFacts, index: Index, elsewhere: frozenset[str]) -> bool:
+    """Whether a program stops at an import, its own or one of a module that it imports: the project has no
+    such module, or the module no such name. A program that trains before it gets there does not count."""
+    seen = {file.path}
+    queue = [file]
+    trained = min((e.spot.line for e in file.scopes.get("", ()) if _may_train(e)), default=None)
+    while queue:
+        importer = queue.pop()
+        for module, name, line in importer.needed:
+            if importer is file and trained is not None and file.is_notebook and trained < line:
+                continue
+            if name and index.lacks(module, name, file):
+                return True
+            if _is_missing(module, importer, file, index, elsewhere):
+                return True
+            for each in (module, f"{module}.{name}"):
+                found = index.module(each, importer)
+                if found is not None and found.path not in seen:
+                    seen.add(found.path)
+                    queue.append(found)
+    return False
+
+
+def _is_missing(
+    module: str, importer: FileFacts, program: FileFacts, index: Index, elsewhere: frozenset[str]
+) -> bool:
+    """Whether a project has to have a module, by its folder or by its name, and does not."""
+    parts = module.split(".")
+    top = parts[0]
+    if not top or top in LIBRARIES or not elsewhere.isdisjoint(parts) or MADE.search(parts[-1]):
+        return False
+    flags = program.flags | importer.flags
+    if index.has(module) or FETCHES in flags:
+        return False
+    if index.has(top):
+        absent = {part for at, part in enumerate(parts[:-1]) if not index.has(".".join(parts[: at + 1]))}
+        used = {name for name, _, _ in importer.needed | program.needed if name.startswith(f"{top}.")}
+        is_relative = len(parts) > 2 and importer.module.split(".")[:2] == parts[:2]
+        return (
+            index.is_local(top, program)
+            and (is_relative or any(map(index.has, used)))
+            and top not in LIKE_LIBRARIES
+            and absent.isdisjoint(OFTEN_IGNORED)
+        )
+    return top not in LIKE_PROJECTS and MOVES not in flags and OF_PROJECTS.fullmatch(top) is not None
+
+
+def _may_train(event: Event) -> bool:
+    return event.kind == "train" or (event.kind in ("call", "method") and bool(TRAINING.search(event.name)))
