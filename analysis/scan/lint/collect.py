@@ -67,6 +67,7 @@ class Collector:
         self.statements(tree.body)
         self.order.leave(set())
         self.order.results.module_ends()
+        calls.module_ends(self)
         leaks.of_module(self, tree)
         for target, call, why in self.unseeded:
             if not target or target not in self.reseeded:

@@ -76,6 +76,8 @@ class FileFacts:
     lines: int = 0
     is_notebook: bool = False
     is_main: bool = False
+    evaluated: set[str] = field(default_factory=set)  # `model` of `model.eval()`
+    perhaps_modes: list[tuple[str, list[Event], Event]] = field(default_factory=list)  # `model.train()`
     selecting: set[int] = field(default_factory=set)  # lines with a word by which a model may be selected
     scopes: dict[str, list[Event]] = field(default_factory=dict)
     classes: set[str] = field(default_factory=set)

@@ -31,8 +31,8 @@ class Index:
             self._by_last.setdefault(name.rpartition(".")[2], []).append((name, file))
 
     def module(self, name: str, importer: FileFacts) -> FileFacts | None:
-        """The file that an import of `name` reads: its path ends with the name. Of several, the one in the
-        folder nearest to the importer."""
+        """The file that an import of `name` reads: its path ends with the name. Of several, the one beside a
+        program, else the one in the folder nearest to the importer."""
         if not name or name.partition(".")[0] in LIBRARIES:
             return None
         found = [
@@ -41,9 +41,11 @@ class Index:
             if full == name or full.endswith("." + name)
         ]
         if len(found) > 1:
+            beside = ".".join(part for part in (importer.module.rpartition(".")[0], name) if part)
             found.sort(
                 key=lambda each: (
                     each[1] is importer,  # `train.py` that imports from the package `train`
+                    importer.is_main and each[0] != beside,
                     -_shared(each[1].module, importer.module),
                     len(each[0]),
                     not each[1].module.endswith("__init__"),  # of both, Python takes the package

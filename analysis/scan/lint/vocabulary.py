@@ -50,6 +50,11 @@ SEEDED_BY = {"imgaug": "numpy"}
 """Generators that take their seed from another one unless they are seeded themselves."""
 
 _ALIASES = (
+    ("tensorflow_core.python.keras", "keras"),  # where TensorFlow 1.15 to 2.1 had it
+    ("tensorflow_core.keras", "keras"),
+    ("tensorflow_core", "tensorflow"),
+    ("tensorflow.contrib.keras.python.keras", "keras"),
+    ("tensorflow.contrib.keras", "keras"),
     ("tensorflow.compat.v1.keras", "keras"),
     ("tensorflow.compat.v2.keras", "keras"),
     ("tensorflow.python.keras", "keras"),
@@ -134,6 +139,10 @@ OWN_MODEL = "own model"
 """Said of what seeds and then makes the model itself, such as LightningCLI: there is nothing before it."""
 IF_GIVEN, DRAWN, WITHOUT_GPU = "if given", "drawn from", "without a GPU"
 """Said of seeds: set only where one was given; itself drawn from a generator; set only without a GPU."""
+FITS_SEQUENCE = "fit() of a keras.utils.Sequence"
+"""Said of the order of batches, which `fit` shuffles unless it is told not to."""
+IN_ORDER = "fits in order"
+"""A flag of a file with `fit(shuffle=False)`."""
 FOR_A_SEED = "(for a seed)"
 """Said of draws whose result is a seed."""
 HELPER = "helper"
@@ -253,7 +262,7 @@ DEFERRED = re.compile(
     r"torch_geometric\.(?:transforms|utils|loader)|monai\.transforms|umap|node2vec|"
     r"torch_audiomentations|batchgenerators|tsaug|keras_cv|pytorch_metric_learning|faker|torchtext)\."
     r"|^albumentations\.|^gym(?:nasium)?\.|^DataLoader|^torch\.nn\.(?:\w*Dropout\w*|RReLU)$"
-    r"|^keras\.layers\.(?:\w*Dropout\w*|Random\w+|Gaussian\w+)$"
+    r"|^keras\.layers\.(?:\w*Dropout\w*|Random\w+|Gaussian\w+)$|^fit\(\) of"
     r"|^(?:sklearn|imblearn|gym|gymnasium|scipy|imgaug|torchaudio)\.[\w.]*\.[A-Z]\w+$|\.shuffle$|for a seed"
     rf"|^(?:{'|'.join(sorted({package for package, _ in ESTIMATORS}))})\.(?:\w+\.)*[A-Z]\w+$"
 )

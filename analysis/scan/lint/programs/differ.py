@@ -195,6 +195,8 @@ def needs_gpu(program: Program, training: Step) -> bool:
         is_near = scope == here or any(event[:2] == ("call", f"@{here}") for event in events)
         if is_near and any(event.kind == "gpu" for event in events):
             return True
+    if any(step.event.kind == "gpu" for step in program.under(training.file, here)):
+        return True
     flags = program.file.flags | training.file.flags
     return NEEDS_GPU in flags and ASKS not in flags
 
@@ -234,6 +236,9 @@ def found_operations(
     the first program that builds something in it. What no training program includes is reported only for a
     project without another finding of the rule: a library."""
     own_files = {id(program.file) for program in every}
+    learning = [program for program in every if program.training is not None]
+    if learning and not any(map(_trains_network, learning)):
+        return  # networks only make features of which estimators learn: no gradient is taken
     left = [
         use
         for use in uses

@@ -40,6 +40,8 @@ SHARED = frozenset(("VB101", "VB401"))
 """Rules of which one finding may be about several programs."""
 OF_RESULTS = OF_GENERATORS | {"VB105"}
 """What matters in programs that train or prepare data, of the rules of one file."""
+OF_HASHES = frozenset(("VB302", "VB303"))
+"""Rules of what differs with the hash seed of the process."""
 NOT_IN_TESTS = ("VB2", "VB303", "VB404", "VB6")
 
 
@@ -65,6 +67,7 @@ def lint_project(
         and not (each.rule == "VB203" and trained and file.path not in trained)
     ]
     found += orders(files, every, everywhere=EVERYWHERE in rules)
+    found = [each for each in found if each.rule != "VB105" or _has_hashes(each, found, every)]
     stated: set[str] = set()  # files of programs whose thread count VB401 is about
     shared: dict[tuple[str, str, int], list[str]] = {}
     for program in every:
@@ -96,6 +99,15 @@ def lint_project(
         sorted(
             kept.values(), key=lambda f: (f.place.path, f.place.cell, f.place.line, f.place.column, f.rule)
         )
+    )
+
+
+def _has_hashes(late: LintFinding, found: Sequence[LintFinding], every: Sequence[Program]) -> bool:
+    """Whether something in a program that sets PYTHONHASHSEED too late depends on it."""
+    depending = {each.place.path for each in found if each.rule in OF_HASHES}
+    paths = [{file.path for file in program.files} for program in every]
+    return late.place.path in depending or any(
+        late.place.path in own and not own.isdisjoint(depending) for own in paths
     )
 
 

@@ -16,8 +16,10 @@ from analysis.scan.lint.programs.seeded import ever_seeded
 from analysis.scan.lint.vocabulary import (
     ASKS_WHETHER_TRAINED,
     DEFERRED,
+    FITS_SEQUENCE,
     FOR_A_SEED,
     GENERATORS,
+    IN_ORDER,
     NOT_BY_HELPERS,
     OWN_ENVIRONMENTS,
     OWN_MODEL,
@@ -35,6 +37,7 @@ KEEPS_MODES = WORDS["keeping_modes"]
 """Libraries that put a model into its mode of evaluation themselves."""
 OWN_OF_ALBUMENTATIONS = [1, 4, 19]
 """The first version with a generator of its own."""
+FITS = frozenset(("fit()", "fit_generator()"))
 METRICS = re.compile(
     r"^(?:sklearn\.metrics|torchmetrics|evaluate|sacrebleu|rouge_score|pytorch_fid|lpips)(?:\.|$)"
 )
@@ -168,6 +171,7 @@ def _never_seeded(
     """The findings, and of which generator they are."""
     seeded = ever_seeded(program)
     replaced = _replaced(program, pinned)
+    source = source_of_seeds(program, pinned)
     for generator, name in GENERATORS.items():
         if generator in seeded or ("*" in seeded and generator not in NOT_BY_HELPERS):
             continue
@@ -178,7 +182,8 @@ def _never_seeded(
         if generator == "gym" and OWN_ENVIRONMENTS in program.flags():
             continue
         own = {generator, *(each for each, instead in replaced.items() if instead == generator)}
-        drawn = _first_drawn(program, own, matters)
+        own |= {FITS_SEQUENCE} if generator == "python" else set()
+        drawn = _first_drawn(program, own, matters, of_keras=source)
         if drawn is not None:
             why = f"{drawn.event.text} draws from the generator of {name}, which this program never seeds"
             yield at("VB101", drawn, f"{why}; {SEED_CALLS[generator]} does"), generator
@@ -190,24 +195,38 @@ def _replaced(program: Program, pinned: Pins) -> dict[str, str]:
     return {"albumentations": "python"} if stated and stated < OWN_OF_ALBUMENTATIONS else {}
 
 
-def _first_drawn(program: Program, generators: set[str], matters: Callable[[Step], bool]) -> Step | None:
+def _first_drawn(
+    program: Program, generators: set[str], matters: Callable[[Step], bool], *, of_keras: str
+) -> Step | None:
     """The first draw that matters, in the program's own file if there is one. Of a program that only prepares
-    data, what is reached for certain; a model in it is one to use."""
+    data, what is reached for certain; a model in it is one to use. Layers of the old package Keras ask NumPy
+    for a seed, those that only draw while they are used too."""
     is_training = program.training is not None
+    if IN_ORDER in program.flags() or not any(step.event.name in FITS for step in program.trainings):
+        generators = generators - {FITS_SEQUENCE}
     found = [
         step
         for step in (program.steps if is_training else program.reached)
         if step.event.kind == "draw"
-        and step.event.name in generators
+        and _generator(step, of_keras) in generators
         and matters(step)
         and not is_of_pictures(program, step)
     ]
+    plain = [step for step in found if _generator(step, of_keras) == step.event.name]
+    found = plain or found  # before layers that ask for a seed, and batches that `fit` shuffles
     first = program.own_first(found)
     if first is not None and PERHAPS.search(first.event.text):
         certain = [step for step in found if not PERHAPS.search(step.event.text)]
         beside = [step for step in certain if step.file is first.file]
         return next(iter(beside), program.own_first(certain) or first)
     return first
+
+
+def _generator(step: Step, of_keras: str) -> str:
+    if step.event.text == FITS_SEQUENCE:
+        return FITS_SEQUENCE
+    is_asking = of_keras == "numpy" and step.event.text.startswith("keras.")
+    return "numpy" if is_asking else step.event.name
 
 
 def late_seeds(program: Program) -> Iterator[LintFinding]:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import ast
 import re
 
+from analysis.scan.lint.facts import Event, spot
 from analysis.scan.lint.syntax import defaults
 from analysis.scan.lint.syntax.arguments import argument, constant, dotted, is_given, is_open, last
 from analysis.scan.lint.syntax.walk import Walk
@@ -39,7 +40,8 @@ OPTIONS = frozenset(("add_argument", "add_option", "option"))
 SHOWING = WORDS["showing"]
 SHOWS = re.compile(r"^(?:display|listen|play|show|plot|view|visuali[sz]e)(?:_|$)|^Audio$")
 """Functions that show something, by their names."""
-LOADING = frozenset(("load_state_dict", "load_weights", "load_model", "load_from_checkpoint"))
+LOADING = frozenset(("load_state_dict", "load_weights", "load_model", "load_from_checkpoint", "to_empty"))
+"""Methods after which the weights are others than those that were drawn."""
 LOADED_WHOLE = frozenset(("torch.load", "joblib.load", "pickle.load", "dill.load"))
 MODEL_TARGET = re.compile(
     r"(?:^|[._])(?:\w*model|net|network|clf|classifier|regressor|estimator)$", re.IGNORECASE
@@ -74,7 +76,9 @@ def called(to: Walk, node: ast.Call, name: str | None) -> None:
     """One call; `name` is its qualified name, None where it is unknown."""
     function = node.func
     attribute = function.attr if isinstance(function, ast.Attribute) else ""
-    if name is not None:
+    if _may_be_mode(to, node, name, attribute):
+        pass
+    elif name is not None:
         if training.is_own(name):
             helper = seeds_by_name(name.rpartition(".")[2].lstrip("@"))
             to.event("call", name, node, f"{HELPER}{draws.source_of_seed(to, node)}" if helper else "")
@@ -113,6 +117,33 @@ def called(to: Walk, node: ast.Call, name: str | None) -> None:
     devices.called(to, node, name, attribute)
     defaults.of_call(to, node)
     evaluation.called(to, node, name, attribute)
+
+
+def _may_be_mode(to: Walk, node: ast.Call, name: str | None, attribute: str) -> bool:
+    """`self.model.train()`, of something that is not followed: a mode if it has `self.model.eval()` too, else
+    a method of the project."""
+    if attribute == "eval" and not node.args:
+        to.facts.evaluated.add(dotted(node.func))
+    if (
+        attribute != "train"
+        or node.args
+        or node.keywords
+        or (name or "@").partition("@")[0]
+        or "()" in str(name)
+    ):
+        return False
+    if dotted(node.func) == "self":
+        return False
+    event = Event("method", attribute, spot(node)) if name is None else Event("call", name, spot(node))
+    to.facts.perhaps_modes.append((dotted(node.func), to.events, event))
+    return True
+
+
+def module_ends(to: Walk) -> None:
+    """What was no mode of training is a call."""
+    for owner, events, event in to.facts.perhaps_modes:
+        if owner not in to.facts.evaluated:
+            events.append(event)
 
 
 def _names_metric(value: ast.expr) -> bool:

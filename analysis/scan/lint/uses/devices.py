@@ -6,6 +6,7 @@ import ast
 import re
 
 from analysis.scan.lint.syntax.arguments import argument, constant
+from analysis.scan.lint.syntax.defaults import default
 from analysis.scan.lint.syntax.walk import Walk
 from analysis.scan.lint.vocabulary import WORDS
 
@@ -25,6 +26,11 @@ DEVICE_ARGUMENTS = frozenset(
 ENDED_BY_2 = WORDS["ended_by_lightning_2"]
 """Arguments of Lightning's Trainer that version 2.0 does not have."""
 CHOICE = re.compile(r"^(?!n_|num_).*(?<![a-z])(?:cuda|gpus?|cpu)(?:$|_)", re.IGNORECASE)
+ONLY_WITH_GPU = frozenset(
+    f"torch.cuda.{name}" for name in ("current_device", "get_device_name", "get_device_properties")
+)
+"""They raise an error where there is no GPU."""
+QUANTIZED = frozenset(("load_in_4bit", "load_in_8bit"))
 OF_OPTIONS = re.compile(
     r"^(?:self|cls|p|hp|ctx|env|g|common|const\w*|globals?|utils?|device\w*)$|arg|opt|cfg|conf|param|flag|setting|"
     r"train|runner|agent|engine|fabric|accelerator|state|spec|exp",
@@ -49,7 +55,7 @@ def pins(to: Walk, context: ast.expr) -> bool:
 def called(to: Walk, node: ast.Call, name: str | None, attribute: str) -> None:
     if attribute in ("is_available", "list_physical_devices", "device_count") or _is_option(node, attribute):
         to.facts.flags.add(ASKS)
-    elif _needs(node, name, attribute):
+    elif _needs(to, node, name, attribute):
         to.facts.flags.add(NEEDS_GPU)
         if not to.branches:
             to.event("gpu", "", node)
@@ -102,12 +108,14 @@ def _is_option(node: ast.Call, attribute: str) -> bool:
     )
 
 
-def _needs(node: ast.Call, name: str | None, attribute: str) -> bool:
-    """`model.cuda()`, `model.to("cuda")`, `torch.device("cuda")`, `Trainer(gpus=1)`."""
-    if attribute == "cuda" and not node.keywords:
+def _needs(to: Walk, node: ast.Call, name: str | None, attribute: str) -> bool:
+    """`model.cuda()`, `model.to("cuda")`, `torch.device("cuda")`, `Trainer(gpus=1)`, `load_in_4bit`."""
+    if (attribute == "cuda" and not node.keywords) or name in ONLY_WITH_GPU:
         return True
     if attribute == "to" or name == "torch.device":
-        return any(str(constant(each)).startswith("cuda") for each in node.args)
+        return any(str(default(to, each)).startswith("cuda") for each in node.args)
+    if any(k.arg in QUANTIZED and constant(k.value) is True for k in node.keywords):
+        return True
     if name != "lightning.Trainer":
         return False
     gpus = constant(argument(node, "gpus", -1))

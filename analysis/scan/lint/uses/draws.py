@@ -14,6 +14,7 @@ from analysis.scan.lint.vocabulary import (
     ALL,
     CHANGING,
     DRAWN,
+    FITS_SEQUENCE,
     FOR_A_SEED,
     IF_GIVEN,
     MODEL,
@@ -78,6 +79,21 @@ ONLY_SHUFFLED = {
     "tensorflow_datasets.load": ("shuffle_files", "tensorflow"),
 }
 """What draws where an argument says so, and from which generator."""
+PLACES_OF_SEEDS = (
+    (re.compile(r"^(?:keras|tensorflow)\.(?:keras\.)?initializers\.(?:[Gg]lorot|[Hh]e|[Ll]ecun)_?\w+$"), 0),
+    (re.compile(r"^tensorflow\.glorot_\w+_initializer$"), 0),
+    (re.compile(r"^(?:keras|tensorflow)\.initializers\.[Oo]rthogonal$"), 1),
+    (re.compile(r"^tensorflow\.orthogonal_initializer$"), 1),
+    (re.compile(r"^tensorflow\.contrib\.layers\.xavier_initializer\w*$"), 1),
+    (re.compile(r"^keras\.layers\.(?:Alpha)?Dropout$"), 2),
+    (re.compile(r"^(?:keras|tensorflow)\.initializers\.(?:[Rr]andom|[Tt]runcated)_?\w+$"), 2),
+    (re.compile(r"^tensorflow\.(?:random|truncated)_\w+_initializer$"), 2),
+    (re.compile(r"^tensorflow\.nn\.dropout$"), 3),
+    (re.compile(r"^(?:keras|tensorflow)\.initializers\.[Vv]ariance_?[Ss]caling$"), 3),
+    (re.compile(r"^tensorflow\.(?:random\.)?(?:(?:random|truncated)_)?(?:normal|uniform)$"), 4),
+)
+"""Where the seed stands among the arguments of what draws from TensorFlow's generator."""
+SEQUENCE = re.compile(r"^keras\.utils\.(?:\w+\.)*(?:Sequence|PyDataset)$")
 NO_DATA = re.compile(
     r"port$|uuid|token$|nonce|(?:^|_)id$|suffix|colou?r|delay|backoff|rand(?:om)?_?key|(?:^|_)(?:run|exp|log)_?name$|"
     r"(?:^|_)(?:dummy|salt|sleep|wait|pause|timeout)",
@@ -109,6 +125,8 @@ def drawn(to: Walk, node: ast.Call, name: str) -> None:
     if to.without_seed and "seed" in to.target.lower():
         to.facts.flags.add(f"redrawn {to.target}")
         generator = None  # a seed for who gave none
+    if name.startswith("keras.layers.") and _is_initialized(to, node):
+        generator = None
     if generator == OWN_SOURCE:
         last = name.rpartition(".")[2]
         to.report("VB102", node, f"{last}() without a seed draws from a new generator of its own")
@@ -165,7 +183,7 @@ def _drawn_from(node: ast.Call, name: str) -> str | None:
     if OF_FILES.search(name):
         return None if is_given(node, "seed") or constant(argument(node, "shuffle", 99)) is False else "numpy"
     generator = generator_of(name)
-    if generator == "tensorflow" and is_open(node, "seed") is False:
+    if generator == "tensorflow" and (is_open(node, "seed") is False or _is_seeded_by_place(node, name)):
         return None
     if is_seeded and (RANDOM_VARIATES.match(name) or OF_GRAPHS.match(name)):
         return None
@@ -174,6 +192,19 @@ def _drawn_from(node: ast.Call, name: str) -> str | None:
     if STABLE_BASELINES.match(name) and is_given(node, "seed"):
         return None
     return generator
+
+
+def _is_initialized(to: Walk, node: ast.Call) -> bool:
+    """`Dense(9, kernel_initializer=he_normal(seed))`."""
+    given = argument(node, "kernel_initializer", -1)
+    return isinstance(given, ast.Call) and _is_seeded_by_place(given, to.names.resolve(given.func) or "")
+
+
+def _is_seeded_by_place(node: ast.Call, name: str) -> bool:
+    """`glorot_normal(seed)`."""
+    place = next((place for pattern, place in PLACES_OF_SEEDS if pattern.match(name)), -1)
+    seed = argument(node, "seed", place)
+    return seed is not None and constant(seed) is not None
 
 
 def _is_written_out(node: ast.Call) -> bool:
@@ -188,6 +219,8 @@ def inherited(to: Walk, scope: str, base: ast.expr, name: str) -> None:
     generator = generator_of(name)
     if generator is not None and LAYER.match(name):
         to.facts.scopes.setdefault(scope, []).append(Event("draw", generator, spot(base), name))
+    if SEQUENCE.match(name):
+        to.facts.scopes.setdefault(scope, []).append(Event("draw", "python", spot(base), FITS_SEQUENCE))
     if SEEDING_TRAINERS.match(name):
         events = to.facts.scopes.setdefault(scope, [])
         events += [Event("seed", each, spot(base)) for each in seeded_by(name)]

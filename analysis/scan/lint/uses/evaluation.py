@@ -10,6 +10,7 @@ from functools import cache
 from analysis.scan.lint.syntax.arguments import argument, constant, is_open
 from analysis.scan.lint.syntax.defaults import default
 from analysis.scan.lint.syntax.walk import Walk
+from analysis.scan.lint.vocabulary import IN_ORDER
 
 HELD_OUT = re.compile(
     r"(?:^|_|\b)(?:test|val|valid|validation|eval|dev|holdout)(?:_|\d|\b|set|loader|data|ds|dataset|gen)",
@@ -133,6 +134,8 @@ def _fit(to: Walk, node: ast.Call, name: str | None) -> None:
     if name is not None and name.startswith("sklearn"):
         return
     to.facts.flags.add("keras_fit" if argument(node, "epochs", 99) is not None else "-")
+    if constant(argument(node, "shuffle", 99)) is False:
+        to.facts.flags.add(IN_ORDER)
     size = default(to, argument(node, "batch_size", 2 if len(node.args) > 2 else -1))
     to.facts.flags.add(ONE_ROW if size == 1 else ROWS)
     twice = next((pair for pair in itertools.pairwise(node.args[:3]) if _is_twice(*pair)), None)

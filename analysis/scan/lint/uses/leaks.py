@@ -111,7 +111,8 @@ def _scored(to: Walk, scope: ast.Module | Function) -> None:
         if method == "fit" and owner and second:
             fitted.add((owner, first, second))
         elif method.startswith("predict") and call in targets:
-            predicted[targets[call]] = next((y for model, x, y in fitted if (model, x) == (owner, first)), "")
+            labels = next((y for model, x, y in fitted if (model, x) == (owner, first)), "")
+            predicted[targets[call]] = "" if is_training(first) else labels
         elif is_training(f"{first} {second}"):
             continue  # by its name, how well the model fits
         elif (method == "score" and CLASSIFIER.search(owner) and (owner, first, second) in fitted) or (

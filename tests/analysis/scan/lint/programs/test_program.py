@@ -290,6 +290,7 @@ def test_a_forest_whose_threads_add_what_it_predicts_has_a_thread_count(forest: 
 def test_settings_matter_in_programs_with_a_result_where_there_are_some():
     late = (
         "import torch\nimport os\nos.environ['OMP_NUM_THREADS'] = '1'\nos.environ['PYTHONHASHSEED'] = '1'\n"
+        "part = hash(name) % 9\n"
     )
     train = "torch.nn.Linear(1, 2)(rows).sum().backward()\noptimizer.step()\n"
     rules = frozenset(("VB105", "VB402"))
@@ -373,3 +374,23 @@ def test_a_class_of_all_that_was_imported_is_looked_up_by_its_text():
     )
     found = lint_project(facts(nets=model, main=main), {}, frozenset(("VB101",)))
     assert [each.place.path for each in found] == ["nets.py"]
+
+
+def test_a_mode_of_training_is_no_training():
+    main = "import torch\n\nclass Use:\n    def train(self):\n        self.model.train()\n"
+    main += "        self.model(rows).sum().backward()\n        self.optimizer.step()\n\n"
+    main += "    def test(self):\n        self.model.eval()\n        return self.model(rows)\n\n"
+    (program,) = programs(facts(main=f"{main}Use().test()\n"))
+    assert program.training is None
+    (program,) = programs(facts(main=f"{main}Use().train()\n"))
+    assert program.training is not None
+
+
+def test_a_module_beside_a_program_is_the_one_that_it_imports():
+    files = [
+        lint_file("tools/make.py", b"from tools import draw\nif __name__ == '__main__':\n    draw()\n"),
+        lint_file("tools/tools.py", b"import random\n\ndef draw():\n    random.shuffle(rows)\n"),
+        lint_file("tools/__init__.py", b""),
+    ]
+    (program,) = programs(files)
+    assert "tools/tools.py" in {file.path for file in program.files}
