@@ -37,6 +37,8 @@ NOT_TRAINED = re.compile(
     re.IGNORECASE,
 )
 """Files of what happens before, after and beside training."""
+BESIDE = re.compile(r"infer|eval|valid|test|predict", re.IGNORECASE)
+"""Functions of what training may do without."""
 _SEVERITY = (Level.ERROR, Level.WARNING, Level.NOTE)
 
 
@@ -195,7 +197,10 @@ def needs_gpu(program: Program, training: Step) -> bool:
         is_near = scope == here or any(event[:2] == ("call", f"@{here}") for event in events)
         if is_near and any(event.kind == "gpu" for event in events):
             return True
-    if any(step.event.kind == "gpu" for step in program.under(training.file, here)):
+    if any(
+        step.event.kind == "gpu" and not BESIDE.search(step.file.scope_at(step.event.spot.line))
+        for step in program.under(training.file, here)
+    ):
         return True
     flags = program.file.flags | training.file.flags
     return NEEDS_GPU in flags and ASKS not in flags

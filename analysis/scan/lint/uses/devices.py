@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from functools import partial
 
 from analysis.scan.lint.syntax.arguments import argument, constant
 from analysis.scan.lint.syntax.defaults import default
@@ -30,7 +31,7 @@ ONLY_WITH_GPU = frozenset(
     f"torch.cuda.{name}" for name in ("current_device", "get_device_name", "get_device_properties")
 )
 """They raise an error where there is no GPU."""
-QUANTIZED = frozenset(("load_in_4bit", "load_in_8bit"))
+QUANTIZED = frozenset(("load_in_4bit",))
 OF_OPTIONS = re.compile(
     r"^(?:self|cls|p|hp|ctx|env|g|common|const\w*|globals?|utils?|device\w*)$|arg|opt|cfg|conf|param|flag|setting|"
     r"train|runner|agent|engine|fabric|accelerator|state|spec|exp",
@@ -113,7 +114,8 @@ def _needs(to: Walk, node: ast.Call, name: str | None, attribute: str) -> bool:
     if (attribute == "cuda" and not node.keywords) or name in ONLY_WITH_GPU:
         return True
     if attribute == "to" or name == "torch.device":
-        return any(str(default(to, each)).startswith("cuda") for each in node.args)
+        said = constant if to.scope else partial(default, to)  # a parameter may be given another value
+        return any(str(said(each)).startswith("cuda") for each in node.args)
     if any(k.arg in QUANTIZED and constant(k.value) is True for k in node.keywords):
         return True
     if name != "lightning.Trainer":
