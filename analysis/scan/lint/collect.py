@@ -64,6 +64,7 @@ class Collector:
                 self.facts.classes.add(node.name)
         self.facts.bound = bindings.bound(tree.body)
         self.facts.needed = bindings.needed(self.names, tree.body)
+        self.facts.undefined = bindings.undefined(tree.body, self.facts.bound)
         self.statements(tree.body)
         self.order.leave(set())
         self.order.results.module_ends()
@@ -274,7 +275,7 @@ class Collector:
                 self.names.bind(name.id, None)
 
     def _if(self, node: ast.If) -> None:
-        if not self.scope and settings.is_main_guard(node.test):
+        if not self.scope and bindings.is_main_guard(node.test):
             self._main(node)
             return
         while True:  # a chain of elif is a loop here: it may be long

@@ -28,6 +28,8 @@ _FETCHES = re.compile(
 _MOVES = re.compile(rb"[!%]\s*cd\b|drive\.mount|os\.chdir")
 _PATHS = re.compile(rb"""sys\.path\.(?:append|insert|extend)\([^\n]*?["'](?:~|/\w|[A-Za-z]:|(?:\.\./)+\w)""")
 """Modules from outside."""
+_BINDS = re.compile(rb"%(?:run|pylab|store|load|macro|R)\b|%%(?!time|bash|sh\b|writefile|html|script)")
+"""What may bind names in a notebook that are not written out."""
 _LINE_END = re.compile(r"\r\n?|\n")
 _PYTHON_2 = re.compile(
     r"^\s*print\s+(?![=(\[,.)])\S|^\s*except\s+[\w.()]+(?:\s*,\s*\w+)+\s*:|^\s*raise\s+\w+\s*,|^\s*exec\s+[\"'\w]"
@@ -58,6 +60,8 @@ def lint_file(path: str, data: bytes) -> FileFacts:
         facts.notes.append(Note(path=path, text=str(error)))
         return facts
     lint_cells(facts, cells)
+    if facts.is_notebook and _BINDS.search(data):
+        facts.undefined.clear()
     return facts
 
 
@@ -65,6 +69,7 @@ def lint_cells(facts: FileFacts, cells: list[Cell]) -> None:
     """Parses cells one by one, so that a broken one costs no other, and walks over all of them."""
     body: list[ast.stmt] = []
     starts = []
+    unread = False
     enabled = gc.isenabled()
     gc.disable()  # a tree is all new objects: looking for cycles among them costs a third of the time
     try:
@@ -76,6 +81,8 @@ def lint_cells(facts: FileFacts, cells: list[Cell]) -> None:
                 body += tree.body
                 facts.selecting |= selecting_lines(cell.text, facts.lines)
                 _ignored(facts, cell)
+            else:
+                unread = True
             if facts.is_notebook:
                 facts.loads.append(_names_read(tree))
             facts.lines += cell.text.count("\n") + (not cell.text.endswith("\n") and bool(cell.text))
@@ -87,6 +94,8 @@ def lint_cells(facts: FileFacts, cells: list[Cell]) -> None:
             Collector(facts).module(ast.Module(body=body, type_ignores=[]))
         except RecursionError:
             facts.notes.append(Note(path=facts.path, text="is nested too deeply; not linted"))
+        if unread:
+            facts.undefined.clear()  # the others may bind them
     finally:
         if enabled:
             gc.enable()

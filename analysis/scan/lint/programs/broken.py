@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from analysis.scan.lint.facts import FETCHES, MOVES, Event, FileFacts
+from analysis.scan.lint.facts import FETCHES, MAIN, MOVES, Event, FileFacts
 from analysis.scan.lint.index import LIBRARIES, Index
 from analysis.scan.lint.vocabulary import WORDS
 
@@ -31,16 +31,24 @@ MADE = re.compile(r"_pb2|version", re.IGNORECASE)
 """Modules that are made when a project is built."""
 
 
-def stops_at_import(file: FileFacts, index: Index, elsewhere: frozenset[str]) -> bool:
-    """Whether a program stops at an import, its own or one of a module that it imports: the project has no
-    such module, or the module no such name. A program that trains before it gets there does not count."""
+def stops(file: FileFacts, index: Index, elsewhere: frozenset[str]) -> bool:
+    """Whether a program stops, itself or at a module that it imports: at an import of what the project does
+    not have, or at a name that nothing defines. A program that trains before it gets there does not count."""
     seen = {file.path}
     queue = [file]
-    trained = min((e.spot.line for e in file.scopes.get("", ()) if _may_train(e)), default=None)
+    trained = min(
+        (e.spot.line for scope in ("", MAIN) for e in file.scopes.get(scope, ()) if _may_train(e)),
+        default=file.lines + 1,
+    )
     while queue:
         importer = queue.pop()
+        if importer is file:
+            if any(line < trained for line in importer.undefined):
+                return True
+        elif not all(importer.undefined.values()):
+            return True
         for module, name, line in importer.needed:
-            if importer is file and trained is not None and file.is_notebook and trained < line:
+            if importer is file and file.is_notebook and trained < line:
                 continue
             if name and index.lacks(module, name, file):
                 return True

@@ -38,7 +38,7 @@ from analysis.scan.results import Level, LintFinding, Note
 
 SHARED = frozenset(("VB101", "VB401"))
 """Rules of which one finding may be about several programs."""
-OF_RESULTS = OF_GENERATORS | {"VB105"}
+OF_RESULTS = OF_GENERATORS | {"VB105", "VB504"}
 """What matters in programs that train or prepare data, of the rules of one file."""
 OF_HASHES = frozenset(("VB302", "VB303"))
 """Rules of what differs with the hash seed of the process."""

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from analysis.scan.lint.facts import MAIN, Event, FileFacts, finding
 from analysis.scan.lint.index import Index
-from analysis.scan.lint.programs.broken import stops_at_import
+from analysis.scan.lint.programs.broken import stops
 from analysis.scan.lint.programs.kinds import events_of, runs
 from analysis.scan.lint.vocabulary import OF_UNKNOWN, WORDS
 from analysis.scan.results import PROGRAMS, Level, LintFinding
@@ -362,4 +362,4 @@ def programs(files: Sequence[FileFacts], elsewhere: frozenset[str] = frozenset()
         if event.kind == "import" and (found := index.module(event.name, file)) is not None
     }
     every = [Program(file, index) for file in files if runs(file, index, file.path in imported)]
-    return [program for program in every if not stops_at_import(program.file, index, elsewhere)]
+    return [program for program in every if not stops(program.file, index, elsewhere)]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import builtins
+import re
 from collections.abc import Iterator, Sequence
 
 from analysis.scan.lint.names import Names
@@ -10,6 +12,12 @@ from analysis.scan.lint.names import Names
 UNKNOWN = "*"
 """Said of a module that has names which are not written out."""
 _DYNAMIC = frozenset(("globals", "exec", "setattr", "vars"))
+_GIVEN = frozenset(dir(builtins))
+_TELLING = re.compile(
+    r"[A-Z]\w{2,}|np|pd|plt|sns|tf|nn|torch|keras|layers|models|optim|optimizers|callbacks|os|sys|re|cv2|glob|json|math"
+    r"|pickle|random|shutil|time"
+)
+"""Names of classes, constants and modules; others may be of a session of which a notebook shows a part."""
 
 
 def bound(body: Sequence[ast.stmt]) -> set[str]:
@@ -43,6 +51,59 @@ def needed(names: Names, body: Sequence[ast.stmt]) -> set[tuple[str, str, int]]:
             base = names.base(node)
             found |= {(base, alias.name.replace("*", ""), node.lineno) for alias in node.names}
     return found
+
+
+def undefined(body: Sequence[ast.stmt], bound_names: set[str]) -> dict[int, bool]:
+    """The lines that read for certain a class, constant or module that is bound nowhere, by its name; of
+    each, whether only a program gets there, and not who imports the module."""
+    if UNKNOWN in bound_names:
+        return {}
+    guarded = [node for node in body if isinstance(node, ast.If) and is_main_guard(node.test)]
+    of_program = {inner for node in guarded for inner in ast.walk(node)}
+    return {
+        node.lineno: node in of_program
+        for part in _certain(body)
+        for node in _evaluated(part)
+        if node.id not in bound_names and node.id not in _GIVEN and _TELLING.fullmatch(node.id)
+    }
+
+
+def _certain(body: Sequence[ast.stmt]) -> Iterator[ast.AST]:
+    """What is run whatever conditions say, those of a program among it."""
+    for node in body:
+        if isinstance(node, ast.Assign | ast.AugAssign | ast.Expr):
+            yield node
+        elif isinstance(node, ast.For):
+            yield node.iter
+        elif isinstance(node, ast.With):
+            yield from (item.context_expr for item in node.items)
+            yield from _certain(node.body)
+        elif isinstance(node, ast.If) and is_main_guard(node.test):
+            yield from _certain(node.body)
+
+
+def _evaluated(node: ast.AST) -> Iterator[ast.Name]:
+    """The names that are read in it, without what may be left out."""
+    if isinstance(node, ast.Name):
+        if isinstance(node.ctx, ast.Load):
+            yield node
+    elif isinstance(node, ast.BoolOp):
+        yield from _evaluated(node.values[0])
+    elif isinstance(node, ast.IfExp):
+        yield from _evaluated(node.test)
+    elif not isinstance(node, ast.Lambda | ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp):
+        for inner in ast.iter_child_nodes(node):
+            yield from _evaluated(inner)
+
+
+def is_main_guard(test: ast.expr) -> bool:
+    """`__name__ == "__main__"`, and perhaps more."""
+    if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And):
+        return any(map(is_main_guard, test.values))
+    if not isinstance(test, ast.Compare):
+        return False
+    sides = [test.left, *test.comparators]
+    return any(isinstance(side, ast.Name) and side.id == "__name__" for side in sides)
 
 
 def _statements(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:

@@ -238,13 +238,3 @@ def _is_numbers(value: ast.expr) -> bool:
             for inner in ast.walk(value)
         )
     return isinstance(value, ast.Constant) and not isinstance(value.value, str)
-
-
-def is_main_guard(test: ast.expr) -> bool:
-    """`__name__ == "__main__"`, and perhaps more."""
-    if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And):
-        return any(map(is_main_guard, test.values))
-    if not isinstance(test, ast.Compare):
-        return False
-    sides = [test.left, *test.comparators]
-    return any(isinstance(side, ast.Name) and side.id == "__name__" for side in sides)

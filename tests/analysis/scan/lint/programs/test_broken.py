@@ -56,3 +56,34 @@ def test_a_notebook_that_trains_before_it_stops_is_a_program():
     cells = [{"cell_type": "code", "source": each} for each in (TRAINS, "import utils\n")]
     assert paths({"a.ipynb": json.dumps({"cells": cells})}) == {"a.ipynb"}
     assert not paths({"a.ipynb": json.dumps({"cells": cells[::-1]})})
+
+
+@pytest.mark.parametrize(
+    "line", ["Net(SIZE)", "with open('a') as file:\n    np.loads(file)", "rows = SIZE or 3"]
+)
+def test_a_program_with_a_name_that_nothing_defines_is_none(line: str):
+    text = TRAINS.replace(" as np", "").replace("np.", "numpy.")
+    assert not paths({"train.py": text.replace("\n\n", f"\n\nclass Net: pass\n{line}\n")})
+    assert paths({"train.py": f"{text}{line}\n"}) == {"train.py"}, "it has trained before"
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["print(rows or SIZE)", "f = lambda: SIZE", "if rows.any():\n    print(SIZE)", "def f(): return SIZE"],
+)
+def test_a_name_that_may_never_be_read_breaks_no_program(line: str):
+    first, last = TRAINS.rsplit("\n", 2)[:2]
+    assert paths({"train.py": f"{first}\n{line}\n{last}\n"}) == {"train.py"}
+
+
+def test_names_that_only_a_program_reads_do_not_break_who_imports_it():
+    part = "def f(): pass\nif __name__ == '__main__':\n    print(SIZE)\n"
+    assert "train.py" in paths({"part.py": part, "train.py": f"import part\n{TRAINS}"})
+    assert "train.py" not in paths({"part.py": "print(SIZE)\n", "train.py": f"import part\n{TRAINS}"})
+
+
+@pytest.mark.parametrize("first", ["%run setup.ipynb", "from setup import *", "exec(text)", "a ="])
+def test_names_that_a_notebook_may_have_from_elsewhere_do_not_break_it(first: str):
+    cells = [{"cell_type": "code", "source": each} for each in (first, f"print(SIZE)\n{TRAINS}")]
+    assert paths({"a.ipynb": json.dumps({"cells": cells})}) == {"a.ipynb"}
+    assert not paths({"a.ipynb": json.dumps({"cells": cells[1:]})})
