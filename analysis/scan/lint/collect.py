@@ -15,17 +15,8 @@ from analysis.scan.lint.facts import MAIN, Event, FileFacts, finding, spot
 from analysis.scan.lint.names import Names
 from analysis.scan.lint.order.order import DataOrder
 from analysis.scan.lint.syntax import bindings, defaults, keywords
-from analysis.scan.lint.uses import (
-    calls,
-    counts,
-    devices,
-    draws,
-    evaluation,
-    leaks,
-    pools,
-    settings,
-    training,
-)
+from analysis.scan.lint.uses import calls, counts, devices, draws, pools, settings, training
+from analysis.scan.lint.validation import evaluation, leaks
 from analysis.scan.lint.vocabulary import ASKS_WHETHER_TRAINED, LOADS
 from analysis.scan.results import Level
 

@@ -13,8 +13,8 @@ from analysis.scan.lint.collect import Collector
 from analysis.scan.lint.facts import FETCHES, MOVES, FileFacts, finding
 from analysis.scan.lint.python2 import as_python_3
 from analysis.scan.lint.rules import RULES
-from analysis.scan.lint.uses.evaluation import selecting_lines
 from analysis.scan.lint.uses.frozen import WORD, frozen
+from analysis.scan.lint.validation.evaluation import selecting_lines
 from analysis.scan.results import LintFinding, Note, Place
 from analysis.scan.source import Cell, UnreadableError, decode_python, notebook_cells, plain_f_strings
 

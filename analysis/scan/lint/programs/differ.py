@@ -15,7 +15,7 @@ from analysis.scan.lint.programs.kinds import is_test
 from analysis.scan.lint.programs.program import Program, Step, naming
 from analysis.scan.lint.registry import Operation, registry, version
 from analysis.scan.lint.uses.devices import ASKS, MOVED, NEEDS_GPU, ON_CPU
-from analysis.scan.lint.uses.evaluation import ONE_ROW, ROWS
+from analysis.scan.lint.validation.evaluation import ONE_ROW, ROWS
 from analysis.scan.results import Level, LintFinding, Note
 
 Pins = Mapping[tuple[str, str], str]

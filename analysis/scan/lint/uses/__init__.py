@@ -1,1 +1,1 @@
-"""What calls and assignments of libraries mean: draws, operations, training, settings, devices, metrics."""
+"""What calls and assignments of libraries mean: draws, operations, training, settings, devices."""

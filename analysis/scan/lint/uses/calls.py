@@ -10,17 +10,8 @@ from analysis.scan.lint.facts import Event, spot
 from analysis.scan.lint.syntax import defaults
 from analysis.scan.lint.syntax.arguments import argument, constant, dotted, is_given, is_open, last
 from analysis.scan.lint.syntax.walk import Walk
-from analysis.scan.lint.uses import (
-    chosen,
-    counts,
-    devices,
-    draws,
-    evaluation,
-    operations,
-    pools,
-    settings,
-    training,
-)
+from analysis.scan.lint.uses import chosen, counts, devices, draws, operations, pools, settings, training
+from analysis.scan.lint.validation import evaluation
 from analysis.scan.lint.vocabulary import (
     ALL,
     HELPER,

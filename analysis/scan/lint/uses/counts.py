@@ -8,7 +8,7 @@ import re
 from analysis.scan.lint.syntax.arguments import argument, constant, is_given
 from analysis.scan.lint.syntax.defaults import name_of
 from analysis.scan.lint.syntax.walk import Walk
-from analysis.scan.lint.uses import evaluation
+from analysis.scan.lint.validation import evaluation
 from analysis.scan.lint.vocabulary import WORDS
 
 COUNTS_OF_THE_MACHINE = WORDS["counts_of_the_machine"]

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 
 from analysis.scan.lint.syntax.arguments import constant, last
 from analysis.scan.lint.syntax.walk import Walk
-from analysis.scan.lint.uses.evaluation import is_held_out, is_training
+from analysis.scan.lint.validation.evaluation import is_held_out, is_training
 
 READER = re.compile(
     r"loader|dataset|^(?:read|load|flow_from|get|create|build|parse|extract|process|prepare)_|generator",

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 
 from analysis.scan.lint.syntax.arguments import argument, last
 from analysis.scan.lint.syntax.walk import Walk
-from analysis.scan.lint.uses.evaluation import is_held_out, is_training
-from analysis.scan.lint.uses.parts import Parts
+from analysis.scan.lint.validation.evaluation import is_held_out, is_training
+from analysis.scan.lint.validation.parts import Parts
 
 EVALUATING = re.compile(
     r"^_*(?:run_|do_)?(?:eval|evaluate|evaluation|validate|validation|valid|val|test)"

@@ -1,0 +1,1 @@
+"""What models are evaluated on, and whether they have learnt from it."""
