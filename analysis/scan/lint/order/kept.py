@@ -233,10 +233,13 @@ def is_mapping(node: ast.Call) -> bool:
 
 
 def is_unused(node: ast.expr) -> bool:
-    """Whether a pool does something with each, and nobody uses the results: `list(pool.map(f, names))`."""
+    """Whether nobody uses what is listed, or the results of a pool: `os.listdir(folder)` as a statement,
+    `list(pool.map(f, names))`."""
     while isinstance(node, ast.Call) and node.args and last(node.func).lower() in BARS | {"list", "tuple"}:
         node = node.args[0]
-    return isinstance(node, ast.Call) and is_mapping(node)
+    return isinstance(node, ast.Call) and (
+        is_mapping(node) or last(node.func) in ("listdir", "glob", "iglob")
+    )
 
 
 def is_numbering(node: ast.expr) -> TypeGuard[ast.DictComp]:

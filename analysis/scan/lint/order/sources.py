@@ -66,6 +66,9 @@ def is_of_texts(text: str) -> bool:
     return bool(TEXTS.search(_MADE_NUMBERS.sub("", _NUMBERED_BY.sub("", text))))
 
 
+_WILDCARD = re.compile(r"[*?\[]|pattern", re.IGNORECASE)
+
+
 class Pending(NamedTuple):
     """Something in no order that has a name, and may still be sorted."""
 
@@ -77,10 +80,23 @@ class Pending(NamedTuple):
 
 def is_no_data(walk: Walk, node: ast.Call) -> bool:
     """Whether what is listed are checkpoints, logs and the like, or data of which only metrics are computed,
-    as far as the names tell."""
+    as far as the names tell; or one file, by a pattern that fits no other."""
+    if _fits_one_file(node):
+        return True
     listed = f"{ast.unparse(node)} {walk.target}"
     is_held_out = HELD_OUT.search(listed) and not re.search("train", listed, re.IGNORECASE)
     return bool(is_held_out or NO_DATA.search(f"{listed} {walk.scope}"))
+
+
+def _fits_one_file(node: ast.Call) -> bool:
+    """`glob(join(folder, "rows.csv"))`."""
+    if not node.args or last(node.func) not in ("glob", "iglob"):
+        return False
+    pattern = node.args[0]
+    parts = pattern.args if isinstance(pattern, ast.Call) and last(pattern.func) == "join" else [pattern]
+    name = parts[-1] if parts else None
+    is_text = isinstance(name, ast.Constant) and isinstance(name.value, str)
+    return is_text and not _WILDCARD.search(ast.unparse(pattern))
 
 
 def walked(walk: Walk, node: ast.expr) -> ast.Call | None:
