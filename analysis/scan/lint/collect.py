@@ -135,11 +135,12 @@ class Collector:
                 self.visit(each)
         if node.decorator_list and self.scope and not self.class_name:
             self.event("value", f"@{self.scope}.{node.name}", node)  # it may be called by what it is given to
-        if not self.scope and any(map(calls.registers, node.decorator_list)):
-            self.event("value", f"@{node.name}", node)
-        if not self.scope and any(map(calls.is_registered, node.decorator_list)):
-            self.event("value", f"@{node.name}", node)
-            self.facts.flags.add("serves")
+        if not self.scope:
+            serves = any(map(calls.is_registered, node.decorator_list))
+            if serves:
+                self.facts.flags.add("serves")
+            if serves or any(map(calls.registers, node.decorator_list)):
+                self.event("value", f"@{node.name}", node)
         if not self.scope and any(calls.is_command(self, each) for each in node.decorator_list):
             self.event("main", "", node)
             self.facts.is_main = True

@@ -193,3 +193,7 @@ def is_held_out(text: str) -> bool:
 
 def is_training(text: str) -> bool:
     return bool(TRAINING.search(OF_HELD_OUT.sub("", text)))
+
+
+def is_only_held_out(text: str) -> bool:
+    return is_held_out(text) and not is_training(text)

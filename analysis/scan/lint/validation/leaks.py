@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 
 from analysis.scan.lint.syntax.arguments import argument, last
 from analysis.scan.lint.syntax.walk import Walk
-from analysis.scan.lint.validation.evaluation import is_held_out, is_training
+from analysis.scan.lint.validation.evaluation import is_only_held_out, is_training
 from analysis.scan.lint.validation.parts import Parts
 
 EVALUATING = re.compile(
@@ -36,7 +36,7 @@ RESETTING = re.compile(
     r"reset|init|clone|deepcopy|load|set_weights|^apply$|build|compile_model", re.IGNORECASE
 )
 REFITTING = re.compile(r"Keras(?:Classifier|Regressor)|Wrapper|Neural\w*(?:Classifier|Regressor)$")
-"""Models that begin anew with each `fit`."""
+"""Models that begin again with each `fit`."""
 APART = re.compile(
     r"^(?:train_test_split|cross_val\w*|cross_validate|\w*(?:KFold|ShuffleSplit)|LeaveOne\w+)$"
 )
@@ -72,7 +72,7 @@ def of_module(to: Walk, tree: ast.Module) -> None:
     for node in nodes:
         if isinstance(node, ast.Call):
             _run(to, node, operations)
-        elif isinstance(node, ast.For) and _is_held_out(node.iter):
+        elif isinstance(node, ast.For) and is_only_held_out(ast.unparse(node.iter)):
             on_held_out += [(step, _iterated(node.iter)) for step in _steps(node.body, operations)]
         elif isinstance(node, ast.For) and _goes_over_folds(node):
             _folds(to, node, made)
@@ -148,11 +148,6 @@ def _iterated(node: ast.expr) -> str:
     return ast.unparse(node)
 
 
-def _is_held_out(value: ast.expr) -> bool:
-    text = ast.unparse(value)
-    return is_held_out(text) and not is_training(text)
-
-
 def _operations(nodes: Sequence[ast.AST]) -> set[str]:
     """`step` of `step = optimizer.minimize(loss)`."""
     return {
@@ -183,7 +178,7 @@ def _run(to: Walk, node: ast.Call, operations: set[str]) -> None:
     fed = argument(node, "feed_dict", 1)
     if isinstance(fed, ast.Dict) and _is_run(node, operations):
         text = ", ".join(ast.unparse(value) for value in fed.values)
-        if is_held_out(text) and not is_training(text):
+        if is_only_held_out(text):
             to.report("VB603", node, f"a training step on {text}")
 
 
@@ -251,7 +246,8 @@ def _own(function: ast.expr) -> str:
 def _is_own(function: Function, step: ast.Call) -> bool:
     """Whether the optimizer of a step is made in the function."""
     owner = step.func.value if isinstance(step.func, ast.Attribute) else step.func
-    return any(isinstance(part, ast.Name) and part.id in _bound(function.body) for part in ast.walk(owner))
+    bound = _bound(function.body)
+    return any(isinstance(part, ast.Name) and part.id in bound for part in ast.walk(owner))
 
 
 def _bound(body: Sequence[ast.stmt]) -> set[str]:

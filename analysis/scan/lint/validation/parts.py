@@ -1,5 +1,5 @@
 """Parts of data that are not apart (VB603): one data set for training and for validation, and a data set of
-TensorFlow that is shuffled anew for each of its parts."""
+TensorFlow that is shuffled again for each of its parts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 
 from analysis.scan.lint.syntax.arguments import constant, last
 from analysis.scan.lint.syntax.walk import Walk
-from analysis.scan.lint.validation.evaluation import is_held_out, is_training
+from analysis.scan.lint.validation.evaluation import is_held_out, is_only_held_out, is_training
 
 READER = re.compile(
     r"loader|dataset|^(?:read|load|flow_from|get|create|build|parse|extract|process|prepare)_|generator",
@@ -17,7 +17,7 @@ READER = re.compile(
 )
 """What reads data or features, by its name: a `DataLoader`, `load_images`."""
 FROM_FOLDER = re.compile(r"^(?:image|text|audio)_dataset_from_directory$")
-"""Functions of Keras that shuffle anew each time, by default."""
+"""Functions of Keras that shuffle each time again, by default."""
 DATA = re.compile(
     r"data|set\b|_ds\b|^ds\b|df\b|frame|path|file|dir|folder|root|csv|images?\b|rows|[xX]\b", re.IGNORECASE
 )
@@ -84,7 +84,7 @@ class Parts:
 
     def _read(self, target: str, value: ast.Call) -> None:
         """`val_loader = DataLoader(data)` after `train_loader = DataLoader(data)`."""
-        if not is_held_out(target) or is_training(target) or not _reads(value):
+        if not is_only_held_out(target) or not _reads(value):
             return
         if name := self._trained.get(_signature(value)):
             self._to.report("VB603", value, f"{target} reads the same as {name}")
@@ -99,9 +99,9 @@ class Parts:
             if method not in ("take", "skip"):
                 continue
             other, name = self._taken.setdefault(owner.id, (method, target))
-            if other != method and not (_is_only_held_out(name) and _is_only_held_out(target)):
+            if other != method and not (is_only_held_out(name) and is_only_held_out(target)):
                 why = (
-                    f"{owner.id} is shuffled anew for each of its parts: what is skipped here was trained on"
+                    f"{owner.id} is shuffled again for each of its parts: what is skipped here was trained on"
                 )
                 self._to.report("VB603", call, why)
         if target and target.isidentifier():
@@ -112,10 +112,6 @@ class Parts:
             else:
                 self._shuffled.discard(target)
             self._taken.pop(target, None)
-
-
-def _is_only_held_out(name: str) -> bool:
-    return is_held_out(name) and not is_training(name)
 
 
 def _calls(value: ast.expr) -> Iterator[ast.Call]:
