@@ -33,9 +33,6 @@ GIVEN_FOR_VALIDATION = frozenset(
     ("eval_dataset", "val_dataloaders", "valid_dataloaders", "val_dataset", "valid_dataset", "val_loader",
      "valid_loader", "val_dataloader", "validation_loader")
 )  # fmt: skip
-GIVEN_FOR_TRAINING = frozenset(
-    ("train_dataset", "train_dataloaders", "train_dataloader", "train_loader", "training_loader")
-)
 ONE_ROW, ROWS = "fits one row at a time", "fits several rows at a time"
 """Flags of a file."""
 DATASET_FROM_FILES = re.compile(r"image_dataset_from_directory$|text_dataset_from_directory$")
@@ -70,7 +67,7 @@ def called(to: Walk, node: ast.Call, name: str | None, attribute: str) -> None:
             keyword.value, ast.Name | ast.Attribute | ast.Subscript
         ):
             text = ast.unparse(keyword.value)
-            if (is_training(text) and not is_held_out(text)) or text in _for_training(node):
+            if is_training(text) and not is_held_out(text):
                 to.report("VB603", node, f"{keyword.arg}={text} is what the model is trained on")
     if name == LOADER:
         _loader(to, node)
@@ -87,11 +84,6 @@ def called(to: Walk, node: ast.Call, name: str | None, attribute: str) -> None:
         text = ast.unparse(node.args[0])
         if is_training(text) and not is_held_out(text) and not is_training(to.target):
             to.report("VB603", node, f"{to.target} is of {text}")
-
-
-def _for_training(node: ast.Call) -> set[str]:
-    """`rows` of `Trainer(train_dataset=rows)`."""
-    return {ast.unparse(keyword.value) for keyword in node.keywords if keyword.arg in GIVEN_FOR_TRAINING}
 
 
 def _loader(to: Walk, node: ast.Call) -> None:

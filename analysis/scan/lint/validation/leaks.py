@@ -25,11 +25,6 @@ OTHER = re.compile(r"train|fit|learn|adapt|attack|tune", re.IGNORECASE)
 TRAINING_DATA = re.compile(
     r"train\w*(?:loader|set|data|_[xy]\b|iter|gen|idx|ind)|\b[xy]_train", re.IGNORECASE
 )
-HELD_OUT_DATA = re.compile(
-    r"(?:^|_)(?:val|valid|validation|test|dev|eval|holdout)_?(?:\d|loader|set|data|iter|gen|x\b|y\b|ds|df|idx|images|dir|path)"
-    r"|^[xy]_(?:val|valid|test|dev)",
-    re.IGNORECASE,
-)
 FOLDS = re.compile(r"fold|^s?kf\d*$|^r?s?kf$|^cv\w*$|^loo$|^sss$|^gkf$|^tscv$|split", re.IGNORECASE)
 MODEL = re.compile(r"model|net(?:work)?$|^clf$", re.IGNORECASE)
 RESETTING = re.compile(
@@ -81,7 +76,6 @@ def of_module(to: Walk, tree: ast.Module) -> None:
     if not any(isinstance(node, ast.Name | ast.Attribute) and APART.search(last(node)) for node in nodes):
         for node in (tree, *functions.values()):
             _scored(to, node)
-        _evaluated(to, nodes)
     steps = sum(isinstance(node, ast.Call) and _is_step(node, operations) for node in nodes)
     if steps > len(on_held_out):  # else what is called held out is all that is trained on
         for step, data in on_held_out:
@@ -119,26 +113,6 @@ def _scored(to: Walk, scope: ast.Module | Function) -> None:
             METRIC.match(method) and predicted.get(second) == first
         ):
             to.report("VB603", call, "the model was fitted to the same data")
-
-
-def _evaluated(to: Walk, nodes: Sequence[ast.AST]) -> None:
-    """`evaluate(model, train_loader)`, where the module has no other data by their names."""
-    if any(
-        isinstance(node, ast.Name | ast.arg | ast.Attribute) and HELD_OUT_DATA.search(_name(node))
-        for node in nodes
-    ):
-        return
-    for node in nodes:
-        if isinstance(node, ast.Assign | ast.Expr) and isinstance(node.value, ast.Call):
-            call, given = node.value, [last(value) for value in node.value.args]
-            shown = isinstance(node, ast.Assign) and is_training(ast.unparse(node.targets[0]))
-            data = next((name for name in given if TRAINING_DATA.search(name)), "")
-            if data and not shown and EVALUATING.match(_own(call.func)):
-                to.report("VB603", call, f"{last(call.func)}() is given {data}, and nothing else is")
-
-
-def _name(node: ast.AST) -> str:
-    return getattr(node, "id", "") or getattr(node, "attr", "") or getattr(node, "arg", "")
 
 
 def _iterated(node: ast.expr) -> str:
