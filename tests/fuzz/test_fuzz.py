@@ -17,16 +17,11 @@ SHARES = [list(READERS)[first::PROCESSES] for first in range(PROCESSES)]
 @pytest.mark.needs("fuzz")
 @pytest.mark.parametrize("readers", SHARES, ids="-".join)
 def test_no_input_makes_a_reader_fail_otherwise_hang_or_fill_memory(readers):
-    run([str(SECONDS / len(READERS)), *readers])
-
-
-def test_a_sample_of_inputs_makes_no_reader_fail_otherwise():
-    run(["0.1"])
-
-
-def run(arguments):
     environment = os.environ | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MPLBACKEND": "agg"}
     done = subprocess.run(
-        [sys.executable, "-m", "tests.fuzz", *arguments], env=environment, capture_output=True, text=True
+        [sys.executable, "-m", "tests.fuzz", str(SECONDS / len(READERS)), *readers],
+        env=environment,
+        capture_output=True,
+        text=True,
     )
     assert done.returncode == 0, done.stdout + done.stderr[-6000:]

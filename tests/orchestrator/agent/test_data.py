@@ -2,6 +2,8 @@ import os
 import sys
 from pathlib import Path
 
+import pytest
+
 from orchestrator.agent import archive, data
 from orchestrator.transport.connection import LocalConnection
 from vbstudy.exact import compiled
@@ -14,6 +16,7 @@ print(int((torch.ones(300, 300) @ torch.ones(300, 300)).sum()))
 """
 
 
+@pytest.mark.needs("studies")
 def test_a_guest_without_a_compiler_gets_the_library_of_exact_mode(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path.parent)  # a study's folder is the current one, and its guests' are relative
     folder = Path(tmp_path.name)
