@@ -16,7 +16,7 @@ from analysis.scan.requirements.shares import share
 FOLDER = Path(__file__).parent / "heldout"
 ROUNDS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth")
 DOCS = FOLDER.parents[4] / "docs" / "scanning.md"
-YES = {"yes": True, "no": False}
+YES = {"yes": True, "no": False, "stops": False}  # that is, its program stops before it has a result
 
 Row = dict[str, str]
 
