@@ -14,6 +14,7 @@ from analysis.scan.lint import expressions
 from analysis.scan.lint.facts import MAIN, Event, FileFacts, finding, spot
 from analysis.scan.lint.names import Names
 from analysis.scan.lint.order.order import DataOrder
+from analysis.scan.lint.order.passed import order_free
 from analysis.scan.lint.syntax import bindings, defaults, keywords
 from analysis.scan.lint.uses import calls, counts, devices, draws, pools, settings, training
 from analysis.scan.lint.validation import evaluation, leaks
@@ -56,6 +57,7 @@ class Collector:
         self.facts.bound = bindings.bound(tree.body)
         self.facts.needed = bindings.needed(self.names, tree.body)
         self.facts.undefined = bindings.undefined(tree.body, self.facts.bound)
+        self.order.passed = order_free(tree.body)
         self.statements(tree.body)
         self.order.leave(set())
         self.order.results.module_ends()
@@ -146,14 +148,14 @@ class Collector:
             self.facts.is_main = True
             command = Event("call", f"@{node.name}", spot(node))
             self.facts.scopes.setdefault(MAIN, []).append(command)
-        outer = self.scope, self.events, self.loops, self.order.pending, self.branches
+        outer = self.scope, self.events, self.loops, self.order.pending, self.order.loads, self.branches
         no_gradient = sum(settings.stops_gradients(self, each) for each in node.decorator_list)
         self.without_gradient += no_gradient
         if not self.class_name:  # of the module too, where it stands in a branch
             self.names.bind(node.name, f"@{self.scope}.{node.name}" if self.scope else f"@{node.name}")
         self.scope = ".".join(part for part in (self.class_name or self.scope, node.name) if part)
         self.events = self.facts.scopes.setdefault(self.scope, [])
-        self.loops, self.order.pending, self.branches = 0, {}, 0
+        self.loops, self.order.pending, self.order.loads, self.branches = 0, {}, {}, 0
         self.names.push()
         arguments = node.args
         defaults.of_function(self, arguments)
@@ -168,13 +170,14 @@ class Collector:
         self.statements(node.body)
         self.class_name = inside
         self.order.leave({"self."} if inside else set())
-        kept = self.order.pending
+        kept, loads = self.order.pending, self.order.loads
         self.names.pop()
         self.facts.spans.append((node.lineno, node.end_lineno or node.lineno, self.scope))
-        self.scope, self.events, self.loops, self.order.pending, self.branches = outer
+        self.scope, self.events, self.loops, self.order.pending, self.order.loads, self.branches = outer
         self.without_gradient -= no_gradient
         if inside:
             self.order.pending |= kept
+            self.order.loads |= {name: kept_so for name, kept_so in loads.items() if "." in name}
 
     def _class(self, node: ast.ClassDef) -> None:
         self.facts.classes.add(node.name)

@@ -23,6 +23,8 @@ class OrderedWalk(Walk, Protocol):
 
 
 def call(to: OrderedWalk, node: ast.Call) -> None:
+    if isinstance(node.func, ast.Name) and node.func.id == "super":
+        return  # `super(Net, self)` makes no use of Net
     name = to.names.resolve(node.func)
     free = to.order.called(node, name)
     function = node.func
@@ -37,10 +39,13 @@ def call(to: OrderedWalk, node: ast.Call) -> None:
 
 
 def arguments(to: OrderedWalk, node: ast.Call) -> None:
-    for argument in node.args:
-        to.visit(argument)
+    free = to.order.passed.get(node.func.id, ()) if isinstance(node.func, ast.Name) else ()
+    for place, argument in enumerate(node.args):
+        with to.order.free(place in free):
+            to.visit(argument)
     for keyword in node.keywords:
-        to.visit(keyword.value)
+        with to.order.free(keyword.arg in free):
+            to.visit(keyword.value)
 
 
 def attribute(to: OrderedWalk, node: ast.Attribute) -> None:

@@ -107,6 +107,8 @@ class FileFacts:
     targets: dict[Spot, str] = field(default_factory=dict)  # the names that draws are assigned to
     estimators: set[str] = field(default_factory=set)  # `@C.model` of `self.model = RandomForestClassifier()`
     frozen: set[str] = field(default_factory=set)  # names of models of which nothing is trained
+    idle: set[int] = field(default_factory=set)  # lines of values of which no gradient is taken
+    looked_at: set[int] = field(default_factory=set)  # lines of values that are only shown
     pinned: set[Spot] = field(default_factory=set)  # what trains on the CPU for certain
     on_cpu: set[str] = field(default_factory=set)  # names of tensors that were moved there
     read_attributes: set[str] = field(default_factory=set)  # used in a way that keeps an order

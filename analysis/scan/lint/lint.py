@@ -12,8 +12,12 @@ from pathlib import PurePosixPath
 from analysis.scan.lint.collect import Collector
 from analysis.scan.lint.facts import FETCHES, MOVES, FileFacts, finding
 from analysis.scan.lint.python2 import as_python_3
+from analysis.scan.lint.registry import registry
 from analysis.scan.lint.rules import RULES
+from analysis.scan.lint.syntax.constants import without_dead_branches
 from analysis.scan.lint.uses.frozen import WORD, frozen
+from analysis.scan.lint.uses.idle import idle_lines
+from analysis.scan.lint.uses.showing import shown_lines
 from analysis.scan.lint.validation.evaluation import selecting_lines
 from analysis.scan.results import LintFinding, Note, Place
 from analysis.scan.source import Cell, UnreadableError, decode_python, notebook_cells, plain_f_strings
@@ -90,8 +94,13 @@ def lint_cells(facts: FileFacts, cells: list[Cell]) -> None:
             facts.cells = tuple(starts)
         if any(WORD.search(cell.text) for cell in cells):
             facts.frozen = frozen(body)
+        without_dead_branches(body)
         try:
             Collector(facts).module(ast.Module(body=body, type_ignores=[]))
+            if any(registry().operations[use.entry].model for use in facts.operations):
+                facts.idle = idle_lines(body)
+            if facts.targets or facts.findings:
+                facts.looked_at = shown_lines(body)
         except RecursionError:
             facts.notes.append(Note(path=facts.path, text="is nested too deeply; not linted"))
         if unread:

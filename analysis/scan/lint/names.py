@@ -30,6 +30,10 @@ class Names:
     def pop(self) -> None:
         self._scopes.pop()
 
+    def is_local(self, name: str) -> bool:
+        """Whether a name is one of the scopes within the module."""
+        return any(name in scope for scope in self._scopes[1:])
+
     def bind(self, name: str, meaning: str | None) -> None:
         self._scopes[-1][name] = meaning
 

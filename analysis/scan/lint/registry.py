@@ -26,7 +26,7 @@ class Operation:
     found in a name that the file imports. `default`: the value that the first of `only` has where it is not
     given. `model`: a whole model of a library. `beside`: no finding of its own, only named with others.
     `alone`: only where nothing else of the framework differs. `rows`: only where more than one row is trained
-    on at a time."""
+    on at a time. `perhaps`: not in all cases does it raise under the mode."""
 
     framework: str
     names: tuple[str, ...]
@@ -52,6 +52,7 @@ class Operation:
     beside: bool = False
     alone: bool = False
     rows: bool = False
+    perhaps: bool = False
 
     @property
     def in_gradient(self) -> bool:

@@ -38,6 +38,7 @@ LOGS = re.compile(
     re.IGNORECASE,
 )
 """What is written for people, or names what is left out."""
+PACKED = re.compile(r"^zf?$|zip|archive", re.IGNORECASE)
 MODULES = frozenset(("np", "numpy", "pd", "tf", "torch", "cv2"))
 """`np.insert(row, 0, 1)` adds to nothing."""
 ADDING = re.compile(r"^_*(?:add|append|insert|extend|register)_\w+$|^_*update_\w*data\w*$")
@@ -60,7 +61,7 @@ def kept_in_order(body: list[ast.stmt]) -> Iterator[str]:
                     yield to
                 elif (
                     method in TRAINING
-                    or (method in WRITING_ROWS and to and is_lasting)
+                    or (method in WRITING_ROWS and to and is_lasting and not _packs(node, to))
                     or (ADDING.search(method) and node.args and to.startswith("self"))
                 ):
                     yield ""
@@ -74,6 +75,11 @@ def kept_in_order(body: list[ast.stmt]) -> Iterator[str]:
                         yield ""  # the next number for the next name
                 elif _is_table(node.value) and mentions(node.value, named(target)) and not _is_log(target):
                     yield named(target)
+
+
+def _packs(node: ast.Call, to: str) -> bool:
+    """`archive.write(path, name)`: what is in an archive is read by its name."""
+    return len(node.args) > 1 or bool(PACKED.search(to))
 
 
 def numbered(node: ast.For | ast.AsyncFor) -> bool:
@@ -97,7 +103,7 @@ def numbered(node: ast.For | ast.AsyncFor) -> bool:
             if isinstance(inner, ast.Call) and last(inner.func) in SAVING:
                 writes = True
                 given = [*inner.args, *(keyword.value for keyword in inner.keywords)]
-                if any(_names(value) & counters for value in given):
+                if any(_names(value, indexed(node)) & counters for value in given):
                     return True
             elif isinstance(inner, ast.If) and any(isinstance(each, ast.Break) for each in inner.body):
                 limits = limits or bool(_names(inner.test) & counters)
@@ -115,12 +121,14 @@ def _counters(node: ast.For | ast.AsyncFor) -> set[str]:
     is_enumerated = isinstance(node.iter, ast.Call) and last(node.iter.func) == "enumerate"
     if is_enumerated and isinstance(node.target, ast.Tuple):
         found.add(named(node.target.elts[0]))
+    if indexed(node):
+        found.add(named(node.target))
     found.discard("")
     if not found:
         return found
     for statement in node.body:
         for inner in ast.walk(statement):
-            if isinstance(inner, ast.Assign) and _names(inner.value) & found:
+            if isinstance(inner, ast.Assign) and _names(inner.value, indexed(node)) & found:
                 targets = {named(target) for target in inner.targets} - {""}
                 if _makes_name(inner.value) or any(OF_FILES.search(target) for target in targets):
                     found |= targets
@@ -180,8 +188,12 @@ def _makes_name(value: ast.expr) -> bool:
     )
 
 
-def _names(value: ast.AST) -> set[str]:
-    return {inner.id for inner in ast.walk(value) if isinstance(inner, ast.Name)}
+def _names(value: ast.AST, listed: str = "") -> set[str]:
+    """The names in it, without those of `names[i]` where `names` are listed."""
+    if listed and isinstance(value, ast.Subscript) and named(value.value) == listed:
+        return set()
+    own = {value.id} if isinstance(value, ast.Name) else set()
+    return own.union(*(_names(inner, listed) for inner in ast.iter_child_nodes(value)))
 
 
 def _bound(body: list[ast.stmt]) -> set[str]:
@@ -225,6 +237,14 @@ def iterated(node: ast.expr) -> ast.expr:
         else:
             break
     return node
+
+
+def indexed(node: ast.For | ast.AsyncFor) -> str:
+    """`names` of `for i in range(len(names))`."""
+    match node.iter:
+        case ast.Call(func=ast.Name(id="range"), args=[ast.Call(func=ast.Name(id="len"), args=[of])]):
+            return named(of)
+    return ""
 
 
 def is_mapping(node: ast.Call) -> bool:

@@ -19,6 +19,7 @@ from analysis.scan.lint.order.kept import (
     SORTER,
     SORTING,
     filled,
+    indexed,
     is_numbering,
     iterated,
     joined,
@@ -66,13 +67,17 @@ class DataOrder:
     def __init__(self, walk: Walk) -> None:
         self._walk = walk
         self.pending: dict[str, list[Pending]] = {}
-        self._loads: dict[str, bool] = {}  # names that are used: whether in a way that keeps their order
+        self.loads: dict[str, bool] = {}  # names that are used: whether in a way that keeps their order
         self._carried: set[int] = set()
         self._used: set[str] = set()  # names that functions use
         self._joined: set[tuple[str, int]] = set()  # lists of numbered items, whose order is from a node
         self._tables: dict[tuple[str, str], list[Pending]] = {}  # dictionaries that loops filled, by scope
         self._derived: set[str] = set()  # names of what was made of something with a name
         self._chosen: set[str] = set()  # names of lists of what fits something
+        self._indexed: set[tuple[str, str]] = set()  # names, and what counts their items in a loop
+        self.passed: dict[
+            str, frozenset[str | int]
+        ] = {}  # parameters of functions that keep no order of theirs
         self._free = 0
         self._absorbed: set[int] = set()
         self._returning = False
@@ -114,7 +119,7 @@ class DataOrder:
         if target == "__all__":
             return
         if target:
-            self._loads.pop(target, None)
+            self.loads.pop(target, None)
             self.pending[target] = [Pending(rule, node, text)]
         elif not self._free:
             self._report(rule, node, text)
@@ -122,7 +127,7 @@ class DataOrder:
     def begins(self, target: str) -> None:
         """What stood in the value of an assignment was the name's value before."""
         if "." not in target:
-            self._loads.pop(target, None)
+            self.loads.pop(target, None)
 
     def rebound(self, targets: ast.Tuple | ast.List, value: ast.expr) -> None:
         """`names, paths = zip(*sorted(zip(names, paths)))`."""
@@ -139,6 +144,8 @@ class DataOrder:
 
     def is_one(self, node: ast.Subscript) -> bool:
         """`glob("*.zip")[0]`, `[f for f in files if f.startswith(name)][0]`: the file that is there."""
+        if isinstance(node.slice, ast.Name):
+            return (named(node.value), node.slice.id) in self._indexed
         if not isinstance(node.slice, ast.Constant) or node.slice.value != 0:
             return False
         waiting = self.pending.get(named(node.value))
@@ -164,6 +171,11 @@ class DataOrder:
     def loop(self, node: ast.For | ast.AsyncFor) -> bool:
         """Says whether what is looped over is in no order that is kept."""
         found = self._unordered(node.iter)
+        if (name := indexed(node)) in self.pending:
+            self._indexed.add((name, named(node.target)))
+            for item in list(self.pending[name]):
+                self._looped(node, item)
+            return False
         if found is None:
             waiting = self.pending.get(named(iterated(node.iter)), []) or self._items_of(iterated(node.iter))
             for item in list(waiting):
@@ -227,7 +239,7 @@ class DataOrder:
     def returned(self, value: ast.expr) -> Iterator[None]:
         """A context for what a function returns: its callers decide."""
         name = named(value)
-        if name in self.pending and not self._loads.get(name, False):
+        if name in self.pending and not self.loads.get(name, False):
             for item in self.pending.pop(name):
                 self.results.hand_on(*described(*item))
         self._returning = True
@@ -284,10 +296,10 @@ class DataOrder:
             self._walk.facts.read_attributes.add(attribute)
 
     def loaded(self, name: str) -> None:
-        if self._walk.scope:
+        if self._walk.scope and not self._walk.names.is_local(name):
             self._used.add(name)
         if name in self.pending:
-            self._loads[name] = self._loads.get(name, False) or not self._free
+            self.loads[name] = self.loads.get(name, False) or not self._free
 
     def leave(self, keep: set[str]) -> None:
         """A scope ends: what was not sorted by now never is."""
@@ -304,7 +316,7 @@ class DataOrder:
         if name in self.sets.ones:
             return
         unseen = "." in name or (not self._walk.scope and self._may_be_used(name))
-        is_kept = self._loads.get(name, unseen)
+        is_kept = self.loads.get(name, unseen)
         for item in items:
             if is_kept or (name, id(item.node)) in self._joined:
                 self.results.hold(item.node, name)

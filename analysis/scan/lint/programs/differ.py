@@ -37,6 +37,8 @@ NOT_TRAINED = re.compile(
     re.IGNORECASE,
 )
 """Files of what happens before, after and beside training."""
+LOADING = frozenset(("importlib", "imp", "pydoc", "hydra", "omegaconf", "mmcv", "mmengine", "gin", "fvcore"))
+"""Libraries with which a configuration or a text decides what is imported."""
 BESIDE = re.compile(r"infer|eval|valid|test|predict", re.IGNORECASE)
 """Functions of what training may do without."""
 _SEVERITY = (Level.ERROR, Level.WARNING, Level.NOTE)
@@ -94,7 +96,7 @@ def _of_file(file: FileFacts, modes: set[str], flags: set[str], pinned: Pins) ->
             continue
         if name.startswith("keras.layers.") and _is_thrown_away(file, spot):
             continue
-        if operation.model and file.targets.get(spot, "") in file.frozen:
+        if operation.model and (file.targets.get(spot, "") in file.frozen or spot.line in file.idle):
             continue
         if operation.rows and ONE_ROW in file.flags and ROWS not in file.flags:
             continue
@@ -113,7 +115,7 @@ def _of_file(file: FileFacts, modes: set[str], flags: set[str], pinned: Pins) ->
         rule, then = "VB502", "no mode prevents it"
         if behaviour == "switch" and not modes & prevented:
             rule, then = "VB501", f"{mode} prevents it"
-        elif behaviour != "raises":
+        elif behaviour != "raises" or (operation.perhaps and operation.framework in modes):
             continue
         elif operation.framework in modes:
             level = Level.ERROR if likely else Level.NOTE
@@ -235,7 +237,7 @@ def pin_of(pinned: Pins, framework: str, path: str) -> str:
 
 
 def found_operations(
-    uses: Sequence[Differing], every: Sequence[Program], rules: frozenset[str]
+    files: Sequence[FileFacts], uses: Sequence[Differing], every: Sequence[Program], rules: frozenset[str]
 ) -> Iterator[LintFinding]:
     """One finding a program and rule: a model of a hundred convolutions is one thing to do. A file counts for
     the first program that builds something in it. What no training program includes is reported only for a
@@ -251,6 +253,7 @@ def found_operations(
         and not is_ignored(use.file, use.alone())
         and (id(use.file) in own_files or not NOT_TRAINED.search(use.file.path))
     ]
+    loads = any(file.flags & LOADING for file in files)
     found: set[str] = set()
     trained: set[str] = set()  # frameworks
     included: set[int] = set()  # files of training programs
@@ -281,7 +284,7 @@ def found_operations(
             and not (trained and use.operation.model)
             and not use.operation.alone
             and (not trained or id(use.file) not in own_files)
-            and (not trained or use.file.classes)  # of networks that a configuration names
+            and (not trained or (loads and use.file.classes))  # of networks that a configuration names
             and not NOT_TRAINED.search(use.file.path)
         ]
     )

@@ -38,7 +38,7 @@ from analysis.scan.results import Level, LintFinding, Note
 
 SHARED = frozenset(("VB101", "VB401"))
 """Rules of which one finding may be about several programs."""
-OF_RESULTS = OF_GENERATORS | {"VB105", "VB504"}
+OF_RESULTS = OF_GENERATORS | {"VB105", "VB303", "VB504"}
 """What matters in programs that train or prepare data, of the rules of one file."""
 OF_HASHES = frozenset(("VB302", "VB303"))
 """Rules of what differs with the hash seed of the process."""
@@ -84,7 +84,7 @@ def lint_project(
     _note_leftover(files, [*found, *(use.alone() for use in uses)])
     for file, note in too_old(files, pinned):
         file.notes.append(note)
-    found += found_operations(uses, every, rules)
+    found += found_operations(files, uses, every, rules)
     found = [each for each in found if each.rule != "VB404" or each.place.path not in stated]
     found = [naming(each, shared.get(_shared(each), [])) for each in _first_of_file("VB401", found)]
     by_path = {file.path: file for file in files}

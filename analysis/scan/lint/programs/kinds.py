@@ -10,8 +10,12 @@ from analysis.scan.lint.index import Index
 
 TEST_FILE = re.compile(r"(?:^|/)(?:test_[\w-]+|[\w-]+_test|tests?|conftest)\.py$|(?:^|/)tests/")
 """Tests train, but are no training programs; `test.py` often is one, and evaluates."""
-SMOKE_TEST = re.compile(r"(?:^|[/_])smoke(?:_?test)?(?:_\w+)?\.(?:py|ipynb)$", re.IGNORECASE)
+SMOKE_TEST = re.compile(r"(?:^|[/_])(?:smoke(?:_?test)?|dummy)(?:_\w+)?\.(?:py|ipynb)$", re.IGNORECASE)
 TESTING = frozenset(("pytest", "unittest", "absl.testing"))
+MADE_UP = re.compile(
+    r"^(?:numpy\.random|torch|tensorflow(?:\.random)?)\.(?:rand|randn|randint|random|normal|uniform|standard_normal)$"
+)
+"""Draws of numbers that stand for data."""
 OF_PLOTS = re.compile(
     r"(?:^|[._ ])(?:t_?sne|umap|\w*plot\w*|visuali[sz]\w*|figures?)(?:$|[._ ])", re.IGNORECASE
 )
@@ -35,9 +39,17 @@ def is_test(file: FileFacts) -> bool:
     return has_tests or not file.is_main or bool(file.flags & TESTING)
 
 
+def tries_out(file: FileFacts) -> bool:
+    """Whether what stands under the main guard of a module only shows its use, on data that are made up: it
+    writes nothing, and draws what it is about."""
+    drawn = [event for event in file.scopes.get(MAIN, ()) if event.kind == "draw"]
+    fitted = {e.spot.line for events in file.scopes.values() for e in events if e.kind == "train"}
+    return fitted.issuperset(file.written) and any(MADE_UP.match(event.text) for event in drawn)
+
+
 def runs(file: FileFacts, index: Index, is_imported: bool) -> bool:
     """Whether a file is a program."""
-    if is_test(file):
+    if is_test(file) or (is_imported and tries_out(file)):
         return False
     top = file.scopes.get("", ())
     if (

@@ -42,7 +42,11 @@ def orders(
             continue
         for each in file.findings:
             held = _held(file, each)
-            if each.rule not in ORDERS or (held and held.isdisjoint(read)):
+            if (
+                each.rule not in ORDERS
+                or each.place.line in file.looked_at
+                or (held and held.isdisjoint(read))
+            ):
                 continue
             if each.rule in OF_LISTS and held & sorted_later:
                 continue

@@ -22,6 +22,8 @@ def is_of_pictures(program: Program, step: Step) -> bool:
     file, event = step
     scope = file.scope_at(event.spot.line)
     is_shown_next = any(line - event.spot.last_line in AFTER for line in file.shown)
+    if event.spot.line in file.looked_at and OF_ONE.match(event.text):
+        return True
     if is_shown_next and PICKING.search(event.text) and scope not in file.giving and not file.is_notebook:
         return True
     if scope and scope != MAIN:

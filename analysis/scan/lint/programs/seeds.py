@@ -50,7 +50,8 @@ OF_EVALUATION = re.compile(r"(?:^|[/_])eval\w*\.(?:py|ipynb)$", re.IGNORECASE)
 SERVICES = WORDS["services"]
 OF_USE = re.compile(
     r"(?:^|/)(?:(?:run_)?test\w*|\w+_test|cluster\w*|detect\w*|recogni[sz]\w*|classify\w*|compare\w*|show\w*|"
-    r"view\w*|display\w*|play\w*|enjoy\w*|render\w*|translate|caption|sample|inpaint|generate)\.(?:py|ipynb)$",
+    r"view\w*|display\w*|play\w*|enjoy\w*|render\w*|translate|caption|sample|inpaint|generate|simulator|drive|"
+    r"webcam\w*|live|real_?time|(?:run_?)?(?:dehaz|denois|enhanc|restor|colori[sz])(?:e|ing))\.(?:py|ipynb)$",
     re.IGNORECASE,
 )
 """Files that use a model, by their names, beside those of AFTER_TRAINING."""
@@ -136,7 +137,11 @@ def is_run(file: FileFacts, found: LintFinding, users: Sequence[Program]) -> boo
     scope = file.scope_at(found.place.line)
     return not users or any(
         any(each is file for each in program.files)
-        and (program.may_run(file, scope) if file is not program.file else program.is_used(scope))
+        and (
+            program.may_run(file, scope, fetched=False)
+            if file is not program.file
+            else program.is_used(scope)
+        )
         for program in users
     )
 

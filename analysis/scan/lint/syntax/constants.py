@@ -1,0 +1,97 @@
+"""Branches that never run as a file is written: `if MODE == "train"`, where MODE is "test" throughout."""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from analysis.scan.lint.syntax.bindings import is_main_guard
+
+Known = dict[str, object]
+_UNKNOWN = object()
+
+
+def without_dead_branches(body: Sequence[ast.stmt]) -> None:
+    """Empties the branches of a module that no value of its constants takes."""
+    nodes = [node for statement in body for node in ast.walk(statement)]
+    branches = [node for node in nodes if isinstance(node, ast.If)]
+    if not branches:
+        return
+    known = _constants(body, nodes)
+    for node in branches:
+        said = _holds(node.test, known)
+        if said is False:
+            node.body = [ast.copy_location(ast.Pass(), node.body[0])]
+        elif said is True:
+            node.orelse = []
+
+
+def _constants(body: Sequence[ast.stmt], nodes: Sequence[ast.AST]) -> Known:
+    """What is given a value once in the whole file: a name of the module, by a literal, in no branch."""
+    times = Counter(name for node in nodes for name in _bound(node))
+    return {
+        name: value
+        for node in _top(body)
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant)
+        for target in node.targets
+        if isinstance(target, ast.Name) and times[(name := target.id)] == 1
+        for value in (node.value.value,)
+    }
+
+
+def _top(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
+    for node in body:
+        if isinstance(node, ast.If) and is_main_guard(node.test):
+            yield from node.body
+        else:
+            yield node
+
+
+def _bound(node: ast.AST) -> Iterator[str]:
+    match node:
+        case ast.Name(id=name, ctx=ast.Store() | ast.Del()) | ast.arg(arg=name):
+            yield name
+        case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+            yield name
+        case ast.Global(names=names):
+            yield from (*names, *names)  # whoever asks for it changes it
+        case ast.alias(name=name, asname=other):
+            yield other or name.partition(".")[0]
+
+
+def _holds(test: ast.expr, known: Known) -> bool | None:
+    """Whether a condition always holds (True) or never does (False); None where the file does not tell."""
+    match test:
+        case ast.UnaryOp(op=ast.Not(), operand=inner):
+            said = _holds(inner, known)
+            return None if said is None else not said
+        case ast.BoolOp(op=kind, values=values):
+            all_said = [_holds(value, known) for value in values]
+            decisive = isinstance(kind, ast.Or)
+            if decisive in all_said:
+                return decisive
+            return None if None in all_said else not decisive
+        case ast.Compare(left=left, ops=[kind], comparators=[right]):
+            return _compared(_value(left, known), kind, _value(right, known))
+        case ast.Constant() | ast.Name():
+            value = _value(test, known)
+            return None if value is _UNKNOWN else bool(value)
+    return None
+
+
+def _value(node: ast.expr, known: Known) -> object:
+    if isinstance(node, ast.Constant):
+        return node.value
+    return known.get(node.id, _UNKNOWN) if isinstance(node, ast.Name) else _UNKNOWN
+
+
+def _compared(left: object, kind: ast.cmpop, right: object) -> bool | None:
+    if left is _UNKNOWN or right is _UNKNOWN:
+        return None
+    match kind:
+        case ast.Eq() | ast.Is():
+            return left == right
+        case ast.NotEq() | ast.IsNot():
+            return left != right
+    return None

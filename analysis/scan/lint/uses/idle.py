@@ -1,0 +1,172 @@
+"""Models of which a file takes no gradient: they only generate or predict, or another one gets their name."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from analysis.scan.lint.syntax.arguments import last
+
+ANSWERING = frozenset(("generate", "encode", "predict", "predict_on_batch"))
+USING = ANSWERING | {"summary", "config", "device", "dtype"}
+"""What takes no gradient of a model."""
+PUTTING = frozenset(("eval", "to", "cuda", "cpu", "half"))
+"""What gives the model back: alone, or under its own name again, it takes no gradient."""
+TELLING = frozenset(("print", "len", "type", "summary", "display"))
+WITHOUT = frozenset(("no_grad", "inference_mode"))
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+
+
+class _Read(NamedTuple):
+    line: int
+    inside: bool  # a function
+    learns: bool  # a gradient may be taken
+    answers: bool  # the model gives something
+
+
+class _Context(NamedTuple):
+    owner: str = ""  # the class around
+    inside: bool = False
+    free: bool = False  # no gradient is taken
+    local: frozenset[str] = frozenset()
+
+
+def idle_lines(body: Sequence[ast.stmt]) -> set[int]:
+    """The lines of the values of names, and of attributes of `self`, of which no gradient is taken."""
+    reads: dict[str, list[_Read]] = {}
+    for node in body:
+        _read(node, _Context(), reads)
+    lines: set[int] = set()
+    for name, values in _stores(body).items():
+        for value, following in zip(values, [*values[1:], None], strict=True):
+            end = None if following is None or "." in name else following.lineno
+            seen = [
+                read
+                for read in (*reads.get(name, ()), *reads.get(f"*.{name.rpartition('.')[2]}", ()))
+                if read.inside
+                or "." in name
+                or (read.line > value.lineno and (end is None or read.line <= end))
+            ]
+            is_told = end is not None or any(read.answers for read in seen)
+            if is_told and not any(read.learns for read in seen):
+                lines |= set(range(value.lineno, (value.end_lineno or value.lineno) + 1))
+    return lines
+
+
+def _stores(body: Sequence[ast.stmt]) -> dict[str, list[ast.expr]]:
+    """The values that names of the module get in no branch and loop, without those made of themselves; and
+    those of attributes, by class, wherever that is."""
+    found: dict[str, list[ast.expr]] = {}
+    for node in body:
+        for inner in ast.walk(node) if isinstance(node, ast.ClassDef) else (node,):
+            if not isinstance(inner, ast.Assign) or len(inner.targets) != 1:
+                continue
+            name = _name(inner.targets[0], node.name if isinstance(node, ast.ClassDef) else "")
+            is_kept = isinstance(inner.value, ast.Constant) or name in _names(inner.value)
+            if name and not is_kept and isinstance(node, ast.ClassDef) == ("." in name):
+                found.setdefault(name, []).append(inner.value)
+    return found
+
+
+def _name(node: ast.AST, owner: str) -> str:
+    """`model`, `Tagger.model` of `self.model` in a class, `*.model` of that of something else."""
+    match node:
+        case ast.Name(id=name):
+            return name if name != "self" else ""
+        case ast.Attribute(value=ast.Name(id="self"), attr=name) if owner:
+            return f"{owner}.{name}"
+        case ast.Attribute(value=ast.Name(), attr=name):
+            return f"*.{name}"
+    return ""
+
+
+def _names(value: ast.expr) -> set[str]:
+    return {node.id for node in ast.walk(value) if isinstance(node, ast.Name)}
+
+
+def _read(node: ast.AST, where: _Context, reads: dict[str, list[_Read]]) -> None:
+    def tell(of: ast.AST, *, learns: bool, answers: bool = False) -> None:
+        name = _name(of, where.owner)
+        if name and name not in where.local:
+            reads.setdefault(name, []).append(
+                _Read(getattr(of, "lineno", 0), where.inside, learns=learns, answers=answers)
+            )
+
+    match node:
+        case ast.With(items=items) if any(_stops(item.context_expr) for item in items):
+            where = where._replace(free=True)
+        case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.Lambda():
+            decorators = getattr(node, "decorator_list", ())
+            where = where._replace(
+                inside=True,
+                free=where.free or any(map(_stops, decorators)),
+                local=where.local | _locals(node),
+            )
+        case ast.ClassDef(name=name):
+            where = where._replace(owner=name)
+        case ast.Expr(value=value) if _name(put := _put(value), where.owner) and put is not value:
+            tell(put, learns=False)
+            return
+        case ast.Assign(targets=[target], value=value) if (
+            name := _name(put := _put(value), where.owner)
+        ) and name == _name(target, where.owner):
+            tell(put, learns=False)
+            return
+        case ast.Call(func=ast.Attribute(value=model, attr=method)) if _name(model, where.owner):
+            tell(
+                model,
+                learns=not where.free and method not in USING,
+                answers=where.free or method in ANSWERING,
+            )
+            _read_all((*node.args, *node.keywords), where, reads)
+            return
+        case ast.Call(func=ast.Name() | ast.Attribute() as model) if where.free and _name(model, where.owner):
+            tell(model, learns=False, answers=True)
+            _read_all((*node.args, *node.keywords), where, reads)
+            return
+        case ast.Call(func=function, args=[ast.Name() as model]) if last(function) in TELLING:
+            tell(model, learns=False)
+            return
+        case ast.Compare(left=model, comparators=[ast.Constant(value=None)]):
+            tell(model, learns=False)
+            return
+        case ast.Attribute(value=model, attr=attribute, ctx=ast.Load()):
+            tell(node, learns=True)
+            tell(model, learns=attribute not in USING)
+            if _name(model, where.owner):
+                return
+        case ast.Name(ctx=ast.Load()):
+            tell(node, learns=True)
+            return
+    _read_all(ast.iter_child_nodes(node), where, reads)
+
+
+def _read_all(
+    nodes: Iterator[ast.AST] | Sequence[ast.AST], where: _Context, reads: dict[str, list[_Read]]
+) -> None:
+    for node in nodes:
+        _read(node, where, reads)
+
+
+def _put(value: ast.expr) -> ast.expr:
+    """`model` of `model.to(device).eval()`."""
+    while (
+        isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr in PUTTING
+    ):
+        value = value.func.value
+    return value
+
+
+def _stops(node: ast.expr) -> bool:
+    """`torch.no_grad()`."""
+    return last(node.func if isinstance(node, ast.Call) else node) in WITHOUT
+
+
+def _locals(node: ast.AST) -> frozenset[str]:
+    """The names that a function has of its own."""
+    inner = list(ast.walk(node))
+    asked = {name for each in inner if isinstance(each, ast.Global) for name in each.names}
+    own = {each.arg for each in inner if isinstance(each, ast.arg)}
+    own |= {each.id for each in inner if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)}
+    return frozenset(own - asked)

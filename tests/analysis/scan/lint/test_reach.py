@@ -1,0 +1,190 @@
+"""What a program as it is written does not do: branches that no constant takes, models that take no gradient,
+files that nothing imports."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from analysis.scan.lint.lint import lint_file
+from analysis.scan.lint.programs.judge import lint_project
+from analysis.scan.lint.rules import RULES, chosen
+
+START = "import torch\nfrom transformers import AutoModelForMaskedLM, AutoModelForCausalLM\n"
+TRAINS = "net.cuda()(x).sum().backward()\no.step()\n"
+
+
+def found(*cells: str, rule: str):
+    data = {"cells": [{"cell_type": "code", "source": c} for c in cells], "nbformat": 4}
+    every = lint_project([lint_file("a.ipynb", json.dumps(data).encode())], {}, chosen((rule,), ()))
+    return [(each.place.cell, each.place.line) for each in every]
+
+
+def lines(text: str, rule: str):
+    every = lint_project([lint_file("main.py", text.encode())], {}, frozenset(RULES))
+    return [each.place.line for each in every if each.rule == rule]
+
+
+@pytest.mark.parametrize(
+    ("test", "runs"),
+    [
+        ("MODE == 'train'", False),
+        ("MODE != 'train'", True),
+        ("not MODE", False),
+        ("MODE is None or x", True),
+        ("MODE is None and x", False),
+        ("x and MODE", True),
+        ("OPEN", True),
+        ("not 'some notes'", False),
+        ("name == 'train'", True),
+    ],
+)
+def test_a_branch_that_no_constant_takes_is_not_run(test: str, runs: bool):
+    text = "import numpy as np\nMODE = 'test'\nOPEN = 0\nOPEN = 1\n"
+    text += f"def f(name, x):\n    if {test}:\n        np.random.seed()\n"
+    assert lines(text, "VB104") == ([7] if runs else [])
+
+
+def test_the_other_branch_of_a_constant_that_holds_is_not_run():
+    text = "import numpy as np\nSEED = 3\nif SEED is not None:\n    pass\nelse:\n    np.random.seed()\n"
+    assert lines(text, "VB104") == []
+    assert lines(text + "def f():\n    global SEED\n    SEED = None\n", "VB104") == [6]
+
+
+def test_a_model_that_another_one_replaces_takes_no_gradient():
+    first = "net = AutoModelForMaskedLM.from_pretrained(a)\nprint(net)\n"
+    second = "net = AutoModelForCausalLM.from_pretrained(a)\n"
+    assert found(START, first, second + TRAINS, rule="VB501") == [(3, 1)]
+    assert found(START, first, TRAINS, second, rule="VB501") == [(2, 1)]
+
+
+@pytest.mark.parametrize(
+    ("use", "is_idle"),
+    [
+        ("with torch.no_grad():\n    y = other(x)\n", True),
+        ("other.eval()\ny = other.generate(x)\n", True),
+        ("@torch.no_grad()\ndef f(x):\n    return other(x)\n", True),
+        ("other = other.to(d).eval()\ny = other.generate(x)\n", True),
+        ("y = other.to(d)(x)\n", False),
+        ("y = other(x)\n", False),
+        ("y = other.generate(x)\no = SGD(other.parameters())\n", False),
+        ("y = other.generate(x)\nfit(other)\n", False),
+    ],
+)
+def test_a_model_that_only_answers_takes_no_gradient(use: str, is_idle: bool):
+    made = "net = make()\nother = AutoModelForCausalLM.from_pretrained(a)\n"
+    assert found(START, made, use, TRAINS, rule="VB501") == ([] if is_idle else [(2, 2)])
+
+
+def test_a_model_of_a_class_that_only_answers_takes_no_gradient():
+    text = START + "class Reader:\n    def __init__(self):\n        self.model = None\n"
+    text += "        self.model = AutoModelForMaskedLM.from_pretrained(a)\n"
+    text += "    def read(self, x):\n        with torch.no_grad():\n            return self.model(x)\n"
+    assert found(text, "Reader().read(x)\n" + TRAINS, rule="VB501") == []
+    text += "    def fit(self, x):\n        return self.model(x)\n"
+    assert found(text, "Reader().fit(x)\n" + TRAINS, rule="VB501") == [(1, 6)]
+
+
+def test_networks_that_nothing_imports_are_told_where_a_text_decides_what_is_imported():
+    net = b"import torch\nclass Net(torch.nn.Module):\n    def __init__(self):\n"
+    net += b"        self.c = torch.nn.Conv2d(1, 2, 3)\n"
+    for library, expected in (("json", []), ("importlib", ["net.py"])):
+        main = f"import torch\nimport {library}\n{TRAINS}".encode()
+        every = lint_project(
+            [lint_file("main.py", main), lint_file("net.py", net)], {}, chosen(("VB501",), ())
+        )
+        assert [each.place.path for each in every] == expected
+
+
+def test_a_hash_in_a_service_beside_a_training_is_no_matter():
+    train = lint_file("main.py", b"import torch\nx.backward()\no.step()\n")
+    app = lint_file("app.py", b"import streamlit\nk = hash(name) % 9\n")
+    assert lint_project([train, app], {}, chosen(("VB303",), ())) == ()
+    assert len(lint_project([app], {}, chosen(("VB303",), ()))) == 1
+
+
+def test_a_list_that_is_counted_is_no_order_where_functions_have_lists_of_the_same_name():
+    text = "import os\nfiles = os.listdir(a)\nassert len(files) > 3\n"
+    text += "def f():\n    files = sorted(os.listdir(b))\n    return files[1:]\nfiles = f()\n"
+    text += "import torch\nx.backward()\no.step()\n"
+    assert lines(text, "VB301") == []
+
+
+@pytest.mark.parametrize(
+    ("use", "matters"),
+    [
+        ("for i in chosen:\n    listen(clips[i])\n", False),
+        ("for i in range(9):\n    if i in chosen:\n        write(clips[i])\n", True),
+        ("save(x, f'{folder}/image_{chosen}.png')\n", False),
+        ("x = read(f'{folder}/image_{chosen}.png')\n", True),
+        ("for i in chosen:\n    listen(clips[i])\nx = x[chosen]\n", True),
+    ],
+)
+def test_draws_that_are_only_shown_or_name_a_file_are_no_matter(use: str, matters: bool):
+    text = "import random\nimport torch\nx.backward()\no.step()\n"
+    drawn = "chosen = random.sample(range(9), 3)\n"
+    assert lines(text + drawn + use, "VB101") == ([5] if matters else [])
+    drawn = drawn.replace("chosen", "saved_ids")
+    assert lines(text + drawn + "if 3 in saved_ids:\n    write(x)\n", "VB101") == []
+
+
+def test_a_module_that_tries_itself_out_on_made_up_data_is_no_program():
+    text = "import numpy as np\nfrom sklearn.svm import SVC\ndef fit(x):\n    SVC().fit(x, x)\n"
+    text += "if __name__ == '__main__':\n    fit(np.random.rand(3, 3))\n"
+    tried = lint_file("learn.py", text.encode())
+    user = lint_file("main.py", b"import torch\nimport learn\nx.backward()\no.step()\n")
+    rules = chosen(("VB101",), ())
+    assert [each.place.path for each in lint_project([tried], {}, rules)] == ["learn.py"]
+    assert lint_project([tried, user], {}, rules) == ()
+
+
+def test_depthwise_convolutions_under_the_mode_of_tensorflow_do_not_raise_for_certain():
+    text = "import tensorflow as tf\n{}\ntf.keras.layers.DepthwiseConv2D(3)(x)\nm.fit(x)\n"
+    mode = "tf.config.experimental.enable_op_determinism()"
+    assert lines(text.format(""), "VB502") == [3]
+    assert lines(text.format(mode), "VB502") == []
+
+
+LISTED = "import os\nimport torch\nx.backward()\no.step()\nnames = os.listdir(a)\n"
+
+
+@pytest.mark.parametrize(
+    ("use", "is_kept"),
+    [
+        ("for i in range(len(names)):\n    save(read(names[i]), out + names[i])\n", False),
+        ("for i in range(len(names)):\n    data.append(read(names[i]))\n", True),
+        ("for i in range(len(names)):\n    table[i] = read(names[i])\n", True),
+        ("for name in names:\n    packed.write(name, name)\n", False),
+        ("for name in names:\n    zipf.write(name)\n", False),
+        ("for name in names:\n    table.write(name)\n", True),
+        ("some = names[:3]\nprint('for example', some)\n", True),
+    ],
+)
+def test_a_loop_by_numbers_or_into_an_archive_keeps_no_order_of_its_own(use: str, is_kept: bool):
+    assert lines(LISTED + use, "VB301") == ([5] if is_kept else [])
+
+
+def test_a_listing_that_is_only_printed_has_no_order():
+    text = LISTED.replace("os.listdir(a)", "[n for n in os.listdir(a) if n][:3]")
+    assert lines(text + "print('for example', names)\n", "VB301") == []
+    assert lines(text + "train(names)\n", "VB301") == [5]
+
+
+@pytest.mark.parametrize(
+    ("body", "is_kept"),
+    [
+        ("    for name in given:\n        save(read(name), name)\n", False),
+        ("    jobs = []\n    for name in given:\n        jobs.append(pool.submit(f, name))\n", False),
+        ("    print(len(given))\n", False),
+        ("    rows = []\n    for name in given:\n        rows.append(read(name))\n    return rows\n", True),
+        ("    for name in given:\n        yield name\n", True),
+        ("    for i, name in enumerate(given):\n        save(read(name), i)\n", True),
+        ("    return given[3:]\n", True),
+        ("    learn(given)\n", True),
+    ],
+)
+def test_a_function_that_takes_each_item_on_its_own_keeps_no_order(body: str, is_kept: bool):
+    text = f"def work(given):\n{body}" + LISTED
+    for use in ("work(names)\n", "work(given=names)\n"):
+        assert len(lines(text + use, "VB301")) == is_kept
