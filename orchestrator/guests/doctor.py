@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import platform
 import shutil
+import sys
 from dataclasses import asdict
 from typing import Any
 
@@ -134,8 +135,11 @@ def _virtualbox() -> list[Check]:
 
 def _frameworks() -> list[Check]:
     found = {"torch": _version("torch"), "tensorflow": _version("tensorflow") or _version("tensorflow-cpu")}
+    cures = {name: f"pip install 'vbstudy[{name}]'" for name in found}
+    if sys.version_info >= (3, 14):
+        cures["tensorflow"] = "TensorFlow has no release for Python 3.14 yet: use Python 3.13"
     return [
-        Check(what=name, found=version, missing="" if version else f"pip install 'vbstudy[{name}]'")
+        Check(what=name, found=version, missing="" if version else cures[name])
         for name, version in found.items()
     ]
 
