@@ -6,7 +6,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Sequence
 
-from analysis.scan.lint.order.kept import BARS, indexed, iterated, kept_in_order, named, numbered
+from analysis.scan.lint.order.kept import BARS, SUBMITTING, indexed, iterated, kept_in_order, named, numbered
 from analysis.scan.lint.syntax.arguments import last
 
 COUNTING = frozenset(("len", "sorted", "set", "print")) | BARS | {"enumerate"}
@@ -26,6 +26,7 @@ def order_free(body: Sequence[ast.stmt]) -> dict[str, frozenset[str | int]]:
 def _keeps(function: ast.FunctionDef, name: str, seen: set[str]) -> bool:
     """Whether the order of what has a name in a function may be kept: any use does but those known here."""
     seen.add(name)
+    own = {n.id for n in ast.walk(function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
     harmless: set[int] = set()
     for node in ast.walk(function):
         for use in _harmless(node, name):
@@ -34,12 +35,23 @@ def _keeps(function: ast.FunctionDef, name: str, seen: set[str]) -> bool:
             lists = set(kept_in_order(node.body))
             if "" in lists or numbered(node) or _ends(node.body):
                 return True
-            if any(_keeps(function, each, seen) for each in lists - seen):
+            if any(each not in own or _keeps(function, each, seen) for each in lists - seen):
                 return True
+        match node:
+            case ast.Assign(targets=[ast.Name(id=jobs)], value=ast.ListComp() as made) if _begins(made, name):
+                harmless.add(id(made.generators[0].iter))
+                if jobs not in seen and _keeps(function, jobs, seen):
+                    return True
     return any(
         isinstance(node, ast.Name) and node.id == name and id(node) not in harmless
         for node in ast.walk(function)
     )
+
+
+def _begins(made: ast.ListComp, name: str) -> bool:
+    """`[pool.submit(work, each) for each in names]`: jobs, whose results may be nobody's."""
+    is_job = isinstance(made.elt, ast.Call) and last(made.elt.func) in SUBMITTING
+    return is_job and len(made.generators) == 1 and named(made.generators[0].iter) == name
 
 
 def _harmless(node: ast.AST, name: str) -> Iterator[ast.AST]:
@@ -54,6 +66,9 @@ def _harmless(node: ast.AST, name: str) -> Iterator[ast.AST]:
             yield of
         case ast.Assign(targets=[ast.Name() as target], value=ast.List(elts=[])):
             yield target
+        case ast.Assign(targets=[ast.Name() as target], value=ast.ListComp(elt=ast.Call(func=function))):
+            if last(function) in SUBMITTING:
+                yield target
         case ast.Call(func=function, args=[of]) if last(function) == "as_completed":
             yield of
         case ast.Subscript(value=ast.Name(id=of) as listed, slice=ast.Name()) if of == name:

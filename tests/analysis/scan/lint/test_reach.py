@@ -176,10 +176,19 @@ def test_a_listing_that_is_only_printed_has_no_order():
     [
         ("    for name in given:\n        save(read(name), name)\n", False),
         ("    jobs = []\n    for name in given:\n        jobs.append(pool.submit(f, name))\n", False),
+        (
+            "    jobs = [p.submit(f, n) for n in given]\n    for job in jobs:\n        print(job.result())\n",
+            False,
+        ),
+        (
+            "    jobs = [p.submit(f, n) for n in given]\n    for j in jobs:\n        a.append(j.result())\n",
+            True,
+        ),
         ("    print(len(given))\n", False),
         ("    rows = []\n    for name in given:\n        rows.append(read(name))\n    return rows\n", True),
         ("    for name in given:\n        yield name\n", True),
         ("    for i, name in enumerate(given):\n        save(read(name), i)\n", True),
+        ("    for name in given:\n        rows.append(name)\n", True),
         ("    return given[3:]\n", True),
         ("    learn(given)\n", True),
     ],
