@@ -37,6 +37,7 @@ class Event(NamedTuple):
     moved     a tensor or model is moved to a device
     gpu       it is moved to a GPU for certain
     train     a model is trained                        how
+    infers    a network that is not trained computes   its qualified name
     pool      an estimator learns in threads             its qualified name
     parallel  a function is mapped over elements        the same as of a call; its lines, of a lambda
     main      what the main guard guards, see MAIN

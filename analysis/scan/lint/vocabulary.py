@@ -26,6 +26,7 @@ GENERATORS = {
     "faker": "faker",
     "polars": "polars",
     "albumentations": "albumentations",
+    "monai": "MONAI's transforms",
 }
 SEED_CALLS = {
     "python": "random.seed(seed)",
@@ -43,6 +44,7 @@ SEED_CALLS = {
     "faker": "faker.Faker.seed(seed)",
     "polars": "polars.set_random_seed(seed)",
     "albumentations": "Compose(..., seed=seed)",
+    "monai": "monai.utils.set_determinism(seed)",
 }
 NOT_BY_HELPERS = frozenset(("gym", "albumentations"))
 """Generators that a function of elsewhere cannot seed."""
@@ -107,7 +109,9 @@ ESTIMATORS: dict[tuple[str, str], str] = {
 """What draws unless it is given a seed, by its package and last name: the generator, or OWN_SOURCE."""
 OWN_SOURCE = "own"
 SKLEARN_DRAWS = re.compile(
-    r"^(?:sklearn|imblearn)\.\w+(?:\.\w+)*\.(?:KFold|StratifiedKFold|PCA|SVC|SVR|NuSVC|LogisticRegression|mutual_info_\w+|"
+    r"^(?:sklearn|imblearn)\.\w+(?:\.\w+)*\.(?:KFold|StratifiedKFold|PCA|SVC|NuSVC|LogisticRegression|mutual_info_\w+|"
+    r"KernelPCA|LocallyLinearEmbedding|DummyClassifier|GaussianProcess(?:Classifier|Regressor)|learning_curve|ridge_regression|"
+    r"(?:Lasso|ElasticNet|LogisticRegression)CV|MultiTask(?:Lasso|ElasticNet)(?:CV)?|RegressorChain|"
     r"StratifiedGroupKFold|GroupKFold|HistGradientBoosting\w+|RandomForest\w+|ExtraTrees?\w+|GradientBoosting\w+|"
     r"Bagging\w+|AdaBoost\w+|DecisionTree\w+|MLP\w+|SGD\w+|PassiveAggressive\w+|RidgeClassifier|Ridge|Lasso|ElasticNet|"
     r"ClassifierChain|IterativeImputer|make_(?!scorer|pipeline|column|union|imb)\w+)$"
@@ -230,11 +234,13 @@ ALBUMENTATIONS = re.compile(
     r"\w*MaxSize$|Pad$|PadIfNeeded$|CenterCrop$|Crop$|Lambda$|NoOp$|\w*Params$|\w*Transform$|\w*Processor$)[A-Z]\w+$"
 )
 """Nearly all draw whether they are applied at all."""
+MONAI = re.compile(r"^monai\.transforms\.(?:\w+\.)*Rand[A-Z]\w+$")
+"""Each has a state of its own; a loader of MONAI seeds it from PyTorch's generator."""
 ENVIRONMENTS = re.compile(r"^(?:gym|gymnasium)\.(?:make|make_vec|vector\.make)$")
 RANDOM_VARIATES = re.compile(
     r"^scipy\.stats\.\w+(?:\(\))?\.rvs$|^skimage\.util\.(?:\w+\.)?random_noise$|^scipy\.sparse\.(?:random|rand)$"
     r"|^scipy\.optimize\.(?:differential_evolution|dual_annealing|basinhopping)$|^scipy\.cluster\.vq\.kmeans2?$"
-    r"|^monai\.transforms\.(?:\w+\.)*Rand[A-Z]\w+$|^umap\.(?:\w+\.)*UMAP$"
+    r"|^umap\.(?:\w+\.)*UMAP$"
     r"|^node2vec\.Node2Vec$|^batchgenerators\.transforms\.(?:\w+\.)*\w*Transform$|^tsaug\.[A-Z]\w+$"
     r"|^pytorch_metric_learning\.samplers\.\w+$|^scipy\.stats\.(?:bootstrap|permutation_test|monte_carlo_test)$"
 )
@@ -278,6 +284,8 @@ def generator_of(name: str) -> str | None:
         return "python"
     if ALBUMENTATIONS.match(name):
         return "albumentations"
+    if MONAI.match(name):
+        return "monai"
     if ENVIRONMENTS.match(name):
         return "gym"
     if OF_IMGAUG.match(name):

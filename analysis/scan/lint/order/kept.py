@@ -105,9 +105,23 @@ def numbered(node: ast.For | ast.AsyncFor) -> bool:
                 given = [*inner.args, *(keyword.value for keyword in inner.keywords)]
                 if any(_names(value, indexed(node)) & counters for value in given):
                     return True
+            elif isinstance(inner, ast.If) and _names(inner.test) & counters and _parts(inner):
+                return True
             elif isinstance(inner, ast.If) and any(isinstance(each, ast.Break) for each in inner.body):
                 limits = limits or bool(_names(inner.test) & counters)
     return writes and limits
+
+
+def _parts(node: ast.If) -> bool:
+    """`if i % 5: copy(path, train) else: copy(path, test)`: what is in which part of the data."""
+    return all(
+        any(
+            isinstance(inner, ast.Call) and last(inner.func) in SAVING
+            for statement in body
+            for inner in ast.walk(statement)
+        )
+        for body in (node.body, node.orelse)
+    )
 
 
 def _counters(node: ast.For | ast.AsyncFor) -> set[str]:

@@ -248,11 +248,22 @@ def _unstated_threads(program: Program, training: Step, flags: set[str]) -> Iter
         why = f"as many threads as the machine has decide in what order {pool.event.name} adds"
         so = "predicts, in the last digits" if FORESTS.match(pool.event.name) else "learns"
         yield at("VB401", pool, f"{why}, and so what it {so}")
+    elif network is None and (computed := _features(program)) and not needs_gpu(program, computed):
+        by = computed.event.name.rpartition(".")[2]
+        why = f"as many threads as the machine has compute ({by}) what an estimator learns from"
+        yield at("VB401", computed, why)
     if not uses:
         return
     what = dict.fromkeys(known.threads[use.entry].what for _, use in uses)
     file, use = next(((f, u) for f, u in uses if f is program.file), uses[0])
     yield finding("VB503", file.path, use.spot, f"{named}: {'; '.join(what)}")
+
+
+def _features(program: Program) -> Step | None:
+    """The first network that is not trained and computes something before an estimator is fitted."""
+    steps = iter(program.steps)
+    found = next((step for step in steps if step.event.kind == "infers"), None)
+    return found if any(step.event.kind == "train" for step in steps) else None
 
 
 def _pool(program: Program, flags: set[str]) -> Step | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from pathlib import PurePosixPath
 
 from analysis.scan.lint.facts import FileFacts
 from analysis.scan.lint.programs.differ import AFTER_TRAINING, FRAMEWORKS
@@ -20,6 +21,12 @@ PREPARING = re.compile(
     r"prep|extract|encod|embed|feature|convert|creat|generat|build|make|split|dataset", re.I
 )
 """Files of programs that make data with a model."""
+OF_DATA = re.compile(
+    r"(?:^|[_-])(?:train(?:ing)?|datasets?|split\w*|label\w*|corpus|pre_?process\w*|prep(?:are)?|extract\w*|features?"
+    r"|augment\w*)(?:[_.-]|$)",
+    re.IGNORECASE,
+)
+"""Names of files that make what training reads, whatever libraries they use."""
 PLANES = re.compile(r"(?:sklearn\.manifold|umap|openTSNE|MulticoreTSNE|tsnecuda)(?:\.|$)")
 """What embeds in a plane."""
 DATA_LIBRARIES = WORDS["data_libraries"]
@@ -65,7 +72,19 @@ def _held(file: FileFacts, found: LintFinding) -> set[str]:
 
 def makes_data(program: Program) -> bool:
     """A tool that prints has an order that matters to nobody."""
-    return program.training is not None or ("writes" in program.file.flags and _is_of_data(program.file))
+    return program.training is not None or any(_writes_data(program, file) for file in program.files)
+
+
+def _writes_data(program: Program, file: FileFacts) -> bool:
+    """Whether a program's own file writes data, or a function that it reaches in one that prepares data."""
+    if "writes" not in file.flags or not _is_of_data(file):
+        return False
+    return file is program.file or (
+        "writes" not in program.file.flags
+        and "saves" in file.flags
+        and bool(OF_DATA.search(PurePosixPath(file.path).name))
+        and any((file.path, file.scope_at(line)) in program.scopes for line in file.written)
+    )
 
 
 def _only_uses(program: Program) -> bool:
@@ -90,5 +109,12 @@ def _only_shows(program: Program) -> bool:
 
 
 def _is_of_data(file: FileFacts) -> bool:
-    """Whether a file likely has to do with data: by its framework, or a library of data where it writes."""
-    return bool(file.flags & FRAMEWORKS or (file.flags & DATA_LIBRARIES and "writes" in file.flags))
+    """Whether a file likely has to do with data: by its framework, or a library of data where it writes, or
+    its name."""
+    if "writes" not in file.flags:
+        return bool(file.flags & FRAMEWORKS)
+    return bool(
+        file.flags & FRAMEWORKS
+        or file.flags & DATA_LIBRARIES
+        or OF_DATA.search(PurePosixPath(file.path).name)
+    )

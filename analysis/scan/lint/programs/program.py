@@ -9,6 +9,7 @@ handed on, has no place in that order: see `reached`."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -24,6 +25,13 @@ from analysis.scan.results import PROGRAMS, Level, LintFinding
 GRADIENTS = frozenset(("backward()", "a gradient tape"))
 NAMED = 12
 """How many of its programs a finding names."""
+OF_LIBRARIES = re.compile(
+    r"^sklearn\.(?!model_selection|pre|feature|metrics)\w+\.\w*(?:Classifier|Regressor|Regression|SV[CR]|NB)$"
+    r"|^(?:xgboost|lightgbm|catboost)\.\w+$"
+)
+"""Estimators that a file imports by their names, and so may fit."""
+RESTING = frozenset(("draw", "train", "work", "parallel", "pool", "infers"))
+"""What counts in a program's own file though no call that can be followed reaches it."""
 CALLED_BY_FRAMEWORKS = WORDS["called_by_frameworks"]
 
 
@@ -215,7 +223,7 @@ class Program:
             for name, events in self.file.scopes.items()
             if self.is_used(name)
             for event in events
-            if id(event) not in reached and event.kind in ("draw", "train", "work", "parallel", "pool")
+            if id(event) not in reached and event.kind in RESTING
         ]
         return [*self.reached, *(Step(self.file, event) for event in sorted(rest, key=lambda e: e.spot))]
 
@@ -267,7 +275,7 @@ class Program:
         if maker := step.event.text.removeprefix(OF_UNKNOWN):
             made_by = self.index.function(maker, step.file)
             return made_by is None or made_by[1].endswith("__init__")
-        return self._has_own("fit")
+        return self._has_own("fit") and not any(map(OF_LIBRARIES.match, step.file.imported.values()))
 
     def _has_own(self, method: str) -> bool:
         """Whether a class of the project has a method of that name: what happens in it tells."""

@@ -10,7 +10,18 @@ from analysis.scan.lint.facts import Event, spot
 from analysis.scan.lint.syntax import defaults
 from analysis.scan.lint.syntax.arguments import argument, constant, dotted, is_given, is_open, last
 from analysis.scan.lint.syntax.walk import Walk
-from analysis.scan.lint.uses import chosen, counts, devices, draws, operations, pools, settings, training
+from analysis.scan.lint.uses import (
+    chosen,
+    counts,
+    devices,
+    draws,
+    features,
+    operations,
+    pools,
+    searches,
+    settings,
+    training,
+)
 from analysis.scan.lint.validation import evaluation
 from analysis.scan.lint.vocabulary import (
     ALL,
@@ -97,7 +108,7 @@ def called(to: Walk, node: ast.Call, name: str | None) -> None:
     elif method in SHOWING or (to.facts.is_notebook and not to.scope and SHOWS.search(method)):
         to.facts.shown.append(node.lineno)
     elif (attribute and method in WRITING) or WRITER.match(method):
-        to.facts.flags.add("writes")
+        to.facts.flags |= {"writes"} if method == "fit" else {"writes", "saves"}
         to.facts.written.append(node.lineno)
     for value in node.args:
         if isinstance(value, ast.Name) and (given := to.names.resolve(value) or "").startswith("@"):
@@ -106,6 +117,7 @@ def called(to: Walk, node: ast.Call, name: str | None) -> None:
         to.facts.flags.add("loss on the CPU")
     chosen.handed_on(to, node)
     devices.called(to, node, name, attribute)
+    features.called(to, node, name, attribute)
     defaults.of_call(to, node)
     evaluation.called(to, node, name, attribute)
 
@@ -208,6 +220,7 @@ def _by_name(to: Walk, node: ast.Call, name: str) -> None:
         draws.seed(to, node, name)
         return
     draws.drawn(to, node, name)
+    searches.unseeded(to, node, name)
     settings.queued(to, node, name)
     if name in LOADERS:
         counts.loader(to, node, name)
@@ -248,6 +261,9 @@ def _by_attribute(to: Walk, node: ast.Call, attribute: str, name: str | None) ->
             counts.remembered(to, option, argument(node, "default", -1))
     if attribute == "compile":
         operations.compiled(to, node)
+    if attribute == "set_random_state":
+        draws.seeded(to, node, ("monai",))
+    settings.shuffled(to, node, attribute, name)
     if attribute in ("map", "interleave", "parallel_interleave", "apply", "map_and_batch"):
         settings.ordered(to, node, attribute)
         settings.mapped(to, node)

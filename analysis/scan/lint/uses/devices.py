@@ -116,6 +116,8 @@ def _needs(to: Walk, node: ast.Call, name: str | None, attribute: str) -> bool:
     if attribute == "to" or name == "torch.device":
         said = constant if to.scope else partial(default, to)  # a parameter may be given another value
         return any(str(said(each)).startswith("cuda") for each in node.args)
+    if (name or "").startswith("sentence_transformers."):
+        return str(constant(argument(node, "device", 2))).startswith("cuda")
     if any(k.arg in QUANTIZED and constant(k.value) is True for k in node.keywords):
         return True
     if name != "lightning.Trainer":

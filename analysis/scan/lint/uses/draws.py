@@ -45,21 +45,9 @@ OWN_GENERATORS = {  # rule VB102: name of the argument that seeds
     "numpy.random.SFC64": "seed",
     "numpy.random.PCG64DXSM": "seed",
 }
-SEARCHES = {  # of hyperparameters: name of the argument that seeds
-    "optuna.create_study": "sampler",
-    "optuna.samplers.TPESampler": "seed",
-    "optuna.samplers.RandomSampler": "seed",
-    "optuna.samplers.CmaEsSampler": "seed",
-    "optuna.study.create_study": "sampler",
-    "optuna.integration.OptunaSearchCV": "random_state",
-    "hyperopt.fmin": "rstate",
-    **{
-        f"optuna.samplers.{name}Sampler": "seed"
-        for name in ("Grid", "QMC", "NSGAII", "NSGAIII", "GP", "BruteForce")
-    },
-    "bayes_opt.BayesianOptimization": "random_state",
-}
 COMPOSED = re.compile(r"^albumentations\.(?:\w+\.)*(?:Replay)?Compose$")
+SEEDS_MONAI = frozenset(("monai.data.DataLoader", "monai.data.ThreadDataLoader"))
+"""They seed transforms from PyTorch's generator."""
 REGISTERS = re.compile(r"^(?:gym|gymnasium)\.(?:envs\.registration\.)?register$")
 LAYER = re.compile(r"^(?:torch\.nn|keras\.layers|torch_geometric\.nn|tensorflow\.layers)\.")
 FINE_TUNED = re.compile(
@@ -107,10 +95,29 @@ TENSORS = re.compile(
 ONLY_WITH: dict[str, dict[str, tuple[object, ...]]] = {
     "Ridge": {"solver": ("sag", "saga")},
     "RidgeClassifier": {"solver": ("sag", "saga")},
-    "Lasso": {"selection": ("random",)},
-    "ElasticNet": {"selection": ("random",)},
+    "ridge_regression": {"solver": ("sag", "saga")},
+    "LogisticRegression": {"solver": ("sag", "saga", "liblinear")},
+    "LogisticRegressionCV": {"solver": ("sag", "saga", "liblinear")},
+    **{
+        f"{task}{name}{search}": {"selection": ("random",)}
+        for task in ("", "MultiTask")
+        for name in ("Lasso", "ElasticNet")
+        for search in ("", "CV")
+    },
     "ClassifierChain": {"order": ("random",)},
+    "RegressorChain": {"order": ("random",)},
     "IterativeImputer": {"sample_posterior": (True,), "imputation_order": ("random",)},
+    "PCA": {"svd_solver": ("randomized", "arpack")},
+    "KernelPCA": {"eigen_solver": ("randomized", "arpack")},
+    "LocallyLinearEmbedding": {"eigen_solver": ("arpack",)},
+    "SVC": {"probability": (True,)},
+    "NuSVC": {"probability": (True,)},
+    "DummyClassifier": {"strategy": ("stratified", "uniform")},
+    "GaussianProcessClassifier": {"n_restarts_optimizer": tuple(range(1, 101))},
+    "GaussianProcessRegressor": {"n_restarts_optimizer": tuple(range(1, 101))},
+    "learning_curve": {"shuffle": (True,)},
+    "MapieRegressor": {"cv": ("split", *range(2, 101))},
+    "MapieClassifier": {"cv": ("split", *range(2, 101))},
 }
 """Estimators that draw only with one of these arguments."""
 IN_PLACE = frozenset(
@@ -142,14 +149,12 @@ def drawn(to: Walk, node: ast.Call, name: str) -> None:
             to.facts.made[spot(node)] = to.target
     if name in OWN_GENERATORS:
         _own_generator(to, node, name)
-    elif name in SEARCHES and not is_given(node, SEARCHES[name]):
-        to.report(
-            "VB102", node, f"{name}() without {SEARCHES[name]} draws what it tries from a new generator"
-        )
     elif name == "tensorflow.random.Generator.from_non_deterministic_state":
         to.report("VB102", node, "the generator begins in another state in each run")
     elif COMPOSED.match(name) and is_given(node, "seed"):
         seeded(to, node, ("albumentations",))
+    elif name in SEEDS_MONAI:
+        seeded(to, node, ("monai",))
     elif name == "torch.Generator().seed":
         to.report("VB104", node, "Generator.seed() takes a seed from the operating system")
     elif REGISTERS.match(name):
@@ -375,12 +380,6 @@ def _shuffles(node: ast.Call, name: str) -> bool:
     last = name.rpartition(".")[2]
     if last in ONLY_WITH:
         return any(constant(argument(node, key, 99)) in values for key, values in ONLY_WITH[last].items())
-    if last == "PCA":
-        return constant(argument(node, "svd_solver", 99)) in ("randomized", "arpack")
-    if last in ("SVC", "SVR", "NuSVC"):
-        return constant(argument(node, "probability", 99)) is True
-    if last == "LogisticRegression":
-        return constant(argument(node, "solver", 99)) in ("sag", "saga", "liblinear")
     if last in ("KFold", "StratifiedKFold", "GroupKFold", "StratifiedGroupKFold"):
         return constant(argument(node, "shuffle", 1)) is True
     return constant(argument(node, "shuffle", 99)) is not False

@@ -124,6 +124,17 @@ def ordered(to: Walk, node: ast.Call, attribute: str) -> None:
             to.report("VB203", node, f"{attribute}({name}={said}) lets elements overtake each other")
 
 
+def shuffled(to: Walk, node: ast.Call, attribute: str, name: str | None) -> None:
+    """`tfds.load("mnist", shuffle_files=True)`: without a seed its files are read at once, in any order."""
+    if name != "tensorflow_datasets.load" and attribute != "as_dataset":
+        return
+    shuffles, read = argument(node, "shuffle_files", -1), argument(node, "read_config", -1)
+    if shuffles is not None and constant(shuffles) is not False and read is None:
+        without = "shuffle_files without ReadConfig(shuffle_seed=...)"
+        why = f"{without} lets files, and what is mapped in parallel, overtake each other"
+        to.report("VB203", node, why)
+
+
 def queued(to: Walk, node: ast.Call, name: str) -> None:
     """`tf.train.batch_join(readers, 32)`, `DataLoader(data, num_workers=4, in_order=False)`."""
     threads = argument(node, "num_threads", QUEUES.get(name, -1))

@@ -16,7 +16,7 @@ ESTIMATOR = re.compile(
     r"gaussian_process|discriminant_analysis|multioutput|multiclass|cluster|mixture|"
     r"semi_supervised|calibration|isotonic|kernel_ridge|cross_decomposition|adapt|classification|regression)\."
     r"|^(?:xgboost|lightgbm|catboost|ngboost|implicit|surprise|hmmlearn|lightfm|tslearn|pyod|sklearn_extra|kmodes|fcmeans|"
-    r"skopt|boruta|gplearn|tpot|flaml|autosklearn|econml|river|skmultiflow|capymoa|h2o|pygam|lifelines|sksurv|cuml)\."
+    r"skopt|boruta|gplearn|tpot|flaml|autosklearn|econml|river|skmultiflow|capymoa|h2o|pygam|lifelines|sksurv|cuml|mapie)\."
 )
 """What is fitted, or chosen by fitting, of libraries without gradients."""
 GRADIENTS = frozenset(("jax.grad", "jax.value_and_grad", "flax.nnx.grad", "flax.nnx.value_and_grad"))

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 
 from analysis.scan.lint.syntax.arguments import argument, last
 from analysis.scan.lint.syntax.walk import Walk
-from analysis.scan.lint.validation.evaluation import is_only_held_out, is_training
+from analysis.scan.lint.validation.evaluation import is_held_out, is_only_held_out, is_training
 from analysis.scan.lint.validation.parts import Parts
 
 EVALUATING = re.compile(
@@ -39,7 +39,12 @@ APART = re.compile(
 METRIC = re.compile(
     r"^(?:accuracy|balanced_accuracy|f1|precision|recall|roc_auc|average_precision)_score$|^classification_report$"
 )
-SCORING = re.compile(rf"fit$|score$|predict|{METRIC.pattern}")
+ERROR = re.compile(
+    r"^(?:r2|explained_variance)_score$|^(?:root_)?mean_(?:absolute|squared)(?:_percentage|_log)?_error$|^(?:mae|mse|rmse)$"
+)
+REGRESSOR = re.compile(r"^(?:\w*model|\w*regressor|svr|rf|gbr?|xgbr?)$", re.IGNORECASE)
+"""Models that predict numbers, by their names; a line through points has none of them."""
+SCORING = re.compile(rf"fit$|score$|predict|evaluate$|{METRIC.pattern}|{ERROR.pattern}")
 CLASSIFIER = re.compile(
     r"^(?:clf|classifier|knn|svm|svc|logreg|\w+_(?:clf|classifier|knn|svm))$", re.IGNORECASE
 )
@@ -85,6 +90,7 @@ def of_module(to: Walk, tree: ast.Module) -> None:
 def _scored(to: Walk, scope: ast.Module | Function) -> None:
     """`model.fit(x, y)`, and then `model.score(x, y)` or `accuracy_score(y, model.predict(x))`."""
     fitted: set[tuple[str, str, str]] = set()
+    numbers: set[str] = set()  # names of what regressors predicted
     predicted: dict[str, str] = {}  # the labels that were fitted to, by the names of predictions
     calls = [
         node
@@ -107,10 +113,15 @@ def _scored(to: Walk, scope: ast.Module | Function) -> None:
         elif method.startswith("predict") and call in targets:
             labels = next((y for model, x, y in fitted if (model, x) == (owner, first)), "")
             predicted[targets[call]] = "" if is_training(first) else labels
+            if REGRESSOR.match(owner):
+                numbers.add(targets[call])
+        elif method == "evaluate" and is_held_out(targets.get(call, "")) and (owner, first, second) in fitted:
+            to.report("VB603", call, "the model was fitted to the same data")
         elif is_training(f"{first} {second}"):
             continue  # by its name, how well the model fits
         elif (method == "score" and CLASSIFIER.search(owner) and (owner, first, second) in fitted) or (
-            METRIC.match(method) and predicted.get(second) == first
+            predicted.get(second) == first
+            and (METRIC.match(method) or (ERROR.match(method) and second in numbers))
         ):
             to.report("VB603", call, "the model was fitted to the same data")
 
