@@ -93,6 +93,12 @@ def returned(to: OrderedWalk, node: ast.Return) -> None:
             to.visit(node.value)
 
 
+def raised(to: OrderedWalk, node: ast.Raise) -> None:
+    """`raise SystemExit(main())`; of others nothing is of interest."""
+    if isinstance(node.exc, ast.Call) and getattr(node.exc.func, "id", "") == "SystemExit":
+        arguments(to, node.exc)
+
+
 def asserted(to: OrderedWalk, node: ast.Assert) -> None:
     with to.order.free():
         to.visit(node.test)

@@ -16,9 +16,7 @@ COMPUTES = re.compile(
     r"|^keras\.(?:[\w.]+\.)?applications\.(?:\w+\.)?[A-Z]\w+\(\)\.predict$"
 )
 """What a network computes, by the name of a call."""
-OF_SENTENCES = frozenset(
-    ("normalize_embeddings", "convert_to_numpy", "convert_to_tensor", "show_progress_bar")
-)
+OF_SENTENCES = frozenset(("normalize_embeddings", "convert_to_numpy", "convert_to_tensor"))
 """Arguments that `encode` of sentence_transformers alone has."""
 LOADED = re.compile(
     r"^keras\.(?:[\w.]+\.)?applications\.(?:\w+\.)?[A-Z]\w+$|^torchvision\.models\.(?:\w+\.)?[a-z]\w+$|^timm\.create_model$"
@@ -29,11 +27,8 @@ LOADED = re.compile(
 
 def called(to: Walk, node: ast.Call, name: str | None, attribute: str) -> None:
     known = name or ""
-    if COMPUTES.match(known) or (
-        attribute == "encode"
-        and "sentence_transformers" in to.facts.flags
-        and any(is_given(node, each) for each in OF_SENTENCES)
-    ):
+    of_sentences = attribute == "encode" and any(is_given(node, each) for each in OF_SENTENCES)
+    if COMPUTES.match(known) or of_sentences:
         to.event("infers", known or attribute, node)
     elif LOADED.match(known) and constant(argument(node, "weights", 1)) is not None:
         to.event("infers", known, node)
