@@ -10,7 +10,7 @@ from analysis.scan.lint.order.order import DataOrder
 from analysis.scan.lint.syntax import keywords
 from analysis.scan.lint.syntax.arguments import constant as constant_of
 from analysis.scan.lint.syntax.walk import Walk
-from analysis.scan.lint.uses import calls, counts, draws, pools, searches, settings
+from analysis.scan.lint.uses import calls, chosen, counts, draws, pools, settings
 from analysis.scan.lint.vocabulary import ASKS_WHETHER_TRAINED
 
 Comprehension = ast.ListComp | ast.GeneratorExp | ast.DictComp | ast.SetComp
@@ -71,7 +71,7 @@ def subscript(to: OrderedWalk, node: ast.Subscript) -> None:
 
 
 def dictionary(to: OrderedWalk, node: ast.Dict) -> None:
-    searches.tried(to, node)
+    chosen.tried(to, node)
     for key, value in zip(node.keys, node.values, strict=True):
         pools.stored(to, key, value)
         if key is not None:

@@ -15,10 +15,8 @@ from analysis.scan.lint.uses import (
     counts,
     devices,
     draws,
-    features,
     operations,
     pools,
-    searches,
     settings,
     training,
 )
@@ -117,7 +115,7 @@ def called(to: Walk, node: ast.Call, name: str | None) -> None:
         to.facts.flags.add("loss on the CPU")
     chosen.handed_on(to, node)
     devices.called(to, node, name, attribute)
-    features.called(to, node, name, attribute)
+    pools.inferred(to, node, name, attribute)
     defaults.of_call(to, node)
     evaluation.called(to, node, name, attribute)
 
@@ -220,7 +218,7 @@ def _by_name(to: Walk, node: ast.Call, name: str) -> None:
         draws.seed(to, node, name)
         return
     draws.drawn(to, node, name)
-    searches.unseeded(to, node, name)
+    chosen.unseeded(to, node, name)
     settings.queued(to, node, name)
     if name in LOADERS:
         counts.loader(to, node, name)
