@@ -94,8 +94,8 @@ def lint_cells(facts: FileFacts, cells: list[Cell]) -> None:
             facts.cells = tuple(starts)
         if any(WORD.search(cell.text) for cell in cells):
             facts.frozen = frozen(body)
-        without_dead_branches(body)
         try:
+            without_dead_branches(body)
             Collector(facts).module(ast.Module(body=body, type_ignores=[]))
             if any(registry().operations[use.entry].model for use in facts.operations):
                 facts.idle = idle_lines(body)

@@ -197,3 +197,8 @@ def test_a_function_that_takes_each_item_on_its_own_keeps_no_order(body: str, is
     text = f"def work(given):\n{body}" + LISTED
     for use in ("work(names)\n", "work(given=names)\n"):
         assert len(lines(text + use, "VB301")) == is_kept
+
+
+def test_a_condition_nested_too_deeply_is_no_crash():
+    data = b"if " + b"not " * 900 + b"x:\n    pass\n"
+    assert lint_file("main.py", data * 3).path == "main.py"
