@@ -13,7 +13,7 @@ TEST_FILE = re.compile(r"(?:^|/)(?:test_[\w-]+|[\w-]+_test|tests?|conftest)\.py$
 SMOKE_TEST = re.compile(r"(?:^|[/_])(?:smoke(?:_?test)?|dummy)(?:_\w+)?\.(?:py|ipynb)$", re.IGNORECASE)
 TESTING = frozenset(("pytest", "unittest", "absl.testing"))
 MADE_UP = re.compile(
-    r"^(?:numpy\.random|torch|tensorflow(?:\.random)?)\.(?:rand|randn|randint|random|normal|uniform|standard_normal)$"
+    r"^(?:numpy\.random|torch|tensorflow(?:\.random)?)\.(?:rand|randn|random|normal|uniform|standard_normal)$"
 )
 """Draws of numbers that stand for data."""
 OF_PLOTS = re.compile(

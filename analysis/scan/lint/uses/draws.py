@@ -132,8 +132,10 @@ def drawn(to: Walk, node: ast.Call, name: str) -> None:
     if to.without_seed and "seed" in to.target.lower():
         to.facts.flags.add(f"redrawn {to.target}")
         generator = None  # a seed for who gave none
-    if name.startswith("keras.layers.") and _is_initialized(to, node):
-        generator = None
+    own = argument(node, "generator", -1)
+    is_own = own is not None and (to.names.resolve(own) or "").startswith("torch.Generator()")
+    if is_own or (name.startswith("keras.layers.") and _is_initialized(to, node)):
+        generator = None  # one that begins with a fixed seed, or is given one
     if generator == OWN_SOURCE:
         last = name.rpartition(".")[2]
         to.report("VB102", node, f"{last}() without a seed draws from a new generator of its own")

@@ -202,3 +202,9 @@ def test_a_function_that_takes_each_item_on_its_own_keeps_no_order(body: str, is
 def test_a_condition_nested_too_deeply_is_no_crash():
     data = b"if " + b"not " * 900 + b"x:\n    pass\n"
     assert lint_file("main.py", data * 3).path == "main.py"
+
+
+def test_what_draws_from_a_generator_of_its_own_needs_no_other_seed():
+    text = "import torch\ng = torch.Generator()\nn = torch.randn(x, generator={})\nn.backward()\no.step()\n"
+    assert lines(text.format("g"), "VB101") == []
+    assert lines(text.format("given"), "VB101") == [3]
