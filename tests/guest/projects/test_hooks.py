@@ -88,7 +88,7 @@ def test_what_the_script_sets_in_pytorch_is_noticed(tmp_path):
         "import torch\nfrom torch.utils.data import DataLoader\n"
         "print(torch.get_num_threads(), torch.initial_seed(), torch.backends.mkldnn.enabled)\n"
         "torch.set_num_threads(1)\ntorch.set_num_interop_threads(4)\ntorch.manual_seed(5)\n"
-        "list(DataLoader(range(4), num_workers=1))\n"
+        "if __name__ == '__main__': list(DataLoader(range(4), num_workers=1))\n"  # its worker imports it
     )
     out, noticed = run(tmp_path, code, deterministic=True)
     assert out.split()[:2] == ["2", "7"]
