@@ -96,6 +96,8 @@ class Collector:
         self.events.append(Event(kind, name, spot(node), text))
         if kind == "train" and self.pinned:
             self.facts.pinned.add(spot(node))
+        if kind in ("call", "value") and self.without_gradient:
+            self.facts.without_gradient.add(spot(node))
 
     def report(self, rule: str, node: Any, why: str, level: Level | None = None) -> None:
         where = spot(node)

@@ -35,6 +35,7 @@ class Event(NamedTuple):
     work      a framework computes                      the framework
     loaded    weights are loaded
     evaluates a model is put into its mode of evaluation
+    measures  cuDNN's choice by measuring is turned on or off
     moved     a tensor or model is moved to a device
     gpu       it is moved to a GPU for certain
     train     a model is trained                        how
@@ -113,6 +114,7 @@ class FileFacts:
     frozen: set[str] = field(default_factory=set)  # names of models of which nothing is trained
     idle: set[int] = field(default_factory=set)  # lines of values of which no gradient is taken
     looked_at: set[int] = field(default_factory=set)  # lines of values that are only shown
+    without_gradient: set[Spot] = field(default_factory=set)  # calls under torch.no_grad()
     pinned: set[Spot] = field(default_factory=set)  # what trains on the CPU for certain
     on_cpu: set[str] = field(default_factory=set)  # names of tensors that were moved there
     read_attributes: set[str] = field(default_factory=set)  # used in a way that keeps an order

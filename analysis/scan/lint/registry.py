@@ -26,7 +26,8 @@ class Operation:
     found in a name that the file imports. `default`: the value that the first of `only` has where it is not
     given. `model`: a whole model of a library. `beside`: no finding of its own, only named with others.
     `alone`: only where nothing else of the framework differs. `rows`: only where more than one row is trained
-    on at a time. `perhaps`: not in all cases does it raise under the mode."""
+    on at a time. `perhaps`: not in all cases does it raise under the mode. `overlaps`: only where windows
+    of a pool overlap; `position` is that of their size. `cublas`: CUBLAS_WORKSPACE_CONFIG prevents it."""
 
     framework: str
     names: tuple[str, ...]
@@ -53,6 +54,8 @@ class Operation:
     alone: bool = False
     rows: bool = False
     perhaps: bool = False
+    overlaps: bool = False
+    cublas: bool = False
 
     @property
     def in_gradient(self) -> bool:

@@ -171,6 +171,11 @@ SETTINGS: dict[str, tuple[str, ...]] = {name: tuple(readers) for name, readers i
 """Variables of the environment, and the libraries that read them when they are imported. Of these the first
 that a program imports at all decides; for those after it the variable is no use any more."""
 
+MODES: dict[tuple[str, str], tuple[str, str]] = {
+    tuple(name.split(".")): tuple(said) for name, said in _DATA["modes"].items()
+}
+"""Functions of libraries that turn a mode on, by package and last name: the mode, the argument that asks."""
+
 THREAD_SETTINGS = frozenset(name for name in SETTINGS if name.endswith("_THREADS"))
 WORDS: dict[str, frozenset[str]] = {k: frozenset(words.split()) for k, words in _DATA["words"].items()}
 """Sets of names that rules ask for."""

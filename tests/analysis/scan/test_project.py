@@ -99,7 +99,7 @@ def test_a_license_or_a_change_log_states_no_hardware(tmp_path):
 
 @pytest.mark.parametrize(("pin", "rule"), [("1.13.1", "VB502"), ("2.13.0", "VB501")])
 def test_the_pinned_version_decides_what_an_operation_does(tmp_path, pin, rule):
-    code = "import torch\npool = torch.nn.MaxPool3d(2)\n"
+    code = "import torch\npool = torch.nn.MaxPool3d(3, 2)\n"
     found = project(tmp_path, requirements__txt=f"torch=={pin}\n", main__py=code)
     assert [f.rule for f in found.findings] == [rule]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -32,7 +33,7 @@ AFTER_TRAINING = re.compile(
 MODELS_OF_TENSORS = frozenset(("keras.Model", "keras.models.Model"))
 NOT_TRAINED = re.compile(
     AFTER_TRAINING.pattern
-    + r"|(?:^|/)(?:data|datasets?|data_?load\w*|transforms?|augment\w*|pre_?process\w*)"
+    + r"|(?:^|/)(?:data|datasets?|data_?load\w*|transform(?!er)s?|augment\w*|pre_?process\w*)"
     r"(?:/|\w*\.(?:py|ipynb)$)",
     re.IGNORECASE,
 )
@@ -80,12 +81,25 @@ def differing(files: Sequence[FileFacts], every: Sequence[Program], pinned: Pins
             if _trains_network(program):
                 trained |= {(file.path, name) for name in on_gpu}
                 always[file.path] = always.get(file.path, own_modes) & own_modes
+    idle = _without_gradient(files)
     for file in files:
         if file.operations:
             on = always.get(file.path, modes[file.path])
             for use in _of_file(file, on, flags[file.path], pinned):
+                if use.operation.in_gradient and file.scope_at(use.spot.line) in idle:
+                    continue
                 if use.always or file.path not in always or (file.path, use.framework) in trained:
                     yield use
+
+
+def _without_gradient(files: Sequence[FileFacts]) -> set[str]:
+    """The functions that are called under `torch.no_grad()`, and nowhere else."""
+    called: dict[bool, set[str]] = {True: set(), False: set()}
+    for file in files:
+        for event in itertools.chain.from_iterable(file.scopes.values()):
+            if event.kind in ("call", "value"):
+                called[event.spot in file.without_gradient].add(event.name.lstrip("@").rpartition(".")[2])
+    return called[True] - called[False]
 
 
 def _of_file(file: FileFacts, modes: set[str], flags: set[str], pinned: Pins) -> Iterator[Differing]:
@@ -97,6 +111,8 @@ def _of_file(file: FileFacts, modes: set[str], flags: set[str], pinned: Pins) ->
         if name.startswith("keras.layers.") and _is_thrown_away(file, spot):
             continue
         if operation.model and (file.targets.get(spot, "") in file.frozen or spot.line in file.idle):
+            continue
+        if operation.cublas and "cublas" in flags:
             continue
         if operation.rows and ONE_ROW in file.flags and ROWS not in file.flags:
             continue
@@ -317,6 +333,11 @@ def _is_trained_by(use: Differing, program: Program) -> bool:
     return (use.always or _may_use_gpu(program, use.framework)) and not _modes(program) & use.prevented
 
 
+def _rank(use: Differing) -> tuple[bool, int, bool]:
+    """The surest first: weights of convolutions are trained, what other functions are given may not be."""
+    return use.operation.beside, _SEVERITY.index(use.level), not use.operation.cudnn
+
+
 def _together(
     uses: Sequence[Differing], users: Mapping[str, Sequence[Differing]] = MappingProxyType({})
 ) -> Iterator[LintFinding]:
@@ -327,7 +348,7 @@ def _together(
     for some in groups.values():
         if all(use.operation.beside for use in some):
             continue
-        first = min(some, key=lambda use: (use.operation.beside, _SEVERITY.index(use.level)))
+        first = min(some, key=_rank)
         counts = Counter(use.name for use in some)
         named = ", ".join(f"{name} ({count})" for name, count in counts.most_common())
         on = " or ".join(dict.fromkeys(use.on for use in some))

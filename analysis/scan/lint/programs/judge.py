@@ -17,6 +17,7 @@ from analysis.scan.lint.programs.differ import (
     too_old,
 )
 from analysis.scan.lint.programs.kinds import is_test
+from analysis.scan.lint.programs.measured import is_without_effect
 from analysis.scan.lint.programs.orders import ORDERS, orders
 from analysis.scan.lint.programs.program import Program, Step, at, naming, place, programs
 from analysis.scan.lint.programs.seeds import (
@@ -52,6 +53,7 @@ def lint_project(
     that silence nothing become notes of their files."""
     every = programs(files, elsewhere)
     users = [program for program in every if program.training is not None or prepares(program)]
+    measuring = [program for program in every if measures(program)] if users else []
     learning = [program for program in every if program.training is not None]
     trained = {file.path for program in learning for file in program.files}
     found = [
@@ -61,7 +63,10 @@ def lint_project(
         if each.rule not in ORDERS
         and not (each.rule.startswith(NOT_IN_TESTS) and is_test(file))
         and not (each.rule == "VB203" and "tensorflow" in file.modes)  # which overrides it
-        and not (each.rule in OF_RESULTS and not is_run(file, each, users))
+        and not (
+            each.rule in OF_RESULTS and not is_run(file, each, [*users, *measuring * (each.rule == "VB504")])
+        )
+        and not (each.rule == "VB504" and is_without_effect(file, each, every))
         and not (each.rule == "VB404" and not is_run(file, each, every))
         and not (each.rule == "VB603" and not is_run(file, each, learning))
         and not (each.rule == "VB203" and trained and file.path not in trained)

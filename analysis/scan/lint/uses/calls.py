@@ -214,6 +214,7 @@ def _by_name(to: Walk, node: ast.Call, name: str) -> None:
     top = name.partition(".")[0]
     training.by_name(to, node, name)
     pools.called(to, node, name)
+    settings.of_library(to, node, name)
     if seeded_by(name):
         draws.seed(to, node, name)
         return

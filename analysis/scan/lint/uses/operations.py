@@ -23,6 +23,13 @@ OF_DATA = re.compile(
     re.IGNORECASE,
 )
 """Names of what no gradient flows to: data, and what a teacher gives."""
+NUMBER = re.compile(
+    r"^(?:alpha|beta|gamma|eps\w*|epsilon|smooth(?:ing)?|confidence|\w*_value|(?:n|num)_\w+|\w*classes|n_?class|n|inf)$",
+    re.IGNORECASE,
+)
+"""Names of numbers, such as those with which labels are smoothed."""
+OF_ARRAYS = re.compile(r"^torch\.(?:from_numpy|tensor|as_tensor|frombuffer|load)\(\)")
+"""What makes tensors without a gradient."""
 SHAPING = WORDS["shaping"]
 WHOLE_TYPE = re.compile(r"^u?int|^long$|^bool$|^short$")
 WHOLE_METHODS = WORDS["whole_methods"]
@@ -84,11 +91,13 @@ def _differs(to: Walk, node: ast.Call, operation: Operation, shift: int = 0) -> 
         return False
     if to.pinned and not operation.always:
         return False
-    if operation.in_gradient and OF_DATA.search(_tensor_name(node, shift)):
+    if operation.in_gradient and (OF_DATA.search(_tensor_name(node, shift)) or _is_read(to, node, shift)):
         return False
     if not operation.always and WITHOUT_GRADIENT.search(to.scope):
         return False
     if not operation.visible or (operation.of and not re.search(operation.of, _tensor_name(node, shift))):
+        return False
+    if operation.overlaps and not _overlaps(node, operation.position):
         return False
     if operation.where and not _is_where(to, operation):
         return False
@@ -128,8 +137,16 @@ def _is_where(to: Walk, operation: Operation) -> bool:
 
 
 def _is_number(node: ast.expr | None) -> bool:
-    if isinstance(node, ast.UnaryOp):
-        node = node.operand
+    """`1`, `-1e9`, `float("inf")`, `1 - self.eps`, `confidence`."""
+    match node:
+        case ast.UnaryOp(operand=inner):
+            return _is_number(inner)
+        case ast.BinOp(left=left, right=right):
+            return _is_number(left) and _is_number(right)
+        case ast.Call(func=ast.Name(id="float" | "int")):
+            return True
+        case ast.Name(id=name) | ast.Attribute(attr=name):
+            return bool(NUMBER.search(name))
     return isinstance(node, ast.Constant) and isinstance(node.value, int | float)
 
 
@@ -157,6 +174,25 @@ def _is_whole(node: ast.Call, shift: int) -> bool:
     return bool(WHOLE_NAME.search(_tensor_name(node, shift)))
 
 
+def _overlaps(node: ast.Call, position: int) -> bool:
+    """Whether the windows of a pool overlap, for then several of them add to one gradient."""
+    size, step = argument(node, "kernel_size", position), argument(node, "stride", position + 1)
+    if size is None or step is None:
+        return False
+    sizes, steps = _numbers(size), _numbers(step)
+    if sizes and steps:
+        return any(a > b for a, b in zip(sizes * len(steps), steps * len(sizes), strict=True))
+    padding = argument(node, "padding", position + 2)
+    return ast.unparse(size) != ast.unparse(step) and constant(padding) not in (..., 0)
+
+
+def _numbers(node: ast.expr) -> list[int]:
+    """`[2]` of `2`, `[3, 2, 2]` of `(3, 2, 2)`; none where one is not known."""
+    each = node.elts if isinstance(node, ast.Tuple | ast.List) else [node]
+    known = [value for item in each if isinstance(value := constant(item), int)]
+    return known if len(known) == len(each) else []
+
+
 def _is_of_ones(value: ast.expr) -> bool:
     """`degree.scatter_add_(0, index, torch.ones_like(index))`: a count is exact in any order."""
     return (
@@ -181,6 +217,12 @@ def _tensor(node: ast.Call, shift: int) -> ast.expr | None:
     while isinstance(tensor, ast.Subscript) and not isinstance(constant(tensor.slice), str):
         tensor = tensor.value
     return tensor
+
+
+def _is_read(to: Walk, node: ast.Call, shift: int) -> bool:
+    """Whether the tensor is made of an array or numbers here."""
+    tensor = _tensor(node, shift)
+    return tensor is not None and bool(OF_ARRAYS.search(to.names.resolve(tensor) or ""))
 
 
 def _tensor_name(node: ast.Call, shift: int) -> str:

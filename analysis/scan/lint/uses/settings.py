@@ -11,7 +11,7 @@ from analysis.scan.lint.syntax.arguments import argument, constant, is_given
 from analysis.scan.lint.syntax.defaults import name_of
 from analysis.scan.lint.syntax.walk import Walk
 from analysis.scan.lint.uses import devices
-from analysis.scan.lint.vocabulary import SETTINGS, WORDS
+from analysis.scan.lint.vocabulary import MODES, SETTINGS, WORDS
 
 NO_GRADIENT = frozenset(
     ("torch.no_grad", "torch.no_grad()", "torch.inference_mode", "torch.inference_mode()")
@@ -69,6 +69,20 @@ def of_trainer(to: Walk, node: ast.Call) -> None:
     if given is not None and constant(given) not in (False, None):
         to.facts.flags.add("cublas")  # Lightning sets the variable itself
         _mode_on(to, node, "warn" if constant(given) == "warn" else "torch", given)
+        to.event("measures", "off", node)
+
+
+def of_library(to: Walk, node: ast.Call, name: str) -> None:
+    """`set_determinism(seed=0)`, `set_seed(1, deterministic=True)`: by their second argument, too."""
+    mode, asks = MODES.get((name.partition(".")[0], name.rpartition(".")[2]), ("", ""))
+    if not mode or (asks and constant(argument(node, asks, 1)) is not True):
+        return
+    if not asks and constant(argument(node, "seed", 0)) is None:
+        return  # that turns it off
+    if mode == "torch" and asks != "deterministic":
+        to.facts.flags.add("cublas")
+    _mode_on(to, node, mode)
+    to.event("measures", "off", node)
 
 
 def _session(to: Walk, node: ast.Call, name: str) -> None:
@@ -113,6 +127,9 @@ def _measuring(to: Walk, target: ast.Attribute, value: ast.expr | None) -> None:
     inner = value.operand if isinstance(value, ast.UnaryOp) and is_not else value
     if constant(value) is True:
         to.report("VB504", target, MEASURES)
+        to.event("measures", "on", target)
+    elif constant(value) is False and not to.branches:
+        to.event("measures", "off", target)
     elif name := name_of(inner):
         to.facts.measuring.append((spot(target), name, not is_not))
 

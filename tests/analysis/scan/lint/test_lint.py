@@ -256,12 +256,14 @@ def test_operations_are_one_finding_a_program_and_rule():
     )
 
 
-def test_recurrent_layers_are_only_named_beside_other_operations():
-    text = "import torch\na = torch.nn.LSTM(1, 2).cuda()\n{}\nx.backward()\no.step()\n"
+def test_recurrent_layers_differ_unless_cublas_has_its_workspace():
+    text = "import os\nimport torch\n{}\na = torch.nn.LSTM(1, 2).cuda()\nx.backward()\no.step()\n"
     rules = chosen(("VB501",), ())
-    assert findings(text.format(""), rules=rules) == ()
+    (found,) = findings(text.format(""), rules=rules)
+    assert found.why.startswith("LSTM differs")
+    assert findings(text.format('os.environ["CUBLAS_WORKSPACE_CONFIG"] = ":4096:8"'), rules=rules) == ()
     (found,) = findings(text.format("b = torch.nn.Conv2d(1, 2, 3)"), rules=rules)
-    assert found.why.startswith("LSTM (1), Conv2d (1) differ")
+    assert (found.place.line, found.why.startswith("Conv2d (1), LSTM (1) differ")) == (3, True)
 
 
 def test_what_prevents_it_in_tensorflow_1_is_a_variable():
