@@ -29,6 +29,7 @@ from analysis.scan.lint.programs.seeds import (
     measures,
     never_seeded,
     prepares,
+    reports,
 )
 from analysis.scan.lint.registry import registry
 from analysis.scan.lint.rules import EVERYWHERE, RULES
@@ -53,7 +54,7 @@ def lint_project(
     that silence nothing become notes of their files."""
     every = programs(files, elsewhere)
     users = [program for program in every if program.training is not None or prepares(program)]
-    measuring = [program for program in every if measures(program)] if users else []
+    measuring = [program for program in every if program not in users and reports(program)] if users else []
     learning = [program for program in every if program.training is not None]
     trained = {file.path for program in learning for file in program.files}
     found = [

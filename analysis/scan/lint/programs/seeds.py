@@ -79,11 +79,12 @@ def measures(program: Program) -> bool:
     if OF_EVALUATION.search(program.file.path):
         return True
     return any(step.event.kind == "loaded" for step in program.reached) and (
-        _reports(program) or (bool(PREPARING.search(program.file.path)) and makes_data(program))
+        reports(program) or (bool(PREPARING.search(program.file.path)) and makes_data(program))
     )
 
 
-def _reports(program: Program) -> bool:
+def reports(program: Program) -> bool:
+    """Whether a program reports metrics, by what it imports and prints or by its name."""
     return (
         any(METRICS.match(name) for name in program.file.imported.values())
         or "reports" in program.file.flags
@@ -118,7 +119,7 @@ def _drops(program: Program, step: Step) -> bool:
     evaluation."""
     return (
         bool(DROPOUT.match(step.event.text))
-        and _reports(program)
+        and reports(program)
         and not any(each.event.kind == "evaluates" for each in program.reached)
         and not any(
             name.partition(".")[0] in KEEPS_MODES for file in program.files for name in file.imported.values()

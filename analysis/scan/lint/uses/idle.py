@@ -51,7 +51,35 @@ def idle_lines(body: Sequence[ast.stmt]) -> set[int]:
             is_told = end is not None or any(read.answers for read in seen)
             if is_told and not any(read.learns for read in seen):
                 lines |= set(range(value.lineno, (value.end_lineno or value.lineno) + 1))
+    return lines | _replaced(body)
+
+
+def _replaced(body: Sequence[ast.stmt]) -> set[int]:
+    """The lines of values of attributes that get another one in the same function before they are read."""
+    lines: set[int] = set()
+    for function in (node for each in body for node in ast.walk(each) if isinstance(node, FUNCTIONS[:2])):
+        kept: dict[str, ast.expr] = {}
+        for node in function.body:
+            inner = [each for each in ast.walk(node) if isinstance(each, ast.Attribute | ast.Call)]
+            reads = {
+                ast.unparse(e) for e in inner if isinstance(e, ast.Attribute) and isinstance(e.ctx, ast.Load)
+            }
+            kept = {name: value for name, value in kept.items() if name not in reads}
+            if any(isinstance(each, ast.Call) and _knows_self(each) for each in inner):
+                kept = {}
+            if isinstance(node, ast.Assign) and isinstance(target := node.targets[0], ast.Attribute):
+                if (old := kept.get(ast.unparse(target))) is not None:
+                    lines |= set(range(old.lineno, (old.end_lineno or old.lineno) + 1))
+                kept[ast.unparse(target)] = node.value
     return lines
+
+
+def _knows_self(call: ast.Call) -> bool:
+    """`self.build()`, `initialise(self)`: it may read any attribute."""
+    given = [*call.args, *(keyword.value for keyword in call.keywords)]
+    return ast.unparse(call.func).startswith("self.") or any(
+        isinstance(each, ast.Name) and each.id == "self" for each in given
+    )
 
 
 def _stores(body: Sequence[ast.stmt]) -> dict[str, list[ast.expr]]:
