@@ -183,7 +183,7 @@ def _overlaps(node: ast.Call, position: int) -> bool:
     if sizes and steps:
         return any(a > b for a, b in zip(sizes * len(steps), steps * len(sizes), strict=True))
     padding = argument(node, "padding", position + 2)
-    return ast.unparse(size) != ast.unparse(step) and constant(padding) not in (..., 0)
+    return ast.unparse(size) != ast.unparse(step) and padding is not None and constant(padding) != 0
 
 
 def _numbers(node: ast.expr) -> list[int]:
