@@ -55,6 +55,8 @@ MAIN = "<main>"
 """The scope of what stands under `if __name__ == "__main__"`."""
 
 
+TRIES = "tries"
+"""The flag of a file whose main guard says that it tests."""
 FETCHES = "fetches"
 """The flag of a file that gets modules or names from outside."""
 MOVES = "moves"
@@ -113,10 +115,12 @@ class FileFacts:
     estimators: set[str] = field(default_factory=set)  # `@C.model` of `self.model = RandomForestClassifier()`
     frozen: set[str] = field(default_factory=set)  # names of models of which nothing is trained
     idle: set[int] = field(default_factory=set)  # lines of values of which no gradient is taken
+    remade: set[int] = field(default_factory=set)  # lines of values that are made anew before they train
     looked_at: set[int] = field(default_factory=set)  # lines of values that are only shown
     without_gradient: set[Spot] = field(default_factory=set)  # calls under torch.no_grad()
     pinned: set[Spot] = field(default_factory=set)  # what trains on the CPU for certain
     on_cpu: set[str] = field(default_factory=set)  # names of tensors that were moved there
+    on_gpu: set[str] = field(default_factory=set)  # `f:device` of `device = "cuda"` in f
     read_attributes: set[str] = field(default_factory=set)  # used in a way that keeps an order
     defaults: dict[str, set[bool | int | str]] = field(default_factory=dict)  # of names, see walk/defaults
     counted: set[str] = field(default_factory=set)  # names of counts of the machine

@@ -215,8 +215,9 @@ def needs_gpu(program: Program, training: Step) -> bool:
         is_near = scope == here or any(event[:2] == ("call", f"@{here}") for event in events)
         if is_near and any(event.kind == "gpu" for event in events):
             return True
+    saves = "saves" in program.flags()  # else a metric, which has to be computed, is all that it gives
     if any(
-        step.event.kind == "gpu" and not BESIDE.search(step.file.scope_at(step.event.spot.line))
+        step.event.kind == "gpu" and not (saves and BESIDE.search(step.file.scope_at(step.event.spot.line)))
         for step in program.under(training.file, here)
     ):
         return True

@@ -32,6 +32,10 @@ ONLY_WITH_GPU = frozenset(
 )
 """They raise an error where there is no GPU."""
 QUANTIZED = frozenset(("load_in_4bit",))
+HALF = re.compile(
+    r"^(?:transformers|trl|setfit|sentence_transformers)\.(?:\w+\.)*(?!TF)\w*(?:Arguments|Config)$"
+)
+"""With fp16 they raise an error where there is no GPU."""
 OF_OPTIONS = re.compile(
     r"^(?:self|cls|p|hp|ctx|env|g|common|const\w*|globals?|utils?|device\w*)$|arg|opt|cfg|conf|param|flag|setting|"
     r"train|runner|agent|engine|fabric|accelerator|state|spec|exp",
@@ -87,9 +91,16 @@ def of_library(to: Walk, name: str) -> None:
 
 
 def assigned(to: Walk, name: str, value: ast.expr) -> None:
-    """`device = "cpu"`."""
+    """`device = "cpu"`; of a name of a function that is a GPU's, whatever happens."""
     if constant(value) == "cpu" and "device" in name.lower():
         to.facts.flags.add(ON_CPU)
+    known = f"{to.scope}:{name}"
+    is_gpu = bool(to.scope) and not to.branches and _is_gpu(constant(value))
+    (to.facts.on_gpu.add if is_gpu else to.facts.on_gpu.discard)(known)
+
+
+def _is_gpu(said: object) -> bool:
+    return str(said).startswith("cuda")
 
 
 def visible(to: Walk, key: ast.expr | None, value: ast.expr | None) -> None:
@@ -115,10 +126,17 @@ def _needs(to: Walk, node: ast.Call, name: str | None, attribute: str) -> bool:
         return True
     if attribute == "to" or name == "torch.device":
         said = constant if to.scope else partial(default, to)  # a parameter may be given another value
-        return any(str(said(each)).startswith("cuda") for each in node.args)
+        return any(
+            _is_gpu(said(each)) or (isinstance(each, ast.Name) and f"{to.scope}:{each.id}" in to.facts.on_gpu)
+            for each in _values(node)
+        )
     if (name or "").startswith("sentence_transformers."):
         return str(constant(argument(node, "device", 2))).startswith("cuda")
     if any(k.arg in QUANTIZED and constant(k.value) is True for k in node.keywords):
+        return True
+    if HALF.match(name or "") and constant(argument(node, "fp16", 99)) is True:
+        return True
+    if name == "accelerate.Accelerator" and constant(argument(node, "mixed_precision", 99)) == "fp16":
         return True
     if name != "lightning.Trainer":
         return False
