@@ -29,6 +29,7 @@ OF_DATA = re.compile(
 """Names of files that make what training reads, whatever libraries they use."""
 PLANES = re.compile(r"(?:sklearn\.manifold|umap|openTSNE|MulticoreTSNE|tsnecuda)(?:\.|$)")
 """What embeds in a plane."""
+WINDOWS = WORDS["windows"]
 DATA_LIBRARIES = WORDS["data_libraries"]
 
 
@@ -77,11 +78,10 @@ def makes_data(program: Program) -> bool:
 
 def _writes_data(program: Program, file: FileFacts) -> bool:
     """Whether a program's own file writes data, or a function that it reaches in one that prepares data."""
-    if "writes" not in file.flags or not _is_of_data(file):
+    if "saves" not in file.flags or not _is_of_data(file):
         return False
     return file is program.file or (
         "writes" not in program.file.flags
-        and "saves" in file.flags
         and bool(OF_DATA.search(PurePosixPath(file.path).name))
         and any((file.path, file.scope_at(line)) in program.scopes for line in file.written)
     )
@@ -99,13 +99,19 @@ def _only_uses(program: Program) -> bool:
 
 
 def _only_shows(program: Program) -> bool:
-    """Whether a program embeds data in a plane, for a picture, and neither trains nor reports metrics."""
+    """Whether a program embeds data in a plane, for a picture, or opens a window, and neither trains nor
+    reports metrics."""
     return (
         program.training is None
         and "reports" not in program.file.flags
-        and any(PLANES.match(name) for name in program.file.imported.values())
+        and any(PLANES.match(name) or name.partition(".")[0] in WINDOWS for name in _imports(program))
         and not PREPARING.search(program.file.path)
     )
+
+
+def _imports(program: Program) -> set[str]:
+    """What names of a program's own file stand for, and modules of which it has all."""
+    return {*program.file.imported.values(), *program.file.stars}
 
 
 def _is_of_data(file: FileFacts) -> bool:

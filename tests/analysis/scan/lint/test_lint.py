@@ -458,7 +458,11 @@ def test_operations_that_several_programs_train_are_one_finding_that_names_them(
 
 @pytest.mark.parametrize(
     ("embedding", "rules"),
-    [("sklearn.manifold import TSNE", []), ("sklearn.decomposition import PCA", ["VB301"])],
+    [
+        ("sklearn.manifold import TSNE", []),
+        ("PyQt5.QtWidgets import QApplication", []),
+        ("sklearn.decomposition import PCA", ["VB301"]),
+    ],
 )
 def test_an_order_of_which_only_a_picture_is_made_does_not_matter(embedding: str, rules: list[str]):
     name = embedding.rpartition(" ")[2]
