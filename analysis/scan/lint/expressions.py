@@ -44,6 +44,7 @@ def arguments(to: OrderedWalk, node: ast.Call) -> None:
         with to.order.free(place in free):
             to.visit(argument)
     for keyword in node.keywords:
+        settings.seeds(to, node, keyword.arg)
         with to.order.free(keyword.arg in free):
             to.visit(keyword.value)
 
@@ -74,6 +75,7 @@ def dictionary(to: OrderedWalk, node: ast.Dict) -> None:
     chosen.tried(to, node)
     for key, value in zip(node.keys, node.values, strict=True):
         pools.stored(to, key, value)
+        settings.seeds(to, node, constant_of(key))
         if key is not None:
             to.visit(key)
         to.visit(value)

@@ -16,7 +16,7 @@ from analysis.scan.lint.registry import registry
 from analysis.scan.lint.rules import RULES
 from analysis.scan.lint.syntax.constants import without_dead_branches
 from analysis.scan.lint.uses.frozen import WORD, frozen
-from analysis.scan.lint.uses.idle import idle_lines
+from analysis.scan.lint.uses.idle import idle_lines, remade_lines
 from analysis.scan.lint.uses.showing import shown_lines
 from analysis.scan.lint.validation.evaluation import selecting_lines
 from analysis.scan.results import LintFinding, Note, Place
@@ -97,9 +97,10 @@ def lint_cells(facts: FileFacts, cells: list[Cell]) -> None:
         try:
             without_dead_branches(body)
             Collector(facts).module(ast.Module(body=body, type_ignores=[]))
+            facts.remade = remade_lines(body)
             if any(registry().operations[use.entry].model for use in facts.operations):
                 facts.idle = idle_lines(body)
-            if facts.targets or facts.findings:
+            if facts.targets or facts.findings or _draws(facts):
                 facts.looked_at = shown_lines(body)
         except RecursionError:
             facts.notes.append(Note(path=facts.path, text="is nested too deeply; not linted"))
@@ -125,6 +126,10 @@ def _names_read(tree: ast.Module | None) -> set[str]:
         if isinstance(statement, ast.Assign):
             own |= {target.id for target in statement.targets if isinstance(target, ast.Name)}
     return found
+
+
+def _draws(facts: FileFacts) -> bool:
+    return any(event.kind == "draw" for events in facts.scopes.values() for event in events)
 
 
 def _trains(facts: FileFacts) -> bool:

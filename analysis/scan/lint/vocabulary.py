@@ -215,6 +215,8 @@ LAYERS = re.compile(
     r"|^(?:ctgan|sdv\.\w+)\.(?:\w+\.)*(?:CTGAN|TVAE|CTGANSynthesizer|TVAESynthesizer|CopulaGANSynthesizer)$"
     r"|^torch_cluster\.random_walk$|^torch\.nn\.utils\.(?:parametrizations\.)?spectral_norm$"
     r"|^torchsampler\.(?:\w+\.)*ImbalancedDatasetSampler$|^fastai\.(?:[\w.]+\.)?(?:RandomSplitter|TrainTestSplitter)$"
+    r"|^simpletransformers\.(?:\w+\.)*\w+Model$|^flair\.models\.(?:\w+\.)*[A-Z]\w+$"
+    r"|^pytorch_forecasting\.(?:[\w.]+\.)?[A-Z]\w+\.from_dataset$"
     r"|^monai\.networks\.(?:blocks|layers)\.(?:\w+\.)?[A-Z]\w+$|^torchvision\.ops\.(?:MLP|DropBlock2d|StochasticDepth)$"
 )
 """What makes new weights, of libraries of PyTorch."""
@@ -247,7 +249,10 @@ RANDOM_VARIATES = re.compile(
     r"|^scipy\.optimize\.(?:differential_evolution|dual_annealing|basinhopping)$|^scipy\.cluster\.vq\.kmeans2?$"
     r"|^umap\.(?:\w+\.)*UMAP$"
     r"|^node2vec\.Node2Vec$|^batchgenerators\.transforms\.(?:\w+\.)*\w*Transform$|^tsaug\.[A-Z]\w+$"
-    r"|^pytorch_metric_learning\.samplers\.\w+$|^scipy\.stats\.(?:bootstrap|permutation_test|monte_carlo_test)$"
+    r"|^pytorch_metric_learning\.samplers\.\w+$|^timm\.data\.(?:mixup\.)?(?:FastCollate)?Mixup$|^scipy\.stats\.(?:bootstrap|permutation_test|monte_carlo_test)$"
+)
+OF_TIMM = re.compile(
+    r"^timm\.data\.(?:\w+\.)*(?:RandomErasing|(?:rand_augment|auto_augment|augment_and_mix)_transform)$"
 )
 OF_GRAPHS = re.compile(
     r"^networkx\.(?:\w+\.)*(?:\w*random\w*graph\w*|\w*gnp\w*|gnm\w*|erdos_renyi_graph|barabasi_albert_graph|"
@@ -271,7 +276,7 @@ OF_IMGAUG = re.compile(r"^imgaug\.augmenters\.(?:\w+\.)*(?!Sequential|Resize|Noo
 DEFERRED = re.compile(
     RANDOM_TRANSFORM.pattern + r"|^(?:kornia\.augmentation|torchio|audiomentations|volumentations|nlpaug|"
     r"torch_geometric\.(?:transforms|utils|loader)|monai\.transforms|umap|node2vec|"
-    r"torch_audiomentations|batchgenerators|tsaug|keras_cv|pytorch_metric_learning|faker|torchtext)\."
+    r"torch_audiomentations|batchgenerators|timm\.data|tsaug|keras_cv|pytorch_metric_learning|faker|torchtext)\."
     r"|^albumentations\.|^gym(?:nasium)?\.|^DataLoader|^torch\.nn\.(?:\w*Dropout\w*|RReLU)$"
     r"|^keras\.layers\.(?:\w*Dropout\w*|Random\w+|Gaussian\w+)$|^fit\(\) of"
     r"|^(?:sklearn|imblearn|gym|gymnasium|scipy|imgaug|torchaudio)\.[\w.]*\.[A-Z]\w+$|\.shuffle$|for a seed"
@@ -303,6 +308,8 @@ def generator_of(name: str) -> str | None:
         return "tensorflow"
     if PIPELINE.match(name):
         return "tensorflow"
+    if OF_TIMM.match(name):
+        return "python"
     return DRAWS.get(name)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from analysis.scan.lint.facts import MAIN, Event, FileFacts
+from analysis.scan.lint.facts import MAIN, TRIES, Event, FileFacts
 from analysis.scan.lint.index import Index
 
 TEST_FILE = re.compile(r"(?:^|/)(?:test_[\w-]+|[\w-]+_test|tests?|conftest)\.py$|(?:^|/)tests/")
@@ -41,9 +41,12 @@ def is_test(file: FileFacts) -> bool:
 
 def tries_out(file: FileFacts) -> bool:
     """Whether what stands under the main guard of a module only shows its use, on data that are made up: it
-    writes nothing, and draws what it is about."""
+    writes nothing, and draws what it is about, or says that it tests and trains nothing itself."""
     drawn = [event for event in file.scopes.get(MAIN, ()) if event.kind == "draw"]
     fitted = {e.spot.line for events in file.scopes.values() for e in events if e.kind == "train"}
+    if TRIES in file.flags:
+        own = {line for line in file.written if file.scope_at(line) == MAIN}
+        return not own and not any(event.kind == "train" for event in file.scopes.get(MAIN, ()))
     return fitted.issuperset(file.written) and any(MADE_UP.match(event.text) for event in drawn)
 
 

@@ -12,6 +12,7 @@ OF_ONE = re.compile(
     r"|^flow$"
 )
 """Draws whose result has a name, or is used at once: what is shuffled in place may be used anywhere."""
+LOOKED_AT = re.compile(OF_ONE.pattern + r"|^DataFrame\.sample$|^DataLoader\(")
 PICKING = re.compile(r"\.(?:choices?|sample|randint|randrange|permutation)$")
 AFTER = range(1, 4)  # lines
 
@@ -22,7 +23,7 @@ def is_of_pictures(program: Program, step: Step) -> bool:
     file, event = step
     scope = file.scope_at(event.spot.line)
     is_shown_next = any(line - event.spot.last_line in AFTER for line in file.shown)
-    if event.spot.line in file.looked_at and OF_ONE.match(event.text):
+    if event.spot.line in file.looked_at and LOOKED_AT.match(event.text):
         return True
     if is_shown_next and PICKING.search(event.text) and scope not in file.giving and not file.is_notebook:
         return True

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 
-from analysis.scan.lint.facts import FileFacts
+from analysis.scan.lint.facts import Event, FileFacts
 from analysis.scan.lint.programs.differ import AFTER_TRAINING, Pins, pin_of
 from analysis.scan.lint.programs.keras import source_of_seeds, weights
 from analysis.scan.lint.programs.kinds import is_of_plots
@@ -241,8 +241,13 @@ def late_seeds(program: Program) -> Iterator[LintFinding]:
     drawn: dict[str, Step] = {}
     seeded: set[str] = set()
     late: set[tuple[str, int]] = set()
+    thrown_away: set[Event] = set()
     for step in program.flow:
         kind, name, spot, text = step.event
+        if kind == "call" and spot.line in program.file.remade and step.file is program.file:
+            thrown_away |= {each.event for each in program.called_by(step)}
+        if kind == "draw" and makes_weights(text) and step.event in thrown_away:
+            continue  # of a model that is made anew
         if kind == "loaded":
             drawn = {n: first for n, first in drawn.items() if not makes_weights(first.event.text)}
         elif kind == "draw" and text.endswith(FOR_A_SEED) and name in known and name not in seeded:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import ast
 import re
 
-from analysis.scan.lint.facts import Event, spot
+from analysis.scan.lint.facts import MAIN, TRIES, Event, spot
 from analysis.scan.lint.syntax import defaults
 from analysis.scan.lint.syntax.arguments import argument, constant, dotted, is_given, is_open, last
 from analysis.scan.lint.syntax.walk import Walk
@@ -54,6 +54,11 @@ METRIC = re.compile(
     re.IGNORECASE,
 )
 """Words of what a program reports of a model."""
+OF_A_TEST = re.compile(
+    r"^\W*Testing (?!acc|loss|set|data|phase|model)[\w ]+(?:\.\.\.|:)?\W*$|\btests? (?:all )?(?:passed|ok)\b"
+    r"|(?:self|quick|smoke|sanity)[ -](?:test|check)",
+    re.IGNORECASE,
+)
 USUAL_METHODS = WORDS["usual_methods"]
 """Methods that are rarely those of a project's classes."""
 RUNS_MAIN = frozenset(("tensorflow.app.run", "absl.app.run", "fire.Fire"))
@@ -99,6 +104,8 @@ def called(to: Walk, node: ast.Call, name: str | None) -> None:
     if attribute:
         _by_attribute(to, node, attribute, name)
     method = last(function)
+    if method == "print" and to.events is to.facts.scopes.get(MAIN) and any(map(_says_test, node.args)):
+        to.facts.flags.add(TRIES)
     if method in LOADING or (name in LOADED_WHOLE and MODEL_TARGET.search(to.target)):
         to.event("loaded", "", node)
     elif method in REPORTING and any(map(_names_metric, node.args)):
@@ -153,6 +160,11 @@ def _names_metric(value: ast.expr) -> bool:
         isinstance(part, ast.Constant) and isinstance(part.value, str) and METRIC.search(part.value)
         for part in ast.walk(value)
     )
+
+
+def _says_test(value: ast.expr) -> bool:
+    """`"Testing filters..."`, `"All tests passed"`."""
+    return isinstance(value, ast.Constant) and bool(OF_A_TEST.search(str(value.value)))
 
 
 def _is_on_cpu(to: Walk, value: ast.expr) -> bool:

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from analysis.scan.lint.facts import Event, spot
 from analysis.scan.lint.syntax.arguments import argument, constant, dotted, is_given, is_open
 from analysis.scan.lint.syntax.walk import Walk
+from analysis.scan.lint.uses.training import is_own
 from analysis.scan.lint.vocabulary import (
     ALL,
     CHANGING,
@@ -96,8 +97,8 @@ ONLY_WITH: dict[str, dict[str, tuple[object, ...]]] = {
     "Ridge": {"solver": ("sag", "saga")},
     "RidgeClassifier": {"solver": ("sag", "saga")},
     "ridge_regression": {"solver": ("sag", "saga")},
-    "LogisticRegression": {"solver": ("sag", "saga", "liblinear")},
-    "LogisticRegressionCV": {"solver": ("sag", "saga", "liblinear")},
+    "LogisticRegression": {"solver": ("sag", "saga")},
+    "LogisticRegressionCV": {"solver": ("sag", "saga")},
     **{
         f"{task}{name}{search}": {"selection": ("random",)}
         for task in ("", "MultiTask")
@@ -279,7 +280,7 @@ def is_of_table(to: Walk, node: ast.Call, name: str | None) -> bool:
     arguments that only a table has, or by its name."""
     if is_given(node, "random_state") or len(node.args) > 1:
         return False
-    if name is not None and not name.startswith("@"):
+    if name is not None and not is_own(name):
         return name.startswith("pandas.")
     if is_given(node, "frac"):
         return True
@@ -380,8 +381,18 @@ def _place(value: ast.expr) -> str:
 def _shuffles(node: ast.Call, name: str) -> bool:
     """Whether an object of scikit-learn that takes a random_state uses it."""
     last = name.rpartition(".")[2]
+    if constant(argument(node, "solver", 99)) == "liblinear" or last == "LinearSVC":
+        return _draws_in_liblinear(node, last)
     if last in ONLY_WITH:
         return any(constant(argument(node, key, 99)) in values for key, values in ONLY_WITH[last].items())
     if last in ("KFold", "StratifiedKFold", "GroupKFold", "StratifiedGroupKFold"):
         return constant(argument(node, "shuffle", 1)) is True
     return constant(argument(node, "shuffle", 99)) is not False
+
+
+def _draws_in_liblinear(node: ast.Call, name: str) -> bool:
+    """Whether coordinates are taken in an order that is drawn: all but the primal problem with an l2 penalty,
+    for which logistic regression is set unless another is asked for."""
+    is_dual = constant(argument(node, "dual", 99)) if is_given(node, "dual") else name == "LinearSVC"
+    penalty = constant(argument(node, "penalty", 0)) if is_given(node, "penalty") or node.args else "l2"
+    return is_dual is not False or penalty == "l1"

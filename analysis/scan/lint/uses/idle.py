@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import itertools
+import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -15,6 +17,7 @@ PUTTING = frozenset(("eval", "to", "cuda", "cpu", "half"))
 """What gives the model back: alone, or under its own name again, it takes no gradient."""
 TELLING = frozenset(("print", "len", "type", "summary", "display"))
 WITHOUT = frozenset(("no_grad", "inference_mode"))
+TRAINING = re.compile(r"train|fit|learn|backward|step|minimize|save|run|main", re.IGNORECASE)
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 
 
@@ -80,6 +83,27 @@ def _knows_self(call: ast.Call) -> bool:
     return ast.unparse(call.func).startswith("self.") or any(
         isinstance(each, ast.Name) and each.id == "self" for each in given
     )
+
+
+def remade_lines(body: Sequence[ast.stmt]) -> set[int]:
+    """The lines of values that the module makes anew, by the same call, before it trains anything."""
+    lines: set[int] = set()
+    for name, values in _stores(body).items():
+        for value, following in itertools.pairwise(values):
+            if not (isinstance(value, ast.Call) and isinstance(following, ast.Call)) or "." in name:
+                continue
+            calls = [
+                inner
+                for node in body
+                if value.lineno <= node.lineno < following.lineno
+                for inner in ast.walk(node)
+                if isinstance(inner, ast.Call)
+            ]
+            if ast.dump(value.func) == ast.dump(following.func) and not any(
+                TRAINING.search(last(each.func)) for each in calls
+            ):
+                lines.add(value.lineno)
+    return lines
 
 
 def _stores(body: Sequence[ast.stmt]) -> dict[str, list[ast.expr]]:

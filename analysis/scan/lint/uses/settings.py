@@ -105,6 +105,7 @@ def stored(to: Walk, target: ast.Subscript | ast.Attribute, value: ast.expr | No
         return
     name = to.names.resolve(target) or ""
     said = constant(value)
+    seeds(to, target, target.attr)
     if name == "torch.backends.cudnn.benchmark":
         _measuring(to, target, value)
     elif name == "torch.backends.cudnn.deterministic" and said is not False:
@@ -119,6 +120,15 @@ def stored(to: Walk, target: ast.Subscript | ast.Attribute, value: ast.expr | No
         and _is_data_option(to, name)
     ):
         to.report("VB203", target, f"{target.attr} = False lets elements overtake each other")
+
+
+def seeds(to: Walk, node: ast.AST, name: object) -> None:
+    """`ClassificationArgs(manual_seed=1)`, `{"manual_seed": 1}`: then a model of simpletransformers seeds."""
+    if name == "manual_seed" and any(
+        each.startswith("simpletransformers") for each in to.facts.imported.values()
+    ):
+        for generator in ("python", "numpy", "torch"):
+            to.event("seed", generator, node)
 
 
 def _measuring(to: Walk, target: ast.Attribute, value: ast.expr | None) -> None:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from analysis.scan.lint.syntax.arguments import last
+from analysis.scan.lint.vocabulary import WORDS
 
 SHOWING = re.compile(
     r"listen|play|show|display|print|plot|\bdraw_|visuali[sz]e|preview|^Audio$|^Image$|^(?:title|axis|figure|subplot)$",
@@ -21,19 +22,83 @@ SAVING = re.compile(r"save|write|dump|^log|^Image$", re.IGNORECASE)
 """Functions that keep something under a name, or show what was kept."""
 
 
+TELLING = frozenset(("print", "display"))
+OF_TABLES = WORDS["looking"]
+"""Methods of a table after which it is still only looked at."""
+COUNTING = WORDS["telling"]
+"""What a text of something that is shown may ask it."""
+
+
 def shown_lines(body: Sequence[ast.stmt]) -> set[int]:
-    """The lines of assignments to names that are only read to show something, or in the name of a file."""
+    """The lines of assignments to names that are only read to show something, or in the name of a file, and
+    of what is shown at once."""
     lines: set[int] = set()
     for scope in _scopes(body):
         harmless = {id(name) for node in scope for name in _harmless(node)}
-        names = [node for node in scope if isinstance(node, ast.Name)]
-        for node in (each for each in scope if isinstance(each, ast.Assign)):
+        reads: dict[str, list[ast.Name]] = {}
+        for node in scope:
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+                reads.setdefault(node.id, []).append(node)
+
+        def is_shown(name: str, reads: dict[str, list[ast.Name]] = reads, known: set[int] = harmless) -> bool:
+            return name in reads and all(id(each) in known for each in reads[name])
+
+        assigned = [node for node in scope if isinstance(node, ast.Assign)]
+        for node in assigned:  # a batch that is only shown
+            if (loader := _first_of(node.value)) and all(map(is_shown, _names(node.targets[0]))):
+                harmless.add(id(loader))
+        for node in assigned:
             target = node.targets[0]
-            if isinstance(target, ast.Name):
-                read = [each for each in names if each.id == target.id and isinstance(each.ctx, ast.Load)]
-                if read and all(id(each) in harmless for each in read):
-                    lines |= set(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+            if isinstance(target, ast.Name) and is_shown(target.id):
+                lines |= _lines(node)
+        for node in scope:
+            for value in _shown_at_once(node):
+                lines |= _lines(value)
     return lines
+
+
+def _lines(node: ast.stmt | ast.expr) -> set[int]:
+    return set(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+
+
+def _names(target: ast.expr) -> list[str]:
+    """The names of `x, y`; "", which nobody reads, for others."""
+    elements = target.elts if isinstance(target, ast.Tuple | ast.List) else [target]
+    return [each.id if isinstance(each, ast.Name) else "" for each in elements]
+
+
+def _first_of(value: ast.expr) -> ast.Name | None:
+    """`loader` of `next(iter(loader))`."""
+    match value:
+        case ast.Call(
+            func=ast.Name(id="next"), args=[ast.Call(func=ast.Name(id="iter"), args=[ast.Name() as name])]
+        ):
+            return name
+    return None
+
+
+def _shown_at_once(node: ast.AST) -> Iterator[ast.expr]:
+    """`table.sample(5)` as a statement, whose value a notebook shows, in `print(...)`, or row by row."""
+    match node:
+        case ast.Expr(value=value):
+            args = value.args if isinstance(value, ast.Call) and last(value.func) in TELLING else [value]
+            yield from filter(_is_sample, args)
+        case ast.For(iter=value, body=body) if all(map(_shows, body)) and _is_sample(value):
+            yield value
+
+
+def _is_sample(value: ast.expr) -> bool:
+    """`table.sample(5)`, `table.sample(5)[columns].T`, `table.sample(5).iterrows()`."""
+    while True:
+        match value:
+            case ast.Call(func=ast.Attribute(attr="sample")):
+                return True
+            case ast.Call(func=ast.Attribute(value=inner, attr=method)) if method in OF_TABLES:
+                value = inner
+            case ast.Subscript(value=inner) | ast.Attribute(value=inner):
+                value = inner
+            case _:
+                return False
 
 
 def _scopes(body: Sequence[ast.stmt]) -> Iterator[list[ast.AST]]:
@@ -58,7 +123,9 @@ def _harmless(node: ast.AST) -> Iterator[ast.Name]:
                 if isinstance(part, ast.FormattedValue) and isinstance(part.value, ast.Name):
                     yield part.value
         case ast.Call(func=ast.Name(id="print"), args=args):
-            yield from (each for each in args if isinstance(each, ast.Name))
+            for part in (inner for each in args for inner in _told(each)):
+                if isinstance(part, ast.Name):
+                    yield part
 
 
 def _shows(node: ast.stmt) -> bool:
@@ -68,3 +135,12 @@ def _shows(node: ast.stmt) -> bool:
         and isinstance(node.value, ast.Call)
         and bool(SHOWING.search(last(node.value.func)))
     )
+
+
+def _told(node: ast.AST) -> Iterator[ast.AST]:
+    """The parts of what is printed, unless it is what something else computes from them."""
+    if isinstance(node, ast.Call) and last(node.func) not in COUNTING:
+        return
+    yield node
+    for inner in ast.iter_child_nodes(node):
+        yield from _told(inner)

@@ -225,7 +225,7 @@ def _is_model(to: Walk, node: ast.Call) -> bool:
     """Whether what is fitted, of unknown origin, is what is trained. Beside PyTorch, a `baseline.fit(...)` or
     `scaler.fit(...)` is a part of something else."""
     what = dotted(node.func)
-    if what.startswith("super(") or NOT_MODEL_NAME.search(what):
+    if what.startswith("super(") or NOT_MODEL_NAME.search(what.partition("(")[0]):
         return False  # the first is looked at itself
     if "torch" not in to.facts.flags or to.facts.flags & {"tensorflow", "sklearn", "fastai", "skorch"}:
         return True
