@@ -49,6 +49,7 @@ def kept_in_order(body: list[ast.stmt]) -> Iterator[str]:
     """The names of lists and tables that the loop adds to; "" for another way of keeping the order.
     What is made again in each turn is no matter."""
     inside = _bound(body)
+    others = _others(body, inside)
     counted = {named(n.target) for s in body for n in ast.walk(s) if isinstance(n, ast.AugAssign)}
     for statement in body:
         for node in ast.walk(statement):
@@ -56,12 +57,14 @@ def kept_in_order(body: list[ast.stmt]) -> Iterator[str]:
                 yield ""
             elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
                 method, to = node.func.attr, named(node.func.value)
-                is_lasting = to not in inside and to not in MODULES and not LOGS.search(to)
+                is_usual = to not in MODULES and not LOGS.search(to)
+                is_lasting = to not in inside and is_usual
+                writes = method in WRITING_ROWS and to and (is_lasting or (is_usual and to in others))
                 if method in APPENDING and is_lasting:
                     yield to
                 elif (
                     method in TRAINING
-                    or (method in WRITING_ROWS and to and is_lasting and not _packs(node, to))
+                    or (writes and not _packs(node, to))
                     or (ADDING.search(method) and node.args and to.startswith("self"))
                 ):
                     yield ""
@@ -75,6 +78,20 @@ def kept_in_order(body: list[ast.stmt]) -> Iterator[str]:
                         yield ""  # the next number for the next name
                 elif _is_table(node.value) and mentions(node.value, named(target)) and not _is_log(target):
                     yield named(target)
+
+
+def _others(body: list[ast.stmt], inside: set[str]) -> set[str]:
+    """Names that the loop gives to what was there before: `out = positive if label else negative`."""
+    return {
+        named(node.targets[0])
+        for statement in body
+        for node in ast.walk(statement)
+        if isinstance(node, ast.Assign)
+        for value in (
+            (node.value.body, node.value.orelse) if isinstance(node.value, ast.IfExp) else (node.value,)
+        )
+        if isinstance(value, ast.Name) and value.id not in inside
+    }
 
 
 def _packs(node: ast.Call, to: str) -> bool:
