@@ -86,7 +86,7 @@ def _knows_self(call: ast.Call) -> bool:
 
 
 def remade_lines(body: Sequence[ast.stmt]) -> set[int]:
-    """The lines of values that the module makes anew, by the same call, before it trains anything."""
+    """The lines of values that the module makes again, by the same call, before it trains anything."""
     lines: set[int] = set()
     for name, values in _stores(body).items():
         for value, following in itertools.pairwise(values):
