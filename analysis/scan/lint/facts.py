@@ -115,7 +115,7 @@ class FileFacts:
     estimators: set[str] = field(default_factory=set)  # `@C.model` of `self.model = RandomForestClassifier()`
     frozen: set[str] = field(default_factory=set)  # names of models of which nothing is trained
     idle: set[int] = field(default_factory=set)  # lines of values of which no gradient is taken
-    remade: set[int] = field(default_factory=set)  # lines of values that are made anew before they train
+    remade: set[int] = field(default_factory=set)  # lines of values that are made again before they train
     looked_at: set[int] = field(default_factory=set)  # lines of values that are only shown
     without_gradient: set[Spot] = field(default_factory=set)  # calls under torch.no_grad()
     pinned: set[Spot] = field(default_factory=set)  # what trains on the CPU for certain

@@ -247,7 +247,7 @@ def late_seeds(program: Program) -> Iterator[LintFinding]:
         if kind == "call" and spot.line in program.file.remade and step.file is program.file:
             thrown_away |= {each.event for each in program.called_by(step)}
         if kind == "draw" and makes_weights(text) and step.event in thrown_away:
-            continue  # of a model that is made anew
+            continue  # of a model that is made again
         if kind == "loaded":
             drawn = {n: first for n, first in drawn.items() if not makes_weights(first.event.text)}
         elif kind == "draw" and text.endswith(FOR_A_SEED) and name in known and name not in seeded:
