@@ -15,7 +15,7 @@ from analysis.scan.lint.facts import MAIN, Event, FileFacts, finding, spot
 from analysis.scan.lint.names import Names
 from analysis.scan.lint.order.order import DataOrder
 from analysis.scan.lint.order.passed import order_free
-from analysis.scan.lint.syntax import bindings, certain, defaults, keywords
+from analysis.scan.lint.syntax import bindings, defaults, keywords
 from analysis.scan.lint.uses import calls, counts, devices, draws, pools, settings, training
 from analysis.scan.lint.validation import evaluation, leaks
 from analysis.scan.lint.vocabulary import ASKS_WHETHER_TRAINED, LOADS
@@ -56,8 +56,6 @@ class Collector:
                 self.facts.classes.add(node.name)
         self.facts.bound = bindings.bound(tree.body)
         self.facts.needed = bindings.needed(self.names, tree.body)
-        self.facts.takes = certain.taken(tree.body)
-        self.facts.certain = certain.certain(tree.body, MAIN)
         self.facts.undefined = bindings.undefined(tree.body, self.facts.bound)
         self.order.passed = order_free(tree.body)
         self.statements(tree.body)

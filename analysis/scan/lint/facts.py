@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from analysis.scan.lint.rules import RULES
-from analysis.scan.lint.syntax.certain import Given, Takes
 from analysis.scan.results import Level, LintFinding, Note, Place
 
 
@@ -91,8 +90,6 @@ class FileFacts:
     bound: set[str] = field(default_factory=set)  # names that the module has; "*" where more than are written
     needed: set[tuple[str, str, int]] = field(default_factory=set)  # (module, name, line) of sure imports
     undefined: dict[int, bool] = field(default_factory=dict)  # see bindings
-    certain: dict[str, list[Given]] = field(default_factory=dict)  # what scopes run whatever happens
-    takes: dict[str, Takes] = field(default_factory=dict)  # the arguments of functions and classes
     stars: list[str] = field(default_factory=list)  # modules of which all is imported
     operations: list[Use] = field(default_factory=list)
     threaded: list[Use] = field(default_factory=list)

@@ -100,22 +100,6 @@ class Index:
         around = [".".join(parts[:count]) for count in range(first, len(parts))]
         return [self._packages[each] for each in around if each in self._packages]
 
-    def defined(self, name: str, caller: FileFacts) -> list[tuple[FileFacts, str]]:
-        """The functions and classes that a call, as it is written, may be of: each file that may be meant,
-        and the name in it. None where one of them does not define it itself."""
-        first, dot, rest = name.partition(".")
-        if first not in caller.imported:
-            return [(caller, name)] if name in caller.takes else []
-        module, _, own = f"{caller.imported[first]}{dot}{rest}".rpartition(".")
-        if module.partition(".")[0] in LIBRARIES:
-            return []
-        files = [
-            file
-            for full, file in self._by_last.get(module.rpartition(".")[2], ())
-            if full == module or full.endswith("." + module)
-        ]
-        return [(file, own) for file in files] if all(own in file.takes for file in files) else []
-
     def function(self, name: str, caller: FileFacts) -> tuple[FileFacts, str] | None:
         """The file and scope that a call of `name` runs."""
         name = name.replace("()", "")

@@ -6,7 +6,6 @@ import re
 
 from analysis.scan.lint.facts import FETCHES, MAIN, MOVES, Event, FileFacts
 from analysis.scan.lint.index import LIBRARIES, Index
-from analysis.scan.lint.syntax.certain import RESULT
 from analysis.scan.lint.vocabulary import WORDS
 
 LIKE_LIBRARIES = WORDS["like_folders"]
@@ -35,8 +34,6 @@ MADE = re.compile(r"_pb2|version", re.IGNORECASE)
 def stops(file: FileFacts, index: Index, elsewhere: frozenset[str]) -> bool:
     """Whether a program stops, itself or at a module that it imports: at an import of what the project does
     not have, or at a name that nothing defines. A program that trains before it gets there does not count."""
-    if _stops_for_certain(file, index):
-        return True
     seen = {file.path}
     queue = [file]
     trained = min(
@@ -91,36 +88,3 @@ def _is_missing(
 
 def _may_train(event: Event) -> bool:
     return event.kind == "train" or (event.kind in ("call", "method") and bool(TRAINING.search(event.name)))
-
-
-def _stops_for_certain(program: FileFacts, index: Index) -> bool:
-    """Whether what runs whatever conditions say gets to a call with arguments that a function does not take,
-    or to a name that nothing binds, before it may have a result."""
-    seen: set[tuple[str, str]] = set()
-
-    def follow(file: FileFacts, scope: str) -> bool | None:
-        """True where it stops, None where there may be a result before."""
-        if (file.path, scope) in seen:
-            return False
-        seen.add((file.path, scope))
-        for given in file.certain.get(scope, ()):
-            if not given.name:
-                return None
-            if given.keywords is None:
-                if not file.is_notebook:
-                    return True
-                continue
-            called = index.defined(given.name, file)
-            takes = [each.takes.get(name) for each, name in called]
-            if takes and all(each is not None and not each.fits(given) for each in takes):
-                return True
-            if not called and RESULT.search(given.name.rpartition(".")[2]):
-                return None
-            for each, name in called[:1]:
-                inner = follow(each, name if name in each.scopes else f"{name}.__init__")
-                if inner is not False:
-                    return inner
-        return False
-
-    ends = follow(program, "")
-    return follow(program, MAIN) is True if ends is False else ends is True

@@ -13,7 +13,7 @@ UNKNOWN = "*"
 """Said of a module that has names which are not written out."""
 _DYNAMIC = frozenset(("globals", "exec", "setattr", "vars"))
 _GIVEN = frozenset(dir(builtins))
-TELLING = re.compile(
+_TELLING = re.compile(
     r"[A-Z]\w{2,}|np|pd|plt|sns|tf|nn|torch|keras|layers|models|optim|optimizers|callbacks|os|sys|re|cv2|glob|json|math"
     r"|pickle|random|shutil|time"
 )
@@ -64,7 +64,7 @@ def undefined(body: Sequence[ast.stmt], bound_names: set[str]) -> dict[int, bool
         node.lineno: node in of_program
         for part in _certain(body)
         for node in _evaluated(part)
-        if node.id not in bound_names and node.id not in _GIVEN and TELLING.fullmatch(node.id)
+        if node.id not in bound_names and node.id not in _GIVEN and _TELLING.fullmatch(node.id)
     }
 
 
