@@ -63,17 +63,3 @@ def snippets() -> list[Snippet]:
             )
             found.append(Snippet(f"{file.stem}: {name}", chosen(codes, ()), files))
     return found
-
-
-def precision_and_recall() -> tuple[int, int, int, list[str]]:
-    """True positives, false positives, false negatives, and the errors in words."""
-    true = false = missed = 0
-    errors = []
-    for snippet in snippets():
-        expected, found = snippet.expected(), snippet.found()
-        true += len(expected & found)
-        false += len(found - expected)
-        missed += len(expected - found)
-        errors += [f"{snippet.name}: found, not expected: {each}" for each in sorted(found - expected)]
-        errors += [f"{snippet.name}: expected, not found: {each}" for each in sorted(expected - found)]
-    return true, false, missed, errors
