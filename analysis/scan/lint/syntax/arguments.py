@@ -1,4 +1,4 @@
-"""The arguments of a call, by name or place; the name of what is called."""
+"""The arguments of a call, by name or place; the name of what is called; the lines of a node."""
 
 from __future__ import annotations
 
@@ -42,3 +42,7 @@ def dotted(function: ast.expr) -> str:
 def last(function: ast.expr) -> str:
     """`append` of `self.rows.append`, `open` of `open`."""
     return getattr(function, "attr", "") or getattr(function, "id", "")
+
+
+def lines_of(node: ast.stmt | ast.expr) -> range:
+    return range(node.lineno, (node.end_lineno or node.lineno) + 1)

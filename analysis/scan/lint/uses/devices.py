@@ -131,7 +131,7 @@ def _needs(to: Walk, node: ast.Call, name: str | None, attribute: str) -> bool:
             for each in _values(node)
         )
     if (name or "").startswith("sentence_transformers."):
-        return str(constant(argument(node, "device", 2))).startswith("cuda")
+        return _is_gpu(constant(argument(node, "device", 2)))
     if any(k.arg in QUANTIZED and constant(k.value) is True for k in node.keywords):
         return True
     if HALF.match(name or "") and constant(argument(node, "fp16", 99)) is True:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from analysis.scan.lint.syntax.arguments import last
+from analysis.scan.lint.syntax.arguments import last, lines_of
 
 ANSWERING = frozenset(("generate", "encode", "predict", "predict_on_batch"))
 USING = ANSWERING | {"summary", "config", "device", "dtype"}
@@ -53,7 +53,7 @@ def idle_lines(body: Sequence[ast.stmt]) -> set[int]:
             ]
             is_told = end is not None or any(read.answers for read in seen)
             if is_told and not any(read.learns for read in seen):
-                lines |= set(range(value.lineno, (value.end_lineno or value.lineno) + 1))
+                lines.update(lines_of(value))
     return lines | _replaced(body)
 
 
@@ -72,7 +72,7 @@ def _replaced(body: Sequence[ast.stmt]) -> set[int]:
                 kept = {}
             if isinstance(node, ast.Assign) and isinstance(target := node.targets[0], ast.Attribute):
                 if (old := kept.get(ast.unparse(target))) is not None:
-                    lines |= set(range(old.lineno, (old.end_lineno or old.lineno) + 1))
+                    lines.update(lines_of(old))
                 kept[ast.unparse(target)] = node.value
     return lines
 

@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Iterator, Sequence
 
-from analysis.scan.lint.syntax.arguments import last
+from analysis.scan.lint.syntax.arguments import last, lines_of
 from analysis.scan.lint.vocabulary import WORDS
 
 SHOWING = re.compile(
@@ -50,15 +50,11 @@ def shown_lines(body: Sequence[ast.stmt]) -> set[int]:
         for node in assigned:
             target = node.targets[0]
             if isinstance(target, ast.Name) and is_shown(target.id):
-                lines |= _lines(node)
+                lines.update(lines_of(node))
         for node in scope:
             for value in _shown_at_once(node):
-                lines |= _lines(value)
+                lines.update(lines_of(value))
     return lines
-
-
-def _lines(node: ast.stmt | ast.expr) -> set[int]:
-    return set(range(node.lineno, (node.end_lineno or node.lineno) + 1))
 
 
 def _names(target: ast.expr) -> list[str]:

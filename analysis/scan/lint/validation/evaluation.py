@@ -7,7 +7,7 @@ import itertools
 import re
 from functools import cache
 
-from analysis.scan.lint.syntax.arguments import argument, constant, is_open
+from analysis.scan.lint.syntax.arguments import argument, constant, is_open, lines_of
 from analysis.scan.lint.syntax.defaults import default
 from analysis.scan.lint.syntax.walk import Walk
 from analysis.scan.lint.vocabulary import IN_ORDER
@@ -166,9 +166,7 @@ def _is_twice(first: ast.expr, second: ast.expr) -> bool:
 
 def compared(to: Walk, test: ast.expr) -> None:
     """`if accuracy > best: ...` selects a model."""
-    if "selects" in to.facts.flags or to.facts.selecting.isdisjoint(
-        range(test.lineno, (test.end_lineno or test.lineno) + 1)
-    ):
+    if "selects" in to.facts.flags or to.facts.selecting.isdisjoint(lines_of(test)):
         return
     for node in ast.walk(test):
         if (
