@@ -86,7 +86,7 @@ def test_a_model_of_a_class_that_only_answers_takes_no_gradient():
     assert found(text, "Reader().fit(x)\n" + TRAINS, rule="VB501") == [(1, 6)]
 
 
-def test_networks_that_nothing_imports_are_told_where_a_text_decides_what_is_imported():
+def test_networks_that_nothing_imports_are_reported_where_a_text_decides_what_is_imported():
     net = b"import torch\nclass Net(torch.nn.Module):\n    def __init__(self):\n"
     net += b"        self.c = torch.nn.Conv2d(1, 2, 3)\n"
     for library, expected in (("json", []), ("importlib", ["net.py"])):
