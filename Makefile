@@ -35,11 +35,11 @@ study: install ## the study of docs/threads-2026.md again, in STUDY=folder; hour
 	studies/threads-2026/repeat.sh $(BIN) $(STUDY)
 
 test: install ## the unit tests; they need nothing but this machine
-	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile
+	$(BIN)/python -m pytest -n 4 --dist loadfile
 
 coverage: install ## these and the small studies, and how many lines of each room they ran
-	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile --cov --cov-report=
-	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile --cov --cov-report= --cov-append --needs studies
+	$(BIN)/python -m pytest -n 4 --dist loadfile --cov --cov-report=
+	$(BIN)/python -m pytest -n 4 --dist loadfile --cov --cov-report= --cov-append --needs studies
 	$(BIN)/python -m tests.covered
 
 lint: install ## ruff, mypy (strict), import-linter
