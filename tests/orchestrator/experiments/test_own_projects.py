@@ -14,7 +14,7 @@ SCRIPT = """\
 import numpy, torch
 from torch import nn
 x, y = torch.randn(512, 300), torch.randint(0, 10, (512,))
-model = nn.Sequential(nn.Linear(300, 256), nn.ReLU(), nn.Linear(256, 10))
+model = nn.Sequential(nn.Linear(300, 256), nn.LayerNorm(256), nn.ReLU(), nn.Linear(256, 10))
 optimizer = torch.optim.Adam(model.parameters())
 for epoch in range(3):
     loss = nn.functional.cross_entropy(model(x), y)
