@@ -19,6 +19,7 @@ from orchestrator.agent import archive
 from tests import factories
 
 pytestmark = pytest.mark.needs("studies")
+AT_NIGHT = pytest.mark.needs("studies", long=True)
 
 CORES = len(os.sched_getaffinity(0))
 
@@ -198,7 +199,7 @@ def test_a_run_that_is_killed_is_reported_by_its_worker(worker, tmp_path):
     assert worker.run(request_for(Framework.TORCH), tmp_path / "next")[-1]["kind"] == "done"
 
 
-@pytest.mark.parametrize("framework", Framework)
+@pytest.mark.parametrize("framework", [Framework.TORCH, pytest.param(Framework.TENSORFLOW, marks=AT_NIGHT)])
 def test_control_runs_ask_the_framework_for_determinism(agent, tmp_path, framework):
     asked = request_for(framework, variant=Variant.CONTROL)  # TensorFlow's is in the environment
     result = cold(agent, asked, tmp_path)[-1]["body"]["result"]

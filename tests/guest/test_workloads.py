@@ -20,6 +20,7 @@ from guest.training import metrics
 from guest.workloads import MODELS, Backend, WorkloadError
 
 pytestmark = pytest.mark.needs("studies")
+AT_NIGHT = pytest.mark.needs("studies", long=True)
 
 SMALL = [name for name in MODELS if name not in ("resnet38", "resnet56", "wrn-28-10")]
 DATASET_OF = {"image": "digits", "text": "headlines", "story": "stories"}
@@ -47,7 +48,7 @@ def _frameworks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 def _at_night(model: str):
-    return pytest.param(model, marks=pytest.mark.needs("studies", long=True))
+    return pytest.param(model, marks=AT_NIGHT)
 
 
 def data_for(model: str) -> datasets.Data:
@@ -350,7 +351,7 @@ sys.stdout.write(json.dumps({"threads": threads, "hashes": hashes, "late": late}
 """
 
 
-@pytest.mark.parametrize("framework", Framework)
+@pytest.mark.parametrize("framework", [Framework.TORCH, pytest.param(Framework.TENSORFLOW, marks=AT_NIGHT)])
 def test_a_preloaded_process_has_one_thread_and_its_forks_train_the_same_bits(
     framework: Framework, tmp_path: Path
 ) -> None:

@@ -19,7 +19,7 @@ from tests.analysis.conftest import Fabricator
 pytestmark = pytest.mark.needs("studies")
 
 RUN = "runs/lenet5/fixed-seed/cpus-1/0001"
-EVERY = 5  # look; each happening begins at another
+EVERY = 10  # look; each happening begins at another
 LOOKS = [(os, name) for name in ("stat", "lstat", "open", "scandir", "listdir")]
 LOOKS += [(io, "open"), (builtins, "open")]
 

@@ -200,7 +200,7 @@ def test_what_was_decided_stays_decided():
     assert brunner_munzel(first, second).p > 0.05, "all runs together would say otherwise"
 
 
-@pytest.mark.needs("studies")
+@pytest.mark.needs("studies", long=True)
 def test_repeated_looks_keep_the_error_where_naive_ones_do_not():
     """Three sets of one distribution, 120 studies: the share in which any pair is said to differ."""
     rule, looks = Rule(what=What.TESTS, limit=1e-9), (6, 12, 18, 24, 30)
@@ -227,7 +227,7 @@ def test_sets_at_the_margin_are_seldom_called_equivalent():
     assert wrong / studies <= 0.05
 
 
-@pytest.mark.needs("studies")
+@pytest.mark.needs("studies", long=True)
 @pytest.mark.parametrize("what", [What.MEAN, What.SD])
 def test_intervals_at_the_look_that_stopped_cover_the_truth(what):
     """Sampling until the interval is narrow: the last interval holds the true value in 95 % or more."""

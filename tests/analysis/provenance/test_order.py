@@ -85,7 +85,7 @@ def test_a_metric_that_changes_over_the_blocks_is_reported(study):
     assert what.startswith("accuracy changed by -0.07 from the first block to the last")
 
 
-@pytest.mark.needs("studies")
+@pytest.mark.needs("studies", long=True)
 def test_noise_and_blocks_that_differ_without_a_trend_are_taken_for_drift_in_one_study_of_twenty():
     generator = np.random.default_rng(1)
     blocks, sets, found = 12, 4, 0

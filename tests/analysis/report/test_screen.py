@@ -36,7 +36,7 @@ def large(tmp_path_factory):
     return analyze(directory)
 
 
-@pytest.mark.needs("studies")
+@pytest.mark.needs("studies", long=True)
 @pytest.mark.parametrize("colours", [False, True])
 @pytest.mark.parametrize("width", [80, 120])
 def test_the_largest_study_fits_one_screen(large, width, colours):

@@ -57,7 +57,7 @@ def test_distances_that_do_not_vary_are_not_divided_by():
     assert brown_forsythe([np.array([1.0, 2.0, 1.0, 2.0]), np.array([5.0, 8.0, 5.0, 8.0])]).p is None
 
 
-@pytest.mark.needs("studies")
+@pytest.mark.needs("studies", long=True)
 @pytest.mark.parametrize("test", [kruskal_wallis, brown_forsythe])
 def test_few_equal_sets_are_called_unlike_about_as_rarely_as_alpha_says(test):
     rng = np.random.default_rng(5)

@@ -35,7 +35,7 @@ def test_onednn_names_its_instruction_set():
     assert fingerprint.fingerprint(Framework.TORCH)["framework"]["onednn_isa"]
 
 
-@pytest.mark.needs("studies")
+@pytest.mark.needs("studies", long=True)
 @pytest.mark.parametrize("asked", ["0", "1"])
 def test_tensorflow_tells_whether_it_uses_onednn(asked):
     program = """

@@ -44,7 +44,7 @@ def test_every_operation_is_computed_in_torch_and_runs_what_it_says():
         assert set(operation.aten) <= ran, (operation.name, ran)
 
 
-@pytest.mark.needs("studies")
+@pytest.mark.needs("studies", long=True)
 def test_every_operation_is_computed_in_tensorflow_or_said_not_to_be_and_runs_what_it_says():
     from tensorflow.python.framework import op_callbacks
 

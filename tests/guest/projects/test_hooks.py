@@ -103,7 +103,7 @@ def test_what_the_script_sets_in_pytorch_is_noticed(tmp_path):
     assert notices.in_force(noticed)["torch"]["inter_op"] == 2
 
 
-@pytest.mark.needs("studies")
+@pytest.mark.needs("studies", long=True)
 def test_what_the_script_sets_in_tensorflow_is_noticed(tmp_path):
     pytest.importorskip("tensorflow")
     code = (

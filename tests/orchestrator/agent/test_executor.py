@@ -160,7 +160,7 @@ def test_a_run_that_takes_too_long_is_ended(executor, into):
         executor(program, EngineTable(timeout_s=0.5)).execute(RUN, into, nothing)
 
 
-@pytest.mark.needs("studies")  # it takes half a minute, so that no other work on the machine silences it
+@pytest.mark.needs("studies", long=True)  # half a minute, so that no other work silences it
 def test_heartbeats_keep_a_slow_run_alive(executor, into):
     program = PRELUDE + "for _ in range(25): say('heartbeat', step=0); time.sleep(1)\n" + done()
     assert executor(program, EngineTable(heartbeat_s=1, lost_after_s=20)).execute(RUN, into, nothing)

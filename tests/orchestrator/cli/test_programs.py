@@ -212,7 +212,7 @@ print(subprocess.run([sys.executable, "-c", child], capture_output=True, text=Tr
 """
 
 
-@pytest.mark.needs("studies")
+@pytest.mark.needs("studies", long=True)
 def test_a_program_imports_exact_mode_and_report_without_an_install(tmp_path, capsys, without_vbstudy):
     pytest.importorskip("torch")
     (tmp_path / "train.py").write_text(REPORTING)

@@ -71,7 +71,9 @@ def results(directory):
 
 
 @pytest.mark.needs("studies")
-@pytest.mark.parametrize("framework", ["torch", "tensorflow"])
+@pytest.mark.parametrize(
+    "framework", ["torch", pytest.param("tensorflow", marks=pytest.mark.needs("studies", long=True))]
+)
 def test_a_finished_study_is_measured_once_and_again_where_something_is_missing(tmp_path, capsys, framework):
     text = STUDY.replace('dataset = "digits"', f'dataset = "digits"\nframework = "{framework}"')
     (tmp_path / "study.toml").write_text(text.replace('"fixed-seed"', '"default"'))

@@ -95,7 +95,7 @@ def test_the_command_estimates_a_fleet_as_text_and_as_json(tmp_path, capsys):
     assert json.loads(capsys.readouterr().out)["fleet"]["hosts"] == 8
 
 
-@pytest.mark.needs("studies")
+@pytest.mark.needs("studies", long=True)
 def test_a_plan_of_100_000_runs_is_simulated_run_by_run():
     runs = [
         ExpectedRun(

@@ -282,6 +282,7 @@ def test_a_recording_is_described_as_json(tmp_path):
     assert any("imported none of" in remark for remark in told["remarks"])
 
 
+@pytest.mark.needs("studies", long=True)
 @needs_compiler
 def test_an_unseeded_training_is_replayed_to_the_same_weights(tmp_path):
     command = (sys.executable, PROGRAMS / "train_torch.py", 2, "lenet5")
