@@ -10,6 +10,7 @@ _REWRITTEN = tuple(
     (re.compile(pattern, re.MULTILINE), new)
     for pattern, new in (
         (r"(^|[:;])([ \t]*)print(?=[ \t]*$|[ \t]*[;#])", r"\1\2pass"),
+        (r"(^|[:;])([ \t]*)print[ \t]*>>[ \t]*(?!sys\.)([\w.]+)", r"\1\2_ = \3.write()"),
         (r"(^|[:;])([ \t]*)(?:print|exec)[ \t]*>>[ \t]*", r"\1\2_ = "),
         ((r"(^|[:;])([ \t]*)(?:print|exec)(?:[ \t]+|(?=[\"'`{]))"
           r"(?!(?:i[sfn]|and|or|else|for)\b)(?=[\w\"'`{[~-])"), r"\1\2_ = "),

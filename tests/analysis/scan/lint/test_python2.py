@@ -56,6 +56,13 @@ def test_draws_of_python_2_are_found():
     assert [(each.rule, each.place.line) for each in found] == [("VB101", 6)]
 
 
+def test_what_python_2_prints_into_a_file_is_written():
+    text = "import os\nrows = open('rows.txt', 'w')\nfor name in os.listdir('train'):\n    rows.write(name)\n"
+    for written in (text, text.replace("rows.write(name)", "print >>rows, name; print 'one'")):
+        facts = lint_file("prepare.py", written.encode())
+        assert [each.place.line for each in lint_project([facts], {}, frozenset(("VB301",)))] == [3]
+
+
 @given(st.text(alphabet="print exec raise,:;()[]`'\"<>0789Lu\n\tx=", max_size=60))
 def test_any_text_is_rewritten_without_an_error(text: str):
     assert as_python_3(text).count("\n") == text.count("\n")
