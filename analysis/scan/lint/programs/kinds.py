@@ -33,26 +33,51 @@ def is_test(file: FileFacts) -> bool:
         return True
     if not TEST_FILE.search(file.path):
         return False
-    if "tests/" not in file.path and any(event.kind == "train" for event in file.scopes.get("", ())):
+    does = any(event.kind == "train" for event in file.scopes.get("", ())) or any(
+        file.scope_at(line) == "" for line in file.written
+    )
+    if "tests/" not in file.path and does:
         return bool(file.flags & TESTING)
     has_tests = any(name.rpartition(".")[2].startswith("test_") for name in file.scopes)
     return has_tests or not file.is_main or bool(file.flags & TESTING)
 
 
-def tries_out(file: FileFacts) -> bool:
+def tries_out(file: FileFacts, *, is_imported: bool) -> bool:
     """Whether what stands under the main guard of a module only shows its use, on data that are made up: it
-    writes nothing, and draws what it is about, or says that it tests and trains nothing itself."""
-    drawn = [event for event in file.scopes.get(MAIN, ()) if event.kind == "draw"]
+    writes nothing, and draws what it is about, or says that it tests and trains nothing itself. One that no
+    file imports draws tensors whose size is written out, and reports no metric."""
+    own = file.scopes.get(MAIN, ())
+    reached = _reached(file, MAIN)
     fitted = {e.spot.line for events in file.scopes.values() for e in events if e.kind == "train"}
+    if any(file.scope_at(line) in reached for line in file.written if line not in fitted):
+        return False
     if TRIES in file.flags:
-        own = {line for line in file.written if file.scope_at(line) == MAIN}
-        return not own and not any(event.kind == "train" for event in file.scopes.get(MAIN, ()))
-    return fitted.issuperset(file.written) and any(MADE_UP.match(event.text) for event in drawn)
+        return not any(event.kind == "train" for event in own)
+    drawn = [event for event in own if event.kind == "draw" and MADE_UP.match(event.text)]
+    if is_imported:
+        return bool(drawn)
+    uses = any(event.kind == "loaded" for events in file.scopes.values() for event in events)
+    is_of_tensors = any(e.spot in file.fixed and not e.text.startswith("numpy") for e in drawn)
+    return is_of_tensors and not uses and "reports" not in file.flags
+
+
+def _reached(file: FileFacts, scope: str) -> set[str]:
+    """The scopes of a file that one calls, directly or not, and itself."""
+    found = {scope}
+    queue = [scope]
+    while queue:
+        for event in file.scopes.get(queue.pop(), ()):
+            name = event.name.replace("()", "").removeprefix("@")
+            for target in (name, f"{name}.__init__"):
+                if event.kind in ("call", "value") and target in file.scopes and target not in found:
+                    found.add(target)
+                    queue.append(target)
+    return found
 
 
 def runs(file: FileFacts, index: Index, is_imported: bool) -> bool:
     """Whether a file is a program."""
-    if is_test(file) or (is_imported and tries_out(file)):
+    if is_test(file) or tries_out(file, is_imported=is_imported):
         return False
     top = file.scopes.get("", ())
     if (
@@ -67,7 +92,7 @@ def runs(file: FileFacts, index: Index, is_imported: bool) -> bool:
         return True
     if is_imported or file.module.endswith("__init__"):
         return False
-    if "main" in file.scopes or "serves" in file.flags:  # of a console script, or a service
+    if "serves" in file.flags:
         return True
     if any(file.scope_at(line) == "" for line in file.written):  # a script
         return True

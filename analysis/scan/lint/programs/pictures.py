@@ -14,6 +14,8 @@ OF_ONE = re.compile(
 """Draws whose result has a name, or is used at once: what is shuffled in place may be used anywhere."""
 LOOKED_AT = re.compile(OF_ONE.pattern + r"|^DataFrame\.sample$|^DataLoader\(")
 PICKING = re.compile(r"\.(?:choices?|sample|randint|randrange|permutation)$")
+SHOWS = re.compile(r"(?:^|\.)_*(?:display|plot|show|visuali[sz]e|view)_\w+$")
+"""Functions of pictures, by their names, whatever they give back."""
 AFTER = range(1, 4)  # lines
 
 
@@ -38,7 +40,7 @@ def _shows(file: FileFacts, scope: str) -> bool:
     return (
         any(line in inside for line in file.shown)
         and not any(line in inside for line in file.written)
-        and scope not in file.giving
+        and (scope not in file.giving or bool(SHOWS.search(scope)))
     )
 
 

@@ -2,7 +2,7 @@
 
 A program is a file that does something when it is run: it has a main guard or a command, is a notebook,
 trains or sets thread settings at its top level, calls its own functions there, has functions that the project
-declares as commands, or is imported by none and writes something, calls those of others or has a `main`.
+declares as commands, or is imported by none and writes something or calls those of others.
 Its flow follows imports and calls into the project's other files, each scope once, for the first time is what
 counts. Branches and loops are taken as text: once, in order. What is called by the name of a method, or
 handed on, has no place in that order: see `reached`."""
@@ -71,8 +71,7 @@ class Program:
         steps: list[Step] = []
         seen = self._seen
         stack: list[Iterator[Step]] = [self._scope(self.file, "", seen)]
-        commands = self.file.commands or (set() if self.file.is_main else {"main"})  # of a console script
-        stack[:0] = [self._scope(self.file, name, seen) for name in sorted(commands)]
+        stack[:0] = [self._scope(self.file, name, seen) for name in sorted(self.file.commands)]
         while stack:
             step = next(stack[-1], None)
             if step is None:

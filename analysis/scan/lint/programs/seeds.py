@@ -47,6 +47,7 @@ EVALUATES = re.compile(
     r"(?:^|[/_])(?:eval\w*|validat(?:e|ion)\w*|metrics?|scor\w+)\.(?:py|ipynb)$", re.IGNORECASE
 )
 OF_EVALUATION = re.compile(r"(?:^|[/_])eval\w*\.(?:py|ipynb)$", re.IGNORECASE)
+PREDICTING = re.compile(r"(?:\w+\.)?(?:get_?)?(?:predict|classif)", re.IGNORECASE)
 SERVICES = WORDS["services"]
 OF_USE = re.compile(
     r"(?:^|/)(?:(?:run_)?test\w*|\w+_test|cluster\w*|detect\w*|recogni[sz]\w*|classify\w*|compare\w*|show\w*|"
@@ -78,6 +79,8 @@ def measures(program: Program) -> bool:
         return False
     if OF_EVALUATION.search(program.file.path):
         return True
+    if "reports" in program.file.flags and any(map(PREDICTING.match, program.file.scopes)):
+        return True  # of a learner that is written out
     return any(step.event.kind == "loaded" for step in program.reached) and (
         reports(program) or (bool(PREPARING.search(program.file.path)) and makes_data(program))
     )

@@ -49,7 +49,7 @@ MODEL_TARGET = re.compile(
 REPORTING = frozenset(("print", "info"))
 METRIC = re.compile(
     r"accura|\bacc\b|\bf1\b|\bf-?score|\bauc\b|\bauroc\b|recall|\bm?ap\b|\bmrr\b|hits?@|\bndcg|\brmse\b|\bmae\b|\bmse\b|"
-    r"\bmape\b|\br2\b|\bfid\b|\bpsnr\b|\bssim\b|\bbleu|\brouge|perplexity|\bm?iou\b|\bdice\b|\beer\b|\bwer\b|\bcer\b|"
+    r"\bmape\b|\br2\b|\bfid\b|\bpsnr\b|\bssim\b|\bpesq\b|\bstoi\b|\b(?:si-?)?s[dn]ri?\b|\bbleu|\brouge|perplexity|\bm?iou\b|\bdice\b|\beer\b|\bwer\b|\bcer\b|"
     r"(?:val|test)\w*[ _]loss",
     re.IGNORECASE,
 )
@@ -112,7 +112,7 @@ def called(to: Walk, node: ast.Call, name: str | None) -> None:
         to.facts.flags.add("reports")
     elif method in SHOWING or (to.facts.is_notebook and not to.scope and SHOWS.search(method)):
         to.facts.shown.append(node.lineno)
-    elif (attribute and method in WRITING) or WRITER.match(method):
+    elif (attribute and method in WRITING and not _copies(node)) or WRITER.match(method):
         to.facts.flags |= {"writes"} if method == "fit" else {"writes", "saves"}
         to.facts.written.append(node.lineno)
     for value in node.args:
@@ -165,6 +165,11 @@ def _names_metric(value: ast.expr) -> bool:
 def _says_test(value: ast.expr) -> bool:
     """`"Testing filters..."`, `"All tests passed"`."""
     return isinstance(value, ast.Constant) and bool(OF_A_TEST.search(str(value.value)))
+
+
+def _copies(node: ast.Call) -> bool:
+    """`table.copy()`, which is no file's."""
+    return last(node.func) == "copy" and not node.args
 
 
 def _is_on_cpu(to: Walk, value: ast.expr) -> bool:
