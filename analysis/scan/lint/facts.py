@@ -101,6 +101,8 @@ class FileFacts:
     silent: tuple[str, ...] = ()  # the beginnings of rules that the project ignores in this file
     spans: list[tuple[int, int, str]] = field(default_factory=list)  # lines of scopes, inner ones first
     held: dict[tuple[int, int], set[str]] = field(default_factory=dict)  # attributes with what is in no order
+    unread: dict[tuple[int, int], set[str]] = field(default_factory=dict)  # names with it that are not read
+    decisive: set[tuple[int, int]] = field(default_factory=set)  # orders that decide what goes with what
     made: dict[Spot, str] = field(default_factory=dict)  # what the module draws when it is loaded: the names
     named: set[str] = field(default_factory=set)  # names that are read somewhere
     fixed: set[Spot] = field(default_factory=set)  # draws whose size is written out, such as a made-up input

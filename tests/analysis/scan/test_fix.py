@@ -19,7 +19,7 @@ from analysis.scan.results import Note
 from analysis.scan.run import scan
 
 HEAD = "import glob, os, torch\nfrom pathlib import Path\n"
-LISTING = "import os, torch\nx = [load(n) for n in os.listdir('d')]\n"
+LISTING = "import os, torch\nx = [load(n) for n in os.listdir('d')]\nf(x)\n"
 SORTED = LISTING.replace("os.listdir('d')", "sorted(os.listdir('d'))")
 
 

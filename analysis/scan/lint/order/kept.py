@@ -112,9 +112,10 @@ def numbered(node: ast.For | ast.AsyncFor) -> bool:
             if isinstance(inner, ast.Call) and last(inner.func) in SUBMITTING and _has_any(inner, counters):
                 return True
             if isinstance(inner, ast.Assign) and any(
-                isinstance(target, ast.Subscript)
-                and (_names(target.slice) & counters or _is_any(inner.value, counters))
+                isinstance(part, ast.Subscript)
+                and (_names(part.slice) & counters or _is_any(inner.value, counters))
                 for target in inner.targets
+                for part in (target, getattr(target, "value", None))
             ):
                 return True
             if isinstance(inner, ast.Call) and last(inner.func) in SAVING:
@@ -271,9 +272,13 @@ def iterated(node: ast.expr) -> ast.expr:
 
 
 def indexed(node: ast.For | ast.AsyncFor) -> str:
-    """`names` of `for i in range(len(names))`."""
+    """`names` of `for i in range(len(names))`, also from 0."""
     match node.iter:
-        case ast.Call(func=ast.Name(id="range"), args=[ast.Call(func=ast.Name(id="len"), args=[of])]):
+        case ast.Call(
+            func=ast.Name(id="range"),
+            args=[ast.Call(func=ast.Name(id="len"), args=[of])]
+            | [ast.Constant(value=0), ast.Call(func=ast.Name(id="len"), args=[of])],
+        ):
             return named(of)
     return ""
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
+from analysis.scan.lint.facts import spot
 from analysis.scan.lint.order.kept import (
     APPENDING,
     BARS,
@@ -57,6 +58,10 @@ from analysis.scan.lint.syntax.walk import Walk
 
 SETS = frozenset(("builtins.set", "builtins.frozenset", "collections.Counter", "numpy.unique"))
 """They have no order either, and leave what they are made of as it is."""
+DRAWS = frozenset(
+    ("random.sample", "random.choice", "random.choices", "random.shuffle", "numpy.random.choice")
+)
+"""Of a list in another order they draw something else."""
 Comprehensions = ast.ListComp | ast.GeneratorExp | ast.SetComp
 _KEPT = nullcontext()
 
@@ -69,11 +74,8 @@ class DataOrder:
         self.pending: dict[str, list[Pending]] = {}
         self.loads: dict[str, bool] = {}  # names that are used: whether in a way that keeps their order
         self._carried: set[int] = set()
-        self._used: set[str] = set()  # names that functions use
         self._joined: set[tuple[str, int]] = set()  # lists of numbered items, whose order is from a node
         self._tables: dict[tuple[str, str], list[Pending]] = {}  # dictionaries that loops filled, by scope
-        self._derived: set[str] = set()  # names of what was made of something with a name
-        self._chosen: set[str] = set()  # names of lists of what fits something
         self._indexed: set[tuple[str, str]] = set()  # names, and what counts their items in a loop
         self.passed: dict[
             str, frozenset[str | int]
@@ -110,11 +112,7 @@ class DataOrder:
             return
         rule, node, text = found
         self._absorbed.add(id(node))
-        (self._chosen.add if is_filtered(value) else self._chosen.discard)(target)
         if isinstance(value, ast.ListComp | ast.DictComp):
-            (self._derived.discard if self._unordered(value.generators[0].iter) else self._derived.add)(
-                target
-            )
             self._carried.add(id(value.generators[0].iter))
         if target == "__all__":
             return
@@ -143,17 +141,32 @@ class DataOrder:
         return id(node) in self._carried
 
     def is_one(self, node: ast.Subscript) -> bool:
-        """`glob("*.zip")[0]`, `[f for f in files if f.startswith(name)][0]`: the file that is there."""
+        """`glob("*.zip")[0]`, `[f for f in files if f.startswith(name)][0]`: the file that is there; or the
+        first of a listing that has a name, which is looked at."""
         if isinstance(node.slice, ast.Name):
-            return (named(node.value), node.slice.id) in self._indexed
+            return self._is_in_turn(named(node.value), node.slice.id)
         if not isinstance(node.slice, ast.Constant) or node.slice.value != 0:
             return False
         waiting = self.pending.get(named(node.value))
         found = waiting[0] if waiting else self._unordered(node.value)
         if found is None or found[0] != LISTING:
             return False
-        is_chosen = isinstance(found[1], ast.Call) and "glob" in found[2]
-        return is_chosen or named(node.value) in self._chosen or is_filtered(node.value)
+        return bool(waiting) or "glob" in found[2] or is_filtered(node.value)
+
+    def _is_in_turn(self, name: str, counter: str) -> bool:
+        """Whether a loop over the places of a listing is at its item; of another listing that is paired with
+        it, which item that is depends on both orders."""
+        turns = {of for of, by in self._indexed if by == counter}
+        if turns and name in self.pending and name not in turns:
+            for each in (name, *turns):
+                self._decides(each)
+        return name in turns
+
+    def _decides(self, name: str) -> None:
+        """The order of what has a name decides what goes with what, and is used."""
+        for item in self.pending.get(name, ()):
+            self._walk.facts.decisive.add(spot(item.node)[:2])
+            self.loads[name] = True
 
     def single(self, value: ast.expr) -> None:
         """`(only,) = folder.iterdir()`: one thing has no order."""
@@ -162,15 +175,13 @@ class DataOrder:
 
     def added(self, node: ast.AugAssign) -> None:
         """`files += os.listdir(...)`."""
-        name = named(node.target)
-        found = self._unordered(node.value)
-        if name and found and found[0] != SET:
-            self._absorbed.add(id(found[1]))
-            self.pending.setdefault(name, []).append(Pending(*found))
+        if name := named(node.target):
+            self._appended(name, node.value)
 
     def loop(self, node: ast.For | ast.AsyncFor) -> bool:
         """Says whether what is looped over is in no order that is kept."""
         found = self._unordered(node.iter)
+        self._indexed = {(name, by) for name, by in self._indexed if by != named(node.target)}
         if (name := indexed(node)) in self.pending:
             self._indexed.add((name, named(node.target)))
             for item in list(self.pending[name]):
@@ -266,6 +277,9 @@ class DataOrder:
             return True
         if name == "builtins.next" and node.args and not walked(self._walk, node):
             self.single(node.args[0])  # `next(folder.glob("*.onnx"))`: the one that is there
+        if name in DRAWS:
+            for argument in node.args[:1]:
+                self._decides(named(argument))
         if self._free or id(node) in self._absorbed:
             return False
         for item in self._items_of(node):
@@ -276,7 +290,8 @@ class DataOrder:
             and (to := named(function.value))
         ):
             for argument in node.args:
-                self._appended(to, argument)
+                if function.attr == "extend" or not isinstance(argument, ast.Name):
+                    self._appended(to, argument)
         if name not in OF_INTEREST and not (isinstance(function, ast.Attribute) and function.attr in METHODS):
             return False
         found = self._unordered_call(node, name)
@@ -287,17 +302,18 @@ class DataOrder:
     def _appended(self, to: str, value: ast.expr) -> None:
         """`files.extend(glob(...))`: files may be sorted further on."""
         found = self._unordered(value)
-        if found and found[0] in (LISTING, UNORDERED):
+        name = named(value)
+        if found and found[0] != SET:
             self._absorbed.add(id(found[1]))
             self.pending.setdefault(to, []).append(Pending(*found))
+        elif name in self.pending and name != to and (not self._walk.scope or self._walk.names.is_local(to)):
+            self.pending.setdefault(to, []).extend(self.pending.pop(name))
 
     def read(self, attribute: str) -> None:
         if not self._free:
             self._walk.facts.read_attributes.add(attribute)
 
     def loaded(self, name: str) -> None:
-        if self._walk.scope and not self._walk.names.is_local(name):
-            self._used.add(name)
         if name in self.pending:
             self.loads[name] = self.loads.get(name, False) or not self._free
 
@@ -315,17 +331,12 @@ class DataOrder:
         items = self.pending.pop(name)
         if name in self.sets.ones:
             return
-        unseen = "." in name or (not self._walk.scope and self._may_be_used(name))
-        is_kept = self.loads.get(name, unseen)
+        is_kept = self.loads.get(name, "." in name or not self._walk.scope)
+        unread = name if name not in self.loads and "." not in name else ""
         for item in items:
             if is_kept or (name, id(item.node)) in self._joined:
                 self.results.hold(item.node, name)
-                self._report(*item)
-
-    def _may_be_used(self, name: str) -> bool:
-        """Whether a function, or another file, may use a name of the module."""
-        runs_alone = self._walk.facts.is_main or self._walk.facts.scopes.keys() == {""}
-        return name in self._used or not runs_alone or name not in self._derived
+                self._report(*item, unread=unread)
 
     def _unordered(self, node: ast.expr) -> tuple[str, Any, str] | None:
         """(what, where from, its text) of an expression whose order is not defined."""
@@ -376,9 +387,10 @@ class DataOrder:
             return inner
         return None
 
-    def _report(self, rule: str, node: Any, text: str, looped: bool = False) -> None:
+    def _report(self, rule: str, node: Any, text: str, looped: bool = False, unread: str = "") -> None:
         found = described(rule, node, text, looped)
         if self._returning:
             self.results.hand_on(*found)
         else:
+            self._walk.facts.unread.setdefault(spot(node)[:2], set()).add(unread)
             self._walk.report(*found)

@@ -22,9 +22,9 @@ NUMBERS = re.compile(
 """Names of whole numbers, whose order in a set does not change from process to process."""
 NO_DATA = re.compile(
     r"check_?points?|ckpt|weights?\b|weight_|\.pth?\b|\.h5\b|events\.|\.(?:log|cpp|cu|c|sh|zip|tar)\b|\blogs?\b|runs\b|cache|experiment|"
-    r"delete|remove|clean|latest|newest|download|unzip|extract_all|rename|copy|"
+    r"delete|remove|clean_?up|latest|newest|download|unzip|extract_all|rename|copy|"
     r"(?:load|read|collect|get|gather|aggregate|summari[sz]e|compare)_(?:\w+_)?results?(?![a-z])|leader_?board|"
-    r"(?:^|[ ._])_*(?:plot|show|visuali[sz]e|vis|display|preview|inspect|demo)(?:_\w*)?$",
+    r"(?:^|[ ._])_*(?:plot|show|visuali[sz]e|vis|display|preview|inspect|demo|clean)(?:_\w*)?$",
     re.IGNORECASE,
 )
 """Names that have to do with files that are no data, or with what leaves their order behind."""

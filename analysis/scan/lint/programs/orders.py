@@ -9,7 +9,7 @@ from pathlib import PurePosixPath
 
 from analysis.scan.lint.facts import FileFacts
 from analysis.scan.lint.programs.differ import AFTER_TRAINING, FRAMEWORKS
-from analysis.scan.lint.programs.kinds import is_test
+from analysis.scan.lint.programs.kinds import TEST_FILE, is_test
 from analysis.scan.lint.programs.program import Program
 from analysis.scan.lint.vocabulary import WORDS
 from analysis.scan.results import Level, LintFinding
@@ -43,28 +43,47 @@ def orders(
     using = [program for program in making if not _only_uses(program) and not _only_shows(program)]
     of_data = {file.path for file in files if _is_of_data(file)}
     reached = set().union(*(program.scopes for program in using))
+    measured = set().union(*(program.scopes for program in every if "reports" in program.file.flags))
     read = set().union(*(file.read_attributes for file in files))
     sorted_later = set().union(*(file.sorted_attributes for file in files))
     for file in files:
-        if is_test(file) or (AFTER_TRAINING.search(file.path) and not everywhere):
+        if is_test(file):
             continue
         for each in file.findings:
             held = _held(file, each)
+            is_decisive = (each.place.line, each.place.column) in file.decisive
             if (
                 each.rule not in ORDERS
                 or each.place.line in file.looked_at
+                or (_is_after(file) and not (everywhere or is_decisive))
                 or (held and held.isdisjoint(read))
+                or _is_unread(file, each, every)
             ):
                 continue
             if each.rule in OF_LISTS and held & sorted_later:
                 continue
             if making:
-                if (file.path, file.scope_at(each.place.line)) in reached:
+                where = file.path, file.scope_at(each.place.line)
+                if where in reached or (is_decisive and where in measured):
                     yield each
             elif file.path in of_data:
                 yield each
             elif everywhere or not of_data:
                 yield replace(each, level=Level.NOTE)
+
+
+def _is_after(file: FileFacts) -> bool:
+    """Whether a file is about what is done after training, or about data for tests, whose order counts only
+    where it decides which they are."""
+    return bool(AFTER_TRAINING.search(file.path) or TEST_FILE.search(file.path))
+
+
+def _is_unread(file: FileFacts, found: LintFinding, every: Sequence[Program]) -> bool:
+    """Whether nothing reads what has the order: no line of its file, and no program imports the file."""
+    names = file.unread.get((found.place.line, found.place.column), {""})
+    return names.isdisjoint(file.named | {""}) and not any(
+        program.file is not file and any(each is file for each in program.files) for program in every
+    )
 
 
 def _held(file: FileFacts, found: LintFinding) -> set[str]:

@@ -340,14 +340,14 @@ def test_levels_tell_a_gpu_program_from_one_that_may_not_be():
 
 
 def test_an_order_is_a_warning_where_there_are_data_and_else_a_note():
-    text = "import os\n{}\nfiles = []\nfor f in os.listdir('.'):\n    files.append(f)\n"
+    text = "import os\n{}\nfiles = []\nfor f in os.listdir('.'):\n    files.append(f)\nuse(files)\n"
     assert findings(text.format("import torch"))[0].level is Level.WARNING
     assert findings(text.format("import numpy\nnumpy.save(x, y)"))[0].level is Level.WARNING
     assert findings(text.format("import json"))[0].level is Level.NOTE
 
 
 def test_an_order_that_is_only_handed_on_is_a_note():
-    text = "import os\nimport numpy\n{}\n"
+    text = "import os\nimport numpy\n{}\nuse(files, x)\n"
     for handed_on in ("files = [f for f in os.listdir('.')]", "x = list({a.name, b.name})"):
         (found,) = findings(text.format(handed_on), rules=frozenset(["VB301", "VB302"]))
         assert found.level is Level.NOTE
@@ -380,7 +380,7 @@ def test_an_operation_that_raises_under_the_mode_is_an_error_on_cuda():
     ],
 )
 def test_a_comment_that_silences_nothing_is_told(comment: str, text: str):
-    program = f"import os\nx = list(os.listdir('.'))  {comment}\n"
+    program = f"import os\nx = list(os.listdir('.'))  {comment}\nuse(x)\n"
     assert [f.rule for f in findings(program)] == ["VB301"]
     (note,) = notes(program.encode())
     assert text in note

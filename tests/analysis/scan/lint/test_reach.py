@@ -139,6 +139,22 @@ def test_a_module_that_tries_itself_out_on_made_up_data_is_no_program():
     assert lint_project([tried, user], {}, rules) == ()
 
 
+@pytest.mark.parametrize(
+    ("guarded", "counts"),
+    [
+        ("make()(torch.randn(2, 3)).sum().backward()\n    o.step()\n", False),
+        ("make()(torch.randn(2, 3)).sum().backward()\n    o.step()\n    print('accuracy', x)\n", True),
+        ("make()(torch.randn(2, 3)).sum().backward()\n    o.step()\n    torch.save(x, y)\n", True),
+        ("make()(torch.randn(size, 3)).sum().backward()\n    o.step()\n", True),
+    ],
+)
+def test_a_step_on_tensors_of_written_sizes_that_leaves_nothing_is_no_program(guarded: str, counts: bool):
+    text = "import torch\ndef make():\n    return torch.nn.Linear(3, 1)\n"
+    text += "kept = {}\ndef other():\n    return kept.copy()\n"
+    text += f"if __name__ == '__main__':\n    {guarded}"
+    assert bool(lines(text, "VB101")) == counts == bool(lines(text, "VB401"))
+
+
 def test_depthwise_convolutions_under_the_mode_of_tensorflow_do_not_raise_for_certain():
     text = "import tensorflow as tf\n{}\ntf.keras.layers.DepthwiseConv2D(3)(x)\nm.fit(x)\n"
     mode = "tf.config.experimental.enable_op_determinism()"
@@ -153,7 +169,16 @@ LISTED = "import os\nimport torch\nx.backward()\no.step()\nnames = os.listdir(a)
     ("use", "is_kept"),
     [
         ("for i in range(len(names)):\n    save(read(names[i]), out + names[i])\n", False),
-        ("for i in range(len(names)):\n    data.append(read(names[i]))\n", True),
+        ("for i in range(0, len(names)):\n    save(read(names[i]), out + names[i])\n", False),
+        ("for i in range(0, len(names)):\n    rows[i][0] = read(names[i])\n", True),
+        ("first = read(names[0])\n", False),
+        ("second = read(names[1])\n", True),
+        ("every = []\nevery.extend(names)\nevery += names\ntrain(sorted(every))\n", False),
+        ("every = []\nevery.extend(names)\ntrain(every)\n", True),
+        ("", False),
+        ("unused = [read(name) for name in names]\n", False),
+        ("unused = []\nfor name in names:\n    unused.append(name)\n", False),
+        ("for i in range(len(names)):\n    data.append(read(names[i]))\ntrain(data)\n", True),
         ("for i in range(len(names)):\n    table[i] = read(names[i])\n", True),
         ("for name in names:\n    packed.write(name, name)\n", False),
         ("for name in names:\n    zipf.write(name)\n", False),
@@ -163,6 +188,28 @@ LISTED = "import os\nimport torch\nx.backward()\no.step()\nnames = os.listdir(a)
 )
 def test_a_loop_by_numbers_or_into_an_archive_keeps_no_order_of_its_own(use: str, is_kept: bool):
     assert lines(LISTED + use, "VB301") == ([5] if is_kept else [])
+
+
+@pytest.mark.parametrize("reads", ["from lists import names\n", "import other\n"])
+def test_a_listing_that_another_program_may_read_has_an_order(reads: str):
+    reads += "import torch\nx.backward()\no.step()\n"
+    files = [lint_file("lists.py", LISTED.encode()), lint_file("train.py", reads.encode())]
+    assert len(lint_project(files, {}, frozenset(["VB301"]))) == ("names" in reads)
+
+
+@pytest.mark.parametrize(
+    ("use", "found"),
+    [
+        ("for i in range(len(a)):\n    print('PSNR', compare(a[i], b[i]))\n", [5, 6]),
+        ("for i, x in enumerate(some):\n    print('PSNR', compare(a[i], x))\n", []),
+        ("for x in random.sample(a, 9):\n    print('PSNR', compare(x, b))\n", [5]),
+        ("for x in a:\n    print('PSNR', compare(x, b))\n", []),
+    ],
+)
+def test_an_order_that_decides_what_is_measured_counts_in_evaluations(use: str, found: list[int]):
+    text = "import os\nimport random\nimport torch\n\na = os.listdir(x)\nb = os.listdir(y)\n" + use
+    facts = [lint_file("evaluate.py", text.encode())]
+    assert [each.place.line for each in lint_project(facts, {}, frozenset(["VB301"]))] == found
 
 
 def test_a_listing_that_is_only_printed_has_no_order():
