@@ -20,6 +20,8 @@ BARS = frozenset(("tqdm", "track", "progress_bar", "progressbar", "iter"))
 APPENDING = frozenset(("append", "extend", "insert"))
 OF_FILES = re.compile(r"path|name|file|dest|^(?:dst|out)(?:_|$)", re.IGNORECASE)
 """Names of names of files."""
+YIELDING = "yield"
+"""Not a name that a list can have."""
 ITEMS = frozenset(("items", "keys", "values"))
 SUBMITTING = frozenset(("submit", "apply_async"))
 MAPPING = frozenset(("map", "imap", "starmap", "imap_unordered", "map_async", "starmap_async"))
@@ -46,7 +48,8 @@ ADDING = re.compile(r"^_*(?:add|append|insert|extend|register)_\w+$|^_*update_\w
 
 
 def kept_in_order(body: list[ast.stmt]) -> Iterator[str]:
-    """The names of lists and tables that the loop adds to; "" for another way of keeping the order.
+    """The names of lists and tables that the loop adds to; YIELDING where a function yields, "" for another way of
+    keeping the order.
     What is made again in each turn is no matter."""
     inside = _bound(body)
     others = _others(body, inside)
@@ -54,7 +57,7 @@ def kept_in_order(body: list[ast.stmt]) -> Iterator[str]:
     for statement in body:
         for node in ast.walk(statement):
             if isinstance(node, ast.Yield | ast.YieldFrom):
-                yield ""
+                yield YIELDING
             elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
                 method, to = node.func.attr, named(node.func.value)
                 is_usual = to not in MODULES and not LOGS.search(to)
@@ -290,11 +293,13 @@ def is_mapping(node: ast.Call) -> bool:
 
 def is_unused(node: ast.expr) -> bool:
     """Whether nobody uses what is listed, or the results of a pool: `os.listdir(folder)` as a statement,
-    `list(pool.map(f, names))`."""
+    `list(pool.map(f, names))`, `Parallel()(delayed(f)(name) for name in names)`."""
     while isinstance(node, ast.Call) and node.args and last(node.func).lower() in BARS | {"list", "tuple"}:
         node = node.args[0]
     return isinstance(node, ast.Call) and (
-        is_mapping(node) or last(node.func) in ("listdir", "glob", "iglob")
+        is_mapping(node)
+        or last(node.func) in ("listdir", "glob", "iglob")
+        or (isinstance(node.func, ast.Call) and last(node.func.func) == "Parallel")
     )
 
 

@@ -19,6 +19,7 @@ from analysis.scan.lint.order.kept import (
     ITEMS,
     SORTER,
     SORTING,
+    YIELDING,
     filled,
     indexed,
     is_numbering,
@@ -208,7 +209,9 @@ class DataOrder:
             self._tables.setdefault((self._walk.scope, name), []).append(item)
         self._joined |= {(name, id(item.node)) for name in joined(node)}
         for name in kept_in_order(node.body):
-            if name:
+            if name == YIELDING:
+                self.results.hand_on(*described(*item))
+            elif name:
                 if item not in self.pending.setdefault(name, []):
                     self.pending[name].append(item)
             else:

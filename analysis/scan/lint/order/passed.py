@@ -6,7 +6,16 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Sequence
 
-from analysis.scan.lint.order.kept import BARS, SUBMITTING, indexed, iterated, kept_in_order, named, numbered
+from analysis.scan.lint.order.kept import (
+    BARS,
+    SUBMITTING,
+    YIELDING,
+    indexed,
+    iterated,
+    kept_in_order,
+    named,
+    numbered,
+)
 from analysis.scan.lint.syntax.arguments import last
 
 COUNTING = frozenset(("len", "sorted", "set", "print")) | BARS | {"enumerate"}
@@ -33,7 +42,7 @@ def _keeps(function: ast.FunctionDef, name: str, seen: set[str]) -> bool:
             harmless.add(id(use))
         if isinstance(node, ast.For) and name in (named(iterated(node.iter)), indexed(node)):
             lists = set(kept_in_order(node.body))
-            if "" in lists or numbered(node) or _ends(node.body):
+            if lists & {"", YIELDING} or numbered(node) or _ends(node.body):
                 return True
             if any(each not in own or _keeps(function, each, seen) for each in lists - seen):
                 return True

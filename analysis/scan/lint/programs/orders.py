@@ -75,7 +75,8 @@ def orders(
 def _is_after(file: FileFacts) -> bool:
     """Whether a file is about what is done after training, or about data for tests, whose order counts only
     where it decides which they are."""
-    return bool(AFTER_TRAINING.search(file.path) or TEST_FILE.search(file.path))
+    trains = any(event.kind == "train" for events in file.scopes.values() for event in events)
+    return bool(AFTER_TRAINING.search(file.path)) or (bool(TEST_FILE.search(file.path)) and not trains)
 
 
 def _is_unread(file: FileFacts, found: LintFinding, every: Sequence[Program]) -> bool:

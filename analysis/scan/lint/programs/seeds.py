@@ -251,6 +251,8 @@ def late_seeds(program: Program) -> Iterator[LintFinding]:
             thrown_away |= {each.event for each in program.called_by(step)}
         if kind == "draw" and makes_weights(text) and step.event in thrown_away:
             continue  # of a model that is made again
+        if kind == "draw" and spot in step.file.fixed and name == "torch":
+            continue  # an input of a written size, to look at shapes
         if kind == "loaded":
             drawn = {n: first for n, first in drawn.items() if not makes_weights(first.event.text)}
         elif kind == "draw" and text.endswith(FOR_A_SEED) and name in known and name not in seeded:

@@ -42,6 +42,9 @@ SHOWS = re.compile(r"^(?:display|listen|play|show|plot|view|visuali[sz]e)(?:_|$)
 """Functions that show something, by their names."""
 LOADING = frozenset(("load_state_dict", "load_weights", "load_model", "load_from_checkpoint", "to_empty"))
 """Methods after which the weights are others than those that were drawn."""
+LOADED_MODELS = frozenset(
+    ("tensorflow.saved_model.load", "tensorflow.saved_model.loader.load", "torch.jit.load")
+) | {"onnxruntime.InferenceSession"}
 LOADED_WHOLE = frozenset(("torch.load", "joblib.load", "pickle.load", "dill.load"))
 MODEL_TARGET = re.compile(
     r"(?:^|[._])(?:\w*model|net|network|clf|classifier|regressor|estimator)$", re.IGNORECASE
@@ -106,7 +109,7 @@ def called(to: Walk, node: ast.Call, name: str | None) -> None:
     method = last(function)
     if method == "print" and to.events is to.facts.scopes.get(MAIN) and any(map(_says_test, node.args)):
         to.facts.flags.add(TRIES)
-    if method in LOADING or (name in LOADED_WHOLE and MODEL_TARGET.search(to.target)):
+    if method in LOADING or name in LOADED_MODELS or (name in LOADED_WHOLE and MODEL_TARGET.search(to.target)):
         to.event("loaded", "", node)
     elif method in REPORTING and any(map(_names_metric, node.args)):
         to.facts.flags.add("reports")
