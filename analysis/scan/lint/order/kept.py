@@ -48,9 +48,8 @@ ADDING = re.compile(r"^_*(?:add|append|insert|extend|register)_\w+$|^_*update_\w
 
 
 def kept_in_order(body: list[ast.stmt]) -> Iterator[str]:
-    """The names of lists and tables that the loop adds to; YIELDING where a function yields, "" for another way of
-    keeping the order.
-    What is made again in each turn is no matter."""
+    """The names of lists and tables that the loop adds to; YIELDING where a function yields, "" for another
+    way of keeping the order. What is made again in each turn is no matter."""
     inside = _bound(body)
     others = _others(body, inside)
     counted = {named(n.target) for s in body for n in ast.walk(s) if isinstance(n, ast.AugAssign)}

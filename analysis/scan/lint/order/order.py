@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 from analysis.scan.lint.facts import spot
+from analysis.scan.lint.order.decisive import Decisive
 from analysis.scan.lint.order.kept import (
     APPENDING,
     BARS,
@@ -51,6 +52,7 @@ from analysis.scan.lint.order.sources import (
     Pending,
     described,
     is_filtered,
+    is_held_out,
     is_no_data,
     walked,
 )
@@ -59,10 +61,6 @@ from analysis.scan.lint.syntax.walk import Walk
 
 SETS = frozenset(("builtins.set", "builtins.frozenset", "collections.Counter", "numpy.unique"))
 """They have no order either, and leave what they are made of as it is."""
-DRAWS = frozenset(
-    ("random.sample", "random.choice", "random.choices", "random.shuffle", "numpy.random.choice")
-)
-"""Of a list in another order they draw something else."""
 Comprehensions = ast.ListComp | ast.GeneratorExp | ast.SetComp
 _KEPT = nullcontext()
 
@@ -77,10 +75,11 @@ class DataOrder:
         self._carried: set[int] = set()
         self._joined: set[tuple[str, int]] = set()  # lists of numbered items, whose order is from a node
         self._tables: dict[tuple[str, str], list[Pending]] = {}  # dictionaries that loops filled, by scope
-        self._indexed: set[tuple[str, str]] = set()  # names, and what counts their items in a loop
         self.passed: dict[
             str, frozenset[str | int]
         ] = {}  # parameters of functions that keep no order of theirs
+        self.decisive = Decisive(walk.facts)
+        self._held_out: set[int] = set()  # listings of data that are only evaluated
         self._free = 0
         self._absorbed: set[int] = set()
         self._returning = False
@@ -145,7 +144,7 @@ class DataOrder:
         """`glob("*.zip")[0]`, `[f for f in files if f.startswith(name)][0]`: the file that is there; or the
         first of a listing that has a name, which is looked at."""
         if isinstance(node.slice, ast.Name):
-            return self._is_in_turn(named(node.value), node.slice.id)
+            return self.decisive.is_in_turn(self.pending, named(node.value), node.slice.id)
         if not isinstance(node.slice, ast.Constant) or node.slice.value != 0:
             return False
         waiting = self.pending.get(named(node.value))
@@ -153,21 +152,6 @@ class DataOrder:
         if found is None or found[0] != LISTING:
             return False
         return bool(waiting) or "glob" in found[2] or is_filtered(node.value)
-
-    def _is_in_turn(self, name: str, counter: str) -> bool:
-        """Whether a loop over the places of a listing is at its item; of another listing that is paired with
-        it, which item that is depends on both orders."""
-        turns = {of for of, by in self._indexed if by == counter}
-        if turns and name in self.pending and name not in turns:
-            for each in (name, *turns):
-                self._decides(each)
-        return name in turns
-
-    def _decides(self, name: str) -> None:
-        """The order of what has a name decides what goes with what, and is used."""
-        for item in self.pending.get(name, ()):
-            self._walk.facts.decisive.add(spot(item.node)[:2])
-            self.loads[name] = True
 
     def single(self, value: ast.expr) -> None:
         """`(only,) = folder.iterdir()`: one thing has no order."""
@@ -182,9 +166,11 @@ class DataOrder:
     def loop(self, node: ast.For | ast.AsyncFor) -> bool:
         """Says whether what is looped over is in no order that is kept."""
         found = self._unordered(node.iter)
-        self._indexed = {(name, by) for name, by in self._indexed if by != named(node.target)}
+        counter = node.target.elts[0] if isinstance(node.target, ast.Tuple) else node.target
+        is_counted = isinstance(node.iter, ast.Call) and last(node.iter.func) == "enumerate"
+        counted = named(iterated(node.iter)) if is_counted else indexed(node)
+        self.decisive.begins(named(counter), counted if counted in self.pending else "")
         if (name := indexed(node)) in self.pending:
-            self._indexed.add((name, named(node.target)))
             for item in list(self.pending[name]):
                 self._looped(node, item)
             return False
@@ -280,9 +266,7 @@ class DataOrder:
             return True
         if name == "builtins.next" and node.args and not walked(self._walk, node):
             self.single(node.args[0])  # `next(folder.glob("*.onnx"))`: the one that is there
-        if name in DRAWS:
-            for argument in node.args[:1]:
-                self._decides(named(argument))
+        self.decisive.called(self.pending, node, name)
         if self._free or id(node) in self._absorbed:
             return False
         for item in self._items_of(node):
@@ -337,7 +321,8 @@ class DataOrder:
         is_kept = self.loads.get(name, "." in name or not self._walk.scope)
         unread = name if name not in self.loads and "." not in name else ""
         for item in items:
-            if is_kept or (name, id(item.node)) in self._joined:
+            is_decisive = spot(item.node)[:2] in self._walk.facts.decisive
+            if is_kept or is_decisive or (name, id(item.node)) in self._joined:
                 self.results.hold(item.node, name)
                 self._report(*item, unread=unread)
 
@@ -368,13 +353,13 @@ class DataOrder:
 
     def _unordered_call(self, node: ast.Call, name: str | None) -> tuple[str, Any, str] | None:
         if name in LISTINGS:
-            return None if is_no_data(self._walk, node) else (LISTING, node, f"{name}()")
+            return self._listed(node, f"{name}()")
         function = node.func
         if isinstance(function, ast.Attribute):
             base = self._walk.names.resolve(function.value)
             is_path = base is None or base.startswith(("pathlib", "@"))
             if is_path and (function.attr in PATH_METHODS or (function.attr == "glob" and node.args)):
-                return None if is_no_data(self._walk, node) else (LISTING, node, f"Path.{function.attr}()")
+                return self._listed(node, f"Path.{function.attr}()")
             if function.attr == "imap_unordered":
                 return UNORDERED, node, "imap_unordered()"
         if found := walked(self._walk, node):
@@ -390,8 +375,15 @@ class DataOrder:
             return inner
         return None
 
+    def _listed(self, node: ast.Call, text: str) -> tuple[str, Any, str] | None:
+        if is_held_out(self._walk, node):
+            self._held_out.add(id(node))
+        return None if is_no_data(self._walk, node) else (LISTING, node, text)
+
     def _report(self, rule: str, node: Any, text: str, looped: bool = False, unread: str = "") -> None:
         found = described(rule, node, text, looped)
+        if id(node) in self._held_out and spot(node)[:2] not in self._walk.facts.decisive:
+            return
         if self._returning:
             self.results.hand_on(*found)
         else:

@@ -80,13 +80,19 @@ class Pending(NamedTuple):
 
 
 def is_no_data(walk: Walk, node: ast.Call) -> bool:
-    """Whether what is listed are checkpoints, logs and the like, or data of which only metrics are computed,
-    as far as the names tell; or one file, by a pattern that fits no other."""
-    if _fits_one_file(node):
-        return True
-    listed = f"{ast.unparse(node)} {walk.target}"
-    is_held_out = HELD_OUT.search(listed) and not re.search("train", listed, re.IGNORECASE)
-    return bool(is_held_out or NO_DATA.search(f"{listed} {walk.scope}"))
+    """Whether what is listed are checkpoints, logs and the like, as far as the names tell; or one file, by a
+    pattern that fits no other."""
+    return _fits_one_file(node) or bool(NO_DATA.search(f"{_named(walk, node)} {walk.scope}"))
+
+
+def is_held_out(walk: Walk, node: ast.Call) -> bool:
+    """Whether what is listed are data of which only metrics are computed, as far as the names tell."""
+    listed = _named(walk, node)
+    return bool(HELD_OUT.search(listed)) and not re.search("train", listed, re.IGNORECASE)
+
+
+def _named(walk: Walk, node: ast.Call) -> str:
+    return f"{ast.unparse(node)} {walk.target}"
 
 
 def _fits_one_file(node: ast.Call) -> bool:
@@ -105,7 +111,8 @@ def walked(walk: Walk, node: ast.expr) -> ast.Call | None:
     match node:
         case ast.Call(args=[ast.Call(func=inner) as listing]) if walk.names.resolve(inner) in WALKS:
             is_next = walk.names.resolve(node.func) == "builtins.next"
-            return listing if is_next and not is_no_data(walk, listing) else None
+            is_left = is_no_data(walk, listing) or is_held_out(walk, listing)
+            return listing if is_next and not is_left else None
     return None
 
 

@@ -50,7 +50,7 @@ OF_EVALUATION = re.compile(r"(?:^|[/_])eval\w*\.(?:py|ipynb)$", re.IGNORECASE)
 PREDICTING = re.compile(r"(?:\w+\.)?(?:get_?)?(?:predict|classif)", re.IGNORECASE)
 SERVICES = WORDS["services"]
 OF_USE = re.compile(
-    r"(?:^|/)(?:(?:run_)?test\w*|\w+_test|cluster\w*|detect\w*|recogni[sz]\w*|classify\w*|compare\w*|show\w*|"
+    r"(?:^|/)(?:(?:run_)?test(?!_?(?:set|data|split))\w*|\w+_test|cluster\w*|detect\w*|recogni[sz]\w*|classify\w*|compare\w*|show\w*|"
     r"view\w*|display\w*|play\w*|enjoy\w*|render\w*|translate|caption|sample|inpaint|generate|simulator|drive|"
     r"webcam\w*|live|real_?time|(?:run_?)?(?:dehaz|denois|enhanc|restor|colori[sz])(?:e|ing))\.(?:py|ipynb)$",
     re.IGNORECASE,

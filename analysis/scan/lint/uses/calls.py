@@ -109,7 +109,11 @@ def called(to: Walk, node: ast.Call, name: str | None) -> None:
     method = last(function)
     if method == "print" and to.events is to.facts.scopes.get(MAIN) and any(map(_says_test, node.args)):
         to.facts.flags.add(TRIES)
-    if method in LOADING or name in LOADED_MODELS or (name in LOADED_WHOLE and MODEL_TARGET.search(to.target)):
+    if (
+        method in LOADING
+        or name in LOADED_MODELS
+        or (name in LOADED_WHOLE and MODEL_TARGET.search(to.target))
+    ):
         to.event("loaded", "", node)
     elif method in REPORTING and any(map(_names_metric, node.args)):
         to.facts.flags.add("reports")

@@ -176,6 +176,8 @@ LISTED = "import os\nimport torch\nx.backward()\no.step()\nnames = os.listdir(a)
         ("every = []\nevery.extend(names)\nevery += names\ntrain(sorted(every))\n", False),
         ("every = []\nevery.extend(names)\ntrain(every)\n", True),
         ("", False),
+        ("Parallel(n_jobs=2)(delayed(convert)(name) for name in names)\n", False),
+        ("rows = Parallel(n_jobs=2)(delayed(convert)(name) for name in names)\ntrain(rows)\n", True),
         ("unused = [read(name) for name in names]\n", False),
         ("unused = []\nfor name in names:\n    unused.append(name)\n", False),
         ("for i in range(len(names)):\n    data.append(read(names[i]))\ntrain(data)\n", True),
@@ -201,15 +203,20 @@ def test_a_listing_that_another_program_may_read_has_an_order(reads: str):
     ("use", "found"),
     [
         ("for i in range(len(a)):\n    print('PSNR', compare(a[i], b[i]))\n", [5, 6]),
+        ("for i, x in enumerate(a):\n    print('PSNR', compare(x, b[i]))\n", [5, 6]),
+        ("for x, y in zip(a, b):\n    print('PSNR', compare(x, y))\n", [5, 6]),
         ("for i, x in enumerate(some):\n    print('PSNR', compare(a[i], x))\n", []),
+        ("c = [f(x) for x in a]\nfor x, y in zip(a, c):\n    print('PSNR', compare(x, y))\n", []),
         ("for x in random.sample(a, 9):\n    print('PSNR', compare(x, b))\n", [5]),
         ("for x in a:\n    print('PSNR', compare(x, b))\n", []),
     ],
 )
 def test_an_order_that_decides_what_is_measured_counts_in_evaluations(use: str, found: list[int]):
-    text = "import os\nimport random\nimport torch\n\na = os.listdir(x)\nb = os.listdir(y)\n" + use
-    facts = [lint_file("evaluate.py", text.encode())]
-    assert [each.place.line for each in lint_project(facts, {}, frozenset(["VB301"]))] == found
+    text = "import os\nimport random\nimport torch\n\na = os.listdir({})\nb = os.listdir({})\n" + use
+    for path, folders in (("evaluate.py", "xy"), ("measure.py", ("'test/x'", "'test/y'"))):
+        written = f"{text.format(*folders)}import numpy\nnumpy.save(out, x)\n"
+        facts = [lint_file(path, written.encode())]
+        assert [each.place.line for each in lint_project(facts, {}, frozenset(["VB301"]))] == found
 
 
 def test_a_listing_that_is_only_printed_has_no_order():
@@ -244,6 +251,19 @@ def test_a_function_that_takes_each_item_on_its_own_keeps_no_order(body: str, is
     text = f"def work(given):\n{body}" + LISTED
     for use in ("work(names)\n", "work(given=names)\n"):
         assert len(lines(text + use, "VB301")) == is_kept
+
+
+@pytest.mark.parametrize(
+    ("use", "is_kept"),
+    [
+        ("Parallel(n_jobs=2)(delayed(convert)(name) for name in given())\n", False),
+        ("for name in given():\n    rows.append(name)\n", True),
+        ("train(given())\n", True),
+    ],
+)
+def test_what_a_generator_yields_is_in_the_order_that_its_callers_keep(use: str, is_kept: bool):
+    text = "import os\nimport torch\ndef given():\n    for name in os.listdir(a):\n        yield a, name\n"
+    assert bool(lines(text + use + "x.backward()\no.step()\n", "VB301")) == is_kept
 
 
 def test_a_condition_nested_too_deeply_is_no_crash():
