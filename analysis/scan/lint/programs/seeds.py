@@ -23,6 +23,7 @@ from analysis.scan.lint.vocabulary import (
     NOT_BY_HELPERS,
     OWN_ENVIRONMENTS,
     OWN_MODEL,
+    RANDOM_TRANSFORM,
     SEED_CALLS,
     WORDS,
     makes_weights,
@@ -107,6 +108,8 @@ def measured_with(program: Program, pinned: Pins) -> Iterator[LintFinding]:
 
 def _is_of_evaluation(program: Program, step: Step) -> bool:
     text = step.event.text
+    if RANDOM_TRANSFORM.match(text):
+        return _is_applied(program, step)
     return (
         not DEFERRED.search(text)
         and not makes_weights(text)
@@ -115,6 +118,15 @@ def _is_of_evaluation(program: Program, step: Step) -> bool:
         and not AUGMENTING.search(f"{step.file.path} {text}")
         and step.event.spot not in step.file.fixed
     )
+
+
+def _is_applied(program: Program, step: Step) -> bool:
+    """Whether a program that measures has a random transform by a name that says nothing of training, or
+    imports it by whatever name."""
+    name = step.file.targets.get(step.event.spot, "")
+    if step.file is program.file:
+        return bool(name) and not re.search("train|aug", name, re.IGNORECASE)
+    return name in program.file.imported
 
 
 def _drops(program: Program, step: Step) -> bool:
