@@ -11,6 +11,7 @@ from pathlib import PurePosixPath
 
 from analysis.scan.lint.collect import Collector
 from analysis.scan.lint.facts import FETCHES, MOVES, FileFacts, finding
+from analysis.scan.lint.order.kept import kept_in_order
 from analysis.scan.lint.python2 import as_python_3
 from analysis.scan.lint.registry import registry
 from analysis.scan.lint.rules import RULES
@@ -101,7 +102,7 @@ def lint_cells(facts: FileFacts, cells: list[Cell]) -> None:
             if any(registry().operations[use.entry].model for use in facts.operations):
                 facts.idle = idle_lines(body)
             if facts.targets or facts.findings or _draws(facts):
-                facts.looked_at = shown_lines(body)
+                facts.looked_at = shown_lines(body, kept_in_order)
         except RecursionError:
             facts.notes.append(Note(path=facts.path, text="is nested too deeply; not linted"))
         if unread:

@@ -251,8 +251,9 @@ class DataOrder:
         function = node.func
         self.results.called(name, keeps=not self._free)
         self.sets.called(node)
-        if isinstance(function, ast.Attribute) and function.attr == "sort":
+        if isinstance(function, ast.Attribute) and function.attr in ("sort", "sort_values"):
             self.pending.pop(named(function.value), None)
+            self.results.sorted(named(function.value))
         is_sorting = name in SORTING or bool(SORTER.search(last(function)))
         is_free = isinstance(function, ast.Attribute) and function.attr in FREE_METHODS
         if is_sorting or is_free or name in FREE:
@@ -261,6 +262,7 @@ class DataOrder:
                 for argument in node.args if name not in SETS else ():
                     inner = argument.generators[0].iter if isinstance(argument, Comprehensions) else argument
                     self.pending.pop(named(inner), None)
+                    self.results.sorted(named(inner))
             return True
         if FINDING.search(last(function)):
             return True

@@ -21,7 +21,7 @@ class Results:
     def __init__(self, walk: Walk) -> None:
         self._walk = walk
         self._returned: dict[str, list[tuple[str, Any, str, Level | None]]] = {}  # by function
-        self._asked: dict[str, bool] = {}  # whether a call keeps their order
+        self._asked: dict[str, int] = {}  # how many calls keep their order
         self._named: dict[tuple[str, str], str] = {}  # functions by the names that have their results
         self._attributes: dict[str, set[str]] = {}  # by function
 
@@ -31,7 +31,12 @@ class Results:
     def called(self, name: str | None, *, keeps: bool) -> None:
         if name is not None and name.startswith("@"):
             asked = name[1:].replace("()", "")
-            self._asked[asked] = self._asked.get(asked, False) or keeps
+            self._asked[asked] = self._asked.get(asked, 0) + keeps
+
+    def sorted(self, name: str) -> None:
+        """What a name has is sorted after all."""
+        if function := self._named.pop((self._walk.scope, name), ""):
+            self._asked[function] -= 1
 
     def assigned(self, targets: Sequence[ast.expr], value: ast.expr) -> None:
         """`self.train = self.read(folder)`, also by way of a name: the attribute has what was returned."""
@@ -46,7 +51,7 @@ class Results:
             for element in target.elts if isinstance(target, ast.Tuple | ast.List) else (target,):
                 if isinstance(element, ast.Attribute) and function:
                     self._attributes.setdefault(function, set()).add(element.attr)
-                elif isinstance(element, ast.Name):
+                elif isinstance(element, ast.Name) and function:
                     self._named[scope, element.id] = function
 
     def hold(self, node: Any, name: str) -> None:

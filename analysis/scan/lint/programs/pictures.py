@@ -13,10 +13,8 @@ OF_ONE = re.compile(
 )
 """Draws whose result has a name, or is used at once: what is shuffled in place may be used anywhere."""
 LOOKED_AT = re.compile(OF_ONE.pattern + r"|^DataFrame\.sample$|^DataLoader\(")
-PICKING = re.compile(r"\.(?:choices?|sample|randint|randrange|permutation)$")
 SHOWS = re.compile(r"(?:^|\.)_*(?:display|plot|show|visuali[sz]e|view)_\w+$")
 """Functions of pictures, by their names, whatever they give back."""
-AFTER = range(1, 4)  # lines
 
 
 def is_of_pictures(program: Program, step: Step) -> bool:
@@ -24,10 +22,7 @@ def is_of_pictures(program: Program, step: Step) -> bool:
     nothing else and trains nothing; or by such a cell of a notebook, whose names no other one reads."""
     file, event = step
     scope = file.scope_at(event.spot.line)
-    is_shown_next = any(line - event.spot.last_line in AFTER for line in file.shown)
     if event.spot.line in file.looked_at and LOOKED_AT.match(event.text):
-        return True
-    if is_shown_next and PICKING.search(event.text) and scope not in file.giving and not file.is_notebook:
         return True
     if scope and scope != MAIN:
         return _shows(file, scope) and not _trains(program, file, scope)

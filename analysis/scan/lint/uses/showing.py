@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from analysis.scan.lint.syntax.arguments import last, lines_of
 from analysis.scan.lint.vocabulary import WORDS
@@ -22,6 +22,10 @@ SAVING = re.compile(r"save|write|dump|^log|^Image$", re.IGNORECASE)
 """Functions that keep something under a name, or show what was kept."""
 
 
+READING = re.compile(r"^(?:(?:im)?read\w*|open|load_im\w*|cvtColor|next|iter|sample|choices?|join)$")
+"""Functions that read a picture or choose one."""
+FIGURES = frozenset(("plt", "sns", "ax", "axs", "axes", "axarr", "fig", "px"))
+"""What figures are drawn with, by their usual names."""
 TELLING = frozenset(("print", "display"))
 OF_TABLES = WORDS["looking"]
 """Methods of a table after which it is still only looked at."""
@@ -29,9 +33,11 @@ COUNTING = WORDS["telling"]
 """What a text of something that is shown may ask it."""
 
 
-def shown_lines(body: Sequence[ast.stmt]) -> set[int]:
-    """The lines of assignments to names that are only read to show something, or in the name of a file, and
-    of what is shown at once."""
+def shown_lines(
+    body: Sequence[ast.stmt], kept_in_order: Callable[[list[ast.stmt]], Iterator[str]]
+) -> set[int]:
+    """The lines of assignments to names that are only read to show something, or in the name of a file, of
+    what is shown at once, and of what loops go over that keep its order only for that."""
     lines: set[int] = set()
     for scope in _scopes(body):
         harmless = {id(name) for node in scope for name in _harmless(node)}
@@ -43,10 +49,15 @@ def shown_lines(body: Sequence[ast.stmt]) -> set[int]:
         def is_shown(name: str, reads: dict[str, list[ast.Name]] = reads, known: set[int] = harmless) -> bool:
             return name in reads and all(id(each) in known for each in reads[name])
 
+        for node in scope:
+            kept = set(kept_in_order(node.body)) if isinstance(node, ast.For) else set()
+            if isinstance(node, ast.For) and kept and all(map(is_shown, kept)):
+                lines.update(lines_of(node.iter))
+                harmless |= {id(name) for name in ast.walk(node.iter) if isinstance(name, ast.Name)}
         assigned = [node for node in scope if isinstance(node, ast.Assign)]
-        for node in assigned:  # a batch that is only shown
-            if (loader := _first_of(node.value)) and all(map(is_shown, _names(node.targets[0]))):
-                harmless.add(id(loader))
+        for node in reversed(assigned):  # a batch, or some files, that are only shown
+            if _only_reads(node.value) and all(map(is_shown, _names(node.targets[0]))):
+                harmless |= {id(name) for name in ast.walk(node.value) if isinstance(name, ast.Name)}
         for node in assigned:
             target = node.targets[0]
             if isinstance(target, ast.Name) and is_shown(target.id):
@@ -63,14 +74,10 @@ def _names(target: ast.expr) -> list[str]:
     return [each.id if isinstance(each, ast.Name) else "" for each in elements]
 
 
-def _first_of(value: ast.expr) -> ast.Name | None:
-    """`loader` of `next(iter(loader))`."""
-    match value:
-        case ast.Call(
-            func=ast.Name(id="next"), args=[ast.Call(func=ast.Name(id="iter"), args=[ast.Name() as name])]
-        ):
-            return name
-    return None
+def _only_reads(value: ast.expr) -> bool:
+    """`next(iter(loader))`, `cv2.imread(files[0])`: nothing is computed that could be more than a picture."""
+    calls = [each for each in ast.walk(value) if isinstance(each, ast.Call)]
+    return bool(calls) and all(READING.search(last(each.func)) for each in calls)
 
 
 def _shown_at_once(node: ast.AST) -> Iterator[ast.expr]:
@@ -109,8 +116,14 @@ def _scopes(body: Sequence[ast.stmt]) -> Iterator[list[ast.AST]]:
 def _harmless(node: ast.AST) -> Iterator[ast.Name]:
     """The names that a node reads to show something, or in the name of a file."""
     match node:
-        case ast.For(iter=ast.Name() as name, body=body) if all(map(_shows, body)):
+        case ast.Call(func=function) if _root(function) in FIGURES:
+            yield from (each for each in ast.walk(node) if isinstance(each, ast.Name))
+        case ast.Call(func=ast.Name(id="len"), args=[ast.Name() as name]):
             yield name
+        case ast.Call(func=ast.Attribute(value=ast.Name() as name, attr="append" | "extend")):
+            yield name
+        case ast.For(iter=iterated, body=body) if all(map(_shows, body)):
+            yield from (each for each in ast.walk(iterated) if isinstance(each, ast.Name))
         case ast.If(test=ast.Compare(ops=[ast.In()], comparators=[ast.Name(id=text) as name]), orelse=[]):
             if OF_EXAMPLES.search(text):
                 yield name
@@ -124,13 +137,21 @@ def _harmless(node: ast.AST) -> Iterator[ast.Name]:
                     yield part
 
 
+def _root(function: ast.expr) -> str:
+    """`axes` of `axes[0].imshow`."""
+    while isinstance(function, ast.Attribute | ast.Subscript):
+        function = function.value
+    return function.id if isinstance(function, ast.Name) else ""
+
+
 def _shows(node: ast.stmt) -> bool:
-    """`play(samples[i])`."""
-    return (
-        isinstance(node, ast.Expr)
-        and isinstance(node.value, ast.Call)
-        and bool(SHOWING.search(last(node.value.func)))
-    )
+    """`play(samples[i])`, `axes[i].imshow(samples[i])`; what is computed to be printed is a result."""
+    if not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)):
+        return False
+    calls = [last(each.func) for each in ast.walk(node.value) if isinstance(each, ast.Call)]
+    if "print" in calls:
+        return COUNTING.issuperset(set(calls) - {"print"})
+    return bool(SHOWING.search(last(node.value.func))) or _root(node.value.func) in FIGURES
 
 
 def _told(node: ast.AST) -> Iterator[ast.AST]:

@@ -176,6 +176,11 @@ LISTED = "import os\nimport torch\nx.backward()\no.step()\nnames = os.listdir(a)
         ("every = []\nevery.extend(names)\nevery += names\ntrain(sorted(every))\n", False),
         ("every = []\nevery.extend(names)\ntrain(every)\n", True),
         ("", False),
+        ("for i in range(9):\n    axes[i].imshow(read(names[i]))\n", False),
+        ("some = random.sample(names, 9)\nfor name in some:\n    plt.imshow(read(name))\n", False),
+        ("some = random.sample(names, 9)\nfor name in some:\n    train(read(name))\n", True),
+        ("sizes = []\nfor name in names:\n    sizes.append(size(name))\nplt.hist(sizes)\n", False),
+        ("sizes = []\nfor name in names:\n    sizes.append(size(name))\ntrain(sizes)\n", True),
         ("Parallel(n_jobs=2)(delayed(convert)(name) for name in names)\n", False),
         ("rows = Parallel(n_jobs=2)(delayed(convert)(name) for name in names)\ntrain(rows)\n", True),
         ("unused = [read(name) for name in names]\n", False),
@@ -259,6 +264,8 @@ def test_a_function_that_takes_each_item_on_its_own_keeps_no_order(body: str, is
         ("Parallel(n_jobs=2)(delayed(convert)(name) for name in given())\n", False),
         ("for name in given():\n    rows.append(name)\n", True),
         ("train(given())\n", True),
+        ("rows = list(given())\nrows.sort()\ntrain(rows)\n", True),
+        ("rows = given()\nrows = sorted(rows)\ntrain(rows)\n", False),
     ],
 )
 def test_what_a_generator_yields_is_in_the_order_that_its_callers_keep(use: str, is_kept: bool):
