@@ -239,13 +239,13 @@ def test_a_rule_is_explained_without_a_scan(capsys):
 
 def test_a_fix_is_shown_and_written_only_when_asked(folder, capsys, monkeypatch):
     monkeypatch.chdir(folder)
-    text = "import os, torch\nx = [load(n) for n in os.listdir('d')]\n"
+    text = "import os, torch\nx = [load(n) for n in os.listdir('d')]\nf(x)\n"
     (folder / "bad" / "main.py").write_text(text)
     assert run(["scan", "--fix", "diff", "bad"]) == 0
     shown = capsys.readouterr()
     assert shown.out == (
-        "--- a/bad/main.py\n+++ b/bad/main.py\n@@ -1,2 +1,2 @@\n import os, torch\n"
-        "-x = [load(n) for n in os.listdir('d')]\n+x = [load(n) for n in sorted(os.listdir('d'))]\n"
+        "--- a/bad/main.py\n+++ b/bad/main.py\n@@ -1,3 +1,3 @@\n import os, torch\n"
+        "-x = [load(n) for n in os.listdir('d')]\n+x = [load(n) for n in sorted(os.listdir('d'))]\n f(x)\n"
     )
     assert "1 listing in 1 file to sort; --fix write changes them" in shown.err
     assert (folder / "bad" / "main.py").read_text() == text
