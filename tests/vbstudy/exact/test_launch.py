@@ -18,7 +18,8 @@ import torch
 def train(threads):
     torch.set_num_threads(threads)
     torch.manual_seed(1)
-    net = torch.nn.Sequential(torch.nn.Linear(300, 200), torch.nn.ReLU(), torch.nn.Linear(200, 10))
+    wide, norm = torch.nn.Linear(300, 200), torch.nn.LayerNorm(200)  # its gradient differs on every CPU
+    net = torch.nn.Sequential(wide, norm, torch.nn.ReLU(), torch.nn.Linear(200, 10))
     opt = torch.optim.SGD(net.parameters(), 0.1)
     x, y = torch.randn(512, 300), torch.randint(0, 10, (512,))
     forward = torch.compile(net) if "compiled" in sys.argv else net
