@@ -45,6 +45,10 @@ class Decisive:
         elif name == "builtins.zip" and len(node.args) > 1:
             self._decides(listed, [named(each) for each in node.args if named(each) in listed])
 
+    def has(self, node: ast.AST) -> bool:
+        """Whether the order of a listing is one of these."""
+        return spot(node)[:2] in self._facts.decisive
+
     def _decides(self, listed: Listed, names: Sequence[str]) -> None:
         """The places of these names, unless two of them are of one listing, and so go together."""
         nodes = [item.node for name in names for item in listed.get(name, ())]

@@ -323,8 +323,7 @@ class DataOrder:
         is_kept = self.loads.get(name, "." in name or not self._walk.scope)
         unread = name if name not in self.loads and "." not in name else ""
         for item in items:
-            is_decisive = spot(item.node)[:2] in self._walk.facts.decisive
-            if is_kept or is_decisive or (name, id(item.node)) in self._joined:
+            if is_kept or self.decisive.has(item.node) or (name, id(item.node)) in self._joined:
                 self.results.hold(item.node, name)
                 self._report(*item, unread=unread)
 
@@ -384,7 +383,7 @@ class DataOrder:
 
     def _report(self, rule: str, node: Any, text: str, looped: bool = False, unread: str = "") -> None:
         found = described(rule, node, text, looped)
-        if id(node) in self._held_out and spot(node)[:2] not in self._walk.facts.decisive:
+        if id(node) in self._held_out and not self.decisive.has(node):
             return
         if self._returning:
             self.results.hand_on(*found)

@@ -49,15 +49,17 @@ def orders(
     for file in files:
         if is_test(file):
             continue
+        is_left = not everywhere and _is_after(file)
         for each in file.findings:
-            held = _held(file, each)
-            is_decisive = (each.place.line, each.place.column) in file.decisive
+            at = each.place.line, each.place.column
+            held = file.held.get(at, set())
+            is_decisive = at in file.decisive
             if (
                 each.rule not in ORDERS
                 or each.place.line in file.looked_at
-                or (_is_after(file) and not (everywhere or is_decisive))
+                or (is_left and not is_decisive)
                 or (held and held.isdisjoint(read))
-                or _is_unread(file, each, every)
+                or _is_unread(file, at, every)
             ):
                 continue
             if each.rule in OF_LISTS and held & sorted_later:
@@ -75,20 +77,18 @@ def orders(
 def _is_after(file: FileFacts) -> bool:
     """Whether a file is about what is done after training, or about data for tests, whose order counts only
     where it decides which they are."""
-    trains = any(event.kind == "train" for events in file.scopes.values() for event in events)
-    return bool(AFTER_TRAINING.search(file.path)) or (bool(TEST_FILE.search(file.path)) and not trains)
+    if AFTER_TRAINING.search(file.path):
+        return True
+    trains = (event.kind == "train" for events in file.scopes.values() for event in events)
+    return bool(TEST_FILE.search(file.path)) and not any(trains)
 
 
-def _is_unread(file: FileFacts, found: LintFinding, every: Sequence[Program]) -> bool:
+def _is_unread(file: FileFacts, at: tuple[int, int], every: Sequence[Program]) -> bool:
     """Whether nothing reads what has the order: no line of its file, and no program imports the file."""
-    names = file.unread.get((found.place.line, found.place.column), {""})
+    names = file.unread.get(at, {""})
     return names.isdisjoint(file.named | {""}) and not any(
         program.file is not file and any(each is file for each in program.files) for program in every
     )
-
-
-def _held(file: FileFacts, found: LintFinding) -> set[str]:
-    return file.held.get((found.place.line, found.place.column), set())
 
 
 def makes_data(program: Program) -> bool:

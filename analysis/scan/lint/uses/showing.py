@@ -20,8 +20,6 @@ OF_EXAMPLES = re.compile(
 """Names of numbers of what is kept to look at."""
 SAVING = re.compile(r"save|write|dump|^log|^Image$", re.IGNORECASE)
 """Functions that keep something under a name, or show what was kept."""
-
-
 READING = re.compile(r"^(?:(?:im)?read\w*|open|load_im\w*|cvtColor|next|iter|sample|choices?|join)$")
 """Functions that read a picture or choose one."""
 FIGURES = frozenset(("plt", "sns", "ax", "axs", "axes", "axarr", "fig", "px"))
@@ -53,11 +51,11 @@ def shown_lines(
             kept = set(kept_in_order(node.body)) if isinstance(node, ast.For) else set()
             if isinstance(node, ast.For) and kept and all(map(is_shown, kept)):
                 lines.update(lines_of(node.iter))
-                harmless |= {id(name) for name in ast.walk(node.iter) if isinstance(name, ast.Name)}
+                harmless |= set(map(id, _names_in(node.iter)))
         assigned = [node for node in scope if isinstance(node, ast.Assign)]
         for node in reversed(assigned):  # a batch, or some files, that are only shown
             if _only_reads(node.value) and all(map(is_shown, _names(node.targets[0]))):
-                harmless |= {id(name) for name in ast.walk(node.value) if isinstance(name, ast.Name)}
+                harmless |= set(map(id, _names_in(node.value)))
         for node in assigned:
             target = node.targets[0]
             if isinstance(target, ast.Name) and is_shown(target.id):
@@ -72,6 +70,10 @@ def _names(target: ast.expr) -> list[str]:
     """The names of `x, y`; "", which nobody reads, for others."""
     elements = target.elts if isinstance(target, ast.Tuple | ast.List) else [target]
     return [each.id if isinstance(each, ast.Name) else "" for each in elements]
+
+
+def _names_in(node: ast.AST) -> Iterator[ast.Name]:
+    return (each for each in ast.walk(node) if isinstance(each, ast.Name))
 
 
 def _only_reads(value: ast.expr) -> bool:
@@ -117,13 +119,13 @@ def _harmless(node: ast.AST) -> Iterator[ast.Name]:
     """The names that a node reads to show something, or in the name of a file."""
     match node:
         case ast.Call(func=function) if _root(function) in FIGURES:
-            yield from (each for each in ast.walk(node) if isinstance(each, ast.Name))
+            yield from _names_in(node)
         case ast.Call(func=ast.Name(id="len"), args=[ast.Name() as name]):
             yield name
         case ast.Call(func=ast.Attribute(value=ast.Name() as name, attr="append" | "extend")):
             yield name
         case ast.For(iter=iterated, body=body) if all(map(_shows, body)):
-            yield from (each for each in ast.walk(iterated) if isinstance(each, ast.Name))
+            yield from _names_in(iterated)
         case ast.If(test=ast.Compare(ops=[ast.In()], comparators=[ast.Name(id=text) as name]), orelse=[]):
             if OF_EXAMPLES.search(text):
                 yield name
