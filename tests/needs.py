@@ -7,6 +7,8 @@ and no others. The nearest mark counts: that of a test replaces that of its modu
 takes a minute or more, and what it proves seldom changes or is proved in parts by others.
 """
 
+from typing import Any
+
 import pytest
 
 # The stages of `.ci/stages` offer them; the time is that on two cores.
@@ -34,6 +36,11 @@ NEEDS = {
     "virtualbox": "a real VirtualBox",
     "virtualbox_sweep": "a real VirtualBox, and half an hour, for a study in its guests",
 }
+
+
+def at_night(need: str, *values: object) -> Any:
+    """Values of a parametrized test that takes long with them, and seldom changes."""
+    return pytest.param(*values, marks=pytest.mark.needs(need, long=True))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

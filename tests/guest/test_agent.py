@@ -17,9 +17,9 @@ from guest.records.run import ARTIFACTS, Framework, Optimizer, RunRequest, Seeds
 from guest.training.training import hash_arrays
 from orchestrator.agent import archive
 from tests import factories
+from tests.needs import at_night
 
 pytestmark = pytest.mark.needs("studies")
-AT_NIGHT = pytest.mark.needs("studies", long=True)
 
 CORES = len(os.sched_getaffinity(0))
 
@@ -199,7 +199,7 @@ def test_a_run_that_is_killed_is_reported_by_its_worker(worker, tmp_path):
     assert worker.run(request_for(Framework.TORCH), tmp_path / "next")[-1]["kind"] == "done"
 
 
-@pytest.mark.parametrize("framework", [Framework.TORCH, pytest.param(Framework.TENSORFLOW, marks=AT_NIGHT)])
+@pytest.mark.parametrize("framework", [Framework.TORCH, at_night("studies", Framework.TENSORFLOW)])
 def test_control_runs_ask_the_framework_for_determinism(agent, tmp_path, framework):
     asked = request_for(framework, variant=Variant.CONTROL)  # TensorFlow's is in the environment
     result = cold(agent, asked, tmp_path)[-1]["body"]["result"]

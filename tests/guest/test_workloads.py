@@ -18,9 +18,9 @@ from guest.datasets import datasets
 from guest.records.run import Framework, Optimizer, Seeds, WorkloadSpec
 from guest.training import metrics
 from guest.workloads import MODELS, Backend, WorkloadError
+from tests.needs import at_night
 
 pytestmark = pytest.mark.needs("studies")
-AT_NIGHT = pytest.mark.needs("studies", long=True)
 
 SMALL = [name for name in MODELS if name not in ("resnet38", "resnet56", "wrn-28-10")]
 DATASET_OF = {"image": "digits", "text": "headlines", "story": "stories"}
@@ -45,10 +45,6 @@ def _frameworks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         torch.set_num_threads(1)
         yield
         torch.set_num_threads(threads)
-
-
-def _at_night(model: str):
-    return pytest.param(model, marks=AT_NIGHT)
 
 
 def data_for(model: str) -> datasets.Data:
@@ -121,7 +117,9 @@ def test_free_seeds_must_be_drawn_first() -> None:
 # One architecture, two frameworks
 
 
-@pytest.mark.parametrize("model", [*SMALL, *(_at_night(name) for name in MODELS if name not in SMALL)])
+@pytest.mark.parametrize(
+    "model", [*SMALL, *(at_night("studies", name) for name in MODELS if name not in SMALL)]
+)
 def test_both_frameworks_start_from_the_same_function(model: str) -> None:
     """The same weights by number, and the same logits: the architectures are one."""
     first, second = (build(framework, model) for framework in Framework)
@@ -204,7 +202,7 @@ def test_equal_seeds_give_equal_bits(framework: Framework, model: str) -> None:
 
 
 @pytest.mark.parametrize("framework", Framework)
-@pytest.mark.parametrize("model", [*WITH_DROPOUT[:-1], _at_night(WITH_DROPOUT[-1])])
+@pytest.mark.parametrize("model", [*WITH_DROPOUT[:-1], at_night("studies", WITH_DROPOUT[-1])])
 def test_initialisation_and_dropout_have_seeds_of_their_own(framework: Framework, model: str) -> None:
     other_dropout = Seeds(initialisation=1, data_order=2, augmentation=3, dropout=5)
     other_start = Seeds(initialisation=2, data_order=2, augmentation=3, dropout=4)
@@ -351,7 +349,7 @@ sys.stdout.write(json.dumps({"threads": threads, "hashes": hashes, "late": late}
 """
 
 
-@pytest.mark.parametrize("framework", [Framework.TORCH, pytest.param(Framework.TENSORFLOW, marks=AT_NIGHT)])
+@pytest.mark.parametrize("framework", [Framework.TORCH, at_night("studies", Framework.TENSORFLOW)])
 def test_a_preloaded_process_has_one_thread_and_its_forks_train_the_same_bits(
     framework: Framework, tmp_path: Path
 ) -> None:

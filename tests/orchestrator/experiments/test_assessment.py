@@ -11,6 +11,7 @@ from guest.records.run import WEIGHTS, Seeds
 from orchestrator.experiments.assessment import Assessment, assessments, is_current
 from orchestrator.store.store import Store
 from tests import factories
+from tests.needs import at_night
 from tests.orchestrator.sweep.test_pipeline import STUDY, records, vbstudy
 
 
@@ -71,9 +72,7 @@ def results(directory):
 
 
 @pytest.mark.needs("studies")
-@pytest.mark.parametrize(
-    "framework", ["torch", pytest.param("tensorflow", marks=pytest.mark.needs("studies", long=True))]
-)
+@pytest.mark.parametrize("framework", ["torch", at_night("studies", "tensorflow")])
 def test_a_finished_study_is_measured_once_and_again_where_something_is_missing(tmp_path, capsys, framework):
     text = STUDY.replace('dataset = "digits"', f'dataset = "digits"\nframework = "{framework}"')
     (tmp_path / "study.toml").write_text(text.replace('"fixed-seed"', '"default"'))

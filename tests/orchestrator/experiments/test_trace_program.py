@@ -9,16 +9,16 @@ import pytest
 
 from guest.machine import fingerprint
 from orchestrator.cli import main as cli
+from tests.needs import at_night
 from tests.schemas import validate
 
 pytestmark = pytest.mark.needs("studies")
 
 PUBLIC = Path(__file__).parents[2] / "programs" / "public"
-AT_NIGHT = pytest.mark.needs("trainers", long=True)
 DIFFERING = (
     "cnn",
     *(
-        pytest.param(name, marks=AT_NIGHT)
+        at_night("trainers", name)
         for name in ("mlp", "transformer", "autocast", "checkpointing", "custom_function")
     ),
 )
@@ -105,7 +105,7 @@ def test_a_program_that_ends_earlier_on_one_side_repeats_itself(traced, tmp_path
     ("name", "layers", "rows", "weights"),
     [
         ("keras_cnn", ("sequential/conv2d", "sequential/dense"), 32, True),
-        pytest.param("tensorflow_loop", ("", ""), 64, False, marks=AT_NIGHT),
+        at_night("trainers", "tensorflow_loop", ("", ""), 64, False),
     ],
 )
 def test_functions_of_tensorflow_run_eagerly_and_are_traced_to_their_line(
@@ -161,9 +161,7 @@ def test_a_python_outside_the_folder_is_found_by_its_relative_path(capsys, tmp_p
 
 
 @pytest.mark.needs("trainers")
-@pytest.mark.parametrize(
-    "name", ["gan", pytest.param("lstm", marks=AT_NIGHT), pytest.param("workers", marks=AT_NIGHT)]
-)
+@pytest.mark.parametrize("name", ["gan", at_night("trainers", "lstm"), at_night("trainers", "workers")])
 def test_operations_of_all_models_are_compared(traced, name):
     found = traced(name)
     assert found["outcome"] in ("equal", "operation")
