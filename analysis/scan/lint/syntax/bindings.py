@@ -107,12 +107,10 @@ def is_main_guard(test: ast.expr) -> bool:
 
 
 def _statements(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
+    """The statements and those inside them, without those of functions and classes."""
     for node in body:
-        inner = [
-            each
-            for field in ("body", "orelse", "finalbody", "handlers", "cases")
-            for each in getattr(node, field, ())
-        ]
         yield node
-        if inner and not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            yield from _statements([s for each in inner for s in (getattr(each, "body", None) or [each])])
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            for field in ("body", "orelse", "finalbody", "handlers", "cases"):
+                for each in getattr(node, field, ()):
+                    yield from _statements([each] if isinstance(each, ast.stmt) else each.body)

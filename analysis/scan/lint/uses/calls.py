@@ -68,6 +68,8 @@ RUNS_MAIN = frozenset(("tensorflow.app.run", "absl.app.run", "fire.Fire"))
 COMMAND = re.compile(
     r"^(?:click|typer|hydra|sacred|fire|cyclopts|@\w+|[\w.]+\.\w+)\b.*?\b(?:command|automain)(?:\(\))?$|^hydra\.main"
 )
+CALLED_LATER = frozenset(("function", "func", "fn", "main", "objective", "target", "trainable"))
+"""Keywords whose functions are called, as those of arguments without keywords are."""
 LOADERS = WORDS["loaders"]
 REGISTERS = re.compile(r"^_*register(?!\w*serializable)|_register$", re.IGNORECASE)
 REGISTERING = WORDS["registering"]
@@ -122,9 +124,9 @@ def called(to: Walk, node: ast.Call, name: str | None) -> None:
     elif (attribute and method in WRITING and not _copies(node)) or WRITER.match(method):
         to.facts.flags |= {"writes"} if method == "fit" else {"writes", "saves"}
         to.facts.written.append(node.lineno)
-    for value in node.args:
+    for value in (*node.args, *(each.value for each in node.keywords if each.arg in CALLED_LATER)):
         if isinstance(value, ast.Name) and (given := to.names.resolve(value) or "").startswith("@"):
-            to.event("call", given, value)  # `app.run(main)`, `Engine(train_step)`: it is given to be called
+            to.event("call", given, value)  # `app.run(main)`, `agent(sweep, function=train)`: to be called
     if node.args and _is_on_cpu(to, node.args[0]) and LOSS.search(method):
         to.facts.flags.add("loss on the CPU")
     chosen.handed_on(to, node)

@@ -76,6 +76,13 @@ def test_a_name_that_may_never_be_read_breaks_no_program(line: str):
     assert paths({"train.py": f"{first}\n{line}\n{last}\n"}) == {"train.py"}
 
 
+@pytest.mark.parametrize("kind", ["class Net: pass", "def Net(): pass"])
+@pytest.mark.parametrize("head", ["if sys:\n", "try:\n    pass\nfinally:\n", "for _ in a:\n  if _:\n"])
+def test_what_is_defined_inside_a_statement_is_defined(head: str, kind: str):
+    first, last = TRAINS.rsplit("\n", 2)[:2]
+    assert paths({"train.py": f"{first}\n{head}    {kind}\nNet()\n{last}\n"}) == {"train.py"}
+
+
 def test_names_that_only_a_program_reads_do_not_break_who_imports_it():
     part = "def f(): pass\nif __name__ == '__main__':\n    print(SIZE)\n"
     assert "train.py" in paths({"part.py": part, "train.py": f"import part\n{TRAINS}"})

@@ -26,6 +26,12 @@ def test_a_program_reaches_what_it_imports_and_calls_in_the_order_of_running():
     assert {file.path for file in program.files} == {"main.py", "utils.py"}
 
 
+@pytest.mark.parametrize("given", ["train", "function=train"])
+def test_a_script_that_gives_a_function_to_be_called_is_a_program(given: str):
+    text = f"import wandb\n\ndef train():\n    loss.backward()\n\nwandb.agent('sweep', {given})\n"
+    assert [step.event.kind for step in programs(facts(main=text))[0].flow if step.event.kind == "train"]
+
+
 def test_functions_that_call_each_other_end():
     found = facts(
         main="import random\n\ndef f():\n    g()\n\ndef g():\n    f()\n    random.random()\n\nf()\n"
