@@ -15,7 +15,7 @@ from analysis.scan.lint.order.kept import kept_in_order
 from analysis.scan.lint.python2 import as_python_3
 from analysis.scan.lint.registry import registry
 from analysis.scan.lint.rules import RULES
-from analysis.scan.lint.syntax.constants import without_dead_branches
+from analysis.scan.lint.syntax.constants import apply_constants
 from analysis.scan.lint.uses.frozen import WORD, frozen
 from analysis.scan.lint.uses.idle import idle_lines, remade_lines
 from analysis.scan.lint.uses.showing import shown_lines
@@ -96,7 +96,7 @@ def lint_cells(facts: FileFacts, cells: list[Cell]) -> None:
         if any(WORD.search(cell.text) for cell in cells):
             facts.frozen = frozen(body)
         try:
-            without_dead_branches(body)
+            apply_constants(body)
             Collector(facts).module(ast.Module(body=body, type_ignores=[]))
             facts.remade = remade_lines(body)
             if any(registry().operations[use.entry].model for use in facts.operations):

@@ -1,4 +1,5 @@
-"""Branches that never run as a file is written: `if MODE == "train"`, where MODE is "test" throughout."""
+"""What the constants of a file decide: branches that never run, `if MODE == "train"` where MODE is "test"
+throughout, and seeds that are none, `random_state=SEED` where SEED is None."""
 
 from __future__ import annotations
 
@@ -12,13 +13,21 @@ Known = dict[str, object]
 _UNKNOWN = object()
 
 
-def without_dead_branches(body: Sequence[ast.stmt]) -> None:
-    """Empties the branches of a module that no value of its constants takes."""
+SEEDS = frozenset(("seed", "random_state", "random_seed"))
+
+
+def apply_constants(body: Sequence[ast.stmt]) -> None:
+    """Empties the branches of a module that no value of its constants takes, and writes None for seeds that
+    are."""
     nodes = [node for statement in body for node in ast.walk(statement)]
     branches = [node for node in nodes if isinstance(node, ast.If)]
-    if not branches:
+    seeds = [node for node in nodes if isinstance(node, ast.keyword) and node.arg in SEEDS]
+    if not branches and not seeds:
         return
     known = _constants(body, nodes)
+    for given in seeds:
+        if _value(given.value, known) is None:
+            given.value = ast.copy_location(ast.Constant(None), given.value)
     for node in branches:
         said = _holds(node.test, known)
         if said is False:

@@ -130,6 +130,9 @@ IN_PLACE = frozenset(
 def drawn(to: Walk, node: ast.Call, name: str) -> None:
     """The generator that a call draws from; one of its own has to have a seed."""
     generator = _drawn_from(node, name)
+    state = argument(node, "random_state", -1)
+    if state is not None and not any(each.rule == "VB104" for each in to.facts.findings):
+        changing(to, node, state, name)  # once: one clock seeds all of them
     if to.without_seed and "seed" in to.target.lower():
         to.facts.flags.add(f"redrawn {to.target}")
         generator = None  # a seed for who gave none
@@ -360,9 +363,10 @@ def changing(to: Walk, node: ast.expr, value: ast.expr, name: str) -> None:
         if isinstance(inner, ast.Call):
             what = to.names.resolve(inner.func)
         elif isinstance(inner, ast.Name):
-            what = (to.names.resolve(inner) or "").removesuffix("()")
+            what = to.names.resolve(inner)
         else:
             continue
+        what = (what or "").partition("()")[0]  # of `datetime.now().microsecond` too
         if what in CHANGING:
             to.report("VB104", node, f"{name} gets its seed from {what}()")
 

@@ -35,8 +35,14 @@ def shown_lines(
     body: Sequence[ast.stmt], kept_in_order: Callable[[list[ast.stmt]], Iterator[str]]
 ) -> set[int]:
     """The lines of assignments to names that are only read to show something, or in the name of a file, of
-    what is shown at once, and of what loops go over that keep its order only for that."""
+    what is shown at once, of what loops go over that keep its order only for that, and of what answers those
+    who ask a service."""
     lines: set[int] = set()
+    for function in body:
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef) and any(
+            map(_asks, function.decorator_list)
+        ):
+            lines.update(lines_of(function))
     for scope in _scopes(body):
         harmless = {id(name) for node in scope for name in _harmless(node)}
         reads: dict[str, list[ast.Name]] = {}
@@ -64,6 +70,11 @@ def shown_lines(
             for value in _shown_at_once(node):
                 lines.update(lines_of(value))
     return lines
+
+
+def _asks(decorator: ast.expr) -> bool:
+    """`@app.get("/history")`."""
+    return isinstance(decorator, ast.Call) and last(decorator.func) == "get"
 
 
 def _names(target: ast.expr) -> list[str]:

@@ -44,7 +44,7 @@ TRAINS = re.compile(
     r"|^(?:tf_slim|tensorflow\.contrib\.slim)\.(?:learning\.)?(?:train|create_train_op)$"
     r"|^tensorflow\.contrib\.(?:training\.(?:train|create_train_op)|layers\.optimize_loss)$"
     r"|^(?:lightning|jsonargparse)\.(?:\w+\.)*LightningCLI$|^simpletransformers\.[\w.]+\(\)\.train_model$"
-    r"|^tf_agents\.agents\.[\w.]+\(\)\.train$|^pykeen\.pipeline\.pipeline$|^recbole\.[\w.]*run_recbole$"
+    r"|^spacy\.(?:blank|load)\(\)\.update$|^tf_agents\.agents\.[\w.]+\(\)\.train$|^pykeen\.pipeline\.pipeline$|^recbole\.[\w.]*run_recbole$"
 )
 """Functions of libraries that train."""
 LOADED_FIT = re.compile(
@@ -52,7 +52,7 @@ LOADED_FIT = re.compile(
 )
 """Its layers are not known, but it is fitted in an order that is drawn."""
 OF_ESTIMATORS = re.compile(
-    r"^(?:xgboost|lightgbm|catboost|sklearn|gensim|fasttext|scipy|qiskit\w*|pennylane|skfuzzy|pycaret|deap)\."
+    r"^(?:xgboost|lightgbm|catboost|sklearn|gensim|spacy|fasttext|scipy|qiskit\w*|pennylane|skfuzzy|pycaret|deap)\."
 )
 LIBRARIES_OF_MODELS = re.compile(
     r"^(?:keras|tensorflow|lightning|tflearn|skorch|fastai|autokeras|rl|flair|setfit|tsai|keras_\w+|deepctr\w*|spektral|"
