@@ -204,11 +204,13 @@ def test_two_sweeps_at_once_are_refused_with_the_holder_which_a_sigterm_ends_lik
     first = start(directory, "sweep")
     try:
         wait_for_runs(directory, 1, first)
+        first.send_signal(signal.SIGSTOP)  # it does not end before the second has begun
         second = start(directory, "sweep")
         _, errors = second.communicate(timeout=600)
         assert second.returncode == 2
         assert f"`vbstudy sweep`, process {first.pid} on " in errors
         first.terminate()
+        first.send_signal(signal.SIGCONT)
         _, errors = first.communicate(timeout=600)
         assert first.returncode == 130
         assert "Traceback" not in errors
