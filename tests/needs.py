@@ -1,7 +1,7 @@
 """What a test needs beyond this machine as `make install` leaves it: `@pytest.mark.needs("sshd")`.
 
 Tests that need something run only where it is offered: `pytest --needs sshd` runs those that need an sshd,
-and no others. The nearest mark counts: that of a test replaces that of its module.
+and no others. The nearest mark counts: that of a value replaces that of its test, and that of its module.
 
 `@pytest.mark.needs("qemu", long=True)` runs with `--needs qemu --long`, which CI does at night: such a test
 takes a minute or more, and what it proves seldom changes or is proved in parts by others.
@@ -74,7 +74,8 @@ def _offered(config: pytest.Config) -> set[str]:
 
 def _need(item: pytest.Item) -> tuple[str | None, bool]:
     """What it needs, and whether it is long."""
-    mark = item.get_closest_marker("needs")
+    own = [mark for mark in item.own_markers if mark.name == "needs"]
+    mark = own[-1] if own else item.get_closest_marker("needs")  # those of a value come last
     if mark is None:
         return None, False
     return _parsed(item.nodeid, *mark.args, **mark.kwargs)

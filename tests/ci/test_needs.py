@@ -44,16 +44,21 @@ def test_those_tests_run_whose_needs_are_offered(arguments, expected):
 def test_long_tests_run_only_where_they_are_asked_for(tmp_path):
     case = tmp_path / "test_case.py"
     case.write_text(
-        'import pytest\n\npytestmark = pytest.mark.needs("qemu")\n\n\ndef test_short():\n    pass\n\n\n'
-        '@pytest.mark.needs("qemu", long=True)\ndef test_long():\n    pass\n'
+        "import pytest\nfrom tests.needs import at_night\n"
+        'pytestmark = pytest.mark.needs("qemu")\n\n\ndef test_short():\n    pass\n\n\n'
+        '@pytest.mark.needs("qemu", long=True)\ndef test_long():\n    pass\n\n\n'
+        '@pytest.mark.needs("sshd")\n'
+        '@pytest.mark.parametrize("of", ["day", at_night("sshd", "night")])\ndef test_both(of):\n    pass\n'
     )
     for options, expected in [
         (["--needs", "qemu"], ["test_short"]),
         (["--needs", "qemu", "--long"], ["test_short", "test_long"]),
+        (["--needs", "sshd"], ["test_both[day]"]),
+        (["--needs", "sshd", "--long"], ["test_both[day]", "test_both[night]"]),
         (["--long"], []),
     ]:
         collected = collect("-p", "tests.needs", *options, str(case)).stdout
-        assert re.findall(r"<Function (\w+)>", collected) == expected
+        assert re.findall(r"<Function ([\w\[\]]+)>", collected) == expected
 
 
 def test_a_name_that_is_not_listed_is_refused():
