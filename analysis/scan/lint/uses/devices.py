@@ -65,7 +65,7 @@ def called(to: Walk, node: ast.Call, name: str | None, attribute: str) -> None:
         if not to.branches:
             to.event("gpu", "", node)
     last = attribute or (node.func.id if isinstance(node.func, ast.Name) else "")
-    if (name == "torch.device" and constant(argument(node, "type", 0)) == "cpu") or (
+    if (name == "torch.device" and _is_without_cuda(argument(node, "type", 0))) or (
         name == "lightning.Trainer" and _trains_on_cpu(node)
     ):
         to.facts.flags.add(ON_CPU)
@@ -92,11 +92,19 @@ def of_library(to: Walk, name: str) -> None:
 
 def assigned(to: Walk, name: str, value: ast.expr) -> None:
     """`device = "cpu"`; of a name of a function that is a GPU's, whatever happens."""
-    if constant(value) == "cpu" and "device" in name.lower():
+    if "device" in name.lower() and _is_without_cuda(value):
         to.facts.flags.add(ON_CPU)
     known = f"{to.scope}:{name}"
     is_gpu = bool(to.scope) and not to.branches and _is_gpu(constant(value))
     (to.facts.on_gpu.add if is_gpu else to.facts.on_gpu.discard)(known)
+
+
+def _is_without_cuda(value: ast.expr | None) -> bool:
+    """`"cpu"`, `"mps" if there else "cpu"`."""
+    choice = value
+    while isinstance(choice, ast.IfExp) and constant(choice.body) == "mps":
+        choice = choice.orelse
+    return constant(choice) == "cpu"
 
 
 def _is_gpu(said: object) -> bool:
