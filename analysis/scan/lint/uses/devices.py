@@ -104,7 +104,7 @@ def _is_without_cuda(value: ast.expr | None) -> bool:
     choice = value
     while isinstance(choice, ast.IfExp) and constant(choice.body) == "mps":
         choice = choice.orelse
-    return constant(choice) == "cpu"
+    return bool(constant(choice) == "cpu")
 
 
 def _is_gpu(said: object) -> bool:
