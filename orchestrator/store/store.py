@@ -166,9 +166,10 @@ class Store:
             os.close(descriptor)
 
     def clear_incoming(self) -> None:
-        """Removes what a killed orchestrator left half collected. Only under the lock."""
+        """Removes what a killed orchestrator left half collected. Only under the lock. A host that was given
+        up may leave more meanwhile: what is removed is first taken away from there."""
         with storage_errors(self.incoming), contextlib.suppress(FileNotFoundError):
-            shutil.rmtree(self.incoming)  # point: incoming cleared
+            self.incoming.rename(self.directory / f"{uuid.uuid4().hex}.part")  # point: incoming cleared
         for part in self.directory.glob("*.part"):
             with storage_errors(part), contextlib.suppress(NotADirectoryError):
                 shutil.rmtree(part) if part.is_dir() else part.unlink()

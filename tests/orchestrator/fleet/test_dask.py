@@ -305,7 +305,7 @@ def test_hosts_share_nothing_but_tls_where_it_is_asked_for(tmp_path):
         there.worker("only", "--security", str(security))
         assert there.sweep(directory, "--runs", "1", "--security", str(security)).wait(600) == 0
         plain = there.sweep(directory, "--scheduler", there.address.replace("tls", "tcp"))
-        assert plain.wait(600) == 4
+        assert plain.wait(600) == 4, there.log("sweep")
     assert len(records(directory)) == 1
 
 

@@ -2,6 +2,7 @@ import contextlib
 import errno
 import multiprocessing
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -252,6 +253,15 @@ def test_what_a_killed_orchestrator_was_collecting_is_swept_away(store):
     factories.fill(store.new_incoming())
     store.clear_incoming()
     assert not store.incoming.exists()
+
+
+def test_what_a_host_leaves_while_the_rest_is_swept_away_stays(store, monkeypatch):
+    store.new_incoming()
+    rmtree = shutil.rmtree
+    monkeypatch.setattr(shutil, "rmtree", lambda path: (store.new_incoming(), rmtree(path)))
+    store.clear_incoming()
+    assert len(list(store.incoming.iterdir())) == 1
+    assert not list(store.directory.glob("*.part"))
 
 
 def test_a_record_on_disk_is_the_one_that_was_published(store):
