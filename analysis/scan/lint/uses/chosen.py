@@ -6,7 +6,7 @@ from __future__ import annotations
 import ast
 import re
 
-from analysis.scan.lint.syntax.arguments import constant, is_given
+from analysis.scan.lint.syntax.arguments import argument, constant, is_given
 from analysis.scan.lint.syntax.defaults import default, name_of
 from analysis.scan.lint.syntax.walk import Walk
 from analysis.scan.lint.uses import draws, operations, training
@@ -97,6 +97,10 @@ TRIED, WITHOUT_SEED = "tries solvers that draw", "has a logistic regression with
 
 
 def unseeded(to: Walk, node: ast.Call, name: str) -> None:
+    """A search, or an estimator, whose seed is not given or another one each time."""
+    state = argument(node, "random_state", -1)
+    if state is not None and not any(each.rule == "VB104" for each in to.facts.findings):
+        draws.changing(to, node, state, name)  # once: one clock seeds all of them
     if name in SEEDS and not is_given(node, SEEDS[name]):
         why = f"{name}() without {SEEDS[name]} draws what it tries from a new generator"
         to.report("VB102", node, why)

@@ -130,9 +130,6 @@ IN_PLACE = frozenset(
 def drawn(to: Walk, node: ast.Call, name: str) -> None:
     """The generator that a call draws from; one of its own has to have a seed."""
     generator = _drawn_from(node, name)
-    state = argument(node, "random_state", -1)
-    if state is not None and not any(each.rule == "VB104" for each in to.facts.findings):
-        changing(to, node, state, name)  # once: one clock seeds all of them
     if to.without_seed and "seed" in to.target.lower():
         to.facts.flags.add(f"redrawn {to.target}")
         generator = None  # a seed for who gave none
