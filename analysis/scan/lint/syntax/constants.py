@@ -8,12 +8,10 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from analysis.scan.lint.syntax.bindings import is_main_guard
+from analysis.scan.lint.vocabulary import SEEDS_OF_VARIATES
 
 Known = dict[str, object]
 _UNKNOWN = object()
-
-
-SEEDS = frozenset(("seed", "random_state", "random_seed"))
 
 
 def apply_constants(body: Sequence[ast.stmt]) -> None:
@@ -21,7 +19,7 @@ def apply_constants(body: Sequence[ast.stmt]) -> None:
     are."""
     nodes = [node for statement in body for node in ast.walk(statement)]
     branches = [node for node in nodes if isinstance(node, ast.If)]
-    seeds = [node for node in nodes if isinstance(node, ast.keyword) and node.arg in SEEDS]
+    seeds = [node for node in nodes if isinstance(node, ast.keyword) and node.arg in SEEDS_OF_VARIATES]
     if not branches and not seeds:
         return
     known = _constants(body, nodes)
