@@ -49,6 +49,7 @@ FRAMEWORKS = {
     "tensorflow-cpu": "tensorflow",
     "tensorflow-gpu": "tensorflow",
     "albumentations": "albumentations",
+    "transformers": "transformers",
 }
 COMPILED = frozenset(("c", "cc", "cpp", "cu", "pyx", "pxd", "pyc", "pyd", "pyi", "so", "proto", "ui"))
 PART = re.compile(r"[A-Za-z_]\w*(?=/?\s*$|/|\.py\b)", re.MULTILINE)

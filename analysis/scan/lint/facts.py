@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from bisect import bisect_right
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -70,6 +71,37 @@ class Use(NamedTuple):
     spot: Spot
 
 
+Values = tuple[object, ...]
+"""All values that something can have."""
+
+
+class Parameter(NamedTuple):
+    """A parameter that keeps the value which it is given; `default` is None where it is no literal."""
+
+    position: int
+    default: Values | None
+
+
+class Given(NamedTuple):
+    """The arguments of a call: values, the name of the caller's own parameter, or None where unknown. It is
+    open where some are unpacked."""
+
+    positional: tuple[Values | str | None, ...]
+    named: dict[str, Values | str | None]
+    is_open: bool
+
+
+class Choice(NamedTuple):
+    """Lines that run where a test, which reads a parameter of a scope under a name, has held or not."""
+
+    scope: str
+    parameter: str
+    name: str
+    test: ast.expr
+    holds: bool
+    lines: tuple[int, int]
+
+
 @dataclass(slots=True)
 class FileFacts:
     """Filled by `collect`, then only read. `scopes` has "" for the module itself, `f` for functions and
@@ -127,6 +159,10 @@ class FileFacts:
         default_factory=list
     )  # cudnn.benchmark = name (or not name)
     sorted_attributes: set[str] = field(default_factory=set)  # `x` of `sorted(data.x)`
+    parameters: dict[str, dict[str, Parameter]] = field(default_factory=dict)  # of scopes, by name
+    choices: list[Choice] = field(default_factory=list)
+    given: dict[Spot, Given] = field(default_factory=dict)  # to calls
+    stored: set[str] = field(default_factory=set)  # attributes of others than `self` that are given a value
     cells: tuple[tuple[int, int], ...] = ()  # (first line, number) of each cell of a notebook
     notes: list[Note] = field(default_factory=list)
 

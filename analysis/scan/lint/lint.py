@@ -15,6 +15,7 @@ from analysis.scan.lint.order.kept import kept_in_order
 from analysis.scan.lint.python2 import as_python_3
 from analysis.scan.lint.registry import registry
 from analysis.scan.lint.rules import RULES
+from analysis.scan.lint.syntax.choices import record_choices
 from analysis.scan.lint.syntax.constants import apply_constants
 from analysis.scan.lint.uses.frozen import WORD, frozen
 from analysis.scan.lint.uses.idle import idle_lines, remade_lines
@@ -98,6 +99,7 @@ def lint_cells(facts: FileFacts, cells: list[Cell]) -> None:
         try:
             apply_constants(body)
             Collector(facts).module(ast.Module(body=body, type_ignores=[]))
+            record_choices(facts, body)
             facts.remade = remade_lines(body)
             if any(registry().operations[use.entry].model for use in facts.operations):
                 facts.idle = idle_lines(body)

@@ -27,7 +27,8 @@ class Operation:
     given. `model`: a whole model of a library. `beside`: no finding of its own, only named with others.
     `alone`: only where nothing else of the framework differs. `rows`: only where more than one row is trained
     on at a time. `perhaps`: not in all cases does it raise under the mode. `overlaps`: only where windows
-    of a pool overlap; `position` is that of their size. `cublas`: CUBLAS_WORKSPACE_CONFIG prevents it."""
+    of a pool overlap; `position` is that of their size. `cublas`: CUBLAS_WORKSPACE_CONFIG prevents it.
+    `since`: the package that has it, and the first version that does."""
 
     framework: str
     names: tuple[str, ...]
@@ -56,6 +57,7 @@ class Operation:
     perhaps: bool = False
     overlaps: bool = False
     cublas: bool = False
+    since: str = ""
 
     @property
     def in_gradient(self) -> bool:

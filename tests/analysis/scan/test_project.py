@@ -151,6 +151,24 @@ def test_a_group_of_commands_is_a_program(tmp_path):
     assert "VB101" in {each.rule for each in found.findings}
 
 
+@pytest.mark.parametrize(
+    ("pin", "argument", "found"),
+    [
+        ("==4.41.0", "", 0),
+        ("==4.48.0", "", 1),
+        (">=4.30", "", 1),
+        (">=4.30", "evaluation_strategy='epoch'", 0),
+        (">=4.30", "eval_strategy='epoch'", 1),
+    ],
+)
+def test_old_versions_of_transformers_have_no_fused_attention(tmp_path, pin, argument, found):
+    code = "from transformers import AutoModelForCausalLM, Trainer, TrainingArguments\n"
+    code += "net = AutoModelForCausalLM.from_pretrained('a')\n"
+    code += f"Trainer(net, TrainingArguments({argument})).train()\n"
+    files = {"requirements__txt": f"transformers{pin}\n", "main__py": code}
+    assert [f.rule for f in project(tmp_path, **files).findings].count("VB501") == found
+
+
 @pytest.mark.parametrize(("pin", "found"), [("1.3.1", 0), ("1.4.18", 0), ("1.4.21", 1), ("2.0.8", 1)])
 def test_old_versions_of_albumentations_draw_from_python(tmp_path, pin, found):
     code = "import albumentations as A\nimport random\nimport torch\ntorch.manual_seed(1)\nrandom.seed(1)\n"

@@ -42,6 +42,8 @@ LOADING = frozenset(("importlib", "imp", "pydoc", "hydra", "omegaconf", "mmcv", 
 """Libraries with which a configuration or a text decides what is imported."""
 BESIDE = re.compile(r"infer|eval|valid|test|predict", re.IGNORECASE)
 """Functions of what training may do without."""
+IN_A_MODEL = re.compile(r"\w\.(?:__init__|forward)$")
+"""Functions without which a model does not compute."""
 _SEVERITY = (Level.ERROR, Level.WARNING, Level.NOTE)
 
 
@@ -113,6 +115,8 @@ def _of_file(file: FileFacts, modes: set[str], flags: set[str], pinned: Pins) ->
         if operation.model and (file.targets.get(spot, "") in file.frozen or spot.line in file.idle):
             continue
         if operation.cublas and "cublas" in flags:
+            continue
+        if operation.since and _is_before(operation.since, pinned, file.path, flags):
             continue
         if operation.rows and ONE_ROW in file.flags and ROWS not in file.flags:
             continue
@@ -207,6 +211,13 @@ def _may_use_gpu(program: Program, framework: str) -> bool:
     return framework != "torch" or (moved and ("cuda" in flags or ON_CPU not in flags))
 
 
+def _is_before(since: str, pinned: Pins, path: str, flags: set[str]) -> bool:
+    """Whether a project has a package of an older version: `transformers 4.48`."""
+    package, _, first = since.partition(" ")
+    pin = version(pin_of(pinned, package, path))
+    return f"old {package}" in flags if pin is None else pin < (version(first) or ())
+
+
 def needs_gpu(program: Program, training: Step) -> bool:
     """Whether a program stops without a GPU: what trains, or calls that, uses one whatever there is, or the
     files that train use one, and none asks for it."""
@@ -217,12 +228,18 @@ def needs_gpu(program: Program, training: Step) -> bool:
             return True
     saves = "saves" in program.flags()  # else a metric, which has to be computed, is all that it gives
     if any(
-        step.event.kind == "gpu" and not (saves and BESIDE.search(step.file.scope_at(step.event.spot.line)))
+        step.event.kind == "gpu" and not (saves and BESIDE.search(_scope(step)))
         for step in program.under(training.file, here)
     ):
         return True
+    if any(step.event.kind == "gpu" and IN_A_MODEL.search(_scope(step)) for step in program.reached):
+        return True
     flags = program.file.flags | training.file.flags
     return NEEDS_GPU in flags and ASKS not in flags
+
+
+def _scope(step: Step) -> str:
+    return step.file.scope_at(step.event.spot.line)
 
 
 def too_old(files: Sequence[FileFacts], pinned: Pins) -> Iterator[tuple[FileFacts, Note]]:

@@ -31,6 +31,7 @@ from analysis.scan.lint.programs.seeds import (
     prepares,
     reports,
 )
+from analysis.scan.lint.programs.unreached import without_unreached
 from analysis.scan.lint.registry import registry
 from analysis.scan.lint.rules import EVERYWHERE, RULES
 from analysis.scan.lint.uses.pools import FORESTS, OPEN, STATES_COUNT
@@ -52,6 +53,7 @@ def lint_project(
 ) -> tuple[LintFinding, ...]:
     """All findings of a project, by place; `elsewhere` are names that it says it has from outside. Comments
     that silence nothing become notes of their files."""
+    files = without_unreached(files)
     every = programs(files, elsewhere)
     users = [program for program in every if program.training is not None or prepares(program)]
     measuring = [program for program in every if program not in users and reports(program)] if users else []

@@ -1,4 +1,4 @@
-"""What the constants of a file decide: branches that never run, `if MODE == "train"` where MODE is "test"
+"""What constants decide: branches of a file that never run, `if MODE == "train"` where MODE is "test"
 throughout, and seeds that are none, `random_state=SEED` where SEED is None."""
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def apply_constants(body: Sequence[ast.stmt]) -> None:
         if _value(given.value, known) is None:
             given.value = ast.copy_location(ast.Constant(None), given.value)
     for node in branches:
-        said = _holds(node.test, known)
+        said = holds(node.test, known)
         if said is False:
             node.body = [ast.copy_location(ast.Pass(), node.body[0])]
         elif said is True:
@@ -67,30 +67,42 @@ def _bound(node: ast.AST) -> Iterator[str]:
             yield other or name.partition(".")[0]
 
 
-def _holds(test: ast.expr, known: Known) -> bool | None:
-    """Whether a condition always holds (True) or never does (False); None where the file does not tell."""
+def holds(test: ast.expr, known: Known) -> bool | None:
+    """Whether a condition always holds (True) or never does (False); None where the values of names (`x`,
+    `self.x`) do not tell."""
     match test:
         case ast.UnaryOp(op=ast.Not(), operand=inner):
-            said = _holds(inner, known)
+            said = holds(inner, known)
             return None if said is None else not said
         case ast.BoolOp(op=kind, values=values):
-            all_said = [_holds(value, known) for value in values]
+            all_said = [holds(value, known) for value in values]
             decisive = isinstance(kind, ast.Or)
             if decisive in all_said:
                 return decisive
             return None if None in all_said else not decisive
         case ast.Compare(left=left, ops=[kind], comparators=[right]):
             return _compared(_value(left, known), kind, _value(right, known))
-        case ast.Constant() | ast.Name():
+        case ast.Constant() | ast.Name() | ast.Attribute():
             value = _value(test, known)
             return None if value is _UNKNOWN else bool(value)
     return None
 
 
 def _value(node: ast.expr, known: Known) -> object:
-    if isinstance(node, ast.Constant):
-        return node.value
-    return known.get(node.id, _UNKNOWN) if isinstance(node, ast.Name) else _UNKNOWN
+    match node:
+        case ast.Constant(value=value):
+            return value
+        case ast.Name(id=name):
+            return known.get(name, _UNKNOWN)
+        case ast.Attribute(value=ast.Name(id="self"), attr=name):
+            return known.get(f"self.{name}", _UNKNOWN)
+        case ast.Tuple(elts=items) | ast.List(elts=items) | ast.Set(elts=items):
+            values = tuple(_value(item, known) for item in items)
+            return _UNKNOWN if _UNKNOWN in values else values
+        case ast.Call(func=ast.Attribute(value=inner, attr="lower" | "upper" as case), args=[]):
+            text = _value(inner, known)
+            return getattr(text, case)() if isinstance(text, str) else _UNKNOWN
+    return _UNKNOWN
 
 
 def _compared(left: object, kind: ast.cmpop, right: object) -> bool | None:
@@ -101,4 +113,19 @@ def _compared(left: object, kind: ast.cmpop, right: object) -> bool | None:
             return left == right
         case ast.NotEq() | ast.IsNot():
             return left != right
+        case ast.In() if isinstance(right, tuple):
+            return left in right
+        case ast.NotIn() if isinstance(right, tuple):
+            return left not in right
+    if not isinstance(left, int | float) or not isinstance(right, int | float):
+        return None
+    match kind:
+        case ast.Gt():
+            return left > right
+        case ast.Lt():
+            return left < right
+        case ast.GtE():
+            return left >= right
+        case ast.LtE():
+            return left <= right
     return None

@@ -73,7 +73,10 @@ def of_trainer(to: Walk, node: ast.Call) -> None:
 
 
 def of_library(to: Walk, node: ast.Call, name: str) -> None:
-    """`set_determinism(seed=0)`, `set_seed(1, deterministic=True)`: by their second argument, too."""
+    """`set_determinism(seed=0)`, `set_seed(1, deterministic=True)`: by their second argument, too. An
+    argument may tell of an old version."""
+    if name.startswith("transformers.") and is_given(node, "evaluation_strategy"):
+        to.facts.flags.add("old transformers")  # 4.46 does not have it
     mode, asks = MODES.get((name.partition(".")[0], name.rpartition(".")[2]), ("", ""))
     if not mode or (asks and constant(argument(node, asks, 1)) is not True):
         return

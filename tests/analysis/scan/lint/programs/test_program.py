@@ -233,6 +233,16 @@ def test_a_function_that_takes_a_gpu_and_calls_the_training_counts_too():
     assert len(lint_project(facts(main=main.format(".to(device)")), {}, rules)) == 1
 
 
+@pytest.mark.parametrize(("name", "found"), [("__init__", 0), ("forward", 0), ("show", 1)])
+def test_a_model_that_takes_a_gpu_unasked_does_not_train_on_a_cpu(name: str, found: int):
+    net = (
+        f"import torch\nclass Net(torch.nn.Module):\n    def {name}(self, rows=None):\n        rows.cuda()\n"
+    )
+    main = "import torch\nfrom net import Net\ndevice = 'cuda' if torch.cuda.is_available() else 'cpu'\n"
+    main += "Net().to(device)(rows).sum().backward()\noptimizer.step()\n"
+    assert len(lint_project(facts(net=net, main=main), {}, frozenset(("VB401",)))) == found
+
+
 def test_a_model_that_is_loaded_and_fitted_is_an_operation_where_no_other_is_known():
     load = "from tensorflow.keras.models import load_model\n\ndef get():\n    return load_model('a.keras')\n"
     load += "\ndef fit(n):\n    model = get()\n    model.fit(rows)\n"

@@ -1,0 +1,111 @@
+"""Branches that no call of the project takes: `if method == "adasyn"` where all give "smote"."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from analysis.scan.lint.facts import Choice, Event, FileFacts, Values
+from analysis.scan.lint.index import Index
+from analysis.scan.lint.programs.differ import LOADING
+from analysis.scan.lint.programs.kinds import is_test
+from analysis.scan.lint.syntax.constants import holds
+from analysis.scan.lint.vocabulary import WORDS
+
+OFTEN_CALLED = WORDS["called_by_frameworks"] | WORDS["usual_methods"]
+"""Methods whose calls are not all known."""
+HOPS = 3  # through how many callers a parameter is followed
+Site = tuple[FileFacts, str, Event]
+
+
+def without_unreached(files: Sequence[FileFacts]) -> Sequence[FileFacts]:
+    """The files without what stands in such branches, nor in those that only they lead to."""
+    for _ in range(HOPS):
+        if not any(file.choices for file in files) or any(file.flags & LOADING for file in files):
+            break
+        calls = _Calls(files)
+        excluded = [[each for each in file.choices if calls.exclude(file, each)] for file in files]
+        if not any(excluded):
+            break
+        files = [
+            _without(file, choices) if choices else file
+            for file, choices in zip(files, excluded, strict=True)
+        ]
+    return files
+
+
+class _Calls:
+    """The calls of a project, by the last names of what is called."""
+
+    def __init__(self, files: Sequence[FileFacts]) -> None:
+        self._index = Index(files)
+        self._stored = set().union(*(file.stored for file in files))
+        self._sites: dict[str, list[Site]] = {}
+        for file in files:
+            if is_test(file):
+                continue
+            for scope, events in file.scopes.items():
+                for event in events:
+                    if event.kind in ("call", "value", "method", "parallel"):
+                        name = event.name.replace("()", "").removesuffix(".__init__").lstrip("@")
+                        self._sites.setdefault(name.rpartition(".")[2], []).append((file, scope, event))
+
+    def exclude(self, file: FileFacts, choice: Choice) -> bool:
+        """Whether no call gives the parameter a value with which the lines run."""
+        if choice.name != choice.parameter and choice.name.removeprefix("self.") in self._stored:
+            return False
+        values = self._values(file, choice.scope, choice.parameter, HOPS)
+        said = {holds(choice.test, {choice.name: value}) for value in values}
+        return said == {not choice.holds}
+
+    def _values(self, file: FileFacts, scope: str, name: str, hops: int) -> Values:
+        """All values that calls give to a parameter; none where one is unknown."""
+        known = file.parameters.get(scope, {}).get(name)
+        owner, _, last = scope.rpartition(".")
+        if known is None or not hops or scope in file.commands or (owner and last in OFTEN_CALLED):
+            return ()
+        if any(
+            self._index.module(e.name.removesuffix(".*"), f) is file for f, _, e in self._sites.get("*", ())
+        ):
+            return ()  # `getattr(models, name)`
+        is_method = owner in file.classes
+        found: list[object] = []
+        for caller, around, event in self._sites.get(owner if last == "__init__" else last, ()):
+            target = self._index.function(event.name, caller)
+            if (
+                target is not None
+                and target != (file, scope)
+                and not (is_method and target[1].endswith(f".{last}"))
+            ):
+                continue
+            if target is None and event.kind == "method" and (not is_method or last == "__init__"):
+                continue
+            given = caller.given.get(event.spot)
+            if event.kind in ("value", "parallel") or given is None or given.is_open:
+                return ()
+            place = known.position - is_method
+            value = given.named.get(name, known.default)
+            if place < len(given.positional):
+                value = given.positional[place]
+            if isinstance(value, str):
+                value = self._values(caller, around, value, hops - 1)
+            if not value:
+                return ()
+            found += value
+        return tuple(found)
+
+
+def _without(file: FileFacts, choices: Sequence[Choice]) -> FileFacts:
+    """A file without what stands in the lines of some choices."""
+    lines = {line for each in choices for line in range(each.lines[0], each.lines[1] + 1)}
+    return replace(
+        file,
+        scopes={
+            scope: [event for event in events if event.spot.line not in lines]
+            for scope, events in file.scopes.items()
+        },
+        operations=[use for use in file.operations if use.spot.line not in lines],
+        threaded=[use for use in file.threaded if use.spot.line not in lines],
+        findings=[each for each in file.findings if each.place.line not in lines],
+        choices=[each for each in file.choices if each not in choices],
+    )
