@@ -343,5 +343,5 @@ def sorted_of(walk: Walk, value: ast.expr) -> str:
     return ""
 
 
-def mentions(value: ast.expr, name: str) -> bool:
+def mentions(value: ast.AST, name: str) -> bool:
     return any(named(node) == name for node in ast.walk(value) if isinstance(node, ast.expr))

@@ -171,6 +171,8 @@ class DataOrder:
         counted = named(iterated(node.iter)) if is_counted else indexed(node)
         self.decisive.begins(named(counter), counted if counted in self.pending else "")
         if (name := indexed(node)) in self.pending:
+            if not any(mentions(each, name) for each in node.body):
+                return False  # a count is all that is taken
             for item in list(self.pending[name]):
                 self._looped(node, item)
             return False
@@ -343,9 +345,14 @@ class DataOrder:
             if inner[0] == SET:
                 return FROM_SET, node, inner[2]
             return inner
-        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.BitOr | ast.Sub | ast.BitAnd):
-            left, right = self._unordered(node.left), self._unordered(node.right)
-            if left is None and isinstance(node.op, ast.Sub):
+        parts: tuple[ast.expr, ...] = ()
+        if isinstance(node, ast.IfExp):
+            parts = node.body, node.orelse
+        elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.BitOr | ast.Sub | ast.BitAnd):
+            parts = node.left, node.right
+        if parts:
+            left, right = map(self._unordered, parts)
+            if left is None and isinstance(node, ast.BinOp) and isinstance(node.op, ast.Sub):
                 return None
             if left and right and right[0] != SET:
                 self._absorbed.add(id(right[1]))
