@@ -7,7 +7,7 @@ import ast
 from collections import Counter
 from collections.abc import Container, Mapping, Sequence
 
-from analysis.scan.lint.facts import Choice, FileFacts, Given, Parameter, Values, spot
+from analysis.scan.lint.facts import MAIN, Choice, FileFacts, Given, Parameter, Values, spot
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 _Function = (ast.FunctionDef, ast.AsyncFunctionDef)
@@ -32,13 +32,16 @@ def record_choices(facts: FileFacts, body: Sequence[ast.stmt]) -> None:
             facts.stored.add(node.attr)
     kinds = ("call", "method")
     called = {event.spot for events in facts.scopes.values() for event in events if event.kind in kinds}
-    values = _literals(nodes) if called else {}
+    of_module = _literals(nodes) if called else {}
+    parameters = {node.arg for node in nodes if isinstance(node, ast.arg)}
+    of_functions = {name: values for name, values in of_module.items() if name not in parameters}
     for node in nodes:
         if isinstance(node, ast.Call) and len(node.args) + len(node.keywords) <= _MOST:
             where = spot(node)
             if where in called:
-                own = facts.parameters.get(facts.scope_at(where.line), {})
-                facts.given[where] = _given(node, values, own)
+                scope = facts.scope_at(where.line)
+                values = of_module if scope in ("", MAIN) else of_functions
+                facts.given[where] = _given(node, values, facts.parameters.get(scope, {}))
 
 
 def _literals(nodes: Sequence[ast.AST]) -> dict[str, Values]:

@@ -11,6 +11,8 @@ RANDOM = (
     "import numpy as np\n\ndef add(rows, method='copy', share=0):\n    if {}:\n        np.random.rand(3)\n"
 )
 
+WITHIN = "def work(method):\n    def one():\n        add(data, method)\n    one()\n"
+
 
 def drawn(model: str, **others: str) -> bool:
     files = [lint_file(f"{name}.py", text.encode()) for name, text in {"model": model, **others}.items()]
@@ -63,6 +65,7 @@ def test_every_call_of_the_project_counts_but_those_of_its_tests():
         ("def work(method):\n    add(data, method)\nwork('noise')\n", True),
         ("def work(method):\n    method = read()\n    add(data, method)\nwork('copy')\n", True),
         ("add(data)\nmap(add, others)\n", True),
+        (f"{WITHIN}method = 'copy'\nwork(read())\n", True),
     ],
 )
 def test_a_value_is_followed_to_where_it_is_written(value: str, runs: bool):
