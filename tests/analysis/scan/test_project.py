@@ -152,18 +152,20 @@ def test_a_group_of_commands_is_a_program(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("pin", "argument", "found"),
+    ("pin", "model", "argument", "found"),
     [
-        ("==4.41.0", "", 0),
-        ("==4.48.0", "", 1),
-        (">=4.30", "", 1),
-        (">=4.30", "evaluation_strategy='epoch'", 0),
-        (">=4.30", "eval_strategy='epoch'", 1),
+        ("==4.35.0", "CausalLM", "", 0),
+        ("==4.36.0", "CausalLM", "", 1),
+        ("==4.36.0", "Seq2SeqLM", "", 0),
+        ("==4.48.0", "Seq2SeqLM", "", 1),
+        (">=4.30", "Seq2SeqLM", "", 1),
+        (">=4.30", "Seq2SeqLM", "evaluation_strategy='epoch'", 0),
+        (">=4.30", "Seq2SeqLM", "eval_strategy='epoch'", 1),
     ],
 )
-def test_old_versions_of_transformers_have_no_fused_attention(tmp_path, pin, argument, found):
-    code = "from transformers import AutoModelForCausalLM, Trainer, TrainingArguments\n"
-    code += "net = AutoModelForCausalLM.from_pretrained('a')\n"
+def test_old_versions_of_transformers_have_no_fused_attention(tmp_path, pin, model, argument, found):
+    code = f"from transformers import AutoModelFor{model}, Trainer, TrainingArguments\n"
+    code += f"net = AutoModelFor{model}.from_pretrained('a')\n"
     code += f"Trainer(net, TrainingArguments({argument})).train()\n"
     files = {"requirements__txt": f"transformers{pin}\n", "main__py": code}
     assert [f.rule for f in project(tmp_path, **files).findings].count("VB501") == found

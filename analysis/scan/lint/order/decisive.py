@@ -11,7 +11,10 @@ from analysis.scan.lint.order.kept import named
 from analysis.scan.lint.order.sources import Pending
 
 DRAWS = frozenset(
-    ("random.sample", "random.choice", "random.choices", "random.shuffle", "numpy.random.choice")
+    (
+        *("random.sample", "random.choice", "random.choices", "random.shuffle"),
+        *("numpy.random.choice", "numpy.random.shuffle", "sklearn.model_selection.train_test_split"),
+    )
 )
 """Of a list in another order they draw something else."""
 Listed = Mapping[str, Sequence[Pending]]

@@ -22,7 +22,6 @@ OF_FILES = re.compile(r"path|name|file|dest|^(?:dst|out)(?:_|$)", re.IGNORECASE)
 """Names of names of files."""
 YIELDING = "yield"
 """Not a name that a list can have."""
-ITEMS = frozenset(("items", "keys", "values"))
 SUBMITTING = frozenset(("submit", "apply_async"))
 MAPPING = frozenset(("map", "imap", "starmap", "imap_unordered", "map_async", "starmap_async"))
 """Methods of pools, which give a function each of what is their second argument."""
@@ -50,7 +49,7 @@ ADDING = re.compile(r"^_*(?:add|append|insert|extend|register)_\w+$|^_*update_\w
 def kept_in_order(body: list[ast.stmt]) -> Iterator[str]:
     """The names of lists and tables that the loop adds to; YIELDING where a function yields, "" for another
     way of keeping the order. What is made again in each turn is no matter."""
-    inside = _bound(body)
+    inside = bound_in(body)
     others = _others(body, inside)
     counted = {named(n.target) for s in body for n in ast.walk(s) if isinstance(n, ast.AugAssign)}
     for statement in body:
@@ -151,7 +150,7 @@ def _counters(node: ast.For | ast.AsyncFor) -> set[str]:
         for statement in node.body
         for inner in ast.walk(statement)
         if isinstance(inner, ast.AugAssign) and isinstance(inner.value, ast.Constant)
-    } - _bound(node.body)
+    } - bound_in(node.body)
     is_enumerated = isinstance(node.iter, ast.Call) and last(node.iter.func) == "enumerate"
     if is_enumerated and isinstance(node.target, ast.Tuple):
         found.add(named(node.target.elts[0]))
@@ -183,24 +182,6 @@ def joined(node: ast.For | ast.AsyncFor) -> set[str]:
     }
 
 
-def filled(body: list[ast.stmt]) -> set[str]:
-    """The names of dictionaries that a loop fills, whose items then are in the order of its turns:
-    `images[name] = read(name)`."""
-    return (
-        {
-            named(target.value)
-            for statement in body
-            for inner in ast.walk(statement)
-            if isinstance(inner, ast.Assign)
-            for target in inner.targets
-            if isinstance(target, ast.Subscript)
-            and not isinstance(target.slice, ast.Constant | ast.Slice | ast.Tuple)
-        }
-        - _bound(body)
-        - {""}
-    )
-
-
 def _has_any(node: ast.Call, counters: set[str]) -> bool:
     parts = [
         part
@@ -230,7 +211,7 @@ def _names(value: ast.AST, listed: str = "") -> set[str]:
     return own.union(*(_names(inner, listed) for inner in ast.iter_child_nodes(value)))
 
 
-def _bound(body: list[ast.stmt]) -> set[str]:
+def bound_in(body: list[ast.stmt]) -> set[str]:
     """The names that are given a new value in each turn, from something other than themselves."""
     found = set()
     for statement in body:

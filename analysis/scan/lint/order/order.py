@@ -17,11 +17,9 @@ from analysis.scan.lint.order.kept import (
     APPENDING,
     BARS,
     FREE,
-    ITEMS,
     SORTER,
     SORTING,
     YIELDING,
-    filled,
     indexed,
     is_numbering,
     iterated,
@@ -56,6 +54,7 @@ from analysis.scan.lint.order.sources import (
     is_no_data,
     walked,
 )
+from analysis.scan.lint.order.tables import Tables
 from analysis.scan.lint.syntax.arguments import last
 from analysis.scan.lint.syntax.walk import Walk
 
@@ -74,7 +73,7 @@ class DataOrder:
         self.loads: dict[str, bool] = {}  # names that are used: whether in a way that keeps their order
         self._carried: set[int] = set()
         self._joined: set[tuple[str, int]] = set()  # lists of numbered items, whose order is from a node
-        self._tables: dict[tuple[str, str], list[Pending]] = {}  # dictionaries that loops filled, by scope
+        self._tables = Tables(walk)
         self.passed: dict[
             str, frozenset[str | int]
         ] = {}  # parameters of functions that keep no order of theirs
@@ -177,7 +176,9 @@ class DataOrder:
                 self._looped(node, item)
             return False
         if found is None:
-            waiting = self.pending.get(named(iterated(node.iter)), []) or self._items_of(iterated(node.iter))
+            waiting = self.pending.get(named(iterated(node.iter)), []) or self._tables.items_of(
+                iterated(node.iter)
+            )
             for item in list(waiting):
                 self._looped(node, item)
             return bool(waiting)
@@ -193,8 +194,7 @@ class DataOrder:
         if numbered(node):
             self._report(*item)
             return
-        for name in filled(node.body):
-            self._tables.setdefault((self._walk.scope, name), []).append(item)
+        self._tables.filled(node.body, item)
         self._joined |= {(name, id(item.node)) for name in joined(node)}
         for name in kept_in_order(node.body):
             if name == YIELDING:
@@ -204,13 +204,6 @@ class DataOrder:
                     self.pending[name].append(item)
             else:
                 self._report(*item)
-
-    def _items_of(self, value: ast.expr) -> list[Pending]:
-        """What `table.values()` is in the order of."""
-        match value:
-            case ast.Call(func=ast.Attribute(value=table, attr=method), args=[]) if method in ITEMS:
-                return self._tables.get((self._walk.scope, named(table)), [])
-        return []
 
     def compared(self, node: ast.Compare) -> None:
         """`len(names) == 1`: one thing has no order."""
@@ -273,7 +266,7 @@ class DataOrder:
         self.decisive.called(self.pending, node, name)
         if self._free or id(node) in self._absorbed:
             return False
-        for item in self._items_of(node):
+        for item in self._tables.used(node):
             self._report(*item)
         if (
             isinstance(function, ast.Attribute)

@@ -214,8 +214,9 @@ def _may_use_gpu(program: Program, framework: str) -> bool:
 def _is_before(since: str, pinned: Pins, path: str, flags: set[str]) -> bool:
     """Whether a project has a package of an older version: `transformers 4.48`."""
     package, _, first = since.partition(" ")
-    pin = version(pin_of(pinned, package, path))
-    return f"old {package}" in flags if pin is None else pin < (version(first) or ())
+    newest = (flag for flag in flags if flag.startswith(f"{package} "))
+    pin = version(pin_of(pinned, package, path) or next(newest, "").partition(" ")[2])
+    return pin is not None and pin < (version(first) or ())
 
 
 def needs_gpu(program: Program, training: Step) -> bool:

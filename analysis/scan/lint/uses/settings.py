@@ -76,7 +76,7 @@ def of_library(to: Walk, node: ast.Call, name: str) -> None:
     """`set_determinism(seed=0)`, `set_seed(1, deterministic=True)`: by their second argument, too. An
     argument may tell of an old version."""
     if name.startswith("transformers.") and is_given(node, "evaluation_strategy"):
-        to.facts.flags.add("old transformers")  # 4.46 does not have it
+        to.facts.flags.add("transformers 4.45")  # the last that has it
     mode, asks = MODES.get((name.partition(".")[0], name.rpartition(".")[2]), ("", ""))
     if not mode or (asks and constant(argument(node, asks, 1)) is not True):
         return

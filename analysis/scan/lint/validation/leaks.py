@@ -261,8 +261,9 @@ def _folds(to: Walk, loop: ast.For, made: dict[str, ast.Call]) -> None:
     """One model that is made before the folds, and trained on from fold to fold."""
     bound = _bound(loop.body)
     calls = [node for each in loop.body for node in ast.walk(each) if isinstance(node, ast.Call)]
+    used = {last(call.func) for call in calls if isinstance(call.func, ast.Name)}
     for call in calls:
-        model = _trained(call)
+        model = _trained(call, used)
         if model not in made or model in bound or REFITTING.search(last(made[model].func)):
             continue
         if not any(_resets(each, model) for each in calls):
@@ -273,9 +274,16 @@ def _folds(to: Walk, loop: ast.For, made: dict[str, ast.Call]) -> None:
             return
 
 
-def _trained(call: ast.Call) -> str:
-    """`model` of `model.fit(x, y, epochs=9)`, and of `train(model, optimizer)`."""
+def _trained(call: ast.Call, used: set[str]) -> str:
+    """`model` of `model.fit(x, y, epochs=9)`, of `train(model, optimizer)`, and of `optimizer.step()` beside
+    `model(x)`."""
     function = call.func
+    if (
+        isinstance(function, ast.Attribute)
+        and function.attr == "step"
+        and OPTIMIZER.search(last(function.value))
+    ):
+        return next(filter(MODEL.search, sorted(used)), "")
     if isinstance(function, ast.Attribute) and function.attr in ("fit", "fit_generator"):
         is_keras = any(keyword.arg == "epochs" for keyword in call.keywords)
         return last(function.value) if is_keras and isinstance(function.value, ast.Name) else ""
