@@ -61,7 +61,11 @@ def kept_in_order(body: list[ast.stmt]) -> Iterator[str]:
                 is_usual = to not in MODULES and not LOGS.search(to)
                 is_lasting = to not in inside and is_usual
                 writes = method in WRITING_ROWS and to and (is_lasting or (is_usual and to in others))
-                if method in APPENDING and is_lasting:
+                if method in APPENDING and isinstance(node.func.value, ast.Subscript):
+                    by_key = named(node.func.value.value)  # `files[category].append(path)`
+                    if by_key not in inside:
+                        yield by_key
+                elif method in APPENDING and is_lasting:
                     yield to
                 elif (
                     method in TRAINING

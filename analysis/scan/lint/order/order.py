@@ -54,7 +54,7 @@ from analysis.scan.lint.order.sources import (
     is_no_data,
     walked,
 )
-from analysis.scan.lint.order.tables import Tables
+from analysis.scan.lint.order.tables import Tables, items_named, tabled
 from analysis.scan.lint.syntax.arguments import last
 from analysis.scan.lint.syntax.walk import Walk
 
@@ -103,6 +103,8 @@ class DataOrder:
         if found is None or found[0] == SET:
             if target in self.pending and sorted_of(self._walk, value) == target:
                 del self.pending[target]
+            elif (name := tabled(value)) in self.pending and not self.loads.get(name, False):
+                self.pending[target] = self.pending.pop(name)  # and may be sorted as a table
             elif target in self.pending and found is None:
                 if isinstance(value, ast.Subscript) and named(value.value) == target and self.is_one(value):
                     del self.pending[target]
@@ -176,6 +178,8 @@ class DataOrder:
                 self._looped(node, item)
             return False
         if found is None:
+            if (name := items_named(node.iter)) in self.pending and sorts(node.body):
+                del self.pending[name]  # `for category, files in lists.items(): files.sort()`
             waiting = self.pending.get(named(iterated(node.iter)), []) or self._tables.items_of(
                 iterated(node.iter)
             )

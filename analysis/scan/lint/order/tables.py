@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from analysis.scan.lint.order.kept import LOGS, bound_in, named
 from analysis.scan.lint.order.sources import Pending
-from analysis.scan.lint.syntax.arguments import last
+from analysis.scan.lint.syntax.arguments import argument, last
 from analysis.scan.lint.syntax.walk import Walk
 
 ITEMS = frozenset(("items", "keys", "values"))
@@ -31,10 +31,7 @@ class Tables:
 
     def items_of(self, value: ast.expr) -> Sequence[Pending]:
         """What `table.values()` is in the order of."""
-        match value:
-            case ast.Call(func=ast.Attribute(value=table, attr=method), args=[]) if method in ITEMS:
-                return self._of(named(table))
-        return ()
+        return self._of(items_named(value))
 
     def used(self, node: ast.Call) -> Iterator[Pending]:
         """What a call depends on the order of: `table.values()`, `json.dump(table, file)` or
@@ -48,6 +45,21 @@ class Tables:
 
     def _of(self, name: str) -> Sequence[Pending]:
         return self._filled.get((self._walk.scope, name), ())
+
+
+def tabled(value: ast.expr) -> str:
+    """`rows` of `pd.DataFrame(rows)`."""
+    if isinstance(value, ast.Call) and last(value.func) == "DataFrame":
+        return named(argument(value, "data", 0) or value)
+    return ""
+
+
+def items_named(value: ast.expr) -> str:
+    """`table` of `table.values()`."""
+    match value:
+        case ast.Call(func=ast.Attribute(value=table, attr=method), args=[]) if method in ITEMS:
+            return named(table)
+    return ""
 
 
 def _filled(body: list[ast.stmt]) -> set[str]:

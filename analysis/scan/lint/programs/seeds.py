@@ -255,7 +255,7 @@ def late_seeds(program: Program) -> Iterator[LintFinding]:
     known = ever_seeded(program)
     drawn: dict[str, Step] = {}
     seeded: set[str] = set()
-    late: set[tuple[str, int]] = set()
+    late: dict[tuple[str, int], tuple[Step, list[str]]] = {}  # by place: what has drawn before it
     thrown_away: set[Event] = set()
     for step in program.flow:
         kind, name, spot, text = step.event
@@ -277,14 +277,13 @@ def late_seeds(program: Program) -> Iterator[LintFinding]:
                 drawn.setdefault(name, step)
         elif kind == "seed" and name not in seeded and not is_of_plots(step.file, step.event):
             seeded.add(name)
-            if name in drawn and text != OWN_MODEL and (step.file.path, spot.line) not in late:
-                late.add((step.file.path, spot.line))
+            if name in drawn and text != OWN_MODEL:
                 first = drawn[name]
-                yield at(
-                    "VB103",
-                    step,
-                    f"{first.event.text} at {place(first, step)} has drawn from it already",
-                )
+                before = late.setdefault((step.file.path, spot.line), (step, []))[1]
+                before.append(f"{first.event.text} at {place(first, step)}")
+    for step, before in late.values():
+        has = "has drawn from it" if len(before) == 1 else "have drawn from what it seeds"
+        yield at("VB103", step, f"{', '.join(before)} {has} already")
 
 
 def drawn_in_parallel(program: Program) -> Iterator[LintFinding]:

@@ -44,6 +44,7 @@ TRAINS = re.compile(
     r"|^(?:tf_slim|tensorflow\.contrib\.slim)\.(?:learning\.)?(?:train|create_train_op)$"
     r"|^tensorflow\.contrib\.(?:training\.(?:train|create_train_op)|layers\.optimize_loss)$"
     r"|^(?:lightning|jsonargparse)\.(?:\w+\.)*LightningCLI$|^simpletransformers\.[\w.]+\(\)\.train_model$"
+    r"|^sentence_transformers\.(?:\w+\.)*(?:CrossEncoder|SentenceTransformer)\(\)\.(?:old_)?fit$"
     r"|^spacy\.(?:blank|load)\(\)\.update$|^tf_agents\.agents\.[\w.]+\(\)\.train$|^pykeen\.pipeline\.pipeline$|^recbole\.[\w.]*run_recbole$"
 )
 """Functions of libraries that train."""

@@ -410,3 +410,19 @@ def test_a_module_beside_a_program_is_the_one_that_it_imports():
     ]
     (program,) = programs(files)
     assert "tools/tools.py" in {file.path for file in program.files}
+
+
+def test_a_late_seed_is_told_once_with_all_that_has_drawn_before():
+    main = "import random\nimport numpy as np\nfrom transformers import set_seed\n"
+    main += "rows = random.sample(range(9), 3)\norder = np.random.permutation(3)\nset_seed(1)\n"
+    main += "net(rows, order).backward()\noptimizer.step()\n"
+    (found,) = lint_project(facts(main=main), {}, frozenset(("VB103",)))
+    assert found.why == (
+        "random.sample at line 4, numpy.random.permutation at line 5 have drawn from what it seeds already"
+    )
+
+
+def test_models_of_sentence_transformers_train_by_fit():
+    main = "from sentence_transformers import CrossEncoder\nmodel = CrossEncoder('a')\nmodel.{}(rows)\n"
+    trains = [programs(facts(main=main.format(each)))[:1] for each in ("fit", "predict")]
+    assert [bool(each and each[0].training) for each in trains] == [True, False]
