@@ -279,7 +279,8 @@ DEFERRED = re.compile(
     r"torch_audiomentations|batchgenerators|timm\.data|tsaug|keras_cv|pytorch_metric_learning|faker|torchtext)\."
     r"|^albumentations\.|^gym(?:nasium)?\.|^DataLoader|^torch\.nn\.(?:\w*Dropout\w*|RReLU)$"
     r"|^keras\.layers\.(?:\w*Dropout\w*|Random\w+|Gaussian\w+)$|^fit\(\) of"
-    r"|^(?:sklearn|imblearn|gym|gymnasium|scipy|imgaug|torchaudio)\.[\w.]*\.[A-Z]\w+$|\.shuffle$|for a seed"
+    r"|^(?:sklearn|imblearn|gym|gymnasium|scipy|imgaug|torchaudio)\.[\w.]*\.[A-Z]\w+$|for a seed"
+    r"|(?<!random)(?<!utils)\.shuffle$"
     rf"|^(?:{'|'.join(sorted({package for package, _ in ESTIMATORS}))})\.(?:\w+\.)*[A-Z]\w+$"
 )
 """What draws when it is used, not when it is made."""
