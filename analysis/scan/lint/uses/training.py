@@ -60,6 +60,10 @@ LIBRARIES_OF_MODELS = re.compile(
     r"stellargraph|segmentation_models|sentence_transformers|simpletransformers|pytorch_tabnet|autogluon|darts|"
     r"neuralforecast|gluonts|pyod|qiskit_machine_learning|tf_agents|tensorflow_recommenders|ludwig)\."
 )
+OF_KERAS = frozenset(
+    ("epochs", "validation_data", "validation_split", "callbacks", "steps_per_epoch", "verbose")
+)
+"""Arguments of its `fit`."""
 MODEL_NAME = re.compile(r"train|model|net|learn|cli|runner|estimator|classifier|clf|regressor|\(", re.I)
 NOT_MODEL_NAME = re.compile(
     r"(?:scaler|vectori[sz]er|tokeni[sz]er|imputer|binari[sz]er|normali[sz]er|label_?encoder|one_?hot\w*|(?:^|[._])(?:ohe|le|"
@@ -205,7 +209,8 @@ def _fits(to: Walk, node: ast.Call, attribute: str, name: str | None) -> None:
         or maker in facts.estimators
         or ("estimators" in facts.flags and OF_SKLEARN.search(dotted(node.func)))
     )
-    text = (OF_UNKNOWN + maker.removesuffix("()") * is_class) * is_unknown
+    is_of_keras = "tensorflow" in facts.flags and len(OF_KERAS & {each.arg for each in node.keywords}) > 1
+    text = (OF_UNKNOWN + maker.removesuffix("()") * is_class) * (is_unknown and not is_of_keras)
     to.event("train", "estimator" if is_estimator else f"{attribute}()", node, text)
     to.event("work", "tensorflow", node, f"{attribute}()")
 

@@ -426,3 +426,10 @@ def test_models_of_sentence_transformers_train_by_fit():
     main = "from sentence_transformers import CrossEncoder\nmodel = CrossEncoder('a')\nmodel.{}(rows)\n"
     trains = [programs(facts(main=main.format(each)))[:1] for each in ("fit", "predict")]
     assert [bool(each and each[0].training) for each in trains] == [True, False]
+
+
+@pytest.mark.parametrize(("arguments", "trains"), [("rows", False), ("rows, epochs=9, verbose=1", True)])
+def test_a_model_of_unknown_origin_is_one_of_keras_by_how_it_is_fitted(arguments: str, trains: bool):
+    main = "from tensorflow import keras\nclass Words:\n    def fit(self, rows):\n        pass\n"
+    main += f"def fit(net):\n    net.fit({arguments})\nWords().fit(rows)\nfit(build())\n"
+    assert bool(programs(facts(main=main))[0].training) is trains
