@@ -11,7 +11,7 @@ from analysis.scan.lint.syntax.arguments import argument, last
 from analysis.scan.lint.syntax.walk import Walk
 
 ITEMS = frozenset(("items", "keys", "values"))
-SAVING = frozenset(("dump", "save", "savez", "savez_compressed"))
+DUMPING = frozenset(("dump", "save", "savez", "savez_compressed"))
 """Functions that write a dictionary in its order."""
 INNER = "[]"
 """At the end of the name of one whose values are dictionaries that are filled."""
@@ -37,7 +37,7 @@ class Tables:
         """What a call depends on the order of: `table.values()`, `json.dump(table, file)` or
         `np.savez(path, rows=table)`, unless it is for people by its name."""
         yield from self.items_of(node)
-        if last(node.func) in SAVING:
+        if last(node.func) in DUMPING:
             for value in (*node.args, *(each.value for each in node.keywords)):
                 name = named(value)
                 for key in (name, name + INNER) if name and not LOGS.search(name) else ():

@@ -10,7 +10,6 @@ from collections.abc import Container, Mapping, Sequence
 from analysis.scan.lint.facts import MAIN, Choice, FileFacts, Given, Parameter, Values, spot
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
-_Function = (ast.FunctionDef, ast.AsyncFunctionDef)
 _MOST = 20
 """Of how many arguments the values of a call are kept."""
 
@@ -20,7 +19,7 @@ def record_choices(facts: FileFacts, body: Sequence[ast.stmt]) -> None:
     nodes = [node for statement in body for node in ast.walk(statement)]
     scopes = {(first, last): scope for first, last, scope in facts.spans}
     for node in nodes:
-        if isinstance(node, _Function) and not node.decorator_list:
+        if isinstance(node, Function) and not node.decorator_list:
             _of_function(facts, node, scopes.get((node.lineno, node.end_lineno or node.lineno), ""))
         elif isinstance(node, ast.ClassDef):
             _of_class(facts, node, scopes)
