@@ -18,7 +18,7 @@ ORDERS = frozenset(("VB301", "VB302", "VB304"))
 OF_LISTS = frozenset(("VB301", "VB304"))
 """Orders that sorting mends; numbers that were given in the order of a set stay."""
 PREPARING = re.compile(
-    r"prep|extract|encod|embed|feature|convert|creat|generat|build|make|split|dataset", re.I
+    r"prep|extract|encod|embed|feature|convert|creat|generat|build|make|split|dataset|(?:^|[/_])aug", re.I
 )
 """Files of programs that make data with a model."""
 OF_DATA = re.compile(
