@@ -39,7 +39,7 @@ test: install ## the unit tests; they need nothing but this machine
 
 coverage: install ## these and the small studies, and how many lines of each room they ran
 	$(BIN)/python -m pytest -n 4 --dist loadfile --cov --cov-report=
-	$(BIN)/python -m pytest -n 4 --dist loadfile --cov --cov-report= --cov-append --needs studies
+	$(BIN)/python -m pytest -n 4 --dist loadfile --cov --cov-report= --cov-append --needs studies tests
 	$(BIN)/python -m tests.covered
 
 lint: install ## ruff, mypy (strict), import-linter
