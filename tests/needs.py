@@ -1,7 +1,8 @@
 """What a test needs beyond this machine as `make install` leaves it: `@pytest.mark.needs("sshd")`.
 
-Tests that need something run only where it is offered: `pytest --needs sshd` runs those that need an sshd,
-and no others. The nearest mark counts: that of a value replaces that of its test, and that of its module.
+Tests that need something run only where it is offered: `pytest --needs sshd tests` runs those that need an
+sshd, and no others. The nearest mark counts: that of a value replaces that of its test, and that of its
+module.
 
 `@pytest.mark.needs("qemu", long=True)` runs with `--needs qemu --long`, which CI does at night: such a test
 takes a minute or more, and what it proves seldom changes or is proved in parts by others.

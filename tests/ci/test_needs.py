@@ -33,6 +33,14 @@ def test_each_need_is_offered_by_a_stage_and_needed_by_a_test():
     assert set(NEEDS) <= set(re.findall(r'needs\("(\w+)"[,)]', tests))
 
 
+@pytest.mark.parametrize("path", ["Makefile", ".github/workflows/ci.yml"])
+def test_commands_that_offer_something_name_the_folder_of_the_tests(path: str):
+    # Else pytest takes `studies` of `--needs studies` for the folder of that name, and knows no `--needs`.
+    commands = re.findall(r"pytest .*--needs .*", (REPOSITORY / path).read_text())
+    assert commands
+    assert all(command.endswith(" tests") for command in commands)
+
+
 @pytest.mark.parametrize(
     ("arguments", "expected"), [([], {"local"}), (["--needs", "sshd,qemu"], {"ssh", "qemu"})]
 )
