@@ -14,7 +14,7 @@ from analysis.scan.lint.vocabulary import WORDS
 
 WITHOUT_GRADIENT = re.compile(
     r"(?:^|[._])(?:reorder|generate|predict|infer|post_?process|beam|nms|decode|visuali[sz]e|plot|explain|evaluate|eval)(?:_|$|\.)"
-    r"|top_?[kp]|(?:^|_)gt(?:_|$)|nucleus|sample_(?:from|sequence|token|next)|grad_?cam|saliency|metric|accuracy",
+    r"|top_?[kp]|(?:^|_)gt(?:_|$)|nucleus|sample_(?:from|sequence|token|next)|grad_?cam|saliency|(?<!geo)(?<!sym)(?<!para)(?<!volu)metric|accuracy",
     re.IGNORECASE,
 )
 """Functions that run after training."""
