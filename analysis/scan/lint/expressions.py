@@ -13,7 +13,7 @@ from analysis.scan.lint.syntax.walk import Walk
 from analysis.scan.lint.uses import calls, chosen, counts, draws, pools, settings
 from analysis.scan.lint.vocabulary import ASKS_WHETHER_TRAINED
 
-ASKED_FOR = frozenset(("stop_words", "stopwords"))
+MADE_SETS = frozenset(("stop_words", "stopwords"))
 """Arguments that are made sets."""
 Comprehension = ast.ListComp | ast.GeneratorExp | ast.DictComp | ast.SetComp
 
@@ -47,7 +47,7 @@ def arguments(to: OrderedWalk, node: ast.Call) -> None:
             to.visit(argument)
     for keyword in node.keywords:
         settings.seeds(to, node, keyword.arg)
-        with to.order.free(keyword.arg in free or keyword.arg in ASKED_FOR):
+        with to.order.free(keyword.arg in free or keyword.arg in MADE_SETS):
             to.visit(keyword.value)
 
 

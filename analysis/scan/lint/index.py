@@ -138,6 +138,11 @@ class Index:
         return None
 
 
+def last_name(name: str) -> str:
+    """`fit` of `@Model().fit`."""
+    return name.replace("()", "").lstrip("@").rpartition(".")[2]
+
+
 def _scope(file: FileFacts, name: str) -> tuple[FileFacts, str] | None:
     """The function of a name in a file; of a class, its `__init__`, whether it has one or not."""
     for candidate in (name, f"{name}.__init__"):

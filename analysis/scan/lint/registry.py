@@ -28,7 +28,7 @@ class Operation:
     `alone`: only where nothing else of the framework differs. `rows`: only where more than one row is trained
     on at a time. `perhaps`: not in all cases does it raise under the mode. `overlaps`: only where windows
     of a pool overlap; `position` is that of their size. `cublas`: CUBLAS_WORKSPACE_CONFIG prevents it.
-    `since`: the package that has it, and the first version that does."""
+    `since`: the first version of `package` that has it, by expressions for names; the first found counts."""
 
     framework: str
     names: tuple[str, ...]
@@ -57,7 +57,8 @@ class Operation:
     perhaps: bool = False
     overlaps: bool = False
     cublas: bool = False
-    since: str = ""
+    package: str = ""
+    since: tuple[tuple[str, str], ...] = ()
 
     @property
     def in_gradient(self) -> bool:
@@ -113,10 +114,19 @@ def registry() -> Registry:
     compiled: list[tuple[re.Pattern[str], int]] = []
     for index, entry in enumerate(data["operation"]):
         only, unless = _arguments(entry, "only"), _arguments(entry, "unless")
+        since = tuple(entry.pop("since", {}).items())
         names, methods, patterns = (tuple(entry.pop(key, ())) for key in ("names", "methods", "patterns"))
         compiled += [(re.compile(pattern), index) for pattern in patterns]
         operations.append(
-            Operation(names=names, methods=methods, patterns=patterns, only=only, unless=unless, **entry)
+            Operation(
+                names=names,
+                methods=methods,
+                patterns=patterns,
+                only=only,
+                unless=unless,
+                since=since,
+                **entry,
+            )
         )
         for name in names:
             by_name[name] = (*by_name.get(name, ()), index)

@@ -116,7 +116,7 @@ def _of_file(file: FileFacts, modes: set[str], flags: set[str], pinned: Pins) ->
             continue
         if operation.cublas and "cublas" in flags:
             continue
-        if operation.since and _is_before(operation.since, pinned, file.path, flags):
+        if operation.since and _is_before(operation, name, pinned, file.path, flags):
             continue
         if operation.rows and ONE_ROW in file.flags and ROWS not in file.flags:
             continue
@@ -211,11 +211,11 @@ def _may_use_gpu(program: Program, framework: str) -> bool:
     return framework != "torch" or (moved and ("cuda" in flags or ON_CPU not in flags))
 
 
-def _is_before(since: str, pinned: Pins, path: str, flags: set[str]) -> bool:
-    """Whether a project has a package of an older version: `transformers 4.48`."""
-    package, _, first = since.partition(" ")
-    newest = (flag for flag in flags if flag.startswith(f"{package} "))
-    pin = version(pin_of(pinned, package, path) or next(newest, "").partition(" ")[2])
+def _is_before(operation: Operation, name: str, pinned: Pins, path: str, flags: set[str]) -> bool:
+    """Whether a project has a version of the operation's package that is older than the first to have it."""
+    first = next((first for pattern, first in operation.since if re.search(pattern, name)), "")
+    newest = (flag for flag in flags if flag.startswith(f"{operation.package} "))
+    pin = version(pin_of(pinned, operation.package, path) or next(newest, "").partition(" ")[2])
     return pin is not None and pin < (version(first) or ())
 
 

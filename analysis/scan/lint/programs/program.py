@@ -16,7 +16,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from analysis.scan.lint.facts import MAIN, Event, FileFacts, finding
-from analysis.scan.lint.index import Index
+from analysis.scan.lint.index import Index, last_name
 from analysis.scan.lint.programs.broken import stops
 from analysis.scan.lint.programs.kinds import events_of, runs
 from analysis.scan.lint.vocabulary import OF_UNKNOWN, WORDS
@@ -295,12 +295,12 @@ class Program:
     @cached_property
     def _mentioned(self) -> set[str]:
         """The last names of all that is called, given or fetched anywhere in the program's files."""
-        return self._called | {_last(event) for event in self._events if event.kind == "import"}
+        return self._called | {last_name(event.name) for event in self._events if event.kind == "import"}
 
     @cached_property
     def _called(self) -> set[str]:
         """The same without what is only fetched."""
-        return {_last(event) for event in self._events if event.kind in ("call", "value", "method")}
+        return {last_name(event.name) for event in self._events if event.kind in ("call", "value", "method")}
 
     @property
     def _events(self) -> Iterator[Event]:
@@ -333,10 +333,6 @@ class Program:
 def _owner(method: tuple[FileFacts, str]) -> tuple[str, str]:
     """The class of a method, with the path of its file."""
     return method[0].path, method[1].rpartition(".")[0]
-
-
-def _last(event: Event) -> str:
-    return event.name.replace("()", "").lstrip("@").rpartition(".")[2]
 
 
 def place(of: Step, seen_from: Step) -> str:

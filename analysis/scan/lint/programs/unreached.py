@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from analysis.scan.lint.facts import Choice, Event, FileFacts, Values
-from analysis.scan.lint.index import Index
+from analysis.scan.lint.index import Index, last_name
 from analysis.scan.lint.programs.differ import LOADING
 from analysis.scan.lint.programs.kinds import is_test
 from analysis.scan.lint.syntax.constants import holds
@@ -47,8 +47,8 @@ class _Calls:
             for scope, events in file.scopes.items():
                 for event in events:
                     if event.kind in ("call", "value", "method", "parallel"):
-                        name = event.name.replace("()", "").removesuffix(".__init__").lstrip("@")
-                        self._sites.setdefault(name.rpartition(".")[2], []).append((file, scope, event))
+                        name = last_name(event.name.removesuffix(".__init__"))
+                        self._sites.setdefault(name, []).append((file, scope, event))
 
     def exclude(self, file: FileFacts, choice: Choice) -> bool:
         """Whether no call gives the parameter a value with which the lines run."""

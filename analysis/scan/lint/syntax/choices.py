@@ -112,18 +112,14 @@ def _of_class(facts: FileFacts, node: ast.ClassDef, scopes: Mapping[tuple[int, i
 
 
 def _branches(facts: FileFacts, nodes: Sequence[ast.AST], scope: str, names: Mapping[str, str]) -> None:
-    if not names:
-        return
-    for node in nodes:
+    for node in nodes if names else ():
         if isinstance(node, ast.If):
-            for each in {
-                ast.unparse(e) for e in ast.walk(node.test) if isinstance(e, ast.Name | ast.Attribute)
-            }:
-                if each in names:
-                    for body, taken in ((node.body, True), (node.orelse, False)):
-                        if body:
-                            lines = (body[0].lineno, body[-1].end_lineno or body[-1].lineno)
-                            facts.choices.append(Choice(scope, names[each], each, node.test, taken, lines))
+            parts = (each for each in ast.walk(node.test) if isinstance(each, ast.Name | ast.Attribute))
+            for name in sorted({ast.unparse(each) for each in parts} & names.keys()):
+                for body, taken in ((node.body, True), (node.orelse, False)):
+                    if body:
+                        lines = (body[0].lineno, body[-1].end_lineno or body[-1].lineno)
+                        facts.choices.append(Choice(scope, names[name], name, node.test, taken, lines))
 
 
 def _given(node: ast.Call, values: Mapping[str, Values], own: Container[str]) -> Given:

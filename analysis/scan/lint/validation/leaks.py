@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from analysis.scan.lint.syntax.arguments import argument, last
+from analysis.scan.lint.syntax.choices import Function
 from analysis.scan.lint.syntax.walk import Walk
 from analysis.scan.lint.validation.evaluation import is_held_out, is_only_held_out, is_training
 from analysis.scan.lint.validation.parts import Parts
@@ -50,7 +51,6 @@ CLASSIFIER = re.compile(
 )
 LEARNING = frozenset(("torch", "tensorflow", "keras", "lightning", "jax", "estimators"))
 """Flags of files with models."""
-Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def of_module(to: Walk, tree: ast.Module) -> None:
