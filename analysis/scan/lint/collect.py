@@ -45,6 +45,7 @@ class Collector:
         ] = []  # generators by their names, until they are seeded
         self.reseeded: set[str] = set()
         self.only_values: set[int] = set()
+        self.discarded: set[int] = set()
         self.dictionaries: dict[str, dict[str, ast.expr]] = {}
         self._reported: set[tuple[str, int, int]] = set()
 

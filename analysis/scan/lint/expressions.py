@@ -85,6 +85,7 @@ def dictionary(to: OrderedWalk, node: ast.Dict) -> None:
 
 def expression(to: OrderedWalk, node: ast.Expr) -> None:
     if node.value.__class__ is not ast.Constant:  # such as a docstring
+        to.discarded.add(id(node.value))
         with to.order.free(is_unused(node.value)):
             to.visit(node.value)
 

@@ -152,6 +152,7 @@ class FileFacts:
     pinned: set[Spot] = field(default_factory=set)  # what trains on the CPU for certain
     on_cpu: set[str] = field(default_factory=set)  # names of tensors that were moved there
     on_gpu: set[str] = field(default_factory=set)  # `f:device` of `device = "cuda"` in f
+    made_on_cpu: set[str] = field(default_factory=set)  # `f:steps` of `steps = torch.arange(9)` in f
     read_attributes: set[str] = field(default_factory=set)  # used in a way that keeps an order
     defaults: dict[str, set[bool | int | str]] = field(default_factory=dict)  # of names, see walk/defaults
     counted: set[str] = field(default_factory=set)  # names of counts of the machine

@@ -129,7 +129,7 @@ class Index:
         first, dot, rest = name.partition(".")
         if first in file.imported and hops:
             return self._elsewhere(file.imported[first] + dot + rest, file, hops)
-        for star in file.stars:
+        for star in reversed(file.stars):  # what is imported last counts
             found = self.module(star, file)
             if found is not None and found is not file:
                 target = _scope(found, name) or (self._exported(found, name, hops - 1) if hops else None)

@@ -96,7 +96,7 @@ class Names:
             if name in scope:
                 return scope[name]
         if self.stars:
-            for star in self.stars:
+            for star in reversed(self.stars):
                 if _is_known(canonical(f"{star}.{name}")):
                     return f"{star}.{name}"
             if name in CUSTOMARY:  # `from utils import *`, where utils imports them

@@ -368,10 +368,19 @@ def _together(
         if all(use.operation.beside for use in some):
             continue
         first = min(some, key=_rank)
-        counts = Counter(use.name for use in some)
-        named = ", ".join(f"{name} ({count})" for name, count in counts.most_common())
-        on = " or ".join(dict.fromkeys(use.on for use in some))
-        why = f"{named} differ {on}; {first.then}" if len(some) > 1 else first.alone().why
+        why = f"{_counted(some)}; {first.then}" if len(some) > 1 else first.alone().why
         members = {id(use) for use in some}
         trained_by = [path for path, theirs in users.items() if any(id(use) in members for use in theirs)]
         yield naming(finding(first.rule, first.file.path, first.spot, why, first.level), trained_by)
+
+
+def _counted(uses: Sequence[Differing]) -> str:
+    """`Conv2d (2) differ on CUDA tensors, gather (1) in the gradient on CUDA`: the most frequent first."""
+    where: dict[str, list[str]] = {}
+    counts = Counter((use.name, use.on) for use in uses)
+    for (name, on), count in counts.most_common():
+        where.setdefault(on, []).append(f"{name} ({count})")
+    (on, first), *others = where.items()
+    verb = "differs" if first == [f"{first[0].partition(' ')[0]} (1)"] else "differ"
+    texts = [f"{', '.join(first)} {verb} {on}", *(f"{', '.join(names)} {on}" for on, names in others)]
+    return ", ".join(texts)

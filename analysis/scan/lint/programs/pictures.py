@@ -12,7 +12,7 @@ OF_ONE = re.compile(
     r"|^flow$"
 )
 """Draws whose result has a name, or is used at once: what is shuffled in place may be used anywhere."""
-LOOKED_AT = re.compile(OF_ONE.pattern + r"|^DataFrame\.sample$|^DataLoader\(")
+LOOKED_AT = re.compile(OF_ONE.pattern + r"|^DataFrame\.sample$|^DataLoader\(|^imblearn\.\w+_sampling\.")
 SHOWS = re.compile(r"(?:^|\.)_*(?:display|plot|show|visuali[sz]e|view)_\w+$")
 """Functions of pictures, by their names, whatever they give back."""
 

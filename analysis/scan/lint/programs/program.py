@@ -312,21 +312,19 @@ class Program:
         name = step.file.made.get(step.event.spot, "")
         return step.file is not self.file and bool(name) and name not in self._mentioned
 
-    def may_run(self, file: FileFacts, scope: str, *, fetched: bool = True) -> bool:
-        """Whether a function, or the class of a method, is mentioned anywhere in the program's files; what is
-        only fetched by an import counts unless `fetched` is False."""
+    def may_run(self, file: FileFacts, scope: str) -> bool:
+        """Whether something in the program's files calls or gives a function, or the class of a method."""
         first, _, rest = scope.replace(".<lambda>", "").partition(".")
-        mentioned = self._mentioned if fetched else self._called
         if first in file.classes:
-            return first in mentioned
-        return bool(rest) or first in ("", MAIN, "main") or first in mentioned
+            return first in self._called
+        return bool(rest) or first in ("", MAIN, "main") or first in self._called
 
     def alive(self, file: FileFacts) -> Iterator[Event]:
         """The events of a file without those of functions and classes that the program never uses."""
         for name, events in file.scopes.items():
             if name == MAIN and file is not self.file:
                 continue
-            if file.is_notebook or self.may_run(file, name, fetched=False):
+            if file.is_notebook or self.may_run(file, name):
                 yield from events
 
 

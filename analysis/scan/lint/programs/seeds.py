@@ -153,11 +153,7 @@ def is_run(file: FileFacts, found: LintFinding, users: Sequence[Program]) -> boo
     scope = file.scope_at(found.place.line)
     return not users or any(
         any(each is file for each in program.files)
-        and (
-            program.may_run(file, scope, fetched=False)
-            if file is not program.file
-            else program.is_used(scope)
-        )
+        and (program.may_run(file, scope) if file is not program.file else program.is_used(scope))
         for program in users
     )
 

@@ -30,6 +30,7 @@ class Walk(Protocol):
     reseeded: set[str]
     dictionaries: dict[str, dict[str, ast.expr]]  # by their names, those whose items are known
     only_values: set[int]  # calls of whose result only `.values` is used
+    discarded: set[int]  # calls whose result nobody gets
 
     def visit(self, node: ast.AST) -> None:
         """Walks over one node."""

@@ -313,6 +313,7 @@ def _by_attribute(to: Walk, node: ast.Call, attribute: str, name: str | None) ->
         and (name is None or training.is_own(name))
         and "tensorflow" in facts.flags
         and draws.is_buffer(node)
+        and id(node) not in to.discarded
     ):
         to.event("draw", "tensorflow", node, "Dataset.shuffle")
     elif (text := draws.of_data_set(to, node, attribute, name)) and is_open(node, "seed") is True:

@@ -6,7 +6,7 @@ import ast
 import re
 from functools import partial
 
-from analysis.scan.lint.syntax.arguments import argument, constant
+from analysis.scan.lint.syntax.arguments import argument, constant, last
 from analysis.scan.lint.syntax.defaults import default
 from analysis.scan.lint.syntax.walk import Walk
 from analysis.scan.lint.vocabulary import WORDS
@@ -43,6 +43,11 @@ OF_OPTIONS = re.compile(
 )
 """Names of what has a device of its own choice."""
 ON_NO_GPU = ("", "-1")
+MADE_OF_NUMBERS = frozenset(
+    f"torch.{name}" for name in ("arange", "linspace", "logspace", "range", "from_numpy")
+)
+PUTTING = frozenset(("to", "cuda", "type", "type_as"))
+"""Methods of tensors that may put them on a GPU."""
 
 
 TO_CPU = re.compile(r"^/?(?:device:|job:\w+/.*device:)?cpu(?::\d+)?$", re.IGNORECASE)
@@ -97,6 +102,32 @@ def assigned(to: Walk, name: str, value: ast.expr) -> None:
     known = f"{to.scope}:{name}"
     is_gpu = bool(to.scope) and not to.branches and _is_gpu(constant(value))
     (to.facts.on_gpu.add if is_gpu else to.facts.on_gpu.discard)(known)
+    (to.facts.made_on_cpu.add if is_made_on_cpu(to, value) else to.facts.made_on_cpu.discard)(known)
+
+
+def is_made_on_cpu(to: Walk, value: ast.expr) -> bool:
+    """`1 - torch.linspace(start, end, steps)`, and what is computed from it: what is made of numbers is on
+    the CPU unless it says where, and so is all that it is added to."""
+    match value:
+        case ast.Name(id=name):
+            return f"{to.scope}:{name}" in to.facts.made_on_cpu
+        case ast.Attribute(value=ast.Name(id="self"), attr=name):
+            return f"{to.scope}:self.{name}" in to.facts.made_on_cpu
+        case ast.BinOp(left=left, right=right):
+            return is_made_on_cpu(to, left) or is_made_on_cpu(to, right)
+        case ast.UnaryOp(operand=inner) | ast.Subscript(value=inner):
+            return is_made_on_cpu(to, inner)
+        case ast.Call(func=function, args=args):
+            if last(function) in PUTTING or any(k.arg == "device" for k in value.keywords):
+                return False
+            name = to.names.resolve(function) or ""
+            if name in MADE_OF_NUMBERS:
+                return True
+            of = [function.value] if isinstance(function, ast.Attribute) else []
+            if name.startswith("torch."):
+                of += args
+            return any(is_made_on_cpu(to, each) for each in of)
+    return False
 
 
 def _is_without_cuda(value: ast.expr | None) -> bool:

@@ -268,8 +268,8 @@ def of_data_set(to: Walk, node: ast.Call, attribute: str, name: str | None) -> s
     generator. What draws, or "" for what does not."""
     if name is not None and not name.startswith("datasets."):
         return ""
-    if is_given(node, "generator") or is_given(node, "random_state"):
-        return ""
+    if is_given(node, "generator") or is_given(node, "random_state") or id(node) in to.discarded:
+        return ""  # shuffled is what it gives
     splits = attribute == "train_test_split" and constant(argument(node, "shuffle", 2)) is not False
     shuffles = attribute == "shuffle" and not node.args and "datasets" in to.facts.flags
     return f"Dataset.{attribute}" if splits or shuffles else ""

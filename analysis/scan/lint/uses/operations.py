@@ -10,6 +10,7 @@ from analysis.scan.lint.registry import Arguments, Operation, operations_of, reg
 from analysis.scan.lint.syntax.arguments import argument, constant
 from analysis.scan.lint.syntax.defaults import default
 from analysis.scan.lint.syntax.walk import Walk
+from analysis.scan.lint.uses import devices
 from analysis.scan.lint.vocabulary import WORDS
 
 WITHOUT_GRADIENT = re.compile(
@@ -89,7 +90,7 @@ def _differs(to: Walk, node: ast.Call, operation: Operation, shift: int = 0) -> 
     """Whether the arguments are those with which the operation can differ."""
     if operation.in_gradient and to.without_gradient:
         return False
-    if to.pinned and not operation.always:
+    if not operation.always and (to.pinned or _is_on_cpu(to, node, shift)):
         return False
     if operation.in_gradient and (OF_DATA.search(_tensor_name(node, shift)) or _is_read(to, node, shift)):
         return False
@@ -223,6 +224,11 @@ def _is_read(to: Walk, node: ast.Call, shift: int) -> bool:
     """Whether the tensor is made of an array or numbers here."""
     tensor = _tensor(node, shift)
     return tensor is not None and bool(OF_ARRAYS.search(to.names.resolve(tensor) or ""))
+
+
+def _is_on_cpu(to: Walk, node: ast.Call, shift: int) -> bool:
+    tensor = _tensor(node, shift)
+    return tensor is not None and devices.is_made_on_cpu(to, tensor)
 
 
 def _tensor_name(node: ast.Call, shift: int) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from analysis.scan.lint.syntax.arguments import last, lines_of
 from analysis.scan.lint.vocabulary import WORDS
@@ -58,10 +58,18 @@ def shown_lines(
             if isinstance(node, ast.For) and kept and all(map(is_shown, kept)):
                 lines.update(lines_of(node.iter))
                 harmless |= set(map(id, _names_in(node.iter)))
+
+        def is_left(name: str, reads: dict[str, list[ast.Name]] = reads) -> bool:
+            return name not in reads or is_shown(name, reads)
+
         assigned = [node for node in scope if isinstance(node, ast.Assign)]
         for node in reversed(assigned):  # a batch, or some files, that are only shown
-            if _only_reads(node.value) and all(map(is_shown, _names(node.targets[0]))):
+            names = _names(node.targets[0])
+            if _only_reads(node.value) and all(map(is_shown, names)):
                 harmless |= set(map(id, _names_in(node.value)))
+            elif _resamples(node.value) and all(names) and all(map(is_left, names)):
+                harmless |= set(map(id, _names_in(node.value)))
+                lines.update(lines_of(node))
         for node in assigned:
             target = node.targets[0]
             if isinstance(target, ast.Name) and is_shown(target.id):
@@ -91,6 +99,11 @@ def _only_reads(value: ast.expr) -> bool:
     """`next(iter(loader))`, `cv2.imread(files[0])`: nothing is computed that could be more than a picture."""
     calls = [each for each in ast.walk(value) if isinstance(each, ast.Call)]
     return bool(calls) and all(READING.search(last(each.func)) for each in calls)
+
+
+def _resamples(value: ast.expr) -> bool:
+    """`SMOTE().fit_resample(x, y)`."""
+    return isinstance(value, ast.Call) and last(value.func) in ("fit_resample", "fit_sample")
 
 
 def _shown_at_once(node: ast.AST) -> Iterator[ast.expr]:
@@ -145,9 +158,9 @@ def _harmless(node: ast.AST) -> Iterator[ast.Name]:
                 if isinstance(part, ast.FormattedValue) and isinstance(part.value, ast.Name):
                     yield part.value
         case ast.Call(func=ast.Name(id="print"), args=args):
-            for part in (inner for each in args for inner in _told(each)):
-                if isinstance(part, ast.Name):
-                    yield part
+            yield from _told(args)
+        case ast.Expr(value=ast.Call() | ast.Name() | ast.Attribute() | ast.Subscript() as value):
+            yield from _told([value])
 
 
 def _root(function: ast.expr) -> str:
@@ -167,10 +180,10 @@ def _shows(node: ast.stmt) -> bool:
     return bool(SHOWING.search(last(node.value.func))) or _root(node.value.func) in FIGURES
 
 
-def _told(node: ast.AST) -> Iterator[ast.AST]:
-    """The parts of what is printed, unless it is what something else computes from them."""
-    if isinstance(node, ast.Call) and last(node.func) not in COUNTING:
-        return
-    yield node
-    for inner in ast.iter_child_nodes(node):
-        yield from _told(inner)
+def _told(values: Iterable[ast.AST]) -> Iterator[ast.Name]:
+    """The names in what is printed, without those of which something else is computed."""
+    for value in values:
+        if isinstance(value, ast.Name):
+            yield value
+        elif not isinstance(value, ast.Call) or last(value.func) in COUNTING:
+            yield from _told(ast.iter_child_nodes(value))
