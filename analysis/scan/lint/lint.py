@@ -10,7 +10,7 @@ import warnings
 from pathlib import PurePosixPath
 
 from analysis.scan.lint.collect import Collector
-from analysis.scan.lint.facts import FETCHES, MOVES, FileFacts, finding
+from analysis.scan.lint.facts import FETCHES, MOVES, FileFacts, finding, spot
 from analysis.scan.lint.order.kept import kept_in_order
 from analysis.scan.lint.python2 import as_python_3
 from analysis.scan.lint.registry import registry
@@ -19,6 +19,7 @@ from analysis.scan.lint.syntax.choices import record_choices
 from analysis.scan.lint.syntax.constants import apply_constants
 from analysis.scan.lint.uses.frozen import WORD, frozen
 from analysis.scan.lint.uses.idle import idle_lines, remade_lines
+from analysis.scan.lint.uses.resumed import EXISTS, resumed
 from analysis.scan.lint.uses.showing import shown_lines
 from analysis.scan.lint.validation.evaluation import selecting_lines
 from analysis.scan.results import LintFinding, Note, Place
@@ -101,6 +102,11 @@ def lint_cells(facts: FileFacts, cells: list[Cell]) -> None:
             Collector(facts).module(ast.Module(body=body, type_ignores=[]))
             record_choices(facts, body)
             facts.remade = remade_lines(body)
+            if any(EXISTS.search(cell.text) for cell in cells):
+                facts.findings += [
+                    finding("VB106", facts.path, spot(test), f"training goes on from {name} if it is there")
+                    for test, name in resumed(body)
+                ]
             if any(registry().operations[use.entry].model for use in facts.operations):
                 facts.idle = idle_lines(body)
             if facts.targets or facts.findings or _draws(facts):

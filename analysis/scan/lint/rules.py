@@ -35,6 +35,8 @@ RULES: dict[str, Rule] = {
                   "use a fixed seed, or record the one that was drawn"),
     "VB105": Rule(NOTE, "PYTHONHASHSEED is set inside the program, where it has no effect",
                   "set it in the environment before Python starts"),
+    "VB106": Rule(WARNING, "a program goes on from what its last run left",
+                  "begin each run in a folder of its own, or go on only where an option asks for it"),
     # ---- data loading
     "VB201": Rule(NOTE, "workers of a DataLoader have no seed of their own",
                   "pass generator= with a seed, and worker_init_fn= where the data set uses NumPy or random"),
@@ -52,6 +54,8 @@ RULES: dict[str, Rule] = {
                   "use zlib.crc32 or hashlib, or set PYTHONHASHSEED in the environment"),
     "VB304": Rule(WARNING, "results come in the order in which they are ready",
                   "use map() or imap(), or put the results back into the order of their inputs"),
+    "VB305": Rule(NOTE, "rows come in the order of a database",
+                  "add ORDER BY with a key that is unique, or sort the rows by one"),
     # ---- threads
     "VB401": Rule(NOTE, "a training program does not set its thread count",
                   "set it (torch.set_num_threads, tf.config.threading, OMP_NUM_THREADS) and report it"),

@@ -1,5 +1,4 @@
-"""Where the order of data comes from: listings of files, sets, results as they become ready (VB301, VB302,
-VB304).
+"""Where the order of data comes from: listings, sets, results that become ready, rows (VB301 to VB305).
 
 A listing is harmless where its order is not kept: inside sorted() or len(), in a test, in a loop that keeps
 nothing in order. A listing that was assigned is waited for: it may be sorted further on."""
@@ -31,6 +30,7 @@ from analysis.scan.lint.order.kept import (
     sorted_of,
     sorts,
 )
+from analysis.scan.lint.order.queries import SORTING_METHODS, Queries
 from analysis.scan.lint.order.results import Results, attributes_of
 from analysis.scan.lint.order.sets import Sets
 from analysis.scan.lint.order.sources import (
@@ -44,6 +44,7 @@ from analysis.scan.lint.order.sources import (
     NUMBERS,
     OF_INTEREST,
     PATH_METHODS,
+    QUERY,
     READY,
     SET,
     UNORDERED,
@@ -74,9 +75,7 @@ class DataOrder:
         self._carried: set[int] = set()
         self._joined: set[tuple[str, int]] = set()  # lists of numbered items, whose order is from a node
         self._tables = Tables(walk)
-        self.passed: dict[
-            str, frozenset[str | int]
-        ] = {}  # parameters of functions that keep no order of theirs
+        self.passed: dict[str, frozenset[str | int]] = {}  # parameters of which functions keep no order
         self.decisive = Decisive(walk.facts)
         self._held_out: set[int] = set()  # listings of data that are only evaluated
         self._free = 0
@@ -84,6 +83,7 @@ class DataOrder:
         self._returning = False
         self.results = Results(walk)
         self.sets = Sets(walk)
+        self.queries = Queries(walk)
 
     def free(self, when: bool = True) -> AbstractContextManager[None]:
         """A context in which the order does not matter, where `when` holds."""
@@ -99,6 +99,7 @@ class DataOrder:
 
     def assigned(self, target: str, value: ast.expr) -> None:
         self.sets.assigned(target, value)
+        self.queries.assigned(target, value)
         found = self._unordered(value)
         if found is None or found[0] == SET:
             if target in self.pending and sorted_of(self._walk, value) == target:
@@ -250,7 +251,8 @@ class DataOrder:
         function = node.func
         self.results.called(name, keeps=not self._free)
         self.sets.called(node)
-        if isinstance(function, ast.Attribute) and function.attr in ("sort", "sort_values"):
+        self._absorbed.update(map(id, self.queries.called(node)))
+        if isinstance(function, ast.Attribute) and function.attr in SORTING_METHODS:
             self.pending.pop(named(function.value), None)
             self.results.sorted(named(function.value))
         is_sorting = name in SORTING or bool(SORTER.search(last(function)))
@@ -282,7 +284,7 @@ class DataOrder:
                     self._appended(to, argument)
         if name not in OF_INTEREST and not (isinstance(function, ast.Attribute) and function.attr in METHODS):
             return False
-        found = self._unordered_call(node, name)
+        found = self._unordered(node)
         if found and found[0] != SET and found[1] is node:
             self._report(found[0], node, found[2])
         return False
@@ -330,6 +332,8 @@ class DataOrder:
         """(what, where from, its text) of an expression whose order is not defined."""
         if text := self.sets.of_texts(node):
             return SET, node, text
+        if text := self.queries.source(node):
+            return QUERY, node, text
         if isinstance(node, ast.Call):
             return self._unordered_call(node, self._walk.names.resolve(node.func))
         if isinstance(node, ast.Subscript) and (found := walked(self._walk, node.value)):

@@ -6,12 +6,13 @@ import ast
 import re
 from typing import Any, NamedTuple
 
+from analysis.scan.lint.order.queries import ASKING, GIVING, READERS
 from analysis.scan.lint.syntax.arguments import last
 from analysis.scan.lint.syntax.walk import Walk
 from analysis.scan.lint.vocabulary import WORDS
 from analysis.scan.results import Level
 
-SET, LISTING, FROM_SET, UNORDERED = "set", "VB301", "VB302", "VB304"
+SET, LISTING, FROM_SET, UNORDERED, QUERY = "set", "VB301", "VB302", "VB304", "VB305"
 # Names that tell whether an order is defined, kept, or of no matter.
 LISTINGS = WORDS["listings"]
 WALKS = frozenset(("os.walk", "tensorflow.io.gfile.walk", "tensorflow.gfile.Walk"))
@@ -41,8 +42,8 @@ FINDING = re.compile(
 )
 """Functions that choose, test, tell or show."""
 READY = frozenset(("concurrent.futures.as_completed", "asyncio.as_completed"))
-METHODS = PATH_METHODS | {"glob", "imap_unordered"}
-OF_INTEREST = LISTINGS | KEEPING | READY
+METHODS = PATH_METHODS | {"glob", "imap_unordered"} | ASKING | GIVING
+OF_INTEREST = LISTINGS | KEEPING | READY | READERS
 FREE_METHODS = WORDS["free_methods"]
 """Methods that keep no order, or only that of a text."""
 TEXTS = re.compile(
@@ -139,6 +140,7 @@ def described(rule: str, node: Any, text: str, looped: bool = False) -> tuple[st
         LISTING: f"{text} gives names in no defined order, and the order is kept",
         FROM_SET: f"the order of {text} changes with PYTHONHASHSEED, and it is kept",
         UNORDERED: f"{text} gives results as they become ready, and that order is kept",
+        QUERY: f"without ORDER BY {text} may give rows in any order, and the order is kept",
     }[rule]
     plain = isinstance(node, ast.Call) and last(node.func) in ("list", "tuple")
     handed_on = (rule == LISTING and not looped) or (rule == FROM_SET and plain)

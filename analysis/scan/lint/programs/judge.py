@@ -45,6 +45,7 @@ OF_RESULTS = OF_GENERATORS | {"VB105", "VB303", "VB504"}
 """What matters in programs that train or prepare data, of the rules of one file."""
 OF_HASHES = frozenset(("VB302", "VB303"))
 """Rules of what differs with the hash seed of the process."""
+OF_TRAINING = frozenset(("VB106", "VB603"))
 NOT_IN_TESTS = ("VB2", "VB303", "VB404", "VB6")
 
 
@@ -71,7 +72,7 @@ def lint_project(
         )
         and not (each.rule == "VB504" and is_without_effect(file, each, every))
         and not (each.rule == "VB404" and not is_run(file, each, every))
-        and not (each.rule == "VB603" and not is_run(file, each, learning))
+        and not (each.rule in OF_TRAINING and not is_run(file, each, learning))
         and not (each.rule == "VB203" and trained and file.path not in trained)
     ]
     found += orders(files, every, everywhere=EVERYWHERE in rules)

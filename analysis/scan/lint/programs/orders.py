@@ -8,14 +8,15 @@ from dataclasses import replace
 from pathlib import PurePosixPath
 
 from analysis.scan.lint.facts import FileFacts
+from analysis.scan.lint.lint import is_ignored
 from analysis.scan.lint.programs.differ import AFTER_TRAINING, FRAMEWORKS
 from analysis.scan.lint.programs.kinds import TEST_FILE, is_test
 from analysis.scan.lint.programs.program import Program
 from analysis.scan.lint.vocabulary import WORDS
 from analysis.scan.results import Level, LintFinding
 
-ORDERS = frozenset(("VB301", "VB302", "VB304"))
-OF_LISTS = frozenset(("VB301", "VB304"))
+ORDERS = frozenset(("VB301", "VB302", "VB304", "VB305"))
+OF_LISTS = ORDERS - {"VB302"}
 """Orders that sorting mends; numbers that were given in the order of a set stay."""
 PREPARING = re.compile(
     r"prep|extract|encod|embed|feature|convert|creat|generat|build|make|split|dataset|(?:^|[/_])aug", re.I
@@ -38,7 +39,22 @@ def orders(
 ) -> Iterator[LintFinding]:
     """The orders that are reached from a program that trains or prepares data, and not sorted where they are
     used. Without such a program, and with `everywhere`, those of files that have to do with data, else all
-    as notes."""
+    as notes. The queries of a file are one finding."""
+    queries: dict[str, list[LintFinding]] = {}
+    by_path = {file.path: file for file in files}
+    for each in _reached(files, every, everywhere=everywhere):
+        if each.rule == "VB305" and not is_ignored(by_path[each.place.path], each):
+            queries.setdefault(each.place.path, []).append(each)
+        else:
+            yield each
+    for first, *others in queries.values():
+        more = f"; so it is with {len(others)} more in this file" * bool(others)
+        yield replace(first, why=f"{first.why}{more}")
+
+
+def _reached(
+    files: Sequence[FileFacts], every: Sequence[Program], *, everywhere: bool
+) -> Iterator[LintFinding]:
     making = [] if everywhere else [program for program in every if makes_data(program)]
     using = [program for program in making if not _only_uses(program) and not _only_shows(program)]
     of_data = {file.path for file in files if _is_of_data(file)}

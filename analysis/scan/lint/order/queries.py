@@ -1,0 +1,103 @@
+"""Queries of databases without ORDER BY, whose rows may come in any order (VB305)."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from analysis.scan.lint.order.kept import named
+from analysis.scan.lint.syntax.arguments import argument, last
+from analysis.scan.lint.syntax.walk import Walk
+
+READERS = frozenset(("pandas.read_sql", "pandas.read_sql_query", "pandas.read_gbq", "pandas_gbq.read_gbq"))
+ASKING = frozenset(("execute", "query", "fetch", "fetch_all", "read_sql", "read_sql_query"))
+"""Methods of connections, by which they are asked; of cursors, which have the rows then."""
+GIVING = frozenset(("fetchall", "fetchmany", "all", "result", "to_dataframe", "to_pandas", "mappings"))
+"""Methods of what has the rows, which give all of them."""
+SORTING_METHODS = frozenset(("sort", "sort_values", "sort_index"))
+SELECTS = re.compile(r"\s*(?:SELECT|WITH)\b(?P<what>.*?)\bFROM\b(?P<rest>.*)", re.IGNORECASE | re.DOTALL)
+ORDERED = re.compile(
+    r"\bORDER\s+BY\b|\bLIMIT\s+1\b(?!\d)|\bINFORMATION_SCHEMA\b|\bpg_catalog\b|\bWHERE\s+\w*\bid\s*=",
+    re.IGNORECASE,
+)
+"""Rows in an order, only one, or none of data."""
+ONE_ROW = re.compile(r"\s*(?:COUNT|SUM|AVG|MIN|MAX|EXISTS)\s*\(", re.IGNORECASE)
+GROUPED = re.compile(r"\bGROUP\s+BY\b", re.IGNORECASE)
+IN_ORDER = frozenset(("sqlite3", "duckdb", "influxdb"))
+"""They read a file from its beginning, where rows keep their places, or by time."""
+
+
+class Queries:
+    """The queries of a module, by the names of their texts and of the cursors that were asked."""
+
+    def __init__(self, walk: Walk) -> None:
+        self._walk = walk
+        self._texts: dict[str, str] = {}
+        self._asked: set[str] = set()  # cursors that have rows in no order
+
+    def assigned(self, target: str, value: ast.expr) -> None:
+        if target:
+            self._texts[target] = self._text(value)
+
+    def called(self, node: ast.Call) -> Iterator[ast.expr]:
+        """`cursor.execute(query)`; gives what `rows.dropna().sort_values("id")` sorts."""
+        function = node.func
+        if last(function) == "create_engine" and self._text(argument(node, "url", 0)).startswith("sqlite"):
+            self._walk.facts.flags.add("sqlite3")
+        if not isinstance(function, ast.Attribute):
+            return
+        if function.attr in ASKING and (cursor := named(function.value)):
+            (self._asked.add if self._asks(node) else self._asked.discard)(cursor)
+        while function.attr in SORTING_METHODS and isinstance(node.func, ast.Attribute):
+            yield node.func.value
+            if not isinstance(node.func.value, ast.Call):
+                return
+            node = node.func.value
+
+    def source(self, node: ast.expr) -> str:
+        """What gives rows in no order, as text; "" for others. Also a cursor: `for row in cursor`."""
+        if self._walk.facts.flags & IN_ORDER:
+            return ""
+        if not isinstance(node, ast.Call):
+            return name if (name := named(node)) in self._asked else ""
+        function = node.func
+        if last(function).startswith("read_"):
+            name = self._walk.names.resolve(function)
+            if name == "pandas.read_sql_table" or (name in READERS and self._asks(node)):
+                return f"{last(function)}()"
+        if not isinstance(function, ast.Attribute):
+            return ""
+        inner = function.value
+        if function.attr in GIVING:
+            if named(inner) in self._asked:
+                return f"{function.attr}()"
+            if isinstance(inner, ast.Call) and isinstance(inner.func, ast.Attribute):
+                return self.source(inner)
+        if function.attr not in ASKING or id(node) in self._walk.discarded or not self._asks(node):
+            return ""
+        return f"{function.attr}()"
+
+    def _asks(self, node: ast.Call) -> bool:
+        query = argument(node, "sql", 0) or argument(node, "query", 0)
+        found = SELECTS.match(self._text(query))
+        if found is None or ORDERED.search(found["rest"]):
+            return False
+        return bool(GROUPED.search(found["rest"])) or not ONE_ROW.match(found["what"])
+
+    def _text(self, value: ast.expr | None) -> str:
+        """As much of a text as is written out."""
+        match value:
+            case ast.Constant(value=str(text)):
+                return text
+            case ast.Name() | ast.Attribute():
+                return self._texts.get(named(value), "")
+            case ast.JoinedStr(values=parts):
+                return "".join(self._text(part) or "?" for part in parts)
+            case ast.BinOp(left=left, right=right):
+                return self._text(left) + (self._text(right) or "?")
+            case ast.Call(func=ast.Attribute(value=inner, attr="format" | "strip" | "replace")):
+                return self._text(inner)
+            case ast.Call(func=function, args=[inner, *_]) if last(function) in ("text", "dedent", "SQL"):
+                return self._text(inner)
+        return ""

@@ -1,0 +1,86 @@
+"""Models that a program loads where an earlier run has left them, and trains further (VB106)."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Sequence
+
+from analysis.scan.lint.syntax.arguments import last
+
+EXISTS = re.compile(r"\b(?:exists|is_?file)\b")
+LOADING = re.compile(r"load|restore|resume|^from_|^YOLO$", re.IGNORECASE)
+SAVING = re.compile(r"^_*(?:save|dump|write|store|export)", re.IGNORECASE)
+TRAINING = re.compile(r"(?:^|_)(?:train(?!_test)|fit|learn)|^backward$|^step$")
+OF_MODELS = re.compile(
+    r"model|net|ckpt|checkpoint|weight|agent|policy|optim|state_dict|\.pth?\b|\.h5\b|\.keras|clf|classif|YOLO",
+    re.IGNORECASE,
+)
+OF_LAST = re.compile(r"(?:^|_|\b)(?:last|latest|resume)", re.IGNORECASE)
+"""Names of what the last run left, whoever writes it."""
+Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def resumed(body: Sequence[ast.stmt]) -> Iterator[tuple[ast.If, str]]:
+    """The tests, in no branch, whether something is there that is then loaded and trained, and that the file
+    saves further on; each with the name of what is loaded."""
+    saved = [
+        (ast.unparse(value), node)
+        for node in _all(body)
+        if isinstance(node, ast.Call) and SAVING.search(last(node.func))
+        for value in _given(node)
+    ]
+    for scope in (body, *(node.body for node in _all(body) if isinstance(node, Function))):
+        statements = list(_unconditional(scope))
+        for place, node in enumerate(statements):
+            if isinstance(node, ast.If) and (path := _tested(node.test)):
+                end = node.end_lineno or node.lineno
+                is_saved = any(path == name and by.lineno > end for name, by in saved)
+                trains = any(map(_trains, _all([*node.body, *statements[place + 1 :]])))
+                if (is_saved or OF_LAST.search(path)) and trains and _loads(node.body, path):
+                    yield node, path
+
+
+def _all(body: Sequence[ast.AST]) -> Iterator[ast.AST]:
+    return (inner for node in body for inner in ast.walk(node))
+
+
+def _unconditional(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
+    for node in body:
+        if isinstance(node, ast.With | ast.Try):
+            yield from _unconditional(node.body)
+        else:
+            yield node
+
+
+def _tested(test: ast.expr) -> str:
+    """`path` of `os.path.exists(path)` and `path.is_file()`."""
+    match test:
+        case ast.Call(func=function, args=[path]) if EXISTS.fullmatch(last(function)):
+            return ast.unparse(path)
+        case ast.Call(func=ast.Attribute(value=path, attr=kind), args=[]) if EXISTS.fullmatch(kind):
+            return ast.unparse(path)
+    return ""
+
+
+def _trains(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and bool(TRAINING.search(last(node.func)))
+
+
+def _loads(body: Sequence[ast.stmt], path: str) -> bool:
+    """Whether it is loaded as a model, and something follows."""
+    return not any(isinstance(node, ast.Return | ast.Raise) for node in _all(body)) and any(
+        isinstance(node, ast.Call)
+        and LOADING.search(last(node.func))
+        and path in map(ast.unparse, _given(node))
+        and OF_MODELS.search(ast.unparse(statement))
+        for statement in body
+        for node in ast.walk(statement)
+    )
+
+
+def _given(node: ast.Call) -> Iterator[ast.expr]:
+    for value in (*node.args, *(keyword.value for keyword in node.keywords)):
+        yield value
+        if isinstance(value, ast.Call):  # `str(path)`, `open(path, "rb")`
+            yield from value.args
