@@ -80,6 +80,8 @@ class Names:
                 calls_and_attributes.append("." + node.attr)  # type: ignore[attr-defined]
                 node = node.value  # type: ignore[attr-defined]
             elif kind is ast.Call:
+                if module := _loaded(node):  # type: ignore[arg-type]
+                    return module + "".join(reversed(calls_and_attributes))
                 calls_and_attributes.append("()")
                 node = node.func  # type: ignore[attr-defined]
             elif kind is ast.Name:
@@ -102,6 +104,17 @@ class Names:
             if name in CUSTOMARY:  # `from utils import *`, where utils imports them
                 return CUSTOMARY[name]
         return f"builtins.{name}" if name in BUILTINS else None
+
+
+def _loaded(node: ast.Call) -> str:
+    """`nets.unet` of `importlib.import_module("nets.unet")`."""
+    match node:
+        case ast.Call(
+            func=ast.Attribute(attr="import_module") | ast.Name(id="import_module"),
+            args=[ast.Constant(value=str(module))],
+        ):
+            return module
+    return ""
 
 
 def _is_known(name: str) -> bool:

@@ -63,7 +63,7 @@ class Queries:
             return name if (name := named(node)) in self._asked else ""
         function = node.func
         if last(function).startswith("read_"):
-            name = self._walk.names.resolve(function)
+            name = self._walk.names.resolve(function) or ""
             if name == "pandas.read_sql_table" or (name in READERS and self._asks(node)):
                 return f"{last(function)}()"
         if not isinstance(function, ast.Attribute):

@@ -124,6 +124,8 @@ def called(to: Walk, node: ast.Call, name: str | None) -> None:
     elif (attribute and method in WRITING and not _copies(node)) or WRITER.match(method):
         to.facts.flags |= {"writes"} if method == "fit" else {"writes", "saves"}
         to.facts.written.append(node.lineno)
+    if constant(argument(node, "do_sample", -1)) is True:
+        to.event("draw", "torch", node, f"{method}(do_sample=True)")
     for value in (*node.args, *(each.value for each in node.keywords if each.arg in CALLED_LATER)):
         if isinstance(value, ast.Name) and (given := to.names.resolve(value) or "").startswith("@"):
             to.event("call", given, value)  # `app.run(main)`, `agent(sweep, function=train)`: to be called
@@ -277,6 +279,8 @@ def _by_name(to: Walk, node: ast.Call, name: str) -> None:
 def _by_attribute(to: Walk, node: ast.Call, attribute: str, name: str | None) -> None:
     facts = to.facts
     draws.of_spark(to, node, attribute)
+    if attribute == "import_module" and (module := to.names.resolve(node)) and "()" not in module:
+        to.event("import", module, node)
     if (attribute == "eval" and not node.args) or (
         attribute == "train" and constant(argument(node, "mode", 0)) is False
     ):
