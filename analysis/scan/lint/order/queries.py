@@ -49,11 +49,10 @@ class Queries:
             return
         if function.attr in ASKING and (cursor := named(function.value)):
             (self._asked.add if self._asks(node) else self._asked.discard)(cursor)
-        while function.attr in SORTING_METHODS and isinstance(node.func, ast.Attribute):
-            yield node.func.value
-            if not isinstance(node.func.value, ast.Call):
-                return
+        sorts = function.attr in SORTING_METHODS
+        while sorts and isinstance(node.func, ast.Attribute) and isinstance(node.func.value, ast.Call):
             node = node.func.value
+            yield node
 
     def source(self, node: ast.expr) -> str:
         """What gives rows in no order, as text; "" for others. Also a cursor: `for row in cursor`."""
@@ -87,6 +86,13 @@ class Queries:
 
     def _text(self, value: ast.expr | None) -> str:
         """As much of a text as is written out."""
+        end = ""
+        while isinstance(value, ast.BinOp):  # a + b + c + ...: deep to the left
+            end = (self._text(value.right) or "?") + end
+            value = value.left
+        return self._part(value) + end
+
+    def _part(self, value: ast.expr | None) -> str:
         match value:
             case ast.Constant(value=str(text)):
                 return text
@@ -94,8 +100,6 @@ class Queries:
                 return self._texts.get(named(value), "")
             case ast.JoinedStr(values=parts):
                 return "".join(self._text(part) or "?" for part in parts)
-            case ast.BinOp(left=left, right=right):
-                return self._text(left) + (self._text(right) or "?")
             case ast.Call(func=ast.Attribute(value=inner, attr="format" | "strip" | "replace")):
                 return self._text(inner)
             case ast.Call(func=function, args=[inner, *_]) if last(function) in ("text", "dedent", "SQL"):

@@ -24,25 +24,25 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 def resumed(body: Sequence[ast.stmt]) -> Iterator[tuple[ast.If, str]]:
     """The tests, in no branch, whether something is there that is then loaded and trained, and that the file
     saves further on; each with the name of what is loaded."""
-    saved = [
-        (ast.unparse(value), node)
-        for node in _all(body)
-        if isinstance(node, ast.Call) and SAVING.search(last(node.func))
-        for value in _given(node)
-    ]
+    saved: dict[str, int] = {}  # what is saved: the last line
+    for call in _calls(body, SAVING):
+        for value in _given(call):
+            saved[ast.unparse(value)] = max(call.lineno, saved.get(ast.unparse(value), 0))
     for scope in (body, *(node.body for node in _all(body) if isinstance(node, Function))):
-        statements = list(_unconditional(scope))
-        for place, node in enumerate(statements):
-            if isinstance(node, ast.If) and (path := _tested(node.test)):
-                end = node.end_lineno or node.lineno
-                is_saved = any(path == name and by.lineno > end for name, by in saved)
-                trains = any(map(_trains, _all([*node.body, *statements[place + 1 :]])))
-                if (is_saved or OF_LAST.search(path)) and trains and _loads(node.body, path):
+        trained = max((call.lineno for call in _calls(scope, TRAINING)), default=0)
+        for node in _unconditional(scope):
+            if isinstance(node, ast.If) and node.lineno < trained and (path := _tested(node.test)):
+                is_saved = saved.get(path, 0) > (node.end_lineno or 0)
+                if (is_saved or OF_LAST.search(path)) and _loads(node.body, path):
                     yield node, path
 
 
 def _all(body: Sequence[ast.AST]) -> Iterator[ast.AST]:
     return (inner for node in body for inner in ast.walk(node))
+
+
+def _calls(body: Sequence[ast.AST], of: re.Pattern[str]) -> Iterator[ast.Call]:
+    return (node for node in _all(body) if isinstance(node, ast.Call) and of.search(last(node.func)))
 
 
 def _unconditional(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
@@ -63,19 +63,12 @@ def _tested(test: ast.expr) -> str:
     return ""
 
 
-def _trains(node: ast.AST) -> bool:
-    return isinstance(node, ast.Call) and bool(TRAINING.search(last(node.func)))
-
-
 def _loads(body: Sequence[ast.stmt], path: str) -> bool:
     """Whether it is loaded as a model, and something follows."""
     return not any(isinstance(node, ast.Return | ast.Raise) for node in _all(body)) and any(
-        isinstance(node, ast.Call)
-        and LOADING.search(last(node.func))
-        and path in map(ast.unparse, _given(node))
-        and OF_MODELS.search(ast.unparse(statement))
+        path in map(ast.unparse, _given(call)) and OF_MODELS.search(ast.unparse(statement))
         for statement in body
-        for node in ast.walk(statement)
+        for call in _calls([statement], LOADING)
     )
 
 
