@@ -153,7 +153,7 @@ def _copy(root: Path) -> int:
 def _lint(root: Path, python: list[str]) -> float:
     """Seconds of CPU, of one core."""
     began = time.process_time()
-    lint_project(lint_some(root, python), {}, frozenset(RULES))
+    lint_project(lint_some(root, python, {}), {}, frozenset(RULES))
     return time.process_time() - began
 
 

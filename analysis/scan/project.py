@@ -10,6 +10,7 @@ from analysis.scan.files import Tree, fits, read
 from analysis.scan.lint.facts import FileFacts
 from analysis.scan.lint.lint import lint_file
 from analysis.scan.lint.programs.judge import lint_project
+from analysis.scan.lint.syntax.options import Options
 from analysis.scan.requirements import documents, listed, manifests
 from analysis.scan.requirements.listed import Stated
 from analysis.scan.results import HardwareStatement, Note, Place, Project, Requirement
@@ -41,6 +42,16 @@ PROSE = re.compile(
 NOT_PROSE = re.compile(
     r"\.(?:py|ipynb|png|jpe?g|gif|svg|pdf|html?)$|requirements[\w.-]*\.(?:txt|in)$|CHANGE|LICEN[CS]E",
     re.IGNORECASE,
+)
+CONFIGURATION = re.compile(
+    r"^(?!\.|.*/\.)(?!(?:.*/)?(?:docker-compose|mkdocs|package|tsconfig|tokenizer|dvc)[\w.-]*$).*\.(?:ya?ml|json)$"
+)
+MANY_FILES = 500
+LARGE = 200_000
+"""In bytes: a larger file has data."""
+OPTION = re.compile(
+    r"""^[ \t]*(?:-[ \t]+)?["']?(\w{4,})["']?[ \t]*:[ \t]*(true|false)[ \t]*,?[ \t]*(?:\#.*)?$""",
+    re.IGNORECASE | re.MULTILINE,
 )
 COMMANDS = ("pyproject.toml", "setup.cfg", "setup.py")
 FRAMEWORKS = {
@@ -95,15 +106,26 @@ def _parsed(path: str, text: str, source: str, parser: Parser, notes: list[Note]
         notes.append(Note(path=path, text=f"{error}; its requirements are not known"))
 
 
-def lint_some(root: Path, paths: Iterable[str]) -> list[FileFacts]:
-    """The facts of some files of a project."""
+def options(tree: Tree) -> dict[str, bool]:
+    """The options that have one value, true or false, in all configuration files of a project."""
+    said: dict[str, set[bool]] = {}
+    for path in [path for path in tree.others if CONFIGURATION.search(path)][:MANY_FILES]:
+        data = read(tree.root, path)
+        if not isinstance(data, Note) and len(data) < LARGE:
+            for name, value in OPTION.findall(decode(data)[0]):
+                said.setdefault(name, set()).add(value.lower() == "true")
+    return {name: values.pop() for name, values in said.items() if len(values) == 1}
+
+
+def lint_some(root: Path, paths: Iterable[str], known: Options) -> list[FileFacts]:
+    """The facts of some files of a project, whose options are known."""
     found = []
     for path in paths:
         data = read(root, path)
         if isinstance(data, Note):
             found.append(FileFacts(path=path, module="", notes=[data]))
         else:
-            found.append(lint_file(path, data))
+            found.append(lint_file(path, data, known))
     return found
 
 

@@ -8,12 +8,13 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from analysis.scan.files import Tree, walk
 from analysis.scan.lint.facts import FileFacts
 from analysis.scan.lint.rules import USUAL
-from analysis.scan.project import lint_some, put_together
+from analysis.scan.project import lint_some, options, put_together
 from analysis.scan.results import Note, Project, Scan
 
 SCHEMA_VERSION = 1
@@ -60,7 +61,7 @@ def scan(
 
 
 def _project(name: str, tree: Tree, rules: frozenset[str]) -> Project:
-    facts = lint_some(tree.root, tree.python) if rules else []
+    facts = lint_some(tree.root, tree.python, options(tree)) if rules else []
     return put_together(name, tree, facts, rules)
 
 
@@ -91,7 +92,7 @@ def _split_up(
     """The files of one project are spread over the processes."""
     facts: list[FileFacts] = []
     chunks = [tree.python[i : i + CHUNK] for i in range(0, len(tree.python), CHUNK)] if rules else []
-    for done, some in enumerate(pool.map(lint_some, [tree.root] * len(chunks), chunks)):
+    for done, some in enumerate(pool.map(partial(lint_some, tree.root, known=options(tree)), chunks)):
         facts += some
         progress(done + 1, len(chunks), name)
     return put_together(name, tree, facts, rules)

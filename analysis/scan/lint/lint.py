@@ -17,6 +17,7 @@ from analysis.scan.lint.registry import registry
 from analysis.scan.lint.rules import RULES
 from analysis.scan.lint.syntax.choices import record_choices
 from analysis.scan.lint.syntax.constants import apply_constants
+from analysis.scan.lint.syntax.options import Options, apply_options
 from analysis.scan.lint.uses.frozen import WORD, frozen
 from analysis.scan.lint.uses.idle import idle_lines, remade_lines
 from analysis.scan.lint.uses.resumed import EXISTS, resumed
@@ -45,8 +46,9 @@ _PYTHON_2 = re.compile(
 )
 
 
-def lint_file(path: str, data: bytes) -> FileFacts:
-    """The facts of a Python file or notebook, from its bytes. Never raises for what is in them."""
+def lint_file(path: str, data: bytes, options: Options | None = None) -> FileFacts:
+    """The facts of a Python file or notebook, from its bytes; `options` are those of which all configuration
+    files of its project say the same. Never raises for what is in them."""
     facts = FileFacts(path=path, module=module_name(path))
     if _PATHS.search(data):
         facts.flags.add(FETCHES)
@@ -66,13 +68,13 @@ def lint_file(path: str, data: bytes) -> FileFacts:
     except UnreadableError as error:
         facts.notes.append(Note(path=path, text=str(error)))
         return facts
-    lint_cells(facts, cells)
+    lint_cells(facts, cells, options or {})
     if facts.is_notebook and _BINDS.search(data):
         facts.undefined.clear()
     return facts
 
 
-def lint_cells(facts: FileFacts, cells: list[Cell]) -> None:
+def lint_cells(facts: FileFacts, cells: list[Cell], options: Options) -> None:
     """Parses cells one by one, so that a broken one costs no other, and walks over all of them."""
     body: list[ast.stmt] = []
     starts = []
@@ -98,6 +100,8 @@ def lint_cells(facts: FileFacts, cells: list[Cell]) -> None:
         if any(WORD.search(cell.text) for cell in cells):
             facts.frozen = frozen(body)
         try:
+            if any(name in cell.text for name in options for cell in cells):
+                apply_options(body, options)
             apply_constants(body)
             Collector(facts).module(ast.Module(body=body, type_ignores=[]))
             record_choices(facts, body)

@@ -34,6 +34,10 @@ class Names:
         """Whether a name is one of the scopes within the module."""
         return any(name in scope for scope in self._scopes[1:])
 
+    def is_own(self, name: str) -> bool:
+        """Whether a name is one of the innermost scope, and not of what is around it."""
+        return name in self._scopes[-1]
+
     def bind(self, name: str, meaning: str | None) -> None:
         self._scopes[-1][name] = meaning
 

@@ -179,3 +179,23 @@ def test_old_versions_of_albumentations_draw_from_python(tmp_path, pin, found):
     assert [f.rule for f in project(tmp_path, **files).findings].count("VB101") == found
     files["main__py"] = code.replace("random.seed(1)\n", "")
     assert [f.rule for f in project(tmp_path, **files).findings].count("VB101") == 1
+
+
+@pytest.mark.parametrize(
+    ("files", "found"),
+    [
+        ({"configs/a.yaml": "data:\n  augment: false\n", "b.json": '{"augment": false,\n"x": true}'}, False),
+        ({"configs/a.yaml": "data:\n  augment: false\n", "configs/b.yml": "augment: True  # here\n"}, True),
+        ({".github/a.yaml": "augment: false\n"}, True),
+        ({}, True),
+    ],
+)
+def test_a_branch_that_no_configuration_file_takes_is_not_read(tmp_path, files, found):
+    files["train.py"] = (
+        "import random\nimport torch\ntorch.manual_seed(0)\n"
+        "def turn(rows):\n    random.shuffle(rows)\n"
+        "if config['data'].get('augment', False):\n    turn(rows)\n"
+        "torch.nn.Linear(2, 2)(rows).sum().backward()\noptimizer.step()\n"
+    )
+    findings = project(tmp_path, **files).findings
+    assert any(each.rule == "VB101" for each in findings) == found

@@ -80,11 +80,15 @@ class Sets:
             self._walk.names.bind(value.id, "builtins.set()")
 
     def called(self, node: ast.Call) -> None:
-        """`words.add(word)`, `words.update(line.split())`, `names[key].add(name)`."""
+        """`words.add(word)`, `words.update(line.split())`, `names[key].add(name)`, `words.append(word)`."""
         function = node.func
-        if not isinstance(function, ast.Attribute) or function.attr not in ("add", "update") or not node.args:
+        if not isinstance(function, ast.Attribute) or not node.args:
             return
         to = named(function.value)
+        if function.attr == "append" and to and is_of_texts(self._text(node.args[0])):
+            self._made_texts.add(to)
+        if function.attr not in ("add", "update"):
+            return
         if to in self._told:
             self._told[to] += f" {self._text(node.args[0])}"
         elif owner := self._owner(function.value):

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from analysis.scan.lint.facts import MAIN, FileFacts, Spot, finding
 from analysis.scan.lint.lint import is_ignored
-from analysis.scan.lint.programs.kinds import is_test
+from analysis.scan.lint.programs.kinds import events_of, is_test
 from analysis.scan.lint.programs.program import Program, Step, naming
 from analysis.scan.lint.registry import Operation, registry, version
 from analysis.scan.lint.uses.devices import ASKS, MOVED, NEEDS_GPU, ON_CPU
@@ -25,7 +25,7 @@ LOSS = re.compile(r"Loss$|_loss$")
 FRAMEWORKS = {"torch", "tensorflow", "jax"}
 AFTER_TRAINING = re.compile(
     r"(?:^|/)(?:eval\w*|metrics?|\w+_(?:inference|infer|predict(?!ion)|eval|metrics?|score)|\w*submi\w*|visuali[sz]\w*|inference|infer|predict\w*|demo\w*|export\w*|\w*plot\w*|debug\w*|"
-    r"explain\w*|interpret\w*|profil\w*|benchmark\w*)(?:/|\w*\.(?:py|ipynb)$)"
+    r"verify\w*|explain\w*|interpret\w*|profil\w*|benchmark\w*)(?:/|\w*\.(?:py|ipynb)$)"
     r"|(?:^|/)(?:webui|frontend)/"
     r"|(?:^|/)(?:setup|web\w*|\w*app|serve\w*|\w*api|gui|dashboard|analy[sz]\w*|summar\w*|rename\w*|\w*cam)\.(?:py|ipynb)$",
     re.IGNORECASE,
@@ -281,6 +281,8 @@ def found_operations(
     learning = [program for program in every if program.training is not None]
     if learning and not any(map(_trains_network, learning)):
         return  # networks only make features of which estimators learn: no gradient is taken
+    if every and not any(event.kind == "train" for file in files for event in events_of(file)):
+        uses = [use for use in uses if use.always]  # nothing is trained
     left = [
         use
         for use in uses

@@ -21,9 +21,11 @@ OF_PLOTS = re.compile(
 )
 
 
-def is_of_plots(file: FileFacts, event: Event) -> bool:
-    """Whether something stands where figures are made, by the names of its file and function."""
-    return bool(OF_PLOTS.search(f"{file.module} {file.scope_at(event.spot.line)}"))
+def is_of_plots(program: FileFacts, file: FileFacts, event: Event) -> bool:
+    """Whether something stands where figures are made beside a program, by the names of its function, and of
+    its file if that is another one."""
+    module = file.module if file is not program else ""
+    return bool(OF_PLOTS.search(f"{module} {file.scope_at(event.spot.line)}"))
 
 
 def is_test(file: FileFacts) -> bool:

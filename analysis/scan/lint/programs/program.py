@@ -32,6 +32,7 @@ OF_LIBRARIES = re.compile(
 """Estimators that a file imports by their names, and so may fit."""
 RESTING = frozenset(("draw", "train", "work", "parallel", "pool", "infers"))
 """What counts in a program's own file though no call that can be followed reaches it."""
+MENTIONS = frozenset(("call", "value", "method"))
 CALLED_BY_FRAMEWORKS = WORDS["called_by_frameworks"]
 
 
@@ -299,8 +300,20 @@ class Program:
 
     @cached_property
     def _called(self) -> set[str]:
-        """The same without what is only fetched."""
-        return {last_name(event.name) for event in self._events if event.kind in ("call", "value", "method")}
+        """The same without what is only fetched, or mentioned in functions that are not mentioned."""
+        found: set[str] = set()
+        scopes = [
+            (file, scope, {last_name(event.name) for event in events if event.kind in MENTIONS})
+            for file in self.files
+            for scope, events in file.scopes.items()
+            if scope != MAIN or file is self.file
+        ]
+        while True:
+            alive = [names for file, scope, names in scopes if _is_named(file, scope, found)]
+            scopes = [each for each in scopes if not _is_named(*each[:2], found)]
+            if not alive:
+                return found
+            found |= set().union(*alive)
 
     @property
     def _events(self) -> Iterator[Event]:
@@ -314,10 +327,7 @@ class Program:
 
     def may_run(self, file: FileFacts, scope: str) -> bool:
         """Whether something in the program's files calls or gives a function, or the class of a method."""
-        first, _, rest = scope.replace(".<lambda>", "").partition(".")
-        if first in file.classes:
-            return first in self._called
-        return bool(rest) or first in ("", MAIN, "main") or first in self._called
+        return _is_named(file, scope, self._called)
 
     def alive(self, file: FileFacts) -> Iterator[Event]:
         """The events of a file without those of functions and classes that the program never uses."""
@@ -326,6 +336,14 @@ class Program:
                 continue
             if file.is_notebook or self.may_run(file, name):
                 yield from events
+
+
+def _is_named(file: FileFacts, scope: str, names: set[str]) -> bool:
+    """Whether a function, or the class of a method, is among names; what is inside another one counts."""
+    first, _, rest = scope.replace(".<lambda>", "").partition(".")
+    if first in file.classes:
+        return first in names
+    return bool(rest) or first in ("", MAIN, "main") or first in names
 
 
 def _owner(method: tuple[FileFacts, str]) -> tuple[str, str]:

@@ -18,7 +18,7 @@ def ever_seeded(program: Program) -> set[str]:
         for event in program.alive(file):
             if redrawn and redrawn.get((file.path, file.scope_at(event.spot.line))) == {event.name}:
                 continue
-            if is_of_plots(file, event) and not file.is_notebook:  # whose cells all run
+            if is_of_plots(program.file, file, event) and not file.is_notebook:  # whose cells all run
                 continue
             is_spared = event.text == WITHOUT_GPU or (by_choice and event.text == IF_GIVEN)
             if event.kind == "seed" and not is_spared and event.text != f"{DRAWN} {event.name}":

@@ -51,7 +51,7 @@ OF_EVALUATION = re.compile(r"(?:^|[/_])eval\w*\.(?:py|ipynb)$", re.IGNORECASE)
 PREDICTING = re.compile(r"(?:\w+\.)?(?:get_?)?(?:predict|classif)", re.IGNORECASE)
 SERVICES = WORDS["services"]
 OF_USE = re.compile(
-    r"(?:^|/)(?:(?:run_)?test(?!_?(?:set|data|split))\w*|\w+_test|cluster\w*|detect\w*|recogni[sz]\w*|classify\w*|compare\w*|show\w*|"
+    r"(?:^|/)(?:(?:run_)?test(?!_?(?:set|data|split))\w*|\w+_test|cluster\w*|detect\w*|recogni[sz]\w*|classify\w*|compare\w*|inspect\w*|show\w*|"
     r"view\w*|display\w*|play\w*|enjoy\w*|render\w*|translate|caption|sample|inpaint|generate|simulator|drive|"
     r"webcam\w*|live|real_?time|(?:run_?)?(?:dehaz|denois|enhanc|restor|colori[sz])(?:e|ing))\.(?:py|ipynb)$",
     re.IGNORECASE,
@@ -271,7 +271,7 @@ def late_seeds(program: Program) -> Iterator[LintFinding]:
         elif kind == "draw" and name not in seeded and not DEFERRED.search(text):
             if not program.is_unused(step) and not is_of_pictures(program, step):
                 drawn.setdefault(name, step)
-        elif kind == "seed" and name not in seeded and not is_of_plots(step.file, step.event):
+        elif kind == "seed" and name not in seeded and not is_of_plots(program.file, *step):
             seeded.add(name)
             if name in drawn and text != OWN_MODEL:
                 first = drawn[name]

@@ -43,7 +43,7 @@ def called(to: Walk, node: ast.Call) -> None:
     if library in LAYERS:
         said = default(to, kind)
         if not isinstance(said, str):  # a recurrent one by its name
-            said = "RNN" if RECURRENT.search(name_of(kind)) else ""
+            said = "RNN" if RECURRENT.search(f"{name_of(kind)} {to.target}") else ""
         operations.used(to, bare, f"{library}.{said}")
     elif library in MODELS:
         draws.drawn(to, bare, MODELS[library])

@@ -45,13 +45,19 @@ def shown_lines(
             lines.update(lines_of(function))
     for scope in _scopes(body):
         harmless = {id(name) for node in scope for name in _harmless(node)}
-        reads: dict[str, list[ast.Name]] = {}
+        reads: dict[str, list[ast.Name]] = {}  # of names that are the scope's own: others may read more
         for node in scope:
-            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
-                reads.setdefault(node.id, []).append(node)
+            if isinstance(node, ast.arg) or (isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)):
+                reads.setdefault(node.arg if isinstance(node, ast.arg) else node.id, [])
+        for node in scope:
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id in reads:
+                reads[node.id].append(node)
+
+        def is_left(name: str, reads: dict[str, list[ast.Name]] = reads, known: set[int] = harmless) -> bool:
+            return name in reads and all(id(each) in known for each in reads[name])
 
         def is_shown(name: str, reads: dict[str, list[ast.Name]] = reads, known: set[int] = harmless) -> bool:
-            return name in reads and all(id(each) in known for each in reads[name])
+            return bool(reads.get(name)) and is_left(name, reads, known)
 
         for node in scope:
             kept = set(kept_in_order(node.body)) if isinstance(node, ast.For) else set()
@@ -59,15 +65,12 @@ def shown_lines(
                 lines.update(lines_of(node.iter))
                 harmless |= set(map(id, _names_in(node.iter)))
 
-        def is_left(name: str, reads: dict[str, list[ast.Name]] = reads) -> bool:
-            return name not in reads or is_shown(name, reads)
-
         assigned = [node for node in scope if isinstance(node, ast.Assign)]
         for node in reversed(assigned):  # a batch, or some files, that are only shown
             names = _names(node.targets[0])
             if _only_reads(node.value) and all(map(is_shown, names)):
                 harmless |= set(map(id, _names_in(node.value)))
-            elif _resamples(node.value) and all(names) and all(map(is_left, names)):
+            elif _resamples(node.value) and all(map(is_left, names)):
                 harmless |= set(map(id, _names_in(node.value)))
                 lines.update(lines_of(node))
         for node in assigned:

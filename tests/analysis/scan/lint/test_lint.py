@@ -275,6 +275,12 @@ def test_of_a_project_that_trains_only_what_training_includes_is_told():
     assert [f.place.path for f in lint_project([net, other], {}, rules)] == ["net.py"], "a library"
 
 
+def test_of_a_project_that_trains_nothing_no_gradient_is_told():
+    text = "import torch\nfrom sklearn.metrics import f1_score\nnet = torch.nn.Conv2d(1, 2, 3).cuda()\n"
+    text += "net.load_state_dict(torch.load('net.pt'))\n"
+    assert findings(text + "print('F1', f1_score(y, net(x)))\n", rules=chosen(("VB501",), ())) == ()
+
+
 def test_an_operation_of_a_model_that_no_training_builds_is_not_told():
     text = "import torch\n"
     for name in ("Used", "Unused"):

@@ -1,0 +1,48 @@
+"""Options of a project whose value its configuration files agree on: `if config["augment"]`, where all of
+them say `augment: false`."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Mapping, Sequence
+
+from analysis.scan.lint.syntax.arguments import constant
+
+Options = Mapping[str, bool]
+"""Options by their names."""
+OF_OPTIONS = re.compile(r"^_*(?:cfg|conf|config|configuration|settings|hparams|hp|params)$", re.IGNORECASE)
+"""What has options as attributes."""
+
+
+def apply_options(body: Sequence[ast.stmt], options: Options) -> None:
+    """Writes the values of options where they are read."""
+    for node in (inner for statement in body for inner in ast.walk(statement)):
+        for field, value in ast.iter_fields(node):
+            if isinstance(value, list):
+                value[:] = [_settled(each, options) for each in value]
+            elif isinstance(value, ast.expr):
+                setattr(node, field, _settled(value, options))
+
+
+def _settled(node: ast.AST, options: Options) -> ast.AST:
+    said = options.get(_name(node, options))
+    return node if said is None else ast.copy_location(ast.Constant(said), node)
+
+
+def _name(node: ast.AST, options: Options) -> str:
+    """`augment` of `config["data"]["augment"]`, `config.get("augment", False)` and `cfg.DATA.augment`."""
+    match node:
+        case ast.Subscript(slice=ast.Constant(value=str(name)), ctx=ast.Load()):
+            return name
+        case ast.Call(func=ast.Attribute(attr="get"), args=[ast.Constant(value=str(name)), *others]):
+            return name if all(constant(each) == options.get(name) for each in others) else ""
+        case ast.Call(func=ast.Name(id="bool"), args=[inner]):
+            return _name(inner, options)
+        case ast.Attribute(value=of, attr=name, ctx=ast.Load()):
+            while isinstance(of, ast.Attribute):
+                if OF_OPTIONS.match(of.attr):
+                    return name
+                of = of.value
+            return name if isinstance(of, ast.Name) and OF_OPTIONS.match(of.id) else ""
+    return ""
