@@ -11,6 +11,9 @@ from pathlib import PurePosixPath
 
 from analysis.scan.lint.collect import Collector
 from analysis.scan.lint.facts import FETCHES, MOVES, FileFacts, finding, spot
+from analysis.scan.lint.models.frozen import WORD, frozen
+from analysis.scan.lint.models.idle import idle_lines, remade_lines
+from analysis.scan.lint.models.resumed import EXISTS, resumed
 from analysis.scan.lint.order.kept import kept_in_order
 from analysis.scan.lint.python2 import as_python_3
 from analysis.scan.lint.registry import registry
@@ -18,9 +21,6 @@ from analysis.scan.lint.rules import RULES
 from analysis.scan.lint.syntax.choices import record_choices
 from analysis.scan.lint.syntax.constants import apply_constants
 from analysis.scan.lint.syntax.options import Options, apply_options
-from analysis.scan.lint.uses.frozen import WORD, frozen
-from analysis.scan.lint.uses.idle import idle_lines, remade_lines
-from analysis.scan.lint.uses.resumed import EXISTS, resumed
 from analysis.scan.lint.uses.showing import shown_lines
 from analysis.scan.lint.validation.evaluation import selecting_lines
 from analysis.scan.results import LintFinding, Note, Place
