@@ -170,6 +170,7 @@ class Collector:
         if self.class_name and every and every[0].arg == "self":
             self.names.bind("self", f"@{self.class_name}")
         inside, self.class_name = self.class_name, ""
+        self.facts.needed_by[self.scope] = bindings.needed(self.names, node.body)
         self.statements(node.body)
         self.class_name = inside
         self.order.leave({"self."} if inside else set())

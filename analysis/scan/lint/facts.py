@@ -121,6 +121,7 @@ class FileFacts:
     imported: dict[str, str] = field(default_factory=dict)  # what names of the module stand for elsewhere
     bound: set[str] = field(default_factory=set)  # names that the module has; "*" where more than are written
     needed: set[tuple[str, str, int]] = field(default_factory=set)  # (module, name, line) of sure imports
+    needed_by: dict[str, set[tuple[str, str, int]]] = field(default_factory=dict)  # the same of functions
     undefined: dict[int, bool] = field(default_factory=dict)  # see bindings
     stars: list[str] = field(default_factory=list)  # modules of which all is imported
     operations: list[Use] = field(default_factory=list)

@@ -62,6 +62,15 @@ def stops(file: FileFacts, index: Index, elsewhere: frozenset[str]) -> bool:
     return False
 
 
+def fails(file: FileFacts, line: int, program: FileFacts, index: Index, elsewhere: frozenset[str]) -> bool:
+    """Whether a function fails before it gets to a line: it imports what the project does not have."""
+    before = [each for each in file.needed_by.get(file.scope_at(line), ()) if each[2] < line]
+    return any(
+        (name and index.lacks(module, name, file)) or _is_missing(module, file, program, index, elsewhere)
+        for module, name, _ in before
+    )
+
+
 def _is_missing(
     module: str, importer: FileFacts, program: FileFacts, index: Index, elsewhere: frozenset[str]
 ) -> bool:
@@ -76,7 +85,10 @@ def _is_missing(
     if index.has(top):
         absent = {part for at, part in enumerate(parts[:-1]) if not index.has(".".join(parts[: at + 1]))}
         used = {name for name, _, _ in importer.needed | program.needed if name.startswith(f"{top}.")}
-        is_relative = len(parts) > 2 and importer.module.split(".")[:2] == parts[:2]
+        around = importer.module.split(".")[:-1]
+        is_relative = (len(parts) > 2 and around[:2] == parts[:2]) or (
+            around == [top] and OF_PROJECTS.fullmatch(top) is not None
+        )
         return (
             index.is_local(top, program)
             and (is_relative or any(map(index.has, used)))

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from analysis.scan.lint.facts import MAIN, Event, FileFacts, finding
 from analysis.scan.lint.index import Index, last_name
-from analysis.scan.lint.programs.broken import stops
+from analysis.scan.lint.programs.broken import fails, stops
 from analysis.scan.lint.programs.kinds import events_of, runs
 from analysis.scan.lint.vocabulary import OF_UNKNOWN, WORDS
 from analysis.scan.results import PROGRAMS, Level, LintFinding
@@ -46,9 +46,10 @@ class Step(NamedTuple):
 class Program:
     """One program of the project."""
 
-    def __init__(self, file: FileFacts, index: Index) -> None:
+    def __init__(self, file: FileFacts, index: Index, elsewhere: frozenset[str] = frozenset()) -> None:
         self.file = file
         self.index = index
+        self._elsewhere = elsewhere  # names that a project says it has from outside
         self._seen: set[tuple[str, str]] = set()  # scopes: file, name
 
     @cached_property
@@ -266,6 +267,7 @@ class Program:
             if step.event.kind == "train"
             and not (step.event.text.startswith(OF_UNKNOWN) and self._is_no_model(step))
             and (step.event.name not in GRADIENTS or step.file.flags & {"steps", "optimizes"})
+            and not fails(step.file, step.event.spot.line, self.file, self.index, self._elsewhere)
         ]
         return sorted(found, key=lambda step: step.file is not self.file)
 
@@ -380,5 +382,5 @@ def programs(files: Sequence[FileFacts], elsewhere: frozenset[str] = frozenset()
         for event in events_of(file)
         if event.kind == "import" and (found := index.module(event.name, file)) is not None
     }
-    every = [Program(file, index) for file in files if runs(file, index, file.path in imported)]
+    every = [Program(file, index, elsewhere) for file in files if runs(file, index, file.path in imported)]
     return [program for program in every if not stops(program.file, index, elsewhere)]

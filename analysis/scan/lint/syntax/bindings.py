@@ -41,8 +41,8 @@ def bound(body: Sequence[ast.stmt]) -> set[str]:
 
 
 def needed(names: Names, body: Sequence[ast.stmt]) -> set[tuple[str, str, int]]:
-    """The modules and names without which a module cannot be loaded, by line: those of no branch and no
-    `try`. Of a whole module the name is empty."""
+    """The modules and names without which a module cannot be loaded, or a function fails, by line: those of
+    no branch and no `try`. Of a whole module the name is empty."""
     found = set()
     for node in body:
         if isinstance(node, ast.Import):

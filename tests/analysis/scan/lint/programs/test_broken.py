@@ -34,6 +34,26 @@ def test_a_program_whose_module_lacks_a_module_is_none():
 
 
 @pytest.mark.parametrize(
+    ("line", "trains"),
+    [
+        ("from model.callback import Log", False),
+        ("from model.net import Net", True),
+        ("import lightning", True),
+        ("try:\n        from model.callback import Log\n    except ImportError:\n        pass", True),
+    ],
+)
+def test_a_function_that_imports_what_the_project_lacks_trains_nothing(line: str, trains: bool):
+    fit = f"def fit(x, y):\n    {line}\n    SGDClassifier().fit(x, y)\n"
+    files = {
+        "model/net.py": "class Net:\n    pass\n",
+        "model/task.py": f"from sklearn.linear_model import SGDClassifier\n{fit}",
+        "main.py": "from model.task import fit\nif __name__ == '__main__':\n    fit(*read())\n",
+    }
+    every = programs([lint_file(path, text.encode()) for path, text in files.items()])
+    assert [bool(each.trainings) for each in every] == [trains]
+
+
+@pytest.mark.parametrize(
     "line",
     [
         "import lightning",
