@@ -84,6 +84,8 @@ class _Calls:
             if event.kind in ("value", "parallel") or given is None or given.is_open:
                 return ()
             place = known.position - is_method
+            if place < 0:
+                return ()  # a method whose first parameter is the object, under another name than `self`
             value = given.named.get(name, known.default)
             if place < len(given.positional):
                 value = given.positional[place]

@@ -105,3 +105,8 @@ def test_what_only_such_a_branch_calls_does_not_run():
 def test_a_project_that_gets_functions_by_their_names_keeps_all():
     main = "from model import add\nimport importlib\nadd(data)\nimportlib.import_module(name)\n"
     assert drawn(RANDOM.format("method == 'noise'"), main=main)
+
+
+def test_the_object_of_a_method_has_no_value_that_calls_give():
+    method = "class Net:\n    def run(this):\n        if this:\n            np.random.rand(3)\n"
+    assert drawn(f"import numpy as np\n\n{method}\nNet().run()\n")
