@@ -55,6 +55,7 @@ class Collector:
                 self.names.bind(node.name, f"@{node.name}")
             if isinstance(node, ast.ClassDef):
                 self.facts.classes.add(node.name)
+        self.names.results = bindings.results(tree.body)
         self.facts.bound = bindings.bound(tree.body)
         self.facts.needed = bindings.needed(self.names, tree.body)
         self.facts.undefined = bindings.undefined(tree.body, self.facts.bound)
@@ -277,6 +278,7 @@ class Collector:
         if not self.scope and bindings.is_main_guard(node.test):
             self._main(node)
             return
+        devices.refused(self, node)
         while True:  # a chain of elif is a loop here: it may be long
             evaluation.compared(self, node.test)
             asked = ASKS_WHETHER_TRAINED in self.facts.flags

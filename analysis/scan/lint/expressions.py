@@ -10,7 +10,7 @@ from analysis.scan.lint.order.order import DataOrder
 from analysis.scan.lint.syntax import keywords
 from analysis.scan.lint.syntax.arguments import constant as constant_of
 from analysis.scan.lint.syntax.walk import Walk
-from analysis.scan.lint.uses import calls, chosen, counts, draws, pools, settings
+from analysis.scan.lint.uses import calls, chosen, counts, devices, draws, pools, settings
 from analysis.scan.lint.vocabulary import ASKS_WHETHER_TRAINED
 
 MADE_SETS = frozenset(("stop_words", "stopwords"))
@@ -105,6 +105,7 @@ def raised(to: OrderedWalk, node: ast.Raise) -> None:
 
 
 def asserted(to: OrderedWalk, node: ast.Assert) -> None:
+    devices.asserted(to, node)
     with to.order.free():
         to.visit(node.test)
 

@@ -24,6 +24,7 @@ class Event(NamedTuple):
 
     kind      what                                      name
     draw      a generator is used                       the generator
+    perhaps   the same, unless a parameter is a seed    the generator
     seed      a generator is seeded                     the generator
     call      a function of the project is called       `@f` of this file, or its qualified name
     value     a function is given to be called          the same
@@ -164,6 +165,7 @@ class FileFacts:
     parameters: dict[str, dict[str, Parameter]] = field(default_factory=dict)  # of scopes, by name
     choices: list[Choice] = field(default_factory=list)
     given: dict[Spot, Given] = field(default_factory=dict)  # to calls
+    seeds: dict[Spot, str] = field(default_factory=dict)  # parameters that seed draws, or do not
     stored: set[str] = field(default_factory=set)  # attributes of others than `self` that are given a value
     cells: tuple[tuple[int, int], ...] = ()  # (first line, number) of each cell of a notebook
     notes: list[Note] = field(default_factory=list)

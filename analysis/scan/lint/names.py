@@ -23,6 +23,7 @@ class Names:
         self._package = module.split(".")[:-1]
         self._scopes: list[dict[str, str | None]] = [{}]
         self.stars: list[str] = []
+        self.results: dict[str, ast.expr] = {}  # what functions say that they return
 
     def push(self) -> None:
         self._scopes.append({})
@@ -74,6 +75,9 @@ class Names:
     def resolve(self, node: ast.expr) -> str | None:
         """The canonical name of what an expression stands for; None where it is unknown."""
         name = self._raw(node)
+        function, made, rest = (name or "").partition("()")
+        if made and function in self.results and (kind := self._raw(self.results[function])):
+            name = f"{kind}(){rest}"
         return canonical(name) if name else None
 
     def _raw(self, node: ast.expr) -> str | None:

@@ -15,7 +15,7 @@ from analysis.scan.lint.lint import is_ignored
 from analysis.scan.lint.programs.kinds import events_of, is_test
 from analysis.scan.lint.programs.program import Program, Step, naming
 from analysis.scan.lint.registry import Operation, registry, version
-from analysis.scan.lint.uses.devices import ASKS, MOVED, NEEDS_GPU, ON_CPU
+from analysis.scan.lint.uses.devices import ASKS, MOVED, NEEDS_GPU, ON_CPU, REFUSES
 from analysis.scan.lint.validation.evaluation import ONE_ROW, ROWS
 from analysis.scan.results import Level, LintFinding, Note
 
@@ -233,7 +233,13 @@ def needs_gpu(program: Program, training: Step) -> bool:
         for step in program.under(training.file, here)
     ):
         return True
-    if any(step.event.kind == "gpu" and IN_A_MODEL.search(_scope(step)) for step in program.reached):
+    if any(
+        step.event.kind == "gpu" and (step.event.text == REFUSES or IN_A_MODEL.search(_scope(step)))
+        for step in program.reached
+    ):
+        return True
+    said = defaults_of(program, "device")
+    if said and all(str(each).startswith("cuda") for each in said) and ASKS not in program.flags():
         return True
     flags = program.file.flags | training.file.flags
     return NEEDS_GPU in flags and ASKS not in flags

@@ -1,4 +1,5 @@
-"""Branches that no call of the project takes: `if method == "adasyn"` where all give "smote"."""
+"""What all calls of a project give: branches that none takes, `if method == "adasyn"` where all give "smote",
+and seeds that none gives, `random_state=seed` where all leave it None."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ from analysis.scan.lint.index import Index, last_name
 from analysis.scan.lint.programs.differ import LOADING
 from analysis.scan.lint.programs.kinds import is_test
 from analysis.scan.lint.syntax.constants import holds
+from analysis.scan.lint.uses.chosen import PERHAPS
 from analysis.scan.lint.vocabulary import WORDS
 
 OFTEN_CALLED = WORDS["called_by_frameworks"] | WORDS["usual_methods"]
@@ -19,9 +21,12 @@ Site = tuple[FileFacts, str, Event]
 
 
 def without_unreached(files: Sequence[FileFacts]) -> Sequence[FileFacts]:
-    """The files without what stands in such branches, nor in those that only they lead to."""
+    """The files without what stands in such branches, nor in those that only they lead to; what has no such
+    seed draws."""
+    if any(file.flags & LOADING for file in files):
+        return files
     for _ in range(HOPS):
-        if not any(file.choices for file in files) or any(file.flags & LOADING for file in files):
+        if not any(file.choices for file in files):
             break
         calls = _Calls(files)
         excluded = [[each for each in file.choices if calls.exclude(file, each)] for file in files]
@@ -31,6 +36,9 @@ def without_unreached(files: Sequence[FileFacts]) -> Sequence[FileFacts]:
             _without(file, choices) if choices else file
             for file, choices in zip(files, excluded, strict=True)
         ]
+    if any(file.seeds for file in files):
+        calls = _Calls(files)
+        files = [calls.unseeded(file) if file.seeds else file for file in files]
     return files
 
 
@@ -57,6 +65,17 @@ class _Calls:
         values = self._values(file, choice.scope, choice.parameter, HOPS)
         said = {holds(choice.test, {choice.name: value}) for value in values}
         return said == {not choice.holds}
+
+    def unseeded(self, file: FileFacts) -> FileFacts:
+        """The file, with draws where no call gives a seed."""
+
+        def settled(scope: str, event: Event) -> Event:
+            is_open = event.kind == PERHAPS
+            given = self._values(file, scope, file.seeds[event.spot], HOPS) if is_open else ()
+            return event._replace(kind="draw") if set(given) == {None} else event
+
+        scopes = {scope: [settled(scope, each) for each in every] for scope, every in file.scopes.items()}
+        return replace(file, scopes=scopes)
 
     def _values(self, file: FileFacts, scope: str, name: str, hops: int) -> Values:
         """All values that calls give to a parameter; none where one is unknown."""

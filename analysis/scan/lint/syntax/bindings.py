@@ -53,6 +53,17 @@ def needed(names: Names, body: Sequence[ast.stmt]) -> set[tuple[str, str, int]]:
     return found
 
 
+def results(body: Sequence[ast.stmt]) -> dict[str, ast.expr]:
+    """What the functions and methods of a module say that they return, one class: `def make() -> Trainer`."""
+    owners = [("", body), *((f"{node.name}.", node.body) for node in body if isinstance(node, ast.ClassDef))]
+    return {
+        f"@{owner}{node.name}": node.returns
+        for owner, inside in owners
+        for node in inside
+        if isinstance(node, ast.FunctionDef) and isinstance(node.returns, ast.Name | ast.Attribute)
+    }
+
+
 def undefined(body: Sequence[ast.stmt], bound_names: set[str]) -> dict[int, bool]:
     """The lines that read for certain a class, constant or module that is bound nowhere, by its name; of
     each, whether only a program gets there, and not who imports the module."""

@@ -248,6 +248,7 @@ def _by_name(to: Walk, node: ast.Call, name: str) -> None:
         return
     draws.drawn(to, node, name)
     chosen.unseeded(to, node, name)
+    chosen.by_parameter(to, node, name)
     settings.queued(to, node, name)
     if name in LOADERS:
         counts.loader(to, node, name)

@@ -6,10 +6,12 @@ from __future__ import annotations
 import ast
 import re
 
+from analysis.scan.lint.facts import spot
 from analysis.scan.lint.syntax.arguments import argument, constant, is_given
 from analysis.scan.lint.syntax.defaults import default, name_of
 from analysis.scan.lint.syntax.walk import Walk
 from analysis.scan.lint.uses import draws, operations, training
+from analysis.scan.lint.vocabulary import OWN_SOURCE, SEEDS_OF_VARIATES
 
 LAYERS = frozenset(("torch.nn", "torch.nn.functional", "keras.layers"))
 MODELS = {
@@ -89,6 +91,8 @@ SEEDS = {  # name of the argument that seeds
         for name in names
     },
 }
+PERHAPS = "perhaps"
+"""A draw, unless what a call gives to a parameter of the function is a seed."""
 LOGISTIC = "sklearn.linear_model.LogisticRegression"
 DRAWING = frozenset(("sag", "saga", "liblinear"))
 """Solvers that shuffle."""
@@ -108,6 +112,17 @@ def unseeded(to: Walk, node: ast.Call, name: str) -> None:
         to.facts.flags.add(WITHOUT_SEED)
         if TRIED in to.facts.flags:
             to.event("draw", "numpy", node, LOGISTIC)
+
+
+def by_parameter(to: Walk, node: ast.Call, name: str) -> None:
+    """`train_test_split(rows, random_state=seed)` in a function whose calls may give a seed, or none."""
+    for each in node.keywords if to.scope else ():
+        if each.arg in SEEDS_OF_VARIATES and isinstance(each.value, ast.Name):
+            others = [keyword for keyword in node.keywords if keyword is not each]
+            generator = draws.drawn_from(ast.Call(func=node.func, args=node.args, keywords=others), name)
+            if generator is not None and generator != OWN_SOURCE:
+                to.event(PERHAPS, generator, node, name)
+                to.facts.seeds[spot(node)] = each.value.id
 
 
 def tried(to: Walk, node: ast.Dict) -> None:

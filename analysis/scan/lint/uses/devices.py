@@ -14,6 +14,8 @@ from analysis.scan.lint.vocabulary import WORDS
 MOVED, ON_CPU, NEEDS_GPU, ASKS = "moved", "on the CPU", "needs a GPU", "asks for a GPU"
 """Flags of a file: a library moves models to a GPU, a device is the CPU, a GPU is used unasked, one is asked
 for or is the user's choice."""
+REFUSES = "refuses"
+"""Said of what stops where there is no GPU, whatever comes after it."""
 MOVING_LIBRARIES = WORDS["moving_libraries"]
 """They move models and data themselves."""
 MOVING = re.compile(
@@ -200,6 +202,24 @@ def is_there(test: ast.expr) -> bool:
         case ast.Name(id=name) | ast.Attribute(attr=name):
             return bool(CHOICE.search(name))
     return False
+
+
+def refused(to: Walk, node: ast.If) -> None:
+    """`if not torch.cuda.is_available(): raise RuntimeError`, in no branch."""
+    match node:
+        case ast.If(test=ast.UnaryOp(op=ast.Not(), operand=test), body=body) if not to.branches:
+            if is_there(test) and any(isinstance(each, ast.Raise) or _exits(each) for each in body):
+                to.event("gpu", "", node, REFUSES)
+
+
+def _exits(node: ast.stmt) -> bool:
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) and last(node.value.func) == "exit"
+
+
+def asserted(to: Walk, node: ast.Assert) -> None:
+    """`assert torch.cuda.is_available()`."""
+    if is_there(node.test) and not to.branches:
+        to.event("gpu", "", node, REFUSES)
 
 
 def named(to: Walk, node: ast.Name | ast.Attribute) -> None:

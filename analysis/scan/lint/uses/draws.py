@@ -129,7 +129,7 @@ IN_PLACE = frozenset(
 
 def drawn(to: Walk, node: ast.Call, name: str) -> None:
     """The generator that a call draws from; one of its own has to have a seed."""
-    generator = _drawn_from(node, name)
+    generator = drawn_from(node, name)
     if to.without_seed and "seed" in to.target.lower():
         to.facts.flags.add(f"redrawn {to.target}")
         generator = None  # a seed for who gave none
@@ -178,7 +178,7 @@ def of_no_data(to: Walk, name: str | None) -> Iterator[None]:
     to.target = outer
 
 
-def _drawn_from(node: ast.Call, name: str) -> str | None:
+def drawn_from(node: ast.Call, name: str) -> str | None:
     if name == "tensorflow.get_variable":
         return None if is_given(node, "initializer") else "tensorflow"
     is_seeded = any(is_given(node, each) for each in SEEDS_OF_VARIATES)

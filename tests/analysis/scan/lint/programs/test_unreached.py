@@ -110,3 +110,23 @@ def test_a_project_that_gets_functions_by_their_names_keeps_all():
 def test_the_object_of_a_method_has_no_value_that_calls_give():
     method = "class Net:\n    def run(this):\n        if this:\n            np.random.rand(3)\n"
     assert drawn(f"import numpy as np\n\n{method}\nNet().run()\n")
+
+
+@pytest.mark.parametrize(
+    ("calls", "draws"),
+    [
+        ("split(data)", True),
+        ("split(data, None)", True),
+        ("split(data, seed=7)", False),
+        ("split(data, 7)", False),
+        ("split(data, options.seed)", False),
+        ("split(data)\nsplit(data, 7)", False),
+        ("", False),
+    ],
+)
+def test_a_split_draws_where_no_call_gives_it_a_seed(calls: str, draws: bool):
+    model = (
+        "from sklearn.model_selection import train_test_split\n"
+        "def split(rows, seed=None):\n    return train_test_split(rows, random_state=seed)\n"
+    )
+    assert drawn(model, main=f"from model import split\n{calls}\n") is draws
