@@ -18,7 +18,7 @@ from analysis.scan.lint.order.passed import order_free
 from analysis.scan.lint.syntax import bindings, defaults, keywords
 from analysis.scan.lint.uses import calls, counts, devices, draws, pools, settings, training
 from analysis.scan.lint.validation import evaluation, leaks
-from analysis.scan.lint.vocabulary import ASKS_WHETHER_TRAINED, LOADS
+from analysis.scan.lint.vocabulary import ASKS_WHETHER_TRAINED, LOADS, is_own
 from analysis.scan.results import Level
 
 
@@ -193,7 +193,7 @@ class Collector:
             name = self.names.resolve(base)
             if name is None:
                 continue
-            if name.startswith("@") or name.partition(".")[0] not in training.ELSEWHERE:
+            if is_own(name):
                 self.facts.scopes.setdefault(f"{node.name}.__init__", []).append(
                     Event("call", f"{name}.__init__", spot(base))
                 )

@@ -5,6 +5,7 @@ All names are qualified and canonical: see `canonical`."""
 from __future__ import annotations
 
 import re
+import sys
 import tomllib
 from functools import cache
 from pathlib import Path
@@ -179,6 +180,8 @@ MODES: dict[tuple[str, str], tuple[str, str]] = {
 THREAD_SETTINGS = frozenset(name for name in SETTINGS if name.endswith("_THREADS"))
 WORDS: dict[str, frozenset[str]] = {k: frozenset(words.split()) for k, words in _DATA["words"].items()}
 """Sets of names that rules ask for."""
+ELSEWHERE = WORDS["elsewhere"].union(sys.stdlib_module_names)
+"""Packages that are no part of a project; those that seed are in SEEDS."""
 LOADS: dict[str, str] = _DATA["loads"]
 """Packages that import another one of interest."""
 
@@ -284,6 +287,11 @@ DEFERRED = re.compile(
     rf"|^(?:{'|'.join(sorted({package for package, _ in ESTIMATORS}))})\.(?:\w+\.)*[A-Z]\w+$"
 )
 """What draws when it is used, not when it is made."""
+
+
+def is_own(name: str) -> bool:
+    """Whether a name may be one of the project: of this file, or of a module that is no known library."""
+    return name.startswith("@") or name.partition(".")[0] not in ELSEWHERE
 
 
 @cache

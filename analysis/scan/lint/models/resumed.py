@@ -31,9 +31,10 @@ def resumed(body: Sequence[ast.stmt]) -> Iterator[tuple[ast.If, str]]:
     for scope in (body, *(node.body for node in _all(body) if isinstance(node, Function))):
         trained = max((call.lineno for call in _calls(scope, TRAINING)), default=0)
         for node in _unconditional(scope):
-            if isinstance(node, ast.If) and node.lineno < trained and (path := _tested(node.test)):
-                is_saved = saved.get(path, 0) > (node.end_lineno or 0)
-                if (is_saved or OF_LAST.search(path)) and _loads(node.body, path):
+            if isinstance(node, ast.If) and (path := _tested(node.test)) and _loads(node.body, path):
+                end = node.end_lineno or 0
+                trains = trained > end or any(_calls(node.body, TRAINING))
+                if trains and (saved.get(path, 0) > end or OF_LAST.search(path)):
                     yield node, path
 
 

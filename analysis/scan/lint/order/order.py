@@ -58,6 +58,7 @@ from analysis.scan.lint.order.sources import (
 from analysis.scan.lint.order.tables import Tables, items_named, tabled
 from analysis.scan.lint.syntax.arguments import last
 from analysis.scan.lint.syntax.walk import Walk
+from analysis.scan.lint.vocabulary import is_own
 
 SETS = frozenset(("builtins.set", "builtins.frozenset", "collections.Counter", "numpy.unique"))
 """They have no order either, and leave what they are made of as it is."""
@@ -365,7 +366,7 @@ class DataOrder:
         function = node.func
         if isinstance(function, ast.Attribute):
             base = self._walk.names.resolve(function.value)
-            is_path = base is None or base.startswith(("pathlib", "@"))
+            is_path = base is None or base.startswith("pathlib") or is_own(base)
             if is_path and (function.attr in PATH_METHODS or (function.attr == "glob" and node.args)):
                 return self._listed(node, f"Path.{function.attr}()")
             if function.attr == "imap_unordered":

@@ -25,6 +25,7 @@ from analysis.scan.lint.vocabulary import (
     ALL,
     HELPER,
     WORDS,
+    is_own,
     seeded_by,
     seeds_by_name,
 )
@@ -89,7 +90,7 @@ def called(to: Walk, node: ast.Call, name: str | None) -> None:
     if _may_be_mode(to, node, name, attribute):
         pass
     elif name is not None:
-        if training.is_own(name):
+        if is_own(name):
             helper = seeds_by_name(name.rpartition(".")[2].lstrip("@"))
             to.event("call", name, node, f"{HELPER}{draws.source_of_seed(to, node)}" if helper else "")
         _by_name(to, node, name)
@@ -201,11 +202,7 @@ def given(to: Walk, node: ast.Name | ast.Attribute) -> None:
     if isinstance(node, ast.Name) and node.id == "self":
         return  # which is no use of its class
     name = to.names.resolve(node)
-    if (
-        name
-        and "()" not in name
-        and (name.startswith("@") or name.partition(".")[0] not in training.ELSEWHERE)
-    ):
+    if name and "()" not in name and is_own(name):
         to.event("value", name, node)
     elif name is None and to.names.stars and isinstance(node, ast.Name) and node.id[0].isupper():
         to.event("value", f"*.{node.id}", node)  # a class of a file of which all was imported
@@ -315,7 +312,7 @@ def _by_attribute(to: Walk, node: ast.Call, attribute: str, name: str | None) ->
         to.event("draw", "torch", node, f"Tensor.{attribute}")
     elif (
         attribute == "shuffle"
-        and (name is None or training.is_own(name))
+        and (name is None or is_own(name))
         and "tensorflow" in facts.flags
         and draws.is_buffer(node)
         and id(node) not in to.discarded

@@ -10,8 +10,8 @@ from analysis.scan.lint.facts import spot
 from analysis.scan.lint.syntax.arguments import argument, constant, is_given
 from analysis.scan.lint.syntax.defaults import default, name_of
 from analysis.scan.lint.syntax.walk import Walk
-from analysis.scan.lint.uses import draws, operations, training
-from analysis.scan.lint.vocabulary import OWN_SOURCE, SEEDS_OF_VARIATES
+from analysis.scan.lint.uses import draws, operations
+from analysis.scan.lint.vocabulary import OWN_SOURCE, SEEDS_OF_VARIATES, is_own
 
 LAYERS = frozenset(("torch.nn", "torch.nn.functional", "keras.layers"))
 MODELS = {
@@ -50,7 +50,7 @@ def called(to: Walk, node: ast.Call) -> None:
     elif library in MODELS:
         draws.drawn(to, bare, MODELS[library])
         operations.used(to, bare, MODELS[library])
-    elif library and "()" not in library and not library.startswith("@") and training.is_own(library):
+    elif library and "()" not in library and not library.startswith("@") and is_own(library):
         said = constant(kind)
         to.event("value", f"{library}.{said if isinstance(said, str) else '*'}", node)
 
@@ -62,7 +62,7 @@ def handed_on(to: Walk, node: ast.Call) -> None:
         return
     for value in (*node.args, *(keyword.value for keyword in node.keywords)):
         name = to.names.resolve(value) if isinstance(value, ast.Name) else None
-        if name and "()" not in name and not name.startswith("@") and training.is_own(name):
+        if name and "()" not in name and not name.startswith("@") and is_own(name):
             to.event("value", f"{name}.*", value)
 
 

@@ -10,7 +10,6 @@ from contextlib import contextmanager
 from analysis.scan.lint.facts import Event, spot
 from analysis.scan.lint.syntax.arguments import argument, constant, dotted, is_given, is_open
 from analysis.scan.lint.syntax.walk import Walk
-from analysis.scan.lint.uses.training import is_own
 from analysis.scan.lint.vocabulary import (
     ALL,
     CHANGING,
@@ -32,6 +31,7 @@ from analysis.scan.lint.vocabulary import (
     WITHOUT_GPU,
     estimator_of,
     generator_of,
+    is_own,
     seeded_by,
 )
 

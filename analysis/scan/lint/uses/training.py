@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import ast
 import re
-import sys
 
 from analysis.scan.lint.facts import Event, spot
 from analysis.scan.lint.syntax.arguments import argument, constant, dotted, is_given
 from analysis.scan.lint.syntax.walk import Walk
-from analysis.scan.lint.vocabulary import OF_UNKNOWN, WORDS
+from analysis.scan.lint.vocabulary import OF_UNKNOWN, WORDS, is_own
 
 ESTIMATOR = re.compile(
     r"^(?:sklearn|imblearn|cuml|sktime|skmultilearn)\.(?:ensemble|linear_model|tree|svm|neural_network|neighbors|naive_bayes|model_selection|pipeline|"
@@ -26,8 +25,6 @@ TRAINERS = re.compile(
     r"|^mmengine\.(?:\w+\.)*Runner(?:\.from_cfg)?\(\)|^fastNLP\.(?:\w+\.)*Trainer\(\)"
     r"|^ray\.(?:rllib|train)\.[\w.]+\(\)(?:\.\w+\(\))*|^tensorflow\.estimator\.\w+\(\)|^rfdetr\.\w+\(\)"
 )
-ELSEWHERE = WORDS["elsewhere"].union(sys.stdlib_module_names)
-"""Packages that are no part of a project; those that seed are in SEEDS."""
 FITS = WORDS["fits"]
 NOT_MODELS = re.compile(
     r"^sklearn\.(?:preprocessing|feature_extraction|decomposition|impute|compose|feature_selection)\."
@@ -142,11 +139,6 @@ def by_attribute(to: Walk, node: ast.Call, attribute: str, name: str | None) -> 
     else:
         return False
     return True
-
-
-def is_own(name: str) -> bool:
-    """Whether a name may be one of the project: of this file, or of a module that is no known library."""
-    return name.startswith("@") or name.partition(".")[0] not in ELSEWHERE
 
 
 def inherited(to: Walk, class_name: str, base: ast.expr, name: str) -> None:
