@@ -35,9 +35,11 @@ def is_test(file: FileFacts) -> bool:
         return True
     if not TEST_FILE.search(file.path):
         return False
-    does = any(event.kind == "train" for event in file.scopes.get("", ())) or any(
+    top = file.scopes.get("", ())
+    does = any(event.kind == "train" for event in top) or any(
         file.scope_at(line) == "" for line in file.written
     )
+    does |= any(event.kind == "call" for event in top) and not file.spans  # a script that calls others
     if "tests/" not in file.path and does:
         return bool(file.flags & TESTING)
     has_tests = any(name.rpartition(".")[2].startswith("test_") for name in file.scopes)
