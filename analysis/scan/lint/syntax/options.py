@@ -19,6 +19,8 @@ def apply_options(body: Sequence[ast.stmt], options: Options) -> None:
     """Writes the values of options where they are read."""
     for node in (inner for statement in body for inner in ast.walk(statement)):
         for field, value in ast.iter_fields(node):
+            if field == "func":
+                continue  # `params.freeze()` is none
             if isinstance(value, list):
                 value[:] = [_settled(each, options) for each in value]
             elif isinstance(value, ast.expr):

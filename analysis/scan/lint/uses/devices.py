@@ -110,13 +110,15 @@ def assigned(to: Walk, name: str, value: ast.expr) -> None:
 def is_made_on_cpu(to: Walk, value: ast.expr) -> bool:
     """`1 - torch.linspace(start, end, steps)`, and what is computed from it: what is made of numbers is on
     the CPU unless it says where, and so is all that it is added to."""
+    while isinstance(value, ast.BinOp):  # a + b + c + ...: deep to the left
+        if is_made_on_cpu(to, value.right):
+            return True
+        value = value.left
     match value:
         case ast.Name(id=name):
             return f"{to.scope}:{name}" in to.facts.made_on_cpu
         case ast.Attribute(value=ast.Name(id="self"), attr=name):
             return f"{to.scope}:self.{name}" in to.facts.made_on_cpu
-        case ast.BinOp(left=left, right=right):
-            return is_made_on_cpu(to, left) or is_made_on_cpu(to, right)
         case ast.UnaryOp(operand=inner) | ast.Subscript(value=inner):
             return is_made_on_cpu(to, inner)
         case ast.Call(func=function, args=args):
