@@ -49,10 +49,8 @@ CONFIGURATION = re.compile(
 MANY_FILES = 500
 LARGE = 200_000
 """In bytes: a larger file has data."""
-OPTION = re.compile(
-    r"""^[ \t]*(?:-[ \t]+)?["']?(\w{4,})["']?[ \t]*:[ \t]*(true|false)[ \t]*,?[ \t]*(?:\#.*)?$""",
-    re.IGNORECASE | re.MULTILINE,
-)
+OPTION = re.compile(r"""\b(\w{4,})["']?[ \t]*:[ \t]*([^\s,}\]\#]*)""")
+TRUTH = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
 COMMANDS = ("pyproject.toml", "setup.cfg", "setup.py")
 FRAMEWORKS = {
     "torch": "torch",
@@ -108,13 +106,20 @@ def _parsed(path: str, text: str, source: str, parser: Parser, notes: list[Note]
 
 def options(tree: Tree) -> dict[str, bool]:
     """The options that have one value, true or false, in all configuration files of a project."""
-    said: dict[str, set[bool]] = {}
-    for path in [path for path in tree.others if CONFIGURATION.search(path)][:MANY_FILES]:
+    said: dict[str, set[bool | None]] = {}
+    paths = [path for path in tree.others if CONFIGURATION.search(path)]
+    for path in paths if len(paths) <= MANY_FILES else ():
         data = read(tree.root, path)
         if not isinstance(data, Note) and len(data) < LARGE:
             for name, value in OPTION.findall(decode(data)[0]):
-                said.setdefault(name, set()).add(value.lower() == "true")
-    return {name: values.pop() for name, values in said.items() if len(values) == 1}
+                said.setdefault(name, set()).add(TRUTH.get(value.lower()))
+    return {
+        name: value
+        for name, values in said.items()
+        if len(values) == 1
+        for value in values
+        if value is not None
+    }
 
 
 def lint_some(root: Path, paths: Iterable[str], known: Options) -> list[FileFacts]:

@@ -92,7 +92,8 @@ def _split_up(
     """The files of one project are spread over the processes."""
     facts: list[FileFacts] = []
     chunks = [tree.python[i : i + CHUNK] for i in range(0, len(tree.python), CHUNK)] if rules else []
-    for done, some in enumerate(pool.map(partial(lint_some, tree.root, known=options(tree)), chunks)):
+    known = options(tree) if rules else {}
+    for done, some in enumerate(pool.map(partial(lint_some, tree.root, known=known), chunks)):
         facts += some
         progress(done + 1, len(chunks), name)
     return put_together(name, tree, facts, rules)

@@ -38,6 +38,7 @@ _PATHS = re.compile(rb"""sys\.path\.(?:append|insert|extend)\([^\n]*?["'](?:~|/\
 """Modules from outside."""
 _BINDS = re.compile(rb"%(?:run|pylab|store|load|macro|R)\b|%%(?!time|bash|sh\b|writefile|html|script)")
 """What may bind names in a notebook that are not written out."""
+_WORD = re.compile(r"\w+")
 _LINE_END = re.compile(r"\r\n?|\n")
 _PYTHON_2 = re.compile(
     r"^\s*print\s+(?![=(\[,.)])\S|^\s*except\s+[\w.()]+(?:\s*,\s*\w+)+\s*:|^\s*raise\s+\w+\s*,|^\s*exec\s+[\"'\w]"
@@ -100,7 +101,7 @@ def lint_cells(facts: FileFacts, cells: list[Cell], options: Options) -> None:
         if any(WORD.search(cell.text) for cell in cells):
             facts.frozen = frozen(body)
         try:
-            if any(name in cell.text for name in options for cell in cells):
+            if not options.keys().isdisjoint(_WORD.findall("\n".join(cell.text for cell in cells))):
                 apply_options(body, options)
             apply_constants(body)
             Collector(facts).module(ast.Module(body=body, type_ignores=[]))
@@ -114,9 +115,11 @@ def lint_cells(facts: FileFacts, cells: list[Cell], options: Options) -> None:
             if any(registry().operations[use.entry].model for use in facts.operations):
                 facts.idle = idle_lines(body)
             if facts.targets or facts.findings or _draws(facts):
-                facts.looked_at = shown_lines(body, kept_in_order)
+                facts.looked_at = shown_lines(body, kept_in_order, is_notebook=facts.is_notebook)
         except RecursionError:
             facts.notes.append(Note(path=facts.path, text="is nested too deeply; not linted"))
+        except ValueError as error:  # of ast.unparse, for numbers of thousands of digits and odd f-strings
+            facts.notes.append(Note(path=facts.path, text=f"{error}; not linted"))
         if unread:
             facts.undefined.clear()  # the others may bind them
     finally:

@@ -13,6 +13,8 @@ CUSTOMARY = {name: name for name in ("os", "random", "torch", "glob", "keras", "
     "np": "numpy", "tf": "tensorflow", "nn": "torch.nn", "F": "torch.nn.functional",
 }  # fmt: skip
 """What names usually stand for."""
+SAYING_NOTHING = frozenset(("typing", "typing_extensions", "builtins", "abc", "collections", "types"))
+"""Where the types come from that do not tell which class something has."""
 
 
 class Names:
@@ -76,7 +78,8 @@ class Names:
         """The canonical name of what an expression stands for; None where it is unknown."""
         name = self._raw(node)
         function, made, rest = (name or "").partition("()")
-        if made and function in self.results and (kind := self._raw(self.results[function])):
+        kind = (self._raw(self.results[function]) if made and function in self.results else None) or "typing"
+        if kind.partition(".")[0] not in SAYING_NOTHING:
             name = f"{kind}(){rest}"
         return canonical(name) if name else None
 

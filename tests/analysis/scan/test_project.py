@@ -187,6 +187,9 @@ def test_old_versions_of_albumentations_draw_from_python(tmp_path, pin, found):
         ({"configs/a.yaml": "data:\n  augment: false\n", "b.json": '{"augment": false,\n"x": true}'}, False),
         ({"configs/a.yaml": "data:\n  augment: false\n", "configs/b.yml": "augment: True  # here\n"}, True),
         ({".github/a.yaml": "augment: false\n"}, True),
+        ({"a.yaml": "augment: false\n", "b.yaml": "augment: yes\n"}, True),
+        ({"a.yaml": "augment: false\n", "b.json": '{"x": 1, "augment": 0.5}'}, True),
+        ({"a.yaml": "augment: no\n"}, False),
         ({}, True),
     ],
 )

@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Iterator, Sequence
 
-from analysis.scan.lint.syntax.arguments import last
+from analysis.scan.lint.syntax.arguments import last, text_of
 
 EXISTS = re.compile(r"\b(?:exists|is_?file)\b")
 LOADING = re.compile(r"load|restore|resume|^from_|^YOLO$", re.IGNORECASE)
@@ -18,6 +18,8 @@ OF_MODELS = re.compile(
 )
 OF_LAST = re.compile(r"(?:^|_|\b)(?:last|latest|resume)", re.IGNORECASE)
 """Names of what the last run left, whoever writes it."""
+SIMPLE = 20
+"""How many nodes a path is made of at most."""
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
@@ -26,8 +28,8 @@ def resumed(body: Sequence[ast.stmt]) -> Iterator[tuple[ast.If, str]]:
     saves further on; each with the name of what is loaded."""
     saved: dict[str, int] = {}  # what is saved: the last line
     for call in _calls(body, SAVING):
-        for value in _given(call):
-            saved[ast.unparse(value)] = max(call.lineno, saved.get(ast.unparse(value), 0))
+        for name in _given(call):
+            saved[name] = max(call.lineno, saved.get(name, 0))
     for scope in (body, *(node.body for node in _all(body) if isinstance(node, Function))):
         trained = max((call.lineno for call in _calls(scope, TRAINING)), default=0)
         for node in _unconditional(scope):
@@ -58,23 +60,22 @@ def _tested(test: ast.expr) -> str:
     """`path` of `os.path.exists(path)` and `path.is_file()`."""
     match test:
         case ast.Call(func=function, args=[path]) if EXISTS.fullmatch(last(function)):
-            return ast.unparse(path)
+            return text_of(path)
         case ast.Call(func=ast.Attribute(value=path, attr=kind), args=[]) if EXISTS.fullmatch(kind):
-            return ast.unparse(path)
+            return text_of(path)
     return ""
 
 
 def _loads(body: Sequence[ast.stmt], path: str) -> bool:
     """Whether it is loaded as a model, and something follows."""
-    return not any(isinstance(node, ast.Return | ast.Raise) for node in _all(body)) and any(
-        path in map(ast.unparse, _given(call)) and OF_MODELS.search(ast.unparse(statement))
-        for statement in body
-        for call in _calls([statement], LOADING)
-    )
+    if any(isinstance(node, ast.Return | ast.Raise) for node in _all(body)):
+        return False
+    loading = (each for each in body if any(path in _given(call) for call in _calls([each], LOADING)))
+    return any(OF_MODELS.search(text_of(each)) for each in loading)
 
 
-def _given(node: ast.Call) -> Iterator[ast.expr]:
+def _given(node: ast.Call) -> Iterator[str]:
+    """The texts of arguments that are names, attributes, texts or simple calls: `str(path)`, `open(path)`."""
     for value in (*node.args, *(keyword.value for keyword in node.keywords)):
-        yield value
-        if isinstance(value, ast.Call):  # `str(path)`, `open(path, "rb")`
-            yield from value.args
+        inner = value.args if isinstance(value, ast.Call) else []
+        yield from map(text_of, [each for each in (value, *inner) if len(list(ast.walk(each))) <= SIMPLE])

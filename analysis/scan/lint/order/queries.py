@@ -15,10 +15,12 @@ ASKING = frozenset(("execute", "query", "fetch", "fetch_all", "read_sql", "read_
 """Methods of connections, by which they are asked; of cursors, which have the rows then."""
 GIVING = frozenset(("fetchall", "fetchmany", "all", "result", "to_dataframe", "to_pandas", "mappings"))
 """Methods of what has the rows, which give all of them."""
-SORTING_METHODS = frozenset(("sort", "sort_values", "sort_index"))
+SORTING_METHODS = frozenset(("sort", "sort_values"))
+BEGINS = re.compile(r"\s*(?:SELECT|WITH)\b", re.IGNORECASE)
+LONG = 20_000
 SELECTS = re.compile(r"\s*(?:SELECT|WITH)\b(?P<what>.*?)\bFROM\b(?P<rest>.*)", re.IGNORECASE | re.DOTALL)
 ORDERED = re.compile(
-    r"\bORDER\s+BY\b|\bLIMIT\s+1\b(?!\d)|\bINFORMATION_SCHEMA\b|\bpg_catalog\b|\bWHERE\s+\w*\bid\s*=",
+    r"\bORDER\s+BY\b|\bLIMIT\s+1\b|\bINFORMATION_SCHEMA\b|\bpg_catalog\b|\bWHERE\s+(?:\w+\.)?id\s*=",
     re.IGNORECASE,
 )
 """Rows in an order, only one, or none of data."""
@@ -37,8 +39,11 @@ class Queries:
         self._asked: set[str] = set()  # cursors that have rows in no order
 
     def assigned(self, target: str, value: ast.expr) -> None:
-        if target:
-            self._texts[target] = self._text(value)
+        text = self._text(value)
+        if target and BEGINS.match(text) and len(text) < LONG:
+            self._texts[target] = text
+        else:
+            self._texts.pop(target, None)
 
     def called(self, node: ast.Call) -> Iterator[ast.expr]:
         """`cursor.execute(query)`; gives what `rows.dropna().sort_values("id")` sorts."""
@@ -87,7 +92,7 @@ class Queries:
     def _text(self, value: ast.expr | None) -> str:
         """As much of a text as is written out."""
         end = ""
-        while isinstance(value, ast.BinOp):  # a + b + c + ...: deep to the left
+        while isinstance(value, ast.BinOp) and isinstance(value.op, ast.Add | ast.Mod):
             end = (self._text(value.right) or "?") + end
             value = value.left
         return self._part(value) + end

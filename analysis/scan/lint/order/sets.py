@@ -7,7 +7,7 @@ import re
 
 from analysis.scan.lint.order.kept import is_numbering, makes_text, named
 from analysis.scan.lint.order.sources import NUMBERS, is_numbering_of_texts, is_of_texts
-from analysis.scan.lint.syntax.arguments import last
+from analysis.scan.lint.syntax.arguments import last, text_of
 from analysis.scan.lint.syntax.walk import Walk
 
 MADE = frozenset(("builtins.set()", "builtins.frozenset()"))
@@ -157,4 +157,4 @@ class Sets:
         """The text of an expression, what its names are made of, and a word where that is text."""
         names = {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
         made = " ".join(self._told.get(name, "") for name in sorted(names))
-        return f"{ast.unparse(node)} {made} {'str' if names & self._made_texts else ''}"
+        return f"{text_of(node)} {made} {'str' if names & self._made_texts else ''}"

@@ -19,6 +19,7 @@ from analysis.scan.lint.facts import MAIN, Event, FileFacts, finding
 from analysis.scan.lint.index import Index, last_name
 from analysis.scan.lint.programs.broken import fails, stops
 from analysis.scan.lint.programs.kinds import events_of, runs
+from analysis.scan.lint.syntax.bindings import UNKNOWN
 from analysis.scan.lint.vocabulary import OF_UNKNOWN, WORDS
 from analysis.scan.results import PROGRAMS, Level, LintFinding
 
@@ -303,19 +304,23 @@ class Program:
     @cached_property
     def _called(self) -> set[str]:
         """The same without what is only fetched, or mentioned in functions that are not mentioned."""
+        waiting: dict[str, list[set[str]]] = {}  # what functions and classes mention, by their names
+        queue: list[set[str]] = []
+        for file in self.files:
+            for scope, events in file.scopes.items():
+                names = {last_name(event.name) for event in events if event.kind in MENTIONS}
+                if scope == MAIN and file is not self.file:
+                    continue
+                if _is_named(file, scope, set()) or (file is self.file and UNKNOWN in file.bound):
+                    queue.append(names)
+                else:
+                    waiting.setdefault(scope.replace(".<lambda>", "").partition(".")[0], []).append(names)
         found: set[str] = set()
-        scopes = [
-            (file, scope, {last_name(event.name) for event in events if event.kind in MENTIONS})
-            for file in self.files
-            for scope, events in file.scopes.items()
-            if scope != MAIN or file is self.file
-        ]
-        while True:
-            alive = [names for file, scope, names in scopes if _is_named(file, scope, found)]
-            scopes = [each for each in scopes if not _is_named(*each[:2], found)]
-            if not alive:
-                return found
-            found |= set().union(*alive)
+        while queue:
+            for name in queue.pop() - found:
+                found.add(name)
+                queue += waiting.pop(name, [])
+        return found
 
     @property
     def _events(self) -> Iterator[Event]:

@@ -39,6 +39,15 @@ def dotted(function: ast.expr) -> str:
     return ast.unparse(function.value) if isinstance(function, ast.Attribute) else ""
 
 
+def text_of(node: ast.AST) -> str:
+    """An expression or statement as text; "" for what cannot be written again: it is too deep, has too long a
+    number, or is an f-string with signs that would need a backslash."""
+    try:
+        return ast.unparse(node)
+    except (ValueError, RecursionError):
+        return ""
+
+
 def last(function: ast.expr) -> str:
     """`append` of `self.rows.append`, `open` of `open`."""
     return getattr(function, "attr", "") or getattr(function, "id", "")

@@ -12,7 +12,7 @@ from analysis.scan.lint.syntax.arguments import constant
 Options = Mapping[str, bool]
 """Options by their names."""
 OF_OPTIONS = re.compile(r"^_*(?:cfg|conf|config|configuration|settings|hparams|hp|params)$", re.IGNORECASE)
-"""What has options as attributes."""
+"""What has options."""
 
 
 def apply_options(body: Sequence[ast.stmt], options: Options) -> None:
@@ -35,16 +35,21 @@ def _settled(node: ast.AST, options: Options) -> ast.AST:
 def _name(node: ast.AST, options: Options) -> str:
     """`augment` of `config["data"]["augment"]`, `config.get("augment", False)` and `cfg.DATA.augment`."""
     match node:
-        case ast.Subscript(slice=ast.Constant(value=str(name)), ctx=ast.Load()):
-            return name
-        case ast.Call(func=ast.Attribute(attr="get"), args=[ast.Constant(value=str(name)), *others]):
-            return name if all(constant(each) == options.get(name) for each in others) else ""
+        case ast.Subscript(value=of, slice=ast.Constant(value=str(name)), ctx=ast.Load()):
+            pass
+        case ast.Call(
+            func=ast.Attribute(value=of, attr="get"), args=[ast.Constant(value=str(name)), *others]
+        ):
+            if any(constant(each) != options.get(name) for each in others):
+                return ""
         case ast.Call(func=ast.Name(id="bool"), args=[inner]):
             return _name(inner, options)
         case ast.Attribute(value=of, attr=name, ctx=ast.Load()):
-            while isinstance(of, ast.Attribute):
-                if OF_OPTIONS.match(of.attr):
-                    return name
-                of = of.value
-            return name if isinstance(of, ast.Name) and OF_OPTIONS.match(of.id) else ""
-    return ""
+            pass
+        case _:
+            return ""
+    while isinstance(of, ast.Attribute | ast.Subscript):
+        if isinstance(of, ast.Attribute) and OF_OPTIONS.match(of.attr):
+            return name
+        of = of.value
+    return name if isinstance(of, ast.Name) and OF_OPTIONS.match(of.id) else ""

@@ -14,6 +14,8 @@ from analysis.scan.lint.vocabulary import WORDS
 MOVED, ON_CPU, NEEDS_GPU, ASKS = "moved", "on the CPU", "needs a GPU", "asks for a GPU"
 """Flags of a file: a library moves models to a GPU, a device is the CPU, a GPU is used unasked, one is asked
 for or is the user's choice."""
+ELSEWHERE_BY_DEFAULT = "elsewhere by default"
+"""The flag of a file that makes tensors on another device, or of another type, unless it says where."""
 REFUSES = "refuses"
 """Said of what stops where there is no GPU, whatever comes after it."""
 MOVING_LIBRARIES = WORDS["moving_libraries"]
@@ -87,6 +89,8 @@ def called(to: Walk, node: ast.Call, name: str | None, attribute: str) -> None:
         to.event("moved", "", node)
     elif name:
         of_library(to, name)
+    if (name or "").startswith("torch.set_default_"):
+        to.facts.flags.add(ELSEWHERE_BY_DEFAULT)
 
 
 def of_library(to: Walk, name: str) -> None:
@@ -111,9 +115,13 @@ def is_made_on_cpu(to: Walk, value: ast.expr) -> bool:
     """`1 - torch.linspace(start, end, steps)`, and what is computed from it: what is made of numbers is on
     the CPU unless it says where, and so is all that it is added to."""
     while isinstance(value, ast.BinOp):  # a + b + c + ...: deep to the left
-        if is_made_on_cpu(to, value.right):
-            return True
+        if not isinstance(value.right, ast.Subscript) and is_made_on_cpu(to, value.right):
+            return True  # one number, `x * steps[0]`, may be anywhere
         value = value.left
+        if isinstance(value, ast.Subscript):
+            return False
+    if ELSEWHERE_BY_DEFAULT in to.facts.flags:
+        return False
     match value:
         case ast.Name(id=name):
             return f"{to.scope}:{name}" in to.facts.made_on_cpu

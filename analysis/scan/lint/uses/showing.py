@@ -32,7 +32,10 @@ COUNTING = WORDS["telling"]
 
 
 def shown_lines(
-    body: Sequence[ast.stmt], kept_in_order: Callable[[list[ast.stmt]], Iterator[str]]
+    body: Sequence[ast.stmt],
+    kept_in_order: Callable[[list[ast.stmt]], Iterator[str]],
+    *,
+    is_notebook: bool,
 ) -> set[int]:
     """The lines of assignments to names that are only read to show something, or in the name of a file, of
     what is shown at once, of what loops go over that keep its order only for that, and of what answers those
@@ -43,7 +46,8 @@ def shown_lines(
             map(_asks, function.decorator_list)
         ):
             lines.update(lines_of(function))
-    for scope in _scopes(body):
+    for place, scope in enumerate(_scopes(body)):
+        is_own = is_notebook or place > 0  # no other file may read what the names of a module stand for
         harmless = {id(name) for node in scope for name in _harmless(node)}
         reads: dict[str, list[ast.Name]] = {}  # of names that are the scope's own: others may read more
         for node in scope:
@@ -70,7 +74,7 @@ def shown_lines(
             names = _names(node.targets[0])
             if _only_reads(node.value) and all(map(is_shown, names)):
                 harmless |= set(map(id, _names_in(node.value)))
-            elif _resamples(node.value) and all(map(is_left, names)):
+            elif is_own and _resamples(node.value) and all(map(is_left, names)):
                 harmless |= set(map(id, _names_in(node.value)))
                 lines.update(lines_of(node))
         for node in assigned:

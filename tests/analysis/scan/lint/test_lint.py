@@ -115,6 +115,15 @@ def test_deep_nesting_is_no_crash():
     assert findings(chain) == ()
     dots = "import torch\nx = a" + ".b()" * 3000 + "\n"
     assert isinstance(findings(dots), tuple)
+    squares = "import torch\nx = 'a'\n" + "x = x * x\n" * 60 + "x = x + x\n" * 60
+    assert findings(squares) == ()
+
+
+@pytest.mark.parametrize("value", ["0x" + "f" * 5000, "f\"{r['\u3000']}\"", " + ".join(["'a'"] * 700)])
+def test_what_cannot_be_written_as_text_again_is_no_crash(value: str):
+    text = f"import os, torch\nrows.append({value})\nif os.path.exists({value}):\n    load({value})\n"
+    assert notes((text + f"torch.save(net, {value})\nfit()\n").encode()) == []
+    assert findings(text) == ()
 
 
 def test_an_empty_file_has_nothing():
