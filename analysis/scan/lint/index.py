@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from functools import cached_property
 
 from analysis.scan.lint.facts import FileFacts
 from analysis.scan.lint.syntax.bindings import UNKNOWN
-from analysis.scan.lint.vocabulary import WORDS
+from analysis.scan.lint.vocabulary import ELSEWHERE
 
-LIBRARIES = (sys.stdlib_module_names | WORDS["elsewhere"]) - {"this"}
+LIBRARIES = ELSEWHERE - {"this"}
 """An installed library is meant, whatever files a project has."""
 HOPS = 4  # how often a name is imported from what has imported it
 

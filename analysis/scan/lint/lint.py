@@ -101,7 +101,9 @@ def lint_cells(facts: FileFacts, cells: list[Cell], options: Options) -> None:
         if any(WORD.search(cell.text) for cell in cells):
             facts.frozen = frozen(body)
         try:
-            if not options.keys().isdisjoint(_WORD.findall("\n".join(cell.text for cell in cells))):
+            if options and not options.keys().isdisjoint(
+                w for cell in cells for w in _WORD.findall(cell.text)
+            ):
                 apply_options(body, options)
             apply_constants(body)
             Collector(facts).module(ast.Module(body=body, type_ignores=[]))

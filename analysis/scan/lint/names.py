@@ -37,7 +37,7 @@ class Names:
         """Whether a name is one of the scopes within the module."""
         return any(name in scope for scope in self._scopes[1:])
 
-    def is_own(self, name: str) -> bool:
+    def is_innermost(self, name: str) -> bool:
         """Whether a name is one of the innermost scope, and not of what is around it."""
         return name in self._scopes[-1]
 
@@ -77,11 +77,16 @@ class Names:
     def resolve(self, node: ast.expr) -> str | None:
         """The canonical name of what an expression stands for; None where it is unknown."""
         name = self._raw(node)
-        function, made, rest = (name or "").partition("()")
-        kind = (self._raw(self.results[function]) if made and function in self.results else None) or "typing"
-        if kind.partition(".")[0] not in SAYING_NOTHING:
-            name = f"{kind}(){rest}"
+        if name and self.results and "()" in name:
+            name = self._result(name)
         return canonical(name) if name else None
+
+    def _result(self, name: str) -> str:
+        """`Trainer().train` of `@make().train`, where that says that it returns one."""
+        function, _, rest = name.partition("()")
+        kind = self._raw(self.results[function]) if function in self.results else None
+        is_told = kind is not None and kind.partition(".")[0] not in SAYING_NOTHING
+        return f"{kind}(){rest}" if is_told else name
 
     def _raw(self, node: ast.expr) -> str | None:
         calls_and_attributes: list[str] = []

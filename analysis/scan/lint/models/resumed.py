@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from analysis.scan.lint.syntax.arguments import last, text_of
+from analysis.scan.lint.syntax.choices import Function
 
 EXISTS = re.compile(r"\b(?:exists|is_?file)\b")
 LOADING = re.compile(r"load|restore|resume|^from_|^YOLO$", re.IGNORECASE)
@@ -20,7 +21,6 @@ OF_LAST = re.compile(r"(?:^|_|\b)(?:last|latest|resume)", re.IGNORECASE)
 """Names of what the last run left, whoever writes it."""
 SIMPLE = 20
 """How many nodes a path is made of at most."""
-Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def resumed(body: Sequence[ast.stmt]) -> Iterator[tuple[ast.If, str]]:

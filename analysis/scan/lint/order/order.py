@@ -320,8 +320,8 @@ class DataOrder:
     def _settle(self, name: str) -> None:
         """Reports what has a name, unless it was used, but never in a way that keeps the order."""
         items = self.pending.pop(name)
-        is_own = self._walk.scope and self._walk.names.is_own(name)
-        is_kept = self.loads.get(name, "." in name or not is_own)
+        is_local = self._walk.scope and self._walk.names.is_innermost(name)
+        is_kept = self.loads.get(name, "." in name or not is_local)
         unread = name if name not in self.loads and "." not in name else ""
         for item in items if name not in self.sets.ones else ():
             if is_kept or self.decisive.has(item.node) or (name, id(item.node)) in self._joined:

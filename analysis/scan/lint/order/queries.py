@@ -18,7 +18,8 @@ GIVING = frozenset(("fetchall", "fetchmany", "all", "result", "to_dataframe", "t
 SORTING_METHODS = frozenset(("sort", "sort_values"))
 BEGINS = re.compile(r"\s*(?:SELECT|WITH)\b", re.IGNORECASE)
 LONG = 20_000
-SELECTS = re.compile(r"\s*(?:SELECT|WITH)\b(?P<what>.*?)\bFROM\b(?P<rest>.*)", re.IGNORECASE | re.DOTALL)
+"""Characters: a longer text is no query that somebody wrote."""
+SELECTS = re.compile(BEGINS.pattern + r"(?P<what>.*?)\bFROM\b(?P<rest>.*)", re.IGNORECASE | re.DOTALL)
 ORDERED = re.compile(
     r"\bORDER\s+BY\b|\bLIMIT\s+1\b|\bINFORMATION_SCHEMA\b|\bpg_catalog\b|\bWHERE\s+(?:\w+\.)?id\s*=",
     re.IGNORECASE,

@@ -34,6 +34,7 @@ OF_LIBRARIES = re.compile(
 RESTING = frozenset(("draw", "train", "work", "parallel", "pool", "infers"))
 """What counts in a program's own file though no call that can be followed reaches it."""
 MENTIONS = frozenset(("call", "value", "method"))
+"""Events that name a function or a class."""
 CALLED_BY_FRAMEWORKS = WORDS["called_by_frameworks"]
 
 

@@ -11,7 +11,7 @@ from analysis.scan.lint.syntax.arguments import constant
 
 Options = Mapping[str, bool]
 """Options by their names."""
-OF_OPTIONS = re.compile(r"^_*(?:cfg|conf|config|configuration|settings|hparams|hp|params)$", re.IGNORECASE)
+CONFIGS = re.compile(r"^_*(?:cfg|conf|config|configuration|settings|hparams|hp|params)$", re.IGNORECASE)
 """What has options."""
 
 
@@ -49,7 +49,7 @@ def _name(node: ast.AST, options: Options) -> str:
         case _:
             return ""
     while isinstance(of, ast.Attribute | ast.Subscript):
-        if isinstance(of, ast.Attribute) and OF_OPTIONS.match(of.attr):
+        if isinstance(of, ast.Attribute) and CONFIGS.match(of.attr):
             return name
         of = of.value
-    return name if isinstance(of, ast.Name) and OF_OPTIONS.match(of.id) else ""
+    return name if isinstance(of, ast.Name) and CONFIGS.match(of.id) else ""

@@ -47,7 +47,7 @@ def shown_lines(
         ):
             lines.update(lines_of(function))
     for place, scope in enumerate(_scopes(body)):
-        is_own = is_notebook or place > 0  # no other file may read what the names of a module stand for
+        is_closed = is_notebook or place > 0  # no other file reads its names
         harmless = {id(name) for node in scope for name in _harmless(node)}
         reads: dict[str, list[ast.Name]] = {}  # of names that are the scope's own: others may read more
         for node in scope:
@@ -74,7 +74,7 @@ def shown_lines(
             names = _names(node.targets[0])
             if _only_reads(node.value) and all(map(is_shown, names)):
                 harmless |= set(map(id, _names_in(node.value)))
-            elif is_own and _resamples(node.value) and all(map(is_left, names)):
+            elif is_closed and _resamples(node.value) and all(map(is_left, names)):
                 harmless |= set(map(id, _names_in(node.value)))
                 lines.update(lines_of(node))
         for node in assigned:
