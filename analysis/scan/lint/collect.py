@@ -16,7 +16,7 @@ from analysis.scan.lint.names import Names
 from analysis.scan.lint.order.order import DataOrder
 from analysis.scan.lint.order.passed import order_free
 from analysis.scan.lint.syntax import bindings, defaults, keywords
-from analysis.scan.lint.uses import calls, counts, devices, draws, pools, settings, training
+from analysis.scan.lint.uses import calls, counts, devices, pools, seeding, settings, training
 from analysis.scan.lint.validation import evaluation, leaks
 from analysis.scan.lint.vocabulary import ASKS_WHETHER_TRAINED, LOADS, is_own
 from analysis.scan.results import Level
@@ -225,7 +225,7 @@ class Collector:
         counts.remembered(self, self.target, node.value)
         keywords.assigned(self, targets, node.value)
         if isinstance(first, ast.Attribute) and "seed" in first.attr.lower() and not self.without_seed:
-            draws.changing(self, first, node.value, self.target)  # names are followed to where they seed
+            seeding.changing(self, first, node.value, self.target)  # names are followed to where they seed
         self.visit(node.value)
         if isinstance(node.value, ast.BinOp):
             training.descended(self, first, node)

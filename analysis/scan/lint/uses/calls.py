@@ -17,6 +17,7 @@ from analysis.scan.lint.uses import (
     draws,
     operations,
     pools,
+    seeding,
     settings,
     training,
 )
@@ -92,7 +93,7 @@ def called(to: Walk, node: ast.Call, name: str | None) -> None:
     elif name is not None:
         if is_own(name):
             helper = seeds_by_name(name.rpartition(".")[2].lstrip("@"))
-            to.event("call", name, node, f"{HELPER}{draws.source_of_seed(to, node)}" if helper else "")
+            to.event("call", name, node, f"{HELPER}{seeding.source_of_seed(to, node)}" if helper else "")
         _by_name(to, node, name)
         operations.used(to, node, name)
     elif attribute:
@@ -102,11 +103,11 @@ def called(to: Walk, node: ast.Call, name: str | None) -> None:
     elif isinstance(function, ast.Subscript | ast.Call) or last(function) == "getattr":
         chosen.called(to, node)
     elif isinstance(function, ast.Name) and seeds_by_name(function.id):
-        draws.seeded(to, node, ALL)  # of unknown origin: as its name says
+        seeding.seeded(to, node, ALL)  # of unknown origin: as its name says
     elif isinstance(function, ast.Name) and to.names.stars:
         to.event("call", f"*.{function.id}", node)
     if name is None and attribute not in ("seed", "manual_seed") and seeds_by_name(attribute):
-        draws.seeded(to, node, ALL)
+        seeding.seeded(to, node, ALL)
     if attribute:
         _by_attribute(to, node, attribute, name)
     method = last(function)
@@ -241,7 +242,7 @@ def _by_name(to: Walk, node: ast.Call, name: str) -> None:
     pools.called(to, node, name)
     settings.of_library(to, node, name)
     if seeded_by(name):
-        draws.seed(to, node, name)
+        seeding.seed(to, node, name)
         return
     draws.drawn(to, node, name)
     chosen.unseeded(to, node, name)
@@ -265,7 +266,7 @@ def _by_name(to: Walk, node: ast.Call, name: str) -> None:
         given_main = argument(node, "main", -1)
         to.event("call", (given_main and to.names.resolve(given_main)) or "@main", node)
     elif name in ("jax.random.PRNGKey", "jax.random.key") and node.args:
-        draws.changing(to, node, node.args[0], name)
+        seeding.changing(to, node, node.args[0], name)
     elif name == "lightning.Trainer":
         settings.of_trainer(to, node)
         if constant(argument(node, "benchmark", 99)) is True:
@@ -289,7 +290,7 @@ def _by_attribute(to: Walk, node: ast.Call, attribute: str, name: str | None) ->
     if attribute == "compile":
         operations.compiled(to, node)
     if attribute == "set_random_state":
-        draws.seeded(to, node, ("monai",))
+        seeding.seeded(to, node, ("monai",))
     settings.shuffled(to, node, attribute, name)
     if attribute in ("map", "interleave", "parallel_interleave", "apply", "map_and_batch"):
         settings.ordered(to, node, attribute)
@@ -299,11 +300,11 @@ def _by_attribute(to: Walk, node: ast.Call, attribute: str, name: str | None) ->
     if attribute == "step" or (attribute == "update" and training.UPDATING.search(dotted(node.func))):
         facts.flags.add("steps")
     if attribute == "reset" and is_open(node, "seed") is False:
-        draws.seeded(to, node, ("gym",))
+        seeding.seeded(to, node, ("gym",))
     if attribute == "seed" and node.args:
         to.reseeded.add(dotted(node.func))
         if ENVIRONMENT.search(dotted(node.func)):
-            draws.seeded(to, node, ("gym",))
+            seeding.seeded(to, node, ("gym",))
     elif (
         attribute in draws.IN_PLACE
         and "torch" in facts.flags

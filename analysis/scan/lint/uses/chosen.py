@@ -10,7 +10,7 @@ from analysis.scan.lint.facts import spot
 from analysis.scan.lint.syntax.arguments import argument, constant, is_given
 from analysis.scan.lint.syntax.defaults import default, name_of
 from analysis.scan.lint.syntax.walk import Walk
-from analysis.scan.lint.uses import draws, operations
+from analysis.scan.lint.uses import draws, operations, seeding
 from analysis.scan.lint.vocabulary import OWN_SOURCE, SEEDS_OF_VARIATES, is_own
 
 LAYERS = frozenset(("torch.nn", "torch.nn.functional", "keras.layers"))
@@ -104,7 +104,7 @@ def unseeded(to: Walk, node: ast.Call, name: str) -> None:
     """A search, or an estimator, whose seed is not given or another one each time."""
     state = argument(node, "random_state", -1)
     if state is not None and not any(each.rule == "VB104" for each in to.facts.findings):
-        draws.changing(to, node, state, name)  # once: one clock seeds all of them
+        seeding.changing(to, node, state, name)  # once: one clock seeds all of them
     if name in SEEDS and not is_given(node, SEEDS[name]):
         why = f"{name}() without {SEEDS[name]} draws what it tries from a new generator"
         to.report("VB102", node, why)

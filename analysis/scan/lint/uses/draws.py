@@ -1,4 +1,4 @@
-"""What draws from a generator, and what seeds one: rules VB101 to VB104."""
+"""What draws from a generator: rules VB101 to VB104."""
 
 from __future__ import annotations
 
@@ -10,42 +10,26 @@ from contextlib import contextmanager
 from analysis.scan.lint.facts import Event, spot
 from analysis.scan.lint.syntax.arguments import argument, constant, dotted, is_given, is_open
 from analysis.scan.lint.syntax.walk import Walk
+from analysis.scan.lint.uses import seeding
 from analysis.scan.lint.vocabulary import (
     ALL,
-    CHANGING,
-    DRAWN,
     FITS_SEQUENCE,
     FOR_A_SEED,
-    IF_GIVEN,
     MODEL,
     OF_GRAPHS,
     OWN_ENVIRONMENTS,
-    OWN_MODEL,
     OWN_SOURCE,
     RANDOM_VARIATES,
     SEEDING_TRAINERS,
     SEEDS_OF_VARIATES,
     SKLEARN_DRAWS,
     STABLE_BASELINES,
-    TENSORFLOW_1,
-    WITHOUT_GPU,
     estimator_of,
     generator_of,
     is_own,
     seeded_by,
 )
 
-OWN_GENERATORS = {  # rule VB102: name of the argument that seeds
-    "random.Random": "x",
-    "numpy.random.RandomState": "seed",
-    "numpy.random.default_rng": "seed",
-    "numpy.random.SeedSequence": "entropy",
-    "numpy.random.PCG64": "seed",
-    "numpy.random.MT19937": "seed",
-    "numpy.random.Philox": "seed",
-    "numpy.random.SFC64": "seed",
-    "numpy.random.PCG64DXSM": "seed",
-}
 COMPOSED = re.compile(r"^albumentations\.(?:\w+\.)*(?:Replay)?Compose$")
 SEEDS_MONAI = frozenset(("monai.data.DataLoader", "monai.data.ThreadDataLoader"))
 """They seed transforms from PyTorch's generator."""
@@ -68,6 +52,9 @@ ONLY_SHUFFLED = {
     "tensorflow_datasets.load": ("shuffle_files", "tensorflow"),
 }
 """What draws where an argument says so, and from which generator."""
+METRICS = frozenset(("evaluate.load", "datasets.load_metric"))
+BOOTSTRAPPED = "rouge"
+"""A metric that is the median of samples drawn again, with a seed that is taken from NumPy's generator."""
 PLACES_OF_SEEDS = (
     (re.compile(r"^(?:keras|tensorflow)\.(?:keras\.)?initializers\.(?:[Gg]lorot|[Hh]e|[Ll]ecun)_?\w+$"), 0),
     (re.compile(r"^tensorflow\.glorot_\w+_initializer$"), 0),
@@ -150,14 +137,14 @@ def drawn(to: Walk, node: ast.Call, name: str) -> None:
             to.event("draw", "python", node, name)
         if not to.scope and to.target:
             to.facts.made[spot(node)] = to.target
-    if name in OWN_GENERATORS:
-        _own_generator(to, node, name)
+    if name in seeding.OWN_GENERATORS:
+        seeding.own_generator(to, node, name)
     elif name == "tensorflow.random.Generator.from_non_deterministic_state":
         to.report("VB102", node, "the generator begins in another state in each run")
     elif COMPOSED.match(name) and is_given(node, "seed"):
-        seeded(to, node, ("albumentations",))
+        seeding.seeded(to, node, ("albumentations",))
     elif name in SEEDS_MONAI:
-        seeded(to, node, ("monai",))
+        seeding.seeded(to, node, ("monai",))
     elif name == "torch.Generator().seed":
         to.report("VB104", node, "Generator.seed() takes a seed from the operating system")
     elif REGISTERS.match(name):
@@ -165,7 +152,7 @@ def drawn(to: Walk, node: ast.Call, name: str) -> None:
     elif name == "random.SystemRandom":
         to.report("VB102", node, "random.SystemRandom cannot be seeded")
     elif STABLE_BASELINES.match(name) and is_open(node, "seed") is False:
-        seeded(to, node, (*ALL, "gym"))
+        seeding.seeded(to, node, (*ALL, "gym"))
 
 
 @contextmanager
@@ -190,6 +177,8 @@ def drawn_from(node: ast.Call, name: str) -> str | None:
         return source if shuffles and not is_given(node, "seed") else None
     if OF_FILES.search(name):
         return None if is_given(node, "seed") or constant(argument(node, "shuffle", 99)) is False else "numpy"
+    if name in METRICS and constant(argument(node, "path", 0)) == BOOTSTRAPPED:
+        return None if is_given(node, "seed") else "numpy"
     generator = generator_of(name)
     if generator == "tensorflow" and (is_open(node, "seed") is False or _is_seeded_by_place(node, name)):
         return None
@@ -305,78 +294,6 @@ def is_buffer(node: ast.Call) -> bool:
         or bool(re.search("buffer|size|len|num", named, re.I))
         or isinstance(size, ast.Call)
     )
-
-
-def _own_generator(to: Walk, node: ast.Call, name: str) -> None:
-    if to.without_seed:
-        return  # the caller may give one
-    seed = argument(node, OWN_GENERATORS[name], 0)
-    if constant(seed) is None or (seed is None and is_open(node, OWN_GENERATORS[name]) is True):
-        to.unseeded.append((to.target, node, f"{name}() takes its seed from the operating system"))
-    elif seed is not None:
-        changing(to, node, seed, name)
-
-
-def seed(to: Walk, node: ast.Call, name: str) -> None:
-    value = (
-        node.args[0]
-        if node.args
-        else next((k.value for k in node.keywords if k.arg in ("seed", "a", "x")), None)
-    )
-    if SEEDING_TRAINERS.match(name):
-        seeded(to, node, seeded_by(name))
-        return
-    if name == "tensorflow.set_random_seed":
-        to.facts.flags.add(TENSORFLOW_1)
-    if name == "torch.seed":
-        to.report("VB104", node, "torch.seed() draws a seed from the operating system")
-    elif value is None or (isinstance(value, ast.Constant) and value.value is None):
-        if name in ("random.seed", "numpy.random.seed"):
-            to.report("VB104", node, f"{name}() without a seed takes one from the operating system")
-            return
-    else:
-        changing(to, node, value, name)
-        source = to.names.resolve(value) or ""
-        if f"redrawn {_place(value)}" in to.facts.flags:  # only where none was given
-            seeded(to, node, seeded_by(name), IF_GIVEN)
-            return
-        if source.endswith("()") and (generator := generator_of(source[:-2])):
-            seeded(to, node, seeded_by(name), f"{DRAWN} {generator}")
-            return
-    if to.with_seed:
-        seeded(to, node, seeded_by(name), IF_GIVEN)
-    else:
-        seeded(to, node, seeded_by(name), OWN_MODEL if name.endswith("LightningCLI") else "")
-
-
-def source_of_seed(to: Walk, node: ast.Call) -> str:
-    """The generator that the seed of `set_seed(random.randint(0, 99))` is drawn from."""
-    names = [to.names.resolve(value) or "" for value in (*node.args, *(k.value for k in node.keywords))]
-    return next((found for each in names if each.endswith("()") and (found := generator_of(each[:-2]))), "")
-
-
-def changing(to: Walk, node: ast.expr, value: ast.expr, name: str) -> None:
-    for inner in ast.walk(value):
-        if isinstance(inner, ast.Call):
-            what = to.names.resolve(inner.func)
-        elif isinstance(inner, ast.Name):
-            what = to.names.resolve(inner)
-        else:
-            continue
-        what = (what or "").partition("()")[0]  # of `datetime.now().microsecond` too
-        if what in CHANGING:
-            to.report("VB104", node, f"{name} gets its seed from {what}()")
-
-
-def seeded(to: Walk, node: ast.AST, generators: tuple[str, ...], text: str = "") -> None:
-    for generator in generators:
-        is_spared = generator == "torch" and to.without_gpu > 0
-        to.event("seed", generator, node, WITHOUT_GPU if is_spared else text)
-
-
-def _place(value: ast.expr) -> str:
-    """`options.seed` of itself."""
-    return ast.unparse(value) if isinstance(value, ast.Name | ast.Attribute) else ""
 
 
 def _shuffles(node: ast.Call, name: str) -> bool:

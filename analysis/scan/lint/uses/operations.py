@@ -19,6 +19,8 @@ WITHOUT_GRADIENT = re.compile(
     re.IGNORECASE,
 )
 """Functions that run after training."""
+TRAINS_TOO = re.compile(r"(?:^|_)(?:train|fit)_(?:and|eval|valid|test)[^.]*$", re.IGNORECASE)
+"""Functions that do both: `train_and_evaluate`."""
 OF_DATA = re.compile(
     r"^(?:imgs?|images?|frames?|targets?|labels?|gts?|gt_\w+|edges?|one_?hots?|teacher\w*|clips?|videos?)$",
     re.IGNORECASE,
@@ -94,7 +96,8 @@ def _differs(to: Walk, node: ast.Call, operation: Operation, shift: int = 0) -> 
         return False
     if operation.in_gradient and (OF_DATA.search(_tensor_name(node, shift)) or _is_read(to, node, shift)):
         return False
-    if not operation.always and WITHOUT_GRADIENT.search(to.scope):
+    is_after = WITHOUT_GRADIENT.search(to.scope) and not TRAINS_TOO.search(to.scope)
+    if not operation.always and is_after:
         return False
     if not operation.visible or (operation.of and not re.search(operation.of, _tensor_name(node, shift))):
         return False
