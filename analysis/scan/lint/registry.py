@@ -28,6 +28,7 @@ class Operation:
     `alone`: only where nothing else of the framework differs. `rows`: only where more than one row is trained
     on at a time. `perhaps`: not in all cases does it raise under the mode. `overlaps`: only where windows
     of a pool overlap; `position` is that of their size. `cublas`: CUBLAS_WORKSPACE_CONFIG prevents it.
+    `chosen`: only where its first argument, or the default of that, has this expression.
     `since`: the first version of `package` that has it, by expressions for names; the first found counts."""
 
     framework: str
@@ -47,6 +48,7 @@ class Operation:
     visible: bool = True
     cudnn: bool = False
     patterns: tuple[str, ...] = ()
+    chosen: str = ""
     where: str = ""
     imports: str = ""
     default: str = ""

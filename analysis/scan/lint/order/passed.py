@@ -18,7 +18,7 @@ from analysis.scan.lint.order.kept import (
 )
 from analysis.scan.lint.syntax.arguments import last
 
-COUNTING = frozenset(("len", "sorted", "set", "print")) | BARS | {"enumerate"}
+COUNTING = frozenset(("len", "sorted", "set", "print")) | BARS
 
 
 def order_free(body: Sequence[ast.stmt]) -> dict[str, frozenset[str | int]]:

@@ -35,6 +35,7 @@ ONLY_WITH_GPU = frozenset(
     f"torch.cuda.{name}" for name in ("current_device", "get_device_name", "get_device_properties")
 )
 """They raise an error where there is no GPU."""
+CHOOSING = frozenset(("torch.cuda.current_device", "torch.cuda.set_device"))
 QUANTIZED = frozenset(("load_in_4bit",))
 HALF = re.compile(
     r"^(?:transformers|trl|setfit|sentence_transformers)\.(?:\w+\.)*(?!TF)\w*(?:Arguments|Config)$"
@@ -73,6 +74,8 @@ def called(to: Walk, node: ast.Call, name: str | None, attribute: str) -> None:
         to.facts.flags.add(NEEDS_GPU)
         if not to.branches:
             to.event("gpu", "", node)
+    if name in CHOOSING:
+        to.facts.flags.add("cuda")
     last = attribute or (node.func.id if isinstance(node.func, ast.Name) else "")
     if (name == "torch.device" and _is_without_cuda(argument(node, "type", 0))) or (
         name == "lightning.Trainer" and _trains_on_cpu(node)

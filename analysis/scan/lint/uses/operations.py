@@ -8,7 +8,7 @@ import re
 from analysis.scan.lint.facts import Use, spot
 from analysis.scan.lint.registry import Arguments, Operation, operations_of, registry
 from analysis.scan.lint.syntax.arguments import argument, constant
-from analysis.scan.lint.syntax.defaults import default
+from analysis.scan.lint.syntax.defaults import default, name_of
 from analysis.scan.lint.syntax.walk import Walk
 from analysis.scan.lint.uses import devices
 from analysis.scan.lint.vocabulary import WORDS
@@ -103,6 +103,8 @@ def _differs(to: Walk, node: ast.Call, operation: Operation, shift: int = 0) -> 
         return False
     if operation.overlaps and not _overlaps(node, operation.position):
         return False
+    if operation.chosen and not re.search(operation.chosen, _first(to, node)):
+        return False
     if operation.where and not _is_where(to, operation):
         return False
     if (
@@ -130,6 +132,12 @@ def _differs(to: Walk, node: ast.Call, operation: Operation, shift: int = 0) -> 
         if values and not isinstance(given, ast.Constant | ast.Attribute):
             return False  # unknown: silence rather than noise
     return True
+
+
+def _first(to: Walk, node: ast.Call) -> str:
+    """The text of its first argument, or the texts that the name of that has by default."""
+    given = argument(node, "model_name", 0)
+    return " ".join(sorted(map(str, to.facts.defaults.get(name_of(given), {constant(given)}))))
 
 
 def _is_where(to: Walk, operation: Operation) -> bool:
