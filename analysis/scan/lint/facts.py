@@ -176,6 +176,11 @@ class FileFacts:
         index = bisect_right(starts, line) - 1
         return index, starts[index], starts[index + 1] if index + 1 < len(starts) else self.lines + 1
 
+    def place_of(self, line: int) -> tuple[int, int]:
+        """The cell of a notebook that a line is in, 0 for none, and which line of it that is."""
+        first, number = next(((f, n) for f, n in reversed(self.cells) if f <= line), (1, 0))
+        return number, line - first + 1
+
     def scope_at(self, line: int) -> str:
         """The scope that a line is in."""
         return next((scope for first, last, scope in self.spans if first <= line <= last), "")

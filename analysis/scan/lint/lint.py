@@ -237,12 +237,10 @@ def is_commented(facts: FileFacts, found: LintFinding) -> bool:
 
 def mapped(facts: FileFacts, found: LintFinding) -> LintFinding:
     """The finding with the cell of its notebook, and the line there."""
-    first, number = next(((f, n) for f, n in reversed(facts.cells) if f <= found.place.line), (1, 0))
-    if not number:
+    cell, line = facts.place_of(found.place.line)
+    if not cell:
         return found
-    place = Place(
-        path=found.place.path, line=found.place.line - first + 1, column=found.place.column, cell=number
-    )
+    place = Place(path=found.place.path, line=line, column=found.place.column, cell=cell)
     return dataclasses.replace(found, place=place)
 
 

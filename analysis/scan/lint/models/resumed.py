@@ -19,6 +19,8 @@ OF_MODELS = re.compile(
 )
 OF_LAST = re.compile(r"(?:^|_|\b)(?:last|latest|resume)", re.IGNORECASE)
 """Names of what the last run left, whoever writes it."""
+SAYING = re.compile(r"\bresum(?:e|ing)|continu(?:e|ing) training", re.IGNORECASE)
+"""What is printed where training goes on."""
 SIMPLE = 20
 """How many nodes a path is made of at most."""
 
@@ -36,7 +38,7 @@ def resumed(body: Sequence[ast.stmt]) -> Iterator[tuple[ast.If, str]]:
             if isinstance(node, ast.If) and (path := _tested(node.test)) and _loads(node.body, path):
                 end = node.end_lineno or 0
                 trains = trained > end or any(_calls(node.body, TRAINING))
-                if trains and (saved.get(path, 0) > end or OF_LAST.search(path)):
+                if trains and (saved.get(path, 0) > end or OF_LAST.search(path) or _says(node.body)):
                     yield node, path
 
 
@@ -57,13 +59,20 @@ def _unconditional(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
 
 
 def _tested(test: ast.expr) -> str:
-    """`path` of `os.path.exists(path)` and `path.is_file()`."""
+    """`path` of `os.path.exists(path)`, `os.path.exists(str(path))` and `path.is_file()`."""
     match test:
-        case ast.Call(func=function, args=[path]) if EXISTS.fullmatch(last(function)):
+        case ast.Call(
+            func=function, args=[ast.Call(func=ast.Name(id="str" | "Path"), args=[path])] | [path]
+        ) if EXISTS.fullmatch(last(function)):
             return text_of(path)
         case ast.Call(func=ast.Attribute(value=path, attr=kind), args=[]) if EXISTS.fullmatch(kind):
             return text_of(path)
     return ""
+
+
+def _says(body: Sequence[ast.stmt]) -> bool:
+    texts = (node.value for node in _all(body) if isinstance(node, ast.Constant))
+    return any(isinstance(text, str) and SAYING.search(text) for text in texts)
 
 
 def _loads(body: Sequence[ast.stmt], path: str) -> bool:

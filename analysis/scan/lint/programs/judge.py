@@ -222,7 +222,7 @@ def _late_threads(program: Program) -> Iterator[LintFinding]:
             framework = name.partition(".")[0]
             if framework in work:
                 first = work[framework]
-                before = f"{first.event.text} in line {first.event.spot.line} came first"
+                before = f"{first.event.text} at {place(first, step)} came first"
                 if framework == "tensorflow":
                     yield at(
                         "VB403", step, f"{before}: TensorFlow raises RuntimeError, its threads exist already"

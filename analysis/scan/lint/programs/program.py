@@ -360,8 +360,11 @@ def _owner(method: tuple[FileFacts, str]) -> tuple[str, str]:
 
 
 def place(of: Step, seen_from: Step) -> str:
-    """`line 3`, or `model.py:3` from another file."""
-    return f"{f'{of.file.path}:' if of.file is not seen_from.file else 'line '}{of.event.spot.line}"
+    """`line 3`, `cell 2, line 1`, or `model.py:3` from another file."""
+    cell, line = of.file.place_of(of.event.spot.line)
+    if of.file is not seen_from.file:
+        return f"{of.file.path}:{line}"
+    return f"cell {cell}, line {line}" if cell else f"line {line}"
 
 
 def at(rule: str, step: Step, why: str, level: Level | None = None) -> LintFinding:

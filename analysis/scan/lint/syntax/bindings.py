@@ -54,14 +54,29 @@ def needed(names: Names, body: Sequence[ast.stmt]) -> set[tuple[str, str, int]]:
 
 
 def results(body: Sequence[ast.stmt]) -> dict[str, ast.expr]:
-    """What the functions and methods of a module say that they return, one class: `def make() -> Trainer`."""
-    owners = [("", body), *((f"{node.name}.", node.body) for node in body if isinstance(node, ast.ClassDef))]
-    return {
+    """What the functions and methods of a module say that they return, one class: `def make() -> Trainer`;
+    and the classes of what attributes have, `self.trainer = Trainer()`, and nothing else but None."""
+    classes = [node for node in body if isinstance(node, ast.ClassDef)]
+    owners = [("", body), *((f"{node.name}.", node.body) for node in classes)]
+    said: dict[str, ast.expr] = {
         f"@{owner}{node.name}": node.returns
         for owner, inside in owners
         for node in inside
         if isinstance(node, ast.FunctionDef) and isinstance(node.returns, ast.Name | ast.Attribute)
     }
+    for node in classes:
+        made: dict[str, list[ast.expr]] = {}
+        for inner in ast.walk(node):
+            match inner:
+                case ast.Assign(targets=[ast.Attribute(value=ast.Name(id="self"), attr=name)], value=value):
+                    if not (isinstance(value, ast.Constant) and value.value is None):
+                        made.setdefault(name, []).append(value)
+        said |= {
+            f"@{node.name}.{name}": values[0].func
+            for name, values in made.items()
+            if len(values) == 1 and isinstance(values[0], ast.Call)
+        }
+    return said
 
 
 def undefined(body: Sequence[ast.stmt], bound_names: set[str]) -> dict[int, bool]:
