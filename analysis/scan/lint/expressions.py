@@ -10,7 +10,7 @@ from analysis.scan.lint.order.order import DataOrder
 from analysis.scan.lint.syntax import keywords
 from analysis.scan.lint.syntax.arguments import constant as constant_of
 from analysis.scan.lint.syntax.walk import Walk
-from analysis.scan.lint.uses import calls, chosen, counts, devices, draws, pools, settings
+from analysis.scan.lint.uses import calls, chosen, counts, devices, draws, pools, settings, training
 from analysis.scan.lint.vocabulary import ASKS_WHETHER_TRAINED
 
 MADE_SETS = frozenset(("stop_words", "stopwords"))
@@ -94,6 +94,8 @@ def returned(to: OrderedWalk, node: ast.Return) -> None:
     if node.value is not None:
         if constant_of(node.value) is not None:
             to.facts.giving.add(to.scope)
+        if training.TRAINERS.fullmatch(to.names.resolve(node.value) or ""):
+            to.facts.trainers.add(to.scope)
         with to.order.returned(node.value):
             to.visit(node.value)
 

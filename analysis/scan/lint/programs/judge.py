@@ -20,6 +20,7 @@ from analysis.scan.lint.programs.kinds import is_test
 from analysis.scan.lint.programs.measured import is_without_effect
 from analysis.scan.lint.programs.orders import ORDERS, orders
 from analysis.scan.lint.programs.program import Program, Step, at, naming, place, programs
+from analysis.scan.lint.programs.returned import with_trainers
 from analysis.scan.lint.programs.seeds import (
     OF_GENERATORS,
     drawn_in_parallel,
@@ -54,7 +55,7 @@ def lint_project(
 ) -> tuple[LintFinding, ...]:
     """All findings of a project, by place; `elsewhere` are names that it says it has from outside. Comments
     that silence nothing become notes of their files."""
-    files = without_unreached(files)
+    files = with_trainers(without_unreached(files))
     every = programs(files, elsewhere)
     users = [program for program in every if program.training is not None or prepares(program)]
     measuring = [program for program in every if program not in users and reports(program)] if users else []

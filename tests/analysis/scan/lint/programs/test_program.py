@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from analysis.scan.lint.lint import lint_file
@@ -420,6 +422,21 @@ def test_a_late_seed_is_told_once_with_all_that_has_drawn_before():
     assert found.why == (
         "random.sample at line 4, numpy.random.shuffle at line 5 have drawn from what it seeds already"
     )
+
+
+def test_in_a_notebook_a_message_names_the_cell_and_its_line():
+    cells = ["import numpy as np\nimport torch", "rows = [1, 2]\nnp.random.shuffle(rows)"]
+    cells.append("np.random.seed(1)\ntorch.nn.Linear(2, 1)(rows).sum().backward()\noptimizer.step()")
+    text = json.dumps({"cells": [{"cell_type": "code", "source": each} for each in cells]})
+    (found,) = lint_project([lint_file("main.ipynb", text.encode())], {}, frozenset(("VB103",)))
+    assert "at cell 2, line 2 " in found.why
+
+
+def test_a_trainer_that_a_function_of_another_file_returns_trains():
+    made = "def make(net):\n    from transformers import Trainer\n\n    return Trainer(model=net)\n"
+    main = "from made import make\n\nrunner = make(net)\nrunner.train()\n"
+    (found,) = lint_project(facts(main=main, made=made), {}, frozenset(("VB401",)))
+    assert (found.place.path, found.place.line) == ("main.py", 4)
 
 
 def test_models_of_sentence_transformers_train_by_fit():
