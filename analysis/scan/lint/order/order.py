@@ -102,16 +102,15 @@ class DataOrder:
         self.sets.assigned(target, value)
         self.queries.assigned(target, value)
         found = self._unordered(value)
+        if target in self.pending and (found is None or found[0] != SET) and not mentions(value, target):
+            self._settle(target)
         if found is None or found[0] == SET:
             if target in self.pending and sorted_of(self._walk, value) == target:
                 del self.pending[target]
             elif (name := tabled(value)) in self.pending and not self.loads.get(name, False):
                 self.pending[target] = self.pending.pop(name)  # and may be sorted as a table
-            elif target in self.pending and found is None:
-                if isinstance(value, ast.Subscript) and named(value.value) == target and self.is_one(value):
-                    del self.pending[target]
-                elif not mentions(value, target):
-                    self._settle(target)
+            elif isinstance(value, ast.Subscript) and named(value.value) == target and self.is_one(value):
+                self.pending.pop(target, None)
             return
         rule, node, text = found
         self._absorbed.add(id(node))

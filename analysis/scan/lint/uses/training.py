@@ -15,7 +15,7 @@ ESTIMATOR = re.compile(
     r"gaussian_process|discriminant_analysis|multioutput|multiclass|cluster|mixture|"
     r"semi_supervised|calibration|isotonic|kernel_ridge|cross_decomposition|adapt|classification|regression)\."
     r"|^(?:xgboost|lightgbm|catboost|ngboost|implicit|surprise|hmmlearn|lightfm|tslearn|pyod|sklearn_extra|kmodes|fcmeans|"
-    r"skopt|boruta|gplearn|tpot|flaml|autosklearn|econml|river|skmultiflow|capymoa|h2o|pygam|lifelines|sksurv|cuml|mapie)\."
+    r"skopt|boruta|sklearn_crfsuite|gplearn|tpot|flaml|autosklearn|econml|river|skmultiflow|capymoa|h2o|pygam|lifelines|sksurv|cuml|mapie)\."
 )
 """What is fitted, or chosen by fitting, of libraries without gradients."""
 GRADIENTS = frozenset(("jax.grad", "jax.value_and_grad", "flax.nnx.grad", "flax.nnx.value_and_grad"))
@@ -34,7 +34,8 @@ TRAINS = re.compile(
     r"^(?:xgboost|lightgbm|catboost)\.(?:train|cv)$|^sklearn\.model_selection\.cross_val\w+$"
     r"|^gensim\.models\.(?:\w+\.)*(?:Word2Vec|Doc2Vec|FastText|LdaModel|LdaMulticore|HdpModel)$"
     r"|^skfuzzy\.(?:\w+\.)*cmeans$|^pycaret\.\w+\.(?:create_model|compare_models|tune_model)$|^deap\.algorithms\.ea\w+$"
-    r"|^fasttext\.train_(?:un)?supervised$|^scipy\.optimize\.(?:minimize|basinhopping|dual_annealing|"
+    r"|^fasttext\.train_(?:un)?supervised$|^nltk\.(?:\w+\.)*\w*(?:Classifier|Tagger|Trainer)(?:\(\))?\.train\w*$"
+    r"|^pycrfsuite\.Trainer\(\)\.train$|^scipy\.optimize\.(?:minimize|basinhopping|dual_annealing|"
     r"differential_evolution|shgo|fmin\w*)$|^tianshou\.trainer\.(?:\w+_trainer|\w+Trainer\(\)\.run)$"
     r"|^mm\w+\.apis\.(?:\w+\.)*train_\w+$|^pennylane\.\w*Optimizer\(\)\.step(?:_and_cost)?$"
     r"|^qiskit\w*\.(?:\w+\.)*optimizers\.(?:\w+\.)*\w+\(\)\.minimize$"
@@ -50,7 +51,7 @@ LOADED_FIT = re.compile(
 )
 """Its layers are not known, but it is fitted in an order that is drawn."""
 OF_ESTIMATORS = re.compile(
-    r"^(?:xgboost|lightgbm|catboost|sklearn|gensim|spacy|fasttext|scipy|qiskit\w*|pennylane|skfuzzy|pycaret|deap)\."
+    r"^(?:xgboost|lightgbm|catboost|sklearn|gensim|spacy|fasttext|nltk|pycrfsuite|scipy|qiskit\w*|pennylane|skfuzzy|pycaret|deap)\."
 )
 LIBRARIES_OF_MODELS = re.compile(
     r"^(?:keras|tensorflow|lightning|tflearn|skorch|fastai|autokeras|rl|flair|setfit|tsai|keras_\w+|deepctr\w*|spektral|"
