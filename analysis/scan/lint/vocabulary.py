@@ -26,6 +26,7 @@ GENERATORS = {
     "graph_tool": "graph_tool",
     "faker": "faker",
     "polars": "polars",
+    "langdetect": "langdetect",
     "albumentations": "albumentations",
     "monai": "MONAI's transforms",
 }
@@ -44,10 +45,11 @@ SEED_CALLS = {
     "graph_tool": "graph_tool.seed_rng(seed)",
     "faker": "faker.Faker.seed(seed)",
     "polars": "polars.set_random_seed(seed)",
+    "langdetect": "langdetect.DetectorFactory.seed = seed",
     "albumentations": "Compose(..., seed=seed)",
     "monai": "monai.utils.set_determinism(seed)",
 }
-NOT_BY_HELPERS = frozenset(("gym", "albumentations"))
+NOT_BY_HELPERS = frozenset(("gym", "albumentations", "langdetect"))
 """Generators that a function of elsewhere cannot seed."""
 SEEDED_BY = {"imgaug": "numpy"}
 """Generators that take their seed from another one unless they are seeded themselves."""

@@ -255,6 +255,8 @@ class DataOrder:
         if isinstance(function, ast.Attribute) and function.attr in SORTING_METHODS:
             self.pending.pop(named(function.value), None)
             self.results.sorted(named(function.value))
+        if tied := self.sets.tied(node, name):
+            self._report(FROM_SET, node, tied)
         is_sorting = name in SORTING or bool(SORTER.search(last(function)))
         is_free = isinstance(function, ast.Attribute) and function.attr in FREE_METHODS
         if is_sorting or is_free or name in FREE:

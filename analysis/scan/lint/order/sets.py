@@ -13,6 +13,7 @@ from analysis.scan.lint.syntax.walk import Walk
 MADE = frozenset(("builtins.set()", "builtins.frozenset()"))
 JSON = frozenset(("json.load", "json.loads", "ujson.load", "ujson.loads", "simplejson.load"))
 LABELS = re.compile(r"label|tags?(?:_|$)", re.IGNORECASE)
+CHOOSING = frozenset(("builtins.max", "builtins.min"))
 COMBINING = frozenset(("union", "intersection", "difference", "symmetric_difference"))
 
 
@@ -138,6 +139,15 @@ class Sets:
             ) and NUMBERS.search(base.id):
                 return ""
         return "a set" if is_of_texts(self._text(value)) else ""
+
+    def tied(self, node: ast.Call, name: str | None) -> str:
+        """`max(set(votes), key=votes.count)`: of several with the same count, the first of the set; "" unless
+        it is one of texts."""
+        key = next((each.value for each in node.keywords if each.arg == "key"), None)
+        is_total = isinstance(key, ast.Lambda) and isinstance(key.body, ast.Tuple)  # the text decides last
+        if name not in CHOOSING or key is None or is_total or not node.args:
+            return ""
+        return self.of_texts(node.args[0])
 
     def _has_sets(self, base: ast.expr) -> bool:
         name = named(base)

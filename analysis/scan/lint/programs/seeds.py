@@ -42,7 +42,7 @@ FITS = frozenset(("fit()", "fit_generator()"))
 METRICS = re.compile(
     r"^(?:sklearn\.metrics|torchmetrics|evaluate|sacrebleu|rouge_score|pytorch_fid|lpips)(?:\.|$)"
 )
-AUGMENTING = re.compile(r"augment|transform|tensorflow\.(?:image\.|random_crop)", re.IGNORECASE)
+AUGMENTING = re.compile(r"augment|transform(?!er)|tensorflow\.(?:image\.|random_crop)", re.IGNORECASE)
 """Files and functions that change training data, which no metric is of."""
 EVALUATES = re.compile(
     r"(?:^|[/_])(?:eval\w*|validat(?:e|ion)\w*|metrics?|scor\w+)\.(?:py|ipynb)$", re.IGNORECASE

@@ -240,10 +240,12 @@ def _is_loaded(node: ast.Call, name: str) -> bool:
 
 
 def given(to: Walk, node: ast.Name | ast.Attribute) -> None:
-    """`SelectKBest(mutual_info_classif)`: a function that draws is given to be called."""
+    """`SelectKBest(mutual_info_classif)`, `texts.map(detect)`: a function is given that draws."""
     name = to.names.resolve(node) or ""
     if MUTUAL_INFORMATION.match(name):
         to.event("draw", "numpy", node, name)
+    elif name.startswith("langdetect.") and (generator := generator_of(name)):
+        to.event("draw", generator, node, name)
 
 
 def of_spark(to: Walk, node: ast.Call, attribute: str) -> None:

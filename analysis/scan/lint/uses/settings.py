@@ -115,6 +115,8 @@ def stored(to: Walk, target: ast.Subscript | ast.Attribute, value: ast.expr | No
         _mode_on(to, target, "cudnn", value)
     elif name == "torch.backends.cudnn.enabled" and said is False:
         _mode_on(to, target, "cudnn")
+    elif name == "langdetect.DetectorFactory.seed":
+        to.event("seed", "langdetect", target)
     elif target.attr in ("intra_op_parallelism_threads", "inter_op_parallelism_threads"):
         to.facts.flags.add("threads")
     elif (
