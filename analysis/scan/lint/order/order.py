@@ -63,7 +63,6 @@ from analysis.scan.lint.vocabulary import is_own
 SETS = frozenset(("builtins.set", "builtins.frozenset", "collections.Counter", "numpy.unique"))
 """They have no order either, and leave what they are made of as it is."""
 Comprehensions = ast.ListComp | ast.GeneratorExp | ast.SetComp
-_KEPT = nullcontext()
 
 
 class DataOrder:
@@ -88,7 +87,7 @@ class DataOrder:
 
     def free(self, when: bool = True) -> AbstractContextManager[None]:
         """A context in which the order does not matter, where `when` holds."""
-        return self if when else _KEPT
+        return self if when else nullcontext()
 
     def __enter__(self) -> None:
         self._free += 1
