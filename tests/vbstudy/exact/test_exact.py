@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 import torch
-from torch._dynamo import eval_frame
 
 from orchestrator.agent import archive as agent_archive
 from vbstudy import exact
@@ -392,6 +391,8 @@ with exact.mode():
 
 @pytest.mark.parametrize("stance", ["default", "eager_on_recompile"])
 def test_the_compilers_stance_is_what_it_was_before(stance: str) -> None:
+    from torch._dynamo import eval_frame  # seconds, for all who load this file
+
     torch.compiler.set_stance(stance)
     try:
         with exact.mode():
