@@ -8,7 +8,7 @@ from analysis.scan.lint.programs.differ import Pins, pin_of
 from analysis.scan.lint.programs.kinds import events_of
 from analysis.scan.lint.programs.program import Program, Step
 from analysis.scan.lint.registry import version
-from analysis.scan.lint.vocabulary import DEFERRED, TENSORFLOW_1, makes_weights
+from analysis.scan.lint.vocabulary import DEFERRED, KERAS_1, TENSORFLOW_1, makes_weights
 
 FIRST_OF_TENSORFLOW = (2, 4)
 """Before it, Keras was a package of its own that asked NumPy."""
@@ -28,7 +28,7 @@ def source_of_seeds(program: Program, pinned: Pins) -> str:
     uses what only TensorFlow 1 has."""
     stated = version(pin_of(pinned, "keras", program.file.path))
     imports = [event.name for file in program.files for event in events_of(file) if event.kind == "import"]
-    if any(name.startswith(ONLY_OF_OLD) for name in imports):
+    if KERAS_1 in program.flags() or any(name.startswith(ONLY_OF_OLD) for name in imports):
         return "numpy"
     is_old = TENSORFLOW_1 in program.flags()
     if stated is None and not is_old:

@@ -32,7 +32,8 @@ ENDED_BY_2 = WORDS["ended_by_lightning_2"]
 """Arguments of Lightning's Trainer that version 2.0 does not have."""
 CHOICE = re.compile(r"^(?!n_|num_).*(?<![a-z])(?:cuda|gpus?|cpu)(?:$|_)", re.IGNORECASE)
 ONLY_WITH_GPU = frozenset(
-    f"torch.cuda.{name}" for name in ("current_device", "get_device_name", "get_device_properties")
+    f"torch.cuda.{name}"
+    for name in ("current_device", "set_device", "get_device_name", "get_device_properties")
 )
 """They raise an error where there is no GPU."""
 CHOOSING = frozenset(("torch.cuda.current_device", "torch.cuda.set_device"))

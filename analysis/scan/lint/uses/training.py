@@ -8,7 +8,7 @@ import re
 from analysis.scan.lint.facts import Event, spot
 from analysis.scan.lint.syntax.arguments import argument, constant, dotted, is_given
 from analysis.scan.lint.syntax.walk import Walk
-from analysis.scan.lint.vocabulary import OF_UNKNOWN, WORDS, is_own
+from analysis.scan.lint.vocabulary import KERAS_1, OF_UNKNOWN, WORDS, is_own
 
 ESTIMATOR = re.compile(
     r"^(?:sklearn|imblearn|cuml|sktime|skmultilearn)\.(?:ensemble|linear_model|tree|svm|neural_network|neighbors|naive_bayes|model_selection|pipeline|"
@@ -202,6 +202,8 @@ def _fits(to: Walk, node: ast.Call, attribute: str, name: str | None) -> None:
         or maker in facts.estimators
         or ("estimators" in facts.flags and OF_SKLEARN.search(dotted(node.func)))
     )
+    if is_given(node, "nb_epoch"):
+        facts.flags.add(KERAS_1)
     is_of_keras = "tensorflow" in facts.flags and len(OF_KERAS & {each.arg for each in node.keywords}) > 1
     text = (OF_UNKNOWN + maker.removesuffix("()") * is_class) * (is_unknown and not is_of_keras)
     to.event("train", "estimator" if is_estimator else f"{attribute}()", node, text)
