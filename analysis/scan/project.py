@@ -59,6 +59,7 @@ FRAMEWORKS = {
     "tensorflow-gpu": "tensorflow",
     "albumentations": "albumentations",
     "transformers": "transformers",
+    "timm": "timm",
 }
 COMPILED = frozenset(("c", "cc", "cpp", "cu", "pyx", "pxd", "pyc", "pyd", "pyi", "so", "proto", "ui"))
 PART = re.compile(r"[A-Za-z_]\w*(?=/?\s*$|/|\.py\b)", re.MULTILINE)
