@@ -47,6 +47,7 @@ class Collector:
         self.only_values: set[int] = set()
         self.discarded: set[int] = set()
         self.dictionaries: dict[str, dict[str, ast.expr]] = {}
+        self.attributes: dict[str, ast.expr] = {}
         self._reported: set[tuple[str, int, int]] = set()
 
     def module(self, tree: ast.Module) -> None:
@@ -56,6 +57,7 @@ class Collector:
             if isinstance(node, ast.ClassDef):
                 self.facts.classes.add(node.name)
         self.names.results = bindings.results(tree.body)
+        self.attributes = bindings.attributes(tree.body)
         self.facts.bound = bindings.bound(tree.body)
         self.facts.needed = bindings.needed(self.names, tree.body)
         self.facts.undefined = bindings.undefined(tree.body, self.facts.bound)

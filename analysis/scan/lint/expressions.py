@@ -94,8 +94,8 @@ def returned(to: OrderedWalk, node: ast.Return) -> None:
     if node.value is not None:
         if constant_of(node.value) is not None:
             to.facts.giving.add(to.scope)
-        if training.TRAINERS.fullmatch(to.names.resolve(node.value) or ""):
-            to.facts.trainers.add(to.scope)
+        is_trainer = bool(training.TRAINERS.fullmatch(to.names.resolve(node.value) or ""))
+        to.facts.trainers[to.scope] = is_trainer and to.facts.trainers.get(to.scope, True)
         with to.order.returned(node.value):
             to.visit(node.value)
 

@@ -142,7 +142,9 @@ class FileFacts:
     fixed: set[Spot] = field(default_factory=set)  # draws whose size is written out, such as a made-up input
     shown: list[int] = field(default_factory=list)  # lines that make pictures
     written: list[int] = field(default_factory=list)  # lines that write what is no picture
-    trainers: set[str] = field(default_factory=set)  # scopes that return a trainer of a library
+    trainers: dict[str, bool] = field(
+        default_factory=dict
+    )  # scopes: whether they return trainers of libraries
     giving: set[str] = field(default_factory=set)  # scopes that return something
     loads: list[set[str]] = field(default_factory=list)  # of each cell of a notebook: the names that it reads
     targets: dict[Spot, str] = field(default_factory=dict)  # the names that draws are assigned to

@@ -25,7 +25,7 @@ class Names:
         self._package = module.split(".")[:-1]
         self._scopes: list[dict[str, str | None]] = [{}]
         self.stars: list[str] = []
-        self.results: dict[str, ast.expr] = {}  # what functions return, and attributes are
+        self.results: dict[str, ast.expr] = {}  # what functions say that they return
 
     def push(self) -> None:
         self._scopes.append({})
@@ -77,19 +77,14 @@ class Names:
     def resolve(self, node: ast.expr) -> str | None:
         """The canonical name of what an expression stands for; None where it is unknown."""
         name = self._raw(node)
-        if name and self.results and name.startswith("@"):
+        if name and self.results and "()" in name:
             name = self._result(name)
         return canonical(name) if name else None
 
     def _result(self, name: str) -> str:
-        """`Trainer().train` of `@make().train`, where that says that it returns one, and of
-        `@Net.trainer.train`, where that attribute is one."""
-        function, called, rest = name.partition("()")
-        if function not in self.results:
-            owner, _, inside = name.partition(".")
-            attribute, called, rest = inside.partition(".")
-            function, rest = f"{owner}.{attribute}", called + rest
-        kind = self._raw(self.results[function]) if called and function in self.results else None
+        """`Trainer().train` of `@make().train`, where that says that it returns one."""
+        function, _, rest = name.partition("()")
+        kind = self._raw(self.results[function]) if function in self.results else None
         is_told = kind is not None and kind.partition(".")[0] not in SAYING_NOTHING
         return f"{kind}(){rest}" if is_told else name
 

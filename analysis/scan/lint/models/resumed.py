@@ -19,15 +19,16 @@ OF_MODELS = re.compile(
 )
 OF_LAST = re.compile(r"(?:^|_|\b)(?:last|latest|resume)", re.IGNORECASE)
 """Names of what the last run left, whoever writes it."""
-SAYING = re.compile(r"\bresum(?:e|ing)|continu(?:e|ing) training", re.IGNORECASE)
-"""What is printed where training goes on."""
+SAYING = re.compile(r"(?<!not )\b(?:resum(?:e|ing)|continu(?:e|ing)(?: the)? training)\b", re.IGNORECASE)
+"""What is said where training goes on."""
+TELLING = re.compile(r"^(?:print|write|log|info|warning|warn|debug)$")
 SIMPLE = 20
 """How many nodes a path is made of at most."""
 
 
 def resumed(body: Sequence[ast.stmt]) -> Iterator[tuple[ast.If, str]]:
     """The tests, in no branch, whether something is there that is then loaded and trained, and that the file
-    saves further on; each with the name of what is loaded."""
+    saves further on, calls the last or says to go on with; each with the name of what is loaded."""
     saved: dict[str, int] = {}  # what is saved: the last line
     for call in _calls(body, SAVING):
         for name in _given(call):
@@ -71,8 +72,7 @@ def _tested(test: ast.expr) -> str:
 
 
 def _says(body: Sequence[ast.stmt]) -> bool:
-    texts = (node.value for node in _all(body) if isinstance(node, ast.Constant))
-    return any(isinstance(text, str) and SAYING.search(text) for text in texts)
+    return any(SAYING.search(text_of(call)) for call in _calls(body, TELLING))
 
 
 def _loads(body: Sequence[ast.stmt], path: str) -> bool:

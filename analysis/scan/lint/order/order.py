@@ -101,7 +101,9 @@ class DataOrder:
         self.sets.assigned(target, value)
         self.queries.assigned(target, value)
         found = self._unordered(value)
-        if target in self.pending and (found is None or found[0] != SET) and not mentions(value, target):
+        is_used = self.loads.get(target, False) and not self._walk.branches
+        is_other = found is None or (found[0] != SET and is_used)
+        if is_other and target in self.pending and not mentions(value, target):
             self._settle(target)
         if found is None or found[0] == SET:
             if target in self.pending and sorted_of(self._walk, value) == target:
@@ -254,7 +256,7 @@ class DataOrder:
         if isinstance(function, ast.Attribute) and function.attr in SORTING_METHODS:
             self.pending.pop(named(function.value), None)
             self.results.sorted(named(function.value))
-        if tied := self.sets.tied(node, name):
+        if not self._free and (tied := self.sets.tied(node, name)):
             self._report(FROM_SET, node, tied)
         is_sorting = name in SORTING or bool(SORTER.search(last(function)))
         is_free = isinstance(function, ast.Attribute) and function.attr in FREE_METHODS
@@ -275,11 +277,8 @@ class DataOrder:
             return False
         for item in self._tables.used(node):
             self._report(*item)
-        if (
-            isinstance(function, ast.Attribute)
-            and function.attr in APPENDING
-            and (to := named(function.value))
-        ):
+        appends = isinstance(function, ast.Attribute) and function.attr in APPENDING
+        if isinstance(function, ast.Attribute) and appends and (to := named(function.value)):
             for argument in node.args:
                 if function.attr == "extend" or not isinstance(argument, ast.Name):
                     self._appended(to, argument)

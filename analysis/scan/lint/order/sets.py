@@ -144,8 +144,7 @@ class Sets:
         """`max(set(votes), key=votes.count)`: of several with the same count, the first of the set; "" unless
         it is one of texts."""
         key = next((each.value for each in node.keywords if each.arg == "key"), None)
-        is_total = isinstance(key, ast.Lambda) and isinstance(key.body, ast.Tuple)  # the text decides last
-        if name not in CHOOSING or key is None or is_total or not node.args:
+        if name not in CHOOSING or len(node.args) != 1 or key is None or _is_total(key):
             return ""
         return self.of_texts(node.args[0])
 
@@ -168,3 +167,14 @@ class Sets:
         names = {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
         made = " ".join(self._told.get(name, "") for name in sorted(names))
         return f"{text_of(node)} {made} {'str' if names & self._made_texts else ''}"
+
+
+def _is_total(key: ast.expr) -> bool:
+    """Whether a key tells all texts apart: `words.index`, `lambda word: (len(word), word)`."""
+    match key:
+        case ast.Constant() | ast.Attribute(attr="index"):
+            return True
+        case ast.Lambda(args=ast.arguments(args=[parameter]), body=body):
+            parts = body.elts if isinstance(body, ast.Tuple | ast.List) and body.elts else [body]
+            return isinstance(parts[-1], ast.Name) and parts[-1].id == parameter.arg
+    return False

@@ -48,7 +48,7 @@ FREE_METHODS = WORDS["free_methods"]
 """Methods that keep no order, or only that of a text."""
 TEXTS = re.compile(
     r"word|token|char|texts?\b|name|author|vocab|tags?\b|path|file|\bdirs?\b|stem|lower|split|strip|\bstr\b|title|categor|species|"
-    r"columns?\b|(?:^|_)cols\b|genes?\b|metrics?\b|speaker|symbol|dumps|lang|relation|entit|subject|sentence|answer|letter|string|smiles|\bfindall\(|unique_pairs|(?:sub|super|diagnostic_)class|\[['\"](?!\w*(?:id|idx|index|year)\b)"
+    r"columns?\b|(?:^|_)cols\b|genes?\b|metrics?\b|speaker|symbol|dumps|lang|relation|entit|subject|sentence|letter|string|smiles|unique_pairs|(?:sub|super|diagnostic_)class|\[['\"](?!\w*(?:id|idx|index|year)\b)"
     r"|^['\"]",
     re.IGNORECASE,
 )

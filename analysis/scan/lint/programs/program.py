@@ -360,11 +360,10 @@ def _owner(method: tuple[FileFacts, str]) -> tuple[str, str]:
 
 
 def place(of: Step, seen_from: Step) -> str:
-    """`line 3`, `cell 2, line 1`, or `model.py:3` from another file."""
+    """`line 3`, `cell 2, line 1`, or `model.py, line 3` from another file."""
     cell, line = of.file.place_of(of.event.spot.line)
-    if of.file is not seen_from.file:
-        return f"{of.file.path}:{line}"
-    return f"cell {cell}, line {line}" if cell else f"line {line}"
+    file = "" if of.file is seen_from.file else f"{of.file.path}, "
+    return f"{file}{f'cell {cell}, ' if cell else ''}line {line}"
 
 
 def at(rule: str, step: Step, why: str, level: Level | None = None) -> LintFinding:

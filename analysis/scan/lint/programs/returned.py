@@ -13,7 +13,7 @@ TRAIN = "().train"
 
 def with_trainers(files: Sequence[FileFacts]) -> Sequence[FileFacts]:
     """The files, with a training where what a function returns, a trainer of a library, trains."""
-    if not any(file.trainers for file in files):
+    if not any(any(file.trainers.values()) for file in files):
         return files
     index = Index(files)
     return [_followed(file, index) for file in files]
@@ -28,7 +28,7 @@ def _followed(file: FileFacts, index: Index) -> FileFacts:
             scopes[scope].append(event)
             if event.kind == "call" and event.name.endswith(TRAIN):
                 made_by = index.function(event.name.removesuffix(TRAIN), file)
-                if made_by is not None and made_by[1] in made_by[0].trainers:
+                if made_by is not None and made_by[0].trainers.get(made_by[1], False):
                     scopes[scope].append(event._replace(kind="train", name="Trainer.train()", text=""))
-                    flags |= made_by[0].flags & {"torch", "tensorflow", "trainer"}
+                    flags |= made_by[0].flags & {"torch", "tensorflow"}
     return replace(file, scopes=scopes, flags=flags)

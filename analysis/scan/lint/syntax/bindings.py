@@ -54,29 +54,57 @@ def needed(names: Names, body: Sequence[ast.stmt]) -> set[tuple[str, str, int]]:
 
 
 def results(body: Sequence[ast.stmt]) -> dict[str, ast.expr]:
-    """What the functions and methods of a module say that they return, one class: `def make() -> Trainer`;
-    and the classes of what attributes have, `self.trainer = Trainer()`, and nothing else but None."""
-    classes = [node for node in body if isinstance(node, ast.ClassDef)]
-    owners = [("", body), *((f"{node.name}.", node.body) for node in classes)]
-    said: dict[str, ast.expr] = {
+    """What the functions and methods of a module say that they return, one class: `def make() -> Trainer`."""
+    owners = [("", body), *((f"{node.name}.", node.body) for node in body if isinstance(node, ast.ClassDef))]
+    return {
         f"@{owner}{node.name}": node.returns
         for owner, inside in owners
         for node in inside
         if isinstance(node, ast.FunctionDef) and isinstance(node.returns, ast.Name | ast.Attribute)
     }
-    for node in classes:
-        made: dict[str, list[ast.expr]] = {}
-        for inner in ast.walk(node):
-            match inner:
-                case ast.Assign(targets=[ast.Attribute(value=ast.Name(id="self"), attr=name)], value=value):
-                    if not (isinstance(value, ast.Constant) and value.value is None):
-                        made.setdefault(name, []).append(value)
-        said |= {
-            f"@{node.name}.{name}": values[0].func
-            for name, values in made.items()
-            if len(values) == 1 and isinstance(values[0], ast.Call)
-        }
-    return said
+
+
+def attributes(body: Sequence[ast.stmt]) -> dict[str, ast.expr]:
+    """What makes the attributes of a module's classes that get one value beside None: `Trainer` of
+    `self.trainer = Trainer()`, where that is no name of the method's own."""
+    found: dict[str, ast.expr] = {}
+    for node in body:
+        if not isinstance(node, ast.ClassDef):
+            continue
+        made: dict[str, list[ast.expr | None]] = {}
+        for method in node.body:
+            if isinstance(method, ast.FunctionDef):
+                for name, maker in _made(method):
+                    made.setdefault(name, []).append(maker)
+        for name, (first, *others) in made.items():
+            if first is not None and not others:
+                found[f"@{node.name}.{name}"] = first
+    return found
+
+
+def _made(method: ast.FunctionDef) -> Iterator[tuple[str, ast.expr | None]]:
+    """The attributes that a method gives a value other than None, and what is called for it."""
+    plain: dict[ast.expr, ast.expr] = {}
+    inside = list(ast.walk(method))
+    for node in inside:
+        if isinstance(node, ast.Assign) and len(node.targets) == 1:
+            plain[node.targets[0]] = node.value
+    own = {node.id for node in inside if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    own |= {node.arg for node in inside if isinstance(node, ast.arg)}
+    for node in inside:
+        match node:
+            case ast.Attribute(value=ast.Name(id="self"), attr=name, ctx=ast.Store()):
+                value = plain.get(node)
+                if not (isinstance(value, ast.Constant) and value.value is None):
+                    maker = value.func if isinstance(value, ast.Call) else None
+                    yield name, None if maker is None or _root(maker) in own else maker
+
+
+def _root(node: ast.expr) -> str:
+    """`transformers` of `transformers.Trainer`."""
+    while isinstance(node, ast.Attribute):
+        node = node.value
+    return node.id if isinstance(node, ast.Name) else ""
 
 
 def undefined(body: Sequence[ast.stmt], bound_names: set[str]) -> dict[int, bool]:

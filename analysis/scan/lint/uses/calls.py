@@ -88,6 +88,7 @@ def called(to: Walk, node: ast.Call, name: str | None) -> None:
     """One call; `name` is its qualified name, None where it is unknown."""
     function = node.func
     attribute = function.attr if isinstance(function, ast.Attribute) else ""
+    name = training.followed(to, name)
     if _may_be_mode(to, node, name, attribute):
         pass
     elif name is not None:

@@ -32,11 +32,9 @@ ENDED_BY_2 = WORDS["ended_by_lightning_2"]
 """Arguments of Lightning's Trainer that version 2.0 does not have."""
 CHOICE = re.compile(r"^(?!n_|num_).*(?<![a-z])(?:cuda|gpus?|cpu)(?:$|_)", re.IGNORECASE)
 ONLY_WITH_GPU = frozenset(
-    f"torch.cuda.{name}"
-    for name in ("current_device", "set_device", "get_device_name", "get_device_properties")
+    f"torch.cuda.{name}" for name in ("current_device", "get_device_name", "get_device_properties")
 )
 """They raise an error where there is no GPU."""
-CHOOSING = frozenset(("torch.cuda.current_device", "torch.cuda.set_device"))
 QUANTIZED = frozenset(("load_in_4bit",))
 HALF = re.compile(
     r"^(?:transformers|trl|setfit|sentence_transformers)\.(?:\w+\.)*(?!TF)\w*(?:Arguments|Config)$"
@@ -75,7 +73,7 @@ def called(to: Walk, node: ast.Call, name: str | None, attribute: str) -> None:
         to.facts.flags.add(NEEDS_GPU)
         if not to.branches:
             to.event("gpu", "", node)
-    if name in CHOOSING:
+    if name == "torch.cuda.current_device":
         to.facts.flags.add("cuda")
     last = attribute or (node.func.id if isinstance(node.func, ast.Name) else "")
     if (name == "torch.device" and _is_without_cuda(argument(node, "type", 0))) or (
@@ -178,6 +176,8 @@ def _is_option(node: ast.Call, attribute: str) -> bool:
 def _needs(to: Walk, node: ast.Call, name: str | None, attribute: str) -> bool:
     """`model.cuda()`, `model.to("cuda")`, `torch.device("cuda")`, `Trainer(gpus=1)`, `load_in_4bit`."""
     if (attribute == "cuda" and not node.keywords) or name in ONLY_WITH_GPU:
+        return True
+    if name == "torch.cuda.set_device" and not to.branches:
         return True
     if attribute == "to" or name == "torch.device":
         said = constant if to.scope else partial(default, to)  # a parameter may be given another value

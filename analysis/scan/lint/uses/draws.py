@@ -52,7 +52,7 @@ ONLY_SHUFFLED = {
     "tensorflow_datasets.load": ("shuffle_files", "tensorflow"),
 }
 """What draws where an argument says so, and from which generator."""
-METRICS = frozenset(("evaluate.load", "datasets.load_metric"))
+LOADED_METRICS = frozenset(("evaluate.load", "datasets.load_metric"))
 BOOTSTRAPPED = "rouge"
 """A metric that is the median of samples drawn again, with a seed that is taken from NumPy's generator."""
 PLACES_OF_SEEDS = (
@@ -177,7 +177,7 @@ def drawn_from(node: ast.Call, name: str) -> str | None:
         return source if shuffles and not is_given(node, "seed") else None
     if OF_FILES.search(name):
         return None if is_given(node, "seed") or constant(argument(node, "shuffle", 99)) is False else "numpy"
-    if name in METRICS and constant(argument(node, "path", 0)) == BOOTSTRAPPED:
+    if name in LOADED_METRICS and constant(argument(node, "path", 0)) == BOOTSTRAPPED:
         return None if is_given(node, "seed") else "numpy"
     generator = generator_of(name)
     if generator == "tensorflow" and (is_open(node, "seed") is False or _is_seeded_by_place(node, name)):

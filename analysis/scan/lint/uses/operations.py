@@ -19,7 +19,7 @@ WITHOUT_GRADIENT = re.compile(
     re.IGNORECASE,
 )
 """Functions that run after training."""
-TRAINS_TOO = re.compile(r"(?:^|_)(?:train|fit)_(?:and|eval|valid|test)[^.]*$", re.IGNORECASE)
+TRAINS_TOO = re.compile(r"(?:^|\.)(?:run_|do_)?(?:train|fit)_and_(?:eval|valid|test)", re.IGNORECASE)
 """Functions that do both: `train_and_evaluate`."""
 OF_DATA = re.compile(
     r"^(?:imgs?|images?|frames?|targets?|labels?|gts?|gt_\w+|edges?|one_?hots?|teacher\w*|clips?|videos?)$",
@@ -103,7 +103,7 @@ def _differs(to: Walk, node: ast.Call, operation: Operation, shift: int = 0) -> 
         return False
     if operation.overlaps and not _overlaps(node, operation.position):
         return False
-    if operation.chosen and not re.search(operation.chosen, _first(to, node)):
+    if operation.chosen and not any(re.search(operation.chosen, text) for text in _chosen(to, node)):
         return False
     if operation.where and not _is_where(to, operation):
         return False
@@ -134,10 +134,11 @@ def _differs(to: Walk, node: ast.Call, operation: Operation, shift: int = 0) -> 
     return True
 
 
-def _first(to: Walk, node: ast.Call) -> str:
+def _chosen(to: Walk, node: ast.Call) -> list[str]:
     """The text of its first argument, or the texts that the name of that has by default."""
     given = argument(node, "model_name", 0)
-    return " ".join(sorted(map(str, to.facts.defaults.get(name_of(given), {constant(given)}))))
+    values = to.facts.defaults.get(name_of(given), {constant(given)})
+    return [value for value in values if isinstance(value, str)]
 
 
 def _is_where(to: Walk, operation: Operation) -> bool:

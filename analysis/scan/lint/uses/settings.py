@@ -115,7 +115,7 @@ def stored(to: Walk, target: ast.Subscript | ast.Attribute, value: ast.expr | No
         _mode_on(to, target, "cudnn", value)
     elif name == "torch.backends.cudnn.enabled" and said is False:
         _mode_on(to, target, "cudnn")
-    elif name == "langdetect.DetectorFactory.seed":
+    elif name.startswith("langdetect.") and name.endswith("DetectorFactory.seed") and said is not None:
         to.event("seed", "langdetect", target)
     elif target.attr in ("intra_op_parallelism_threads", "inter_op_parallelism_threads"):
         to.facts.flags.add("threads")

@@ -100,6 +100,14 @@ def by_name(to: Walk, node: ast.Call, name: str) -> None:
         to.event("train", name, node)
 
 
+def followed(to: Walk, name: str | None) -> str | None:
+    """`transformers.Trainer().train` of `@Learner.trainer.train`, where that attribute is such a trainer."""
+    owner, _, method = (name or "").rpartition(".")
+    maker = to.attributes.get(owner) if method == "train" else None
+    made = f"{to.names.resolve(maker)}().train" if maker is not None else ""
+    return made if TRAINERS.match(made) else name
+
+
 def by_attribute(to: Walk, node: ast.Call, attribute: str, name: str | None) -> bool:
     """A call of a method that may train, `loss.backward()`, `model.fit(...)`; True if it was one."""
     facts = to.facts
@@ -202,7 +210,7 @@ def _fits(to: Walk, node: ast.Call, attribute: str, name: str | None) -> None:
         or maker in facts.estimators
         or ("estimators" in facts.flags and OF_SKLEARN.search(dotted(node.func)))
     )
-    if is_given(node, "nb_epoch"):
+    if any(keyword.arg == "nb_epoch" for keyword in node.keywords):
         facts.flags.add(KERAS_1)
     is_of_keras = "tensorflow" in facts.flags and len(OF_KERAS & {each.arg for each in node.keywords}) > 1
     text = (OF_UNKNOWN + maker.removesuffix("()") * is_class) * (is_unknown and not is_of_keras)

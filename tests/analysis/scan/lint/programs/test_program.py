@@ -432,6 +432,13 @@ def test_in_a_notebook_a_message_names_the_cell_and_its_line():
     assert "at cell 2, line 2 " in found.why
 
 
+def test_a_model_that_is_named_by_a_number_of_thousands_of_digits_is_no_model_of_timm():
+    main = f"import timm\n\nnet = timm.create_model(0x{'f' * 6000}).cuda()\n"
+    main += "net(rows).sum().backward()\noptimizer.step()\n"
+    (found,) = lint_project(facts(main=main), {}, frozenset(("VB501",)))
+    assert "attention" not in found.why
+
+
 def test_a_trainer_that_a_function_of_another_file_returns_trains():
     made = "def make(net):\n    from transformers import Trainer\n\n    return Trainer(model=net)\n"
     main = "from made import make\n\nrunner = make(net)\nrunner.train()\n"
