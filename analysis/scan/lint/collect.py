@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import itertools
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 from analysis.scan.lint import expressions
@@ -47,7 +48,7 @@ class Collector:
         self.only_values: set[int] = set()
         self.discarded: set[int] = set()
         self.dictionaries: dict[str, dict[str, ast.expr]] = {}
-        self.attributes: dict[str, ast.expr] = {}
+        self.attributes: Callable[[], dict[str, ast.expr]] = dict
         self._reported: set[tuple[str, int, int]] = set()
 
     def module(self, tree: ast.Module) -> None:
@@ -57,7 +58,7 @@ class Collector:
             if isinstance(node, ast.ClassDef):
                 self.facts.classes.add(node.name)
         self.names.results = bindings.results(tree.body)
-        self.attributes = bindings.attributes(tree.body)
+        self.attributes = cache(lambda: bindings.attributes(tree.body))
         self.facts.bound = bindings.bound(tree.body)
         self.facts.needed = bindings.needed(self.names, tree.body)
         self.facts.undefined = bindings.undefined(tree.body, self.facts.bound)

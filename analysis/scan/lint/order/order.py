@@ -277,10 +277,14 @@ class DataOrder:
             return False
         for item in self._tables.used(node):
             self._report(*item)
-        appends = isinstance(function, ast.Attribute) and function.attr in APPENDING
-        if isinstance(function, ast.Attribute) and appends and (to := named(function.value)):
+        to = (
+            named(function.value)
+            if isinstance(function, ast.Attribute) and function.attr in APPENDING
+            else ""
+        )
+        if to:
             for argument in node.args:
-                if function.attr == "extend" or not isinstance(argument, ast.Name):
+                if last(function) == "extend" or not isinstance(argument, ast.Name):
                     self._appended(to, argument)
         if name not in OF_INTEREST and not (isinstance(function, ast.Attribute) and function.attr in METHODS):
             return False

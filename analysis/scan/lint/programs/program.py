@@ -360,10 +360,11 @@ def _owner(method: tuple[FileFacts, str]) -> tuple[str, str]:
 
 
 def place(of: Step, seen_from: Step) -> str:
-    """`line 3`, `cell 2, line 1`, or `model.py, line 3` from another file."""
+    """`line 3`, `cell 2, line 1`; from another file `model.py:3`, `main.ipynb:cell 2:1`."""
     cell, line = of.file.place_of(of.event.spot.line)
-    file = "" if of.file is seen_from.file else f"{of.file.path}, "
-    return f"{file}{f'cell {cell}, ' if cell else ''}line {line}"
+    if of.file is seen_from.file:
+        return f"cell {cell}, line {line}" if cell else f"line {line}"
+    return f"{of.file.path}:{f'cell {cell}:' if cell else ''}{line}"
 
 
 def at(rule: str, step: Step, why: str, level: Level | None = None) -> LintFinding:

@@ -84,11 +84,12 @@ def attributes(body: Sequence[ast.stmt]) -> dict[str, ast.expr]:
 
 def _made(method: ast.FunctionDef) -> Iterator[tuple[str, ast.expr | None]]:
     """The attributes that a method gives a value other than None, and what is called for it."""
-    plain: dict[ast.expr, ast.expr] = {}
     inside = list(ast.walk(method))
-    for node in inside:
-        if isinstance(node, ast.Assign) and len(node.targets) == 1:
-            plain[node.targets[0]] = node.value
+    plain = {
+        node.targets[0]: node.value
+        for node in inside
+        if isinstance(node, ast.Assign) and len(node.targets) == 1
+    }
     own = {node.id for node in inside if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
     own |= {node.arg for node in inside if isinstance(node, ast.arg)}
     for node in inside:

@@ -29,9 +29,11 @@ class Walk(Protocol):
     unseeded: list[tuple[str, ast.Call, str]]  # generators by their names, until they are seeded
     reseeded: set[str]
     dictionaries: dict[str, dict[str, ast.expr]]  # by their names, those whose items are known
-    attributes: dict[str, ast.expr]  # what makes those of classes, `@C.a`, where that is one class
     only_values: set[int]  # calls of whose result only `.values` is used
     discarded: set[int]  # calls whose result nobody gets
+
+    def attributes(self) -> dict[str, ast.expr]:
+        """What makes the attributes of classes, `@C.a`, where that is one call."""
 
     def visit(self, node: ast.AST) -> None:
         """Walks over one node."""

@@ -103,7 +103,7 @@ def by_name(to: Walk, node: ast.Call, name: str) -> None:
 def followed(to: Walk, name: str | None) -> str | None:
     """`transformers.Trainer().train` of `@Learner.trainer.train`, where that attribute is such a trainer."""
     owner, _, method = (name or "").rpartition(".")
-    maker = to.attributes.get(owner) if method == "train" else None
+    maker = to.attributes().get(owner) if method == "train" and owner.startswith("@") else None
     made = f"{to.names.resolve(maker)}().train" if maker is not None else ""
     return made if TRAINERS.match(made) else name
 
