@@ -142,9 +142,7 @@ class FileFacts:
     fixed: set[Spot] = field(default_factory=set)  # draws whose size is written out, such as a made-up input
     shown: list[int] = field(default_factory=list)  # lines that make pictures
     written: list[int] = field(default_factory=list)  # lines that write what is no picture
-    trainers: dict[str, bool] = field(
-        default_factory=dict
-    )  # scopes: whether they return trainers of libraries
+    trainers: dict[str, bool] = field(default_factory=dict)  # scopes: whether they only return trainers
     giving: set[str] = field(default_factory=set)  # scopes that return something
     loads: list[set[str]] = field(default_factory=list)  # of each cell of a notebook: the names that it reads
     targets: dict[Spot, str] = field(default_factory=dict)  # the names that draws are assigned to
@@ -181,8 +179,15 @@ class FileFacts:
 
     def place_of(self, line: int) -> tuple[int, int]:
         """The cell of a notebook that a line is in, 0 for none, and which line of it that is."""
-        first, number = next(((f, n) for f, n in reversed(self.cells) if f <= line), (1, 0))
-        return number, line - first + 1
+        if not self.cells:
+            return 0, line
+        index, first, _ = self.cell_at(line)
+        return self.cells[index][1], line - first + 1
+
+    def where(self, line: int) -> str:
+        """`line 3`, or `cell 2, line 1` in a notebook."""
+        cell, line = self.place_of(line)
+        return f"cell {cell}, line {line}" if cell else f"line {line}"
 
     def scope_at(self, line: int) -> str:
         """The scope that a line is in."""

@@ -132,10 +132,8 @@ class DataOrder:
 
     def rebound(self, targets: ast.Tuple | ast.List, value: ast.expr) -> None:
         """`names, paths = zip(*sorted(zip(names, paths)))`."""
-        if any(
-            isinstance(node, ast.Call) and self._walk.names.resolve(node.func) in SORTING
-            for node in ast.walk(value)
-        ):
+        calls = (node for node in ast.walk(value) if isinstance(node, ast.Call))
+        if any(self._walk.names.resolve(call.func) in SORTING for call in calls):
             for element in targets.elts:
                 self.pending.pop(named(element), None)
 
@@ -277,14 +275,13 @@ class DataOrder:
             return False
         for item in self._tables.used(node):
             self._report(*item)
-        to = (
-            named(function.value)
-            if isinstance(function, ast.Attribute) and function.attr in APPENDING
-            else ""
-        )
-        if to:
+        if (
+            isinstance(function, ast.Attribute)
+            and function.attr in APPENDING
+            and (to := named(function.value))
+        ):
             for argument in node.args:
-                if last(function) == "extend" or not isinstance(argument, ast.Name):
+                if function.attr == "extend" or not isinstance(argument, ast.Name):
                     self._appended(to, argument)
         if name not in OF_INTEREST and not (isinstance(function, ast.Attribute) and function.attr in METHODS):
             return False

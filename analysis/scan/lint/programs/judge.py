@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from analysis.scan.lint.facts import FileFacts, Spot, finding
+from analysis.scan.lint.facts import FileFacts, finding
 from analysis.scan.lint.lint import is_commented, is_ignored, mapped
 from analysis.scan.lint.programs.differ import (
     Pins,
@@ -16,11 +16,11 @@ from analysis.scan.lint.programs.differ import (
     needs_gpu,
     too_old,
 )
+from analysis.scan.lint.programs.followed import with_trainers, without_unreached
 from analysis.scan.lint.programs.kinds import is_test
 from analysis.scan.lint.programs.measured import is_without_effect
 from analysis.scan.lint.programs.orders import ORDERS, orders
 from analysis.scan.lint.programs.program import Program, Step, at, naming, place, programs
-from analysis.scan.lint.programs.returned import with_trainers
 from analysis.scan.lint.programs.seeds import (
     OF_GENERATORS,
     drawn_in_parallel,
@@ -32,7 +32,6 @@ from analysis.scan.lint.programs.seeds import (
     prepares,
     reports,
 )
-from analysis.scan.lint.programs.unreached import without_unreached
 from analysis.scan.lint.registry import registry
 from analysis.scan.lint.rules import EVERYWHERE, RULES
 from analysis.scan.lint.uses.pools import FORESTS, OPEN, STATES_COUNT
@@ -130,8 +129,7 @@ def _note_leftover(files: Sequence[FileFacts], found: Sequence[LintFinding]) -> 
         for line, codes in file.ignored.items():
             known = all(any(rule.startswith(code) for rule in RULES) for code in codes)
             if known and not any(is_commented(file, each) for each in places.get((file.path, line), ())):
-                place = mapped(file, finding("VB101", file.path, Spot(line, 1, line), "")).place
-                where = f"cell {place.cell}, line {place.line}" if place.cell else f"line {place.line}"
+                where = file.where(line)
                 file.notes.append(Note(path=file.path, text=f"{where}: # vbstudy: ignore silences nothing"))
 
 

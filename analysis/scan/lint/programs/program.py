@@ -361,9 +361,9 @@ def _owner(method: tuple[FileFacts, str]) -> tuple[str, str]:
 
 def place(of: Step, seen_from: Step) -> str:
     """`line 3`, `cell 2, line 1`; from another file `model.py:3`, `main.ipynb:cell 2:1`."""
-    cell, line = of.file.place_of(of.event.spot.line)
     if of.file is seen_from.file:
-        return f"cell {cell}, line {line}" if cell else f"line {line}"
+        return of.file.where(of.event.spot.line)
+    cell, line = of.file.place_of(of.event.spot.line)
     return f"{of.file.path}:{f'cell {cell}:' if cell else ''}{line}"
 
 

@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator, Sequence
 
 from analysis.scan.lint.facts import Event, FileFacts
 from analysis.scan.lint.programs.differ import AFTER_TRAINING, Pins, pin_of
-from analysis.scan.lint.programs.keras import source_of_seeds, weights
-from analysis.scan.lint.programs.kinds import is_of_plots
+from analysis.scan.lint.programs.kinds import events_of, is_of_plots
 from analysis.scan.lint.programs.orders import PREPARING, makes_data
 from analysis.scan.lint.programs.pictures import is_of_pictures
 from analysis.scan.lint.programs.program import Program, Step, at, place
 from analysis.scan.lint.programs.seeded import ever_seeded
+from analysis.scan.lint.registry import version
 from analysis.scan.lint.vocabulary import (
     ASKS_WHETHER_TRAINED,
     DEFERRED,
@@ -20,11 +20,13 @@ from analysis.scan.lint.vocabulary import (
     FOR_A_SEED,
     GENERATORS,
     IN_ORDER,
+    KERAS_1,
     NOT_BY_HELPERS,
     OWN_ENVIRONMENTS,
     OWN_MODEL,
     RANDOM_TRANSFORM,
     SEED_CALLS,
+    TENSORFLOW_1,
     WORDS,
     makes_weights,
 )
@@ -36,6 +38,16 @@ PERHAPS = re.compile(r"[Dd]ropout\w*$|RReLU$|initializer$")
 """What draws nothing with a rate of 0, and what may be a default that nobody takes: named after others."""
 KEEPS_MODES = WORDS["keeping_modes"]
 """Libraries that put a model into its mode of evaluation themselves."""
+FIRST_OF_TENSORFLOW = (2, 4)
+"""Before it, Keras was a package of its own that asked NumPy."""
+FIRST_OF_PYTHON = (2, 10)
+ONLY_OF_OLD = (
+    "keras.legacy",
+    "keras.backend.tensorflow_backend",
+    "keras.engine.topology",
+    "keras.layers.normalization.BatchNormalization",
+)
+"""What only that package has."""
 OWN_OF_ALBUMENTATIONS = [1, 4, 19]
 """The first version with a generator of its own."""
 FITS = frozenset(("fit()", "fit_generator()"))
@@ -161,7 +173,7 @@ def is_run(file: FileFacts, found: LintFinding, users: Sequence[Program]) -> boo
 def never_seeded(program: Program, pinned: Pins) -> Iterator[LintFinding]:
     """Rule VB101."""
     told = False
-    source = source_of_seeds(program, pinned)
+    source = _source_of_seeds(program, pinned)
     is_training = program.training is not None
     every = _never_seeded(program, lambda step: is_training or not makes_weights(step.event.text), pinned)
     for found, generator in every:
@@ -175,7 +187,7 @@ def never_seeded(program: Program, pinned: Pins) -> Iterator[LintFinding]:
 
 def _unseeded_weights(program: Program, source: str) -> Iterator[LintFinding]:
     """Rule VB101, of weights of Keras whose seeds come from elsewhere than what is seeded."""
-    made = program.own_first(weights(program))
+    made = program.own_first(_weights(program))
     if made is not None and program.training is not None:
         why = f"{made.event.text} takes the seeds of its weights from the generator of {GENERATORS[source]}"
         cure = SEED_CALLS["tensorflow" if source == "python" else source]
@@ -188,7 +200,7 @@ def _never_seeded(
     """The findings, and of which generator they are."""
     seeded = ever_seeded(program)
     replaced = _replaced(program, pinned)
-    source = source_of_seeds(program, pinned)
+    source = _source_of_seeds(program, pinned)
     for generator, name in GENERATORS.items():
         if generator in seeded or ("*" in seeded and generator not in NOT_BY_HELPERS):
             continue
@@ -306,3 +318,29 @@ def _drawn_by_mapped(program: Program, step: Step) -> Step | None:
         ),
         None,
     )
+
+
+def _source_of_seeds(program: Program, pinned: Pins) -> str:
+    """The generator that decides the weights of Keras: that of NumPy for the old package, of TensorFlow for
+    what came with it up to 2.9, of Python since. The newest version is meant unless the project says, or
+    uses what only TensorFlow 1 has."""
+    stated = version(pin_of(pinned, "keras", program.file.path))
+    imports = [event.name for file in program.files for event in events_of(file) if event.kind == "import"]
+    if KERAS_1 in program.flags() or any(name.startswith(ONLY_OF_OLD) for name in imports):
+        return "numpy"
+    is_old = TENSORFLOW_1 in program.flags()
+    if stated is None and not is_old:
+        return "python"
+    if stated is not None and stated >= FIRST_OF_PYTHON:
+        return "python"
+    is_own_package = any(name.partition(".")[0] == "keras" for name in imports)
+    return "numpy" if is_own_package and (stated is None or stated < FIRST_OF_TENSORFLOW) else "tensorflow"
+
+
+def _weights(program: Program) -> Iterator[Step]:
+    """The steps that make weights of Keras."""
+    for step in program.steps:
+        kind, name, _, text = step.event
+        is_of_keras = kind == "draw" and name == "tensorflow" and text.startswith("keras.")
+        if is_of_keras and makes_weights(text) and not DEFERRED.search(text):
+            yield step

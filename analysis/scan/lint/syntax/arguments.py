@@ -39,6 +39,13 @@ def dotted(function: ast.expr) -> str:
     return ast.unparse(function.value) if isinstance(function, ast.Attribute) else ""
 
 
+def root(node: ast.expr) -> str:
+    """`axes` of `axes[0].imshow`."""
+    while isinstance(node, ast.Attribute | ast.Subscript):
+        node = node.value
+    return node.id if isinstance(node, ast.Name) else ""
+
+
 def text_of(node: ast.AST) -> str:
     """An expression or statement as text; "" for what cannot be written again: it is too deep, has too long a
     number, or is an f-string with signs that would need a backslash."""

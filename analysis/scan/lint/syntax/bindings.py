@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from analysis.scan.lint.names import Names
+from analysis.scan.lint.syntax.arguments import root
 
 UNKNOWN = "*"
 """Said of a module that has names which are not written out."""
@@ -98,14 +99,7 @@ def _made(method: ast.FunctionDef) -> Iterator[tuple[str, ast.expr | None]]:
                 value = plain.get(node)
                 if not (isinstance(value, ast.Constant) and value.value is None):
                     maker = value.func if isinstance(value, ast.Call) else None
-                    yield name, None if maker is None or _root(maker) in own else maker
-
-
-def _root(node: ast.expr) -> str:
-    """`transformers` of `transformers.Trainer`."""
-    while isinstance(node, ast.Attribute):
-        node = node.value
-    return node.id if isinstance(node, ast.Name) else ""
+                    yield name, None if maker is None or root(maker) in own else maker
 
 
 def undefined(body: Sequence[ast.stmt], bound_names: set[str]) -> dict[int, bool]:

@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from analysis.scan.lint.syntax.arguments import last, lines_of
+from analysis.scan.lint.syntax.arguments import last, lines_of, root
 from analysis.scan.lint.vocabulary import WORDS
 
 SHOWING = re.compile(
@@ -149,7 +149,7 @@ def _scopes(body: Sequence[ast.stmt]) -> Iterator[list[ast.AST]]:
 def _harmless(node: ast.AST) -> Iterator[ast.Name]:
     """The names that a node reads to show something, or in the name of a file."""
     match node:
-        case ast.Call(func=function) if _root(function) in FIGURES:
+        case ast.Call(func=function) if root(function) in FIGURES:
             yield from _names_in(node)
         case ast.Call(func=ast.Name(id="len"), args=[ast.Name() as name]):
             yield name
@@ -170,13 +170,6 @@ def _harmless(node: ast.AST) -> Iterator[ast.Name]:
             yield from _told([value])
 
 
-def _root(function: ast.expr) -> str:
-    """`axes` of `axes[0].imshow`."""
-    while isinstance(function, ast.Attribute | ast.Subscript):
-        function = function.value
-    return function.id if isinstance(function, ast.Name) else ""
-
-
 def _shows(node: ast.stmt) -> bool:
     """`play(samples[i])`, `axes[i].imshow(samples[i])`; what is computed to be printed is a result."""
     if not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)):
@@ -184,7 +177,7 @@ def _shows(node: ast.stmt) -> bool:
     calls = [last(each.func) for each in ast.walk(node.value) if isinstance(each, ast.Call)]
     if "print" in calls:
         return COUNTING.issuperset(set(calls) - {"print"})
-    return bool(SHOWING.search(last(node.value.func))) or _root(node.value.func) in FIGURES
+    return bool(SHOWING.search(last(node.value.func))) or root(node.value.func) in FIGURES
 
 
 def _told(values: Iterable[ast.AST]) -> Iterator[ast.Name]:

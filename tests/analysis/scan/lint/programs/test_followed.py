@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from analysis.scan.lint.lint import lint_file
-from analysis.scan.lint.programs.unreached import without_unreached
+from analysis.scan.lint.programs.followed import without_unreached
 
 RANDOM = (
     "import numpy as np\n\ndef add(rows, method='copy', share=0):\n    if {}:\n        np.random.rand(3)\n"

@@ -1,5 +1,6 @@
-"""What all calls of a project give: branches that none takes, `if method == "adasyn"` where all give "smote",
-and seeds that none gives, `random_state=seed` where all leave it None."""
+"""What is followed through the calls of a project, before its programs are looked at: branches that none
+takes, `if method == "adasyn"` where all give "smote", seeds that none gives, `random_state=seed` where all
+leave it None, and trainers that functions return, `make_trainer(model).train()`."""
 
 from __future__ import annotations
 
@@ -16,6 +17,7 @@ from analysis.scan.lint.vocabulary import WORDS
 
 OFTEN_CALLED = WORDS["called_by_frameworks"] | WORDS["usual_methods"]
 """Methods whose calls are not all known."""
+TRAIN = "().train"
 HOPS = 3  # through how many callers a parameter is followed
 Site = tuple[FileFacts, str, Event]
 
@@ -40,6 +42,29 @@ def without_unreached(files: Sequence[FileFacts]) -> Sequence[FileFacts]:
         calls = _Calls(files)
         files = [calls.unseeded(file) if file.seeds else file for file in files]
     return files
+
+
+def with_trainers(files: Sequence[FileFacts]) -> Sequence[FileFacts]:
+    """The files, with a training where what a function returns, a trainer of a library, trains."""
+    if not any(any(file.trainers.values()) for file in files):
+        return files
+    index = Index(files)
+    return [_with_trainings(file, index) for file in files]
+
+
+def _with_trainings(file: FileFacts, index: Index) -> FileFacts:
+    flags = set(file.flags)
+    scopes: dict[str, list[Event]] = {}
+    for scope, events in file.scopes.items():
+        scopes[scope] = []
+        for event in events:
+            scopes[scope].append(event)
+            if event.kind == "call" and event.name.endswith(TRAIN):
+                made_by = index.function(event.name.removesuffix(TRAIN), file)
+                if made_by is not None and made_by[0].trainers.get(made_by[1], False):
+                    scopes[scope].append(event._replace(kind="train", name="Trainer.train()", text=""))
+                    flags |= made_by[0].flags & {"torch", "tensorflow"}
+    return replace(file, scopes=scopes, flags=flags)
 
 
 class _Calls:
