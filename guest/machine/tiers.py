@@ -77,15 +77,21 @@ def settings(tier: Tier, framework: Framework) -> dict[str, str]:
             return {}
 
 
+def settles_mkl(tier: Tier) -> bool:
+    """Whether one thread makes MKL's first call (`vbstudy.exact.first_call`). Exact mode does so itself."""
+    return tier in (Tier.SWITCHES, Tier.ENVIRONMENT, Tier.LOGICAL_THREADS)
+
+
 def hook(tier: Tier) -> dict[str, bool]:
     """Settings of the start-up hook in a program: what `lines` has the user put at the top of the script."""
+    found = {"settles_mkl": settles_mkl(tier)}
     match tier:
         case Tier.SWITCHES:
-            return {"deterministic": True, "onednn": True}
+            return found | {"deterministic": True, "onednn": True}
         case Tier.ENVIRONMENT:
-            return {"onednn": False}
+            return found | {"onednn": False}
         case _:
-            return {}
+            return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,6 +131,8 @@ def lines(tier: Tier, framework: Framework, seed: int, most: int) -> Lines:
         case Tier.LOGICAL_THREADS | Tier.ONE_THREAD:
             python.append(f"tf.config.threading.set_intra_op_parallelism_threads({fixed.intra_op})")
             python.append(f"tf.config.threading.set_inter_op_parallelism_threads({fixed.inter_op})")
+    if torch and settles_mkl(tier):
+        python.append("for t in (torch.float32, torch.float64): torch.sqrt(torch.ones(1, dtype=t))")
     if torch:
         python.append(f"random.seed({seed}); numpy.random.seed({seed}); torch.manual_seed({seed})")
     else:

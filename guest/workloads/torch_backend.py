@@ -11,10 +11,11 @@ from torch.nn import functional as F  # noqa: N812 (its usual name)
 
 from guest.datasets.catalogue import DatasetInfo
 from guest.machine import fingerprint
-from guest.machine.tiers import INTEL
+from guest.machine.tiers import INTEL, settles_mkl
 from guest.records.run import Optimizer, Tier, WorkloadSpec
 from guest.workloads import NO_GRADIENT, WorkloadError, in_batches, initial
 from guest.workloads.torch_models import AddedEmbedding, construct
+from vbstudy.exact import first_call
 
 
 class TorchBackend:
@@ -77,6 +78,8 @@ def build(
     # sets MKL_CBWR) makes what replaces them independent of it; elsewhere nothing would be gained.
     without = (deterministic or tier is Tier.ENVIRONMENT) and fingerprint.cpu()["vendor"] == INTEL
     torch.backends.mkldnn.enabled = not without  # type: ignore[assignment]
+    if deterministic or settles_mkl(tier):
+        first_call.settle()
     if tier is Tier.EXACT:
         from vbstudy import exact
 

@@ -146,10 +146,11 @@ def _begin(level: Level) -> None:
             raise ExactError(f"exact mode is on at level {_state.level}: leave it first to change to {level}")
         return
     _check_torch()
-    from vbstudy.exact import selftest
+    from vbstudy.exact import first_call, selftest
     from vbstudy.exact.compiled import load
 
     library = load()
+    first_call.settle()
     library.begin(ways(_registered()), own(_registered()) if level == "machine" else {})
     _state.library = _state.last = library
     _state.level = level

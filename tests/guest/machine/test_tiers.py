@@ -61,6 +61,14 @@ def test_the_lines_to_paste_are_python_and_set_what_was_measured(tier, framework
     assert set(tiers.settings(tier, framework)) <= set(pasted)
 
 
+def test_one_thread_makes_mkls_first_call_in_every_tier_of_several_threads_that_is_more_than_seeds():
+    settled = {tier for tier in tiers.TIERS if tiers.hook(tier)["settles_mkl"]}
+    assert settled == set(tiers.TIERS) - {Tier.SEEDS, Tier.EXACT, Tier.ONE_THREAD}
+    for tier in tiers.TIERS:
+        assert ("torch.sqrt" in str(tiers.lines(tier, Framework.TORCH, 7, 4))) == (tier in settled)
+        assert "torch" not in str(tiers.lines(tier, Framework.TENSORFLOW, 7, 4))
+
+
 def test_the_lines_of_fixed_threads_run_and_fix_them():
     lines = tiers.lines(Tier.LOGICAL_THREADS, Framework.TORCH, 7, 3)
     exports = dict(line.removeprefix("export ").split("=", 1) for line in lines.shell)
