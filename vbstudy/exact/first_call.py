@@ -10,4 +10,4 @@ def settle() -> None:
     import torch
 
     for dtype in (torch.float32, torch.float64):
-        torch.sqrt(torch.ones(1, dtype=dtype))
+        torch.sqrt(torch.ones(1, dtype=dtype, device="cpu"))
