@@ -1,6 +1,7 @@
 """`.ci/run` with stages of the tests' own: whatever a stage does, the run ends, and nothing of it stays."""
 
 import os
+import re
 import signal
 import subprocess
 import time
@@ -50,6 +51,7 @@ stage_leaves() {{
 
 stage_quick() {{
     echo "it works"
+    mktemp -d
 }}
 """
 
@@ -107,6 +109,8 @@ def test_a_run_of_stages_that_work_ends_with_a_table_of_them(tmp_path):
     status, output, table = ended(start(tmp_path, "quick"), tmp_path)
     assert status == 0
     assert "quick      | it works\n" in output
+    (made,) = re.findall(r"quick      \| (/.+)", output)
+    assert not Path(made).exists()
     assert [row.split()[::2] for row in table] == [["quick", "done"], ["all", "done"]]
 
 
