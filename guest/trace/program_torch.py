@@ -14,12 +14,14 @@ from torch import Tensor, nn
 from guest.records.trace import TensorNote
 from guest.trace.torch_log import NOT_COMPARED, OperationLog, typed_bits
 from guest.trace.wire import Wire
+from vbstudy.exact import first_call
 
 NODES = 100_000  # of autograd, whose lines are remembered
 
 
 def start(wire: Wire, set_threads: Callable[[int], None]) -> None:
     """Logs what this thread does from now on."""
+    first_call.settle()  # it would differ from run to run
     log = ProgramLog(wire, set_threads)
     log.hooks()
     log.__enter__()  # type: ignore[no-untyped-call]

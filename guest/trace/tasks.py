@@ -20,6 +20,7 @@ from guest.records.codec import to_json
 from guest.records.run import Framework
 from guest.records.trace import OPERATIONS, TENSORS, StepNote, Task, TraceAnswer, TraceRequest
 from guest.training import training
+from vbstudy.exact import first_call
 
 if TYPE_CHECKING:
     import numpy as np
@@ -112,6 +113,8 @@ def _training(request: TraceRequest, warm: Warm | None, progress: Progress) -> t
     backend = workloads.build(
         workload, data.info, drawn, deterministic=spec.variant.deterministic, tier=spec.cure
     )
+    if workload.network_framework is Framework.TORCH:
+        first_call.settle()  # it would differ from run to run
 
     def steps() -> Steps:
         batches = itertools.chain.from_iterable(training.epochs(data, workload, drawn))
