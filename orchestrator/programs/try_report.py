@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from guest.records.printable import counted, printable, series
-from guest.records.run import Override
+from guest.records.run import Framework, Override
 from orchestrator.programs import try_runs
 from orchestrator.programs.conditions import INSTRUCTION_SET, THREADS, Condition, Factor, oversubscribed
 from orchestrator.programs.try_files import Role
@@ -267,6 +267,17 @@ def evidence(each: Compared) -> list[str]:
     return [f"{name}: {how}" + (f" ({each.remark})" if each.remark else "")]
 
 
+def _only_several_threads_differ(report: Report) -> bool:
+    """Whether all runs on one thread were equal, and others were not."""
+    unrepeated = {
+        label for verdict in report.verdicts for each in verdict.compared for label in each.unrepeated
+    }
+    one = counted(1, "thread")
+    return (
+        report.factor == THREADS and one in report.conditions and bool(unrepeated) and one not in unrepeated
+    )
+
+
 def _next(report: Report) -> list[str]:
     program = shlex.join(report.command)
     if report.answer is Answer.MATTERS and report.factor != THREADS:  # which trace and harden compare
@@ -283,6 +294,12 @@ def _next(report: Report) -> list[str]:
             f"  vbstudy {start} -- {program}",
             f"  vbstudy harden -- {program}",
         ]
+    if report.answer is Answer.INCONCLUSIVE and _only_several_threads_differ(report):
+        found = ["", "the program repeats itself on one thread, so what differs comes from several threads"]
+        if framework_of(report.software) is not Framework.TORCH:
+            return found
+        found.append("PyTorch on Intel CPUs: MKL's first call can do that (docs/why-and-cure.md)")
+        return found if report.exact else [*found, f"next: vbstudy try --exact -- {program}"]
     if report.answer is Answer.INCONCLUSIVE and report.seed is not None:
         why = "the seed does not reach every generator, or the program does not repeat itself"
         return ["", why, f"next: vbstudy try --replay -- {program}"]

@@ -1,3 +1,5 @@
+import dataclasses
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -151,6 +153,20 @@ def made(answers: dict[str, Answer], cure: Answer | None = None) -> Report:
 def test_the_answer_stands_first_and_the_next_command_last(answers, first, last):
     lines = text(made(answers)).splitlines()
     assert (lines[0], lines[-1]) == (first, last)
+
+
+def test_what_repeats_on_one_thread_alone_is_put_down_to_the_threads():
+    def told(digests: str, software: str) -> list[str]:
+        verdicts = tuple(decide(trials(digests)))
+        report = dataclasses.replace(made({}), verdicts=verdicts, answer=overall(verdicts))
+        return text(dataclasses.replace(report, software={software: "2"})).splitlines()[-3:]
+
+    threads, first_call, following = told("aaab", "torch")
+    assert "repeats itself on one thread" in threads
+    assert "MKL's first call" in first_call
+    assert following == "next: vbstudy try --exact -- python train.py"
+    assert "repeats itself on one thread" in told("aaab", "xgboost")[-1]
+    assert told("abab", "torch")[-1] == "next: vbstudy try --replay -- python train.py"
 
 
 def test_whether_exact_mode_cures_is_said_second_with_its_price():
