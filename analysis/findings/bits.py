@@ -16,6 +16,7 @@ from analysis.quality.histories import by_setting
 from analysis.results.cells import p_value
 from analysis.results.model import ACROSS, ALPHA, Table, Verdict
 from analysis.stats.statistics import effective, holm
+from guest.records.run import Framework
 from guest.records.trace import Outcome
 
 FIRST_STEPS = 16  # the published divergences appear at steps 2, 4 and 9; steps are hashed at powers of 2
@@ -65,7 +66,7 @@ def _fixed_seeds(study: StudyData, workload: str) -> Decision:
     if len(diverged):
         parts = diverged.groupby(level=0, sort=False).sum()
         names = ", ".join(f"{r.Index} ({r.nunique} models in {r.size} runs)" for r in _named(parts))
-        why = f"repetitions already differ at thread counts {names}"
+        why = f"repetitions already differ at thread counts {names}{_of_several_threads(runs)}"
         return Decision(verdict=Verdict.NOT_SUPPORTED, why=why, numbers=numbers)
     if not shared:
         return open_("the runs used different seeds on different thread counts", **numbers)
@@ -98,6 +99,19 @@ def _fixed_seeds(study: StudyData, workload: str) -> Decision:
         f"model: {least} repetition{'s' * (least > 1)} beside the first, one-sided 95 % bound)"
     )
     return Decision(verdict=Verdict.SUPPORTED, why=f"{within}; across them {text}", numbers=numbers)
+
+
+def _of_several_threads(runs: pd.DataFrame) -> str:
+    """What it points to when repetitions on one thread are equal, where others are not."""
+    one = runs[(runs.intra_op == 1) & (runs.inter_op == 1)].groupby(["threads", "seeds_used"])[WEIGHTS]
+    sizes = one.size()
+    repeated = sizes[sizes > 1].sum()
+    if not repeated or (one.nunique() > 1).any():
+        return ""
+    said = f"; those on one thread are equal (n = {repeated}), which points to several threads"
+    if (runs.framework == Framework.TORCH).all():
+        said += ": of PyTorch on Intel CPUs, MKL's first call can do that (docs/why-and-cure.md)"
+    return said
 
 
 def _named(frame: pd.DataFrame) -> Any:

@@ -374,6 +374,8 @@ def _so(analysis: Analysis) -> str:
     other = [workload for workload in analysis.study.metrics if differs(analysis, workload)]
     if other and all(hardened(analysis).get(workload) for workload in other):
         return "use the proved tier, or keep one count in all runs; state it with the CPU model"
+    if any(_levels(rows)[-1] == DIFFER for rows in by_workload(analysis).values()):
+        return "equal settings give several models: find out why first (F2)"
     if other:
         return "keep one count in all runs; state it with the CPU model"
     return "choose by time; state the count with the CPU model"

@@ -19,6 +19,7 @@ from analysis.quality.histories import loss_rows, loss_sd_by_epoch
 from analysis.results.model import Table, Verdict
 from analysis.sameness.distance import distance
 from analysis.stats.observations import mark_failures
+from guest.records.run import Framework
 
 HOLDS, FAILS, OPEN = Verdict.SUPPORTED, Verdict.NOT_SUPPORTED, Verdict.INCONCLUSIVE
 
@@ -204,13 +205,28 @@ def test_f2_fails_when_all_are_the_same_model(study):
     assert "bitwise the same model" in decided(study, "F2").why
 
 
-def test_f2_fails_when_repetitions_differ(study):
+def test_f2_fails_when_repetitions_differ_and_says_whether_those_on_one_thread_do(study):
     fixed(study, {1: "a"})
     study.run(2, 1, weights="b")
     study.run(2, 2, weights="c")
     found = decided(study, "F2")
     assert found.verdict is FAILS
-    assert "repetitions already differ at thread counts 2 (2 models in 2 runs)" in found.why
+    assert found.why == (
+        "repetitions already differ at thread counts 2 (2 models in 2 runs); those on one thread are equal "
+        "(n = 2), which points to several threads: of PyTorch on Intel CPUs, MKL's first call can do that "
+        "(docs/why-and-cure.md)"
+    )
+    study.run(1, 3, weights="d")
+    assert decided(study, "F2").why == (
+        "repetitions already differ at thread counts 1 (2 models in 3 runs), 2 (2 models in 2 runs)"
+    )
+
+
+def test_f2_names_mkl_for_pytorch_alone(study):
+    for repetition in (1, 2):
+        study.run(1, repetition, weights="a", framework=Framework.TENSORFLOW)
+        study.run(2, repetition, weights=f"b{repetition}", framework=Framework.TENSORFLOW)
+    assert decided(study, "F2").why.endswith("which points to several threads")
 
 
 def test_f2_one_run_each_cannot_tell(study):

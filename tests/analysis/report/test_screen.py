@@ -134,6 +134,15 @@ def test_a_control_that_is_not_equal_stands_above_all(study):
     assert shown(analyze(study.directory)).startswith("CONTROL IS NOT BITWISE EQUAL")
 
 
+def test_no_thread_count_is_recommended_where_not_even_equal_settings_repeat(study):
+    for cpus in (1, 2):
+        for repetition in (1, 2):
+            study.run(cpus, repetition, weights=f"{cpus}{repetition if cpus > 1 else ''}")
+    text = shown(analyze(study.directory))
+    assert "same model?     no, not even at one count" in text
+    assert "so              equal settings give several models: find out why first (F2)" in text
+
+
 def test_workloads_that_disagree_are_mixed_and_named(study):
     study.usual("a")
     for cpus in (1, 2, 4):
