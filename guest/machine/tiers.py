@@ -132,7 +132,7 @@ def lines(tier: Tier, framework: Framework, seed: int, most: int) -> Lines:
             python.append(f"tf.config.threading.set_intra_op_parallelism_threads({fixed.intra_op})")
             python.append(f"tf.config.threading.set_inter_op_parallelism_threads({fixed.inter_op})")
     if torch and settles_mkl(tier):
-        python.append("for t in (torch.float32, torch.float64): torch.sqrt(torch.ones(1, dtype=t))")
+        python.append("torch.sqrt(torch.ones(1))  # one thread makes MKL's first call")
     if torch:
         python.append(f"random.seed({seed}); numpy.random.seed({seed}); torch.manual_seed({seed})")
     else:

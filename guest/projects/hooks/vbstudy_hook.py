@@ -137,8 +137,7 @@ def after_torch(torch: ModuleType) -> None:
     if not SETTINGS["onednn"]:
         torch.backends.mkldnn.enabled = False
     if SETTINGS["deterministic"] or SETTINGS.get("settles_mkl"):
-        for dtype in (torch.float32, torch.float64):  # MKL's first call: see vbstudy.exact.first_call
-            torch.sqrt(torch.ones(1, dtype=dtype))
+        torch.sqrt(torch.ones(1))  # MKL's first call: see vbstudy.exact.first_call
     wrap(torch, "set_num_threads", functools.partial(notice, "torch.set_num_threads"))
     original = torch.set_num_interop_threads
     module: Any = torch
