@@ -56,7 +56,7 @@ def test_every_function_optimizer_and_draw_has_the_committed_bits(tmp_path: Path
     assert battery(tmp_path, [os.environ.get("CXX", "g++")], instructions, STEP) == HASHES
 
 
-@pytest.mark.needs("exact")
+@pytest.mark.needs("portable")
 def test_the_bits_are_those_of_aarch64_and_of_clang(tmp_path: Path) -> None:
     here = battery(tmp_path, ["g++"], _of_this_cpu()[-1], 5003)
     arm = ["aarch64-linux-gnu-g++", "-static"]
