@@ -66,7 +66,7 @@ def _fixed_seeds(study: StudyData, workload: str) -> Decision:
     if len(diverged):
         parts = diverged.groupby(level=0, sort=False).sum()
         names = ", ".join(f"{r.Index} ({r.nunique} models in {r.size} runs)" for r in _named(parts))
-        why = f"repetitions already differ at thread counts {names}{_of_several_threads(runs)}"
+        why = f"repetitions already differ at thread counts {names}{_of_several_threads(runs, repeated)}"
         return Decision(verdict=Verdict.NOT_SUPPORTED, why=why, numbers=numbers)
     if not shared:
         return open_("the runs used different seeds on different thread counts", **numbers)
@@ -101,14 +101,13 @@ def _fixed_seeds(study: StudyData, workload: str) -> Decision:
     return Decision(verdict=Verdict.SUPPORTED, why=f"{within}; across them {text}", numbers=numbers)
 
 
-def _of_several_threads(runs: pd.DataFrame) -> str:
+def _of_several_threads(runs: pd.DataFrame, repeated: pd.DataFrame) -> str:
     """What it points to when repetitions on one thread are equal, where others are not."""
-    one = runs[(runs.intra_op == 1) & (runs.inter_op == 1)].groupby(["threads", "seeds_used"])[WEIGHTS]
-    sizes = one.size()
-    repeated = sizes[sizes > 1].sum()
-    if not repeated or (one.nunique() > 1).any():
+    single = runs.threads[(runs.intra_op == 1) & (runs.inter_op == 1)]
+    one = repeated[repeated.index.isin(single, level="threads")]
+    if one.empty or (one["nunique"] > 1).any():
         return ""
-    said = f"; those on one thread are equal (n = {repeated}), which points to several threads"
+    said = f"; those on one thread are equal (n = {one['size'].sum()}), which points to several threads"
     if (runs.framework == Framework.TORCH).all():
         said += ": of PyTorch on Intel CPUs, MKL's first call can do that (docs/why-and-cure.md)"
     return said
