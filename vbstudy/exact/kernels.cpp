@@ -179,8 +179,9 @@ std::string message;
 // The way at level threads.
 Way way_of(const c10::SafeKernelFunction& native, const std::string& way) {
     for (const auto& [known, planner] : PLANNERS)
-        if (way == known)
-            return [native, planner](const c10::OperatorHandle& op, c10::DispatchKeySet keys, Stack* stack) {
+        if (way == known)  // clang before 16 captures a structured binding only so
+            return [native, planner = planner](const c10::OperatorHandle& op, c10::DispatchKeySet keys,
+                                               Stack* stack) {
                 if (alone) return native.callBoxed(op, keys, stack);
                 const auto plan = planner ? planner(torch::jit::last(*stack, op.schema().arguments().size()))
                                           : std::nullopt;
