@@ -68,7 +68,7 @@ def _reached(study: StudyData, runs: pd.DataFrame, column: str) -> pd.DataFrame:
 
 def _converged(reached: pd.Series, elapsed_s: pd.Series) -> dict[str, Any]:
     times = elapsed_s.to_numpy()
-    epochs, mean = statistics.mean(reached.to_numpy()), statistics.mean(times)
+    epochs, mean = (statistics.mean(v, within=statistics.NOT_NEGATIVE) for v in (reached.to_numpy(), times))
     rel_sd, sd = metrics.rel_sd(times), statistics.sd(times)
     return {
         "n": mean.n,

@@ -34,8 +34,9 @@ def pareto(study: StudyData, workload: str, view: View) -> tuple[Point, ...]:
     means, among the settings with comparable times."""
     sets = by_threads(study.runs_of(workload, variant=compared_variant(study, workload)))
     column = view.metric(study.metrics[workload][0])
-    times = {name: statistics.mean(s.wall_s.to_numpy()) for name, s in sets.items()}
-    scores = {name: statistics.mean(s[column].to_numpy()) for name, s in sets.items()}
+    seconds, within = statistics.NOT_NEGATIVE, statistics.bounds_of(study.metrics[workload][0])
+    times = {name: statistics.mean(s.wall_s.to_numpy(), within=seconds) for name, s in sets.items()}
+    scores = {name: statistics.mean(s[column].to_numpy(), within=within) for name, s in sets.items()}
     reasons = {name: excluded(s) for name, s in sets.items()}
     fit = {
         name: (time, score)

@@ -115,7 +115,10 @@ def _rows(
     best = min(own, key=lambda here: float(here.wall_s.mean()), default=None)
     plain = by_threads(study.runs_of(workload, variant=DETERMINISTIC.get(variant, "")))
     for threads, here in sets.items():
-        mean, sd = (f(here.wall_s.to_numpy()) for f in (statistics.mean, statistics.sd))
+        mean, train = (
+            statistics.mean(here[column].to_numpy(), within=statistics.NOT_NEGATIVE)
+            for column in ("wall_s", "train_s")
+        )
         row = {
             "workload": workload,
             "variant": variant,
@@ -123,8 +126,8 @@ def _rows(
             "set_id": here.set_id.iloc[0],
             "n": mean.n,
             **mean.cells("wall_s", "wall"),
-            **sd.cells("sd"),
-            **statistics.mean(here.train_s.to_numpy()).cells("train_s", "train"),
+            **statistics.sd(here.wall_s.to_numpy()).cells("sd"),
+            **train.cells("train_s", "train"),
             "cpu_s": here.cpu_s.mean(),
             "oversubscribed": bool(here.oversubscribed.any()),
             "excluded": reasons[threads],

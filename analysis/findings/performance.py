@@ -230,7 +230,10 @@ def _selected(metric: str, spreads: _Spreads, p: float) -> Decision:
         return Decision(verdict=Verdict.SUPPORTED, why=why, numbers=numbers)
     if p < ALPHA and spreads.with_ > max(spreads.random, spreads.without):
         return Decision(verdict=Verdict.NOT_SUPPORTED, why=why, numbers=numbers)
-    return open_(f"{why}; chance could explain it", **numbers)
+    if p >= ALPHA:
+        return open_(f"{why}; chance could explain it", **numbers)
+    than = "narrower" if spreads.with_ < spreads.random else "wider"
+    return open_(f"{why}; {than} than at random epochs, not than at the last", **numbers)
 
 
 # ---- F5 ------------------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from analysis.cost.times import leads
 from analysis.load.study import by_seeds
 from analysis.results.cells import missing, number, spread
 from analysis.results.model import ACROSS, Analysis, Finding, Kind, Verdict
-from analysis.sameness.verdicts import DIFFER, IDENTICAL, LEVELS
+from analysis.sameness.verdicts import DIFFER, IDENTICAL, LEVELS, NOT_RECORDED
 from guest.records.printable import counted, series
 from guest.records.run import Variant
 
@@ -23,6 +23,7 @@ REASONS = {
     "contended": "other programs used the cores",
     "emulated": "emulated CPUs have times of their own",
 }
+FEASIBLE = 200  # runs of each condition; more are no next step
 ONE_LINE = 110  # characters of a line of evidence, which may be broken once at 80 columns
 
 
@@ -112,8 +113,9 @@ def names_of(workloads: list[str]) -> str:
 
 def _levels(rows: Mapping[str, dict[Any, Any]]) -> tuple[str, ...]:
     """The verdicts across thread counts on weights, predictions and metric, and on the weights within."""
-    within = [row["weights"] for scope, row in rows.items() if scope != ACROSS]
-    return (*(rows[ACROSS][level] for level in LEVELS), DIFFER if DIFFER in within else IDENTICAL)
+    within = {row["weights"] for scope, row in rows.items() if scope != ACROSS}
+    inside = next((verdict for verdict in (DIFFER, IDENTICAL) if verdict in within), "not compared")
+    return (*(rows[ACROSS][level] for level in LEVELS), inside)
 
 
 def _outcome(analysis: Analysis, levels: tuple[str, ...], workloads: list[str]) -> str:
@@ -197,14 +199,15 @@ def _to(values: Iterable[Any]) -> str:
 def _free(each: Numbers) -> str:
     apart = spread(max(n["largest_difference_of_means"] for n in each))
     seen = [n["detectable"] for n in each]
-    able = "none" if None in seen else f"{spread(max(seen))} or more"
-    return f"means lie up to {apart} apart; n = {_to(k for n in each for k in n['n'])} can show {able}"
+    able = "is too few to show any" if None in seen else f"can show {spread(max(seen))} or more"
+    return f"means lie up to {apart} apart; n = {_to(k for n in each for k in n['n'])} {able}"
 
 
 def _fixed(each: Numbers) -> str:
     models, vectors, runs = (sum(n[key] for n in each) for key in ("models", "prediction_vectors", "runs"))
     one = sum(n["seeds"] for n in each)
-    return f"{models} models, {vectors} predictions in {runs} runs; seeds alone make {one}"
+    made = f"{counted(models, 'model')}, {counted(vectors, 'prediction')} in {counted(runs, 'run')}"
+    return f"{made}; seeds alone make {one}"
 
 
 def _starts(each: Numbers) -> str:
@@ -218,7 +221,9 @@ def _starts(each: Numbers) -> str:
 
 
 def _selection(each: Numbers) -> str:
-    with_, without, random = (spread(max(n[key] for n in each)) for key in ("with", "without", "random"))
+    """Of the workload whose thread counts lie furthest apart at random epochs."""
+    most = max(each, key=lambda n: n["random"])
+    with_, without, random = (spread(most[key]) for key in ("with", "without", "random"))
     return f"apart by {with_} with it, {without} without, {random} at random epochs"
 
 
@@ -278,9 +283,11 @@ def _same_model(analysis: Analysis) -> str:
         weights = {weights for weights, *_ in levels.values()}
         return "yes, bit for bit" if weights == {IDENTICAL} else "; ".join(sorted(weights - {IDENTICAL}))
     some = "no" if len(other) == len(levels) else f"not for {names_of(other)}"
-    some += (
-        ", not even at one count" if any(levels[w][-1] == DIFFER for w in other) else ", only at one count"
-    )
+    inside = {levels[w][-1] for w in other}
+    if DIFFER in inside:
+        some += ", not even at one count"
+    else:
+        some += ", only at one count" if inside == {IDENTICAL} else "; within one count not compared"
     cures = hardened(analysis)
     if all(cures.get(w) for w in other):
         some += f"; yes by tier {series(list(dict.fromkeys(cures[w] for w in other)))}"
@@ -289,10 +296,15 @@ def _same_model(analysis: Analysis) -> str:
 
 def hardened(analysis: Analysis) -> dict[str, str]:
     """The tier that is proved for each workload that was hardened, "" where none is; else "exact" where that
-    variant gave one model on all thread counts."""
+    variant gave one model on all thread counts that the workload ran on."""
     rows = analysis.tables["verdicts"].frame
     exact = rows[(rows.variant == "exact") & (rows.scope == ACROSS)].groupby("workload").weights
-    cured = {str(name): "exact" for name, weights in exact if (weights == IDENTICAL).all()}
+    runs = analysis.study.runs
+    all_counts = {
+        name: set(mine.threads) == set(mine.threads[mine.variant == "exact"])
+        for name, mine in runs.groupby("workload")
+    }
+    cured = {str(name): "exact" for name, w in exact if (w == IDENTICAL).all() and all_counts[name]}
     if "hardening" not in analysis.tables:
         return cured
     frame = analysis.tables["hardening"].frame
@@ -372,12 +384,18 @@ def _untrusted(analysis: Analysis) -> str:
 
 def _so(analysis: Analysis) -> str:
     other = [workload for workload in analysis.study.metrics if differs(analysis, workload)]
-    if other and all(hardened(analysis).get(workload) for workload in other):
-        return "use the proved tier, or keep one count in all runs; state it with the CPU model"
-    if any(_levels(rows)[-1] == DIFFER for rows in by_workload(analysis).values()):
+    cures = hardened(analysis)
+    levels = [_levels(rows) for rows in by_workload(analysis).values()]
+    if other and all(cures.get(workload) for workload in other):
+        tiers = series(list(dict.fromkeys(cures[workload] for workload in other)))
+        return f"use tier {tiers}, or keep one count in all runs; state it with the CPU model"
+    if any(inside == DIFFER for *_, inside in levels):
         return "equal settings give several models: find out why first (F2)"
     if other:
         return "keep one count in all runs; state it with the CPU model"
+    if any(weights != IDENTICAL for weights, *_ in levels):
+        lacking = any(weights == NOT_RECORDED for weights, *_ in levels)
+        return "not known: " + ("weights are not recorded" if lacking else "add thread counts or repetitions")
     return "choose by time; state the count with the CPU model"
 
 
@@ -388,7 +406,7 @@ def next_steps(analysis: Analysis) -> Iterator[tuple[str, str]]:
     """(arguments of vbstudy, what they answer), the most useful first."""
     if any("vbstudy sweep" in problem.todo for problem in analysis.study.problems):
         yield "sweep", "the missing runs"
-    elif needed := runs_needed(analysis):
+    elif (needed := runs_needed(analysis)) and needed <= FEASIBLE:
         yield f"sweep --runs {needed}", "could decide F1"
     other = [w for w in analysis.study.metrics if differs(analysis, w)]
     traced = set(analysis.tables["traces"].frame.workload) if "traces" in analysis.tables else set()

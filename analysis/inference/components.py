@@ -44,6 +44,7 @@ class Split:
     n: int
     groups: int
     why: str = ""
+    below: bool = False  # `between` was estimated below 0
     settings: int | None = None  # thread counts, where the groups are of several seeds
 
 
@@ -78,7 +79,8 @@ def _split(within: float, among: float | None, n: int, k: int, n0: float) -> Spl
     if among is None:
         why = "one thread count only"
         return Split(within=within, between=None, n=n, groups=k, why=why)
-    return Split(within=within, between=max(0.0, (among - within) / n0), n=n, groups=k)
+    between = (among - within) / n0
+    return Split(within=within, between=max(0.0, between), n=n, groups=k, below=between < 0)
 
 
 def components(study: StudyData) -> Table:
@@ -108,7 +110,8 @@ def components(study: StudyData) -> Table:
         "sampling error, which may fall below 0. IMPL is that of the fixed seeds alone. Shares are of the "
         "variance of default, without trainings that failed. There are no intervals: those of these moments "
         "suppose normal values, and do not cover for others; the table 'seeds' has one for threads beside "
-        "seeds. Where a variance is 0, its runs are copies.",
+        "seeds. Where a variance is 0 without a remark, its runs are copies; 'estimated below 0' is no proof "
+        "that there is none.",
     )
 
 
@@ -157,7 +160,13 @@ def _parts(runs: pd.DataFrame, column: str) -> list[dict[str, Any]]:
             "variance": variance,
             "sd": None if variance is None or variance < 0 else variance**0.5,
             "share": variance / total if shared and variance is not None and total else None,
-            "remark": f"inconclusive: {reason}" if variance is None else "below 0" if variance < 0 else "",
+            "remark": _remark(variance, reason, below=from_.below and "between" in source),
         }
         for name, source, variance, from_, reason, shared in sources
     ]
+
+
+def _remark(variance: float | None, reason: str, *, below: bool) -> str:
+    if variance is None:
+        return f"inconclusive: {reason}"
+    return "estimated below 0" if below else "below 0" if variance < 0 else ""

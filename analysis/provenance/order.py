@@ -34,11 +34,11 @@ def _not_interleaved(study: StudyData) -> Iterator[Problem]:
         ]
         if not separate:
             continue
-        named = dict.fromkeys(name for pair in separate for name in pair)
+        pairs = ", ".join(f"{a} | {b}" for a, b in separate)
         also = "" if runs.seeds_fixed.all() else " and, with free seeds, in metrics"
         yield Problem(
             path=f"runs/{workload}/{variant}",
-            what=f"the runs of threads {', '.join(named)} were executed one thread count after the other: "
+            what=f"the runs of threads {pairs} were executed one thread count after the other: "
             f"differences in times{also} are confounded with the time of execution",
             todo="thread counts that are swept together are interleaved; repeat them in a study of their own",
             skipped=False,

@@ -109,7 +109,7 @@ def _spread(errors: np.ndarray, runs: int) -> dict[str, Any]:
     found = Observations(values=known, runs=runs, distinct=len(errors), failed=0)
     return {
         "n": runs,
-        **found.mean(within=(-1.0, 1.0)).cells("ece"),
+        **found.mean(within=statistics.PROPORTION).cells("ece"),
         **found.sd().cells("sd"),
         "range": float(np.ptp(known)) if runs > 1 and len(known) else None,
     }

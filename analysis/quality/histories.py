@@ -10,7 +10,7 @@ import pandas as pd
 
 from analysis.load.study import StudyData, View, by_threads
 from analysis.results.model import ACROSS, ALPHA, VIEWS_NOTE, WHERE, Kind, Table, col, cols, count, interval
-from analysis.stats import metrics, statistics
+from analysis.stats import metrics, paired, statistics
 from analysis.stats.observations import distinct, sd_of
 
 
@@ -37,16 +37,18 @@ def max_difference(study: StudyData) -> Table:
         name="max_difference",
         title="Largest difference across thread counts, and its epoch",
         note="At each epoch a thread count counts with its runs' common value when all repetitions agree, "
-        "else with their mean; 'basis' says which. The interval of the two thread counts that lie furthest "
-        "apart is Welch's, of at least 95 % over all pairs and epochs that could have been the largest "
-        "(Bonferroni). Of copies of one run the difference is exact. " + VIEWS_NOTE,
+        "else with their mean; 'basis' says which. Copies of a run count once. The interval of the two "
+        "thread counts that lie furthest apart is Welch's, of equal seeds Student's of pairs, of at least "
+        "95 % over all pairs of thread counts and epochs that could have been the largest (Bonferroni). Of "
+        "copies of one run, and where all pairs are equal, the difference is exact. " + VIEWS_NOTE,
     )
 
 
 def _difference(study: StudyData, runs: pd.DataFrame, view: View, metric: str) -> dict[str, Any]:
     column = view.epoch_metric(metric)
-    epochs, values, agree = by_setting(study, runs, column)
     counts = runs.groupby("threads", sort=False).size()
+    models = {name: distinct(each, view) for name, each in by_threads(runs).items()}
+    epochs, values, agree = by_setting(study, pd.concat(models.values()), column)
     found = metrics.max_difference(values)
     row = {"threads": list(counts.index), "n": [int(n) for n in counts]}
     if found is None:
@@ -55,42 +57,39 @@ def _difference(study: StudyData, runs: pd.DataFrame, view: View, metric: str) -
         return row | nothing | {"epochs": "", "values": [], "basis": reason, "final_difference": None}
     first, last = epochs[found.first], epochs[found.last]
     end = values[:, -1]
-    low, high = _difference_bounds(study, runs, view, column, epochs, found.first, values[:, found.first])
+    at = values[:, found.first]
+    names = [list(models)[int(i)] for i in (at.argmax(), at.argmin())]
+    exact = float(at.max() - at.min())
+    if all(len(models[name]) == 1 < counts[name] for name in names):  # copies of one run each
+        bounds: statistics.Bounds = (exact, exact)
+    else:
+        settings = len(models) * (len(models) - 1) / 2
+        planned = max(int(runs.epochs_planned.max()), len(epochs))  # a project plans 0: not known
+        a, b = (models[name] for name in names)
+        bounds = _bounds(study, a, b, column, last, 1 - ALPHA / (settings * planned))
     return row | {
         "difference": found.difference,
         "epochs": str(first) if first == last else f"{first}-{last}",
         "first_epoch": first,
-        "low": low,
-        "high": high,
+        "low": bounds[0],
+        "high": bounds[1],
         "values": values[:, found.first].tolist(),
         "basis": "all repetitions agree" if agree[:, found.first].all() else "means of the repetitions",
         "final_difference": float(end.max() - end.min()) if np.isfinite(end).all() else None,
     }
 
 
-def _difference_bounds(
-    study: StudyData,
-    runs: pd.DataFrame,
-    view: View,
-    column: str,
-    epochs: list[int],
-    at_index: int,
-    values: np.ndarray,
+def _bounds(
+    study: StudyData, a: pd.DataFrame, b: pd.DataFrame, column: str, epoch: int, confidence: float
 ) -> statistics.Bounds:
-    """Simultaneous over all pairs of thread counts and all epochs, of which the largest difference is one."""
-    at = study.epochs[study.epochs.epoch == epochs[at_index]].set_index("run_id")[column]
-    sets = list(by_threads(runs).values())
-    a, b = (sets[int(i)] for i in (values.argmax(), values.argmin()))
-    if min(len(a), len(b)) < 2:
-        return None, None
-    models = [distinct(each, view) for each in (a, b)]
-    if max(map(len, models)) == 1:  # copies of one run each
-        exact = float(values.max() - values.min())
-        return exact, exact
-    planned = max(int(runs.epochs_planned.max()), len(epochs))  # a project plans 0: how many is not known
-    looked_at = len(sets) * (len(sets) - 1) / 2 * planned
-    x, y = (at.loc[each.run_id].to_numpy() for each in models)
-    return statistics.welch_bounds(x, y, 1 - ALPHA / looked_at)
+    """Of the difference of the means at an epoch: of pairs, where both sets of runs have the same seeds."""
+    values = study.epochs[study.epochs.epoch == epoch].set_index("run_id")[column]
+    x, y = (each.assign(value=each.run_id.map(values)) for each in (a, b))
+    pairs = pd.concat([each.groupby("seeds_used").value.mean() for each in (x, y)], axis=1).to_numpy()
+    if len(pairs) < 2 or np.isnan(pairs).any():
+        return statistics.welch_bounds(x.value.to_numpy(), y.value.to_numpy(), confidence)
+    differences = pairs[:, 0] - pairs[:, 1]
+    return paired.bounds(differences, confidence) if differences.any() else (0.0, 0.0)
 
 
 def by_setting(study: StudyData, runs: pd.DataFrame, column: str) -> tuple[list[int], np.ndarray, np.ndarray]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import json
 import math
@@ -13,6 +14,7 @@ from itertools import groupby
 from typing import Any, TextIO
 
 import numpy as np
+import pandas as pd
 from rich import box
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderableType
@@ -21,7 +23,18 @@ from rich.text import Text
 
 from analysis.results import latex
 from analysis.results.cells import NUMERIC, headers, missing, rows
-from analysis.results.model import MAIN, WHERE, Analysis, Finding, Table, col, cols
+from analysis.results.model import (
+    MAIN,
+    WHERE,
+    Analysis,
+    Finding,
+    Kind,
+    Table,
+    bound_names,
+    col,
+    cols,
+    interval,
+)
 
 SCHEMA_VERSION = 1  # of findings.json and `--format json`
 PAGE_WIDTH = 160  # characters, where there is no terminal to ask
@@ -94,7 +107,25 @@ def chosen(analysis: Analysis, names: Sequence[str]) -> list[Table]:
     every = {"findings": findings_table(analysis), **analysis.tables}
     if lacking := next((name for name in names if name not in every), None):
         raise NoTableError(f"no table {lacking!r} in this study; there are {', '.join(every)}")
-    return [every[name] for name in names]
+    return [every[name] if every[name].columns else _whole(every[name]) for name in names]
+
+
+def _whole(table: Table) -> Table:
+    """A long table, which has no columns for the report, with all of its frame."""
+    names = list(table.frame.columns)
+    bounds = {bound for name in names for bound in bound_names(name) if bound in names}
+    columns = [
+        interval(name) if bound_names(name)[0] in names else col(name, kind=_kind(table.frame[name]))
+        for name in names
+        if name not in bounds
+    ]
+    return dataclasses.replace(table, columns=tuple(sorted(columns, key=lambda c: c.kind is not Kind.TEXT)))
+
+
+def _kind(values: pd.Series) -> Kind:
+    if pd.api.types.is_integer_dtype(values):
+        return Kind.COUNT
+    return Kind.METRIC if pd.api.types.is_float_dtype(values) else Kind.TEXT
 
 
 class NoTableError(ValueError):

@@ -32,7 +32,7 @@ def churn(study: StudyData, predictions: Predictions) -> Table:
                 scopes.setdefault(row["scope"], []).append(row)
         for each in scopes.values():
             largest = max((row["largest"] for row in each if row["largest"] is not None), default=None)
-            found = over_seeds(each, {"churn": "", "agreement": None}, ("n", "pairs"))
+            found = over_seeds(each, {"churn": ("", 1.0), "agreement": (None, 1.0)}, ("n", "pairs"))
             rows.append(head | found | {"largest": largest})
     return Table.of(
         rows,

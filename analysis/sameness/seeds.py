@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,15 +14,16 @@ SEEDS_NOTE = (
 
 
 def over_seeds(
-    parts: Sequence[dict[str, Any]], measures: Mapping[str, str | None], counted: Sequence[str]
+    parts: Sequence[dict[str, Any]], measures: Mapping[str, tuple[str | None, float]], counted: Sequence[str]
 ) -> dict[str, Any]:
-    """One row for those of the single seeds: what is `counted` is added up, and of `measures` (by the names
-    of their bounds) the seeds have a mean, for seeds are independent and the pairs of one are not."""
+    """One row for those of the single seeds: what is `counted` is added up, and of `measures` (with the names
+    of their bounds, and the most they can be) the seeds have a mean: seeds are independent, the pairs of one
+    are not."""
     row = parts[0] | {"seeds": len(parts)}
     if len(parts) == 1:
         return row
     row |= {name: sum(part[name] for part in parts) for name in counted}
-    for name, bounds in measures.items():
+    for name, (bounds, most) in measures.items():
         values = [part[name] for part in parts if part[name] is not None]
-        row |= statistics.mean(values, within=(0.0, math.inf)).cells(name, bounds)
+        row |= statistics.mean(values, within=(0.0, most)).cells(name, bounds)
     return row

@@ -26,6 +26,7 @@ INTERVALS_NOTE = (
     f"{MEAN_FROM} distinct values for one, an SD {SD_FROM}, a ratio {RATIOS_FROM} runs."
 )
 PROPORTION = (0.0, 1.0)
+NOT_NEGATIVE = (0.0, math.inf)
 Bounds = tuple[float | None, float | None]  # of an interval; None where there is none
 CONFIDENCE = 0.95
 UPPER = (1 + CONFIDENCE) / 2  # the share of a distribution below the end of a two-sided interval

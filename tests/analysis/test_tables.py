@@ -76,12 +76,22 @@ def test_the_largest_difference_uses_common_values_or_means(study):
     study.run(1, 1, accuracies=(0.1, 0.3))
     study.run(1, 2, accuracies=(0.1, 0.3))
     study.run(2, 1, accuracies=(0.1, 0.5))
-    study.run(2, 2, accuracies=(0.1, 0.6))
+    study.run(2, 2, weights="another", accuracies=(0.1, 0.6))
     row = rows(max_difference(load(study)), view="last").iloc[0]
     assert row["values"] == pytest.approx([0.3, 0.55])
     assert row.difference == pytest.approx(0.25)
     assert row.basis == "means of the repetitions"
     assert (row.threads, row.n) == (["1", "2"], [2, 2])
+
+
+def test_the_largest_difference_of_equal_seeds_is_that_of_their_pairs(study):
+    for cpus in (1, 2):
+        for seed, accuracy in enumerate((0.3, 0.5, 0.3), 1):  # the third is a copy of the first
+            name = seed if seed < 3 else 1
+            study.run(cpus, seed, seed=name, weights=f"of {name}", accuracies=(accuracy,), losses=(1.0,))
+    row = rows(max_difference(load(study)), view="last").iloc[0]
+    assert row["values"] == [0.4, 0.4]
+    assert (row.difference, row.low, row.high) == (0, 0, 0)
 
 
 def test_the_largest_difference_of_a_project_that_plans_no_epochs_has_an_interval(study):

@@ -27,8 +27,32 @@ def test_models_that_differ_with_one_seed_are_equal_under_exact(study):
     assert "One seed, 2 thread counts: 2 different models" in headline(found)
     assert "The variant exact made models equal, bit for bit, on 2 thread counts (n = 4)." in headline(found)
     assert "CPU models" not in headline(found)
-    assert dict(which_threads(found))["same model?"] == "no, only at one count; yes by tier exact"
+    answers = dict(which_threads(found))
+    assert answers["same model?"] == "no; within one count not compared; yes by tier exact"
+    assert answers["so"].startswith("use tier exact, or keep one count")
     assert found.alarms == ()
+
+
+def test_exact_is_no_cure_where_it_did_not_run_on_all_thread_counts(study):
+    fixed(study)
+    study.run(4, weights="on 4")
+    answers = dict(which_threads(exact(study)))
+    assert answers["same model?"] == "no; within one count not compared"
+    assert answers["so"].startswith("keep one count")
+
+
+def test_models_are_the_same_at_one_count_only_where_they_were_repeated_there(study):
+    for cpus in (1, 2):
+        for repetition in (1, 2):
+            study.run(cpus, repetition, weights=f"on {cpus}")
+    assert dict(which_threads(analyze(study.directory)))["same model?"] == "no, only at one count"
+
+
+def test_one_thread_count_decides_nothing(study):
+    study.run(1)
+    assert dict(which_threads(analyze(study.directory)))["so"] == (
+        "not known: add thread counts or repetitions"
+    )
 
 
 @pytest.mark.parametrize("asked", [True, False])

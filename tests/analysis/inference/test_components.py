@@ -67,6 +67,8 @@ def test_the_four_variants_give_the_four_parts(study):
     assert found.variance["ALGO: seeds"] == pytest.approx(0.005)
     assert found.variance["IMPL: run to run"] == pytest.approx(0.0002)
     assert found.variance["threads"] == 0  # MSB 0.01 < MSW 0.02
+    assert found.remark["threads"] == "estimated below 0"
+    assert found.remark["nothing left free"] == ""
     assert found.variance["rest"] == pytest.approx(0.02 - 0.005 - 0.0002)
     assert found.variance["all"] == pytest.approx(0.02)
     assert found.variance["threads, one seed"] == pytest.approx((0.01 - 0.0002) / 2)

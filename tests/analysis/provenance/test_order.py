@@ -26,7 +26,7 @@ def test_thread_counts_that_were_run_one_after_the_other_are_confounded_with_tim
     sweep(study, BACK_TO_BACK)
     (what,) = problems(study)
     assert what == (
-        "the runs of threads 1, 2 were executed one thread count after the other: differences in times are "
+        "the runs of threads 1 | 2 were executed one thread count after the other: differences in times are "
         "confounded with the time of execution"
     )
 
@@ -53,7 +53,7 @@ def test_a_thread_count_that_was_added_later_is_named_with_those_before_it(study
     sweep(study, IN_BLOCKS)
     for repetition in (1, 2, 3):
         study.run(4, repetition, at_s=1000.0 + 10 * repetition)
-    assert "threads 1, 4, 2 were" in problems(study)[0]
+    assert "threads 1 | 4, 2 | 4 were" in problems(study)[0]
 
 
 def slower(study, blocks, factor):

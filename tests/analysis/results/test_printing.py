@@ -90,6 +90,15 @@ def test_tables_are_chosen_by_name(usual):
         chosen(usual, ["chrn"])
 
 
+def test_a_long_table_is_shown_whole_where_it_is_asked_for(usual):
+    (table,) = chosen(usual, ["loss_sd_by_epoch"])
+    assert not usual.tables["loss_sd_by_epoch"].columns
+    headers = [column.header for column in table.columns]
+    assert headers[:3] == ["workload", "variant", "scope"]
+    shown = render_tables([table], Format.MARKDOWN)
+    assert shown.count("\n|") > len(table.frame)
+
+
 def test_every_table_has_its_question(usual):
     assert set(usual.tables) <= set(QUESTIONS)
     assert list(QUESTIONS)[:2] == ["findings", "verdicts"]
