@@ -20,6 +20,7 @@ from analysis.load.predictions import UNREADABLE, claimed_bytes, refuse_larger_i
 from guest.records import bounded, plain_json
 from guest.records.bounded import opened_bounded, read_bounded
 from guest.records.codec import seal
+from guest.records.printable import printable
 
 COLUMNS = ("workload", "variant", "threads", "repetition", "wall_s", "epoch")
 THREADS = re.compile(r"(?:threads?|cpus?|intra_?op)[-_= ]?(\d+)", re.IGNORECASE)
@@ -132,6 +133,12 @@ def _results(source: Path, name: str) -> Found:
     values = rows.drop(columns=[c for c in COLUMNS if c in rows])
     metrics = [str(c) for c in values.columns if pd.api.types.is_numeric_dtype(values[c])]
     left_out = [f"column {c}: not numbers" for c in values.columns if c not in metrics]
+    for column in (c for c in values.columns if c not in metrics):
+        wrong = pd.to_numeric(values[column], errors="coerce").isna() & values[column].notna()
+        if wrong.mean() < 0.5:  # a column of numbers, but for some cells
+            row = int(wrong.to_numpy().argmax())
+            cell = printable(str(values[column].iloc[row]), limit=40)
+            raise ImportFormatError(f"{source}: column {column}, row {row + 1}: {cell!r} is no number")
     if "epoch" in named:
         if "repetition" not in named:
             raise ImportFormatError(f"{source}: with a column 'epoch', a column 'repetition' is needed too")

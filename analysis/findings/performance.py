@@ -43,7 +43,8 @@ def free_seeds(study: StudyData, tables: dict[str, Table]) -> dict[str, Decision
         counts = [int(n) for n in runs.groupby("threads", sort=False).size()]
         if sum(n >= 2 for n in counts) < 2:
             found[workload] = open_(
-                f"needs two runs at two thread counts with free seeds; there are {counts or 'none'}"
+                "needs two runs at two thread counts with free seeds; there are "
+                + (f"{', '.join(map(str, counts))} by thread count" if counts else "none")
             )
         elif other := mixture(runs):
             found[workload] = open_(f"the thread counts differ in more than threads: {other}")

@@ -25,7 +25,7 @@ from guest.records.run import (
 
 MOST_STEPS = 2**53  # of a float that is exact
 DIVERGED_FROM = 1e100  # no axis, sum or ratio holds numbers far beyond
-REDO = "run `vbstudy sweep`: it quarantines damaged runs and repeats them"
+REDO = "run `vbstudy sweep`: it quarantines and repeats damaged runs of the plan; move others out of runs/"
 FOREIGN = "move the folder out of runs/; `vbstudy sweep` redoes what is missing"
 
 _large = threading.Lock()

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from orchestrator.cli.options import CommandFailed, Options, counts, print_json, result, stdout
+from guest.records.printable import counted
+from orchestrator.cli.options import CommandFailed, Options, counts, note_edited, print_json, result, stdout
 from orchestrator.errors import UsageError
 
 if TYPE_CHECKING:
@@ -86,7 +87,9 @@ def provision(options: Options, cpus: tuple[int, ...] | None, provider: str | No
         with DownloadProgress(options.stderr()) as progress:
             provider_ = make(loaded, store, report)
             inventory = provision_.provision(loaded, store, provider_, on_guest, progress)
-    result(options, to_json(inventory), f"{len(inventory.guests)} guests ready; next: vbstudy sweep")
+    result(
+        options, to_json(inventory), f"{counted(len(inventory.guests), 'guest')} ready; next: vbstudy sweep"
+    )
 
 
 def _write_default_study(store: Store, cpus: tuple[int, ...]) -> None:
@@ -109,9 +112,12 @@ def _name(store: Store) -> str:
 def status(options: Options, runs: int | None) -> None:
     """Show guests, and done, failed and remaining runs of each condition."""
     from guest.records.codec import to_json
+    from orchestrator.study.edited import edited
     from orchestrator.sweep import status as status_
 
-    report = status_.examine(options.study(), options.store(), runs)
+    study, store = options.study(), options.store()
+    report = status_.examine(study, store, runs)
+    note_edited(options, edited(store))
     if options.as_json:
         print_json(to_json(report))
         return
@@ -119,7 +125,7 @@ def status(options: Options, runs: int | None) -> None:
 
     click.echo(status_.answer(report))
     print_tables(status_.as_tables(report), sys.stdout)
-    click.echo(f"\nnext: {status_.next_command(report)}")
+    click.echo(f"\nnext: {status_.next_command(report, study)}")
 
 
 # What follows GUEST belongs to the command in the guest, whatever it looks like.
@@ -165,4 +171,6 @@ def destroy(options: Options) -> None:
     store, loaded = options.store(), options.study()
     with store.lock("vbstudy destroy"):
         names = provision_.destroy(loaded, store)
-    result(options, {"destroyed": names}, f"{len(names)} guests removed; runs and reports are kept")
+    result(
+        options, {"destroyed": names}, f"{counted(len(names), 'guest')} removed; runs and reports are kept"
+    )

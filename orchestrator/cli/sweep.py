@@ -10,7 +10,7 @@ from pathlib import Path
 
 import click
 
-from orchestrator.cli.options import CommandFailed, Options, print_json, result, stdout
+from orchestrator.cli.options import CommandFailed, Options, note_edited, print_json, result, stdout
 from orchestrator.errors import EXIT_RUNS_FAILED, UsageError
 
 FILE_WIDTH = 120  # a pipe has none, and a narrower table cuts its words
@@ -45,6 +45,8 @@ def plan(
     from orchestrator.forecast import model
     from orchestrator.forecast.text import answer, as_tables, fleet_text, totals
     from orchestrator.study import plan as planning
+    from orchestrator.study.edited import edited
+    from orchestrator.sweep import status
 
     if (hosts is None) != (cores is None) or (hosts is None and memory_mib):
         raise UsageError("a fleet is --hosts H with --cores C; --memory-mib belongs to it")
@@ -53,6 +55,7 @@ def plan(
         raise UsageError("--difference and --sd are numbers")
     study, store = options.study(), options.store()
     report = model.estimate(study, store, runs, difference, sd)
+    note_edited(options, edited(store))
     fleet = None
     if hosts is not None and cores is not None:
         to_do = [spec for spec in planning.plan(study, runs) if not store.has(spec)]
@@ -63,7 +66,7 @@ def plan(
         return
     click.echo("\n".join([answer(report), *totals(report), *([] if fleet is None else [fleet_text(fleet)])]))
     print_tables(as_tables(report), sys.stdout)
-    click.echo(f"\nnext: vbstudy {'sweep' if report.to_do else 'analyze'}")
+    click.echo(f"\nnext: {status.next_command(status.examine(study, store, runs), study)}")
 
 
 @click.command()

@@ -60,12 +60,15 @@ def check_artifact(path: Path, expected: Artifact) -> None:
         raise DamagedRunError(f"{path.name} does not match its SHA-256")
 
 
+KEYS = {"study_id": "name"}  # in the study file
+
+
 def differences(stored: RunSpec, asked: RunSpec) -> str:
     """`epochs = 2 (the study says 3)`, for every field that differs."""
     pairs = []
     for a, b in ((stored.workload, asked.workload), (stored.seeds, asked.seeds), (stored, asked)):
         pairs += [
-            f"{name} = {getattr(a, name)} (the study says {getattr(b, name)})"
+            f"{KEYS.get(name, name)} = {getattr(a, name)} (the study says {getattr(b, name)})"
             for name in a.__slots__
             if name not in ("workload", "seeds", "threads") and getattr(a, name) != getattr(b, name)
         ]

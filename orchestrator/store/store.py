@@ -109,7 +109,7 @@ class Store:
             differing = differences(record.spec, spec)
             raise UsageError(
                 f"{folder}: was run with {differing}; "
-                "give the workload a new name, or move the old folder away"
+                "set it back, give the workload a new name, or move the old folder away"
             )
         return record
 

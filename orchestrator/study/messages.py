@@ -101,6 +101,9 @@ def _message(error: Any, value: object) -> str:
         return f"allowed are {', '.join(allowed)}" + did_you_mean(value, allowed)
     if error["type"] == "string_pattern_mismatch":
         return "letters, digits, '.', '_' and '-' only, a letter or digit first, 64 at most"
+    if error["type"] == "tuple_type":
+        many = "[[workload]], in double brackets" if isinstance(value, dict) else f"a list, as [{value}]"
+        return f"write {many}"
     return message[:1].lower() + message[1:]
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from guest.records.printable import counted
 from guest.records.run import RunSpec
 from orchestrator.errors import VbstudyError
-from orchestrator.inventory import Guest, Now, guest_spec, read_inventory
+from orchestrator.inventory import Guest, Now, guest_for, guest_spec, read_inventory
 from orchestrator.providers import Watching, make
 from orchestrator.store.integrity import DamagedRunError, read_record
 from orchestrator.store.store import Store
@@ -106,10 +106,12 @@ def answer(status: Status) -> str:
     return f"{runs}{attempts}; {counted(len(status.guests), 'guest')} provisioned."
 
 
-def next_command(status: Status) -> str:
+def next_command(status: Status, study: Study) -> str:
     if not any(s.to_do for s in status.sets):
         return "vbstudy analyze"
-    return "vbstudy sweep" if status.guests else "vbstudy provision"
+    each = zip(conditions(study), status.sets, strict=True)
+    needed = {guest_for(spec) for spec, progress in each if progress.to_do}
+    return "vbstudy sweep" if needed <= {guest.spec.name for guest in status.guests} else "vbstudy provision"
 
 
 def as_tables(status: Status) -> list[Table]:

@@ -42,6 +42,12 @@ def test_one_line_a_run(tmp_path):
     assert len(found.runs[0].source_sha256) == 64
 
 
+def test_a_cell_that_is_no_number_among_numbers_is_refused(tmp_path):
+    path = write(tmp_path / "r.csv", "threads,accuracy\n1,0.5\n1,\n2,abc\n2,0.7\n")
+    with pytest.raises(ImportFormatError, match="column accuracy, row 3: 'abc' is no number"):
+        read(path)
+
+
 def test_one_line_an_epoch_and_the_last_epoch_counts(tmp_path):
     rows = [{"threads": 4, "repetition": 2, "epoch": e, "loss": 1.0 / e, "workload": "w"} for e in (2, 1)]
     (run,) = read(write(tmp_path / "r.json", rows)).runs

@@ -90,7 +90,7 @@ def test_a_global_option_means_the_same_before_and_after_the_command(study, tmp_
 
 
 def test_quiet_after_the_command_leaves_results_and_errors_alone(vbstudy, study):
-    assert vbstudy("provision", "-q", "--cpus", "1") == (0, "1 guests ready; next: vbstudy sweep\n", "")
+    assert vbstudy("provision", "-q", "--cpus", "1") == (0, "1 guest ready; next: vbstudy sweep\n", "")
 
 
 @pytest.mark.parametrize(
@@ -321,7 +321,7 @@ def test_plan_tells_runs_hours_disk_and_power(vbstudy, study):
     status, out, _ = vbstudy("plan")
     assert status == 0
     assert out.startswith("4 of 4 planned runs are to do: hours unknown until one run is done.")
-    assert out.endswith("next: vbstudy sweep\n")
+    assert out.endswith("next: vbstudy provision\n")
     assert "disk    unknown until one run is done" in out
     status, out, _ = vbstudy("--json", "plan", "--runs", "64", "--sd", "0.01", "--difference", "0.005")
     report = json.loads(out)

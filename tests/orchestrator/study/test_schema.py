@@ -329,6 +329,16 @@ def test_a_margin_is_a_number_above_0(margin):
     assert "study.toml:6: analysis.margin = " in message(f"{MINIMAL}\n[analysis]\nmargin = {margin}\n")
 
 
+def test_a_margin_that_no_two_metrics_exceed_is_refused():
+    text = message(f"{MINIMAL}\n[analysis]\nmargin = 1\n")
+    assert "analysis.margin = 1: metrics of networks are from 0 to 1" in text
+
+
+def test_a_table_and_a_number_in_place_of_lists_are_told_how_to_be_written():
+    assert "cpus = 2: write a list, as [2]" in message(f"cpus = 2\n{MINIMAL}")
+    assert "write [[workload]], in double brackets" in message(MINIMAL.replace("[[workload]]", "[workload]"))
+
+
 def test_an_unknown_key_of_analysis_is_named_with_those_allowed():
     text = message(f"{MINIMAL}[analysis]\nmargins = 0.1\n")
     assert "analysis.margins: unknown key; allowed are margin, primary; did you mean 'margin'?" in text
