@@ -16,6 +16,7 @@ from analysis.quality.histories import by_setting
 from analysis.results.cells import p_value
 from analysis.results.model import ACROSS, ALPHA, Table, Verdict
 from analysis.stats.statistics import effective, holm
+from guest.records.printable import counted
 from guest.records.run import Framework
 from guest.records.trace import Outcome
 
@@ -80,7 +81,8 @@ def _fixed_seeds(study: StudyData, workload: str) -> Decision:
     several = f" of {seeds} seeds ({differing} of {len(shared)} differ across them)" if seeds > 1 else ""
     text = (
         f"{numbers['models']} models{several} on {len(settings)} thread counts, "
-        f"{numbers['prediction_vectors']} prediction vectors, {numbers['metric_values']} metric values in "
+        f"{counted(numbers['prediction_vectors'], 'prediction vector')}, "
+        f"{counted(numbers['metric_values'], 'metric value')} in "
         f"{len(runs)} runs"
     )
     if numbers["metric_values"] < numbers["models"]:

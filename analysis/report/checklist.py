@@ -21,10 +21,11 @@ def checklist(analysis: Analysis) -> list[tuple[str, str]]:
     decided = [finding for finding in analysis.findings if not finding.workload]
     ids = {v: series([f.id for f in decided if f.verdict is v]) for v in Verdict}
     lost = [p for p in study.problems if not p.skipped]
+    each = " to ".join(map(str, sorted({sizes.min(), sizes.max()})))
     return [
         ("Hardware and software", hardware_sentence(study)),
         ("Primary outcome and margin", primary_outcome(study)),
-        ("Runs", f"{len(runs)} runs of {len(sizes)} conditions, {sizes.min()} to {sizes.max()} each."),
+        ("Runs", f"{len(runs)} runs of {len(sizes)} conditions, {each} each."),
         ("Order of runs", run_order(study)),
         ("Seeds", seeds(study)),
         ("Tests and corrections", comparison_text(planned_analyses(analysis))),

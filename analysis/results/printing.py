@@ -216,7 +216,7 @@ class _Fitted:
                 yield Text(heading, style="bold")
             yield self._grid(list(block), kept, widths, head=number == 0)
         notes = [
-            f"No room for: {', '.join(dropped)}." if dropped else "",
+            f"Too narrow for: {', '.join(dropped)}." if dropped else "",
             "" if body else "No rows.",
             table.note,
         ]

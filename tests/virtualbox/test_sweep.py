@@ -20,7 +20,7 @@ from tests.virtualbox import kit
 
 pytestmark = pytest.mark.needs("virtualbox_sweep")
 
-PATIENCE_S = 2400
+PATIENCE_S = 4500
 # The interpreter's processor ends at SSE 4.2; numpy chooses its functions by that, OpenBLAS its kernels.
 SSE4 = "NPY_DISABLE_CPU_FEATURES=X86_V3 X86_V4 AVX512_ICL AVX512_SPR"
 KERNELS = """

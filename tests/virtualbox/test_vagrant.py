@@ -18,7 +18,7 @@ from tests.virtualbox import kit
 
 pytestmark = pytest.mark.needs("vagrant_virtualbox")
 
-PATIENCE_S = 2400
+PATIENCE_S = 4500
 STUDY = test_vagrant.STUDY.replace("libvirt", "virtualbox").replace(
     "memory_mib = 512\n", f"memory_mib = 512\nboot_timeout_s = {PATIENCE_S}\n"
 )
