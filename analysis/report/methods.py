@@ -113,8 +113,8 @@ def comparison_text(analyses: int) -> str:
         else "There were no interim analyses."
     )
     return (
-        "Thread settings were compared in pairs: runs of the same seeds, or recorded random numbers, with each "
-        "other (sign-flip permutation, paired t), all others as sets of runs that are no copies (Brunner and "
+        "Thread settings were compared in pairs: runs of the same seeds, or recorded random numbers, with "
+        "each other (sign-flip permutation, paired t), all others as sets of runs that are no copies (Brunner and "
         "Munzel's permutation test, Welch's t); two-sided tests of difference and two one-sided tests of "
         f"equivalence, each with Holm's correction within workload, variant and view (alpha = {ALPHA}); "
         "times by t tests on logarithms, within blocks where these are recorded, with Holm's correction over "

@@ -171,7 +171,7 @@ def export(options: Options, target: Path, form: str | None, without_projects: b
     form = form or ("mlflow" if target.name == "mlruns" else target.suffix.removeprefix("."))
     if form not in FORMATS:
         raise UsageError(
-            f"{target}: the format is not known: end the name in .zip or .parquet, name it mlruns, or use --format"
+            f"{target}: the format is not known: name it *.zip, *.parquet or mlruns, or use --format"
         )
     store = options.store()
     with analysis_errors(target):
