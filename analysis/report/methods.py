@@ -114,11 +114,11 @@ def comparison_text(analyses: int) -> str:
     )
     return (
         "Thread settings were compared in pairs: runs of the same seeds, or recorded random numbers, with "
-        "each other (sign-flip permutation, paired t), all others as sets of runs that are no copies (Brunner and "
-        "Munzel's permutation test, Welch's t); two-sided tests of difference and two one-sided tests of "
-        f"equivalence, each with Holm's correction within workload, variant and view (alpha = {ALPHA}); "
-        "times by t tests on logarithms, within blocks where these are recorded, with Holm's correction over "
-        f"all of them. {INTERVALS_NOTE} {interim}"
+        "each other (sign-flip permutation, paired t), all others as sets of runs that are no copies "
+        "(Brunner and Munzel's permutation test, Welch's t); two-sided tests of difference and two one-sided "
+        "tests of equivalence, each with Holm's correction within workload, variant and view (alpha = "
+        f"{ALPHA}); times by t tests on logarithms, within blocks where these are recorded, with Holm's "
+        f"correction over all of them. {INTERVALS_NOTE} {interim}"
     )
 
 
