@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from guest.records.printable import counted
 from guest.records.run import Override, ThreadSpec
 
 MAX_OVERRIDES = 200  # a program may set other values in each of thousands of processes
@@ -55,11 +56,21 @@ def remarks(notices: Sequence[Notice], asked: ThreadSpec) -> list[str]:
     """Notes for the user: hooks that did not run, thread counts other than those requested."""
     if not any(notice["kind"] == "start" for notice in notices):
         return [NOT_RUN]
-    found = [f"the hook: {notice.get('what')}" for notice in notices if notice["kind"] == "trouble"]
-    seen = in_force(notices)
+    return [
+        *(f"the hook: {notice.get('what')}" for notice in notices if notice["kind"] == "trouble"),
+        *own_threads(notices, asked),
+    ]
+
+
+def own_threads(notices: Sequence[Notice], asked: ThreadSpec) -> list[str]:
+    """That a program computed with other thread counts than those requested."""
+    found, seen = [], in_force(notices)
     for library in ("torch", "tensorflow"):
         for setting, requested in (("intra_op", asked.intra_op), ("inter_op", asked.inter_op)):
             count = seen.get(library, {}).get(setting, requested)
             if count != requested:
-                found.append(f"{library} ended with {setting} = {count}, the study asked for {requested}")
+                threads = counted(count, f"{setting.replace('_', '-')} thread")
+                found.append(
+                    f"{library} ended with {threads}, not {requested}: the program sets its own count"
+                )
     return found

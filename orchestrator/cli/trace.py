@@ -249,7 +249,7 @@ def _program_summary(found: ProgramTrace) -> list[str]:
     from analysis.diagnosis.traces import governed
     from guest.records.printable import counted
     from guest.records.trace import Outcome
-    from orchestrator.programs.conditions import INSTRUCTION_SET, THREADS
+    from orchestrator.programs.conditions import CURE_NEEDS_SEED, INSTRUCTION_SET, THREADS
 
     program = shlex.join(found.command)
     by_threads = found.factor == THREADS
@@ -303,7 +303,8 @@ def _program_summary(found: ProgramTrace) -> list[str]:
         return [*lines, "", f"next: vbstudy harden -- {program}"]
     held_next = " ".join(f"--hold {op}" for op in (*found.hold, origin.op))
     if found.seed is None:
-        held_next += " --replay"
+        again = f"  vbstudy trace {held_next} --replay -- {program}"
+        return [*lines, "", f"next: the next difference; {CURE_NEEDS_SEED}", again]
     return [
         *lines,
         "",

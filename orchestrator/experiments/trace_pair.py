@@ -329,6 +329,8 @@ class Side:
         remarks = [str(notice["what"]) for notice in noticed if notice["kind"] == "untraced"]
         if not self.frameworks:
             raise UsageError(f"{command}: {remarks[0] if remarks else NOTHING}")
+        if not self._condition.exact:
+            remarks += notices.own_threads(noticed, self._condition.asked)
         if not self._whole:
             remarks.append(f"with {self._condition.label} {CUT}")
         self._runs.notes += [note for note in remarks if note not in self._runs.notes]

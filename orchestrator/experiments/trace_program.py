@@ -10,11 +10,14 @@ copies of its folder, seeded from outside.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from analysis.diagnosis.traces import apart
+import numpy as np
+
+from analysis.diagnosis.traces import apart, floats
 from guest.probe import registry
 from guest.projects import randomness
 from guest.records.run import RECORDING, Framework
@@ -96,10 +99,10 @@ class _Tracer:
         again = self._unrepeatable(side)
         if again is None:
             self.runs.notes.append(
-                f"the second run with {side.label} differed from the first, and two more did not; named are "
-                "the operations where the two sides differed"
+                f"the second run with {side.label} differed from the first, and two more did not: it does "
+                "not always repeat itself"
             )
-            again = self._found(met, unrepeatable=side.label)
+            again = dataclasses.replace(self._found(met, unrepeatable=side.label), at=())
         return again
 
     def _unrepeatable(self, side: Condition) -> ProgramTrace | None:
@@ -151,11 +154,12 @@ class _Tracer:
 def _growth(pair: Pair, met: Met) -> Iterator[Growth]:
     """All weights of the optimizer that made the step, as one."""
     for step in range(met.step + 1, met.step + GROWTH_STEPS + 1):
-        every = [(a.size, *apart(a, b, dtype)) for a, b, dtype in pair.arrays(f"weights-{step}")]
+        every = [
+            (a.size, *apart(a, b, dtype), _length(a, dtype)) for a, b, dtype in pair.arrays(f"weights-{step}")
+        ]
         if not every:
             return
-        elements, differing, ulps, distances, relatives = zip(*every, strict=True)
-        lengths = [l2 / relative for l2, relative in zip(distances, relatives, strict=True) if relative]
+        elements, differing, ulps, distances, _, lengths = zip(*every, strict=True)
         l2, length = math.hypot(*distances), math.hypot(*lengths)
         yield Growth(
             step=step,
@@ -166,6 +170,12 @@ def _growth(pair: Pair, met: Met) -> Iterator[Growth]:
             l2=l2,
             relative_l2=l2 / length if length else 0.0,
         )
+
+
+def _length(bits: np.ndarray, dtype: str) -> float:
+    """The L2 norm of the finite numbers."""
+    numbers = floats(bits, dtype)
+    return 0.0 if numbers is None else float(np.linalg.norm(numbers[np.isfinite(numbers)].astype(np.float64)))
 
 
 def _setting(framework: str, op: str) -> str:

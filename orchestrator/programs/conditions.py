@@ -16,6 +16,7 @@ from orchestrator.errors import UsageError
 FACTORS = ("threads", "isa", "workers", "hash")
 THREADS, INSTRUCTION_SET = "thread count", "instruction set"  # names of factors
 WORKERS = (0, 2)
+CURE_NEEDS_SEED = "a cure is looked for where a seed fixes the random numbers"
 HASH_SEEDS = (0, 1)
 VARIABLE = re.compile(r"env:(?P<name>[A-Za-z_][A-Za-z0-9_]*)=(?P<values>.+)", re.DOTALL)
 

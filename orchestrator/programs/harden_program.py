@@ -240,6 +240,8 @@ def _answer(found: Hardened) -> str:
     best = next(each for each in found.results if each.tier is found.cheapest)
     alone = sum(each.proof is Proof.PROVED for each in found.results) == 1
     rank = "The only proved cure" if alone else "The cheapest proved cure"
+    if found.rivals:
+        rank = "Proved, and none is shown to be cheaper"
     rivals = series([tiers.TIERS[tier].title for tier in found.rivals])
     told = f"\nAs cheap, as far as {best.runs} runs can tell: {rivals}." if rivals else ""
     return f"{rank}: {title}, {_price(best)}.{told}"

@@ -10,7 +10,14 @@ from dataclasses import dataclass
 from guest.records.printable import counted, printable, series
 from guest.records.run import Framework, Override
 from orchestrator.programs import try_runs
-from orchestrator.programs.conditions import INSTRUCTION_SET, THREADS, Condition, Factor, oversubscribed
+from orchestrator.programs.conditions import (
+    CURE_NEEDS_SEED,
+    INSTRUCTION_SET,
+    THREADS,
+    Condition,
+    Factor,
+    oversubscribed,
+)
 from orchestrator.programs.try_files import Role
 from orchestrator.programs.try_runs import Ask, Seen, framework_of
 from orchestrator.programs.try_verdicts import (
@@ -288,6 +295,8 @@ def _next(report: Report) -> list[str]:
             return ["", f"next: vbstudy exact -- {program}"]
         framework = framework_of(report.software) or "jax" in report.software
         where, start = ("where", "trace") if framework else ("in which thread pool", "try --which")
+        if report.seed is None and framework:
+            return ["", f"next: where it starts; {CURE_NEEDS_SEED}", f"  vbstudy trace --replay -- {program}"]
         return [
             "",
             f"next: {where} it starts, and the cheapest cure that is proved",

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from guest.machine import fingerprint, threads
 from guest.projects import command, notices, prepare, randomness
-from guest.projects.hooks.vbstudy_watch import pairs
+from guest.projects.hooks.vbstudy_watch import last_state, pairs
 from guest.records.printable import counted
 from guest.records.run import RECORDING, Framework, Override
 from orchestrator.agent import archive
@@ -123,7 +123,7 @@ def _once(
 
     def on_line(line: str, _elapsed_s: float) -> None:
         if not WARNING.search(line):
-            printed.extend(pairs(line))
+            printed.extend(pairs(last_state(line)))
 
     random_notes: list[str] = []
     try:
@@ -232,7 +232,7 @@ def _lines(log: Path) -> Iterator[str]:
     """What was printed, line by line; of a progress bar its last state."""
     with log.open("rb") as file:
         for raw in itertools.islice(file, LINES_COMPARED):
-            yield raw.decode(errors="replace").rstrip().rpartition("\r")[2][: command.LINE_LIMIT_BYTES]
+            yield last_state(raw.decode(errors="replace").rstrip())[: command.LINE_LIMIT_BYTES]
 
 
 def _metrics(noticed: Sequence[notices.Notice]) -> dict[str, tuple[str, ...]]:

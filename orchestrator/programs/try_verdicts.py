@@ -4,7 +4,7 @@ that it writes, its predictions, its metrics and the text it prints. Pure."""
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -18,7 +18,8 @@ LEVELS = (BITWISE, PREDICTIONS, METRIC)  # the output counts where there is noth
 NO_RESULT = re.compile(
     r"time|took|\bsec|second|elapsed|\beta\b|duration|speed|throughput|/s\b|per_second|\bms\b|(?<![a-z])date|"
     r"\bpid\b|memory|thread|cpu|(?<![a-z])cores?(?![a-z])|worker|process|(?<![a-z])port(?![a-z])|\bgib?\b|\bmib?\b|"
-    r"usage|wall|clock|\bfps\b|flops|(?:^|[. ])(epoch|step|iter|iteration|batch|seed|line)$",
+    r"usage|wall|clock|\bfps\b|flops|(?:^|[._ -])(?:id|uu?id|session)$|"
+    r"(?:^|[. ])(epoch|step|iter|iteration|batch|seed|line)$",
     re.IGNORECASE,
 )
 RESULT = re.compile(
@@ -35,6 +36,7 @@ PASSING = re.compile(
     re.IGNORECASE,
 )
 WARNING = re.compile(r"warn(?:ings?|ed)?\b", re.IGNORECASE)
+PYTHON_WARNING = re.compile(r":\d+: \w*Warning: ")
 ABOUT_MACHINE = re.compile(r"thread|cpu|\bcores?\b|worker|process", re.IGNORECASE)
 NUMBER, TEXT = "number", "text"
 TEXT_CHARACTERS = 160
@@ -229,13 +231,20 @@ def comparable(line: str) -> str:
     return DIGITS.sub("#", line) if ABOUT_MACHINE.search(line) else line
 
 
+def _printed(lines: Sequence[str]) -> Iterator[tuple[str, int, str]]:
+    """(what is compared, number, line) of each line; Python shows a warning's line of code below it."""
+    before = ""
+    for number, line in enumerate(lines, 1):
+        code = line.startswith("  ") and PYTHON_WARNING.search(before)
+        if not code and (text := comparable(line)):
+            yield text, number, line
+        before = line
+
+
 def _output(trials: Sequence[Trial]) -> LevelVerdict:
     """The first line that repeats under each condition and differs between them; else the first that does
     not repeat."""
-    printed = [
-        [(text, number, line) for number, line in enumerate(trial.lines, 1) if (text := comparable(line))]
-        for trial in trials
-    ]
+    printed = [list(_printed(trial.lines)) for trial in trials]
     texts = [[text for text, _, _ in lines] for lines in printed]
     if not any(texts):
         return LevelVerdict(level=OUTPUT, answer=Answer.ABSENT, compared=())

@@ -17,7 +17,7 @@ NUMBER = r"[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|nan|inf)"
 NAME = r"[A-Za-z][A-Za-z0-9_@/.-]*(?: [A-Za-z][A-Za-z0-9_@/.-]*){0,2}"
 UNIT = r"(?:[mu]?s|secs?|seconds?|mins?|minutes?|hours?|it/s|[kMG]i?B)"  # of what is no result
 PAIR = re.compile(
-    rf"""(?<![\w.])["']?(?P<name>{NAME})["']?\s*(?:[:=]+|\bis\b|\s)\s*["'(\[]?(?P<value>{NUMBER})(?:\s?%)?(?![\w.:/]|\s*/|\s?{UNIT}\b)""",
+    rf"""(?<![\w.])["']?(?P<name>{NAME})["']?\s*(?:[:=]+|\bis\b|\s)\s*["'(\[]?(?P<value>{NUMBER})(?:\s?%)?(?![\w.:/]|-\w|\s*/|\s?{UNIT}\b)""",
     re.IGNORECASE,
 )
 MAX_PAIRS = 100_000  # of a process: a program that prints forever
@@ -44,6 +44,14 @@ def pairs(text: str) -> list[tuple[str, str]]:
     return [(match["name"].strip().lower(), match["value"]) for match in PAIR.finditer(text[:MAX_LINE])]
 
 
+def last_state(line: str) -> str:
+    """What a line shows in the end: a progress bar writes over itself. Nothing of bars below others, which
+    move the cursor up after each state."""
+    if "\x1b[A" in line:
+        return ""
+    return next((part for part in reversed(re.split(r"[\r\b]+", line)) if part.strip()), "")
+
+
 class Follower:
     """Stands in for a stream: passes everything on, and reads whole lines."""
 
@@ -53,11 +61,10 @@ class Follower:
     def write(self, text: str) -> int:
         written: int = self._stream.write(text)
         if isinstance(text, str) and not getattr(_here, "silent", False):
-            *lines, self._rest = re.split(r"[\r\n\b]+", self._rest + text)
-            self._rest = self._rest[-MAX_LINE:]
-            for line in lines:
-                if line:
-                    self._found(line)
+            *lines, self._rest = (self._rest + text).split("\n")
+            self._rest = self._rest[-2 * MAX_LINE :]
+            for line in filter(None, map(last_state, lines)):
+                self._found(line)
         return written
 
     def __getattr__(self, name: str) -> Any:

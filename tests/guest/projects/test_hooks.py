@@ -99,7 +99,9 @@ def test_what_the_script_sets_in_pytorch_is_noticed(tmp_path):
         ("DataLoader worker processes", "train.py:7"),
     }
     asked = ThreadSpec(cpus=2, intra_op=2, inter_op=2)
-    assert notices.remarks(noticed, asked) == ["torch ended with intra_op = 1, the study asked for 2"]
+    assert notices.remarks(noticed, asked) == [
+        "torch ended with 1 intra-op thread, not 2: the program sets its own count"
+    ]
     assert notices.in_force(noticed)["torch"]["inter_op"] == 2
 
 
@@ -162,6 +164,18 @@ def test_named_numbers_are_followed_through_print_logging_and_several_files(tmp_
         ("val_loss", "0.25", "helper.py:3"),
         ("accuracy", "0.9", "train.py:5"),
     } <= told
+
+
+def test_of_a_progress_bar_the_last_state_counts(tmp_path):
+    code = (
+        "import sys\nfor i in range(3):\n    sys.stderr.write(f'\\r{i}/3 loss: 0.{i}')\n"
+        "sys.stderr.write('\\r3/3 loss: 0.25\\n')\n"
+        "for i in range(3):\n    sys.stderr.write(f'\\n\\rinner acc: 0.{i}\\x1b[A')\n"
+        "sys.stderr.write('\\n\\r        \\rval_loss: 0.5\\n')\n"
+    )
+    _, noticed = run(tmp_path, code, watch=True)
+    told = [pair for n in noticed if n["kind"] == "numbers" for pair in n["pairs"]]
+    assert told == [["loss", "0.25"], ["val_loss", "0.5"]]
 
 
 def test_the_library_comes_last_and_modules_of_the_project_are_found_before_it(tmp_path):

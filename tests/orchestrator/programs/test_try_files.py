@@ -47,6 +47,16 @@ def test_a_pickle_is_compared_by_its_bytes_with_a_caveat_and_never_loaded(tmp_pa
     assert "is a pickle, which is never loaded; compared byte for byte" in seen.caveat
 
 
+def test_the_thread_count_in_a_model_of_lightgbm_is_no_difference(tmp_path):
+    found = []
+    for threads, value in ((1, 5), (2, 5), (2, 6)):
+        path = tmp_path / "model.txt"
+        path.write_text(f"tree\nversion=v4\nleaf_value={value}\n[num_threads: {threads}]\n")
+        found.append(read(path, Role.OTHER))
+    assert found[0].digest == found[1].digest != found[2].digest
+    assert found[0].caveat == "byte for byte, but for its num_threads"
+
+
 def test_a_damaged_archive_is_compared_by_its_bytes(tmp_path):
     with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
         archive.writestr("x", "text " * 100)

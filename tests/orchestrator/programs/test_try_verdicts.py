@@ -106,6 +106,18 @@ def test_a_line_is_shown_as_it_was_printed_with_its_number():
     assert (line.name, line.remark) == ("line 2", "epoch 1 loss: 0.5\nepoch 1 loss: 0.6")
 
 
+def test_the_line_of_code_below_a_warning_is_no_output():
+    warned = ["/lib/loader.py:600: UserWarning: 2 workers are many", "  self.check()", "loss 0.5"]
+    lines = [["loss 0.5"]] * 2 + [warned] * 2
+    assert decide(trials(lines=lines, files=[{}] * 4))[3].answer is Answer.SAME
+
+
+@pytest.mark.parametrize("name", ["msg_id", "run_id @ t.py:3", "session", "job id", "uuid"])
+def test_identifiers_are_no_metrics(name):
+    runs = trials(metrics=[(name, "1234"), ("loss", ["0.5"] * 4)])
+    assert decide(runs)[2].answer is Answer.SAME
+
+
 def test_the_output_alone_decides_only_where_there_is_nothing_else():
     lines = [["a 0.5"]] * 2 + [["a 0.6"]] * 2
     assert overall(decide(trials(lines=lines))) is Answer.SAME
