@@ -242,7 +242,8 @@ def _level(verdict: LevelVerdict, runs: int) -> list[str]:
     unseen = verdict.answer is Answer.ABSENT
     head = NOTHING_SEEN[verdict.level] if unseen else verdict.answer.upper()
     lines = [f"{verdict.level:<12} {head}"]
-    shown = [each for each in verdict.compared if each.answer is not Answer.SAME or each.certain][:SHOWN]
+    telling = [each for each in verdict.compared if each.answer is not Answer.SAME or each.certain]
+    shown = (telling or verdict.compared)[:SHOWN]
     for each in shown:
         lines += [f"{'':<12} {line}" for line in evidence(each)]
     rest = len(verdict.compared) - len(shown)
