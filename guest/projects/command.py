@@ -170,7 +170,7 @@ def _hint(last_lines: str) -> str:
     if "Inappropriate ioctl" in last_lines or "not a tty" in last_lines:
         return " (it runs without a terminal)"
     if "ModuleNotFoundError" in last_lines:
-        return " (the Python that ran it lacks a module: install it there, or name `requirements` in a study)"
+        return " (the Python that ran it lacks a module: install it there; one of your own needs PYTHONPATH)"
     if "No such file or directory" in last_lines:
         return " (it runs in a copy of its folder: what lies elsewhere needs an absolute path)"
     return ""

@@ -333,7 +333,7 @@ class Side:
             remarks += notices.own_threads(noticed, self._condition.asked)
         if not self._whole:
             remarks.append(f"with {self._condition.label} {CUT}")
-        self._runs.notes += [note for note in remarks if note not in self._runs.notes]
+        self._runs.notes += [note for note in dict.fromkeys(remarks) if note not in self._runs.notes]
 
 
 @contextmanager

@@ -8,8 +8,9 @@ import os
 import sys
 
 import vbstudy_imports
-from vbstudy_hook import AFTER, write
+from vbstudy_hook import AFTER, wrap, write
 
+UNCOMPILED = "torch.compile was off: these are the operations of the program uncompiled"
 _SETTINGS = json.loads(os.environ["VBSTUDY_TRACE"])
 _set_up = {name: AFTER[name] for name in ("torch", "tensorflow")}
 _wires: list[object] = []  # the one of this process
@@ -36,6 +37,7 @@ def _log(framework, *arguments):  # type: ignore[no-untyped-def]
 def _after_torch(torch):  # type: ignore[no-untyped-def]
     set_threads = torch.set_num_threads  # before calls of it are noticed as the program's own
     _set_up["torch"](torch)
+    wrap(torch, "compile", lambda *_, **__: write("untraced", what=UNCOMPILED))
     _log("torch", set_threads)  # type: ignore[no-untyped-call]
 
 

@@ -51,6 +51,17 @@ def located(traced, name):
 
 
 @pytest.mark.needs("trainers")
+def test_own_threads_and_compilation_are_told(traced, tmp_path):
+    (tmp_path / "train.py").write_text(
+        "import torch\ntorch.set_num_threads(2)\nprint(torch.compile(torch.exp)(torch.zeros(1)))\n"
+    )
+    assert traced("train", folder=tmp_path)["notes"] == [
+        "torch.compile was off: these are the operations of the program uncompiled",
+        "torch ended with 2 intra-op threads, not 1: the program sets its own count",
+    ]
+
+
+@pytest.mark.needs("trainers")
 @pytest.mark.parametrize("name", DIFFERING)
 def test_the_traced_operation_on_one_thread_moves_the_difference_later(traced, name):
     found = located(traced, name)

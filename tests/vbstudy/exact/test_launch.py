@@ -87,6 +87,13 @@ def test_operations_below_the_level_and_unknown_ones_are_named_apart(tmp_path: P
     assert "below the level: _fft_r2c (1); unknown: special_bessel_j0 (1)\n" in done.stderr
 
 
+def test_what_would_be_compiled_runs_uncompiled_and_is_told(tmp_path: Path) -> None:
+    program = "import torch\nprint(torch.compile(torch.exp)(torch.zeros(1)).item())\n"
+    done = launched(sys.executable, script(tmp_path, program), options=("-v",))
+    assert done.stdout == "1.0\n"
+    assert "threads, torch.compile off; operations: " in done.stderr
+
+
 @pytest.mark.parametrize("method", ["spawn", "fork", "forkserver"])
 def test_a_child_process_has_exact_mode_too(tmp_path: Path, weights: str, method: str) -> None:
     done = launched(sys.executable, script(tmp_path, TRAIN_IN_CHILD), "2", method)
