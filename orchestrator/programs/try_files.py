@@ -97,7 +97,7 @@ def _raw(path: Path, role: Role, why: str) -> FileSeen:
     digest, how = _members(path), "members of the archive byte for byte"
     if digest is None:
         with path.open("rb") as file:
-            if file.readline() == b"tree\n":  # LightGBM's model writes the thread count down
+            if file.read(5) == b"tree\n":  # LightGBM's model writes the thread count down
                 digest, how = _without(THREAD_COUNT, file), "byte for byte, but for its num_threads"
             else:
                 file.seek(0)

@@ -246,7 +246,7 @@ class Study(Section):
 
     @model_validator(mode="after")
     def _has_a_margin_below_its_metrics(self) -> Self:
-        if self.networks and self.analysis.margin >= 1:
+        if not self.projects and self.analysis.margin >= 1:
             raise ValueError(
                 f"analysis.margin = {self.analysis.margin:g}: metrics of networks are from 0 to 1, so no two "
                 "means are further apart; 0.01 is one percentage point"
