@@ -132,8 +132,9 @@ def _results(source: Path, name: str) -> Found:
     rows["variant"] = rows.variant.astype(str) if "variant" in named else "imported"
     values = rows.drop(columns=[c for c in COLUMNS if c in rows])
     metrics = [str(c) for c in values.columns if pd.api.types.is_numeric_dtype(values[c])]
-    left_out = [f"column {c}: not numbers" for c in values.columns if c not in metrics]
-    for column in (c for c in values.columns if c not in metrics):
+    others = [c for c in values.columns if c not in metrics]
+    left_out = [f"column {c}: not numbers" for c in others]
+    for column in others:
         wrong = pd.to_numeric(values[column], errors="coerce").isna() & values[column].notna()
         if wrong.mean() < 0.5:  # a column of numbers, but for some cells
             row = int(wrong.to_numpy().argmax())

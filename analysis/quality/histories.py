@@ -59,9 +59,8 @@ def _difference(study: StudyData, runs: pd.DataFrame, view: View, metric: str) -
     end = values[:, -1]
     at = values[:, found.first]
     names = [list(models)[int(i)] for i in (at.argmax(), at.argmin())]
-    exact = float(at.max() - at.min())
     if all(len(models[name]) == 1 < counts[name] for name in names):  # copies of one run each
-        bounds: statistics.Bounds = (exact, exact)
+        bounds: statistics.Bounds = (found.difference, found.difference)
     else:
         settings = len(models) * (len(models) - 1) / 2
         planned = max(int(runs.epochs_planned.max()), len(epochs))  # a project plans 0: not known

@@ -125,7 +125,8 @@ def status(options: Options, runs: int | None) -> None:
 
     click.echo(status_.answer(report))
     print_tables(status_.as_tables(report), sys.stdout)
-    click.echo(f"\nnext: {status_.next_command(report, study)}")
+    to_do = {each.set_id for each in report.sets if each.to_do}
+    click.echo(f"\nnext: {status_.next_command(study, report.guests, to_do)}")
 
 
 # What follows GUEST belongs to the command in the guest, whatever it looks like.

@@ -66,7 +66,8 @@ def plan(
         return
     click.echo("\n".join([answer(report), *totals(report), *([] if fleet is None else [fleet_text(fleet)])]))
     print_tables(as_tables(report), sys.stdout)
-    click.echo(f"\nnext: {status.next_command(status.examine(study, store, runs), study)}")
+    open_sets = {each.set_id for each in report.sets if each.to_do}
+    click.echo(f"\nnext: {status.next_command(study, status.provisioned(store), open_sets)}")
 
 
 @click.command()

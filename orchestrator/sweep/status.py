@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -46,7 +46,7 @@ def examine(study: Study, store: Store, repetitions: int | None = None) -> Statu
     firsts = conditions(study)
     now, unknown = _now(study, store)
     return Status(
-        guests=read_inventory(store.guests_file).guests if store.guests_file.exists() else (),
+        guests=provisioned(store),
         sets=tuple(
             set_status(store, spec.set_id, planned(study, spec.variant, repetitions)) for spec in firsts
         ),
@@ -54,6 +54,10 @@ def examine(study: Study, store: Store, repetitions: int | None = None) -> Statu
         now=now,
         now_unknown=unknown,
     )
+
+
+def provisioned(store: Store) -> tuple[Guest, ...]:
+    return read_inventory(store.guests_file).guests if store.guests_file.exists() else ()
 
 
 def set_status(store: Store, set_id: str, planned: int) -> SetStatus:
@@ -106,12 +110,12 @@ def answer(status: Status) -> str:
     return f"{runs}{attempts}; {counted(len(status.guests), 'guest')} provisioned."
 
 
-def next_command(status: Status, study: Study) -> str:
-    if not any(s.to_do for s in status.sets):
+def next_command(study: Study, guests: Collection[Guest], to_do: Collection[str]) -> str:
+    """`to_do` are the ids of the conditions with runs to do."""
+    if not to_do:
         return "vbstudy analyze"
-    each = zip(conditions(study), status.sets, strict=True)
-    needed = {guest_for(spec) for spec, progress in each if progress.to_do}
-    return "vbstudy sweep" if needed <= {guest.spec.name for guest in status.guests} else "vbstudy provision"
+    needed = {guest_for(spec) for spec in conditions(study) if spec.set_id in to_do}
+    return "vbstudy sweep" if needed <= {guest.spec.name for guest in guests} else "vbstudy provision"
 
 
 def as_tables(status: Status) -> list[Table]:
