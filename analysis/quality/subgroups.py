@@ -45,13 +45,16 @@ def by_class(study: StudyData, predictions: Predictions) -> Table:
 def _scopes(
     predictions: Predictions, workload: str, runs: pd.DataFrame, view: View
 ) -> Iterator[tuple[str, dict[str, np.ndarray], np.ndarray, int]]:
-    """(scope, rates (n, C) by name, support (C,), distinct models): each set, then one row a thread count."""
+    """(scope, rates (n, C) by name, support (C,), distinct models): each set (of copies
+    one, unless all are), then one row a thread count."""
     truth = predictions.truth[workload]
     everything = classification.class_hits(truth, predictions.stack(view, runs.run_id))
     classes = len(everything.support)
     means: dict[str, list[np.ndarray]] = {name: [] for name in (*RATES, "overall")}
     for threads, setting in by_threads(runs).items():
-        rows = np.flatnonzero(runs.run_id.isin(setting.run_id))
+        models = distinct(setting, view)
+        counted = models if len(models) > 1 else setting
+        rows = np.flatnonzero(runs.run_id.isin(counted.run_id))
         counts = classification.ClassCounts(
             hits=everything.hits[rows], predicted=everything.predicted[rows], support=everything.support
         )
@@ -59,7 +62,7 @@ def _scopes(
         rates["overall"] = np.repeat(counts.hits.sum(axis=1, keepdims=True) / counts.samples, classes, axis=1)
         for name, values in rates.items():
             means[name].append(_column_means(values))
-        yield threads, rates, everything.support, len(distinct(setting, view))
+        yield threads, rates, everything.support, len(models)
     if len(means["overall"]) > 1:
         across = {name: np.array(values) for name, values in means.items()}
         yield ACROSS, across, everything.support, len(means["overall"])

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
               show_default="the study's; of a program 1 and the host's cores, at least 2")  # fmt: skip
 @click.option("--workload", metavar="NAME", help="A workload of the study.", show_default="each")
 @click.option("--runs", type=click.IntRange(min=1), default=3, metavar="N",
-              help="Trainings with each tier on each CPU count.")  # fmt: skip
+              help="Trainings with each tier on each CPU count; of a program 2 or more.")  # fmt: skip
 @click.option("--tiers", "names", metavar="T,T,...", help="Tiers by number or name.",
               show_default="all, 0-5")  # fmt: skip
 @SEED

@@ -106,8 +106,21 @@ def run(ask: Ask, counts: Sequence[int], asked: Sequence[Tier], say: Say) -> Har
         compared=tuple(v.level for v in verdicts if v.answer is not Answer.ABSENT),
         lines=_lines(cheapest, framework, ask, most) if cheapest else (),
         oversubscribed=oversubscribed(counts),
-        notes=seen.notes,
+        notes=(*seen.notes, *(() if cheapest else _unrepeated(ask, seen.trials, conditions))),
     )
+
+
+def _unrepeated(
+    ask: Ask, trials: Sequence[Trial], conditions: dict[Tier, list[Condition]]
+) -> tuple[str, ...]:
+    """What to do where no tier can help: runs of one thread differ under one condition."""
+    labels = {condition.label for condition in conditions.get(Tier.ONE_THREAD, ())}
+    mine = [trial for trial in trials if trial.condition in labels]
+    if not any(each.unrepeated for verdict in decide(mine) for each in verdict.compared):
+        return ()
+    why = "the seed does not reach every generator, or time or another input plays a part"
+    again = f"vbstudy try --replay -- {shlex.join(ask.argv)}"
+    return (f"on one thread it does not repeat itself either: {why}; {again}",)
 
 
 def _not_applicable(tier: Tier, framework: Framework | None) -> str:

@@ -19,8 +19,8 @@ def tables(study):
 
 def test_a_class_moves_while_the_accuracy_stands_still(study):
     truth = (0, 0, 1, 1)
-    study.run(1, 1, truth=truth, predicted=(0, 0, 1, 0))  # class 0: 1, class 1: 1/2
-    study.run(1, 2, truth=truth, predicted=(0, 1, 1, 1))  # class 0: 1/2, class 1: 1
+    study.run(1, 1, truth=truth, predicted=(0, 0, 1, 0), weights="a")  # class 0: 1, class 1: 1/2
+    study.run(1, 2, truth=truth, predicted=(0, 1, 1, 1), weights="b")  # class 0: 1/2, class 1: 1
     study.run(2, 1, truth=truth, predicted=(0, 0, 1, 1))
     classes, summary = tables(study)
     one = classes.loc["1"].set_index("class")
@@ -37,6 +37,20 @@ def test_a_class_moves_while_the_accuracy_stands_still(study):
     assert (across.n, across.overall_range, across.class_range) == (2, 0.25, 0.25)
 
 
+def test_copies_of_a_model_count_once(study):
+    truth = (0, 0, 1, 1)
+    study.run(1, 1, truth=truth, predicted=(0, 0, 1, 0), weights="a")
+    study.run(1, 2, truth=truth, predicted=(0, 0, 1, 0), weights="a")
+    study.run(1, 3, truth=truth, predicted=(0, 1, 1, 1), weights="b")
+    study.run(2, 1, truth=truth, predicted=(0, 0, 1, 1), weights="c")
+    study.run(2, 2, truth=truth, predicted=(0, 0, 1, 1), weights="c")
+    classes, summary = tables(study)
+    assert list(classes.loc["1"].accuracy_mean) == [0.75, 0.75]
+    assert (summary.loc["1"].n, summary.loc["1"].overall_sd) == (2, 0.0)
+    assert summary.loc["1"].class_sd == pytest.approx(0.5 / 2**0.5)
+    assert (summary.loc["2"].n, summary.loc["2"].class_sd) == (2, 0.0)  # one model: exactly none
+
+
 def test_one_run_has_rates_and_no_spread(study):
     study.run(1)
     classes, summary = tables(study)
@@ -48,8 +62,8 @@ def test_one_run_has_rates_and_no_spread(study):
 
 
 def test_a_class_that_no_sample_has_is_not_the_one_that_moves(study):
-    study.run(1, 1, truth=(0, 0, 1), predicted=(0, 2, 1))
-    study.run(1, 2, truth=(0, 0, 1), predicted=(0, 0, 1), selected=(0, 0, 2))
+    study.run(1, 1, truth=(0, 0, 1), predicted=(0, 2, 1), weights="a")
+    study.run(1, 2, truth=(0, 0, 1), predicted=(0, 0, 1), selected=(0, 0, 2), weights="b")
     classes, summary = tables(study)
     assert classes[classes["class"] == 2].accuracy_mean.isna().all()
     assert (summary.loc["1", "classes"], summary.loc["1", "class"]) == (2, 0)

@@ -389,6 +389,16 @@ def test_a_program_that_no_tier_makes_agree_ends_with_one(tmp_path, capsys):
     told = capsys.readouterr()
     assert told.out.startswith("No tier is proved: with each of them something differs between the runs.")
     assert "no tier is proved to make all runs of" in told.err
+    assert "does not repeat itself" not in told.out
+
+
+def test_harden_tells_that_a_program_does_not_repeat_itself_on_one_thread(tmp_path, capsys):
+    (tmp_path / "train.py").write_text("import os\nprint('loss:', int.from_bytes(os.urandom(6)) + 0.5)")
+    program = ["harden", "--cpus", "1,2", "--runs", "2", "--", sys.executable, "train.py"]
+    assert cli.run(["-C", str(tmp_path), "-q", *program]) == 1
+    told = capsys.readouterr().out
+    assert "note: on one thread it does not repeat itself either: " in told
+    assert "; vbstudy try --replay -- " in told
 
 
 def test_a_program_that_repeats_on_all_thread_counts_needs_no_cure(tmp_path, capsys):
