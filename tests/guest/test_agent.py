@@ -37,7 +37,8 @@ def agent(tmp_path_factory):
 
 def environment(request: RunRequest, home) -> dict[str, str]:
     settings = threads.environment(request.spec, cpu_vendor="other")
-    return {"PATH": os.environ["PATH"], "HOME": str(home), "KERAS_HOME": str(home)} | settings
+    places = dict.fromkeys(("HOME", "TMPDIR", "KERAS_HOME"), str(home))
+    return {"PATH": os.environ["PATH"]} | places | settings
 
 
 def cold(agent, request, folder) -> list[dict]:
