@@ -30,15 +30,16 @@ class Settings:
 
 
 def settings_of(project: Path) -> Settings:
-    """The settings of a folder; the usual ones without a file or table, and where the file is no TOML, which
-    the requirements of the project report. Raises SettingsError."""
+    """The settings of a folder; the usual ones without a file or table. Raises SettingsError."""
     data = read(project, FILE)
     if isinstance(data, Note):
         return Settings()
     try:
-        table = tomllib.loads(data.decode("utf-8"))
-    except (ValueError, RecursionError):
-        return Settings()
+        table = tomllib.loads(data.decode("utf-8-sig"))
+    except (ValueError, RecursionError) as error:
+        if b"tool.vbstudy.scan" in data:
+            raise SettingsError(f"is not TOML, so [tool.vbstudy.scan] is not known: {error}") from None
+        return Settings()  # the requirements of the project report it
     for key in ("tool", "vbstudy", "scan"):
         table = table.get(key, {})
         if not isinstance(table, dict):

@@ -93,10 +93,13 @@ def scan(
     Each PATH, a folder or a file, is one project; with --each, every folder in it is one. Nothing in them is
     run or imported. Findings are silenced by `# vbstudy: ignore[VB101]` on their line. Of one project, the
     table `[tool.vbstudy.scan]` of its pyproject.toml sets select, ignore, exclude and per-file-ignores."""
+    from rich.console import Console
+
     from analysis.scan.kept import without
     from analysis.scan.lint.rules import chosen
     from analysis.scan.printed import print_notes
     from analysis.scan.results import Level
+    from guest.records.printable import counted
 
     if fix and (options.as_json or form or output or keep or check or baseline):
         raise UsageError(
@@ -118,14 +121,17 @@ def scan(
         return
     if former is not None:
         found = without(found, former)
-    _print(found, form, output, only)
+    shown = found
+    if only == LINT:
+        shown = replace(found, projects=tuple(replace(p, software=(), hardware=()) for p in found.projects))
+    _print(shown, form, output, only)
     if form == "table":
-        print_notes(found, options.stderr())
+        print_notes(found, Console(stderr=True))
     if keep:
         _keep(found, options)
     bad = [f for p in found.projects for f in p.findings if f.level is not Level.NOTE]
     if check and bad:
-        raise FindingsError(f"{len(bad)} errors and warnings")
+        raise FindingsError(f"{counted(len(bad), 'finding')} of level error or warning")
 
 
 def _codes(text: str) -> tuple[str, ...]:

@@ -27,7 +27,7 @@ from analysis.scan.results import LintFinding, Note, Place
 from analysis.scan.source import Cell, UnreadableError, decode_python, notebook_cells, plain_f_strings
 
 _COMMENT = re.compile(r"#\s*vbstudy:\s*([^#]*?)\s*(?:#|$)")
-_IGNORE = re.compile(r"ignore(?:\s*\[([^\]]*)\])?(?:\s+-.*)?")
+_IGNORE = re.compile(r"ignore(?:\s*\[([^\]]*)\](?:\s.*)?|(?:\s+-.*)?)")  # a reason may follow
 _FETCHES = re.compile(
     rb"%%(?:writefile|file|bash|sh|script|run)\b|[!%]\s*(?:run|load|store|pylab|cp|mv|ln|git|wget|curl|gdown|gsutil|unzip"
     rb"|tar|kaggle)\b|/kaggle/"

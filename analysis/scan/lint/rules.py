@@ -28,7 +28,8 @@ RULES: dict[str, Rule] = {
     "VB101": Rule(WARNING, "a generator is used by a training program that never seeds it",
                   "seed it before the first use"),
     "VB102": Rule(WARNING, "a generator of its own has no seed",
-                  "give it a seed: default_rng(seed), RandomState(seed), Random(seed)"),
+                  "give it a seed: default_rng(seed), RandomState(seed), Random(seed), "
+                  "TPESampler(seed=seed), tf.random.Generator.from_seed(seed)"),
     "VB103": Rule(WARNING, "a generator is seeded after it was used",
                   "seed before the first use"),
     "VB104": Rule(WARNING, "the seed is another one in each run",
@@ -43,11 +44,13 @@ RULES: dict[str, Rule] = {
     "VB202": Rule(NOTE, "a random split or sampler draws from the global generator",
                   "pass a generator that is made and seeded once: one made in each epoch repeats its order"),
     "VB203": Rule(WARNING, "threads or workers decide the order of elements, draws or updates",
-                  "remove deterministic=False (in_order=False); draw by tf.random.stateless_*, or map one by "
+                  "remove deterministic=False (in_order=False); draw by tf.random.stateless_* or "
+                  "tf.image.stateless_*, or map one by "
                   "one; fill a queue by one thread; train word vectors by one worker"),
     # ---- order
     "VB301": Rule(WARNING, "files come in the order of the file system",
-                  "wrap it in sorted()"),
+                  "wrap it in sorted(); of os.walk, sort each step's folders and files (folders.sort(), "
+                  "sorted(files)); of os.scandir, by key=lambda entry: entry.name"),
     "VB302": Rule(WARNING, "the order of a set becomes the order of data",
                   "iterate over sorted(...), or over dict.fromkeys(...), which keeps the order of its input"),
     "VB303": Rule(WARNING, "hash() of a text is another number in each run",
@@ -69,8 +72,9 @@ RULES: dict[str, Rule] = {
                   "write the number down, or record it with the results"),
     # ---- operations
     "VB501": Rule(WARNING, "an operation can differ between runs, and the mode that prevents it is off",
-                  "turn the mode on at the start of the program; for convolutions alone "
-                  "torch.backends.cudnn.deterministic = True is enough"),
+                  "turn the mode on at the start of the program, with CUBLAS_WORKSPACE_CONFIG=:4096:8 in the "
+                  "environment on CUDA; for PyTorch's convolutions alone torch.backends.cudnn.deterministic "
+                  "= True is enough"),
     "VB502": Rule(WARNING, "an operation can differ between runs, and has no deterministic version",
                   "use another operation, or compute this one on the CPU"),
     "VB503": Rule(NOTE, "operations round differently on other thread counts, and no mode changes that",

@@ -99,6 +99,8 @@ def software(text: str) -> Iterator[Stated]:
 def _versions(text: str, line: int) -> Iterator[Stated]:
     for match in _VERSIONED.finditer(text):
         sign, version, more, others = match[2] or "", match[3], match[4], match[5] or ""
+        if f"{sign}{version}" == "<3" and match[0].endswith("<3") and not text[match.end() :].strip():
+            continue  # a heart
         open_ended = bool(more or others) or sign in (">", "<", ">=", "<=", "≥", "≤", "~=", "!=", "~")
         exact = not open_ended and version.count(".") >= 1 and not re.search(r"[x*]", version)
         specifier = f"{sign}{version}{'+' if more else ''}{others}" if open_ended else f"=={version}"

@@ -28,6 +28,7 @@ class Stated(NamedTuple):
 _OPTION = re.compile(r"^-{1,2}\w")
 _URL = re.compile(r"^(?:git|hg|svn|bzr)\+|^(?:https?|file)://", re.IGNORECASE)
 _COMMIT = re.compile(r"@(?:[0-9a-f]{7,40}|v?\d+(?:\.\d+)+)(?:#|$)")
+_WHEEL = re.compile(r"^([A-Za-z][\w.]*)-\d[^-]*-.+\.whl$")
 _EGG = re.compile(r"#egg=([\w.-]+)")
 _NAME = re.compile(r"^([A-Za-z][\w.-]*)")
 _LOOSE = re.compile(r"^([A-Za-z][\w.-]*)(?:\[[\w,\s-]*\])?\s*((?:[=<>!~]=?=?)\s*v?\d[\w.*+!-]*)?")
@@ -49,6 +50,8 @@ def requirement(text: str, line: int) -> Stated | None:
     if _URL.match(text):
         name = _EGG.search(text)
         last = re.split(r"[/@#]", text.split("#")[0].split("://", 1)[-1].rsplit("@", 1)[0])[-1]
+        if wheel := _WHEEL.match(last):
+            return Stated(canonicalize_name(wheel[1]), text, True, line)
         found = name[1] if name else re.sub(r"(?:\.git|\.whl|\.zip|\.tar\.gz)$", "", last)
         if not _NAME.match(found):
             return None
@@ -165,7 +168,8 @@ _WORD = re.compile(  # of a sentence around a command
     re.IGNORECASE,
 )
 _TAKES_VALUE = re.compile(
-    r"-[rcfitnp]|--(?:requirement|constraint|find-links|index-url|extra-index-url|channel|name|prefix|target)"
+    r"-[rcfitnp]|--(?:requirement|constraint|find-links|index-url|extra-index-url|index-strategy|channel|name|prefix"
+    r"|target)"
 )
 
 

@@ -14,7 +14,7 @@ _HEADING = re.compile(r"^\s{0,3}#{1,6}\s+(.*?)\s*#*\s*$|^\*\*([^*]+)\*\*:?\s*$")
 _UNDERLINE = re.compile(r"^\s*(?:={3,}|-{3,}|~{3,})\s*$")
 _STARTS_ANEW = re.compile(r"^\s*(?:[-*+•]\s|\d+[.)]\s|\||>|#)")
 _END = re.compile(r"(?<=[.!?])[\"')\]]*\s+(?=[A-Z0-9\"'(\[*_])")
-_DECORATION = re.compile(r"!\[[^\[\]]*\]\([^)]*\)|<[^<>]{1,500}>")
+_DECORATION = re.compile(r"!\[[^\[\]]*\]\([^)]*\)|</?[A-Za-z!][^<>]{0,500}>")
 _LINK = re.compile(r"\[([^\[\]]*)\]\([^)]*\)")
 
 

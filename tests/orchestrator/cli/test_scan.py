@@ -42,7 +42,7 @@ def test_a_folder_is_one_project_unless_told_otherwise(folder, capsys):
 
 def test_check_ends_with_1_when_something_was_found_and_with_0_when_not(folder, capsys):
     assert run(["scan", "--check", str(folder / "bad")]) == 1
-    assert "1 errors and warnings" in capsys.readouterr().err
+    assert "1 finding of level error or warning" in capsys.readouterr().err
     assert run(["scan", "--check", str(folder / "good")]) == 0
     assert run(["scan", "--check", "--ignore", "VB5", str(folder / "bad")]) == 0
     assert run(["scan", "--check", "--select", "vb1,vb4", str(folder / "bad")]) == 0
@@ -99,6 +99,9 @@ def test_one_half_only(folder, capsys):
     assert "VB504" not in capsys.readouterr().out
     assert run(["scan", "--only", "lint", str(folder)]) == 0
     assert "V100" not in capsys.readouterr().out
+    (folder / "good" / "requirements.txt").write_text("torch==2.4\n")
+    assert run(["scan", "--only", "lint", "--format", "csv", str(folder)]) == 0
+    assert "software" not in capsys.readouterr().out
 
 
 def test_what_cannot_be_read_is_a_note_and_no_traceback(folder, capsys):
@@ -192,6 +195,26 @@ def test_rules_are_silent_in_the_files_that_a_project_names(folder, pattern, cod
     assert run(["scan", "--check", str(folder)]) == status
 
 
+@pytest.mark.parametrize(
+    "text", ["[tool.vbstudy.scan]\nignore = [", "[tool.vbstudy.scan]\nignore = ['VB5']\nx"]
+)
+def test_a_table_in_a_broken_pyproject_ends_with_2(folder, capsys, text):
+    (folder / "pyproject.toml").write_text(text)
+    assert run(["scan", str(folder)]) == 2
+    assert "pyproject.toml: is not TOML, so [tool.vbstudy.scan] is not known" in capsys.readouterr().err
+
+
+def test_a_pyproject_may_begin_with_a_byte_order_mark(folder):
+    (folder / "pyproject.toml").write_text('\ufeff[tool.vbstudy.scan]\nignore = ["VB5"]\n')
+    assert run(["scan", "--check", str(folder)]) == 0
+
+
+def test_quiet_still_tells_what_was_not_linted(folder, capsys):
+    (folder / "good" / "broken.py").write_text("def (:\n")
+    assert run(["-q", "scan", str(folder)]) == 0
+    assert "not linted" in capsys.readouterr().err
+
+
 def test_a_comment_in_a_file_that_is_silent_anyway_is_no_leftover(folder, capsys):
     (folder / "bad" / "main.py").write_text(BENCHMARK.replace("True", "True  # vbstudy: ignore[VB504]"))
     (folder / "pyproject.toml").write_text('[tool.vbstudy.scan.per-file-ignores]\nbad = ["VB504"]\n')
@@ -217,7 +240,7 @@ def test_only_findings_that_a_baseline_does_not_have_fail(folder, capsys):
     assert run(["scan", "--check", "--baseline", str(baseline), str(folder)]) == 0
     (folder / "bad" / "main.py").write_text(BENCHMARK + "torch.seed()\n")
     assert run(["scan", "--check", "--baseline", str(baseline), str(folder)]) == 1
-    assert "1 errors and warnings" in capsys.readouterr().err
+    assert "1 finding of level error or warning" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("text", "message"), [(None, "--format json --output"), ("{", "cannot be read")])

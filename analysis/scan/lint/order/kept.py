@@ -29,6 +29,7 @@ SHOWING = frozenset(
     ("set_description", "set_description_str", "set_postfix", "set_postfix_str", "update", "close")
 )
 """Methods of a progress bar, which is what it goes over too."""
+READING = re.compile(r"^(?:im)?(?:read|load|open)(?:_\w+)?$|_(?:read|load)$")
 TRAINING = frozenset(("backward", "train_on_batch", "apply_gradients", "partial_fit"))
 WRITING_ROWS = frozenset(("write", "writelines", "writerow", "writerows"))
 SAVING = WORDS["saving"]
@@ -243,6 +244,13 @@ def sorts(body: list[ast.stmt]) -> bool:
         isinstance(node, ast.Call) and last(node.func) in ("sort", "sorted", "natsorted")
         for statement in body
         for node in ast.walk(statement)
+    )
+
+
+def reads_files(node: ast.expr) -> bool:
+    """`np.load(name)` of `[np.load(name) for name in names]`: data are read in the order of the names."""
+    return any(
+        isinstance(each, ast.Call) and bool(READING.search(last(each.func))) for each in ast.walk(node)
     )
 
 

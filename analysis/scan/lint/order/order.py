@@ -27,6 +27,7 @@ from analysis.scan.lint.order.kept import (
     mentions,
     named,
     numbered,
+    reads_files,
     sorted_of,
     sorts,
 )
@@ -53,6 +54,7 @@ from analysis.scan.lint.order.sources import (
     is_filtered,
     is_held_out,
     is_no_data,
+    steps_of,
     walked,
 )
 from analysis.scan.lint.order.tables import Tables, items_named, tabled
@@ -80,6 +82,7 @@ class DataOrder:
         self._held_out: set[int] = set()  # listings of data that are only evaluated
         self._free = 0
         self._absorbed: set[int] = set()
+        self._read: set[int] = set()  # listings whose files a comprehension reads
         self._returning = False
         self.results = Results(walk)
         self.sets = Sets(walk)
@@ -166,7 +169,7 @@ class DataOrder:
 
     def loop(self, node: ast.For | ast.AsyncFor) -> bool:
         """Says whether what is looped over is in no order that is kept."""
-        found = self._unordered(node.iter)
+        found = self._unordered(steps_of(node.iter))
         counter = node.target.elts[0] if isinstance(node.target, ast.Tuple) else node.target
         is_counted = isinstance(node.iter, ast.Call) and last(node.iter.func) == "enumerate"
         counted = named(iterated(node.iter)) if is_counted else indexed(node)
@@ -221,6 +224,9 @@ class DataOrder:
         if labels := self.sets.numbered(node):
             self._report(FROM_SET, labels, "a set of labels")
         found = self._unordered(node.generators[0].iter)
+        if not isinstance(node, ast.DictComp | ast.SetComp) and reads_files(node.elt):
+            waiting = self.pending.get(named(iterated(node.generators[0].iter)), ())
+            self._read |= {id(item.node) for item in waiting} | ({id(found[1])} if found else set())
         if found is None:
             return
         kind, origin, text = found
@@ -390,7 +396,7 @@ class DataOrder:
         return None if is_no_data(self._walk, node) else (LISTING, node, text)
 
     def _report(self, rule: str, node: Any, text: str, looped: bool = False, unread: str = "") -> None:
-        found = described(rule, node, text, looped)
+        found = described(rule, node, text, looped or id(node) in self._read)
         if id(node) in self._held_out and not self.decisive.has(node):
             return
         if self._returning:

@@ -117,6 +117,14 @@ def walked(walk: Walk, node: ast.expr) -> ast.Call | None:
     return None
 
 
+def steps_of(node: ast.expr) -> ast.expr:
+    """`os.walk(folder)` of `sorted(os.walk(folder))`, which sorts the steps and not what is in them."""
+    match node:
+        case ast.Call(func=ast.Name("sorted"), args=[ast.Call() as inner]) if last(inner.func) == "walk":
+            return inner
+    return node
+
+
 def is_filtered(value: ast.expr) -> bool:
     """`[f for f in files if f.startswith(prefix)]`, by something other than its kind of file."""
     if not isinstance(value, ast.ListComp):

@@ -129,8 +129,9 @@ def _note_leftover(files: Sequence[FileFacts], found: Sequence[LintFinding]) -> 
         for line, codes in file.ignored.items():
             known = all(any(rule.startswith(code) for rule in RULES) for code in codes)
             if known and not any(is_commented(file, each) for each in places.get((file.path, line), ())):
-                where = file.where(line)
-                file.notes.append(Note(path=file.path, text=f"{where}: # vbstudy: ignore silences nothing"))
+                named = "" if codes == ("",) else f"[{', '.join(codes)}]"
+                text = f"{file.where(line)}: # vbstudy: ignore{named} silences nothing"
+                file.notes.append(Note(path=file.path, text=text))
 
 
 def _shared(found: LintFinding) -> tuple[str, str, int]:
@@ -180,7 +181,8 @@ def _of_settings(program: Program) -> Iterator[LintFinding]:
         yield at(
             "VB505",
             mode,
-            "unless it is set, matrix products on CUDA raise RuntimeError, or differ if the mode only warns",
+            "unless CUBLAS_WORKSPACE_CONFIG is set, matrix products on CUDA raise RuntimeError, or differ if "
+            "the mode only warns",
         )
     yield from _measuring(program)
 

@@ -290,8 +290,8 @@ def late_seeds(program: Program) -> Iterator[LintFinding]:
                 before = late.setdefault((step.file.path, spot.line), (step, []))[1]
                 before.append(f"{first.event.text} at {place(first, step)}")
     for step, before in late.values():
-        has = "has drawn from it" if len(before) == 1 else "have drawn from what it seeds"
-        yield at("VB103", step, f"{', '.join(before)} {has} already")
+        has = "has" if len(before) == 1 else "have"
+        yield at("VB103", step, f"{', '.join(before)} {has} already drawn from what this seeds")
 
 
 def drawn_in_parallel(program: Program) -> Iterator[LintFinding]:

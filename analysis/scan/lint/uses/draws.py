@@ -76,7 +76,10 @@ NO_DATA = re.compile(
     re.IGNORECASE,
 )
 """Names of what is drawn for other ends than data and models."""
-NO_DATA_CALLS = frozenset(("time.sleep", "asyncio.sleep", "builtins.print"))
+PAUSE = "pause"
+NO_DATA_CALLS = frozenset(
+    ("time.sleep", "asyncio.sleep", "builtins.print", "torch.jit.trace", "torch.onnx.export")
+)
 TENSORS = re.compile(
     r"^(?:torch|numpy\.random|tensorflow(?:\.random)?)\.(?:rand|normal|uniform|standard_normal)"
 )
@@ -127,8 +130,8 @@ def drawn(to: Walk, node: ast.Call, name: str) -> None:
     if generator == OWN_SOURCE:
         last = name.rpartition(".")[2]
         to.report("VB102", node, f"{last}() without a seed draws from a new generator of its own")
-    elif generator is not None and not NO_DATA.search(to.target):
-        to.facts.targets[spot(node)] = to.target
+    elif generator is not None and (not NO_DATA.search(to.target) or _is_shown(to, name)):
+        to.facts.targets[spot(node)] = "" if to.target == PAUSE else to.target
         if TENSORS.match(name) and _is_written_out(node):
             to.facts.fixed.add(spot(node))
         for_seed = "seed" in to.target.lower()
@@ -155,12 +158,17 @@ def drawn(to: Walk, node: ast.Call, name: str) -> None:
         seeding.seeded(to, node, (*ALL, "gym"))
 
 
+def _is_shown(to: Walk, name: str) -> bool:
+    """`print(cross_val_score(RandomForestClassifier(), x, y))`: the result of a training is printed."""
+    return to.target == PAUSE and name.startswith("sklearn.")
+
+
 @contextmanager
 def of_no_data(to: Walk, name: str | None) -> Iterator[None]:
     """While the arguments of a call are looked at of which no data come: a pause, something to read."""
     outer = to.target
     if name in NO_DATA_CALLS:
-        to.target = "pause"
+        to.target = PAUSE
     yield
     to.target = outer
 

@@ -215,7 +215,7 @@ def test_every_rule_has_an_example_that_fails_and_one_that_passes(rule: str):
 
 def test_comments_that_silence_nothing_any_more_are_noted():
     silent = "import torch\ntorch.backends.cudnn.benchmark = {}  # vbstudy: ignore[VB5]\n"
-    for value, noted in (("True", []), ("False", ["line 2: # vbstudy: ignore silences nothing"])):
+    for value, noted in (("True", []), ("False", ["line 2: # vbstudy: ignore[VB5] silences nothing"])):
         facts = lint_file("main.py", silent.format(value).encode())
         assert lint_project([facts], {}, chosen(("VB1",), ())) == (), "whichever rules were chosen"
         assert [note.text for note in facts.notes] == noted
@@ -408,6 +408,7 @@ def test_a_comment_that_silences_nothing_is_told(comment: str, text: str):
         "#vbstudy:ignore[vb301]",
         "# vbstudy: ignore[VB3, VB101]",
         "# vbstudy: ignore[VB301] # why",
+        "# vbstudy: ignore[VB301] reason: one file",
     ],
 )
 def test_a_comment_that_silences_says_nothing(comment: str):

@@ -10,6 +10,7 @@ import pytest
 from analysis.scan.lint.lint import lint_file
 from analysis.scan.lint.programs.judge import lint_project
 from analysis.scan.lint.rules import RULES, chosen
+from analysis.scan.results import Level
 
 START = "import torch\nfrom transformers import AutoModelForMaskedLM, AutoModelForCausalLM\n"
 TRAINS = "net.cuda()(x).sum().backward()\no.step()\n"
@@ -222,6 +223,43 @@ def test_an_order_that_decides_what_is_measured_counts_in_evaluations(use: str, 
         written = f"{text.format(*folders)}import numpy\nnumpy.save(out, x)\n"
         facts = [lint_file(path, written.encode())]
         assert [each.place.line for each in lint_project(facts, {}, frozenset(["VB301"]))] == found
+
+
+@pytest.mark.parametrize(
+    ("use", "level"),
+    [
+        ("xs = [np.load(name) for name in names]\n", Level.WARNING),
+        ("xs = torch.stack([read(np.load(name)) for name in names])\n", Level.WARNING),
+        ("xs = [os.path.join(a, name) for name in names]\n", Level.NOTE),
+    ],
+)
+def test_a_comprehension_that_reads_files_keeps_their_order(use: str, level: Level):
+    text = f"import numpy as np\n{LISTED}{use}train(xs)\n"
+    (one,) = lint_project([lint_file("main.py", text.encode())], {}, frozenset(["VB301"]))
+    assert one.level is level
+
+
+@pytest.mark.parametrize(("sorts", "is_kept"), [("files.sort()", False), ("pass", True)])
+def test_sorted_steps_of_a_walk_have_unsorted_files(sorts: str, is_kept: bool):
+    text = "import os\nimport torch\nx.backward()\no.step()\nxs = []\n"
+    text += (
+        f"for r, _, files in sorted(os.walk(a)):\n    {sorts}\n    for f in files:\n        xs.append(f)\n"
+    )
+    assert lines(text + "train(xs)\n", "VB301") == ([6] if is_kept else [])
+
+
+def test_a_training_whose_score_is_only_printed_draws():
+    text = "from sklearn.ensemble import RandomForestClassifier as Forest\n"
+    text += (
+        "from sklearn.model_selection import cross_val_score\nprint(cross_val_score(Forest(), x, y).mean())\n"
+    )
+    assert lines(text, "VB101") == [3]
+
+
+def test_an_input_to_trace_a_model_with_is_no_data():
+    text = "import torch\nnet.cuda()(x).sum().backward()\no.step()\n"
+    assert lines(f"{text}torch.jit.trace(net, torch.rand(1, 3))\n", "VB101") == []
+    assert lines(f"{text}net(torch.rand(1, 3))\n", "VB101") == [4]
 
 
 def test_a_listing_that_is_only_printed_has_no_order():

@@ -37,11 +37,18 @@ def test_sentences_know_their_line_and_section():
         ("Python 3 only", ("python", "==3", False)),
         ("tested with **PyTorch v1.4.0**", ("torch", "==1.4.0", True)),
         ("Keras 2.x", ("keras", "==2.x", False)),
+        ("Requires numpy <2 and more.", ("numpy", "<2", False)),
     ],
 )
 def test_versions_in_sentences(text, expected):
     ((name, specifier, pinned, line),) = documents.software(text)
     assert (name, specifier, pinned, line) == (*expected, 1)
+
+
+def test_a_heart_and_the_value_of_an_option_are_no_requirements():
+    assert list(documents.software("- [pytorch](http://x) <3\n")) == []
+    found = documents.software("pip install --index-strategy unsafe-best-match gym==0.1\n")
+    assert {each.name for each in found} == {"gym"}
 
 
 def test_items_count_in_sections_of_requirements_and_commands_everywhere():

@@ -141,6 +141,11 @@ RUN pip install gym; pip install b
     ]
 
 
+def test_the_address_of_a_wheel_names_a_package_and_pins_it():
+    found = listed.requirement("https://x.y/z/foo_bar-1.0-py3-none-any.whl", 1)
+    assert (found.name, found.pinned) == ("foo-bar", True)
+
+
 @pytest.mark.parametrize(
     "parser",
     [listed.requirements_txt, listed.environment_yml, listed.conda_lock, listed.dockerfile],

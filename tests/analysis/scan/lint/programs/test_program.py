@@ -420,7 +420,7 @@ def test_a_late_seed_is_told_once_with_all_that_has_drawn_before():
     main += "net(rows).backward()\noptimizer.step()\n"
     (found,) = lint_project(facts(main=main), {}, frozenset(("VB103",)))
     assert found.why == (
-        "random.sample at line 4, numpy.random.shuffle at line 5 have drawn from what it seeds already"
+        "random.sample at line 4, numpy.random.shuffle at line 5 have already drawn from what this seeds"
     )
 
 
