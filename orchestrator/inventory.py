@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -86,7 +87,7 @@ class DamagedInventoryError(StoreError):
 def host_name(folder: Path) -> str:
     """What a guest's cgroup, processes or machine are called on its host, from its folder: unique
     there, and found again after a crash."""
-    return f"vbstudy-{hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:16]}"
+    return f"vbstudy-{hashlib.sha256(os.fsencode(folder.resolve())).hexdigest()[:16]}"
 
 
 def guest_spec(cpus: int, cpu_model: str = "") -> GuestSpec:

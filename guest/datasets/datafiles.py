@@ -30,12 +30,20 @@ def present(folder: Path, source: SourceFile) -> list[Path]:
     """The files by which `folder` has the source, and which must be copied to have it elsewhere: all of its
     contents unpacked, with or without their archive's folder, or an archive. Empty where it has it not."""
     unpacked = [
-        next((path for path in (folder / name, folder / PurePosixPath(name).name) if path.is_file()), None)
+        next((path for path in (folder / name, folder / PurePosixPath(name).name) if _is_file(path)), None)
         for name in source.contents
     ]
     archives = [folder / name for name in (source.name, source.pickled) if name]
     whole = [path for path in unpacked if path]
-    return whole if len(whole) == len(unpacked) else [path for path in archives if path.is_file()][:1]
+    return whole if len(whole) == len(unpacked) else [path for path in archives if _is_file(path)][:1]
+
+
+def _is_file(path: Path) -> bool:
+    """False also in a folder that another user keeps to himself."""
+    try:
+        return path.is_file()
+    except PermissionError:
+        return False
 
 
 def read(folder: Path, source: SourceFile) -> list[bytes]:

@@ -14,6 +14,7 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, NoReturn
 
 import click
@@ -84,6 +85,7 @@ def _terminate_like_interrupt() -> Iterator[None]:
 def run(arguments: list[str] | None = None) -> int:
     """Runs one command; returns its exit code, and raises nothing but what says that a package is missing."""
     options = Options()
+    _mend_surroundings()
     try:
         with _terminate_like_interrupt():
             cli.main(arguments, prog_name="vbstudy", standalone_mode=False, obj=options)
@@ -115,6 +117,23 @@ def run(arguments: list[str] | None = None) -> int:
     return EXIT_DONE
 
 
+def _has_current_folder() -> bool:
+    try:
+        Path.cwd()
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def _mend_surroundings() -> None:
+    """Streams that are closed (of a daemon) lead nowhere; a width of no columns is none."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115  (until the end)
+    if os.environ.get("COLUMNS") == "0":
+        del os.environ["COLUMNS"]
+
+
 def _unforeseen(error: Exception) -> VbstudyError:
     """The error for what no command expected: of the storage, of a name, or a defect, with its traceback in a
     file."""
@@ -122,6 +141,10 @@ def _unforeseen(error: Exception) -> VbstudyError:
         return storage_error(error.filename or "the study", error, "read or written")
     if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
         return UsageError(f"{error.filename!s:.80}...: {error.strerror}")
+    if isinstance(error, IsADirectoryError | NotADirectoryError) and error.filename:
+        return UsageError(f"{error.filename2 or error.filename}: {error.strerror}")
+    if isinstance(error, FileNotFoundError) and not error.filename and not _has_current_folder():
+        return UsageError("the current folder was removed; change to another one")
     text = f"vbstudy {__version__}, Python {sys.version}\n{shlex.join(sys.argv)}\n"
     text += "".join(traceback.format_exception(error))
     try:

@@ -135,7 +135,7 @@ def global_options() -> list[click.Parameter]:
 
     return [
         click.Option(["-C", "--directory"], type=click.Path(path_type=Path), default=".", expose_value=False,
-                     callback=_set, help="The study's folder."),
+                     callback=_set, help="The folder of the study, or of the program."),
         flag("-q", "--quiet", help="No progress, only results and errors."),
         flag("-v", "--verbose", help="Show the evidence of errors."),
         flag("--json", "as_json", help="Results as JSON on stdout."),

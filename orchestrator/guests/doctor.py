@@ -34,7 +34,7 @@ def examine(store: Store) -> list[Check]:
     cores = host_cores()
     free_gib = shutil.disk_usage(store.directory).free / 2**30
     return [
-        Check(what="CPU", found=f"{cpu['model']} ({cpu['vendor']}), {len(cores)} cores for us"),
+        Check(what="CPU", found=f"{cpu['model']} ({cpu['vendor']}), {len(cores)} usable cores"),
         _cores(cores),
         Check(what="hypervisor below", found=fingerprint.hypervisor()),
         Check(what="kernel, libc", found=f"{platform.release()}, {' '.join(platform.libc_ver())}"),

@@ -68,6 +68,9 @@ def remove(folder: Path) -> None:
     """With what a program left in it."""
     try:
         shutil.rmtree(folder, ignore_errors=True)
+        if folder.exists():
+            _make_writable(folder)
+            shutil.rmtree(folder, ignore_errors=True)
     except RecursionError:
         subprocess.run(["rm", "-rf", "--", folder], check=False)  # noqa: S607  (which has no limit of levels)
 
@@ -81,7 +84,20 @@ def copy(folder: Path, target: Path) -> Path:
         raise UsageError(f"{source}: cannot be copied: {why}; does another process change it?") from None
     except OSError as error:
         raise UsageError(f"{error.filename or folder}: cannot be copied: {error.strerror}") from None
+    _make_writable(target)
     return target.resolve()
+
+
+def _make_writable(folder: Path) -> None:
+    """Its folders: those of a checkout that is read-only, or that a program made so, can neither be written
+    to nor be removed."""
+    with contextlib.suppress(OSError):
+        folder.chmod(folder.stat().st_mode | stat.S_IRWXU)
+    for parent, folders, _ in os.walk(folder):
+        for path in (Path(parent) / name for name in folders):
+            with contextlib.suppress(OSError):
+                if not path.is_symlink():
+                    path.chmod(path.stat().st_mode | stat.S_IRWXU)
 
 
 def left_out(folder: str, names: list[str]) -> set[str]:

@@ -11,7 +11,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from guest.records.printable import printable
+from guest.records.printable import counted, printable
 from orchestrator.sweep.live import Running
 from orchestrator.sweep.watch import SetNow, Watched
 
@@ -163,7 +163,7 @@ def _set(each: SetNow, alive: bool) -> tuple[RenderableType, ...]:
         f"{each.done}/{each.planned}",
         str(each.running or ""),
         Text(str(each.failed_attempts or ""), "red"),
-        "" if each.to_do == 0 else duration(each.left_s) if alive else f"{each.to_do} runs",
+        "" if each.to_do == 0 else duration(each.left_s) if alive else counted(each.to_do, "run"),
     )
 
 

@@ -17,6 +17,7 @@ from orchestrator.cli import main as cli
 from orchestrator.cli.study import PROVIDERS
 from orchestrator.errors import StoreError
 from orchestrator.guests import doctor, provision
+from orchestrator.inventory import host_name
 from orchestrator.providers import PROVIDERS as REAL_PROVIDERS
 from orchestrator.store.store import Store
 from orchestrator.study import schema
@@ -340,7 +341,7 @@ def test_doctor_says_what_this_host_can_do(vbstudy):
     found = {check["what"]: check for check in json.loads(out)}
     assert found["torch"]["found"].startswith("2.")
     assert found["dataset digits"]["found"] == "embedded"
-    assert "cores for us" in found["CPU"]["found"]
+    assert "usable cores" in found["CPU"]["found"]
 
 
 @pytest.mark.parametrize("width", [80, 120])
@@ -461,3 +462,39 @@ def test_until_tests_are_decided_takes_the_margin_of_the_study(tmp_path):
     study = schema.parse("[analysis]\nmargin = 0.03\n[[workload]]\nmodel = 'mlp'\ndataset = 'digits'\n")
     found = parse_rule(study, Store(tmp_path), 3, "decided(tests)", None)
     assert found.rule == "decided(tests, margin=0.03)"
+
+
+def test_a_command_whose_output_is_closed_ends_quietly(study):
+    done = subprocess.run(
+        f"{sys.executable} -m vbstudy -C {study} plan >&-", shell=True, stderr=subprocess.PIPE
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_a_folder_that_was_removed_is_named_as_the_cause(tmp_path):
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    command = f"rmdir {gone}; {sys.executable} -m vbstudy doctor"
+    environment = {**os.environ, "PYTHONPATH": os.getcwd()}
+    done = subprocess.run(command, shell=True, cwd=gone, env=environment, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (
+        2,
+        "vbstudy: the current folder was removed; change to another one\n",
+    )
+
+
+def test_a_width_of_no_columns_is_none(vbstudy, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "0")
+    _, out, _ = vbstudy("doctor")
+    assert "CPU" in out
+
+
+def test_a_folder_in_place_of_the_study_file_is_told(vbstudy, tmp_path):
+    (tmp_path / "study.toml").mkdir()
+    status, _, err = vbstudy("init", "--force")
+    assert status == 2
+    assert f"{tmp_path / 'study.toml'}: Is a directory" in err
+
+
+def test_a_name_that_is_no_text_has_a_mark_of_its_own(tmp_path):
+    assert host_name(tmp_path / "\udce9") != host_name(tmp_path / "\udcea")

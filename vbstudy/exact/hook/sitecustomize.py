@@ -96,7 +96,7 @@ if _SETTINGS:
         _first = os.getpid()
 
         def _report() -> None:
-            if os.getpid() == _first:
+            if os.getpid() == _first and (_said or not {"torch", "tensorflow"} & sys.modules.keys()):
                 said = "; ".join(line() for line in _said) or "this process imported no torch or TensorFlow"
                 sys.stderr.write(f"vbstudy exact: {said}\n")
 

@@ -1,0 +1,20 @@
+from __future__ import annotations
+
+import stat
+
+from orchestrator.programs import folders
+
+
+def test_the_copy_of_a_folder_that_is_read_only_can_be_written_to_and_removed(tmp_path):
+    source = tmp_path / "source"
+    (source / "below").mkdir(parents=True)
+    (source / "below" / "a.py").write_text("x = 1\n")
+    for folder in (source / "below", source):
+        folder.chmod(0o555)
+    copy = folders.copy(source, tmp_path / "copy")
+    for folder in (source / "below", source):
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o555
+        folder.chmod(0o755)  # for pytest, which removes it
+    assert [stat.S_IMODE(each.stat().st_mode) for each in (copy, copy / "below")] == [0o755, 0o755]
+    folders.remove(copy)
+    assert not copy.exists()
