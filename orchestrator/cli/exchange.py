@@ -154,7 +154,8 @@ def _planned(folder: Path) -> list[str] | None:
 
 @click.command()
 @click.argument("target", type=click.Path(path_type=Path))
-@click.option("--format", "form", type=click.Choice(FORMATS), show_default="by the ending of TARGET")
+@click.option("--format", "form", type=click.Choice(FORMATS), show_default="by the ending of TARGET",
+              help="What TARGET is.")  # fmt: skip
 @click.option("--without-projects", is_flag=True,
               help="Leave your own programs out of TARGET.zip.")  # fmt: skip
 @click.pass_obj

@@ -49,7 +49,11 @@ def counts(_context: click.Context, parameter: click.Parameter, text: str | None
 
 
 SEED = click.option(
-    "--seed", type=click.IntRange(0, 2**31 - 1), help="Of a program's generators.", show_default="1"
+    "--seed",
+    type=click.IntRange(0, 2**31 - 1),
+    metavar="N",
+    help="Of a program's generators.",
+    show_default="1",
 )
 TIMEOUT = click.option("--timeout", "timeout_s", type=click.FloatRange(0, min_open=True), metavar="SECONDS",
                        help="For one run of a program.", show_default="none")  # fmt: skip

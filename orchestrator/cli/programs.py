@@ -28,7 +28,9 @@ CHECKED = ("bitwise", "predictions", "metric")  # LEVELS of try_verdicts, too he
               help="Give each thread pool its threads alone: which one matters?")  # fmt: skip
 @click.option("--runs", type=click.IntRange(min=2), metavar="N", show_default="2, with --exact 3",
               help="Runs under each condition.")  # fmt: skip
-@click.option("--seed", type=click.IntRange(0, 2**31 - 1), default=1, help="The seed of all generators.")
+@click.option(
+    "--seed", type=click.IntRange(0, 2**31 - 1), default=1, metavar="N", help="The seed of all generators."
+)
 @click.option(
     "--replay", is_flag=True, help="Set no seed: record what the first run draws, replay it in the others."
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
 from pathlib import Path
@@ -26,12 +27,18 @@ _ALLOW_MIXED = click.option("--allow-mixed", is_flag=True, help="Accept differen
 
 
 @click.command()
-@click.option("--table", "--tables", "names", metavar="NAME,NAME,...|all", default="",
+@click.option("--table", "--tables", "names", metavar="NAME,NAME,...|all", default="", show_default=False,
               help="Print these tables in place of the summary.")  # fmt: skip
 @click.option("--list-tables", is_flag=True, help="List the tables, and the question that each answers.")
 @click.option("--format", "form", type=click.Choice(FORMATS), default="table", help="How to print.")
 @_OUTPUT
-@click.option("--against", metavar="NAME", default="", help="Compare with published numbers: issre21.")
+@click.option(
+    "--against",
+    metavar="NAME",
+    default="",
+    show_default=False,
+    help="Compare with published numbers: issre21.",
+)
 @_ALLOW_MIXED
 @click.pass_obj
 def analyze(
@@ -124,6 +131,8 @@ def _write(options: Options, output: Path | None, against: str, allow_mixed: boo
 
     store, views = options.store(), _views(options)
     target = output or store.report
+    if output is None and not os.access(store.directory, os.W_OK):
+        raise UsageError(f"{store.directory}: you may not write to it; name a folder: --output FOLDER")
     with analysis_errors(target):
         analysis = analyze(
             store.directory, views, against=against, allow_mixed=allow_mixed, edited=edited(store)

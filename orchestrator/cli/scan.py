@@ -51,8 +51,10 @@ def _explain(context: click.Context, _parameter: click.Parameter, rule: str | No
 )
 @click.option("--each", is_flag=True, help="Every folder in PATH is a project, not PATH itself.")
 @click.option("--only", type=click.Choice((LINT, REQUIREMENTS)), help="One half of the scan.")
-@click.option("--select", metavar="CODES", default="", help="Only these rules, such as VB1,VB402.")
-@click.option("--ignore", metavar="CODES", default="", help="All rules but these.")
+@click.option(
+    "--select", metavar="CODES", default="", show_default=False, help="Only these rules, such as VB1,VB402."
+)
+@click.option("--ignore", metavar="CODES", default="", show_default=False, help="All rules but these.")
 @click.option(
     "--exclude", metavar="PATTERN", multiple=True, help="Without these files or folders, such as 'old/*'."
 )

@@ -44,8 +44,10 @@ WHAT = {
 @click.argument("runs", nargs=-1, metavar="[RUN_A RUN_B | -- PROGRAM ...]")
 @click.option("--cpus", callback=counts, metavar="N,M", help="The two CPU counts to compare.")
 @click.option("--workload", metavar="NAME", help="A workload of the study.", show_default="its first")
-@click.option("--framework", type=click.Choice(["torch", "tensorflow"]), show_default="the workload's")
-@click.option("--variant", type=click.Choice(["fixed-seed", "control", "exact"]), show_default="fixed-seed")
+@click.option("--framework", type=click.Choice(["torch", "tensorflow"]), show_default="the workload's",
+              help="Of a workload.")  # fmt: skip
+@click.option("--variant", type=click.Choice(["fixed-seed", "control", "exact"]), show_default="fixed-seed",
+              help="The settings that a workload is trained with.")  # fmt: skip
 @click.option("--steps", type=click.IntRange(min=1), default=DEFAULT_STEPS, metavar="N",
               help="The most training steps to compare.")  # fmt: skip
 @SEED
@@ -174,7 +176,8 @@ def _trace_program(
 
 
 @click.command()
-@click.option("--framework", type=click.Choice(["torch", "tensorflow"]), default="torch")
+@click.option("--framework", type=click.Choice(["torch", "tensorflow"]), default="torch",
+              help="Whose operations are probed.")  # fmt: skip
 @click.option("--threads", "--cpus", "threads", callback=counts, metavar="N,N,...", default="1,2,4,8",
               help="The others are compared with the first.")  # fmt: skip
 @click.option("--operation", metavar="PATTERN", default="*", help="Only those, for example 'conv*'.")
@@ -189,7 +192,8 @@ def _trace_program(
     show_default="5, quick 3",
 )
 @click.option("--quick", is_flag=True, help="Two sizes and one type: about a minute.")
-@click.option("--output", type=click.Path(path_type=Path), show_default="probe/ in the study")
+@click.option("--output", type=click.Path(path_type=Path), show_default="probe/ in the study",
+              help="The folder of the results.")  # fmt: skip
 @click.option("--format", "form", type=click.Choice(FORMATS), default="table", help="How to print.")
 @click.pass_obj
 def probe(

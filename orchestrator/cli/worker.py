@@ -19,8 +19,8 @@ PROVIDERS = ("local", "qemu", "vagrant", "virtualbox")
               "here.")  # fmt: skip
 @click.option("--cores", metavar="LIST", help="The cores that guests may have, such as 0-3,8.",
               show_default="all")  # fmt: skip
-@click.option("--memory-mib", type=click.IntRange(min=1), help="The memory that guests may have.",
-              show_default="all")  # fmt: skip
+@click.option("--memory-mib", type=click.IntRange(min=1), metavar="M", show_default="all",
+              help="The memory that guests may have.")  # fmt: skip
 @click.option("--security", type=click.Path(path_type=Path), help="TLS for a tls:// scheduler: a TOML file.")
 @click.option("--wait", "wait_s", type=click.FloatRange(0, min_open=True), metavar="SECONDS",
               help="For a scheduler that does not answer.", show_default="for ever")  # fmt: skip

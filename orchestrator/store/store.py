@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import errno
 import fcntl
 import json
 import os
@@ -148,7 +149,8 @@ class Store:
         try:
             descriptor = open_lock(self._lock_file)  # point: lock opened
         except OSError as error:
-            raise StoreError(f"{self._lock_file}: cannot be written: {error.strerror}") from None
+            whose = "; a study belongs to the user who began it" if error.errno == errno.EACCES else ""
+            raise StoreError(f"{self._lock_file}: cannot be written: {error.strerror}{whose}") from None
         try:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)  # point: lock taken

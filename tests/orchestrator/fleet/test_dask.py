@@ -237,11 +237,14 @@ def test_a_failing_run_brings_its_evidence_with_it(tmp_path):
         there.scheduler()
         there.worker("only", "--cores", "0")
         assert there.sweep(directory, "--runs", "1").wait(600) == 1
-    attempts = sorted((directory / "failed/net/fixed-seed/cpus-1").iterdir())
-    assert len(attempts) == 2
-    assert "Traceback" in (attempts[0] / "log.txt").read_text()
-    told = [json.loads((attempt / "error.json").read_text())["attempt"] for attempt in attempts]
-    assert sorted(told) == [1, 2]
+    told = {
+        attempt: json.loads((attempt / "error.json").read_text())
+        for attempt in (directory / "failed/net/fixed-seed/cpus-1").iterdir()
+    }
+    # A busy host may be silent, and counts as lost.
+    own = {each: error for each, error in told.items() if error["kind"] != "Lost"}
+    assert sorted(error["attempt"] for error in own.values()) == [1, 2]
+    assert all("Traceback" in (attempt / "log.txt").read_text() for attempt in own)
 
 
 @pytest.mark.needs("dask")

@@ -43,6 +43,8 @@ SHARED = frozenset(("VB101", "VB401"))
 """Rules of which one finding may be about several programs."""
 OF_RESULTS = OF_GENERATORS | {"VB105", "VB303", "VB504"}
 """What matters in programs that train or prepare data, of the rules of one file."""
+OF_TENSORFLOW = frozenset(name for name in THREAD_SETTINGS if "tensorflow" in SETTINGS[name])
+"""Its thread pools do not read those of OpenMP."""
 OF_HASHES = frozenset(("VB302", "VB303"))
 """Rules of what differs with the hash seed of the process."""
 OF_TRAINING = frozenset(("VB106", "VB603"))
@@ -234,8 +236,11 @@ def _late_threads(program: Program) -> Iterator[LintFinding]:
 
 
 def _unstated_threads(program: Program, training: Step, flags: set[str]) -> Iterator[LintFinding]:
+    network = next((step for step in program.trainings if step.event.name != "estimator"), None)
+    imported = (network or training).file.flags & {"torch", "tensorflow"}
+    of_tensorflow = network is not None and imported == {"tensorflow"}
     stated = "threads" in flags or any(
-        e.kind == "setting" and e.name in THREAD_SETTINGS
+        e.kind == "setting" and e.name in (OF_TENSORFLOW if of_tensorflow else THREAD_SETTINGS)
         for f in program.files
         for events in f.scopes.values()
         for e in events
@@ -246,8 +251,7 @@ def _unstated_threads(program: Program, training: Step, flags: set[str]) -> Iter
     uses = [(file, use) for file in program.near for use in file.threaded]
     counts = Counter(use.name.rpartition(".")[2] for _, use in uses)
     named = ", ".join(f"{name} ({count})" for name, count in counts.most_common())
-    network = next((step for step in program.trainings if step.event.name != "estimator"), None)
-    framework = (network or training).file.flags & {"torch", "tensorflow"} or any(
+    framework = imported or any(
         s.event.kind == "draw" and s.event.name in ("torch", "tensorflow") for s in program.steps
     )
     pool = _pool(program, flags)

@@ -73,7 +73,7 @@ def called(to: Walk, node: ast.Call, name: str | None, attribute: str) -> None:
         to.facts.flags.add(NEEDS_GPU)
         if not to.branches:
             to.event("gpu", "", node)
-    if name == "torch.cuda.current_device":
+    if name in ("torch.cuda.current_device", "torch.accelerator.current_accelerator"):
         to.facts.flags.add("cuda")
     last = attribute or (node.func.id if isinstance(node.func, ast.Name) else "")
     if (name == "torch.device" and _is_without_cuda(argument(node, "type", 0))) or (

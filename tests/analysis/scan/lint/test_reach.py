@@ -320,3 +320,17 @@ def test_what_draws_from_a_generator_of_its_own_needs_no_other_seed():
     text = "import torch\ng = torch.Generator()\nn = torch.randn(x, generator={})\nn.backward()\no.step()\n"
     assert lines(text.format("g"), "VB101") == []
     assert lines(text.format("given"), "VB101") == [3]
+
+
+@pytest.mark.parametrize(
+    ("trains", "is_stated"), [("net(x).sum().backward()\no.step()\n", True), (None, False)]
+)
+def test_a_thread_count_of_openmp_is_none_of_tensorflow(trains: str | None, is_stated: bool):
+    text = "import os\nos.environ['OMP_NUM_THREADS'] = '2'\n"
+    fits = "import keras\nm = keras.Sequential([keras.layers.Dense(1)])\nm.compile('sgd')\nm.fit(x, y)\n"
+    assert bool(lines(text + (f"import torch\n{trains}" if trains else fits), "VB401")) != is_stated
+
+
+def test_a_network_on_an_accelerator_runs_on_cuda():
+    text = "import torch\nd = torch.accelerator.current_accelerator()\nnet = torch.nn.Conv2d(3, 1, 3).to(d)\n"
+    assert lines(f"{text}net(x).sum().backward()\no.step()\n", "VB501") == [3]
