@@ -115,7 +115,11 @@ def run(ask: Ask, factor: Factor, exact: bool, say: Say) -> tuple[Report, Seen]:
 
 
 def _cure(trials: Sequence[Trial], exactly: Mapping[str, str]) -> Cure:
-    verdicts = decide([trial for trial in trials if trial.condition in exactly])
+    statuses = {trial.status for trial in trials if trial.condition not in exactly}
+    mine = [trial for trial in trials if trial.condition in exactly]
+    if any(trial.status not in statuses for trial in mine):  # it fails with exact mode, which cures nothing
+        return Cure(answer=Answer.ABSENT, verdicts=(), pairs=0, ratio=None, low=None, high=None)
+    verdicts = decide(mine)
     ratio, low, high, pairs = cost(trials, exactly)
     return Cure(answer=overall(verdicts), verdicts=verdicts, pairs=pairs, ratio=ratio, low=low, high=high)
 
@@ -208,6 +212,10 @@ def _name(verdict: LevelVerdict) -> str:
 
 
 def _cured(cure: Cure, report: Report) -> str:
+    if not cure.verdicts:
+        program = shlex.join(report.command)
+        failed = "Exact mode was not measured: the program fails with it, and not without it."
+        return f"{failed}\n`vbstudy exact -- {program}` shows why."
     price = _price(cure.ratio, cure.low, cure.high, cure.pairs)
     if cure.answer is Answer.SAME and report.answer is not Answer.MATTERS:
         return f"All runs with exact mode agree, too. A whole run takes {price}."

@@ -320,6 +320,17 @@ def test_two_machines_are_compared_by_a_file_without_their_output(tmp_path, caps
     assert "note: the file is of another command line" in out
 
 
+def test_a_program_that_fails_with_exact_mode_alone_is_not_cured_by_it(tmp_path, capsys):
+    script = "import os, sys\nif 'VBSTUDY_EXACT' in os.environ:\n    print('loss: 1.5')\n    sys.exit(3)\n"
+    script += "print('loss:', len(os.sched_getaffinity(0)) + 0.5)"
+    (tmp_path / "train.py").write_text(script)
+    program = ["try", "--exact", "--cpus", "1,2", "--", sys.executable, "train.py"]
+    assert cli.run(["-C", str(tmp_path), "-q", *program]) == 0
+    told = capsys.readouterr().out
+    assert "Exact mode was not measured: the program fails with it" in told
+    assert "cures" not in told
+
+
 @pytest.mark.needs("programs")
 def test_exact_mode_is_tried_beside_the_default(tmp_path, capsys):
     pytest.importorskip("torch")
