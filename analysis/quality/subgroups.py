@@ -45,8 +45,8 @@ def by_class(study: StudyData, predictions: Predictions) -> Table:
 def _scopes(
     predictions: Predictions, workload: str, runs: pd.DataFrame, view: View
 ) -> Iterator[tuple[str, dict[str, np.ndarray], np.ndarray, int]]:
-    """(scope, rates (n, C) by name, support (C,), distinct models): each set (of copies
-    one, unless all are), then one row a thread count."""
+    """(scope, rates (n, C) by name, support (C,), distinct models): each set, of whose copies one counts
+    unless all are copies; then one row a thread count."""
     truth = predictions.truth[workload]
     everything = classification.class_hits(truth, predictions.stack(view, runs.run_id))
     classes = len(everything.support)
