@@ -28,6 +28,7 @@ class Tree:
     root: Path
     python: list[str] = field(default_factory=list)
     others: list[str] = field(default_factory=list)
+    within: str = ""  # the way to `root` from where patterns begin, with / at its end
     ignores: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # rules by patterns of paths
     notes: list[Note] = field(default_factory=list)
 
@@ -38,14 +39,14 @@ def fits(path: str, pattern: str) -> bool:
     return any(fnmatch.fnmatchcase(each, pattern.rstrip("/")) for each in (path, *around))
 
 
-def walk(root: Path, exclude: Sequence[str] = ()) -> Tree:
+def walk(root: Path, exclude: Sequence[str] = (), within: str = "") -> Tree:
     """All files below a folder in the order of their names, but those that fit a pattern of `exclude` or lie
-    in a folder that does; of a file, that file alone."""
+    in a folder below that does; of a file, that file alone. Patterns see `within` before each path."""
     if not root.is_dir():
-        tree = Tree(root.parent)
+        tree = Tree(root.parent, within=within)
         (tree.python if root.suffix in (".py", ".ipynb") else tree.others).append(root.name)
         return tree
-    tree = Tree(root)
+    tree = Tree(root, within=within)
     stack = [("", 0)]
     while stack:
         folder, depth = stack.pop()
@@ -59,7 +60,7 @@ def walk(root: Path, exclude: Sequence[str] = ()) -> Tree:
                 continue
             if is_folder and is_link:
                 tree.notes.append(Note(path=path, text="is a link to a folder; not followed"))
-            elif any(fits(path, pattern) for pattern in exclude):
+            elif any(fnmatch.fnmatchcase(within + path, pattern.rstrip("/")) for pattern in exclude):
                 continue
             elif is_folder:
                 if depth == DEEPEST:

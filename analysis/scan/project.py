@@ -199,7 +199,10 @@ def put_together(name: str, tree: Tree, facts: list[FileFacts], rules: frozenset
     }
     for file in facts:
         file.silent = tuple(
-            code for pattern, codes in tree.ignores.items() if fits(file.path, pattern) for code in codes
+            code
+            for pattern, codes in tree.ignores.items()
+            if fits(tree.within + file.path, pattern)
+            for code in codes
         )
     if rules:
         _declare_commands(tree, facts)

@@ -30,16 +30,17 @@ def scan(
     rules: frozenset[str] = USUAL,
     exclude: Sequence[str] = (),
     ignores: Mapping[str, tuple[str, ...]] | None = None,
+    within: str = "",
     jobs: int | None = None,
     progress: Progress | None = None,
 ) -> Scan:
     """Scans each path as one project, a folder or a file, without the files that a pattern of `exclude` fits.
-    `ignores` has codes of rules by the patterns of the files in which they are silent. Without rules nothing
-    is linted.
+    `ignores` has codes of rules by the patterns of the files in which they are silent; `within` is the way to
+    the path from where patterns begin, with / at its end. Without rules nothing is linted.
     Raises BrokenProcessPool when a process was killed from outside."""
     jobs = jobs or len(os.sched_getaffinity(0))
     progress = progress or (lambda _done, _total, _what: None)  # nobody looks
-    trees = [replace(walk(path, exclude), ignores=ignores or {}) for path in paths]
+    trees = [replace(walk(path, exclude, within), ignores=ignores or {}) for path in paths]
     named = list(zip(map(str, paths), trees, strict=True))
     files = sum(len(tree.python) for tree in trees)
     if jobs == 1 or files + len(trees) < FEW_FILES:

@@ -1,10 +1,11 @@
-"""What a project sets for its scan: `[tool.vbstudy.scan]` in its pyproject.toml."""
+"""What a project sets for its scan: `[tool.vbstudy.scan]` in the nearest pyproject.toml that has it."""
 
 from __future__ import annotations
 
+import os
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,30 +22,49 @@ class SettingsError(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Rules by the beginnings of their codes, and patterns of paths."""
+    """Rules by the beginnings of their codes, and patterns of paths. `within` is the way from the folder that
+    sets them, where patterns begin, to what is scanned: empty, or with / at its end."""
 
     select: tuple[str, ...] = ()
     ignore: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
     per_file_ignores: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    within: str = ""
 
 
-def settings_of(project: Path) -> Settings:
-    """The settings of a folder; the usual ones without a file or table. Raises SettingsError."""
-    data = read(project, FILE)
+def settings_of(path: Path) -> Settings:
+    """The settings for a folder or file: those of the nearest folder that has some, up to the root of its
+    repository; the usual ones where there are none. Raises SettingsError."""
+    path = path.resolve()
+    start = path if path.is_dir() else path.parent
+    for folder in (start, *start.parents):
+        try:
+            found = _set_in(folder)
+        except SettingsError as error:
+            raise SettingsError(f"{folder / FILE}: {error}") from None
+        if found is not None:
+            return replace(found, within="".join(f"{part}/" for part in start.relative_to(folder).parts))
+        if os.access(folder / ".git", os.F_OK):
+            break
+    return Settings()
+
+
+def _set_in(folder: Path) -> Settings | None:
+    """None without a file or table."""
+    data = read(folder, FILE)
     if isinstance(data, Note):
-        return Settings()
+        return None
     try:
-        table = tomllib.loads(data.decode("utf-8-sig"))
+        table: Any = tomllib.loads(data.decode("utf-8-sig"))
     except (ValueError, RecursionError) as error:
         if b"tool.vbstudy.scan" in data:
             raise SettingsError(f"is not TOML, so [tool.vbstudy.scan] is not known: {error}") from None
-        return Settings()  # the requirements of the project report it
+        return None  # the requirements of the project report it
     for key in ("tool", "vbstudy", "scan"):
-        table = table.get(key, {})
+        table = table.get(key)
         if not isinstance(table, dict):
-            return Settings()
-    keys = {each.name.replace("_", "-"): each.name for each in fields(Settings)}
+            return None
+    keys = {each.name.replace("_", "-"): each.name for each in fields(Settings) if each.name != "within"}
     found: dict[str, Any] = {}
     for key, value in table.items():
         if key not in keys:

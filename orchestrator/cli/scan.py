@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import glob
 import re
 import sys
 from collections.abc import Callable
@@ -93,8 +94,9 @@ def scan(
     """Report a project's requirements and sources of nondeterminism.
 
     Each PATH, a folder or a file, is one project; with --each, every folder in it is one. Nothing in them is
-    run or imported. Findings are silenced by `# vbstudy: ignore[VB101]` on their line. Of one project, the
-    table `[tool.vbstudy.scan]` of its pyproject.toml sets select, ignore, exclude and per-file-ignores."""
+    run or imported. Findings are silenced by `# vbstudy: ignore[VB101]` on their line. For one PATH, the
+    table `[tool.vbstudy.scan]` of the nearest pyproject.toml that has it sets select, ignore, exclude and
+    per-file-ignores."""
     from rich.console import Console
 
     from analysis.scan.kept import without
@@ -116,7 +118,7 @@ def scan(
     former = _former(baseline)
     form = form or ("json" if options.as_json else "table")
     rules = frozenset() if only == REQUIREMENTS else rules
-    own = replace(own, exclude=(*own.exclude, *exclude))
+    own = replace(own, exclude=(*own.exclude, *(glob.escape(own.within) + pattern for pattern in exclude)))
     found = _scan(options, projects, rules, own, jobs)
     if fix:
         _fix(found, options, write=fix == "write")
@@ -170,14 +172,14 @@ def _projects(paths: tuple[str, ...], each: bool) -> list[Path]:
 
 def _settings(projects: list[Path], each: bool) -> Settings:
     """Those of the one project that is scanned; a table of many projects follows none of them."""
-    from analysis.scan.settings import FILE, Settings, SettingsError, settings_of
+    from analysis.scan.settings import Settings, SettingsError, settings_of
 
-    if each or len(projects) > 1 or not projects[0].is_dir():
+    if each or len(projects) > 1:
         return Settings()
     try:
         return settings_of(projects[0])
     except SettingsError as error:
-        raise UsageError(f"{projects[0] / FILE}: {error}") from None
+        raise UsageError(str(error)) from None
 
 
 def _former(baseline: Path | None) -> Scan | None:
@@ -230,6 +232,7 @@ def _scan(
                 rules=rules,
                 exclude=own.exclude,
                 ignores=own.per_file_ignores,
+                within=own.within,
                 jobs=jobs,
                 progress=progress,
             )

@@ -159,6 +159,50 @@ def test_a_project_sets_its_rules_and_what_is_left_out(folder, capsys):
 
 
 @pytest.mark.parametrize(
+    ("text", "status"),
+    [
+        ("ignore = ['VB5']", 0),
+        ("exclude = ['bad/src']", 0),
+        ("exclude = ['bad/src/main.py']", 0),
+        ("exclude = ['src']", 1),
+        ("exclude = ['bad']", 1),  # what is named is scanned
+        ("per-file-ignores = { bad = ['VB5'] }", 0),
+        ("per-file-ignores = { src = ['VB5'] }", 1),
+    ],
+)
+def test_the_nearest_table_above_counts_from_its_folder(folder, monkeypatch, text, status):
+    (folder / "bad" / "src").mkdir()
+    (folder / "bad" / "main.py").rename(folder / "bad" / "src" / "main.py")
+    (folder / "bad" / "pyproject.toml").write_text("[tool.other]\n")
+    (folder / "pyproject.toml").write_text(f"[tool.vbstudy.scan]\n{text}\n")
+    monkeypatch.chdir(folder / "good")
+    assert run(["scan", "--check", "../bad"]) == status
+    monkeypatch.chdir(folder / "bad")
+    assert run(["scan", "--check", "."]) == status
+
+
+def test_a_file_has_the_settings_of_its_folder_too(folder):
+    (folder / "pyproject.toml").write_text("[tool.vbstudy.scan]\nexclude = ['bad']\n")
+    assert run(["scan", "--check", str(folder / "bad" / "main.py")]) == 1, "it was named"
+    (folder / "pyproject.toml").write_text("[tool.vbstudy.scan.per-file-ignores]\n'bad/*' = ['VB5']\n")
+    assert run(["scan", "--check", str(folder / "bad" / "main.py")]) == 0
+
+
+def test_a_table_above_the_repository_is_not_read(folder):
+    (folder / "pyproject.toml").write_text("[tool.vbstudy.scan]\nignore = ['VB5']\n")
+    (folder / "bad" / ".git").mkdir()
+    assert run(["scan", "--check", str(folder / "bad")]) == 1
+    (folder / "bad" / "pyproject.toml").write_text("[tool.vbstudy.scan]\nselect = ['VB9']\n")
+    assert run(["scan", str(folder / "bad")]) == 2
+
+
+def test_patterns_of_options_begin_at_the_path_whoever_sets_others(folder):
+    (folder / "pyproject.toml").write_text("[tool.vbstudy.scan]\nexclude = ['x']\n")
+    assert run(["scan", "--check", "--exclude", "main.py", str(folder / "bad")]) == 0
+    assert run(["scan", "--check", "--exclude", "bad/main.py", str(folder / "bad")]) == 1
+
+
+@pytest.mark.parametrize(
     ("text", "message"),
     [
         ("slect = []", "has no key slect; there are select, ignore, exclude, per-file-ignores"),
