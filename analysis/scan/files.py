@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import fnmatch
 import os
+import posixpath
 import re
 import stat
 from collections.abc import Mapping, Sequence
@@ -33,15 +34,24 @@ class Tree:
     notes: list[Note] = field(default_factory=list)
 
 
+def checked_pattern(text: str) -> str:
+    """A pattern without `./` and without / at its end. Raises ValueError for one that fits no path below."""
+    found = posixpath.normpath(text)
+    if found in (".", "..") or found.startswith(("/", "../")):
+        raise ValueError(f"{text or '(empty)'} fits no path in the project; write one like tests or old/*")
+    return found
+
+
 def fits(path: str, pattern: str) -> bool:
-    """Whether a pattern fits a path, or a folder that the path lies in."""
+    """Whether a checked pattern fits a path, or a folder that the path lies in."""
     around = (str(parent) for parent in PurePosixPath(path).parents if parent.name)
-    return any(fnmatch.fnmatchcase(each, pattern.rstrip("/")) for each in (path, *around))
+    return any(fnmatch.fnmatchcase(each, pattern) for each in (path, *around))
 
 
 def walk(root: Path, exclude: Sequence[str] = (), within: str = "") -> Tree:
     """All files below a folder in the order of their names, but those that fit a pattern of `exclude` or lie
-    in a folder below that does; of a file, that file alone. Patterns see `within` before each path."""
+    in a folder below that does; of a file, that file alone. Patterns are checked, and see `within` before
+    each path."""
     if not root.is_dir():
         tree = Tree(root.parent, within=within)
         (tree.python if root.suffix in (".py", ".ipynb") else tree.others).append(root.name)
@@ -60,7 +70,7 @@ def walk(root: Path, exclude: Sequence[str] = (), within: str = "") -> Tree:
                 continue
             if is_folder and is_link:
                 tree.notes.append(Note(path=path, text="is a link to a folder; not followed"))
-            elif any(fnmatch.fnmatchcase(within + path, pattern.rstrip("/")) for pattern in exclude):
+            elif any(fnmatch.fnmatchcase(within + path, pattern) for pattern in exclude):
                 continue
             elif is_folder:
                 if depth == DEEPEST:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from analysis.scan.files import read
+from analysis.scan.files import checked_pattern, read
 from analysis.scan.lint.rules import chosen
 from analysis.scan.results import Note
 
@@ -69,8 +69,10 @@ def _set_in(folder: Path) -> Settings | None:
     for key, value in table.items():
         if key not in keys:
             raise SettingsError(f"[tool.vbstudy.scan] has no key {key}; there are {', '.join(keys)}")
-        if key != "per-file-ignores":
-            found[key] = _texts(key, value)
+        if key == "exclude":
+            found[key] = _patterns(key, *_texts(key, value))
+        elif key != "per-file-ignores":
+            found[key] = _codes(key, value)
         elif not isinstance(value, dict):
             example = '{ "tests/*" = ["VB3"] }'
             raise SettingsError(
@@ -78,17 +80,31 @@ def _set_in(folder: Path) -> Settings | None:
             )
         else:
             found[keys[key]] = {
-                pattern: _texts(f'{key} "{pattern}"', codes) for pattern, codes in value.items()
+                pattern: _codes(f'{key} "{text}"', codes)
+                for text, codes in value.items()
+                for pattern in _patterns(key, text)
             }
     return Settings(**found)
 
 
 def _texts(key: str, value: object) -> tuple[str, ...]:
-    """A list of texts; but of patterns, they are codes of rules."""
     if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
         raise SettingsError(f"[tool.vbstudy.scan] {key} is no list of texts: {value!r:.80}")
+    return tuple(value)
+
+
+def _codes(key: str, value: object) -> tuple[str, ...]:
+    """In any case, and not empty, as those of options."""
+    found = tuple(code.strip().upper() for code in _texts(key, value) if code.strip())
     try:
-        chosen((), () if key == "exclude" else tuple(value))
+        chosen((), found)
     except ValueError as error:
         raise SettingsError(f"[tool.vbstudy.scan] {key}: {error}") from None
-    return tuple(value)
+    return found
+
+
+def _patterns(key: str, *texts: str) -> tuple[str, ...]:
+    try:
+        return tuple(map(checked_pattern, texts))
+    except ValueError as error:
+        raise SettingsError(f"[tool.vbstudy.scan] {key}: {error}") from None

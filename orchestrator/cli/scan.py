@@ -99,6 +99,7 @@ def scan(
     per-file-ignores."""
     from rich.console import Console
 
+    from analysis.scan.files import checked_pattern
     from analysis.scan.kept import without
     from analysis.scan.lint.rules import chosen
     from analysis.scan.printed import print_notes
@@ -118,7 +119,11 @@ def scan(
     former = _former(baseline)
     form = form or ("json" if options.as_json else "table")
     rules = frozenset() if only == REQUIREMENTS else rules
-    own = replace(own, exclude=(*own.exclude, *(glob.escape(own.within) + pattern for pattern in exclude)))
+    try:
+        excluded = [glob.escape(own.within) + checked_pattern(pattern) for pattern in exclude]
+    except ValueError as error:
+        raise UsageError(f"--exclude: {error}") from None
+    own = replace(own, exclude=(*own.exclude, *excluded))
     found = _scan(options, projects, rules, own, jobs)
     if fix:
         _fix(found, options, write=fix == "write")

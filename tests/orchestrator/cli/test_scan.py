@@ -66,6 +66,9 @@ def test_notes_alone_do_not_fail_a_check(tmp_path):
         (["--each", "README.md"], "is not a folder"),
         (["--output", "no/such/file", "good"], "--output no/such/file: No such file"),
         (["--output", ".", "good"], "--output .: Is a directory"),
+        (["--exclude", "/tmp/x", "."], "--exclude: /tmp/x fits no path in the project; write one like"),
+        (["--exclude", "", "."], "--exclude: (empty) fits no path"),
+        (["--exclude", "../x", "."], "../x fits no path"),
         ([], "Missing argument"),
     ],
 )
@@ -146,14 +149,17 @@ def test_excluded_files_are_not_scanned(folder, capsys):
     assert run(["--json", "scan", "--exclude", "bad/*", "--exclude", "other", str(folder)]) == 0
     (project,) = json.loads(capsys.readouterr().out)["projects"]
     assert (project["files"], project["findings"]) == (1, [])
-    assert run(["scan", "--check", "--exclude", "bad/", str(folder)]) == 0
+    for pattern in ("bad/", "./bad", "./bad//main.py"):
+        assert run(["scan", "--check", "--exclude", pattern, str(folder)]) == 0, pattern
 
 
 def test_a_project_sets_its_rules_and_what_is_left_out(folder, capsys):
     (folder / "pyproject.toml").write_text("[tool.vbstudy.scan]\nignore = ['VB504']\n")
     assert run(["scan", "--check", str(folder)]) == 0
     assert run(["scan", "--check", "--ignore", "VB1", str(folder)]) == 1, "options go before it"
-    (folder / "pyproject.toml").write_text("[tool.vbstudy.scan]\nexclude = ['bad']\nselect = ['VB5']\n")
+    (folder / "pyproject.toml").write_text("[tool.vbstudy.scan]\nselect = ['vb1']\n")
+    assert run(["scan", "--check", str(folder)]) == 0, "in any case, as in options"
+    (folder / "pyproject.toml").write_text("[tool.vbstudy.scan]\nexclude = ['./bad/']\nselect = ['VB5']\n")
     assert run(["scan", "--check", str(folder)]) == 0
     assert run(["scan", "--check", "--each", str(folder)]) == 1, "of many projects none is followed"
 
@@ -213,6 +219,8 @@ def test_patterns_of_options_begin_at_the_path_whoever_sets_others(folder):
         ("per-file-ignores = ['VB1']", "per-file-ignores is no table of patterns, such as"),
         ("per-file-ignores = {'bad/*' = 'VB1'}", "per-file-ignores \"bad/*\" is no list of texts: 'VB1'"),
         ("per-file-ignores = {bad = ['VB9']}", 'per-file-ignores "bad": there is no rule VB9'),
+        ("exclude = ['old', '/old']", "exclude: /old fits no path in the project"),
+        ("per-file-ignores = {'../x' = ['VB5']}", "per-file-ignores: ../x fits no path in the project"),
     ],
 )
 def test_settings_that_cannot_be_used_end_with_2(folder, capsys, text, message):
@@ -227,6 +235,9 @@ def test_settings_that_cannot_be_used_end_with_2(folder, capsys, text, message):
         ("bad/*", "VB504", 0),
         ("bad", "VB5", 0),
         ("bad/", "VB5", 0),
+        ("./bad", "VB5", 0),
+        ("bad/*", " vb5", 0),
+        ("bad/*", "", 1),
         ("*.py", "VB5", 0),
         ("bad/*", "VB1", 1),
         ("good/*", "VB504", 1),
