@@ -26,6 +26,7 @@ class Settings:
     sets them, where patterns begin, to what is scanned: empty, or with / at its end."""
 
     select: tuple[str, ...] = ()
+    extend_select: tuple[str, ...] = ()
     ignore: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
     per_file_ignores: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -72,7 +73,7 @@ def _set_in(folder: Path) -> Settings | None:
         if key == "exclude":
             found[key] = _patterns(key, *_texts(key, value))
         elif key != "per-file-ignores":
-            found[key] = _codes(key, value)
+            found[keys[key]] = _codes(key, value)
         elif not isinstance(value, dict):
             example = '{ "tests/*" = ["VB3"] }'
             raise SettingsError(

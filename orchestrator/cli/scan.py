@@ -55,6 +55,9 @@ def _explain(context: click.Context, _parameter: click.Parameter, rule: str | No
 @click.option(
     "--select", metavar="CODES", default="", show_default=False, help="Only these rules, such as VB1,VB402."
 )
+@click.option(
+    "--extend-select", metavar="CODES", default="", show_default=False, help="These rules too, such as VB503."
+)
 @click.option("--ignore", metavar="CODES", default="", show_default=False, help="All rules but these.")
 @click.option(
     "--exclude", metavar="PATTERN", multiple=True, help="Without these files or folders, such as 'old/*'."
@@ -81,6 +84,7 @@ def scan(
     each: bool,
     only: str | None,
     select: str,
+    extend_select: str,
     ignore: str,
     exclude: tuple[str, ...],
     baseline: Path | None,
@@ -95,8 +99,8 @@ def scan(
 
     Each PATH, a folder or a file, is one project; with --each, every folder in it is one. Nothing in them is
     run or imported. Findings are silenced by `# vbstudy: ignore[VB101]` on their line. For one PATH, the
-    table `[tool.vbstudy.scan]` of the nearest pyproject.toml that has it sets select, ignore, exclude and
-    per-file-ignores."""
+    table `[tool.vbstudy.scan]` of the nearest pyproject.toml that has it sets select, extend-select, ignore,
+    exclude and per-file-ignores."""
     from rich.console import Console
 
     from analysis.scan.files import checked_pattern
@@ -112,10 +116,12 @@ def scan(
         )
     projects = _projects(paths, each)
     own = _settings(projects, each)
+    more, but = _codes(extend_select) or own.extend_select, _codes(ignore) or own.ignore
     try:
-        rules = chosen(_codes(select) or own.select, _codes(ignore) or own.ignore)
+        rules = chosen(_codes(select) or own.select, but)
+        rules |= chosen(more, but) if more else frozenset()
     except ValueError as error:
-        raise UsageError(f"--select, --ignore: {error}") from None
+        raise UsageError(f"--select, --extend-select, --ignore: {error}") from None
     former = _former(baseline)
     form = form or ("json" if options.as_json else "table")
     rules = frozenset() if only == REQUIREMENTS else rules

@@ -187,6 +187,23 @@ def test_the_nearest_table_above_counts_from_its_folder(folder, monkeypatch, tex
     assert run(["scan", "--check", "."]) == status
 
 
+def test_rules_are_added_to_the_usual_ones(folder, capsys):
+    loader = "from torch.utils.data import DataLoader\ntest_loader = DataLoader(test_set, shuffle=True)\n"
+    (folder / "bad" / "main.py").write_text(BENCHMARK + loader)
+
+    def rules(*options: str) -> set[str]:
+        assert run(["--json", "scan", *options, str(folder)]) == 0
+        (project,) = json.loads(capsys.readouterr().out)["projects"]
+        return {found["rule"] for found in project["findings"]}
+
+    assert rules() == {"VB504"}
+    assert rules("--extend-select", "vb602") == {"VB504", "VB602"}
+    assert rules("--extend-select", "VB6", "--ignore", "VB602") == {"VB504"}
+    (folder / "pyproject.toml").write_text("[tool.vbstudy.scan]\nextend-select = ['VB602']\n")
+    assert rules() == {"VB504", "VB602"}
+    assert rules("--select", "VB1") == {"VB602"}
+
+
 def test_a_file_has_the_settings_of_its_folder_too(folder):
     (folder / "pyproject.toml").write_text("[tool.vbstudy.scan]\nexclude = ['bad']\n")
     assert run(["scan", "--check", str(folder / "bad" / "main.py")]) == 1, "it was named"
@@ -211,7 +228,7 @@ def test_patterns_of_options_begin_at_the_path_whoever_sets_others(folder):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("slect = []", "has no key slect; there are select, ignore, exclude, per-file-ignores"),
+        ("slect = []", "has no key slect; there are select, extend-select, ignore, exclude,"),
         ("select = 'VB1'", "select is no list of texts"),
         ("ignore = [3]", "ignore is no list of texts"),
         ("select = 'VB1'", ": 'VB1'"),
