@@ -102,6 +102,16 @@ def _without_magic(line: str) -> str:
     return f"{magic[1]}pass" if magic else line
 
 
+def comments(text: str) -> list[tuple[int, str]]:
+    """The comments, each with its line, from 1. Where tokens cannot be told, all that follows a # is one."""
+    try:
+        tokens = tokenize.generate_tokens(io.StringIO(text, newline=None).readline)
+        return [(token.start[0], token.string) for token in tokens if token.type == tokenize.COMMENT]
+    except (tokenize.TokenError, SyntaxError, ValueError):
+        lines = enumerate(text.split("\n"), start=1)
+        return [(number, line[line.index("#") :]) for number, line in lines if "#" in line]
+
+
 _F_STRING = re.compile(r"(?<![\w\"'])(?:[fF][rR]?|[rR][fF])(?:\"(?!\"\")|'(?!''))")
 
 

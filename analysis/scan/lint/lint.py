@@ -24,7 +24,14 @@ from analysis.scan.lint.syntax.options import Options, apply_options
 from analysis.scan.lint.uses.showing import shown_lines
 from analysis.scan.lint.validation.evaluation import selecting_lines
 from analysis.scan.results import LintFinding, Note, Place
-from analysis.scan.source import Cell, UnreadableError, decode_python, notebook_cells, plain_f_strings
+from analysis.scan.source import (
+    Cell,
+    UnreadableError,
+    comments,
+    decode_python,
+    notebook_cells,
+    plain_f_strings,
+)
 
 _COMMENT = re.compile(r"#\s*vbstudy:\s*([^#]*?)\s*(?:#|$)")
 _IGNORE = re.compile(r"ignore(?:\s*\[([^\]]*)\](?:\s.*)?|(?:\s+-.*)?)")  # a reason may follow
@@ -203,8 +210,8 @@ def _ignored(facts: FileFacts, cell: Cell) -> None:
     if "vbstudy:" not in cell.text:
         return
     where = f"cell {cell.number}, " if cell.number else ""
-    for number, line in enumerate(cell.text.split("\n"), start=1):
-        found = _COMMENT.search(line)
+    for number, comment in comments(cell.text):
+        found = _COMMENT.search(comment)
         if found is None:
             continue
         said = _IGNORE.fullmatch(found[1])

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from analysis.scan.source import UnreadableError, decode, decode_python, plain_f_strings
+from analysis.scan.source import UnreadableError, comments, decode, decode_python, plain_f_strings
 
 
 def test_a_coding_line_is_obeyed():
@@ -48,6 +48,27 @@ def test_prose_is_read_whatever_it_is_encoded_in():
 @given(st.binary())
 def test_prose_of_any_bytes_becomes_text(data):
     assert isinstance(decode(data)[0], str)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("x = '# a'  # b # c\n", [(1, "# b # c")]),
+        ('"""\n# a\n"""\n#b', [(4, "#b")]),
+        ("x = 1 # a\r\ny = 2\r\n# b", [(1, "# a"), (3, "# b")]),
+        ("print 'x' # a\n", [(1, "# a")]),
+        ("x = (# a\n1 # b\n", [(1, "# a"), (2, "# b")]),
+        ("if x:\n  y\n z # a\n", [(3, "# a")]),
+        ("", []),
+    ],
+)
+def test_comments_are_not_what_texts_have(text, found):
+    assert comments(text) == found
+
+
+@given(st.text())
+def test_comments_of_any_text_are_found_or_not(text):
+    assert all(line > 0 and comment.startswith("#") for line, comment in comments(text))
 
 
 @pytest.mark.parametrize(

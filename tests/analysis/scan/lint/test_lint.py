@@ -197,6 +197,12 @@ def test_ignore_comments_name_rules_their_beginnings_or_none():
         assert len(findings(text.format(comment))) == (comment in heard), comment
 
 
+def test_a_text_that_has_such_a_comment_silences_nothing():
+    text = "import torch\nx = '# vbstudy: ignore'; torch.backends.cudnn.benchmark = True\n"
+    assert [found.rule for found in findings(text)] == ["VB504"]
+    assert notes(text.encode()) == []
+
+
 def test_select_and_ignore_choose_rules_by_their_beginnings():
     assert chosen((), ()) == EVERY - {"VB201", "VB202", "VB503", "VB601", "VB602", "VB604"}
     assert chosen(("VB6",), ("VB603",)) == {"VB601", "VB602", "VB604"}
