@@ -34,6 +34,11 @@ class Tree:
     notes: list[Note] = field(default_factory=list)
 
 
+def repository(folder: Path) -> Path | None:
+    """The root of the Git repository that a folder, an absolute path, lies in."""
+    return next((each for each in (folder, *folder.parents) if os.access(each / ".git", os.F_OK)), None)
+
+
 def checked_pattern(text: str) -> str:
     """A pattern without `./` and without / at its end. Raises ValueError for one that fits no path below."""
     found = posixpath.normpath(text)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from analysis.scan.files import checked_pattern, read
+from analysis.scan.files import checked_pattern, read, repository
 from analysis.scan.lint.rules import chosen
 from analysis.scan.results import Note
 
@@ -38,6 +37,7 @@ def settings_of(path: Path) -> Settings:
     repository; the usual ones where there are none. Raises SettingsError."""
     path = path.resolve()
     start = path if path.is_dir() else path.parent
+    root = repository(start)
     for folder in (start, *start.parents):
         try:
             found = _set_in(folder)
@@ -45,7 +45,7 @@ def settings_of(path: Path) -> Settings:
             raise SettingsError(f"{folder / FILE}: {error}") from None
         if found is not None:
             return replace(found, within="".join(f"{part}/" for part in start.relative_to(folder).parts))
-        if os.access(folder / ".git", os.F_OK):
+        if folder == root:
             break
     return Settings()
 

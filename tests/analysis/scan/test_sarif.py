@@ -56,15 +56,43 @@ def test_results_point_to_rules_and_places(written):
         assert region["startColumn"] >= 1, "3.30.6"
 
 
-@pytest.mark.parametrize("named", [".", "src", "{}", "{}/src", "../project"])
-def test_files_are_relative_to_where_the_scan_was_started(tmp_path, monkeypatch, named):
+@pytest.mark.parametrize("git", [".git", "project/.git", None])
+@pytest.mark.parametrize("named", [".", "src", "{}", "{}/src", "../project", "src/a:b.py"])
+def test_files_are_relative_to_the_repository_or_to_where_the_scan_was_started(
+    tmp_path, monkeypatch, named, git
+):
     here = tmp_path / "project"
     (here / "src").mkdir(parents=True)
     (here / "src" / "a:b.py").write_text("import torch\ntorch.seed()\n")
+    if git:
+        (tmp_path / git).touch()  # a file, in a work tree
     monkeypatch.chdir(here)
-    (result,) = json.loads(to_sarif(scan([Path(named.format(here))]), "1"))["runs"][0]["results"]
-    uri = result["locations"][0]["physicalLocation"]["artifactLocation"]["uri"]
-    assert uri == ("../project/src/a%3Ab.py" if named == "../project" else "src/a%3Ab.py")
+    run = json.loads(to_sarif(scan([Path(named.format(here))]), "1"))["runs"][0]
+    location = run["results"][0]["locations"][0]["physicalLocation"]["artifactLocation"]
+    assert location["uri"] == ("project/src/a%3Ab.py" if git == ".git" else "src/a%3Ab.py")
+    base = run["originalUriBaseIds"][location["uriBaseId"]]["uri"]
+    assert base == (tmp_path if git == ".git" else here).as_uri() + "/", "3.14.14: absolute, ends with /"
+
+
+def test_a_repository_elsewhere_is_the_root_of_its_files(tmp_path, monkeypatch):
+    for name in ("one", "two"):
+        (tmp_path / "a b" / name).mkdir(parents=True)
+        (tmp_path / "a b" / name / "x.py").write_text("import torch\ntorch.seed()\n")
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    run = json.loads(to_sarif(scan([Path("../a b/one"), tmp_path / "a b" / "two"]), "1"))["runs"][0]
+    assert run["originalUriBaseIds"]["%SRCROOT%"]["uri"] == f"file://{tmp_path}/a%20b/"
+    places = [result["locations"][0]["physicalLocation"] for result in run["results"]]
+    assert [place["artifactLocation"]["uri"] for place in places] == ["one/x.py", "two/x.py"]
+
+
+def test_the_help_of_a_rule_is_markdown_too(written):
+    rules = {rule["id"]: rule["help"] for rule in written["runs"][0]["tool"]["driver"]["rules"]}
+    assert all(each["markdown"].count("```python\n") == 2 for each in rules.values())
+    text = rules["VB602"]["markdown"]
+    assert text.startswith("VB602 (warning): test data are shuffled\n\nInstead: pass shuffle=False.\n\n")
+    assert "It is found in\n\n```python\nfrom torch" in text
+    assert r"tf.random.stateless\_\*" in rules["VB203"]["markdown"]
 
 
 def test_a_cell_is_named_and_no_line_of_the_file_claimed(written):
