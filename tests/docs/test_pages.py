@@ -37,7 +37,8 @@ def commands(page: Path) -> Iterator[list[str]]:
     """The lines of blocks that begin with `vbstudy`, and what is quoted as one in the text."""
     text = page.read_text(encoding="utf-8")
     fenced = "\n".join(found["text"] for found in FENCE.finditer(text))
-    lines = re.findall(r"^ {4,}(vbstudy .*)$", text, re.M) + re.findall(r"^ *(vbstudy .*)$", fenced, re.M)
+    lines = re.findall(r"^ {4,}(?:- run: )?(vbstudy .*)$", text, re.M)
+    lines += re.findall(r"^ *(vbstudy .*)$", fenced, re.M)
     for line in lines + re.findall(r"`(vbstudy [-a-z][^`]*)`", text):
         words = re.split(r"  +| \|\|", re.sub(r"\[[^\]]*\]|…|\.\.\.", "", line.replace("\\|", "|")))[0]
         yield shlex.split(words, comments=True)[1:]
