@@ -16,7 +16,7 @@ from guest.records.bounded import read_bounded
 from guest.records.codec import RecordError, from_json, to_json
 
 NAME = "scan.json"
-_NUMBER_OF_LINE = re.compile(r"(?<=line )\d+|(?<=:)\d+")
+_NUMBER_OF_PLACE = re.compile(r"(?<=line )\d+|(?<=cell )\d+|(?<=:)\d+")
 
 
 class KeptScanError(ValueError):
@@ -50,8 +50,8 @@ def read_scan(path: Path) -> Scan | None:
 
 
 def without(scan: Scan, baseline: Scan) -> Scan:
-    """The findings that a former scan does not have. Lines may have moved: a finding is known by its rule,
-    its file and what it says, as often as the former scan has it."""
+    """The findings that a former scan does not have. Lines and cells may have moved: a finding is known by
+    its rule, its file and what it says, as often as the former scan has it."""
     known = Counter(_identity(found) for project in baseline.projects for found in project.findings)
     projects = []
     for project in scan.projects:
@@ -66,6 +66,6 @@ def without(scan: Scan, baseline: Scan) -> Scan:
     return replace(scan, projects=tuple(projects))
 
 
-def _identity(found: LintFinding) -> tuple[str, str, int, str]:
-    why = _NUMBER_OF_LINE.sub("", found.why.partition(PROGRAMS)[0])
-    return found.rule, found.place.path, found.place.cell, why
+def _identity(found: LintFinding) -> tuple[str, str, str]:
+    why = _NUMBER_OF_PLACE.sub("", found.why.partition(PROGRAMS)[0])
+    return found.rule, found.place.path, why

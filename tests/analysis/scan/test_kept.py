@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from analysis.scan.kept import NAME, KeptScanError, encode, read_kept
+from analysis.scan.kept import NAME, KeptScanError, encode, read_kept, without
+from analysis.scan.run import scan
 from tests.analysis.scan.requirements.test_shares import made
 
 
@@ -26,3 +27,26 @@ def test_a_damaged_or_newer_scan_is_refused(tmp_path, text):
 
 def test_every_part_of_a_scan_survives_json():
     assert json.loads(encode(made(1, 1, 1)))["projects"][0]["hardware"][0]["part"] == "gpu"
+
+
+def test_moved_findings_are_known_and_one_more_of_them_is_new(tmp_path):
+    benchmark = "import torch\ntorch.backends.cudnn.benchmark = True\n"
+    (tmp_path / "a.py").write_text(benchmark)
+    former = scan([tmp_path])
+    (tmp_path / "a.py").write_text(f"# a line more\n{benchmark}torch.backends.cudnn.benchmark = True\n")
+    (project,) = without(scan([tmp_path]), former).projects
+    assert [found.place.line for found in project.findings] == [4]
+
+
+def test_findings_of_moved_cells_are_known(tmp_path):
+    cells = ["import random\nrandom.shuffle(x)\nloss.backward()\nopt.step()", "random.seed(0)"]
+
+    def write(*sources: str) -> None:
+        found = [{"cell_type": "code", "source": source} for source in sources]
+        (tmp_path / "a.ipynb").write_text(json.dumps({"cells": found}))
+
+    write(*cells)
+    former = scan([tmp_path])
+    assert "cell 1, line 2" in " ".join(found.why for found in former.projects[0].findings)
+    write("'a cell more'", *cells)
+    assert [project.findings for project in without(scan([tmp_path]), former).projects] == [()]
