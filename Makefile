@@ -1,4 +1,4 @@
-# `make demo` and `make test` need python3 (3.11 or newer) with venv, and make; they get the rest.
+# `make demo` and `make test` need python3 (3.11 to 3.13) with venv, and make; they get the rest.
 PYTHON ?= python3
 VENV ?= .venv
 DEMO ?= demo
@@ -16,8 +16,8 @@ help: ## what can be made
 install: $(VENV)/.installed ## the environment, with pinned versions
 
 $(VENV)/.installed: pyproject.toml requirements.lock
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
-	  || { echo "make: $(PYTHON) is missing or older than 3.11; install it (apt install python3), or name one: make PYTHON=python3.12" >&2; exit 3; }
+	@$(PYTHON) -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' \
+	  || { echo "make: $(PYTHON) is missing, older than 3.11, or newer than 3.13, for which requirements.lock has no TensorFlow; install it (apt install python3), or name one: make PYTHON=python3.12" >&2; exit 3; }
 	@$(PYTHON) -c 'import venv, ensurepip' 2>/dev/null \
 	  || { echo "make: $(PYTHON) has no venv module; install it (apt install python3-venv)" >&2; exit 3; }
 	$(PYTHON) -m venv $(VENV)
