@@ -22,12 +22,22 @@ def test_each_stage_runs_in_a_workflow():
         text=True,
         check=True,
     )
-    hosted = [
+    hosted = {
         stage
         for path in WORKFLOWS
-        for stage in yaml.safe_load(path.read_text())["jobs"]["stage"]["strategy"]["matrix"]["stage"]
-    ]
-    assert set(hosted) == set(listed.stdout.split())
+        for job in yaml.safe_load(path.read_text())["jobs"].values()
+        for step in job["steps"]
+        for named in re.findall(r"^\.ci/run (.*)$", step.get("run", ""))
+        for stage in ([named] if "{{" not in named else job["strategy"]["matrix"]["stage"])
+    }
+    assert hosted == set(listed.stdout.split())
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+def test_interpreters_made_for_the_image_of_the_runner_run_in_no_container(path):
+    for job in yaml.safe_load(path.read_text())["jobs"].values():
+        if any("setup-python" in step.get("uses", "") for step in job["steps"]):
+            assert "container" not in job
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
