@@ -34,6 +34,14 @@ def test_each_stage_runs_in_a_workflow():
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
+def test_what_a_job_runs_finds_no_credentials(path):
+    steps = [step for job in yaml.safe_load(path.read_text())["jobs"].values() for step in job["steps"]]
+    clones = [step for step in steps if "actions/checkout" in step.get("uses", "")]
+    assert clones
+    assert all(step["with"]["persist-credentials"] is False for step in clones)
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.name)
 def test_interpreters_made_for_the_image_of_the_runner_run_in_no_container(path):
     for job in yaml.safe_load(path.read_text())["jobs"].values():
         if any("setup-python" in step.get("uses", "") for step in job["steps"]):
