@@ -61,3 +61,9 @@ def test_the_citation_has_the_version_and_license_of_the_package():
     assert citation["version"] == __version__
     assert project["license"] == f"{citation['license']} AND CC-BY-4.0"  # of the data that come with it
     assert citation["keywords"] == project["keywords"]
+
+
+def test_actions_are_renewed_but_not_on_their_first_days():
+    updates = yaml.safe_load((REPOSITORY / ".github" / "dependabot.yml").read_text())["updates"]
+    assert [each["package-ecosystem"] for each in updates] == ["github-actions"]
+    assert all(each["cooldown"]["default-days"] >= 7 for each in updates)
