@@ -15,7 +15,7 @@ HERE = Path(__file__).parent
 RESULTS = HERE / "results"
 FIRST = HERE / "first/runs.csv"
 PAGE = HERE.parents[1] / "docs/threads-2026.md"
-TEXT = HERE / "page.md"
+TEXT = HERE / "page.md.in"  # no page: numbers stand in it as {names}
 
 NAMES = {
     "mlp": "MLP",
