@@ -76,11 +76,12 @@ def differing(files: Sequence[FileFacts], every: Sequence[Program], pinned: Pins
     trained: set[tuple[str, str]] = set()  # files and frameworks of programs that may train them on a GPU
     for program in every:
         own_modes, own_flags = _modes(program), program.flags()
+        trains = _trains_network(program)
         on_gpu = [name for name in registry().modes if _may_use_gpu(program, name)]
         for file in program.files:
             modes[file.path] |= own_modes
             flags[file.path] |= own_flags
-            if _trains_network(program):
+            if trains:
                 trained |= {(file.path, name) for name in on_gpu}
                 always[file.path] = always.get(file.path, own_modes) & own_modes
     idle = _without_gradient(files)

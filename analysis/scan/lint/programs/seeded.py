@@ -16,6 +16,9 @@ def ever_seeded(program: Program) -> set[str]:
     redrawn = _redrawn(program)
     for file in program.files:
         for event in program.alive(file):
+            is_helper = event.kind == "call" and event.text.startswith(HELPER)
+            if event.kind != "seed" and not is_helper:
+                continue
             if redrawn and redrawn.get((file.path, file.scope_at(event.spot.line))) == {event.name}:
                 continue
             if is_of_plots(program.file, file, event) and not file.is_notebook:  # whose cells all run
@@ -23,11 +26,7 @@ def ever_seeded(program: Program) -> set[str]:
             is_spared = event.text == WITHOUT_GPU or (by_choice and event.text == IF_GIVEN)
             if event.kind == "seed" and not is_spared and event.text != f"{DRAWN} {event.name}":
                 found.add(event.name)
-            elif (
-                event.kind == "call"
-                and event.text.startswith(HELPER)
-                and not program.index.function(event.name, file)
-            ):
+            elif is_helper and not program.index.function(event.name, file):
                 found.add("*")
     return found | {each for each, source in SEEDED_BY.items() if source in found}
 
