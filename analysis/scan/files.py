@@ -50,7 +50,12 @@ def checked_pattern(text: str) -> str:
 def fits(path: str, pattern: str) -> bool:
     """Whether a checked pattern fits a path, or a folder that the path lies in."""
     around = (str(parent) for parent in PurePosixPath(path).parents if parent.name)
-    return any(fnmatch.fnmatchcase(each, pattern) for each in (path, *around))
+    return any(_is(each, pattern) for each in (path, *around))
+
+
+def _is(path: str, pattern: str) -> bool:
+    """`*` stands for folders too, and `**/` for none as well."""
+    return any(fnmatch.fnmatchcase(path, each) for each in (pattern, pattern.replace("**/", "")))
 
 
 def walk(root: Path, exclude: Sequence[str] = (), within: str = "") -> Tree:
@@ -75,7 +80,7 @@ def walk(root: Path, exclude: Sequence[str] = (), within: str = "") -> Tree:
                 continue
             if is_folder and is_link:
                 tree.notes.append(Note(path=path, text="is a link to a folder; not followed"))
-            elif any(fnmatch.fnmatchcase(within + path, pattern) for pattern in exclude):
+            elif any(_is(within + path, pattern) for pattern in exclude):
                 continue
             elif is_folder:
                 if depth == DEEPEST:

@@ -149,7 +149,7 @@ def test_excluded_files_are_not_scanned(folder, capsys):
     assert run(["--json", "scan", "--exclude", "bad/*", "--exclude", "other", str(folder)]) == 0
     (project,) = json.loads(capsys.readouterr().out)["projects"]
     assert (project["files"], project["findings"]) == (1, [])
-    for pattern in ("bad/", "./bad", "./bad//main.py"):
+    for pattern in ("bad/", "./bad", "./bad//main.py", "**/bad", "bad/**", "**/bad/**/main.py"):
         assert run(["scan", "--check", "--exclude", pattern, str(folder)]) == 0, pattern
 
 
@@ -253,6 +253,7 @@ def test_settings_that_cannot_be_used_end_with_2(folder, capsys, text, message):
         ("bad", "VB5", 0),
         ("bad/", "VB5", 0),
         ("./bad", "VB5", 0),
+        ("**/bad", "VB5", 0),
         ("bad/*", " vb5", 0),
         ("bad/*", "", 1),
         ("*.py", "VB5", 0),
