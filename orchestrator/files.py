@@ -61,6 +61,20 @@ def list_names(folder: Path) -> list[str]:
         return []
 
 
+def require_readable(folder: Path, depth: int) -> None:
+    """Raises StoreError for a folder, or one up to so many levels below it, that cannot be listed: a pattern
+    (`Path.glob`) takes it for an empty one."""
+    try:
+        with os.scandir(folder) as entries:
+            below = [Path(entry.path) for entry in entries if depth and entry.is_dir()]
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    except OSError as error:
+        raise storage_error(error.filename or folder, error, "read") from error
+    for each in below:
+        require_readable(each, depth - 1)
+
+
 def open_lock(path: Path) -> int:
     """A descriptor of a file to lock, for its owner alone: who may read a file may lock it, for ever."""
     return os.open(path, os.O_RDWR | os.O_CREAT, 0o600)

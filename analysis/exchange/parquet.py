@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pandas as pd
 
-from analysis.report.page import detail_tables
 from analysis.results.model import Analysis
 from analysis.results.temporary import temporary
 
@@ -23,6 +22,8 @@ def write_parquet(analysis: Analysis, target: Path) -> list[Path]:
         raise ExtraMissingError("Parquet needs pyarrow: pip install 'vbstudy[parquet]'")
     if target.exists():
         raise FileExistsError(f"{target} is there already; name another folder")
+    from analysis.report.page import detail_tables  # brings matplotlib, which no other export needs
+
     study = analysis.study
     frames = {"runs": study.runs, "epochs": study.epochs, "steps": study.steps}
     tables = (*analysis.tables.values(), *detail_tables(analysis))

@@ -206,7 +206,8 @@ def _free(each: Numbers) -> str:
 def _fixed(each: Numbers) -> str:
     models, vectors, runs = (sum(n[key] for n in each) for key in ("models", "prediction_vectors", "runs"))
     one = sum(n["seeds"] for n in each)
-    made = f"{counted(models, 'model')}, {counted(vectors, 'prediction')} in {counted(runs, 'run')}"
+    predicted = f"{counted(vectors, 'set')} of predictions"
+    made = f"{counted(models, 'model')}, {predicted} in {counted(runs, 'run')}"
     return f"{made}; seeds alone make {one}"
 
 

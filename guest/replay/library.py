@@ -44,7 +44,11 @@ def library(cache: Path | None = None) -> Path:
         )
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=target.parent) as folder:
+        made = tempfile.TemporaryDirectory(dir=target.parent)
+    except OSError as error:
+        raise LibraryUnavailableError(caches.why_not(target.parent, error)) from None
+    try:
+        with made as folder:
             part = Path(folder) / name
             for file, data in sources.items():
                 (Path(folder) / file).write_bytes(data)

@@ -44,6 +44,7 @@ def verify(options: Options, path: Path | None, rerun: int | None) -> None:
     subject = path or options.directory
     again: list[Recomputed] = []
     with analysis_errors(), _unpacked(subject) as folder:
+        Store(folder).check_readable()
         found = verify_(folder, _planned(folder))
         if not found.runs and not found.imports and not found.damaged and found.planned is None:
             raise UsageError(f"{subject}: there is no study in it")
@@ -163,9 +164,9 @@ def export(options: Options, target: Path, form: str | None, without_projects: b
     """Write the study to TARGET, for others.
 
     \b
-    TARGET.zip        everything another person needs to analyse it; the same study gives the same bytes
-    TARGET.parquet    a folder of its tables as Parquet files (needs the extra `parquet`)
-    mlruns            a folder of that name, or with --format mlflow: MLflow's file store
+    TARGET.zip        everything to analyse it; the same study, the same bytes
+    TARGET.parquet    a folder of its tables as Parquet files (extra `parquet`)
+    mlruns            so named, or with --format mlflow: MLflow's file store
     """
     from orchestrator.study.edited import edited
 

@@ -54,7 +54,7 @@ def harden(
         vbstudy harden                        the workloads of the study
 
     \b
-    Trains with each tier, from the cheapest to the most expensive, on each CPU count:
+    Trains with each tier, from the cheapest to the dearest, on each CPU count:
         0 seeds             1 switches      2 environment
         3 logical-threads   4 exact         5 one-thread
 
@@ -103,7 +103,7 @@ def harden(
         for each in found:
             show("\n".join(hardening.told(each)))
         print_tables(list(hardening_tables(found).values()), sys.stdout)
-        click.echo("\nnext: vbstudy analyze")
+        options.show_next("vbstudy analyze")
     unproved = [each.workload.name for each in found if not each.cheapest]
     if unproved:
         raise UnprovedError(f"no tier is proved to give equal models of {', '.join(unproved)}")

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import re
+import shlex
 import shutil
 import sys
 import textwrap
@@ -99,6 +100,8 @@ class Options:
             raise UsageError(f"-C {self.directory!s:.200}: is not a folder")
         store = Store(self.directory)
         store.clear_temporary()
+        if store.study_file.exists():  # else `runs` may be a folder of a program's
+            store.check_readable()
         return store
 
     def stderr(self) -> Console:
@@ -111,6 +114,21 @@ class Options:
         console = self.stderr()
         return lambda text: console.print(_safe(prefix + text), highlight=False, soft_wrap=True, markup=False)
 
+    @property
+    def program(self) -> str:
+        """What begins a command that is to be copied."""
+        folder = "" if self.directory == Path() else f" -C {shlex.quote(str(self.directory))}"
+        return f"vbstudy{folder}"
+
+    def in_folder(self, text: str) -> str:
+        """With -C, as it was given, in the commands with which the text ends."""
+        before, begins, commands = text.partition("next:")
+        begun = re.compile(r"^( *)vbstudy (?=[a-z])", re.MULTILINE)
+        return before + begins + begun.sub(lambda found: f"{found[1]}{self.program} ", commands)
+
+    def show_next(self, command: str) -> None:
+        click.echo(self.in_folder(f"\nnext: {command}"))
+
     def study(self) -> Study:
         from orchestrator.study import schema
 
@@ -122,7 +140,7 @@ class Options:
 
         if self.store().study_file.exists():
             return self.study()
-        return schema.parse(template.template("study", (1, 2, 4, 8), template.default_dataset()))
+        return schema.parse(template.for_this_host("study", (1, 2, 4, 8)))
 
 
 def _set(context: click.Context, parameter: click.Parameter, value: Any) -> None:
@@ -221,7 +239,6 @@ def analysis_errors(target: Path | None = None) -> Iterator[None]:
     from analysis.inference.published import UnknownPublishedError
     from analysis.load.study import NothingToAnalyse
     from analysis.provenance.checks import MixedHardwareError
-    from analysis.report.report import NotAReportError
     from analysis.results.printing import NoTableError
     from guest.records.codec import NewerSchemaError
 
@@ -235,12 +252,11 @@ def analysis_errors(target: Path | None = None) -> Iterator[None]:
         raise PrerequisiteError(str(error)) from None
     except (
         NothingToAnalyse,
-        NotAReportError,
         NoTableError,
         MixedHardwareError,
         UnknownPublishedError,
         ImportFormatError,
-        FileExistsError,
+        FileExistsError,  # also a report that is none
     ) as error:
         raise UsageError(str(error)) from None
     except OSError as error:
@@ -264,7 +280,7 @@ def result(options: Options, data: Any, text: str) -> None:
     if options.as_json:
         print_json(data)
     else:
-        show(text)
+        show(options.in_folder(text))
 
 
 def show(text: str) -> None:

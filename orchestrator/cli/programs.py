@@ -69,8 +69,8 @@ def try_(
 
     \b
         vbstudy try -- python train.py --epochs 1
-        vbstudy try --exact -- python train.py      does exact mode cure it?
-        vbstudy try --check -- python train.py      for CI: exits with 1 when it matters
+        vbstudy try --exact -- python train.py    does exact mode cure it?
+        vbstudy try --check -- python train.py    for CI: status 1 if it matters
 
     Nothing is declared or edited. The program runs in copies of the folder (-C), with its generators
     seeded from outside. Compared are all files that it writes (arrays where the format is known, else

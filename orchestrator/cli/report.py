@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -69,8 +68,7 @@ def analyze(
     if not wanted and form == "table":
         from analysis.report.screen import screen
 
-        folder = "" if options.directory == Path() else f" -C {shlex.quote(str(options.directory))}"
-        console.print(screen(analysis, f"vbstudy{folder}"))
+        console.print(screen(analysis, options.program))
         click.echo(f"report: {page}")
         return
     if not wanted or (wanted == ["all"] and form != "table"):

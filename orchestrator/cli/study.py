@@ -49,6 +49,7 @@ def doctor(options: Options) -> None:
         print_json(doctor_.as_json(report))
     else:
         stdout().print(doctor_.as_text(report), highlight=False)
+        options.show_next(doctor_.next_command(report))
 
 
 @click.command()
@@ -96,7 +97,7 @@ def _write_default_study(store: Store, cpus: tuple[int, ...]) -> None:
     from orchestrator.files import write_durably
     from orchestrator.study import template
 
-    write_durably(store.study_file, template.template(_name(store), cpus, template.default_dataset()))
+    write_durably(store.study_file, template.for_this_host(_name(store), cpus))
 
 
 def _name(store: Store) -> str:
@@ -126,7 +127,7 @@ def status(options: Options, runs: int | None) -> None:
     click.echo(status_.answer(report))
     print_tables(status_.as_tables(report), sys.stdout)
     to_do = {each.set_id for each in report.sets if each.to_do}
-    click.echo(f"\nnext: {status_.next_command(study, report.guests, to_do)}")
+    options.show_next(status_.next_command(study, report.guests, to_do))
 
 
 # What follows GUEST belongs to the command in the guest, whatever it looks like.

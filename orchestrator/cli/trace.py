@@ -76,9 +76,9 @@ def trace(
     """Find the first operation whose result differs between two thread counts.
 
     \b
-        vbstudy trace -- python train.py    a program of PyTorch, TensorFlow or JAX, as it is
-        vbstudy trace --cpus 1,4            a workload of the study, trained on both
-        vbstudy trace RUN_A RUN_B           two stored runs, by id or folder, repeated
+        vbstudy trace -- python train.py    a PyTorch, TensorFlow or JAX program
+        vbstudy trace --cpus 1,4            a workload of the study
+        vbstudy trace RUN_A RUN_B           two stored runs, by id or folder
 
     The first operation whose inputs are equal and whose output is not, and how the difference grows from
     there. Of workloads and stored runs the trace is kept in trace/. Exits with 0 whatever is found, with 1
@@ -138,7 +138,7 @@ def trace(
         if found.origins:
             print_tables([traces.origins_table(found)], sys.stdout)
         if found.outcome is not Outcome.EQUAL:
-            click.echo("\nnext: vbstudy harden")
+            options.show_next("vbstudy harden")
     report(f"kept in {store.traces / found.trace_id}")
 
 

@@ -25,6 +25,7 @@ from safetensors import safe_open
 from analysis.diagnosis.traces import apart
 from guest.probe import registry
 from guest.records.codec import from_json
+from guest.records.printable import counted
 from guest.records.run import RunSpec
 from guest.records.trace import (
     OPERATIONS,
@@ -176,7 +177,7 @@ class Tracer:
             self._notes.append(
                 f"{len(positions)} operations part by themselves; the first {ORIGINS} are listed"
             )
-        self.say(f"what {len(wanted)} operations gave")
+        self.say(f"what {counted(len(wanted), 'operation')} gave")
         with self._fetched(Task.TENSORS, (step,), wanted) as (a, b):
             for position in wanted:
                 note = logs[0][position]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import importlib.metadata
+import os
 import platform
 import shutil
 import sys
+from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any
 
@@ -45,6 +47,7 @@ def examine(store: Store) -> list[Check]:
         *_virtualbox(),
         _dask(),
         *_frameworks(),
+        *_programs(),
         *(_dataset(name) for name in datasets.DATASETS),
     ]
 
@@ -144,6 +147,17 @@ def _frameworks() -> list[Check]:
     ]
 
 
+def _programs() -> Iterator[Check]:
+    """What compiles and clones, by what needs it."""
+    for what, programs, packages in (
+        ("exact mode", (os.environ.get("CXX"), "g++", "c++"), "g++"),
+        ("try --replay", (os.environ.get("CC") or "cc",), "gcc libc6-dev"),
+        ("projects by git URL", ("git",), "git"),
+    ):
+        found = next(filter(None, (shutil.which(each.split()[0]) for each in programs if each)), "")
+        yield Check(what=what, found=found, missing="" if found else f"apt install {packages}")
+
+
 def _version(distribution: str) -> str:
     try:
         return importlib.metadata.version(distribution)
@@ -163,6 +177,18 @@ def _dataset(name: str) -> Check:
     )
 
 
+def next_command(checks: list[Check]) -> str:
+    """What a study of the default workload needs first, or the command that begins one."""
+    if not _has_framework(checks):
+        return next(check.missing for check in checks if check.what == Framework.TORCH)
+    counts = [n for n in (1, 2, 4, 8) if n <= max(2, len(host_cores()))]
+    return f"vbstudy provision --cpus {','.join(map(str, counts))}"
+
+
+def _has_framework(checks: list[Check]) -> bool:
+    return any(check.found for check in checks if check.what in set(Framework))
+
+
 def as_json(checks: list[Check]) -> Any:
     return [asdict(check) for check in checks]
 
@@ -174,7 +200,7 @@ def as_text(checks: list[Check]) -> Group:
         what.removeprefix("provider ") for what in found if what.startswith("provider") and found[what]
     )
     answer = f"Studies run here; guests by {ready}."
-    if not any(found.get(framework.value) for framework in Framework):
+    if not _has_framework(checks):
         answer += " Without PyTorch and TensorFlow, studies of your own projects only."
     missing: dict[str, list[str]] = {}
     for check in checks:
@@ -194,4 +220,4 @@ def as_text(checks: list[Check]) -> Group:
         for name, text in lines:
             grid.add_row(Text(name), Text(text))
         parts += [Text(f"\n{title}", style="bold"), grid]
-    return Group(*parts, Text("\nnext: vbstudy provision --cpus 1,2,4"))
+    return Group(*parts)

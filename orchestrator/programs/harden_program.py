@@ -88,7 +88,7 @@ def run(ask: Ask, counts: Sequence[int], asked: Sequence[Tier], say: Say) -> Har
     proofs = tuple(
         TierProof(tier=tier, proof=Proof.NOT_APPLICABLE, why=refused[tier], runs=0)
         if refused[tier]
-        else _proof(tier, seen.trials, conditions[tier], default)
+        else _proof(tier, ask.argv, seen.trials, conditions[tier], default)
         for tier in chosen
     )
     cheapest, rivals = choose(proofs)
@@ -147,13 +147,18 @@ def _condition(tier: Tier, framework: Framework | None, count: int, most: int) -
 
 
 def _proof(
-    tier: Tier, trials: Sequence[Trial], conditions: Sequence[Condition], default: Sequence[Condition]
+    tier: Tier,
+    argv: Sequence[str],
+    trials: Sequence[Trial],
+    conditions: Sequence[Condition],
+    default: Sequence[Condition],
 ) -> TierProof:
     labels = {one.label: other.label for one, other in zip(conditions, default, strict=True)}
     mine = [trial for trial in trials if trial.condition in labels]
     status = next((trial.status for trial in mine if trial.status), 0)
     if status:
-        why = f"the program ended with status {status} in it"
+        shown = f"; `vbstudy exact -- {shlex.join(argv)}` shows why" if tier is Tier.EXACT else ""
+        why = f"the program ended with status {status} in it{shown}"
         return TierProof(tier=tier, proof=Proof.FAILED, why=why, runs=len(mine))
     verdicts = decide(mine)
     if overall(verdicts) is not Answer.SAME:

@@ -201,7 +201,7 @@ def _answer(report: Report) -> str:
         return "Nothing was seen that could be compared."
     name = report.factor if report.factor.isupper() or "_" in report.factor else f"The {report.factor}"
     answer = f"{name} matters" if matters else f"{name} was not seen to matter"
-    return f"{answer}: {', '.join(filter(None, found))}."
+    return f"{answer}: {'; '.join(filter(None, found))}."
 
 
 def _name(verdict: LevelVerdict) -> str:

@@ -45,9 +45,19 @@ from guest.records.run import LOG, RECORD, RunRecord, RunSpec
 from guest.records.trace import TRACE, Trace
 from guest.records.trace import decode as decode_trace
 from orchestrator.errors import ProtocolError, StoreError, UsageError
-from orchestrator.files import list_names, open_lock, publish_folder, storage_errors, sync, write_durably
+from orchestrator.files import (
+    list_names,
+    open_lock,
+    publish_folder,
+    require_readable,
+    storage_errors,
+    sync,
+    write_durably,
+)
 from orchestrator.store.integrity import DamagedRunError, check_artifacts, differences, read_record
 from orchestrator.store.shelf import Shelf
+
+SET_DEPTH = 3  # levels below runs/ and failed/: an experiment set's folder, which lists its repetitions
 
 
 class Store:
@@ -83,6 +93,11 @@ class Store:
         """Removes what killed commands were writing; what others are writing stays."""
         for folder in (self.directory, self.imported):
             clear(folder)
+
+    def check_readable(self) -> None:
+        """Raises StoreError where the folders of finished or failed runs cannot be listed."""
+        for folder in (self.runs, self.failed):
+            require_readable(folder, SET_DEPTH)
 
     def is_own(self, name: str) -> bool:
         """Whether what has this name in the study's folder was written by vbstudy, or is being written."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import textwrap
 import tomllib
@@ -14,6 +15,8 @@ from pydantic.fields import FieldInfo
 
 from guest import workloads
 from guest.datasets import datasets
+from guest.records.run import Framework
+from orchestrator.errors import UsageError
 from orchestrator.files import write_durably
 from orchestrator.study import schema
 from orchestrator.study.providers import SshHostTable
@@ -47,7 +50,7 @@ variants = ["fixed-seed", "default"]
 
 [[workload]]
 name = "lenet5"
-framework = "torch"             # or "tensorflow"
+{framework}
 model = "lenet5"                # see the list below
 dataset = "{dataset}"
 epochs = {epochs}
@@ -83,8 +86,9 @@ momentum = 0.9
 """
 
 
-def template(name: str, cpus: tuple[int, ...], dataset: str) -> str:
+def template(name: str, cpus: tuple[int, ...], dataset: str, framework: Framework = Framework.TORCH) -> str:
     """The default study as commented text. `dataset` is one of DEFAULT_DATASETS."""
+    (other,) = set(Framework) - {framework}
     small = dataset == "digits"
     unlimited = "# train_samples = 1000          # default: all\n# test_samples = 1000\n"
     limited = "train_samples = 4000            # default: all\ntest_samples = 2000\n"
@@ -93,6 +97,7 @@ def template(name: str, cpus: tuple[int, ...], dataset: str) -> str:
         cpus=list(cpus),
         models=_wrapped(workloads.MODELS),
         dataset=dataset,
+        framework=f'framework = "{framework}"'.ljust(COMMENTS_AT + 1) + f'# or "{other}"',
         datasets=_wrapped(datasets.DATASETS),
         epochs=4 if small else 3,
         learning_rate=0.02,
@@ -155,9 +160,12 @@ def _wrapped(names: Iterable[str]) -> str:
     return "\n#             ".join(lines)
 
 
-def default_dataset() -> str:
-    """Fashion-MNIST where it is found, else the embedded digits."""
-    return next(name for name in DEFAULT_DATASETS if name == "digits" or datasets.find(name, ()))
+def for_this_host(name: str, cpus: tuple[int, ...]) -> str:
+    """The default study with Fashion-MNIST where it is found, else the embedded digits, and with TensorFlow
+    where it is installed and PyTorch is not."""
+    dataset = next(each for each in DEFAULT_DATASETS if each == "digits" or datasets.find(each, ()))
+    only_tensorflow = importlib.util.find_spec("tensorflow") and not importlib.util.find_spec("torch")
+    return template(name, cpus, dataset, Framework.TENSORFLOW if only_tensorflow else Framework.TORCH)
 
 
 def edit(path: Path, cpus: tuple[int, ...] | None, provider: str | None) -> str:
@@ -170,10 +178,15 @@ def edit(path: Path, cpus: tuple[int, ...] | None, provider: str | None) -> str:
         document["cpus"] = list(cpus)
         changes.append(f"cpus changed from {list(current.cpus)} to {list(cpus)}")
     if provider is not None and provider != current.provider.kind:
+        if provider == "ssh":
+            raise UsageError(
+                f'--provider ssh: {path} names no hosts; give it a table [provider] with kind = "ssh", and a '
+                "table [[provider.hosts]] with host and cpus for each, then run `vbstudy provision`"
+            )
         document["provider"] = {"kind": provider}
         changes.append(f"provider changed from {current.provider.kind} to {provider}")
     if changes:
         text = tomlkit.dumps(document)
-        schema.parse(text, str(path))  # an ssh provider without hosts is not written down
+        schema.parse(text, str(path))  # what is no study is not written down
         write_durably(path, text)
     return "; ".join(changes)

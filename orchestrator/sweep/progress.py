@@ -20,6 +20,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
+from guest.records.printable import counted
 from guest.records.run import Message, RunResult, RunSpec
 from orchestrator.agent.protocol import read_epoch
 from orchestrator.engine import Observer
@@ -63,7 +64,8 @@ class SweepProgress:
         if self._all is None:
             self._all = self._bars.add_task("all runs", total=0, info="")
         self._bars.update(self._all, total=self._sets.total(), completed=self._done.total())
-        self.report(f"{len(specs)} runs planned, {len(done)} in the store, {len(specs) - len(done)} to do")
+        planned = f"{counted(len(specs), 'run')} planned"
+        self.report(f"{planned}, {len(done)} in the store, {len(specs) - len(done)} to do")
 
     def quarantined(self, spec: RunSpec, reason: str, kept: Path) -> None:
         text = f"{plain(reason)}; quarantined in {plain(str(kept))}, will be repeated"

@@ -158,9 +158,13 @@ def _texts(sources: tuple[str, ...]) -> dict[str, bytes]:
 @contextlib.contextmanager
 def _folder_of(sources: tuple[str, ...], target: Path) -> Iterator[Path]:
     """The sources in a folder beside the target: what is compiled there takes its place in one step, as other
-    processes may compile it at the same time."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=target.parent) as name:
+    processes may compile it at the same time. Raises ExactError where none can be made."""
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        made = tempfile.TemporaryDirectory(dir=target.parent)
+    except OSError as error:
+        raise ExactError(caches.why_not(target.parent, error)) from error
+    with made as name:
         folder = Path(name)
         for file, text in _texts(sources).items():
             (folder / file).parent.mkdir(exist_ok=True)

@@ -21,6 +21,14 @@ def test_without_a_compiler_it_is_said_what_to_install(tmp_path, monkeypatch):
         library.library(tmp_path)
 
 
+def test_a_cache_that_cannot_be_written_is_named_with_what_to_do(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(
+        LibraryUnavailableError, match=r"file/cache: what is .*: Not a directory; let XDG_CACHE_HOME"
+    ):
+        library.library(tmp_path / "file" / "cache")
+
+
 def test_a_compiler_that_fails_is_told_from_one_that_is_missing(tmp_path, monkeypatch):
     monkeypatch.setenv("CC", "false")
     with pytest.raises(LibraryUnavailableError, match="false cannot compile preload.c: exit status 1"):

@@ -8,12 +8,14 @@ import os
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from rich.console import Console
 
 from guest.records.run import RECORD, SCHEMA_VERSION
 from orchestrator.cli import main as cli
+from orchestrator.cli.options import Options
 from orchestrator.cli.study import PROVIDERS
 from orchestrator.errors import StoreError
 from orchestrator.guests import doctor, provision
@@ -91,7 +93,11 @@ def test_a_global_option_means_the_same_before_and_after_the_command(study, tmp_
 
 
 def test_quiet_after_the_command_leaves_results_and_errors_alone(vbstudy, study):
-    assert vbstudy("provision", "-q", "--cpus", "1") == (0, "1 guest ready; next: vbstudy sweep\n", "")
+    assert vbstudy("provision", "-q", "--cpus", "1") == (
+        0,
+        f"1 guest ready; next: vbstudy -C {study} sweep\n",
+        "",
+    )
 
 
 @pytest.mark.parametrize(
@@ -148,10 +154,14 @@ def test_the_tab_key_completes_commands_and_options():
     assert complete("vbstudy status --js") == ["--json"]
 
 
-def test_help_imports_nothing_heavy():
+@pytest.mark.parametrize(
+    ("command", "heavy"),
+    [("--help", "numpy pandas pydantic rich torch"), ("verify", "matplotlib seaborn torch tensorflow")],
+)
+def test_a_command_imports_nothing_heavy_that_it_does_not_use(study, command, heavy):
     code = (
-        "import sys; from orchestrator.cli import main; main.run(['--help']); "
-        "print([m for m in ('numpy', 'pandas', 'pydantic', 'rich', 'torch') if m in sys.modules])"
+        f"import sys; from orchestrator.cli import main; main.run(['-C', {str(study)!r}, '{command}']); "
+        f"print([m for m in {heavy.split()} if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[]"
@@ -222,7 +232,7 @@ def test_a_study_file_that_cannot_be_used_is_told_by_every_command(vbstudy, tmp_
 def test_provision_makes_one_guest_a_count_and_says_what_it_sees(vbstudy, study):
     status, out, err = vbstudy("provision", "--cpus", "1,64")
     assert status == 0
-    assert "2 guests ready; next: vbstudy sweep" in out
+    assert f"2 guests ready; next: vbstudy -C {study} sweep" in out
     assert "cpus changed from [1, 2] to [1, 64]" in err
     assert "guest cpus-1: CPUs asked for 1, seen inside 1\n" in err
     assert "oversubscribed: its timings will not count" in err
@@ -301,7 +311,7 @@ def test_status_counts_what_is_planned(vbstudy, study):
     status, out, _ = vbstudy("status")
     assert out.startswith("0 of 4 runs are done, 4 to do; 0 guests provisioned.\n")
     assert re.search("fixed-seed +cpus-1", out)
-    assert out.endswith("next: vbstudy provision\n")
+    assert out.endswith(f"next: vbstudy -C {study} provision\n")
 
 
 @pytest.mark.parametrize(
@@ -322,7 +332,7 @@ def test_plan_tells_runs_hours_disk_and_power(vbstudy, study):
     status, out, _ = vbstudy("plan")
     assert status == 0
     assert out.startswith("4 of 4 planned runs are to do: hours unknown until one run is done.")
-    assert out.endswith("next: vbstudy provision\n")
+    assert out.endswith(f"next: vbstudy -C {study} provision\n")
     assert "disk    unknown until one run is done" in out
     status, out, _ = vbstudy("--json", "plan", "--runs", "64", "--sd", "0.01", "--difference", "0.005")
     report = json.loads(out)
@@ -351,10 +361,10 @@ def test_doctor_answers_first_and_fits(vbstudy, monkeypatch, width):
     lines = [line.rstrip() for line in out.splitlines()]
     assert status == 0
     assert lines[0].startswith("Studies run here; guests by local")
-    assert max(map(len, lines)) <= width
+    assert max(map(len, lines[:-1])) <= width
     assert lines.index("Ready") < lines.index("Optional")
     assert any(re.match("dataset mnist.*downloaded by `vbstudy provision`", line) for line in lines)
-    assert lines[-1] == "next: vbstudy provision --cpus 1,2,4"
+    assert re.fullmatch(r"next: vbstudy -C \S+ provision --cpus 1,2(,4)?(,8)?", lines[-1])
 
 
 def test_doctor_without_a_framework_says_what_runs_and_how_to_get_one(monkeypatch):
@@ -368,6 +378,45 @@ def test_doctor_without_a_framework_says_what_runs_and_how_to_get_one(monkeypatc
         "Studies run here; guests by local. Without PyTorch and TensorFlow, studies of your own"
     )
     assert "Optional torch pip install 'vbstudy[torch]'" in text
+    assert doctor.next_command(checks) == "pip install 'vbstudy[torch]'"
+
+
+def test_doctor_names_what_exact_mode_replay_and_git_projects_need(vbstudy, monkeypatch):
+    monkeypatch.delenv("CXX", raising=False)
+    monkeypatch.setattr("shutil.which", lambda program, path=None: None)
+    missing = {check["what"]: check["missing"] for check in json.loads(vbstudy("--json", "doctor")[1])}
+    assert missing["exact mode"] == "apt install g++"
+    assert missing["try --replay"] == "apt install gcc libc6-dev"
+    assert missing["projects by git URL"] == "apt install git"
+
+
+@pytest.mark.parametrize(
+    ("installed", "framework"),
+    [({"torch", "tensorflow"}, "torch"), ({"tensorflow"}, "tensorflow"), ((), "torch")],
+)
+def test_the_default_study_is_of_a_framework_that_is_installed(
+    vbstudy, tmp_path, monkeypatch, installed, framework
+):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: name if name in installed else None)
+    assert vbstudy("init")[0] == 0
+    assert schema.load(tmp_path / "study.toml").workload[0].framework == framework
+
+
+@pytest.mark.parametrize("command", [["status"], ["plan"], ["analyze"], ["verify"], ["export", "all.zip"]])
+@pytest.mark.parametrize("folder", ["runs", "runs/net/fixed-seed/cpus-1"])
+def test_runs_that_cannot_be_read_are_told_and_not_taken_for_missing(vbstudy, study, command, folder):
+    (study / folder).parent.mkdir(parents=True, exist_ok=True)
+    (study / folder).symlink_to(study / folder)  # a loop: what even root cannot list
+    status, out, error = vbstudy(*command)
+    assert (status, out) == (6, "")
+    assert f"{study / folder}: cannot be read: Too many levels of symbolic links" in error
+
+
+def test_commands_to_copy_name_the_folder_that_was_given(tmp_path):
+    text = "one; next: it\n  vbstudy trace -- echo vbstudy try\n  export A=b"
+    located = "one; next: it\n  vbstudy -C '/a b' trace -- echo vbstudy try\n  export A=b"
+    assert Options(directory=Path("/a b")).in_folder(text) == located
+    assert Options().in_folder(text) == text
 
 
 @pytest.mark.needs("studies")
@@ -381,7 +430,7 @@ def test_the_three_commands_make_a_report_and_destroy_keeps_it(vbstudy, study):
     assert planned["hours"] > 0
     run = study / "runs/net/fixed-seed/cpus-1/0001"
     assert planned["sets"][0]["run_bytes"] == sum(path.stat().st_size for path in run.iterdir())
-    assert out.endswith("next: vbstudy analyze\n")
+    assert out.endswith(f"next: vbstudy -C {study} analyze\n")
     status, out, err = vbstudy("analyze")
     assert status == 0
     assert out.splitlines()[-1] == f"report: {study / 'report' / 'index.html'}"
@@ -422,7 +471,7 @@ def test_runs_that_wait_for_guests_end_with_1_and_one_next_step(vbstudy, study):
     study_file.write_text(study_file.read_text().replace("cpus = [1]", "cpus = [1, 2]"))
     status, out, _ = vbstudy("sweep", "--runs", "1")
     assert status == 1
-    assert out.endswith("runs without a guest were not started (cpus-2); next: vbstudy provision\n")
+    assert out.endswith(f"were not started (cpus-2); next: vbstudy -C {study} provision\n")
     assert out.count("next:") == 1
     assert vbstudy("status")[1].startswith("1 of 4 runs are done, 3 to do; 1 guest provisioned.")
 

@@ -184,7 +184,7 @@ def test_where_a_seed_is_not_enough_replay_is_named(tmp_path, capsys):
     (tmp_path / "train.py").write_text(UNSEEDED)
     assert cli.run(["-C", str(tmp_path), "-q", "try", "--", sys.executable, "train.py"]) == 0
     out = capsys.readouterr().out
-    assert out.splitlines()[-1] == f"next: vbstudy try --replay -- {sys.executable} train.py"
+    assert out.splitlines()[-1] == f"next: vbstudy -C {tmp_path} try --replay -- {sys.executable} train.py"
 
 
 def test_a_program_that_draws_otherwise_on_more_threads_fails_with_its_line(tmp_path, capsys):

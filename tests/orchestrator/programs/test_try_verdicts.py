@@ -141,7 +141,7 @@ def made(answers: dict[str, Answer], cure: Answer | None = None) -> Report:
     [
         (
             {"bitwise": Answer.MATTERS, "predictions": Answer.SAME, "metric": Answer.SAME},
-            "The thread count matters: it changes the files, the predictions and metrics are the same.",
+            "The thread count matters: it changes the files; the predictions and metrics are the same.",
             "  vbstudy harden -- python train.py",
         ),
         (

@@ -239,6 +239,8 @@ def test_an_edit_keeps_comments_and_says_what_changed(tmp_path):
     assert template.edit(path, (1, 4), None) == "cpus changed from [1, 2] to [1, 4]"
     assert path.read_text() == before.replace("cpus = [1, 2]", "cpus = [1, 4]")
     assert template.edit(path, (1, 4), "local") == ""
+    with pytest.raises(UsageError, match=r"names no hosts; .*\[\[provider.hosts\]\] with host and cpus"):
+        template.edit(path, None, "ssh")
 
 
 SSH = '[provider]\nkind = "ssh"\n'

@@ -449,6 +449,15 @@ print(hashlib.sha256(weights).hexdigest())
 
 
 @pytest.mark.needs("studies")
+def test_a_cache_that_cannot_be_written_is_named_with_what_to_do(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
+    with pytest.raises(ExactError, match="Not a directory; let XDG_CACHE_HOME name a folder"):
+        compiled.library()
+
+
 def test_a_machine_without_a_compiler_trains_the_same_bits_by_the_library_of_another(tmp_path: Path) -> None:
     archive = agent_archive.build().write(tmp_path)
     cache = tmp_path / ".cache" / "vbstudy" / "exact"
