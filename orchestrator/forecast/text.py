@@ -11,7 +11,7 @@ from orchestrator.forecast.model import FamilyForecast, Forecast
 from orchestrator.study.plan import condition
 
 UNKNOWN = "unknown until one run is done"
-UNIT_BYTES = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
+UNIT_BYTES = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))  # as all options have them
 
 
 def answer(forecast: Forecast) -> str:

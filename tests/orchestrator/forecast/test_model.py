@@ -150,13 +150,13 @@ def test_cpu_models_are_families_of_their_own():
     assert [f.workload for f in estimated(planned).families] == ["lenet5@Haswell", "lenet5@EPYC"]
 
 
-def test_amounts_are_in_units_of_1000():
-    assert [amount(v) for v in (None, 12, 1500, 2.5e6, 3e9)] == [
+def test_amounts_are_in_units_of_1024():
+    assert [amount(v) for v in (None, 12, 1536, 2.5 * 2**20, 3 * 2**30)] == [
         "unknown",
         "12 B",
-        "1.5 kB",
-        "2.5 MB",
-        "3 GB",
+        "1.5 KiB",
+        "2.5 MiB",
+        "3 GiB",
     ]
 
 
