@@ -43,6 +43,7 @@ class Event(NamedTuple):
     infers    a network that is not trained computes   its qualified name
     pool      an estimator learns in threads             its qualified name
     parallel  a function is mapped over elements        the same as of a call; its lines, of a lambda
+    loader    data are loaded by workers                how many, or the name of that
     main      what the main guard guards, see MAIN
     """
 

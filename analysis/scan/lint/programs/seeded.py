@@ -1,10 +1,21 @@
-"""Which generators a program seeds at all."""
+"""Which generators a program seeds at all, and which the workers of its loaders do."""
 
 from __future__ import annotations
 
+import re
+
+from analysis.scan.lint.programs.differ import Pins, defaults_of, pin_of
 from analysis.scan.lint.programs.kinds import is_of_plots
 from analysis.scan.lint.programs.program import Program
+from analysis.scan.lint.registry import version
 from analysis.scan.lint.vocabulary import DRAWN, HELPER, IF_GIVEN, SEEDED_BY, WITHOUT_GPU
+
+IN_WORKERS = re.compile(r"(?:^|\.)(?:__getitem__|__getitems__|\w*collate\w*)$")
+"""Functions that the workers of a loader call."""
+SEEDS_NUMPY = (1, 9)
+"""The first PyTorch whose workers seed NumPy's generator too; that of Python they always seeded."""
+Scope = tuple[str, str]
+"""The path of a file, and the name of a scope."""
 
 
 def ever_seeded(program: Program) -> set[str]:
@@ -42,4 +53,42 @@ def _redrawn(program: Program) -> dict[tuple[str, str], set[str]]:
                 if target is not None:
                     source = event.text.removeprefix(HELPER)
                     found.setdefault((target[0].path, target[1]), set()).add(source)
+    return found
+
+
+def seeded_in_workers(program: Program, pinned: Pins) -> dict[str, set[Scope]]:
+    """By generator, the scopes that run in workers of loaders alone: PyTorch seeds it there, from its own."""
+    loaders = [step.event.name for step in program.reached if step.event.kind == "loader"]
+    if not loaders or not all(_has_workers(program, count) for count in loaders):
+        return {}
+    pin = version(pin_of(pinned, "torch", program.file.path))
+    generators = ("python",) if pin is not None and pin < SEEDS_NUMPY else ("python", "numpy")
+    return dict.fromkeys(generators, _only_in_workers(program))
+
+
+def _has_workers(program: Program, count: str) -> bool:
+    """Whether a number, or each default of a name, is more than 0."""
+    said = {int(count)} if count.isdigit() else defaults_of(program, count)
+    return bool(said) and all(isinstance(each, int) and each > 0 for each in said)
+
+
+def _only_in_workers(program: Program) -> set[Scope]:
+    """What workers call, and what nothing else calls than that."""
+    methods: dict[str, list[Scope]] = {}
+    callers: dict[Scope, set[Scope]] = {}
+    for file in program.files:
+        for scope in file.scopes:
+            if scope.rpartition(".")[0] in file.classes:
+                methods.setdefault(scope.rpartition(".")[2], []).append((file.path, scope))
+    for file in program.files:
+        for scope, events in file.scopes.items():
+            for event in events:
+                target = program.index.function(event.name, file) if event.kind in ("call", "value") else None
+                called = [(target[0].path, target[1])] if target is not None else []
+                for each in methods.get(event.name, ()) if event.kind == "method" else called:
+                    callers.setdefault(each, set()).add((file.path, scope))
+    every = [(file.path, scope) for file in program.files for scope in file.scopes]
+    found = {each for each in every if IN_WORKERS.search(each[1])}
+    while more := {each for each, by in callers.items() if by & found and by <= found | {each}} - found:
+        found |= more
     return found

@@ -11,7 +11,7 @@ from analysis.scan.lint.programs.kinds import events_of, is_of_plots
 from analysis.scan.lint.programs.orders import PREPARING, makes_data
 from analysis.scan.lint.programs.pictures import is_of_pictures
 from analysis.scan.lint.programs.program import Program, Step, at, place
-from analysis.scan.lint.programs.seeded import ever_seeded
+from analysis.scan.lint.programs.seeded import Scope, ever_seeded, seeded_in_workers
 from analysis.scan.lint.registry import version
 from analysis.scan.lint.vocabulary import (
     ASKS_WHETHER_TRAINED,
@@ -201,6 +201,7 @@ def _never_seeded(
     seeded = ever_seeded(program)
     replaced = _replaced(program, pinned)
     source = _source_of_seeds(program, pinned)
+    by_workers = {} if seeded.isdisjoint(("torch", "*")) else seeded_in_workers(program, pinned)
     for generator, name in GENERATORS.items():
         if generator in seeded or ("*" in seeded and generator not in NOT_BY_HELPERS):
             continue
@@ -212,7 +213,8 @@ def _never_seeded(
             continue
         own = {generator, *(each for each, instead in replaced.items() if instead == generator)}
         own |= {FITS_SEQUENCE} if generator == "python" else set()
-        drawn = _first_drawn(program, own, matters, of_keras=source)
+        elsewhere = by_workers.get(generator, set())
+        drawn = _first_drawn(program, own, matters, of_keras=source, elsewhere=elsewhere)
         if drawn is not None:
             why = f"{drawn.event.text} draws from the generator of {name}, which this program never seeds"
             yield at("VB101", drawn, f"{why}; {SEED_CALLS[generator]} does"), generator
@@ -225,7 +227,12 @@ def _replaced(program: Program, pinned: Pins) -> dict[str, str]:
 
 
 def _first_drawn(
-    program: Program, generators: set[str], matters: Callable[[Step], bool], *, of_keras: str
+    program: Program,
+    generators: set[str],
+    matters: Callable[[Step], bool],
+    *,
+    of_keras: str,
+    elsewhere: set[Scope],
 ) -> Step | None:
     """The first draw that matters, in the program's own file if there is one. Of a program that only prepares
     data, what is reached for certain; a model in it is one to use. Layers of the old package Keras ask NumPy
@@ -239,6 +246,7 @@ def _first_drawn(
         if step.event.kind == "draw"
         and _generator(step, of_keras) in generators
         and matters(step)
+        and (step.file.path, step.file.scope_at(step.event.spot.line)) not in elsewhere
         and not is_of_pictures(program, step)
     ]
     plain = [step for step in found if _generator(step, of_keras) == step.event.name]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 
-from analysis.scan.lint.syntax.arguments import argument, constant, is_given
+from analysis.scan.lint.syntax.arguments import argument, constant, is_given, text_of
 from analysis.scan.lint.syntax.defaults import name_of
 from analysis.scan.lint.syntax.walk import Walk
 from analysis.scan.lint.validation import evaluation
@@ -45,6 +45,9 @@ def loader(to: Walk, node: ast.Call, name: str) -> None:
     if shuffle is not None and constant(shuffle) not in (False, None, 0) and not is_given(node, "generator"):
         to.event("draw", "torch", node, "DataLoader(shuffle=True)")
     workers = argument(node, "num_workers", 5)
+    data = argument(node, "dataset", 0)
+    if not any(map(evaluation.is_held_out, (to.target, text_of(data) if data is not None else ""))):
+        to.event("loader", _number(to, workers), node)
     if workers is None or constant(workers) == 0:
         return
     if (
@@ -61,6 +64,13 @@ def loader(to: Walk, node: ast.Call, name: str) -> None:
         to.report(
             "VB405", node, "which worker's generator augments a sample depends on the number of workers"
         )
+
+
+def _number(to: Walk, value: ast.expr | None) -> str:
+    """A number or a name; one of the machine is more than 0, and of others nothing is known."""
+    if value is None or isinstance(constant(value), int):
+        return str(int(constant(value))) if value is not None else "0"
+    return "1" if _of_machine(to, value) else name_of(value)
 
 
 def _of_machine(to: Walk, node: ast.AST) -> bool:

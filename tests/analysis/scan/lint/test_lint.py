@@ -339,6 +339,17 @@ def test_orders_that_no_training_reaches_are_told_where_orders_are_selected():
     assert (found.rule, found.place.line) == ("VB301", 3)
 
 
+@pytest.mark.parametrize(("pin", "found"), [("1.8.1", ["numpy"]), ("1.9.0", []), ("2.1.0", [])])
+def test_workers_of_an_old_pytorch_leave_numpys_generator_unseeded(pin: str, found: list[str]):
+    text = "import random\nimport numpy as np\nimport torch\ntorch.manual_seed(0)\nclass Rows:\n"
+    text += "    def __getitem__(self, i):\n        return np.random.rand(3) + random.random()\n"
+    text += "for x in torch.utils.data.DataLoader(Rows(), num_workers=2):\n"
+    text += "    net(x).sum().backward(); optimizer.step()\n"
+    facts = lint_file("main.py", text.encode())
+    whys = [each.why for each in lint_project([facts], {("", "torch"): pin}, chosen(("VB101",), ()))]
+    assert [why.partition(".")[0] for why in whys] == found
+
+
 def test_of_an_old_torch_convolutions_are_told_with_what_it_has():
     facts = [lint_file("main.py", b"import torch\nc = torch.nn.Conv2d(1, 2, 3)\n")]
     (found,) = lint_project(facts, {("", "torch"): "1.4.0"}, chosen(("VB501",), ()))
