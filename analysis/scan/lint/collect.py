@@ -41,9 +41,7 @@ class Collector:
         self.without_gpu = 0  # how many branches are around that run where there is no GPU
         self.order = DataOrder(self)
         self.events = facts.scopes.setdefault("", [])
-        self.unseeded: list[
-            tuple[str, ast.Call, str]
-        ] = []  # generators by their names, until they are seeded
+        self.unseeded: list[tuple[str, ast.Call, str]] = []  # generators by name, until they are seeded
         self.reseeded: set[str] = set()
         self.only_values: set[int] = set()
         self.discarded: set[int] = set()
@@ -166,6 +164,7 @@ class Collector:
         self.names.push()
         arguments = node.args
         defaults.of_function(self, arguments)
+        seeding.of_function(self, arguments)
         every = (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)
         for argument in (*every, arguments.vararg, arguments.kwarg):
             if argument is not None:
@@ -227,8 +226,7 @@ class Collector:
         defaults.assigned(self, targets, node.value)
         counts.remembered(self, self.target, node.value)
         keywords.assigned(self, targets, node.value)
-        if isinstance(first, ast.Attribute) and "seed" in first.attr.lower() and not self.without_seed:
-            seeding.changing(self, first, node.value, self.target)  # names are followed to where they seed
+        seeding.assigned(self, first, node.value)
         self.visit(node.value)
         if isinstance(node.value, ast.BinOp):
             training.descended(self, first, node)
@@ -237,8 +235,8 @@ class Collector:
         for target in targets:
             if isinstance(target, ast.Name):
                 calls.moved(self, target, node.value)
-                is_set = self.order.sets.is_set(node.value)
-                self.names.bind(target.id, "builtins.set()" if is_set else self.names.resolve(node.value))
+                made = "builtins.set()" if self.order.sets.is_set(node.value) else ""
+                self.names.bind(target.id, made or seeding.followed(self, target, node.value))
             elif isinstance(target, ast.Tuple | ast.List):
                 self.order.rebound(target, node.value)
                 given = node.value.elts if isinstance(node.value, ast.Tuple | ast.List) else []

@@ -17,6 +17,7 @@ class Walk(Protocol):
     facts: FileFacts
     names: Names
     scope: str  # "", "f", "C.f"
+    class_name: str  # in the body of a class, outside of its methods
     loops: int  # how many are around
     target: str  # the name that the value under way is assigned to
     without_gradient: int  # how many torch.no_grad() are around

@@ -94,7 +94,7 @@ def called(to: Walk, node: ast.Call, name: str | None) -> None:
     elif name is not None:
         if is_own(name):
             helper = seeds_by_name(name.rpartition(".")[2].lstrip("@"))
-            to.event("call", name, node, f"{HELPER}{seeding.source_of_seed(to, node)}" if helper else "")
+            to.event("call", name, node, f"{HELPER}{seeding.of_helper(to, node)}" if helper else "")
         _by_name(to, node, name)
         operations.used(to, node, name)
     elif attribute:
@@ -104,6 +104,7 @@ def called(to: Walk, node: ast.Call, name: str | None) -> None:
     elif isinstance(function, ast.Subscript | ast.Call) or last(function) == "getattr":
         chosen.called(to, node)
     elif isinstance(function, ast.Name) and seeds_by_name(function.id):
+        seeding.of_helper(to, node)
         seeding.seeded(to, node, ALL)  # of unknown origin: as its name says
     elif isinstance(function, ast.Name) and to.names.stars:
         to.event("call", f"*.{function.id}", node)
@@ -328,8 +329,9 @@ def _by_attribute(to: Walk, node: ast.Call, attribute: str, name: str | None) ->
     ) and is_open(node, "seed") is True:
         if constant(argument(node, "shuffle", 99)) is not False:
             to.event("draw", "numpy", node, attribute)
-    elif attribute in OPTIONS and _says_seed(node):
+    elif attribute in OPTIONS and _option(node):
         default = argument(node, "default", -1)
+        seeding.changing(to, node, default, f"the option {_option(node)}")
         is_minus = isinstance(default, ast.UnaryOp) and settings.is_minus(default)
         if is_minus or (is_open(node, "default") is True and not is_given(node, "required")):
             facts.flags.add("seed_by_choice")
@@ -343,8 +345,11 @@ def _by_attribute(to: Walk, node: ast.Call, attribute: str, name: str | None) ->
         to.event("draw", "numpy", node, "DataFrame.sample")
 
 
-def _says_seed(node: ast.Call) -> bool:
-    return any("seed" in text.lower() for a in node.args if isinstance(text := constant(a), str))
+def _option(node: ast.Call) -> str:
+    """`--seed` of `add_argument("-s", "--seed")`; "" for an option of something else."""
+    return next(
+        (text for a in node.args if isinstance(text := constant(a), str) and "seed" in text.lower()), ""
+    )
 
 
 def _says_cuda(node: ast.Call) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from analysis.scan.lint.syntax.arguments import argument, constant, is_open
+from analysis.scan.lint.syntax.arguments import argument, constant, is_open, last
 from analysis.scan.lint.syntax.walk import Walk
 from analysis.scan.lint.vocabulary import (
     CHANGING,
@@ -73,13 +73,45 @@ def seed(to: Walk, node: ast.Call, name: str) -> None:
         seeded(to, node, seeded_by(name), OWN_MODEL if name.endswith("LightningCLI") else "")
 
 
-def source_of_seed(to: Walk, node: ast.Call) -> str:
+def of_helper(to: Walk, node: ast.Call) -> str:
     """The generator that the seed of `set_seed(random.randint(0, 99))` is drawn from."""
-    names = [to.names.resolve(value) or "" for value in (*node.args, *(k.value for k in node.keywords))]
+    given = (*node.args, *(keyword.value for keyword in node.keywords))
+    for value in given:
+        changing(to, node, value, last(node.func))
+    names = [to.names.resolve(value) or "" for value in given]
     return next((found for each in names if each.endswith("()") and (found := generator_of(each[:-2]))), "")
 
 
-def changing(to: Walk, node: ast.expr, value: ast.expr, name: str) -> None:
+def changing(to: Walk, node: ast.AST, value: ast.expr | None, name: str) -> None:
+    if value is not None and (what := _changes(to, value)):
+        to.report("VB104", node, f"{name} gets its seed from {what}()")
+
+
+def assigned(to: Walk, target: ast.expr, value: ast.expr) -> None:
+    """`options.seed = time.time()`, `seed = ...` in a class; other names are followed to where they seed."""
+    is_kept = isinstance(target, ast.Attribute) or (isinstance(target, ast.Name) and to.class_name)
+    if is_kept and "seed" in last(target).lower() and not to.without_seed:
+        changing(to, target, value, to.target)
+
+
+def of_function(to: Walk, arguments: ast.arguments) -> None:
+    """`def main(seed=int(time.time()))`."""
+    positional = [*arguments.posonlyargs, *arguments.args]
+    given = zip(reversed(positional), reversed(arguments.defaults), strict=False)
+    for each, value in (*given, *zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)):
+        if value is not None and "seed" in each.arg.lower():
+            changing(to, value, value, each.arg)
+
+
+def followed(to: Walk, target: ast.Name, value: ast.expr) -> str | None:
+    """What a name stands for: of `seed = int.from_bytes(os.urandom(4))` that call which gives another value
+    in each run."""
+    what = _changes(to, value) if "seed" in target.id.lower() else ""
+    return f"{what}()" if what else to.names.resolve(value)
+
+
+def _changes(to: Walk, value: ast.expr) -> str:
+    """A call in an expression whose value is another one in each run."""
     for inner in ast.walk(value):
         if isinstance(inner, ast.Call):
             what = to.names.resolve(inner.func)
@@ -89,7 +121,8 @@ def changing(to: Walk, node: ast.expr, value: ast.expr, name: str) -> None:
             continue
         what = (what or "").partition("()")[0]  # of `datetime.now().microsecond` too
         if what in CHANGING:
-            to.report("VB104", node, f"{name} gets its seed from {what}()")
+            return what
+    return ""
 
 
 def seeded(to: Walk, node: ast.AST, generators: tuple[str, ...], text: str = "") -> None:
