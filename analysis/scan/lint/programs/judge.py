@@ -24,6 +24,7 @@ from analysis.scan.lint.programs.program import Program, Step, at, naming, place
 from analysis.scan.lint.programs.seeds import (
     OF_GENERATORS,
     drawn_in_parallel,
+    drawn_seeds,
     is_run,
     late_seeds,
     measured_with,
@@ -157,10 +158,12 @@ def _of_program(program: Program, pinned: Pins) -> Iterator[LintFinding]:
     training = program.training
     if training is None:
         if prepares(program):
+            yield from drawn_seeds(program)
             yield from never_seeded(program, pinned)
         elif measures(program):
             yield from measured_with(program, pinned)
         return
+    yield from drawn_seeds(program)
     yield from late_seeds(program)
     yield from never_seeded(program, pinned)
     yield from drawn_in_parallel(program)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
+from analysis.scan.lint.facts import Event
 from analysis.scan.lint.programs.differ import Pins, defaults_of, pin_of
 from analysis.scan.lint.programs.kinds import is_of_plots
-from analysis.scan.lint.programs.program import Program
+from analysis.scan.lint.programs.program import Program, Step
 from analysis.scan.lint.registry import version
-from analysis.scan.lint.vocabulary import DRAWN, HELPER, IF_GIVEN, SEEDED_BY, WITHOUT_GPU
+from analysis.scan.lint.vocabulary import DRAWN, FOR_A_SEED, HELPER, IF_GIVEN, SEEDED_BY, WITHOUT_GPU
 
 IN_WORKERS = re.compile(r"(?:^|\.)(?:__getitem__|__getitems__|\w*collate\w*)$")
 """Functions that the workers of a loader call."""
@@ -21,9 +23,43 @@ Scope = tuple[str, str]
 def ever_seeded(program: Program) -> set[str]:
     """The generators that are seeded anywhere in the program's files; "*" for all, where a function of
     elsewhere seeds by its name. A seed that is itself drawn is one: what it is drawn from is another
-    generator; one that a user may leave out, or of machines without a GPU, does not count."""
+    generator, or VB104 says so; one that a user may leave out, or of machines without a GPU, is none."""
     found = set()
-    by_choice = "seed_by_choice" in program.flags()
+    seeds = _sources(program)
+    for _, event in _seeding(program):
+        is_from_itself = event.text == f"{DRAWN} {event.name}" and event.name not in seeds
+        if event.kind == "call":
+            found.add("*")
+        elif event.text != WITHOUT_GPU and not is_from_itself and not _is_by_choice(program, event):
+            found.add(event.name)
+    return found | {each for each, source in SEEDED_BY.items() if source in found}
+
+
+def seeded_by_choice(program: Program) -> dict[str, Step]:
+    """Where generators are seeded if a user gives a seed."""
+    found: dict[str, Step] = {}
+    for file, event in _seeding(program):
+        if event.kind == "seed" and _is_by_choice(program, event):
+            found.setdefault(event.name, Step(file, event))
+    return found
+
+
+def is_for_seed(step: Step) -> bool:
+    """Whether it draws a seed."""
+    return step.event.kind == "draw" and step.event.text.endswith(FOR_A_SEED)
+
+
+def _sources(program: Program) -> set[str]:
+    """The generators that seeds are drawn from."""
+    return {step.event.name for step in program.reached if is_for_seed(step)}
+
+
+def _is_by_choice(program: Program, event: Event) -> bool:
+    return event.text == IF_GIVEN and "seed_by_choice" in program.flags()
+
+
+def _seeding(program: Program) -> Iterator[Step]:
+    """What seeds, or calls a function of elsewhere that does by its name."""
     redrawn = _redrawn(program)
     for file in program.files:
         for event in program.alive(file):
@@ -34,25 +70,24 @@ def ever_seeded(program: Program) -> set[str]:
                 continue
             if is_of_plots(program.file, file, event) and not file.is_notebook:  # whose cells all run
                 continue
-            is_spared = event.text == WITHOUT_GPU or (by_choice and event.text == IF_GIVEN)
-            if event.kind == "seed" and not is_spared and event.text != f"{DRAWN} {event.name}":
-                found.add(event.name)
-            elif is_helper and not program.index.function(event.name, file):
-                found.add("*")
-    return found | {each for each, source in SEEDED_BY.items() if source in found}
+            if event.kind == "seed" or not program.index.function(event.name, file):
+                yield Step(file, event)
 
 
-def _redrawn(program: Program) -> dict[tuple[str, str], set[str]]:
+def _redrawn(program: Program) -> dict[Scope, set[str]]:
     """Functions that seed, by file and name, with the generators that their seeds are drawn from; "" for
-    one that is not drawn."""
-    found: dict[tuple[str, str], set[str]] = {}
+    one that is not drawn, or of which VB104 tells."""
+    found: dict[Scope, set[str]] = {}
+    seeds = _sources(program)
     for file in program.files:
         for event in program.alive(file):
             if event.kind == "call" and event.text.startswith(HELPER):
                 target = program.index.function(event.name, file)
                 if target is not None:
                     source = event.text.removeprefix(HELPER)
-                    found.setdefault((target[0].path, target[1]), set()).add(source)
+                    found.setdefault((target[0].path, target[1]), set()).add(
+                        "" if source in seeds else source
+                    )
     return found
 
 

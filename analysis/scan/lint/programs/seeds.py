@@ -11,13 +11,18 @@ from analysis.scan.lint.programs.kinds import events_of, is_of_plots
 from analysis.scan.lint.programs.orders import PREPARING, makes_data
 from analysis.scan.lint.programs.pictures import is_of_pictures
 from analysis.scan.lint.programs.program import Program, Step, at, place
-from analysis.scan.lint.programs.seeded import Scope, ever_seeded, seeded_in_workers
+from analysis.scan.lint.programs.seeded import (
+    Scope,
+    ever_seeded,
+    is_for_seed,
+    seeded_by_choice,
+    seeded_in_workers,
+)
 from analysis.scan.lint.registry import version
 from analysis.scan.lint.vocabulary import (
     ASKS_WHETHER_TRAINED,
     DEFERRED,
     FITS_SEQUENCE,
-    FOR_A_SEED,
     GENERATORS,
     IN_ORDER,
     KERAS_1,
@@ -201,6 +206,7 @@ def _never_seeded(
     seeded = ever_seeded(program)
     replaced = _replaced(program, pinned)
     source = _source_of_seeds(program, pinned)
+    by_choice = seeded_by_choice(program)
     by_workers = {} if seeded.isdisjoint(("torch", "*")) else seeded_in_workers(program, pinned)
     for generator, name in GENERATORS.items():
         if generator in seeded or ("*" in seeded and generator not in NOT_BY_HELPERS):
@@ -216,8 +222,12 @@ def _never_seeded(
         elsewhere = by_workers.get(generator, set())
         drawn = _first_drawn(program, own, matters, of_keras=source, elsewhere=elsewhere)
         if drawn is not None:
-            why = f"{drawn.event.text} draws from the generator of {name}, which this program never seeds"
-            yield at("VB101", drawn, f"{why}; {SEED_CALLS[generator]} does"), generator
+            why = f"{drawn.event.text} draws from the generator of {name}, which this program"
+            so = f"never seeds; {SEED_CALLS[generator]} does"
+            if generator in by_choice:
+                seeding = place(by_choice[generator], drawn)
+                so = f"gives a fixed seed ({seeding}) only if a user gives one; make one the default"
+            yield at("VB101", drawn, f"{why} {so}"), generator
 
 
 def _replaced(program: Program, pinned: Pins) -> dict[str, str]:
@@ -245,6 +255,7 @@ def _first_drawn(
         for step in (program.steps if is_training else program.reached)
         if step.event.kind == "draw"
         and _generator(step, of_keras) in generators
+        and not is_for_seed(step)
         and matters(step)
         and (step.file.path, step.file.scope_at(step.event.spot.line)) not in elsewhere
         and not is_of_pictures(program, step)
@@ -266,9 +277,20 @@ def _generator(step: Step, of_keras: str) -> str:
     return "numpy" if is_asking else step.event.name
 
 
+def drawn_seeds(program: Program) -> Iterator[LintFinding]:
+    """Rule VB104, where a seed is drawn from what nothing has seeded before; once a generator."""
+    known: set[str] = set()
+    for step in program.reached:
+        if step.event.kind == "seed":
+            known.add(step.event.name)
+        elif is_for_seed(step) and step.event.name not in known:
+            known.add(step.event.name)
+            by = step.event.text.split()[0]
+            yield at("VB104", step, f"the seed is drawn by {by}, and nothing has seeded that before")
+
+
 def late_seeds(program: Program) -> Iterator[LintFinding]:
-    """Rule VB103, and VB104 where a seed is drawn from what is seeded by it, or later, alone."""
-    known = ever_seeded(program)
+    """Rule VB103."""
     drawn: dict[str, Step] = {}
     seeded: set[str] = set()
     late: dict[tuple[str, int], tuple[Step, list[str]]] = {}  # by place: what has drawn before it
@@ -283,12 +305,7 @@ def late_seeds(program: Program) -> Iterator[LintFinding]:
             continue  # an input of a written size, to look at shapes
         if kind == "loaded":
             drawn = {n: first for n, first in drawn.items() if not makes_weights(first.event.text)}
-        elif kind == "draw" and text.endswith(FOR_A_SEED) and name in known and name not in seeded:
-            known.discard(name)  # once
-            yield at(
-                "VB104", step, f"the seed is drawn by {text.split()[0]}, and nothing has seeded that before"
-            )
-        elif kind == "draw" and name not in seeded and not DEFERRED.search(text):
+        elif kind == "draw" and name not in seeded and not DEFERRED.search(text) and not is_for_seed(step):
             if not program.is_unused(step) and not is_of_pictures(program, step):
                 drawn.setdefault(name, step)
         elif kind == "seed" and name not in seeded and not is_of_plots(program.file, *step):

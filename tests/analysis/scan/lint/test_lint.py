@@ -339,6 +339,23 @@ def test_orders_that_no_training_reaches_are_told_where_orders_are_selected():
     assert (found.rule, found.place.line) == ("VB301", 3)
 
 
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        ("", "gives a fixed seed (line 7) only if a user gives one"),
+        (", default=None", "gives a fixed seed (line 7) only if a user gives one"),
+        (", default=3", ""),
+    ],
+)
+def test_a_seed_that_a_user_may_leave_out_is_said_to_be_one(option: str, said: str):
+    text = "import argparse\nimport torch\nparser = argparse.ArgumentParser()\n"
+    text += f"parser.add_argument('--seed', type=int{option})\noptions = parser.parse_args()\n"
+    text += "if options.seed is not None:\n    torch.manual_seed(options.seed)\n"
+    text += "torch.nn.Linear(1, 1)(x).sum().backward(); optimizer.step()\n"
+    found = findings(text, rules=chosen(("VB101",), ()))
+    assert [said in each.why for each in found] == [True] * bool(said)
+
+
 @pytest.mark.parametrize(("pin", "found"), [("1.8.1", ["numpy"]), ("1.9.0", []), ("2.1.0", [])])
 def test_workers_of_an_old_pytorch_leave_numpys_generator_unseeded(pin: str, found: list[str]):
     text = "import random\nimport numpy as np\nimport torch\ntorch.manual_seed(0)\nclass Rows:\n"
