@@ -119,7 +119,7 @@ def name(to: OrderedWalk, node: ast.Name) -> None:
 
 
 def compare(to: OrderedWalk, node: ast.Compare) -> None:
-    to.order.compared(node)
+    to.order.sets.compared(node)
     with to.order.free():
         to.visit(node.left)
         for each in node.comparators:

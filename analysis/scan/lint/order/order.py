@@ -124,7 +124,7 @@ class DataOrder:
             return
         if target:
             self.loads.pop(target, None)
-            self.pending[target] = [Pending(rule, node, text)]
+            self.pending[target] = [Pending(rule, node, text, looped=is_numbering(value))]
         elif not self._free:
             self._report(rule, node, text)
 
@@ -212,17 +212,11 @@ class DataOrder:
             else:
                 self._report(*item)
 
-    def compared(self, node: ast.Compare) -> None:
-        """`len(names) == 1`: one thing has no order."""
-        match node:
-            case ast.Compare(left=ast.Call(args=[only]), ops=[kind], comparators=[ast.Constant(value=1)]) if (
-                not isinstance(kind, ast.Gt)  # then it is about many
-            ):
-                self.sets.ones.add(named(only))
-
     def comprehended(self, node: ast.ListComp | ast.GeneratorExp | ast.DictComp | ast.SetComp) -> None:
         if labels := self.sets.numbered(node):
             self._report(FROM_SET, labels, "a set of labels")
+        if is_numbering(node) and (name := named(iterated(node.generators[0].iter))) in self.pending:
+            self.pending[name] = [item._replace(looped=True) for item in self.pending[name]]
         found = self._unordered(node.generators[0].iter)
         if not isinstance(node, ast.DictComp | ast.SetComp) and reads_files(node.elt):
             waiting = self.pending.get(named(iterated(node.generators[0].iter)), ())
@@ -298,8 +292,7 @@ class DataOrder:
 
     def _appended(self, to: str, value: ast.expr) -> None:
         """`files.extend(glob(...))`: files may be sorted further on."""
-        found = self._unordered(value)
-        name = named(value)
+        found, name = self._unordered(value), named(value)
         if found and found[0] != SET:
             self._absorbed.add(id(found[1]))
             self.pending.setdefault(to, []).append(Pending(*found))

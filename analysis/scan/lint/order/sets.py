@@ -95,6 +95,14 @@ class Sets:
         elif owner := self._owner(function.value):
             self._values[owner] = f"{self._values.get(owner, '')} {self._text(node.args[0])}"
 
+    def compared(self, node: ast.Compare) -> None:
+        """`len(names) == 1`: one thing has no order."""
+        match node:
+            case ast.Compare(left=ast.Call(args=[only]), ops=[kind], comparators=[ast.Constant(value=1)]) if (
+                not isinstance(kind, ast.Gt)  # then it is about many
+            ):
+                self.ones.add(named(only))
+
     def is_set(self, value: ast.expr) -> bool:
         match value:
             case ast.Set() | ast.SetComp():

@@ -143,7 +143,8 @@ def is_numbering_of_texts(target: str) -> bool:
 
 
 def described(rule: str, node: Any, text: str, looped: bool = False) -> tuple[str, Any, str, Level | None]:
-    """A note where the order is only handed on: what is done with it elsewhere decides."""
+    """A note where the order is only handed on: what is done with it elsewhere decides. A loop, or numbers
+    that are given in it, keep it."""
     why = {
         LISTING: f"{text} gives names in no defined order, and the order is kept",
         FROM_SET: f"the order of {text} changes with PYTHONHASHSEED, and it is kept",
@@ -151,5 +152,5 @@ def described(rule: str, node: Any, text: str, looped: bool = False) -> tuple[st
         QUERY: f"without ORDER BY {text} may give rows in any order, and the order is kept",
     }[rule]
     plain = isinstance(node, ast.Call) and last(node.func) in ("list", "tuple")
-    handed_on = (rule == LISTING and not looped) or (rule == FROM_SET and plain)
+    handed_on = not looped and (rule == LISTING or (rule == FROM_SET and plain))
     return rule, node, why, Level.NOTE if handed_on else None

@@ -402,6 +402,22 @@ def test_an_order_that_is_only_handed_on_is_a_note():
         assert found.level is Level.NOTE
 
 
+@pytest.mark.parametrize(
+    "numbering",
+    [
+        "index = {w: i for i, w in enumerate(words)}",
+        "index = {i: w for i, w in enumerate(words)}",
+        "index = {}\nfor i, w in enumerate(words):\n    index[w] = i",
+    ],
+)
+@pytest.mark.parametrize("made", ["words = list(set(text.split()))", "words = tuple({a.name, b.name})"])
+def test_numbers_in_the_order_of_a_set_of_texts_are_a_warning(made: str, numbering: str):
+    begin, end = f"import torch\n{made}\n", f"{numbering}\nuse(index)\n"
+    (found,) = findings(begin + end, rules=frozenset(["VB302"]))
+    assert found.level is Level.WARNING
+    assert not findings(f"{begin}words = sorted(words)\n{end}", rules=frozenset(["VB302"]))
+
+
 def test_readmes_do_not_pin_the_version_whose_behaviour_is_told(tmp_path):
     (tmp_path / "README.md").write_text("    pip install torch==1.7\n")
     (tmp_path / "main.py").write_text("import torch\nx = torch.nn.ReplicationPad2d(1)\n")
