@@ -27,7 +27,7 @@ AFTER_TRAINING = re.compile(
     r"(?:^|/)(?:eval\w*|metrics?|\w+_(?:inference|infer|predict(?!ion)|eval|metrics?|score)|\w*submi\w*|visuali[sz]\w*|inference|infer|predict\w*|demo\w*|export\w*|\w*plot\w*|debug\w*|"
     r"verify\w*|explain\w*|interpret\w*|profil\w*|benchmark\w*)(?:/|\w*\.(?:py|ipynb)$)"
     r"|(?:^|/)(?:webui|frontend)/"
-    r"|(?:^|/)(?:setup|web\w*|\w*app|serve\w*|\w*api|gui|dashboard|analy[sz]\w*|summar\w*|rename\w*|\w*cam)\.(?:py|ipynb)$",
+    r"|(?:^|/)(?:setup|web\w*|\w*app|serve\w*|\w*api|gui|dashboard|analy[sz]\w*|summar\w*|\w*cam)\.(?:py|ipynb)$",
     re.IGNORECASE,
 )
 MODELS_OF_TENSORS = frozenset(("keras.Model", "keras.models.Model"))

@@ -91,12 +91,10 @@ def _reached(
 
 
 def _is_after(file: FileFacts) -> bool:
-    """Whether a file is about what is done after training, or about data for tests, whose order counts only
-    where it decides which they are."""
-    if AFTER_TRAINING.search(file.path):
-        return True
-    trains = (event.kind == "train" for events in file.scopes.values() for event in events)
-    return bool(TEST_FILE.search(file.path)) and not any(trains)
+    """Whether a file that trains nothing is about what is done after training, or about data for tests, whose
+    order counts only where it decides which they are; by its name."""
+    trains = any(event.kind == "train" for events in file.scopes.values() for event in events)
+    return not trains and bool(AFTER_TRAINING.search(file.path) or TEST_FILE.search(file.path))
 
 
 def _is_unread(file: FileFacts, at: tuple[int, int], every: Sequence[Program]) -> bool:
