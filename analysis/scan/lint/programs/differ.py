@@ -17,6 +17,7 @@ from analysis.scan.lint.programs.program import Program, Step, naming
 from analysis.scan.lint.registry import Operation, registry, version
 from analysis.scan.lint.uses.devices import ASKS, MOVED, NEEDS_GPU, ON_CPU, REFUSES
 from analysis.scan.lint.validation.evaluation import ONE_ROW, ROWS
+from analysis.scan.lint.vocabulary import IF_GIVEN
 from analysis.scan.results import Level, LintFinding, Note
 
 Pins = Mapping[tuple[str, str], str]
@@ -173,15 +174,18 @@ def _mode(operation: Operation, pin: tuple[int, ...] | None) -> str:
 
 
 def _modes(program: Program) -> set[str]:
-    """The modes that are on, without those of functions that the program does not reach, and of options that
-    are off by default."""
+    """The modes that are on, without those of functions that the program does not reach, of options that are
+    off by default, and of seeds that a user may leave out."""
+    by_choice = "seed_by_choice" in program.flags()
     return {
         event.name
         for file in program.files
         for scope, events in file.scopes.items()
         if scope in ("", MAIN) or "." in scope or (file.path, scope) in program.scopes
         for event in events
-        if event.kind == "mode" and defaults_of(program, event.text) != {False}
+        if event.kind == "mode"
+        and defaults_of(program, event.text) != {False}
+        and not (by_choice and event.text == IF_GIVEN)
     }
 
 

@@ -11,7 +11,7 @@ from analysis.scan.lint.syntax.arguments import argument, constant, is_given
 from analysis.scan.lint.syntax.defaults import name_of
 from analysis.scan.lint.syntax.walk import Walk
 from analysis.scan.lint.uses import devices
-from analysis.scan.lint.vocabulary import MODES, SETTINGS, WORDS
+from analysis.scan.lint.vocabulary import IF_GIVEN, MODES, SETTINGS, WORDS
 
 NO_GRADIENT = frozenset(
     ("torch.no_grad", "torch.no_grad()", "torch.inference_mode", "torch.inference_mode()")
@@ -60,7 +60,8 @@ def mode(to: Walk, node: ast.Call, name: str) -> bool:
 def _mode_on(to: Walk, node: Any, mode: str, value: ast.expr | None = None) -> None:
     """By an option too: it is the user's choice, unless that is off by default."""
     to.facts.modes.add(mode)
-    to.event("mode", mode, node, value.attr if isinstance(value, ast.Attribute) else "")
+    option = value.attr if isinstance(value, ast.Attribute) else ""
+    to.event("mode", mode, node, IF_GIVEN if to.with_seed else option)
 
 
 def of_trainer(to: Walk, node: ast.Call) -> None:
