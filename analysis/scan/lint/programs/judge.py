@@ -37,6 +37,7 @@ from analysis.scan.lint.registry import registry
 from analysis.scan.lint.rules import EVERYWHERE, RULES
 from analysis.scan.lint.uses.pools import FORESTS, OPEN, STATES_COUNT
 from analysis.scan.lint.uses.settings import MEASURES
+from analysis.scan.lint.uses.training import GRADIENTS
 from analysis.scan.lint.vocabulary import SETTINGS, THREAD_SETTINGS
 from analysis.scan.results import Level, LintFinding, Note
 
@@ -239,7 +240,8 @@ def _late_threads(program: Program) -> Iterator[LintFinding]:
 
 
 def _unstated_threads(program: Program, training: Step, flags: set[str]) -> Iterator[LintFinding]:
-    network = next((step for step in program.trainings if step.event.name != "estimator"), None)
+    networks = [step for step in program.trainings if step.event.name != "estimator"]
+    network = next((step for step in networks if not _is_of_jax(step)), None)
     imported = (network or training).file.flags & {"torch", "tensorflow"}
     of_tensorflow = network is not None and imported == {"tensorflow"}
     stated = "threads" in flags or any(
@@ -265,7 +267,7 @@ def _unstated_threads(program: Program, training: Step, flags: set[str]) -> Iter
         why = f"as many threads as the machine has decide in what order {pool.event.name} adds"
         so = "predicts, in the last digits" if FORESTS.match(pool.event.name) else "learns"
         yield at("VB401", pool, f"{why}, and so what it {so}")
-    elif network is None and (computed := _features(program)) and not needs_gpu(program, computed):
+    elif not networks and (computed := _features(program)) and not needs_gpu(program, computed):
         by = computed.event.name.rpartition(".")[2]
         why = f"as many threads as the machine has compute ({by}) what an estimator learns from"
         yield at("VB401", computed, why)
@@ -274,6 +276,12 @@ def _unstated_threads(program: Program, training: Step, flags: set[str]) -> Iter
     what = dict.fromkeys(known.threads[use.entry].what for _, use in uses)
     file, use = next(((f, u) for f, u in uses if f is program.file), uses[0])
     yield finding("VB503", file.path, use.spot, f"{named}: {'; '.join(what)}")
+
+
+def _is_of_jax(step: Step) -> bool:
+    """`jax.grad`, and what is done with its gradients: another library may only load the data."""
+    uses = step.event.name in ("apply_gradients()", "descent") and step.file.flags & {"jax", "flax"}
+    return step.event.name in GRADIENTS or bool(uses)
 
 
 def _features(program: Program) -> Step | None:
