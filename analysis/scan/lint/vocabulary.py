@@ -17,6 +17,7 @@ GENERATORS = {
     "torch": "torch",
     "tensorflow": "tensorflow",
     "gym": "the environment",
+    "action space": "the action space",
     "imgaug": "imgaug",
     "paddle": "paddle",
     "mxnet": "mxnet",
@@ -36,6 +37,7 @@ SEED_CALLS = {
     "torch": "torch.manual_seed(seed)",
     "tensorflow": "keras.utils.set_random_seed(seed)",
     "gym": "env.reset(seed=seed)",
+    "action space": "env.action_space.seed(seed)",
     "imgaug": "imgaug.seed(seed)",
     "paddle": "paddle.seed(seed)",
     "mxnet": "mxnet.random.seed(seed)",
@@ -49,7 +51,7 @@ SEED_CALLS = {
     "albumentations": "Compose(..., seed=seed)",
     "monai": "monai.utils.set_determinism(seed)",
 }
-NOT_BY_HELPERS = frozenset(("gym", "albumentations", "langdetect"))
+NOT_BY_HELPERS = frozenset(("gym", "action space", "albumentations", "langdetect"))
 """Generators that a function of elsewhere cannot seed."""
 SEEDED_BY = {"imgaug": "numpy"}
 """Generators that take their seed from another one unless they are seeded themselves."""

@@ -31,6 +31,7 @@ from analysis.scan.lint.vocabulary import (
     OWN_MODEL,
     RANDOM_TRANSFORM,
     SEED_CALLS,
+    STABLE_BASELINES,
     TENSORFLOW_1,
     WORDS,
     makes_weights,
@@ -217,13 +218,18 @@ def _never_seeded(
             continue  # of another framework, for an export
         if generator == "gym" and OWN_ENVIRONMENTS in program.flags():
             continue
+        if generator == "action space" and program.flags().isdisjoint(("gym", "gymnasium")):
+            continue
         own = {generator, *(each for each, instead in replaced.items() if instead == generator)}
         own |= {FITS_SEQUENCE} if generator == "python" else set()
         elsewhere = by_workers.get(generator, set())
         drawn = _first_drawn(program, own, matters, of_keras=source, elsewhere=elsewhere)
         if drawn is not None:
             why = f"{drawn.event.text} draws from the generator of {name}, which this program"
-            so = f"never seeds; {SEED_CALLS[generator]} does"
+            cure = SEED_CALLS[generator]
+            if STABLE_BASELINES.match(drawn.event.text):
+                cure = f"{drawn.event.text.rpartition('.')[2]}(..., seed=seed)"
+            so = f"never seeds; {cure} does"
             if generator in by_choice:
                 seeding = place(by_choice[generator], drawn)
                 so = f"gives a fixed seed ({seeding}) only if a user gives one; make one the default"

@@ -75,7 +75,9 @@ CALLED_LATER = frozenset(("function", "func", "fn", "main", "objective", "target
 LOADERS = WORDS["loaders"]
 REGISTERS = re.compile(r"^_*register(?!\w*serializable)|_register$", re.IGNORECASE)
 REGISTERING = WORDS["registering"]
-ENVIRONMENT = re.compile(r"(?:^|[._])env\w{0,9}(?:$|[.\[])|action_space", re.IGNORECASE)
+ENVIRONMENT = re.compile(r"(?:^|[._])env\w{0,9}(?:$|[.\[])", re.IGNORECASE)
+ACTION_SPACE = re.compile(r"action_space(?:\(.*\)|\[.*\])?$")
+"""It has a generator of its own, which `reset(seed=...)` of its environment does not seed."""
 LOSS = re.compile(r"criterion|loss|ctc", re.IGNORECASE)
 PARALLEL_WORK = re.compile(
     r"^torch\.(?:rand\w*|zeros|ones|matmul|mm|bmm|einsum|normal|jit\.\w+|nn\.functional\.\w+)$"
@@ -305,7 +307,9 @@ def _by_attribute(to: Walk, node: ast.Call, attribute: str, name: str | None) ->
         seeding.seeded(to, node, ("gym",))
     if attribute == "seed" and node.args:
         to.reseeded.add(dotted(node.func))
-        if ENVIRONMENT.search(dotted(node.func)):
+        if ACTION_SPACE.search(dotted(node.func)):
+            seeding.seeded(to, node, ("action space",))
+        elif ENVIRONMENT.search(dotted(node.func)):
             seeding.seeded(to, node, ("gym",))
     elif (
         attribute in draws.IN_PLACE
@@ -341,6 +345,8 @@ def _by_attribute(to: Walk, node: ast.Call, attribute: str, name: str | None) ->
         to.event("loaded", "", node)
     elif attribute == "cuda" or (attribute in ("to", "device") and _says_cuda(node)):
         facts.flags.add("cuda")
+    elif attribute == "sample" and ACTION_SPACE.search(dotted(node.func)):
+        to.event("draw", "action space", node, f"{dotted(node.func)}.sample")
     elif attribute == "sample" and draws.is_of_table(to, node, name):
         to.event("draw", "numpy", node, "DataFrame.sample")
 

@@ -154,8 +154,22 @@ def drawn(to: Walk, node: ast.Call, name: str) -> None:
         to.facts.flags.add(OWN_ENVIRONMENTS)
     elif name == "random.SystemRandom":
         to.report("VB102", node, "random.SystemRandom cannot be seeded")
-    elif STABLE_BASELINES.match(name) and is_open(node, "seed") is False:
-        seeding.seeded(to, node, (*ALL, "gym"))
+    elif STABLE_BASELINES.match(name):
+        _of_stable_baselines(to, node, name)
+
+
+def _of_stable_baselines(to: Walk, node: ast.Call, name: str) -> None:
+    """A model seeds everything, and a maker of environments these, where they are given a seed; a model
+    without one leaves the environment unseeded that it makes by a name."""
+    is_maker = name.rpartition(".")[2].startswith("make_")
+    if is_open(node, "seed") is False:
+        seeding.seeded(to, node, ("gym", "action space") if is_maker else (*ALL, "gym", "action space"))
+    elif (
+        generator_of(name)
+        and isinstance(constant(argument(node, "env", 1)), str)
+        and not is_given(node, "seed")
+    ):
+        to.event("draw", "gym", node, name)
 
 
 def _is_shown(to: Walk, name: str) -> bool:

@@ -356,6 +356,12 @@ def test_a_seed_that_a_user_may_leave_out_is_said_to_be_one(option: str, said: s
     assert [said in each.why for each in found] == [True] * bool(said)
 
 
+def test_a_model_of_stable_baselines_is_told_to_take_a_seed():
+    text = "from stable_baselines3 import PPO\nPPO('MlpPolicy', 'CartPole-v1').learn(1000)\n"
+    whys = [each.why for each in findings(text, rules=chosen(("VB101",), ()))]
+    assert [why.rpartition("; ")[2] for why in whys] == ["PPO(..., seed=seed) does"] * 2
+
+
 @pytest.mark.parametrize(("pin", "found"), [("1.8.1", ["numpy"]), ("1.9.0", []), ("2.1.0", [])])
 def test_workers_of_an_old_pytorch_leave_numpys_generator_unseeded(pin: str, found: list[str]):
     text = "import random\nimport numpy as np\nimport torch\ntorch.manual_seed(0)\nclass Rows:\n"
