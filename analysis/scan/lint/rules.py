@@ -61,8 +61,8 @@ RULES: dict[str, Rule] = {
                   "add ORDER BY with a key that is unique, or sort the rows by one"),
     # ---- threads
     "VB401": Rule(NOTE, "a training program does not set its thread count",
-                  "set it (torch.set_num_threads, OMP_NUM_THREADS; of TensorFlow tf.config.threading) and "
-                  "report it"),
+                  "set it (torch.set_num_threads, OMP_NUM_THREADS; of TensorFlow tf.config.threading, of its "
+                  "sessions ConfigProto) and report it"),
     "VB402": Rule(WARNING, "a variable of the environment is set after its reader was imported",
                   "set it before the import, or outside the program"),
     "VB403": Rule(ERROR, "a thread setting comes after the work has begun",

@@ -124,7 +124,7 @@ def _of_file(file: FileFacts, modes: set[str], flags: set[str], pinned: Pins) ->
             continue
         pin = version(pin_of(pinned, operation.framework, file.path))
         behaviour = operation.behaviour(pin)
-        mode = _mode(operation, pin)
+        mode = _mode(operation, pin, flags)
         prevented = frozenset(
             (
                 operation.framework,
@@ -164,11 +164,11 @@ def _is_thrown_away(file: FileFacts, spot: Spot) -> bool:
     return of_tensors and target.isidentifier() and target not in file.named
 
 
-def _mode(operation: Operation, pin: tuple[int, ...] | None) -> str:
-    """What prevents it, in that version."""
+def _mode(operation: Operation, pin: tuple[int, ...] | None, flags: set[str]) -> str:
+    """What prevents it, in that version; a program with sessions is one of before TensorFlow 2.8."""
     if operation.cudnn and pin is not None and pin < (1, 8):  # the first with that mode under its name
         return "torch.backends.cudnn.deterministic = True"
-    if operation.framework == "tensorflow" and pin is not None and pin < (2, 8):
+    if operation.framework == "tensorflow" and (pin < (2, 8) if pin is not None else "session" in flags):
         return "the variable TF_DETERMINISTIC_OPS=1 (of TensorFlow 2.1 and later)"
     return registry().modes[operation.framework]
 

@@ -29,6 +29,7 @@ from analysis.scan.lint.vocabulary import (
     NOT_BY_HELPERS,
     OWN_ENVIRONMENTS,
     OWN_MODEL,
+    OWN_VARIABLES,
     RANDOM_TRANSFORM,
     SEED_CALLS,
     STABLE_BASELINES,
@@ -56,6 +57,8 @@ ONLY_OF_OLD = (
 """What only that package has."""
 OWN_OF_ALBUMENTATIONS = [1, 4, 19]
 """The first version with a generator of its own."""
+OF_A_GRAPH = "tensorflow.global_variables_initializer"
+"""It draws what the variables of a graph draw, which may be made elsewhere."""
 FITS = frozenset(("fit()", "fit_generator()"))
 METRICS = re.compile(
     r"^(?:sklearn\.metrics|torchmetrics|evaluate|sacrebleu|rouge_score|pytorch_fid|lpips)(?:\.|$)"
@@ -196,7 +199,7 @@ def _unseeded_weights(program: Program, source: str) -> Iterator[LintFinding]:
     made = program.own_first(_weights(program))
     if made is not None and program.training is not None:
         why = f"{made.event.text} takes the seeds of its weights from the generator of {GENERATORS[source]}"
-        cure = SEED_CALLS["tensorflow" if source == "python" else source]
+        cure = _cure(program, made, "tensorflow" if source == "python" else source)
         yield at("VB101", made, f"{why}, which this program never seeds; {cure} does")
 
 
@@ -226,14 +229,20 @@ def _never_seeded(
         drawn = _first_drawn(program, own, matters, of_keras=source, elsewhere=elsewhere)
         if drawn is not None:
             why = f"{drawn.event.text} draws from the generator of {name}, which this program"
-            cure = SEED_CALLS[generator]
-            if STABLE_BASELINES.match(drawn.event.text):
-                cure = f"{drawn.event.text.rpartition('.')[2]}(..., seed=seed)"
-            so = f"never seeds; {cure} does"
+            so = f"never seeds; {_cure(program, drawn, generator)} does"
             if generator in by_choice:
                 seeding = place(by_choice[generator], drawn)
                 so = f"gives a fixed seed ({seeding}) only if a user gives one; make one the default"
             yield at("VB101", drawn, f"{why} {so}"), generator
+
+
+def _cure(program: Program, drawn: Step, generator: str) -> str:
+    """What seeds it."""
+    if STABLE_BASELINES.match(drawn.event.text):
+        return f"{drawn.event.text.rpartition('.')[2]}(..., seed=seed)"
+    if generator == "tensorflow" and program.flags() & {"session", TENSORFLOW_1}:
+        return "tf.set_random_seed(seed)"
+    return SEED_CALLS[generator]
 
 
 def _replaced(program: Program, pinned: Pins) -> dict[str, str]:
@@ -254,7 +263,8 @@ def _first_drawn(
     data, what is reached for certain; a model in it is one to use. Layers of the old package Keras ask NumPy
     for a seed, those that only draw while they are used too."""
     is_training = program.training is not None
-    if IN_ORDER in program.flags() or not any(step.event.name in FITS for step in program.trainings):
+    flags = program.flags()
+    if IN_ORDER in flags or not any(step.event.name in FITS for step in program.trainings):
         generators = generators - {FITS_SEQUENCE}
     found = [
         step
@@ -262,6 +272,7 @@ def _first_drawn(
         if step.event.kind == "draw"
         and _generator(step, of_keras) in generators
         and not is_for_seed(step)
+        and not (step.event.text == OF_A_GRAPH and OWN_VARIABLES in flags)
         and matters(step)
         and (step.file.path, step.file.scope_at(step.event.spot.line)) not in elsewhere
         and not is_of_pictures(program, step)

@@ -19,6 +19,7 @@ from analysis.scan.lint.vocabulary import (
     OF_GRAPHS,
     OWN_ENVIRONMENTS,
     OWN_SOURCE,
+    OWN_VARIABLES,
     RANDOM_VARIATES,
     SEEDING_TRAINERS,
     SEEDS_OF_VARIATES,
@@ -150,6 +151,8 @@ def drawn(to: Walk, node: ast.Call, name: str) -> None:
         seeding.seeded(to, node, ("monai",))
     elif name == "torch.Generator().seed":
         to.report("VB104", node, "Generator.seed() takes a seed from the operating system")
+    elif name in ("tensorflow.Variable", "tensorflow.get_variable"):
+        to.facts.flags.add(OWN_VARIABLES)
     elif REGISTERS.match(name):
         to.facts.flags.add(OWN_ENVIRONMENTS)
     elif name == "random.SystemRandom":

@@ -362,6 +362,18 @@ def test_a_model_of_stable_baselines_is_told_to_take_a_seed():
     assert [why.rpartition("; ")[2] for why in whys] == ["PPO(..., seed=seed) does"] * 2
 
 
+def test_a_program_with_sessions_is_told_the_functions_of_tensorflow_1():
+    text = (
+        "import tensorflow as tf\nw = tf.nn.conv2d(x, tf.Variable(tf.truncated_normal([3, 3])), 1, 'SAME')\n"
+    )
+    text += "step = tf.train.AdamOptimizer().minimize(w)\ntf.Session().run(step)\n"
+    whys = {each.rule: each.why for each in findings(text, rules=chosen(("VB101", "VB501"), ()))}
+    assert whys["VB101"].endswith("; tf.set_random_seed(seed) does")
+    assert "TF_DETERMINISTIC_OPS" in whys["VB501"]
+    later = {each.rule: each.why for each in findings(text.replace("tf.Session().run", "print"))}
+    assert later["VB101"].endswith("; keras.utils.set_random_seed(seed) does")
+
+
 @pytest.mark.parametrize(("pin", "found"), [("1.8.1", ["numpy"]), ("1.9.0", []), ("2.1.0", [])])
 def test_workers_of_an_old_pytorch_leave_numpys_generator_unseeded(pin: str, found: list[str]):
     text = "import random\nimport numpy as np\nimport torch\ntorch.manual_seed(0)\nclass Rows:\n"
