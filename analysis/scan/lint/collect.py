@@ -168,7 +168,8 @@ class Collector:
         every = (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)
         for argument in (*every, arguments.vararg, arguments.kwarg):
             if argument is not None:
-                self.names.bind(argument.arg, None)
+                is_whole = isinstance(argument.annotation, ast.Name) and argument.annotation.id == "int"
+                self.names.bind(argument.arg, "builtins.int()" if is_whole else None)
                 self.dictionaries.pop(argument.arg, None)
         if self.class_name and every and every[0].arg == "self":
             self.names.bind("self", f"@{self.class_name}")

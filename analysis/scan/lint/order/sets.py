@@ -61,10 +61,12 @@ class Sets:
         return self._labels.get(named(enumerated.args[0])) if isinstance(enumerated, ast.Call) else None
 
     def looped(self, node: ast.For | ast.AsyncFor) -> None:
-        """`for word in line.split()`, `for key, names in names_by_key.items()`."""
+        """`for word in line.split()`, `for key, names in names_by_key.items()`, `for i in range(9)`."""
         if not isinstance(node.iter, ast.Call):
             return
         method = last(node.iter.func)
+        if self._walk.names.resolve(node.iter.func) == "builtins.range" and isinstance(node.target, ast.Name):
+            self._walk.names.bind(node.target.id, "builtins.int()")
         if method in ("split", "rsplit", "splitlines"):
             self._made_texts.add(named(node.target))
         owner = named(node.iter.func.value) if isinstance(node.iter.func, ast.Attribute) else ""

@@ -18,7 +18,7 @@ LISTINGS = WORDS["listings"]
 WALKS = frozenset(("os.walk", "tensorflow.io.gfile.walk", "tensorflow.gfile.Walk"))
 PATH_METHODS = frozenset(("iterdir", "rglob"))
 NUMBERS = re.compile(
-    r"(?:^|_)(?:ids?|idxs?|index|indexes|indices|positions|ranks|epochs|steps|dims|axes|axis|sizes|labels?|nodes)(?:_|$)"
+    r"(?:^|_)(?:ids?|idxs?|index|indexes|indices|positions|ranks|epochs|steps|dims|axes|axis|sizes|lengths|counts|labels?|nodes)(?:_|$)"
 )
 """Names of whole numbers, whose order in a set does not change from process to process."""
 NO_DATA = re.compile(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Sequence
 from typing import Any
 
 from analysis.scan.lint.facts import spot
@@ -27,6 +28,9 @@ QUEUES = {
 JOINED = frozenset(f"tensorflow.train.{name}_join" for name in ("batch", "shuffle_batch", "maybe_batch"))
 LOADERS = WORDS["loaders"]
 MEASURES = "with benchmark = True the fastest algorithm wins, which differs between runs"
+NUMERIC = frozenset(f"builtins.{name}" for name in ("int", "float", "len", "ord", "round", "sum", "bool"))
+GATHERING = frozenset(f"builtins.{name}" for name in ("tuple", "frozenset", "abs"))
+COUNTER = re.compile(r"seed|epoch|rank|index|step")
 SESSIONS = frozenset(("tensorflow.Session", "tensorflow.InteractiveSession"))
 
 
@@ -266,19 +270,38 @@ def hashed(to: Walk, node: ast.BinOp) -> None:
         found = found.args[0]
     if to.names.resolve(found.func) != "builtins.hash" or to.scope.endswith("__hash__"):
         return
-    if found.args and "cache" not in to.target and not _is_numbers(found.args[0]):
+    if found.args and "cache" not in to.target and not _is_numbers(to, found.args[0]):
         to.report(
             "VB303", found, "hash() of a text changes with PYTHONHASHSEED, which is drawn for each process"
         )
 
 
-def _is_numbers(value: ast.expr) -> bool:
-    """Whether what is hashed has no text in it, as far as the text shows: hashes of numbers do not change."""
-    if isinstance(value, ast.Tuple):
-        return not any(
-            isinstance(e, ast.JoinedStr) or isinstance(constant(e), str) for e in value.elts
-        ) and any(
-            isinstance(inner, ast.Name) and re.search(r"seed|epoch|rank|index|step", inner.id)
-            for inner in ast.walk(value)
-        )
-    return isinstance(value, ast.Constant) and not isinstance(value.value, str)
+def _is_numbers(to: Walk, value: ast.expr) -> bool:
+    """Whether what is hashed has no text in it, as far as that shows: hashes of numbers, and of tuples and
+    sets of them, do not change."""
+    match value:
+        case ast.Constant(value=said):
+            return isinstance(said, int | float)
+        case ast.Tuple(elts=parts):
+            texts = any(isinstance(e, ast.JoinedStr) or isinstance(constant(e), str) for e in parts)
+            named = (part for part in ast.walk(value) if isinstance(part, ast.Name))
+            counts = any(COUNTER.search(part.id) for part in named)
+            return (counts and not texts) or _are_numbers(to, parts)
+        case ast.List(elts=parts) | ast.Set(elts=parts):
+            return _are_numbers(to, parts)
+        case ast.BinOp(left=left, right=right):
+            return _are_numbers(to, (left, right))
+        case ast.UnaryOp(operand=inner):
+            return _is_numbers(to, inner)
+        case ast.Call(func=function, args=[inner]) if to.names.resolve(function) in GATHERING:
+            return _is_numbers(to, inner)
+        case ast.Call(func=function):
+            of_array = isinstance(function, ast.Attribute) and function.attr in ("item", "tolist")
+            return of_array or to.names.resolve(function) in NUMERIC
+        case ast.Name():
+            return (to.names.resolve(value) or "").removesuffix("()") in NUMERIC
+    return False
+
+
+def _are_numbers(to: Walk, parts: Sequence[ast.expr]) -> bool:
+    return all(_is_numbers(to, part) for part in parts)
