@@ -60,7 +60,7 @@ class Collector:
         self.facts.bound = bindings.bound(tree.body)
         self.facts.needed = bindings.needed(self.names, tree.body)
         self.facts.undefined = bindings.undefined(tree.body, self.facts.bound)
-        self.order.passed = order_free(tree.body)
+        self.order.passed, self.order.queries.read = order_free(tree.body), cache(lambda: bindings.read(tree))
         self.statements(tree.body)
         self.order.leave(set())
         self.order.results.module_ends()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from analysis.scan.lint.order.kept import named
 from analysis.scan.lint.syntax.arguments import argument, last
@@ -29,6 +29,8 @@ ONE_ROW = re.compile(r"\s*(?:COUNT|SUM|AVG|MIN|MAX|EXISTS)\s*\(", re.IGNORECASE)
 GROUPED = re.compile(r"\bGROUP\s+BY\b", re.IGNORECASE)
 IN_ORDER = frozenset(("sqlite3", "duckdb", "influxdb"))
 """They read a file from its beginning, where rows keep their places, or by time."""
+OF_SQLITE = "an engine of SQLite"
+"""A flag of a file."""
 
 
 class Queries:
@@ -36,6 +38,7 @@ class Queries:
 
     def __init__(self, walk: Walk) -> None:
         self._walk = walk
+        self.read: Callable[[], set[str]] = set  # the names that the module reads
         self._texts: dict[str, str] = {}
         self._asked: set[str] = set()  # cursors that have rows in no order
 
@@ -50,7 +53,7 @@ class Queries:
         """`cursor.execute(query)`; gives what `rows.dropna().sort_values("id")` sorts."""
         function = node.func
         if last(function) == "create_engine" and self._text(argument(node, "url", 0)).startswith("sqlite"):
-            self._walk.facts.flags.add("sqlite3")
+            self._walk.facts.flags.add(OF_SQLITE)
         if not isinstance(function, ast.Attribute):
             return
         if function.attr in ASKING and (cursor := named(function.value)):
@@ -62,7 +65,7 @@ class Queries:
 
     def source(self, node: ast.expr) -> str:
         """What gives rows in no order, as text; "" for others. Also a cursor: `for row in cursor`."""
-        if self._walk.facts.flags & IN_ORDER:
+        if self._is_in_order():
             return ""
         if not isinstance(node, ast.Call):
             return name if (name := named(node)) in self._asked else ""
@@ -82,6 +85,14 @@ class Queries:
         if function.attr not in ASKING or id(node) in self._walk.discarded or not self._asks(node):
             return ""
         return f"{function.attr}()"
+
+    def _is_in_order(self) -> bool:
+        """Whether the module uses a database of which rows have an order, and does not only import it."""
+        facts = self._walk.facts
+        if not facts.flags & IN_ORDER:
+            return OF_SQLITE in facts.flags
+        names = {name for name, stands in facts.imported.items() if stands.partition(".")[0] in IN_ORDER}
+        return not names or OF_SQLITE in facts.flags or not names.isdisjoint(self.read())
 
     def _asks(self, node: ast.Call) -> bool:
         query = argument(node, "sql", 0) or argument(node, "query", 0)

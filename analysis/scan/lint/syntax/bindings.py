@@ -65,6 +65,11 @@ def results(body: Sequence[ast.stmt]) -> dict[str, ast.expr]:
     }
 
 
+def read(tree: ast.Module) -> set[str]:
+    """The names that a module reads somewhere."""
+    return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+
+
 def attributes(body: Sequence[ast.stmt]) -> dict[str, ast.expr]:
     """What makes the attributes of a module's classes that get one value beside None: `Trainer` of
     `self.trainer = Trainer()`, where that is no name of the method's own."""
