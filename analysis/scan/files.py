@@ -32,6 +32,7 @@ class Tree:
     within: str = ""  # the way to `root` from where patterns begin, with / at its end
     ignores: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # rules by patterns of paths
     notes: list[Note] = field(default_factory=list)
+    is_file: bool = False  # that file alone, without those beside it
 
 
 def repository(folder: Path) -> Path | None:
@@ -63,7 +64,7 @@ def walk(root: Path, exclude: Sequence[str] = (), within: str = "") -> Tree:
     in a folder below that does; of a file, that file alone. Patterns are checked, and see `within` before
     each path."""
     if not root.is_dir():
-        tree = Tree(root.parent, within=within)
+        tree = Tree(root.parent, within=within, is_file=True)
         (tree.python if root.suffix in (".py", ".ipynb") else tree.others).append(root.name)
         return tree
     tree = Tree(root, within=within)
@@ -109,6 +110,17 @@ def _entries(tree: Tree, folder: str) -> list[os.DirEntry[str]]:
     except OSError as error:
         tree.notes.append(Note(path=folder or ".", text=f"cannot be listed: {error.strerror}"))
         return []
+
+
+def beside(root: Path, module: str) -> str:
+    """The file or folder in a folder that an import of a module reads, by a name that may begin with that of
+    the folder; "" for none."""
+    parts = module.strip(".").split(".")
+    parts = parts[1:] if parts[0] == root.resolve().name else parts
+    name = parts[0] if parts else ""
+    if name and (root / f"{name}.py").is_file():
+        return f"{name}.py"
+    return f"{name}/" if name and next((root / name).glob("*.py"), None) else ""
 
 
 def read(root: Path, path: str) -> bytes | Note:

@@ -6,11 +6,12 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
-from analysis.scan.files import Tree, fits, read
+from analysis.scan.files import Tree, beside, fits, read
 from analysis.scan.lint.facts import FileFacts
 from analysis.scan.lint.lint import lint_file
 from analysis.scan.lint.programs.judge import lint_project
 from analysis.scan.lint.syntax.options import Options
+from analysis.scan.lint.vocabulary import ELSEWHERE
 from analysis.scan.requirements import documents, listed, manifests
 from analysis.scan.requirements.listed import Stated
 from analysis.scan.results import HardwareStatement, Note, Place, Project, Requirement
@@ -189,6 +190,17 @@ def _elsewhere(tree: Tree, software: Sequence[Requirement]) -> frozenset[str]:
     return frozenset(found)
 
 
+def _not_read(tree: Tree, facts: Iterable[FileFacts]) -> Iterator[Note]:
+    """What a file that is scanned alone imports of its project."""
+    for file in facts if tree.is_file else ():
+        modules = {e.name for events in file.scopes.values() for e in events if e.kind == "import"}
+        modules = {name for name in modules if name.partition(".")[0] not in ELSEWHERE}
+        names = sorted({beside(tree.root, name) for name in modules} - {"", file.path})
+        if names:
+            said = "is imported and not read" if len(names) == 1 else "are imported and not read"
+            yield Note(path=file.path, text=f"{', '.join(names)} {said}; scan the folder to follow them")
+
+
 def put_together(name: str, tree: Tree, facts: list[FileFacts], rules: frozenset[str]) -> Project:
     """A project from the facts of all its files. `rules` empty: it is not linted."""
     software, hardware, unread = stated(tree)
@@ -207,7 +219,7 @@ def put_together(name: str, tree: Tree, facts: list[FileFacts], rules: frozenset
     if rules:
         _declare_commands(tree, facts)
     findings = lint_project(facts, pinned, rules, _elsewhere(tree, software)) if rules else ()
-    notes = [*tree.notes, *unread, *(note for file in facts for note in file.notes)]
+    notes = [*tree.notes, *unread, *(note for file in facts for note in file.notes), *_not_read(tree, facts)]
     if not tree.python:
         notes.append(Note(path=".", text="has no Python and no notebooks; nothing to lint"))
     return Project(

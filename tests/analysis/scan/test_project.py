@@ -203,3 +203,18 @@ def test_a_branch_that_no_configuration_file_takes_is_not_read(tmp_path, files, 
     )
     findings = project(tmp_path, **files).findings
     assert any(each.rule == "VB101" for each in findings) == found
+
+
+def test_a_file_that_is_scanned_alone_names_what_it_imports_and_nobody_read(tmp_path):
+    folder = tmp_path / "package"
+    (folder / "nets").mkdir(parents=True)
+    for name in ("model.py", "utils.py", "unused.py", "numpy.py", "nets/small.py"):
+        (folder / name).write_text("")
+    train = folder / "train.py"
+    train.write_text(
+        "import os, numpy, package.utils, elsewhere\nfrom . import model\nfrom nets.small import Net\n"
+    )
+    (note,) = scan([train]).projects[0].notes
+    assert str(note).startswith("train.py: model.py, nets/, utils.py are imported and not read; ")
+    assert not scan([folder]).projects[0].notes
+    assert not scan([folder / "unused.py"]).projects[0].notes
