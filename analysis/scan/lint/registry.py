@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 import tomllib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 FILE = Path(__file__).parent / "data" / "operations.toml"
+Pins = Mapping[tuple[str, str], str]
+"""The exact versions of frameworks, by the folder whose file pins them and the framework's name."""
 Arguments = tuple[tuple[str, tuple[str, ...]], ...]
 """Arguments by name, each with values; no values stand for any."""
 
@@ -162,6 +165,15 @@ def version(text: str) -> tuple[int, ...] | None:
             break
         numbers.append(int(part))
     return tuple(numbers) or None
+
+
+def pin_of(pinned: Pins, framework: str, path: str) -> str:
+    """That of the nearest folder around a file; else that on which all of the project agree."""
+    for parent in PurePosixPath(path).parents:
+        if found := pinned.get(("" if str(parent) == "." else str(parent), framework)):
+            return found
+    every = {found for (_, name), found in pinned.items() if name == framework}
+    return every.pop() if len(every) == 1 else ""
 
 
 def _within(wanted: tuple[int, ...] | None, ranges: str) -> bool:

@@ -6,7 +6,6 @@ import itertools
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import PurePosixPath
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -14,14 +13,12 @@ from analysis.scan.lint.facts import MAIN, FileFacts, Spot, finding
 from analysis.scan.lint.lint import is_ignored
 from analysis.scan.lint.programs.kinds import events_of, is_test
 from analysis.scan.lint.programs.program import Program, Step, naming
-from analysis.scan.lint.registry import Operation, registry, version
+from analysis.scan.lint.programs.seeded import by_choice
+from analysis.scan.lint.registry import Operation, Pins, pin_of, registry, version
 from analysis.scan.lint.uses.devices import ASKS, MOVED, NEEDS_GPU, ON_CPU, REFUSES
 from analysis.scan.lint.validation.evaluation import ONE_ROW, ROWS
-from analysis.scan.lint.vocabulary import IF_GIVEN
 from analysis.scan.results import Level, LintFinding, Note
 
-Pins = Mapping[tuple[str, str], str]
-"""The exact versions of frameworks, by the folder whose file pins them and the framework's name."""
 LOSS = re.compile(r"Loss$|_loss$")
 FRAMEWORKS = {"torch", "tensorflow", "jax"}
 AFTER_TRAINING = re.compile(
@@ -176,22 +173,15 @@ def _mode(operation: Operation, pin: tuple[int, ...] | None, flags: set[str]) ->
 def _modes(program: Program) -> set[str]:
     """The modes that are on, without those of functions that the program does not reach, of options that are
     off by default, and of seeds that a user may leave out."""
-    by_choice = "seed_by_choice" in program.flags()
+    is_by_choice = by_choice(program)
     return {
         event.name
         for file in program.files
         for scope, events in file.scopes.items()
         if scope in ("", MAIN) or "." in scope or (file.path, scope) in program.scopes
         for event in events
-        if event.kind == "mode"
-        and defaults_of(program, event.text) != {False}
-        and not (by_choice and event.text == IF_GIVEN)
+        if event.kind == "mode" and program.defaults(event.text) != {False} and not is_by_choice(file, event)
     }
-
-
-def defaults_of(program: Program, name: str) -> set[bool | int | str]:
-    """The values that a name has in a program's files unless a user gives another one."""
-    return set().union(*(file.defaults.get(name, set()) for file in program.files))
 
 
 def _trains_network(program: Program) -> bool:
@@ -243,7 +233,7 @@ def needs_gpu(program: Program, training: Step) -> bool:
         for step in program.reached
     ):
         return True
-    said = defaults_of(program, "device")
+    said = program.defaults("device")
     if said and all(str(each).startswith("cuda") for each in said) and ASKS not in program.flags():
         return True
     flags = program.file.flags | training.file.flags
@@ -271,15 +261,6 @@ def too_old(files: Sequence[FileFacts], pinned: Pins) -> Iterator[tuple[FileFact
                 )
                 yield file, Note(path=file.path, text=said)
                 break
-
-
-def pin_of(pinned: Pins, framework: str, path: str) -> str:
-    """That of the nearest folder around a file; else that on which all of the project agree."""
-    for parent in PurePosixPath(path).parents:
-        if found := pinned.get(("" if str(parent) == "." else str(parent), framework)):
-            return found
-    every = {found for (_, name), found in pinned.items() if name == framework}
-    return every.pop() if len(every) == 1 else ""
 
 
 def found_operations(
@@ -346,23 +327,23 @@ def _known(uses: Sequence[Differing]) -> list[Differing]:
 
 def _trained_by(program: Program, uses: Sequence[Differing]) -> list[Differing]:
     """Those of the program's files that it reaches."""
-    inside = {id(file) for file in program.files}
+    inside, modes = {id(file) for file in program.files}, _modes(program)
     return [
         use
         for use in uses
         if id(use.file) in inside
-        and _is_trained_by(use, program)
+        and _is_trained_by(use, program, modes)
         and (use.file is program.file or not AFTER_TRAINING.search(use.file.path))
         and (use.file.path, use.file.scope_at(use.spot.line)) in program.scopes
     ]
 
 
-def _is_trained_by(use: Differing, program: Program) -> bool:
+def _is_trained_by(use: Differing, program: Program, modes: set[str]) -> bool:
     """An export to TensorFlow beside a training in PyTorch trains nothing; what is never moved to a GPU, and
     what the program's mode prevents, does not differ."""
     if use.framework == "tensorflow" and program.training and program.training.event.name == "backward()":
         return False
-    return (use.always or _may_use_gpu(program, use.framework)) and not _modes(program) & use.prevented
+    return (use.always or _may_use_gpu(program, use.framework)) and not modes & use.prevented
 
 
 def _rank(use: Differing) -> tuple[bool, int, bool]:

@@ -9,8 +9,6 @@ from collections.abc import Iterator, Sequence
 from analysis.scan.lint.facts import FileFacts, finding
 from analysis.scan.lint.lint import is_commented, is_ignored, mapped
 from analysis.scan.lint.programs.differ import (
-    Pins,
-    defaults_of,
     differing,
     found_operations,
     needs_gpu,
@@ -33,7 +31,7 @@ from analysis.scan.lint.programs.seeds import (
     prepares,
     reports,
 )
-from analysis.scan.lint.registry import registry
+from analysis.scan.lint.registry import Pins, registry
 from analysis.scan.lint.rules import EVERYWHERE, RULES
 from analysis.scan.lint.uses.pools import FORESTS, OPEN, STATES_COUNT
 from analysis.scan.lint.uses.settings import MEASURES
@@ -197,7 +195,7 @@ def _measuring(program: Program) -> Iterator[LintFinding]:
     """`cudnn.benchmark = options.benchmark`, where that is True unless the user says otherwise."""
     for file in program.files:
         for where, name, value in file.measuring:
-            if defaults_of(program, name) == {value}:
+            if program.defaults(name) == {value}:
                 yield finding("VB504", file.path, where, f"{MEASURES}: {name} is {value} by default")
 
 

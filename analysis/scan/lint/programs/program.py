@@ -297,6 +297,10 @@ class Program:
     def modes(self) -> set[str]:
         return set().union(*(file.modes for file in self.files))
 
+    def defaults(self, name: str) -> set[bool | int | str]:
+        """The values that a name has in the program's files unless a user gives another one."""
+        return set().union(*(file.defaults.get(name, set()) for file in self.files))
+
     @cached_property
     def _mentioned(self) -> set[str]:
         """The last names of all that is called, given or fetched anywhere in the program's files."""

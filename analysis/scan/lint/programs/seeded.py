@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
-from analysis.scan.lint.facts import Event
-from analysis.scan.lint.programs.differ import Pins, defaults_of, pin_of
+from analysis.scan.lint.facts import Event, FileFacts
 from analysis.scan.lint.programs.kinds import is_of_plots
 from analysis.scan.lint.programs.program import Program, Step
-from analysis.scan.lint.registry import version
+from analysis.scan.lint.registry import Pins, pin_of, version
 from analysis.scan.lint.vocabulary import DRAWN, FOR_A_SEED, HELPER, IF_GIVEN, SEEDED_BY, WITHOUT_GPU
 
 IN_WORKERS = re.compile(r"(?:^|\.)(?:__getitem__|__getitems__|\w*collate\w*)$")
@@ -25,21 +24,20 @@ def ever_seeded(program: Program) -> set[str]:
     elsewhere seeds by its name. A seed that is itself drawn is one: what it is drawn from is another
     generator, or VB104 says so; one that a user may leave out, or of machines without a GPU, is none."""
     found = set()
-    seeds = _sources(program)
-    for _, event in _seeding(program):
+    seeds, is_by_choice = _sources(program), by_choice(program)
+    for file, event in _seeding(program):
         is_from_itself = event.text == f"{DRAWN} {event.name}" and event.name not in seeds
-        if event.kind == "call":
-            found.add("*")
-        elif event.text != WITHOUT_GPU and not is_from_itself and not _is_by_choice(program, event):
-            found.add(event.name)
+        if event.text != WITHOUT_GPU and not is_from_itself and not is_by_choice(file, event):
+            found.add("*" if event.kind == "call" else event.name)
     return found | {each for each, source in SEEDED_BY.items() if source in found}
 
 
 def seeded_by_choice(program: Program) -> dict[str, Step]:
     """Where generators are seeded if a user gives a seed."""
     found: dict[str, Step] = {}
+    is_by_choice = by_choice(program)
     for file, event in _seeding(program):
-        if event.kind == "seed" and _is_by_choice(program, event):
+        if event.kind == "seed" and is_by_choice(file, event):
             found.setdefault(event.name, Step(file, event))
     return found
 
@@ -54,8 +52,22 @@ def _sources(program: Program) -> set[str]:
     return {step.event.name for step in program.reached if is_for_seed(step)}
 
 
-def _is_by_choice(program: Program, event: Event) -> bool:
-    return event.text == IF_GIVEN and "seed_by_choice" in program.flags()
+def by_choice(program: Program) -> Callable[[FileFacts, Event], bool]:
+    """Whether something happens only where a user gives a seed, who may leave it out: it stands in such a
+    branch, or in a function that seeds and is called in such branches alone."""
+    if "seed_by_choice" not in program.flags():
+        return lambda _file, _event: False
+    called: dict[Scope, set[bool]] = {}
+    for file in program.files:
+        for event in program.alive(file):
+            is_helper = event.kind == "call" and HELPER in event.text
+            target = program.index.function(event.name, file) if is_helper else None
+            if target is not None:
+                called.setdefault((target[0].path, target[1]), set()).add(event.text.startswith(IF_GIVEN))
+    only = {scope for scope, given in called.items() if given == {True}}
+    return lambda file, event: (
+        event.text.startswith(IF_GIVEN) or (file.path, file.scope_at(event.spot.line)) in only
+    )
 
 
 def _seeding(program: Program) -> Iterator[Step]:
@@ -63,7 +75,7 @@ def _seeding(program: Program) -> Iterator[Step]:
     redrawn = _redrawn(program)
     for file in program.files:
         for event in program.alive(file):
-            is_helper = event.kind == "call" and event.text.startswith(HELPER)
+            is_helper = event.kind == "call" and HELPER in event.text
             if event.kind != "seed" and not is_helper:
                 continue
             if redrawn and redrawn.get((file.path, file.scope_at(event.spot.line))) == {event.name}:
@@ -103,7 +115,7 @@ def seeded_in_workers(program: Program, pinned: Pins) -> dict[str, set[Scope]]:
 
 def _has_workers(program: Program, count: str) -> bool:
     """Whether a number, or each default of a name, is more than 0."""
-    said = {int(count)} if count.isdigit() else defaults_of(program, count)
+    said = {int(count)} if count.isdigit() else program.defaults(count)
     return bool(said) and all(isinstance(each, int) and each > 0 for each in said)
 
 

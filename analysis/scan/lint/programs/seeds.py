@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 
 from analysis.scan.lint.facts import Event, FileFacts
-from analysis.scan.lint.programs.differ import AFTER_TRAINING, Pins, pin_of
+from analysis.scan.lint.programs.differ import AFTER_TRAINING
 from analysis.scan.lint.programs.kinds import events_of, is_of_plots
 from analysis.scan.lint.programs.orders import PREPARING, makes_data
 from analysis.scan.lint.programs.pictures import is_of_pictures
@@ -18,7 +18,7 @@ from analysis.scan.lint.programs.seeded import (
     seeded_by_choice,
     seeded_in_workers,
 )
-from analysis.scan.lint.registry import version
+from analysis.scan.lint.registry import Pins, pin_of, version
 from analysis.scan.lint.vocabulary import (
     ASKS_WHETHER_TRAINED,
     DEFERRED,

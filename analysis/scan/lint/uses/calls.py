@@ -24,7 +24,7 @@ from analysis.scan.lint.uses import (
 from analysis.scan.lint.validation import evaluation
 from analysis.scan.lint.vocabulary import (
     ALL,
-    HELPER,
+    IF_GIVEN,
     WORDS,
     is_own,
     seeded_by,
@@ -96,7 +96,7 @@ def called(to: Walk, node: ast.Call, name: str | None) -> None:
     elif name is not None:
         if is_own(name):
             helper = seeds_by_name(name.rpartition(".")[2].lstrip("@"))
-            to.event("call", name, node, f"{HELPER}{seeding.of_helper(to, node)}" if helper else "")
+            to.event("call", name, node, seeding.of_helper(to, node) if helper else "")
         _by_name(to, node, name)
         operations.used(to, node, name)
     elif attribute:
@@ -107,7 +107,7 @@ def called(to: Walk, node: ast.Call, name: str | None) -> None:
         chosen.called(to, node)
     elif isinstance(function, ast.Name) and seeds_by_name(function.id):
         seeding.of_helper(to, node)
-        seeding.seeded(to, node, ALL)  # of unknown origin: as its name says
+        seeding.seeded(to, node, ALL, IF_GIVEN * bool(to.with_seed))  # of unknown origin: as its name says
     elif isinstance(function, ast.Name) and to.names.stars:
         to.event("call", f"*.{function.id}", node)
     if name is None and attribute not in ("seed", "manual_seed") and seeds_by_name(attribute):

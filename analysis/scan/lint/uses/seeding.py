@@ -9,6 +9,7 @@ from analysis.scan.lint.syntax.walk import Walk
 from analysis.scan.lint.vocabulary import (
     CHANGING,
     DRAWN,
+    HELPER,
     IF_GIVEN,
     OWN_MODEL,
     SEEDING_TRAINERS,
@@ -74,12 +75,13 @@ def seed(to: Walk, node: ast.Call, name: str) -> None:
 
 
 def of_helper(to: Walk, node: ast.Call) -> str:
-    """The generator that the seed of `set_seed(random.randint(0, 99))` is drawn from."""
+    """What is said of a call of a function that seeds by its name: `set_seed(random.randint(0, 99))`."""
     given = (*node.args, *(keyword.value for keyword in node.keywords))
     for value in given:
         changing(to, node, value, last(node.func))
     names = [to.names.resolve(value) or "" for value in given]
-    return next((found for each in names if each.endswith("()") and (found := generator_of(each[:-2]))), "")
+    drawn = (found for each in names if each.endswith("()") and (found := generator_of(each[:-2])))
+    return f"{IF_GIVEN} {HELPER}" if to.with_seed else f"{HELPER}{next(drawn, '')}"
 
 
 def changing(to: Walk, node: ast.AST, value: ast.expr | None, name: str) -> None:
