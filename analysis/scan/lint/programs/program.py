@@ -102,7 +102,7 @@ class Program:
         """What the function that an event names does."""
         target = self.index.function(step.event.name, step.file)
         first, _, last = step.event.text.partition("-")
-        lines = range(int(first), int(last) + 1) if first else None
+        lines = range(int(first), int(last) + 1) if first.isdigit() else None
         return [] if target is None else self.under(*target, lines)
 
     def _scope(self, file: FileFacts, name: str, seen: set[tuple[str, str]]) -> Iterator[Step]:

@@ -457,3 +457,10 @@ def test_a_model_of_unknown_origin_is_one_of_keras_by_how_it_is_fitted(arguments
     main = "from tensorflow import keras\nclass Words:\n    def fit(self, rows):\n        pass\n"
     main += f"def fit(net):\n    net.fit({arguments})\nWords().fit(rows)\nfit(build())\n"
     assert bool(programs(facts(main=main))[0].training) is trains
+
+
+def test_a_call_of_what_seeds_on_the_line_of_a_model_that_is_made_again_is_followed():
+    main = "import torch\ndef set_seed(n):\n    torch.manual_seed(n)\n"
+    main += "set_seed(0); net = torch.nn.Linear(1, 1)\nnet = torch.nn.Linear(2, 1)\n"
+    main += "net(x).sum().backward()\noptimizer.step()\n"
+    assert not lint_project(facts(main=main), {}, frozenset(("VB101", "VB103")))
