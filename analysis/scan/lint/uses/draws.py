@@ -29,6 +29,7 @@ from analysis.scan.lint.vocabulary import (
     generator_of,
     is_own,
     seeded_by,
+    seeds_by_name,
 )
 
 COMPOSED = re.compile(r"^albumentations\.(?:\w+\.)*(?:Replay)?Compose$")
@@ -182,10 +183,17 @@ def _is_shown(to: Walk, name: str) -> bool:
 
 @contextmanager
 def of_no_data(to: Walk, name: str | None) -> Iterator[None]:
-    """While the arguments of a call are looked at of which no data come: a pause, something to read."""
+    """While the arguments of a call are looked at of which no data come: a pause, something to read, a
+    seed."""
     outer = to.target
     if name in NO_DATA_CALLS:
         to.target = PAUSE
+    elif (
+        name
+        and "seed" in (called := name.rpartition(".")[2].lstrip("@"))
+        and (seeded_by(name) or seeds_by_name(called))
+    ):
+        to.target = "seed"
     yield
     to.target = outer
 
