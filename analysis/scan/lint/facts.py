@@ -44,6 +44,7 @@ class Event(NamedTuple):
     pool      an estimator learns in threads             its qualified name
     parallel  a function is mapped over elements        the same as of a call; its lines, of a lambda
     loader    data are loaded by workers                how many, or the name of that
+    worker    workers call a function or an object      the same as of a call
     main      what the main guard guards, see MAIN
     """
 

@@ -127,15 +127,20 @@ def _only_in_workers(program: Program) -> set[Scope]:
         for scope in file.scopes:
             if scope.rpartition(".")[0] in file.classes:
                 methods.setdefault(scope.rpartition(".")[2], []).append((file.path, scope))
+    given: set[Scope] = set()
     for file in program.files:
         for scope, events in file.scopes.items():
             for event in events:
-                target = program.index.function(event.name, file) if event.kind in ("call", "value") else None
+                is_named = event.kind in ("call", "value", "worker")
+                target = program.index.function(event.name, file) if is_named else None
                 called = [(target[0].path, target[1])] if target is not None else []
+                if event.kind == "worker":
+                    given |= {(path, name.replace("__init__", "__call__")) for path, name in called}
+                    continue
                 for each in methods.get(event.name, ()) if event.kind == "method" else called:
                     callers.setdefault(each, set()).add((file.path, scope))
     every = [(file.path, scope) for file in program.files for scope in file.scopes]
-    found = {each for each in every if IN_WORKERS.search(each[1])}
+    found = given | {each for each in every if IN_WORKERS.search(each[1])}
     while more := {each for each, by in callers.items() if by & found and by <= found | {each}} - found:
         found |= more
     return found

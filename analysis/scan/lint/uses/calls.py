@@ -138,6 +138,7 @@ def called(to: Walk, node: ast.Call, name: str | None) -> None:
     if node.args and _is_on_cpu(to, node.args[0]) and LOSS.search(method):
         to.facts.flags.add("loss on the CPU")
     chosen.handed_on(to, node)
+    counts.composed(to, node)
     devices.called(to, node, name, attribute)
     pools.inferred(to, node, name, attribute)
     defaults.of_call(to, node)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import ast
 import re
 
-from analysis.scan.lint.syntax.arguments import argument, constant, is_given, text_of
+from analysis.scan.lint.syntax.arguments import argument, constant, is_given, last, text_of
 from analysis.scan.lint.syntax.defaults import name_of
 from analysis.scan.lint.syntax.walk import Walk
 from analysis.scan.lint.validation import evaluation
-from analysis.scan.lint.vocabulary import WORDS
+from analysis.scan.lint.vocabulary import WORDS, is_own
 
 COUNTS_OF_THE_MACHINE = WORDS["counts_of_the_machine"]
 COUNTS_OF_GPUS = WORDS["counts_of_gpus"]
@@ -48,6 +48,7 @@ def loader(to: Walk, node: ast.Call, name: str) -> None:
     data = argument(node, "dataset", 0)
     if not any(map(evaluation.is_held_out, (to.target, text_of(data) if data is not None else ""))):
         to.event("loader", _number(to, workers), node)
+        in_workers(to, argument(node, "collate_fn", 6))
     if workers is None or constant(workers) == 0:
         return
     if (
@@ -64,6 +65,21 @@ def loader(to: Walk, node: ast.Call, name: str) -> None:
         to.report(
             "VB405", node, "which worker's generator augments a sample depends on the number of workers"
         )
+
+
+def composed(to: Walk, node: ast.Call) -> None:
+    """`Compose([Resize(9), RandomFlip()])`: what a data set does with a sample, in that order."""
+    match node.args:
+        case [ast.List(elts=parts), *_] if last(node.func) == "Compose":
+            for part in parts:
+                in_workers(to, part.func if isinstance(part, ast.Call) else part)
+
+
+def in_workers(to: Walk, function: ast.expr | None) -> None:
+    """A function, or a class whose objects are called."""
+    name = to.names.resolve(function) if function is not None else None
+    if name and is_own(name):
+        to.event("worker", name, function)
 
 
 def _number(to: Walk, value: ast.expr | None) -> str:
