@@ -47,6 +47,7 @@ stage_slow() {{
 stage_leaves() {{
     LEFTOVERS_S=0
     setsid sleep 1000 &
+    until grep -qsx sleep "/proc/$!/comm"; do sleep 0.1; done # before, it has not its environment
 }}
 
 stage_quick() {{
