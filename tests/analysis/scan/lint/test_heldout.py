@@ -88,6 +88,8 @@ def test_the_docs_have_the_last_versions_together_and_by_rule():
     of_findings, of_places = interval(right, len(findings)), interval(found, len(places))
     docs = " ".join(DOCS.read_text(encoding="utf-8").split())
     for sentence in (
+        f"{100 * right / len(findings):.0f} % of the findings in programs that run were right",
+        f"{100 * found / len(places):.0f} % of the places were found",
         f"({sum(len(rows(each, 'projects.csv')) for each in LAST)} projects)",
         f"{right} of {len(findings)} findings in programs that run were right: {of_findings};",
         f"of {len(places):,} places that keep runs from repeating, {found} were found: {of_places}.",
