@@ -66,7 +66,7 @@ def require_readable(folder: Path, depth: int) -> None:
     (`Path.glob`) takes it for an empty one."""
     try:
         with os.scandir(folder) as entries:
-            below = [Path(entry.path) for entry in entries if depth and entry.is_dir()]
+            below = [Path(entry.path) for entry in entries if entry.is_dir()] if depth else []
     except (FileNotFoundError, NotADirectoryError):
         return
     except OSError as error:

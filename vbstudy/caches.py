@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from pathlib import Path
 
 
@@ -12,9 +13,18 @@ def folder() -> Path:
     return (Path(base) if base else Path.home() / ".cache") / "vbstudy"
 
 
-def why_not(path: Path, error: OSError) -> str:
-    """What to do where the cache cannot be written."""
-    return (
-        f"{path}: what is compiled cannot be kept there: {error.strerror}; let XDG_CACHE_HOME name a folder "
-        "that can be written"
-    )
+class CacheError(Exception):
+    """The cache cannot be written; the text states what to do."""
+
+
+def folder_beside(target: Path) -> tempfile.TemporaryDirectory[str]:
+    """An empty folder where a file of the cache will be: what is made in it takes its place in one step.
+    Raises CacheError."""
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        return tempfile.TemporaryDirectory(dir=target.parent)
+    except OSError as error:
+        raise CacheError(
+            f"{target.parent}: what is compiled cannot be kept there: {error.strerror}; let XDG_CACHE_HOME "
+            "name a folder that can be written"
+        ) from error

@@ -103,7 +103,7 @@ def _without_magic(line: str) -> str:
 
 
 def comments(text: str) -> list[tuple[int, str]]:
-    """The comments, each with its line, from 1. Where tokens cannot be told, all that follows a # is one."""
+    """The comments, each with its line, from 1. In a text that is no Python, all that follows a # is one."""
     try:
         tokens = tokenize.generate_tokens(io.StringIO(text, newline=None).readline)
         return [(token.start[0], token.string) for token in tokens if token.type == tokenize.COMMENT]

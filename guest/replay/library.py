@@ -8,7 +8,6 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
 from importlib import resources
 from pathlib import Path
 
@@ -43,12 +42,7 @@ def library(cache: Path | None = None) -> Path:
             f"there is no C compiler {compiler!r}; on Debian: apt install gcc libc6-dev"
         )
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        made = tempfile.TemporaryDirectory(dir=target.parent)
-    except OSError as error:
-        raise LibraryUnavailableError(caches.why_not(target.parent, error)) from None
-    try:
-        with made as folder:
+        with caches.folder_beside(target) as folder:
             part = Path(folder) / name
             for file, data in sources.items():
                 (Path(folder) / file).write_bytes(data)
@@ -63,6 +57,8 @@ def library(cache: Path | None = None) -> Path:
                 first = next(iter(done.stderr.strip().splitlines()), f"exit status {done.returncode}")
                 raise LibraryUnavailableError(f"{compiler} cannot compile {SOURCE}: {first}")
             part.rename(target)
+    except caches.CacheError as error:
+        raise LibraryUnavailableError(str(error)) from None
     except (OSError, subprocess.TimeoutExpired) as error:
         raise LibraryUnavailableError(f"{SOURCE} cannot be compiled: {error}") from None
     return target

@@ -54,7 +54,7 @@ def harden(
         vbstudy harden                        the workloads of the study
 
     \b
-    Trains with each tier, from the cheapest to the dearest, on each CPU count:
+    Trains with each tier, the cheapest first, on each CPU count:
         0 seeds             1 switches      2 environment
         3 logical-threads   4 exact         5 one-thread
 

@@ -15,7 +15,6 @@ import os
 import platform
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Iterator, Mapping
 from importlib import resources
 from pathlib import Path
@@ -160,10 +159,9 @@ def _folder_of(sources: tuple[str, ...], target: Path) -> Iterator[Path]:
     """The sources in a folder beside the target: what is compiled there takes its place in one step, as other
     processes may compile it at the same time. Raises ExactError where none can be made."""
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        made = tempfile.TemporaryDirectory(dir=target.parent)
-    except OSError as error:
-        raise ExactError(caches.why_not(target.parent, error)) from error
+        made = caches.folder_beside(target)
+    except caches.CacheError as error:
+        raise ExactError(str(error)) from error
     with made as name:
         folder = Path(name)
         for file, text in _texts(sources).items():

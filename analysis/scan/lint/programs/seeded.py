@@ -58,12 +58,8 @@ def by_choice(program: Program) -> Callable[[FileFacts, Event], bool]:
     if "seed_by_choice" not in program.flags():
         return lambda _file, _event: False
     called: dict[Scope, set[bool]] = {}
-    for file in program.files:
-        for event in program.alive(file):
-            is_helper = event.kind == "call" and HELPER in event.text
-            target = program.index.function(event.name, file) if is_helper else None
-            if target is not None:
-                called.setdefault((target[0].path, target[1]), set()).add(event.text.startswith(IF_GIVEN))
+    for scope, text in _helped(program):
+        called.setdefault(scope, set()).add(text.startswith(IF_GIVEN))
     only = {scope for scope, given in called.items() if given == {True}}
     return lambda file, event: (
         event.text.startswith(IF_GIVEN) or (file.path, file.scope_at(event.spot.line)) in only
@@ -91,16 +87,21 @@ def _redrawn(program: Program) -> dict[Scope, set[str]]:
     one that is not drawn, or of which VB104 tells."""
     found: dict[Scope, set[str]] = {}
     seeds = _sources(program)
+    for scope, text in _helped(program):
+        if text.startswith(HELPER):
+            source = text.removeprefix(HELPER)
+            found.setdefault(scope, set()).add("" if source in seeds else source)
+    return found
+
+
+def _helped(program: Program) -> Iterator[tuple[Scope, str]]:
+    """The program's functions that seed by their names, at each of their calls, with what is said of it."""
     for file in program.files:
         for event in program.alive(file):
-            if event.kind == "call" and event.text.startswith(HELPER):
-                target = program.index.function(event.name, file)
-                if target is not None:
-                    source = event.text.removeprefix(HELPER)
-                    found.setdefault((target[0].path, target[1]), set()).add(
-                        "" if source in seeds else source
-                    )
-    return found
+            is_helper = event.kind == "call" and HELPER in event.text
+            target = program.index.function(event.name, file) if is_helper else None
+            if target is not None:
+                yield (target[0].path, target[1]), event.text
 
 
 def seeded_in_workers(program: Program, pinned: Pins) -> dict[str, set[Scope]]:

@@ -210,7 +210,6 @@ def _never_seeded(
     seeded = ever_seeded(program)
     replaced = _replaced(program, pinned)
     source = _source_of_seeds(program, pinned)
-    by_choice = seeded_by_choice(program)
     by_workers = {} if seeded.isdisjoint(("torch", "*")) else seeded_in_workers(program, pinned)
     for generator, name in GENERATORS.items():
         if generator in seeded or ("*" in seeded and generator not in NOT_BY_HELPERS):
@@ -230,9 +229,9 @@ def _never_seeded(
         if drawn is not None:
             why = f"{drawn.event.text} draws from the generator of {name}, which this program"
             so = f"never seeds; {_cure(program, drawn, generator)} does"
-            if generator in by_choice:
-                seeding = place(by_choice[generator], drawn)
-                so = f"gives a fixed seed ({seeding}) only if a user gives one; make one the default"
+            if seeding := seeded_by_choice(program).get(generator):
+                where = place(seeding, drawn)
+                so = f"gives a fixed seed ({where}) only if a user gives one; make one the default"
             yield at("VB101", drawn, f"{why} {so}"), generator
 
 
