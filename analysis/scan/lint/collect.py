@@ -17,6 +17,7 @@ from analysis.scan.lint.names import Names
 from analysis.scan.lint.order.order import DataOrder
 from analysis.scan.lint.order.passed import order_free
 from analysis.scan.lint.syntax import bindings, defaults, keywords
+from analysis.scan.lint.syntax.tree import all_of, names_in
 from analysis.scan.lint.uses import calls, counts, devices, pools, seeding, settings, training
 from analysis.scan.lint.validation import evaluation, leaks
 from analysis.scan.lint.vocabulary import ASKS_WHETHER_TRAINED, LOADS, is_own
@@ -60,7 +61,7 @@ class Collector:
         self.facts.bound = bindings.bound(tree.body)
         self.facts.needed = bindings.needed(self.names, tree.body)
         self.facts.undefined = bindings.undefined(tree.body, self.facts.bound)
-        self.order.passed, self.order.queries.read = order_free(tree.body), cache(lambda: bindings.read(tree))
+        self.order.passed, self.order.queries.read = order_free(tree.body), cache(lambda: names_in(tree))
         self.statements(tree.body)
         self.order.leave(set())
         self.order.results.module_ends()
@@ -257,7 +258,7 @@ class Collector:
     def _aug_assign(self, node: ast.AugAssign) -> None:
         self.order.added(node)
         training.descended(self, node.target, node)
-        if any(isinstance(each, ast.Attribute) and each.attr == "grad" for each in ast.walk(node.value)):
+        if any(each.attr == "grad" for each in all_of(ast.Attribute, node.value)):
             self.facts.flags.add("steps")  # `weights -= rate * weights.grad`
         self.visit(node.value)
 
@@ -272,9 +273,8 @@ class Collector:
         self.statements(node.orelse)
 
     def bind_unknown(self, target: ast.expr) -> None:
-        for name in (target,) if isinstance(target, ast.Name) else ast.walk(target):
-            if isinstance(name, ast.Name):
-                self.names.bind(name.id, None)
+        for name in names_in(target):
+            self.names.bind(name, None)
 
     def _if(self, node: ast.If) -> None:
         if not self.scope and bindings.is_main_guard(node.test):

@@ -21,6 +21,7 @@ from analysis.scan.lint.rules import RULES
 from analysis.scan.lint.syntax.choices import record_choices
 from analysis.scan.lint.syntax.constants import apply_constants
 from analysis.scan.lint.syntax.options import Options, apply_options
+from analysis.scan.lint.syntax.tree import all_of, nodes_of
 from analysis.scan.lint.uses.showing import shown_lines
 from analysis.scan.lint.validation.evaluation import selecting_lines
 from analysis.scan.results import LintFinding, Note, Place
@@ -112,7 +113,9 @@ def lint_cells(facts: FileFacts, cells: list[Cell], options: Options) -> None:
                 w for cell in cells for w in _WORD.findall(cell.text)
             ):
                 apply_options(body, options)
+                nodes_of.cache_clear()
             apply_constants(body)
+            nodes_of.cache_clear()
             Collector(facts).module(ast.Module(body=body, type_ignores=[]))
             record_choices(facts, body)
             facts.remade = remade_lines(body)
@@ -132,6 +135,7 @@ def lint_cells(facts: FileFacts, cells: list[Cell], options: Options) -> None:
         if unread:
             facts.undefined.clear()  # the others may bind them
     finally:
+        nodes_of.cache_clear()
         if enabled:
             gc.enable()
     if "threads" not in facts.flags and _trains(facts):
@@ -146,8 +150,8 @@ def _names_read(tree: ast.Module | None) -> set[str]:
     found: set[str] = set()
     own: set[str] = set()
     for statement in tree.body if tree is not None else ():
-        names = [each for each in ast.walk(statement) if isinstance(each, ast.Name)]
-        found |= {each.id for each in names if isinstance(each.ctx, ast.Load)} - own
+        read = (each for each in all_of(ast.Name, statement) if isinstance(each.ctx, ast.Load))
+        found |= {each.id for each in read} - own
         if isinstance(statement, ast.Assign):
             own |= {target.id for target in statement.targets if isinstance(target, ast.Name)}
     return found

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from analysis.scan.lint.syntax.arguments import constant
+from analysis.scan.lint.syntax.tree import nodes_in
 
 WORD = re.compile(r"\b(?:trainable|requires_grad_?)\b")
 """Where a text has none, nothing is kept."""
@@ -19,7 +20,7 @@ INSIDE = re.compile(r"vgg|percept|lpips|loss|disc|teacher", re.IGNORECASE)
 def frozen(body: Sequence[ast.stmt]) -> set[str]:
     """The names of models of which no part is trained, whatever happens. Where a file trains any part that
     was kept, or by choice, nothing is certain."""
-    if any(said is not False for node in body for _, said in _settings(ast.walk(node))):
+    if any(said is not False for _, said in _settings(nodes_in(body))):
         return set()
     return {name for name in _kept(body, {}) if name and not INSIDE.search(name)}
 

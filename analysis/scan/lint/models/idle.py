@@ -9,6 +9,8 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from analysis.scan.lint.syntax.arguments import last, lines_of
+from analysis.scan.lint.syntax.choices import Function
+from analysis.scan.lint.syntax.tree import all_of, names_in, nodes_in, nodes_of, stored_in
 
 ANSWERING = frozenset(("generate", "encode", "predict", "predict_on_batch"))
 USING = ANSWERING | {"summary", "config", "device", "dtype"}
@@ -18,7 +20,6 @@ PUTTING = frozenset(("eval", "to", "cuda", "cpu", "half"))
 TELLING = frozenset(("print", "len", "type", "summary", "display"))
 WITHOUT = frozenset(("no_grad", "inference_mode"))
 TRAINING = re.compile(r"train|fit|learn|backward|step|minimize|save|run|main", re.IGNORECASE)
-FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 
 
 class _Read(NamedTuple):
@@ -60,15 +61,14 @@ def idle_lines(body: Sequence[ast.stmt]) -> set[int]:
 def _replaced(body: Sequence[ast.stmt]) -> set[int]:
     """The lines of values of attributes that get another one in the same function before they are read."""
     lines: set[int] = set()
-    for function in (node for each in body for node in ast.walk(each) if isinstance(node, FUNCTIONS[:2])):
+    for function in (node for node in nodes_in(body) if isinstance(node, Function)):
         kept: dict[str, ast.expr] = {}
         for node in function.body:
-            inner = [each for each in ast.walk(node) if isinstance(each, ast.Attribute | ast.Call)]
-            reads = {
-                ast.unparse(e) for e in inner if isinstance(e, ast.Attribute) and isinstance(e.ctx, ast.Load)
-            }
-            kept = {name: value for name, value in kept.items() if name not in reads}
-            if any(isinstance(each, ast.Call) and _knows_self(each) for each in inner):
+            if kept:
+                loads = (each for each in all_of(ast.Attribute, node) if isinstance(each.ctx, ast.Load))
+                reads = set(map(ast.unparse, loads))
+                kept = {name: value for name, value in kept.items() if name not in reads}
+            if kept and any(map(_knows_self, all_of(ast.Call, node))):
                 kept = {}
             if isinstance(node, ast.Assign) and isinstance(target := node.targets[0], ast.Attribute):
                 if (old := kept.get(ast.unparse(target))) is not None:
@@ -92,15 +92,9 @@ def remade_lines(body: Sequence[ast.stmt]) -> set[int]:
         for value, following in itertools.pairwise(values):
             if not (isinstance(value, ast.Call) and isinstance(following, ast.Call)) or "." in name:
                 continue
-            calls = [
-                inner
-                for node in body
-                if value.lineno <= node.lineno < following.lineno
-                for inner in ast.walk(node)
-                if isinstance(inner, ast.Call)
-            ]
+            between = [node for node in body if value.lineno <= node.lineno < following.lineno]
             if ast.dump(value.func) == ast.dump(following.func) and not any(
-                TRAINING.search(last(each.func)) for each in calls
+                TRAINING.search(last(call.func)) for call in all_of(ast.Call, *between)
             ):
                 lines.add(value.lineno)
     return lines
@@ -111,11 +105,11 @@ def _stores(body: Sequence[ast.stmt]) -> dict[str, list[ast.expr]]:
     those of attributes, by class, wherever that is."""
     found: dict[str, list[ast.expr]] = {}
     for node in body:
-        for inner in ast.walk(node) if isinstance(node, ast.ClassDef) else (node,):
+        for inner in nodes_of(node) if isinstance(node, ast.ClassDef) else (node,):
             if not isinstance(inner, ast.Assign) or len(inner.targets) != 1:
                 continue
             name = _name(inner.targets[0], node.name if isinstance(node, ast.ClassDef) else "")
-            is_kept = isinstance(inner.value, ast.Constant) or name in _names(inner.value)
+            is_kept = isinstance(inner.value, ast.Constant) or name in names_in(inner.value)
             if name and not is_kept and isinstance(node, ast.ClassDef) == ("." in name):
                 found.setdefault(name, []).append(inner.value)
     return found
@@ -131,10 +125,6 @@ def _name(node: ast.AST, owner: str) -> str:
         case ast.Attribute(value=ast.Name(), attr=name):
             return f"*.{name}"
     return ""
-
-
-def _names(value: ast.expr) -> set[str]:
-    return {node.id for node in ast.walk(value) if isinstance(node, ast.Name)}
 
 
 def _read(node: ast.AST, where: _Context, reads: dict[str, list[_Read]]) -> None:
@@ -217,8 +207,5 @@ def _stops(node: ast.expr) -> bool:
 
 def _locals(node: ast.AST) -> frozenset[str]:
     """The names that a function has of its own."""
-    inner = list(ast.walk(node))
-    asked = {name for each in inner if isinstance(each, ast.Global) for name in each.names}
-    own = {each.arg for each in inner if isinstance(each, ast.arg)}
-    own |= {each.id for each in inner if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)}
-    return frozenset(own - asked)
+    asked = {name for each in all_of(ast.Global, node) for name in each.names}
+    return frozenset({each.arg for each in all_of(ast.arg, node)} | stored_in(node)) - asked

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from analysis.scan.lint.syntax.arguments import last, text_of
 from analysis.scan.lint.syntax.choices import Function
+from analysis.scan.lint.syntax.tree import all_of, nodes_in, nodes_of
 
 EXISTS = re.compile(r"\b(?:exists|is_?file)\b")
 LOADING = re.compile(r"load|restore|resume|^from_|^YOLO$", re.IGNORECASE)
@@ -33,7 +34,7 @@ def resumed(body: Sequence[ast.stmt]) -> Iterator[tuple[ast.If, str]]:
     for call in _calls(body, SAVING):
         for name in _given(call):
             saved[name] = max(call.lineno, saved.get(name, 0))
-    for scope in (body, *(node.body for node in _all(body) if isinstance(node, Function))):
+    for scope in (body, *(node.body for node in nodes_in(body) if isinstance(node, Function))):
         trained = max((call.lineno for call in _calls(scope, TRAINING)), default=0)
         for node in _unconditional(scope):
             if isinstance(node, ast.If) and (path := _tested(node.test)) and _loads(node.body, path):
@@ -43,12 +44,8 @@ def resumed(body: Sequence[ast.stmt]) -> Iterator[tuple[ast.If, str]]:
                     yield node, path
 
 
-def _all(body: Sequence[ast.AST]) -> Iterator[ast.AST]:
-    return (inner for node in body for inner in ast.walk(node))
-
-
 def _calls(body: Sequence[ast.AST], of: re.Pattern[str]) -> Iterator[ast.Call]:
-    return (node for node in _all(body) if isinstance(node, ast.Call) and of.search(last(node.func)))
+    return (call for call in all_of(ast.Call, *body) if of.search(last(call.func)))
 
 
 def _unconditional(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
@@ -77,7 +74,7 @@ def _says(body: Sequence[ast.stmt]) -> bool:
 
 def _loads(body: Sequence[ast.stmt], path: str) -> bool:
     """Whether it is loaded as a model, and something follows."""
-    if any(isinstance(node, ast.Return | ast.Raise) for node in _all(body)):
+    if any(isinstance(node, ast.Return | ast.Raise) for node in nodes_in(body)):
         return False
     loading = (each for each in body if any(path in _given(call) for call in _calls([each], LOADING)))
     return any(OF_MODELS.search(text_of(each)) for each in loading)
@@ -87,4 +84,4 @@ def _given(node: ast.Call) -> Iterator[str]:
     """The texts of arguments that are names, attributes, texts or simple calls: `str(path)`, `open(path)`."""
     for value in (*node.args, *(keyword.value for keyword in node.keywords)):
         inner = value.args if isinstance(value, ast.Call) else []
-        yield from map(text_of, [each for each in (value, *inner) if len(list(ast.walk(each))) <= SIMPLE])
+        yield from map(text_of, [each for each in (value, *inner) if len(nodes_of(each)) <= SIMPLE])

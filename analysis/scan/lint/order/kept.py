@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import TypeGuard
 
 from analysis.scan.lint.syntax.arguments import last
+from analysis.scan.lint.syntax.tree import all_of, names_in, nodes_in
 from analysis.scan.lint.syntax.walk import Walk
 from analysis.scan.lint.vocabulary import WORDS
 
@@ -52,47 +53,44 @@ def kept_in_order(body: list[ast.stmt]) -> Iterator[str]:
     way of keeping the order. What is made again in each turn is no matter."""
     inside = bound_in(body)
     others = _others(body, inside)
-    counted = {named(n.target) for s in body for n in ast.walk(s) if isinstance(n, ast.AugAssign)}
-    for statement in body:
-        for node in ast.walk(statement):
-            if isinstance(node, ast.Yield | ast.YieldFrom):
-                yield YIELDING
-            elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-                method, to = node.func.attr, named(node.func.value)
-                is_usual = to not in MODULES and not LOGS.search(to)
-                is_lasting = to not in inside and is_usual
-                writes = method in WRITING_ROWS and to and (is_lasting or (is_usual and to in others))
-                if method in APPENDING and isinstance(node.func.value, ast.Subscript):
-                    by_key = named(node.func.value.value)  # `files[category].append(path)`
-                    if by_key not in inside:
-                        yield by_key
-                elif method in APPENDING and is_lasting:
-                    yield to
-                elif (
-                    method in TRAINING
-                    or (writes and not _packs(node, to))
-                    or (ADDING.search(method) and node.args and to.startswith("self"))
-                ):
-                    yield ""
-            elif isinstance(node, ast.AugAssign) and isinstance(node.value, ast.List | ast.ListComp):
-                if named(node.target) not in inside:
-                    yield named(node.target)
-            elif isinstance(node, ast.Assign):
-                target = node.targets[0]
-                if isinstance(target, ast.Subscript):
-                    if _counts(node.value) or (isinstance(node.value, ast.Name) and node.value.id in counted):
-                        yield ""  # the next number for the next name
-                elif _is_table(node.value) and mentions(node.value, named(target)) and not _is_log(target):
-                    yield named(target)
+    counted = {named(node.target) for node in all_of(ast.AugAssign, *body)}
+    for node in nodes_in(body):
+        if isinstance(node, ast.Yield | ast.YieldFrom):
+            yield YIELDING
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            method, to = node.func.attr, named(node.func.value)
+            is_usual = to not in MODULES and not LOGS.search(to)
+            is_lasting = to not in inside and is_usual
+            writes = method in WRITING_ROWS and to and (is_lasting or (is_usual and to in others))
+            if method in APPENDING and isinstance(node.func.value, ast.Subscript):
+                by_key = named(node.func.value.value)  # `files[category].append(path)`
+                if by_key not in inside:
+                    yield by_key
+            elif method in APPENDING and is_lasting:
+                yield to
+            elif (
+                method in TRAINING
+                or (writes and not _packs(node, to))
+                or (ADDING.search(method) and node.args and to.startswith("self"))
+            ):
+                yield ""
+        elif isinstance(node, ast.AugAssign) and isinstance(node.value, ast.List | ast.ListComp):
+            if named(node.target) not in inside:
+                yield named(node.target)
+        elif isinstance(node, ast.Assign):
+            target = node.targets[0]
+            if isinstance(target, ast.Subscript):
+                if _counts(node.value) or (isinstance(node.value, ast.Name) and node.value.id in counted):
+                    yield ""  # the next number for the next name
+            elif _is_table(node.value) and mentions(node.value, named(target)) and not _is_log(target):
+                yield named(target)
 
 
 def _others(body: list[ast.stmt], inside: set[str]) -> set[str]:
     """Names that the loop gives to what was there before: `out = positive if label else negative`."""
     return {
         named(node.targets[0])
-        for statement in body
-        for node in ast.walk(statement)
-        if isinstance(node, ast.Assign)
+        for node in all_of(ast.Assign, *body)
         for value in (
             (node.value.body, node.value.orelse) if isinstance(node.value, ast.IfExp) else (node.value,)
         )
@@ -113,37 +111,32 @@ def numbered(node: ast.For | ast.AsyncFor) -> bool:
         return False
     writes = False
     limits = False
-    for statement in node.body:
-        for inner in ast.walk(statement):
-            if isinstance(inner, ast.Call) and last(inner.func) in SUBMITTING and _has_any(inner, counters):
+    for inner in nodes_in(node.body):
+        if isinstance(inner, ast.Call) and last(inner.func) in SUBMITTING and _has_any(inner, counters):
+            return True
+        if isinstance(inner, ast.Assign) and any(
+            isinstance(part, ast.Subscript)
+            and (_names(part.slice) & counters or _is_any(inner.value, counters))
+            for target in inner.targets
+            for part in (target, getattr(target, "value", None))
+        ):
+            return True
+        if isinstance(inner, ast.Call) and last(inner.func) in SAVING:
+            writes = True
+            given = [*inner.args, *(keyword.value for keyword in inner.keywords)]
+            if any(_names(value, indexed(node)) & counters for value in given):
                 return True
-            if isinstance(inner, ast.Assign) and any(
-                isinstance(part, ast.Subscript)
-                and (_names(part.slice) & counters or _is_any(inner.value, counters))
-                for target in inner.targets
-                for part in (target, getattr(target, "value", None))
-            ):
-                return True
-            if isinstance(inner, ast.Call) and last(inner.func) in SAVING:
-                writes = True
-                given = [*inner.args, *(keyword.value for keyword in inner.keywords)]
-                if any(_names(value, indexed(node)) & counters for value in given):
-                    return True
-            elif isinstance(inner, ast.If) and _names(inner.test) & counters and _parts(inner):
-                return True
-            elif isinstance(inner, ast.If) and any(isinstance(each, ast.Break) for each in inner.body):
-                limits = limits or bool(_names(inner.test) & counters)
+        elif isinstance(inner, ast.If) and _names(inner.test) & counters and _parts(inner):
+            return True
+        elif isinstance(inner, ast.If) and any(isinstance(each, ast.Break) for each in inner.body):
+            limits = limits or bool(_names(inner.test) & counters)
     return writes and limits
 
 
 def _parts(node: ast.If) -> bool:
     """`if i % 5: copy(path, train) else: copy(path, test)`: what is in which part of the data."""
     return all(
-        any(
-            isinstance(inner, ast.Call) and last(inner.func) in SAVING
-            for statement in body
-            for inner in ast.walk(statement)
-        )
+        any(last(call.func) in SAVING for call in all_of(ast.Call, *body))
         for body in (node.body, node.orelse)
     )
 
@@ -152,9 +145,8 @@ def _counters(node: ast.For | ast.AsyncFor) -> set[str]:
     """The names of what counts the turns, and of what is made of them."""
     found = {
         named(inner.target)
-        for statement in node.body
-        for inner in ast.walk(statement)
-        if isinstance(inner, ast.AugAssign) and isinstance(inner.value, ast.Constant)
+        for inner in all_of(ast.AugAssign, *node.body)
+        if isinstance(inner.value, ast.Constant)
     } - bound_in(node.body)
     is_enumerated = isinstance(node.iter, ast.Call) and last(node.iter.func) == "enumerate"
     if is_enumerated and isinstance(node.target, ast.Tuple):
@@ -164,12 +156,11 @@ def _counters(node: ast.For | ast.AsyncFor) -> set[str]:
     found.discard("")
     if not found:
         return found
-    for statement in node.body:
-        for inner in ast.walk(statement):
-            if isinstance(inner, ast.Assign) and _names(inner.value, indexed(node)) & found:
-                targets = {named(target) for target in inner.targets} - {""}
-                if _makes_name(inner.value) or any(OF_FILES.search(target) for target in targets):
-                    found |= targets
+    for inner in all_of(ast.Assign, *node.body):
+        if _names(inner.value, indexed(node)) & found:
+            targets = {named(target) for target in inner.targets} - {""}
+            if _makes_name(inner.value) or any(map(OF_FILES.search, targets)):
+                found |= targets
     return found
 
 
@@ -178,10 +169,8 @@ def joined(node: ast.For | ast.AsyncFor) -> set[str]:
     counters = _counters(node)
     return {
         named(inner.func.value)
-        for statement in (node.body if counters else ())
-        for inner in ast.walk(statement)
-        if isinstance(inner, ast.Call)
-        and isinstance(inner.func, ast.Attribute)
+        for inner in all_of(ast.Call, *(node.body if counters else ()))
+        if isinstance(inner.func, ast.Attribute)
         and inner.func.attr in APPENDING
         and _has_any(inner, counters)
     }
@@ -219,14 +208,11 @@ def _names(value: ast.AST, listed: str = "") -> set[str]:
 def bound_in(body: list[ast.stmt]) -> set[str]:
     """The names that are given a new value in each turn, from something other than themselves."""
     found = set()
-    for statement in body:
-        for node in ast.walk(statement):
-            if isinstance(node, ast.Assign) and not any(
-                mentions(node.value, named(target)) for target in node.targets
-            ):
-                found |= {named(target) for target in node.targets}
-            elif isinstance(node, ast.With):
-                found |= {named(item.optional_vars) for item in node.items if item.optional_vars}
+    for node in all_of(ast.Assign, *body):
+        if not any(mentions(node.value, named(target)) for target in node.targets):
+            found |= {named(target) for target in node.targets}
+    for block in all_of(ast.With, *body):
+        found |= {named(item.optional_vars) for item in block.items if item.optional_vars}
     return found - {""}
 
 
@@ -240,18 +226,12 @@ def _is_table(value: ast.expr) -> bool:
 
 
 def sorts(body: list[ast.stmt]) -> bool:
-    return any(
-        isinstance(node, ast.Call) and last(node.func) in ("sort", "sorted", "natsorted")
-        for statement in body
-        for node in ast.walk(statement)
-    )
+    return any(last(call.func) in ("sort", "sorted", "natsorted") for call in all_of(ast.Call, *body))
 
 
 def reads_files(node: ast.expr) -> bool:
     """`np.load(name)` of `[np.load(name) for name in names]`: data are read in the order of the names."""
-    return any(
-        isinstance(each, ast.Call) and bool(READING.search(last(each.func))) for each in ast.walk(node)
-    )
+    return any(READING.search(last(call.func)) for call in all_of(ast.Call, node))
 
 
 def iterated(node: ast.expr) -> ast.expr:
@@ -316,7 +296,7 @@ def makes_text(value: ast.expr) -> bool:
 
 
 def _counts(value: ast.expr) -> bool:
-    return any(isinstance(node, ast.Name) and node.id == "len" for node in ast.walk(value))
+    return "len" in names_in(value)
 
 
 def named(node: ast.expr) -> str:
@@ -337,4 +317,4 @@ def sorted_of(walk: Walk, value: ast.expr) -> str:
 
 
 def mentions(value: ast.AST, name: str) -> bool:
-    return any(named(node) == name for node in ast.walk(value) if isinstance(node, ast.expr))
+    return any(named(node) == name for node in all_of(ast.expr, value))

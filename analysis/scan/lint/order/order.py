@@ -59,6 +59,7 @@ from analysis.scan.lint.order.sources import (
 )
 from analysis.scan.lint.order.tables import Tables, items_named, tabled
 from analysis.scan.lint.syntax.arguments import last
+from analysis.scan.lint.syntax.tree import all_of
 from analysis.scan.lint.syntax.walk import Walk
 from analysis.scan.lint.vocabulary import is_own
 
@@ -135,8 +136,7 @@ class DataOrder:
 
     def rebound(self, targets: ast.Tuple | ast.List, value: ast.expr) -> None:
         """`names, paths = zip(*sorted(zip(names, paths)))`."""
-        calls = (node for node in ast.walk(value) if isinstance(node, ast.Call))
-        if any(self._walk.names.resolve(call.func) in SORTING for call in calls):
+        if any(self._walk.names.resolve(call.func) in SORTING for call in all_of(ast.Call, value)):
             for element in targets.elts:
                 self.pending.pop(named(element), None)
 

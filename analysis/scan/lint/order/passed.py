@@ -17,6 +17,7 @@ from analysis.scan.lint.order.kept import (
     numbered,
 )
 from analysis.scan.lint.syntax.arguments import last
+from analysis.scan.lint.syntax.tree import all_of, nodes_in, nodes_of, stored_in
 
 COUNTING = frozenset(("len", "sorted", "set", "print")) | BARS
 
@@ -35,9 +36,9 @@ def order_free(body: Sequence[ast.stmt]) -> dict[str, frozenset[str | int]]:
 def _keeps(function: ast.FunctionDef, name: str, seen: set[str]) -> bool:
     """Whether the order of what has a name in a function may be kept: any use does but those known here."""
     seen.add(name)
-    own = {n.id for n in ast.walk(function) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+    own = stored_in(function)
     harmless: set[int] = set()
-    for node in ast.walk(function):
+    for node in nodes_of(function):
         for use in _harmless(node, name):
             harmless.add(id(use))
         if isinstance(node, ast.For) and name in (named(iterated(node.iter)), indexed(node)):
@@ -51,10 +52,7 @@ def _keeps(function: ast.FunctionDef, name: str, seen: set[str]) -> bool:
                 harmless.add(id(made.generators[0].iter))
                 if jobs not in seen and _keeps(function, jobs, seen):
                     return True
-    return any(
-        isinstance(node, ast.Name) and node.id == name and id(node) not in harmless
-        for node in ast.walk(function)
-    )
+    return any(node.id == name and id(node) not in harmless for node in all_of(ast.Name, function))
 
 
 def _begins(made: ast.ListComp, name: str) -> bool:
@@ -86,4 +84,4 @@ def _harmless(node: ast.AST, name: str) -> Iterator[ast.AST]:
 
 def _ends(body: Sequence[ast.stmt]) -> bool:
     """Whether a loop gives something back, or ends before the last item."""
-    return any(isinstance(node, ast.Return | ast.Break) for each in body for node in ast.walk(each))
+    return any(isinstance(node, ast.Return | ast.Break) for node in nodes_in(body))

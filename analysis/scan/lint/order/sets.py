@@ -8,6 +8,7 @@ import re
 from analysis.scan.lint.order.kept import is_numbering, makes_text, named
 from analysis.scan.lint.order.sources import NUMBERS, is_numbering_of_texts, is_of_texts
 from analysis.scan.lint.syntax.arguments import last, text_of
+from analysis.scan.lint.syntax.tree import names_in
 from analysis.scan.lint.syntax.walk import Walk
 
 MADE = frozenset(("builtins.set()", "builtins.frozenset()"))
@@ -174,9 +175,9 @@ class Sets:
 
     def _text(self, node: ast.expr) -> str:
         """The text of an expression, what its names are made of, and a word where that is text."""
-        names = {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
-        made = " ".join(self._told.get(name, "") for name in sorted(names))
-        return f"{text_of(node)} {made} {'str' if names & self._made_texts else ''}"
+        parts = names_in(node)
+        made = " ".join(self._told.get(name, "") for name in sorted(parts))
+        return f"{text_of(node)} {made} {'str' if parts & self._made_texts else ''}"
 
 
 def _is_total(key: ast.expr) -> bool:

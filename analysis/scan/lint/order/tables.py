@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from analysis.scan.lint.order.kept import LOGS, bound_in, named
 from analysis.scan.lint.order.sources import Pending
 from analysis.scan.lint.syntax.arguments import argument, last
+from analysis.scan.lint.syntax.tree import all_of
 from analysis.scan.lint.syntax.walk import Walk
 
 ITEMS = frozenset(("items", "keys", "values"))
@@ -65,15 +66,14 @@ def items_named(value: ast.expr) -> str:
 def _filled(body: list[ast.stmt]) -> set[str]:
     """`images` of `images[name] = read(name)`; of `images[subject][name] = read(name)` its inner ones."""
     found = set()
-    for statement in body:
-        for node in ast.walk(statement):
-            for target in node.targets if isinstance(node, ast.Assign) else ():
-                keys, of = [], target
-                while isinstance(of, ast.Subscript):
-                    keys.append(of.slice)
-                    of = of.value
-                is_by_key = keys and not isinstance(keys[0], ast.Slice | ast.Tuple)
-                if is_by_key and not all(isinstance(key, ast.Constant) for key in keys):
-                    found.add((named(of), INNER * (len(keys) > 1)))
+    for node in all_of(ast.Assign, *body):
+        for target in node.targets:
+            keys, of = [], target
+            while isinstance(of, ast.Subscript):
+                keys.append(of.slice)
+                of = of.value
+            is_by_key = keys and not isinstance(keys[0], ast.Slice | ast.Tuple)
+            if is_by_key and not all(isinstance(key, ast.Constant) for key in keys):
+                found.add((named(of), INNER * (len(keys) > 1)))
     bound = bound_in(body)
     return {name + inner for name, inner in found if name and name not in bound}

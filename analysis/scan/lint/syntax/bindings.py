@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 
 from analysis.scan.lint.names import Names
 from analysis.scan.lint.syntax.arguments import root
+from analysis.scan.lint.syntax.tree import all_of, nodes_in, nodes_of, stored_in
 
 UNKNOWN = "*"
 """Said of a module that has names which are not written out."""
@@ -27,17 +28,16 @@ def bound(body: Sequence[ast.stmt]) -> set[str]:
     for node in _statements(body):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             found.add(UNKNOWN if node.name == "__getattr__" else node.name)
-            if any(isinstance(inner, ast.Global) for inner in ast.walk(node)):
+            if any(all_of(ast.Global, node)):
                 found.add(UNKNOWN)
         elif isinstance(node, ast.Import | ast.ImportFrom):
             found |= {alias.asname or alias.name.partition(".")[0] for alias in node.names}  # "*" of all
         else:
-            for inner in ast.walk(node):
-                if isinstance(inner, ast.Name):
-                    if not isinstance(inner.ctx, ast.Load):
-                        found.add(inner.id)
-                    elif inner.id in _DYNAMIC:
-                        found.add(UNKNOWN)
+            for inner in all_of(ast.Name, node):
+                if not isinstance(inner.ctx, ast.Load):
+                    found.add(inner.id)
+                elif inner.id in _DYNAMIC:
+                    found.add(UNKNOWN)
     return found
 
 
@@ -65,11 +65,6 @@ def results(body: Sequence[ast.stmt]) -> dict[str, ast.expr]:
     }
 
 
-def read(tree: ast.Module) -> set[str]:
-    """The names that a module reads somewhere."""
-    return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
-
-
 def attributes(body: Sequence[ast.stmt]) -> dict[str, ast.expr]:
     """What makes the attributes of a module's classes that get one value beside None: `Trainer` of
     `self.trainer = Trainer()`, where that is no name of the method's own."""
@@ -90,15 +85,9 @@ def attributes(body: Sequence[ast.stmt]) -> dict[str, ast.expr]:
 
 def _made(method: ast.FunctionDef) -> Iterator[tuple[str, ast.expr | None]]:
     """The attributes that a method gives a value other than None, and what is called for it."""
-    inside = list(ast.walk(method))
-    plain = {
-        node.targets[0]: node.value
-        for node in inside
-        if isinstance(node, ast.Assign) and len(node.targets) == 1
-    }
-    own = {node.id for node in inside if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
-    own |= {node.arg for node in inside if isinstance(node, ast.arg)}
-    for node in inside:
+    plain = {node.targets[0]: node.value for node in all_of(ast.Assign, method) if len(node.targets) == 1}
+    own = stored_in(method) | {node.arg for node in all_of(ast.arg, method)}
+    for node in nodes_of(method):
         match node:
             case ast.Attribute(value=ast.Name(id="self"), attr=name, ctx=ast.Store()):
                 value = plain.get(node)
@@ -113,7 +102,7 @@ def undefined(body: Sequence[ast.stmt], bound_names: set[str]) -> dict[int, bool
     if UNKNOWN in bound_names:
         return {}
     guarded = [node for node in body if isinstance(node, ast.If) and is_main_guard(node.test)]
-    of_program = {inner for node in guarded for inner in ast.walk(node)}
+    of_program = {*nodes_in(guarded)}
     return {
         node.lineno: node in of_program
         for part in _certain(body)

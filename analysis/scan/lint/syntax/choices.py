@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Container, Mapping, Sequence
 
 from analysis.scan.lint.facts import MAIN, Choice, FileFacts, Given, Parameter, Values, spot
+from analysis.scan.lint.syntax.tree import all_of, nodes_in, nodes_of
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 _MOST = 20
@@ -16,7 +17,7 @@ _MOST = 20
 
 def record_choices(facts: FileFacts, body: Sequence[ast.stmt]) -> None:
     """Fills `parameters`, `choices`, `given` and `stored` of a file whose events are known."""
-    nodes = [node for statement in body for node in ast.walk(statement)]
+    nodes = [*nodes_in(body)]
     scopes = {(first, last): scope for first, last, scope in facts.spans}
     for node in nodes:
         if isinstance(node, Function) and not node.decorator_list:
@@ -79,24 +80,21 @@ def _of_function(facts: FileFacts, node: Function, scope: str) -> None:
         *zip(positional, defaults, strict=True),
         *zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True),
     ]
-    inside = [each for statement in node.body for each in ast.walk(statement)]
-    again = {each.arg for each in inside if isinstance(each, ast.arg)} | {
-        each.id for each in inside if isinstance(each, ast.Name) and not isinstance(each.ctx, ast.Load)
+    inner = [*nodes_in(node.body)]
+    again = {each.arg for each in inner if isinstance(each, ast.arg)} | {
+        each.id for each in inner if isinstance(each, ast.Name) and not isinstance(each.ctx, ast.Load)
     }
     facts.parameters[scope] = {
         each.arg: Parameter(place, _literal(default))
         for place, (each, default) in enumerate(every)
         if each.arg not in again and each.arg != "self"
     }
-    _branches(facts, inside, scope, {name: name for name in facts.parameters[scope]})
+    _branches(facts, inner, scope, {name: name for name in facts.parameters[scope]})
 
 
 def _of_class(facts: FileFacts, node: ast.ClassDef, scopes: Mapping[tuple[int, int], str]) -> None:
     """The branches of methods that depend on a parameter of `__init__`, kept once as `self.x`."""
-    inside = list(ast.walk(node))
-    kept = Counter(
-        each.attr for each in inside if isinstance(each, ast.Attribute) and not isinstance(each.ctx, ast.Load)
-    )
+    kept = Counter(each.attr for each in all_of(ast.Attribute, node) if not isinstance(each.ctx, ast.Load))
     for method in node.body:
         if isinstance(method, ast.FunctionDef) and method.name == "__init__" and not method.decorator_list:
             scope = scopes.get((method.lineno, method.end_lineno or method.lineno), "")
@@ -108,13 +106,13 @@ def _of_class(facts: FileFacts, node: ast.ClassDef, scopes: Mapping[tuple[int, i
                         value=ast.Name(id=name),
                     ) if kept[attribute] == 1:
                         names[f"self.{attribute}"] = name
-            _branches(facts, inside, scope, names)
+            _branches(facts, nodes_of(node), scope, names)
 
 
 def _branches(facts: FileFacts, nodes: Sequence[ast.AST], scope: str, names: Mapping[str, str]) -> None:
     for node in nodes if names else ():
         if isinstance(node, ast.If):
-            parts = (each for each in ast.walk(node.test) if isinstance(each, ast.Name | ast.Attribute))
+            parts = (each for each in nodes_of(node.test) if isinstance(each, ast.Name | ast.Attribute))
             for name in sorted({ast.unparse(each) for each in parts} & names.keys()):
                 for body, taken in ((node.body, True), (node.orelse, False)):
                     if body:

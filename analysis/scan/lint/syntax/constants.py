@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 
 from analysis.scan.lint.syntax.bindings import is_main_guard
+from analysis.scan.lint.syntax.tree import nodes_in
 from analysis.scan.lint.vocabulary import SEEDS_OF_VARIATES
 
 Known = dict[str, object]
@@ -17,7 +18,7 @@ _UNKNOWN = object()
 def apply_constants(body: Sequence[ast.stmt]) -> None:
     """Empties the branches of a module that no value of its constants takes, and writes None for seeds that
     are."""
-    nodes = [node for statement in body for node in ast.walk(statement)]
+    nodes = [*nodes_in(body)]
     branches = [node for node in nodes if isinstance(node, ast.If)]
     seeds = [node for node in nodes if isinstance(node, ast.keyword) and node.arg in SEEDS_OF_VARIATES]
     if not branches and not seeds:

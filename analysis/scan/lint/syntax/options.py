@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from analysis.scan.lint.syntax.arguments import constant
+from analysis.scan.lint.syntax.tree import nodes_in
 
 Options = Mapping[str, bool]
 """Options by their names."""
@@ -17,7 +18,7 @@ CONFIGS = re.compile(r"^_*(?:cfg|conf|config|configuration|settings|hparams|hp|p
 
 def apply_options(body: Sequence[ast.stmt], options: Options) -> None:
     """Writes the values of options where they are read."""
-    for node in (inner for statement in body for inner in ast.walk(statement)):
+    for node in nodes_in(body):
         for field, value in ast.iter_fields(node):
             if field == "func":
                 continue  # `params.freeze()` is none

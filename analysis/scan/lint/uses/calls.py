@@ -9,6 +9,7 @@ import re
 from analysis.scan.lint.facts import MAIN, TRIES, Event, spot
 from analysis.scan.lint.syntax import defaults
 from analysis.scan.lint.syntax.arguments import argument, constant, dotted, is_given, is_open, last
+from analysis.scan.lint.syntax.tree import all_of
 from analysis.scan.lint.syntax.walk import Walk
 from analysis.scan.lint.uses import (
     chosen,
@@ -175,8 +176,7 @@ def module_ends(to: Walk) -> None:
 def _names_metric(value: ast.expr) -> bool:
     """`"Accuracy: %f"`, `f"RMSE {error}"`."""
     return any(
-        isinstance(part, ast.Constant) and isinstance(part.value, str) and METRIC.search(part.value)
-        for part in ast.walk(value)
+        isinstance(part.value, str) and METRIC.search(part.value) for part in all_of(ast.Constant, value)
     )
 
 

@@ -7,6 +7,7 @@ import re
 
 from analysis.scan.lint.syntax.arguments import argument, constant, is_given, last, text_of
 from analysis.scan.lint.syntax.defaults import name_of
+from analysis.scan.lint.syntax.tree import nodes_of
 from analysis.scan.lint.syntax.walk import Walk
 from analysis.scan.lint.validation import evaluation
 from analysis.scan.lint.vocabulary import WORDS, is_own
@@ -90,7 +91,7 @@ def _number(to: Walk, value: ast.expr | None) -> str:
 
 
 def _of_machine(to: Walk, node: ast.AST) -> bool:
-    for inner in ast.walk(node):
+    for inner in nodes_of(node):
         if isinstance(inner, ast.Call) and to.names.resolve(inner.func) in COUNTS_OF_THE_MACHINE:
             return True
         if isinstance(inner, ast.Name | ast.Attribute) and (
@@ -108,5 +109,5 @@ def _of_gpus(to: Walk, node: ast.expr) -> bool:
             isinstance(inner, ast.Call | ast.Name)
             and (to.names.resolve(inner) or "").removesuffix("()") in COUNTS_OF_GPUS
         )
-        for inner in ast.walk(node)
+        for inner in nodes_of(node)
     )

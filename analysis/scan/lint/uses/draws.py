@@ -9,6 +9,7 @@ from contextlib import contextmanager
 
 from analysis.scan.lint.facts import Event, spot
 from analysis.scan.lint.syntax.arguments import argument, constant, dotted, is_given, is_open
+from analysis.scan.lint.syntax.tree import nodes_in
 from analysis.scan.lint.syntax.walk import Walk
 from analysis.scan.lint.uses import seeding
 from analysis.scan.lint.vocabulary import (
@@ -240,8 +241,8 @@ def _is_seeded_by_place(node: ast.Call, name: str) -> bool:
 def _is_written_out(node: ast.Call) -> bool:
     """`torch.rand(1, 3, 8, 8)`: with numbers alone."""
     given = [*node.args, *(keyword.value for keyword in node.keywords)]
-    parts = [part for value in given for part in ast.walk(value)]
-    return bool(parts) and not any(isinstance(part, ast.Name | ast.Attribute | ast.Call) for part in parts)
+    parts = nodes_in(given)
+    return bool(given) and not any(isinstance(part, ast.Name | ast.Attribute | ast.Call) for part in parts)
 
 
 def inherited(to: Walk, scope: str, base: ast.expr, name: str) -> None:

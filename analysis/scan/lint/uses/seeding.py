@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 
 from analysis.scan.lint.syntax.arguments import argument, constant, is_open, last
+from analysis.scan.lint.syntax.tree import nodes_of
 from analysis.scan.lint.syntax.walk import Walk
 from analysis.scan.lint.vocabulary import (
     CHANGING,
@@ -114,7 +115,7 @@ def followed(to: Walk, target: ast.Name, value: ast.expr) -> str | None:
 
 def _changes(to: Walk, value: ast.expr) -> str:
     """A call in an expression whose value is another one in each run."""
-    for inner in ast.walk(value):
+    for inner in nodes_of(value):
         if isinstance(inner, ast.Call):
             what = to.names.resolve(inner.func)
         elif isinstance(inner, ast.Name):

@@ -10,6 +10,7 @@ from typing import Any
 from analysis.scan.lint.facts import spot
 from analysis.scan.lint.syntax.arguments import argument, constant, is_given
 from analysis.scan.lint.syntax.defaults import name_of
+from analysis.scan.lint.syntax.tree import names_in
 from analysis.scan.lint.syntax.walk import Walk
 from analysis.scan.lint.uses import devices
 from analysis.scan.lint.vocabulary import IF_GIVEN, MODES, SETTINGS, WORDS
@@ -284,8 +285,7 @@ def _is_numbers(to: Walk, value: ast.expr) -> bool:
             return isinstance(said, int | float)
         case ast.Tuple(elts=parts):
             texts = any(isinstance(e, ast.JoinedStr) or isinstance(constant(e), str) for e in parts)
-            named = (part for part in ast.walk(value) if isinstance(part, ast.Name))
-            counts = any(COUNTER.search(part.id) for part in named)
+            counts = any(map(COUNTER.search, names_in(value)))
             return (counts and not texts) or _are_numbers(to, parts)
         case ast.List(elts=parts) | ast.Set(elts=parts):
             return _are_numbers(to, parts)

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from analysis.scan.lint.syntax.arguments import last, lines_of, root
+from analysis.scan.lint.syntax.tree import all_of, nodes_in, nodes_of
 from analysis.scan.lint.vocabulary import WORDS
 
 SHOWING = re.compile(
@@ -67,15 +68,15 @@ def shown_lines(
             kept = set(kept_in_order(node.body)) if isinstance(node, ast.For) else set()
             if isinstance(node, ast.For) and kept and all(map(is_shown, kept)):
                 lines.update(lines_of(node.iter))
-                harmless |= set(map(id, _names_in(node.iter)))
+                harmless |= set(map(id, all_of(ast.Name, node.iter)))
 
         assigned = [node for node in scope if isinstance(node, ast.Assign)]
         for node in reversed(assigned):  # a batch, or some files, that are only shown
             names = _names(node.targets[0])
             if _only_reads(node.value) and all(map(is_shown, names)):
-                harmless |= set(map(id, _names_in(node.value)))
+                harmless |= set(map(id, all_of(ast.Name, node.value)))
             elif is_closed and _resamples(node.value) and all(map(is_left, names)):
-                harmless |= set(map(id, _names_in(node.value)))
+                harmless |= set(map(id, all_of(ast.Name, node.value)))
                 lines.update(lines_of(node))
         for node in assigned:
             target = node.targets[0]
@@ -98,14 +99,10 @@ def _names(target: ast.expr) -> list[str]:
     return [each.id if isinstance(each, ast.Name) else "" for each in elements]
 
 
-def _names_in(node: ast.AST) -> Iterator[ast.Name]:
-    return (each for each in ast.walk(node) if isinstance(each, ast.Name))
-
-
 def _only_reads(value: ast.expr) -> bool:
     """`next(iter(loader))`, `cv2.imread(files[0])`: nothing is computed that could be more than a picture."""
-    calls = [each for each in ast.walk(value) if isinstance(each, ast.Call)]
-    return bool(calls) and all(READING.search(last(each.func)) for each in calls)
+    calls = [last(call.func) for call in all_of(ast.Call, value)]
+    return bool(calls) and all(map(READING.search, calls))
 
 
 def _resamples(value: ast.expr) -> bool:
@@ -139,30 +136,30 @@ def _is_sample(value: ast.expr) -> bool:
 
 def _scopes(body: Sequence[ast.stmt]) -> Iterator[list[ast.AST]]:
     """All nodes of the module, of which functions may read names, and of each function."""
-    every = [node for statement in body for node in ast.walk(statement)]
+    every = [*nodes_in(body)]
     yield every
     for node in every:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            yield list(ast.walk(node))
+            yield nodes_of(node)
 
 
 def _harmless(node: ast.AST) -> Iterator[ast.Name]:
     """The names that a node reads to show something, or in the name of a file."""
     match node:
         case ast.Call(func=function) if root(function) in FIGURES:
-            yield from _names_in(node)
+            yield from all_of(ast.Name, node)
         case ast.Call(func=ast.Name(id="len"), args=[ast.Name() as name]):
             yield name
         case ast.Call(func=ast.Attribute(value=ast.Name() as name, attr="append" | "extend")):
             yield name
         case ast.For(iter=iterated, body=body) if all(map(_shows, body)):
-            yield from _names_in(iterated)
+            yield from all_of(ast.Name, iterated)
         case ast.If(test=ast.Compare(ops=[ast.In()], comparators=[ast.Name(id=text) as name]), orelse=[]):
             if OF_EXAMPLES.search(text):
                 yield name
         case ast.Call(func=function, args=args) if SAVING.search(last(function)):
-            for part in (inner for each in args for inner in ast.walk(each)):
-                if isinstance(part, ast.FormattedValue) and isinstance(part.value, ast.Name):
+            for part in all_of(ast.FormattedValue, *args):
+                if isinstance(part.value, ast.Name):
                     yield part.value
         case ast.Call(func=ast.Name(id="print"), args=args):
             yield from _told(args)
@@ -174,7 +171,7 @@ def _shows(node: ast.stmt) -> bool:
     """`play(samples[i])`, `axes[i].imshow(samples[i])`; what is computed to be printed is a result."""
     if not (isinstance(node, ast.Expr) and isinstance(node.value, ast.Call)):
         return False
-    calls = [last(each.func) for each in ast.walk(node.value) if isinstance(each, ast.Call)]
+    calls = [last(call.func) for call in all_of(ast.Call, node.value)]
     if "print" in calls:
         return COUNTING.issuperset(set(calls) - {"print"})
     return bool(SHOWING.search(last(node.value.func))) or root(node.value.func) in FIGURES

@@ -9,6 +9,7 @@ from functools import cache
 
 from analysis.scan.lint.syntax.arguments import argument, constant, is_open, lines_of
 from analysis.scan.lint.syntax.defaults import default
+from analysis.scan.lint.syntax.tree import nodes_of
 from analysis.scan.lint.syntax.walk import Walk
 from analysis.scan.lint.vocabulary import IN_ORDER
 
@@ -168,7 +169,7 @@ def compared(to: Walk, test: ast.expr) -> None:
     """`if accuracy > best: ...` selects a model."""
     if "selects" in to.facts.flags or to.facts.selecting.isdisjoint(lines_of(test)):
         return
-    for node in ast.walk(test):
+    for node in nodes_of(test):
         if (
             (isinstance(node, ast.Name) and BEST.search(node.id))
             or (isinstance(node, ast.Attribute) and BEST.search(node.attr))

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 
 from analysis.scan.lint.syntax.arguments import argument, last
 from analysis.scan.lint.syntax.choices import Function
+from analysis.scan.lint.syntax.tree import all_of, names_in, nodes_of, stored_in
 from analysis.scan.lint.syntax.walk import Walk
 from analysis.scan.lint.validation.evaluation import is_held_out, is_only_held_out, is_training
 from analysis.scan.lint.validation.parts import Parts
@@ -58,7 +59,7 @@ def of_module(to: Walk, tree: ast.Module) -> None:
     if to.facts.flags.isdisjoint(LEARNING):
         return
     Parts(to).scope(tree.body)
-    nodes = list(ast.walk(tree))
+    nodes = nodes_of(tree)
     functions = {node.name: node for node in nodes if isinstance(node, Function)}
     operations = _operations(nodes)
     made = {
@@ -92,17 +93,13 @@ def _scored(to: Walk, scope: ast.Module | Function) -> None:
     fitted: set[tuple[str, str, str]] = set()
     numbers: set[str] = set()  # names of what regressors predicted
     predicted: dict[str, str] = {}  # the labels that were fitted to, by the names of predictions
-    calls = [
-        node
-        for node in ast.walk(scope)
-        if isinstance(node, ast.Call) and node.args and SCORING.match(last(node.func))
-    ]
+    calls = [call for call in all_of(ast.Call, scope) if call.args and SCORING.match(last(call.func))]
     if not any(last(call.func) == "fit" for call in calls):
         return
     targets = {
         node.value: ast.unparse(node.targets[0])
-        for node in ast.walk(scope)
-        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call)
+        for node in all_of(ast.Assign, scope)
+        if isinstance(node.value, ast.Call)
     }
     for call in sorted(calls, key=lambda node: (node.lineno, node.col_offset)):
         owner = ast.unparse(call.func.value) if isinstance(call.func, ast.Attribute) else ""
@@ -192,9 +189,7 @@ def _steps(body: Sequence[ast.stmt], operations: set[str]) -> Iterator[ast.Call]
             if not (isinstance(statement, ast.For) and is_training(ast.unparse(statement.iter))):
                 yield from _steps(statement.body, operations)
         else:
-            for node in ast.walk(statement):
-                if isinstance(node, ast.Call) and _is_step(node, operations):
-                    yield node
+            yield from (call for call in all_of(ast.Call, statement) if _is_step(call, operations))
 
 
 def _evaluates(to: Walk, node: Function, functions: dict[str, Function], operations: set[str]) -> None:
@@ -206,8 +201,8 @@ def _evaluates(to: Walk, node: Function, functions: dict[str, Function], operati
     for step in _steps(node.body, operations):
         if not _is_own(node, step):
             to.report("VB603", step, f"a training step in {node.name}()")
-    for call in ast.walk(node):
-        called = functions.get(_own(call.func)) if isinstance(call, ast.Call) else None
+    for call in all_of(ast.Call, node):
+        called = functions.get(_own(call.func))
         if (
             called is None
             or called is node
@@ -231,36 +226,25 @@ def _own(function: ast.expr) -> str:
 def _is_own(function: Function, step: ast.Call) -> bool:
     """Whether the optimizer of a step is made in the function."""
     owner = step.func.value if isinstance(step.func, ast.Attribute) else step.func
-    bound = _bound(function.body)
-    return any(isinstance(part, ast.Name) and part.id in bound for part in ast.walk(owner))
-
-
-def _bound(body: Sequence[ast.stmt]) -> set[str]:
-    return {
-        node.id
-        for statement in body
-        for node in ast.walk(statement)
-        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
-    }
+    return not names_in(owner).isdisjoint(stored_in(*function.body))
 
 
 def _goes_over_folds(node: ast.For) -> bool:
     """`for train, test in folds.split(rows):`."""
     return any(
-        isinstance(call, ast.Call)
-        and isinstance(call.func, ast.Attribute)
+        isinstance(call.func, ast.Attribute)
         and call.func.attr == "split"
         and bool(call.args)
         and not isinstance(call.args[0], ast.Constant)
         and bool(FOLDS.search(last(call.func.value) or last(getattr(call.func.value, "func", call.func))))
-        for call in ast.walk(node.iter)
+        for call in all_of(ast.Call, node.iter)
     )
 
 
 def _folds(to: Walk, loop: ast.For, made: dict[str, ast.Call]) -> None:
     """One model that is made before the folds, and trained on from fold to fold."""
-    bound = _bound(loop.body)
-    calls = [node for each in loop.body for node in ast.walk(each) if isinstance(node, ast.Call)]
+    bound = stored_in(*loop.body)
+    calls = list(all_of(ast.Call, *loop.body))
     used = {last(call.func) for call in calls if isinstance(call.func, ast.Name)}
     for call in calls:
         model = _trained(call, used)
@@ -297,7 +281,4 @@ def _resets(call: ast.Call, model: str) -> bool:
     """`model.set_weights(first)`, `reset(model)`."""
     owner = call.func.value if isinstance(call.func, ast.Attribute) else None
     given = [*call.args, *([owner] if owner is not None else [])]
-    is_given = any(
-        isinstance(part, ast.Name) and part.id == model for value in given for part in ast.walk(value)
-    )
-    return is_given and bool(RESETTING.search(last(call.func)))
+    return model in names_in(*given) and bool(RESETTING.search(last(call.func)))

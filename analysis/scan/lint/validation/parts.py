@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from analysis.scan.lint.syntax.arguments import constant, last
+from analysis.scan.lint.syntax.tree import all_of
 from analysis.scan.lint.syntax.walk import Walk
 from analysis.scan.lint.validation.evaluation import is_held_out, is_only_held_out, is_training
 
@@ -91,7 +92,7 @@ class Parts:
 
     def _parts(self, target: str, value: ast.expr) -> None:
         """`train = rows.take(9)` and `val = rows.skip(9)` of `rows = rows.shuffle(99)`."""
-        for call in _calls(value):
+        for call in all_of(ast.Call, value):
             owner = call.func.value if isinstance(call.func, ast.Attribute) else None
             if not isinstance(owner, ast.Name) or owner.id not in self._shuffled:
                 continue
@@ -114,10 +115,6 @@ class Parts:
             self._taken.pop(target, None)
 
 
-def _calls(value: ast.expr) -> Iterator[ast.Call]:
-    return (node for node in ast.walk(value) if isinstance(node, ast.Call))
-
-
 def _base(value: ast.expr) -> str:
     """`rows` of `rows.batch(9).prefetch(1)`."""
     while isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute):
@@ -126,7 +123,7 @@ def _base(value: ast.expr) -> str:
 
 
 def _has(value: ast.expr, methods: Sequence[str]) -> bool:
-    return any(last(call.func) in methods for call in _calls(value))
+    return any(last(call.func) in methods for call in all_of(ast.Call, value))
 
 
 def _is_shuffled(value: ast.expr) -> bool:
