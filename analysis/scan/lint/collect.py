@@ -17,6 +17,7 @@ from analysis.scan.lint.names import Names
 from analysis.scan.lint.order.order import DataOrder
 from analysis.scan.lint.order.passed import order_free
 from analysis.scan.lint.syntax import bindings, defaults, keywords
+from analysis.scan.lint.syntax.arguments import attribute_of, parameters
 from analysis.scan.lint.syntax.tree import all_of, names_in
 from analysis.scan.lint.uses import calls, counts, devices, pools, seeding, settings, training
 from analysis.scan.lint.validation import evaluation, leaks
@@ -166,7 +167,7 @@ class Collector:
         arguments = node.args
         defaults.of_function(self, arguments)
         seeding.of_function(self, arguments)
-        every = (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)
+        every = [each for each, _ in parameters(arguments)]
         for argument in (*every, arguments.vararg, arguments.kwarg):
             if argument is not None:
                 is_whole = isinstance(argument.annotation, ast.Name) and argument.annotation.id == "int"
@@ -390,10 +391,7 @@ HANDLERS: dict[type[ast.AST], Callable[[Collector, Any], None]] = {
 
 def target_name(node: ast.expr) -> str:
     """A name for what is assigned to: `x`, `self.x`, `options.x`, `[].x` of `table["x"]`; "" for others."""
-    if isinstance(node, ast.Name):
-        return node.id
-    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
-        return f"{node.value.id}.{node.attr}"
-    if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
-        return f"[].{node.slice.value}" if isinstance(node.slice.value, str) else ""
-    return ""
+    match node:
+        case ast.Subscript(slice=ast.Constant(value=str(key))):
+            return f"[].{key}"
+    return attribute_of(node)

@@ -293,6 +293,20 @@ DEFERRED = re.compile(
     rf"|^(?:{'|'.join(sorted({package for package, _ in ESTIMATORS}))})\.(?:\w+\.)*[A-Z]\w+$"
 )
 """What draws when it is used, not when it is made."""
+DRAWING = (
+    *(("torch", pattern) for pattern in (RANDOM_TRANSFORM, MODEL, DISTRIBUTION, LAYERS)),
+    ("python", AUGMENTING),
+    ("albumentations", ALBUMENTATIONS),
+    ("monai", MONAI),
+    ("gym", ENVIRONMENTS),
+    ("imgaug", OF_IMGAUG),
+    ("numpy", RANDOM_VARIATES),
+    ("python", OF_GRAPHS),
+    ("tensorflow", KERAS_MODELS),
+    ("tensorflow", PIPELINE),
+    ("python", OF_TIMM),
+)
+"""The generators that families of names draw from; the first counts."""
 
 
 def is_own(name: str) -> bool:
@@ -303,29 +317,8 @@ def is_own(name: str) -> bool:
 @cache
 def generator_of(name: str) -> str | None:
     """The generator that a call of this name draws from."""
-    if RANDOM_TRANSFORM.match(name) or MODEL.match(name) or DISTRIBUTION.match(name) or LAYERS.match(name):
-        return "torch"
-    if AUGMENTING.match(name):
-        return "python"
-    if ALBUMENTATIONS.match(name):
-        return "albumentations"
-    if MONAI.match(name):
-        return "monai"
-    if ENVIRONMENTS.match(name):
-        return "gym"
-    if OF_IMGAUG.match(name):
-        return "imgaug"
-    if RANDOM_VARIATES.match(name):
-        return "numpy"
-    if OF_GRAPHS.match(name):
-        return "python"
-    if KERAS_MODELS.match(name):
-        return "tensorflow"
-    if PIPELINE.match(name):
-        return "tensorflow"
-    if OF_TIMM.match(name):
-        return "python"
-    return DRAWS.get(name)
+    found = (generator for generator, pattern in DRAWING if pattern.match(name))
+    return next(found, DRAWS.get(name))
 
 
 def estimator_of(name: str) -> str | None:

@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Iterator, Sequence
 
-from analysis.scan.lint.syntax.arguments import constant
+from analysis.scan.lint.syntax.arguments import attribute_of, constant
 from analysis.scan.lint.syntax.tree import nodes_in
 
 WORD = re.compile(r"\b(?:trainable|requires_grad_?)\b")
@@ -43,19 +43,13 @@ def _settings(nodes: Iterator[ast.AST] | Sequence[ast.AST]) -> Iterator[tuple[st
         match node:
             case ast.Assign(targets=[ast.Attribute(value=of, attr=attribute)], value=value):
                 if attribute in ATTRIBUTES:
-                    yield _name(of), constant(value)
+                    yield attribute_of(of), constant(value)
             case ast.Call(func=ast.Attribute(value=of, attr="requires_grad_"), args=args):
-                yield _name(of), constant(args[0]) if args else True
+                yield attribute_of(of), constant(args[0]) if args else True
 
 
 def _whole(value: ast.expr) -> str:
     """`base` of `base.layers` and `base.parameters()`; of a part of them, nothing."""
     if isinstance(value, ast.Call):
         value = value.func
-    return _name(value.value) if isinstance(value, ast.Attribute) and value.attr in PARTS else ""
-
-
-def _name(value: ast.expr) -> str:
-    if isinstance(value, ast.Attribute) and isinstance(value.value, ast.Name):
-        return f"{value.value.id}.{value.attr}"
-    return value.id if isinstance(value, ast.Name) else ""
+    return attribute_of(value.value) if isinstance(value, ast.Attribute) and value.attr in PARTS else ""

@@ -7,7 +7,7 @@ import re
 
 from analysis.scan.lint.order.kept import is_numbering, makes_text, named
 from analysis.scan.lint.order.sources import NUMBERS, is_numbering_of_texts, is_of_texts
-from analysis.scan.lint.syntax.arguments import last, text_of
+from analysis.scan.lint.syntax.arguments import argument, last, text_of
 from analysis.scan.lint.syntax.tree import names_in
 from analysis.scan.lint.syntax.walk import Walk
 
@@ -154,7 +154,7 @@ class Sets:
     def tied(self, node: ast.Call, name: str | None) -> str:
         """`max(set(votes), key=votes.count)`: of several with the same count, the first of the set; "" unless
         it is one of texts."""
-        key = next((each.value for each in node.keywords if each.arg == "key"), None)
+        key = argument(node, "key")
         if name not in CHOOSING or len(node.args) != 1 or key is None or _is_total(key):
             return ""
         return self.of_texts(node.args[0])

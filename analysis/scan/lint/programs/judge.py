@@ -97,7 +97,7 @@ def lint_project(
         file.notes.append(note)
     found += found_operations(files, uses, every, rules)
     found = [each for each in found if each.rule != "VB404" or each.place.path not in stated]
-    found = [naming(each, shared.get(_shared(each), [])) for each in _first_of_file("VB401", found)]
+    found = [naming(each, shared.get(_shared(each), [])) for each in _first_of_file(found)]
     by_path = {file.path: file for file in files}
     kept: dict[tuple[str, str, int, int, str], LintFinding] = {}
     for each in found:
@@ -141,15 +141,16 @@ def _shared(found: LintFinding) -> tuple[str, str, int]:
     return found.rule, found.place.path, 0 if found.rule == "VB401" else found.place.line
 
 
-def _first_of_file(rule: str, found: Sequence[LintFinding]) -> list[LintFinding]:
+def _first_of_file(found: Sequence[LintFinding]) -> list[LintFinding]:
     """Programs that share the file in which they train are not reported one by one."""
     seen: set[str] = set()
     kept = []
     for each in found:
-        if each.rule != rule or each.place.path not in seen:
-            kept.append(each)
-        if each.rule == rule:
+        if each.rule == "VB401":
+            if each.place.path in seen:
+                continue
             seen.add(each.place.path)
+        kept.append(each)
     return kept
 
 

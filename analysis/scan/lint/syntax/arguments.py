@@ -6,13 +6,24 @@ import ast
 from typing import Any
 
 
-def argument(node: ast.Call, name: str, position: int) -> ast.expr | None:
+def argument(node: ast.Call, name: str, position: int = -1) -> ast.expr | None:
+    """An argument by its name, or by its position where it may be given by that."""
     for keyword in node.keywords:
         if keyword.arg == name:
             return keyword.value
     if 0 <= position < len(node.args) and not any(isinstance(a, ast.Starred) for a in node.args):
         return node.args[position]
     return None
+
+
+def parameters(arguments: ast.arguments) -> list[tuple[ast.arg, ast.expr | None]]:
+    """The named parameters of a function, each with its default."""
+    positional = [*arguments.posonlyargs, *arguments.args]
+    lacking = [None] * (len(positional) - len(arguments.defaults))
+    return [
+        *zip(positional, [*lacking, *arguments.defaults], strict=True),
+        *zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True),
+    ]
 
 
 def is_open(node: ast.Call, name: str) -> bool | None:
@@ -55,9 +66,16 @@ def text_of(node: ast.AST) -> str:
         return ""
 
 
-def last(function: ast.expr) -> str:
-    """`append` of `self.rows.append`, `open` of `open`."""
+def last(function: ast.expr | None) -> str:
+    """`append` of `self.rows.append`, `open` of `open`; "" for others."""
     return getattr(function, "attr", "") or getattr(function, "id", "")
+
+
+def attribute_of(node: ast.expr) -> str:
+    """`x`, `self.x`, `options.x`; "" for others."""
+    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+        return f"{node.value.id}.{node.attr}"
+    return node.id if isinstance(node, ast.Name) else ""
 
 
 def lines_of(node: ast.stmt | ast.expr) -> range:

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Container, Mapping, Sequence
 
 from analysis.scan.lint.facts import MAIN, Choice, FileFacts, Given, Parameter, Values, spot
+from analysis.scan.lint.syntax.arguments import parameters
 from analysis.scan.lint.syntax.tree import all_of, nodes_in, nodes_of
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -74,19 +75,13 @@ def _literals(nodes: Sequence[ast.AST]) -> dict[str, Values]:
 
 def _of_function(facts: FileFacts, node: Function, scope: str) -> None:
     """The parameters that keep the value they are given, and the branches that depend on one."""
-    positional = [*node.args.posonlyargs, *node.args.args]
-    defaults = [*(None for _ in positional), *node.args.defaults][-len(positional) :] if positional else []
-    every = [
-        *zip(positional, defaults, strict=True),
-        *zip(node.args.kwonlyargs, node.args.kw_defaults, strict=True),
-    ]
     inner = [*nodes_in(node.body)]
     again = {each.arg for each in inner if isinstance(each, ast.arg)} | {
         each.id for each in inner if isinstance(each, ast.Name) and not isinstance(each.ctx, ast.Load)
     }
     facts.parameters[scope] = {
         each.arg: Parameter(place, _literal(default))
-        for place, (each, default) in enumerate(every)
+        for place, (each, default) in enumerate(parameters(node.args))
         if each.arg not in again and each.arg != "self"
     }
     _branches(facts, inner, scope, {name: name for name in facts.parameters[scope]})

@@ -6,23 +6,21 @@ import ast
 from collections.abc import Sequence
 from typing import Any
 
-from analysis.scan.lint.syntax.arguments import argument, constant
+from analysis.scan.lint.syntax.arguments import argument, constant, last, parameters
 from analysis.scan.lint.syntax.walk import Walk
 
 ACTIONS = {"store_true": False, "store_false": True}
 
 
 def of_function(to: Walk, arguments: ast.arguments) -> None:
-    positional = [*arguments.posonlyargs, *arguments.args]
-    given = zip(reversed(positional), reversed(arguments.defaults), strict=False)
-    for each, value in (*given, *zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)):
+    for each, value in parameters(arguments):
         _add(to, each.arg, constant(value))
 
 
 def assigned(to: Walk, targets: Sequence[ast.expr], value: ast.expr) -> None:
     """`size = 1`, `_C.CUDNN.BENCHMARK = True`."""
     for target in targets:
-        _add(to, name_of(target), constant(value))
+        _add(to, last(target), constant(value))
 
 
 def of_call(to: Walk, node: ast.Call) -> None:
@@ -34,10 +32,10 @@ def of_call(to: Walk, node: ast.Call) -> None:
 
 def of_command_line(to: Walk, node: ast.Call) -> list[str]:
     """`parser.add_argument("--cudnn-benchmark", action="store_false")`; returns the names."""
-    value = constant(argument(node, "default", -1))
+    value = constant(argument(node, "default"))
     if value is ...:
-        value = ACTIONS.get(str(constant(argument(node, "action", -1))), ...)
-    destination = constant(argument(node, "dest", -1))
+        value = ACTIONS.get(str(constant(argument(node, "action"))), ...)
+    destination = constant(argument(node, "dest"))
     options = [destination] if isinstance(destination, str) else [str(constant(each)) for each in node.args]
     names = [option.lstrip("-").replace("-", "_") for option in options]
     for name in names:
@@ -47,16 +45,9 @@ def of_command_line(to: Walk, node: ast.Call) -> list[str]:
 
 def default(to: Walk, value: ast.expr | None) -> Any:
     """The one value that a name has in the file, as far as that was read; Ellipsis where unknown."""
-    name = name_of(value)
+    name = last(value)
     known = to.facts.defaults.get(name, ()) if name else ()
     return next(iter(known)) if len(known) == 1 else constant(value)
-
-
-def name_of(value: ast.expr | None) -> str:
-    match value:
-        case ast.Name(id=name) | ast.Attribute(attr=name):
-            return name
-    return ""
 
 
 def _add(to: Walk, name: str, value: Any) -> None:

@@ -131,7 +131,7 @@ def called(to: Walk, node: ast.Call, name: str | None) -> None:
     elif (attribute and method in WRITING and not _copies(node)) or WRITER.match(method):
         to.facts.flags |= {"writes"} if method == "fit" else {"writes", "saves"}
         to.facts.written.append(node.lineno)
-    if constant(argument(node, "do_sample", -1)) is True:
+    if constant(argument(node, "do_sample")) is True:
         to.event("draw", "torch", node, f"{method}(do_sample=True)")
     for value in (*node.args, *(each.value for each in node.keywords if each.arg in CALLED_LATER)):
         if isinstance(value, ast.Name) and (given := to.names.resolve(value) or "").startswith("@"):
@@ -268,13 +268,13 @@ def _by_name(to: Walk, node: ast.Call, name: str) -> None:
     elif settings.mode(to, node, name):
         pass
     elif name in RUNS_MAIN and not node.args:
-        given_main = argument(node, "main", -1)
+        given_main = argument(node, "main")
         to.event("call", (given_main and to.names.resolve(given_main)) or "@main", node)
     elif name in ("jax.random.PRNGKey", "jax.random.key") and node.args:
         seeding.changing(to, node, node.args[0], name)
     elif name == "lightning.Trainer":
         settings.of_trainer(to, node)
-        if constant(argument(node, "benchmark", 99)) is True:
+        if constant(argument(node, "benchmark")) is True:
             to.report("VB504", node, "Trainer(benchmark=True) lets cuDNN choose by measuring")
     if PARALLEL_WORK.match(name):
         to.event("work", top if top != "keras" else "tensorflow", node, name)
@@ -291,7 +291,7 @@ def _by_attribute(to: Walk, node: ast.Call, attribute: str, name: str | None) ->
         to.event("evaluates", "", node)
     if attribute == "add_argument":
         for option in defaults.of_command_line(to, node):
-            counts.remembered(to, option, argument(node, "default", -1))
+            counts.remembered(to, option, argument(node, "default"))
     if attribute == "compile":
         operations.compiled(to, node)
     if attribute == "set_random_state":
@@ -332,10 +332,10 @@ def _by_attribute(to: Walk, node: ast.Call, attribute: str, name: str | None) ->
         attribute in ("flow_from_directory", "flow_from_dataframe")
         or (attribute == "flow" and (name or "").endswith("ImageDataGenerator().flow"))
     ) and is_open(node, "seed") is True:
-        if constant(argument(node, "shuffle", 99)) is not False:
+        if constant(argument(node, "shuffle")) is not False:
             to.event("draw", "numpy", node, attribute)
     elif attribute in OPTIONS and _option(node):
-        default = argument(node, "default", -1)
+        default = argument(node, "default")
         seeding.changing(to, node, default, f"the option {_option(node)}")
         is_minus = isinstance(default, ast.UnaryOp) and settings.is_minus(default)
         if is_minus or (is_open(node, "default") is True and not is_given(node, "required")):
@@ -360,7 +360,4 @@ def _option(node: ast.Call) -> str:
 
 
 def _says_cuda(node: ast.Call) -> bool:
-    return any(
-        isinstance(a, ast.Constant) and isinstance(a.value, str) and a.value.startswith("cuda")
-        for a in node.args
-    )
+    return any(devices.is_gpu(constant(each)) for each in node.args)

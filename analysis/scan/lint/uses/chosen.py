@@ -7,8 +7,8 @@ import ast
 import re
 
 from analysis.scan.lint.facts import spot
-from analysis.scan.lint.syntax.arguments import argument, constant, is_given
-from analysis.scan.lint.syntax.defaults import default, name_of
+from analysis.scan.lint.syntax.arguments import argument, constant, is_given, last
+from analysis.scan.lint.syntax.defaults import default
 from analysis.scan.lint.syntax.walk import Walk
 from analysis.scan.lint.uses import draws, operations, seeding
 from analysis.scan.lint.vocabulary import OWN_SOURCE, SEEDS_OF_VARIATES, is_own
@@ -45,7 +45,7 @@ def called(to: Walk, node: ast.Call) -> None:
     if library in LAYERS:
         said = default(to, kind)
         if not isinstance(said, str):  # a recurrent one by its name
-            said = "RNN" if RECURRENT.search(f"{name_of(kind)} {to.target}") else ""
+            said = "RNN" if RECURRENT.search(f"{last(kind)} {to.target}") else ""
         operations.used(to, bare, f"{library}.{said}")
     elif library in MODELS:
         draws.drawn(to, bare, MODELS[library])
@@ -102,7 +102,7 @@ TRIED, WITHOUT_SEED = "tries solvers that draw", "has a logistic regression with
 
 def unseeded(to: Walk, node: ast.Call, name: str) -> None:
     """A search, or an estimator, whose seed is not given or another one each time."""
-    state = argument(node, "random_state", -1)
+    state = argument(node, "random_state")
     if state is not None and not any(each.rule == "VB104" for each in to.facts.findings):
         seeding.changing(to, node, state, name)  # once: one clock seeds all of them
     if name in SEEDS and not is_given(node, SEEDS[name]):

@@ -6,7 +6,6 @@ import ast
 import re
 
 from analysis.scan.lint.syntax.arguments import argument, constant, is_given, last, text_of
-from analysis.scan.lint.syntax.defaults import name_of
 from analysis.scan.lint.syntax.tree import nodes_of
 from analysis.scan.lint.syntax.walk import Walk
 from analysis.scan.lint.validation import evaluation
@@ -30,7 +29,7 @@ def multiplied(to: Walk, node: ast.BinOp) -> None:
     if not isinstance(node.op, ast.Mult):
         return
     for one, other in ((node.left, node.right), (node.right, node.left)):
-        name = next(filter(SCALED.search, (name_of(one), ast.unparse(one), to.target)), "")
+        name = next(filter(SCALED.search, (last(one), ast.unparse(one), to.target)), "")
         if name and _of_gpus(to, other):
             to.report("VB405", node, f"{name} depends on how many GPUs the machine has")
 
@@ -87,7 +86,7 @@ def _number(to: Walk, value: ast.expr | None) -> str:
     """A number or a name; one of the machine is more than 0, and of others nothing is known."""
     if value is None or isinstance(constant(value), int):
         return str(int(constant(value))) if value is not None else "0"
-    return "1" if _of_machine(to, value) else name_of(value)
+    return "1" if _of_machine(to, value) else last(value)
 
 
 def _of_machine(to: Walk, node: ast.AST) -> bool:
@@ -95,7 +94,7 @@ def _of_machine(to: Walk, node: ast.AST) -> bool:
         if isinstance(inner, ast.Call) and to.names.resolve(inner.func) in COUNTS_OF_THE_MACHINE:
             return True
         if isinstance(inner, ast.Name | ast.Attribute) and (
-            name_of(inner) in to.facts.counted
+            last(inner) in to.facts.counted
             or (to.names.resolve(inner) or "").removesuffix("()") in COUNTS_OF_THE_MACHINE
         ):
             return True

@@ -75,14 +75,14 @@ def called(to: Walk, node: ast.Call, name: str | None, attribute: str) -> None:
             to.event("gpu", "", node)
     if name in ("torch.cuda.current_device", "torch.accelerator.current_accelerator"):
         to.facts.flags.add("cuda")
-    last = attribute or (node.func.id if isinstance(node.func, ast.Name) else "")
+    function = last(node.func)
     if (name == "torch.device" and _is_without_cuda(argument(node, "type", 0))) or (
         name == "lightning.Trainer" and _trains_on_cpu(node)
     ):
         to.facts.flags.add(ON_CPU)
     elif (
-        (last == "to" and any(_is_device(to, each) for each in _values(node)))
-        or MOVING.search(last)
+        (function == "to" and any(_is_device(to, each) for each in _values(node)))
+        or MOVING.search(function)
         or (name or "").startswith(
             ("torch.cuda.set_", "torch.set_default_device", "torch.nn.parallel.", "torch.nn.DataParallel")
         )
@@ -108,8 +108,8 @@ def assigned(to: Walk, name: str, value: ast.expr) -> None:
     if "device" in name.lower() and _is_without_cuda(value):
         to.facts.flags.add(ON_CPU)
     known = f"{to.scope}:{name}"
-    is_gpu = bool(to.scope) and not to.branches and _is_gpu(constant(value))
-    (to.facts.on_gpu.add if is_gpu else to.facts.on_gpu.discard)(known)
+    is_sure = bool(to.scope) and not to.branches and is_gpu(constant(value))
+    (to.facts.on_gpu.add if is_sure else to.facts.on_gpu.discard)(known)
     (to.facts.made_on_cpu.add if is_made_on_cpu(to, value) else to.facts.made_on_cpu.discard)(known)
 
 
@@ -152,7 +152,7 @@ def _is_without_cuda(value: ast.expr | None) -> bool:
     return bool(constant(choice) == "cpu")
 
 
-def _is_gpu(said: object) -> bool:
+def is_gpu(said: object) -> bool:
     return str(said).startswith("cuda")
 
 
@@ -182,28 +182,28 @@ def _needs(to: Walk, node: ast.Call, name: str | None, attribute: str) -> bool:
     if attribute == "to" or name == "torch.device":
         said = constant if to.scope else partial(default, to)  # a parameter may be given another value
         return any(
-            _is_gpu(said(each)) or (isinstance(each, ast.Name) and f"{to.scope}:{each.id}" in to.facts.on_gpu)
+            is_gpu(said(each)) or (isinstance(each, ast.Name) and f"{to.scope}:{each.id}" in to.facts.on_gpu)
             for each in _values(node)
         )
     if (name or "").startswith("sentence_transformers."):
-        return _is_gpu(constant(argument(node, "device", 2)))
+        return is_gpu(constant(argument(node, "device", 2)))
     if any(k.arg in QUANTIZED and constant(k.value) is True for k in node.keywords):
         return True
-    if HALF.match(name or "") and constant(argument(node, "fp16", 99)) is True:
+    if HALF.match(name or "") and constant(argument(node, "fp16")) is True:
         return True
-    if name == "accelerate.Accelerator" and constant(argument(node, "mixed_precision", 99)) == "fp16":
+    if name == "accelerate.Accelerator" and constant(argument(node, "mixed_precision")) == "fp16":
         return True
     if name != "lightning.Trainer":
         return False
-    gpus = constant(argument(node, "gpus", -1))
-    return (type(gpus) is int and gpus > 0) or constant(argument(node, "accelerator", -1)) in ("gpu", "cuda")
+    gpus = constant(argument(node, "gpus"))
+    return (type(gpus) is int and gpus > 0) or constant(argument(node, "accelerator")) in ("gpu", "cuda")
 
 
 def _trains_on_cpu(node: ast.Call) -> bool:
     """`Trainer(accelerator="cpu")`; `Trainer(track_grad_norm=2)` of a version before 2.0, which used a GPU
     only where that was said."""
     given = {keyword.arg for keyword in node.keywords}
-    if constant(argument(node, "accelerator", -1)) == "cpu":
+    if constant(argument(node, "accelerator")) == "cpu":
         return True
     return bool(given & ENDED_BY_2) and not given & {*DEVICE_ARGUMENTS, "strategy", "auto_select_gpus", None}
 
@@ -213,9 +213,7 @@ def is_there(test: ast.expr) -> bool:
     match test:
         case ast.Call(func=ast.Attribute(value=ast.Attribute(attr="cuda"), attr="is_available")):
             return True
-        case ast.Name(id=name) | ast.Attribute(attr=name):
-            return bool(CHOICE.search(name))
-    return False
+    return bool(CHOICE.search(last(test)))
 
 
 def refused(to: Walk, node: ast.If) -> None:
@@ -238,9 +236,7 @@ def asserted(to: Walk, node: ast.Assert) -> None:
 
 def named(to: Walk, node: ast.Name | ast.Attribute) -> None:
     """`args.use_cuda`, `gpu`: a choice, unless it is `torch.cuda`."""
-    if CHOICE.search(node.id if isinstance(node, ast.Name) else node.attr) and not (
-        isinstance(node, ast.Attribute) and _base(node) == "torch"
-    ):
+    if CHOICE.search(last(node)) and not (isinstance(node, ast.Attribute) and _base(node) == "torch"):
         to.facts.flags.add(ASKS)
 
 

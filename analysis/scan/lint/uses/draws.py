@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from analysis.scan.lint.facts import Event, spot
-from analysis.scan.lint.syntax.arguments import argument, constant, dotted, is_given, is_open
+from analysis.scan.lint.syntax.arguments import argument, constant, dotted, is_given, is_open, last
 from analysis.scan.lint.syntax.tree import nodes_in
 from analysis.scan.lint.syntax.walk import Walk
 from analysis.scan.lint.uses import seeding
@@ -126,7 +126,7 @@ def drawn(to: Walk, node: ast.Call, name: str) -> None:
     if to.without_seed and "seed" in to.target.lower():
         to.facts.flags.add(f"redrawn {to.target}")
         generator = None  # a seed for who gave none
-    own = argument(node, "generator", -1)
+    own = argument(node, "generator")
     is_own = own is not None and (to.names.resolve(own) or "").startswith("torch.Generator()")
     if is_own or (name.startswith("keras.layers.") and _is_initialized(to, node)):
         generator = None  # one that begins with a fixed seed, or is given one
@@ -207,10 +207,10 @@ def drawn_from(node: ast.Call, name: str) -> str | None:
         return None if is_seeded or not _shuffles(node, name) else estimator
     if name in ONLY_SHUFFLED:
         option, source = ONLY_SHUFFLED[name]
-        shuffles = constant(argument(node, option, 99)) is True
+        shuffles = constant(argument(node, option)) is True
         return source if shuffles and not is_given(node, "seed") else None
     if OF_FILES.search(name):
-        return None if is_given(node, "seed") or constant(argument(node, "shuffle", 99)) is False else "numpy"
+        return None if is_given(node, "seed") or constant(argument(node, "shuffle")) is False else "numpy"
     if name in LOADED_METRICS and constant(argument(node, "path", 0)) == BOOTSTRAPPED:
         return None if is_given(node, "seed") else "numpy"
     generator = generator_of(name)
@@ -227,7 +227,7 @@ def drawn_from(node: ast.Call, name: str) -> str | None:
 
 def _is_initialized(to: Walk, node: ast.Call) -> bool:
     """`Dense(9, kernel_initializer=he_normal(seed))`."""
-    given = argument(node, "kernel_initializer", -1)
+    given = argument(node, "kernel_initializer")
     return isinstance(given, ast.Call) and _is_seeded_by_place(given, to.names.resolve(given.func) or "")
 
 
@@ -260,7 +260,7 @@ def inherited(to: Walk, scope: str, base: ast.expr, name: str) -> None:
 def _is_loaded(node: ast.Call, name: str) -> bool:
     """Whether the weights of a model of torchvision or timm come from a file."""
     if name == "timm.create_model":
-        classes = argument(node, "num_classes", 99)  # its last layer is new
+        classes = argument(node, "num_classes")  # its last layer is new
         is_new = classes is not None and constant(classes) != 0
         return constant(argument(node, "pretrained", 1)) is True and not is_new
     if name.startswith("keras.") and "applications." in name:
@@ -324,10 +324,9 @@ def is_buffer(node: ast.Call) -> bool:
     if any(keyword.arg == "buffer_size" for keyword in node.keywords):
         return True
     size = argument(node, "buffer_size", 0)
-    named = size.id if isinstance(size, ast.Name) else size.attr if isinstance(size, ast.Attribute) else ""
     return (
         isinstance(constant(size), int)
-        or bool(re.search("buffer|size|len|num", named, re.I))
+        or bool(re.search("buffer|size|len|num", last(size), re.I))
         or isinstance(size, ast.Call)
     )
 
@@ -335,18 +334,18 @@ def is_buffer(node: ast.Call) -> bool:
 def _shuffles(node: ast.Call, name: str) -> bool:
     """Whether an object of scikit-learn that takes a random_state uses it."""
     last = name.rpartition(".")[2]
-    if constant(argument(node, "solver", 99)) == "liblinear" or last == "LinearSVC":
+    if constant(argument(node, "solver")) == "liblinear" or last == "LinearSVC":
         return _draws_in_liblinear(node, last)
     if last in ONLY_WITH:
-        return any(constant(argument(node, key, 99)) in values for key, values in ONLY_WITH[last].items())
+        return any(constant(argument(node, key)) in values for key, values in ONLY_WITH[last].items())
     if last in ("KFold", "StratifiedKFold", "GroupKFold", "StratifiedGroupKFold"):
         return constant(argument(node, "shuffle", 1)) is True
-    return constant(argument(node, "shuffle", 99)) is not False
+    return constant(argument(node, "shuffle")) is not False
 
 
 def _draws_in_liblinear(node: ast.Call, name: str) -> bool:
     """Whether coordinates are taken in an order that is drawn: all but the primal problem with an l2 penalty,
     for which logistic regression is set unless another is asked for."""
-    is_dual = constant(argument(node, "dual", 99)) if is_given(node, "dual") else name == "LinearSVC"
+    is_dual = constant(argument(node, "dual")) if is_given(node, "dual") else name == "LinearSVC"
     penalty = constant(argument(node, "penalty", 0)) if is_given(node, "penalty") or node.args else "l2"
     return is_dual is not False or penalty == "l1"

@@ -7,8 +7,8 @@ import re
 
 from analysis.scan.lint.facts import Use, spot
 from analysis.scan.lint.registry import Arguments, Operation, operations_of, registry
-from analysis.scan.lint.syntax.arguments import argument, constant
-from analysis.scan.lint.syntax.defaults import default, name_of
+from analysis.scan.lint.syntax.arguments import argument, constant, last
+from analysis.scan.lint.syntax.defaults import default
 from analysis.scan.lint.syntax.walk import Walk
 from analysis.scan.lint.uses import devices
 from analysis.scan.lint.vocabulary import WORDS
@@ -137,7 +137,7 @@ def _differs(to: Walk, node: ast.Call, operation: Operation, shift: int = 0) -> 
 def _chosen(to: Walk, node: ast.Call) -> list[str]:
     """The text of its first argument, or the texts that the name of that has by default."""
     given = argument(node, "model_name", 0)
-    values = to.facts.defaults.get(name_of(given), {constant(given)})
+    values = to.facts.defaults.get(last(given), {constant(given)})
     return [value for value in values if isinstance(value, str)]
 
 
@@ -173,7 +173,7 @@ def _spared(to: Walk, node: ast.Call, unless: Arguments, position: int) -> bool:
 
 def _is_whole(node: ast.Call, shift: int) -> bool:
     """Whether the tensor is one of whole numbers or truth values, as far as the text shows."""
-    kind = argument(node, "dtype", -1)
+    kind = argument(node, "dtype")
     if isinstance(kind, ast.Attribute) and WHOLE_TYPE.search(kind.attr):
         return True
     tensor = _tensor(node, shift)
@@ -244,9 +244,7 @@ def _is_on_cpu(to: Walk, node: ast.Call, shift: int) -> bool:
 
 
 def _tensor_name(node: ast.Call, shift: int) -> str:
-    match _tensor(node, shift):
-        case ast.Name(id=name) | ast.Attribute(attr=name):
-            return name
+    match tensor := _tensor(node, shift):
         case ast.Subscript(slice=ast.Constant(value=str(name))):
             return name
-    return ""
+    return last(tensor)

@@ -40,7 +40,7 @@ def called(to: Walk, node: ast.Call, name: str) -> None:
     if LIMITS.match(name):
         to.facts.flags.add("threads")
     if FORESTS.match(name):
-        jobs = next((option.value for option in node.keywords if option.arg == "n_jobs"), None)
+        jobs = argument(node, "n_jobs")
         if isinstance(jobs, ast.UnaryOp):  # -1
             to.event("pool", name, node)
     if not THREADED.match(name):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from analysis.scan.lint.syntax.arguments import argument, constant, is_open, last
+from analysis.scan.lint.syntax.arguments import argument, attribute_of, constant, is_open, last, parameters
 from analysis.scan.lint.syntax.tree import nodes_of
 from analysis.scan.lint.syntax.walk import Walk
 from analysis.scan.lint.vocabulary import (
@@ -63,7 +63,7 @@ def seed(to: Walk, node: ast.Call, name: str) -> None:
     else:
         changing(to, node, value, name)
         source = to.names.resolve(value) or ""
-        if f"redrawn {_place(value)}" in to.facts.flags:  # only where none was given
+        if f"redrawn {attribute_of(value)}" in to.facts.flags:  # only where none was given
             seeded(to, node, seeded_by(name), IF_GIVEN)
             return
         if source.endswith("()") and (generator := generator_of(source[:-2])):
@@ -99,9 +99,7 @@ def assigned(to: Walk, target: ast.expr, value: ast.expr) -> None:
 
 def of_function(to: Walk, arguments: ast.arguments) -> None:
     """`def main(seed=int(time.time()))`."""
-    positional = [*arguments.posonlyargs, *arguments.args]
-    given = zip(reversed(positional), reversed(arguments.defaults), strict=False)
-    for each, value in (*given, *zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)):
+    for each, value in parameters(arguments):
         if value is not None and "seed" in each.arg.lower():
             changing(to, value, value, each.arg)
 
@@ -132,8 +130,3 @@ def seeded(to: Walk, node: ast.AST, generators: tuple[str, ...], text: str = "")
     for generator in generators:
         is_spared = generator == "torch" and to.without_gpu > 0
         to.event("seed", generator, node, WITHOUT_GPU if is_spared else text)
-
-
-def _place(value: ast.expr) -> str:
-    """`options.seed` of itself."""
-    return ast.unparse(value) if isinstance(value, ast.Name | ast.Attribute) else ""

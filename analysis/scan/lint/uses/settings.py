@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from analysis.scan.lint.facts import spot
-from analysis.scan.lint.syntax.arguments import argument, constant, is_given
-from analysis.scan.lint.syntax.defaults import name_of
+from analysis.scan.lint.syntax.arguments import argument, constant, is_given, last
 from analysis.scan.lint.syntax.tree import names_in
 from analysis.scan.lint.syntax.walk import Walk
 from analysis.scan.lint.uses import devices
@@ -47,7 +46,7 @@ def mode(to: Walk, node: ast.Call, name: str) -> bool:
                 environment_setting(to, node, key)
     elif name == "torch.use_deterministic_algorithms":
         if constant(argument(node, "mode", 0)) is not False:
-            only_warns = constant(argument(node, "warn_only", 9)) is not False and is_given(node, "warn_only")
+            only_warns = constant(argument(node, "warn_only")) is not False and is_given(node, "warn_only")
             _mode_on(to, node, "warn" if only_warns else "torch")
     elif name == "torch.set_deterministic_debug_mode":
         mode = constant(argument(node, "debug_mode", 0))
@@ -71,7 +70,7 @@ def _mode_on(to: Walk, node: Any, mode: str, value: ast.expr | None = None) -> N
 
 def of_trainer(to: Walk, node: ast.Call) -> None:
     """`Trainer(deterministic=True)` of Lightning."""
-    given = argument(node, "deterministic", -1)
+    given = argument(node, "deterministic")
     if given is not None and constant(given) not in (False, None):
         to.facts.flags.add("cublas")  # Lightning sets the variable itself
         _mode_on(to, node, "warn" if constant(given) == "warn" else "torch", given)
@@ -151,14 +150,14 @@ def _measuring(to: Walk, target: ast.Attribute, value: ast.expr | None) -> None:
         to.event("measures", "on", target)
     elif constant(value) is False and not to.branches:
         to.event("measures", "off", target)
-    elif name := name_of(inner):
+    elif name := last(inner):
         to.facts.measuring.append((spot(target), name, not is_not))
 
 
 def ordered(to: Walk, node: ast.Call, attribute: str) -> None:
     """`data.map(f, deterministic=False)`, `parallel_interleave(f, sloppy=True)`."""
     for name, said in (("deterministic", False), ("sloppy", True)):
-        if constant(argument(node, name, -1)) is said and "tensorflow" in to.facts.flags:
+        if constant(argument(node, name)) is said and "tensorflow" in to.facts.flags:
             to.report("VB203", node, f"{attribute}({name}={said}) lets elements overtake each other")
 
 
@@ -166,7 +165,7 @@ def shuffled(to: Walk, node: ast.Call, attribute: str, name: str | None) -> None
     """`tfds.load("mnist", shuffle_files=True)`: without a seed its files are read at once, in any order."""
     if name != "tensorflow_datasets.load" and attribute != "as_dataset":
         return
-    shuffles, read = argument(node, "shuffle_files", -1), argument(node, "read_config", -1)
+    shuffles, read = argument(node, "shuffle_files"), argument(node, "read_config")
     if shuffles is not None and constant(shuffles) is not False and read is None:
         without = "shuffle_files without ReadConfig(shuffle_seed=...)"
         why = f"{without} lets files, and what is mapped in parallel, overtake each other"
@@ -179,7 +178,7 @@ def queued(to: Walk, node: ast.Call, name: str) -> None:
     several = constant(threads) not in (1, ...) or isinstance(threads, ast.Name | ast.Attribute)
     if name in JOINED or (name in QUEUES and several):
         to.report("VB203", node, f"the threads of {name.rpartition('.')[2]} fill one queue, in any order")
-    elif name in LOADERS and constant(argument(node, "in_order", -1)) is False:
+    elif name in LOADERS and constant(argument(node, "in_order")) is False:
         to.report("VB203", node, "with in_order=False batches come as the workers finish them")
 
 
@@ -236,8 +235,7 @@ def without_seed(test: ast.expr) -> bool | None:
             said = False
         case _:
             return None
-    text = name.id if isinstance(name, ast.Name) else name.attr if isinstance(name, ast.Attribute) else ""
-    return said if SEED_NAME.search(text) else None
+    return said if SEED_NAME.search(last(name)) else None
 
 
 def _is_data_option(to: Walk, name: str) -> bool:

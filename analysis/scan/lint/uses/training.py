@@ -6,7 +6,7 @@ import ast
 import re
 
 from analysis.scan.lint.facts import Event, spot
-from analysis.scan.lint.syntax.arguments import argument, constant, dotted, is_given
+from analysis.scan.lint.syntax.arguments import argument, constant, dotted, is_given, last
 from analysis.scan.lint.syntax.walk import Walk
 from analysis.scan.lint.vocabulary import KERAS_1, OF_UNKNOWN, WORDS, is_own
 
@@ -92,7 +92,7 @@ def by_name(to: Walk, node: ast.Call, name: str) -> None:
     elif TRAINS.match(name):
         to.event("train", "estimator" if OF_ESTIMATORS.match(name) else f"{name.rpartition('.')[2]}()", node)
         to.facts.flags.add("trainer")
-    if LOADED_FIT.match(name) and constant(argument(node, "shuffle", 99)) is not False:
+    if LOADED_FIT.match(name) and constant(argument(node, "shuffle")) is not False:
         to.event("draw", "tensorflow", node, "fit(shuffle=True) of a model that was loaded")
     if name == "tensorflow.GradientTape":
         to.event("train", "a gradient tape", node)
@@ -181,9 +181,7 @@ def _is_scaled(value: ast.expr) -> bool:
     """Whether a product has the rate of learning as a factor."""
     if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Mult | ast.Div):
         return _is_scaled(value.left) or _is_scaled(value.right)
-    if isinstance(value, ast.Name | ast.Attribute):
-        return bool(RATE.search(value.id if isinstance(value, ast.Name) else value.attr))
-    return False
+    return bool(RATE.search(last(value)))
 
 
 def kept(to: Walk, target: ast.Attribute, value: ast.expr) -> None:

@@ -73,11 +73,11 @@ def called(to: Walk, node: ast.Call, name: str | None, attribute: str) -> None:
     if name == LOADER:
         _loader(to, node)
     elif attribute in SHUFFLED_BY_DEFAULT or kind == "files":
-        held = is_held_out(to.target) or constant(argument(node, "subset", 99)) == "validation"
+        held = is_held_out(to.target) or constant(argument(node, "subset")) == "validation"
         if held and is_open(node, "shuffle") is True:
             why = f"{last} shuffles by default, so predictions do not stand in the order of the files"
             to.report("VB602", node, why)
-        elif held and constant(argument(node, "shuffle", 99)) is True:
+        elif held and constant(argument(node, "shuffle")) is True:
             to.report("VB602", node, f"{last} shuffles the held-out data")
     elif attribute in ("fit", "fit_generator"):
         _fit(to, node, name)
@@ -126,20 +126,20 @@ def is_for_training(to: Walk, node: ast.Call) -> bool:
 def _fit(to: Walk, node: ast.Call, name: str | None) -> None:
     if name is not None and name.startswith("sklearn"):
         return
-    to.facts.flags.add("keras_fit" if argument(node, "epochs", 99) is not None else "-")
-    if constant(argument(node, "shuffle", 99)) is False:
+    to.facts.flags.add("keras_fit" if argument(node, "epochs") is not None else "-")
+    if constant(argument(node, "shuffle")) is False:
         to.facts.flags.add(IN_ORDER)
     size = default(to, argument(node, "batch_size", 2 if len(node.args) > 2 else -1))
     to.facts.flags.add(ONE_ROW if size == 1 else ROWS)
     twice = next((pair for pair in itertools.pairwise(node.args[:3]) if _is_twice(*pair)), None)
     if twice is not None:
         to.report("VB603", node, f"{ast.unparse(twice[0])} is given for training and for validation")
-    validation = argument(node, "validation_data", 99)
+    validation = argument(node, "validation_data")
     fitted = argument(node, "x", 0)
     if validation is not None and fitted is not None and _is_validated_on(validation, fitted):
         why = f"validation_data={ast.unparse(validation)} is what the model is trained on"
         to.report("VB603", node, why)
-    split = argument(node, "validation_split", 99)
+    split = argument(node, "validation_split")
     if split is not None and constant(split) not in (0, 0.0):
         why = "validation_split takes the last samples, before any shuffling: the order of the data decides"
         to.report("VB604", node, why)

@@ -7,7 +7,7 @@ import ast
 import re
 from collections.abc import Sequence
 
-from analysis.scan.lint.syntax.arguments import constant, last
+from analysis.scan.lint.syntax.arguments import argument, constant, last
 from analysis.scan.lint.syntax.tree import all_of
 from analysis.scan.lint.syntax.walk import Walk
 from analysis.scan.lint.validation.evaluation import is_held_out, is_only_held_out, is_training
@@ -134,7 +134,7 @@ def _is_shuffled(value: ast.expr) -> bool:
         if FROM_FOLDER.search(value.func.attr):
             break
         if value.func.attr == "shuffle":
-            again = next((k.value for k in value.keywords if k.arg == "reshuffle_each_iteration"), None)
+            again = argument(value, "reshuffle_each_iteration")
             return bool(value.args or value.keywords) and constant(again) in (..., True)
         value = value.func.value
     match value:
