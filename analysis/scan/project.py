@@ -193,7 +193,7 @@ def _elsewhere(tree: Tree, software: Sequence[Requirement]) -> frozenset[str]:
 def _not_read(tree: Tree, facts: Iterable[FileFacts]) -> Iterator[Note]:
     """What a file that is scanned alone imports of its project."""
     for file in facts if tree.is_file else ():
-        modules = {e.name for events in file.scopes.values() for e in events if e.kind == "import"}
+        modules = {event.name for event in file.events() if event.kind == "import"}
         modules = {name for name in modules if name.partition(".")[0] not in ELSEWHERE}
         names = sorted({beside(tree.root, name) for name in modules} - {"", file.path})
         if names:

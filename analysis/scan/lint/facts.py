@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from bisect import bisect_right
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -161,9 +162,8 @@ class FileFacts:
     read_attributes: set[str] = field(default_factory=set)  # used in a way that keeps an order
     defaults: dict[str, set[bool | int | str]] = field(default_factory=dict)  # of names, see walk/defaults
     counted: set[str] = field(default_factory=set)  # names of counts of the machine
-    measuring: list[tuple[Spot, str, bool]] = field(
-        default_factory=list
-    )  # cudnn.benchmark = name (or not name)
+    # of `cudnn.benchmark = name` (or `not name`)
+    measuring: list[tuple[Spot, str, bool]] = field(default_factory=list)
     sorted_attributes: set[str] = field(default_factory=set)  # `x` of `sorted(data.x)`
     parameters: dict[str, dict[str, Parameter]] = field(default_factory=dict)  # of scopes, by name
     choices: list[Choice] = field(default_factory=list)
@@ -172,6 +172,12 @@ class FileFacts:
     stored: set[str] = field(default_factory=set)  # attributes of others than `self` that are given a value
     cells: tuple[tuple[int, int], ...] = ()  # (first line, number) of each cell of a notebook
     notes: list[Note] = field(default_factory=list)
+
+    def events(self, *, main: bool = True) -> Iterator[Event]:
+        """Those of all scopes; of an imported file without what its main guard guards."""
+        for name, events in self.scopes.items():
+            if main or name != MAIN:
+                yield from events
 
     def cell_at(self, line: int) -> tuple[int, int, int]:
         """The index of the cell of a notebook that a line is in, its first line and the next cell's."""

@@ -126,7 +126,7 @@ def lint_cells(facts: FileFacts, cells: list[Cell], options: Options) -> None:
                 ]
             if any(registry().operations[use.entry].model for use in facts.operations):
                 facts.idle = idle_lines(body)
-            if facts.targets or facts.findings or _draws(facts):
+            if facts.targets or facts.findings or any(event.kind == "draw" for event in facts.events()):
                 facts.looked_at = shown_lines(body, kept_in_order, is_notebook=facts.is_notebook)
         except RecursionError:
             facts.notes.append(Note(path=facts.path, text="is nested too deeply; not linted"))
@@ -157,17 +157,11 @@ def _names_read(tree: ast.Module | None) -> set[str]:
     return found
 
 
-def _draws(facts: FileFacts) -> bool:
-    return any(event.kind == "draw" for events in facts.scopes.values() for event in events)
-
-
 def _trains(facts: FileFacts) -> bool:
     """Clusters of what a loaded network gives are no training."""
     clusters = any(name.startswith("sklearn.cluster") for name in facts.imported.values())
     return "optimizes" in facts.flags or any(
-        event.kind == "train" and not (clusters and event.name == "estimator")
-        for events in facts.scopes.values()
-        for event in events
+        event.kind == "train" and not (clusters and event.name == "estimator") for event in facts.events()
     )
 
 

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from analysis.scan.lint.syntax.arguments import last, lines_of
+from analysis.scan.lint.syntax.arguments import given_to, last, lines_of
 from analysis.scan.lint.syntax.choices import Function
 from analysis.scan.lint.syntax.tree import all_of, names_in, nodes_in, nodes_of, stored_in
 
@@ -79,9 +79,8 @@ def _replaced(body: Sequence[ast.stmt]) -> set[int]:
 
 def _knows_self(call: ast.Call) -> bool:
     """`self.build()`, `initialise(self)`: it may read any attribute."""
-    given = [*call.args, *(keyword.value for keyword in call.keywords)]
     return ast.unparse(call.func).startswith("self.") or any(
-        isinstance(each, ast.Name) and each.id == "self" for each in given
+        isinstance(each, ast.Name) and each.id == "self" for each in given_to(call)
     )
 
 

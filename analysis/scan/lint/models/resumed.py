@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Iterator, Sequence
 
-from analysis.scan.lint.syntax.arguments import last, text_of
+from analysis.scan.lint.syntax.arguments import given_to, last, text_of
 from analysis.scan.lint.syntax.choices import Function
 from analysis.scan.lint.syntax.tree import all_of, nodes_in, nodes_of
 
@@ -82,6 +82,6 @@ def _loads(body: Sequence[ast.stmt], path: str) -> bool:
 
 def _given(node: ast.Call) -> Iterator[str]:
     """The texts of arguments that are names, attributes, texts or simple calls: `str(path)`, `open(path)`."""
-    for value in (*node.args, *(keyword.value for keyword in node.keywords)):
+    for value in given_to(node):
         inner = value.args if isinstance(value, ast.Call) else []
         yield from map(text_of, [each for each in (value, *inner) if len(nodes_of(each)) <= SIMPLE])

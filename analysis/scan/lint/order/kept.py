@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import TypeGuard
 
-from analysis.scan.lint.syntax.arguments import last
+from analysis.scan.lint.syntax.arguments import given_to, last
 from analysis.scan.lint.syntax.tree import all_of, names_in, nodes_in
 from analysis.scan.lint.syntax.walk import Walk
 from analysis.scan.lint.vocabulary import WORDS
@@ -123,8 +123,7 @@ def numbered(node: ast.For | ast.AsyncFor) -> bool:
             return True
         if isinstance(inner, ast.Call) and last(inner.func) in SAVING:
             writes = True
-            given = [*inner.args, *(keyword.value for keyword in inner.keywords)]
-            if any(_names(value, indexed(node)) & counters for value in given):
+            if any(_names(value, indexed(node)) & counters for value in given_to(inner)):
                 return True
         elif isinstance(inner, ast.If) and _names(inner.test) & counters and _parts(inner):
             return True

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from analysis.scan.lint.order.kept import LOGS, bound_in, named
 from analysis.scan.lint.order.sources import Pending
-from analysis.scan.lint.syntax.arguments import argument, last
+from analysis.scan.lint.syntax.arguments import argument, given_to, last
 from analysis.scan.lint.syntax.tree import all_of
 from analysis.scan.lint.syntax.walk import Walk
 
@@ -39,7 +39,7 @@ class Tables:
         `np.savez(path, rows=table)`, unless it is for people by its name."""
         yield from self.items_of(node)
         if last(node.func) in DUMPING:
-            for value in (*node.args, *(each.value for each in node.keywords)):
+            for value in given_to(node):
                 name = named(value)
                 for key in (name, name + INNER) if name and not LOGS.search(name) else ():
                     yield from (each._replace(looped=False) for each in self._of(key))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,7 +10,7 @@ from typing import NamedTuple
 
 from analysis.scan.lint.facts import MAIN, FileFacts, Spot, finding
 from analysis.scan.lint.lint import is_ignored
-from analysis.scan.lint.programs.kinds import events_of, is_test
+from analysis.scan.lint.programs.kinds import is_test
 from analysis.scan.lint.programs.program import Program, Step, naming
 from analysis.scan.lint.programs.seeded import by_choice
 from analysis.scan.lint.registry import Operation, Pins, pin_of, registry, version
@@ -97,7 +96,7 @@ def _without_gradient(files: Sequence[FileFacts]) -> set[str]:
     """The functions that are called under `torch.no_grad()`, and nowhere else."""
     called: dict[bool, set[str]] = {True: set(), False: set()}
     for file in files:
-        for event in itertools.chain.from_iterable(file.scopes.values()):
+        for event in file.events():
             if event.kind in ("call", "value"):
                 called[event.spot in file.without_gradient].add(event.name.lstrip("@").rpartition(".")[2])
     return called[True] - called[False]
@@ -200,7 +199,7 @@ def _may_use_gpu(program: Program, framework: str) -> bool:
         return False
     training = program.training
     near = [program.file, *([training.file] if training else [])]
-    moves = [event for file in near for events in file.scopes.values() for event in events]
+    moves = [event for file in near for event in file.events()]
     moves += [step.event for step in program.reached]
     moved = MOVED in flags or any(event.kind == "moved" for event in moves)
     return framework != "torch" or (moved and ("cuda" in flags or ON_CPU not in flags))
@@ -273,7 +272,7 @@ def found_operations(
     learning = [program for program in every if program.training is not None]
     if learning and not any(map(_trains_network, learning)):
         return  # networks only make features of which estimators learn: no gradient is taken
-    if every and not any(event.kind == "train" for file in files for event in events_of(file)):
+    if every and not any(event.kind == "train" for file in files for event in file.events()):
         uses = [use for use in uses if use.always]  # nothing is trained
     left = [
         use

@@ -244,10 +244,9 @@ def _unstated_threads(program: Program, training: Step, flags: set[str]) -> Iter
     imported = (network or training).file.flags & {"torch", "tensorflow"}
     of_tensorflow = network is not None and imported == {"tensorflow"}
     stated = "threads" in flags or any(
-        e.kind == "setting" and e.name in (OF_TENSORFLOW if of_tensorflow else THREAD_SETTINGS)
-        for f in program.files
-        for events in f.scopes.values()
-        for e in events
+        event.kind == "setting" and event.name in (OF_TENSORFLOW if of_tensorflow else THREAD_SETTINGS)
+        for file in program.files
+        for event in file.events()
     )
     if stated:
         return

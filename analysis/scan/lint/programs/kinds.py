@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 
 from analysis.scan.lint.facts import MAIN, TRIES, Event, FileFacts
 from analysis.scan.lint.index import Index
@@ -52,7 +51,7 @@ def tries_out(file: FileFacts, *, is_imported: bool) -> bool:
     file imports draws tensors whose size is written out, and reports no metric."""
     own = file.scopes.get(MAIN, ())
     reached = _reached(file, MAIN)
-    fitted = {e.spot.line for events in file.scopes.values() for e in events if e.kind == "train"}
+    fitted = {event.spot.line for event in file.events() if event.kind == "train"}
     if any(file.scope_at(line) in reached for line in file.written if line not in fitted):
         return False
     if TRIES in file.flags:
@@ -60,7 +59,7 @@ def tries_out(file: FileFacts, *, is_imported: bool) -> bool:
     drawn = [event for event in own if event.kind == "draw" and MADE_UP.match(event.text)]
     if is_imported:
         return bool(drawn)
-    uses = any(event.kind == "loaded" for events in file.scopes.values() for event in events)
+    uses = any(event.kind == "loaded" for event in file.events())
     is_of_tensors = any(e.spot in file.fixed and not e.text.startswith("numpy") for e in drawn)
     return is_of_tensors and not uses and "reports" not in file.flags
 
@@ -103,9 +102,3 @@ def runs(file: FileFacts, index: Index, is_imported: bool) -> bool:
     if "reports" in file.flags and any(event.kind == "loaded" for event in top):
         return True
     return any(event.kind == "call" and index.function(event.name, file) is not None for event in top)
-
-
-def events_of(file: FileFacts, *, main: bool = True) -> Iterator[Event]:
-    for name, events in file.scopes.items():
-        if main or name != MAIN:
-            yield from events

@@ -93,7 +93,7 @@ def _reached(
 def _is_after(file: FileFacts) -> bool:
     """Whether a file that trains nothing is about what is done after training, or about data for tests, whose
     order counts only where it decides which they are; by its name."""
-    trains = any(event.kind == "train" for events in file.scopes.values() for event in events)
+    trains = any(event.kind == "train" for event in file.events())
     return not trains and bool(AFTER_TRAINING.search(file.path) or TEST_FILE.search(file.path))
 
 

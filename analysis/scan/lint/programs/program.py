@@ -18,7 +18,7 @@ from typing import NamedTuple
 from analysis.scan.lint.facts import MAIN, Event, FileFacts, finding
 from analysis.scan.lint.index import Index, last_name
 from analysis.scan.lint.programs.broken import fails, stops
-from analysis.scan.lint.programs.kinds import events_of, runs
+from analysis.scan.lint.programs.kinds import runs
 from analysis.scan.lint.syntax.bindings import UNKNOWN
 from analysis.scan.lint.vocabulary import OF_UNKNOWN, WORDS
 from analysis.scan.results import PROGRAMS, Level, LintFinding
@@ -61,7 +61,7 @@ class Program:
         queue = [self.file]
         while queue:
             file = queue.pop()
-            for event in events_of(file, main=file is self.file):
+            for event in file.events(main=file is self.file):
                 if event.kind == "import":
                     found = self.index.module(event.name, file)
                     if found is not None and found.path not in seen:
@@ -211,7 +211,7 @@ class Program:
     def near(self) -> list[FileFacts]:
         """The program's own file, and those that it imports itself."""
         found = {self.file.path: self.file}
-        for event in events_of(self.file):
+        for event in self.file.events():
             if event.kind == "import" and (file := self.index.module(event.name, self.file)) is not None:
                 found.setdefault(file.path, file)
         return list(found.values())
@@ -279,17 +279,14 @@ class Program:
         if maker := step.event.text.removeprefix(OF_UNKNOWN):
             made_by = self.index.function(maker, step.file)
             return made_by is None or made_by[1].endswith("__init__")
-        return self._has_own("fit") and not any(map(OF_LIBRARIES.match, step.file.imported.values()))
-
-    def _has_own(self, method: str) -> bool:
-        """Whether a class of the project has a method of that name: what happens in it tells."""
-        return any(
-            scope == f"{name}.{method}"
+        own_fits = (
+            scope == f"{name}.fit"
             for file in self.files
             for name in file.classes
             if name in self._mentioned
             for _, _, scope in file.spans
         )
+        return any(own_fits) and not any(map(OF_LIBRARIES.match, step.file.imported.values()))
 
     def flags(self) -> set[str]:
         return set().union(*(file.flags for file in self.files))
@@ -304,7 +301,12 @@ class Program:
     @cached_property
     def _mentioned(self) -> set[str]:
         """The last names of all that is called, given or fetched anywhere in the program's files."""
-        return self._called | {last_name(event.name) for event in self._events if event.kind == "import"}
+        return self._called | {
+            last_name(event.name)
+            for file in self.files
+            for event in file.events(main=file is self.file)
+            if event.kind == "import"
+        }
 
     @cached_property
     def _called(self) -> set[str]:
@@ -326,10 +328,6 @@ class Program:
                 found.add(name)
                 queue += waiting.pop(name, [])
         return found
-
-    @property
-    def _events(self) -> Iterator[Event]:
-        return (event for file in self.files for event in events_of(file, main=file is self.file))
 
     def is_unused(self, step: Step) -> bool:
         """Whether a draw makes an object of an imported file that no other file of the program names, such as
@@ -392,7 +390,7 @@ def programs(files: Sequence[FileFacts], elsewhere: frozenset[str] = frozenset()
     imported = {
         found.path
         for file in files
-        for event in events_of(file)
+        for event in file.events()
         if event.kind == "import" and (found := index.module(event.name, file)) is not None
     }
     every = [Program(file, index, elsewhere) for file in files if runs(file, index, file.path in imported)]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from analysis.scan.lint.facts import Event, FileFacts
 from analysis.scan.lint.programs.differ import AFTER_TRAINING
-from analysis.scan.lint.programs.kinds import events_of, is_of_plots
+from analysis.scan.lint.programs.kinds import is_of_plots
 from analysis.scan.lint.programs.orders import PREPARING, makes_data
 from analysis.scan.lint.programs.pictures import is_of_pictures
 from analysis.scan.lint.programs.program import Program, Step, at, place
@@ -366,7 +366,7 @@ def _source_of_seeds(program: Program, pinned: Pins) -> str:
     what came with it up to 2.9, of Python since. The newest version is meant unless the project says, or
     uses what only TensorFlow 1 has."""
     stated = version(pin_of(pinned, "keras", program.file.path))
-    imports = [event.name for file in program.files for event in events_of(file) if event.kind == "import"]
+    imports = [event.name for file in program.files for event in file.events() if event.kind == "import"]
     if KERAS_1 in program.flags() or any(name.startswith(ONLY_OF_OLD) for name in imports):
         return "numpy"
     is_old = TENSORFLOW_1 in program.flags()

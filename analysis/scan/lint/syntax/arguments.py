@@ -16,6 +16,11 @@ def argument(node: ast.Call, name: str, position: int = -1) -> ast.expr | None:
     return None
 
 
+def given_to(node: ast.Call) -> list[ast.expr]:
+    """All that a call is given, by place and by name."""
+    return [*node.args, *(keyword.value for keyword in node.keywords)]
+
+
 def parameters(arguments: ast.arguments) -> list[tuple[ast.arg, ast.expr | None]]:
     """The named parameters of a function, each with its default."""
     positional = [*arguments.posonlyargs, *arguments.args]

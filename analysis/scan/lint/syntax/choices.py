@@ -32,7 +32,7 @@ def record_choices(facts: FileFacts, body: Sequence[ast.stmt]) -> None:
         ):
             facts.stored.add(node.attr)
     kinds = ("call", "method")
-    called = {event.spot for events in facts.scopes.values() for event in events if event.kind in kinds}
+    called = {event.spot for event in facts.events() if event.kind in kinds}
     of_module = _literals(nodes) if called else {}
     parameters = {node.arg for node in nodes if isinstance(node, ast.arg)}
     of_functions = {name: values for name, values in of_module.items() if name not in parameters}

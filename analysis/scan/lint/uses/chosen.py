@@ -7,7 +7,7 @@ import ast
 import re
 
 from analysis.scan.lint.facts import spot
-from analysis.scan.lint.syntax.arguments import argument, constant, is_given, last
+from analysis.scan.lint.syntax.arguments import argument, constant, given_to, is_given, last
 from analysis.scan.lint.syntax.defaults import default
 from analysis.scan.lint.syntax.walk import Walk
 from analysis.scan.lint.uses import draws, operations, seeding
@@ -60,7 +60,7 @@ def handed_on(to: Walk, node: ast.Call) -> None:
     the project, nothing is known by that name."""
     if isinstance(node.func, ast.Name) and node.func.id in ASKS:
         return
-    for value in (*node.args, *(keyword.value for keyword in node.keywords)):
+    for value in given_to(node):
         name = to.names.resolve(value) if isinstance(value, ast.Name) else None
         if name and "()" not in name and not name.startswith("@") and is_own(name):
             to.event("value", f"{name}.*", value)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from analysis.scan.lint.facts import Event, spot
-from analysis.scan.lint.syntax.arguments import argument, constant, dotted, is_given, is_open, last
+from analysis.scan.lint.syntax.arguments import argument, constant, dotted, given_to, is_given, is_open, last
 from analysis.scan.lint.syntax.tree import nodes_in
 from analysis.scan.lint.syntax.walk import Walk
 from analysis.scan.lint.uses import seeding
@@ -240,9 +240,9 @@ def _is_seeded_by_place(node: ast.Call, name: str) -> bool:
 
 def _is_written_out(node: ast.Call) -> bool:
     """`torch.rand(1, 3, 8, 8)`: with numbers alone."""
-    given = [*node.args, *(keyword.value for keyword in node.keywords)]
-    parts = nodes_in(given)
-    return bool(given) and not any(isinstance(part, ast.Name | ast.Attribute | ast.Call) for part in parts)
+    given = given_to(node)
+    unknown = (isinstance(part, ast.Name | ast.Attribute | ast.Call) for part in nodes_in(given))
+    return bool(given) and not any(unknown)
 
 
 def inherited(to: Walk, scope: str, base: ast.expr, name: str) -> None:

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import ast
 
-from analysis.scan.lint.syntax.arguments import argument, attribute_of, constant, is_open, last, parameters
+from analysis.scan.lint.syntax.arguments import (
+    argument,
+    attribute_of,
+    constant,
+    given_to,
+    is_open,
+    last,
+    parameters,
+)
 from analysis.scan.lint.syntax.tree import nodes_of
 from analysis.scan.lint.syntax.walk import Walk
 from analysis.scan.lint.vocabulary import (
@@ -77,7 +85,7 @@ def seed(to: Walk, node: ast.Call, name: str) -> None:
 
 def of_helper(to: Walk, node: ast.Call) -> str:
     """What is said of a call of a function that seeds by its name: `set_seed(random.randint(0, 99))`."""
-    given = (*node.args, *(keyword.value for keyword in node.keywords))
+    given = given_to(node)
     for value in given:
         changing(to, node, value, last(node.func))
     names = [to.names.resolve(value) or "" for value in given]
