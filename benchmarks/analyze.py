@@ -9,16 +9,15 @@ from __future__ import annotations
 
 import hashlib
 import resource
-import statistics
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from benchmarks.fabricated import LENET5, fabricate
 from benchmarks.studies import vbstudy
-from benchmarks.table import Row
+from benchmarks.table import Row, over
 
 SAMPLES, EPOCHS = 10_000, 20
 TURNS = 2
@@ -41,15 +40,11 @@ def measure(name: str, runs: int, report: Callable[[str], None]) -> list[Row]:
         assert (directory / "report" / "index.html").is_file()
     peak = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 2**20
 
-    def row(name: str, what: str, samples: Sequence[float], unit: str, **target: float) -> Row:
-        value = statistics.median(samples)
-        return Row(name=name, what=what, n=str(TURNS), value=value, samples=samples, unit=unit, **target)
-
-    ratios = [ours / theirs for ours, theirs in zip(whole, bare, strict=True)]
+    what = f"{runs:,} runs, figures and report included"
     return [
-        row(name, f"{runs:,} runs, figures and report included", whole, "s", at_most=TARGET_S),
-        row("", "the same : reading its files with their SHA-256", ratios, "x"),
-        row("", "peak of memory of the largest process", [peak], "GiB"),
+        Row.of(what, whole, "s", name=name, at_most=TARGET_S),
+        Row.of("the same : reading its files with their SHA-256", over(whole, bare)),
+        Row.of("peak of memory of the largest process", [peak], "GiB", n=str(TURNS)),
     ]
 
 

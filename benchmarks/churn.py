@@ -18,16 +18,15 @@ of our own. One-hot classes through BLAS in float32 were thirteen times slower t
 from __future__ import annotations
 
 import resource
-import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from scipy.spatial.distance import pdist
 
 from analysis.stats.metrics import churn_matrix, churn_within
-from benchmarks.table import Row
+from benchmarks.table import Row, over
 
 SAMPLES, CLASSES = 10_000, 10
 NOISE = 0.1  # the share of samples that a run puts in a class of its own
@@ -57,27 +56,18 @@ def measure(name: str, runs: int, report: Callable[[str], None]) -> list[Row]:
     assert abs(ours[0][1] - expected.mean()) < 1e-9
     assert np.allclose(ours[1][1][np.triu_indices(runs, 1)], expected)
 
-    def row(name: str, what: str, samples: Sequence[float], unit: str, **target: float) -> Row:
-        value = statistics.median(samples)
-        return Row(name=name, what=what, n=str(TURNS), value=value, samples=samples, unit=unit, **target)
-
     moved = [runs * (runs - 1) / 2 * BYTES_A_PAIR / 1e9 / seconds for seconds in matrix_s]
+    in_memory = f"peak of memory with both of ours; {before:.2f} GiB before"
     size = f"{runs:,} runs x {SAMPLES:,} samples"
     return [
-        row(name, f"pdist : mean churn of all pairs, {size}", _over(pdist_s, mean_s), "x", at_least=TARGET),
-        row("", "pdist : the churn of every pair, as a matrix", _over(pdist_s, matrix_s), "x"),
-        row("", "mean churn", mean_s, "s"),
-        row("", "the matrix", matrix_s, "s"),
-        row("", "the matrix: nine numpy passes a pair, through the caches", moved, "GB/s"),
-        row("", "pdist", pdist_s, "s"),
-        row("", "mean churn : reading the labels once (the limit by memory)", _over(mean_s, sum_s), "x"),
-        row(
-            "",
-            f"peak of memory with both of ours; {before:.2f} GiB before",
-            [peak],
-            "GiB",
-            at_most=TARGET_GIB,
-        ),
+        Row.of(f"pdist : mean churn of all pairs, {size}", over(pdist_s, mean_s), name=name, at_least=TARGET),
+        Row.of("pdist : the churn of every pair, as a matrix", over(pdist_s, matrix_s)),
+        Row.of("mean churn", mean_s, "s"),
+        Row.of("the matrix", matrix_s, "s"),
+        Row.of("the matrix: nine numpy passes a pair, through the caches", moved, "GB/s"),
+        Row.of("pdist", pdist_s, "s"),
+        Row.of("mean churn : reading the labels once (the limit by memory)", over(mean_s, sum_s)),
+        Row.of(in_memory, [peak], "GiB", n=str(TURNS), at_most=TARGET_GIB),
     ]
 
 
@@ -85,10 +75,6 @@ def _timed(function: Callable[[np.ndarray], Any], labels: np.ndarray) -> tuple[f
     began = time.perf_counter()
     result = function(labels)
     return time.perf_counter() - began, result
-
-
-def _over(a: Sequence[float], b: Sequence[float]) -> list[float]:
-    return [x / y for x, y in zip(a, b, strict=True)]
 
 
 def _peak_gib() -> float:

@@ -19,7 +19,7 @@ from typing import Any
 from distributed import Client, LocalCluster, as_completed
 
 from benchmarks.fabricated import plain_record
-from benchmarks.table import Row
+from benchmarks.table import Row, over
 from guest.records.codec import from_json, seal, to_json
 from guest.records.run import ARTIFACTS, RunSpec
 from orchestrator.engine import Summary
@@ -76,36 +76,15 @@ def measure(name: str, runs: int, report: Callable[[str], None]) -> list[Row]:
             ours.append(_dispatched(client, specs, orders))
             report(f"turn {turn + 1} of {TURNS}: dask {plain[-1]:.2f} s, dispatched {ours[-1]:.2f} s")
         swept_s = _swept(client, study, specs, Store(Path(folder) / "study"))
-    ratios = [own / bare for own, bare in zip(ours, plain, strict=True)]
-    each_ms = [1000 * seconds / runs for seconds in ours]
+    what = f"runs that do nothing on {WORKERS} local workers, against plain dask submission"
+    ratio, n = sum(ours) / sum(plain), f"{TURNS} x {runs}"
+    ours_ms, swept_ms = [1000 * seconds / runs for seconds in ours], [1000 * swept_s / runs]
+    mean_ms = sum(ours_ms) / TURNS
+    published = "the same with checked and durably published files"
     return [
-        Row(
-            name=name,
-            what=f"runs that do nothing on {WORKERS} local workers, against plain dask submission",
-            n=f"{TURNS} x {runs}",
-            value=sum(ours) / sum(plain),
-            samples=ratios,
-            unit="x",
-            at_most=RATIO,
-        ),
-        Row(
-            name="",
-            what="dispatch overhead a run",
-            n=f"{TURNS} x {runs}",
-            value=sum(each_ms) / TURNS,
-            samples=each_ms,
-            unit="ms",
-            at_most=OVERHEAD_MS,
-        ),
-        Row(
-            name="",
-            what="the same with checked and durably published files",
-            n=str(runs),
-            value=1000 * swept_s / runs,
-            samples=[1000 * swept_s / runs],
-            unit="ms",
-            at_most=OVERHEAD_MS,
-        ),
+        Row.of(what, over(ours, plain), name=name, n=n, value=ratio, at_most=RATIO),
+        Row.of("dispatch overhead a run", ours_ms, "ms", n=n, value=mean_ms, at_most=OVERHEAD_MS),
+        Row.of(published, swept_ms, "ms", n=str(runs), at_most=OVERHEAD_MS),
     ]
 
 

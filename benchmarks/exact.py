@@ -32,7 +32,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.networks import NETWORKS
-from benchmarks.table import Row
+from benchmarks.table import Row, over
 from guest import workloads
 from guest.datasets import datasets
 from guest.machine import fingerprint
@@ -195,52 +195,29 @@ def _group(
         measured = {}
         for threads in THREADS:
             times = measured[threads] = turns(model, threads, runs)
-            ratios = [ours / theirs for ours, theirs in zip(times.exact, times.default, strict=True)]
+            ratios = over(times.exact, times.default)
             every[threads].append(statistics.median(ratios))
             title = f"{model}, {threads} thread{'s' * (threads > 1)}"
             milliseconds = 1000 * statistics.median(times.default)
             report(f"{title}: {milliseconds:.2f} ms, and by exact mode {every[threads][-1]:.2f} of it")
             limit = OF_ANY if at_most else OF_ONE_SAMPLE
-            rows.append(_row(f"{title}: exact : default", ratios, at_most=limit))
+            rows.append(Row.of(f"{title}: exact : default", ratios, at_most=limit))
             for peer, of_peer in (("MKL strict", times.strict), ("RepDL", times.repdl)):
                 if of_peer:
-                    against = [ours / theirs for ours, theirs in zip(times.exact, of_peer, strict=True)]
-                    rows.append(_row(f"{title}: exact : {peer}", against, at_most=1.0))
+                    against = over(times.exact, of_peer)
+                    rows.append(Row.of(f"{title}: exact : {peer}", against, at_most=1.0))
             if times.repdl:
-                slower = [x / y for x, y in zip(times.repdl, times.default, strict=True)]
-                rows.append(_row(f"{title}: RepDL : default", slower))
+                slower = over(times.repdl, times.default)
+                rows.append(Row.of(f"{title}: RepDL : default", slower))
         if model in WORKLOADS:
             one, two = measured[THREADS[0]], measured[THREADS[1]]
-            scaling = [
-                (a / b) / (c / d)
-                for a, b, c, d in zip(one.exact, two.exact, one.default, two.default, strict=True)
-            ]
+            scaling = over(over(one.exact, two.exact), over(one.default, two.default))
             what = f"{model}: speed-up by the second thread, exact : default"
-            rows.append(_row(what, scaling, at_least=SCALING_TARGET))
+            rows.append(Row.of(what, scaling, at_least=SCALING_TARGET))
     for threads, ratios in every.items():
         what = f"{group}, {threads} thread{'s' * (threads > 1)}: geometric mean of exact : default"
-        means.append(_row(what, ratios, value=statistics.geometric_mean(ratios), at_most=at_most))
+        means.append(Row.of(what, ratios, value=statistics.geometric_mean(ratios), at_most=at_most))
     return [*rows, *means]
-
-
-def _row(
-    what: str,
-    samples: list[float],
-    *,
-    value: float | None = None,
-    at_most: float | None = None,
-    at_least: float | None = None,
-) -> Row:
-    return Row(
-        name="",
-        what=what,
-        n=str(len(samples)),
-        value=statistics.median(samples) if value is None else value,
-        samples=samples,
-        unit="x",
-        at_most=at_most,
-        at_least=at_least,
-    )
 
 
 if __name__ == "__main__":

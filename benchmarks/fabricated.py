@@ -9,7 +9,6 @@ import csv
 import dataclasses
 import hashlib
 import io
-from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -46,6 +45,7 @@ from guest.records.run import (
 CLASSES = 10
 LENET5 = 61_706  # weights
 VARIANTS = (Variant.DEFAULT, Variant.FIXED_SEED, Variant.ALGO)
+WORKLOADS = 8
 CPUS = (1, 2, 4, 8, 16, 32)
 FREE, SHARED, LATE = 0.55, 0.12, 0.05  # SD of logits: a run's own, a thread count's, the last epochs'
 BEGAN = datetime(2025, 1, 1, tzinfo=UTC)
@@ -61,19 +61,9 @@ def sha(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def fabricate(
-    directory: Path,
-    runs: int,
-    epochs: int,
-    *,
-    samples: int = 1000,
-    weights: int = 100,
-    workloads: int = 8,
-    variants: Sequence[Variant] = VARIANTS,
-    cpus: Sequence[int] = CPUS,
-) -> None:
+def fabricate(directory: Path, runs: int, epochs: int, *, samples: int = 1000, weights: int = 100) -> None:
     """Writes `runs` runs, spread evenly over workloads, variants and thread counts."""
-    sets = [(w, v, c) for w in range(1, workloads + 1) for v in variants for c in cpus]
+    sets = [(w, v, c) for w in range(1, WORKLOADS + 1) for v in VARIANTS for c in CPUS]
     for i in range(runs):
         number, variant, count = sets[i % len(sets)]
         spec = RunSpec(

@@ -21,7 +21,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from benchmarks.fabricated import plain_record, sha
-from benchmarks.table import Row
+from benchmarks.table import Row, over
 from guest.records.codec import canonical_json, seal
 from guest.records.run import ARTIFACTS, LOG, RECORD, RunSpec
 from orchestrator.store.index import opened
@@ -77,18 +77,18 @@ def measure(name: str, runs: int, report: Callable[[str], None]) -> list[Row]:
         report("removing and damaging runs, and asking what is left")
         _changes_are_found(store, specs)
 
-    def row(name: str, what: str, samples: Sequence[float], unit: str, at_most: float | None = None) -> Row:
-        n = str(len(samples))
-        return Row(name=name, what=what, n=n, value=max(samples), samples=samples, unit=unit, at_most=at_most)
+    def row(
+        what: str, samples: Sequence[float], unit: str = "x", at_most: float | None = None, *, name: str = ""
+    ) -> Row:
+        return Row.of(what, samples, unit, name=name, value=max(samples), at_most=at_most)
 
-    ratios = [[own / bare for own, bare in zip(each, listing, strict=True)] for each in (status, sweep)]
     return [
-        row(name, f"vbstudy status of {len(specs):,} runs (the slowest)", status, "s", STATUS_S),
-        row("", "the same : find, which lists their folders", ratios[0], "x"),
-        row("", "vbstudy sweep that finds nothing left to run (the slowest)", sweep, "s", RESUME_S),
-        row("", "the same : find, which lists their folders", ratios[1], "x"),
-        row("", "vbstudy sweep that reads every byte", [first], "s"),
-        row("", "the most memory that one of them held", memory, "MiB", MEMORY_MIB),
+        row(f"vbstudy status of {len(specs):,} runs (the slowest)", status, "s", STATUS_S, name=name),
+        row("the same : find, which lists their folders", over(status, listing)),
+        row("vbstudy sweep that finds nothing left to run (the slowest)", sweep, "s", RESUME_S),
+        row("the same : find, which lists their folders", over(sweep, listing)),
+        row("vbstudy sweep that reads every byte", [first], "s"),
+        row("the most memory that one of them held", memory, "MiB", MEMORY_MIB),
     ]
 
 

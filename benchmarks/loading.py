@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import csv
 import json
-import statistics
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 from analysis.load.predictions import read_predictions
 from analysis.load.study import load_study
 from benchmarks.fabricated import fabricate
-from benchmarks.table import Row
+from benchmarks.table import Row, over
 from guest.records.run import HISTORY, RECORD
 
 TARGET_S = 5.0
@@ -32,23 +31,18 @@ def measure(name: str, runs: int, report: Callable[[str], None]) -> list[Row]:
         fabricate(directory, runs, EPOCHS)
         report(f"loading {runs} runs, {LOADS} times")
         _read_barely(directory)
-        loads = [(*_time_loading(directory, runs, EPOCHS), _read_barely(directory)) for _ in range(LOADS)]
+        loads = [(*_time_loading(directory, runs), _read_barely(directory)) for _ in range(LOADS)]
     tables, predictions, bare = zip(*loads, strict=True)
 
-    def row(name: str, what: str, samples: Sequence[float], unit: str, at_most: float | None = None) -> Row:
-        value = statistics.median(samples)
-        n = str(LOADS)
-        return Row(name=name, what=what, n=n, value=value, samples=samples, unit=unit, at_most=at_most)
-
-    ratios = [ours / theirs for ours, theirs in zip(tables, bare, strict=True)]
+    what = f"{runs:,} runs of {EPOCHS} epochs into tables"
     return [
-        row(name, f"{runs:,} runs of {EPOCHS} epochs into tables", tables, "s", TARGET_S),
-        row("", "the same : json.loads and csv.reader of the same files", ratios, "x"),
-        row("", "their predictions, on top", predictions, "s"),
+        Row.of(what, tables, "s", name=name, at_most=TARGET_S),
+        Row.of("the same : json.loads and csv.reader of the same files", over(tables, bare)),
+        Row.of("their predictions, on top", predictions, "s"),
     ]
 
 
-def _time_loading(directory: Path, runs: int, epochs: int) -> tuple[float, float]:
+def _time_loading(directory: Path, runs: int) -> tuple[float, float]:
     """Seconds to load a fabricated study into tables, and to read its predictions."""
     began = time.perf_counter()
     study = load_study(directory)
@@ -56,7 +50,7 @@ def _time_loading(directory: Path, runs: int, epochs: int) -> tuple[float, float
     read_predictions(study)
     done = time.perf_counter()
     assert len(study.runs) == runs, study.problems[:1]
-    assert len(study.epochs) == runs * epochs
+    assert len(study.epochs) == runs * EPOCHS
     return loaded - began, done - loaded
 
 

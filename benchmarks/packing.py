@@ -31,25 +31,10 @@ def measure(name: str, runs: int, report: Callable[[str], None]) -> list[Row]:
     large = simulate(plan, 8, Room(cpus=32))
     took_s = time.perf_counter() - began
     assert len(large.starts) == runs
+    what = "makespan of longest-first packing, against the shortest schedule (worst instance)"
     return [
-        Row(
-            name=name,
-            what="makespan of longest-first packing, against the shortest schedule (worst instance)",
-            n=str(INSTANCES),
-            value=max(ratios),
-            samples=ratios,
-            unit="x",
-            at_most=LONGER,
-        ),
-        Row(
-            name="",
-            what="simulating a plan on 8 hosts of 32 cores",
-            n=str(runs),
-            value=took_s,
-            samples=[took_s],
-            unit="s",
-            at_most=SECONDS,
-        ),
+        Row.of(what, ratios, name=name, value=max(ratios), at_most=LONGER),
+        Row.of("simulating a plan on 8 hosts of 32 cores", [took_s], "s", n=str(runs), at_most=SECONDS),
     ]
 
 

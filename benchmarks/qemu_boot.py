@@ -6,7 +6,6 @@ start of QEMU to the end of a first `true` over a fresh SSH connection. The imag
 
 from __future__ import annotations
 
-import statistics
 import tempfile
 import time
 from collections.abc import Callable
@@ -51,22 +50,11 @@ def measure(name: str, runs: int, report: Callable[[str], None]) -> list[Row]:
             for provider in (cold, resumed):
                 provider.destroy(GUEST)
     cold_s, resumed_s = ([pair[i] for pair in pairs] for i in (0, 1))
-    rows = (
-        ("cold boot to SSH", cold_s, COLD_TARGET_S),
-        ("snapshot to SSH", resumed_s, SNAPSHOT_TARGET_S),
-        ("a worker's command, five files fetched, a folder removed", transfers, TRANSFER_TARGET_S),
-    )
+    work = "a worker's command, five files fetched, a folder removed"
     return [
-        Row(
-            name=name if i == 0 else "",
-            what=what,
-            n=str(len(samples)),
-            value=statistics.median(samples),
-            samples=samples,
-            unit="s",
-            at_most=target,
-        )
-        for i, (what, samples, target) in enumerate(rows)
+        Row.of("cold boot to SSH", cold_s, "s", name=name, at_most=COLD_TARGET_S),
+        Row.of("snapshot to SSH", resumed_s, "s", at_most=SNAPSHOT_TARGET_S),
+        Row.of(work, transfers, "s", at_most=TRANSFER_TARGET_S),
     ]
 
 

@@ -39,24 +39,10 @@ def measure(name: str, runs: int, report: Callable[[str], None]) -> list[Row]:
             for guest in guests:
                 provider.destroy(guest)
     cores = len(host_cores())
+    what = f"{GUESTS} guests, one by one / side by side on {cores} cores"
     return [
-        Row(
-            name=name,
-            what=f"{GUESTS} guests, one by one / side by side on {cores} cores",
-            n=str(runs),
-            value=sorted(ratios)[len(ratios) // 2],
-            samples=ratios,
-            unit="x",
-            at_least=0.75 * min(cores, GUESTS),
-        ),
-        Row(
-            name="",
-            what="side by side",
-            n=str(runs),
-            value=sorted(together_s)[len(together_s) // 2],
-            samples=together_s,
-            unit="s",
-        ),
+        Row.of(what, ratios, name=name, at_least=0.75 * min(cores, GUESTS)),
+        Row.of("side by side", together_s, "s"),
     ]
 
 

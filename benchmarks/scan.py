@@ -17,12 +17,11 @@ import importlib.util
 import json
 import re
 import shutil
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 from analysis.scan.files import walk
@@ -66,15 +65,10 @@ def measure(name: str, runs: int, report: Callable[[str], None]) -> list[Row]:
         _lint(root, python)
         pairs = [(_lint(root, python), _parse(root, python)) for _ in range(runs)]
         rates = [lines / ours / 1000 for ours, _ in pairs]
+        what = f"thousands of lines linted a second, one core ({lines:,} lines)"
         rows = [
-            _row(
-                name,
-                f"thousands of lines linted a second, one core ({lines:,} lines)",
-                rates,
-                "k",
-                LINES_A_SECOND,
-            ),
-            _row("", "time of linting : ast.parse of the same files", [a / b for a, b in pairs], "x"),
+            Row.of(what, rates, "k", name=name, at_least=LINES_A_SECOND),
+            Row.of("time of linting : ast.parse of the same files", [a / b for a, b in pairs]),
         ]
         peer = shutil.which(PEER)
         if peer is None:
@@ -104,30 +98,14 @@ def _beside(peer: str, root: Path, runs: int, folder: Path, report: Callable[[st
             for who, (a, b) in found.items()
         )
     )
+    one, every = ([t["theirs"] / t[key] for t in times] for key in ("one", "all"))
+    ours, theirs_ = ([found[who][0] / WAYS_N] for who in ("ours", "torchdetscan"))
     return [
-        _row(
-            "",
-            "torchdetscan : vbstudy scan --jobs 1, whole commands",
-            [t["theirs"] / t["one"] for t in times],
-            "x",
-        ),
-        _row(
-            "",
-            "torchdetscan : vbstudy scan, whole commands",
-            [t["theirs"] / t["all"] for t in times],
-            "x",
-            1.0,
-        ),
-        _row("", f"convolutions found, of {WAYS_N}: vbstudy", [found["ours"][0] / WAYS_N], "%", 1.0),
-        _row("", f"convolutions found, of {WAYS_N}: torchdetscan", [found["torchdetscan"][0] / WAYS_N], "%"),
+        Row.of("torchdetscan : vbstudy scan --jobs 1, whole commands", one),
+        Row.of("torchdetscan : vbstudy scan, whole commands", every, at_least=1.0),
+        Row.of(f"convolutions found, of {WAYS_N}: vbstudy", ours, "%", at_least=1.0),
+        Row.of(f"convolutions found, of {WAYS_N}: torchdetscan", theirs_, "%"),
     ]
-
-
-def _row(name: str, what: str, samples: Sequence[float], unit: str, at_least: float | None = None) -> Row:
-    value = statistics.median(samples)
-    return Row(
-        name=name, what=what, n=str(len(samples)), value=value, samples=samples, unit=unit, at_least=at_least
-    )
 
 
 def _copy(root: Path) -> int:

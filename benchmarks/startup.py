@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks.table import Row
+from benchmarks.table import Row, over
 
 TARGET_S = 0.3
 
@@ -26,25 +26,10 @@ def measure(name: str, runs: int, report: Callable[[str], None]) -> list[Row]:
         _start(command)
     pairs = [(_start(ours), _start(bare)) for _ in range(runs)]
     help_s, pass_s = ([pair[i] for pair in pairs] for i in (0, 1))
-    median = statistics.median
+    ratio = statistics.median(help_s) / statistics.median(pass_s)
     return [
-        Row(
-            name=name,
-            what="vbstudy --help, the whole process",
-            n=str(runs),
-            value=median(help_s),
-            samples=help_s,
-            unit="s",
-            at_most=TARGET_S,
-        ),
-        Row(
-            name="",
-            what="the same : python -c pass",
-            n=f"{runs} + {runs}",
-            value=median(help_s) / median(pass_s),
-            samples=[ours / bare for ours, bare in pairs],
-            unit="x",
-        ),
+        Row.of("vbstudy --help, the whole process", help_s, "s", name=name, at_most=TARGET_S),
+        Row.of("the same : python -c pass", over(help_s, pass_s), n=f"{runs} + {runs}", value=ratio),
     ]
 
 

@@ -36,18 +36,8 @@ def measure(name: str, runs: int, report: Callable[[str], None]) -> list[Row]:
     each = [gap / own - 1 for gap, own in zip(between, trained[1:], strict=True)]
     whole = sweep_s / sum(trained) - 1
     what = f"wall time of vbstudy sweep beyond its runs of {sum(trained) / runs:.1f} s"
-    rows = [
-        Row(name=name, what=what, n=str(runs), value=whole, samples=[whole], unit="%", at_most=TARGET),
-    ]
+    rows = [Row.of(what, [whole], "%", name=name, n=str(runs), at_most=TARGET)]
     if each:
-        rows.append(
-            Row(
-                name="",
-                what="the same between two runs, once its worker is warm",
-                n=str(len(each)),
-                value=sum(between) / sum(trained[1:]) - 1,
-                samples=each,
-                unit="%",
-            )
-        )
+        warm = "the same between two runs, once its worker is warm"
+        rows.append(Row.of(warm, each, "%", value=sum(between) / sum(trained[1:]) - 1))
     return rows

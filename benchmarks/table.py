@@ -33,6 +33,31 @@ class Row:
     at_least: float | None = None
     at_most: float | None = None
 
+    @classmethod
+    def of(
+        cls,
+        what: str,
+        samples: Sequence[float],
+        unit: str = "x",
+        *,
+        name: str = "",
+        n: str = "",
+        value: float | None = None,
+        at_least: float | None = None,
+        at_most: float | None = None,
+    ) -> Row:
+        """A row of so many samples, whose median is its value, unless another is given."""
+        return cls(
+            name=name,
+            what=what,
+            n=n or str(len(samples)),
+            value=statistics.median(samples) if value is None else value,
+            samples=samples,
+            unit=unit,
+            at_least=at_least,
+            at_most=at_most,
+        )
+
     def target(self) -> str:
         if self.at_least is not None:
             return f">= {self.show(self.at_least)}"
@@ -54,6 +79,11 @@ class Row:
         """`1.2 / 1.3 / 1.5`: min, median and max of the samples."""
         numbers = (min(self.samples), statistics.median(self.samples), max(self.samples))
         return " / ".join(f"{100 * x:.1f}" if self.unit == "%" else f"{x:.2f}" for x in numbers)
+
+
+def over(a: Sequence[float], b: Sequence[float]) -> list[float]:
+    """Their ratios, one by one."""
+    return [x / y for x, y in zip(a, b, strict=True)]
 
 
 def machine() -> str:

@@ -28,7 +28,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.table import Row
+from benchmarks.table import Row, over
 from guest import workloads
 from guest.datasets.datasets import info
 from guest.machine import fingerprint, seeds, threads
@@ -65,14 +65,25 @@ def measure(name: str, runs: int, report: Callable[[str], None]) -> list[Row]:
     command = [sys.executable, "-m", "benchmarks.trace", str(count), str(runs)]
     done = subprocess.run(command, env=env, stdout=subprocess.PIPE, check=True)
     times: dict[str, list[float]] = json.loads(done.stdout)
-    plain_s = statistics.median(times["plain"])
+    medians = {kind: statistics.median(each) for kind, each in times.items()}
     head = f"ResNet-20, batch {BATCH}, {count} threads"
     compared = (
-        (name, f"{head}: a traced step : a plain one of {1000 * plain_s:.0f} ms", "plain", TARGET),
+        (name, f"{head}: a traced step : a plain one of {1000 * medians['plain']:.0f} ms", "plain", TARGET),
         ("", "the same traced step : one under DebugMode with output hashes", "debug", 1.0),
         ("", "the same : one under DebugMode with input and output hashes", "debug inputs", 1.0),
     )
-    return [_row(title, what, times["traced"], times[peer], most) for title, what, peer, most in compared]
+    traced, n = times["traced"], f"{runs} + {runs}"
+    return [
+        Row.of(
+            what,
+            over(traced, times[peer]),
+            name=title,
+            n=n,
+            value=medians["traced"] / medians[peer],
+            at_most=most,
+        )
+        for title, what, peer, most in compared
+    ]
 
 
 def turns(count: int, runs: int) -> dict[str, list[float]]:
@@ -108,18 +119,6 @@ def turns(count: int, runs: int) -> dict[str, list[float]]:
             if turn:
                 times[kind].append(time.perf_counter() - began)
     return times
-
-
-def _row(name: str, what: str, ours: list[float], peer: list[float], at_most: float) -> Row:
-    return Row(
-        name=name,
-        what=what,
-        n=f"{len(ours)} + {len(peer)}",
-        value=statistics.median(ours) / statistics.median(peer),
-        samples=[a / b for a, b in zip(ours, peer, strict=True)],
-        unit="x",
-        at_most=at_most,
-    )
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import statistics
 import subprocess
 import tempfile
 import time
@@ -77,34 +76,11 @@ def measure(name: str, runs: int, report: Callable[[str], None]) -> list[Row]:
         finally:
             for guest in SIXTEEN:
                 provider.destroy(guest)
-    ratios = [ours / theirs for ours, theirs in pairs]
+    ratios, what = [ours / theirs for ours, theirs in pairs], "clone, configure, start four machines"
     return [
-        Row(
-            name=name,
-            what="clone, configure, start four machines: API / VBoxManage",
-            n=str(runs),
-            value=statistics.median(ratios),
-            samples=ratios,
-            unit="x",
-            at_most=RATIO_AT_MOST,
-        ),
-        Row(
-            name="",
-            what="the same in seconds, by the API",
-            n=str(runs),
-            value=statistics.median(ours for ours, _ in pairs),
-            samples=[ours for ours, _ in pairs],
-            unit="s",
-        ),
-        Row(
-            name="",
-            what="what sixteen machines do now",
-            n=str(len(looks)),
-            value=statistics.median(looks),
-            samples=looks,
-            unit="s",
-            at_most=STATUS_AT_MOST_S,
-        ),
+        Row.of(f"{what}: API / VBoxManage", ratios, name=name, at_most=RATIO_AT_MOST),
+        Row.of("the same in seconds, by the API", [ours for ours, _ in pairs], "s"),
+        Row.of("what sixteen machines do now", looks, "s", at_most=STATUS_AT_MOST_S),
     ]
 
 

@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from benchmarks.studies import study, vbstudy
-from benchmarks.table import Row
+from benchmarks.table import Row, over
 from guest.machine import fingerprint, threads
 from guest.records.codec import to_json
 from guest.records.run import Framework, Message, RunRequest, RunResult, RunSpec
@@ -160,24 +160,9 @@ def _measure(framework: Framework, name: str, runs: int, report: Callable[[str],
         f"{framework}: runs per hour, sweep {3600 * runs / sweep_s:,.0f} : cold starts "
         f"{3600 * runs / cold_s:,.0f}; runs of {own_s / runs:.2f} s; all weights equal"
     )
+    ceiling, n = "its ceiling: a sweep that costs nothing but its runs' own time", f"{runs} + {runs}"
+    own = [sum(times.runs[i : i + BLOCK]) for i in range(0, len(times.runs), BLOCK)]
     return [
-        Row(
-            name=name,
-            what=what,
-            n=f"{runs} + {runs}",
-            value=cold_s / sweep_s,
-            samples=[cold / warm for cold, warm in zip(times.cold, times.sweep, strict=True)],
-            unit="x",
-            at_least=TARGET,
-        ),
-        Row(
-            name="",
-            what="its ceiling: a sweep that costs nothing but its runs' own time",
-            n=f"{runs} + {runs}",
-            value=cold_s / own_s,
-            samples=[
-                cold / sum(times.runs[i * BLOCK : (i + 1) * BLOCK]) for i, cold in enumerate(times.cold)
-            ],
-            unit="x",
-        ),
+        Row.of(what, over(times.cold, times.sweep), name=name, n=n, value=cold_s / sweep_s, at_least=TARGET),
+        Row.of(ceiling, over(times.cold, own), n=n, value=cold_s / own_s),
     ]

@@ -32,7 +32,7 @@ def shown(analysis, width=80, colours=False):
 def large(tmp_path_factory):
     """Eight workloads, three variants, six thread counts."""
     directory = tmp_path_factory.mktemp("large")
-    fabricate(directory, 288, 2, samples=50, workloads=8)
+    fabricate(directory, 288, 2, samples=50)
     return analyze(directory)
 
 
