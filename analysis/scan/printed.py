@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections import Counter
+from dataclasses import replace
 
 from rich.console import Console
 from rich.text import Text
@@ -39,8 +40,8 @@ def print_findings(scan: Scan, console: Console) -> None:
     for project in scan.projects:
         for found in project.findings:
             counts[found.rule] += 1
-            where = joined(project, found.place.path)
-            line = Text(printable(f"{where}:{_inside(found.place)} "))
+            where = replace(found.place, path=joined(project, found.place.path))
+            line = Text(printable(f"{where} "))
             line.append(f"{found.rule} ", style=COLOURS[found.level])
             line.append(printable(f"{found.level}: {found.why}"))
             console.print(line, soft_wrap=True)
@@ -102,7 +103,3 @@ def to_csv(scan: Scan) -> str:
 
 def _place(place: Place) -> tuple[str, int, int, str]:
     return place.path, place.line, place.column, str(place.cell or "")
-
-
-def _inside(place: Place) -> str:
-    return f"cell {place.cell}:{place.line}:{place.column}" if place.cell else f"{place.line}:{place.column}"

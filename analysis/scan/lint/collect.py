@@ -268,10 +268,7 @@ class Collector:
             self.visit(node.iter)
         self.bind_unknown(node.target)
         self.order.sets.looped(node)
-        self.loops += 1
-        self.statements(node.body)
-        self.loops -= 1
-        self.statements(node.orelse)
+        self._loop(node)
 
     def bind_unknown(self, target: ast.expr) -> None:
         for name in names_in(target):
@@ -330,6 +327,9 @@ class Collector:
     def _while(self, node: ast.While) -> None:
         with self.order.free():
             self.visit(node.test)
+        self._loop(node)
+
+    def _loop(self, node: ast.For | ast.AsyncFor | ast.While) -> None:
         self.loops += 1
         self.statements(node.body)
         self.loops -= 1

@@ -109,9 +109,7 @@ def lint_cells(facts: FileFacts, cells: list[Cell], options: Options) -> None:
         if any(WORD.search(cell.text) for cell in cells):
             facts.frozen = frozen(body)
         try:
-            if options and not options.keys().isdisjoint(
-                w for cell in cells for w in _WORD.findall(cell.text)
-            ):
+            if options and any(not options.keys().isdisjoint(_WORD.findall(cell.text)) for cell in cells):
                 apply_options(body, options)
                 nodes_of.cache_clear()
             apply_constants(body)

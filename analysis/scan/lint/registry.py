@@ -24,19 +24,18 @@ class Operation:
     `floats`: not with whole numbers. `of`: only of tensors with a name in which this expression is found.
     `dim`: a method of this name is one of tensors where a dimension comes first. `visible`: False where the
     text of a program does not tell the case in which it differs. `cudnn`: torch.backends.cudnn.deterministic
-    prevents it too, in every version. `patterns`: expressions for names, where a library has many. `where`:
-    only in functions, classes and files with a name in which this expression is found, or where `imports` is
-    found in a name that the file imports. `default`: the value that the first of `only` has where it is not
-    given. `model`: a whole model of a library. `beside`: no finding of its own, only named with others.
-    `alone`: only where nothing else of the framework differs. `rows`: only where more than one row is trained
-    on at a time. `perhaps`: not in all cases does it raise under the mode. `overlaps`: only where windows
-    of a pool overlap; `position` is that of their size. `cublas`: CUBLAS_WORKSPACE_CONFIG prevents it.
-    `chosen`: only where its first argument, or the default of that, has this expression.
-    `since`: the first version of `package` that has it, by expressions for names; the first found counts."""
+    prevents it too, in every version. `where`: only in functions, classes and files with a name in which this
+    expression is found, or where `imports` is found in a name that the file imports. `default`: the value
+    that the first of `only` has where it is not given. `model`: a whole model of a library. `beside`: no
+    finding of its own, only named with others. `alone`: only where nothing else of the framework differs.
+    `rows`: only where more than one row is trained on at a time. `perhaps`: not in all cases does it raise
+    under the mode. `overlaps`: only where windows of a pool overlap; `position` is that of their size.
+    `cublas`: CUBLAS_WORKSPACE_CONFIG prevents it. `chosen`: only where its first argument, or the default of
+    that, has this expression. `since`: the first version of `package` that has it, by expressions for names;
+    the first found counts."""
 
     framework: str
     names: tuple[str, ...]
-    methods: tuple[str, ...] = ()
     switch: str = ""
     raises: str = ""
     on: str
@@ -50,7 +49,6 @@ class Operation:
     dim: bool = False
     visible: bool = True
     cudnn: bool = False
-    patterns: tuple[str, ...] = ()
     chosen: str = ""
     where: str = ""
     imports: str = ""
@@ -122,17 +120,7 @@ def registry() -> Registry:
         since = tuple(entry.pop("since", {}).items())
         names, methods, patterns = (tuple(entry.pop(key, ())) for key in ("names", "methods", "patterns"))
         compiled += [(re.compile(pattern), index) for pattern in patterns]
-        operations.append(
-            Operation(
-                names=names,
-                methods=methods,
-                patterns=patterns,
-                only=only,
-                unless=unless,
-                since=since,
-                **entry,
-            )
-        )
+        operations.append(Operation(names=names, only=only, unless=unless, since=since, **entry))
         for name in names:
             by_name[name] = (*by_name.get(name, ()), index)
         for name in methods:

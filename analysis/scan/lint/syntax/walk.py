@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
 from typing import Any, Protocol
 
 from analysis.scan.lint.facts import Event, FileFacts
@@ -38,9 +37,6 @@ class Walk(Protocol):
 
     def visit(self, node: ast.AST) -> None:
         """Walks over one node."""
-
-    def statements(self, body: Sequence[ast.AST]) -> None:
-        """Walks over nodes in their order."""
 
     def bind_unknown(self, target: ast.expr) -> None:
         """The names in a target stand for something unknown from here on."""
