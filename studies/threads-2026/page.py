@@ -68,8 +68,9 @@ class Results:
             chosen &= runs.network == network
         return runs[chosen]
 
-    def of_part(self, part: str) -> pd.DataFrame:
-        return self.runs[self.runs.part == part]
+    @property
+    def of_main(self) -> pd.DataFrame:
+        return self.runs[self.runs.part == "main"]
 
     def workload(self, framework: str, network: str) -> str:
         return f"{network}-{'torch' if framework == 'PyTorch' else 'keras'}"
@@ -89,8 +90,8 @@ class Results:
 # ---- numbers as text ---------------------------------------------------------------------------------
 
 
-def percent(value: float, digits: int = 1) -> str:
-    return "–" if pd.isna(value) else "0" if value == 0 else f"{100 * value:.{digits}f} %"
+def percent(value: float) -> str:
+    return "–" if pd.isna(value) else "0" if value == 0 else f"{100 * value:.1f} %"
 
 
 def interval(row: dict[str, Any], key: str, low: str = "low", high: str = "high") -> str:
@@ -99,6 +100,10 @@ def interval(row: dict[str, Any], key: str, low: str = "low", high: str = "high"
     if pd.isna(row[low]):
         return percent(row[key])
     return f"{percent(row[key])} ({100 * row[low]:.1f} to {100 * row[high]:.1f})"
+
+
+def span(low: Any, high: Any) -> str:
+    return str(low) if low == high else f"{low} to {high}"
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
@@ -119,10 +124,8 @@ def models(runs: pd.DataFrame) -> list[int]:
 
 
 def models_text(runs: pd.DataFrame) -> str:
-    counts = sorted(set(models(runs)))
-    if not counts:
-        return "–"
-    return str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+    counts = models(runs)
+    return span(min(counts), max(counts)) if counts else "–"
 
 
 def accuracy_range(runs: pd.DataFrame, column: str = "accuracy") -> float:
@@ -316,6 +319,12 @@ def governed(setting: Any) -> str:
     return setting.partition(" (")[0].partition("; ")[0] if isinstance(setting, str) else "not known"
 
 
+def span_of_sizes(runs: pd.DataFrame) -> str:
+    """How many runs each network has on each thread count."""
+    sizes = runs.groupby(["workload", "threads"]).size()
+    return span(sizes.min(), sizes.max())
+
+
 def runs_table(results: Results) -> str:
     """n of every cell."""
     rows = []
@@ -324,12 +333,7 @@ def runs_table(results: Results) -> str:
             cells = []
             for framework in FRAMEWORKS:
                 runs = results.of(part, variant, framework)
-                sizes = runs.groupby(["workload", "threads"]).size()
-                n = (
-                    f"{sizes.min()} to {sizes.max()}"
-                    if len(sizes) and sizes.min() < sizes.max()
-                    else f"{sizes.max()}"
-                )
+                n = span_of_sizes(runs)
                 cells.append(f"{runs.network.nunique()} × {n} ({len(runs)})" if len(runs) else "–")
             if set(cells) != {"–"}:
                 rows.append([what, f"`{variant}`", *cells])
@@ -413,13 +417,9 @@ def page(results: Results) -> str:
     (control_torch, control_torch_of), (control_keras, control_keras_of) = (
         cured(results, "control", framework) for framework in FRAMEWORKS
     )
-    blocks = (
-        int(fixed.groupby(["workload", "threads"]).size().min()),
-        int(fixed.groupby(["workload", "threads"]).size().max()),
-    )
     values = {
         "runs": f"{len(results.runs):,}",
-        "main_runs": f"{len(results.of_part('main')):,}",
+        "main_runs": f"{len(results.of_main):,}",
         "torch": len(torch),
         "torch_names": series([NAMES[n] for n in torch]),
         "keras": len(keras),
@@ -436,7 +436,7 @@ def page(results: Results) -> str:
         "exact_keras": f"{exact_keras} of {exact_keras_of}",
         "control_torch": f"{control_torch} of {control_torch_of}",
         "control_keras": f"{control_keras} of {control_keras_of}",
-        "n": str(blocks[0]) if blocks[0] == blocks[1] else f"{blocks[0]} to {blocks[1]}",
+        "n": span_of_sizes(fixed),
         "seeds": fixed.seed.nunique(),
         "results_table": results_table(results),
         "runs_table": runs_table(results),
@@ -445,7 +445,7 @@ def page(results: Results) -> str:
         "hardening_table": hardening_table(results),
         "first_torch": first_text(results, "PyTorch"),
         "first_keras": first_text(results, "Keras"),
-        "late": (results.of_part("main").started_at > "2026-11-25T10:50").sum(),
+        "late": (results.of_main.started_at > "2026-11-25T10:50").sum(),
         "isa": isa_text(results),
         "machines": machines_text(results),
         "from": results.runs.started_at.min()[:10],
