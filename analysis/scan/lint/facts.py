@@ -179,6 +179,9 @@ class FileFacts:
             if main or name != MAIN:
                 yield from events
 
+    def note(self, text: str) -> None:
+        self.notes.append(Note(path=self.path, text=text))
+
     def cell_at(self, line: int) -> tuple[int, int, int]:
         """The index of the cell of a notebook that a line is in, its first line and the next cell's."""
         starts = [first for first, _ in self.cells]

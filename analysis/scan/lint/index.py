@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
+from itertools import takewhile
 
 from analysis.scan.lint.facts import FileFacts
 from analysis.scan.lint.syntax.bindings import UNKNOWN
@@ -34,13 +35,9 @@ class Index:
         program, else the one in the folder nearest to the importer."""
         if not name or name.partition(".")[0] in LIBRARIES:
             return None
-        found = [
-            (full, file)
-            for full, file in self._by_last.get(name.rpartition(".")[2], ())
-            if full == name or full.endswith("." + name)
-        ]
+        found = self._named(name)
         if len(found) > 1:
-            beside = ".".join(part for part in (importer.module.rpartition(".")[0], name) if part)
+            beside = _beside(importer, name)
             found.sort(
                 key=lambda each: (
                     each[1] is importer,  # `train.py` that imports from the package `train`
@@ -55,16 +52,19 @@ class Index:
     def lacks(self, module: str, name: str, importer: FileFacts) -> bool:
         """Whether `from module import name` fails: the module is one of the project for certain, beside the
         program or by its whole name, and none of that name in the project has it."""
-        found = [
-            (full, file)
-            for full, file in self._by_last.get(module.rpartition(".")[2], ())
-            if full == module or full.endswith("." + module)
-        ]
-        beside = ".".join(part for part in (importer.module.rpartition(".")[0], module) if part)
+        found, beside = self._named(module), _beside(importer, module)
         return any(full == beside or (full == module and "." in module) for full, _ in found) and not any(
             not file.bound or not file.bound.isdisjoint((name, UNKNOWN)) or self._has_below(f"{full}.{name}")
             for full, file in found
         )
+
+    def _named(self, name: str) -> list[tuple[str, FileFacts]]:
+        """The modules whose whole names end with a name."""
+        return [
+            (full, file)
+            for full, file in self._by_last.get(name.rpartition(".")[2], ())
+            if full == name or full.endswith("." + name)
+        ]
 
     def is_local(self, name: str, importer: FileFacts) -> bool:
         """Whether a module or a folder of that name lies beside a file, or beside a folder around it."""
@@ -153,10 +153,12 @@ def _scope(file: FileFacts, name: str) -> tuple[FileFacts, str] | None:
     return None
 
 
+def _beside(importer: FileFacts, name: str) -> str:
+    """The whole name of a module in the folder of another one."""
+    return ".".join([*importer.module.split(".")[:-1], name])
+
+
 def _shared(a: str, b: str) -> int:
-    count = 0
-    for x, y in zip(a.split("."), b.split("."), strict=False):
-        if x != y:
-            break
-        count += 1
-    return count
+    """How many folders the names of two modules share."""
+    pairs = zip(a.split("."), b.split("."), strict=False)
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))

@@ -24,7 +24,7 @@ from analysis.scan.lint.syntax.options import Options, apply_options
 from analysis.scan.lint.syntax.tree import all_of, nodes_of
 from analysis.scan.lint.uses.showing import shown_lines
 from analysis.scan.lint.validation.evaluation import selecting_lines
-from analysis.scan.results import LintFinding, Note, Place
+from analysis.scan.results import LintFinding, Place
 from analysis.scan.source import (
     Cell,
     UnreadableError,
@@ -72,10 +72,10 @@ def lint_file(path: str, data: bytes, options: Options | None = None) -> FileFac
         else:
             text, remark = decode_python(data)
             if remark:
-                facts.notes.append(Note(path=path, text=remark))
+                facts.note(remark)
             cells = [Cell(0, text.removeprefix("\ufeff"))]
     except UnreadableError as error:
-        facts.notes.append(Note(path=path, text=str(error)))
+        facts.note(str(error))
         return facts
     lint_cells(facts, cells, options or {})
     if facts.is_notebook and _BINDS.search(data):
@@ -127,9 +127,9 @@ def lint_cells(facts: FileFacts, cells: list[Cell], options: Options) -> None:
             if facts.targets or facts.findings or any(event.kind == "draw" for event in facts.events()):
                 facts.looked_at = shown_lines(body, kept_in_order, is_notebook=facts.is_notebook)
         except RecursionError:
-            facts.notes.append(Note(path=facts.path, text="is nested too deeply; not linted"))
+            facts.note("is nested too deeply; not linted")
         except ValueError as error:  # of ast.unparse, for numbers of thousands of digits and odd f-strings
-            facts.notes.append(Note(path=facts.path, text=f"{error}; not linted"))
+            facts.note(f"{error}; not linted")
         if unread:
             facts.undefined.clear()  # the others may bind them
     finally:
@@ -183,13 +183,13 @@ def _parse(facts: FileFacts, cell: Cell) -> ast.Module | None:
             said = "not linted (2to3 converts it)" if tree is None else "linted as Python 3"
             text = f"{where}line {error.lineno}: is Python 2, which ended in 2020; {said}"
         if tree is not None:
-            facts.notes.append(Note(path=facts.path, text=text))
+            facts.note(text)
             return tree
     except ValueError as error:
         text = f"{where}{error}; not linted"
     except (RecursionError, MemoryError):
         text = f"{where}is nested too deeply; not linted"
-    facts.notes.append(Note(path=facts.path, text=text))
+    facts.note(text)
     return None
 
 
@@ -212,10 +212,8 @@ def _ignored(facts: FileFacts, cell: Cell) -> None:
             continue
         said = _IGNORE.fullmatch(found[1])
         if said is None:
-            text = (
-                f"# vbstudy: {found[1]} is not known, so it silences nothing; write # vbstudy: ignore[VB301]"
-            )
-            facts.notes.append(Note(path=facts.path, text=f"{where}line {number}: {text}"))
+            text = f"# vbstudy: {found[1]} is not known, so it silences nothing"
+            facts.note(f"{where}line {number}: {text}; write # vbstudy: ignore[VB301]")
             continue
         codes = (
             ("",) if said[1] is None else tuple(c.strip().upper() for c in said[1].split(",") if c.strip())
@@ -223,7 +221,7 @@ def _ignored(facts: FileFacts, cell: Cell) -> None:
         for code in codes:
             if not any(rule.startswith(code) for rule in RULES):
                 text = f"there is no rule {code}, so # vbstudy: ignore[{code}] silences nothing"
-                facts.notes.append(Note(path=facts.path, text=f"{where}line {number}: {text}"))
+                facts.note(f"{where}line {number}: {text}")
         facts.ignored[facts.lines + number] = codes
 
 

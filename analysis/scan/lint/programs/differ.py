@@ -16,7 +16,7 @@ from analysis.scan.lint.programs.seeded import by_choice
 from analysis.scan.lint.registry import Operation, Pins, pin_of, registry, version
 from analysis.scan.lint.uses.devices import ASKS, MOVED, NEEDS_GPU, ON_CPU, REFUSES
 from analysis.scan.lint.validation.evaluation import ONE_ROW, ROWS
-from analysis.scan.results import Level, LintFinding, Note
+from analysis.scan.results import Level, LintFinding
 
 LOSS = re.compile(r"Loss$|_loss$")
 FRAMEWORKS = {"torch", "tensorflow", "jax"}
@@ -243,8 +243,8 @@ def _scope(step: Step) -> str:
     return step.file.scope_at(step.event.spot.line)
 
 
-def too_old(files: Sequence[FileFacts], pinned: Pins) -> Iterator[tuple[FileFacts, Note]]:
-    """Files whose pinned framework is older than what the rules know, which are then silent about it."""
+def note_too_old(files: Sequence[FileFacts], pinned: Pins) -> None:
+    """Where a pinned framework is older than what the rules know, which are then silent about it."""
     first = {"torch": (1, 6), "tensorflow": (2, 8)}
     for framework, known in first.items():
         for file in files:
@@ -254,11 +254,10 @@ def too_old(files: Sequence[FileFacts], pinned: Pins) -> Iterator[tuple[FileFact
             pin = version(text)
             if pin is not None and pin < known:
                 oldest = ".".join(map(str, known))
-                said = (
+                file.note(
                     f"{framework}=={text} is pinned; which operations differ is known from {oldest} on, "
                     "so VB501 and VB502 are silent where that depends on the version"
                 )
-                yield file, Note(path=file.path, text=said)
                 break
 
 

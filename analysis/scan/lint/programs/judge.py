@@ -12,7 +12,7 @@ from analysis.scan.lint.programs.differ import (
     differing,
     found_operations,
     needs_gpu,
-    too_old,
+    note_too_old,
 )
 from analysis.scan.lint.programs.followed import with_trainers, without_unreached
 from analysis.scan.lint.programs.kinds import is_test
@@ -37,7 +37,7 @@ from analysis.scan.lint.uses.pools import FORESTS, OPEN, STATES_COUNT
 from analysis.scan.lint.uses.settings import MEASURES
 from analysis.scan.lint.uses.training import GRADIENTS
 from analysis.scan.lint.vocabulary import SETTINGS, THREAD_SETTINGS
-from analysis.scan.results import Level, LintFinding, Note
+from analysis.scan.results import Level, LintFinding
 
 SHARED = frozenset(("VB101", "VB401"))
 """Rules of which one finding may be about several programs."""
@@ -93,8 +93,7 @@ def lint_project(
         found += own
     uses = list(differing(files, every, pinned))
     _note_leftover(files, [*found, *(use.alone() for use in uses)])
-    for file, note in too_old(files, pinned):
-        file.notes.append(note)
+    note_too_old(files, pinned)
     found += found_operations(files, uses, every, rules)
     found = [each for each in found if each.rule != "VB404" or each.place.path not in stated]
     found = [naming(each, shared.get(_shared(each), [])) for each in _first_of_file(found)]
@@ -132,8 +131,7 @@ def _note_leftover(files: Sequence[FileFacts], found: Sequence[LintFinding]) -> 
             known = all(any(rule.startswith(code) for rule in RULES) for code in codes)
             if known and not any(is_commented(file, each) for each in places.get((file.path, line), ())):
                 named = "" if codes == ("",) else f"[{', '.join(codes)}]"
-                text = f"{file.where(line)}: # vbstudy: ignore{named} silences nothing"
-                file.notes.append(Note(path=file.path, text=text))
+                file.note(f"{file.where(line)}: # vbstudy: ignore{named} silences nothing")
 
 
 def _shared(found: LintFinding) -> tuple[str, str, int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 
-from analysis.scan.lint.syntax.arguments import argument, constant, is_given, last, text_of
+from analysis.scan.lint.syntax.arguments import argument, constant, is_given, last
 from analysis.scan.lint.syntax.tree import nodes_of
 from analysis.scan.lint.syntax.walk import Walk
 from analysis.scan.lint.validation import evaluation
@@ -45,8 +45,7 @@ def loader(to: Walk, node: ast.Call, name: str) -> None:
     if shuffle is not None and constant(shuffle) not in (False, None, 0) and not is_given(node, "generator"):
         to.event("draw", "torch", node, "DataLoader(shuffle=True)")
     workers = argument(node, "num_workers", 5)
-    data = argument(node, "dataset", 0)
-    if not any(map(evaluation.is_held_out, (to.target, text_of(data) if data is not None else ""))):
+    if not any(map(evaluation.is_held_out, (to.target, evaluation.data_of(node)))):
         to.event("loader", _number(to, workers), node)
         in_workers(to, argument(node, "collate_fn", 6))
     if workers is None or constant(workers) == 0:

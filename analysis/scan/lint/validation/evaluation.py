@@ -7,7 +7,7 @@ import itertools
 import re
 from functools import cache
 
-from analysis.scan.lint.syntax.arguments import argument, constant, is_open, lines_of
+from analysis.scan.lint.syntax.arguments import argument, constant, is_open, lines_of, text_of
 from analysis.scan.lint.syntax.defaults import default
 from analysis.scan.lint.syntax.tree import nodes_of
 from analysis.scan.lint.syntax.walk import Walk
@@ -88,14 +88,19 @@ def called(to: Walk, node: ast.Call, name: str | None, attribute: str) -> None:
 
 
 def _loader(to: Walk, node: ast.Call) -> None:
-    data = argument(node, "dataset", 0)
-    text = ast.unparse(data) if data is not None else ""
+    text = data_of(node)
     held = is_held_out(to.target) or is_held_out(text)
     if held and constant(argument(node, "shuffle", 2)) is True and not is_training(to.target):
         why = "the samples come in another order each time: predictions cannot be compared one by one"
         to.report("VB602", node, why)
     if is_held_out(to.target) and not is_training(to.target) and is_training(text) and not is_held_out(text):
         to.report("VB603", node, f"{to.target} reads {text}")
+
+
+def data_of(node: ast.Call) -> str:
+    """What a loader reads, as text."""
+    data = argument(node, "dataset", 0)
+    return text_of(data) if data is not None else ""
 
 
 @cache
@@ -111,11 +116,10 @@ def is_for_training(to: Walk, node: ast.Call) -> bool:
     """Whether a DataLoader is one that is random: it shuffles or samples, or its name says that
     it is for training. One that reads held-out data, or tensors that are there already, is not."""
     data = argument(node, "dataset", 0)
-    text = ast.unparse(data) if data is not None else ""
     shuffle, sampler = argument(node, "shuffle", 2), argument(node, "sampler", 3)
     if data is not None and (to.names.resolve(data) or "").startswith("torch.utils.data.TensorDataset"):
         return False
-    named = (to.target, text, to.scope)
+    named = (to.target, data_of(node), to.scope)
     if any(map(is_held_out, named)) and not any(map(is_training, named)):
         return False
     if shuffle is not None:
