@@ -43,6 +43,7 @@ FINE_TUNED = re.compile(
 )
 """Names of checkpoints that have a head already."""
 OF_TABLES = ("n", "replace", "weights", "axis", "ignore_index")
+"""Arguments of `sample` that only a table has."""
 TABLE = re.compile(r"(?:^|[._])df\d*(?:$|[\[._])|(?:^|_)data_?frame|\.groupby\(", re.IGNORECASE)
 """Tables of pandas, by their names: `df_train[df_train.label == 1]`."""
 MUTUAL_INFORMATION = re.compile(r"^sklearn\.feature_selection\.mutual_info_\w+$")
@@ -312,9 +313,7 @@ def is_of_table(to: Walk, node: ast.Call, name: str | None) -> bool:
     if TABLE.search(dotted(node.func)):
         return True
     has_pandas = any(stands.partition(".")[0] == "pandas" for stands in to.facts.imported.values())
-    return has_pandas and any(
-        is_given(node, each) for each in ("n", "replace", "weights", "axis", "ignore_index")
-    )
+    return has_pandas and any(is_given(node, each) for each in OF_TABLES)
 
 
 def is_buffer(node: ast.Call) -> bool:
