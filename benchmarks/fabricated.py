@@ -1,7 +1,6 @@
 """Fabricated studies of any size, written through `guest.records.run`, whose files have the sizes of real
-ones
-and whose numbers behave like real ones: with fixed seeds the runs of a thread count are copies, with free
-seeds all differ; thread counts and runs move the logits of hard samples over their edge."""
+ones and whose numbers behave like real ones: with fixed seeds the runs of a thread count are copies, with
+free seeds all differ; thread counts and runs move the logits of hard samples over their edge."""
 
 from __future__ import annotations
 
