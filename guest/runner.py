@@ -4,7 +4,6 @@ thread counts in force."""
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import os
 import threading
@@ -15,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from guest.machine import threads, tiers
-from guest.records.codec import to_json
+from guest.records.codec import sha256_of, to_json
 from guest.records.run import Artifact, RunRequest
 
 if TYPE_CHECKING:
@@ -84,9 +83,7 @@ def load_data(request: RunRequest) -> tuple[Data, float]:
 
 
 def artifact(path: Path) -> Artifact:
-    with path.open("rb") as file:
-        sha256 = hashlib.file_digest(file, "sha256").hexdigest()
-    return Artifact(sha256=sha256, size_bytes=path.stat().st_size)
+    return Artifact(sha256=sha256_of(path), size_bytes=path.stat().st_size)
 
 
 class Warm:

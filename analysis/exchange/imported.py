@@ -6,7 +6,6 @@ count, and enter no finding."""
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -110,8 +109,3 @@ def read_imports(directory: Path) -> tuple[list[Import], list[Problem]]:
             where = path.relative_to(directory).as_posix()
             problems.append(Problem(path=where, what=str(error), todo=AGAIN))
     return imports, problems
-
-
-def sha256_of(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

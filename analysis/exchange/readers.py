@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis.exchange.imported import CHECKSUM, SCHEMA_VERSION, Import, ImportedRun, decode, sha256_of
+from analysis.exchange.imported import CHECKSUM, SCHEMA_VERSION, Import, ImportedRun, decode
 from analysis.load.predictions import UNREADABLE, claimed_bytes, refuse_larger_inside
 from guest.records import bounded, plain_json
 from guest.records.bounded import opened_bounded, read_bounded
-from guest.records.codec import seal
+from guest.records.codec import seal, sha256_of
 from guest.records.printable import printable
 
 COLUMNS = ("workload", "variant", "threads", "repetition", "wall_s", "epoch")

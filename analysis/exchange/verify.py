@@ -7,10 +7,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from analysis.exchange.imported import FOLDER, read_imports, sha256_of
+from analysis.exchange.imported import FOLDER, read_imports
 from analysis.load.predictions import check_predictions
 from analysis.load.runs import FOREIGN, REDO, Problem, check_run, run_folders
 from analysis.load.study import READERS
+from guest.records.codec import sha256_of
 from guest.records.run import RECORD
 
 

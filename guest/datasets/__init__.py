@@ -1,1 +1,1 @@
-"""The data sets: catalogue, files, loading, splitting. Imports numpy and no other room."""
+"""The data sets: catalogue, files, loading, splitting. May import `records`."""

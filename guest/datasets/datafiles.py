@@ -18,6 +18,7 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Any, cast
 
 from guest.datasets.catalogue import DatasetError, SourceFile
+from guest.records.codec import sha256_of
 from vbstudy import caches
 
 CHUNK_BYTES = 1 << 18
@@ -151,9 +152,8 @@ class _BatchUnpickler(pickle.Unpickler):
 def _read_pickled(path: Path, source: SourceFile) -> list[bytes]:
     """The batches of `cifar-10-python.tar.gz` or `cifar-100-python.tar.gz`, as the binary archives
     have them: `data_batch_1` is `data_batch_1.bin`, `train` is `train.bin`."""
-    with path.open("rb") as file:
-        if hashlib.file_digest(file, "sha256").hexdigest() != source.pickled_sha256:
-            raise DatasetError(f"{path} is not the official archive, so nothing in it was unpickled")
+    if sha256_of(path) != source.pickled_sha256:
+        raise DatasetError(f"{path} is not the official archive, so nothing in it was unpickled")
     batches = {PurePosixPath(name).name: member.read() for name, member in _members(path)}
     return [_binary(_unpickle(batches[PurePosixPath(name).stem], path)) for name in source.contents]
 

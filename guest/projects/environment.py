@@ -11,6 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from guest.records.codec import sha256_of
 from guest.records.run import ProjectFiles, ProjectSpec
 
 FOLDER = Path("environments")  # in the guest's working folder
@@ -107,9 +108,7 @@ def _key(text: str, wheels: str, tree_sha256: str, guests: list[str]) -> str:
     local = any(line.startswith(("-r", "-c", "-e", "--", ".", "/")) for line in lines)
     parts = [sys.version, sys.executable, *filter(None, lines), tree_sha256 if local else "", *guests]
     if wheels:
-        for path in sorted(Path(wheels).iterdir()):
-            with path.open("rb") as file:
-                parts.append(f"{path.name} {hashlib.file_digest(file, 'sha256').hexdigest()}")
+        parts += [f"{path.name} {sha256_of(path)}" for path in sorted(Path(wheels).iterdir())]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
 
 

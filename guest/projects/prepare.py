@@ -3,7 +3,6 @@ settings in its environment, and the start-up hook in its Python processes."""
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import shutil
@@ -13,6 +12,7 @@ from typing import Any
 
 import vbstudy
 from guest.machine import fingerprint
+from guest.records.codec import sha256_of
 from guest.records.run import ProjectFiles
 from guest.replay.program import copy_hooks
 
@@ -26,9 +26,8 @@ class ProjectError(RuntimeError):
 def unpack(files: ProjectFiles, target: Path) -> Path:
     """Unpacks the project. Raises ProjectError when the archive is not the one that was announced."""
     path = Path(files.archive)
-    with path.open("rb") as file:
-        if hashlib.file_digest(file, "sha256").hexdigest() != files.archive_sha256:
-            raise ProjectError(f"{path.name}: does not match its SHA-256")
+    if sha256_of(path) != files.archive_sha256:
+        raise ProjectError(f"{path.name}: does not match its SHA-256")
     shutil.rmtree(target, ignore_errors=True)
     target.mkdir(parents=True)
     with tarfile.open(path) as archive:

@@ -4,7 +4,6 @@ draws by itself is recorded, or replayed from the recording of an earlier run.""
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import secrets
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 from guest.projects.command import CommandError
+from guest.records.codec import sha256_of
 from guest.records.run import RandomNumbers, RunRequest
 from guest.replay import program, recording, streams
 from guest.replay.library import LibraryUnavailableError
@@ -77,7 +77,7 @@ def begin(request: RunRequest, seed: int | None, work: Path, out: Path) -> Contr
     if request.recording is None:
         return recorder(work, out, CACHE.absolute())
     path = Path(request.recording.path)
-    if hashlib.sha256(path.read_bytes()).hexdigest() != request.recording.sha256:
+    if sha256_of(path) != request.recording.sha256:
         raise RandomnessError(f"{path}: does not match its SHA-256")
     return player(path, work, out, CACHE.absolute())
 

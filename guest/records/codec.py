@@ -11,6 +11,7 @@ import types
 import typing
 from collections.abc import Callable, Mapping
 from enum import StrEnum
+from pathlib import Path
 from typing import Any, Literal, TypeVar, get_args, get_origin
 
 from guest.records.bounded import RECORD, Limit
@@ -120,6 +121,12 @@ def canonical_json(data: Any) -> bytes:
 def digest(data: Any) -> str:
     """SHA-256 of the canonical JSON."""
     return hashlib.sha256(canonical_json(data)).hexdigest()
+
+
+def sha256_of(path: Path) -> str:
+    """SHA-256 of a file's bytes."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def seal(record: Any, *, checksum: str = "record_sha256", indent: int | None = 1) -> str:

@@ -3,7 +3,6 @@ back. Nothing that a guest says is believed before it is checked."""
 
 from __future__ import annotations
 
-import hashlib
 import time
 import uuid
 from collections.abc import Callable, Mapping
@@ -12,7 +11,7 @@ from pathlib import Path, PurePosixPath
 
 from guest.machine import threads
 from guest.records import bounded
-from guest.records.codec import to_json
+from guest.records.codec import sha256_of, to_json
 from guest.records.printable import printable
 from guest.records.run import (
     HISTORY,
@@ -211,8 +210,7 @@ class Executor:
         """Makes a recording readable in the guest."""
         if recording is None:
             return None
-        with recording.open("rb") as file:
-            sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+        sha256 = sha256_of(recording)
         path = str(recording.absolute())
         if not self.connection.shares_files:
             path = f"recordings/{sha256[:16]}.rec"

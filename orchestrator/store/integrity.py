@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
 
 from guest.records import bounded
 from guest.records.bounded import read_bounded
-from guest.records.codec import NewerSchemaError, RecordError
+from guest.records.codec import NewerSchemaError, RecordError, sha256_of
 from guest.records.run import RECORD, Artifact, RunRecord, RunSpec, decode_record
 from orchestrator.errors import StoreError
 
@@ -50,8 +49,7 @@ def check_artifact(path: Path, expected: Artifact) -> None:
             raise DamagedRunError(f"{path.name} is not a plain file")
         if size != expected.size_bytes:
             raise DamagedRunError(f"{path.name} has {size} bytes, {expected.size_bytes} were promised")
-        with path.open("rb") as file:
-            actual = hashlib.file_digest(file, "sha256").hexdigest()
+        actual = sha256_of(path)
     except FileNotFoundError:
         raise DamagedRunError(f"{path.name} is missing") from None
     except OSError as error:

@@ -4,7 +4,6 @@ for all runs of the workload from then on."""
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import json
 import os
 import shutil
@@ -15,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from guest.records.codec import RecordError, digest, from_json
+from guest.records.codec import RecordError, digest, from_json, sha256_of
 from orchestrator.errors import PrerequisiteError, StoreError, UsageError
 from orchestrator.files import write_durably
 from orchestrator.store.store import Store
@@ -56,8 +55,7 @@ def read(store: Store, name: str) -> Snapshot:
     again = f"remove {path.with_suffix('')}.* and run `vbstudy sweep` again"
     try:
         kept = from_json(Snapshot, json.loads(path.read_text(encoding="utf-8")), path.name)
-        with _archive(store, name).open("rb") as file:
-            actual = hashlib.file_digest(file, "sha256").hexdigest()
+        actual = sha256_of(_archive(store, name))
     except FileNotFoundError as error:
         raise PrerequisiteError(
             f"{error.filename}: is not there, as in a study exported --without-projects; put {name}.tar "
@@ -161,8 +159,7 @@ def _take(table: ProjectTable, store: Store) -> Snapshot:
             )
         part = scratch / "archive"
         _write_archive(part, folder, [entry[0] for entry in entries])  # point: project archived
-        with part.open("rb") as file:
-            sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+        sha256 = sha256_of(part)
         part.rename(_archive(store, table.name))  # point: project archive renamed
     snapshot = Snapshot(
         source=table.location,
@@ -203,8 +200,7 @@ def _entries(folder: Path, where: str, store: Store) -> Iterator[tuple[str, str,
             if not stat.S_ISREG(seen.st_mode):
                 continue  # sockets and pipes are no part of a project
             try:
-                with path.open("rb") as file:
-                    sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+                sha256 = sha256_of(path)
             except OSError as error:
                 raise UsageError(f"{where}: {relative} cannot be read: {error.strerror}") from None
             yield relative, "program" if seen.st_mode & 0o100 else "file", sha256, seen.st_size

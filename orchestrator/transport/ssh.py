@@ -4,7 +4,6 @@ offered, the user's own SSH set-up plays no part, and everything has a time limi
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import shlex
 import stat
 import struct
@@ -18,6 +17,7 @@ from typing import Any
 import paramiko
 from paramiko.sftp import CMD_ATTRS
 
+from guest.records.codec import sha256_of
 from guest.records.pace import Moved, paced
 from orchestrator.errors import GuestError
 from orchestrator.transport.connection import Completed, Stream, collecting
@@ -140,8 +140,7 @@ class SshConnection:
         """Written to a temporary name, checked by SHA-256, then renamed. Does nothing when the same
         file is there already."""
         target = str(self._path(remote))
-        with local.open("rb") as file:
-            expected = hashlib.file_digest(file, "sha256").hexdigest()
+        expected = sha256_of(local)
         if self._sha256(target) == expected:
             return
         part = f"{target}.part"

@@ -11,6 +11,7 @@ import threading
 import time
 from pathlib import Path
 
+from guest.records.codec import sha256_of
 from guest.records.run import RunSpec
 from orchestrator.agent import archive
 from orchestrator.cores.leases import host_cores, host_memory_mib
@@ -244,7 +245,7 @@ class QemuProvider:
             accelerator=accelerator,
             image=image.identity,
             workers=self._workers_identity(guest),
-            seed=hashlib.sha256(self._machine(guest).seed.read_bytes()).hexdigest(),
+            seed=sha256_of(self._machine(guest).seed),
             qemu=str(Path(_which(QEMU) or QEMU).resolve().stat().st_mtime_ns),
         )
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from guest.datasets import download
+from guest.records.codec import sha256_of
 from guest.records.pace import Moved
 from orchestrator.errors import GuestError, PrerequisiteError
 from orchestrator.inventory import host_name
@@ -71,7 +72,7 @@ class Base:
         if not self._file.is_file():
             return [f"provider.base = {self._table.base!r}: there is no such file; give its url to fetch it"]
         expected = self._table.base_sha256
-        if expected and (found := _sha256(self._file)) != expected.lower():
+        if expected and (found := sha256_of(self._file)) != expected.lower():
             known = f"{self._file}: its SHA-256 is {found}, base_sha256 in study.toml is another"
             return [f"{known}; delete the file to fetch it again, or correct the key"]
         return []
@@ -280,8 +281,3 @@ def _copy(answer: HTTPResponse, file: BinaryIO, moved: Moved) -> None:
             raise ValueError(f"it has more than {FETCH_LIMIT_BYTES >> 30} GiB")
     if announced and file.tell() != int(announced):
         raise ValueError(f"{file.tell()} of {announced} bytes arrived")
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

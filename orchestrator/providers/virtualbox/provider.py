@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from guest.records.codec import sha256_of
 from orchestrator.errors import GuestError, UsageError, VbstudyError
 from orchestrator.inventory import GuestSpec, Now, Observation, host_name
 from orchestrator.providers import cloud_init, inside, machines
@@ -283,7 +283,7 @@ class VirtualBoxProvider:
             execution_engine=table.execution_engine,
             base=source.machine,
             snapshot=source.snapshot,
-            seed="" if seed is None else hashlib.sha256(seed.read_bytes()).hexdigest(),
+            seed="" if seed is None else sha256_of(seed),
             virtualbox=self._api.call(f"guest {guest.name}", lambda vbox: vbox.version),
         )
 
