@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import subprocess
 import sys
@@ -33,22 +34,14 @@ def bring_projects(study: Study, store: Store, connection: Connection) -> dict[s
     """Makes the snapshots of the study's projects, and their wheels, readable in the guest."""
     found = {}
     for table in study.projects:
-        kept = snapshots.read(store, table.name)
-        archive, wheels = store.projects / f"{table.name}.tar", snapshots.wheels_folder(table, store)
-        archive_there, wheels_there = str(archive.absolute()), str(wheels or "")
+        found[table.name] = here = snapshots.files(table, store)
         if not connection.shares_files:
-            archive_there = f"projects/{kept.archive_sha256[:16]}.tar"
-            connection.put(archive, archive_there)
-            wheels_there = f"projects/{kept.archive_sha256[:16]}-wheels" if wheels else ""
-            for wheel in sorted(wheels.iterdir()) if wheels else []:
-                connection.put(wheel, f"{wheels_there}/{wheel.name}")
-        found[table.name] = ProjectFiles(
-            archive=archive_there,
-            archive_sha256=kept.archive_sha256,
-            tree_sha256=kept.tree_sha256,
-            commit=kept.commit,
-            wheels=wheels_there,
-        )
+            there = f"projects/{here.archive_sha256[:16]}"
+            wheels = f"{there}-wheels" if here.wheels else ""
+            connection.put(Path(here.archive), f"{there}.tar")
+            for wheel in sorted(Path(here.wheels).iterdir()) if wheels else []:
+                connection.put(wheel, f"{wheels}/{wheel.name}")
+            found[table.name] = dataclasses.replace(here, archive=f"{there}.tar", wheels=wheels)
     return found
 
 

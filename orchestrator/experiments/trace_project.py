@@ -9,7 +9,7 @@ from pathlib import Path
 
 from guest.machine import fingerprint, seeds
 from guest.projects import environment, prepare
-from guest.records.run import ProjectFiles, RunSpec
+from guest.records.run import RunSpec
 from guest.records.trace import Side, Trace
 from orchestrator.errors import UsageError
 from orchestrator.experiments import trace_program
@@ -37,16 +37,8 @@ def work(
     workload, project = specs[0].workload, specs[0].workload.project
     assert project is not None  # noqa: S101  (or it would be traced step by step)
     store.clear_incoming()
-    snapshot = snapshots.prepare(study, store)[workload.name]
-    table = next(each for each in study.projects if each.name == workload.name)
-    wheels = snapshots.wheels_folder(table, store)
-    files = ProjectFiles(
-        archive=str(store.projects / f"{workload.name}.tar"),
-        archive_sha256=snapshot.archive_sha256,
-        tree_sha256=snapshot.tree_sha256,
-        commit=snapshot.commit,
-        wheels=str(wheels or ""),
-    )
+    snapshots.prepare(study, store)
+    files = snapshots.files(next(each for each in study.projects if each.name == workload.name), store)
     with tempfile.TemporaryDirectory(prefix="vbstudy-trace-") as scratch:
         folder = prepare.unpack(files, Path(scratch) / prepare.WORK)
         try:
@@ -66,7 +58,7 @@ def work(
         found = trace_program.work(ask, say)
     trace_id = store.new_trace_id(workload.name, [spec.threads.label for spec in specs])
     with store.new_trace(trace_id) as folder:
-        trace = _trace(trace_id, study, store, specs, found, snapshot.tree_sha256)
+        trace = _trace(trace_id, study, store, specs, found, files.tree_sha256)
         write(trace, folder)
     return trace
 

@@ -15,6 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from guest.records.codec import RecordError, digest, from_json, sha256_of
+from guest.records.run import ProjectFiles
 from orchestrator.errors import PrerequisiteError, StoreError, UsageError
 from orchestrator.files import write_durably
 from orchestrator.store.store import Store
@@ -66,6 +67,18 @@ def read(store: Store, name: str) -> Snapshot:
     if actual != kept.archive_sha256:
         raise StoreError(f"{_archive(store, name)}: does not match its SHA-256; {again}")
     return kept
+
+
+def files(table: ProjectTable, store: Store) -> ProjectFiles:
+    """The snapshot of a workload, where it lies on this machine. Raises as `read` and `wheels_folder`."""
+    kept, wheels = read(store, table.name), wheels_folder(table, store)
+    return ProjectFiles(
+        archive=str(_archive(store, table.name).absolute()),
+        archive_sha256=kept.archive_sha256,
+        tree_sha256=kept.tree_sha256,
+        commit=kept.commit,
+        wheels=str(wheels or ""),
+    )
 
 
 def _expected(store: Store, name: str) -> str:
