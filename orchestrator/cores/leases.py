@@ -126,6 +126,12 @@ class CoreLeases:
                 self._notify()
         return None if choice is None else Lease(self, ticket, holder, choice.cores)
 
+    def wait_for(self, holder: str, count: int) -> Lease:
+        """The same, for as long as it takes."""
+        lease = self.lease(holder, count, threading.Event())
+        assert lease is not None  # noqa: S101  (nobody sets the event)
+        return lease
+
     def _wait(self, holder: str, count: int, ticket: object, stop: threading.Event) -> Choice | None:
         """Only the first in the queue takes cores, so it needs no lock for that: others may release theirs
         while it waits for the answer of a machine behind SSH."""

@@ -10,7 +10,6 @@ import functools
 import statistics
 import sys
 import tempfile
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -97,9 +96,7 @@ def work(
     wanted, unknown_ = cases(ask), unknown(ask.framework, store)
     agent = archive.build()
     with tempfile.TemporaryDirectory(prefix="vbstudy-probe-") as folder, contextlib.ExitStack() as stack:
-        lease = CoreLeases(host_cores(), waiting=say).lease("probe", len(host_cores()), threading.Event())
-        assert lease is not None  # noqa: S101  (nobody sets the event)
-        stack.enter_context(lease)
+        stack.enter_context(CoreLeases(host_cores(), waiting=say).wait_for("probe", len(host_cores())))
         connection = LocalConnection(Path(folder), ask.python, host_cores(), None, {})
         stack.callback(connection.close)
         agent.write(Path(folder))

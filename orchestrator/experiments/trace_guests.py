@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -145,7 +144,6 @@ def _leased(
         machine = guest.observed.machine
         if machine not in found:
             leases = CoreLeases(cores_of(guest), machine_of(provider, guest.spec), waiting=say)
-            lease = leases.lease(guest.spec.name, guest.spec.cpus, threading.Event())
-            assert lease is not None  # noqa: S101  (nobody sets the event)
+            lease = leases.wait_for(guest.spec.name, guest.spec.cpus)
             found[machine] = stack.enter_context(lease).cores
     return found

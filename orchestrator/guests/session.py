@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
@@ -107,9 +106,7 @@ def alone(
     """A guest at work with all cores of its machine held for it, once they are free."""
     machine = machine_of(provider, guest.spec)
     leases = CoreLeases(cores_of(guest), machine, side_by_side=False, waiting=say)
-    lease = leases.lease(guest.spec.name, guest.spec.cpus, threading.Event())
-    assert lease is not None  # noqa: S101  (nobody sets the event)
-    with lease:
+    with leases.wait_for(guest.spec.name, guest.spec.cpus) as lease:
         session = Session(study, store, provider, guest, lease.cores, agent)
         try:
             yield session
