@@ -33,9 +33,7 @@ from orchestrator.store.store import Store
 from orchestrator.study.schema import Study
 
 PATIENCE_S = 15.0  # with hosts none of which can be used
-MAX_LOST = (
-    3  # times that a run's host dies, or its bytes come damaged, before the run is taken for the reason
-)
+MAX_LOST = 3  # times that its host dies, or its bytes come damaged, before a run is taken for the reason
 MEASURED = 20  # runs of a set that are read to know how long they take
 TROUBLES = {kind.__name__: kind for kind in (GuestError, PrerequisiteError, StoreError, UsageError)}
 Notify = Callable[[str], None]
@@ -183,9 +181,10 @@ class Fleet:
             self._refuse(landed.host, trouble)
             return
         assert receipt is not None  # noqa: S101  (there is one where there is no error)
-        kept = [self._keep(spec, failure) for failure in receipt.failures]
+        for failure in receipt.failures:
+            self._keep(spec, failure)
         if not receipt.record:
-            if kept and not receipt.stopped:
+            if receipt.failures and not receipt.stopped:
                 self._fail(spec.run_id)
             else:
                 self.packing.put_back(landed.run)
@@ -228,12 +227,11 @@ class Fleet:
             self.checked.add(spec, self.checked.state(spec))  # point: host run indexed
         return record
 
-    def _keep(self, spec: RunSpec, failure: FailedAttempt) -> bool:
+    def _keep(self, spec: RunSpec, failure: FailedAttempt) -> None:
         folder = self.store.new_incoming({LOG: failure.log} if failure.log else {})
         kept = self.store.keep_failure(spec, failure.attempt, folder, failure.error)
         reason = f"{failure.error.get('kind')}: {failure.error.get('message')}"
         self.observer.failed(spec, reason, kept, again=failure.again)
-        return True
 
     def _lose(self, run: str, reason: str) -> None:
         """A waiting run that was lost on its way; too often, and it has failed."""

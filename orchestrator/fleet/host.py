@@ -23,7 +23,7 @@ from typing import Any
 from guest.machine import fingerprint
 from guest.records.codec import seal
 from guest.records.run import LOG, Message, RunSpec
-from orchestrator.cores.leases import host_cores, host_memory_mib
+from orchestrator.cores.leases import host_cores
 from orchestrator.engine.attempts import Attempts
 from orchestrator.errors import PrerequisiteError, UsageError, VbstudyError
 from orchestrator.files import write_durably
@@ -107,10 +107,7 @@ class Host:
         return {
             "host": os.uname().nodename,
             "provider": self.provider,
-            "cpus": len(self.cores),
-            "memory_mib": host_memory_mib(),
             "cpu": f"{cpu['model']} ({cpu['vendor']})",
-            "agent_sha256": self._slots.agent.sha256,
         }
 
     def at_hand(self, key: str) -> list[str]:
