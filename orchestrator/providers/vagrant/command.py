@@ -15,15 +15,15 @@ from pathlib import Path
 
 import orchestrator
 from orchestrator.errors import GuestError, PrerequisiteError
+from orchestrator.files import write_durably
 from orchestrator.inventory import GUEST_MARK, host_name
 from orchestrator.providers import processes
 
 VAGRANT = "vagrant"
 TIMEOUT_S = 300.0
 LOCK_PATIENCE_S = 120.0
-RAISED = re.compile(
-    r":in [`']\S+'?: (.*) \([\w:]+\)$", re.MULTILINE
-)  # what Ruby says of an error nobody caught
+# What Ruby says of an error nobody caught.
+RAISED = re.compile(r":in [`']\S+'?: (.*) \([\w:]+\)$", re.MULTILINE)
 # Another program, or another Vagrant, is at the machine: it will be done at some time. The second one
 # is VirtualBox's.
 LOCKED = re.compile(
@@ -119,9 +119,7 @@ class Vagrant:
         if not self._ssh_config.exists():
             lines = parse(self._run(["ssh-config", self._name]))
             text = next((line.data[0] for line in lines if line.kind == "ssh-config" and line.data), "")
-            part = self._ssh_config.with_name("ssh-config.part")
-            part.write_text(text)
-            part.rename(self._ssh_config)
+            write_durably(self._ssh_config, text)
         try:
             return parse_ssh_config(self._ssh_config.read_text())
         except ValueError as error:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from orchestrator.cores.leases import host_cores
 from orchestrator.errors import GuestError, PrerequisiteError
-from orchestrator.files import locked
+from orchestrator.files import locked, write_durably
 from orchestrator.inventory import GuestSpec, Observation, host_name
 from orchestrator.providers import inside, machines
 from orchestrator.providers.qemu.image import Notify, library_pins
@@ -70,9 +70,7 @@ class VagrantProvider:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._write_seed(folder / "seed")
         if not file.exists():
-            part = file.with_name("machines.json.part")
-            part.write_text(wanted)
-            part.rename(file)
+            write_durably(file, wanted)
 
     def start(self, guest: GuestSpec, cores: tuple[int, ...]) -> Connection:
         self.create(guest)
