@@ -6,6 +6,7 @@ import itertools
 import math
 import shutil
 import statistics
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -149,6 +150,7 @@ def forecast(
     estimated = tuple(_set(set_id, group, stored, done) for set_id, group in sets.items())
     hours = _total([s.hours for s in estimated])
     spread = _spread_hours(estimated) if hours is not None else None
+    left = [(sets[s.set_id][0], s.hours or 0.0) for s in estimated]
     families: dict[tuple[str, str], list[RunSpec]] = {}
     for spec in specs:
         families.setdefault(_key(spec), []).append(spec)
@@ -165,7 +167,7 @@ def forecast(
         hours=hours,
         hours_low=None if hours is None or spread is None else max(0.0, hours - spread),
         hours_high=None if hours is None or spread is None else hours + spread,
-        hours_at_best=_at_best(estimated, sets, cores) if side_by_side and hours is not None else hours,
+        hours_at_best=at_best(left, cores) if side_by_side and hours is not None else hours,
         cores=cores,
         size_bytes=_total([s.size_bytes for s in estimated]),
         free_bytes=free_bytes,
@@ -208,15 +210,14 @@ def _spread_hours(sets: Iterable[SetForecast]) -> float | None:
     return 1.96 * math.sqrt(variance) / 3600
 
 
-def _at_best(estimated: Sequence[SetForecast], sets: dict[str, list[RunSpec]], cores: int) -> float:
-    """No schedule is shorter than its busiest guest, nor than all its core-hours over the cores."""
-    by_guest: dict[str, float] = {}
-    core_hours = 0.0
-    for s in estimated:
-        spec = sets[s.set_id][0]
-        by_guest[guest_for(spec)] = by_guest.get(guest_for(spec), 0.0) + (s.hours or 0.0)
-        core_hours += (s.hours or 0.0) * min(spec.threads.cpus, cores)
-    return max(*by_guest.values(), core_hours / cores)
+def at_best(left: Iterable[tuple[RunSpec, float]], cores: int) -> float:
+    """No schedule is shorter than its busiest guest, nor than all its core-time over the cores. `left` has a
+    run of each condition, with the time of all that are to do."""
+    by_guest, core_time = defaultdict[str, float](float), 0.0
+    for spec, takes in left:
+        by_guest[guest_for(spec)] += takes
+        core_time += takes * min(spec.threads.cpus, cores)
+    return max(*by_guest.values(), core_time / cores)
 
 
 def _total(values: Sequence[float | None]) -> float | None:

@@ -21,7 +21,8 @@ from guest.records.plain_json import PlainJsonError, parse
 from guest.records.printable import printable
 from guest.records.run import RunSpec
 from orchestrator.errors import VbstudyError
-from orchestrator.inventory import guest_for, read_inventory
+from orchestrator.forecast.model import at_best
+from orchestrator.inventory import read_inventory
 from orchestrator.store.store import Store
 from orchestrator.study.plan import conditions, planned
 from orchestrator.study.schema import Study
@@ -129,22 +130,17 @@ class Watcher:
             return ()  # `status` and `sweep` report what is wrong with it
 
     def _eta_s(self, live: Live, sets: Sequence[SetNow]) -> float | None:
-        """No schedule is shorter than its busiest guest, nor than all core seconds over the cores. On many
-        hosts a guest may be there many times: there, all core seconds over the cores that are at work."""
-        by_guest: dict[str, float] = {}
-        core_s = 0.0
-        for spec, each in zip(self._specs, sets, strict=True):
-            if each.left_s is None:
-                return None
-            name = guest_for(spec)
-            by_guest[name] = by_guest.get(name, 0.0) + each.left_s
-            core_s += each.left_s * min(spec.threads.cpus, live.cores or spec.threads.cpus)
-        if core_s and not live.cores:
+        """At best. On many hosts a guest may be there many times: there, all core seconds over the cores that
+        are at work."""
+        known = zip(self._specs, (each.left_s for each in sets), strict=True)
+        left = [(spec, left_s) for spec, left_s in known if left_s is not None]
+        if len(left) < len(sets):
+            return None
+        total_s = sum(left_s for _, left_s in left)
+        if total_s and not live.cores:
             at_work = sum(len(run.cores) for run in live.running)
-            return core_s / at_work if at_work else None
-        if not self._study.engine.side_by_side:
-            return sum(by_guest.values())
-        return max(*by_guest.values(), core_s / live.cores) if core_s else 0.0
+            return sum(left_s * spec.threads.cpus for spec, left_s in left) / at_work if at_work else None
+        return at_best(left, live.cores) if total_s and self._study.engine.side_by_side else total_s
 
 
 def _run_s(took: dict[str, ElapsedTotal], spec: RunSpec) -> float | None:
