@@ -55,12 +55,6 @@ def did_you_mean(value: object, allowed: Iterable[str]) -> str:
     return f"; did you mean {near[0]!r}?" if near else ""
 
 
-def unknown_workload(name: str, known: Iterable[str]) -> str:
-    """Of a name on the command line that no workload has."""
-    names = list(known)
-    return f"--workload {name}: the study has {', '.join(names)}{did_you_mean(name, names)}"
-
-
 def line_of(text: str, location: list[Any]) -> int:
     """The line a key stands on, counted from 1; its table's line when the key stands nowhere, and 0
     when neither does. (tomllib keeps no positions; this reads the usual layout, `[table]` headers

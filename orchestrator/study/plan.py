@@ -25,7 +25,7 @@ from guest.records.run import (
 )
 from orchestrator.errors import UsageError
 from orchestrator.inventory import guest_for
-from orchestrator.study.messages import unknown_workload
+from orchestrator.study.messages import did_you_mean
 from orchestrator.study.projects import ProjectTable
 from orchestrator.study.schema import Study, WorkloadTable
 
@@ -131,7 +131,8 @@ def first_runs(study: Study, name: str | None) -> list[RunSpec]:
     """The first planned run of each workload, or of the named one. Raises UsageError."""
     planned = {spec.workload.name: spec for spec in reversed(conditions(study))}
     if name is not None and name not in planned:
-        raise UsageError(unknown_workload(name, planned))
+        hint = did_you_mean(name, planned)
+        raise UsageError(f"--workload {name}: the study has {', '.join(planned)}{hint}")
     return [planned[table.name] for table in study.workload] if name is None else [planned[name]]
 
 
