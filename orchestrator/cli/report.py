@@ -145,9 +145,8 @@ def _views(options: Options) -> tuple[View, ...]:
     from orchestrator.study.schema import ModelSelection
 
     store = options.store()
-    if not store.runs.exists() and not store.study_file.exists():
-        options.study()  # raises that there is no study here
-    selection = options.study().model_selection if store.study_file.exists() else ModelSelection.BOTH
+    without_file = store.runs.exists() and not store.study_file.exists()
+    selection = ModelSelection.BOTH if without_file else options.study().model_selection
     return tuple(map(View, views(selection)))
 
 

@@ -162,8 +162,6 @@ def _difference(family: FamilyForecast, value: float | None) -> str:
 
 
 def _runs(family: FamilyForecast, value: int | None) -> str:
-    if family.tests == 0:
-        return "–"
-    if family.sd is None:
+    if family.tests == 0 or family.sd is None:
         return "–"
     return "more than 10 million" if value is None else str(value)

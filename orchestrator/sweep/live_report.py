@@ -57,8 +57,6 @@ class Site:
 class Server(ThreadingHTTPServer):
     """One page, and what belongs to it."""
 
-    daemon_threads = True
-    allow_reuse_address = True
     request_queue_size = 4 * AT_ONCE
 
     def __init__(self, port: int) -> None:
