@@ -7,10 +7,11 @@ what the libraries really use, and `mismatches` compares it with the request."""
 from __future__ import annotations
 
 import collections
+import contextlib
 import ctypes
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -82,6 +83,19 @@ def avx2_only() -> dict[str, str]:
         "XLA_FLAGS": f"{os.environ.get('XLA_FLAGS', '')} --xla_cpu_max_isa=AVX2".strip(),
         "VBSTUDY_EXACT_ISA": "avx2",
     }
+
+
+@contextlib.contextmanager
+def on_cores(cores: Iterable[int]) -> Iterator[None]:
+    """Processes that are started within are held to these cores, with all their threads, from their first
+    instruction: a child inherits the affinity of the thread that starts it. (Code between fork and exec
+    would be unsafe with other threads running.)"""
+    kept = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, cores)
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, kept)
 
 
 def apply(framework: Framework, threads: ThreadSpec) -> None:

@@ -8,7 +8,6 @@ import itertools
 import os
 import shlex
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -128,7 +127,8 @@ def _once(
     random_notes: list[str] = []
     try:
         env |= control.environment(env)
-        with (out / "log.txt").open("wb") as log, _cores(condition.threads), control.errors_first():
+        cores = threads.on_cores(host_cores()[: condition.threads])
+        with (out / "log.txt").open("wb") as log, cores, control.errors_first():
             ended = command.run(
                 ask.argv, work, env, log, limits, on_line, may_fail=not first and control.folder is None
             )
@@ -243,17 +243,6 @@ def _metrics(noticed: Sequence[notices.Notice]) -> dict[str, tuple[str, ...]]:
         if notice["kind"] == "numbers"
         for name, value in notice["pairs"]
     )
-
-
-@contextmanager
-def _cores(count: int) -> Iterator[None]:
-    """What is started inside gets this many cores, as far as there are."""
-    kept = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, set(host_cores()[:count]))
-    try:
-        yield
-    finally:
-        os.sched_setaffinity(0, kept)
 
 
 def framework_of(software: Collection[str]) -> Framework | None:

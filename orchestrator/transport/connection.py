@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
+from guest.machine import threads
 from guest.machine.signals import how_ended
 from orchestrator.errors import STORAGE_ERRNOS, GuestError, storage_error
 
@@ -169,25 +170,20 @@ class LocalConnection:
         return [*limit, "env", "-i", *settings, *terminal, *program], self._folder
 
     def _start(self, argv: Sequence[str], env: Mapping[str, str]) -> LocalStream:
-        # A child inherits the affinity of the thread that starts it, so it has its cores from its
-        # first instruction; code between fork and exec would be unsafe with other threads running.
-        kept = os.sched_getaffinity(0)
-        os.sched_setaffinity(0, self._cores)
         try:
-            # point: process started
-            process = subprocess.Popen(
-                list(argv),
-                cwd=self._folder,
-                env={**self._base_environment(), **env},
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                start_new_session=True,
-            )
+            with threads.on_cores(self._cores):
+                # point: process started
+                process = subprocess.Popen(
+                    list(argv),
+                    cwd=self._folder,
+                    env={**self._base_environment(), **env},
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
+                    start_new_session=True,
+                )
         except OSError as error:
             raise GuestError(f"{argv[0]}: cannot be started: {error.strerror}") from None
-        finally:
-            os.sched_setaffinity(0, kept)
         stream = LocalStream(process)  # point: stream made
         if self._cgroup_procs is not None:
             try:

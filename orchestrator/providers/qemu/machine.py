@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from guest.machine import threads
 from orchestrator.errors import GuestError
 from orchestrator.inventory import host_name
 from orchestrator.providers import processes
@@ -110,14 +111,13 @@ class QemuMachine:
 
     def _spawn(self, command: list[str], cores: Sequence[int]) -> Callable[[], bool]:
         """Returns a function: whether the process still runs."""
-        kept, descriptors = os.sched_getaffinity(0), list[int]()
-        os.sched_setaffinity(0, cores)  # inherited by all its threads, from the first instruction
-        try:
-            keeper, descriptors = console.start(
+        with threads.on_cores(cores), contextlib.ExitStack() as closing:
+            keeper, (printed, log) = console.start(
                 self.folder, f"console={self.name}", (self.console.name, self._log.name)
             )
+            closing.callback(os.close, printed)
+            closing.callback(os.close, log)
             _children.append(keeper)
-            printed, log = descriptors
             process = subprocess.Popen(
                 [*command, "-serial", f"file:/dev/fd/{printed}"],
                 cwd=self.folder,
@@ -127,10 +127,6 @@ class QemuMachine:
                 pass_fds=[printed],
                 start_new_session=True,
             )
-        finally:
-            os.sched_setaffinity(0, kept)
-            for descriptor in descriptors:
-                os.close(descriptor)
         _children.append(process)
         return lambda: process.poll() is None
 
