@@ -88,7 +88,7 @@ def copy_hooks(package: str, folder: Path) -> None:
     """What Python processes run at their start when `folder` is on their path; the package may lie in a zip
     archive."""
     folder.mkdir(parents=True, exist_ok=True)
-    shared = resources.files("guest.replay") / "hooks" / "vbstudy_imports.py"
+    shared = resources.files("vbstudy.exact") / "hook" / "vbstudy_imports.py"
     for item in (*(resources.files(package) / "hooks").iterdir(), shared):
         if item.name.endswith(".py"):
             (folder / item.name).write_bytes(item.read_bytes())

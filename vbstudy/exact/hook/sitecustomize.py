@@ -5,11 +5,12 @@ that would have been imported without it. Light: each Python process of a progra
 import functools
 import importlib.abc
 import importlib.machinery
-import importlib.util
 import json
 import os
 import sys
 from collections.abc import Callable
+
+import vbstudy_imports
 
 _HERE = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120  (light)
 _LIBRARY = os.path.dirname(os.path.dirname(os.path.dirname(_HERE)))  # noqa: PTH120
@@ -58,35 +59,23 @@ def _tensorflow(_):  # type: ignore[no-untyped-def]
 _AFTER: dict[str, Callable[..., None]] = {"torch": _torch, "tensorflow": _tensorflow}
 
 
-class _Finder(importlib.abc.MetaPathFinder):
-    """Calls the function of `_AFTER` when the module has been executed."""
+class _Library(importlib.abc.MetaPathFinder):
+    """Finds this vbstudy, which the program's Python may lack."""
 
-    def find_spec(self, name, path=None, target=None):  # type: ignore[no-untyped-def]
-        if name == "vbstudy":  # the program's Python may lack it
-            return importlib.machinery.PathFinder.find_spec(name, [_LIBRARY])
-        if name not in _AFTER:
-            return None
-        others = (each for each in sys.meta_path if each is not self)
-        spec = next(filter(None, (each.find_spec(name, path, target) for each in others)), None)
-        if spec is None or spec.loader is None:
-            return spec
-        loader, execute = spec.loader, spec.loader.exec_module
+    def find_spec(self, name, path=None, target=None):  # type: ignore[no-untyped-def]  # noqa: ARG002
+        return importlib.machinery.PathFinder.find_spec(name, [_LIBRARY]) if name == "vbstudy" else None
 
-        def exec_module(module):  # type: ignore[no-untyped-def]
-            del loader.exec_module
-            execute(module)
-            try:
-                _AFTER[name](module)
-            except Exception as error:  # noqa: BLE001  (the program must not run without exact mode)
-                sys.stderr.write(f"vbstudy exact: {error}\n")
-                sys.exit(_FAILED)
 
-        loader.exec_module = exec_module  # type: ignore[method-assign]
-        return spec
+def _imported(name, module):  # type: ignore[no-untyped-def]
+    try:
+        _AFTER[name](module)
+    except Exception as error:  # noqa: BLE001  (the program must not run without exact mode)
+        sys.stderr.write(f"vbstudy exact: {error}\n")
+        sys.exit(_FAILED)
 
 
 if _SETTINGS:
-    sys.meta_path.insert(0, _Finder())
+    sys.meta_path[:0] = [_Library(), vbstudy_imports.AfterImport(_AFTER, _imported)]
     if _SETTINGS["verbose"]:
         import atexit
 
@@ -102,11 +91,4 @@ if _SETTINGS:
 
         atexit.register(_report)
 
-# Only behind this folder: a hook before it, as of `vbstudy try`, has run and would run this one again.
-_places = [os.path.abspath(p or ".") for p in sys.path]  # noqa: PTH100
-_others = sys.path[_places.index(_HERE) + 1 :]
-_spec = importlib.machinery.PathFinder.find_spec("sitecustomize", _others)
-if _spec is not None and _spec.loader is not None:
-    _module = importlib.util.module_from_spec(_spec)
-    sys.modules["sitecustomize"] = _module
-    _spec.loader.exec_module(_module)
+vbstudy_imports.run_next(__file__)
