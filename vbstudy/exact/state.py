@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import importlib.abc
-import importlib.util
 import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
-from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, get_args
 
 from vbstudy.exact.errors import ExactError
+from vbstudy.exact.hook.vbstudy_imports import AfterImport
 from vbstudy.exact.registry import ARITHMETIC_VERSION, AT_MACHINE, AT_THREADS, Level, below, own, ways
 
 if TYPE_CHECKING:
@@ -237,30 +235,15 @@ def _refuse_compilation() -> None:
         sys.meta_path.insert(0, _later)
 
 
-class _WhenImported(importlib.abc.MetaPathFinder):
-    """Sets the compiler's stance when that is imported, which takes seconds that not every program needs."""
+def _refuse_later(_name: str, _module: ModuleType) -> None:
+    import torch
 
-    def find_spec(self, name: str, _path: Any, _target: Any = None) -> ModuleSpec | None:
-        if name != "torch._dynamo":
-            return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(name)
-        if spec is not None and spec.loader is not None:
-            execute = spec.loader.exec_module
-
-            def then_set(module: ModuleType) -> None:
-                import torch
-
-                execute(module)
-                with _lock:
-                    if _state.library is not None and _state.stance is None:
-                        _state.stance = torch.compiler.set_stance("force_eager")
-
-            spec.loader.exec_module = then_set  # type: ignore[method-assign]
-        return spec
+    with _lock:
+        if _state.library is not None and _state.stance is None:
+            _state.stance = torch.compiler.set_stance("force_eager")
 
 
-_later = _WhenImported()
+_later = AfterImport(("torch._dynamo",), _refuse_later)  # whose import takes seconds that few programs need
 
 
 def _allow_compilation() -> None:
@@ -270,5 +253,5 @@ def _allow_compilation() -> None:
     if _state.stance is not None:
         _state.stance.__exit__(None, None, None)  # to what it was before exact mode
         _state.stance = None
-    elif _later in sys.meta_path:
+    if _later in sys.meta_path:
         sys.meta_path.remove(_later)

@@ -1,0 +1,1 @@
+"""What `vbstudy exact` puts on the path of Python processes."""
