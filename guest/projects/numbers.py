@@ -197,11 +197,7 @@ _READERS = {".json": _json, ".jsonl": _json_lines, ".csv": _column}
 def _reported(name: str, folder: Path) -> list[Value]:
     path = folder / REPORTED
     rows = [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []
-    values = [
-        Value(value=float(row["value"]), epoch=row["epoch"], elapsed_s=math.nan)
-        for row in rows
-        if row["name"] == name
-    ]
+    values = [Value(value=float(row["value"]), epoch=row["epoch"]) for row in rows if row["name"] == name]
     if not values:
         others = ", ".join(dict.fromkeys(row["name"] for row in rows)) or "nothing"
         raise MetricError(

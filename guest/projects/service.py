@@ -53,7 +53,6 @@ from guest.runner import MessageWriter, Progress, artifact, heartbeat
 from guest.training.training import hash_arrays
 from vbstudy.exact import launch
 
-DONE, FAILED = 0, 1
 KEPT = ("version", "exact")  # of what a framework was at the end: facts of its own
 
 
@@ -65,7 +64,7 @@ def serve(writer: MessageWriter) -> int:
         request = from_json(RunRequest, message["request"], "request")  # point: project request read
         if not execute(request, Path(message["out"]).absolute(), writer):
             break
-    return DONE
+    return 0
 
 
 def execute(request: RunRequest, out: Path, writer: MessageWriter) -> bool:

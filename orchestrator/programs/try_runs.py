@@ -82,7 +82,6 @@ def run(ask: Ask, conditions: Sequence[Condition], say: Say) -> Seen:
             trials.append(trial)
             noticed += found
             notes |= dict.fromkeys(remarks)
-    told = [n for n in noticed if n["kind"] in ("override", "trouble")]
     versions = {
         name: version
         for notice in noticed
@@ -91,7 +90,7 @@ def run(ask: Ask, conditions: Sequence[Condition], say: Say) -> Seen:
     }
     return Seen(
         trials=tuple(trials),
-        overrides=notices.overrides(told),
+        overrides=notices.overrides(noticed),
         notes=tuple(notes),
         last_lines=tuple(filter(None, trials[0].lines))[-LINES_SHOWN:],
         software=versions,

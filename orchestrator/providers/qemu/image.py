@@ -35,7 +35,7 @@ NOT_IN_IMAGE = (
     "proc", "sys", "dev", "boot", "lib/modules", "usr/lib/modules", "var/lib/apt/lists", "var/cache/apt",
 )  # fmt: skip
 ROOT_SIZE = "4G"  # sparse
-DISTRIBUTIONS = {Framework.TORCH: ("torch",), Framework.TENSORFLOW: ("tensorflow-cpu",)}
+DISTRIBUTIONS = {Framework.TORCH: ("torch",), Framework.TENSORFLOW: ("tensorflow-cpu", "keras")}
 BUILD_TIMEOUT_S = 1800
 MIN_IMAGE_BYTES = 32 << 20
 
@@ -116,8 +116,6 @@ def library_pins(frameworks: Sequence[Framework]) -> list[str]:
     names = ["numpy", "safetensors"]
     for framework in sorted(frameworks):
         names += DISTRIBUTIONS[framework]
-    if Framework.TENSORFLOW in frameworks:
-        names.append("keras")
     pins = []
     for name in sorted(names):
         try:
