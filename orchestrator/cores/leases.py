@@ -20,6 +20,7 @@ from orchestrator.study.engine import EngineTable
 
 POLL_S = 0.2
 REPORT_AFTER_S = 2.0
+DEFAULTS = EngineTable()
 
 
 def host_cores() -> tuple[int, ...]:
@@ -58,26 +59,22 @@ class CoreLeases:
     cores than are free holds back those behind it, so that no guest starves.
 
     They are those of `machine`, or of this one. Its topology is respected, and what other processes lease
-    there is left alone. `reserve` cores are held at least for each guest; `waiting` is called once for a
-    guest that waits because other processes hold too many."""
+    there is left alone. `settings` are what the study asks for under `[engine]`; `waiting` is called once for
+    a guest that waits because other processes hold too many."""
 
     def __init__(
         self,
         cores: tuple[int, ...],
         machine: MachineCores | None = None,
         *,
-        side_by_side: bool = True,
-        hyper_threads: bool = True,
-        reserve: int = 0,
+        settings: EngineTable = DEFAULTS,
         waiting: Callable[[str], None] | None = None,
     ) -> None:
         self._machine = machine or LocalCores()
         self._locks = self._machine.locks
         self._cores = cores
         self._free = set(cores)
-        self._side_by_side = side_by_side
-        self._hyper_threads = hyper_threads
-        self._reserve = reserve
+        self._settings = settings
         self._waiting = waiting
         self._queue: list[object] = []
         self._holders: dict[object, tuple[str, Cores]] = {}
@@ -88,25 +85,6 @@ class CoreLeases:
     def topology(self) -> Topology:
         """Asked for by who first needs it: a machine that does not answer fails its own guests only."""
         return self._machine.topology(self._cores)
-
-    @classmethod
-    def of(
-        cls,
-        engine: EngineTable,
-        cores: tuple[int, ...],
-        machine: MachineCores | None = None,
-        *,
-        waiting: Callable[[str], None],
-    ) -> CoreLeases:
-        """As the study asks for under `[engine]`."""
-        return cls(
-            cores,
-            machine,
-            side_by_side=engine.side_by_side,
-            hyper_threads=engine.hyper_threads,
-            reserve=engine.reserve,
-            waiting=waiting,
-        )
 
     def lease(self, holder: str, count: int, stop: threading.Event) -> Lease | None:
         """Waits for `count` cores (all of them when it is more than there are). None when `stop`
@@ -175,12 +153,13 @@ class CoreLeases:
             free = {core for core in free if not self.topology[core].core & taken}
 
     def _choose(self, free: set[int], count: int) -> Choice | None:
-        wanted = max(count, self._reserve) if self._side_by_side else len(self.topology)
-        chosen = topology.choose(free, self.topology, wanted, hyper_threads=self._hyper_threads)
+        asked = self._settings
+        wanted = max(count, asked.reserve) if asked.side_by_side else len(self.topology)
+        chosen = topology.choose(free, self.topology, wanted, hyper_threads=asked.hyper_threads)
         if chosen is None:
             return None
         # Those it uses are chosen among those that are held for it.
-        used = topology.choose(chosen.held, self.topology, count, hyper_threads=self._hyper_threads)
+        used = topology.choose(chosen.held, self.topology, count, hyper_threads=asked.hyper_threads)
         return Choice(cores=(used or chosen).cores[:count], held=chosen.held)
 
     def _physical(self, cores: Cores) -> set[int]:

@@ -82,10 +82,10 @@ class LocalEngine:
     def _leases(self, guest: Guest, observer: Observer) -> CoreLeases:
         seen = guest.observed
         here = tuple(core for core in host_cores() if core in seen.machine_cores) or host_cores()
-        return CoreLeases.of(
-            self._study.engine,
+        return CoreLeases(
             seen.machine_cores if seen.machine else here,
             machine_of(self._provider, guest.spec),
+            settings=self._study.engine,
             waiting=observer.waiting,
         )
 

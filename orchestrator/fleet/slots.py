@@ -81,8 +81,8 @@ class Slots:
         """Studies lease apart from each other, as they do in processes of their own."""
         with self._lock:
             if key not in self._leases:
-                self._leases[key] = CoreLeases.of(
-                    study.engine, self._cores, waiting=lambda why: self._waiting(key, why)
+                self._leases[key] = CoreLeases(
+                    self._cores, settings=study.engine, waiting=lambda why: self._waiting(key, why)
                 )
             return self._leases[key]
 

@@ -19,6 +19,7 @@ from orchestrator.guests.provision import data_folders
 from orchestrator.inventory import Guest
 from orchestrator.providers import Provider, Virtual, machine_of
 from orchestrator.store.store import Store
+from orchestrator.study.engine import EngineTable
 from orchestrator.study.schema import Study
 from orchestrator.transport.connection import Connection
 
@@ -105,7 +106,7 @@ def alone(
 ) -> Iterator[Session]:
     """A guest at work with all cores of its machine held for it, once they are free."""
     machine = machine_of(provider, guest.spec)
-    leases = CoreLeases(cores_of(guest), machine, side_by_side=False, waiting=say)
+    leases = CoreLeases(cores_of(guest), machine, settings=EngineTable(side_by_side=False), waiting=say)
     with leases.wait_for(guest.spec.name, guest.spec.cpus) as lease:
         session = Session(study, store, provider, guest, lease.cores, agent)
         try:

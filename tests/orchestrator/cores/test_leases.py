@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from orchestrator.cores import topology
 from orchestrator.cores.leases import CoreLeases
+from orchestrator.study.engine import EngineTable
 
 NEVER = threading.Event()
 
@@ -47,7 +48,7 @@ def test_an_oversubscribed_guest_gets_every_core_for_itself():
 
 
 def test_one_at_a_time_holds_all_cores_but_uses_only_its_own():
-    leases = CoreLeases((0, 1), Elsewhere(), side_by_side=False)
+    leases = CoreLeases((0, 1), Elsewhere(), settings=EngineTable(side_by_side=False))
     stopped = threading.Event()
     stopped.set()
     with leases.lease("a", 1, NEVER) as lease:
@@ -104,7 +105,7 @@ def test_a_machine_that_does_not_answer_a_waiting_guest_holds_up_nobody_who_rele
 @settings(max_examples=20, deadline=None)
 @given(st.lists(st.integers(1, 6), min_size=1, max_size=12), st.integers(1, 4), st.booleans())
 def test_no_core_is_ever_held_twice_and_everybody_is_served(counts, cores, side_by_side):
-    leases = CoreLeases(tuple(range(cores)), Elsewhere(), side_by_side=side_by_side)
+    leases = CoreLeases(tuple(range(cores)), Elsewhere(), settings=EngineTable(side_by_side=side_by_side))
     held: set[int] = set()
     clashes: list[int] = []
     served: list[int] = []
@@ -129,7 +130,7 @@ def test_no_core_is_ever_held_twice_and_everybody_is_served(counts, cores, side_
 
 
 def test_more_cores_are_held_than_used_where_a_reserve_is_asked_for():
-    leases = CoreLeases(tuple(range(4)), Elsewhere(), reserve=3)
+    leases = CoreLeases(tuple(range(4)), Elsewhere(), settings=EngineTable(reserve=3))
     stopped = threading.Event()
     stopped.set()
     with leases.lease("a", 1, NEVER) as lease:
