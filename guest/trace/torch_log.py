@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import sys
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from types import FrameType
 from typing import TYPE_CHECKING, Any, cast
@@ -63,11 +63,9 @@ def optimizer_state(backend: Backend) -> dict[str, np.ndarray]:
     }
 
 
-@contextmanager
-def watch(backend: Backend, keep: frozenset[int]) -> Iterator[StepLog]:
+def watch(backend: Backend, keep: frozenset[int]) -> AbstractContextManager[StepLog]:
     """See `guest.trace.tasks.Eye`."""
-    with watch_model(cast("TorchBackend", backend).model, keep) as log:
-        yield log
+    return watch_model(cast("TorchBackend", backend).model, keep)
 
 
 @contextmanager

@@ -23,6 +23,7 @@ import contextlib
 import dataclasses
 import errno
 import fcntl
+import itertools
 import json
 import os
 import re
@@ -233,11 +234,8 @@ class Store:
 
     def new_trace_id(self, workload: str, labels: list[str]) -> str:
         """`lenet5-cpus-1-cpus-4-0001`, and the next number each time."""
-        name = "-".join([workload, *labels])
-        number = 1
-        while (self.traces / f"{name}-{number:04d}").exists():
-            number += 1
-        return f"{name}-{number:04d}"
+        ids = ("-".join([workload, *labels, f"{number:04d}"]) for number in itertools.count(1))
+        return next(each for each in ids if not (self.traces / each).exists())
 
     @contextlib.contextmanager
     def new_trace(self, trace_id: str) -> Iterator[Path]:
