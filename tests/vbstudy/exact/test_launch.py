@@ -11,6 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from guest.projects.prepare import hook_settings
+from vbstudy.exact import launch
+
 pytestmark = pytest.mark.needs("proof")
 TRAIN = """
 import hashlib, sys
@@ -145,6 +148,16 @@ def test_the_users_own_sitecustomize_runs(tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text("print('mine')\n")
     done = launched(sys.executable, "-c", "print('program')", PYTHONPATH=str(tmp_path))
     assert done.stdout.endswith("mine\nprogram\n")
+
+
+def test_behind_another_hook_exact_mode_is_switched_on_once(tmp_path: Path) -> None:
+    env = launch.environment(os.environ, verbose=True)
+    paths, library = env["PYTHONPATH"], Path(launch.__file__).parents[2]
+    pools = {"intra_op": 1, "inter_op": 1, "deterministic": False}
+    env |= hook_settings(tmp_path, tmp_path, library, paths=paths, seed=1, **pools)
+    command = [sys.executable, "-c", "import torch"]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
+    assert done.stderr.count("level machine") == 1
 
 
 def test_whether_exact_mode_cures_a_program_can_be_tried(tmp_path: Path) -> None:
