@@ -28,6 +28,7 @@ from orchestrator.text import Say
 from vbstudy.exact import launch
 
 DISK_LIMIT_BYTES = 10 << 30
+IN_MEMORY = "weights in memory at the end"
 LINES_SHOWN = 5
 LINES_COMPARED = 100_000
 
@@ -148,6 +149,8 @@ def _once(
         else:
             files[name] = read(path, role)
     files |= dict(itertools.chain(_reported(out / prepare.REPORTED), _outside(noticed)))
+    if not any(file.parsed and file.role is Role.WEIGHTS for file in files.values()):
+        files |= _in_memory(noticed)
     stray = [f"child processes left running, and ended: {ended.strays}"] if ended.strays else []
     trial = Trial(
         condition=condition.label,
@@ -225,6 +228,16 @@ def _outside(noticed: Sequence[notices.Notice]) -> Iterator[tuple[str, FileSeen]
         role, path = role_of(name), Path(name)
         if role is not Role.OTHER and path.is_file():
             yield name, read(path, role)
+
+
+def _in_memory(noticed: Sequence[notices.Notice]) -> dict[str, FileSeen]:
+    """The weights that were trained, of a program that writes none that can be read."""
+    held = sorted((n for n in noticed if n["kind"] == "weights"), key=lambda notice: str(notice["digest"]))
+    if not held:
+        return {}
+    digest = " ".join(str(notice["digest"]) for notice in held)  # of several processes, in no order
+    count = sum(int(notice["count"]) for notice in held)
+    return {IN_MEMORY: FileSeen(role=Role.WEIGHTS, digest=digest, parsed=True, caveat="", count=count)}
 
 
 def _lines(log: Path) -> Iterator[str]:

@@ -273,8 +273,10 @@ def start() -> None:
         vbstudy_pools.install(**SETTINGS["pools"], write=write)
     if SETTINGS["watch"]:
         import vbstudy_watch
+        import vbstudy_weights
 
         vbstudy_watch.install()
+        vbstudy_weights.install()
 
 
 start()

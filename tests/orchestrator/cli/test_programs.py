@@ -86,6 +86,48 @@ def test_without_files_and_numbers_the_output_states_what_to_do(tmp_path, capsys
     assert out.startswith("The thread count was not seen to matter: the output is the same.")
 
 
+TRAINS = """\
+import torch
+layer = torch.nn.Linear(3, 1)
+optimizer = torch.optim.SGD(layer.parameters(), lr=0.01)
+layer(torch.ones(2, 3)).sum().backward()
+optimizer.step()
+with torch.no_grad():
+    layer.weight += torch.get_num_threads() * 1e-4
+print("loss %.1f" % 0.5)
+"""
+
+
+@pytest.mark.needs("studies")
+def test_weights_that_a_program_trains_and_does_not_save_are_compared(tmp_path, capsys):
+    report = attempt(tmp_path, capsys, TRAINS)
+    assert report["verdicts"][0]["answer"] == report["answer"] == Answer.MATTERS
+    assert evidence_of(report["verdicts"][0]) == [
+        "weights in memory at the end: 2 distinct in 4 runs (2 arrays)"
+    ]
+    assert answers(report)["metric"] == Answer.SAME
+    saves = TRAINS + "torch.save(layer.state_dict(), 'model.pt')\n"
+    (each,) = evidence_of(attempt(tmp_path, capsys, saves)["verdicts"][0])
+    assert each.startswith("model.pt: 2 distinct")
+
+
+KERAS = """\
+import keras, numpy as np
+model = keras.Sequential([keras.layers.Dense(1)])
+model.compile("adam", "mse")
+model.fit(np.ones((4, 3)), np.ones(4), verbose=0)
+"""
+
+
+@pytest.mark.needs("studies", long=True)
+def test_weights_that_keras_trains_are_compared(tmp_path, capsys):
+    pytest.importorskip("tensorflow")
+    report = attempt(tmp_path, capsys, KERAS)
+    assert evidence_of(report["verdicts"][0]) == [
+        "weights in memory at the end: the same in all 4 runs (2 arrays)"
+    ]
+
+
 def test_the_output_of_a_program_that_is_not_python_is_read(tmp_path, capsys):
     command = ["sh", "-c", 'echo "acc: 0.$OMP_NUM_THREADS"']
     assert cli.run(["-C", str(tmp_path), "-q", "--json", "try", "--cpus", "1,2", "--", *command]) == 0

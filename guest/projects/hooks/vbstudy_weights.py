@@ -1,0 +1,67 @@
+"""The weights that a program trains, whether it saves them or not: what the last optimizers of PyTorch and
+Keras have changed, hashed when the process ends. For `vbstudy try`, which compares them where no file holds
+them."""
+
+from __future__ import annotations
+
+import atexit
+import hashlib
+from collections.abc import Callable, Iterator
+from types import ModuleType
+from typing import Any
+
+KEPT = 4  # optimizers, of a GAN and the like; a search that trains one model after the other keeps no more
+TORCH = "torch.optim.optimizer"
+KERAS = "keras.src.optimizers.base_optimizer"
+_kept: dict[int, tuple[Any, Callable[[Any], Iterator[Any]]]] = {}
+
+
+def install() -> None:
+    """The weights are now written as `weights` at the end, unless the process is ended by force."""
+    from vbstudy_hook import AFTER, write
+
+    def after_torch(module: ModuleType) -> None:
+        module.register_optimizer_step_post_hook(lambda it, *_: _keep(it, _of_torch))
+
+    def after_keras(module: ModuleType) -> None:
+        build = module.BaseOptimizer.build
+
+        def built(self: Any, *args: Any, **kwargs: Any) -> Any:
+            _keep(self, _of_keras)
+            return build(self, *args, **kwargs)
+
+        module.BaseOptimizer.build = built
+
+    def at_end() -> None:
+        total, count = hashlib.sha256(), 0
+        for optimizer, arrays in _kept.values():
+            for array in arrays(optimizer):
+                total.update(f"{array.dtype} {array.shape}".encode())
+                total.update(array.tobytes())
+                count += 1
+        if count:
+            write("weights", digest=total.hexdigest(), count=count)
+
+    AFTER.update({TORCH: after_torch, KERAS: after_keras})
+    atexit.register(at_end)
+
+
+def _keep(optimizer: Any, arrays: Callable[[Any], Iterator[Any]]) -> None:
+    _kept.setdefault(id(optimizer), (optimizer, arrays))
+    if len(_kept) > KEPT:
+        del _kept[next(iter(_kept))]
+
+
+def _of_torch(optimizer: Any) -> Iterator[Any]:
+    import torch
+
+    for group in optimizer.param_groups:
+        for each in group["params"]:
+            yield each.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
+
+
+def _of_keras(optimizer: Any) -> Iterator[Any]:
+    from keras import ops
+
+    for each in optimizer._trainable_variables:
+        yield ops.convert_to_numpy(each)
