@@ -279,6 +279,7 @@ class Collector:
             self._main(node)
             return
         devices.refused(self, node)
+        around = self.branches
         while True:  # a chain of elif is a loop here: it may be long
             evaluation.compared(self, node.test)
             asked = ASKS_WHETHER_TRAINED in self.facts.flags
@@ -290,11 +291,13 @@ class Collector:
             self._branch(node.body, unseeded)
             if len(node.orelse) == 1 and isinstance(node.orelse[0], ast.If):
                 node = node.orelse[0]
+                self.branches = around + 1  # an `elif` is not always asked
             else:
                 for_gpu = devices.is_there(node.test)
                 self.without_gpu += for_gpu
                 self._branch(node.orelse, None if unseeded is None else not unseeded)
                 self.without_gpu -= for_gpu
+                self.branches = around
                 return
 
     def _main(self, node: ast.If) -> None:

@@ -200,6 +200,7 @@ def _measuring(program: Program) -> Iterator[LintFinding]:
 
 def _late_settings(program: Program) -> Iterator[LintFinding]:
     imported: dict[str, Step] = {}
+    in_time: set[str] = set()
     everything = {s.event.name.partition(".")[0] for s in program.flow if s.event.kind == "import"}
     for step in program.flow:
         kind, name, _, _ = step.event
@@ -207,7 +208,9 @@ def _late_settings(program: Program) -> Iterator[LintFinding]:
             imported.setdefault(name.partition(".")[0], step)
         elif kind == "setting":
             reader = next((library for library in SETTINGS[name] if library in everything), None)
-            if reader in imported and reader is not None:
+            if reader not in imported:
+                in_time.add(name)
+            elif reader is not None and name not in in_time:
                 first = imported[reader]
                 yield at(
                     "VB402",

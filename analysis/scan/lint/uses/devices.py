@@ -187,6 +187,9 @@ def _needs(to: Walk, node: ast.Call, name: str | None, attribute: str) -> bool:
         )
     if (name or "").startswith("sentence_transformers."):
         return is_gpu(constant(argument(node, "device", 2)))
+    if (name or "").startswith("ultralytics."):
+        device = constant(argument(node, "device"))  # 0, "0,1", [0, 1]; with -1 it takes an idle GPU
+        return type(device) is int or bool(re.match(r"cuda|\d|\[\d", str(device)))
     if any(k.arg in QUANTIZED and constant(k.value) is True for k in node.keywords):
         return True
     if HALF.match(name or "") and constant(argument(node, "fp16")) is True:

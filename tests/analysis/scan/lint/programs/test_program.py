@@ -464,3 +464,37 @@ def test_a_call_of_what_seeds_on_the_line_of_a_model_that_is_made_again_is_follo
     main += "set_seed(0); net = torch.nn.Linear(1, 1)\nnet = torch.nn.Linear(2, 1)\n"
     main += "net(x).sum().backward()\noptimizer.step()\n"
     assert not lint_project(facts(main=main), {}, frozenset(("VB101", "VB103")))
+
+
+@pytest.mark.parametrize(
+    ("device", "found"), [("", 1), ("device=0", 0), ("device='0,1'", 0), ("device='cpu'", 1)]
+)
+def test_a_yolo_model_that_is_given_a_gpu_has_no_thread_count(device: str, found: int):
+    main = f"from ultralytics import YOLO\nmodel = YOLO('a.pt')\nmodel.train(data='a.yaml', {device})\n"
+    assert len(lint_project(facts(main=main), {}, frozenset(("VB401",)))) == found
+
+
+def test_a_gpu_whose_name_is_asked_for_where_there_is_one_is_not_needed():
+    main = (
+        "import torch\n\ndef main():\n    device = 'cuda' if torch.cuda.is_available() else 'cpu'\n"
+        "    if device != 'cuda':\n        print('slow')\n"
+        "    elif 'GB10' in torch.cuda.get_device_name(0):\n        print('fast')\n"
+        "    model(rows).backward()\n    optimizer.step()\n\nmain()\n"
+    )
+    assert [each.rule for each in lint_project(facts(main=main), {}, frozenset(("VB401",)))] == ["VB401"]
+
+
+def test_a_setting_that_stood_before_the_import_is_not_late_where_it_is_repeated():
+    once = "import os\nos.environ['OMP_NUM_THREADS'] = '1'\n"
+    train = "import torch\nimport data\ntorch.nn.Linear(1, 2)(rows).backward()\noptimizer.step()\n"
+    rules = frozenset(("VB402",))
+    assert [each.rule for each in lint_project(facts(data=once, train=train), {}, rules)] == ["VB402"]
+    assert not lint_project(facts(data=once, train=once + train), {}, rules)
+
+
+@pytest.mark.parametrize("call", ["optimizer.step_and_update_lr()", "optimizer.zero_grad()"])
+def test_an_optimizer_that_is_wrapped_trains(call: str):
+    text = f"import torch\n\ndef step(model, optimizer, rows):\n    model(rows).backward()\n    {call}\n"
+    main = "import torch\nfrom steps import step\nstep(torch.nn.Linear(1, 2), wrapped, rows)\n"
+    found = lint_project(facts(steps=text, main=main), {}, frozenset(("VB101",)))
+    assert [each.place.path for each in found] == ["main.py"]
