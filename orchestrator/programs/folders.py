@@ -10,7 +10,8 @@ import shutil
 import stat
 import subprocess
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from orchestrator.errors import STORAGE_ERRNOS, ScriptFailedError, UsageError
@@ -18,10 +19,12 @@ from orchestrator.study.snapshots import SKIPPED
 
 COPY_LIMIT_BYTES = 2 << 30
 # Times and process numbers that programs put into the names of files and folders (TensorBoard's
-# `events.out.tfevents.1700000000.host.123.0`, `runs/Nov23_16-34-48_host`, `2026-11-23_16-34-48`).
+# `events.out.tfevents.1700000000.host.123.0`, `runs/Nov23_16-34-48_host`, `2026-11-23_16-34-48`; Hydra's
+# `2026-11-23/16-34-48`).
 CHANGING = re.compile(
     r"(?<=tfevents\.)[^/]+"
-    r"|(?:19|20)\d\d-?(?:0[1-9]|1[0-2])-?[0-3]\d(?:[T_ -]?\d\d[:._-]?\d\d(?:[:._-]?\d\d)?(?:\.\d+)?)?"
+    r"|(?:19|20)\d\d-?(?:0[1-9]|1[0-2])-?[0-3]\d"
+    r"(?:(?:[T_ -]?|/(?=\d\d\D?\d\d\D?\d\d(?!\d)))\d\d[:._-]?\d\d(?:[:._-]?\d\d)?(?:\.\d+)?)?"
     r"|[A-Z][a-z]{2}\d\d_\d\d-\d\d-\d\d|\d{10,}"
 )
 Stamps = dict[str, tuple[int, int]]  # by path below the folder: size in bytes, time of the last change in ns
@@ -128,11 +131,18 @@ def stamps(work: Path) -> Stamps:
 
 def written(work: Path, before: Stamps) -> dict[str, Path]:
     """New and changed files by a name that is the same in each run: `*` stands for times in it."""
-    found: dict[str, Path] = {}
-    for name, stamp in sorted(stamps(work).items()):
-        if before.get(name) != stamp:
-            known, number = CHANGING.sub("*", name), 2
-            while known in found:
-                known, number = f"{CHANGING.sub('*', name)} ({number})", number + 1
-            found[known] = work / name
-    return found
+    names = sorted(name for name, stamp in stamps(work).items() if before.get(name) != stamp)
+    known = numbered(CHANGING.sub("*", name) for name in names)
+    return dict(zip(known, (work / name for name in names), strict=True))
+
+
+def numbered(names: Iterable[str], taken: Iterable[str] = ()) -> Iterator[str]:
+    """The names, with a number where they are taken."""
+    uses = Counter(taken)
+    for name in names:
+        known = name
+        while uses[known]:
+            uses[name] += 1
+            known = f"{name} ({uses[name]})"
+        uses[known] += 1
+        yield known

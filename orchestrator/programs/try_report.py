@@ -273,8 +273,8 @@ def evidence(each: Compared) -> list[str]:
     elif each.answer is Answer.MATTERS:
         how = f"{each.distinct} distinct in {each.runs} runs"
     else:
-        where = series(each.unrepeated)
-        how = f"does not repeat with {where}, {each.distinct} distinct in {each.runs} runs"
+        where = f" with {series(each.unrepeated)}" if each.unrepeated else ""
+        how = f"does not repeat{where}, {each.distinct} distinct in {each.runs} runs"
     if each.kind == TEXT:
         return [
             f"{name}: {how}",

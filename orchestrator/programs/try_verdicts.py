@@ -4,12 +4,15 @@ that it writes, its predictions, its metrics and the text it prints. Pure."""
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
+from pathlib import PurePosixPath
 
 from guest.projects.hooks.vbstudy_watch import PAIR
 from guest.records.printable import counted
+from orchestrator.programs.folders import numbered
 from orchestrator.programs.try_files import FileSeen, Role
 
 BITWISE, PREDICTIONS, METRIC, OUTPUT = "bitwise", "predictions", "metric", "output"
@@ -98,6 +101,7 @@ class LevelVerdict:
 def decide(trials: Sequence[Trial]) -> tuple[LevelVerdict, ...]:
     """bitwise, predictions, metric, output. At a level the factor matters when something repeats under each
     condition and differs between them, and is inconclusive when something does not repeat."""
+    trials = _aligned(trials)
     roles = {name: file.role for trial in trials for name, file in trial.files.items()}
     every = sorted(roles, key=lambda name: (roles[name] is not Role.WEIGHTS, name))
     predicted = [name for name in every if roles[name] is Role.PREDICTIONS]
@@ -154,10 +158,11 @@ def _compared(
     unrepeated = tuple(label for label, group in groups.items() if len(group) > 1)
     distinct = set().union(*groups.values())
     answer = Answer.SAME if len(distinct) == 1 else Answer.MATTERS
+    by_chance = "*" in name and None in distinct  # of what has a time in its name, time decides how many
     return Compared(
         kind=kind,
         name=name,
-        answer=Answer.INCONCLUSIVE if unrepeated else answer,
+        answer=Answer.INCONCLUSIVE if unrepeated or by_chance else answer,
         distinct=len(distinct),
         runs=len(seen),
         unrepeated=unrepeated,
@@ -170,12 +175,61 @@ def _compared(
 # ---- files ------------------------------------------------------------------------------------------
 
 
+def _aligned(trials: Sequence[Trial]) -> list[Trial]:
+    """With one name for files whose names differ from run to run, as of wandb's folders: `*` stands for a
+    part of the path that not all runs have. Files that are not equally many in all runs keep their own."""
+    if not trials:
+        return []
+    written = [_written(trial) for trial in trials]
+    everywhere, taken = set.intersection(*map(set, written)), set[str]().union(*written)
+    # In the order of what they hold: that of names would be by chance.
+    left = [sorted(files.keys() - everywhere, key=files.__getitem__) for files in written]
+    parts = set.intersection(*({part for name in names for part in name.split("/")} for names in left))
+    starred = [[_starred(name, parts) for name in names] for names in left]
+    as_many = set.intersection(*(set(Counter(stars).items()) for stars in starred))
+    common = {star for star, _ in as_many}
+    found = []
+    for trial, names, stars in zip(trials, left, starred, strict=True):
+        alike = [name for name, star in zip(names, stars, strict=True) if star in common]
+        known = dict(zip(alike, numbered((s for s in stars if s in common), taken), strict=True))
+        files = {known.get(name, name): file for name, file in trial.files.items()}
+        for name in files.keys() & known.values():
+            caveats = (files[name].caveat, "its name varies")
+            files[name] = replace(files[name], caveat="; ".join(filter(None, caveats)))
+        metrics = {
+            (known.get(file, file) if colon else file) + colon + key: values
+            for (file, colon, key), values in ((n.partition(": "), v) for n, v in trial.metrics.items())
+        }
+        found.append(replace(trial, files=files, metrics=metrics))
+    return found
+
+
+def _written(trial: Trial) -> dict[str, str]:
+    """The names of the files of a run, and what is in them."""
+    held = {name: file.digest for name, file in trial.files.items()}
+    for name, values in trial.metrics.items():
+        file, colon, key = name.partition(": ")
+        if colon:
+            held[file] = "\n".join((held.get(file, ""), key, *values))
+    return held
+
+
+def _starred(name: str, parts: Collection[str]) -> str:
+    *above, last = name.split("/")
+    end = last if last in parts else f"*{PurePosixPath(last).suffix}"
+    return "/".join([*(part if part in parts else "*" for part in above), end])
+
+
 def _file(trials: Sequence[Trial], name: str, key: Callable[[FileSeen], str]) -> Compared:
     files = [trial.files.get(name) for trial in trials]
     known = [file for file in files if file is not None]
     what = "predictions" if known[0].role is Role.PREDICTIONS else "arrays"
     count = f"{known[0].count} {what.removesuffix('s') if known[0].count == 1 else what}"
-    remarks = (count if known[0].parsed else "", next((f.caveat for f in known if f.caveat), ""))
+    remarks = (
+        count if known[0].parsed else "",
+        next((f.caveat for f in known if f.caveat), ""),
+        "" if len(known) == len(files) else f"written in {len(known)} of them",
+    )
     return _compared(
         trials,
         known[0].role,
@@ -201,7 +255,9 @@ def _numbers(trials: Sequence[Trial]) -> tuple[list[Compared], int]:
         ends = list(dict.fromkeys(v[-1] for v in values if v))
         count = max(map(len, values))
         remark = _listed(ends) + (f", last of {count}" if count > 1 else "")
-        one = _compared(trials, NUMBER, name, ["\n".join(v) for v in values], remark, result=result)
+        one = _compared(
+            trials, NUMBER, name, ["\n".join(v) if v else None for v in values], remark, result=result
+        )
         if one.answer is Answer.SAME and not result:
             constants += 1
         else:

@@ -112,6 +112,8 @@ def test_every_number_of_an_object_is_found(tmp_path_factory, values):
     [
         ("Nov23_16-34-48_host/events.out.tfevents.1700000000.host.1.0", "*_host/events.out.tfevents.*"),
         ("out/2026-11-23_16-34-48/m.pt", "out/*/m.pt"),
+        ("outputs/2026-11-23/16-34-48/m.npz", "outputs/*/m.npz"),
+        ("20261123/1634480.csv", "*/1634480.csv"),
         ("model-1700000000.pt", "model-*.pt"),
         ("model_00012345.pt", "model_00012345.pt"),
         ("version_0/metrics.csv", "version_0/metrics.csv"),

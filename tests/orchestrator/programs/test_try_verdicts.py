@@ -67,7 +67,49 @@ def test_files_that_were_read_outweigh_those_that_were_not():
 
 def test_a_file_that_some_runs_do_not_write_differs():
     files = [{}, {}, {"m.pt": file("x")}, {"m.pt": file("x")}]
-    assert decide(trials(files=files))[0].answer is Answer.MATTERS
+    verdict = decide(trials(files=files))[0]
+    assert (verdict.answer, verdict.compared[0].remark) == (Answer.MATTERS, "0 arrays; written in 2 of them")
+
+
+@pytest.mark.parametrize(
+    ("digests", "answer"),
+    [("aaaa", Answer.SAME), ("aabb", Answer.MATTERS), ("aaab", Answer.INCONCLUSIVE)],
+)
+def test_files_whose_names_vary_are_compared_by_what_they_hold(digests, answer):
+    folders = ("01-02-03", "01-02-05", "run", "run")  # both runs on four threads fell into one second
+    files = [
+        {f"out/{at}/m-{name}.pt": file(digest), f"out/{at}/log.pt": file("x"), "fixed.pt": file("y")}
+        for at, name, digest in zip(folders, "abcd", digests, strict=True)
+    ]
+    verdict = decide(trials(files=files))[0]
+    assert verdict.answer is answer
+    assert {each.name: each.remark for each in verdict.compared} == {
+        "out/*/*.pt": "0 arrays; its name varies",
+        "out/*/log.pt": "0 arrays; its name varies",
+        "fixed.pt": "0 arrays",
+    }
+
+
+def test_files_of_equal_names_but_for_their_variable_parts_are_told_apart_by_what_they_hold():
+    names = ("ab", "ba", "cd", "dc")
+    files = [{f"{one}.pt": file("x"), f"{other}.pt": file("y")} for one, other in names]
+    verdict = decide(trials(files=files))[0]
+    assert (verdict.answer, [each.name for each in verdict.compared]) == (Answer.SAME, ["*.pt", "*.pt (2)"])
+
+
+def test_numbers_in_files_whose_names_vary_are_compared():
+    runs = [
+        dataclasses.replace(trial, metrics={f"{name}/a.json: loss": ("0.5",)})
+        for trial, name in zip(trials(), ("p", "q", "r", "r"), strict=True)
+    ]
+    verdict = decide(runs)[2]
+    assert (verdict.answer, verdict.compared[0].name) == (Answer.SAME, "*/a.json: loss")
+
+
+def test_how_many_files_have_times_in_their_names_is_inconclusive():
+    later = {"m-*.pt": file("x"), "m-*.pt (2)": file("x")}  # slower, so that two were due
+    verdict = decide(trials(files=[later, later, {"m-*.pt": file("x")}, {"m-*.pt": file("x")}]))[0]
+    assert (verdict.answer, verdict.compared[0].unrepeated) == (Answer.INCONCLUSIVE, ())
 
 
 def test_an_exit_status_is_a_result():
