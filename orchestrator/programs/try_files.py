@@ -3,17 +3,20 @@ raw bytes, with a caveat on what such bytes may hold besides a model; and the na
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import hashlib
 import itertools
 import json
 import re
 import zipfile
+import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 from guest.projects import artifacts, events
 from guest.training.training import hash_arrays
@@ -29,7 +32,10 @@ LARGE_BYTES = 4 << 30
 NUMBERS_BYTES = 64 << 20
 NUMBERS = 200_000  # of a file
 DEPTH = 30
-THREAD_COUNT = b"[num_threads: "
+# The thread count that a model holds: a line of LightGBM's; in pickles of scikit-learn (KMeans, gradient
+# boosting by histograms) an attribute: its name, its place in the memo, an integer.
+THREAD_COUNT = re.compile(rb"\[(num_threads): \d+\]|(_?n_threads)(?:\x94|q.|r.{4})(?:K.|M..)", re.DOTALL)
+LONGEST = 64  # of these
 SEPARATED = {".csv": ",", ".tsv": "\t"}
 Named = Iterator[tuple[str, str]]
 
@@ -96,23 +102,48 @@ def _raw(path: Path, role: Role, why: str) -> FileSeen:
     """By its bytes; of a zip archive by its members, whose times of storing are no part of a model."""
     digest, how = _members(path), "members of the archive byte for byte"
     if digest is None:
-        with path.open("rb") as file:
-            if file.read(5) == b"tree\n":  # LightGBM's model writes the thread count down
-                digest, how = _without(THREAD_COUNT, file), "byte for byte, but for its num_threads"
-            else:
-                file.seek(0)
-                digest, how = hashlib.file_digest(file, "sha256").hexdigest(), "byte for byte"
-    caveat = f"{why}; compared {how}: it may also differ by paths and times in it" if why else how
+        digest, how = _bytes(path)
+    caveat = (
+        f"{why}; compared {how}: it may also differ by paths, times and thread counts in it" if why else how
+    )
     return FileSeen(role=role, digest=digest, parsed=False, caveat=caveat)
 
 
-def _without(start: bytes, file: BinaryIO) -> str:
-    """The SHA-256 of the lines that begin otherwise."""
-    total = hashlib.sha256()
-    for line in file:
-        if not line.startswith(start):
-            total.update(line)
-    return total.hexdigest()
+def _bytes(path: Path) -> tuple[str, str]:
+    """The SHA-256 of the bytes, unpacked where zlib or gzip packed them, without the thread counts of
+    libraries in them; and what was compared."""
+    with contextlib.suppress(zlib.error, EOFError):
+        return _without_counts(_unpacked(path))
+    with path.open("rb") as file:
+        return _without_counts(iter(partial(file.read, 1 << 20), b""))
+
+
+def _unpacked(path: Path) -> Iterator[bytes]:
+    """Raises zlib.error, or EOFError for more or less than one stream, and a too large one."""
+    unpack, left = zlib.decompressobj(zlib.MAX_WBITS | 32), LARGE_BYTES  # 32: gzip, too
+    with path.open("rb") as file:
+        while left > 0 and (piece := file.read(1 << 14)):  # which may become a thousand times as large
+            yield (data := unpack.decompress(piece))
+            left -= len(data)
+    if left <= 0 or not unpack.eof or unpack.unused_data:
+        raise EOFError
+
+
+def _without_counts(pieces: Iterable[bytes]) -> tuple[str, str]:
+    total, rest, names = hashlib.sha256(), b"", set[str]()
+
+    def found(match: re.Match[bytes]) -> bytes:
+        names.add((match[1] or match[2]).decode())
+        return b""
+
+    for piece in pieces:
+        data = rest + piece
+        if b"_threads" in data:  # which is searched fast
+            data = THREAD_COUNT.sub(found, data)
+        total.update(data[:-LONGEST])
+        rest = data[-LONGEST:]
+    total.update(rest)
+    return total.hexdigest(), "byte for byte" + (f", but for its {min(names)}" if names else "")
 
 
 def _members(path: Path) -> str | None:

@@ -208,7 +208,10 @@ def _name(verdict: LevelVerdict) -> str:
     if verdict.level != BITWISE:
         return NAMES[verdict.level]
     deciding = [each for each in verdict.compared if each.answer is verdict.answer]
-    return "weights" if any(each.kind == Role.WEIGHTS for each in deciding) else "files"
+    weights = [each for each in deciding if each.kind == Role.WEIGHTS]
+    if verdict.answer is Answer.MATTERS and weights and not any(each.certain for each in weights):
+        return "model files (compared byte for byte)"
+    return "weights" if weights else "files"
 
 
 def _cured(cure: Cure, report: Report) -> str:

@@ -1,6 +1,10 @@
+import gzip
+import hashlib
 import json
 import math
+import pickle
 import zipfile
+import zlib
 
 import numpy as np
 import pytest
@@ -55,6 +59,37 @@ def test_the_thread_count_in_a_model_of_lightgbm_is_no_difference(tmp_path):
         found.append(read(path, Role.OTHER))
     assert found[0].digest == found[1].digest != found[2].digest
     assert found[0].caveat == "byte for byte, but for its num_threads"
+
+
+class Model:
+    """As scikit-learn's KMeans."""
+
+    def __init__(self, threads: int, value: float) -> None:
+        self._n_threads, self.value = threads, value
+
+
+@pytest.mark.parametrize("protocol", range(2, pickle.HIGHEST_PROTOCOL + 1))
+@pytest.mark.parametrize("compress", [bytes, zlib.compress, gzip.compress])
+def test_the_thread_count_in_a_pickle_is_no_difference(tmp_path, protocol, compress):
+    found = []
+    # Joblib writes arrays between the parts of a pickle; the last ones lie where two pieces meet.
+    for before in (b"", b"\n\0" * 7, bytes((1 << 20) - 60), bytes((1 << 20) - 70)):
+        for threads, value in ((1, 0.5), (10, 0.5), (10, 0.25)):
+            path = tmp_path / "model.joblib"
+            path.write_bytes(compress(before + pickle.dumps(Model(threads, value), protocol)))
+            found.append(read(path, Role.WEIGHTS))
+        assert found[-3].digest == found[-2].digest != found[-1].digest
+        assert "compared byte for byte, but for its _n_threads" in found[-1].caveat
+
+
+@pytest.mark.parametrize(
+    "broken", [lambda data: data[:-3], lambda data: data + data, lambda data: data + b"x"]
+)
+@pytest.mark.parametrize("compress", [zlib.compress, gzip.compress])
+def test_what_is_no_single_compressed_stream_is_compared_by_its_bytes(tmp_path, compress, broken):
+    path = tmp_path / "model.pkl"
+    path.write_bytes(broken(compress(b"content")))
+    assert read(path, Role.WEIGHTS).digest == hashlib.sha256(path.read_bytes()).hexdigest()
 
 
 def test_a_damaged_archive_is_compared_by_its_bytes(tmp_path):

@@ -209,6 +209,20 @@ def test_the_answer_stands_first_and_the_next_command_last(answers, first, last)
     assert (lines[0], lines[-1]) == (first, last)
 
 
+def test_the_bytes_of_a_model_that_cannot_be_read_are_not_called_weights():
+    def first(parsed: bool, digests: str) -> str:
+        verdicts = tuple(decide(trials(files=[{"m.pkl": file(each, parsed)} for each in digests])))
+        return text(dataclasses.replace(made({}), verdicts=verdicts, answer=overall(verdicts))).splitlines()[
+            0
+        ]
+
+    assert first(True, "aabb") == "The thread count matters: it changes the weights."
+    assert first(False, "aabb") == (
+        "The thread count matters: it changes the model files (compared byte for byte)."
+    )
+    assert first(False, "aaaa") == "The thread count was not seen to matter: the weights are the same."
+
+
 def test_what_repeats_on_one_thread_alone_is_put_down_to_the_threads():
     def told(digests: str, software: str) -> list[str]:
         verdicts = tuple(decide(trials(digests)))
