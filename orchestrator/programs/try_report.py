@@ -147,8 +147,9 @@ def cost(
 # ---- for a person -------------------------------------------------------------------------------------
 
 
-def text(report: Report) -> str:
-    """The report for a person: the answer, what it rests on, what to do next."""
+def text(report: Report, cpus: Sequence[int] = ()) -> str:
+    """The report for a person: the answer, what it rests on, what to do next, with `cpus` where they were
+    given."""
     numbers = "random numbers of the first run" if report.seed is None else f"seed {report.seed}"
     lines = [
         _answer(report),
@@ -173,7 +174,7 @@ def text(report: Report) -> str:
         what = f"{one.what} = {one.value} ({one.where or 'a library'})"
         lines.append(f"the program sets itself: {printable(what)}")
     lines += [f"note: {note}" for note in report.notes]
-    return "\n".join(lines + _next(report))
+    return "\n".join(lines + _next(report, cpus))
 
 
 def invalid_times(counts: Sequence[int]) -> list[str]:
@@ -297,31 +298,41 @@ def _only_several_threads_differ(report: Report) -> bool:
     )
 
 
-def _next(report: Report) -> list[str]:
+def _next(report: Report, cpus: Sequence[int]) -> list[str]:
     program = shlex.join(report.command)
+    given = _given(cpus, report.seed)
+    framework = framework_of(report.software)
     if report.answer is Answer.MATTERS and report.factor != THREADS:  # which trace and harden compare
-        again = report.factor == INSTRUCTION_SET and report.exact is None and framework_of(report.software)
-        return ["", f"next: vbstudy try --vary isa --exact -- {program}"] if again else []
+        useful = report.factor == INSTRUCTION_SET and report.exact is None and framework
+        return ["", f"next: vbstudy try --vary isa --exact{given} -- {program}"] if useful else []
     if report.answer is Answer.MATTERS:
         if report.exact is not None and report.exact.answer is Answer.SAME:
             return ["", f"next: vbstudy exact -- {program}"]
-        framework = framework_of(report.software) or "jax" in report.software
-        where, start = ("where", "trace") if framework else ("in which thread pool", "try --which")
-        if report.seed is None and framework:
-            return ["", f"next: where it starts; {CURE_NEEDS_SEED}", f"  vbstudy trace --replay -- {program}"]
+        two = _given((min(cpus), max(cpus)) if cpus else (), report.seed)
+        traced = framework or "jax" in report.software
+        if report.seed is None and traced:
+            again = f"  vbstudy trace --replay{two} -- {program}"
+            return ["", f"next: where it starts; {CURE_NEEDS_SEED}", again]
+        where, start = ("where", f"trace{two}") if traced else ("in which thread pool", f"try --which{given}")
         return [
             "",
             f"next: {where} it starts, and the cheapest cure that is proved",
             f"  vbstudy {start} -- {program}",
-            f"  vbstudy harden -- {program}",
+            f"  vbstudy harden{given} -- {program}",
         ]
     if report.answer is Answer.INCONCLUSIVE and _only_several_threads_differ(report):
         found = ["", "the program repeats itself on one thread, so what differs comes from several threads"]
-        if framework_of(report.software) is not Framework.TORCH:
+        if framework is not Framework.TORCH:
             return found
         found.append("PyTorch on Intel CPUs: MKL's first call can do that (docs/why-and-cure.md)")
-        return found if report.exact else [*found, f"next: vbstudy try --exact -- {program}"]
+        return found if report.exact else [*found, f"next: vbstudy try --exact{given} -- {program}"]
     if report.answer is Answer.INCONCLUSIVE and report.seed is not None:
         why = "the seed does not reach every generator, or the program does not repeat itself"
-        return ["", why, f"next: vbstudy try --replay -- {program}"]
+        return ["", why, f"next: vbstudy try --replay{_given(cpus, None)} -- {program}"]
     return []
+
+
+def _given(cpus: Sequence[int], seed: int | None) -> str:
+    """The options of a command that is to repeat a program as it was run."""
+    counts = f" --cpus {','.join(map(str, cpus))}" if cpus else ""
+    return counts + ("" if seed in (None, 1) else f" --seed {seed}")  # 1: the default of all commands

@@ -247,3 +247,21 @@ def test_whether_exact_mode_cures_is_said_second_with_its_price():
     lines = text(made({"bitwise": Answer.MATTERS}, Answer.MATTERS)).splitlines()
     assert lines[1] == "Exact mode does not cure it: the runs with it differ, too."
     assert lines[-2] == "  vbstudy trace -- python train.py"
+
+
+@pytest.mark.parametrize(
+    ("answer", "settings", "commands"),
+    [
+        (Answer.MATTERS, {}, ["trace --cpus 1,4 --seed 7", "harden --cpus 1,2,4 --seed 7"]),
+        (Answer.MATTERS, {"software": {}},
+         ["try --which --cpus 1,2,4 --seed 7", "harden --cpus 1,2,4 --seed 7"]),
+        (Answer.MATTERS, {"seed": None}, ["trace --replay --cpus 1,4"]),
+        (Answer.MATTERS, {"factor": "instruction set"},
+         ["try --vary isa --exact --cpus 1,2,4 --seed 7"]),
+        (Answer.INCONCLUSIVE, {}, ["try --replay --cpus 1,2,4"]),
+    ],
+)  # fmt: skip
+def test_the_next_commands_have_the_seed_and_the_thread_counts_that_were_given(answer, settings, commands):
+    report = dataclasses.replace(made({"bitwise": answer}), **{"seed": 7, **settings})
+    told = [line.partition("vbstudy ")[2] for line in text(report, (1, 2, 4)).splitlines()]
+    assert list(filter(None, told)) == [f"{command} -- python train.py" for command in commands]
