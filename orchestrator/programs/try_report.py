@@ -220,17 +220,15 @@ def _cured(cure: Cure, report: Report) -> str:
         program = shlex.join(report.command)
         failed = "Exact mode was not measured: the program fails with it, and not without it."
         return f"{failed}\n`vbstudy exact -- {program}` shows why."
+    if not framework_of(report.software):
+        return "Exact mode was not on: it is for PyTorch and TensorFlow, and the program uses neither."
     price = _price(cure.ratio, cure.low, cure.high, cure.pairs)
     if cure.answer is Answer.SAME and report.answer is not Answer.MATTERS:
         return f"All runs with exact mode agree, too. A whole run takes {price}."
     if cure.answer is Answer.SAME:
         return f"Exact mode cures it: all runs with it agree. A whole run takes {price}."
     what = {
-        Answer.MATTERS: (
-            "the runs with it differ, too"
-            if framework_of(report.software)
-            else "it is for PyTorch and TensorFlow, and the program uses neither"
-        ),
+        Answer.MATTERS: "the runs with it differ, too",
         Answer.INCONCLUSIVE: "the runs with it do not repeat themselves",
         Answer.ABSENT: "nothing was seen that could be compared",
     }[cure.answer]
@@ -306,7 +304,7 @@ def _next(report: Report, cpus: Sequence[int]) -> list[str]:
         useful = report.factor == INSTRUCTION_SET and report.exact is None and framework
         return ["", f"next: vbstudy try --vary isa --exact{given} -- {program}"] if useful else []
     if report.answer is Answer.MATTERS:
-        if report.exact is not None and report.exact.answer is Answer.SAME:
+        if framework and report.exact is not None and report.exact.answer is Answer.SAME:
             return ["", f"next: vbstudy exact -- {program}"]
         two = _given((min(cpus), max(cpus)) if cpus else (), report.seed)
         traced = framework or "jax" in report.software

@@ -249,6 +249,14 @@ def test_whether_exact_mode_cures_is_said_second_with_its_price():
     assert lines[-2] == "  vbstudy trace -- python train.py"
 
 
+@pytest.mark.parametrize(("plain", "exact"), [(Answer.SAME, Answer.SAME), (Answer.MATTERS, Answer.SAME)])
+def test_exact_mode_is_said_to_be_off_in_a_program_without_a_framework(plain, exact):
+    report = dataclasses.replace(made({"bitwise": plain}, exact), software={"numpy": "2"})
+    lines = text(report).splitlines()
+    assert lines[1].startswith("Exact mode was not on: it is for PyTorch and TensorFlow")
+    assert "next: vbstudy exact -- python train.py" not in lines
+
+
 @pytest.mark.parametrize(
     ("answer", "settings", "commands"),
     [
