@@ -16,6 +16,7 @@ from orchestrator.cli.options import (
     ProgramCommand,
     counts,
     interrupted,
+    note_misplaced,
     print_json,
     result,
     show,
@@ -130,6 +131,7 @@ def _harden_program(
         seed=1 if seed is None else seed,
         timeout_s=timeout_s,
     )
+    note_misplaced(options, command)
     with interrupted("results of `harden` are not kept"):
         found = harden_program.run(ask, conditions.thread_counts(cpus), asked, options.reporter())
     result(options, to_json(found), harden_program.text(found))

@@ -10,7 +10,7 @@ import shlex
 import shutil
 import sys
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -227,6 +227,31 @@ def note_edited(options: Options, difference: str) -> None:
     """Reports in what the runs differ from those that the study file plans, where they do."""
     if difference:
         options.reporter("note: ")(f"study.toml is not the one by which these runs were made: {difference}")
+
+
+def note_misplaced(options: Options, program: Sequence[str]) -> None:
+    """Reports long options of the command that stand behind the program, where no script that it names has
+    them: they may be meant for vbstudy."""
+    own = {name for each in click.get_current_context().command.params for name in each.opts}
+    scripts = [_script(options.directory / word) for word in program]
+    for name in dict.fromkeys(word.partition("=")[0] for word in program[1:]):
+        if name not in own or not name.startswith("--"):
+            continue
+        known = re.compile(rf"\b{name[2:].replace('-', '[-_]')}\b")
+        if not any(map(known.search, scripts)):
+            told = f"{name} behind the program is the program's own; vbstudy's options stand before it"
+            options.reporter("note: ")(told)
+
+
+def _script(path: Path) -> str:
+    """Its text; "" for what is none."""
+    try:
+        if not path.is_file():  # but a pipe, say
+            return ""
+        with path.open(encoding="utf-8") as file:
+            return file.read(1 << 20)
+    except (OSError, ValueError):
+        return ""
 
 
 @contextlib.contextmanager

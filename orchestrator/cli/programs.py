@@ -9,7 +9,16 @@ from typing import get_args
 import click
 
 from guest.records.codec import to_json
-from orchestrator.cli.options import TIMEOUT, CommandFailed, Options, counts, interrupted, print_json, result
+from orchestrator.cli.options import (
+    TIMEOUT,
+    CommandFailed,
+    Options,
+    counts,
+    interrupted,
+    note_misplaced,
+    print_json,
+    result,
+)
 from orchestrator.errors import DifferentBitsError, StoreError, UsageError
 from vbstudy.exact.registry import Level
 
@@ -97,6 +106,7 @@ def try_(
         timeout_s=timeout_s,
         disk_bytes=int(disk_gib * 2**30),
     )
+    note_misplaced(options, command)
     with interrupted("results of `try` are not kept"):
         if which:
             found = try_which.run(ask, max(c.threads for c in factor.conditions), options.reporter())

@@ -19,6 +19,7 @@ from orchestrator.cli.options import (
     ProgramCommand,
     counts,
     interrupted,
+    note_misplaced,
     print_json,
     result,
     show,
@@ -170,6 +171,7 @@ def _trace_program(
         hold=hold,
         timeout_s=timeout_s,
     )
+    note_misplaced(options, program)
     with interrupted("of a program nothing is kept"):
         found = trace_program.work(ask, options.reporter("trace: "))
     result(options, to_json(found), "\n".join(_program_summary(found)))

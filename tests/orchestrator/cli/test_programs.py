@@ -383,6 +383,21 @@ def test_exact_mode_is_tried_beside_the_default(tmp_path, capsys):
     assert sorted(report["wall_s"]) == ["1 thread", "1 thread, exact", "2 threads", "2 threads, exact"]
 
 
+@pytest.mark.parametrize(
+    ("script", "noted"),
+    [("print('loss: 0.5')", True), ("import sys\nprint('loss: 0.5', '--timeout' in sys.argv)", False)],
+)
+@pytest.mark.parametrize("command", [["try"], ["harden", "--runs", "2", "--tiers", "5"]])
+def test_an_option_behind_the_program_that_it_does_not_have_is_noted(
+    tmp_path, capsys, script, noted, command
+):
+    (tmp_path / "train.py").write_text(script)
+    program = [*command, "--cpus", "1,2", "--", sys.executable, "train.py", "--timeout=9", "--epochs", "1"]
+    assert cli.run(["-C", str(tmp_path), *program]) == 0
+    told = "note: --timeout behind the program is the program's own; vbstudy's options stand before it\n"
+    assert capsys.readouterr().err.startswith(told) == noted
+
+
 def test_the_usage_of_harden_names_the_program(capsys):
     assert cli.run(["harden", "--help"]) == 0
     assert "[OPTIONS] [-- PROGRAM ...]" in capsys.readouterr().out
