@@ -16,7 +16,7 @@ from analysis.load.runs import Problem, read_stored
 from analysis.results.model import ALPHA, Kind, Table, col, cols, count, counts, interval
 from analysis.stats.paired import ratio
 from analysis.stats.statistics import RATIOS_FROM, Estimate
-from guest.machine.tiers import TIERS, lines
+from guest.machine.tiers import lines, tier_text
 from guest.records.harden import Cost, Hardening, Measurement, Proof, TierResult, decode
 from guest.records.run import Tier
 
@@ -252,7 +252,3 @@ def _costs(hardenings: Sequence[Hardening]) -> Table:
         "pairs, trained in turns, with the 95 % interval of Student's t on logarithms, from "
         f"{RATIOS_FROM} pairs on. Times with a reason under 'excluded' are excluded from comparisons.",
     )
-
-
-def tier_text(tier: Tier) -> str:
-    return f"{TIERS[tier].number} {TIERS[tier].title}"

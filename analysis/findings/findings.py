@@ -28,7 +28,7 @@ def decide(study: StudyData, tables: dict[str, Table]) -> tuple[Finding, ...]:
 
 Rule = Callable[[StudyData, dict[str, Table]], dict[str, Decision]]
 RULES: dict[str, tuple[str, str, Rule]] = {
-    "F1": ("With free seeds, thread counts show no significant difference", "tests", free_seeds),
+    "F1": ("With free seeds, thread counts are equivalent within the margin", "tests", free_seeds),
     "F2": (
         "With fixed seeds, models are identical within a thread count and differ across thread counts",
         "verdicts",

@@ -1,22 +1,23 @@
-"""The result in plain words: a headline, one line of evidence a finding, which thread count to use, and
-what to do next. Nothing is decided here: all of it is read from the tables and the findings."""
+"""The result in plain words: a headline, which thread count to use, and what to do next.
+Nothing is decided here: all of it is read from the tables and the findings."""
 
 from __future__ import annotations
 
-import textwrap
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pandas as pd
 
 from analysis.cost.times import leads
+from analysis.findings.evidence import as_tested, names_of, shortened, size_range, tally
 from analysis.load.study import by_seeds
 from analysis.results.cells import missing, number, spread
-from analysis.results.model import ACROSS, Analysis, Finding, Kind, Verdict
+from analysis.results.model import ACROSS, Analysis, Kind, Verdict
 from analysis.sameness.verdicts import DIFFER, IDENTICAL, LEVELS, NOT_RECORDED
+from guest.machine.tiers import tier_text
 from guest.records.printable import counted, series
-from guest.records.run import Variant
+from guest.records.run import Tier, Variant
 
 REASONS = {
     "oversubscribed": "more threads than cores",
@@ -24,7 +25,6 @@ REASONS = {
     "emulated": "emulated CPUs have times of their own",
 }
 FEASIBLE = 200  # runs of each condition; more are no next step
-ONE_LINE = 110  # characters of a line of evidence, which may be broken once at 80 columns
 
 
 # ---- the headline --------------------------------------------------------------------------------
@@ -107,10 +107,6 @@ def _exact_outcome(runs: pd.DataFrame) -> str:
     return f"{said} ({n})"
 
 
-def names_of(workloads: list[str]) -> str:
-    return series(workloads) if len(workloads) <= 3 else f"{len(workloads)} workloads"
-
-
 def _levels(rows: Mapping[str, dict[Any, Any]]) -> tuple[str, ...]:
     """The verdicts across thread counts on weights, predictions and metric, and on the weights within."""
     within = {row["weights"] for scope, row in rows.items() if scope != ACROSS}
@@ -167,98 +163,8 @@ def _free_seeds(analysis: Analysis) -> str:
             return (
                 f"With free seeds, {metric} differs between thread counts in some workloads, not in others."
             )
-    n = _to(k for f in measured for k in f.numbers["n"])
+    n = size_range([as_tested(analysis, f) for f in measured])
     return f"With free seeds, whether {metric} depends on the thread count is inconclusive (n = {n})."
-
-
-# ---- a line of evidence --------------------------------------------------------------------------
-
-
-def evidence(analysis: Analysis, finding: Finding) -> str:
-    """What a finding over all workloads rests on: the workloads where they disagree, else their numbers."""
-    each = [f for f in analysis.findings if f.id == finding.id and f.workload] or [finding]
-    verdicts = [v for v in Verdict if any(f.verdict is v for f in each)]
-    if len(verdicts) > 1:
-        return "; ".join(f"{v}: {names_of([f.workload for f in each if f.verdict is v])}" for v in verdicts)
-    if finding.id in BRIEFS:
-        has, brief = BRIEFS[finding.id]
-        if measured := [f.numbers for f in each if has(f.numbers)]:
-            return brief(measured)
-    return textwrap.shorten(each[0].why.split("; ")[0], ONE_LINE, placeholder=" ...")
-
-
-Numbers = Sequence[Mapping[str, Any]]  # of a finding, by workload
-
-
-def _to(values: Iterable[Any]) -> str:
-    """`6`, `6 to 12`."""
-    low, *more = sorted(set(values))
-    return f"{low} to {more[-1]}" if more else str(low)
-
-
-def _free(each: Numbers) -> str:
-    apart = spread(max(n["largest_difference_of_means"] for n in each))
-    seen = [n["detectable"] for n in each]
-    able = "is too few to show any" if None in seen else f"can show {spread(max(seen))} or more"
-    return f"means lie up to {apart} apart; n = {_to(k for n in each for k in n['n'])} {able}"
-
-
-def _fixed(each: Numbers) -> str:
-    models, vectors, runs = (sum(n[key] for n in each) for key in ("models", "prediction_vectors", "runs"))
-    one = sum(n["seeds"] for n in each)
-    predicted = f"{counted(vectors, 'set')} of predictions"
-    made = f"{counted(models, 'model')}, {predicted} in {counted(runs, 'run')}"
-    return f"{made}; seeds alone make {one}"
-
-
-def _starts(each: Numbers) -> str:
-    """Of a project nothing but the operation is known."""
-    held: dict[str, str] = {}
-    for part in dict.fromkeys(part for n in each for part in n["parts"]):
-        held[part] = "/".join(dict.fromkeys(n["parts"][part] for n in each if part in n["parts"]))
-    if operations := "/".join(dict.fromkeys(n["operation"] for n in each if n["operation"])):
-        held["an operation"] += f" ({operations})"
-    return ", ".join(f"{part}: {text}" for part, text in held.items()).replace("starts in the ", "")
-
-
-def _selection(each: Numbers) -> str:
-    """Of the workload whose thread counts lie furthest apart at random epochs."""
-    most = max(each, key=lambda n: n["random"])
-    with_, without, random = (spread(most[key]) for key in ("with", "without", "random"))
-    return f"apart by {with_} with it, {without} without, {random} at random epochs"
-
-
-def _times(each: Numbers) -> str:
-    timed = [next(v["seconds"] for v in n.values() if "seconds" in v) for n in each]
-    fastest = Counter(min(seconds, key=lambda name: seconds[name]) for seconds in timed)
-    settings = ", ".join(dict.fromkeys(name for seconds in timed for name in seconds))
-    return f"fastest by the mean: {_counted(fastest)} of {settings}"
-
-
-def _counted(names: Counter[str]) -> str:
-    """`2`; of several workloads `16 (6 workloads), 8 (2 workloads)`."""
-    if names.total() == 1:
-        return next(iter(names))
-    return ", ".join(f"{name} ({counted(n, 'workload')})" for name, n in names.most_common())
-
-
-BRIEFS: dict[str, tuple[Callable[[Mapping[str, Any]], bool], Callable[[Numbers], str]]] = {
-    "F1": (lambda n: "metric" in n, _free),
-    "F2": (lambda n: "models" in n, _fixed),
-    "F3": (lambda n: "parts" in n, _starts),
-    "F4": (lambda n: "with" in n, _selection),
-    "F5": (lambda n: any("seconds" in each for each in n.values()), _times),
-}
-"""By finding: whether a workload has the numbers, and the line about those that have."""
-SHORT = {
-    "F1": "Free seeds: thread counts do not differ in performance",
-    "F2": "Equal seeds: one model within a thread count, others across",
-    "F3": "It starts as rounding in the first steps, then grows",
-    "F4": "Model selection narrows it",
-    "F5": "More threads are not faster",
-    "F6": "Projects state their software, few their hardware",
-}
-"""The statements of the findings in at most 60 characters."""
 
 
 # ---- which thread count? -------------------------------------------------------------------------
@@ -296,8 +202,8 @@ def _same_model(analysis: Analysis) -> str:
 
 
 def hardened(analysis: Analysis) -> dict[str, str]:
-    """The tier that is proved for each workload that was hardened, "" where none is; else "exact" where that
-    variant gave one model on all thread counts that the workload ran on."""
+    """The tier that is proved for each workload that was hardened, "" where none is; else that of exact mode
+    where the variant `exact` gave one model on all thread counts that the workload ran on."""
     rows = analysis.tables["verdicts"].frame
     exact = rows[(rows.variant == "exact") & (rows.scope == ACROSS)].groupby("workload").weights
     runs = analysis.study.runs
@@ -305,7 +211,9 @@ def hardened(analysis: Analysis) -> dict[str, str]:
         name: set(mine.threads) == set(mine.threads[mine.variant == "exact"])
         for name, mine in runs.groupby("workload")
     }
-    cured = {str(name): "exact" for name, w in exact if (w == IDENTICAL).all() and all_counts[name]}
+    cured = {
+        str(name): tier_text(Tier.EXACT) for name, w in exact if (w == IDENTICAL).all() and all_counts[name]
+    }
     if "hardening" not in analysis.tables:
         return cured
     frame = analysis.tables["hardening"].frame
@@ -332,8 +240,10 @@ def _same_quality(analysis: Analysis) -> str:
     if finding.verdict is Verdict.INCONCLUSIVE:
         needed = runs_needed(analysis)
         if needed is None:
-            return "inconclusive: " + textwrap.shorten(found[-1].why.split("; ")[0], 60, placeholder=" ...")
-        return f"inconclusive; {needed} runs of each condition could decide it"
+            return "inconclusive: " + shortened(found[-1].why, 60)
+        if needed > FEASIBLE:
+            return f"inconclusive; needs {needed:,} runs of each condition, out of reach"
+        return f"inconclusive; {counted(needed, 'run')} of each condition could decide it"
     return "no" if finding.verdict is Verdict.NOT_SUPPORTED else "not for all workloads (F1)"
 
 
@@ -361,7 +271,7 @@ def _fastest(analysis: Analysis) -> str:
     if len(rows) == 1:
         text = f"{timed[0]['fastest']} ({number(Kind.SECONDS, timed[0]['wall_s'])} s, n = {timed[0]['n']})"
     else:
-        text = _counted(Counter(row["fastest"] for row in timed))
+        text = tally(Counter(row["fastest"] for row in timed))
     lead = f"decided in {len(decided)}" if decided else "not decided"
     if len(decided) == len(timed):
         lead = "decided"

@@ -17,8 +17,9 @@ from markupsafe import Markup, escape
 from analysis.figures.charts import shown_view
 from analysis.figures.overview import OVERVIEW
 from analysis.figures.style import Picture
+from analysis.findings.evidence import evidence
 from analysis.findings.implications import hardware_sentence, provider_text
-from analysis.findings.summary import differs, evidence, headline, which_threads
+from analysis.findings.summary import differs, headline, which_threads
 from analysis.provenance.fingerprints import environments
 from analysis.report.checklist import checklist, planned_analyses
 from analysis.report.methods import methods_paragraph, recipe

@@ -34,6 +34,11 @@ TIERS: Mapping[Tier, TierInfo] = MappingProxyType(
 )
 
 
+def tier_text(tier: Tier) -> str:
+    """`4 exact mode`."""
+    return f"{TIERS[tier].number} {TIERS[tier].title}"
+
+
 def not_applicable(tier: Tier, framework: Framework, cpu_vendor: str) -> str:
     """Why a tier cannot be had; empty where it can."""
     if tier is Tier.ENVIRONMENT and framework is Framework.TORCH and cpu_vendor != INTEL:

@@ -28,8 +28,8 @@ def test_models_that_differ_with_one_seed_are_equal_under_exact(study):
     assert "The variant exact made models equal, bit for bit, on 2 thread counts (n = 4)." in headline(found)
     assert "CPU models" not in headline(found)
     answers = dict(which_threads(found))
-    assert answers["same model?"] == "no; within one count not compared; yes by tier exact"
-    assert answers["so"].startswith("use tier exact, or keep one count")
+    assert answers["same model?"] == "no; within one count not compared; yes by tier 4 exact mode"
+    assert answers["so"].startswith("use tier 4 exact mode, or keep one count")
     assert found.alarms == ()
 
 

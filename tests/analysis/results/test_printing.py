@@ -28,7 +28,7 @@ FINDINGS = """\
 
 | finding | workload | verdict | statement | why |
 | --- | --- | --- | --- | --- |
-| F1 | all | inconclusive | With free seeds, thread counts show no significant difference | no \
+| F1 | all | inconclusive | With free seeds, thread counts are equivalent within the margin | no \
 significant difference is found, and equivalence within 0.01 is not shown (largest p = 0.325); these runs \
 show no difference, however large, at 80 % power; means of accuracy (last model) lie up to 0.0060 apart, \
 runs of one set up to 0.020; 9 distinct values in 9 runs |

@@ -1,0 +1,48 @@
+"""The line of evidence of a finding."""
+
+from analysis.findings.evidence import evidence, shortened
+from analysis.pipeline import analyze
+
+
+def line(found, name):
+    return evidence(found, next(f for f in found.findings if f.id == name))
+
+
+def test_f1_names_the_workload_whose_runs_are_too_few_without_those_that_failed(study):
+    for cpus in (1, 2):
+        for repetition in range(1, 6):
+            seed = 10 * cpus + repetition
+            value = 0.7 + 0.01 * repetition
+            for workload, accuracy in (("learns", value), ("fails", value if repetition < cpus else 0.25)):
+                study.run(
+                    cpus,
+                    repetition,
+                    workload=workload,
+                    variant="default",
+                    seed=seed,
+                    weights=f"{workload} {seed}",
+                    accuracies=(0.5, accuracy),
+                )
+    found = line(analyze(study.directory), "F1")
+    assert found.startswith("means lie up to 0 apart; n = 5 can show 0.0")
+    assert found.endswith(" or more; n = 0 to 1 is too few to show any (fails)")
+
+
+def test_f2_states_how_many_models_its_seeds_should_give(study):
+    for workload in ("a", "b"):
+        for cpus in (1, 2):
+            for repetition in (1, 2):
+                study.run(cpus, repetition, workload=workload, weights=f"{workload} on {cpus}")
+        made = line(analyze(study.directory), "F2")
+        one = (
+            "1 seed should give 1 model"
+            if workload == "a"
+            else "the seeds of 2 workloads should give 2 models"
+        )
+        assert made.endswith(f"; {one}")
+
+
+def test_a_long_reason_ends_before_its_bracket_and_a_short_one_keeps_it():
+    why = "10 models of 5 seeds (5 of 5 differ in their weights); 3 more"
+    assert shortened(why, 60) == "10 models of 5 seeds (5 of 5 differ in their weights)"
+    assert shortened(why, 40) == "10 models of 5 seeds"
