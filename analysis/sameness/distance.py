@@ -57,8 +57,9 @@ def distance(study: StudyData, losses: Iterable[dict[str, Any]] = ()) -> Table:
         f"pair have different ones. Above {ALL_PAIRS_UP_TO} runs, and for large networks, pairs are drawn, "
         "each run equally often. Intervals of 95 % are over the runs (Hoeffding's projection), exact for "
         f"copies of one run, and from {statistics.PAIRS_FROM} runs a set on where none are copies. Logits: "
-        "Vermv, the mean of |A-B| / |A| against the first run of the seed on the lowest thread count, "
-        f"over the distinct results, of which at most {MOST} are read (Hall's transformed t). {SEEDS_NOTE} "
+        "Vermv, the mean of |A-B| / |A| against the first run of the seed on that thread count; across them, "
+        f"of the others against the lowest; over the distinct results, at most {MOST} of which are read "
+        f"(Hall's transformed t). {SEEDS_NOTE} "
         "Diverges: between which training steps the weights of runs with equal seeds first differ; they "
         "are hashed after steps 1, 2, 4, 8, ... SD of the training loss in the last epoch; across thread "
         "counts each has the mean of its runs.",

@@ -1,9 +1,9 @@
-"""How far the logits of other thread counts lie from those of the lowest, with equal seeds: the measures of
+"""How far logits lie apart with equal seeds, within thread counts and across them: the measures of
 Shanmugavelu et al. 2024, section 3. Their files are read again, one a distinct result."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,34 +12,36 @@ import pandas as pd
 
 from analysis.load.predictions import read_logits
 from analysis.load.study import StudyData, View, by_seeds, by_threads
+from analysis.results.model import ACROSS
 from analysis.stats import numerics, statistics
 from guest.records.codec import RecordError
 
 MOST = 8  # distinct results of a set that are read
-MEASURES = ("vc", "vermv", "vs", "kl", "ulp", "ulp_most", "own")
+MEASURES = ("vc", "vermv", "vs", "kl", "ulp", "ulp_most")
 
 
 def logit_rows(study: StudyData) -> Iterator[dict[str, Any]]:
-    """Vc, Vermv, Vs, KL and ULPs of the final logits of every set, against the first run of the seed on the
-    lowest thread count; and Vermv against the set's own first run (`own`), for runs that agree among
-    themselves but not with the reference differ by the algorithm, not from run to run."""
+    """Vc, Vermv, Vs, KL and ULPs of the final logits against the first run of the seed: of every set, against
+    its own; and across thread counts, of all runs on others than the lowest against the one there."""
     for head, view, runs in study.by_view():
         if not runs.seeds_fixed.all() or runs.threads.nunique() < 2:
             continue
-        references = {part.seeds_used.iloc[0]: part.iloc[0] for part in by_seeds(runs)}
-        for threads, setting in by_threads(runs).items():
-            yield head | {"scope": threads} | _compared(study, view, references, setting)
+        for scope, mine in (by_threads(runs) | {ACROSS: runs}).items():
+            first = mine.drop_duplicates("seeds_used")
+            lowest = mine.seeds_used.map(first.set_index("seeds_used").threads)
+            others = mine[mine.threads != lowest] if scope == ACROSS else mine.drop(first.index)
+            if len(others):
+                yield head | {"scope": scope} | _compared(study, view, first, others)
 
 
-def _compared(
-    study: StudyData, view: View, references: Mapping[str, pd.Series], runs: pd.DataFrame
-) -> dict[str, Any]:
+def _compared(study: StudyData, view: View, first: pd.DataFrame, runs: pd.DataFrame) -> dict[str, Any]:
+    references = first.set_index("seeds_used")
     hashes, parts = runs[view.sha256("logits")], by_seeds(runs)
     row: dict[str, Any] = {"logits_distinct": hashes.nunique(), "logits_read": 0, "logits": None}
     row |= {f"{name}{end}": None for name in MEASURES for end in ("", "_low", "_high")} | {"remark": ""}
     try:
         found = [
-            _of_seed(study, view, references[part.seeds_used.iloc[0]], part, max(1, MOST // len(parts)))
+            _of_seed(study, view, references.loc[part.seeds_used.iloc[0]], part, max(1, MOST // len(parts)))
             for part in parts
         ]
     except (RecordError, ValueError, OSError) as error:
@@ -73,8 +75,7 @@ def _of_seed(study: StudyData, view: View, reference: pd.Series, runs: pd.DataFr
         read_logits(study, view, run["run_id"], run["predictions_file_sha256"])
         for run in kept.drop_duplicates(view.sha256("logits")).to_dict("records")
     ]
-    distinct = [measures(base, mine) | {"own": numerics.vermv(each[0], mine)} for mine in each]
-    return _Seed(runs=len(kept), size=base.size, distinct=distinct)
+    return _Seed(runs=len(kept), size=base.size, distinct=[measures(base, mine) for mine in each])
 
 
 def measures(a: np.ndarray, b: np.ndarray) -> dict[str, float | None]:

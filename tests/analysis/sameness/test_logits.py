@@ -7,22 +7,29 @@ import pandas as pd
 import pytest
 
 from analysis.load.study import load_study
+from analysis.results.model import ACROSS
 from analysis.sameness.logits import logit_rows, measures
 from analysis.stats import numerics
 from guest.records.run import PREDICTIONS
 
 
-def test_copies_of_the_reference_are_0_and_repeated_others_are_not(usual_study):
+def test_logits_of_copies_are_0_within_a_thread_count_and_not_across(usual_study):
     frame = pd.DataFrame(logit_rows(load_study(usual_study.directory)))
     last = frame[frame["view"] == "last"].set_index("scope")
     assert set(frame.variant) == {"fixed-seed"}  # of free seeds, logits differ by the seed
-    assert last.vermv["1"] == last.vc["1"] == last.ulp_most["1"] == 0
-    # One sample of four goes from class 0 to class 1: two of its three one-hot logits.
-    assert last.vc["4"] == 2 / 12
-    assert last.vermv["4"] == 2 / 12  # 1 -> 0 counts |1 - 0| / 1, 0 -> 1 by the rule for zeros
-    assert last.own["4"] == 0
-    assert (last.logits_distinct == 1).all()
-    assert (last.vermv_low == last.vermv).all()
+    for threads in ("1", "2", "4"):
+        assert last.vermv[threads] == last.vermv_low[threads] == last.vc[threads] == 0
+        assert (last.logits_distinct[threads], last.logits_read[threads]) == (1, 2)
+    # On 4 threads one sample of four goes from class 0 to 1: two of its three one-hot logits. On 2 none.
+    assert last.vc[ACROSS] == last.vermv[ACROSS] == 2 / 12 / 2  # 0 -> 1 counts 1, by the rule for zeros
+    assert (last.logits_distinct[ACROSS], last.logits_read[ACROSS]) == (2, 6)
+
+
+def test_one_run_of_a_thread_count_is_compared_across_them_alone(study):
+    for cpus, predicted in ((1, (0, 1, 2, 0)), (2, (0, 1, 2, 1))):
+        study.run(cpus, weights=f"{cpus}", predicted=predicted)
+    last = pd.DataFrame(logit_rows(load_study(study.directory))).query("view == 'last'")
+    assert list(last.scope) == [ACROSS]
 
 
 def test_the_measures_are_those_of_numerics():
