@@ -68,13 +68,14 @@ def tier_costs(rows: pd.DataFrame) -> Drawing:
         counts, line_styles(len(counts)), strict=True)], "CPUs")  # fmt: skip
     pairs = range_text(rows[rows.n > 0].n) if (rows.n > 0).any() else "0"
     reasons = " or ".join(sorted(set(rows.excluded[rows.ratio.notna()]) - {""}))
+    bounds = ", with its 95 % interval where there is one" if rows.low.notna().any() else ""
     hollow_text = f" Hollow: {reasons}, excluded from comparisons." if reasons else ""
     return Drawing(
         name=f"{workload}-hardening",
         title=f"{workload}: what equal models on all thread counts cost",
         see="which bold name has its marks furthest left: it gives one model for the least time. "
         "Marks right of the dashed line cost time.",
-        caption=f"n = {pairs} pairs a mark. Mark: geometric mean of the ratios, with its 95 % interval. "
+        caption=f"n = {pairs} pairs a mark. Mark: geometric mean of the ratios{bounds}. "
         f"Bold: proved to give equal models on {', '.join(counts)} CPUs.{hollow_text}",
         figure=figure,
     )

@@ -226,13 +226,27 @@ def front(analysis: Analysis, workload: str) -> Drawing:
     axes.margins(0.12)
     axes.ticklabel_format(axis="both", useOffset=False)
     place_legend(figure, handles, "threads")
+    drawn = {
+        "Bars: 95 % intervals of the means; means that lie within each other's may differ by chance.": any(
+            each.low is not None for point in points for each in (point.wall_s, point.score)
+        ),
+        "The front joins the thread counts that no other beats in both means.": len(kept) > 1,
+        "Hollow: times excluded from comparisons.": any(point.excluded for point in points),
+    }
     return Drawing(
         name=f"{workload}-front",
         title=f"{workload}: time against test {metric}, {compared_variant(study, workload)}",
-        see="which thread counts the dashed line joins: choose among these.",
-        caption=f"{n_text(study, workload)} Up and left is better. Bars: 95 % intervals of the means. The "
-        "front joins the thread counts that no other beats in both means; means that lie within each other's "
-        f"intervals may differ by chance. Hollow: times excluded from comparisons. {_models(view)}",
+        see="which thread counts the dashed line joins: choose among these."
+        if len(kept) > 1
+        else "whether one thread count lies up and left of all others: choose it.",
+        caption=" ".join(
+            [
+                n_text(study, workload),
+                "Up and left is better.",
+                *(text for text, there in drawn.items() if there),
+                _models(view),
+            ]
+        ),
         figure=figure,
     )
 

@@ -38,6 +38,7 @@ from analysis.load.study import by_threads
 from analysis.quality.histories import epochs_by_run
 from analysis.results.model import ACROSS, Analysis
 from analysis.stats.metrics import column_sd
+from analysis.stats.observations import failed
 from analysis.stats.processes import in_processes
 
 MANY = 16  # figures, from which on processes save more than they cost
@@ -75,9 +76,12 @@ def boxes(analysis: Analysis, workload: str) -> Drawing:
     study = analysis.study
     metric = study.metrics[workload][0]
     figure, panels = by_view(study, workload)
+    cross: dict[str, Any] = {"ls": "", "marker": "x", "ms": 5, "color": "0.15"}
+    crossed = False
     for axes, runs, view in panels:
         sets = by_threads(runs)
-        values = [s[view.metric(metric)].to_numpy() for s in sets.values()]
+        lost = {name: failed(s, view, metric) for name, s in sets.items()}
+        values = [s[view.metric(metric)].to_numpy()[~lost[name]] for name, s in sets.items()]
         boxes_ = axes.boxplot([v[np.isfinite(v)] for v in values], widths=0.5, patch_artist=True, sym="")
         for box, median, colour in zip(boxes_["boxes"], boxes_["medians"], colours(len(sets)), strict=True):
             box.set(facecolor=(*colour, 0.35), edgecolor=colour, linewidth=1.3)
@@ -87,8 +91,13 @@ def boxes(analysis: Analysis, workload: str) -> Drawing:
                 # Side by side, in order of the repetitions: runs that are equal stay visible.
                 x = i + np.linspace(-0.18, 0.18, len(runs_of_set)) * (len(runs_of_set) > 1)
                 axes.plot(x, runs_of_set, "o", ms=4, color=colour, mec="white", mew=0.6)
+        for i, (name, s) in enumerate(sets.items(), start=1):
+            axes.plot(np.full(lost[name].sum(), i), s[view.metric(metric)][lost[name]], **cross)
+            crossed |= bool(lost[name].any())
         thread_ticks(axes, list(sets))
         axes.set_ylabel(metric)
+    if crossed:
+        place_legend(figure, [Line2D([], [], **cross, label="failed, and in no box")], None)
     return Drawing(
         name=f"{workload}-box",
         title=f"{workload}: test {metric} by thread count",
@@ -208,6 +217,7 @@ def _names(named: Sequence[Any], scopes: Sequence[Any]) -> str:
 def times(analysis: Analysis, workload: str) -> Drawing:
     """Mean wall time by thread count with its interval; sets excluded from comparisons hatched."""
     study, frame = analysis.study, analysis.tables["time"].rows_of(workload)
+    bounded, dotted = bool(frame.wall_low.notna().any()), bool((frame.n <= POINTS).any())
     variants = list(frame.variant.unique())
     figure, panels = grid_of(variants)
     runs = study.runs_of(workload)
@@ -234,9 +244,10 @@ def times(analysis: Analysis, workload: str) -> Drawing:
     return Drawing(
         name=f"{workload}-time",
         title=f"{workload}: time of a run",
-        see="which bar is lowest, and whether its interval clears those of the others. The table "
-        "time decides what is faster beyond chance.",
-        caption=f"{n_text(study, workload)} Bar: mean, with its 95 % interval; each dot one run.",
+        see=f"which bar is lowest{', and whether its interval clears those of the others' * bounded}. "
+        "The table time decides what is faster beyond chance.",
+        caption=f"{n_text(study, workload)} Bar: mean"
+        f"{', with its 95 % interval where there is one' * bounded}{'; each dot one run' * dotted}.",
         figure=figure,
     )
 

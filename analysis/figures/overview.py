@@ -15,6 +15,7 @@ from matplotlib.ticker import PercentFormatter
 from analysis.figures.style import MARKERS, WIDTH, Drawing, colours, place_legend
 from analysis.results.model import ACROSS, Analysis
 from analysis.sameness.verdicts import LEVELS
+from analysis.stats.observations import failures
 from guest.records.run import Variant
 
 OVERVIEW = "overview"  # its files
@@ -95,7 +96,9 @@ def _churn(analysis: Analysis, figure: Figure, axes: Axes, workloads: list[str])
     variants = [
         v for v in ("fixed-seed", "exact", "default") if known is not None and v in set(known.frame.variant)
     ]
-    handles = []
+    handles: list[Line2D] = []
+    hollow: dict[str, Any] = {"mfc": "white", "mew": 1.2}
+    some_failed = False
     for i, (variant, colour) in enumerate(zip(variants, colours(max(len(variants), 1)), strict=False)):
         shift = (i - (len(variants) - 1) / 2) * 0.22
         style: dict[str, Any] = {
@@ -113,7 +116,13 @@ def _churn(analysis: Analysis, figure: Figure, axes: Axes, workloads: list[str])
                 if pd.notna(row["low"]):
                     axes.plot([row["low"], row["high"]], [y + shift] * 2, color=colour, lw=1.2)
                 if pd.notna(row["churn"]):
-                    axes.plot(row["churn"], y + shift, **style, clip_on=False)
+                    lost = failures(analysis.study, workload, variant=variant) > 0
+                    some_failed |= lost
+                    mark = style | hollow | {"mec": colour} if lost else style
+                    axes.plot(row["churn"], y + shift, **mark, clip_on=False)
     axes.set_xlim(left=0)
+    if some_failed:
+        text = "hollow: some of its runs failed"
+        handles.append(Line2D([], [], marker="o", ms=5, ls="", color="0.4", **hollow, label=text))
     if handles:
         place_legend(figure, handles, None)

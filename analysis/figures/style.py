@@ -18,6 +18,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from analysis.load.study import StudyData, View, by_threads
+from analysis.stats.observations import failures
 
 WIDTH = 9.0  # inches
 DPI = 150  # of the PNG files
@@ -179,8 +180,11 @@ def place_legend(figure: Figure, handles: Sequence[Any], title: str | None) -> N
 
 
 def n_text(study: StudyData, workload: str) -> str:
-    sizes = study.runs_of(workload).groupby("set_id").size()
-    return f"n = {range_text(sizes)} run{'' if sizes.max() == 1 else 's'} a set."
+    """With how many runs failed in the primary outcome."""
+    runs = study.runs_of(workload)
+    sizes, lost = runs.groupby("set_id").size(), failures(study, workload)
+    some = f", {lost} of all {len(runs)} failed" if lost else ""
+    return f"n = {range_text(sizes)} run{'' if sizes.max() == 1 else 's'} a set{some}."
 
 
 def range_text(sizes: pd.Series) -> str:

@@ -5,16 +5,18 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 
 from analysis.load.predictions import Predictions
+from analysis.load.runs import Problem
 from analysis.load.study import StudyData, View, by_threads
 from analysis.stats import statistics
 from analysis.stats.statistics import Estimate
+from guest.records.printable import counted
 
 FAILED_NOTE = (
     "A training failed where its metric or its last training loss is not finite, or its accuracy does not "
@@ -63,14 +65,14 @@ def observed(runs: pd.DataFrame, view: View, metric: str) -> Observations:
     """The observations of a metric in the runs of one set."""
     # From masks: a frame of all columns for each of thousands of sets takes most of the time.
     each = ~_copies(runs, view)
-    values = runs[view.metric(metric)].to_numpy(dtype=float)[each & ~_failed(runs, view, metric)]
+    values = runs[view.metric(metric)].to_numpy(dtype=float)[each & ~failed(runs, view, metric)]
     models = int(each.sum())
     return Observations(values=values, runs=len(runs), distinct=models, failed=models - len(values))
 
 
 def succeeded(runs: pd.DataFrame, view: View, metric: str) -> pd.DataFrame:
     """The runs that did not fail: see FAILED_NOTE."""
-    kept: pd.DataFrame = runs[~_failed(runs, view, metric)]
+    kept: pd.DataFrame = runs[~failed(runs, view, metric)]
     return kept
 
 
@@ -86,11 +88,18 @@ def _copies(runs: pd.DataFrame, view: View) -> np.ndarray:
     return np.asarray(copies)
 
 
-def _failed(runs: pd.DataFrame, view: View, metric: str) -> np.ndarray:
-    failed = ~np.isfinite(runs[view.metric(metric)].to_numpy(dtype=float))
+def failed(runs: pd.DataFrame, view: View, metric: str) -> np.ndarray:
+    """Which runs failed, (n,) bool: see FAILED_NOTE."""
+    found = ~np.isfinite(runs[view.metric(metric)].to_numpy(dtype=float))
     if _column(view) in runs:
-        failed |= runs[_column(view)].to_numpy(dtype=bool)
-    return np.asarray(failed)
+        found |= runs[_column(view)].to_numpy(dtype=bool)
+    return np.asarray(found)
+
+
+def failures(study: StudyData, workload: str, **where: str) -> int:
+    """How many runs failed in the primary outcome, of those in which the named columns have these values."""
+    metric, view = study.primary(workload)
+    return int(failed(study.runs_of(workload, **where), view, metric).sum())
 
 
 def values_by_threads(runs: pd.DataFrame, view: View, metric: str) -> dict[str, np.ndarray]:
@@ -129,7 +138,8 @@ def of_pairs(
 
 
 def mark_failures(study: StudyData, predictions: Predictions) -> StudyData:
-    """The study with the columns `last_failed` and `selected_failed` of `runs`: see FAILED_NOTE."""
+    """The study with the columns `last_failed` and `selected_failed` of `runs`: see FAILED_NOTE; and with a
+    reservation for each set of which some failed in the primary outcome."""
     runs = study.runs.copy()
     ends = study.epochs.drop_duplicates("run_id", keep="last").set_index("run_id").train_loss
     with_loss = runs.workload.isin(study.with_loss())
@@ -149,7 +159,20 @@ def mark_failures(study: StudyData, predictions: Predictions) -> StudyData:
                     accuracies = (predictions.stack(view, mine.run_id) == truth).mean(axis=1)
                 failed[mine.index] |= accuracies <= np.unique(truth, return_counts=True)[1].max() / len(truth)
         runs[_column(view)] = failed | diverged if view is View.LAST else failed
-    return dataclasses.replace(study, runs=runs)
+    marked = dataclasses.replace(study, runs=runs)
+    return dataclasses.replace(marked, problems=(*study.problems, *_reservations(marked)))
+
+
+def _reservations(study: StudyData) -> Iterator[Problem]:
+    for workload in study.metrics:
+        metric, view = study.primary(workload)
+        for set_id, runs in study.runs_of(workload).groupby("set_id", sort=False):
+            found = observed(runs, view, metric)
+            if found.failed:
+                of_all = counted(found.distinct, "different training")
+                what = f"{found.failed} of {of_all} failed ({view} model)"
+                todo = "the table performance says when one does; churn and agreement include them"
+                yield Problem(path=f"runs/{set_id}", what=what, todo=todo, skipped=False)
 
 
 def _column(view: View) -> str:

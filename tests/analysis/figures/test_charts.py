@@ -17,6 +17,7 @@ from analysis.figures.charts import (
     spans,
     timeline,
 )
+from analysis.figures.figures import times
 from analysis.load.study import View, load_study
 from analysis.pipeline import analyze
 from guest.records.codec import seal
@@ -116,3 +117,23 @@ def test_the_reliability_diagram_shows_the_bins(usual):
     sure = np.e / (np.e + 2)
     points = [line.get_xydata().tolist()[0] for line in axes.lines[1:]]
     assert np.allclose(points, [[sure, 1], [sure, 1], [sure, 0.75]])
+
+
+def test_captions_name_intervals_and_lines_that_are_drawn_and_no_others(study):
+    for repetition, weights in enumerate("abcde", start=1):
+        study.run(
+            1,
+            repetition,
+            variant="default",
+            weights=weights,
+            accuracies=(0.1, 0.7 + repetition / 100),
+            wall_s=10 + repetition,
+        )
+        study.run(2, repetition, variant="default", weights=weights * 2, accuracies=(0.1, 0.6), wall_s=20.0)
+        if repetition not in (3, 5):
+            continue
+        drawings = [draw(analyze(study.directory), "lenet5") for draw in (front, times)]
+        for drawing in drawings:
+            assert ("95 % interval" in drawing.caption) is (repetition == 5)
+        assert "dashed line" not in drawings[0].words
+        assert "Hollow" not in drawings[0].words

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from analysis.figures import figures
+from analysis.figures.figures import boxes
 from analysis.figures.overview import overview
 from analysis.pipeline import analyze
 from analysis.report.report import write_report
@@ -44,3 +45,31 @@ def test_one_workload_has_no_overview_and_several_have_one_at_the_top_of_the_pag
     page = write_report(analyze(study.directory), tmp_path / "two").read_text()
     assert 0 < page.index("figures/overview.svg") < page.index('id="findings"')
     assert page.count("figures/overview.svg") == 1
+
+
+def test_runs_that_failed_are_crosses_beside_their_box_and_a_hollow_mark_of_churn(study):
+    for workload in ("even", "odd"):
+        for cpus in (1, 2):
+            for repetition in (1, 2, 3):
+                accuracy = 0.5 if workload == "odd" and repetition == 1 else 0.75
+                study.run(
+                    cpus,
+                    repetition,
+                    workload=workload,
+                    variant="default",
+                    weights=f"{workload} {cpus} {repetition}",
+                    accuracies=(0.5, accuracy),
+                )
+    analysis = analyze(study.directory)
+    marks = [line for line in overview(analysis).figure.axes[1].lines if len(line.get_xdata()) == 1]
+    assert [line.get_markerfacecolor() == "white" for line in marks] == [False, True]
+    for workload, failed in (("even", 0), ("odd", 1)):
+        drawing = boxes(analysis, workload)
+        crosses = [line for line in drawing.figure.axes[0].lines if line.get_marker() == "x"]
+        assert [len(line.get_xdata()) for line in crosses] == [failed, failed]
+        assert len(drawing.figure.legends) == failed
+        assert (", 2 of all 6 failed." in drawing.caption) is bool(failed)
+    assert [text.get_text() for text in overview(analysis).figure.legends[0].get_texts()] == [
+        "default",
+        "hollow: some of its runs failed",
+    ]

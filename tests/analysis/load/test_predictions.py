@@ -13,6 +13,7 @@ import pytest
 
 from analysis.load.predictions import read_predictions
 from analysis.load.study import NothingToAnalyse, View, load_study
+from analysis.stats.observations import mark_failures
 from guest.records.codec import digest
 from guest.records.run import PREDICTIONS, RECORD
 
@@ -114,13 +115,14 @@ def test_logits_that_are_not_finite_are_told_and_kept(study):
     assert predictions.stack(View.LAST, loaded.runs.run_id)[1].tolist() == [0, 2, 2, 0]
 
 
-def test_a_model_that_knows_one_class_is_told_and_kept(study):
-    study.run(1, 1, predicted=(0, 0, 0, 0))
+def test_a_model_that_knows_one_class_counts_as_failed_where_the_truth_is_known(study):
+    study.run(1, 1, predicted=(0, 0, 0, 0), weights="stuck", accuracies=(0.5, 0.5))
     study.run(1, 2)
-    loaded, _ = read_predictions(load_study(study.directory))
-    (problem,) = loaded.problems
-    assert problem.what == "1 of 2 runs put every test sample in one class"
+    loaded, predictions = read_predictions(load_study(study.directory))
+    assert loaded.problems == ()
     assert len(loaded.runs) == 2
+    (problem,) = mark_failures(loaded, predictions).problems
+    assert problem.what == "1 of 2 different trainings failed (last model)"
 
 
 def test_a_run_that_predicts_other_classes_is_taken_out(study):
