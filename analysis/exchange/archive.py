@@ -35,6 +35,7 @@ from analysis.results.temporary import temporary
 from guest.records import bounded, plain_json
 from guest.records.bounded import read_bounded
 from guest.records.codec import NewerSchemaError, from_json
+from guest.records.printable import unaccented
 from guest.records.run import ARTIFACTS, FOLDER_NAME, RECORD, RECORDING, Artifact
 
 SCHEMA_VERSION = 2  # of the manifest; an archive without projects is one of version 1
@@ -90,7 +91,7 @@ def pack(directory: Path, target: Path, *, projects: bool = True) -> int:
         raise DamagedStudyError(checked)
     if not checked.runs and not checked.imports:
         raise NothingToAnalyse(f"no finished run in {directory}; run `vbstudy sweep` first")
-    name = re.sub(r"[^A-Za-z0-9_-]+", "-", directory.resolve().name).strip("-") or "study"
+    name = re.sub(r"[^A-Za-z0-9_-]+", "-", unaccented(directory.resolve().name)).strip("-") or "study"
     with temporary(target) as part:
         with zipfile.ZipFile(part, "w", zipfile.ZIP_DEFLATED, compresslevel=6) as archive:
             files = {}

@@ -12,6 +12,7 @@ from analysis.load.predictions import check_predictions
 from analysis.load.runs import FOREIGN, REDO, Problem, check_run, run_folders
 from analysis.load.study import READERS
 from guest.records.codec import sha256_of
+from guest.records.printable import counted
 from guest.records.run import RECORD
 
 
@@ -29,7 +30,7 @@ class Verification:
     def __str__(self) -> str:
         of = "" if self.planned is None else f"; {len(self.missing)} of {self.planned} planned runs missing"
         imports = f", {self.imports} imported files" if self.imports else ""
-        return f"{self.runs} runs{imports} checked byte for byte: {len(self.damaged)} damaged{of}"
+        return f"{counted(self.runs, 'run')}{imports} checked byte for byte: {len(self.damaged)} damaged{of}"
 
 
 def verify(directory: Path, planned: Iterable[str] | None = None) -> Verification:

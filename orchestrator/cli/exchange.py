@@ -168,6 +168,7 @@ def export(options: Options, target: Path, form: str | None, without_projects: b
     TARGET.parquet    a folder of its tables as Parquet files (extra `parquet`)
     mlruns            so named, or with --format mlflow: MLflow's file store
     """
+    from guest.records.printable import counted
     from orchestrator.study.edited import edited
 
     form = form or ("mlflow" if target.name == "mlruns" else target.suffix.removeprefix("."))
@@ -181,7 +182,7 @@ def export(options: Options, target: Path, form: str | None, without_projects: b
         if form == "zip":
             from analysis.exchange.archive import pack, projects_of
 
-            what = f"{pack(store.directory, target, projects=not without_projects)} runs"
+            what = counted(pack(store.directory, target, projects=not without_projects), "run")
             names = [] if without_projects else projects_of(store.directory)
             if names:
                 options.reporter("note: ")(
@@ -192,7 +193,7 @@ def export(options: Options, target: Path, form: str | None, without_projects: b
             from analysis.exchange.mlflow_store import write_mlflow
             from analysis.load.study import load_study
 
-            what = f"{write_mlflow(load_study(store.directory), target)} runs"
+            what = counted(write_mlflow(load_study(store.directory), target), "run")
         else:
             from analysis.exchange.parquet import write_parquet
             from analysis.pipeline import analyze
@@ -231,10 +232,11 @@ def import_(options: Options, source: Path, name: str | None, by: str) -> None:
     from analysis.exchange.comparison import imported_tables
     from analysis.exchange.imported import read_imports, write_import
     from analysis.exchange.readers import read_results
+    from guest.records.printable import unaccented
     from orchestrator.store.store import now
 
     store = options.store()
-    own = re.sub(r"[^A-Za-z0-9_-]+", "-", source.resolve().stem).strip("-") or "import"
+    own = re.sub(r"[^A-Za-z0-9_-]+", "-", unaccented(source.resolve().stem)).strip("-") or "import"
     if name is not None and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}", name):
         raise UsageError(f"--name {name}: letters, digits, - and _ are allowed")
     name = name or own[:64]

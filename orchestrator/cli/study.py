@@ -103,7 +103,10 @@ def _write_default_study(store: Store, cpus: tuple[int, ...]) -> None:
 def _name(store: Store) -> str:
     import re
 
-    name = re.sub(r"[^A-Za-z0-9._-]+", "-", store.directory.resolve().name).strip("-._") or "study"
+    from guest.records.printable import unaccented
+
+    plain = unaccented(store.directory.resolve().name)
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", plain).strip("-._") or "study"
     return name[:64]
 
 

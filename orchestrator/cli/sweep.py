@@ -37,7 +37,7 @@ def plan(
     cores: int | None,
     memory_mib: int | None,
 ) -> None:
-    """Estimate a sweep's hours, disk space and statistical power."""
+    """Estimate a sweep's time, disk space and statistical power."""
     import dataclasses
 
     from analysis.results.printing import print_tables

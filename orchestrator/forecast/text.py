@@ -6,9 +6,11 @@ from itertools import groupby
 from operator import itemgetter
 
 from analysis.results.model import WHERE, Table, col, cols, count, counts
+from guest.records.printable import counted
 from orchestrator.forecast.fleet import FleetForecast
 from orchestrator.forecast.model import FamilyForecast, Forecast
 from orchestrator.study.plan import condition
+from orchestrator.text import duration
 
 UNKNOWN = "unknown until one run is done"
 UNIT_BYTES = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"))  # as all options have them
@@ -18,7 +20,7 @@ def answer(forecast: Forecast) -> str:
     """What is to do, in a sentence."""
     if not forecast.to_do:
         return f"All {forecast.runs} planned runs are done."
-    took = f"hours {UNKNOWN}" if forecast.hours is None else f"about {forecast.hours:.3g} hours"
+    took = f"time {UNKNOWN}" if forecast.hours is None else f"about {hours(forecast.hours)}"
     return f"{forecast.to_do} of {forecast.runs} planned runs are to do: {took}."
 
 
@@ -35,7 +37,7 @@ def as_tables(forecast: Forecast) -> list[Table]:
                 "to_do": s.to_do,
                 "run": "–" if s.run_s is None else f"{s.run_s:.3g}",
                 "sd": "–" if s.run_s_sd is None else f"{s.run_s_sd:.2g}",
-                "hours": hours(s.hours),
+                "time": hours(s.hours),
                 "disk": amount(s.size_bytes),
                 "basis": f"{s.basis}, n = {s.n_measured}" if s.n_measured else s.basis,
             }
@@ -47,7 +49,7 @@ def as_tables(forecast: Forecast) -> list[Table]:
         count("to_do"),
         count("run", "a run, s"),
         count("sd", "SD"),
-        *counts("hours", "disk"),
+        *counts("time", "disk"),
         col("basis", "from"),
         name="conditions",
         title="Conditions",
@@ -106,16 +108,16 @@ def _planned(forecast: Forecast) -> Table:
 
 
 def totals(forecast: Forecast) -> list[str]:
-    """A line each for hours, disk and power, as far as there is something to do or to know."""
+    """A line each for time, disk and power, as far as there is something to do or to know."""
     lines = []
     if forecast.to_do and forecast.hours is not None:
-        text = f"hours   {forecast.hours:.3g} with one guest at a time"
+        text = f"time    {hours(forecast.hours)} with one guest at a time"
         if forecast.hours_low is not None and forecast.hours_high is not None:
-            text += f" (95 %: {forecast.hours_low:.3g} to {forecast.hours_high:.3g})"
+            text += f" (95 %: {hours(forecast.hours_low)} to {hours(forecast.hours_high)})"
         else:
             text += " (spread unknown until two runs are done)"
         if forecast.hours_at_best is not None and forecast.hours_at_best < forecast.hours:
-            text += f"; side by side on {forecast.cores} cores not less than {forecast.hours_at_best:.3g}"
+            text += f"; side by side on {forecast.cores} cores not less than {hours(forecast.hours_at_best)}"
         lines.append(text)
     if forecast.to_do:
         size = amount(forecast.size_bytes) if forecast.size_bytes is not None else UNKNOWN
@@ -130,16 +132,17 @@ def fleet_text(fleet: FleetForecast) -> str:
     what = f"fleet   {fleet.hosts} hosts with {fleet.cores} cores: "
     if fleet.hours is None:
         return what + f"unknown until one run is done of {', '.join(fleet.unknown)}"
-    text = f"{what}{fleet.runs} runs in {fleet.hours:.3g} hours"
+    text = f"{what}{counted(fleet.runs, 'run')} in {hours(fleet.hours)}"
     if fleet.hours_low is not None:
-        text += f" (95 %: {fleet.hours_low:.3g} to {fleet.hours_high:.3g})"
-    text += f", no schedule is shorter than {fleet.bound_hours:.3g}; "
+        text += f" (95 %: {hours(fleet.hours_low)} to {hours(fleet.hours_high)})"
+    text += f", no schedule is shorter than {hours(fleet.bound_hours)}; "
     text += f"{fleet.utilisation or 0:.0%} of {fleet.core_hours:.4g} core-hours used"
     return text + f"; times from n = {fleet.n_measured} runs, without starting guests and moving files"
 
 
 def hours(value: float | None) -> str:
-    return "unknown" if value is None else f"{value:.3g}"
+    """A time that is known in hours."""
+    return "unknown" if value is None else duration(3600 * value)
 
 
 def amount(size_bytes: float | None) -> str:

@@ -51,7 +51,7 @@ def _keys(error: Any, data: Any) -> list[Any]:
 
 def did_you_mean(value: object, allowed: Iterable[str]) -> str:
     """`; did you mean 'digits'?`, or nothing when no spelling is near."""
-    near = difflib.get_close_matches(str(value), list(allowed), 1, 0.5)
+    near = difflib.get_close_matches(str(value), list(allowed), 1)
     return f"; did you mean {near[0]!r}?" if near else ""
 
 

@@ -10,6 +10,7 @@ from typing import Annotated, Self
 from pydantic import AfterValidator, Field, field_validator, model_validator
 
 from guest.projects.artifacts import PICKLES
+from guest.records.printable import unaccented
 from guest.records.run import LOSSES, METRIC, Framework, Random
 from orchestrator.study.providers import Section, no_credentials
 
@@ -136,7 +137,7 @@ class ProjectTable(Section):
     def _is_named(self) -> Self:
         if not self.name:
             base = re.sub(r"(\.git)?(@[0-9a-f]+)?/?$", "", self.project).rsplit("/", 1)[-1]
-            name = re.sub(r"[^A-Za-z0-9._-]+", "-", base).strip("-._")[:64]
+            name = re.sub(r"[^A-Za-z0-9._-]+", "-", unaccented(base)).strip("-._")[:64]
             if not name:
                 raise ValueError(f'project = {self.project!r} gives no name: add name = "..."')
             object.__setattr__(self, "name", name)

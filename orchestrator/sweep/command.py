@@ -10,6 +10,7 @@ from typing import Any
 
 from rich.console import Console
 
+from guest.records.printable import counted
 from orchestrator.cores.leases import host_cores
 from orchestrator.engine import Engine, Summary, require_dask
 from orchestrator.engine.local import LocalEngine
@@ -80,7 +81,8 @@ def summaries(outcome: SweepOutcome, store: Store) -> tuple[dict[str, Any], str]
     """The outcome as JSON, and as text."""
     summary = outcome.summary
     text = (
-        f"{summary.done_now} runs done in {summary.elapsed_s:.0f} s, {summary.done_before} were done before"
+        f"{counted(summary.done_now, 'run')} done in {summary.elapsed_s:.0f} s, "
+        f"{summary.done_before} were done before"
     )
     if summary.quarantined:
         text += f", {len(summary.quarantined)} damaged ones quarantined in {store.quarantined}"

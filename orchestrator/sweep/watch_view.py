@@ -14,6 +14,7 @@ from rich.text import Text
 from guest.records.printable import counted, printable
 from orchestrator.sweep.live import Running
 from orchestrator.sweep.watch import SetNow, Watched
+from orchestrator.text import duration
 
 BLOCKS = "▁▂▃▄▅▆▇█"
 LOSSES_SHOWN = 16
@@ -41,16 +42,6 @@ def sparkline(losses: Sequence[float]) -> str:
     low, high = (min(finite), max(finite)) if finite else (0.0, 0.0)
     scale = (len(BLOCKS) - 1) / (high - low) if high > low else 0.0
     return "".join(BLOCKS[round((loss - low) * scale)] if math.isfinite(loss) else "!" for loss in shown)
-
-
-def duration(seconds: float | None) -> str:
-    """`1 h 03 min`, `4 min`, `12 s`; `?` when it is not known."""
-    if seconds is None or not math.isfinite(seconds):
-        return "?"
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    minutes = round(seconds / 60)
-    return f"{minutes // 60} h {minutes % 60:02d} min" if minutes >= 90 else f"{minutes} min"
 
 
 def _head(frame: Watched) -> RenderableType:

@@ -20,6 +20,7 @@ from guest.records.bounded import Limit
 from guest.records.codec import NewerSchemaError
 from guest.records.run import CPU_MODEL, HISTORY, RECORD, Tier, Variant
 from tests import factories
+from tests.analysis.conftest import Fabricator
 
 
 @pytest.fixture
@@ -47,6 +48,13 @@ def refused(path, target, match):
         unpack(path, target)
     assert not target.exists()
     assert not list(target.parent.glob(f".{target.name}*")), "nothing of it is kept"
+
+
+def test_the_folder_in_an_archive_keeps_the_letters_of_the_study(tmp_path):
+    Fabricator(tmp_path / "Fäden (1)").run(1)
+    pack(tmp_path / "Fäden (1)", tmp_path / "x.zip")
+    with zipfile.ZipFile(tmp_path / "x.zip") as archive:
+        assert {name.partition("/")[0] for name in archive.namelist()} == {"Faden-1"}
 
 
 def test_what_is_unpacked_gives_the_same_analysis(study, packed, tmp_path):

@@ -2,7 +2,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from guest.records.printable import printable
+from guest.records.printable import printable, unaccented
+
+
+def test_letters_of_names_lose_their_marks_and_are_not_lost():
+    assert unaccented("Studie über Fäden (1)") == "Studie uber Faden (1)"
 
 
 @pytest.mark.parametrize(

@@ -175,6 +175,7 @@ def test_the_providers_of_the_command_line_are_those_there_are():
     ("arguments", "status", "message"),
     [
         (("swep",), 2, "vbstudy: there is no command 'swep'; did you mean 'sweep'?"),
+        (("compare",), 2, "there is no command 'compare'; there are init, plan"),
         (("begin",), 2, "there is no command 'begin'; there are init, plan"),
         (("provision", "--cpu", "1"), 2, "Did you mean '--cpus'?"),
         (("provision", "--cpus", "0"), 2, "--cpus 0: 0 is not between 1 and 1024"),
@@ -331,7 +332,7 @@ def test_a_rule_that_is_none_is_a_mistake_on_the_command_line(vbstudy, study, ar
 def test_plan_tells_runs_hours_disk_and_power(vbstudy, study):
     status, out, _ = vbstudy("plan")
     assert status == 0
-    assert out.startswith("4 of 4 planned runs are to do: hours unknown until one run is done.")
+    assert out.startswith("4 of 4 planned runs are to do: time unknown until one run is done.")
     assert out.endswith(f"next: vbstudy -C {study} provision\n")
     assert "disk    unknown until one run is done" in out
     status, out, _ = vbstudy("--json", "plan", "--runs", "64", "--sd", "0.01", "--difference", "0.005")

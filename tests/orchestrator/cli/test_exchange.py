@@ -37,6 +37,12 @@ def test_a_whole_study_verifies(folder, capsys):
     assert "2 runs checked byte for byte: 0 damaged; 0 of 2 planned runs missing" in capsys.readouterr().out
 
 
+def test_one_run_is_no_plural(tmp_path, capsys):
+    Fabricator(tmp_path / "s").run(1)
+    assert run(["-C", str(tmp_path / "s"), "export", str(tmp_path / "x.zip")]) == 0
+    assert "wrote 1 run to " in capsys.readouterr().out
+
+
 def test_missing_runs_end_with_1(folder, capsys):
     (folder / "study.toml").write_text(STUDY.replace("repetitions = 1", "repetitions = 2"))
     assert run(["verify", str(folder)]) == 1

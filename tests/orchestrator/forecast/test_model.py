@@ -48,8 +48,16 @@ def test_without_a_run_hours_disk_and_power_are_unknown_and_runs_are_counted():
         None,
     )
     text = "\n".join(totals(report))
-    assert answer(report) == "9 of 9 planned runs are to do: hours unknown until one run is done."
+    assert answer(report) == "9 of 9 planned runs are to do: time unknown until one run is done."
     assert "power   unknown until two runs" in text
+
+
+def test_a_short_time_is_told_in_minutes_or_seconds():
+    for seconds, text in ((12.75, "51 s"), (60.0, "4 min")):
+        planned = specs(cpus=(1,), runs=5)
+        report = estimated(planned, [run(planned[0], run_s=seconds)])
+        assert answer(report) == f"4 of 5 planned runs are to do: about {text}."
+        assert totals(report)[0].startswith(f"time    {text} with one guest")
 
 
 def test_hours_and_disk_are_those_of_the_runs_to_do_with_their_spread():

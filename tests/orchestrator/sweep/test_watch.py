@@ -18,7 +18,8 @@ from orchestrator.study.plan import plan
 from orchestrator.study.schema import load
 from orchestrator.sweep.live import LIVE_VERSION, ElapsedTotal, Live, Running
 from orchestrator.sweep.watch import SILENT_S, Watcher, as_json
-from orchestrator.sweep.watch_view import duration, render, sparkline
+from orchestrator.sweep.watch_view import render, sparkline
+from orchestrator.text import duration
 from tests import factories
 from tests.orchestrator.sweep.test_pipeline import STUDY
 
