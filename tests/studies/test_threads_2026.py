@@ -117,6 +117,9 @@ def test_readme_has_the_figures_of_the_runs(runs):
         pairs = [two for two in weights.values() if len(two) > 1]
         repeats.append(f"{sum(len(set(two)) == 1 for two in pairs)} of {len(pairs)}")
     text = (REPOSITORY / "README.md").read_text(encoding="utf-8")
+    main_exact = [run for run in runs if run["part"] == "main" and run["variant"] == "exact"]
+    assert {run["seed"] for run in main_exact} == {"1", "2"}
+    assert "Exact mode ran with 2 of the 8 seeds, once on each thread count" in text
     assert f"{sum(run['part'] == 'main' for run in runs):,} runs" in text
     (torch_fixed, torch_exact), (keras_fixed, keras_exact) = several
     first = read(STUDY / "first/runs.csv")
