@@ -238,7 +238,7 @@ def front(analysis: Analysis, workload: str) -> Drawing:
         title=f"{workload}: time against test {metric}, {compared_variant(study, workload)}",
         see="which thread counts the dashed line joins: choose among these."
         if len(kept) > 1
-        else "whether one thread count lies up and left of all others: choose it.",
+        else "whether one thread count lies up and left of all others.",
         caption=" ".join(
             [
                 n_text(study, workload),

@@ -89,10 +89,11 @@ def boxes(analysis: Analysis, workload: str) -> Drawing:
         for i, (colour, runs_of_set) in enumerate(zip(colours(len(sets)), values, strict=True), start=1):
             if len(runs_of_set) <= POINTS:
                 # Side by side, in order of the repetitions: runs that are equal stay visible.
-                x = i + np.linspace(-0.18, 0.18, len(runs_of_set)) * (len(runs_of_set) > 1)
-                axes.plot(x, runs_of_set, "o", ms=4, color=colour, mec="white", mew=0.6)
+                axes.plot(
+                    _abreast(i, len(runs_of_set)), runs_of_set, "o", ms=4, color=colour, mec="white", mew=0.6
+                )
         for i, (name, s) in enumerate(sets.items(), start=1):
-            axes.plot(np.full(lost[name].sum(), i), s[view.metric(metric)][lost[name]], **cross)
+            axes.plot(_abreast(i, lost[name].sum()), s[view.metric(metric)][lost[name]], **cross)
             crossed |= bool(lost[name].any())
         thread_ticks(axes, list(sets))
         axes.set_ylabel(metric)
@@ -106,6 +107,11 @@ def boxes(analysis: Analysis, workload: str) -> Drawing:
         caption=f"{n_text(study, workload)} Box: quartiles and median; each dot one run.",
         figure=figure,
     )
+
+
+def _abreast(x: float, n: int) -> np.ndarray:
+    """Places of n runs side by side."""
+    return x + np.linspace(-0.18, 0.18, n) * (n > 1)
 
 
 def sorted_runs(analysis: Analysis, workload: str) -> Drawing:
