@@ -70,6 +70,9 @@ def study_file_of(study: StudyData) -> str:
         content["threads"] = sorted({spec.threads.intra_op for spec in specs})
     if any(spec.threads.inter_op != spec.threads.intra_op for spec in specs):
         content["inter_op_threads"] = sorted({spec.threads.inter_op for spec in specs})
+    most = study.runs.groupby("variant", sort=False).repetition.max()
+    if at_most := {str(name): int(n) for name, n in most.items() if n < most.max()}:
+        content["repetitions_at_most"] = at_most
     content["variants"] = list(dict.fromkeys(spec.variant.value for spec in specs))
     content["isa"] = specs[0].isa.value
     if (kinds := set(study.runs.provider)) != {"local"} and len(kinds) == 1:

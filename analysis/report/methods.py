@@ -167,15 +167,11 @@ def recipe(study: StudyData) -> Recipe:
     begin = [f"mkdir {name}", f"cd {name}"]
     saved = [f"# save {STUDY_FILE} here", "vbstudy provision"]
     text = ""
-    if study.edited:
+    if study.edited or not path.is_file():
         text = study_file_of(study)
-        note = f"{STUDY_FILE} has changed since: {study.edited}. The one below is made from the records "
-        note += f"of these runs (for projects see run.json too). Save it as {STUDY_FILE} in the new folder."
-    elif not path.is_file():
-        counts = ",".join(str(n) for n in sorted(study.runs.cpus.unique()))
-        saved = [f"vbstudy provision --cpus {counts}"]
-        note = "The study file is not in the study's folder: the commands make a default one, which need not "
-        note += "be the one that these runs were trained with. The settings of each run are in its run.json."
+        what = f"has changed since: {study.edited}" if study.edited else "is not in the study's folder"
+        note = f"{STUDY_FILE} {what}. The one below is made from the records of these runs (for projects see "
+        note += f"run.json too). Save it as {STUDY_FILE} in the new folder."
     else:
         try:
             text, left_out = public_study_file(read_bounded(path, bounded.STUDY_FILE).decode())

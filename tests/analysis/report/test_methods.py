@@ -45,13 +45,16 @@ def test_machines_and_accounts_are_left_out_of_the_study_file(study):
     assert "Left out of it, as its owner's: provider.hosts; give your own" in how.note
 
 
-def test_without_a_study_file_the_recipe_says_what_is_not_known(study):
-    study.run(4)
+def test_without_a_study_file_the_recipe_has_one_that_is_made_from_the_runs(study):
+    for repetition in (1, 2):
+        study.run(4, repetition)
     study.run(2)
+    study.run(2, variant="exact")
     how = recipe(load_study(study.directory))
-    assert how.study_file == ""
-    assert "vbstudy provision --cpus 2,4" in how.commands
-    assert "need not be the one" in how.note
+    made = tomllib.loads(how.study_file)
+    assert (made["cpus"], made["repetitions"], made["repetitions_at_most"]) == ([2, 4], 2, {"exact": 1})
+    assert "vbstudy provision\n" in how.commands
+    assert "is not in the study's folder. The one below is made from the records" in how.note
 
 
 def test_a_study_file_that_cannot_be_read_is_no_reason_to_fail(study):
