@@ -15,6 +15,7 @@ from analysis.findings.implications import draw
 from analysis.inference.interim import read_looks
 from analysis.inference.published import against as published_beside
 from analysis.inference.published import load_published
+from analysis.load.design import Plan
 from analysis.load.predictions import read_predictions
 from analysis.load.runs import Problem
 from analysis.load.study import View, load_study
@@ -36,10 +37,12 @@ def analyze(
     against: str = "",
     allow_mixed: bool = False,
     edited: str = "",
+    plan: Plan | None = None,
 ) -> Analysis:
     """load -> tables -> findings -> implications. Writes nothing; `analysis.report.report.write_report` does.
     Tables show the given views; findings are decided from all of them. `against` names published numbers
-    to set beside ours, in one more table. `edited` is in what the runs differ from the study file.
+    to set beside ours, in one more table. `edited` is in what the runs differ from the study file, and `plan`
+    what it plans.
 
     Raises NothingToAnalyse when there is no usable run, NewerSchemaError when a run was written by
     a newer vbstudy, MixedHardwareError when a set has runs of different hardware and that is not allowed,
@@ -48,7 +51,7 @@ def analyze(
     if against:
         load_published(against)  # before anything that takes time
     study, predictions = read_predictions(load_study(directory))
-    study = dataclasses.replace(mark_failures(study, predictions), edited=edited)
+    study = dataclasses.replace(mark_failures(study, predictions), edited=edited, plan=plan or Plan())
     if not allow_mixed:
         refuse_mixed(study)
     imports, unread = read_imports(directory)

@@ -12,6 +12,7 @@ import pandas as pd
 from analysis.cost.times import leads
 from analysis.findings.evidence import as_tested, names_of, shortened, size_range, tally
 from analysis.load.study import by_seeds
+from analysis.provenance.checks import missing_runs
 from analysis.results.cells import missing, number, spread
 from analysis.results.model import ACROSS, Analysis, Kind, Verdict
 from analysis.sameness.verdicts import DIFFER, IDENTICAL, LEVELS, NOT_RECORDED
@@ -305,8 +306,9 @@ def _so(analysis: Analysis) -> str:
     if other:
         return "keep one count in all runs; state it with the CPU model"
     if any(weights != IDENTICAL for weights, *_ in levels):
-        lacking = any(weights == NOT_RECORDED for weights, *_ in levels)
-        return "not known: " + ("weights are not recorded" if lacking else "add thread counts or repetitions")
+        if any(weights == NOT_RECORDED for weights, *_ in levels):
+            return "not known: weights are not recorded"
+        return "not known: " + (missing_runs(analysis.study) or "add thread counts or repetitions")
     return "choose by time; state the count with the CPU model"
 
 
@@ -315,8 +317,13 @@ def _so(analysis: Analysis) -> str:
 
 def next_steps(analysis: Analysis) -> Iterator[tuple[str, str]]:
     """(arguments of vbstudy, what they answer), the most useful first."""
-    if any("vbstudy sweep" in problem.todo for problem in analysis.study.problems):
-        yield "sweep", "the missing runs"
+    plan, lacking = analysis.study.plan, missing_runs(analysis.study)
+    if plan.runs is None and any("vbstudy sweep" in problem.todo for problem in analysis.study.problems):
+        lacking = "the missing runs"
+    if plan.instead is not None:
+        yield plan.instead
+    elif lacking:
+        yield "sweep", lacking
     elif (needed := runs_needed(analysis)) and needed <= FEASIBLE:
         yield f"sweep --runs {needed}", "could decide F1"
     other = [w for w in analysis.study.metrics if differs(analysis, w)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 import tomllib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,15 @@ class Design:
     margin: float | None = None
     selected: bool = False
     declared: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """How many runs of each condition the study file plans, None where that is not known; and what to do
+    `instead` of a sweep, where none can begin: the arguments of vbstudy, and why."""
+
+    runs: Mapping[str, int] | None = None
+    instead: tuple[str, str] | None = None
 
 
 def read_design(directory: Path) -> tuple[Design, tuple[Problem, ...]]:

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from analysis.load.design import MARGIN, Design, read_design
+from analysis.load.design import MARGIN, Design, Plan, read_design
 from analysis.load.runs import FOREIGN, History, Problem, check_run, number, run_folders, workload_text
 from guest.records.codec import digest
 from guest.records.printable import printable
@@ -87,6 +87,7 @@ class StudyData:
     design: Design = field(default_factory=Design)
     edited: str = ""
     """in what the runs differ from those that the study file plans now"""
+    plan: Plan = field(default_factory=Plan)
 
     def views(self, workload: str) -> tuple[View, ...]:
         """The models that a workload has."""

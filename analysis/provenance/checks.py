@@ -25,6 +25,7 @@ ALIKE = {
 }
 
 
+NAMED = 2  # conditions that lack runs
 HARDWARE = {
     "cpu_model": "CPU models",
     "instruction_set": "instruction sets",
@@ -104,8 +105,34 @@ def _diverge(runs: pd.DataFrame, column: str) -> bool:
     return bool((models.nunique() == 1).all() and models.first().is_unique and len(models) > 1)
 
 
+def missing_runs(study: StudyData) -> str:
+    """`3 of 12 planned runs are missing`; empty where none is, and where the plan is not known."""
+    lacking = sum(planned - done for done, planned in _lacking(study).values())
+    return f"{lacking} of {sum((study.plan.runs or {}).values())} planned runs are missing" if lacking else ""
+
+
+def _lacking(study: StudyData) -> dict[str, tuple[int, int]]:
+    """The conditions that lack planned runs, with how many they have and should have."""
+    planned = study.plan.runs or {}
+    wanted = study.runs[study.runs.repetition <= study.runs.set_id.map(planned)]
+    done = wanted.groupby("set_id").size()
+    return {set_id: (int(done.get(set_id, 0)), n) for set_id, n in planned.items() if done.get(set_id, 0) < n}
+
+
 def _incomplete(study: StudyData) -> Iterator[Problem]:
-    """Sets that have fewer runs than others of their workload, or none where another variant has some."""
+    """Conditions that lack runs: of the plan, and where that is not known, such as have fewer than others of
+    their workload, or none where another variant has some."""
+    todo = "run `vbstudy sweep` to finish"
+    if study.plan.instead is not None:
+        arguments, why = study.plan.instead
+        todo = f"{why}: `vbstudy {arguments}`"
+    if study.plan.runs is not None:
+        if lacking := _lacking(study):
+            shown = [f"{name} has {done} of {n}" for name, (done, n) in list(lacking.items())[:NAMED]]
+            more = f" and {len(lacking) - NAMED} more conditions" if len(lacking) > NAMED else ""
+            what = f"{missing_runs(study)}: {', '.join(shown)}{more}"
+            yield Problem(path="runs", what=what, todo=todo, skipped=False)
+        return
     for workload, runs in study.runs.groupby("workload", sort=False):
         counts = pd.crosstab(runs.variant, runs.label)
         most = int(counts.to_numpy().max())
@@ -117,9 +144,7 @@ def _incomplete(study: StudyData) -> Iterator[Problem]:
         ]
         if short:
             what = f"not every condition has {most} runs: {', '.join(short)}"
-            yield Problem(
-                path=f"runs/{workload}", what=what, todo="run `vbstudy sweep` to finish", skipped=False
-            )
+            yield Problem(path=f"runs/{workload}", what=what, todo=todo, skipped=False)
 
 
 def _short(study: StudyData) -> Iterator[Problem]:

@@ -31,6 +31,9 @@ COLOURS = {
 def screen(analysis: Analysis, command: str = "vbstudy") -> RenderableType:
     """The headline, what is the same, which thread count to use, the findings, and what to do next. `command`
     begins the commands to copy."""
+    steps = list(next_steps(analysis))
+    if analysis.study.plan.instead is not None:  # the others need the sweep's lock, or the study file too
+        steps = [steps[0], steps[-1]]
     parts: list[RenderableType] = [
         *(Text(alarm, style="bold red") for alarm in analysis.alarms),
         Text(headline(analysis), style="bold"),
@@ -44,7 +47,7 @@ def screen(analysis: Analysis, command: str = "vbstudy") -> RenderableType:
         Text(),
         *_notes(analysis),
         Text("Next", style="bold"),
-        *_commands([(f"{command} {arguments}", why) for arguments, why in next_steps(analysis)]),
+        *_commands([(f"{command} {arguments}", why) for arguments, why in steps]),
     ]
     return Constrain(Group(*parts), WIDEST)
 

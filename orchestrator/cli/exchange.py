@@ -40,6 +40,7 @@ def verify(options: Options, path: Path | None, rerun: int | None) -> None:
     from analysis.exchange.verify import verify as verify_
     from orchestrator.store.store import Store
     from orchestrator.study.edited import edited
+    from orchestrator.sweep.status import instead_of_sweep
 
     subject = path or options.directory
     again: list[Recomputed] = []
@@ -53,6 +54,9 @@ def verify(options: Options, path: Path | None, rerun: int | None) -> None:
             show(f"{subject}: {found}")
             _list([str(problem) for problem in found.damaged])
             _list([f"missing: {run}" for run in found.missing])
+        todo = "run `vbstudy sweep`"
+        if found.missing and (instead := instead_of_sweep(Store(folder))) is not None:
+            todo = options.in_folder(f"{instead[1]}; next: vbstudy {instead[0]}")
         if rerun is not None and not found.damaged:
             again = _rerun(options, folder, options.directory if subject.is_file() else subject, rerun)
     if options.as_json:
@@ -62,7 +66,7 @@ def verify(options: Options, path: Path | None, rerun: int | None) -> None:
     else:
         for each in again:
             show(_told(each))
-    _judge(subject, found, again)
+    _judge(subject, found, again, todo)
 
 
 @contextlib.contextmanager
@@ -80,8 +84,8 @@ def _unpacked(subject: Path) -> Iterator[Path]:
         raise UsageError(f"{subject}: is neither a folder nor an archive")
 
 
-def _judge(subject: Path, found: Verification, again: Sequence[Recomputed]) -> None:
-    """Raises what the worst of it is worth."""
+def _judge(subject: Path, found: Verification, again: Sequence[Recomputed], todo: str) -> None:
+    """Raises what the worst of it is worth. `todo` is what brings missing runs."""
     if found.damaged:
         raise StoreError(f"{subject}: {len(found.damaged)} damaged, the first: {found.damaged[0]}")
     unequal = sum(not each.equal for each in again)
@@ -90,9 +94,7 @@ def _judge(subject: Path, found: Verification, again: Sequence[Recomputed]) -> N
             f"{subject}: {unequal} of {len(again)} runs done again did not come out the same"
         )
     if found.missing:
-        raise IncompleteError(
-            f"{subject}: {len(found.missing)} planned runs are missing; run `vbstudy sweep`"
-        )
+        raise IncompleteError(f"{subject}: {len(found.missing)} planned runs are missing; {todo}")
 
 
 def _rerun(options: Options, runs: Path, home: Path, count: int) -> list[Recomputed]:

@@ -126,8 +126,8 @@ class Options:
         begun = re.compile(r"^( *)vbstudy (?=[a-z])", re.MULTILINE)
         return before + begins + begun.sub(lambda found: f"{found[1]}{self.program} ", commands)
 
-    def show_next(self, command: str) -> None:
-        click.echo(self.in_folder(f"\nnext: {command}"))
+    def show_next(self, command: str, why: str = "") -> None:
+        show(self.in_folder(f"\n{why}\nnext: {command}" if why else f"\nnext: {command}"))
 
     def study(self) -> Study:
         from orchestrator.study import schema

@@ -13,6 +13,7 @@ from orchestrator.cli.options import FORMATS, Options, analysis_errors, note_edi
 from orchestrator.errors import UsageError, VbstudyError
 
 if TYPE_CHECKING:
+    from analysis.load.design import Plan
     from analysis.load.study import View
     from analysis.results.model import Analysis
 
@@ -123,17 +124,23 @@ def report(options: Options, live: bool, port: int | None, output: Path | None, 
 
 def _write(options: Options, output: Path | None, against: str, allow_mixed: bool) -> tuple[Analysis, Path]:
     """Analyses the study and writes the report; the path of its page."""
+    from analysis.load.runs import run_folders
     from analysis.pipeline import analyze
     from analysis.report.report import write_report
     from orchestrator.study.edited import edited
+    from orchestrator.sweep.live import sweeping
 
     store, views = options.store(), _views(options)
     target = output or store.report
     if output is None and not os.access(store.directory, os.W_OK):
         raise UsageError(f"{store.directory}: you may not write to it; name a folder: --output FOLDER")
+    plan = _plan(options)
+    if sweeping(store.live_file) and not run_folders(store.directory):
+        text = "no run is finished yet; a sweep is running; next: vbstudy watch"
+        raise UsageError(options.in_folder(text))
     with analysis_errors(target):
         analysis = analyze(
-            store.directory, views, against=against, allow_mixed=allow_mixed, edited=edited(store)
+            store.directory, views, against=against, allow_mixed=allow_mixed, edited=edited(store), plan=plan
         )
         return analysis, write_report(analysis, target)
 
@@ -148,6 +155,22 @@ def _views(options: Options) -> tuple[View, ...]:
     without_file = store.runs.exists() and not store.study_file.exists()
     selection = ModelSelection.BOTH if without_file else options.study().model_selection
     return tuple(map(View, views(selection)))
+
+
+def _plan(options: Options) -> Plan:
+    """What the study file plans, where there is one, and whether a sweep can begin."""
+    from analysis.load.design import Plan
+    from orchestrator.study.plan import conditions, planned
+    from orchestrator.sweep.status import instead_of_sweep
+
+    store = options.store()
+    instead = instead_of_sweep(store)
+    if not store.study_file.exists():
+        return Plan(instead=instead)
+    study = options.study()
+    return Plan(
+        runs={spec.set_id: planned(study, spec.variant) for spec in conditions(study)}, instead=instead
+    )
 
 
 def _serve(options: Options, port: int, allow_mixed: bool) -> None:
@@ -174,7 +197,13 @@ def _serve(options: Options, port: int, allow_mixed: bool) -> None:
         live = unfinished(moment, version)
         try:
             with analysis_errors(folder):
-                analysis = analyze(store.directory, views, allow_mixed=allow_mixed, edited=edited(store))
+                analysis = analyze(
+                    store.directory,
+                    views,
+                    allow_mixed=allow_mixed,
+                    edited=edited(store),
+                    plan=_plan(options),
+                )
                 return write_report(analysis, folder, live).read_bytes()
         except VbstudyError as error:  # mostly that no run is done yet; the next page may be one
             early = live.sweeping and not live.done

@@ -130,7 +130,7 @@ def status(options: Options, runs: int | None) -> None:
     click.echo(status_.answer(report))
     print_tables(status_.as_tables(report), sys.stdout)
     to_do = {each.set_id for each in report.sets if each.to_do}
-    options.show_next(status_.next_command(study, report.guests, to_do))
+    options.show_next(*status_.next_command(study, store, to_do))
 
 
 # What follows GUEST belongs to the command in the guest, whatever it looks like.

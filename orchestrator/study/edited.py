@@ -16,22 +16,33 @@ NAMED = 2  # conditions
 def edited(store: Store) -> str:
     """In what the stored runs differ from those that the study file plans, by the first run of each
     condition; empty where they do not, and without a study file that can be read."""
+    changed, unplanned = _compared(store)
+    found = changed + unplanned
+    more = f"; and {len(found) - NAMED} more conditions" if len(found) > NAMED else ""
+    return "; ".join(found[:NAMED]) + more
+
+
+def refused(store: Store) -> bool:
+    """Whether a sweep would refuse the study file: stored runs of its plan were made with other settings."""
+    return bool(_compared(store)[0])
+
+
+def _compared(store: Store) -> tuple[list[str], list[str]]:
+    """The conditions that were run with other settings, and those that are no longer planned."""
+    changed: list[str] = []
+    unplanned: list[str] = []
     try:
-        study = schema.load(store.study_file) if store.study_file.is_file() else None
+        study = schema.load(store.study_file)
     except UsageError:
-        return ""
+        return changed, unplanned
     folders = (path.relative_to(store.runs).as_posix() for path in sorted(store.runs.glob("*/*/*")))
     specs = [record.spec for set_id in folders for record in store.records(set_id, 1)]
-    if study is None or not specs:
-        return ""
     repetitions = {spec.repetition for spec in specs}
     planned = {spec.run_id: spec for number in repetitions for spec in block(study, number)}
-    found = []
     for spec in specs:
         now = planned.get(spec.run_id)
         if now is None:
-            found.append(f"{spec.set_id} is not planned")
+            unplanned.append(f"{spec.set_id} is not planned")
         elif dataclasses.replace(spec, schema_version=now.schema_version) != now:
-            found.append(f"{spec.set_id} was run with {differences(spec, now)}")
-    more = f"; and {len(found) - NAMED} more conditions" if len(found) > NAMED else ""
-    return "; ".join(found[:NAMED]) + more
+            changed.append(f"{spec.set_id} was run with {differences(spec, now)}")
+    return changed, unplanned

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 import socket
 import threading
@@ -13,6 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
 
@@ -27,6 +29,7 @@ from orchestrator.store.store import now
 LIVE_VERSION = 1
 EVERY_S = 1.0
 LOSSES_KEPT = 60
+SILENT_S = 15.0  # after which a sweep that said it was running is taken for dead
 
 State = Literal["running", "ended", "stopped", "failed"]
 
@@ -84,6 +87,37 @@ def read_live(path: Path) -> Live | None:
         return from_json(Live, parse(read_bounded(path, bounded.MESSAGE)), path.name)
     except (OSError, PlainJsonError, RecordError):  # OSError: on NFS also between two renames
         return None
+
+
+def is_alive(live: Live, silent_s: float) -> bool:
+    """Whether that sweep is at work, when nothing was heard of it for so long."""
+    return live.state == "running" and silent_s < SILENT_S and _exists(live)
+
+
+def sweeping(path: Path) -> bool:
+    """Whether a sweep is at work, asked once and without its lock."""
+    live = read_live(path)
+    return live is not None and is_alive(live, age_s(live.updated_at))
+
+
+def _exists(live: Live) -> bool:
+    """Whether the sweep's process can be there; of another machine's nothing is known."""
+    if live.host != socket.gethostname():
+        return True
+    try:
+        os.kill(live.process, 0)
+    except ProcessLookupError:
+        return False
+    except (PermissionError, OverflowError):
+        return True  # another user's
+    return True
+
+
+def age_s(written_at: str) -> float:
+    try:
+        return max((datetime.now(UTC) - datetime.fromisoformat(written_at)).total_seconds(), 0.0)
+    except (ValueError, TypeError):
+        return math.inf
 
 
 class LiveFile:

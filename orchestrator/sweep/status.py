@@ -15,11 +15,19 @@ from orchestrator.inventory import Guest, Now, guest_for, guest_spec, read_inven
 from orchestrator.providers import Watching, make
 from orchestrator.store.integrity import DamagedRunError, read_record
 from orchestrator.store.store import Store
+from orchestrator.study.edited import refused
 from orchestrator.study.plan import condition, conditions, planned
 from orchestrator.study.schema import Study
+from orchestrator.sweep.live import sweeping
 
 if TYPE_CHECKING:
     from analysis.results.model import Table
+
+MISSING = 'study.toml is missing: the report has one that is made from the runs, under "To copy"'
+CHANGED = (
+    'a sweep refuses study.toml, which has changed: set it back (the report has that of the runs, under "To '
+    'copy"), give the workload a new name, or move the old folders out of runs/'
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,12 +118,25 @@ def answer(status: Status) -> str:
     return f"{runs}{attempts}; {counted(len(status.guests), 'guest')} provisioned."
 
 
-def next_command(study: Study, guests: Collection[Guest], to_do: Collection[str]) -> str:
-    """`to_do` are the ids of the conditions with runs to do."""
+def next_command(study: Study, store: Store, to_do: Collection[str]) -> tuple[str, str]:
+    """The command, and why where it is not that of the usual order. `to_do` are the ids of the conditions
+    with runs to do."""
     if not to_do:
-        return "vbstudy analyze"
+        return "vbstudy analyze", ""
+    if (other := instead_of_sweep(store)) is not None:
+        return f"vbstudy {other[0]}", other[1]
     needed = {guest_for(spec) for spec in conditions(study) if spec.set_id in to_do}
-    return "vbstudy sweep" if needed <= {guest.spec.name for guest in guests} else "vbstudy provision"
+    there = {guest.spec.name for guest in provisioned(store)}
+    return "vbstudy sweep" if needed <= there else "vbstudy provision", ""
+
+
+def instead_of_sweep(store: Store) -> tuple[str, str] | None:
+    """Where a sweep cannot begin: the arguments of vbstudy that help, and why."""
+    if sweeping(store.live_file):
+        return "watch", "a sweep is running"
+    if not store.study_file.exists():
+        return "report", MISSING
+    return ("report", CHANGED) if refused(store) else None
 
 
 def as_tables(status: Status) -> list[Table]:

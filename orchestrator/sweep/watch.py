@@ -6,12 +6,9 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import os
-import socket
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -26,10 +23,9 @@ from orchestrator.inventory import read_inventory
 from orchestrator.store.store import Store
 from orchestrator.study.plan import conditions, planned
 from orchestrator.study.schema import Study
-from orchestrator.sweep.live import ElapsedTotal, Live, Running, read_live
+from orchestrator.sweep.live import ElapsedTotal, Live, Running, age_s, is_alive, read_live
 from orchestrator.sweep.status import SetStatus, set_status
 
-SILENT_S = 15.0  # after which a sweep that said it was running is taken for dead
 FAILURES = 5
 EVIDENCE_BYTES = 1 << 20
 
@@ -85,7 +81,7 @@ class Watcher:
         """Raises nothing that a running sweep could cause."""
         live = read_live(self._store.live_file)
         silent_s = self._silence(live)
-        alive = live is not None and live.state == "running" and silent_s < SILENT_S and _exists(live)
+        alive = live is not None and is_alive(live, silent_s)
         running = live.running if live is not None and alive else ()
         sets = tuple(self._set(spec, live if alive else None, running) for spec in self._specs)
         return Watched(
@@ -108,7 +104,7 @@ class Watcher:
             return 0.0
         if live.beat != self._beat:
             first, self._beat = self._beat == -1, live.beat
-            self._heard = at - (_age_s(live.updated_at) if first else 0.0)
+            self._heard = at - (age_s(live.updated_at) if first else 0.0)
         return at - self._heard
 
     def _set(self, spec: RunSpec, live: Live | None, running: Sequence[Running]) -> SetNow:
@@ -149,26 +145,6 @@ def _run_s(took: dict[str, ElapsedTotal], spec: RunSpec) -> float | None:
     like = [own] if own else [t for s, t in took.items() if s.startswith(f"{spec.workload.name}/")]
     runs = sum(each.runs for each in like)
     return sum(each.seconds for each in like) / runs if runs else None
-
-
-def _exists(live: Live) -> bool:
-    """Whether the sweep's process can be there; of another machine's nothing is known."""
-    if live.host != socket.gethostname():
-        return True
-    try:
-        os.kill(live.process, 0)
-    except ProcessLookupError:
-        return False
-    except (PermissionError, OverflowError):
-        return True  # another user's
-    return True
-
-
-def _age_s(written_at: str) -> float:
-    try:
-        return max((datetime.now(UTC) - datetime.fromisoformat(written_at)).total_seconds(), 0.0)
-    except (ValueError, TypeError):
-        return math.inf
 
 
 def _failures(folder: Path) -> tuple[Failure, ...]:

@@ -2,7 +2,8 @@
 
 import pytest
 
-from analysis.findings.summary import headline, which_threads
+from analysis.findings.summary import headline, next_steps, which_threads
+from analysis.load.design import Plan
 from analysis.pipeline import analyze
 
 
@@ -53,6 +54,27 @@ def test_one_thread_count_decides_nothing(study):
     assert dict(which_threads(analyze(study.directory)))["so"] == (
         "not known: add thread counts or repetitions"
     )
+
+
+def test_a_study_that_lacks_planned_runs_says_so_and_sweeps_first(study):
+    study.run(1)
+    found = analyze(study.directory, plan=Plan(runs={"lenet5/fixed-seed/cpus-1": 3}))
+    assert dict(which_threads(found))["so"] == "not known: 2 of 3 planned runs are missing"
+    assert next(next_steps(found)) == ("sweep", "2 of 3 planned runs are missing")
+
+
+def test_no_sweep_is_advised_where_all_planned_runs_are_done_or_none_can_begin(study):
+    study.run(1)
+    study.run(1, 2)
+    study.run(2)
+    runs = {"lenet5/fixed-seed/cpus-1": 2, "lenet5/fixed-seed/cpus-2": 1}
+    assert [steps for steps, _ in next_steps(analyze(study.directory, plan=Plan(runs=runs)))] == [
+        "analyze --list-tables"
+    ]
+    watch = ("watch", "a sweep is running")
+    found = analyze(study.directory, plan=Plan(runs=dict.fromkeys(runs, 5), instead=watch))
+    assert next(next_steps(found)) == watch
+    assert "sweep" not in dict(next_steps(found))
 
 
 @pytest.mark.parametrize("asked", [True, False])

@@ -1,10 +1,19 @@
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
+from analysis.load.design import Plan
 from analysis.load.study import load_study
 from analysis.pipeline import analyze
-from analysis.provenance.checks import MixedHardwareError, mixture, refuse_mixed, reservations
+from analysis.provenance.checks import (
+    MixedHardwareError,
+    missing_runs,
+    mixture,
+    refuse_mixed,
+    reservations,
+)
 
 
 def found(study):
@@ -60,6 +69,35 @@ def test_a_half_finished_study_names_what_is_missing(study):
         "not every condition has 2 runs: default/cpus-1 has 1, default/cpus-2 has 0, fixed-seed/cpus-2 has 1"
     )
     assert problem.todo == "run `vbstudy sweep` to finish"
+
+
+def planned(study, *, instead=None, **runs):
+    plan = Plan(
+        runs={f"lenet5/{name.replace('_', '-')}/cpus-1": n for name, n in runs.items()}, instead=instead
+    )
+    return dataclasses.replace(load_study(study.directory), plan=plan)
+
+
+def test_a_variant_that_the_plan_gives_fewer_runs_lacks_none(study):
+    for repetition in (1, 2, 3):
+        study.run(1, repetition)
+    study.run(1, 1, variant="exact")
+    whole = planned(study, fixed_seed=3, exact=1)
+    assert (reservations(whole), missing_runs(whole)) == ((), "")
+
+
+def test_what_a_plan_lacks_is_counted_also_where_no_condition_has_more(study):
+    study.run(1, 1)
+    study.run(1, 1, variant="exact")
+    study.run(1, 7, variant="exact")  # more than planned stands for none
+    half = planned(study, fixed_seed=3, exact=2, default=2, control=2)
+    assert missing_runs(half) == "7 of 9 planned runs are missing"
+    (problem,) = reservations(half)
+    named = "lenet5/fixed-seed/cpus-1 has 1 of 3, lenet5/exact/cpus-1 has 1 of 2 and 2 more conditions"
+    assert problem.what == f"7 of 9 planned runs are missing: {named}"
+    assert problem.todo == "run `vbstudy sweep` to finish"
+    (problem,) = reservations(planned(study, fixed_seed=3, instead=("watch", "a sweep is running")))
+    assert problem.todo == "a sweep is running: `vbstudy watch`"
 
 
 def test_losses_that_are_not_finite(study):

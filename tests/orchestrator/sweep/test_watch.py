@@ -16,8 +16,8 @@ from orchestrator.cli import main as cli
 from orchestrator.store.store import Store, now
 from orchestrator.study.plan import plan
 from orchestrator.study.schema import load
-from orchestrator.sweep.live import LIVE_VERSION, ElapsedTotal, Live, Running
-from orchestrator.sweep.watch import SILENT_S, Watcher, as_json
+from orchestrator.sweep.live import LIVE_VERSION, SILENT_S, ElapsedTotal, Live, Running
+from orchestrator.sweep.watch import Watcher, as_json
 from orchestrator.sweep.watch_view import render, sparkline
 from orchestrator.text import duration
 from tests import factories

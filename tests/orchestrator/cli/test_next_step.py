@@ -1,0 +1,102 @@
+"""The next step that commands advise can be taken: by no advice is a command refused, or done in vain."""
+
+import dataclasses
+import json
+import tomllib
+
+import pytest
+
+from analysis.load.study import load_study
+from analysis.report.methods import recipe
+from guest.records.codec import to_json
+from orchestrator.cli import main as cli
+from orchestrator.store.store import Store, now
+from orchestrator.study.edited import edited
+from orchestrator.sweep.status import CHANGED, MISSING
+from tests.analysis.conftest import Fabricator
+from tests.orchestrator.study.test_edited import AS_RUN, change
+from tests.orchestrator.sweep.test_watch import LIVE
+
+WATCH = "a sweep is running"
+
+
+@pytest.fixture
+def study(tmp_path):
+    """Two of four planned runs are done."""
+    made = Fabricator(tmp_path)
+    for cpus in (1, 2):
+        made.run(cpus, workload="net")
+    (tmp_path / "study.toml").write_text(AS_RUN)
+    return tmp_path
+
+
+@pytest.fixture
+def vbstudy(study, capsys, monkeypatch):
+    """Runs a command there; all that it prints, in one line."""
+    monkeypatch.chdir(study)
+
+    def run(*arguments: str) -> str:
+        capsys.readouterr()
+        cli.run(list(arguments))
+        output = capsys.readouterr()
+        return " ".join((output.err + output.out).split())
+
+    return run
+
+
+def sweep_begins(study):
+    live = dataclasses.replace(LIVE, updated_at=now())
+    (study / ".live").write_text(json.dumps(to_json(live)))
+
+
+def test_a_study_that_lacks_runs_is_swept(vbstudy):
+    assert "2 of 4 planned runs are missing: net/fixed-seed/cpus-1 has 1 of 2" in vbstudy("analyze")
+    assert "vbstudy sweep # 2 of 4 planned runs are missing" in vbstudy("analyze")
+    assert "2 planned runs are missing; run `vbstudy sweep`" in vbstudy("verify")
+
+
+def test_a_finished_study_of_a_variant_with_fewer_runs_is_not_swept_again(vbstudy, study):
+    change(study, "repetitions = 2", "repetitions = 2\nrepetitions_at_most = { fixed-seed = 1 }")
+    assert "vbstudy sweep" not in vbstudy("analyze")
+    assert vbstudy("status").endswith("next: vbstudy analyze")
+
+
+def test_while_a_sweep_runs_it_is_watched_and_its_lock_left_alone(vbstudy, study):
+    sweep_begins(study)
+    with Store(study).lock("vbstudy sweep"):
+        for command in ("status", "plan"):
+            assert vbstudy(command).endswith(f"{WATCH} next: vbstudy watch")
+        assert f"2 planned runs are missing; {WATCH}; next: vbstudy watch" in vbstudy("verify")
+        shown = vbstudy("analyze")
+    assert f"Next vbstudy watch # {WATCH} vbstudy analyze --list-tables" in shown
+    assert "vbstudy sweep" not in shown
+
+
+def test_a_sweep_without_a_finished_run_is_watched(vbstudy, study):
+    sweep_begins(study)
+    (study / "runs").rename(study / "elsewhere")
+    assert vbstudy("analyze") == f"vbstudy: no run is finished yet; {WATCH}; next: vbstudy watch"
+
+
+def test_settings_that_a_sweep_refuses_are_to_be_set_back(vbstudy, study):
+    change(study, "epochs = 2", "epochs = 3")
+    for command in ("status", "plan"):
+        assert vbstudy(command).endswith(f"{CHANGED} next: vbstudy report")
+    assert f"2 planned runs are missing; {CHANGED}; next: vbstudy report" in vbstudy("verify")
+    assert "vbstudy sweep" not in vbstudy("analyze")
+    assert "vbstudy report # a sweep refuses study.toml" in vbstudy("analyze")
+
+
+def test_runs_that_are_no_longer_planned_stop_no_sweep(vbstudy, study):
+    change(study, "cpus = [1, 2]", "cpus = [1, 4]")
+    assert vbstudy("status").endswith("next: vbstudy provision")
+
+
+def test_a_lost_study_file_is_made_from_the_runs(vbstudy, study):
+    (study / "study.toml").unlink()
+    shown = vbstudy("analyze")
+    assert f"vbstudy report # {MISSING}" in shown
+    assert "vbstudy sweep" not in shown
+    (study / "study.toml").write_text(recipe(load_study(study)).study_file)
+    assert tomllib.loads((study / "study.toml").read_text())["cpus"] == [1, 2]
+    assert edited(Store(study)) == ""
