@@ -144,8 +144,11 @@ def forecast(
     difference: float,
     sd: float | None,
 ) -> Forecast:
-    """From planned and stored runs. `sd` is used instead of that of the stored runs."""
+    """From planned and stored runs; those of other settings tell nothing. `sd` is used instead of that of the
+    stored runs."""
     done = {run.spec.run_id for run in stored}
+    settings = {(spec.workload, spec.isa) for spec in specs}
+    stored = [run for run in stored if (run.spec.workload, run.spec.isa) in settings]
     sets = _grouped(specs)
     estimated = tuple(_set(set_id, group, stored, done) for set_id, group in sets.items())
     hours = _total([s.hours for s in estimated])
