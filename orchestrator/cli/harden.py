@@ -52,7 +52,8 @@ def harden(
 
     \b
         vbstudy harden -- python train.py     a program, as it is
-        vbstudy harden                        the workloads of the study
+        vbstudy harden                        the workloads of the study; without
+                                              one, of the default study
 
     \b
     Trains with each tier, the cheapest first, on each CPU count:
@@ -74,6 +75,7 @@ def harden(
     from analysis.diagnosis.hardening import hardening_tables, judge
     from analysis.results.printing import print_tables
     from guest.records.codec import to_json
+    from guest.records.run import Tier
     from orchestrator.agent import archive
     from orchestrator.experiments import harden as hardening
     from orchestrator.study import snapshots
@@ -93,7 +95,14 @@ def harden(
             raise UsageError("; ".join(told))
         for line in told:
             report(f"left out: {line}")
-        for base in (each for each in planned if not why[each.workload.name]):
+        suitable = [each for each in planned if not why[each.workload.name]]
+        if not store.study_file.exists():
+            most = len(suitable) * len(cpus or study.cpus) * len({Tier.SEEDS, *tiers}) * runs
+            report(
+                f"there is no study in {store.directory}: the default study is hardened, {most} trainings at "
+                "most; `vbstudy init` writes it, Ctrl-C stops"
+            )
+        for base in suitable:
             begun = hardening.begin(study, store, base, cpus or study.cpus, tiers, runs, agent, report)
             measured = judge(hardening.measure(study, store, begun, agent, report))
             store.hardenings.write(measured.workload.name, measured)

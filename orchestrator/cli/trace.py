@@ -125,6 +125,8 @@ def trace(
         chosen = trace_setup.specs_of(a, b)
         scope = trace_setup.scope_for(a, b, steps)
     report = options.reporter("trace: ")
+    if cpus is not None and not store.study_file.exists():
+        report(f"there is no study in {store.directory}: a workload of the default study is traced")
     with store.lock("vbstudy trace"):
         if chosen[0].workload.project is None:
             found = tracing.work(study, store, chosen, scope, trace_figures.write, report)

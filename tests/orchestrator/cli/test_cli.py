@@ -201,6 +201,18 @@ def test_mistakes_are_told_in_a_line_with_what_to_do(vbstudy, tmp_path, argument
     assert [path.name for path in tmp_path.iterdir() if path.name != ".lock"] == []
 
 
+def test_harden_without_a_study_first_names_the_default_one_and_its_trainings(vbstudy, tmp_path, monkeypatch):
+    def begin(*arguments):
+        raise StoreError("enough")
+
+    monkeypatch.setattr("orchestrator.experiments.harden.begin", begin)
+    _, _, err = vbstudy("harden", "--tiers", "one-thread", "--cpus", "1,2")
+    named = f"harden: there is no study in {tmp_path}: the default study is hardened, 12 trainings at most; "
+    assert err.startswith(named)
+    (tmp_path / "study.toml").write_text(STUDY)
+    assert vbstudy("harden")[2] == "vbstudy: enough\n"
+
+
 def test_a_folder_that_is_not_there_is_told(capsys):
     assert cli.run(["-C", "/no/such/folder", "status"]) == 2
     assert "-C /no/such/folder: is not a folder" in capsys.readouterr().err

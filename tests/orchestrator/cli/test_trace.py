@@ -67,6 +67,17 @@ def test_a_trace_finds_the_operation_and_keeps_what_it_found(vbstudy, tmp_path):
     assert not (tmp_path / "guests").exists()
 
 
+def test_without_a_study_the_default_one_is_named(vbstudy, tmp_path, monkeypatch):
+    def work(*arguments):
+        raise StoreError("enough")
+
+    monkeypatch.setattr("orchestrator.experiments.trace.work", work)
+    assert "default study" not in vbstudy("trace", "--cpus", "1,4")[2]
+    (tmp_path / "study.toml").unlink()
+    told = f"trace: there is no study in {tmp_path}: a workload of the default study is traced\n"
+    assert vbstudy("trace", "--cpus", "1,4")[2].startswith(told)
+
+
 @pytest.mark.needs("studies")
 def test_two_stored_runs_are_traced_as_they_were_run(vbstudy, tmp_path):
     for command in (["provision"], ["-q", "sweep"]):
