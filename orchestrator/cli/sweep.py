@@ -142,5 +142,5 @@ def watch(options: Options, once: bool, every_s: float) -> None:
         Live(console=console, screen=True, auto_refresh=False) as live,
     ):
         while True:
-            live.update(render(watcher.look(), console.height), refresh=True)
+            live.update(render(watcher.look(), console.height, console.width), refresh=True)
             time.sleep(every_s)

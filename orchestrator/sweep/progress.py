@@ -8,25 +8,43 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, cast
 
-from rich.console import Console
+from rich.console import Console, RenderableType
+from rich.constrain import Constrain
 from rich.progress import (
     BarColumn,
     DownloadColumn,
     MofNCompleteColumn,
     Progress,
+    ProgressColumn,
+    Task,
     TaskID,
     TextColumn,
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
+from rich.table import Column
 
 from guest.records.printable import counted
 from guest.records.run import Message, RunResult, RunSpec
 from orchestrator.agent.protocol import read_epoch
 from orchestrator.engine import Observer
+from orchestrator.sweep.names import Folded
 from orchestrator.text import plain
 
 LINES_SHOWN = 12  # of a failure's reason, which may end with what a program printed last
+
+
+class _NameColumn(ProgressColumn):
+    def render(self, task: Task) -> RenderableType:
+        return Folded(task.description)
+
+
+class _Bars(Progress):
+    def get_renderable(self) -> RenderableType:
+        """With room for the ^C that a terminal writes behind the last bar: on a line of its own, it would
+        leave the first bar there twice."""
+        width = self.console.width - len("^C") if self.tasks else None  # there is no console yet at first
+        return Constrain(super().get_renderable(), width)
 
 
 class SweepProgress:
@@ -40,13 +58,14 @@ class SweepProgress:
         self._done: Counter[str] = Counter()
         self._guests: dict[str, TaskID] = {}
         self._all: TaskID | None = None
-        self._bars = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=24),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
-            TimeRemainingColumn(),
-            TextColumn("{task.fields[info]}"),
+        whole = Column(no_wrap=True)  # the others shrink
+        self._bars = _Bars(
+            _NameColumn(),
+            BarColumn(bar_width=10, table_column=whole),
+            MofNCompleteColumn(table_column=whole),
+            TimeElapsedColumn(table_column=whole),
+            TimeRemainingColumn(table_column=whole),
+            TextColumn("{task.fields[info]}", table_column=Column()),
             console=console,
             disable=console.quiet or not console.is_terminal,
         )

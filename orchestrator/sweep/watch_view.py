@@ -13,6 +13,7 @@ from rich.text import Text
 
 from guest.records.printable import counted, printable
 from orchestrator.sweep.live import Running
+from orchestrator.sweep.names import Folded
 from orchestrator.sweep.watch import SetNow, Watched
 from orchestrator.text import duration
 
@@ -20,15 +21,18 @@ BLOCKS = "▁▂▃▄▅▆▇█"
 LOSSES_SHOWN = 16
 BAR_WIDTH = 16
 OTHER_LINES = 16  # lines of everything else, at least
+NARROW = 100  # columns: in fewer, names are folded
 
 
-def render(frame: Watched, height: int | None = None) -> RenderableType:
+def render(frame: Watched, height: int | None = None, width: int = NARROW) -> RenderableType:
     """All of it, or what fits into `height` lines: sets that are complete are left out first. Texts of
     guests are shown as they are (`Text`), never read as markup."""
     parts: list[RenderableType] = [_head(frame), _guests(frame)]
     room = None
     if height is not None:
-        room = max(3, height - OTHER_LINES - len(_names(frame)) - 2 * len(frame.failures))
+        lines = 2 if width < NARROW else 1  # of a row
+        left = height - OTHER_LINES - lines * len(_names(frame)) - 2 * len(frame.failures)
+        room = max(3, left // lines)
     parts.append(_sets(frame, room))
     if frame.failures:
         parts.append(_failures(frame))
@@ -94,8 +98,8 @@ def _guests(frame: Watched) -> RenderableType:
     running = {run.guest: run for run in frame.running}
     names = _names(frame)
     table = Table(title="Guests", title_justify="left", box=box.SIMPLE_HEAD, expand=False)
-    for heading in ("guest", "cores", "run", "epoch", "for", "training loss", ""):
-        table.add_column(heading, no_wrap=heading != "run", overflow="fold")
+    for heading in ("guest", "cores", "run", "epoch", "for", "training loss"):
+        table.add_column(heading, no_wrap=heading not in ("run", "training loss"), overflow="fold")
     for name in names:
         table.add_row(*_guest(name, running.get(name)))
     if not names:
@@ -104,19 +108,20 @@ def _guests(frame: Watched) -> RenderableType:
     return table
 
 
-def _guest(name: str, run: Running | None) -> tuple[Text | str, ...]:
+def _guest(name: str, run: Running | None) -> tuple[RenderableType, ...]:
     if run is None:
-        return (Text(name), "", Text("idle", "dim"), "", "", "", "")
+        return (Text(name), "", Text("idle", "dim"), "", "", "")
     finite = [loss for loss in run.losses[-1:] if math.isfinite(loss)]
     scores = [f"{printable(key, limit=20)} {value:.4f}" for key, value in run.scores.items()]
     return (
         Text(name),
         _cores(run.cores),
-        Text(printable(run.run_id)),
+        Folded(printable(run.run_id)),
         f"{run.epoch}/{run.epochs}" if run.epochs else str(run.epoch or "–"),  # a project's are not known
         duration(run.running_s),
-        Text(sparkline(run.losses), "cyan"),
-        Text(", ".join([f"loss {loss:.4g}" for loss in finite] + scores)),
+        Text.assemble(
+            (sparkline(run.losses), "cyan"), " ", ", ".join([f"loss {loss:.4g}" for loss in finite] + scores)
+        ),
     )
 
 
@@ -136,7 +141,7 @@ def _sets(frame: Watched, room: int | None) -> RenderableType:
     if room is not None and len(shown) > room:
         shown = sorted(shown, key=lambda s: (s.to_do == 0, s.running == 0))[:room]
     table = Table(title="Conditions", title_justify="left", box=box.SIMPLE_HEAD, expand=False)
-    table.add_column("condition", overflow="ellipsis")
+    table.add_column("condition")
     table.add_column("", no_wrap=True, min_width=BAR_WIDTH)
     for heading in ("done", "running", "failed", "left"):
         table.add_column(heading, justify="right", no_wrap=True)
@@ -149,7 +154,7 @@ def _sets(frame: Watched, room: int | None) -> RenderableType:
 
 def _set(each: SetNow, alive: bool) -> tuple[RenderableType, ...]:
     return (
-        Text(each.set_id),
+        Folded(each.set_id),
         ProgressBar(total=each.planned, completed=each.done, width=BAR_WIDTH),
         f"{each.done}/{each.planned}",
         str(each.running or ""),

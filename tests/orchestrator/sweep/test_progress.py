@@ -1,4 +1,5 @@
 import io
+import re
 from pathlib import Path
 
 from rich.console import Console
@@ -10,9 +11,9 @@ from tests import factories
 GUEST = "cpus-2"
 
 
-def console(terminal: bool = False, quiet: bool = False) -> Console:
+def console(terminal: bool = False, quiet: bool = False, width: int = 200) -> Console:
     file = io.StringIO()
-    return Console(file=file, force_terminal=terminal, width=200, color_system=None, quiet=quiet)
+    return Console(file=file, force_terminal=terminal, width=width, color_system=None, quiet=quiet)
 
 
 def play(progress: SweepProgress) -> None:
@@ -41,6 +42,23 @@ def test_a_terminal_shows_bars_with_the_current_metric():
     play(SweepProgress(target))
     assert "all runs" in target.file.getvalue()
     assert "lenet5/fixed-seed/cpus-2/0002" in target.file.getvalue()
+
+
+def test_80_columns_show_counts_times_and_names_whole_with_room_for_the_terminals_interrupt():
+    target = console(terminal=True, width=80)
+    workload = factories.workload(name="lenet1-digits-torch")
+    specs = [factories.spec(workload=workload, repetition=number) for number in range(1, 145)]
+    with SweepProgress(target) as progress:
+        progress.planned(specs, specs[:36])
+        progress.started(GUEST, specs[36], (0,))
+        epoch = {"epoch": 1, "test_accuracy": 0.75, "test_f1_macro": 0.75}
+        progress.message(GUEST, Message("epoch", specs[36].run_id, epoch))
+    last = target.file.getvalue().rpartition("all runs")[2].splitlines()
+    assert re.search(r" +36/144 0:00:0\d -:--:--", last[0])
+    assert re.search(r"lenet1-digits-torch/ .* 1/2 +0:00:0\d ", last[1])
+    assert [line.split()[0] for line in last[2:4]] == ["fixed-seed/cpus-2/", "0037"]
+    assert "…" not in "".join(last)
+    assert max(map(len, last)) <= 80 - len("^C")
 
 
 def test_quiet_says_nothing():

@@ -78,9 +78,9 @@ def look(directory):
     return watcher(directory).look()
 
 
-def shown(frame, **options):
+def shown(frame, columns=120, **options):
     screen = io.StringIO()
-    Console(file=screen, width=120).print(render(frame, **options))
+    Console(file=screen, width=columns).print(render(frame, **options))
     return screen.getvalue()
 
 
@@ -192,6 +192,23 @@ def test_what_does_not_fit_is_left_out_from_the_complete_sets_on(study):
     assert "cpus-1 " not in text
     assert "and 26 more conditions" in text
     assert "cpus-1 " in shown(look(study))
+
+
+def test_80_columns_show_whole_names_of_the_usual_length(study):
+    name = "lenet1-digits-torch"
+    (study / "study.toml").write_text(STUDY.replace('"net"', f'"{name}"'))
+    losses = tuple(1 / n for n in range(1, 20))
+    write(
+        study, running=(dataclasses.replace(RUNNING, run_id=f"{name}/fixed-seed/cpus-1/0001", losses=losses),)
+    )
+    text = shown(look(study), columns=80)
+    assert "…" not in text
+    for part in ("fixed-seed/cpus-1/", "fixed-seed/cpus-1 ", "fixed-seed/cpus-2 ", "0.7500"):
+        assert part in text
+    assert text.count(f"{name}/ ") == 3
+    (study / "study.toml").write_text(STUDY.replace("[1, 2]", str(list(range(1, 31)))))
+    text = shown(look(study), columns=80, height=40, width=80)
+    assert "and 19 more conditions" in text
 
 
 def test_json_is_json_for_every_reader(study):
