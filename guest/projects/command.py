@@ -6,7 +6,6 @@ from __future__ import annotations
 import collections
 import contextlib
 import ctypes
-import errno
 import os
 import resource
 import signal
@@ -90,13 +89,8 @@ def run(
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
         )
-    except FileNotFoundError:
-        raise CommandError(
-            "CommandNotFound", f"{argv[0]}: command not found, neither in the project nor in PATH"
-        ) from None
     except OSError as error:
-        hint = "; name its interpreter, as in python train.py" if error.errno == errno.EACCES else ""
-        why = f"cannot be started: {error.strerror}{hint}"
+        why = not_started(argv[0], folder, error)
         raise CommandError("CommandNotFound", f"{argv[0]}: {why}") from None
     with contextlib.suppress(ProcessLookupError, PermissionError):  # it ended already
         resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (limits.disk_bytes, limits.disk_bytes))
@@ -123,6 +117,19 @@ def run(
         strays=strays,
         status=process.returncode,
     )
+
+
+def not_started(name: str, folder: Path, error: OSError) -> str:
+    """Why a command could not be started in its folder, and what to write instead."""
+    if (folder / name).is_file():
+        interpreter = {".py": "python", ".sh": "bash"}.get(Path(name).suffix)
+        hint = (
+            f"write: {interpreter} {name}" if interpreter else "name its interpreter, as in python train.py"
+        )
+        return f"is a file that cannot be executed; {hint}"
+    if isinstance(error, FileNotFoundError):
+        return "command not found, neither in the folder that it runs in nor in PATH"
+    return f"cannot be started: {error.strerror}"
 
 
 def _wait(

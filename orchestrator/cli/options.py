@@ -73,15 +73,8 @@ class ProgramCommand(click.Command):
             args, program = args[:i], args[i + 1 :]
             if not program:
                 raise click.UsageError("a program stands behind `--`, as in -- python train.py", ctx)
-            ctx.meta[PROGRAM] = (_command(program[0]), *program[1:])
+            ctx.meta[PROGRAM] = tuple(program)
         return super().parse_args(ctx, args)
-
-
-def _command(name: str) -> str:
-    """A path that leads out of the folder, as `../venv/bin/python`, does not from a copy of it."""
-    if name.startswith(f"..{os.sep}") and os.access(name, os.X_OK):
-        return os.path.abspath(name)  # noqa: PTH100  (an environment's python is a link, not to be resolved)
-    return name
 
 
 @dataclass(slots=True)

@@ -154,7 +154,9 @@ def exact(
         os.chdir(options.directory)
         launch.run(command, threads=threads, strict=strict, level=level, verbose=options.verbose)
     except OSError as error:
-        raise UsageError(f"{command[0]}: cannot be started: {error.strerror}") from None
+        from guest.projects.command import not_started
+
+        raise UsageError(f"{command[0]}: {not_started(command[0], Path(), error)}") from None
 
 
 @click.command(context_settings=PROGRAM)

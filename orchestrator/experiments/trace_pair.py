@@ -29,7 +29,7 @@ from orchestrator.errors import ProtocolError, ScriptFailedError, UsageError
 from orchestrator.experiments.trace_compare import hashes, kind
 from orchestrator.programs import folders
 from orchestrator.programs.conditions import Condition, Factor
-from orchestrator.programs.try_runs import DISK_LIMIT_BYTES, control_of, environment
+from orchestrator.programs.try_runs import DISK_LIMIT_BYTES, control_of, environment, in_place
 
 GROWTH_STEPS = 4
 POLL_S = 0.1
@@ -109,7 +109,7 @@ class Runs:
         work = folders.copy(self.ask.folder, out / prepare.WORK)
         control = control_of(self.ask.seed, self.recording, work, out)
         job = {
-            "argv": self.ask.argv,
+            "argv": in_place(self.ask.argv, self.ask.folder, work),
             "work": str(work),
             "log": str(out / "log.txt"),
             "stop": str(out / "stop"),

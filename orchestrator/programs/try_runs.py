@@ -130,7 +130,13 @@ def _once(
         cores = threads.on_cores(host_cores()[: condition.threads])
         with (out / "log.txt").open("wb") as log, cores, control.errors_first():
             ended = command.run(
-                ask.argv, work, env, log, limits, on_line, may_fail=not first and control.folder is None
+                in_place(ask.argv, ask.folder, work),
+                work,
+                env,
+                log,
+                limits,
+                on_line,
+                may_fail=not first and control.folder is None,
             )
         if ended.status == 0:
             _, random_notes = randomness.finish(control, ask.argv, recording)
@@ -165,6 +171,13 @@ def _once(
     # Exact mode sets pools of its own.
     remarks = [] if condition.exact else notices.remarks(noticed, condition.asked)
     return trial, noticed, [*remarks, *random_notes, *stray]
+
+
+def in_place(argv: Sequence[str], folder: Path, work: Path) -> list[str]:
+    """A program that the copy of its folder does not have, as `.venv/bin/python`, where it lies."""
+    lies = os.path.abspath(folder / argv[0])  # noqa: PTH100  (an environment's python is a link, kept as it is)
+    absent = os.sep in argv[0] and not (work / argv[0]).exists() and os.access(lies, os.X_OK)
+    return [lies if absent else argv[0], *argv[1:]]
 
 
 def environment(

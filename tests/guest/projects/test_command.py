@@ -33,6 +33,17 @@ def test_a_command_that_does_not_exist_is_told(tmp_path):
     assert caught.value.kind == "CommandNotFound"
 
 
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [("t.py", "write: python t.py"), ("./run.sh", "write: bash ./run.sh"), ("t", "as in python")],
+)
+def test_a_file_that_cannot_be_executed_is_not_said_to_be_missing(tmp_path, name, told):
+    (tmp_path / name).touch()
+    with pytest.raises(CommandError, match=f"is a file that cannot be executed; .*{told}") as caught:
+        run(tmp_path, "", argv=[name])
+    assert caught.value.kind == "CommandNotFound"
+
+
 def test_a_failing_command_is_told_with_its_status_and_last_lines(tmp_path):
     with pytest.raises(CommandError, match=r"(?s)ended with status 3; last lines:\nthe reason") as caught:
         run(tmp_path, "import sys; print('the reason'); sys.exit(3)")

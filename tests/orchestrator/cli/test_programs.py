@@ -184,6 +184,18 @@ def test_mistakes_are_reported(tmp_path, capsys, arguments, code, told):
     assert told in capsys.readouterr().err
 
 
+def test_a_program_that_no_copy_of_the_folder_has_is_run_where_it_lies(tmp_path, capsys):
+    environment = tmp_path / "project" / ".venv" / "bin"
+    environment.mkdir(parents=True)
+    for folder in (tmp_path, environment):
+        (folder / "python").symlink_to(sys.executable)
+    (tmp_path / "project" / "train.py").write_text("print('loss: 1')")
+    for python in (".venv/bin/python", "../python"):
+        command = ["-C", str(tmp_path / "project"), "-q", "try", "--", python, "train.py"]
+        assert cli.run(command) == 0
+        assert f"\n{python} train.py: 1 thread and " in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("script", "told"),
     [

@@ -183,5 +183,5 @@ def test_a_program_that_is_not_there_is_named() -> None:
     done = launched("no-such-program")
     assert (done.returncode, done.stderr) == (
         2,
-        "vbstudy: no-such-program: cannot be started: No such file or directory\n",
+        "vbstudy: no-such-program: command not found, neither in the folder that it runs in nor in PATH\n",
     )
