@@ -7,6 +7,7 @@ import collections
 import contextlib
 import ctypes
 import os
+import re
 import resource
 import signal
 import stat
@@ -25,6 +26,8 @@ PR_SET_CHILD_SUBREAPER = 36
 LOG_LIMIT_BYTES = 32 << 20
 LINE_LIMIT_BYTES = 1 << 16
 LAST_LINES = 20
+TRACEBACK, TRACEBACK_LINES = "Traceback (most recent call last):", 200
+AGENT_FRAME = re.compile(r'^  File "[^"\n]*/agent-\w+\.pyz/.*\n(?:    .*\n)*', re.MULTILINE)
 POLL_S = 0.05
 DISK_EVERY_S = 1.0  # and at most a tenth of the time: looking at many files takes a while
 OnLine = Callable[[str, float], None]  # the line, seconds since the start
@@ -192,13 +195,17 @@ class _Output:
     ) -> None:
         self.error: BaseException | None = None
         self._process, self._log, self._on_line, self._began = process, log, on_line, began
-        self._last: collections.deque[str] = collections.deque(maxlen=LAST_LINES)
+        self._last: collections.deque[str] = collections.deque(maxlen=TRACEBACK_LINES)
         self._written = 0
         self._thread = threading.Thread(target=self._read, daemon=True)
         self._thread.start()
 
     def tail(self) -> str:
-        return "\n".join(self._last)
+        """The last lines; a traceback from where it begins, but for what the agent does in it."""
+        lines = list(self._last)
+        begins = (i for i, line in enumerate(lines) if TRACEBACK in line)
+        first = min(max(begins, default=len(lines)), max(0, len(lines) - LAST_LINES))
+        return AGENT_FRAME.sub("", "\n".join(lines[first:]))
 
     def close(self) -> None:
         self._thread.join()

@@ -50,6 +50,27 @@ def test_a_failing_command_is_told_with_its_status_and_last_lines(tmp_path):
     assert caught.value.kind == "ProjectFailed"
 
 
+def test_a_traceback_is_shown_from_its_beginning_without_frames_of_the_agent(tmp_path):
+    agent = tmp_path / "agent-1f.pyz" / "guest"
+    agent.mkdir(parents=True)
+    (agent / "between.py").write_text("def call(f):\n    return f()\n")
+    code = (
+        "import sys\nprint('before\\n' * 40)\nsys.path.append('agent-1f.pyz/guest')\nimport between\n"
+        "def first(): between.call(second)\ndef second(): deep(30)\n"
+        "def deep(n): deeper(n) if n else 1 / 0\ndef deeper(n): deep(n - 1)\nfirst()"
+    )
+    (tmp_path / "train.py").write_text(code)
+    with pytest.raises(CommandError) as caught:
+        run(tmp_path, "", argv=[sys.executable, "train.py"])
+    last = str(caught.value).partition("last lines:\n")[2]
+    assert last.startswith(command.TRACEBACK)
+    assert "line 9, in <module>" in last
+    assert "line 6, in second" in last
+    assert last.endswith("ZeroDivisionError: division by zero")
+    assert "pyz" not in last
+    assert "return f()" not in last
+
+
 def test_a_command_that_hangs_is_ended_with_all_it_started(tmp_path):
     code = (
         "import subprocess, time; p = subprocess.Popen(['sleep', '600']); print(p.pid, flush=True); "
