@@ -9,6 +9,7 @@ import ctypes
 import os
 import re
 import resource
+import shlex
 import signal
 import stat
 import subprocess
@@ -111,7 +112,9 @@ def run(
         raise _disk_error(used, limits, output)
     if process.returncode != 0 and not may_fail:
         last = output.tail()
-        raise CommandError("ProjectFailed", f"{_how(process.returncode)}{_hint(last)}; last lines:\n{last}")
+        raise CommandError(
+            "ProjectFailed", f"{_how(process.returncode)}{_hint(last, argv)}; last lines:\n{last}"
+        )
     return Ended(
         wall_s=time.monotonic() - began,
         cpu_s=_cpu_s() - cpu_began,
@@ -173,7 +176,7 @@ def _how(status: int) -> str:
     return f"the command was {how_ended(status)}{hint}"
 
 
-def _hint(last_lines: str) -> str:
+def _hint(last_lines: str, argv: Sequence[str]) -> str:
     """What is different here from the user's own shell, where that may be why a program failed."""
     if "EOFError" in last_lines:
         return " (its standard input is empty)"
@@ -181,8 +184,12 @@ def _hint(last_lines: str) -> str:
         return " (it runs without a terminal)"
     if "ModuleNotFoundError" in last_lines:
         return " (the Python that ran it lacks a module: install it there; one of your own needs PYTHONPATH)"
+    if "not a git repository" in last_lines or "InvalidGitRepositoryError" in last_lines:
+        return " (it runs in a copy of its folder, without .git: set GIT_DIR to the absolute path of .git)"
     if "No such file or directory" in last_lines:
-        return " (it runs in a copy of its folder: what lies elsewhere needs an absolute path)"
+        above = shlex.join(["sh", "-c", f"cd FOLDER && {shlex.join(argv)}"])
+        hint = f", or run it from the folder above: {above}" if "../" in last_lines else ""
+        return f" (it runs in a copy of its folder: what lies elsewhere needs an absolute path{hint})"
     return ""
 
 

@@ -203,11 +203,16 @@ def test_a_program_that_no_copy_of_the_folder_has_is_run_where_it_lies(tmp_path,
         ("input('name? ')", "its standard input is empty"),
         ("open('../elsewhere/x.csv')", "what lies elsewhere needs an absolute path"),
         (
+            "open('../x.csv')",
+            f"run it from the folder above: sh -c 'cd FOLDER && {sys.executable} train.py')",
+        ),
+        ("import subprocess; subprocess.check_output(['git', 'log'])", "without .git: set GIT_DIR to the"),
+        (
             "import argparse; p = argparse.ArgumentParser(); p.add_argument('x'); p.parse_args()",
             "usage: train.py",
         ),
     ],
-    ids=["traceback", "input", "data", "arguments"],
+    ids=["traceback", "input", "data", "data above", "git", "arguments"],
 )
 def test_the_error_of_a_script_that_fails_is_reported(tmp_path, capsys, script, told):
     (tmp_path / "train.py").write_text(script)
