@@ -61,7 +61,7 @@ TIMEOUT = click.option("--timeout", "timeout_s", type=click.FloatRange(0, min_op
 
 
 class ProgramCommand(click.Command):
-    """A command that takes a user's program behind `--`."""
+    """A command that takes a user's program, behind `--` where it could be mistaken."""
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
         pieces = super().collect_usage_pieces(ctx)
@@ -74,7 +74,20 @@ class ProgramCommand(click.Command):
             if not program:
                 raise click.UsageError("a program stands behind `--`, as in -- python train.py", ctx)
             ctx.meta[PROGRAM] = tuple(program)
+        elif program := self._undashed(ctx, args):
+            args = args[: -len(program)]
+            ctx.meta[PROGRAM] = tuple(program)
         return super().parse_args(ctx, args)
+
+    def _undashed(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """A program without `--`: what begins with a word that is no option, nor names a stored run."""
+        parser = self.make_parser(ctx)
+        parser.allow_interspersed_args = False
+        values, rest, _ = parser.parse_args(args=list(args))
+        runs = values.get("runs")
+        if not isinstance(runs, tuple):  # it has no such argument, or none is named
+            return rest
+        return list(runs) if shutil.which(runs[0]) or os.path.isfile(runs[0]) else []  # noqa: PTH113
 
 
 @dataclass(slots=True)

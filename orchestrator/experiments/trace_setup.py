@@ -64,7 +64,9 @@ def find_run(store: Store, name: str) -> RunRecord:
             return found
     known = [record.spec.run_id for record in store.records()]
     hint = did_you_mean(name, known) or (
-        f"; there is {known[0]}, for example" if known else "; there are none"
+        f"; there is {known[0]}, for example"
+        if known
+        else "; there are none (of a program: vbstudy trace -- python train.py)"
     )
     raise UsageError(f"{name}: is neither the id nor the folder of a stored run{hint}")
 

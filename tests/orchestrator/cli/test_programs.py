@@ -184,6 +184,15 @@ def test_mistakes_are_reported(tmp_path, capsys, arguments, code, told):
     assert told in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(("command", "status"), [("try", 0), ("trace", 2), ("harden", 0)])
+def test_a_program_is_recognised_without_dashes(tmp_path, capsys, command, status):
+    (tmp_path / "train.py").write_text("print('loss: 1')")
+    program = [sys.executable, "train.py", "--seed", "x"]  # which are not options of vbstudy's
+    options = ["--json", command, "--cpus", "1,2"]
+    assert cli.run(["-C", str(tmp_path), "-q", *options, *program]) == status
+    assert f"{sys.executable} train.py --seed x: no operation" in capsys.readouterr().err or not status
+
+
 def test_a_program_that_no_copy_of_the_folder_has_is_run_where_it_lies(tmp_path, capsys):
     environment = tmp_path / "project" / ".venv" / "bin"
     environment.mkdir(parents=True)

@@ -116,6 +116,7 @@ def test_two_stored_runs_are_traced_as_they_were_run(vbstudy, tmp_path):
         (("--cpus", "1,4", "--framework", "jax"), "'jax' is not one of 'torch', 'tensorflow'"),
         (("--cpus", "1,4", "--variant", "default"), "'default' is not one of 'fixed-seed', 'control'"),
         (("nothing/there", "neither"), "is neither the id nor the folder of a stored run; there are none"),
+        (("trian", "train.py"), "(of a program: vbstudy trace -- python train.py)"),
     ],
 )
 def test_bad_input_is_told(vbstudy, arguments, message):
