@@ -83,7 +83,7 @@ def trace(
 
     The first operation whose inputs are equal and whose output is not, and how the difference grows from
     there. Of workloads and stored runs the trace is kept in trace/. Exits with 0 whatever is found, with 1
-    when a program fails."""
+    when a program fails, with 2 when it has no operation that can be traced."""
     options: Options = context.obj
     if PROGRAM in context.meta:
         if runs or workload or framework or variant:

@@ -211,6 +211,8 @@ def test_what_cannot_be_traced_is_reported_in_a_line(tmp_path, capsys, script, s
     (tmp_path / "train.py").write_text(script)
     assert cli.run(["-C", str(tmp_path), "-q", "trace", "--", sys.executable, "train.py"]) == status
     assert message in capsys.readouterr().err
+    assert cli.run(["trace", "--help"]) == 0
+    assert f"with {status} when " in " ".join(capsys.readouterr().out.split())
 
 
 def test_a_framework_whose_hook_fails_is_named_with_its_version(traced, tmp_path, capsys):
