@@ -15,10 +15,10 @@ from orchestrator.cli.options import (
     Options,
     ProgramCommand,
     counts,
-    interrupted,
     note_misplaced,
     print_json,
     result,
+    running,
     show,
 )
 from orchestrator.errors import UnprovedError, UsageError
@@ -141,8 +141,8 @@ def _harden_program(
         timeout_s=timeout_s,
     )
     note_misplaced(options, command)
-    with interrupted("results of `harden` are not kept"):
-        found = harden_program.run(ask, conditions.thread_counts(cpus), asked, options.reporter())
+    with running(options, "results of `harden` are not kept") as say:
+        found = harden_program.run(ask, conditions.thread_counts(cpus), asked, say)
     result(options, to_json(found), harden_program.text(found))
     if not found.cheapest:
         raise UnprovedError(f"no tier is proved to make all runs of {shlex.join(command)} agree")

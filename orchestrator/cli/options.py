@@ -115,9 +115,9 @@ class Options:
 
         return Console(stderr=True, quiet=self.quiet)
 
-    def reporter(self, prefix: str = "") -> Callable[[str], None]:
+    def reporter(self, prefix: str = "", console: Console | None = None) -> Callable[[str], None]:
         """Prints a line of progress for each text, unless -q is given."""
-        console = self.stderr()
+        console = console or self.stderr()
         return lambda text: console.print(_safe(prefix + text), highlight=False, soft_wrap=True, markup=False)
 
     @property
@@ -345,9 +345,28 @@ def _folded(line: str, width: int) -> str:
 
 
 @contextlib.contextmanager
-def interrupted(told: str) -> Iterator[None]:
-    """Ctrl-C while a program runs; `told` says what is not kept."""
+def running(options: Options, told: str, prefix: str = "") -> Iterator[Callable[[str], None]]:
+    """While programs run: the reporter, and on a terminal the time since its last line. `told` says what
+    Ctrl-C does not keep."""
+    from rich.progress import Progress, TextColumn, TimeElapsedColumn
+
+    console = options.stderr()
+    report = options.reporter(prefix, console)
     try:
-        yield
+        with Progress(
+            TextColumn("  running"),
+            TimeElapsedColumn(),
+            console=console,
+            transient=True,
+            refresh_per_second=1,  # beside programs whose time is taken
+            disable=options.quiet or not console.is_terminal,
+        ) as bars:
+            task = bars.add_task("")
+
+            def say(text: str) -> None:
+                report(text)
+                bars.reset(task)
+
+            yield say
     except KeyboardInterrupt:
         raise Stopped(told) from None

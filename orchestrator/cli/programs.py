@@ -14,10 +14,10 @@ from orchestrator.cli.options import (
     CommandFailed,
     Options,
     counts,
-    interrupted,
     note_misplaced,
     print_json,
     result,
+    running,
 )
 from orchestrator.errors import DifferentBitsError, StoreError, UsageError
 from vbstudy.exact.registry import Level
@@ -107,12 +107,14 @@ def try_(
         disk_bytes=int(disk_gib * 2**30),
     )
     note_misplaced(options, command)
-    with interrupted("results of `try` are not kept"):
-        if which:
-            found = try_which.run(ask, max(c.threads for c in factor.conditions), options.reporter())
-            result(options, to_json(found), try_which.text(found))
-            return
-        report, seen = try_report.run(ask, factor, exact, options.reporter())
+    not_kept = "results of `try` are not kept"
+    if which:
+        with running(options, not_kept) as say:
+            found = try_which.run(ask, max(c.threads for c in factor.conditions), say)
+        result(options, to_json(found), try_which.text(found))
+        return
+    with running(options, not_kept) as say:
+        report, seen = try_report.run(ask, factor, exact, say)
     try_study.note(report, ask.folder, [condition.threads for condition in factor.conditions])
     if save is not None:
         try_saved.write(save, try_saved.saved(command, factor.name, ask.seed, seen))

@@ -18,10 +18,10 @@ from orchestrator.cli.options import (
     Options,
     ProgramCommand,
     counts,
-    interrupted,
     note_misplaced,
     print_json,
     result,
+    running,
     show,
 )
 from orchestrator.errors import UsageError
@@ -174,8 +174,8 @@ def _trace_program(
         timeout_s=timeout_s,
     )
     note_misplaced(options, program)
-    with interrupted("of a program nothing is kept"):
-        found = trace_program.work(ask, options.reporter("trace: "))
+    with running(options, "of a program nothing is kept", "trace: ") as say:
+        found = trace_program.work(ask, say)
     result(options, to_json(found), "\n".join(_program_summary(found)))
 
 

@@ -1,12 +1,16 @@
+import io
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from guest.records.codec import from_json
 from orchestrator.cli import main as cli
+from orchestrator.cli.options import Options
 from orchestrator.programs.try_report import evidence
 from orchestrator.programs.try_verdicts import Answer, Compared
 
@@ -191,6 +195,16 @@ def test_a_program_is_recognised_without_dashes(tmp_path, capsys, command, statu
     options = ["--json", command, "--cpus", "1,2"]
     assert cli.run(["-C", str(tmp_path), "-q", *options, *program]) == status
     assert f"{sys.executable} train.py --seed x: no operation" in capsys.readouterr().err or not status
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_a_terminal_shows_how_long_a_run_takes(tmp_path, monkeypatch, terminal):
+    shown = io.StringIO()
+    console = Console(file=shown, force_terminal=terminal, color_system=None)
+    monkeypatch.setattr(Options, "stderr", lambda _: console)
+    assert cli.run(["-C", str(tmp_path), "try", "--timeout", "3", "--", "sleep", "600"]) == 1
+    assert "run 1 of 4: 1 thread\n" in shown.getvalue()
+    assert bool(re.search(r"running 0:00:0[1-9]", shown.getvalue())) == terminal
 
 
 def test_a_program_that_no_copy_of_the_folder_has_is_run_where_it_lies(tmp_path, capsys):
