@@ -8,16 +8,17 @@ import numpy as np
 from scipy import stats
 from statsmodels.stats.contingency_tables import mcnemar as _mcnemar
 
-from analysis.stats.statistics import MEAN_FROM, UPPER, Estimate, share
+from analysis.stats.statistics import MEAN_FROM, UPPER, Estimate, mean, share
 
 BY_TABLE = 25  # discordant samples up to which McNemar's p is the exact binomial one
 
 
 def crossed_mean(correct: np.ndarray) -> Estimate:
-    """The mean of `correct` (R, N) over other runs and other test samples. Its variance is that of the
-    bootstrap of runs x samples (Owen 2007, section 3) in closed form, less what that counts twice: s^2 of the
-    runs' means / R + s^2 of the samples' means / N - s^2 of the rest / RN; Student's t with the degrees of
-    freedom of Welch and Satterthwaite. One run has Wilson's interval, and fewer than MEAN_FROM have none."""
+    """The mean of `correct` (R, N) over other runs and other test samples. Its interval is that of the runs
+    (`statistics.mean`), widened by what other samples add, each with its own t (Howe 1974; Zou and Donner
+    2008): so it is never the narrower one. Samples add s^2 of their means / N, less s^2 of the rest / RN,
+    which the runs' means have too (Owen 2007, section 3). One run has Wilson's interval, and fewer than
+    MEAN_FROM have none."""
     runs, samples = correct.shape
     value = float(correct.mean())
     if runs == 1:
@@ -29,13 +30,17 @@ def crossed_mean(correct: np.ndarray) -> Estimate:
     squares = float(correct.var()) * correct.size
     squares -= samples * runs * float(by_run.var()) + runs * samples * float(by_sample.var())
     rest = max(0.0, squares) / ((runs - 1) * (samples - 1)) / correct.size
-    of_runs, of_samples = float(by_run.var(ddof=1)) / runs, float(by_sample.var(ddof=1)) / samples
-    variance = max(of_runs + of_samples - rest, of_runs, of_samples)
-    if variance == 0:
+    t = float(stats.t.ppf(UPPER, samples - 1))
+    of_samples = float(by_sample.var(ddof=1)) / samples
+    added, least = t * math.sqrt(max(0.0, of_samples - rest)), t * math.sqrt(of_samples)
+    of_runs = mean(by_run)
+    if least == 0 and of_runs.low is None:
         return Estimate(value=value, n=runs)
-    freedom = (of_runs + of_samples) ** 2 / (of_runs**2 / (runs - 1) + of_samples**2 / (samples - 1))
-    half = float(stats.t.ppf(UPPER, freedom)) * math.sqrt(variance)
-    return Estimate(value=value, low=max(0.0, value - half), high=min(1.0, value + half), n=runs)
+    low, high = (
+        max(least, math.hypot(added, 0.0 if bound is None else bound - value))
+        for bound in (of_runs.low, of_runs.high)
+    )
+    return Estimate(value=value, low=max(0.0, value - low), high=min(1.0, value + high), n=runs)
 
 
 def mcnemar(a: np.ndarray, b: np.ndarray) -> float | None:
