@@ -29,8 +29,9 @@ WEIGHTS = "last_weights_sha256"
 
 def fixed_seeds(study: StudyData, _tables: dict[str, Table]) -> dict[str, Decision]:
     """F2, from the weights of the last models of the `fixed-seed` variant, seed by seed: facts, no tests.
-    Not supported when repetitions with one seed differ within a thread count, or when no seed's models differ
-    across them. What n equal repetitions leave possible is stated (`another_model`)."""
+    Supported when each thread count has repetitions, all of them equal, and some seed's models differ across
+    thread counts. Not supported when repetitions with one seed differ within a thread count, or when no
+    seed's models differ across them. What n equal repetitions leave possible is stated (`another_model`)."""
     return {workload: _fixed_seeds(study, workload) for workload in study.metrics}
 
 
@@ -92,10 +93,10 @@ def _fixed_seeds(study: StudyData, workload: str) -> Decision:
             f"{text}; one run a thread count and seed cannot show that repetitions are identical", **numbers
         )
     within = f"identical within {numbers['sets_identical_within']} of {len(settings)} thread counts"
-    if numbers["sets_identical_within"] < len(settings):
-        within += " (one run in the others)"
+    if alone := [name for name in settings if name not in repeated.index.get_level_values(0)]:
+        return open_(f"{text}; {within}, but no seed ran twice on {', '.join(alone)}", **numbers)
     least = int(repeated["size"].groupby(level=0).apply(lambda sizes: (sizes - 1).sum()).min())
-    numbers["another_model_below"] = another_model(least)
+    numbers |= {"repetitions": least, "another_model_below": another_model(least)}
     within += (
         f" (which leaves a chance of up to {another_model(least):.2f} that a run of a set gives another "
         f"model: {least} repetition{'s' * (least > 1)} beside the first, one-sided 95 % bound)"

@@ -83,8 +83,12 @@ def _fixed(each: Numbers) -> str:
     one = sum(n["seeds"] for n in each)
     seeds = counted(one, "seed") if len(each) == 1 else f"the seeds of {len(each)} workloads"
     predicted = f"{counted(vectors, 'set')} of predictions"
-    made = f"{counted(models, 'model')}, {predicted} in {counted(runs, 'run')}"
-    return f"{made}; {seeds} should give {counted(one, 'model')}"
+    made = f"{counted(models, 'model')}, {predicted} in {counted(runs, 'run')}; {seeds} should give {one}"
+    if not all("repetitions" in n for n in each):
+        return made
+    least = min(each, key=lambda n: n["repetitions"])
+    bound, n = least["another_model_below"], counted(least["repetitions"], "repetition")
+    return f"{made}; chance of another up to {bound:.2f} ({n})"
 
 
 def _starts(each: Numbers) -> str:

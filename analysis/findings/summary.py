@@ -33,7 +33,7 @@ FEASIBLE = 200  # runs of each condition; more are no next step
 
 def headline(analysis: Analysis) -> str:
     """What came out, in a sentence on equal seeds, one on exact mode and one on free seeds."""
-    return " ".join(filter(None, (_equal_seeds(analysis), _exact(analysis), _free_seeds(analysis))))
+    return " ".join(filter(None, (_equal_seeds(analysis), exact(analysis), _free_seeds(analysis))))
 
 
 def compared(analysis: Analysis, workload: str) -> tuple[str, dict[str, dict[Any, Any]]]:
@@ -78,20 +78,22 @@ def _equal_seeds(analysis: Analysis) -> str:
     return head + "; ".join(parts) + "."
 
 
-def _exact(analysis: Analysis) -> str:
+def exact(analysis: Analysis) -> str:
     """Whether the variant `exact` made models equal, on all thread counts and all CPU models that it ran on;
     a CPU model is the one asked for, where the study compares several, else the one that a run saw."""
-    runs = analysis.study.runs[analysis.study.runs.variant == "exact"]
+    fixed = analysis.study.runs[analysis.study.runs.seeds_fixed]
+    seeds = fixed.groupby("workload_name").seeds_used.nunique()
     outcomes: dict[str, list[str]] = {}
-    for workload, mine in runs.groupby("workload_name", sort=False):
-        outcomes.setdefault(_exact_outcome(mine), []).append(str(workload))
+    for workload, mine in fixed[fixed.variant == "exact"].groupby("workload_name", sort=False):
+        outcomes.setdefault(_exact_outcome(mine, seeds[workload]), []).append(str(workload))
     alone = analysis.study.runs.workload_name.nunique() == 1
     parts = [said + ("" if alone else f" ({names_of(names)})") for said, names in outcomes.items()]
     return f"The variant exact {'; '.join(parts)}." if parts else ""
 
 
-def _exact_outcome(runs: pd.DataFrame) -> str:
-    weights, n = runs.last_weights_sha256, f"n = {len(runs)}"
+def _exact_outcome(runs: pd.DataFrame, seeds: int) -> str:
+    """`seeds` are those of all variants."""
+    weights, n = runs.last_weights_sha256, counted(len(runs), "run")
     if weights.isna().any():
         return f"is not compared, as weights are not recorded ({n})"
     parts = by_seeds(runs)
@@ -103,15 +105,18 @@ def _exact_outcome(runs: pd.DataFrame) -> str:
     crossed = any(part.threads.nunique() > 1 for part in parts)
     settings = counted(runs.threads.nunique() if crossed else 1, "thread count")
     said = f"made models equal, bit for bit, on {settings}"
+    if (compared := sum(len(part) > 1 for part in parts)) < seeds:
+        said += f", of {compared} of {seeds} seeds"
     if any(machines[part.index].nunique() > 1 for part in parts):
         said += f", and identical across CPU models ({series(sorted(machines.unique()))})"
     return f"{said} ({n})"
 
 
 def _levels(rows: Mapping[str, dict[Any, Any]]) -> tuple[str, ...]:
-    """The verdicts across thread counts on weights, predictions and metric, and on the weights within."""
+    """The verdicts across thread counts on weights, predictions and metric, and on the weights within: on all
+    thread counts, or on those that differ."""
     within = {row["weights"] for scope, row in rows.items() if scope != ACROSS}
-    inside = next((verdict for verdict in (DIFFER, IDENTICAL) if verdict in within), "not compared")
+    inside = DIFFER if DIFFER in within else IDENTICAL if within == {IDENTICAL} else "not compared"
     return (*(rows[ACROSS][level] for level in LEVELS), inside)
 
 
@@ -195,7 +200,7 @@ def _same_model(analysis: Analysis) -> str:
     if DIFFER in inside:
         some += ", not even at one count"
     else:
-        some += ", only at one count" if inside == {IDENTICAL} else "; within one count not compared"
+        some += ", only at one count" if inside == {IDENTICAL} else "; not repeated at every count"
     cures = hardened(analysis)
     if all(cures.get(w) for w in other):
         some += f"; yes by tier {series(list(dict.fromkeys(cures[w] for w in other)))}"

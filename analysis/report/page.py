@@ -19,7 +19,7 @@ from analysis.figures.overview import OVERVIEW
 from analysis.figures.style import Picture
 from analysis.findings.evidence import evidence
 from analysis.findings.implications import hardware_sentence, provider_text
-from analysis.findings.summary import differs, headline, which_threads
+from analysis.findings.summary import differs, exact, headline, which_threads
 from analysis.provenance.fingerprints import environments
 from analysis.report.checklist import checklist, planned_analyses
 from analysis.report.methods import methods_paragraph, recipe
@@ -65,6 +65,7 @@ def page(analysis: Analysis, pictures: list[Picture], live: Unfinished | None = 
             diverges=any(differs(analysis, workload) for workload in study.metrics),
             causes=causes(analysis),
             cures=cures(analysis),
+            exact=exact(analysis),
             commands=commands(analysis),
             answers=which_threads(analysis),
             findings=[

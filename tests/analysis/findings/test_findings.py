@@ -234,6 +234,16 @@ def test_f2_one_run_each_cannot_tell(study):
     assert decided(study, "F2").verdict is OPEN
 
 
+def test_f2_is_open_while_a_thread_count_has_no_repetition(study):
+    fixed(study, {1: "a"}, repetitions=1)
+    fixed(study, {2: "b"})
+    found = decided(study, "F2")
+    assert found.verdict is OPEN
+    assert found.why.endswith("identical within 1 of 2 thread counts, but no seed ran twice on 1")
+    study.run(1, 2, weights="a")
+    assert decided(study, "F2").verdict is HOLDS
+
+
 @pytest.mark.parametrize(
     ("options", "why"),
     [({"cpu_model": "Other CPU"}, "2 CPU models"), ({"seed": 2}, "different seeds")],

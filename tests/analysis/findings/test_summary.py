@@ -5,6 +5,7 @@ import pytest
 from analysis.findings.summary import headline, next_steps, which_threads
 from analysis.load.design import Plan
 from analysis.pipeline import analyze
+from analysis.report.page import page
 
 
 def exact(study, *, models=("Xeon",), asked=False, weights="w", cpus=(1, 2), repetitions=(1, 2)):
@@ -26,10 +27,10 @@ def test_models_that_differ_with_one_seed_are_equal_under_exact(study):
     fixed(study)
     found = exact(study)
     assert "One seed, 2 thread counts: 2 different models" in headline(found)
-    assert "The variant exact made models equal, bit for bit, on 2 thread counts (n = 4)." in headline(found)
+    assert "The variant exact made models equal, bit for bit, on 2 thread counts (4 runs)." in headline(found)
     assert "CPU models" not in headline(found)
     answers = dict(which_threads(found))
-    assert answers["same model?"] == "no; within one count not compared; yes by tier 4 exact mode"
+    assert answers["same model?"] == "no; not repeated at every count; yes by tier 4 exact mode"
     assert answers["so"].startswith("use tier 4 exact mode, or keep one count")
     assert found.alarms == ()
 
@@ -38,7 +39,7 @@ def test_exact_is_no_cure_where_it_did_not_run_on_all_thread_counts(study):
     fixed(study)
     study.run(4, weights="on 4")
     answers = dict(which_threads(exact(study)))
-    assert answers["same model?"] == "no; within one count not compared"
+    assert answers["same model?"] == "no; not repeated at every count"
     assert answers["so"].startswith("keep one count")
 
 
@@ -47,6 +48,8 @@ def test_models_are_the_same_at_one_count_only_where_they_were_repeated_there(st
         for repetition in (1, 2):
             study.run(cpus, repetition, weights=f"on {cpus}")
     assert dict(which_threads(analyze(study.directory)))["same model?"] == "no, only at one count"
+    study.run(4, weights="on 4")
+    assert dict(which_threads(analyze(study.directory)))["same model?"] == "no; not repeated at every count"
 
 
 def test_one_thread_count_decides_nothing(study):
@@ -87,20 +90,32 @@ def test_equal_models_of_guests_of_two_cpu_models_are_identical_across_them(stud
         found = analyze(study.directory)
     n = 8 if asked else 2
     said = "on 2 thread counts, and identical across CPU models (EPYC and Haswell) "
-    assert f"made models equal, bit for bit, {said}(n = {n})." in headline(found)
+    assert f"made models equal, bit for bit, {said}({n} runs)." in headline(found)
 
 
 @pytest.mark.parametrize("weights", ["{cpus}", "{model}"])
 def test_models_that_exact_does_not_make_equal_are_told(study, weights):
     found = exact(study, models=("Haswell", "EPYC"), asked=True, weights=weights)
-    assert "did not make models equal: 2 from 1 seed (n = 8)" in headline(found)
+    assert "did not make models equal: 2 from 1 seed (8 runs)" in headline(found)
     assert "identical across CPU models" not in headline(found)
     if weights == "{cpus}":
         assert found.alarms[0].startswith("EXACT IS NOT BITWISE EQUAL: lenet5@")
 
 
+def test_exact_names_the_seeds_that_it_ran_of_those_of_the_study(study):
+    for seed in (1, 2, 3, 4, 5):
+        for cpus in (1, 2):
+            study.run(cpus, seed, seed=seed, weights=f"{cpus} {seed}")
+            if seed <= 2:
+                study.run(cpus, seed, variant="exact", seed=seed, weights=f"{seed}")
+    found = analyze(study.directory)
+    said = "The variant exact made models equal, bit for bit, on 2 thread counts, of 2 of 5 seeds (4 runs)."
+    assert said in headline(found)
+    assert f"{said} The times show its price." in page(found, [])
+
+
 def test_one_run_compares_nothing(study):
     found = exact(study, cpus=(1,), repetitions=(1,))
-    assert "The variant exact has one run of each seed, so that nothing is compared (n = 1)." in headline(
+    assert "The variant exact has one run of each seed, so that nothing is compared (1 run)." in headline(
         found
     )

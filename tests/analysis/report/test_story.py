@@ -128,13 +128,13 @@ def test_the_cure_is_the_proved_tier_with_its_price(study, exact_s):
     facts = dict(cure.facts)
     if exact_s is None:
         assert cure.title == "no tier is proved"
-        assert answers["same model?"] == "no; within one count not compared"
+        assert answers["same model?"] == "no; not repeated at every count"
         assert answers["so"].startswith("keep one count")
     else:
         assert cure.title == "Exact mode (tier 4)"
         assert "from vbstudy import exact; exact.enable()" in cure.paste[1][1]
         assert '<pre id="cure-1-2">import random' in page(analysis, [])
-        assert answers["same model?"] == "no; within one count not compared; yes by tier 4 exact mode"
+        assert answers["same model?"] == "no; not repeated at every count; yes by tier 4 exact mode"
         assert answers["so"].startswith("use tier 4 exact mode, or keep one count")
         assert facts["Price"] == "1.27 of the default's training time (n = 4 trainings)"
 
