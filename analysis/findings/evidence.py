@@ -83,7 +83,8 @@ def _fixed(each: Numbers) -> str:
     one = sum(n["seeds"] for n in each)
     seeds = counted(one, "seed") if len(each) == 1 else f"the seeds of {len(each)} workloads"
     predicted = f"{counted(vectors, 'set')} of predictions"
-    made = f"{counted(models, 'model')}, {predicted} in {counted(runs, 'run')}; {seeds} should give {one}"
+    made = f"{counted(models, 'model')}, {predicted} in {counted(runs, 'run')}"
+    made += f"; {seeds} should give {counted(one, 'model')}"
     if not all("repetitions" in n for n in each):
         return made
     least = min(each, key=lambda n: n["repetitions"])
@@ -105,7 +106,11 @@ def _selection(each: Numbers) -> str:
     """Of the workload whose thread counts lie furthest apart at random epochs."""
     most = max(each, key=lambda n: n["random"])
     with_, without, random = (spread(most[key]) for key in ("with", "without", "random"))
-    return f"apart by {with_} with it, {without} without, {random} at random epochs"
+    said = f"apart by {with_} with it, {without} without"
+    if most["narrowing_low"] is not None:
+        low, high = (spread(most[f"narrowing_{end}"]) for end in ("low", "high"))
+        said += f", narrowed by {spread(most['narrowing'])} ({low} to {high})"
+    return f"{said}; {random} at random epochs"
 
 
 def _times(each: Numbers) -> str:

@@ -17,9 +17,10 @@ from analysis.load.study import StudyData, View
 from analysis.provenance.checks import mixture
 from analysis.results.cells import number, p_value, spread
 from analysis.results.model import ALPHA, Kind, Table, Verdict
-from analysis.stats import statistics
+from analysis.stats import paired, statistics
 from analysis.stats.observations import distinct
 from analysis.stats.power import POWER
+from guest.records.printable import counted
 
 ENUMERATED = 10_000  # choices of epochs up to which all are looked at
 DRAWN = 9_999
@@ -131,10 +132,11 @@ def _free_seeds(
 
 
 def model_selection(study: StudyData, _tables: dict[str, Table]) -> dict[str, Decision]:
-    """F4, from the `fixed-seed` variant: the spread (max-min) of the thread counts in the primary metric at
-    the epochs that selection chose, beside that at epochs drawn at random for each model: a permutation
-    test, two-sided, Holm's correction over the workloads. Supported when the selected epochs are narrower
-    than random ones, and narrower than the last epoch; not supported when they are wider than both."""
+    """F4, from the `fixed-seed` variant: by how much the range (max-min) of the thread counts in the primary
+    metric is narrower at the epochs that selection chose than at the last, seed by seed: sign flips of pairs,
+    Holm's correction over the workloads. Supported when it is narrower, not supported when it is wider.
+    Beside it, and deciding nothing, the range at epochs drawn at random for each model: a two-sided
+    permutation test, corrected alike."""
     found: dict[str, Decision] = {}
     tested: dict[str, _Spreads] = {}
     for workload in study.metrics:
@@ -147,30 +149,35 @@ def model_selection(study: StudyData, _tables: dict[str, Table]) -> dict[str, De
             found[workload] = open_("no epoch in common, or a metric that is not finite")
         else:
             tested[workload] = spreads
-    corrected = statistics.holm([each.p for each in tested.values()])
-    for (workload, spreads), p in zip(tested.items(), corrected, strict=True):
-        found[workload] = _selected(study.primary(workload)[0], spreads, 1.0 if p is None else p)
+    flips = {workload: paired.sign_flips(each.narrowing) for workload, each in tested.items()}
+    corrected = statistics.holm([each.p for each in flips.values()])
+    of_random = statistics.holm([each.p for each in tested.values()])
+    for (workload, spreads), p, random in zip(tested.items(), corrected, of_random, strict=True):
+        metric, smallest = study.primary(workload)[0], flips[workload].smallest_p
+        found[workload] = _selected(metric, spreads, p, smallest, 1.0 if random is None else random)
     return {workload: found[workload] for workload in study.metrics}
 
 
 class _Spreads:
-    """Max-min of the thread counts' means, averaged over the seeds. Copies of a run choose as one."""
+    """Max-min of the thread counts' means, by seed and averaged over the seeds. Models of a seed that are
+    copies choose as one."""
 
     def __init__(self, values: np.ndarray, chosen: np.ndarray, groups: np.ndarray) -> None:
-        """`values` (U, E) by model and epoch, `chosen` (U,) the selected ones, `groups` (U, 2) of integers:
-        seed and thread setting."""
-        self.shape = values.shape
+        """`values` (U, E) by model and epoch, `chosen` (U,) the selected ones, `groups` (U, 3) of integers:
+        seed, thread setting, and what copies have in common."""
         self.groups = groups
-        self.without = float(self._spread(values[None, :, -1])[0])
-        self.with_ = float(self._spread(chosen[None, :])[0])
-        models, epochs = values.shape
+        choosers, mine = np.unique(groups[:, [0, 2]], axis=0, return_inverse=True)
+        models, epochs = self.shape = len(choosers), values.shape[1]
+        tolerance = 1e-12 * max(1.0, float(np.abs(values).max()))
+        last, selected = self._ranges(values[None, :, -1])[0], self._ranges(chosen[None, :])[0]
+        self.without, self.with_ = float(last.mean()), float(selected.mean())
+        self.narrowing = np.where(np.abs(last - selected) <= tolerance, 0.0, last - selected)
         self.exact = epochs**models <= ENUMERATED
         if self.exact:
             drawn = np.array(list(product(range(epochs), repeat=models)))
         else:
             drawn = np.random.default_rng(SEED).integers(epochs, size=(DRAWN, models))
-        null = self._spread(values[np.arange(models), drawn])
-        tolerance = 1e-12 * max(1.0, float(np.abs(values).max()))
+        null = self._ranges(values[np.arange(len(values)), drawn[:, mine.ravel()]]).mean(axis=1)
         low, high = (null <= self.with_ + tolerance).sum(), (null >= self.with_ - tolerance).sum()
         extra = 0 if self.exact else 1  # what was seen is one of the choices
         self.p = min(1.0, 2 * (float(min(low, high)) + extra) / (len(null) + extra))
@@ -192,49 +199,69 @@ class _Spreads:
         chosen = models[View.SELECTED.metric(metric)].to_numpy(float)
         if not values.shape[1] or not np.isfinite(values).all() or not np.isfinite(chosen).all():
             return None
-        groups = [pd.factorize(models[column])[0] for column in ("seeds_used", "threads")]
+        hashes = models[View.LAST.sha256("weights")]
+        alike = hashes.where(hashes.notna() & (hashes != ""), models.run_id)
+        groups = [pd.factorize(each)[0] for each in (models.seeds_used, models.threads, alike)]
         return cls(values, chosen, np.stack(groups, axis=1))
 
-    def _spread(self, values: np.ndarray) -> np.ndarray:
-        """(D,) of values (D, U)."""
+    def _ranges(self, values: np.ndarray) -> np.ndarray:
+        """(D, seeds) of values (D, U)."""
         parts = []
         for seed in np.unique(self.groups[:, 0]):
             mine = self.groups[:, 0] == seed
             threads = self.groups[mine, 1]
             means = np.stack([values[:, mine][:, threads == t].mean(axis=1) for t in np.unique(threads)])
             parts.append(np.ptp(means, axis=0))
-        return np.asarray(np.mean(parts, axis=0))
+        return np.stack(parts, axis=1)
 
 
-def _selected(metric: str, spreads: _Spreads, p: float) -> Decision:
+def _selected(
+    metric: str, spreads: _Spreads, p: float | None, smallest: float | None, random: float
+) -> Decision:
+    """By the p value of the narrowing, the smallest that so many seeds can reach, and that of the comparison
+    with random epochs."""
     models, epochs = spreads.shape
     settings, seeds = (len(np.unique(spreads.groups[:, i])) for i in (1, 0))
+    narrowing = float(spreads.narrowing.mean())
+    low, high = paired.bounds(spreads.narrowing)
     numbers = {
         "without": spreads.without,
         "with": spreads.with_,
-        "random": spreads.random,
+        "narrowing": narrowing,
+        "narrowing_low": low,
+        "narrowing_high": high,
         "p_holm": p,
+        "random": spreads.random,
+        "random_p_holm": random,
         "models": models,
         "epochs": epochs,
         "thread_counts": settings,
         "seeds": seeds,
     }
-    why = (
-        f"thread counts lie {spread(spreads.with_)} apart in {metric} at the selected epochs, "
-        f"{spread(spreads.without)} at the last, {spread(spreads.random)} on average at epochs drawn at "
-        f"random (p {p_value(p)} after Holm's correction; n={models} distinct models of {seeds} "
-        f"seed{'s' * (seeds > 1)} on {settings} thread counts, {epochs} epochs)"
-    )
     if spreads.without == spreads.with_ == spreads.random == 0:
         return open_("no difference across thread counts to narrow", **numbers)
-    if p < ALPHA and spreads.with_ < min(spreads.random, spreads.without):
-        return Decision(verdict=Verdict.SUPPORTED, why=why, numbers=numbers)
-    if p < ALPHA and spreads.with_ > max(spreads.random, spreads.without):
-        return Decision(verdict=Verdict.NOT_SUPPORTED, why=why, numbers=numbers)
-    if p >= ALPHA:
-        return open_(f"{why}; chance could explain it", **numbers)
-    than = "narrower" if spreads.with_ < spreads.random else "wider"
-    return open_(f"{why}; {than} than at random epochs, not than at the last", **numbers)
+    n = f"n={counted(seeds, 'seed')}"
+    tested = f"{'narrower' if narrowing > 0 else 'wider'} by {spread(abs(narrowing))}"
+    if low is not None and high is not None:
+        bounds = sorted((low, high) if narrowing > 0 else (-low, -high))
+        tested += f" (95 % interval {' to '.join(map(spread, bounds))})"
+    if p is None:
+        tested = "equally wide at every seed" if not spreads.narrowing.any() else tested
+        tested += f", not tested ({n})"
+    else:
+        tested += f", p {p_value(p)} by sign flips after Holm's correction, {n}"
+    why = (
+        f"thread counts lie {spread(spreads.with_)} apart in {metric} at the selected epochs, "
+        f"{spread(spreads.without)} at the last: {tested}; {spread(spreads.random)} on average at epochs "
+        f"drawn at random (p {p_value(random)}; {counted(models, 'distinct model')} on "
+        f"{settings} thread counts, {epochs} epochs)"
+    )
+    if p is not None and p < ALPHA:
+        verdict = Verdict.SUPPORTED if narrowing > 0 else Verdict.NOT_SUPPORTED
+        return Decision(verdict=verdict, why=why, numbers=numbers)
+    if smallest is not None and smallest >= ALPHA and spreads.narrowing.any():
+        why += f"; more seeds are needed: so few allow no p below {smallest:.2g}"
+    return open_(why, **numbers)
 
 
 # ---- F5 ------------------------------------------------------------------------------------------

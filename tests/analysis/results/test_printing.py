@@ -41,9 +41,9 @@ in the first steps: yes (weights equal up to step 1, different at step 2, n=9 ru
 (not traced: `vbstudy trace` finds the operation); grows: yes (relative SD of the training loss across n=3 \
 thread counts 0 after the first epoch, 0.02 after the last) |
 | F4 | all | inconclusive | Model selection narrows the difference across thread counts | thread counts lie \
-0.010 apart in accuracy at the selected epochs, 0.070 at the last, 0.20 on average at epochs drawn at \
-random (p = 0.250 after Holm's correction; n=3 distinct models of 1 seed on 3 thread counts, 2 epochs); \
-chance could explain it |
+0.010 apart in accuracy at the selected epochs, 0.070 at the last: narrower by 0.060, not tested (n=1 seed); \
+0.20 on average at epochs drawn at random (p = 0.250; 3 distinct models on 3 thread counts, 2 epochs); more \
+seeds are needed: so few allow no p below 1 |
 | F5 | all | inconclusive | More threads are not faster | default: fastest at 2 (1: 12.2 s, 2: 8.20 s), but \
 only 1 and 2 have comparable times; fixed-seed: fastest at 2 (1: 12.2 s, 2: 8.20 s), but only 1 and 2 have \
 comparable times; 4: oversubscribed |
