@@ -10,8 +10,10 @@ from collections import defaultdict
 from pathlib import Path
 from types import ModuleType
 
+import numpy as np
 import pytest
 
+from analysis.stats.paired import sign_flips
 from orchestrator.study import schema
 from orchestrator.study.plan import plan
 
@@ -151,6 +153,34 @@ def test_each_finding_on_the_page_has_its_verdict_and_is_of_all_workloads():
         counts = re.search(r"by workload: ([^|]*) \|", line)
         assert counts is not None
         assert sum(int(n) for n in re.findall(r"\d+", counts[1])) == 16
+
+
+@pytest.mark.needs("tools")
+def test_stored_findings_are_those_that_the_rules_of_today_give():
+    assert json.loads(module("collect").decided_again()) == json.loads(
+        (RESULTS / "findings.json").read_text(encoding="utf-8")
+    )
+
+
+def test_stored_numbers_of_f4_are_those_of_the_runs_and_its_words_follow_them(runs):
+    found = json.loads((RESULTS / "findings.json").read_text(encoding="utf-8"))["findings"]
+    for finding in (f for f in found if f["id"] == "F4" and f["workload"]):
+        cells = defaultdict(lambda: defaultdict(dict))
+        for run in runs:
+            if (run["part"], run["variant"], run["workload"]) == ("main", "fixed-seed", finding["workload"]):
+                both = float(run["accuracy"]), float(run["selected_accuracy"])
+                cells[run["seed"]][run["threads"]][run["weights_sha256"]] = both
+        last, selected = (
+            np.array(
+                [np.ptp([np.mean([v[i] for v in t.values()]) for t in s.values()]) for s in cells.values()]
+            )
+            for i in (0, 1)
+        )
+        p, numbers = sign_flips(np.round(last - selected, 12)).p, finding["numbers"]
+        assert numbers["narrowing"] == pytest.approx((last - selected).mean(), abs=1e-9)
+        assert (numbers["p_holm"] is None) is (p is None)
+        assert (finding["verdict"] == "supported") is (p is not None and numbers["p_holm"] < 0.05)
+        assert "chance could explain" not in finding["why"]
 
 
 @pytest.mark.parametrize(
