@@ -102,7 +102,7 @@ def test_a_lost_study_file_is_made_from_the_runs(vbstudy, study):
     assert edited(Store(study)) == ""
 
 
-def test_hours_are_not_estimated_from_runs_with_other_settings(vbstudy, study):
+def test_time_is_not_estimated_from_runs_with_other_settings(vbstudy, study):
     assert "2 of 4 planned runs are to do: about" in vbstudy("plan")
     change(study, "epochs = 2", "epochs = 3")
-    assert "2 of 4 planned runs are to do: hours unknown until one run is done" in vbstudy("plan")
+    assert "2 of 4 planned runs are to do: time unknown until one run is done" in vbstudy("plan")
