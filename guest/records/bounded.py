@@ -39,7 +39,6 @@ ARCHIVE = Limit(bytes=100 << 30, items=100_000)  # files, as they are unpacked
 MANIFEST = Limit(bytes=32 * MIB, items=1_000_000)
 CONSOLE = Limit(bytes=16 * MIB)  # of a virtual machine
 PLAN = Limit(bytes=0, items=200_000)  # runs of a study
-SOURCE = Limit(bytes=5_000_000, items=500_000)  # of a project that is scanned
 
 
 class OddFileError(OSError):
