@@ -9,13 +9,15 @@ import functools
 import tempfile
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import pandas as pd
 
 from analysis.cost.times import times
-from analysis.findings import bits
+from analysis.findings import bits, performance
 from analysis.findings.bits import another_model
+from analysis.findings.decision import Decision
 from analysis.findings.performance import free_seeds, model_selection, more_threads
 from analysis.inference.pairwise import comparisons
 from analysis.load.study import StudyData, load_study
@@ -92,9 +94,9 @@ def f3_grew(rng: np.random.Generator, source: Source, n: int) -> bool | None:
     return verdict is not Verdict.INCONCLUSIVE
 
 
-def f4_decided(rng: np.random.Generator, source: Source, n: int) -> bool | None:
-    """Selection chooses epochs at random."""
-    study = template(n, "fixed-seed")
+def _f4(rng: np.random.Generator, source: Source, n: int) -> Decision:
+    """n seeds; selection chooses epochs at random."""
+    study = template(n, "fixed-seed", shared=True)
     runs, epochs = study.runs, study.epochs
     values = 0.9 + SD * source.draw(rng, (len(runs), EPOCHS))
     long = pd.DataFrame(values, index=runs.run_id, columns=range(1, EPOCHS + 1)).stack()
@@ -102,8 +104,18 @@ def f4_decided(rng: np.random.Generator, source: Source, n: int) -> bool | None:
     chosen = values[np.arange(len(runs)), rng.integers(EPOCHS, size=len(runs))]
     made = dataclasses.replace(study, epochs=epochs.assign(test_accuracy=long.loc[keys].to_numpy()))
     made = _with(made, last_accuracy=values[:, -1], selected_accuracy=chosen)
-    (decision,) = model_selection(made, {}).values()
-    return decision.verdict is not Verdict.INCONCLUSIVE
+    with mock.patch.object(performance, "DRAWN", 199):  # a permutation test holds with any number of draws
+        (decision,) = model_selection(made, {}).values()
+    return decision
+
+
+def f4_decided(rng: np.random.Generator, source: Source, n: int) -> bool | None:
+    return _f4(rng, source, n).verdict is not Verdict.INCONCLUSIVE
+
+
+def f4_random_epochs(rng: np.random.Generator, source: Source, n: int) -> bool | None:
+    """Beside the verdict: do the selected epochs seem to be no random ones?"""
+    return bool(_f4(rng, source, n).numbers["random_p_holm"] < 0.05)
 
 
 def f5_decided(rng: np.random.Generator, source: Source, n: int) -> bool | None:
