@@ -302,8 +302,9 @@ def _by_attribute(to: Walk, node: ast.Call, attribute: str, name: str | None) ->
         settings.mapped(to, node)
     if attribute == "run" and is_open(node, "max_epochs") is False:
         facts.flags.add("loop")  # of ignite
-    of_optimizer = training.UPDATING.search(dotted(node.func)) is not None
-    if attribute.startswith("step") or (attribute in ("update", "zero_grad") and of_optimizer):
+    if attribute.startswith("step") or (
+        attribute in ("update", "zero_grad") and training.UPDATING.search(dotted(node.func))
+    ):
         facts.flags.add("steps")
     if attribute == "reset" and is_open(node, "seed") is False:
         seeding.seeded(to, node, ("gym",))
