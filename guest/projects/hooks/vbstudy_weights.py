@@ -33,17 +33,27 @@ def install() -> None:
         module.BaseOptimizer.build = built
 
     def at_end() -> None:
-        total, count = hashlib.sha256(), 0
-        for optimizer, arrays in _kept.values():
-            for array in arrays(optimizer):
-                total.update(f"{array.dtype} {array.shape}".encode())
-                total.update(array.tobytes())
-                count += 1
+        try:
+            digest, count = _hashed()
+        except Exception as error:  # noqa: BLE001  (the project must end as it does without us)
+            write("trouble", what=f"weights in memory: {type(error).__name__}: {error}")
+            return
         if count:
-            write("weights", digest=total.hexdigest(), count=count)
+            write("weights", digest=digest, count=count)
 
     AFTER.update({TORCH: after_torch, KERAS: after_keras})
     atexit.register(at_end)
+
+
+def _hashed() -> tuple[str, int]:
+    """The SHA-256 of all arrays, and how many there are."""
+    total, count = hashlib.sha256(), 0
+    for optimizer, arrays in _kept.values():
+        for array in arrays(optimizer):
+            total.update(f"{array.dtype} {array.shape}".encode())
+            total.update(array.tobytes())
+            count += 1
+    return total.hexdigest(), count
 
 
 def _keep(optimizer: Any, arrays: Callable[[Any], Iterator[Any]]) -> None:
