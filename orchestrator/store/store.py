@@ -29,6 +29,7 @@ import os
 import re
 import shutil
 import socket
+import stat
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -184,13 +185,20 @@ class Store:
             os.close(descriptor)
 
     def clear_incoming(self) -> None:
-        """Removes what a killed orchestrator left half collected. Only under the lock. A host that was given
-        up may leave more meanwhile: what is removed is first taken away from there."""
+        """Removes what a killed orchestrator left half collected, and half-written files of those that hold
+        the lock. Only under the lock. A host that was given up may leave more meanwhile: what is removed is
+        first taken away from there."""
+        if self.incoming.is_symlink():
+            raise StoreError(f"{self.incoming}: is a link; remove it: results are collected in a folder")
         with storage_errors(self.incoming), contextlib.suppress(FileNotFoundError):
-            self.incoming.rename(self.directory / f"{uuid.uuid4().hex}.part")  # point: incoming cleared
-        for part in self.directory.glob("*.part"):
-            with storage_errors(part), contextlib.suppress(NotADirectoryError):
-                shutil.rmtree(part) if part.is_dir() else part.unlink()
+            # point: incoming cleared
+            self.incoming.rename(self.directory / f"{PREFIX}{uuid.uuid4().hex}")
+        clear(self.directory)
+        for file in (self.guests_file, self.sequential_file, self.checked_file, self.known_hosts):
+            part = file.with_name(f"{file.name}.part")
+            with storage_errors(part), contextlib.suppress(FileNotFoundError):
+                if stat.S_ISREG(part.lstat().st_mode):
+                    part.unlink()
 
     def new_incoming(self, files: Mapping[str, bytes] | None = None) -> Path:
         """A folder to collect one attempt in; empty, or with files that came as bytes."""

@@ -258,10 +258,40 @@ def test_what_a_killed_orchestrator_was_collecting_is_swept_away(store):
 def test_what_a_host_leaves_while_the_rest_is_swept_away_stays(store, monkeypatch):
     store.new_incoming()
     rmtree = shutil.rmtree
-    monkeypatch.setattr(shutil, "rmtree", lambda path: (store.new_incoming(), rmtree(path)))
+    monkeypatch.setattr(shutil, "rmtree", lambda path, **how: (store.new_incoming(), rmtree(path, **how)))
     store.clear_incoming()
     assert len(list(store.incoming.iterdir())) == 1
-    assert not list(store.directory.glob("*.part"))
+    assert [path.name for path in store.directory.iterdir()] == ["incoming"]
+
+
+def test_files_folders_and_links_of_others_stay_whatever_their_names(store, tmp_path_factory):
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    (elsewhere / "data").write_bytes(b"y")
+    (store.directory / "thesis.zip.part").write_bytes(b"x")
+    (store.directory / "cifar.part").mkdir()
+    (store.directory / "cifar.part" / "data").write_bytes(b"y")
+    (store.directory / f"{'0' * 32}.part").mkdir()
+    for name in ("link.part", "guests.json.part", ".vbstudy-link"):
+        (store.directory / name).symlink_to(elsewhere)
+    before = sorted(store.directory.rglob("*"))
+    factories.fill(store.new_incoming())
+    store.clear_incoming()
+    assert sorted(store.directory.rglob("*")) == before
+    assert (elsewhere / "data").exists()
+
+
+def test_files_half_written_under_the_lock_are_removed_and_those_of_others_stay(store):
+    for name in ("guests.json", "sequential.json", ".checked", "known_hosts", ".live", "study.toml"):
+        (store.directory / f"{name}.part").write_text("{")
+    store.clear_incoming()
+    assert {path.name for path in store.directory.iterdir()} == {".live.part", "study.toml.part"}
+
+
+def test_a_link_in_place_of_incoming_is_reported_and_kept(store, tmp_path_factory):
+    store.incoming.symlink_to(tmp_path_factory.mktemp("elsewhere"))
+    with pytest.raises(StoreError, match="incoming: is a link; remove it"):
+        store.clear_incoming()
+    assert store.incoming.is_symlink()
 
 
 def test_a_record_on_disk_is_the_one_that_was_published(store):
